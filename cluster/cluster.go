@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Errors that Peer.Ask and a Cluster's methods return. They are compared with
+// errors.Is.
+var (
+	ErrUnheard  = errors.New("cluster: the member is not heard")             // nothing was sent
+	ErrTimeout  = errors.New("cluster: the member did not answer in time")   // the request may have been served
+	ErrBusy     = errors.New("cluster: the queue to the member is full")     // nothing was sent
+	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
+	ErrClosed   = errors.New("cluster: closed")
+)
+
+// MaxMessage bounds the bytes of one request or answer.
+const MaxMessage = 64 << 10
+
+// Cluster is all that a node sees of the others: who is here, how to ask them,
+// and what they ask. It carries bytes and knows nothing of limits.
+//
+// Its methods are safe for concurrent use.
+type Cluster interface {
+	// Start listens and joins; from then on it calls h. ctx bounds Start
+	// only. That no member to join was found is no error: the cluster goes
+	// on trying, and View says who is here.
+	Start(ctx context.Context, h Handler) error
+	// View is who is here and who hears whom, as this node knows it. It is
+	// never nil once Start has returned, never changes, and costs one atomic
+	// load.
+	View() *View
+	// Forget removes a dead member from the roster, here and on every node
+	// that is reached. It is an error if name is not in the roster or not dead.
+	Forget(name string) error
+	// Leave says goodbye: the others take this node off the roster. It still
+	// asks and answers until Close.
+	Leave(ctx context.Context) error
+	// Close stops everything at once, without a goodbye, and waits for what it
+	// started. Peer.Ask answers ErrClosed from then on.
+	Close() error
+	// Stats is a snapshot of the counters.
+	Stats() Stats
+}
+
+// Handler is what a Cluster calls: the node above it.
+type Handler interface {
+	// Changed says that View differs from what it was. Calls come one at a
+	// time, and must not block.
+	Changed()
+	// Serve answers requests that arrived together from one member. It is
+	// called from several goroutines, one for each connection, and must not
+	// block: what cannot be answered at once is taken with Batch.Later.
+	Serve(b *Batch)
+	// Late hands over an answer that came after its asker had given up. It
+	// must not block, nor keep request or answer.
+	Late(from Peer, request, answer []byte)
+}
+
+// Peer is a way to ask one member.
+type Peer interface {
+	// Ask sends request and appends the answer to answer[:0], which it
+	// returns. It waits no longer than wait; when that has passed, the member
+	// counts as unheard until it answers a ping, and ErrTimeout is returned.
+	// When ctx is done first, ctx.Err is returned and the member is not blamed.
+	// A member that is unheard is not waited for: ErrUnheard at once.
+	//
+	// An answer that arrives after Ask has returned is handed to Handler.Late.
+	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
+	// Tell sends request and wants no answer. It never blocks; it drops the
+	// request if the member is unheard or the queue to it is full.
+	Tell(request []byte)
+}
+
+// State is how a member stands, as this node knows it.
+type State uint8
+
+const (
+	Joining State = iota // it answers through the others, and owns nothing yet
+	Serving              // in the roster and heard, directly or through others
+	Unheard              // in the roster, but nobody on this side hears it
+	Dead                 // died without saying goodbye, and is not yet forgotten
+)
+
+func (s State) String() string {
+	switch s {
+	case Joining:
+		return "joining"
+	case Serving:
+		return "serving"
+	case Unheard:
+		return "unheard"
+	case Dead:
+		return "dead"
+	}
+	return "unknown"
+}
+
+// Member is one process in the roster.
+type Member struct {
+	Name   string // label-incarnation, unique for each start
+	Addr   string // "host:port" that others dial
+	Region string
+	Born   time.Time // when it started, by its own clock
+	State  State
+	Peer   Peer // how to ask it; nil for the node itself
+}
+
+// View is who is here and who hears whom, as one node knows it at one moment.
+// It is immutable.
+type View struct {
+	Members []Member // the roster, sorted by name; without this node once it has left
+	Self    int      // index of this node in Members, -1 once it has left
+	// Hears[i][j] says that Members[i] hears Members[j]; every member hears
+	// itself. The row of a member that is not heard may be out of date.
+	Hears [][]bool
+	// Direct[j] says that this node hears Members[j]: its own row of Hears,
+	// which also a node that has left still has.
+	Direct []bool
+}
+
+// Stats counts what happened at the peer port and in the membership.
+type Stats struct {
+	Refused     map[string]uint64 // connections closed, by reason: "garbage", "version", "oversized", "authentication", "tls", "seed", "region", "timeout", "crowded"
+	Timeouts    uint64            // asks that waited their whole wait
+	Late        uint64            // answers that came after their asker gave up
+	Dropped     uint64            // asks and tells refused because a queue was full
+	JoinError   string            // why the last attempt to join failed, empty when it did not
+	JoinedCount int               // members that the last attempt to join reached
+}
+
+// Batch is requests that arrived together from one member. Every request is
+// answered exactly once, by Reply or through Later, in any order.
+type Batch struct {
+	From     string   // the member's name
+	Requests [][]byte // valid until Serve returns
+
+	replier Replier
+}
+
+// NewBatch is for implementations of Cluster.
+func NewBatch(from string, r Replier) *Batch { return &Batch{From: from, replier: r} }
+
+// Replier carries a batch's answers back. It is for implementations of Cluster.
+type Replier interface {
+	// Reply answers request i of the batch being served; it copies body.
+	Reply(i int, body []byte)
+	// Later returns what answers request i after Serve has returned.
+	Later(i int) Later
+}
+
+// Later answers one request, once, from any goroutine. It copies body.
+type Later func(body []byte)
+
+// Reply answers request i. body is copied. Call it only within Serve.
+func (b *Batch) Reply(i int, body []byte) { b.replier.Reply(i, body) }
+
+// Later puts off the answer to request i. Call it only within Serve; what it
+// returns may be called from any goroutine, once. An answer that never comes
+// costs the asker its wait.
+func (b *Batch) Later(i int) Later { return b.replier.Later(i) }

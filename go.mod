@@ -1,0 +1,3 @@
+module github.com/weir-go/weir
+
+go 1.26

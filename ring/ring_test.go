@@ -1,0 +1,326 @@
+package ring
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func names(n int) []string {
+	members := make([]string, n)
+	for i := range members {
+		members[i] = fmt.Sprintf("node-%d-%08x", i, uint32(i)*2654435761)
+	}
+	return members
+}
+
+// dumb is the ring by its definition: every point is looked at, and members
+// are names, not indexes.
+type dumb []dumbPoint
+
+type dumbPoint struct {
+	hash   uint64
+	member string
+}
+
+func newDumb(members []string) dumb {
+	var d dumb
+	for _, m := range members {
+		for i := range uint32(pointsPerMember) {
+			d = append(d, dumbPoint{xxhash.Sum64(appendPoint(nil, m, i)), m})
+		}
+	}
+	return d
+}
+
+func (d dumb) owner(hash uint64) string {
+	distance := func(p dumbPoint) uint64 { return p.hash - hash }
+	return slices.MinFunc(d, func(a, b dumbPoint) int {
+		return cmp.Or(cmp.Compare(distance(a), distance(b)), strings.Compare(a.member, b.member))
+	}).member
+}
+
+// order asks for the owner, takes it off the ring, and asks again.
+func (d dumb) order(hash uint64) []string {
+	var order []string
+	for len(d) > 0 {
+		owner := d.owner(hash)
+		order = append(order, owner)
+		d = slices.DeleteFunc(slices.Clone(d), func(p dumbPoint) bool { return p.member == owner })
+	}
+	return order
+}
+
+func ownerName(r *Ring, hash uint64) string { return r.Members()[r.Owner(hash)] }
+
+func orderNames(r *Ring, hash uint64, limit int) []string {
+	var order []string
+	for _, i := range r.Order(nil, hash, limit) {
+		order = append(order, r.Members()[i])
+	}
+	return order
+}
+
+// edges are hashes around every tenth point and at the ends.
+func edges(r *Ring) []uint64 {
+	hashes := []uint64{0, 1, math.MaxUint64 - 1, math.MaxUint64, 1 << 63, 1<<63 - 1}
+	for i := 0; i < len(r.points); i += 10 {
+		h := r.points[i].hash
+		hashes = append(hashes, h-1, h, h+1)
+	}
+	return hashes
+}
+
+func TestEmptyRingHasNoOwner(t *testing.T) {
+	for _, r := range []*Ring{New(nil), New([]string{})} {
+		for _, h := range []uint64{0, 1, 1 << 63, math.MaxUint64} {
+			require.Equal(t, -1, r.Owner(h))
+			require.Empty(t, r.Order(nil, h, 3))
+		}
+		require.Empty(t, r.Members())
+	}
+}
+
+func TestOneMemberOwnsEverything(t *testing.T) {
+	r := New([]string{"a"})
+	for _, h := range edges(r) {
+		require.Equal(t, 0, r.Owner(h))
+		require.Equal(t, []int{0}, r.Order(nil, h, 5))
+	}
+}
+
+func TestNewDoesNotAliasItsArgument(t *testing.T) {
+	members := []string{"b", "a", "c"}
+	r := New(members)
+	require.Equal(t, []string{"b", "a", "c"}, members, "New sorted its caller's slice")
+	members[0] = "x"
+	require.Equal(t, []string{"a", "b", "c"}, r.Members())
+}
+
+func TestRepeatedNameCountsOnce(t *testing.T) {
+	require.Equal(t, New([]string{"a", "b"}), New([]string{"b", "a", "b", "a"}))
+}
+
+func TestEveryOrderOfJoinsBuildsTheSameRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := rapid.SliceOfNDistinct(rapid.String(), 0, 12, rapid.ID).Draw(t, "members")
+		shuffled := rapid.Permutation(members).Draw(t, "shuffled")
+		require.Equal(t, New(members), New(shuffled))
+	})
+}
+
+func TestOwnerAndOrderAgreeWithTheDumbRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := rapid.SliceOfNDistinct(rapid.String(), 1, 8, rapid.ID).Draw(t, "members")
+		r, d := New(members), newDumb(members)
+		hashes := rapid.SliceOfN(rapid.Uint64(), 1, 4).Draw(t, "hashes")
+		p := rapid.SampledFrom(r.points).Draw(t, "point")
+		for _, h := range append(hashes, p.hash-1, p.hash, p.hash+1, 0, math.MaxUint64) {
+			require.Equal(t, d.owner(h), ownerName(r, h), "owner of %#x", h)
+			want := d.order(h)
+			for limit := range len(members) + 2 {
+				require.Equal(t, want[:min(limit, len(want))], append([]string{}, orderNames(r, h, limit)...),
+					"first %d from %#x", limit, h)
+			}
+		}
+	})
+}
+
+func TestAJoinMovesAboutItsShareAndOnlyToTheJoiner(t *testing.T) {
+	const hashes = 100_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 2, 9, 49} {
+		members := names(n + 1)
+		joiner := members[n]
+		before, after := New(members[:n]), New(members)
+		moved := 0
+		for range hashes {
+			h := rng.Uint64()
+			was, is := ownerName(before, h), ownerName(after, h)
+			if was != is {
+				require.Equal(t, joiner, is, "%d members: %#x moved between old ones", n, h)
+				moved++
+			}
+		}
+		// Points are random, so a share's deviation is about 1/sqrt(points): four of them are 18 %.
+		require.InEpsilon(t, hashes/float64(n+1), moved, 0.18, "%d members", n)
+	}
+}
+
+func TestALeaveGivesTheLeaversHashesToTheirSuccessors(t *testing.T) {
+	members := names(10)
+	before := New(members)
+	for _, leaver := range members {
+		after := New(slices.DeleteFunc(slices.Clone(members), func(m string) bool { return m == leaver }))
+		for _, h := range edges(before) {
+			order := orderNames(before, h, 2)
+			want := order[0]
+			if want == leaver {
+				want = order[1]
+			}
+			require.Equal(t, want, ownerName(after, h))
+		}
+	}
+}
+
+// busiest is what the busiest member owns, in parts of its fair share: the
+// exact lengths of its arcs, not a sample.
+func busiest(r *Ring) float64 {
+	owned := make([]float64, len(r.members))
+	points := r.points[:len(r.points)-1]
+	last := points[len(points)-1].hash
+	for _, p := range points {
+		owned[p.member] += float64(p.hash - last)
+		last = p.hash
+	}
+	return slices.Max(owned) / math.Exp2(64) * float64(len(owned))
+}
+
+func TestTheBusiestOwnsAtMost110PercentOfItsShareAt10Nodes(t *testing.T) {
+	// One cluster may be unlucky; a hundred of them say what to expect.
+	measure := func(n, clusters int) (mean, worst float64, above int) {
+		for c := range clusters {
+			members := names(n)
+			for i := range members {
+				members[i] = fmt.Sprint(members[i], "-", c)
+			}
+			b := busiest(New(members))
+			mean += b / float64(clusters)
+			worst = max(worst, b)
+			if b > 1.10 {
+				above++
+			}
+		}
+		return mean, worst, above
+	}
+	for _, c := range []struct {
+		nodes, clusters int
+		most            float64
+	}{
+		{3, 100, 1.10},
+		{10, 100, 1.10},
+		{100, 20, 1.14},
+	} {
+		mean, worst, above := measure(c.nodes, c.clusters)
+		t.Logf("%d nodes: %.3f on average; of %d clusters %d are above 1.10, the worst at %.3f",
+			c.nodes, mean, c.clusters, above, worst)
+		require.LessOrEqual(t, mean, c.most, "%d nodes", c.nodes)
+	}
+	require.LessOrEqual(t, busiest(New(names(10))), 1.10)
+}
+
+func TestNoTwoPointsHaveTheSameEncoding(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringOf(rapid.SampledFrom([]rune{'a', '1', '0', 0, 1, '-'}))
+		a, b := name.Draw(t, "a"), name.Draw(t, "b")
+		i, j := rapid.Uint32().Draw(t, "i"), rapid.Uint32().Draw(t, "j")
+		same := a == b && i == j
+		require.Equal(t, same, bytes.Equal(appendPoint(nil, a, i), appendPoint(nil, b, j)))
+	})
+}
+
+func TestNamesThatEndInDigitsShareNoPoint(t *testing.T) {
+	members := []string{"", "a", "a1", "a11", "1", "11", "1a", "a\x00", "a\x00\x00\x00\x01", "\x00\x00\x00\x01a"}
+	r := New(members)
+	seen := map[uint64]int32{}
+	for _, p := range r.points[:len(r.points)-1] {
+		other, ok := seen[p.hash]
+		require.False(t, ok, "%q and %q share a point", r.members[p.member], members[max(0, other)])
+		seen[p.hash] = p.member
+	}
+}
+
+func TestOrderAppendsAndAllocatesNothing(t *testing.T) {
+	for _, n := range []int{3, 100, 1024} {
+		r := New(names(n))
+		dst := make([]int, 0, n+1)
+		require.Zero(t, testing.AllocsPerRun(20, func() {
+			dst = r.Order(append(dst[:0], -7), 12345, n)
+		}), "%d members", n)
+		require.Equal(t, -7, dst[0])
+		require.Len(t, dst, n+1)
+		slices.Sort(dst[1:])
+		require.Len(t, slices.Compact(dst[1:]), n, "a member came twice")
+	}
+}
+
+func TestOrderKnowsMoreThan1024Members(t *testing.T) {
+	r := New(names(1100))
+	order := r.Order(nil, 99, math.MaxInt)
+	require.Equal(t, r.Owner(99), order[0])
+	slices.Sort(order)
+	require.Len(t, slices.Compact(order), 1100)
+}
+
+func TestOrderOfNoneIsNone(t *testing.T) {
+	r := New(names(3))
+	require.Empty(t, r.Order(nil, 1, 0))
+	require.Empty(t, r.Order(nil, 1, math.MinInt))
+}
+
+func FuzzRing(f *testing.F) {
+	f.Add("a,b,c", uint64(0))
+	f.Add("", uint64(math.MaxUint64))
+	f.Add("a,a1,1,a", uint64(1)<<63)
+	f.Fuzz(func(t *testing.T, list string, hash uint64) {
+		members := strings.Split(list, ",")
+		if len(members) > 16 {
+			members = members[:16]
+		}
+		r, d := New(members), newDumb(members)
+		if got, want := orderNames(r, hash, len(members)), d.order(hash); !slices.Equal(got, want) {
+			t.Fatalf("order of %q from %#x is %q, want %q", members, hash, got, want)
+		}
+	})
+}
+
+func BenchmarkOwner(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			r := New(names(n))
+			h, sum := uint64(1), 0
+			for b.Loop() {
+				h += 0x9e3779b97f4a7c15
+				sum += r.Owner(h)
+			}
+			sink = sum
+		})
+	}
+}
+
+func BenchmarkOrder(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprintf("members=%d/first=3", n), func(b *testing.B) {
+			r := New(names(n))
+			dst, h := make([]int, 0, n), uint64(1)
+			b.ReportAllocs()
+			for b.Loop() {
+				h += 0x9e3779b97f4a7c15
+				dst = r.Order(dst[:0], h, 3)
+			}
+		})
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			members := names(n)
+			b.ReportAllocs()
+			for b.Loop() {
+				New(members)
+			}
+		})
+	}
+}
+
+var sink int

@@ -2,16 +2,20 @@ package bucket
 
 import "time"
 
-// cell is one id's count, of fixed size and without pointers. What its fields
-// hold depends on the algorithm; the zero cell has nothing used. A SlidingLog
-// keeps its entries in a log beside it.
+// cell is one id's count, of fixed size and without pointers. The zero cell has
+// nothing used, and so has every cell with x and y zero, or for a log with x
+// zero: it equals no count whatever its time is. No field depends on Rate or
+// Burst, so a limit whose Rate changes judges the same units by other numbers.
+//
+//	               at                     x               y
+//	FixedWindow    the window's start     units in it
+//	SlidingWindow  the window's start     units in it     units in the one before
+//	SlidingLog     the newest entry       units           the oldest entry's time
+//	the buckets    when it held x and y   whole units     and this many 1/Per units, below Per
 type cell struct {
 	at   int64
 	x, y uint64
 }
-
-// log is the entries of a SlidingLog.
-type log struct{}
 
 // Result is the answer to one operation on a count.
 type Result struct {
@@ -20,7 +24,7 @@ type Result struct {
 	Remaining  int64         // whole units left now, never below zero
 	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted
 	ResetAfter time.Duration // until the count is empty if nothing more is asked
-	Receipt    Receipt       // of a Take that was allowed: what Refund wants
+	Receipt    Receipt       // of a Take that was allowed, or a Debit: what Refund wants
 }
 
 // Receipt names the time that a take was counted at, so that a refund reaches

@@ -1,6 +1,10 @@
 package bucket
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Algorithm says how a limit counts. The zero value is SlidingWindow.
 type Algorithm uint8
@@ -21,11 +25,93 @@ const (
 	LeakyBucket
 )
 
+func (a Algorithm) String() string {
+	switch a {
+	case SlidingWindow:
+		return "SlidingWindow"
+	case SlidingLog:
+		return "SlidingLog"
+	case FixedWindow:
+		return "FixedWindow"
+	case TokenBucket:
+		return "TokenBucket"
+	case LeakyBucket:
+		return "LeakyBucket"
+	}
+	return fmt.Sprintf("Algorithm(%d)", uint8(a))
+}
+
+func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }
+
 // Limit is the numbers of a limit, all that the arithmetic needs of it.
+//
+// A share of a limit is a Limit too, and may be of nothing: a Rate of 0 never
+// refills, and a capacity of 0 denies every ask. As a Burst of 0 stands for Rate,
+// a share of a Burst that comes to nothing is written as a Burst below zero.
 type Limit struct {
 	Algorithm Algorithm
 	Rate      int64         // units ...
 	Per       time.Duration // ... per this long
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // of the rules it came from; the higher one holds
+}
+
+// The ranges that Validate accepts.
+const (
+	maxUnits  = 1_000_000_000_000 // of Rate and Burst
+	maxLogged = 100_000           // of a SlidingLog's Rate, which costs memory for each unit
+	minPer    = time.Millisecond
+	maxPer    = 366 * 24 * time.Hour
+	maxRefill = 100 * 365 * 24 * time.Hour // of a whole Burst: twice it, and the year 2026, fit in int64 nanoseconds
+)
+
+// Capacity is the most that the limit has to give at one time: Rate, or for the
+// buckets Burst (Rate if that is zero). It is never below zero.
+func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
+
+// Validate reports everything that is wrong with the limit at once, each with
+// the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
+// SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
+// 10¹², a Burst for an algorithm that has none, and a Burst that takes more than
+// 100 years to refill. It returns nil if all is well.
+func (l *Limit) Validate() error {
+	var problems []error
+	report := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+	if l.Algorithm > LeakyBucket {
+		report("Algorithm is %d: choose SlidingWindow, SlidingLog, FixedWindow, TokenBucket or LeakyBucket", uint8(l.Algorithm))
+	}
+	if l.Rate < 1 || l.Rate > maxUnits {
+		report("Rate is %d: it must be from 1 to %d units", l.Rate, int64(maxUnits))
+	} else if l.Algorithm == SlidingLog && l.Rate > maxLogged {
+		report("Rate is %d: a SlidingLog remembers every admission, and takes at most %d; use SlidingWindow", l.Rate, maxLogged)
+	}
+	if l.Per < minPer || l.Per > maxPer {
+		report("Per is %v: it must be from %v to %v", l.Per, minPer, maxPer)
+	}
+	switch {
+	case !l.Algorithm.isBucket():
+		if l.Burst != 0 {
+			report("Burst is %d: only TokenBucket and LeakyBucket have one; leave it zero", l.Burst)
+		}
+	case l.Burst < 0 || l.Burst > maxUnits:
+		report("Burst is %d: it must be from 1 to %d units, or 0 for as much as Rate", l.Burst, int64(maxUnits))
+	case l.Rate >= 1 && l.Per >= minPer && mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill):
+		report("Burst is %d: at %d per %v it takes more than 100 years to refill; lower it", l.Burst, l.Rate, l.Per)
+	}
+	return errors.Join(problems...)
+}
+
+// The numbers as the arithmetic wants them, in ranges where nothing overflows
+// also when nobody called Validate.
+
+func (l *Limit) rate() uint64 { return uint64(min(max(l.Rate, 0), maxUnits)) }
+func (l *Limit) per() uint64  { return uint64(max(l.Per, 1)) }
+
+func (l *Limit) capacity() uint64 {
+	if l.Algorithm.isBucket() && l.Burst != 0 {
+		return uint64(min(max(l.Burst, 0), maxUnits))
+	}
+	return l.rate()
 }

@@ -1,0 +1,48 @@
+package bucket
+
+// convert takes a count that was kept under from, and expresses what is used now
+// under l, once: nothing resets, and nothing counts twice. What is used, in whole
+// units rounded up, is the same before and after; what recovers afterwards does so
+// by l. g must not be nil if either is a SlidingLog; l's other algorithms leave it
+// empty.
+//
+// Under the same Algorithm and Per the windows and the log stay as they are, since
+// no cell depends on Rate; a level falls at the old rate until now. Under another
+// Per, a window that is still open and a log that lies within it keep their times,
+// and a level its fraction. All else becomes usage of this instant.
+func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
+	oldPer, newPer := from.per(), l.per()
+	sameKind := from.Algorithm == l.Algorithm || from.Algorithm.isBucket() && l.Algorithm.isBucket()
+	if sameKind && oldPer == newPer && (from.Rate == l.Rate || !l.Algorithm.isBucket()) {
+		return
+	}
+	v, h := open(c, g)
+	used := min(from.advance(&v, &h, now), 2*maxUnits)
+	now = max(now, v.at)
+	switch {
+	case used == 0:
+		v = cell{}
+		h.clear()
+	case sameKind && l.Algorithm.isBucket():
+		v.y = mulDivUp(v.y, newPer, 0, oldPer)
+		if v.y >= newPer {
+			v.x, v.y = add(v.x, 1), 0
+		}
+	case sameKind && l.Algorithm == FixedWindow && since(v.at, now) < newPer:
+	case sameKind && l.Algorithm == SlidingLog && since(int64(v.y), now) < newPer:
+	default:
+		v = cell{at: now}
+		h.clear()
+		l.spend(&v, &h, now, used)
+	}
+	save(c, g, &v, &h)
+}
+
+// shift moves a count's times by d, as when its age arrives at another clock.
+// Receipts given before mean nothing afterwards.
+func (l *Limit) shift(c *cell, d int64) {
+	c.at += d
+	if l.Algorithm == SlidingLog {
+		c.y += uint64(d)
+	}
+}

@@ -1,0 +1,28 @@
+.PHONY: test race fuzz sim bench lint demo
+
+test:
+	go test work
+
+race:
+	go test -race ./...
+
+# A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one.
+FUZZTIME ?= 10s
+fuzz:
+	./.ci/fuzz $(FUZZTIME)
+
+# Whole clusters in virtual time.
+sim:
+	go test -count=1 ./weirtest/...
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster
+	cd bench && go test -run '^$$' -bench . -benchmem .
+
+lint:
+	gofmt -l . | (! grep .)
+	go vet work
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... ./bench/...
+
+demo:
+	go run ./cmd/demo

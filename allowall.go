@@ -1,0 +1,233 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// Ask is one of the limits that AllowAll decides together.
+type Ask struct {
+	Limiter *Limiter // of the same node
+	Key     string
+	Units   int64 // 1 if zero; asks of the same limit and key are summed
+}
+
+// AllowAll spends on all of the limits, or on none: a request that one of them
+// denies costs the others nothing. It takes at most 255 asks. Each Decision says
+// what its own limit answered; units were spent only if Decisions.Allowed.
+//
+// Asks that one node has authority for are decided in one step. Otherwise takes
+// go to all at once, and if any denies, the others are refunded: it never admits
+// too much, and under contention can deny falsely for a round trip. Errors are
+// those of Limiter.AllowN.
+func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
+	begun := n.observedSince()
+	ds := make(Decisions, len(asks))
+	err := n.allowAll(ctx, asks, ds)
+	for i := range asks {
+		l := asks[i].Limiter
+		if l == nil {
+			continue
+		}
+		ds[i].Name = l.limit.Name
+		n.observe(ctx, l, asks[i].Key, max(asks[i].Units, 1), ds[i], err, begun)
+	}
+	return ds, err
+}
+
+func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
+	if len(asks) > maxAsks {
+		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), maxAsks)
+	}
+	all := make([]ask, 0, len(asks))
+	at := make([]int, len(asks)) // which of all answers each of asks
+	for i, a := range asks {
+		if a.Limiter == nil || a.Limiter.node != n {
+			return fmt.Errorf("%w AllowAll: asks[%d].Limiter is nil or of another node: use one that this node's Limiter returned", ErrInvalid, i)
+		}
+		if a.Units == 0 {
+			a.Units = 1
+		}
+		one, err := a.Limiter.ask(ctx, a.Key, a.Units)
+		if err != nil {
+			return fmt.Errorf("asks[%d]: %w", i, err)
+		}
+		at[i] = indexOf(all, one.id)
+		if at[i] < 0 {
+			at[i] = len(all)
+			all = append(all, one)
+			continue
+		}
+		sum := &all[at[i]]
+		if most := one.limit.Capacity(); one.units > most-sum.units {
+			return fmt.Errorf("%w AllowAll: asks[%d]: units of limit %q sum to more than the %d it can ever grant", ErrInvalid, i, a.Limiter.limit.Name, most)
+		}
+		sum.units += one.units
+	}
+	results, err := n.takeAll(ctx, all)
+	if err != nil {
+		return err
+	}
+	for i := range ds {
+		r := &results[at[i]]
+		ds[i] = r.decision(asks[i].Limiter.limit.Name)
+		n.meters.decided(all[at[i]].id, &ds[i])
+	}
+	return nil
+}
+
+func indexOf(all []ask, id bucket.ID) int {
+	for i := range all {
+		if all[i].id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// party is those of the asks that one node has authority for.
+type party struct {
+	owner   int   // index in Members, -1 if it is not reached
+	at      []int // which of the asks
+	asks    []ask
+	results []result
+	refund  func() // gives back what the party took
+	err     error
+}
+
+// takeAll takes from every owner at once, and gives back if any denied.
+func (n *Node) takeAll(ctx context.Context, all []ask) ([]result, error) {
+	if len(all) == 1 {
+		r, err := n.decide(ctx, opTake, 0, &all[0])
+		return []result{r}, err
+	}
+	v := n.view.Load()
+	parties := v.parties(all, n.now())
+	var wait sync.WaitGroup
+	for _, p := range parties {
+		wait.Go(func() { n.take(ctx, v, p) })
+	}
+	wait.Wait()
+
+	results := make([]result, len(all))
+	var err error
+	allowed := true
+	for _, p := range parties {
+		err = errors.Join(err, p.err)
+		allowed = allowed && p.allowed()
+		for i, at := range p.at {
+			results[at] = p.results[i]
+		}
+	}
+	if allowed || len(parties) == 1 {
+		return results, err
+	}
+	for _, p := range parties {
+		if !p.allowed() {
+			continue
+		}
+		p.refund()
+		for i, at := range p.at {
+			results[at].Remaining += p.asks[i].units
+		}
+	}
+	return results, err
+}
+
+// parties sorts asks by who has authority for them.
+func (v *view) parties(all []ask, now int64) []*party {
+	byOwner := make(map[int]*party)
+	var parties []*party
+	for i := range all {
+		owner := v.owner(all[i].id)
+		if w, _ := v.route(owner, now); w == alone {
+			owner = -1
+		}
+		p := byOwner[owner]
+		if p == nil {
+			p = &party{owner: owner}
+			byOwner[owner] = p
+			parties = append(parties, p)
+		}
+		p.at = append(p.at, i)
+		p.asks = append(p.asks, all[i])
+	}
+	return parties
+}
+
+func (p *party) allowed() bool {
+	for i := range p.results {
+		if !p.results[i].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// take takes from the party's owner, or from this node's budget if it is not
+// reached, in one step.
+func (n *Node) take(ctx context.Context, v *view, p *party) {
+	judge := v.sideShare
+	w, hop := v.route(p.owner, n.now())
+	if w != here {
+		judge = v.ownShare
+		p.results = make([]result, len(p.asks))
+		if w != alone && n.reach(ctx, v, w, hop, p.owner, opTake, 0, p.asks, p.results) == nil {
+			p.refund = func() { v.Members[hop].Peer.Tell(v.request(nil, p.owner, opRefund, 0, 0, p.receipted())) }
+			return
+		}
+		if p.err = cancelled(ctx); p.err != nil {
+			clear(p.results)
+			return
+		}
+	}
+	p.results = n.spendAll(judge, p.asks, n.now())
+	p.refund = func() {
+		for _, a := range p.receipted() {
+			n.spend(judge, opRefund, 0, &a, n.now())
+		}
+	}
+}
+
+// receipted is the asks with the receipts of what they took.
+func (p *party) receipted() []ask {
+	for i := range p.asks {
+		p.asks[i].receipt = p.results[i].Receipt
+	}
+	return p.asks
+}
+
+// spendAll takes on all of the counts that are held here, or on none, each
+// within the share that judge says.
+func (n *Node) spendAll(judge judge, asks []ask, now int64) []result {
+	parts := make([]bucket.Limit, len(asks))
+	takes := make([]bucket.Ask, len(asks))
+	answers := make([]bucket.Result, len(asks))
+	results := make([]result, len(asks))
+	closed := false
+	for i := range asks {
+		s, source := judge(&asks[i])
+		results[i].source = source
+		closed = closed || source == FailedClosed
+		parts[i] = s.limit(asks[i].limit)
+		takes[i] = bucket.Ask{ID: asks[i].id, Limit: &parts[i], Units: asks[i].units}
+	}
+	if !closed {
+		n.counts.TakeAll(takes, now, answers)
+	}
+	for i := range results {
+		switch {
+		case !closed:
+			results[i].Result = answers[i]
+		case results[i].source == FailedClosed:
+			results[i].Result = bucket.Result{RetryAfter: failedClosedRetry}
+		default:
+			results[i].Result = n.counts.Peek(asks[i].id, &parts[i], now, asks[i].units)
+		}
+	}
+	return results
+}

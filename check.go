@@ -1,0 +1,177 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+)
+
+// decide carries out one op on one count, wherever it has to be done: the way of
+// a check. Its only error is that of a cancelled context; a deadline or an
+// outage is answered from this node's budget.
+func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask) (result, error) {
+	v, now := n.view.Load(), n.now()
+	owner := v.owner(a.id)
+	w, hop := v.route(owner, now)
+	if w == here {
+		return n.spend(v.sideShare, op, flags, a, now), nil
+	}
+	if w != alone {
+		asks, results := [1]ask{*a}, [1]result{}
+		if n.reach(ctx, v, w, hop, owner, op, flags, asks[:], results[:]) == nil {
+			return results[0], nil
+		}
+		now = n.now()
+	}
+	if err := cancelled(ctx); err != nil {
+		return result{}, err
+	}
+	return n.spend(v.ownShare, op, flags, a, now), nil
+}
+
+// reach has the owner carry out op on asks that are all its own: asked directly
+// and then, if it does not answer in time, through others.
+func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
+	if w == ask {
+		err := n.forward(ctx, v, hop, owner, op, flags, asks, results)
+		if !errors.Is(err, cluster.ErrTimeout) {
+			return err
+		}
+		if hop = v.detour(owner); hop < 0 {
+			return err
+		}
+	}
+	return n.relayed(ctx, v, hop, owner, op, flags, asks, results)
+}
+
+// spend carries out op on the count that is held here, within the share that
+// judge says. FailClosed denies what asks; what was spent or given back
+// elsewhere is counted all the same.
+func (n *Node) spend(judge judge, op op, flags uint8, a *ask, now int64) result {
+	s, source := judge(a)
+	if s.whole() {
+		return result{n.apply(op, flags, a, &a.limit, now), source}
+	}
+	if source == FailedClosed && (op == opTake || op == opPeek) {
+		return result{bucket.Result{RetryAfter: failedClosedRetry}, source}
+	}
+	part := s.limit(a.limit)
+	return result{n.apply(op, flags, a, &part, now), source}
+}
+
+// apply carries out op on the count that is held here.
+func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64) bucket.Result {
+	switch op {
+	case opTake:
+		return n.counts.Take(a.id, l, now, a.units)
+	case opDebit:
+		return n.counts.Debit(a.id, l, now, a.units)
+	case opPeek:
+		return n.counts.Peek(a.id, l, now, a.units)
+	case opRefund:
+		n.counts.Refund(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0)
+	case opReset:
+		n.counts.Reset(a.id)
+	}
+	return bucket.Result{}
+}
+
+// exchange holds the bytes of one question and its answer, so that asking
+// allocates nothing.
+type exchange struct{ request, answer []byte }
+
+// errUnreached: whom we asked to hand a check on could not.
+var errUnreached = errors.New("weir: the owner was not reached")
+
+// forward asks the owner, for half of Timeout: the rest is for other ways.
+func (n *Node) forward(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
+	x := n.exchanges.Get().(*exchange)
+	defer n.exchanges.Put(x)
+	wait := n.cfg.Timeout / 2
+	x.request = v.request(x.request[:0], owner, op, flags, wait, asks)
+	if err := n.exchange(ctx, v, hop, x, wait); err != nil {
+		return err
+	}
+	for i := range results {
+		r := parseResult(x.answer, i)
+		if r.source == Owner {
+			r.source = Forwarded
+		}
+		results[i] = r
+	}
+	return nil
+}
+
+// relayed asks the owner through a neighbour. The neighbour is not to blame for
+// what lies behind it, so this wait is the context's.
+func (n *Node) relayed(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout/2)
+	defer cancel()
+	err := n.forward(ctx, v, hop, owner, op, flags, asks, results)
+	for i := range results {
+		if results[i].source == Forwarded {
+			results[i].source = Relayed
+		}
+	}
+	return err
+}
+
+// request appends a request to b.
+func (v *view) request(b []byte, owner int, op op, flags uint8, wait time.Duration, asks []ask) []byte {
+	b = header{op, flags, maxHops, uint8(len(asks)), wait, nameHash(v.Members[owner].Name)}.append(b)
+	for i := range asks {
+		b = asks[i].append(b)
+	}
+	return b
+}
+
+// exchange sends x.request to a member and fills x.answer with one that fits.
+func (n *Node) exchange(ctx context.Context, v *view, hop int, x *exchange, wait time.Duration) error {
+	to := &v.Members[hop]
+	var begun int64
+	if n.cfg.Observer != nil {
+		begun = n.now()
+	}
+	answer, err := to.Peer.Ask(ctx, x.request, x.answer, wait)
+	if n.cfg.Observer != nil {
+		n.cfg.Observer.Hopped(ctx, HopEvent{To: to.Name, Err: err, Took: time.Duration(n.now() - begun)})
+	}
+	if err != nil {
+		return err
+	}
+	x.answer = answer
+	switch s, err := parseAnswer(answer, int(x.request[3])); {
+	case err != nil:
+		return err
+	case s == statusUnreached:
+		return errUnreached
+	}
+	return nil
+}
+
+// tell carries out op where it has to be done and waits for no answer: for what
+// gives back. What cannot be delivered is lost, and the units stay spent.
+func (n *Node) tell(op op, flags uint8, a *ask) {
+	v, now := n.view.Load(), n.now()
+	owner := v.owner(a.id)
+	switch w, hop := v.route(owner, now); w {
+	case here:
+		n.spend(v.sideShare, op, flags, a, now)
+	case ask, relay:
+		v.Members[hop].Peer.Tell(v.request(nil, owner, op, flags, 0, []ask{*a}))
+	case alone:
+		n.spend(v.ownShare, op, flags, a, now)
+	}
+}
+
+// cancelled is the context's error, but for a deadline: when that passes, the
+// budget answers.
+func cancelled(ctx context.Context) error {
+	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package weir
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// Config says how a node runs. The zero Config is valid: a cluster of one, with
+// no network.
+type Config struct {
+	Name      string   // a label, the host's name if empty; at most 64 bytes. Member.Name is label-incarnation, unique for each start
+	Bind      string   // "host:port": one port for gossip (UDP and TCP) and checks (TCP). Empty: a cluster of one, no network
+	Advertise string   // "host:port" that others dial, if not Bind
+	Join      []string // "host:port" or DNS names of any members; looked up again for as long as the node lives
+	Expect    int      // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero
+	Region    string   // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
+
+	Seed    []byte      // keys the id hash; equal on all nodes, never rotated. Nil: a fixed public key. A join with another Seed is refused
+	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip and authenticates peers, all are accepted (rotation). None: both are open
+	TLS     *tls.Config // mutual TLS on the TCP side. Nil: plain TCP
+
+	Timeout time.Duration // the most that a check may wait for other nodes; then the budget answers. 20 ms if zero; a context's deadline shortens it
+	Forget  time.Duration // how long the dead stay in the roster. 5 min if zero
+	MaxKeys int           // counts held at once; beyond it the soonest to recover of a sample is evicted, and Stats says so. 5,000,000 if zero (some 400 MB)
+
+	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
+	Observer Observer         // called for each decision and hop, must not block. None if nil
+	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Name, Bind, Join, Secrets, TLS, Region and Forget are then its own affair
+	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
+	Rand     io.Reader        // where incarnations come from. Nil: crypto/rand
+}
+
+const (
+	defaultTimeout = 20 * time.Millisecond
+	defaultForget  = 5 * time.Minute
+	defaultMaxKeys = 5_000_000
+	maxLabelBytes  = 64
+	maxRegionBytes = 64
+)
+
+// Validate reports everything that is wrong with the Config at once, nil if
+// nothing is, and changes nothing. Each error is ErrInvalid.
+func (c Config) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w Config: "+format, append([]any{ErrInvalid}, args...)...))
+	}
+	if len(c.Name) > maxLabelBytes {
+		wrong("Name has %d bytes: use at most %d", len(c.Name), maxLabelBytes)
+	}
+	if strings.ContainsFunc(c.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		wrong("Name %q has spaces or control characters: use a host's or pod's name", c.Name)
+	}
+	if len(c.Region) > maxRegionBytes {
+		wrong("Region has %d bytes: use at most %d", len(c.Region), maxRegionBytes)
+	}
+	if c.Bind != "" {
+		if err := cluster.CheckAddress(c.Bind); err != nil {
+			wrong("Bind %w", err)
+		}
+	}
+	if c.Advertise != "" {
+		if err := cluster.CheckAddress(c.Advertise); err != nil {
+			wrong("Advertise %w", err)
+		}
+	}
+	if c.Bind == "" && c.Cluster == nil {
+		for field, set := range map[string]bool{
+			"Advertise": c.Advertise != "", "Join": len(c.Join) > 0, "Secrets": len(c.Secrets) > 0, "TLS": c.TLS != nil,
+		} {
+			if set {
+				wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field)
+			}
+		}
+	}
+	for i, name := range c.Join {
+		if strings.TrimSpace(name) == "" {
+			wrong("Join[%d] is empty: give host:port or a DNS name", i)
+		}
+	}
+	for i, secret := range c.Secrets {
+		if n := len(secret); n != 16 && n != 24 && n != 32 {
+			wrong("Secrets[%d] has %d bytes: use 16, 24 or 32 random bytes", i, n)
+		}
+	}
+	if c.Expect < 0 {
+		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
+	}
+	if c.Timeout < 0 || c.Timeout > 0 && c.Timeout < 100*time.Microsecond || c.Timeout > time.Minute {
+		wrong("Timeout is %v: use 0 for %v, or 100µs to 1m", c.Timeout, defaultTimeout)
+	}
+	if c.Forget < 0 || c.Forget > 0 && c.Forget < time.Second {
+		wrong("Forget is %v: use 0 for %v, or 1s and more", c.Forget, defaultForget)
+	}
+	if c.MaxKeys < 0 {
+		wrong("MaxKeys is %d: use 0 for %d, or how many counts may be held", c.MaxKeys, defaultMaxKeys)
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults is a copy with every zero field filled in.
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = hostLabel()
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Forget == 0 {
+		c.Forget = defaultForget
+	}
+	if c.MaxKeys == 0 {
+		c.MaxKeys = defaultMaxKeys
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+	return c
+}
+
+// clock is what checks read, in nanoseconds since the Unix epoch. Without a
+// Config.Now it starts at the time of day and then follows the monotonic clock,
+// which costs half of time.Now and never steps.
+func (c Config) clock() func() int64 {
+	if now := c.Now; now != nil {
+		return func() int64 { return now().UnixNano() }
+	}
+	start := time.Now()
+	epoch := start.UnixNano()
+	return func() int64 { return epoch + int64(time.Since(start)) }
+}
+
+func hostLabel() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "node"
+	}
+	return name[:min(len(name), maxLabelBytes)]
+}
+
+// incarnation makes a label unique for this start.
+func incarnation(label string, random io.Reader) (string, error) {
+	var b [8]byte
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return "", fmt.Errorf("weir: reading Config.Rand: %w", err)
+	}
+	return fmt.Sprintf("%s-%x", label, b), nil
+}
+
+// cluster is the one that the Config asks for.
+func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
+	switch {
+	case c.Cluster != nil:
+		return c.Cluster
+	case c.Bind == "":
+		return cluster.NewSolo(name, c.Region)
+	}
+	return cluster.NewGossip(cluster.Config{
+		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region,
+		Seed: seed, Secrets: c.Secrets, TLS: c.TLS, Forget: c.Forget, Logger: c.Logger,
+	})
+}

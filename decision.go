@@ -1,0 +1,74 @@
+package weir
+
+import "time"
+
+// Decision is the answer to a check. The zero Decision is a denial.
+type Decision struct {
+	Allowed    bool
+	Limit      int64         // what the limit grants (Rate, or Burst for the buckets), or this node's or side's share of it
+	Remaining  int64         // whole units left now, never below zero
+	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted
+	ResetAfter time.Duration // until the count is empty if nothing more is asked
+	Name       string        // of the limit
+	Source     Source
+}
+
+// Source says where a decision was made.
+type Source uint8
+
+const (
+	Owner        Source = iota + 1 // here: this node owns the key
+	Forwarded                      // by the owner, asked directly
+	Relayed                        // by the owner, asked through another member
+	Budget                         // here, within this node's share: the owner could not be reached
+	FailedOpen                     // here, within the whole limit: the owner could not be reached and the limit is FailOpen
+	FailedClosed                   // a denial: the owner could not be reached and the limit is FailClosed
+
+	sources // how many there are, and one
+)
+
+var sourceNames = [sources]string{"none", "owner", "forwarded", "relayed", "budget", "failed open", "failed closed"}
+
+func (s Source) String() string {
+	if s < sources {
+		return sourceNames[s]
+	}
+	return "unknown"
+}
+
+// Decisions are the answers of AllowAll, in the order of its asks.
+type Decisions []Decision
+
+// Allowed says whether all were allowed, and units spent. Of no decisions it is
+// true: nothing was asked and nothing denied.
+func (ds Decisions) Allowed() bool {
+	for i := range ds {
+		if !ds[i].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// Strictest is the decision to tell a client about: the denial with the longest
+// RetryAfter, or, when all were allowed, the one with the smallest part of its
+// limit left. It is the zero Decision if there are none.
+func (ds Decisions) Strictest() Decision {
+	var s Decision
+	for i, d := range ds {
+		if i == 0 || d.stricterThan(s) {
+			s = d
+		}
+	}
+	return s
+}
+
+func (d Decision) stricterThan(than Decision) bool {
+	if d.Allowed != than.Allowed {
+		return !d.Allowed
+	}
+	if !d.Allowed {
+		return d.RetryAfter > than.RetryAfter
+	}
+	return float64(d.Remaining)*float64(than.Limit) < float64(than.Remaining)*float64(d.Limit)
+}

@@ -1,0 +1,85 @@
+package weir
+
+import (
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mayImport is a statement of policy: which packages of this module, and which
+// packages that reach the world outside, each package may import. What is not
+// named here may import neither.
+var mayImport = map[string][]string{
+	".":       {"bucket", "cluster", "ring", "crypto/tls", "time"},
+	"bucket":  {"time"},
+	"ring":    {},
+	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
+
+	"cluster/clustertest": {"cluster", "time", "net"},
+	"weirtest":            {".", "cluster", "net", "time"},
+	"cmd/demo":            {".", "net", "net/http", "time"},
+}
+
+// guarded are the imports from outside that only those named above may have.
+var guarded = []string{"net", "net/http", "time", "crypto/tls", "github.com/hashicorp/memberlist"}
+
+const modulePath = "github.com/weir-go/weir"
+
+func TestPackagesImportOnlyWhatTheirFloorMay(t *testing.T) {
+	for dir, allowed := range mayImport {
+		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
+		require.NoError(t, err, dir)
+		for _, path := range pkg.Imports {
+			name, ours := strings.CutPrefix(path, modulePath)
+			name = strings.TrimPrefix(name, "/")
+			if name == "" {
+				name = "."
+			}
+			switch {
+			case ours && !slices.Contains(allowed, name):
+				t.Errorf("%s imports %s: its floor may import only %v", dir, name, allowed)
+			case !ours && slices.Contains(guarded, path) && !slices.Contains(allowed, path):
+				t.Errorf("%s imports %s: its floor may import only %v", dir, path, allowed)
+			}
+		}
+	}
+}
+
+// Time is an argument of the pure floors: they name durations and read no clock.
+func TestThePureFloorsReadNoClock(t *testing.T) {
+	for _, dir := range []string{"bucket", "ring"} {
+		for call, at := range callsOf(t, dir, "time") {
+			if !slices.Contains([]string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"}, call) {
+				t.Errorf("%s: time.%s: take the time as an argument", at, call)
+			}
+		}
+	}
+}
+
+// callsOf finds what a package's files use of an imported package, and where.
+func callsOf(t *testing.T, dir, imported string) map[string]string {
+	pkg, err := build.ImportDir(dir, 0)
+	require.NoError(t, err)
+	used := make(map[string]string)
+	files := token.NewFileSet()
+	for _, name := range pkg.GoFiles {
+		file, err := parser.ParseFile(files, filepath.Join(dir, name), nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == imported {
+					used[s.Sel.Name] = files.Position(s.Pos()).String()
+				}
+			}
+			return true
+		})
+	}
+	return used
+}

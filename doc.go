@@ -1,0 +1,26 @@
+// Package weir is an embedded, in-memory, distributed rate limiter. Every
+// replica of a service embeds a Node; the nodes find each other by gossip, a
+// consistent-hash ring gives each key one owner, the owner counts in memory, and
+// everyone else asks the owner. There is no server to run.
+//
+//	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}})
+//	perUser, err := node.Limiter(weir.Limit{Name: "per user", Rate: 100, Per: time.Minute})
+//	d, err := perUser.Allow(ctx, userID)
+//	if !d.Allowed { /* come back in d.RetryAfter */ }
+//
+// The way of a check:
+//
+//	Limiter.Allow → id → view.route ─┬─ here  → bucket.Store
+//	                                 ├─ ask   → the owner's bucket.Store
+//	                                 ├─ relay → the owner, through another member
+//	                                 └─ alone → this node's share of the limit
+//
+// A check waits for other nodes no longer than Config.Timeout. When the owner
+// cannot be reached in that time, the node answers within its own share of the
+// limit, or as the limit's PartitionPolicy says; the README states what can be
+// admitted at most.
+//
+// The floors below: package bucket is the arithmetic of limits and the store of
+// counts, package ring says which node owns a key, package cluster says who is
+// here and how to ask them. Package weirtest runs clusters in virtual time.
+package weir

@@ -1,0 +1,26 @@
+package weir
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// Errors that checks and Start return, compared with errors.Is. A denial is not
+// an error, and neither is an outage: both are Decisions.
+var (
+	ErrInvalid = errors.New("weir: invalid")            // the caller's mistake; the message names field and value
+	ErrClosed  = errors.New("weir: the node is closed") // Close was called
+	ErrFull    = errors.New("weir: the queue is full")  // Wait on a LeakyBucket with Burst waiting
+)
+
+// ErrPartial is the error of a Reset that did not reach every member of the
+// roster. Those that are named may still hold a count for the key.
+type ErrPartial struct {
+	Members []string // names, sorted
+}
+
+func (e *ErrPartial) Error() string {
+	return "weir: reset did not reach " + strconv.Itoa(len(e.Members)) + " member(s): " +
+		strings.Join(e.Members, ", ") + "; ask again when they are back, or Forget them"
+}

@@ -1,0 +1,93 @@
+package weir
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// Algorithm says how a limit counts; docs/algorithms.md says how to choose.
+type Algorithm = bucket.Algorithm
+
+// The algorithms. The zero value is SlidingWindow.
+const (
+	SlidingWindow = bucket.SlidingWindow // two counters and a weighted estimate: small, smooth, nearly exact
+	SlidingLog    = bucket.SlidingLog    // exact in every window; some bytes for each admission
+	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the key's first ask
+	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
+	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves in order at the rate
+)
+
+// Scope says over what a limit counts.
+type Scope uint8
+
+const (
+	Regional Scope = iota // one count for each region
+	Global                // one limit over all regions; not available yet, Limiter refuses it
+)
+
+// PartitionPolicy says what a node may still admit when members of the roster
+// cannot be reached.
+type PartitionPolicy uint8
+
+const (
+	MajorityShare PartitionPolicy = iota // a node without a way to the owner spends its own share of the limit
+	FairShare                            // the same; the two differ for sides of several nodes that are below Config.Expect
+	FailOpen                             // each node without a way to the owner has the whole limit
+	FailClosed                           // a node without a way to the owner denies
+)
+
+// maxNameBytes bounds a limit's name: it is hashed with every key.
+const maxNameBytes = 255
+
+// Limit is a policy: how many units of what, how fast.
+type Limit struct {
+	Name      string          // required, at most 255 bytes; scopes the count
+	Algorithm Algorithm       // SlidingWindow if zero
+	Rate      int64           // units ..., 1 to 10^12
+	Per       time.Duration   // ... per this long, 1 ms to 366 days
+	Burst     int64           // TokenBucket and LeakyBucket: the capacity; Rate if zero. Invalid for the windows
+	Scope     Scope           // Regional if zero
+	Partition PartitionPolicy // MajorityShare if zero
+
+	// Version is that of the rules it came from. Where nodes disagree about a
+	// limit the higher one holds; at equal Versions each check is judged by
+	// its own numbers over the same used units, and a new Algorithm needs a
+	// higher Version.
+	Version uint64
+}
+
+// Validate reports everything that is wrong with the limit at once, nil if
+// nothing is. Each error is ErrInvalid.
+func (l Limit) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w Limit: "+format, append([]any{ErrInvalid}, args...)...))
+	}
+	if l.Name == "" {
+		wrong("Name is empty: give each limit a name, it scopes the count")
+	} else if len(l.Name) > maxNameBytes {
+		wrong("Name has %d bytes: use at most %d", len(l.Name), maxNameBytes)
+	}
+	if err := l.numbers().Validate(); err != nil {
+		wrong("%w", err)
+	}
+	switch l.Scope {
+	case Regional:
+	case Global:
+		wrong("Scope Global is not available yet: use Regional")
+	default:
+		wrong("Scope %d is unknown: use Regional", l.Scope)
+	}
+	if l.Partition > FailClosed {
+		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
+	}
+	return errors.Join(errs...)
+}
+
+// numbers is what the arithmetic needs of the limit.
+func (l *Limit) numbers() bucket.Limit {
+	return bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version}
+}

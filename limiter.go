@@ -1,0 +1,158 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// Limiter checks keys against one limit. It holds no resources, needs no
+// closing, and is safe for concurrent use.
+//
+// Its methods return a Decision and an error. A denial is no error, and neither
+// is an outage. The error is ErrInvalid for a caller's mistake, ErrClosed after
+// Node.Close, or the context's if that was cancelled; with every error the
+// Decision is a denial, so that ignoring the error is safe. A context's deadline
+// shortens the wait for other nodes; when it passes, this node's budget answers.
+//
+// A key is any text of at most 1 KiB; the empty one is a key too.
+type Limiter struct {
+	node    *Node
+	limit   Limit
+	numbers bucket.Limit
+	prefix  []byte // what is hashed before each key
+}
+
+// Allow asks for one unit.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.check(ctx, opTake, key, 1)
+}
+
+// AllowN asks for units, 1 to what the limit can ever grant. It spends all of
+// them or none.
+func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
+	return l.check(ctx, opTake, key, units)
+}
+
+// Peek looks at what Allow would answer, and spends nothing.
+func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.check(ctx, opPeek, key, 1)
+}
+
+// Debit spends units without asking, for a cost that is known only afterwards.
+// It may leave a debt, which is never above one limit. The Decision is Allowed
+// unless it did.
+func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
+	return l.check(ctx, opDebit, key, units)
+}
+
+// Refund gives units back, never more than are used. Where the owner cannot be
+// reached it gives back to this node's own budget. A deadline that passes is its
+// context's error.
+func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
+	a, err := l.ask(ctx, key, units)
+	if err != nil {
+		return err
+	}
+	if _, err = l.node.decide(ctx, opRefund, 0, &a); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Reset forgets this key's count on every member. An *ErrPartial names those
+// that were not reached. A deadline that passes is its context's error.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	a, err := l.ask(ctx, key, 1)
+	if err != nil {
+		return err
+	}
+	return l.node.reset(ctx, &a)
+}
+
+// Owner is the member that the ring gives the key to, the zero Member if there
+// is none (a node that has left a cluster of one).
+func (l *Limiter) Owner(key string) Member {
+	n := l.node
+	v := n.view.Load()
+	if i := v.owner(n.identity.id(l.prefix, key)); i >= 0 {
+		return v.member(i)
+	}
+	return Member{}
+}
+
+// Limit is what the Limiter was made of.
+func (l *Limiter) Limit() Limit { return l.limit }
+
+// check is every method that returns a Decision.
+func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d Decision, err error) {
+	n := l.node
+	begun := n.observedSince()
+	a, err := l.ask(ctx, key, units)
+	if err == nil || op == opDebit && errors.Is(err, errAboveCapacity) {
+		var r result
+		if r, err = n.decide(ctx, op, 0, &a); err == nil {
+			d = r.decision(l.limit.Name)
+			n.meters.decided(a.id, &d)
+		}
+	}
+	if err != nil {
+		d.Name = l.limit.Name
+	}
+	if n.cfg.Observer != nil {
+		n.observe(ctx, l, key, units, d, err, begun)
+	}
+	return d, err
+}
+
+// errAboveCapacity: an ask for more could never be admitted.
+var errAboveCapacity = errors.New("above what the limit can ever grant")
+
+// ask is the caller's question, looked over.
+func (l *Limiter) ask(ctx context.Context, key string, units int64) (ask, error) {
+	if l.node.closed.Load() {
+		return ask{}, ErrClosed
+	}
+	if err := cancelled(ctx); err != nil {
+		return ask{}, err
+	}
+	if len(key) > maxKeyBytes {
+		return ask{}, fmt.Errorf("%w key: it has %d bytes: use at most %d, or a hash of it", ErrInvalid, len(key), maxKeyBytes)
+	}
+	if units <= 0 {
+		return ask{}, fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
+	}
+	a := ask{id: l.node.identity.id(l.prefix, key), limit: l.numbers, partition: l.limit.Partition, units: units}
+	if most := l.numbers.Capacity(); units > most {
+		return a, fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
+	}
+	return a, nil
+}
+
+// decision is what the caller is told.
+func (r *result) decision(name string) Decision {
+	return Decision{
+		Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining,
+		RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter, Name: name, Source: r.source,
+	}
+}
+
+// observedSince is when a check began, if anyone wants to know.
+func (n *Node) observedSince() int64 {
+	if n.cfg.Observer == nil {
+		return 0
+	}
+	return n.now()
+}
+
+func (n *Node) observe(ctx context.Context, l *Limiter, key string, units int64, d Decision, err error, begun int64) {
+	if n.cfg.Observer == nil {
+		return
+	}
+	n.cfg.Observer.Decided(ctx, DecisionEvent{
+		Limiter: l, Key: key, Units: units, Decision: d, Err: err, Took: time.Duration(n.now() - begun),
+	})
+}

@@ -1,0 +1,86 @@
+package weir
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// failedClosedRetry is the RetryAfter of a FailClosed denial: a member that
+// comes back is heard within about this long.
+const failedClosedRetry = time.Second
+
+// share is a part of a whole limit: units above from·whole/of, up to to·whole/of.
+// The shares of 0..1, 1..2, ..., (of-1)..of sum to the whole exactly.
+type share struct{ from, to, of int }
+
+// part is ⌊whole·to/of⌋ − ⌊whole·from/of⌋.
+func (s share) part(whole int64) int64 {
+	return scaled(whole, s.to, s.of) - scaled(whole, s.from, s.of)
+}
+
+func scaled(whole int64, n, of int) int64 {
+	hi, lo := bits.Mul64(uint64(whole), uint64(n))
+	q, _ := bits.Div64(hi, lo, uint64(of))
+	return int64(q)
+}
+
+// limit is the part of l: of its Rate, and for the buckets of its Burst.
+func (s share) limit(l bucket.Limit) bucket.Limit {
+	if l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket {
+		l.Burst = s.part(l.Capacity())
+	}
+	l.Rate = s.part(l.Rate)
+	return l
+}
+
+// whole says that nothing is missing.
+func (s share) whole() bool { return s.from == 0 && s.to == s.of }
+
+// judge says what may be spent of an id here, and what to call the decision.
+type judge func(*ask) (share, Source)
+
+// sideShare is what this node may spend of an id that it owns: everything, but
+// for a roster below Expect. There a side of k has k of Expect, and with
+// MajorityShare everything if k is a majority of Expect.
+func (v *view) sideShare(a *ask) (share, Source) {
+	if len(v.Members) >= v.expect {
+		return share{0, 1, 1}, Owner
+	}
+	majority := 2*v.side > v.expect
+	switch {
+	case a.partition == FailOpen:
+		return share{0, 1, 1}, FailedOpen
+	case majority && a.partition != FairShare:
+		return share{0, 1, 1}, Owner
+	case a.partition == FailClosed:
+		return share{0, 0, 1}, FailedClosed
+	}
+	return share{0, v.side, v.expect}, Budget
+}
+
+// ownShare is what this node may spend of an id whose owner it cannot reach:
+// its own part by ring order from the id, the owner last, so that the parts of
+// all members sum to the whole; a node that has left has none.
+func (v *view) ownShare(a *ask) (share, Source) {
+	switch {
+	case a.partition == FailOpen:
+		return share{0, 1, 1}, FailedOpen
+	case a.partition == FailClosed:
+		return share{0, 0, 1}, FailedClosed
+	case v.Self < 0:
+		return share{0, 0, 1}, Budget
+	case len(v.Members) < v.expect:
+		return share{0, 1, v.expect}, Budget
+	}
+	order := v.ring.Order(make([]int, 0, len(v.points)), a.id.Hi, len(v.points))
+	for i, at := range order {
+		if v.points[at] == v.Self {
+			// The owner comes first in ring order, and last here.
+			i = (i + len(order) - 1) % len(order)
+			return share{i, i + 1, len(order)}, Budget
+		}
+	}
+	return share{0, 0, 1}, Budget
+}

@@ -1,0 +1,61 @@
+package weir
+
+import (
+	"sync/atomic"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+)
+
+// Stats is a snapshot of a node's counters. They only grow, but for Keys.
+type Stats struct {
+	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
+	Served    uint64              // checks that others made here
+	Passed    uint64              // checks that came here and were passed on
+	LateTakes uint64              // units admitted by an answer that came after its asker gave up, and refunded
+	Keys      int                 // counts held
+	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
+	Cluster   cluster.Stats       // of the peer port and the membership
+}
+
+// Outcomes counts decisions.
+type Outcomes struct{ Allowed, Denied uint64 }
+
+// meters are the counters. They are striped by id so that checks of different
+// keys do not share a cache line.
+type meters struct {
+	stripes   [64]stripe
+	served    atomic.Uint64
+	passed    atomic.Uint64
+	lateTakes atomic.Uint64
+}
+
+// stripe fills whole cache lines.
+type stripe struct {
+	allowed, denied [sources]atomic.Uint64
+	_               [(64 - 2*int(sources)*8%64) % 64]byte
+}
+
+func (m *meters) decided(id bucket.ID, d *Decision) {
+	s := &m.stripes[id.Hi%uint64(len(m.stripes))]
+	if d.Allowed {
+		s.allowed[d.Source].Add(1)
+	} else {
+		s.denied[d.Source].Add(1)
+	}
+}
+
+func (m *meters) outcomes() map[Source]Outcomes {
+	total := make(map[Source]Outcomes)
+	for source := Owner; source < sources; source++ {
+		var o Outcomes
+		for i := range m.stripes {
+			o.Allowed += m.stripes[i].allowed[source].Load()
+			o.Denied += m.stripes[i].denied[source].Load()
+		}
+		if o != (Outcomes{}) {
+			total[source] = o
+		}
+	}
+	return total
+}

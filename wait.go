@@ -1,0 +1,95 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// Wait blocks until units are admitted, or ctx is done.
+//
+// On a LeakyBucket it takes a place in the queue at once, and sleeps until that
+// is served: in order, at the limit's rate. At most Burst units wait; beyond
+// that it is ErrFull. A waiter that gives up gives its place back if nobody came
+// after it. With the other algorithms it asks again whenever an ask could be
+// admitted; waiters come in no order.
+//
+// It returns ctx.Err when ctx is cancelled or its deadline passes,
+// context.DeadlineExceeded at once if the deadline would pass before the units
+// could be admitted, and ErrInvalid and ErrClosed as AllowN does.
+func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		a, err := l.ask(ctx, key, units)
+		if err != nil {
+			return err
+		}
+		begun := l.node.observedSince()
+		r, err := l.node.decide(ctx, opTake, 0, &a)
+		d := r.decision(l.limit.Name)
+		l.node.observe(ctx, l, key, units, d, err, begun)
+		if err != nil {
+			return err
+		}
+		l.node.meters.decided(a.id, &d)
+		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket
+		switch {
+		case queue && !d.Allowed:
+			return fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, d.Limit, d.RetryAfter)
+		case queue:
+			delay = d.ResetAfter - l.service(&r, units)
+		case d.Allowed:
+			return nil
+		}
+		err = l.node.sleep(ctx, delay)
+		if err != nil && queue && !errors.Is(err, ErrClosed) {
+			a.receipt = r.Receipt
+			l.node.tell(opRefund, flagOnlyLast, &a)
+		}
+		if err != nil || queue {
+			return err
+		}
+	}
+}
+
+// service is how long the queue takes to serve units, rounded down. A share of
+// the limit is served at the share's rate.
+func (l *Limiter) service(r *result, units int64) time.Duration {
+	rate := l.numbers.Rate
+	if whole := l.numbers.Capacity(); r.Limit > 0 && r.Limit < whole {
+		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))
+		q, _ := bits.Div64(hi, lo, uint64(whole))
+		rate = max(int64(q), 1)
+	}
+	hi, lo := bits.Mul64(uint64(units), uint64(l.numbers.Per))
+	if hi >= uint64(rate) {
+		return 1<<63 - 1
+	}
+	q, _ := bits.Div64(hi, lo, uint64(rate))
+	return time.Duration(min(q, 1<<63-1))
+}
+
+// sleep waits for d, unless ctx or the node ends first. A deadline that would
+// pass meanwhile is told at once.
+func (n *Node) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		return context.DeadlineExceeded
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.life.Done():
+		return ErrClosed
+	}
+}

@@ -1,0 +1,183 @@
+package weir
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// A check between nodes is fixed binary, little-endian: a header, then one
+// record for each ask. Msgpack would cost more than the check itself.
+//
+//	header  op 1 | flags 1 | hops 1 | asks 1 | wait 4 (µs) | to 8
+//	ask     id 16 | version 8 | rate 8 | per 8 | burst 8 | units 8 | receipt 8 | algorithm 1 | partition 1
+//	answer  status 1 | asks 1
+//	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
+const (
+	headerBytes       = 16
+	askBytes          = 66
+	answerHeaderBytes = 2
+	resultBytes       = 42
+
+	// maxAsks bounds the asks of one AllowAll.
+	maxAsks = 255
+	// maxHops bounds how often one check is handed on.
+	maxHops = 8
+)
+
+// op is what a check wants of a count.
+type op uint8
+
+const (
+	opTake op = iota + 1
+	opDebit
+	opRefund
+	opPeek
+	opReset
+)
+
+// Flags of a request.
+const (
+	flagPassed   = 1 << iota // a member that did not own the id has passed it on: answer from what is held
+	flagOnlyLast             // refund only if nothing was taken since
+)
+
+// status says whether a request was carried out.
+type status uint8
+
+const (
+	statusDone      status = iota + 1
+	statusUnreached        // it was to be handed on, and could not be
+)
+
+// ask is one (limit, key) of a request.
+type ask struct {
+	id        bucket.ID
+	limit     bucket.Limit
+	partition PartitionPolicy
+	units     int64
+	receipt   bucket.Receipt
+}
+
+// result is one ask's answer.
+type result struct {
+	bucket.Result
+	source Source
+}
+
+// header begins a request.
+type header struct {
+	op    op
+	flags uint8
+	hops  uint8         // how often it may still be handed on
+	asks  uint8         // how many follow
+	wait  time.Duration // how long the asker waits, in whole µs on the wire
+	to    uint64        // whom it is for: the hash of the member's name
+}
+
+func (h header) append(b []byte) []byte {
+	b = append(b, byte(h.op), h.flags, h.hops, h.asks)
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.wait/time.Microsecond))
+	return binary.LittleEndian.AppendUint64(b, h.to)
+}
+
+func (a *ask) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, a.id.Hi)
+	b = binary.LittleEndian.AppendUint64(b, a.id.Lo)
+	b = binary.LittleEndian.AppendUint64(b, a.limit.Version)
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Rate))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Per))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Burst))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.units))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.receipt))
+	return append(b, byte(a.limit.Algorithm), byte(a.partition))
+}
+
+var errMalformed = errors.New("weir: malformed message")
+
+// parseHeader checks the whole length, so that asks can be read without more ado.
+func parseHeader(b []byte) (header, error) {
+	if len(b) < headerBytes {
+		return header{}, errMalformed
+	}
+	h := header{
+		op: op(b[0]), flags: b[1], hops: b[2], asks: b[3],
+		wait: time.Duration(binary.LittleEndian.Uint32(b[4:])) * time.Microsecond,
+		to:   binary.LittleEndian.Uint64(b[8:]),
+	}
+	if h.op < opTake || h.op > opReset || h.asks == 0 || h.hops > maxHops || len(b) != headerBytes+int(h.asks)*askBytes {
+		return header{}, errMalformed
+	}
+	return h, nil
+}
+
+// parseAsk reads ask i of a request that parseHeader has accepted. What it
+// returns is as sane as a Limiter would have made it.
+func parseAsk(request []byte, i int) (a ask, err error) {
+	b := request[headerBytes+i*askBytes:]
+	a.id.Hi = binary.LittleEndian.Uint64(b)
+	a.id.Lo = binary.LittleEndian.Uint64(b[8:])
+	a.limit.Version = binary.LittleEndian.Uint64(b[16:])
+	a.limit.Rate = int64(binary.LittleEndian.Uint64(b[24:]))
+	a.limit.Per = time.Duration(binary.LittleEndian.Uint64(b[32:]))
+	a.limit.Burst = int64(binary.LittleEndian.Uint64(b[40:]))
+	a.units = int64(binary.LittleEndian.Uint64(b[48:]))
+	a.receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
+	a.limit.Algorithm = Algorithm(b[64])
+	a.partition = PartitionPolicy(b[65])
+	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
+		return ask{}, errMalformed
+	}
+	return a, nil
+}
+
+// idOf is the id of ask i of a request that parseHeader has accepted.
+func idOf(request []byte, i int) bucket.ID {
+	b := request[headerBytes+i*askBytes:]
+	return bucket.ID{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
+}
+
+func appendAnswer(b []byte, s status, asks int) []byte { return append(b, byte(s), byte(asks)) }
+
+func (r *result) append(b []byte) []byte {
+	var allowed byte
+	if r.Allowed {
+		allowed = 1
+	}
+	b = append(b, allowed, byte(r.source))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Limit))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Remaining))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.RetryAfter))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
+	return binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+}
+
+// parseAnswer checks that an answer fits a request of so many asks.
+func parseAnswer(b []byte, asks int) (status, error) {
+	if len(b) < answerHeaderBytes {
+		return 0, errMalformed
+	}
+	s := status(b[0])
+	switch {
+	case s == statusUnreached && len(b) == answerHeaderBytes:
+		return s, nil
+	case s == statusDone && int(b[1]) == asks && len(b) == answerHeaderBytes+asks*resultBytes:
+		return s, nil
+	}
+	return 0, errMalformed
+}
+
+// parseResult reads result i of an answer that parseAnswer has found done.
+func parseResult(answer []byte, i int) (r result) {
+	b := answer[answerHeaderBytes+i*resultBytes:]
+	r.Allowed = b[0] == 1
+	r.source = Source(b[1])
+	r.Limit = int64(binary.LittleEndian.Uint64(b[2:]))
+	r.Remaining = int64(binary.LittleEndian.Uint64(b[10:]))
+	r.RetryAfter = time.Duration(binary.LittleEndian.Uint64(b[18:]))
+	r.ResetAfter = time.Duration(binary.LittleEndian.Uint64(b[26:]))
+	r.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[34:]))
+	return r
+}

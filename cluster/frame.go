@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// A frame on a peer connection, after the handshake:
+//
+//	version 1 | kind 1 | length of the body 4 | id 8 | body
+//
+// all big-endian. The id ties an answer to its ask and a pong to its ping.
+const (
+	protocol   = 1 // the version that this code speaks
+	headerSize = 14
+)
+
+// maxPong bounds a pong's body, which grows with the square of the cluster:
+// this is enough for 2,500 members with names of 40 bytes.
+const maxPong = 1 << 20
+
+type kind uint8
+
+const (
+	kindAsk kind = 1 + iota
+	kindAnswer
+	kindTell
+	kindPing
+	kindPong
+)
+
+// maxBody is the most bytes that a frame of this kind may carry, -1 if there
+// is no such kind.
+func (k kind) maxBody() int {
+	switch k {
+	case kindAsk, kindAnswer, kindTell:
+		return MaxMessage
+	case kindPing:
+		return 8
+	case kindPong:
+		return maxPong
+	}
+	return -1
+}
+
+var (
+	errGarbage   = errors.New("cluster: not a frame of the peer protocol")
+	errOversized = errors.New("cluster: a frame above the size bound")
+)
+
+type frame struct {
+	kind kind
+	id   uint64
+	body []byte // part of the buffer it was parsed from
+}
+
+// appendFrame appends a whole frame to buf.
+func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
+	buf = append(buf, protocol, byte(k),
+		byte(len(body)>>24), byte(len(body)>>16), byte(len(body)>>8), byte(len(body)),
+		byte(id>>56), byte(id>>48), byte(id>>40), byte(id>>32), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+	return append(buf, body...)
+}
+
+// parseFrame takes the first frame off buf and says how many bytes it was, 0
+// if it is not whole yet. What can never become a frame is an error as soon as
+// its first wrong byte is here.
+func parseFrame(buf []byte) (f frame, size int, err error) {
+	if len(buf) > 0 && buf[0] != protocol {
+		return frame{}, 0, fmt.Errorf("%w: a frame of version %d, not %d", errVersion, buf[0], protocol)
+	}
+	if len(buf) > 1 && kind(buf[1]).maxBody() < 0 {
+		return frame{}, 0, fmt.Errorf("%w: kind %d", errGarbage, buf[1])
+	}
+	if len(buf) < headerSize {
+		return frame{}, 0, nil
+	}
+	k := kind(buf[1])
+	length := binary.BigEndian.Uint32(buf[2:])
+	if length > uint32(k.maxBody()) {
+		return frame{}, 0, fmt.Errorf("%w: %d bytes, not more than %d", errOversized, length, k.maxBody())
+	}
+	size = headerSize + int(length)
+	if len(buf) < size {
+		return frame{}, 0, nil
+	}
+	return frame{kind: k, id: binary.BigEndian.Uint64(buf[6:]), body: buf[headerSize:size:size]}, size, nil
+}
+
+const (
+	firstIntake  = 4 << 10  // bytes of a new connection's read buffer
+	steadyIntake = 64 << 10 // it grows to this as reads fill it, beyond only for one frame that needs it
+)
+
+// intake is the read buffer of one connection. It grows with what has arrived,
+// never by a length that a frame only announces.
+type intake struct {
+	buf   []byte
+	start int // of what is not parsed yet
+	end   int
+}
+
+// fill waits for at least one more byte. What next returned before is no
+// longer valid.
+func (in *intake) fill(conn net.Conn) error {
+	if in.buf == nil {
+		in.buf = make([]byte, firstIntake)
+	}
+	if in.start > 0 {
+		in.end = copy(in.buf, in.buf[in.start:in.end])
+		in.start = 0
+	}
+	if in.end == len(in.buf) {
+		in.grow()
+	}
+	n, err := conn.Read(in.buf[in.end:])
+	in.end += n
+	if n > 0 {
+		err = nil
+	}
+	return err
+}
+
+func (in *intake) grow() {
+	bigger := make([]byte, 2*len(in.buf))
+	copy(bigger, in.buf[:in.end])
+	in.buf = bigger
+}
+
+// next takes the next whole frame, if there is one.
+func (in *intake) next() (f frame, ok bool, err error) {
+	f, size, err := parseFrame(in.buf[in.start:in.end])
+	in.start += size
+	return f, size > 0, err
+}
+
+// drained is to be called when all frames have been taken: a read that left no
+// room makes room for a larger one.
+func (in *intake) drained() {
+	full := in.end == len(in.buf)
+	if in.start == in.end {
+		in.start, in.end = 0, 0
+	}
+	switch {
+	case full && len(in.buf) < steadyIntake:
+		in.grow()
+	case len(in.buf) > 2*steadyIntake && in.end == 0:
+		in.buf = make([]byte, steadyIntake)
+	}
+}

@@ -1,0 +1,351 @@
+package cluster
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+)
+
+// The first byte of every TCP stream between members says what the stream is
+// for. It comes before the TLS handshake, if there is TLS, and starts neither
+// an HTTP request nor a TLS record.
+const (
+	firstByteCheck  = 0xC7
+	firstByteGossip = 0xC8
+)
+
+// The handshake on a connection for checks, after the first byte:
+//
+//	dialler  → version 1 | nonce 16
+//	listener → version 1 | nonce 16
+//	dialler  → length 2 | Hello | MAC 32
+//	listener → status 1 | length 2 | Hello | MAC 32
+//
+// A MAC is HMAC-SHA256 under a shared secret, over a label that differs by
+// direction, both nonces, and what both have said. The dialler uses its first
+// secret; the listener tries all of its own and answers under the one that
+// fits, so that secrets can be rotated. Without secrets the key is empty: a
+// side without secrets is refused by a side with some. A listener that could
+// not authenticate the dialler says nothing of itself: its Hello is empty.
+const (
+	nonceSize = 16
+	macSize   = sha256.Size
+	maxHello  = 1 << 10
+	// handshakeWait is how long a connection may take to say who it is.
+	handshakeWait = 2 * time.Second
+
+	dialLabel   = "weir check dial"
+	answerLabel = "weir check answer"
+)
+
+// What a listener answers.
+const (
+	statusWelcome byte = iota
+	statusSecret
+	statusSeed
+	statusRegion
+	statusGarbage
+)
+
+// Why a connection is refused or cannot be opened, in words that say what to do.
+var (
+	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: run releases that speak the same one")
+	errSecret  = errors.New("cluster: the member and this node share no secret: the first of Secrets on each node must be among the Secrets of all others")
+	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
+	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
+	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
+	errName    = errors.New("cluster: another member answers at the address")
+	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
+	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")
+)
+
+// Hello is what each side of a connection says of itself.
+type Hello struct {
+	Name   string   `codec:"n"`
+	Addr   string   `codec:"a"`
+	Region string   `codec:"r"`
+	Seed   [16]byte `codec:"s"` // fingerprint of the key of the id hash
+}
+
+func (h Hello) encode() ([]byte, error) {
+	var b []byte
+	if err := codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).Encode(h); err != nil {
+		return nil, err
+	}
+	if len(b) > maxHello {
+		return nil, fmt.Errorf("cluster: name, address and region take %d bytes, not more than %d", len(b), maxHello)
+	}
+	return b, nil
+}
+
+func decodeHello(b []byte) (h Hello, err error) {
+	if err := codec.NewDecoderBytes(b, new(codec.MsgpackHandle)).Decode(&h); err != nil {
+		return Hello{}, fmt.Errorf("%w: %v", errGarbage, err)
+	}
+	if h.Name == "" {
+		return Hello{}, fmt.Errorf("%w: a member without a name", errGarbage)
+	}
+	return h, nil
+}
+
+// identity is what a node needs to say who it is and to check who others are.
+type identity struct {
+	self    Hello
+	secrets [][]byte
+}
+
+func (id identity) keys() [][]byte {
+	if len(id.secrets) == 0 {
+		return [][]byte{nil}
+	}
+	return id.secrets
+}
+
+// sign is the MAC of the parts, each with its length, so that no two lists of
+// parts are signed alike.
+func sign(key []byte, label string, parts ...[]byte) []byte {
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte(label))
+	var size [4]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint32(size[:], uint32(len(p)))
+		m.Write(size[:])
+		m.Write(p)
+	}
+	return m.Sum(nil)
+}
+
+func greeting() (b [1 + nonceSize]byte) {
+	b[0] = protocol
+	rand.Read(b[1:])
+	return b
+}
+
+func appendHello(dst, hello, mac []byte) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(hello)))
+	return append(append(dst, hello...), mac...)
+}
+
+func readHello(r io.Reader) (hello, mac []byte, err error) {
+	var size [2]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, nil, err
+	}
+	n := int(binary.BigEndian.Uint16(size[:]))
+	if n > maxHello {
+		return nil, nil, fmt.Errorf("%w: a hello of %d bytes, not more than %d", errOversized, n, maxHello)
+	}
+	b := make([]byte, n+macSize)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, nil, err
+	}
+	return b[:n:n], b[n:], nil
+}
+
+// dial is the dialler's side, after the first byte and TLS. Its error wraps
+// one of the sentinels above.
+func (id identity) dial(conn net.Conn) (Hello, error) {
+	hello, err := id.self.encode()
+	if err != nil {
+		return Hello{}, err
+	}
+	mine := greeting()
+	if _, err := conn.Write(mine[:]); err != nil {
+		return Hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	}
+	var theirs [1 + nonceSize]byte
+	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
+		return Hello{}, unanswered(err)
+	}
+	switch v := theirs[0]; {
+	case v == protocol:
+	case v == tlsAlert:
+		return Hello{}, errTLS
+	case v < plausibleVersions:
+		return Hello{}, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
+	default:
+		return Hello{}, errForeign
+	}
+	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
+		return Hello{}, unanswered(err)
+	}
+	key := id.keys()[0]
+	if _, err := conn.Write(appendHello(nil, hello, sign(key, dialLabel, mine[:], theirs[:], hello))); err != nil {
+		return Hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	}
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); err != nil {
+		return Hello{}, unanswered(err)
+	}
+	answer, mac, err := readHello(conn)
+	if err != nil {
+		return Hello{}, unanswered(err)
+	}
+	if status[0] == statusSecret {
+		return Hello{}, errSecret
+	}
+	if status[0] == statusGarbage || status[0] > statusGarbage {
+		return Hello{}, errForeign
+	}
+	if !hmac.Equal(mac, sign(key, answerLabel, mine[:], theirs[:], hello, status[:], answer)) {
+		return Hello{}, errSecret
+	}
+	peer, err := decodeHello(answer)
+	if err != nil {
+		return Hello{}, fmt.Errorf("%w: %v", errForeign, err)
+	}
+	switch status[0] {
+	case statusSeed:
+		return peer, errSeed
+	case statusRegion:
+		return peer, fmt.Errorf("%w: it is in %q, this node in %q", errRegion, peer.Region, id.self.Region)
+	}
+	return peer, nil
+}
+
+// plausibleVersions bounds what may be another version of the protocol; a
+// first byte above it is something else altogether.
+const plausibleVersions = 16
+
+// The first bytes of TLS records: what a side with TLS sends to one without.
+const (
+	tlsAlert     = 0x15
+	tlsHandshake = 0x16
+)
+
+// accept is the listener's side, after the first byte and TLS. With an error,
+// reason is what it counts under; none if the dialler just went away.
+func (id identity) accept(conn net.Conn) (peer Hello, reason string, err error) {
+	var theirs [1 + nonceSize]byte
+	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
+		return Hello{}, stopped(err), err
+	}
+	switch v := theirs[0]; {
+	case v == tlsHandshake:
+		return Hello{}, reasonTLS, errTLS
+	case v >= plausibleVersions:
+		return Hello{}, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
+	}
+	mine := greeting()
+	if _, err := conn.Write(mine[:]); err != nil {
+		return Hello{}, stopped(err), err
+	}
+	if theirs[0] != protocol {
+		return Hello{}, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, theirs[0], protocol)
+	}
+	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
+		return Hello{}, stopped(err), err
+	}
+	hello, mac, err := readHello(conn)
+	if err != nil {
+		if errors.Is(err, errOversized) {
+			return Hello{}, reasonOversized, err
+		}
+		return Hello{}, stopped(err), err
+	}
+	var key []byte
+	known := false
+	for _, k := range id.keys() {
+		if hmac.Equal(mac, sign(k, dialLabel, theirs[:], mine[:], hello)) {
+			key, known = k, true
+		}
+	}
+	if !known {
+		conn.Write(appendHello([]byte{statusSecret}, nil, make([]byte, macSize)))
+		return Hello{}, reasonAuthentication, errSecret
+	}
+	status := statusWelcome
+	peer, err = decodeHello(hello)
+	switch {
+	case err != nil:
+		status, reason = statusGarbage, reasonGarbage
+	case peer.Seed != id.self.Seed:
+		status, reason, err = statusSeed, reasonSeed, errSeed
+	case peer.Region != id.self.Region:
+		status, reason = statusRegion, reasonRegion
+		err = fmt.Errorf("%w: it is in %q, this node in %q", errRegion, peer.Region, id.self.Region)
+	}
+	answer, e := id.self.encode()
+	if e != nil {
+		return Hello{}, "", e
+	}
+	mac = sign(key, answerLabel, theirs[:], mine[:], hello, []byte{status}, answer)
+	if _, e := conn.Write(appendHello([]byte{status}, answer, mac)); e != nil && err == nil {
+		return Hello{}, stopped(e), e
+	}
+	return peer, reason, err
+}
+
+// unanswered is what a failed read of the other's answer means.
+func unanswered(err error) error {
+	switch {
+	case errors.Is(err, errOversized):
+		return fmt.Errorf("%w: %v", errForeign, err)
+	case alerted(err):
+		return fmt.Errorf("%w: %v", errTLS, err)
+	}
+	return fmt.Errorf("%w: %v", errSilent, err)
+}
+
+// stopped is the reason that a failed read or write counts under.
+func stopped(err error) string {
+	var timeout net.Error
+	switch {
+	case alerted(err):
+		return reasonTLS
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return reasonTimeout
+	}
+	return ""
+}
+
+// alerted says that TLS was not agreed upon. With TLS 1.3 a client learns only
+// when it reads that its certificate was not accepted.
+func alerted(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
+}
+
+// openStream dials addr, says with the first byte what the stream is for, and
+// wraps it in TLS if t is not nil. ctx bounds all of it, and nothing after it.
+func openStream(ctx context.Context, dial func(context.Context, string) (net.Conn, error), t *tls.Config, addr string, first byte) (net.Conn, error) {
+	conn, err := dial(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", errSilent, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	_, err = conn.Write([]byte{first})
+	if err != nil {
+		err = fmt.Errorf("%w: %v", errSilent, err)
+	}
+	out := conn
+	if err == nil && t != nil {
+		if t.ServerName == "" {
+			t = t.Clone()
+			t.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		secure := tls.Client(conn, t)
+		if e := secure.HandshakeContext(ctx); e != nil {
+			err = fmt.Errorf("%w: %v", errTLS, e)
+		}
+		out = secure
+	}
+	if !stop() && err == nil {
+		err = fmt.Errorf("%w: %v", errSilent, context.Cause(ctx))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return out, nil
+}

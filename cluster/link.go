@@ -1,0 +1,296 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// pingPace is the time from one ping to the next, and what a pong may take.
+	pingPace = 300 * time.Millisecond
+	// pingJitter is added to it, up to this much, so that pings spread out.
+	pingJitter = 30 * time.Millisecond
+	// dialPace is the time from one attempt to connect to the next.
+	dialPace = time.Second
+	// dialWait bounds an attempt. It is below dialPace with its jitter taken off.
+	dialWait = 850 * time.Millisecond
+)
+
+// link is the asking side towards one member: at most one connection, kept up
+// while the member is in the roster. It is the member's Peer.
+//
+// One goroutine, in run, connects and pings. Callers never dial and never
+// write.
+type link struct {
+	peers  *peers
+	name   string
+	addr   string
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	session atomic.Pointer[session]
+	heard   atomic.Bool // what peers.hearing says, for callers; written under peers.mu
+	seen    uint64      // version of the member's table that is merged here, 0 if none; under peers.mu
+
+	kick  chan struct{} // ping at once
+	pings uint64        // of the goroutine in run
+}
+
+func newLink(p *peers, name, addr string) *link {
+	l := &link{peers: p, name: name, addr: addr, kick: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancel(p.ctx)
+	return l
+}
+
+// Ask implements Peer.
+func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
+	answer = answer[:0]
+	if len(request) > MaxMessage {
+		return answer, fmt.Errorf("%w: %d bytes, not more than %d", ErrTooLarge, len(request), MaxMessage)
+	}
+	s := l.session.Load()
+	if s == nil || !l.heard.Load() {
+		return answer, l.unreachable()
+	}
+	if err := ctx.Err(); err != nil {
+		return answer, err
+	}
+	if wait <= 0 {
+		return answer, ErrTimeout
+	}
+	return s.ask(ctx, request, answer, wait)
+}
+
+// Tell implements Peer.
+func (l *link) Tell(request []byte) {
+	s := l.session.Load()
+	if s == nil || !l.heard.Load() {
+		return
+	}
+	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {
+		l.peers.dropped.Add(1)
+	}
+}
+
+// unreachable is why nothing can be sent.
+func (l *link) unreachable() error {
+	if l.peers.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return ErrUnheard
+}
+
+// failed marks the member unheard: it left something unanswered on s.
+func (l *link) failed(s *session) {
+	if l.session.Load() != s {
+		return
+	}
+	l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// ponged takes in a pong: the version of the member's table, and the table
+// unless the ping said that this version is known.
+func (l *link) ponged(s *session, f frame) error {
+	if len(f.body) < 8 {
+		return fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
+	}
+	version := binary.BigEndian.Uint64(f.body)
+	var t table
+	if len(f.body) > 8 {
+		var err error
+		if t, err = decodeTable(f.body[8:]); err != nil {
+			return err
+		}
+	}
+	if l.session.Load() != s {
+		return nil
+	}
+	now := time.Now()
+	l.peers.step(l, func(h *hearing) bool {
+		changed := h.ponged(l.name, f.id, now)
+		if len(f.body) > 8 {
+			l.seen = version
+			changed = h.merge(t) || changed
+		}
+		return changed
+	})
+	return nil
+}
+
+// ping sends one. The one before it is overdue if it has no pong yet.
+func (l *link) ping(s *session) {
+	l.pings++
+	now := time.Now()
+	answered := s.start.Add(time.Duration(s.answered.Load()))
+	var seen [8]byte
+	l.peers.step(l, func(h *hearing) bool {
+		binary.BigEndian.PutUint64(seen[:], l.seen)
+		return h.pinged(l.name, l.pings, answered, now)
+	})
+	s.out.put(kindPing, l.pings, seen[:])
+	s.forget(now)
+}
+
+// run keeps the connection up and pings over it, until l.ctx is done.
+func (l *link) run() {
+	defer l.peers.wg.Done()
+	var (
+		s       *session
+		lost    chan struct{}
+		dialing bool
+		dialed  = make(chan *session)
+		ping    = time.NewTimer(time.Hour)
+		dial    = time.NewTimer(0)
+		opened  time.Time // when s began
+		heard   time.Time // when the member was last found to be heard
+	)
+	defer ping.Stop()
+	defer dial.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			if dialing {
+				if next := <-dialed; next != nil {
+					sever(next.conn)
+				}
+			}
+			if s != nil {
+				l.shut(s)
+			}
+			return
+
+		case <-dial.C:
+			dial.Reset(dialPace - dialPace/10 + rand.N(dialPace/5))
+			if l.heard.Load() {
+				heard = time.Now()
+			}
+			// A connection over which nothing comes back may be of a path
+			// that is gone, or the member may be frozen. It is kept, in case
+			// it thaws, until a new one stands.
+			if dialing || s != nil && time.Since(heard) < heardFor {
+				continue
+			}
+			dialing = true
+			go func() { dialed <- l.connect() }()
+
+		case next := <-dialed:
+			dialing = false
+			if next == nil {
+				continue
+			}
+			if s != nil {
+				if l.heard.Load() {
+					sever(next.conn)
+					continue
+				}
+				l.shut(s)
+			}
+			s, lost, opened = next, make(chan struct{}), time.Now()
+			heard = opened
+			l.session.Store(s)
+			l.peers.wg.Add(1)
+			go l.hold(s, lost)
+			l.ping(s)
+			ping.Reset(pingPace + rand.N(pingJitter))
+
+		case <-lost:
+			s, lost = nil, nil
+			ping.Stop()
+			if time.Since(opened) > dialPace {
+				dial.Reset(0)
+			}
+
+		case <-l.kick:
+			if s != nil {
+				l.ping(s)
+				ping.Reset(pingPace + rand.N(pingJitter))
+			}
+
+		case <-ping.C:
+			if s != nil {
+				l.ping(s)
+				ping.Reset(pingPace + rand.N(pingJitter))
+			}
+		}
+	}
+}
+
+// hold reads from s and has it written to, until its connection ends.
+func (l *link) hold(s *session, lost chan<- struct{}) {
+	defer l.peers.wg.Done()
+	l.peers.wg.Add(1)
+	go func() {
+		defer l.peers.wg.Done()
+		s.out.run(s.quit)
+	}()
+	err := s.read()
+	if reason := violation(err); reason != "" {
+		l.peers.refusals.add(reason, s.conn.RemoteAddr(), err)
+	}
+	l.shut(s)
+	close(s.quit)
+	close(lost)
+}
+
+// shut ends a session: first nobody begins to ask, then those who wait are
+// told. It may be called more than once.
+func (l *link) shut(s *session) {
+	if !s.closed.CompareAndSwap(false, true) {
+		return
+	}
+	sever(s.conn)
+	if l.session.CompareAndSwap(s, nil) {
+		l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
+	}
+	err := ErrTimeout
+	if l.peers.ctx.Err() != nil {
+		err = ErrClosed
+	}
+	s.finish(err)
+}
+
+// connect opens a connection and shakes hands, within dialWait. It is nil if
+// that failed.
+func (l *link) connect() *session {
+	ctx, cancel := context.WithTimeout(l.ctx, dialWait)
+	defer cancel()
+	conn, peer, err := l.peers.dial(ctx, l.addr)
+	if err == nil && peer.Name != l.name {
+		sever(conn)
+		err = fmt.Errorf("%w: it is %s", errName, peer.Name)
+	}
+	if err != nil {
+		if l.ctx.Err() == nil {
+			l.peers.trouble.add(l.name, l.addr, err)
+		}
+		return nil
+	}
+	return newSession(l, conn)
+}
+
+// violation is the reason that a connection is closed for when its frames are
+// not as they must be, empty if it ended in another way.
+func violation(err error) string {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errVersion):
+		return reasonVersion
+	case errors.Is(err, errOversized):
+		return reasonOversized
+	case errors.Is(err, errGarbage):
+		return reasonGarbage
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return reasonTimeout
+	}
+	return ""
+}

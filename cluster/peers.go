@@ -1,0 +1,329 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxIncoming bounds the connections that are served. Members need one each,
+// and one more for a moment when they reconnect.
+const maxIncoming = 8192
+
+// peersConfig is what peers need to know.
+type peersConfig struct {
+	Self    Hello
+	Secrets [][]byte    // the first is used, all are accepted; none: no authentication
+	TLS     *tls.Config // wraps what is dialled; nil: plain TCP
+	// Dial opens a plain connection, or an in-memory one.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	Log  *slog.Logger // nil: none
+	// Changed is told that hears would answer differently. Calls come one at
+	// a time, with no lock held; changes that come together are told once.
+	Changed func()
+}
+
+// peers is every connection to and from the other members, and what they
+// answer: who is heard. Its methods are safe for concurrent use.
+type peers struct {
+	cfg      peersConfig
+	identity identity
+	handler  Handler
+	refusals *refusals
+	trouble  *trouble
+	lobby    *lobby
+
+	timeouts, late, dropped atomic.Uint64
+
+	ctx     context.Context // done when closed
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	changed chan struct{}
+
+	mu      sync.Mutex // never held while waiting
+	links   map[string]*link
+	conns   map[net.Conn]struct{} // that came in
+	hearing *hearing
+	table   []byte // what pongs carry: version and table; nil if out of date
+}
+
+func newPeers(cfg peersConfig, h Handler) *peers {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &peers{
+		cfg:      cfg,
+		identity: identity{self: cfg.Self, secrets: cfg.Secrets},
+		handler:  h,
+		refusals: newRefusals(cfg.Log),
+		trouble:  newTrouble(cfg.Log),
+		lobby:    newLobby(lobbySize, lobbyPerHost),
+		changed:  make(chan struct{}, 1),
+		links:    map[string]*link{},
+		conns:    map[net.Conn]struct{}{},
+		hearing:  newHearing(cfg.Self.Name),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wg.Add(1)
+	go p.tell()
+	return p
+}
+
+// tell passes changes on.
+func (p *peers) tell() {
+	defer p.wg.Done()
+	for {
+		select {
+		case <-p.changed:
+			if p.cfg.Changed != nil {
+				p.cfg.Changed()
+			}
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// step lets an event about l's member happen to hearing, and passes on what
+// changed. l.heard is right when it returns.
+func (p *peers) step(l *link, event func(*hearing) bool) {
+	p.mu.Lock()
+	if p.links[l.name] != l {
+		p.mu.Unlock()
+		return
+	}
+	version := p.hearing.version
+	changed := event(p.hearing)
+	if p.hearing.version != version {
+		p.table = nil
+	}
+	l.heard.Store(p.hearing.hears(l.name))
+	p.mu.Unlock()
+	if changed {
+		select {
+		case p.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// pong is what a pong carries: the version of the table, and the table. It is
+// not to be modified.
+func (p *peers) pong() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.table == nil {
+		t := p.hearing.table()
+		p.table = append(binary.BigEndian.AppendUint64(nil, p.hearing.version), t.encode()...)
+		if len(p.table) > maxPong {
+			p.table = p.table[:8]
+		}
+	}
+	return p.table
+}
+
+// set says who the members are. Connections to those who are new are opened,
+// and to those who are gone closed; members themselves are left as they are.
+func (p *peers) set(members []Member) {
+	p.mu.Lock()
+	if p.ctx.Err() != nil {
+		p.mu.Unlock()
+		return
+	}
+	names := make([]string, 0, len(members))
+	stay := make(map[string]bool, len(members))
+	var gone []*link
+	for _, m := range members {
+		if m.Name == p.cfg.Self.Name {
+			continue
+		}
+		names = append(names, m.Name)
+		stay[m.Name] = true
+		if l := p.links[m.Name]; l != nil && l.addr != m.Addr {
+			gone = append(gone, l)
+			p.hearing.failed(m.Name)
+			delete(p.links, m.Name)
+		}
+	}
+	for name, l := range p.links {
+		if !stay[name] {
+			gone = append(gone, l)
+			delete(p.links, name)
+		}
+	}
+	version := p.hearing.version
+	if p.hearing.set(names) {
+		// What the others know of those who are new was not wanted before.
+		for _, l := range p.links {
+			l.seen = 0
+		}
+	}
+	if p.hearing.version != version {
+		p.table = nil
+	}
+	for _, m := range members {
+		if m.Name == p.cfg.Self.Name || p.links[m.Name] != nil {
+			continue
+		}
+		l := newLink(p, m.Name, m.Addr)
+		p.links[m.Name] = l
+		p.wg.Add(1)
+		go l.run()
+	}
+	for _, l := range gone {
+		l.heard.Store(false)
+		l.cancel()
+	}
+	p.mu.Unlock()
+}
+
+// peer is the way to ask a member, nil if set did not name it.
+func (p *peers) peer(name string) Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.links[name]; l != nil {
+		return l
+	}
+	return nil
+}
+
+// hears says which of names hears which, and which of them this node hears, as
+// View.Hears and View.Direct have it.
+func (p *peers) hears(names []string) (rows [][]bool, direct []bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hearing.matrix(names)
+}
+
+// dial connects to addr and shakes hands. The errors are those of handshake.go.
+func (p *peers) dial(ctx context.Context, addr string) (net.Conn, Hello, error) {
+	conn, err := openStream(ctx, p.cfg.Dial, p.cfg.TLS, addr, firstByteCheck)
+	if err != nil {
+		return nil, Hello{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { sever(conn) })
+	peer, err := p.identity.dial(conn)
+	if !stop() && err == nil {
+		err = errSilent
+	}
+	if err != nil {
+		sever(conn)
+		return nil, peer, err
+	}
+	return conn, peer, nil
+}
+
+// probe says who answers at addr, or why this node cannot talk to it: one of
+// the sentinels of handshake.go. Where the other has said who it is and is
+// refused nevertheless, there are both. It takes at most handshakeWait.
+func (p *peers) probe(ctx context.Context, addr string) (Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	conn, peer, err := p.dial(ctx, addr)
+	if err != nil {
+		return peer, err
+	}
+	sever(conn)
+	return peer, nil
+}
+
+// serve takes over a connection that came in, whose first byte, already read,
+// was firstByteCheck, and on which TLS is established. It returns at once.
+func (p *peers) serve(conn net.Conn) {
+	p.mu.Lock()
+	if p.ctx.Err() != nil || len(p.conns) >= maxIncoming {
+		crowded := p.ctx.Err() == nil
+		p.mu.Unlock()
+		sever(conn)
+		if crowded {
+			p.refusals.add(reasonCrowded, conn.RemoteAddr(), errors.New("cluster: too many connections"))
+		}
+		return
+	}
+	p.conns[conn] = struct{}{}
+	p.wg.Add(1)
+	p.mu.Unlock()
+	go func() {
+		defer p.wg.Done()
+		p.receive(conn)
+		sever(conn)
+		p.mu.Lock()
+		delete(p.conns, conn)
+		p.mu.Unlock()
+	}()
+}
+
+func (p *peers) receive(conn net.Conn) {
+	in, out := p.lobby.enter(conn)
+	if out != nil {
+		sever(out.conn)
+		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errors.New("cluster: too many connections that do not say who they are"))
+	}
+	conn.SetDeadline(time.Now().Add(handshakeWait))
+	peer, reason, err := p.identity.accept(conn)
+	if !p.lobby.leave(in) || p.ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		p.refusals.add(reason, conn.RemoteAddr(), err)
+		return
+	}
+	conn.SetDeadline(time.Time{})
+
+	c := &incoming{peers: p, conn: conn, out: newOutbox(conn)}
+	c.batch = NewBatch(peer.Name, c)
+	quit := make(chan struct{})
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		c.out.run(quit)
+	}()
+	err = c.read()
+	sever(conn)
+	close(quit)
+	if p.ctx.Err() == nil {
+		p.refusals.add(violation(err), conn.RemoteAddr(), err)
+	}
+}
+
+// overlong tells of an answer that cannot be sent: a mistake of the Handler.
+func (p *peers) overlong(to string, size int) {
+	p.dropped.Add(1)
+	p.trouble.add(to, "", ErrTooLarge)
+}
+
+// stats fills in what is counted here.
+func (p *peers) stats() Stats {
+	return Stats{
+		Refused:  p.refusals.snapshot(),
+		Timeouts: p.timeouts.Load(),
+		Late:     p.late.Load(),
+		Dropped:  p.dropped.Load(),
+	}
+}
+
+// close ends every connection at once and waits for what it started. It may be
+// called more than once, but not by Changed or a Handler.
+func (p *peers) close() {
+	p.mu.Lock()
+	p.cancel()
+	conns := make([]net.Conn, 0, len(p.conns))
+	for conn := range p.conns {
+		conns = append(conns, conn)
+	}
+	for _, l := range p.links {
+		l.heard.Store(false)
+	}
+	p.mu.Unlock()
+	for _, conn := range conns {
+		sever(conn)
+	}
+	p.wg.Wait()
+}

@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testHandler answers by a function, and keeps what came late.
+type testHandler struct {
+	serve func(b *Batch)
+	late  func(from Peer, request, answer []byte)
+}
+
+func (h *testHandler) Changed() {}
+
+func (h *testHandler) Serve(b *Batch) {
+	if h.serve != nil {
+		h.serve(b)
+		return
+	}
+	for i, r := range b.Requests {
+		b.Reply(i, r)
+	}
+}
+
+func (h *testHandler) Late(from Peer, request, answer []byte) {
+	if h.late != nil {
+		h.late(from, request, answer)
+	}
+}
+
+// testPeer is peers with a port of their own on the loopback.
+type testPeer struct {
+	*peers
+	listener net.Listener
+	accept   sync.WaitGroup
+	changes  atomic.Int64
+}
+
+func (p *testPeer) member() Member {
+	return Member{Name: p.cfg.Self.Name, Addr: p.cfg.Self.Addr, Region: p.cfg.Self.Region}
+}
+
+// stop closes port and peers, like a crash.
+func (p *testPeer) stop() {
+	p.listener.Close()
+	p.close()
+	p.accept.Wait()
+}
+
+func startPeer(t testing.TB, name string, h Handler, change ...func(*peersConfig)) *testPeer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := startPeerOn(listener, name, h, change...)
+	t.Cleanup(p.stop)
+	return p
+}
+
+func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*peersConfig)) *testPeer {
+	p := &testPeer{listener: listener}
+	var dialer net.Dialer
+	cfg := peersConfig{
+		Self:    Hello{Name: name, Addr: listener.Addr().String(), Region: "r"},
+		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) },
+		Changed: func() { p.changes.Add(1) },
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	if h == nil {
+		h = &testHandler{}
+	}
+	p.peers = newPeers(cfg, h)
+	p.accept.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			p.accept.Go(func() { p.admit(conn) })
+		}
+	})
+	return p
+}
+
+// admit does what the listener's side of the port does for checks.
+func (p *testPeer) admit(conn net.Conn) {
+	conn.SetDeadline(time.Now().Add(2 * time.Second))
+	var first [1]byte
+	if _, err := conn.Read(first[:]); err != nil || first[0] != firstByteCheck {
+		conn.Close()
+		return
+	}
+	if p.cfg.TLS != nil {
+		secure := tls.Server(conn, p.cfg.TLS)
+		if err := secure.Handshake(); err != nil {
+			p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
+			conn.Close()
+			return
+		}
+		conn = secure
+	}
+	p.serve(conn)
+}
+
+// meet makes all members of each other's roster and waits until everyone is
+// heard by everyone.
+func meet(t testing.TB, all ...*testPeer) {
+	t.Helper()
+	var members []Member
+	for _, p := range all {
+		members = append(members, p.member())
+	}
+	for _, p := range all {
+		p.set(members)
+	}
+	for _, p := range all {
+		for _, q := range all {
+			if p != q {
+				eventually(t, 3*time.Second, func() bool { return p.listens(q) }, "%s does not hear %s", p.cfg.Self.Name, q.cfg.Self.Name)
+			}
+		}
+	}
+}
+
+func (p *testPeer) listens(q *testPeer) bool {
+	_, direct := p.hears([]string{q.cfg.Self.Name})
+	return direct[0]
+}
+
+func eventually(t testing.TB, within time.Duration, ok func() bool, message string, args ...any) {
+	t.Helper()
+	for end := time.Now().Add(within); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			require.FailNowf(t, "not in time", message, args...)
+		}
+	}
+}
+
+func TestAnAskIsAnswered(t *testing.T) {
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	for range 100 {
+		answer, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Second)
+		require.NoError(t, err)
+		require.Equal(t, "request", string(answer))
+	}
+}

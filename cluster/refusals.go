@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"sync"
+	"time"
+)
+
+// The reasons in Stats.Refused.
+const (
+	reasonGarbage        = "garbage"
+	reasonVersion        = "version"
+	reasonOversized      = "oversized"
+	reasonAuthentication = "authentication"
+	reasonTLS            = "tls"
+	reasonSeed           = "seed"
+	reasonRegion         = "region"
+	reasonTimeout        = "timeout"
+	reasonCrowded        = "crowded"
+)
+
+// logPace is how often one kind of trouble is logged, whoever causes it.
+const logPace = 10 * time.Second
+
+// refusals counts closed connections by reason, and logs the first of each
+// reason and then at most one in logPace. Reasons are a fixed few, so neither
+// the counts nor the log can be flooded.
+type refusals struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	counts map[string]uint64
+	said   map[string]time.Time
+	hushed map[string]uint64 // not logged since then
+}
+
+func newRefusals(log *slog.Logger) *refusals {
+	return &refusals{log: log, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
+}
+
+// add counts one connection from addr that is closed for reason. An empty
+// reason is not counted: the other side just went away.
+func (r *refusals) add(reason string, addr net.Addr, err error) {
+	if reason == "" {
+		return
+	}
+	now := time.Now()
+	r.mu.Lock()
+	r.counts[reason]++
+	if last, ok := r.said[reason]; ok && now.Sub(last) < logPace {
+		r.hushed[reason]++
+		r.mu.Unlock()
+		return
+	}
+	hushed := r.hushed[reason]
+	r.said[reason], r.hushed[reason] = now, 0
+	r.mu.Unlock()
+	r.log.Warn("refused a connection", "reason", reason, "from", addr, "error", err, "unlogged", hushed)
+}
+
+func (r *refusals) snapshot() map[string]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.counts)
+}
+
+// trouble logs why members cannot be reached, each at most once in logPace.
+// It is bounded by the roster: it forgets what was said before logPace.
+type trouble struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	said map[string]time.Time
+}
+
+func newTrouble(log *slog.Logger) *trouble {
+	return &trouble{log: log, said: map[string]time.Time{}}
+}
+
+func (t *trouble) add(member, addr string, err error) {
+	now := time.Now()
+	t.mu.Lock()
+	maps.DeleteFunc(t.said, func(_ string, at time.Time) bool { return now.Sub(at) >= logPace })
+	_, hush := t.said[member]
+	if !hush {
+		t.said[member] = now
+	}
+	t.mu.Unlock()
+	if !hush {
+		t.log.Warn("cannot exchange messages with a member", "member", member, "addr", addr, "error", err)
+	}
+}

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"time"
+)
+
+const (
+	// idleWait is how long a connection may bring no whole frame: members
+	// ping several times a second.
+	idleWait = 5 * time.Second
+	// maxBatch bounds the requests that are handed over at once.
+	maxBatch = 1024
+	// keepReplies is the largest buffer of replies that is kept.
+	keepReplies = 256 << 10
+)
+
+// incoming is the answering side of one connection. It is its batches' Replier.
+type incoming struct {
+	peers *peers
+	conn  net.Conn
+	out   *outbox
+	batch *Batch
+
+	ids     []uint64 // of the batch's requests; noAnswer where none is wanted
+	replies []byte   // frames that answer the batch
+}
+
+// noAnswer is the id of a Tell; asks have a generation, so theirs are never 0.
+const noAnswer = 0
+
+// Reply implements Replier.
+func (c *incoming) Reply(i int, body []byte) {
+	if c.ids[i] == noAnswer {
+		return
+	}
+	if len(body) > MaxMessage {
+		c.peers.overlong(c.batch.From, len(body))
+		return
+	}
+	c.replies = appendFrame(c.replies, kindAnswer, c.ids[i], body)
+}
+
+// Later implements Replier.
+func (c *incoming) Later(i int) Later {
+	id, from := c.ids[i], c.batch.From
+	return func(body []byte) {
+		switch {
+		case id == noAnswer:
+		case len(body) > MaxMessage:
+			c.peers.overlong(from, len(body))
+		case !c.out.put(kindAnswer, id, body):
+			c.peers.dropped.Add(1)
+		}
+	}
+}
+
+// read serves what comes in until the connection ends.
+func (c *incoming) read() error {
+	var in intake
+	c.conn.SetReadDeadline(time.Now().Add(idleWait))
+	for {
+		if err := in.fill(c.conn); err != nil {
+			return err
+		}
+		whole := false
+		for more := true; more; {
+			c.ids = c.ids[:0]
+			requests := c.batch.Requests[:0]
+			for more = false; ; {
+				f, ok, err := in.next()
+				if err != nil {
+					return err
+				}
+				if !ok {
+					break
+				}
+				whole = true
+				switch f.kind {
+				case kindAsk, kindTell:
+					if f.kind == kindTell {
+						f.id = noAnswer
+					}
+					requests = append(requests, f.body)
+					c.ids = append(c.ids, f.id)
+				case kindPing:
+					if len(f.body) != 8 {
+						return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
+					}
+					c.pong(f.id, binary.BigEndian.Uint64(f.body))
+				default:
+					return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
+				}
+				if len(requests) == maxBatch {
+					more = true
+					break
+				}
+			}
+			c.batch.Requests = requests
+			if len(requests) > 0 {
+				c.peers.handler.Serve(c.batch)
+			}
+			c.send()
+		}
+		in.drained()
+		if whole {
+			c.conn.SetReadDeadline(time.Now().Add(idleWait))
+		}
+	}
+}
+
+// pong answers a ping with the table of who hears whom, unless the other side
+// has seen this version of it.
+func (c *incoming) pong(id, seen uint64) {
+	body := c.peers.pong()
+	if binary.BigEndian.Uint64(body) == seen {
+		body = body[:8]
+	}
+	c.replies = appendFrame(c.replies, kindPong, id, body)
+}
+
+// send writes the replies out, with one write if nobody else is writing.
+func (c *incoming) send() {
+	if len(c.replies) == 0 {
+		return
+	}
+	c.out.mu.Lock()
+	if c.out.fits(len(c.replies)) || len(c.out.buf) == 0 {
+		c.out.buf = append(c.out.buf, c.replies...)
+	} else {
+		c.peers.dropped.Add(uint64(len(c.ids)))
+	}
+	duty := c.out.claim()
+	c.out.mu.Unlock()
+	if cap(c.replies) > keepReplies {
+		c.replies = nil
+	}
+	c.replies = c.replies[:0]
+	if duty {
+		c.out.flush()
+	}
+}

@@ -1,0 +1,268 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxPending bounds the asks that a connection has not seen answered,
+	// with those whose askers gave up.
+	maxPending = 64 << 10
+	// maxPendingBytes bounds their requests.
+	maxPendingBytes = 16 << 20
+	// lateFor is how long an answer may come after its asker gave up.
+	lateFor = 10 * time.Second
+	// keepRequest is the largest request buffer that a free slot keeps.
+	keepRequest = 1 << 10
+)
+
+// session is one connection to a member, after the handshake: the asks that
+// are under way on it. It ends with its connection.
+type session struct {
+	link   *link
+	conn   net.Conn
+	out    *outbox
+	quit   chan struct{} // closed when the reader has ended
+	closed atomic.Bool
+
+	answered atomic.Int64 // nanoseconds from start to the last answer
+	start    time.Time
+
+	// Guarded by out.mu, so that an ask takes one lock once.
+	slots []*slot
+	free  []*slot
+	bytes int // of requests in use
+	over  bool
+
+	givenUp atomic.Int64 // slots that wait for a late answer
+}
+
+// slot is the place of one ask that is under way. Whoever moves its state out
+// of waiting decides what the ask ends with.
+type slot struct {
+	index   uint32
+	state   atomic.Uint64 // generation<<2 | one of the states below
+	request []byte        // a copy, for Handler.Late
+	answer  []byte        // the asker's buffer, while it waits
+	err     error
+	gaveUp  atomic.Int64  // nanoseconds from the session's start
+	done    chan struct{} // holds one token when somebody else than the asker has ended the ask
+	timer   *time.Timer
+}
+
+const (
+	slotFree    uint64 = iota // or taken: being filled or ended by one goroutine
+	slotWaiting               // the asker waits
+	slotGivenUp               // the asker is gone
+)
+
+func newSession(l *link, conn net.Conn) *session {
+	return &session{link: l, conn: conn, out: newOutbox(conn), quit: make(chan struct{}), start: time.Now()}
+}
+
+// take finds a slot, or nil if too much is under way. out.mu is held.
+func (s *session) take(request []byte) *slot {
+	if s.bytes+len(request) > maxPendingBytes {
+		return nil
+	}
+	var sl *slot
+	if n := len(s.free); n > 0 {
+		sl, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		if len(s.slots) == maxPending {
+			return nil
+		}
+		sl = &slot{index: uint32(len(s.slots)), done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+		sl.timer.Stop()
+		s.slots = append(s.slots, sl)
+	}
+	s.bytes += len(request)
+	sl.request = append(sl.request[:0], request...)
+	return sl
+}
+
+// release gives back a slot that nobody else holds.
+func (s *session) release(sl *slot) {
+	sl.answer, sl.err = nil, nil
+	s.out.mu.Lock()
+	s.bytes -= len(sl.request)
+	if cap(sl.request) > keepRequest {
+		sl.request = nil
+	}
+	s.free = append(s.free, sl)
+	s.out.mu.Unlock()
+}
+
+// ask sends one request and waits for what becomes of it.
+func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
+	s.out.mu.Lock()
+	if s.over {
+		s.out.mu.Unlock()
+		return answer, s.link.unreachable()
+	}
+	var sl *slot
+	if s.out.fits(headerSize + len(request)) {
+		sl = s.take(request)
+	}
+	if sl == nil {
+		s.out.mu.Unlock()
+		s.link.peers.dropped.Add(1)
+		return answer, ErrBusy
+	}
+	sl.answer = answer
+	generation := sl.state.Load()>>2 + 1
+	if generation > 1<<32-1 {
+		generation = 1
+	}
+	sl.state.Store(generation<<2 | slotWaiting)
+	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
+	duty := s.out.claim()
+	s.out.mu.Unlock()
+	if duty {
+		s.out.rouse()
+	}
+
+	sl.timer.Reset(wait)
+	var err error
+	if done := ctx.Done(); done == nil {
+		select {
+		case <-sl.done:
+		case <-sl.timer.C:
+			err = ErrTimeout
+		}
+	} else {
+		select {
+		case <-sl.done:
+		case <-sl.timer.C:
+			err = ErrTimeout
+		case <-done:
+			err = ctx.Err()
+		}
+	}
+	sl.timer.Stop()
+	if err != nil {
+		s.givenUp.Add(1)
+		sl.gaveUp.Store(int64(time.Since(s.start)))
+		if sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2|slotGivenUp) {
+			if err == ErrTimeout {
+				s.link.peers.timeouts.Add(1)
+				s.link.failed(s)
+			}
+			return answer, err
+		}
+		s.givenUp.Add(-1)
+		<-sl.done // it was answered at the same moment
+	}
+	answer, err = sl.answer, sl.err
+	s.release(sl)
+	return answer, err
+}
+
+// find is the slot of an id and its generation. known is the reader's copy of
+// s.slots.
+func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
+	index, generation := uint32(id), id>>32
+	if int(index) >= len(*known) {
+		s.out.mu.Lock()
+		*known = s.slots
+		s.out.mu.Unlock()
+		if int(index) >= len(*known) {
+			return nil, 0
+		}
+	}
+	return (*known)[index], generation
+}
+
+// end takes the slot from its asker and ends the ask. It says whether the
+// asker was still there.
+func (sl *slot) end(generation uint64, body []byte, err error) bool {
+	if !sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2) {
+		return false
+	}
+	sl.answer = append(sl.answer, body...)
+	sl.err = err
+	sl.done <- struct{}{}
+	return true
+}
+
+// read takes in answers and pongs until the connection ends.
+func (s *session) read() error {
+	var in intake
+	var known []*slot
+	for {
+		if err := in.fill(s.conn); err != nil {
+			return err
+		}
+		any := false
+		for {
+			f, ok, err := in.next()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			any = true
+			switch f.kind {
+			case kindAnswer:
+				sl, generation := s.find(&known, f.id)
+				if sl == nil || sl.end(generation, f.body, nil) {
+					continue
+				}
+				if sl.state.CompareAndSwap(generation<<2|slotGivenUp, generation<<2) {
+					s.givenUp.Add(-1)
+					s.link.peers.late.Add(1)
+					s.link.peers.handler.Late(s.link, sl.request, f.body)
+					s.release(sl)
+				}
+			case kindPong:
+				if err := s.link.ponged(s, f); err != nil {
+					return err
+				}
+			default:
+				return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
+			}
+		}
+		in.drained()
+		if any {
+			s.answered.Store(int64(time.Since(s.start)))
+		}
+	}
+}
+
+// forget frees the slots whose answers are too late to be told of.
+func (s *session) forget(now time.Time) {
+	if s.givenUp.Load() == 0 {
+		return
+	}
+	s.out.mu.Lock()
+	slots := s.slots
+	s.out.mu.Unlock()
+	for _, sl := range slots {
+		state := sl.state.Load()
+		if state&3 != slotGivenUp || now.Sub(s.start)-time.Duration(sl.gaveUp.Load()) < lateFor {
+			continue
+		}
+		if sl.state.CompareAndSwap(state, state&^3) {
+			s.givenUp.Add(-1)
+			s.release(sl)
+		}
+	}
+}
+
+// finish ends every ask that is under way. No other begins.
+func (s *session) finish(err error) {
+	s.out.mu.Lock()
+	s.over = true
+	slots := s.slots
+	s.out.mu.Unlock()
+	for _, sl := range slots {
+		if state := sl.state.Load(); state&3 == slotWaiting {
+			sl.end(state>>2, nil, err)
+		}
+	}
+}

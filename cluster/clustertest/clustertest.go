@@ -1,0 +1,643 @@
+// Package clustertest holds implementations of cluster.Cluster to what its
+// comments promise.
+package clustertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// World is where the clusters of one test live.
+type World struct {
+	// Size is how many members there can be: 1 for a cluster of one, else at
+	// least 3.
+	Size int
+	// New makes member i, of 0 to Size-1, which is not started yet. It is
+	// called once for each i in this order, and member 0 is enough to join by.
+	New func(i int) cluster.Cluster
+	// News is the most that any change of membership takes to be known to all;
+	// 30 s if zero.
+	News time.Duration
+}
+
+// Run checks an implementation. with is called for each test and calls test
+// with a new world: directly, or within a testing/synctest bubble.
+func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
+	for _, c := range []struct {
+		promise string
+		members int
+		check   func(t *testing.T, nodes []*node)
+	}{
+		{"a view is there once Start has returned", 1, started},
+		{"Forget refuses who is not dead", 1, forgetRefuses},
+		{"who has left is off its own view and Close ends it", 1, leavesAlone},
+		{"a closed cluster does not start", 0, nil},
+		{"members find and hear each other", 3, meets},
+		{"an ask gets its own answer", 3, asks},
+		{"an answer may come later, in any order", 2, answersLater},
+		{"a message has at most MaxMessage bytes", 2, bounds},
+		{"a tell arrives", 2, tells},
+		{"who gives up early blames nobody", 2, cancels},
+		{"who waits in vain does not wait again, until a ping is answered", 2, timesOut},
+		{"an answer that is late is handed over once", 2, handsOver},
+		{"who leaves is off the roster, and still asks", 3, leaves},
+		{"who closes is asked in vain, dies and is forgotten", 3, dies},
+		{"a closed cluster answers ErrClosed", 2, closes},
+	} {
+		t.Run(c.promise, func(t *testing.T) {
+			with(t, func(t *testing.T, w World) {
+				if c.members > w.Size {
+					t.Skipf("a cluster of at most %d", w.Size)
+				}
+				if w.News == 0 {
+					w.News = 30 * time.Second
+				}
+				if c.check == nil {
+					closedStart(t, w)
+					return
+				}
+				nodes := make([]*node, c.members)
+				for i := range nodes {
+					nodes[i] = start(t, w, i)
+				}
+				defer stop(t, nodes)
+				for _, n := range nodes {
+					n.await("all hear all", func(v *cluster.View) bool { return whole(v, c.members) })
+				}
+				c.check(t, nodes)
+			})
+		})
+	}
+}
+
+// long bounds what is expected to take no time worth mentioning, on a busy
+// machine.
+const long = 10 * time.Second
+
+// node is the handler of one cluster.
+type node struct {
+	cluster.Cluster
+	t     *testing.T
+	news  time.Duration
+	after chan struct{} // cap 1: the view may have changed
+
+	inChanged atomic.Int32
+	overlaps  atomic.Int32
+	told      chan string
+	late      chan late
+	answers   sync.WaitGroup
+
+	mu    sync.Mutex
+	views []*cluster.View // that Changed has found
+	texts []string        // what they looked like then
+	put   map[string]cluster.Later
+	heldC chan string // names of what was put off
+}
+
+type late struct {
+	from            cluster.Peer
+	request, answer string
+}
+
+func start(t *testing.T, w World, i int) *node {
+	t.Helper()
+	n := &node{
+		Cluster: w.New(i), t: t, news: w.News,
+		after: make(chan struct{}, 1),
+		told:  make(chan string, 100),
+		late:  make(chan late, 100),
+		put:   make(map[string]cluster.Later),
+		heldC: make(chan string, 100),
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	if err := n.Start(ctx, n); err != nil {
+		t.Fatalf("member %d: Start: %v", i, err)
+	}
+	if n.View() == nil {
+		t.Fatalf("member %d: View is nil after Start", i)
+	}
+	return n
+}
+
+// stop closes all and checks what holds for every test.
+func stop(t *testing.T, nodes []*node) {
+	t.Helper()
+	for i, n := range nodes {
+		if err := n.Close(); err != nil {
+			t.Errorf("member %d: Close: %v", i, err)
+		}
+		n.answers.Wait()
+		if k := n.overlaps.Load(); k > 0 {
+			t.Errorf("member %d: %d calls of Changed overlapped another", i, k)
+		}
+		for j, v := range n.views {
+			if now := text(v); now != n.texts[j] {
+				t.Errorf("member %d: a view changed after it was shown, from\n%s\nto\n%s", i, n.texts[j], now)
+			}
+			if problem := malformed(v); problem != "" {
+				t.Errorf("member %d: %s in\n%s", i, problem, n.texts[j])
+			}
+		}
+	}
+}
+
+// Changed implements cluster.Handler.
+func (n *node) Changed() {
+	if n.inChanged.Add(1) > 1 {
+		n.overlaps.Add(1)
+	}
+	defer n.inChanged.Add(-1)
+	for range 10 {
+		runtime.Gosched()
+	}
+	if v := n.View(); v != nil {
+		n.mu.Lock()
+		n.views = append(n.views, v)
+		n.texts = append(n.texts, text(v))
+		n.mu.Unlock()
+	}
+	select {
+	case n.after <- struct{}{}:
+	default:
+	}
+}
+
+// Serve implements cluster.Handler. A request is a verb and what follows it:
+//
+//	echo x   is answered with x at once
+//	soon x   is answered with x from another goroutine
+//	hold x   is put off until release(x)
+//	tell x   is passed on to told
+//	large    is answered with MaxMessage bytes
+func (n *node) Serve(b *cluster.Batch) {
+	for i, request := range b.Requests {
+		verb, rest, _ := strings.Cut(string(request), " ")
+		switch verb {
+		case "echo":
+			body := []byte(rest)
+			b.Reply(i, body)
+			clear(body) // Reply has copied it
+		case "soon":
+			later := b.Later(i)
+			n.answers.Go(func() { later([]byte(rest)) })
+		case "hold":
+			n.mu.Lock()
+			n.put[rest] = b.Later(i)
+			n.mu.Unlock()
+			n.heldC <- rest
+		case "tell":
+			n.told <- b.From + " " + rest
+			b.Reply(i, []byte("nobody wants this"))
+		case "large":
+			b.Reply(i, large)
+		case "":
+			b.Reply(i, nil)
+		}
+		clear(request) // it belongs to Serve until it returns
+	}
+}
+
+// Late implements cluster.Handler.
+func (n *node) Late(from cluster.Peer, request, answer []byte) {
+	n.late <- late{from, string(request), string(answer)}
+}
+
+var large = bytes.Repeat([]byte("x"), cluster.MaxMessage)
+
+// release answers what was put off.
+func (n *node) release(name string) {
+	n.mu.Lock()
+	later := n.put[name]
+	delete(n.put, name)
+	n.mu.Unlock()
+	later([]byte("released " + name))
+}
+
+// await waits until the view is as it should be; each time it is not, for Changed.
+func (n *node) await(what string, ok func(v *cluster.View) bool) {
+	n.t.Helper()
+	patience := time.NewTimer(n.news)
+	defer patience.Stop()
+	for {
+		v := n.View()
+		if problem := malformed(v); problem != "" {
+			n.t.Fatalf("%s in\n%s", problem, text(v))
+		}
+		if ok(v) {
+			return
+		}
+		select {
+		case <-n.after:
+		case <-patience.C:
+			n.t.Fatalf("after %v it is not so that %s, or Changed was not called; the view is\n%s", n.news, what, text(n.View()))
+		}
+	}
+}
+
+func receive[T any](t *testing.T, from <-chan T, what string) (got T) {
+	t.Helper()
+	patience := time.NewTimer(long)
+	defer patience.Stop()
+	select {
+	case got = <-from:
+	case <-patience.C:
+		t.Fatalf("no %s came", what)
+	}
+	return got
+}
+
+func (n *node) name() string {
+	n.t.Helper()
+	v := n.View()
+	if v.Self < 0 {
+		n.t.Fatal("the node is not in its own view")
+	}
+	return v.Members[v.Self].Name
+}
+
+func (n *node) index(name string) int {
+	return slices.IndexFunc(n.View().Members, func(m cluster.Member) bool { return m.Name == name })
+}
+
+// peer is how n asks other.
+func (n *node) peer(other *node) cluster.Peer {
+	n.t.Helper()
+	i := n.index(other.name())
+	if i < 0 {
+		n.t.Fatalf("%s does not see %s", n.name(), other.name())
+	}
+	return n.View().Members[i].Peer
+}
+
+// hears waits until n hears the member of that name itself.
+func (n *node) hears(name string) {
+	n.t.Helper()
+	n.await("it hears "+name, func(v *cluster.View) bool {
+		i := n.index(name)
+		return v == n.View() && i >= 0 && v.Direct[i]
+	})
+}
+
+// echo asks and expects the answer.
+func echo(t *testing.T, p cluster.Peer, body string) {
+	t.Helper()
+	if got, err := p.Ask(t.Context(), []byte("echo "+body), nil, long); err != nil || string(got) != body {
+		t.Fatalf("asked for %q, got %q and %v", body, got, err)
+	}
+}
+
+func text(v *cluster.View) string {
+	var b strings.Builder
+	for i, m := range v.Members {
+		fmt.Fprintf(&b, "%d %s %s %s %v %v hears", i, m.Name, m.Addr, m.Region, m.Born.UnixNano(), m.State)
+		for j, heard := range v.Hears[i] {
+			if heard {
+				fmt.Fprintf(&b, " %d", j)
+			}
+		}
+		fmt.Fprintln(&b)
+	}
+	fmt.Fprintf(&b, "self %d, direct %v", v.Self, v.Direct)
+	return b.String()
+}
+
+// malformed says what no view may be.
+func malformed(v *cluster.View) string {
+	if v == nil {
+		return "the view is nil"
+	}
+	n := len(v.Members)
+	if len(v.Hears) != n || len(v.Direct) != n || v.Self < -1 || v.Self >= n {
+		return fmt.Sprintf("Hears has %d rows, Direct has %d, Self is %d for %d members", len(v.Hears), len(v.Direct), v.Self, n)
+	}
+	for i, m := range v.Members {
+		switch {
+		case i > 0 && v.Members[i-1].Name >= m.Name:
+			return "Members is not sorted by name"
+		case (m.Peer == nil) != (i == v.Self):
+			return "Peer is not nil for the node itself alone"
+		case len(v.Hears[i]) != n:
+			return fmt.Sprintf("row %d of Hears has %d columns for %d members", i, len(v.Hears[i]), n)
+		case !v.Hears[i][i]:
+			return fmt.Sprintf("member %d does not hear itself", i)
+		case m.State > cluster.Dead:
+			return fmt.Sprintf("member %d is %v", i, m.State)
+		}
+	}
+	if v.Self >= 0 && !slices.Equal(v.Direct, v.Hears[v.Self]) {
+		return "Direct is not the node's own row of Hears"
+	}
+	return ""
+}
+
+// whole says that there are n members, all of whom serve and hear each other.
+func whole(v *cluster.View, n int) bool {
+	if len(v.Members) != n {
+		return false
+	}
+	for i, m := range v.Members {
+		if m.State != cluster.Serving || slices.Contains(v.Hears[i], false) {
+			return false
+		}
+	}
+	return true
+}
+
+func started(t *testing.T, nodes []*node) {
+	self := nodes[0].View().Members[0]
+	if self.Name == "" || self.Born.IsZero() {
+		t.Errorf("the node sees itself as %+v", self)
+	}
+}
+
+func forgetRefuses(t *testing.T, nodes []*node) {
+	for _, name := range []string{"", "nobody", nodes[0].name()} {
+		if nodes[0].Forget(name) == nil {
+			t.Errorf("Forget(%q) found nothing wrong", name)
+		}
+	}
+}
+
+func leavesAlone(t *testing.T, nodes []*node) {
+	n := nodes[0]
+	for range 2 {
+		if err := n.Leave(t.Context()); err != nil {
+			t.Fatal("Leave:", err)
+		}
+	}
+	n.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 0 })
+	for range 2 {
+		if err := n.Close(); err != nil {
+			t.Fatal("Close:", err)
+		}
+	}
+}
+
+func closedStart(t *testing.T, w World) {
+	c := w.New(0)
+	if err := c.Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	if err := c.Start(t.Context(), &node{t: t}); !errors.Is(err, cluster.ErrClosed) {
+		_ = c.Close()
+		t.Fatal("Start after Close:", err)
+	}
+}
+
+func meets(t *testing.T, nodes []*node) {
+	for _, n := range nodes {
+		for i, m := range n.View().Members {
+			first := nodes[0].View().Members[i]
+			if m.Name != first.Name || m.Addr != first.Addr || m.Region != first.Region || !m.Born.Equal(first.Born) || m.Addr == "" {
+				t.Errorf("one sees %+v, another %+v", first, m)
+			}
+		}
+		if err := n.Forget(nodes[0].name()); err == nil {
+			t.Error("Forget of one that is well found nothing wrong")
+		}
+	}
+}
+
+func asks(t *testing.T, nodes []*node) {
+	for _, from := range nodes {
+		for _, to := range nodes {
+			if from != to {
+				echo(t, from.peer(to), "from "+from.name()+" to "+to.name())
+			}
+		}
+	}
+	p := nodes[0].peer(nodes[1])
+	buffer := append(make([]byte, 0, 100), "what was here before"...)
+	got, err := p.Ask(t.Context(), []byte("echo answer"), buffer, long)
+	if err != nil || string(got) != "answer" {
+		t.Fatalf("got %q and %v", got, err)
+	}
+	if &got[0] != &buffer[0] {
+		t.Error("Ask did not append to the buffer")
+	}
+	if got, err := p.Ask(t.Context(), nil, nil, long); err != nil || len(got) != 0 {
+		t.Errorf("an empty request got %q and %v, not an empty answer", got, err)
+	}
+	var callers sync.WaitGroup
+	for i := range 64 {
+		callers.Go(func() {
+			var answer []byte
+			for j := range 20 {
+				verb := []string{"echo", "soon"}[j%2]
+				want := fmt.Sprintf("%d of %d", j, i)
+				var err error
+				answer, err = p.Ask(t.Context(), []byte(verb+" "+want), answer, long)
+				if err != nil || string(answer) != want {
+					t.Errorf("asked for %q, got %q and %v", want, answer, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func answersLater(t *testing.T, nodes []*node) {
+	p := nodes[0].peer(nodes[1])
+	var callers sync.WaitGroup
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		callers.Go(func() {
+			got, err := p.Ask(t.Context(), []byte("hold "+name), nil, long)
+			if err != nil || string(got) != "released "+name {
+				t.Errorf("asked for %s, got %q and %v", name, got, err)
+			}
+		})
+		receive(t, nodes[1].heldC, "request")
+	}
+	for _, name := range []string{"b", "c", "a"} {
+		nodes[1].release(name)
+	}
+	callers.Wait()
+}
+
+func bounds(t *testing.T, nodes []*node) {
+	p := nodes[0].peer(nodes[1])
+	most := string(large[len("echo "):])
+	echo(t, p, most)
+	if got, err := p.Ask(t.Context(), []byte("large"), nil, long); err != nil || !bytes.Equal(got, large) {
+		t.Fatalf("asked for %d bytes, got %d and %v", len(large), len(got), err)
+	}
+	if _, err := p.Ask(t.Context(), append(large, 'x'), nil, long); !errors.Is(err, cluster.ErrTooLarge) {
+		t.Fatal("above the bound:", err)
+	}
+	p.Tell(append(large, 'x'))
+	echo(t, p, "as before")
+}
+
+func tells(t *testing.T, nodes []*node) {
+	nodes[0].peer(nodes[1]).Tell([]byte("tell news"))
+	if got := receive(t, nodes[1].told, "tell"); got != nodes[0].name()+" news" {
+		t.Errorf("told %q", got)
+	}
+}
+
+func cancels(t *testing.T, nodes []*node) {
+	p := nodes[0].peer(nodes[1])
+	ctx, cancel := context.WithCancel(t.Context())
+	var asker sync.WaitGroup
+	asker.Go(func() {
+		if _, err := p.Ask(ctx, []byte("hold cancelled"), nil, long); !errors.Is(err, context.Canceled) {
+			t.Error("cancelled while waiting:", err)
+		}
+	})
+	receive(t, nodes[1].heldC, "request")
+	cancel()
+	asker.Wait()
+	echo(t, p, "at once")
+	if _, err := p.Ask(ctx, []byte("echo never"), nil, long); !errors.Is(err, context.Canceled) {
+		t.Error("cancelled before:", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.Ask(ctx, []byte("hold overdue"), nil, long); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("overdue:", err)
+	}
+	echo(t, p, "at once")
+	if s := nodes[0].Stats(); s.Timeouts != 0 {
+		t.Errorf("%d timeouts were counted", s.Timeouts)
+	}
+}
+
+func timesOut(t *testing.T, nodes []*node) {
+	p, name := nodes[0].peer(nodes[1]), nodes[1].name()
+	// Between the timeout and the next ask a ping may be answered, if rarely.
+	for try := range 10 {
+		begin := time.Now()
+		_, err := p.Ask(t.Context(), fmt.Appendf(nil, "hold %d", try), nil, 50*time.Millisecond)
+		if took := time.Since(begin); !errors.Is(err, cluster.ErrTimeout) || took < 50*time.Millisecond || took > long {
+			t.Fatalf("got %v after %v", err, took)
+		}
+		if s := nodes[0].Stats(); s.Timeouts != uint64(try+1) {
+			t.Fatalf("Timeouts is %d after %d", s.Timeouts, try+1)
+		}
+		begin = time.Now()
+		_, err = p.Ask(t.Context(), []byte("echo x"), nil, long)
+		took := time.Since(begin)
+		nodes[0].hears(name)
+		echo(t, p, "heard again")
+		if errors.Is(err, cluster.ErrUnheard) && took < long/2 {
+			return
+		}
+	}
+	t.Error("a member that left an ask unanswered was waited for")
+}
+
+func handsOver(t *testing.T, nodes []*node) {
+	p, name := nodes[0].peer(nodes[1]), nodes[1].name()
+	if _, err := p.Ask(t.Context(), []byte("hold first"), nil, 20*time.Millisecond); !errors.Is(err, cluster.ErrTimeout) {
+		t.Fatal("wait passed:", err)
+	}
+	nodes[0].hears(name)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.Ask(ctx, []byte("hold second"), nil, long); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal("ctx done:", err)
+	}
+	for range 2 {
+		nodes[1].release(receive(t, nodes[1].heldC, "request"))
+	}
+	for _, x := range []string{"first", "second"} {
+		got := receive(t, nodes[0].late, "late answer")
+		if got.request != "hold "+x || got.answer != "released "+x {
+			t.Errorf("late came %q, %q", got.request, got.answer)
+		}
+		echo(t, got.from, "to whom it came from")
+	}
+	echo(t, p, "whatever else is on its way comes before this")
+	if len(nodes[0].late) > 0 {
+		t.Errorf("late came also %q", (<-nodes[0].late).request)
+	}
+	if s := nodes[0].Stats(); s.Late != 2 {
+		t.Errorf("Late is %d", s.Late)
+	}
+}
+
+func leaves(t *testing.T, nodes []*node) {
+	gone, name := nodes[2], nodes[2].name()
+	if err := gone.Leave(t.Context()); err != nil {
+		t.Fatal("Leave:", err)
+	}
+	gone.await("it has left", func(v *cluster.View) bool { return v.Self == -1 && len(v.Members) == 2 })
+	for _, n := range nodes[:2] {
+		n.await(name+" has left", func(v *cluster.View) bool { return whole(v, 2) })
+		if n.Forget(name) == nil {
+			t.Error("Forget of one that has left found nothing wrong")
+		}
+		gone.hears(n.name())
+		echo(t, gone.peer(n), "still")
+	}
+}
+
+func dies(t *testing.T, nodes []*node) {
+	name, p := nodes[2].name(), nodes[0].peer(nodes[2])
+	if err := nodes[2].Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	begin := time.Now()
+	_, err := p.Ask(t.Context(), []byte("echo x"), nil, 50*time.Millisecond)
+	if took := time.Since(begin); !errors.Is(err, cluster.ErrTimeout) && !errors.Is(err, cluster.ErrUnheard) || took > long {
+		t.Errorf("asking the dead: %v after %v", err, took)
+	}
+	stands := func(n *node, want ...cluster.State) func(v *cluster.View) bool {
+		return func(v *cluster.View) bool {
+			i := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == name })
+			return i >= 0 && !v.Direct[i] && slices.Contains(want, v.Members[i].State)
+		}
+	}
+	for _, n := range nodes[:2] {
+		n.await(name+" is not heard", stands(n, cluster.Unheard, cluster.Dead))
+		if _, err := n.View().Members[n.index(name)].Peer.Ask(t.Context(), []byte("echo x"), nil, long); !errors.Is(err, cluster.ErrUnheard) {
+			t.Error("asking one that is not heard:", err)
+		}
+		n.await(name+" is dead", stands(n, cluster.Dead))
+	}
+	if err := nodes[0].Forget(name); err != nil {
+		t.Fatal("Forget:", err)
+	}
+	for _, n := range nodes[:2] {
+		n.await(name+" is forgotten", func(v *cluster.View) bool { return whole(v, 2) })
+	}
+	if nodes[0].Forget(name) == nil {
+		t.Error("a second Forget found nothing wrong")
+	}
+}
+
+func closes(t *testing.T, nodes []*node) {
+	p := nodes[0].peer(nodes[1])
+	var asker sync.WaitGroup
+	asker.Go(func() {
+		if _, err := p.Ask(t.Context(), []byte("hold x"), nil, long); !errors.Is(err, cluster.ErrClosed) {
+			t.Error("closed while waiting:", err)
+		}
+	})
+	receive(t, nodes[1].heldC, "request")
+	if err := nodes[0].Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	asker.Wait()
+	if _, err := p.Ask(t.Context(), []byte("echo x"), nil, long); !errors.Is(err, cluster.ErrClosed) {
+		t.Error("closed before:", err)
+	}
+	p.Tell([]byte("tell x"))
+	if nodes[0].View() == nil {
+		t.Error("View is nil after Close")
+	}
+}

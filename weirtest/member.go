@@ -1,0 +1,587 @@
+package weirtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// The pace of simulated membership. What one member knows reaches those that
+// hear it with the next ping.
+const (
+	pingEvery  = 300 * time.Millisecond
+	heardFor   = time.Second     // without an answer for longer, a member is not heard
+	deadAfter  = 5 * time.Second // that nobody on this side heard it
+	joinWithin = time.Second     // that Start and Leave wait for the others
+	inboxBound = 1 << 14         // requests that wait to be served; those above are lost
+	askBound   = 1 << 14         // requests to one member that have no answer yet; ErrBusy above
+	simPort    = 7946            // part of Member.Addr
+)
+
+// Cluster is a cluster.Cluster that passes whole messages over the host's
+// links and simulates membership: members ping each other every 300 ms, what
+// one knows spreads with its pings, and a member that nobody on a side has
+// heard for 5 s is dead there. Messages are ordered and reliable, as on a
+// stream: a cut or a freeze holds them.
+//
+// Of c it wants what cluster.NewGossip does with Name, Region, Seed, Join and
+// Forget, except that an empty Name is the host's with the number of its
+// start, and an empty Join is all hosts of the network. The ports in Join and
+// all other fields are not looked at.
+//
+// A host runs one at a time, until its Close or the host's Kill.
+func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
+	if c.Forget <= 0 {
+		c.Forget = 5 * time.Minute
+	}
+	return &member{
+		net: h.net, host: h, config: c, name: c.Name,
+		entries: make(map[string]entry),
+		rows:    make(map[string]row),
+		peers:   make(map[string]*peer),
+		missing: make(map[string]time.Time),
+		done:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+}
+
+// status is what is known of a member by all; the higher one holds.
+type status uint8
+
+const (
+	alive     status = iota
+	forgotten        // dead, and off the roster
+	left             // said goodbye
+)
+
+// entry is one member as gossip carries it.
+type entry struct {
+	at      *member
+	born    time.Time
+	version uint64 // only the member itself raises it, to contradict what is said of it
+	status  status
+	weighs  bool // not, while a member was missing when it joined
+}
+
+// newer says whether e says more than what is known.
+func (e entry) newer(known entry) bool {
+	if e.version != known.version {
+		return e.version > known.version
+	}
+	return e.status > known.status || e.status == known.status && e.weighs && !known.weighs
+}
+
+// row is whom one member hears, by its own account.
+type row struct {
+	number uint64
+	hears  []string // sorted
+}
+
+// gossip is all that one member knows, at one moment. It is immutable.
+type gossip struct {
+	entries map[string]entry
+	rows    map[string]row
+}
+
+// member is one simulated cluster.Cluster. Network.mu guards it.
+type member struct {
+	net     *Network
+	host    *Host
+	config  cluster.Config
+	name    string
+	process *process // nil before Start
+	closed  bool
+	joined  bool // Start's joining is over
+	handler cluster.Handler
+	view    atomic.Pointer[cluster.View]
+	rng     *rand.Rand
+	ticks   *time.Timer
+
+	entries  map[string]entry
+	rows     map[string]row
+	snapshot *gossip // of entries and rows; nil when they have changed
+	peers    map[string]*peer
+	missing  map[string]time.Time // those that nobody on this side hears, since when
+	stats    cluster.Stats
+	progress signal // a pong has come
+
+	inbox   []event
+	changed bool
+	arrived signal
+	asks    uint64
+	done    chan struct{} // closed when the member is
+	stopped chan struct{} // closed when its goroutine has ended
+}
+
+// event is something for the handler: a request, or, if answer is not nil, an
+// answer that came late.
+type event struct {
+	from            *peer
+	id              uint64 // zero if no answer is wanted
+	request, answer []byte
+}
+
+func (m *member) Start(ctx context.Context, h cluster.Handler) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n := m.net
+	n.mu.Lock()
+	p := m.host.process
+	switch {
+	case m.closed:
+		n.mu.Unlock()
+		return cluster.ErrClosed
+	case m.process != nil:
+		n.mu.Unlock()
+		return errors.New("weirtest: the cluster has started already")
+	case p.member != nil:
+		n.mu.Unlock()
+		return fmt.Errorf("weirtest: host %q runs a cluster already: %w", m.host.name, syscall.EADDRINUSE)
+	}
+	p.member, m.process, m.handler = m, p, h
+	m.host.starts++
+	if m.name == "" {
+		m.name = fmt.Sprintf("%s-%d", m.host.name, m.host.starts)
+	}
+	m.rng = n.rand(m.name)
+	m.entries[m.name] = entry{at: m, born: time.Now()}
+	m.joined = len(m.targets()) == 0
+	m.refresh()
+	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(pingEvery))), m.tick)
+	m.ping()
+	go m.serve()
+	n.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	m.awaitProgress(ctx, func() bool { return m.joined || m.stats.JoinedCount > 0 })
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m.closed {
+		return cluster.ErrClosed
+	}
+	m.joined = true
+	m.refresh()
+	return nil
+}
+
+// awaitProgress waits until reached is true, checked at each pong, or ctx is done.
+func (m *member) awaitProgress(ctx context.Context, reached func() bool) {
+	for {
+		m.net.mu.Lock()
+		if m.closed || reached() {
+			m.net.mu.Unlock()
+			return
+		}
+		progress := m.progress.wait()
+		m.net.mu.Unlock()
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *member) View() *cluster.View { return m.view.Load() }
+
+func (m *member) Stats() cluster.Stats {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	s := m.stats
+	s.Refused = map[string]uint64{}
+	return s
+}
+
+func (m *member) Forget(name string) error {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	if m.closed || m.process == nil {
+		return cluster.ErrClosed
+	}
+	for _, known := range m.view.Load().Members {
+		if known.Name != name {
+			continue
+		}
+		if known.State != cluster.Dead {
+			return fmt.Errorf("weirtest: cannot forget %q: it is %v, not dead", name, known.State)
+		}
+		m.forget(name)
+		m.refresh()
+		m.ping()
+		return nil
+	}
+	return fmt.Errorf("weirtest: cannot forget %q: it is not in the roster", name)
+}
+
+func (m *member) forget(name string) {
+	e := m.entries[name]
+	e.status = forgotten
+	m.learn(name, e)
+}
+
+// Leave waits until all that are heard have taken note, ctx is done, or a
+// second has passed.
+func (m *member) Leave(ctx context.Context) error {
+	n := m.net
+	n.mu.Lock()
+	if m.closed || m.process == nil {
+		n.mu.Unlock()
+		return cluster.ErrClosed
+	}
+	e := m.entries[m.name]
+	if e.status == left {
+		n.mu.Unlock()
+		return nil
+	}
+	e.status = left
+	e.version++
+	m.learn(m.name, e)
+	m.refresh()
+	said := time.Now()
+	m.ping()
+	n.mu.Unlock()
+
+	bounded, cancel := context.WithTimeout(ctx, joinWithin)
+	defer cancel()
+	m.awaitProgress(bounded, func() bool {
+		for _, p := range m.peers {
+			if p.heard && p.noted.Before(said) {
+				return false
+			}
+		}
+		return true
+	})
+	return ctx.Err()
+}
+
+func (m *member) Close() error {
+	m.net.mu.Lock()
+	started := m.process != nil
+	m.shut()
+	m.net.mu.Unlock()
+	if started {
+		<-m.stopped
+	}
+	return nil
+}
+
+// shut ends the member and tells those that it talked to, as the resets of
+// its connections would. n.mu is held.
+func (m *member) shut() {
+	if m.closed {
+		return
+	}
+	m.closed = true
+	close(m.done)
+	if m.process == nil {
+		return
+	}
+	m.process.member = nil
+	m.ticks.Stop()
+	m.inbox = nil
+	m.progress.wake()
+	for _, p := range m.peers {
+		if m.host.frozen {
+			p.out.queue, p.out.due = nil, 0 // it never came to sending this
+		}
+		p.send((*peer).reset)
+	}
+}
+
+// serve calls the handler, until the member is closed.
+func (m *member) serve() {
+	defer close(m.stopped)
+	n := m.net
+	for {
+		n.mu.Lock()
+		events, changed, arrived := m.inbox, m.changed, m.arrived.wait()
+		m.inbox, m.changed = nil, false
+		n.mu.Unlock()
+		if changed {
+			m.handler.Changed()
+		}
+		for len(events) > 0 {
+			from := events[0].from
+			if late := events[0]; late.answer != nil {
+				m.handler.Late(from, late.request, late.answer)
+				events = events[1:]
+				continue
+			}
+			together := batch{from: from}
+			var requests [][]byte
+			for len(events) > 0 && events[0].from == from && events[0].answer == nil {
+				requests = append(requests, events[0].request)
+				together.ids = append(together.ids, events[0].id)
+				events = events[1:]
+			}
+			b := cluster.NewBatch(from.to.name, &together)
+			b.Requests = requests
+			m.handler.Serve(b)
+		}
+		select {
+		case <-m.done:
+			return
+		default:
+		}
+		select {
+		case <-arrived:
+		case <-m.done:
+			return
+		}
+	}
+}
+
+// targets are the members at the hosts to join. n.mu is held.
+func (m *member) targets() []*member {
+	hosts := m.net.hosts
+	if len(m.config.Join) > 0 {
+		hosts = nil
+		for _, entry := range m.config.Join {
+			name, _, err := net.SplitHostPort(entry)
+			if err != nil {
+				name = entry
+			}
+			hosts = append(hosts, m.net.lookup(name)...)
+		}
+	}
+	var at []*member
+	for _, h := range hosts {
+		if there := h.process.member; there != nil && there != m && m.admits(there) {
+			at = append(at, there)
+		}
+	}
+	return at
+}
+
+// admits says whether two members are of one cluster.
+func (m *member) admits(other *member) bool {
+	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
+}
+
+// tick is the member's clock: it judges who is heard, and pings.
+func (m *member) tick() {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	if m.closed {
+		return
+	}
+	m.ticks.Reset(pingEvery)
+	for _, p := range m.peers {
+		if p.heard && (p.pinging || time.Since(p.answered) > heardFor) {
+			p.heard = false
+		}
+	}
+	m.refresh()
+	m.ping()
+}
+
+// ping asks all in the roster, and those at the hosts to join, for a pong.
+func (m *member) ping() {
+	for name, e := range m.entries {
+		if name != m.name && e.status == alive {
+			m.peer(e.at).ping()
+		}
+	}
+	for _, at := range m.targets() {
+		m.peer(at).ping()
+	}
+}
+
+// known is what this member has to tell.
+func (m *member) known() *gossip {
+	if m.snapshot == nil {
+		m.snapshot = &gossip{maps.Clone(m.entries), maps.Clone(m.rows)}
+	}
+	return m.snapshot
+}
+
+// merge takes in what another knows.
+func (m *member) merge(g *gossip) {
+	for name, e := range g.entries {
+		if known, ok := m.entries[name]; !ok || e.newer(known) {
+			m.learn(name, e)
+		}
+	}
+	for name, r := range g.rows {
+		if name != m.name && r.number > m.rows[name].number {
+			m.rows[name] = r
+			m.snapshot = nil
+		}
+	}
+}
+
+// learn takes in news of one member. A start supersedes what ran at its
+// address before, and who is alive contradicts that it was forgotten.
+func (m *member) learn(name string, e entry) {
+	if name == m.name && e.status == forgotten {
+		e.version++
+		e.status, e.weighs = alive, false
+	}
+	m.entries[name] = e
+	m.snapshot = nil
+	if e.status != alive {
+		return
+	}
+	for other, old := range m.entries {
+		if old.at.host == e.at.host && old.status == alive {
+			if old.born.Before(e.born) {
+				m.forget(other)
+			} else if e.born.Before(old.born) {
+				m.forget(name)
+			}
+		}
+	}
+}
+
+// refresh brings the view up to what is known, and has the handler told.
+func (m *member) refresh() {
+	self := m.entries[m.name]
+	hears := []string{m.name}
+	for name, p := range m.peers {
+		if p.heard {
+			hears = append(hears, name)
+		}
+	}
+	slices.Sort(hears)
+	if own := m.rows[m.name]; !slices.Equal(own.hears, hears) {
+		m.rows[m.name] = row{own.number + 1, hears}
+		m.snapshot = nil
+	}
+
+	var roster []string
+	for name, e := range m.entries {
+		if e.status == alive {
+			roster = append(roster, name)
+		}
+	}
+	slices.Sort(roster)
+	heardBy := func(name string) []bool {
+		r := make([]bool, len(roster))
+		for j, other := range roster {
+			_, r[j] = slices.BinarySearch(m.rows[name].hears, other)
+			r[j] = r[j] || other == name
+		}
+		return r
+	}
+	v := &cluster.View{
+		Members: make([]cluster.Member, len(roster)),
+		Self:    slices.Index(roster, m.name),
+		Hears:   make([][]bool, len(roster)),
+		Direct:  heardBy(m.name),
+	}
+	for i, name := range roster {
+		v.Hears[i] = heardBy(name)
+	}
+	side := reach(v)
+	if self.status == alive {
+		m.age(roster, side)
+	}
+	for i, name := range roster {
+		e := m.entries[name]
+		v.Members[i] = cluster.Member{Name: name, Addr: e.at.addr(), Region: e.at.config.Region, Born: e.born}
+		if name != m.name {
+			v.Members[i].Peer = m.peer(e.at)
+		}
+		since, missing := m.missing[name]
+		switch {
+		case missing && time.Since(since) >= deadAfter:
+			v.Members[i].State = cluster.Dead
+		case !side[i]:
+			v.Members[i].State = cluster.Unheard
+		case e.weighs:
+			v.Members[i].State = cluster.Serving
+		}
+	}
+	if old := m.view.Load(); old == nil || !equal(old, v) {
+		m.view.Store(v)
+		m.changed = true
+		m.arrived.wake()
+	}
+}
+
+// age takes note of who is missing, has joiners weigh when nobody is, and
+// forgets those that have been dead for long. What it changes of the entries
+// shows in the next view.
+func (m *member) age(roster []string, side []bool) {
+	heard, weight, oldest := 0, 0, ""
+	whole := true
+	for i, name := range roster {
+		e := m.entries[name]
+		if side[i] {
+			delete(m.missing, name)
+		} else {
+			whole = false
+			if _, ok := m.missing[name]; !ok {
+				m.missing[name] = time.Now()
+			}
+		}
+		if e.weighs {
+			weight++
+			if side[i] {
+				heard++
+			}
+			if oldest == "" || e.born.Before(m.entries[oldest].born) {
+				oldest = name
+			}
+		}
+	}
+	patience := 10 * m.config.Forget
+	if _, gone := m.missing[oldest]; 2*heard > weight || 2*heard == weight && !gone {
+		patience = m.config.Forget
+	}
+	for i, name := range roster {
+		e := m.entries[name]
+		switch {
+		case whole && m.joined && !e.weighs:
+			e.weighs = true
+			m.learn(name, e)
+		case !side[i] && time.Since(m.missing[name]) >= deadAfter+patience:
+			m.forget(name)
+			delete(m.missing, name)
+		}
+	}
+}
+
+// reach says who is on this node's side: those that it hears, and those that
+// they hear.
+func reach(v *cluster.View) []bool {
+	side := slices.Clone(v.Direct)
+	var visit []int
+	for i, heard := range side {
+		if heard {
+			visit = append(visit, i)
+		}
+	}
+	for len(visit) > 0 {
+		i := visit[0]
+		visit = visit[1:]
+		for j, heard := range v.Hears[i] {
+			if heard && !side[j] {
+				side[j] = true
+				visit = append(visit, j)
+			}
+		}
+	}
+	return side
+}
+
+func equal(a, b *cluster.View) bool {
+	return a.Self == b.Self &&
+		slices.Equal(a.Members, b.Members) &&
+		slices.Equal(a.Direct, b.Direct) &&
+		slices.EqualFunc(a.Hears, b.Hears, slices.Equal[[]bool])
+}
+
+func (m *member) addr() string { return fmt.Sprintf("%s:%d", m.host.ip, simPort) }

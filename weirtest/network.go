@@ -1,0 +1,314 @@
+package weirtest
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Link is how one direction between two hosts behaves. The zero Link delivers
+// everything within a microsecond.
+type Link struct {
+	Latency time.Duration // one way
+	Jitter  time.Duration // up to this much more, drawn evenly for each packet
+	// Loss is the part of the packets that is lost, from 0 to 1. On a stream
+	// each loss costs a resend 200 ms later.
+	Loss float64
+}
+
+const (
+	resend      = 200 * time.Millisecond // Linux's least retransmission timeout
+	maxResends  = 8
+	dialTimeout = 127 * time.Second // when Linux gives up a connection that nobody answers
+	spread      = 1000              // ns; drawn on top of every latency, so that arrivals hardly ever share an instant
+	maxParked   = 4096              // datagrams held for frozen hosts; those above are lost
+)
+
+// Network is hosts and the links between them. Its methods, and those of all
+// that stands on it, are safe for concurrent use.
+type Network struct {
+	// mu guards everything on the network. It is never held while waiting:
+	// in a bubble a goroutine that waits for a mutex stops the clock.
+	mu       sync.Mutex
+	seed     uint64
+	standard Link
+	hosts    []*Host
+	names    map[string][]*Host
+	links    map[[2]*Host]*link
+	held     []*flow    // those with something due on a link that holds it
+	parked   []datagram // those that met a frozen host
+}
+
+// NewNetwork is a network without hosts, whose links are all like l until
+// SetLink says otherwise.
+func NewNetwork(seed uint64, l Link) *Network {
+	return &Network{
+		seed:     seed,
+		standard: l,
+		names:    make(map[string][]*Host),
+		links:    make(map[[2]*Host]*link),
+	}
+}
+
+// Host is the host of that name. It is made when it is first asked for, with
+// an address of its own that the name resolves to.
+func (n *Network) Host(name string) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.host(name)
+}
+
+func (n *Network) host(name string) *Host {
+	for _, h := range n.hosts {
+		if h.name == name {
+			return h
+		}
+	}
+	i := len(n.hosts) + 1
+	h := &Host{net: n, name: name, ip: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4()}
+	h.process = newProcess(h)
+	n.hosts = append(n.hosts, h)
+	if _, taken := n.names[name]; !taken {
+		n.names[name] = []*Host{h}
+	}
+	return h
+}
+
+// SetName says what a name resolves to from now on, in this order: one
+// address for each host, none if there are no hosts.
+func (n *Network) SetName(name string, hosts ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	to := make([]*Host, len(hosts))
+	for i, h := range hosts {
+		to[i] = n.host(h)
+	}
+	n.names[name] = to
+}
+
+// SetLink says how what is sent from one host to another fares from now on;
+// what is on its way stays as it was.
+func (n *Network) SetLink(from, to string, l Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.link(n.host(from), n.host(to)).Link = l
+}
+
+// Cut takes down the link from one host to the other, in this direction only.
+// Datagrams on it are lost, the bytes of streams wait until it heals, and
+// dials find nobody.
+func (n *Network) Cut(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.link(n.host(from), n.host(to)).cut = true
+}
+
+// Split cuts every link between hosts of different sides, both ways. Links
+// within a side, and those of hosts on no side, stay as they are.
+func (n *Network) Split(sides ...[]string) {
+	for i, side := range sides {
+		for j, other := range sides {
+			if i == j {
+				continue
+			}
+			for _, from := range side {
+				for _, to := range other {
+					n.Cut(from, to)
+				}
+			}
+		}
+	}
+}
+
+// Heal mends all links that are cut.
+func (n *Network) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.links {
+		l.cut = false
+	}
+	n.release()
+}
+
+// link is one direction between two hosts. It has its own randomness, so that
+// what befalls it does not depend on what other links carry.
+type link struct {
+	Link
+	cut bool
+	rng *rand.Rand
+}
+
+func (n *Network) link(from, to *Host) *link {
+	l := n.links[[2]*Host{from, to}]
+	if l == nil {
+		l = &link{Link: n.standard, rng: n.rand(from.name, to.name)}
+		n.links[[2]*Host{from, to}] = l
+	}
+	return l
+}
+
+// rand is the randomness of what these names name.
+func (n *Network) rand(names ...string) *rand.Rand {
+	d := xxhash.NewWithSeed(n.seed)
+	for _, name := range names {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(name)))
+		_, _ = d.Write(length[:])
+		_, _ = d.WriteString(name)
+	}
+	return rand.New(rand.NewPCG(n.seed, d.Sum64()))
+}
+
+func (l *link) delay() time.Duration {
+	return l.Latency + time.Duration(l.rng.Int64N(int64(max(l.Jitter, 0))+spread))
+}
+
+func (l *link) lost() bool { return l.Loss > 0 && l.rng.Float64() < l.Loss }
+
+// flow is one direction of something ordered and reliable.
+type flow struct {
+	from, to *Host
+	queue    []func() // what is on its way, in order
+	due      int      // how many of these have come to a link that holds them
+	last     time.Time
+}
+
+// send has deliver called after the link's latency, with n.mu held, in the
+// order of the sends.
+func (n *Network) send(f *flow, deliver func()) {
+	f.queue = append(f.queue, deliver)
+	n.schedule(f)
+}
+
+func (n *Network) schedule(f *flow) {
+	l := n.link(f.from, f.to)
+	d := l.delay()
+	for i := 0; i < maxResends && l.lost(); i++ {
+		d += resend
+	}
+	now := time.Now()
+	at := now.Add(d)
+	if !at.After(f.last) {
+		at = f.last.Add(1)
+	}
+	f.last = at
+	time.AfterFunc(at.Sub(now), func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		switch {
+		case f.from.frozen || f.to.frozen || l.cut:
+			if f.due == 0 {
+				n.held = append(n.held, f)
+			}
+			f.due++
+		case len(f.queue) > 0:
+			deliver := f.queue[0]
+			f.queue = f.queue[1:]
+			deliver()
+		}
+	})
+}
+
+// datagram is what may be lost, and may overtake others.
+type datagram struct {
+	from, to *Host
+	deliver  func()
+}
+
+func (n *Network) sendDatagram(d datagram) {
+	l := n.link(d.from, d.to)
+	if l.cut || l.lost() {
+		return
+	}
+	time.AfterFunc(l.delay(), func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		switch {
+		case l.cut:
+		case d.from.frozen || d.to.frozen:
+			if len(n.parked) < maxParked {
+				n.parked = append(n.parked, d)
+			}
+		default:
+			d.deliver()
+		}
+	})
+}
+
+// release sends on what was held and is held no longer.
+func (n *Network) release() {
+	held := n.held
+	n.held = nil
+	for _, f := range held {
+		if f.from.frozen || f.to.frozen || n.link(f.from, f.to).cut {
+			n.held = append(n.held, f)
+			continue
+		}
+		for due := f.due; due > 0; due-- {
+			n.schedule(f)
+		}
+		f.due = 0
+	}
+	parked := n.parked
+	n.parked = nil
+	for _, d := range parked {
+		if d.from.frozen || d.to.frozen {
+			n.parked = append(n.parked, d)
+			continue
+		}
+		n.sendDatagram(d)
+	}
+}
+
+// lookup is the hosts that a name or an address stands for.
+func (n *Network) lookup(name string) []*Host {
+	if ip := net.ParseIP(name); ip != nil {
+		i := slices.IndexFunc(n.hosts, func(h *Host) bool { return h.ip.Equal(ip) })
+		if i < 0 {
+			return nil
+		}
+		return n.hosts[i : i+1]
+	}
+	return n.names[name]
+}
+
+// signal wakes all who wait for a change. Network.mu guards it.
+type signal struct{ c chan struct{} }
+
+func (s *signal) wait() <-chan struct{} {
+	if s.c == nil {
+		s.c = make(chan struct{})
+	}
+	return s.c
+}
+
+func (s *signal) wake() {
+	if s.c != nil {
+		close(s.c)
+		s.c = nil
+	}
+}
+
+// await returns at a wake or when the deadline has passed.
+func await(changed <-chan struct{}, deadline time.Time) {
+	if deadline.IsZero() {
+		<-changed
+		return
+	}
+	t := time.NewTimer(time.Until(deadline))
+	defer t.Stop()
+	select {
+	case <-changed:
+	case <-t.C:
+	}
+}
+
+// passed says that a deadline has passed; the zero one never does.
+func passed(deadline time.Time) bool {
+	return !deadline.IsZero() && !time.Now().Before(deadline)
+}

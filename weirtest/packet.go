@@ -1,0 +1,129 @@
+package weirtest
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	maxPacket  = 65507 // the most that UDP over IPv4 carries
+	maxPackets = 1024  // that wait to be read; those above are lost
+)
+
+type packet struct {
+	from net.Addr
+	body []byte
+}
+
+// packetConn carries datagrams: they are lost, and overtake each other, as the
+// links have it.
+type packetConn struct {
+	process       *process
+	addr          *net.UDPAddr
+	queue         []packet
+	closed        bool
+	readDeadline  time.Time
+	writeDeadline time.Time
+	changed       signal
+}
+
+func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
+	n := c.process.host.net
+	fail := func(err error) (int, net.Addr, error) {
+		n.mu.Unlock()
+		return 0, nil, &net.OpError{Op: "read", Net: "udp", Source: c.addr, Err: err}
+	}
+	for {
+		n.mu.Lock()
+		switch {
+		case c.closed || c.process.dead:
+			return fail(net.ErrClosed)
+		case passed(c.readDeadline):
+			return fail(os.ErrDeadlineExceeded)
+		case len(c.queue) > 0:
+			p := c.queue[0]
+			c.queue = c.queue[1:]
+			n.mu.Unlock()
+			return copy(b, p.body), p.from, nil
+		}
+		changed, deadline := c.changed.wait(), c.readDeadline
+		n.mu.Unlock()
+		await(changed, deadline)
+	}
+}
+
+// WriteTo never blocks. As with UDP, that nobody listens at addr is no error.
+func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
+	n := c.process.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fail := func(err error) (int, error) {
+		return 0, &net.OpError{Op: "write", Net: "udp", Source: c.addr, Addr: addr, Err: err}
+	}
+	to, err := netip.ParseAddrPort(addr.String())
+	switch {
+	case c.closed || c.process.dead:
+		return fail(net.ErrClosed)
+	case passed(c.writeDeadline):
+		return fail(os.ErrDeadlineExceeded)
+	case len(b) > maxPacket:
+		return fail(syscall.EMSGSIZE)
+	case err != nil:
+		return fail(err)
+	}
+	hosts := n.lookup(to.Addr().Unmap().String())
+	if len(hosts) == 0 {
+		return fail(syscall.EHOSTUNREACH)
+	}
+	p := packet{c.addr, slices.Clone(b)}
+	n.sendDatagram(datagram{c.process.host, hosts[0], func() {
+		if there := hosts[0].process.packets[int(to.Port())]; there != nil && len(there.queue) < maxPackets {
+			there.queue = append(there.queue, p)
+			there.changed.wake()
+		}
+	}})
+	return len(b), nil
+}
+
+func (c *packetConn) Close() error {
+	n := c.process.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	c.closed = true
+	delete(c.process.packets, c.addr.Port)
+	c.changed.wake()
+	return nil
+}
+
+func (c *packetConn) LocalAddr() net.Addr { return c.addr }
+
+func (c *packetConn) SetDeadline(t time.Time) error {
+	return c.setDeadlines(func() { c.readDeadline, c.writeDeadline = t, t })
+}
+
+func (c *packetConn) SetReadDeadline(t time.Time) error {
+	return c.setDeadlines(func() { c.readDeadline = t })
+}
+
+func (c *packetConn) SetWriteDeadline(t time.Time) error {
+	return c.setDeadlines(func() { c.writeDeadline = t })
+}
+
+func (c *packetConn) setDeadlines(set func()) error {
+	n := c.process.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	set()
+	c.changed.wake()
+	return nil
+}

@@ -1,0 +1,201 @@
+package weirtest
+
+import (
+	"io"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// socketBuffer bounds the bytes of one direction of a stream that are written
+// and not yet read. Write blocks above it.
+const socketBuffer = 256 << 10
+
+// conn is one end of a stream.
+type conn struct {
+	process       *process
+	local, remote *net.TCPAddr
+	peer          *conn // nil until the other end has answered
+	out           flow
+
+	unread int    // bytes written here that the peer has not read
+	in     []byte // bytes that have arrived here
+	eof    bool   // the peer wrote its last
+	broken error  // why nothing more comes from the peer nor reaches it
+	closed bool
+
+	readDeadline, writeDeadline time.Time
+	changed                     signal
+}
+
+// newConn is an end of a stream to a host. n.mu is held.
+func newConn(p *process, local *net.TCPAddr, to *Host, remote *net.TCPAddr) *conn {
+	c := &conn{process: p, local: local, remote: remote, out: flow{from: p.host, to: to}}
+	p.conns = append(p.conns, c)
+	return c
+}
+
+// arrive is c's wish for a stream, come to the other host. n.mu is held.
+func (c *conn) arrive(port int, answered chan<- error) {
+	n, p := c.process.host.net, c.out.to.process
+	l := p.listeners[port]
+	if l == nil || len(l.backlog) == maxBacklog {
+		back := flow{from: c.out.to, to: c.out.from}
+		n.send(&back, func() { answered <- syscall.ECONNREFUSED })
+		return
+	}
+	peer := newConn(p, c.remote, c.process.host, c.local)
+	peer.peer, c.peer = c, peer
+	l.backlog = append(l.backlog, peer)
+	l.changed.wake()
+	n.send(&peer.out, func() { answered <- nil })
+}
+
+// end closes c here and, once what was written has arrived, at the peer: with
+// an end of file if err is nil. n.mu is held.
+func (c *conn) end(err error) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.in = nil
+	if i := slices.Index(c.process.conns, c); i >= 0 {
+		c.process.conns = slices.Delete(c.process.conns, i, i+1)
+	}
+	c.changed.wake()
+	c.process.host.net.send(&c.out, func() {
+		if c.peer == nil {
+			return
+		}
+		if err == nil {
+			c.peer.eof, err = true, syscall.EPIPE
+		}
+		c.peer.broken = err
+		c.peer.changed.wake()
+	})
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n := c.process.host.net
+	fail := func(err error) (int, error) {
+		n.mu.Unlock()
+		return 0, &net.OpError{Op: "read", Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+	}
+	for {
+		n.mu.Lock()
+		switch {
+		case c.closed:
+			return fail(net.ErrClosed)
+		case passed(c.readDeadline):
+			return fail(os.ErrDeadlineExceeded)
+		case len(c.in) > 0 || len(b) == 0:
+			read := copy(b, c.in)
+			c.in = c.in[read:]
+			if len(c.in) == 0 {
+				c.in = nil
+			}
+			if c.peer != nil && read > 0 {
+				c.peer.unread -= read
+				c.peer.changed.wake()
+			}
+			n.mu.Unlock()
+			return read, nil
+		case c.eof:
+			n.mu.Unlock()
+			return 0, io.EOF
+		case c.broken != nil:
+			return fail(c.broken)
+		}
+		changed, deadline := c.changed.wait(), c.readDeadline
+		n.mu.Unlock()
+		await(changed, deadline)
+	}
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n := c.process.host.net
+	written := 0
+	fail := func(err error) (int, error) {
+		n.mu.Unlock()
+		return written, &net.OpError{Op: "write", Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+	}
+	for {
+		n.mu.Lock()
+		switch {
+		case c.closed:
+			return fail(net.ErrClosed)
+		case c.broken != nil:
+			return fail(c.broken)
+		case passed(c.writeDeadline):
+			return fail(os.ErrDeadlineExceeded)
+		}
+		if k := min(len(b)-written, socketBuffer-c.unread); k > 0 {
+			segment := slices.Clone(b[written : written+k])
+			c.unread += k
+			written += k
+			n.send(&c.out, func() { c.peer.receive(segment) })
+		}
+		if written == len(b) {
+			n.mu.Unlock()
+			return written, nil
+		}
+		changed, deadline := c.changed.wait(), c.writeDeadline
+		n.mu.Unlock()
+		await(changed, deadline)
+	}
+}
+
+// receive takes what the other end wrote; one that is closed answers with a
+// reset. n.mu is held.
+func (c *conn) receive(segment []byte) {
+	if c.closed {
+		c.process.host.net.send(&c.out, func() {
+			c.peer.broken = syscall.ECONNRESET
+			c.peer.changed.wake()
+		})
+		return
+	}
+	c.in = append(c.in, segment...)
+	c.changed.wake()
+}
+
+// Close lets what was written arrive, and then the other end reads an end of file.
+func (c *conn) Close() error {
+	n := c.process.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c.closed {
+		return &net.OpError{Op: "close", Net: "tcp", Source: c.local, Addr: c.remote, Err: net.ErrClosed}
+	}
+	c.end(nil)
+	return nil
+}
+
+func (c *conn) LocalAddr() net.Addr  { return c.local }
+func (c *conn) RemoteAddr() net.Addr { return c.remote }
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return c.setDeadlines(func() { c.readDeadline, c.writeDeadline = t, t })
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	return c.setDeadlines(func() { c.readDeadline = t })
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	return c.setDeadlines(func() { c.writeDeadline = t })
+}
+
+func (c *conn) setDeadlines(set func()) error {
+	n := c.process.host.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c.closed {
+		return &net.OpError{Op: "set", Net: "tcp", Source: c.local, Addr: c.remote, Err: net.ErrClosed}
+	}
+	set()
+	c.changed.wake()
+	return nil
+}

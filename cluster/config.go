@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+)
+
+// The longest name and region: they travel in gossip's packets of 1,400 bytes,
+// and memberlist takes at most 512 bytes of metadata.
+const (
+	MaxName   = 128
+	MaxRegion = 64
+	maxAddr   = 261 // a DNS name of 255 bytes and a port
+)
+
+const defaultForget = 5 * time.Minute
+
+// Config is what a gossip cluster needs to know. Name and Bind are required.
+type Config struct {
+	// Name is the member's full name, different at every start: a label and an
+	// incarnation. At most MaxName bytes.
+	Name string
+	// Bind is the "host:port" to listen on, TCP and UDP. Port 0 picks one that
+	// is free for both. An empty or unspecified host (0.0.0.0, ::) listens on
+	// all interfaces and advertises the machine's private address.
+	Bind string
+	// Advertise is the "host:port" that others dial; the bound address if
+	// empty. Port 0 stands for the bound port.
+	Advertise string
+	// Join is any members to find the others by: "host:port", or a DNS name
+	// with or without a port (Bind's port if without) of which every address is
+	// tried. Names are looked up again for as long as the member lives. Empty:
+	// this member waits to be found.
+	Join []string
+	// Region is the region's name, at most MaxRegion bytes. Members of another
+	// region are refused.
+	Region string
+	// Seed is a fingerprint of what keys the ids. Members with another Seed
+	// are refused.
+	Seed [16]byte
+	// Secrets are 16, 24 or 32 bytes each: the first encrypts and
+	// authenticates, all are accepted. None: whoever reaches the port can join.
+	Secrets [][]byte
+	// TLS, if not nil, puts all of TCP under mutual TLS. It needs a certificate
+	// for both ends of a connection. Client certificates are required and
+	// verified whatever ClientAuth says, against RootCAs if ClientCAs is nil,
+	// unless ClientAuth is RequireAnyClientCert together with a
+	// VerifyPeerCertificate or VerifyConnection of the caller's. ServerName, if
+	// empty, is the host that is dialled.
+	TLS *tls.Config
+	// Forget is how long a dead member stays in the roster of a side that has a
+	// majority of it; ten times as long elsewhere. 5 minutes if zero.
+	Forget time.Duration
+	// Timings are those of failure detection.
+	Timings Timings
+	// Logger takes what an operator should know; slog.Default if nil.
+	Logger *slog.Logger
+	// Network is where ports are opened; nil stands for the machine's own.
+	Network Network
+}
+
+// Timings says how fast gossip probes and spreads.
+type Timings uint8
+
+const (
+	// ByAddress is Local when Bind is a loopback address, and LAN otherwise.
+	ByAddress Timings = iota
+	// LAN probes a member a second and waits half a second for its answer: a
+	// crash that many members see is noticed in about 5 s up to 10 members, and
+	// in 10 s at 100.
+	LAN
+	// Local waits 200 ms for an answer: a crash is noticed in about 4 s.
+	Local
+)
+
+// Validate reports every problem of c at once. It changes nothing.
+func (c Config) Validate() error {
+	var problems []error
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf("cluster: "+format, args...))
+	}
+	switch {
+	case c.Name == "":
+		problem("Name is empty: give each start of each member its own name")
+	case len(c.Name) > MaxName:
+		problem("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), MaxName)
+	}
+	if len(c.Region) > MaxRegion {
+		problem("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), MaxRegion)
+	}
+	if err := CheckAddress(c.Bind); err != nil {
+		problem("Bind: %w", err)
+	}
+	if c.Advertise != "" {
+		if err := CheckAddress(c.Advertise); err != nil {
+			problem("Advertise: %w", err)
+		} else if host, _, _ := net.SplitHostPort(c.Advertise); host == "" || len(c.Advertise) > maxAddr {
+			problem("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
+		}
+	}
+	for i, entry := range c.Join {
+		if _, _, err := splitEntry(entry, "0"); err != nil {
+			problem("Join[%d]: %w", i, err)
+		}
+	}
+	for i, secret := range c.Secrets {
+		if n := len(secret); n != 16 && n != 24 && n != 32 {
+			problem("Secrets[%d] has %d bytes: use 16, 24 or 32", i, n)
+		}
+	}
+	if c.Forget < 0 {
+		problem("Forget is %v: use 0 for %v, or more than 0", c.Forget, defaultForget)
+	}
+	if c.Timings > Local {
+		problem("Timings is %d: use ByAddress, LAN or Local", c.Timings)
+	}
+	if t := c.TLS; t != nil && len(t.Certificates) == 0 && (t.GetCertificate == nil || t.GetClientCertificate == nil) {
+		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetCertificate and GetClientCertificate")
+	}
+	return errors.Join(problems...)
+}
+
+// withDefaults is c with its zero values filled in.
+func (c Config) withDefaults() Config {
+	if c.Forget == 0 {
+		c.Forget = defaultForget
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Network == nil {
+		c.Network = systemNetwork{}
+	}
+	return c
+}
+
+// splitEntry splits an entry of Join. A missing port becomes port.
+func splitEntry(entry, port string) (host, p string, err error) {
+	host = strings.TrimSuffix(strings.TrimPrefix(entry, "["), "]")
+	if net.ParseIP(host) != nil || !strings.Contains(entry, ":") {
+		if host == "" || strings.ContainsAny(host, "/ ") {
+			return "", "", fmt.Errorf("%q is no host: write a name or an address, with or without a port", entry)
+		}
+		return host, port, nil
+	}
+	if err := CheckAddress(entry); err != nil {
+		return "", "", err
+	}
+	host, p, _ = net.SplitHostPort(entry)
+	if host == "" || strings.ContainsAny(host, "/ ") {
+		return "", "", fmt.Errorf("%q has no host: write it like 10.0.0.1:7946", entry)
+	}
+	return host, p, nil
+}

@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// delegate is what memberlist calls. It calls from its own loops, in part with
+// its own lock held: none of these may block, nor call memberlist.
+type delegate struct{ *gossip }
+
+var _ interface {
+	memberlist.Delegate
+	memberlist.EventDelegate
+	memberlist.AliveDelegate
+	memberlist.MergeDelegate
+} = delegate{}
+
+func (d delegate) NodeMeta(limit int) []byte {
+	b, err := encode(d.metadata())
+	if err != nil || len(b) > limit {
+		return nil // cannot be: Start has checked it at its longest
+	}
+	return b
+}
+
+// NotifyMsg takes a broadcast of records.
+func (d delegate) NotifyMsg(b []byte) { d.mergeRecords(b) }
+
+func (d delegate) MergeRemoteState(b []byte, _ bool) { d.mergeRecords(b) }
+
+func (d delegate) mergeRecords(b []byte) {
+	now := time.Now()
+	records, err := decodeRecords(b, now)
+	if err != nil {
+		d.log.Debug("cluster: gossip sent what cannot be used", "error", err)
+		return
+	}
+	d.step(func(r *roster) change { return r.merge(records, now) })
+}
+
+func (d delegate) LocalState(bool) []byte {
+	d.mu.Lock()
+	records := d.roster.records()
+	d.mu.Unlock()
+	b, err := encodeRecords(records, time.Now())
+	if err != nil {
+		d.log.Warn("cluster: the roster cannot be encoded", "error", err)
+	}
+	return b
+}
+
+func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	return d.broadcasts.GetBroadcasts(overhead, limit)
+}
+
+func (d delegate) NotifyJoin(n *memberlist.Node)   { d.up(n) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.up(n) }
+
+func (d delegate) up(n *memberlist.Node) {
+	m, err := decodeMetadata(n.Name, n.Meta)
+	if err != nil || n.Name == d.cfg.Name {
+		return // NotifyAlive has refused it, or it is this node
+	}
+	at := canonical(n.Addr.String(), strconv.Itoa(int(n.Port)))
+	d.step(func(r *roster) change { return r.up(m.record(n.Name), m.State, at, time.Now()) })
+}
+
+func (d delegate) NotifyLeave(n *memberlist.Node) {
+	name := n.Name
+	d.step(func(r *roster) change { return r.down(name, time.Now()) })
+}
+
+// NotifyAlive refuses those who do not belong here.
+func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	m, err := decodeMetadata(n.Name, n.Meta)
+	switch {
+	case err != nil:
+		return err
+	case [16]byte(m.Seed) != d.cfg.Seed:
+		return fmt.Errorf("%w (%s at %s)", errSeed, n.Name, m.Addr)
+	case m.Region != d.cfg.Region:
+		return fmt.Errorf("%w (%s at %s)", errRegion, n.Name, m.Addr)
+	}
+	return nil
+}
+
+// NotifyMerge refuses to merge with a cluster of which anyone does not belong here.
+func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
+	for _, n := range nodes {
+		if err := d.NotifyAlive(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// broadcast is a record that gossip spreads. A newer one about the same member
+// takes its place.
+type broadcast struct {
+	name     string
+	message  []byte
+	finished func() // may be nil
+}
+
+func (b *broadcast) Name() string { return b.name }
+
+func (b *broadcast) Invalidates(memberlist.Broadcast) bool { return false } // by name
+
+func (b *broadcast) Message() []byte { return b.message }
+
+func (b *broadcast) Finished() {
+	if b.finished != nil {
+		b.finished()
+	}
+}

@@ -1,0 +1,30 @@
+// Package cluster says who is in a cluster, who is heard, and carries requests
+// between its members. It moves bytes and knows nothing of limits.
+//
+// A [Cluster] comes in two kinds here: [NewGossip] finds the other members over
+// the network, and [NewSolo] is a cluster of one that opens no port. Package
+// weirtest has a third, simulated.
+//
+// # One port
+//
+// A member listens on one port, TCP and UDP. UDP carries gossip
+// (hashicorp/memberlist). On TCP the first byte of a connection hands it to
+// gossip or to the requests of other members; anything else is closed and
+// counted in [Stats].Refused. With TLS configured, the first byte comes after a
+// mutual TLS handshake.
+//
+// # Who is in, and who is heard
+//
+// Gossip alone says who is in the roster: every member that is alive, or that
+// died without saying goodbye and is not yet forgotten. It does not say who can
+// be reached: for that members ping each other over their connections, and tell
+// each other what they hear. [View] has both.
+//
+// # Security
+//
+// Secrets encrypts UDP gossip and authenticates members to each other; without
+// it, everyone who reaches the port can join. To rotate a secret, give all
+// members [old, new], then [new, old], then [new]: members in adjacent stages
+// understand each other. TLS encrypts and authenticates the TCP side and leaves
+// UDP as it is, so use it together with Secrets.
+package cluster

@@ -1,0 +1,553 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-sockaddr"
+	"github.com/hashicorp/memberlist"
+)
+
+// NewGossip returns a Cluster whose members find each other by gossip. It
+// opens nothing before Start.
+func NewGossip(cfg Config) Cluster {
+	g := &gossip{
+		cfg:      cfg,
+		wake:     make(chan struct{}, 1),
+		announce: make(chan struct{}, 1),
+		hurry:    make(chan struct{}, 1),
+		started:  make(chan struct{}),
+		closed:   make(chan struct{}),
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+type gossip struct {
+	cfg Config
+	log *slog.Logger
+
+	advertise string         // the Addr that others dial
+	reachable netip.AddrPort // what it stands for, as gossip needs it
+	port      string         // the bound port
+
+	peers      *peers
+	mux        *mux
+	list       *memberlist.Memberlist
+	broadcasts *memberlist.TransmitLimitedQueue
+
+	// mu guards what follows. It is held for steps of the roster, and never
+	// while waiting or while memberlist is called.
+	mu     sync.Mutex
+	roster *roster
+	joined joinOutcome
+
+	view     atomic.Pointer[View]
+	wake     chan struct{} // the view may have changed
+	announce chan struct{} // the metadata has changed
+	hurry    chan struct{} // one whom gossip has for dead is heard: join it now
+
+	ctx     context.Context // done once Close is called
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	phase   atomic.Int32
+	started chan struct{} // closed when Start has returned
+	closed  chan struct{} // closed when everything has stopped
+
+	leaving sync.Mutex // guards left and stop; held for moments
+	left    bool
+	stop    bool
+	leaves  sync.WaitGroup
+}
+
+// The phases of a Cluster's life.
+const (
+	phaseNew int32 = iota
+	phaseRunning
+	phaseClosed
+)
+
+func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
+	if !g.phase.CompareAndSwap(phaseNew, phaseRunning) {
+		if g.phase.Load() == phaseClosed {
+			return ErrClosed
+		}
+		return errStartedTwice
+	}
+	defer close(g.started)
+	if err := g.cfg.Validate(); err != nil {
+		return err
+	}
+	g.cfg = g.cfg.withDefaults()
+	g.log = g.cfg.Logger
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+
+	if err := g.open(ctx, h); err != nil {
+		return errors.Join(err, g.teardown())
+	}
+	g.wg.Go(g.keepAnnouncing)
+	if err := g.firstJoin(ctx); err != nil {
+		return errors.Join(err, g.teardown())
+	}
+	g.refresh()
+	g.wg.Go(func() { g.watch(h) })
+	return nil
+}
+
+// open listens, and starts what works on the port.
+func (g *gossip) open(ctx context.Context, h Handler) error {
+	listener, udp, err := g.cfg.Network.Listen(ctx, g.cfg.Bind)
+	if err != nil {
+		return fmt.Errorf("cluster: Bind %q: %w", g.cfg.Bind, err)
+	}
+	if err := g.findAddress(ctx, listener.Addr()); err != nil {
+		return errors.Join(err, listener.Close(), udp.Close())
+	}
+	if host, _, _ := net.SplitHostPort(g.cfg.Bind); len(g.cfg.Secrets) == 0 && host != "localhost" && !g.reachable.Addr().IsLoopback() {
+		g.log.Warn("cluster: no Secrets are set: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
+	}
+	g.roster = newRoster(record{
+		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),
+	}, g.cfg.Forget)
+	if meta := (delegate{g}).NodeMeta(memberlist.MetaMaxSize); meta == nil {
+		return errors.Join(fmt.Errorf("cluster: Region %q and Advertise %q are too long for gossip's %d bytes of metadata: shorten them",
+			g.cfg.Region, g.advertise, memberlist.MetaMaxSize), listener.Close(), udp.Close())
+	}
+	mlc, err := g.memberlistConfig()
+	if err != nil {
+		return errors.Join(err, listener.Close(), udp.Close())
+	}
+	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
+	g.peers = newPeers(peersConfig{
+		Self:    Hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed},
+		Secrets: g.cfg.Secrets,
+		TLS:     g.cfg.TLS,
+		Dial:    g.cfg.Network.Dial,
+		Log:     g.log,
+		Changed: g.changed,
+	}, h)
+	g.refresh() // from here on h is called, and may look at the view
+	g.mux = newMux(listener, g.cfg.TLS, g.log, g.peers.serve)
+	transport := newTransport(g.cfg.Network, g.cfg.TLS, g.mux, udp, g.reachable)
+	mlc.Transport = transport
+	if g.list, err = memberlist.Create(mlc); err != nil {
+		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())
+	}
+	return nil
+}
+
+// findAddress settles what others dial.
+func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
+	host, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return fmt.Errorf("cluster: Bind %q: the network listens on %q, which is no address", g.cfg.Bind, bound)
+	}
+	g.port = port
+	if g.cfg.Advertise != "" {
+		advertised, p, _ := net.SplitHostPort(g.cfg.Advertise)
+		if p == "0" {
+			p = port
+		}
+		g.advertise = net.JoinHostPort(advertised, p)
+	} else {
+		ip, err := netip.ParseAddr(host)
+		if err == nil && ip.IsUnspecified() {
+			if host, err = sockaddr.GetPrivateIP(); err == nil && host == "" {
+				err = errors.New("the machine has no private address")
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("cluster: Bind %q: no address to advertise: set Advertise to one that others can dial: %w", g.cfg.Bind, err)
+		}
+		g.advertise = canonical(host, port)
+	}
+	addrs, err := resolve(ctx, g.cfg.Network, g.advertise, port)
+	if err == nil {
+		g.reachable, err = netip.ParseAddrPort(addrs[0])
+	}
+	if err != nil {
+		return fmt.Errorf("cluster: Advertise %q: use an address, or a name that resolves on this machine: %w", g.advertise, err)
+	}
+	return nil
+}
+
+func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
+	local := g.cfg.Timings == Local
+	if g.cfg.Timings == ByAddress {
+		local = g.reachable.Addr().IsLoopback()
+	}
+	c := memberlist.DefaultLANConfig()
+	if local {
+		c = memberlist.DefaultLocalConfig()
+	}
+	c.Name = g.cfg.Name
+	c.Label = g.label()
+	c.BindPort = int(g.reachable.Port())
+	c.AdvertisePort = c.BindPort
+	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = membershipVersion, membershipVersion, membershipVersion
+	d := delegate{g}
+	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
+	c.Logger = log.New(&gossipLog{log: g.log, ctx: g.ctx}, "", 0)
+	if len(g.cfg.Secrets) > 0 {
+		keyring, err := memberlist.NewKeyring(g.cfg.Secrets, g.cfg.Secrets[0])
+		if err != nil {
+			return nil, fmt.Errorf("cluster: Secrets: %w", err)
+		}
+		c.Keyring = keyring
+	}
+	return c, nil
+}
+
+// label marks all gossip as this cluster's. Addresses are reused: without it,
+// what is meant for a member that has moved away could reach, and mix with,
+// another cluster.
+func (g *gossip) label() string {
+	sum := sha256.Sum256(append(g.cfg.Seed[:], g.cfg.Region...))
+	return "weir" + base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+func (g *gossip) metadata() metadata {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	self := g.roster.entries[g.cfg.Name]
+	return metadata{
+		Version: membershipVersion,
+		Addr:    self.Addr,
+		Region:  self.Region,
+		Seed:    g.cfg.Seed[:],
+		Born:    self.Born,
+		Epoch:   self.Epoch,
+		State:   self.announced,
+	}
+}
+
+// step puts one event to the roster and does what follows from it.
+func (g *gossip) step(event func(*roster) change) {
+	g.mu.Lock()
+	c := event(g.roster)
+	g.mu.Unlock()
+	if c.roster {
+		signal(g.wake)
+	}
+	if c.refute {
+		signal(g.announce)
+	}
+	for _, r := range c.tell {
+		g.tell(r, nil)
+	}
+}
+
+// tell spreads a record by gossip; finished, if not nil, is called when that
+// is done.
+func (g *gossip) tell(r record, finished func()) {
+	message, err := encodeRecords([]record{r}, time.Now())
+	if err != nil {
+		g.log.Warn("cluster: a record cannot be encoded", "member", r.Name, "error", err)
+		return
+	}
+	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})
+}
+
+func (g *gossip) changed() { signal(g.wake) }
+
+// size is how many members a broadcast has to reach.
+func (g *gossip) size() int {
+	if v := g.view.Load(); v != nil {
+		return len(v.Members) + 1
+	}
+	return 1
+}
+
+// watch keeps the view, and is the one goroutine that calls h.Changed.
+func (g *gossip) watch(h Handler) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	before := time.Now()
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.wake:
+		case <-ticker.C:
+			now, side := time.Now(), g.side()
+			g.step(func(r *roster) change { return r.tick(before, now, func(name string) bool { return side[name] }) })
+			before = now
+		}
+		if g.refresh() {
+			h.Changed()
+		}
+	}
+}
+
+// side is who is on this node's side, itself included.
+func (g *gossip) side() map[string]bool {
+	side := make(map[string]bool)
+	for _, m := range g.view.Load().Members {
+		if m.State == Joining || m.State == Serving {
+			side[m.Name] = true
+		}
+	}
+	return side
+}
+
+// refresh builds the view anew and reports whether it differs.
+func (g *gossip) refresh() bool {
+	now := time.Now()
+	entries := g.members()
+	v := &View{Members: make([]Member, len(entries)), Self: -1}
+	names := make([]string, len(entries))
+	others := make([]Member, 0, len(entries))
+	for i, e := range entries {
+		m := Member{Name: e.Name, Addr: e.Addr, Region: e.Region, Born: time.Unix(0, e.Born), State: e.announced}
+		switch {
+		case e.Name == g.cfg.Name:
+			v.Self = i
+		case e.isDead(now):
+			m.State = Dead
+		}
+		v.Members[i], names[i] = m, e.Name
+		if i != v.Self {
+			others = append(others, m)
+		}
+	}
+	g.peers.set(others)
+	v.Hears, v.Direct = g.peers.hears(names)
+	reached := reach(v)
+	for i := range v.Members {
+		if i == v.Self {
+			continue
+		}
+		m := &v.Members[i]
+		m.Peer = g.peers.peer(m.Name)
+		switch {
+		case m.State != Dead && !reached[i]:
+			m.State = Unheard
+		case m.State == Dead && reached[i] && v.Self >= 0:
+			signal(g.hurry)
+		}
+	}
+	old := g.view.Load()
+	if old != nil && old.equal(v) {
+		return false
+	}
+	g.view.Store(v)
+	return true
+}
+
+// members returns the roster.
+func (g *gossip) members() []entry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.roster.members()
+}
+
+// reach says which members this node hears, directly or through others.
+func reach(v *View) []bool {
+	reached := slices.Clone(v.Direct)
+	var queue []int
+	for i, heard := range reached {
+		if heard {
+			queue = append(queue, i)
+		}
+	}
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		for j, heard := range v.Hears[i] {
+			if heard && !reached[j] {
+				reached[j] = true
+				queue = append(queue, j)
+			}
+		}
+	}
+	return reached
+}
+
+func (v *View) equal(o *View) bool {
+	same := func(a, b Member) bool {
+		return a.Name == b.Name && a.Addr == b.Addr && a.Region == b.Region && a.Born.Equal(b.Born) && a.State == b.State && a.Peer == b.Peer
+	}
+	return v.Self == o.Self && slices.EqualFunc(v.Members, o.Members, same) &&
+		slices.Equal(v.Direct, o.Direct) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool])
+}
+
+func (g *gossip) View() *View { return g.view.Load() }
+
+// keepAnnouncing has memberlist spread this node's metadata when it changes.
+func (g *gossip) keepAnnouncing() {
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.announce:
+		}
+		if g.hasLeft() {
+			continue
+		}
+		// It is queued at once; that it is not sent within a millisecond is no error.
+		_ = g.list.UpdateNode(time.Millisecond)
+	}
+}
+
+func (g *gossip) Forget(name string) error {
+	err := g.running()
+	if err != nil {
+		return err
+	}
+	g.step(func(r *roster) (c change) {
+		c, err = r.forgetMember(name, time.Now())
+		return c
+	})
+	return err
+}
+
+// Leave says goodbye twice: by a tombstone, which the roster understands, and
+// in memberlist's way, so that nobody probes for this node.
+func (g *gossip) Leave(ctx context.Context) error {
+	if err := g.running(); err != nil {
+		return err
+	}
+	g.leaving.Lock()
+	if g.stop {
+		g.leaving.Unlock()
+		return ErrClosed
+	}
+	first := !g.left
+	g.left = true
+	g.leaves.Add(1)
+	g.leaving.Unlock()
+	defer g.leaves.Done()
+	if !first {
+		return nil
+	}
+	alone := true
+	for _, m := range g.view.Load().Members {
+		alone = alone && (m.Name == g.cfg.Name || m.State == Dead)
+	}
+	said := make(chan struct{})
+	var once sync.Once
+	g.mu.Lock()
+	c := g.roster.leave(time.Now())
+	g.mu.Unlock()
+	signal(g.wake)
+	for _, r := range c.tell {
+		g.tell(r, func() { once.Do(func() { close(said) }) })
+	}
+	// It is queued at once; below is waited until it has been sent.
+	_ = g.list.Leave(time.Millisecond)
+	if alone {
+		return nil
+	}
+	bound := time.NewTimer(leaveTimeout)
+	defer bound.Stop()
+	var err error
+	select {
+	case <-said:
+		return nil
+	case <-g.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-bound.C:
+		err = ErrTimeout
+	}
+	return fmt.Errorf("cluster: Leave: the goodbye has not reached everyone: %w", err)
+}
+
+// leaveTimeout bounds Leave: the goodbye takes a few intervals of gossip.
+const leaveTimeout = 5 * time.Second
+
+func (g *gossip) hasLeft() bool {
+	g.leaving.Lock()
+	defer g.leaving.Unlock()
+	return g.left
+}
+
+// running is nil between Start and Close.
+func (g *gossip) running() error {
+	select {
+	case <-g.ctx.Done():
+		return ErrClosed
+	case <-g.started:
+		return nil
+	default:
+		return errNotStarted
+	}
+}
+
+func (g *gossip) Close() error {
+	g.cancel()
+	if !g.phase.CompareAndSwap(phaseNew, phaseClosed) && g.phase.Load() == phaseRunning {
+		<-g.started
+		return g.teardown()
+	}
+	return nil
+}
+
+// teardown stops all that Start has started, and waits for it. What is said
+// here twice is done once.
+func (g *gossip) teardown() error {
+	g.cancel()
+	g.leaving.Lock()
+	first := !g.stop
+	g.stop = true
+	g.leaving.Unlock()
+	if !first {
+		<-g.closed
+		return nil
+	}
+	defer close(g.closed)
+	g.leaves.Wait() // memberlist panics if it is to leave after it has stopped
+	var err error
+	if g.list != nil {
+		err = g.list.Shutdown()
+	}
+	if g.peers != nil {
+		g.peers.close()
+	}
+	g.wg.Wait()
+	return err
+}
+
+func (g *gossip) Stats() Stats {
+	select {
+	case <-g.started:
+	default:
+		return Stats{}
+	}
+	if g.list == nil {
+		return Stats{} // Start has failed
+	}
+	s := g.peers.stats()
+	if s.Refused == nil {
+		s.Refused = make(map[string]uint64)
+	}
+	for reason, n := range g.mux.refused.snapshot() {
+		s.Refused[reason] += n
+	}
+	g.mu.Lock()
+	s.JoinError, s.JoinedCount = g.joined.problem, g.joined.reached
+	g.mu.Unlock()
+	return s
+}
+
+// signal wakes whoever waits for c, a channel of one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

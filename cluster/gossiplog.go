@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// gossipLog hands what memberlist logs to slog. What it calls an error is a
+// warning here, at most one in logPace: anyone who sends packets to the port
+// can cause them. All else is for debugging. After Close it is quiet.
+type gossipLog struct {
+	log *slog.Logger
+	ctx context.Context // done once the cluster is closed
+
+	mu     sync.Mutex
+	last   time.Time
+	hushed int
+}
+
+func (l *gossipLog) Write(line []byte) (int, error) {
+	if l.ctx.Err() != nil {
+		return len(line), nil
+	}
+	if !bytes.HasPrefix(line, []byte("[ERR")) {
+		if l.log.Enabled(l.ctx, slog.LevelDebug) {
+			l.log.Debug(gossipText(line))
+		}
+		return len(line), nil
+	}
+	now := time.Now()
+	l.mu.Lock()
+	hush := !l.last.IsZero() && now.Sub(l.last) < logPace
+	hushed := l.hushed
+	if hush {
+		l.hushed++
+	} else {
+		l.last, l.hushed = now, 0
+	}
+	l.mu.Unlock()
+	if hush {
+		l.log.Debug(gossipText(line))
+	} else {
+		l.log.Warn(gossipText(line), "unlogged", hushed)
+	}
+	return len(line), nil
+}
+
+// gossipText is a line without its level and with our prefix for theirs.
+func gossipText(line []byte) string {
+	text := strings.TrimSpace(string(line))
+	if strings.HasPrefix(text, "[") {
+		if _, rest, ok := strings.Cut(text, "] "); ok {
+			text = rest
+		}
+	}
+	return "cluster: gossip: " + strings.TrimPrefix(text, "memberlist: ")
+}

@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// firstByteTimeout bounds the time from accept until the mux hands a
+	// connection on, the TLS handshake included.
+	firstByteTimeout = 5 * time.Second
+	// maxStreams bounds gossip's connections that others opened, in all and
+	// per host; each may hold a roster in memory.
+	maxStreams        = 64
+	maxStreamsPerHost = 32
+	// maxStreamBytes bounds what is read from one gossip connection: gossip's
+	// own list of members and the roster.
+	maxStreamBytes = 2 * maxRosterMessage
+)
+
+// mux accepts the connections to the port and hands each to gossip or to the
+// peers, by its first byte. That byte comes before TLS, if there is TLS; all
+// others come within.
+type mux struct {
+	listener net.Listener
+	tls      *tls.Config // nil: none
+	log      *slog.Logger
+	refused  *refusals
+
+	streams chan net.Conn  // to gossip
+	serve   func(net.Conn) // to the peers
+	lobby   *lobby         // connections that are not handed on yet
+	gossips *lobby         // those that gossip has
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // those to close when the mux does; nil once it has
+}
+
+func newMux(l net.Listener, t *tls.Config, log *slog.Logger, serve func(net.Conn)) *mux {
+	m := &mux{
+		listener: l,
+		log:      log,
+		refused:  newRefusals(log),
+		streams:  make(chan net.Conn),
+		serve:    serve,
+		lobby:    newLobby(lobbySize, lobbyPerHost),
+		gossips:  newLobby(maxStreams, maxStreamsPerHost),
+		conns:    make(map[net.Conn]struct{}),
+	}
+	if t != nil {
+		m.tls = serverTLS(t)
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.wg.Go(m.accept)
+	return m
+}
+
+// close closes the port and what gossip has open, and waits. Peers close their
+// own connections.
+func (m *mux) close() error {
+	m.cancel()
+	err := m.listener.Close()
+	m.mu.Lock()
+	conns := m.conns
+	m.conns = nil
+	m.mu.Unlock()
+	for conn := range conns {
+		conn.Close()
+	}
+	m.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// keep has close close conn; it reports false, and closes it at once, if the
+// mux is closed.
+func (m *mux) keep(conn net.Conn) bool {
+	m.mu.Lock()
+	open := m.conns != nil
+	if open {
+		m.conns[conn] = struct{}{}
+	}
+	m.mu.Unlock()
+	if !open {
+		conn.Close()
+	}
+	return open
+}
+
+func (m *mux) release(conn net.Conn) {
+	m.mu.Lock()
+	delete(m.conns, conn)
+	m.mu.Unlock()
+}
+
+func (m *mux) accept() {
+	const firstPause, lastPause = 5 * time.Millisecond, time.Second
+	pause := firstPause
+	for {
+		conn, err := m.listener.Accept()
+		if m.ctx.Err() != nil {
+			if err == nil {
+				conn.Close()
+			}
+			return
+		}
+		if err != nil {
+			// Out of file descriptors, most likely: others will be given back.
+			m.log.Warn("cluster: accepting a connection failed; trying again", "error", err, "pause", pause)
+			if !sleep(m.ctx, pause) {
+				return
+			}
+			pause = min(2*pause, lastPause)
+			continue
+		}
+		pause = firstPause
+		g := m.enter(m.lobby, conn)
+		m.wg.Go(func() { m.admit(g) })
+	}
+}
+
+// enter counts conn in; whoever has to go for it is closed.
+func (m *mux) enter(l *lobby, conn net.Conn) *guest {
+	in, out := l.enter(conn)
+	if out != nil {
+		m.refuse(out.conn, reasonCrowded, nil)
+	}
+	return in
+}
+
+// admit reads the first byte of g's connection and hands it on.
+func (m *mux) admit(g *guest) {
+	raw := g.conn
+	defer m.lobby.leave(g)
+	if !m.keep(raw) {
+		return
+	}
+	defer m.release(raw)
+	// Setting a deadline fails only on a closed connection, as will the read.
+	_ = raw.SetDeadline(time.Now().Add(firstByteTimeout))
+	var first [1]byte
+	if _, err := io.ReadFull(raw, first[:]); err != nil {
+		// Without a byte it was a port scan, or a load balancer that looks
+		// whether we live.
+		m.refuse(raw, stopped(err), err)
+		return
+	}
+	if first[0] != firstByteCheck && first[0] != firstByteGossip {
+		m.refuse(raw, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, first[0]))
+		return
+	}
+	conn := raw
+	if m.tls != nil {
+		secured := tls.Server(raw, m.tls)
+		if err := secured.HandshakeContext(m.ctx); err != nil {
+			reason := stopped(err)
+			if reason == "" {
+				reason = reasonTLS
+			}
+			m.refuse(raw, reason, err)
+			return
+		}
+		conn = secured
+	}
+	if !m.lobby.leave(g) {
+		return // shown out, and closed, meanwhile
+	}
+	_ = raw.SetDeadline(time.Time{})
+	if first[0] == firstByteCheck {
+		m.serve(conn)
+	} else {
+		m.gossip(conn)
+	}
+}
+
+// gossip hands conn to memberlist, which gives it a deadline and closes it, and
+// waits for that.
+func (m *mux) gossip(conn net.Conn) {
+	closed := make(chan struct{})
+	s := &stream{Conn: conn, left: maxStreamBytes, closed: func() { close(closed) }}
+	s.oversized = func() { m.refused.add(reasonOversized, conn.RemoteAddr(), errOversized) }
+	if !m.keep(s) {
+		return
+	}
+	defer m.release(s)
+	defer m.gossips.leave(m.enter(m.gossips, s))
+	select {
+	case m.streams <- s:
+	case <-m.ctx.Done():
+		s.Close()
+	}
+	<-closed
+}
+
+// refuse closes conn and counts it under reason; an empty one is not counted.
+func (m *mux) refuse(conn net.Conn, reason string, err error) {
+	if m.ctx.Err() == nil {
+		m.refused.add(reason, conn.RemoteAddr(), err)
+	}
+	sever(conn)
+}
+
+// stream is a connection of gossip's: what is read from it is bounded, and its
+// first Close is told.
+type stream struct {
+	net.Conn
+	left      int // bytes that may still be read; memberlist reads from one goroutine
+	oversized func()
+	closed    func()
+	once      sync.Once
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	if s.left == 0 {
+		s.oversized()
+		s.oversized = func() {}
+		return 0, errOversized
+	}
+	n, err := s.Conn.Read(b[:min(len(b), s.left)])
+	s.left -= n
+	return n, err
+}
+
+func (s *stream) Close() error {
+	sever(s.Conn)
+	s.once.Do(s.closed)
+	return nil
+}
+
+// sleep waits for d; it reports false if ctx was done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// serverTLS is c as the accepting end uses it: a client without a certificate
+// that we trust is refused, whatever c says, unless c verifies by its own means.
+func serverTLS(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil
+	if c.ClientAuth != tls.RequireAnyClientCert || !own {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	if c.ClientCAs == nil {
+		c.ClientCAs = c.RootCAs
+	}
+	if choose := c.GetConfigForClient; choose != nil {
+		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen == nil || err != nil {
+				return nil, err
+			}
+			return serverTLS(chosen), nil
+		}
+	}
+	return c
+}

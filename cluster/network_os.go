@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+// systemNetwork is the machine's own network.
+type systemNetwork struct{}
+
+// udpBuffer is what memberlist asks for too: bursts of gossip should wait in
+// the kernel, not be lost.
+const udpBuffer = 2 << 20
+
+// portTries bounds the search for a port that is free for both TCP and UDP.
+const portTries = 20
+
+func (systemNetwork) Listen(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	tries := 1
+	if port == "0" {
+		tries = portTries
+	}
+	for {
+		tcp, udp, err := listenBoth(ctx, addr)
+		if tries--; err == nil || tries == 0 || !errors.Is(err, syscall.EADDRINUSE) {
+			return tcp, udp, err
+		}
+	}
+}
+
+func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
+	var lc net.ListenConfig
+	tcp, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, nil, explainTaken(addr, err)
+	}
+	// The host may be a name of several addresses: UDP takes the one that TCP got.
+	udp, err := lc.ListenPacket(ctx, "udp", tcp.Addr().String())
+	if err != nil {
+		return nil, nil, errors.Join(explainTaken(addr, err), tcp.Close())
+	}
+	if conn, ok := udp.(*net.UDPConn); ok {
+		_ = conn.SetReadBuffer(udpBuffer) // the kernel's bound may be lower: then that is what there is
+	}
+	return tcp, udp, nil
+}
+
+func explainTaken(addr string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("the port of %s is taken: stop the process that has it, or choose another (port 0 picks a free one): %w", addr, err)
+	}
+	return err
+}
+
+func (systemNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: 15 * time.Second}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+func (systemNetwork) LookupHost(ctx context.Context, host string) ([]string, error) {
+	return net.DefaultResolver.LookupHost(ctx, host)
+}

@@ -1,0 +1,254 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// memberlist never joins again by itself: two sides of a split that lasted
+// longer than it remembers the dead stay apart for ever. So every member
+// tries, from time to time, the names it was given and those it misses.
+
+const (
+	rejoinLeast  = 2 * time.Second
+	rejoinJitter = 2 * time.Second
+	// hurryPause is the least time between attempts, even if one of the dead
+	// is heard.
+	hurryPause = 500 * time.Millisecond
+	// maxAttempts bounds the addresses tried at once.
+	maxAttempts = 4
+	// joinTimeout bounds the probe of one address.
+	joinTimeout = 2 * time.Second
+)
+
+// joinOutcome is how the last attempt to join went.
+type joinOutcome struct {
+	problem string // empty if it is as well as can be
+	reached int
+}
+
+// firstJoin waits, as long as ctx allows, for keepJoining's first attempt. Its
+// error says that this node's configuration is not the cluster's, for that
+// does not pass by itself.
+func (g *gossip) firstJoin(ctx context.Context) error {
+	attempt := make(chan error, 1)
+	g.wg.Go(func() { g.keepJoining(attempt) })
+	select {
+	case refusal := <-attempt:
+		return refusal
+	case <-ctx.Done():
+		if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("cluster: Start: %w", err)
+		}
+		return nil // it goes on trying
+	}
+}
+
+func (g *gossip) keepJoining(first chan<- error) {
+	refusal, reached := g.join(g.ctx)
+	if reached > 0 {
+		refusal = nil
+	}
+	first <- refusal
+	for {
+		if !sleep(g.ctx, hurryPause) {
+			return
+		}
+		pause := time.NewTimer(rejoinLeast - hurryPause + rand.N(rejoinJitter))
+		select {
+		case <-g.ctx.Done():
+		case <-pause.C:
+		case <-g.hurry:
+		}
+		pause.Stop()
+		switch {
+		case g.ctx.Err() != nil:
+			return
+		case g.hasLeft():
+			g.catchUp()
+		default:
+			g.join(g.ctx)
+		}
+	}
+}
+
+// catchUp fetches the roster from someone who is in: nobody gossips to a
+// member that has left.
+func (g *gossip) catchUp() {
+	now := time.Now()
+	var at []string
+	for _, e := range g.members() {
+		if e.alive && !e.isDead(now) {
+			at = append(at, e.at)
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	_, err := g.list.Join([]string{at[rand.N(len(at))]})
+	if err != nil && g.ctx.Err() == nil {
+		g.log.Debug("cluster: the roster was not fetched", "error", err)
+	}
+}
+
+// join tries the addresses of Join and of missing members that gossip does not
+// already have, a few of them at once, and notes how that went. refusal is the
+// word of a member that will not have this node as it is configured.
+func (g *gossip) join(ctx context.Context) (refusal error, reached int) {
+	wanted, problems := g.lookUp(ctx, g.cfg.Join)
+	own := map[string]bool{g.reachable.String(): true}
+	if addrs, err := resolve(ctx, g.cfg.Network, g.cfg.Bind, g.port); err == nil {
+		for _, addr := range addrs {
+			own[addr] = true
+		}
+	}
+	in, missing := g.inAndMissing(ctx)
+	met := len(wanted) == 0 && len(problems) == 0 // nobody to meet
+	for addr := range wanted {
+		met = met || in[addr] || own[addr]
+	}
+	first := shuffled(wanted)
+	second := shuffled(missing)
+	var tries []string
+	// Both kinds have their turn: neither names that are gone nor members that
+	// are dead for good use up the attempts.
+	for i := 0; i < max(len(first), len(second)); i++ {
+		for _, from := range [][]string{first, second} {
+			if i < len(from) && !in[from[i]] && !own[from[i]] && !slices.Contains(tries, from[i]) {
+				tries = append(tries, from[i])
+			}
+		}
+	}
+	tries = tries[:min(len(tries), maxAttempts)]
+
+	type result struct {
+		joined bool
+		err    error
+	}
+	results := make([]result, len(tries))
+	var wg sync.WaitGroup
+	for i, addr := range tries {
+		wg.Go(func() { results[i].joined, results[i].err = g.joinOne(ctx, addr) })
+	}
+	wg.Wait()
+	for i, r := range results {
+		if r.joined {
+			reached++
+		}
+		switch err := r.err; {
+		case !wanted[tries[i]]:
+		case err == nil:
+			met = true
+		case errors.Is(err, errSecret), errors.Is(err, errSeed), errors.Is(err, errRegion):
+			refusal = err
+		default:
+			problems = append(problems, err.Error())
+		}
+	}
+	outcome := joinOutcome{reached: reached}
+	switch {
+	case refusal != nil:
+		outcome.problem = refusal.Error()
+	case !met:
+		slices.Sort(problems)
+		outcome.problem = strings.Join(problems, "; ")
+	}
+	if ctx.Err() == nil {
+		g.noteJoin(outcome)
+	}
+	return refusal, reached
+}
+
+// noteJoin keeps the outcome, and logs when it turns.
+func (g *gossip) noteJoin(o joinOutcome) {
+	g.mu.Lock()
+	was := g.joined
+	g.joined = o
+	g.mu.Unlock()
+	switch {
+	case o.problem != "" && was.problem == "":
+		g.log.Warn("cluster: no member of Join was joined; trying again every few seconds: check that the names resolve and that the port is open, TCP and UDP",
+			"error", o.problem)
+	case o.problem == "" && was.problem != "":
+		g.log.Info("cluster: joined after all", "members", o.reached)
+	}
+}
+
+// joinOne asks who answers at addr and, if it is someone else who will have
+// us, exchanges rosters with it.
+func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	hello, err := g.peers.probe(ctx, addr)
+	switch {
+	case hello.Name == g.cfg.Name:
+		return false, nil // an address of our own that we did not know
+	case err != nil:
+		return false, fmt.Errorf("%w (%s)", err, addr)
+	}
+	if _, err := g.list.Join([]string{addr}); err != nil {
+		return false, fmt.Errorf("cluster: %s answers, but gossip does not join it: %w", addr, err)
+	}
+	return true, nil
+}
+
+// lookUp returns the addresses that entries stand for, and what went wrong.
+func (g *gossip) lookUp(ctx context.Context, entries []string) (addrs map[string]bool, problems []string) {
+	_, port, _ := splitEntry(g.cfg.Bind, g.port)
+	if port == "" || port == "0" {
+		port = g.port
+	}
+	addrs = make(map[string]bool)
+	found := make([][]string, len(entries))
+	errs := make([]error, len(entries))
+	var wg sync.WaitGroup
+	for i, entry := range entries {
+		wg.Go(func() { found[i], errs[i] = resolve(ctx, g.cfg.Network, entry, port) })
+	}
+	wg.Wait()
+	for i := range entries {
+		for _, addr := range found[i] {
+			addrs[addr] = true
+		}
+		if errs[i] != nil {
+			problems = append(problems, errs[i].Error())
+		}
+	}
+	return addrs, problems
+}
+
+// inAndMissing returns the addresses of the members that gossip has for alive
+// and that are heard, and those of some of the others.
+func (g *gossip) inAndMissing(ctx context.Context) (in, missing map[string]bool) {
+	unheard := make(map[string]bool)
+	for _, m := range g.view.Load().Members {
+		unheard[m.Name] = m.State == Unheard
+	}
+	in = make(map[string]bool)
+	var absent []string
+	for _, e := range g.members() {
+		switch {
+		case e.Name == g.cfg.Name:
+		case e.alive && !unheard[e.Name]:
+			in[e.at] = true
+		default:
+			absent = append(absent, e.Addr)
+		}
+	}
+	rand.Shuffle(len(absent), func(i, j int) { absent[i], absent[j] = absent[j], absent[i] })
+	missing, _ = g.lookUp(ctx, absent[:min(len(absent), maxAttempts)])
+	return in, missing
+}
+
+func shuffled(set map[string]bool) []string {
+	s := slices.Sorted(maps.Keys(set))
+	rand.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+	return s
+}

@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The roster is a map of records that all members replicate, and beside each
+// record what this node's gossip says about its life. It is a step function:
+// events and the time go in, what changed comes out.
+//
+// Records of one name are totally ordered and a merge keeps the greater one, so
+// it does not matter in which order, how often or by which way they come. A
+// member that is gone keeps a record, its tombstone, so that a peer that has
+// not heard of it cannot bring it back. Only the member itself can: it answers
+// its own tombstone with a greater epoch.
+
+// record is what all members know about one member.
+type record struct {
+	Name, Addr, Region string
+	Born               int64  // Unix nanoseconds, by its own clock
+	Epoch              uint64 // how often it has answered its own tombstone
+	// Gone is when it left, was superseded or was forgotten; zero if none of
+	// these. It travels as an age.
+	Gone time.Time
+}
+
+func (r record) gone() bool { return !r.Gone.IsZero() }
+
+// compare orders records of one name. The first two lines carry the meaning;
+// the others make the order total.
+func (r record) compare(o record) int {
+	return cmp.Or(
+		cmp.Compare(r.Epoch, o.Epoch),
+		compareBool(r.gone(), o.gone()),
+		o.Gone.Compare(r.Gone), // an age counts from the first burial
+		cmp.Compare(r.Born, o.Born),
+		cmp.Compare(r.Addr, o.Addr),
+		cmp.Compare(r.Region, o.Region),
+	)
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// entry is a record and what this node alone knows of the member.
+type entry struct {
+	record
+	announced State
+	at        string    // "ip:port" that gossip reaches it by; empty if gossip never had it
+	alive     bool      // gossip says so
+	dead      time.Time // if not alive: since when it counts as dead
+}
+
+const (
+	// hearsay is how long a member that only another's roster has told of is
+	// given to show up in gossip before it counts as dead.
+	hearsay = 5 * time.Second
+	// A minority waits this many times Config.Forget before it forgets: the
+	// others may be well, and it may be this side that is missing.
+	minorityPatience = 10
+	// Tombstones outlast the patience of a minority, which else would bring
+	// back, as dead members, those who left while it was cut off.
+	tombstonePatience = 2 * minorityPatience
+	// maxTombstones and maxRecords bound a roster, whatever its members do.
+	maxTombstones = 1024
+	maxRecords    = 8192
+)
+
+type roster struct {
+	self    string
+	forget  time.Duration
+	left    bool
+	entries map[string]*entry
+}
+
+func newRoster(self record, forget time.Duration) *roster {
+	return &roster{self: self.Name, forget: forget, entries: map[string]*entry{
+		self.Name: {record: self, announced: Serving, alive: true},
+	}}
+}
+
+// change is what a step did.
+type change struct {
+	roster bool     // members came, went, or stand differently
+	tell   []record // what the others should hear of soon
+	refute bool     // this node's epoch has risen: announce it
+}
+
+func (c *change) add(o change) {
+	c.roster = c.roster || o.roster
+	c.refute = c.refute || o.refute
+	c.tell = append(c.tell, o.tell...)
+}
+
+// up steps in gossip's word that a member is alive, and where it reaches it.
+func (r *roster) up(rec record, announced State, at string, now time.Time) change {
+	var c change
+	e := r.entries[rec.Name]
+	switch {
+	case e == nil:
+		if len(r.entries) >= maxRecords {
+			return c
+		}
+		e = &entry{record: rec}
+		r.entries[rec.Name] = e
+		c.roster = true
+	case rec.compare(e.record) > 0:
+		e.record = rec
+		c.roster = true
+	case e.gone():
+		// It is buried and does not know: let it answer, or whoever repeats
+		// that it is alive learn better.
+		c.tell = append(c.tell, e.record)
+	}
+	if !e.gone() && (!e.alive || e.announced != announced) {
+		c.roster = true
+	}
+	e.alive, e.announced, e.at, e.dead = true, announced, at, time.Time{}
+	c.add(r.supersede(now))
+	return c
+}
+
+// down steps in gossip's word that a member is dead.
+func (r *roster) down(name string, now time.Time) change {
+	e := r.entries[name]
+	if e == nil || name == r.self || !e.alive {
+		return change{}
+	}
+	e.alive, e.dead = false, now
+	c := change{roster: !e.gone()}
+	c.add(r.supersede(now))
+	return c
+}
+
+// merge steps in records from another's roster.
+func (r *roster) merge(records []record, now time.Time) change {
+	var c change
+	for _, rec := range records {
+		if rec.gone() && now.Sub(rec.Gone) >= tombstonePatience*r.forget {
+			continue
+		}
+		e := r.entries[rec.Name]
+		switch {
+		case rec.Name == r.self:
+			if rec.gone() && !r.left && rec.Epoch >= e.Epoch {
+				e.Epoch = rec.Epoch + 1
+				c.roster, c.refute = true, true
+			}
+			continue
+		case e == nil:
+			if len(r.entries) >= maxRecords {
+				continue
+			}
+			r.entries[rec.Name] = &entry{record: rec, announced: Serving, dead: now.Add(hearsay)}
+			c.roster = c.roster || !rec.gone()
+		case rec.compare(e.record) > 0:
+			was := e.record
+			e.record = rec
+			if was.gone() && rec.gone() {
+				continue // no news: it came by another way, some milliseconds older
+			}
+			c.roster = true
+			if rec.gone() {
+				c.tell = append(c.tell, rec)
+			}
+		}
+	}
+	c.add(r.supersede(now))
+	return c
+}
+
+// supersede buries the members that do not live and whose address is that of
+// one that does: nobody can come back at an address that another process has.
+func (r *roster) supersede(now time.Time) change {
+	living := make(map[string]bool, len(r.entries))
+	for _, e := range r.entries {
+		if e.alive && !e.gone() {
+			living[e.Addr] = true
+		}
+	}
+	var c change
+	for _, e := range r.sorted() {
+		if !e.alive && !e.gone() && living[e.Addr] {
+			c.add(r.bury(e, now))
+		}
+	}
+	return c
+}
+
+func (r *roster) bury(e *entry, now time.Time) change {
+	e.Gone = now
+	return change{roster: true, tell: []record{e.record}}
+}
+
+// leave steps in this node's goodbye.
+func (r *roster) leave(now time.Time) change {
+	if r.left {
+		return change{}
+	}
+	r.left = true
+	return r.bury(r.entries[r.self], now)
+}
+
+var errNotInRoster = errors.New("is not in the roster: Members lists the names")
+
+// forgetMember steps in an operator's word that a dead member will not come back.
+func (r *roster) forgetMember(name string, now time.Time) (change, error) {
+	e := r.entries[name]
+	switch {
+	case e == nil || e.gone():
+		return change{}, fmt.Errorf("cluster: Forget: %q %w", name, errNotInRoster)
+	case !e.isDead(now):
+		return change{}, fmt.Errorf("cluster: Forget: %q is not dead: only what has died without saying goodbye is forgotten", name)
+	}
+	return r.bury(e, now), nil
+}
+
+func (e *entry) isDead(now time.Time) bool { return !e.alive && !now.Before(e.dead) }
+
+// tick steps in the passing of time: the dead are forgotten and tombstones
+// crumble. before is the time of the last tick; onSide says who is on this
+// node's side, itself included.
+func (r *roster) tick(before, now time.Time, onSide func(name string) bool) change {
+	var c change
+	members, here := 0, 0
+	var oldest *entry
+	for _, e := range r.entries {
+		if e.gone() {
+			continue
+		}
+		members++
+		if onSide(e.Name) {
+			here++
+		}
+		if oldest == nil || cmp.Or(cmp.Compare(e.Born, oldest.Born), cmp.Compare(e.Name, oldest.Name)) < 0 {
+			oldest = e
+		}
+		if e.isDead(now) && !e.isDead(before) {
+			c.roster = true
+		}
+	}
+	patience := r.forget
+	if 2*here < members || 2*here == members && oldest != nil && !onSide(oldest.Name) {
+		patience *= minorityPatience
+	}
+	var tombstones []*entry
+	for _, e := range r.sorted() {
+		switch {
+		case e.gone():
+			tombstones = append(tombstones, e)
+		case e.isDead(now) && now.Sub(e.dead) >= patience:
+			c.add(r.bury(e, now))
+		}
+	}
+	r.crumble(tombstones, now)
+	return c
+}
+
+// crumble drops the tombstones that have served their time, and the oldest
+// above the bound. This node's own stays, and so do those of members that
+// gossip takes for alive.
+func (r *roster) crumble(tombstones []*entry, now time.Time) {
+	slices.SortStableFunc(tombstones, func(a, b *entry) int { return a.Gone.Compare(b.Gone) })
+	excess := len(tombstones) - maxTombstones
+	for i, e := range tombstones {
+		if e.Name != r.self && !e.alive && (i < excess || now.Sub(e.Gone) >= tombstonePatience*r.forget) {
+			delete(r.entries, e.Name)
+		}
+	}
+}
+
+// sorted returns the entries by name, tombstones included.
+func (r *roster) sorted() []*entry {
+	entries := make([]*entry, 0, len(r.entries))
+	for _, e := range r.entries {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(a.Name, b.Name) })
+	return entries
+}
+
+// members returns those who are in, by name.
+func (r *roster) members() []entry {
+	var in []entry
+	for _, e := range r.sorted() {
+		if !e.gone() {
+			in = append(in, *e)
+		}
+	}
+	return in
+}
+
+// records returns what the others are told.
+func (r *roster) records() []record {
+	records := make([]record, 0, len(r.entries))
+	for _, e := range r.sorted() {
+		records = append(records, e.record)
+	}
+	return records
+}

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxPacket is the most that a UDP packet can hold.
+const maxPacket = 64 << 10
+
+// transport is memberlist's way to the network: UDP on our port, and TCP
+// through the mux and under TLS. It implements memberlist.Transport.
+type transport struct {
+	network   Network
+	tls       *tls.Config // nil: none
+	mux       *mux
+	udp       net.PacketConn
+	advertise netip.AddrPort
+	packets   chan *memberlist.Packet
+	wg        sync.WaitGroup
+}
+
+func newTransport(n Network, c *tls.Config, m *mux, udp net.PacketConn, advertise netip.AddrPort) *transport {
+	t := &transport{network: n, tls: c, mux: m, udp: udp, advertise: advertise, packets: make(chan *memberlist.Packet)}
+	t.wg.Go(t.receive)
+	return t
+}
+
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.advertise.Addr().AsSlice(), int(t.advertise.Port()), nil
+}
+
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = t.udp.WriteTo(b, net.UDPAddrFromAddrPort(to))
+	return time.Now(), err
+}
+
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+func (t *transport) StreamCh() <-chan net.Conn { return t.mux.streams }
+
+// DialTimeout opens a connection of gossip's to addr.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(t.mux.ctx, timeout)
+	defer cancel()
+	conn, err := openStream(ctx, t.network.Dial, t.tls, addr, firstByteGossip)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{Conn: conn, left: maxStreamBytes, oversized: func() {}}
+	s.closed = func() { t.mux.release(s) }
+	if !t.mux.keep(s) {
+		return nil, net.ErrClosed
+	}
+	deadline, _ := ctx.Deadline()
+	_ = s.SetDeadline(deadline) // memberlist sets its own where it needs one
+	return s, nil
+}
+
+// Shutdown closes the port and waits for what reads from it.
+func (t *transport) Shutdown() error {
+	err := t.mux.close()
+	if closing := t.udp.Close(); err == nil {
+		err = closing
+	}
+	t.wg.Wait()
+	return err
+}
+
+// receive reads packets; while memberlist is behind, they wait in the kernel
+// and are dropped there.
+func (t *transport) receive() {
+	const pause = 10 * time.Millisecond
+	buf := make([]byte, maxPacket)
+	for {
+		n, from, err := t.udp.ReadFrom(buf)
+		if t.mux.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			if !sleep(t.mux.ctx, pause) {
+				return
+			}
+			continue
+		}
+		if n == 0 {
+			continue
+		}
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: time.Now()}
+		select {
+		case t.packets <- p:
+		case <-t.mux.ctx.Done():
+			return
+		}
+	}
+}

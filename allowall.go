@@ -171,10 +171,10 @@ func (p *party) allowed() bool {
 // take takes from the party's owner, or from this node's budget if it is not
 // reached, in one step.
 func (n *Node) take(ctx context.Context, v *view, p *party) {
-	judge := v.sideShare
+	as := asOwner
 	w, hop := v.route(p.owner, n.now())
 	if w != here {
-		judge = v.ownShare
+		as = asSelf
 		p.results = make([]result, len(p.asks))
 		if w != alone && n.reach(ctx, v, w, hop, p.owner, opTake, 0, p.asks, p.results) == nil {
 			p.refund = func() { v.Members[hop].Peer.Tell(v.request(nil, p.owner, opRefund, 0, 0, p.receipted())) }
@@ -185,10 +185,10 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 			return
 		}
 	}
-	p.results = n.spendAll(judge, p.asks, n.now())
+	p.results = n.spendAll(v, as, p.asks, n.now())
 	p.refund = func() {
 		for _, a := range p.receipted() {
-			n.spend(judge, opRefund, 0, &a, n.now())
+			n.spend(v, as, opRefund, 0, &a, n.now())
 		}
 	}
 }
@@ -202,15 +202,15 @@ func (p *party) receipted() []ask {
 }
 
 // spendAll takes on all of the counts that are held here, or on none, each
-// within the share that judge says.
-func (n *Node) spendAll(judge judge, asks []ask, now int64) []result {
+// within the share that this node has.
+func (n *Node) spendAll(v *view, as standing, asks []ask, now int64) []result {
 	parts := make([]bucket.Limit, len(asks))
 	takes := make([]bucket.Ask, len(asks))
 	answers := make([]bucket.Result, len(asks))
 	results := make([]result, len(asks))
 	closed := false
 	for i := range asks {
-		s, source := judge(&asks[i])
+		s, source := v.share(as, asks[i].id, asks[i].partition)
 		results[i].source = source
 		closed = closed || source == FailedClosed
 		parts[i] = s.limit(asks[i].limit)

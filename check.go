@@ -17,7 +17,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask) (result, 
 	owner := v.owner(a.id)
 	w, hop := v.route(owner, now)
 	if w == here {
-		return n.spend(v.sideShare, op, flags, a, now), nil
+		return n.spend(v, asOwner, op, flags, a, now), nil
 	}
 	if w != alone {
 		asks, results := [1]ask{*a}, [1]result{}
@@ -29,13 +29,13 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask) (result, 
 	if err := cancelled(ctx); err != nil {
 		return result{}, err
 	}
-	return n.spend(v.ownShare, op, flags, a, now), nil
+	return n.spend(v, asSelf, op, flags, a, now), nil
 }
 
 // reach has the owner carry out op on asks that are all its own: asked directly
 // and then, if it does not answer in time, through others.
 func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
-	if w == ask {
+	if w == direct {
 		err := n.forward(ctx, v, hop, owner, op, flags, asks, results)
 		if !errors.Is(err, cluster.ErrTimeout) {
 			return err
@@ -48,10 +48,10 @@ func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op,
 }
 
 // spend carries out op on the count that is held here, within the share that
-// judge says. FailClosed denies what asks; what was spent or given back
+// this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same.
-func (n *Node) spend(judge judge, op op, flags uint8, a *ask, now int64) result {
-	s, source := judge(a)
+func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64) result {
+	s, source := v.share(as, a.id, a.partition)
 	if s.whole() {
 		return result{n.apply(op, flags, a, &a.limit, now), source}
 	}
@@ -159,11 +159,11 @@ func (n *Node) tell(op op, flags uint8, a *ask) {
 	owner := v.owner(a.id)
 	switch w, hop := v.route(owner, now); w {
 	case here:
-		n.spend(v.sideShare, op, flags, a, now)
-	case ask, relay:
+		n.spend(v, asOwner, op, flags, a, now)
+	case direct, relay:
 		v.Members[hop].Peer.Tell(v.request(nil, owner, op, flags, 0, []ask{*a}))
 	case alone:
-		n.spend(v.ownShare, op, flags, a, now)
+		n.spend(v, asSelf, op, flags, a, now)
 	}
 }
 

@@ -11,7 +11,7 @@
 // The way of a check:
 //
 //	Limiter.Allow → id → view.route ─┬─ here  → bucket.Store
-//	                                 ├─ ask   → the owner's bucket.Store
+//	                                 ├─ direct → the owner's bucket.Store
 //	                                 ├─ relay → the owner, through another member
 //	                                 └─ alone → this node's share of the limit
 //

@@ -71,7 +71,8 @@ func (l Limit) Validate() error {
 	} else if len(l.Name) > maxNameBytes {
 		wrong("Name has %d bytes: use at most %d", len(l.Name), maxNameBytes)
 	}
-	if err := l.numbers().Validate(); err != nil {
+	numbers := l.numbers()
+	if err := numbers.Validate(); err != nil {
 		wrong("%w", err)
 	}
 	switch l.Scope {

@@ -29,10 +29,10 @@ type view struct {
 type way uint8
 
 const (
-	here  way = iota // this node owns the id
-	ask              // the owner is heard
-	relay            // the owner is not heard, but another member on this side hears it
-	alone            // no way to the owner is left
+	here   way = iota // this node owns the id
+	direct            // the owner is heard: ask it
+	relay             // the owner is not heard, but another member on this side hears it
+	alone             // no way to the owner is left
 )
 
 // holdDown is how long a lost owner is not asked for through others: until then
@@ -87,7 +87,7 @@ func (v *view) owner(id bucket.ID) int {
 	return v.points[i]
 }
 
-// route says which way a check for an id of this owner goes, and, for ask and
+// route says which way a check for an id of this owner goes, and, for direct and
 // relay, which member to send it to.
 func (v *view) route(owner int, now int64) (w way, hop int) {
 	switch {
@@ -96,7 +96,7 @@ func (v *view) route(owner int, now int64) (w way, hop int) {
 	case owner == v.Self:
 		return here, owner
 	case v.Direct[owner]:
-		return ask, owner
+		return direct, owner
 	case v.next[owner] >= 0 && uint64(now-v.lost[owner]) >= uint64(holdDown):
 		return relay, v.next[owner]
 	}

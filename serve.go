@@ -113,7 +113,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			}
 		}
 		dst = appendAnswer(dst, statusDone, len(asks))
-		for _, r := range n.spendAll(v.sideShare, asks, now) {
+		for _, r := range n.spendAll(v, asOwner, asks, now) {
 			dst = r.append(dst)
 		}
 		return dst, nil
@@ -124,7 +124,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 		if err != nil {
 			return nil, err
 		}
-		r := n.spend(v.sideShare, h.op, h.flags, &a, now)
+		r := n.spend(v, asOwner, h.op, h.flags, &a, now)
 		dst = r.append(dst)
 	}
 	return dst, nil

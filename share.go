@@ -29,7 +29,9 @@ func scaled(whole int64, n, of int) int64 {
 // limit is the part of l: of its Rate, and for the buckets of its Burst.
 func (s share) limit(l bucket.Limit) bucket.Limit {
 	if l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket {
-		l.Burst = s.part(l.Capacity())
+		if l.Burst = s.part(l.Capacity()); l.Burst == 0 {
+			l.Burst = -1 // a capacity of nothing; 0 would stand for Rate
+		}
 	}
 	l.Rate = s.part(l.Rate)
 	return l
@@ -38,23 +40,36 @@ func (s share) limit(l bucket.Limit) bucket.Limit {
 // whole says that nothing is missing.
 func (s share) whole() bool { return s.from == 0 && s.to == s.of }
 
-// judge says what may be spent of an id here, and what to call the decision.
-type judge func(*ask) (share, Source)
+// standing is in what capacity a node decides.
+type standing uint8
+
+const (
+	asOwner standing = iota // with authority
+	asSelf                  // on its own: nobody here reaches the owner
+)
+
+// share is what this node may spend of an id, and what to call the decision.
+func (v *view) share(as standing, id bucket.ID, partition PartitionPolicy) (share, Source) {
+	if as == asOwner {
+		return v.sideShare(partition)
+	}
+	return v.ownShare(id, partition)
+}
 
 // sideShare is what this node may spend of an id that it owns: everything, but
 // for a roster below Expect. There a side of k has k of Expect, and with
 // MajorityShare everything if k is a majority of Expect.
-func (v *view) sideShare(a *ask) (share, Source) {
+func (v *view) sideShare(partition PartitionPolicy) (share, Source) {
 	if len(v.Members) >= v.expect {
 		return share{0, 1, 1}, Owner
 	}
 	majority := 2*v.side > v.expect
 	switch {
-	case a.partition == FailOpen:
+	case partition == FailOpen:
 		return share{0, 1, 1}, FailedOpen
-	case majority && a.partition != FairShare:
+	case majority && partition != FairShare:
 		return share{0, 1, 1}, Owner
-	case a.partition == FailClosed:
+	case partition == FailClosed:
 		return share{0, 0, 1}, FailedClosed
 	}
 	return share{0, v.side, v.expect}, Budget
@@ -63,18 +78,18 @@ func (v *view) sideShare(a *ask) (share, Source) {
 // ownShare is what this node may spend of an id whose owner it cannot reach:
 // its own part by ring order from the id, the owner last, so that the parts of
 // all members sum to the whole; a node that has left has none.
-func (v *view) ownShare(a *ask) (share, Source) {
+func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
 	switch {
-	case a.partition == FailOpen:
+	case partition == FailOpen:
 		return share{0, 1, 1}, FailedOpen
-	case a.partition == FailClosed:
+	case partition == FailClosed:
 		return share{0, 0, 1}, FailedClosed
 	case v.Self < 0:
 		return share{0, 0, 1}, Budget
 	case len(v.Members) < v.expect:
 		return share{0, 1, v.expect}, Budget
 	}
-	order := v.ring.Order(make([]int, 0, len(v.points)), a.id.Hi, len(v.points))
+	order := v.ring.Order(make([]int, 0, len(v.points)), id.Hi, len(v.points))
 	for i, at := range order {
 		if v.points[at] == v.Self {
 			// The owner comes first in ring order, and last here.

@@ -1,0 +1,78 @@
+package weir
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheZeroConfigIsValid(t *testing.T) {
+	require.NoError(t, Config{}.Validate())
+}
+
+func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
+	c := Config{
+		Name: "a b", Bind: "nowhere", Advertise: "10.0.0.1:x", Join: []string{""}, Expect: -1, Region: strings.Repeat("r", 65),
+		Secrets: [][]byte{make([]byte, 5)}, Timeout: -1, Forget: time.Millisecond, MaxKeys: -3,
+	}
+	before := c
+	err := c.Validate()
+	require.ErrorIs(t, err, ErrInvalid)
+	for _, field := range []string{"Name", "Bind", "Advertise", "Join[0]", "Expect", "Region", "Secrets[0]", "Timeout", "Forget", "MaxKeys"} {
+		require.ErrorContains(t, err, "Config: "+field)
+	}
+	require.Equal(t, before, c, "Validate changes nothing")
+	_, err = Start(t.Context(), c)
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestWhatNeedsANetworkIsRefusedWithoutBind(t *testing.T) {
+	err := Config{Join: []string{"a:1"}, Secrets: [][]byte{make([]byte, 16)}}.Validate()
+	require.ErrorContains(t, err, "Join is set and Bind is empty")
+	require.ErrorContains(t, err, "Secrets is set and Bind is empty")
+}
+
+func TestALimitThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
+	err := Limit{Algorithm: 99, Rate: -1, Per: 1, Burst: -1, Scope: 7, Partition: 9}.Validate()
+	require.ErrorIs(t, err, ErrInvalid)
+	for _, field := range []string{"Name", "Algorithm", "Rate", "Per", "Burst", "Scope", "Partition"} {
+		require.ErrorContains(t, err, field)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	good := Limit{Name: "x", Rate: 1, Per: time.Second}
+	for _, c := range []struct {
+		name  string
+		wrong string // the field, "" if the limit is good
+		edit  func(*Limit)
+	}{
+		{"the least", "", func(l *Limit) { l.Per = time.Millisecond }},
+		{"the most", "", func(l *Limit) { l.Rate, l.Per = 1e12, 366*24*time.Hour }},
+		{"no name", "Name", func(l *Limit) { l.Name = "" }},
+		{"a name that is too long", "Name", func(l *Limit) { l.Name = strings.Repeat("x", 256) }},
+		{"a rate of nothing", "Rate", func(l *Limit) { l.Rate = 0 }},
+		{"a rate above the most", "Rate", func(l *Limit) { l.Rate = 1e12 + 1 }},
+		{"no period", "Per", func(l *Limit) { l.Per = 0 }},
+		{"a period above the most", "Per", func(l *Limit) { l.Per = 366*24*time.Hour + 1 }},
+		{"a burst for a window", "Burst", func(l *Limit) { l.Burst = 5 }},
+		{"a burst for a bucket", "", func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, 5 }},
+		{"a log above 100,000 units", "Rate", func(l *Limit) { l.Algorithm, l.Rate = SlidingLog, 100_001 }},
+		{"regions, which are not there yet", "Scope", func(l *Limit) { l.Scope = Global }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := good
+			c.edit(&l)
+			err := l.Validate()
+			if c.wrong == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.wrong)
+			require.True(t, errors.Is(err, ErrInvalid))
+		})
+	}
+}

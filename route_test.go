@@ -1,0 +1,119 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// hearing is a view from member 0 of who hears whom, row by row: "101" hears the
+// first and the third.
+func hearing(now int64, before *view, rows ...string) *view {
+	c := &cluster.View{Self: 0}
+	for i, row := range rows {
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving})
+		hears := make([]bool, len(rows))
+		for j := range row {
+			hears[j] = row[j] == '1'
+		}
+		c.Hears = append(c.Hears, hears)
+	}
+	c.Direct = c.Hears[0]
+	return newView(now, c, 0, before)
+}
+
+func TestRoute(t *testing.T) {
+	const second = int64(time.Second)
+	whole := hearing(0, nil, "111", "111", "111")
+	cut := hearing(5*second, whole, "110", "111", "011")     // 0 no longer hears 2, 1 does
+	chain := hearing(0, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
+	split := hearing(5*second, whole, "110", "110", "001")
+	for _, c := range []struct {
+		name  string
+		v     *view
+		owner int
+		now   int64
+		way   way
+		hop   int
+	}{
+		{"what this node owns is decided here", whole, 0, 0, here, 0},
+		{"an owner that is heard is asked", whole, 2, 0, direct, 2},
+		{"an owner just lost is not asked for through others", cut, 2, 5 * second, alone, -1},
+		{"nor until what they said of it is newer than the loss", cut, 2, 6*second - 1, alone, -1},
+		{"then it is asked through who hears it", cut, 2, 6 * second, relay, 1},
+		{"a clock that steps back does not hide the way", cut, 2, 4 * second, relay, 1},
+		{"the path may be longer than one hop", chain, 3, 2 * second, relay, 1},
+		{"an owner that nobody here hears is not asked for", split, 2, 9 * second, alone, -1},
+		{"nor an owner that there is not", whole, -1, 0, alone, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			way, hop := c.v.route(c.owner, c.now)
+			require.Equal(t, c.way, way)
+			require.Equal(t, c.hop, hop)
+		})
+	}
+}
+
+func TestADetourAvoidsTheDirectLink(t *testing.T) {
+	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").detour(2))
+	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").detour(2))
+}
+
+func TestHearingAgainEndsALoss(t *testing.T) {
+	whole := hearing(1, nil, "11", "11")
+	lost := hearing(2, whole, "10", "01")
+	still := hearing(3, lost, "10", "01")
+	again := hearing(4, still, "11", "11")
+	require.Equal(t, []int64{0, 2}, lost.lost)
+	require.Equal(t, []int64{0, 2}, still.lost)
+	require.Equal(t, []int64{0, 0}, again.lost)
+}
+
+// Every first step of a path leads one step closer, by the distances of a plain
+// relaxation over all links.
+func TestPathsAreShortest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(t, "members")
+		c := &cluster.View{Self: 0}
+		for i := range n {
+			c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving})
+			row := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "row")
+			row[i] = true
+			c.Hears = append(c.Hears, row)
+		}
+		c.Direct = c.Hears[0]
+		v := newView(0, c, 0, nil)
+
+		const far = 1 << 20
+		distance := func(from int) []int {
+			d := make([]int, n)
+			for i := range d {
+				d[i] = far
+			}
+			d[from] = 0
+			for range n {
+				for i := range n {
+					for j := range n {
+						if c.Hears[i][j] {
+							d[j] = min(d[j], d[i]+1)
+						}
+					}
+				}
+			}
+			return d
+		}
+		from := distance(0)
+		for i := 1; i < n; i++ {
+			if (v.next[i] < 0) != (from[i] >= far) {
+				t.Fatalf("member %d at distance %d: next %d", i, from[i], v.next[i])
+			}
+			if v.next[i] >= 0 && distance(v.next[i])[i] != from[i]-1 {
+				t.Fatalf("member %d at distance %d: %d is no step closer", i, from[i], v.next[i])
+			}
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+)
+
+// seen is a view of members "0", "1", ... of which the given hear each other
+// directly; self is the first.
+func seen(members, expect int, heard ...int) *view {
+	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
+	for i := range members {
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving})
+		c.Hears = append(c.Hears, make([]bool, members))
+		c.Hears[i][i] = true
+	}
+	for _, i := range heard {
+		c.Direct[i], c.Hears[0][i], c.Hears[i][0] = true, true, true
+	}
+	c.Direct[0] = true
+	return newView(0, c, expect, nil)
+}
+
+func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := rapid.IntRange(1, 12).Draw(t, "members")
+		limit := bucket.Limit{
+			Algorithm: bucket.TokenBucket,
+			Rate:      rapid.Int64Range(1, 1e12).Draw(t, "rate"), Per: time.Second,
+			Burst: rapid.Int64Range(1, 1e12).Draw(t, "burst"),
+		}
+		a := ask{id: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, limit: limit}
+		v := seen(members, 0)
+		var rate, burst int64
+		for self := range members {
+			each := *v
+			c := *v.View
+			c.Self = self
+			each.View = &c
+			s, source := each.ownShare(a.id, a.partition)
+			if source != Budget {
+				t.Fatalf("member %d: source %v", self, source)
+			}
+			part := s.limit(limit)
+			rate += part.Rate
+			burst += part.Capacity()
+		}
+		if rate != limit.Rate || burst != limit.Burst {
+			t.Fatalf("shares of %+v sum to rate %d, burst %d", limit, rate, burst)
+		}
+	})
+}
+
+func TestTheOwnerHasTheLargestShareOfASmallLimit(t *testing.T) {
+	v := seen(3, 0)
+	for id := range uint64(100) {
+		a := ask{id: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, limit: bucket.Limit{Rate: 1, Per: time.Second}}
+		s, _ := v.ownShare(a.id, a.partition)
+		require.Equal(t, v.owner(a.id) == v.Self, s.limit(a.limit).Rate == 1)
+	}
+}
+
+func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		partition PartitionPolicy
+		heard     []int // besides self
+		want      int64 // of 100
+		source    Source
+	}{
+		{"one of five has a fifth", MajorityShare, nil, 20, Budget},
+		{"two of five have two fifths", MajorityShare, []int{1}, 40, Budget},
+		{"three of five are a majority", MajorityShare, []int{1, 2}, 100, Owner},
+		{"FairShare knows no majority", FairShare, []int{1, 2}, 60, Budget},
+		{"FailClosed denies below a majority", FailClosed, []int{1}, 0, FailedClosed},
+		{"FailClosed serves with a majority", FailClosed, []int{1, 2}, 100, Owner},
+		{"FailOpen has all", FailOpen, nil, 100, FailedOpen},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := seen(1+len(c.heard), 5, c.heard...)
+			a := ask{limit: bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
+			s, source := v.sideShare(a.partition)
+			require.Equal(t, c.want, s.limit(a.limit).Rate)
+			require.Equal(t, c.source, source)
+		})
+	}
+}
+
+func TestANodeThatHasLeftHasNoShare(t *testing.T) {
+	c := *seen(3, 0).View
+	c.Self = -1
+	v := newView(0, &c, 0, nil)
+	a := ask{limit: bucket.Limit{Rate: 100, Per: time.Second}}
+	s, _ := v.ownShare(a.id, a.partition)
+	require.Zero(t, s.limit(a.limit).Rate)
+}

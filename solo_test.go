@@ -1,0 +1,391 @@
+package weir
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// solo is a cluster of one.
+func solo(t *testing.T, cfg Config) *Node {
+	t.Helper()
+	n, err := Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	return n
+}
+
+func limiter(t *testing.T, n *Node, l Limit) *Limiter {
+	t.Helper()
+	if l.Name == "" {
+		l.Name = "test"
+	}
+	limiter, err := n.Limiter(l)
+	require.NoError(t, err)
+	return limiter
+}
+
+// hand is a clock that stands still until it is set.
+type hand struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newHand() *hand { return &hand{now: time.Unix(1_800_000_000, 0)} }
+
+func (h *hand) Now() time.Time { h.mu.Lock(); defer h.mu.Unlock(); return h.now }
+
+func (h *hand) Step(d time.Duration) { h.mu.Lock(); h.now = h.now.Add(d); h.mu.Unlock() }
+
+var algorithms = []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket}
+
+func TestALimitAdmitsItsUnitsAndNotOneMore(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 3, Per: time.Minute})
+			for left := int64(2); left >= 0; left-- {
+				d, err := l.Allow(t.Context(), "k")
+				require.NoError(t, err)
+				require.Equal(t, Decision{
+					Allowed: true, Limit: 3, Remaining: left, ResetAfter: d.ResetAfter, Name: "test", Source: Owner,
+				}, d)
+			}
+			d, err := l.Allow(t.Context(), "k")
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			require.Positive(t, d.RetryAfter)
+			other, err := l.Allow(t.Context(), "another key")
+			require.NoError(t, err)
+			require.True(t, other.Allowed)
+		})
+	}
+}
+
+func TestAnAskIsAdmittedExactlyAfterRetryAfter(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			clock := newHand()
+			l := limiter(t, solo(t, Config{Now: clock.Now}), Limit{Algorithm: algorithm, Rate: 7, Per: time.Minute})
+			for range 7 {
+				allow(t, l, "k", 1)
+				clock.Step(time.Second)
+			}
+			d, err := l.AllowN(t.Context(), "k", 3)
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			clock.Step(d.RetryAfter - time.Millisecond)
+			early, err := l.AllowN(t.Context(), "k", 3)
+			require.NoError(t, err)
+			require.False(t, early.Allowed)
+			require.Equal(t, time.Millisecond, early.RetryAfter)
+			clock.Step(time.Millisecond)
+			allow(t, l, "k", 3)
+		})
+	}
+}
+
+func allow(t *testing.T, l *Limiter, key string, units int64) Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, units)
+	require.NoError(t, err)
+	require.True(t, d.Allowed, "%+v", d)
+	return d
+}
+
+func remaining(t *testing.T, l *Limiter, key string) int64 {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+func TestACallersMistakeIsAnErrorAndADenial(t *testing.T) {
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Rate: 10, Per: time.Second})
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, stop := context.WithTimeout(t.Context(), 0)
+	defer stop()
+	for _, c := range []struct {
+		name  string
+		ctx   context.Context
+		key   string
+		units int64
+		want  error
+	}{
+		{"no units", t.Context(), "k", 0, ErrInvalid},
+		{"units below zero", t.Context(), "k", -5, ErrInvalid},
+		{"more than the limit can ever grant", t.Context(), "k", 11, ErrInvalid},
+		{"a key above 1 KiB", t.Context(), strings.Repeat("k", 1025), 1, ErrInvalid},
+		{"a key of 1 KiB is a key", t.Context(), strings.Repeat("k", 1024), 1, nil},
+		{"a key of nothing is a key", t.Context(), "", 1, nil},
+		{"a cancelled context", cancelled, "k", 1, context.Canceled},
+		{"a deadline is not a cancellation", late, "k", 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := l.AllowN(c.ctx, c.key, c.units)
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, c.want == nil, d.Allowed)
+			require.Equal(t, "test", d.Name)
+		})
+	}
+	_, err := n.Limiter(Limit{})
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestAClosedNodeSaysSo(t *testing.T) {
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Rate: 10, Per: time.Second})
+	require.True(t, n.Ready())
+	require.NoError(t, n.Close())
+	require.NoError(t, n.Close(), "again")
+	_, err := l.Allow(t.Context(), "k")
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = n.AllowAll(t.Context(), Ask{Limiter: l})
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, l.Wait(t.Context(), "k", 1), ErrClosed)
+	require.ErrorIs(t, l.Refund(t.Context(), "k", 1), ErrClosed)
+	require.ErrorIs(t, l.Reset(t.Context(), "k"), ErrClosed)
+	_, err = n.Limiter(l.Limit())
+	require.ErrorIs(t, err, ErrClosed)
+	require.False(t, n.Ready())
+}
+
+func TestDebitRefundPeekAndReset(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 10, Per: time.Minute})
+			ctx := t.Context()
+			allow(t, l, "k", 4)
+			require.EqualValues(t, 6, remaining(t, l, "k"))
+			require.EqualValues(t, 6, remaining(t, l, "k"), "looking spends nothing")
+
+			require.NoError(t, l.Refund(ctx, "k", 3))
+			require.EqualValues(t, 9, remaining(t, l, "k"))
+			require.NoError(t, l.Refund(ctx, "k", 9))
+			require.EqualValues(t, 10, remaining(t, l, "k"), "never above what was spent")
+
+			d, err := l.Debit(ctx, "k", 8)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			d, err = l.Debit(ctx, "k", 8)
+			require.NoError(t, err)
+			require.False(t, d.Allowed, "a debt")
+			require.Zero(t, d.Remaining)
+			d, err = l.Debit(ctx, "k", 1_000)
+			require.NoError(t, err, "a cost above the limit is a cost all the same")
+			require.False(t, d.Allowed)
+
+			require.NoError(t, l.Reset(ctx, "k"))
+			require.EqualValues(t, 10, remaining(t, l, "k"))
+		})
+	}
+}
+
+func TestAllowAllTakesAllOrNothing(t *testing.T) {
+	n := solo(t, Config{Now: newHand().Now})
+	few := limiter(t, n, Limit{Name: "few", Rate: 2, Per: time.Minute})
+	many := limiter(t, n, Limit{Name: "many", Rate: 100, Per: time.Hour, Algorithm: TokenBucket})
+	asks := []Ask{{Limiter: few, Key: "k"}, {Limiter: many, Key: "k", Units: 10}}
+	for range 2 {
+		ds, err := n.AllowAll(t.Context(), asks...)
+		require.NoError(t, err)
+		require.True(t, ds.Allowed())
+	}
+	ds, err := n.AllowAll(t.Context(), asks...)
+	require.NoError(t, err)
+	require.False(t, ds.Allowed())
+	require.Equal(t, "few", ds.Strictest().Name)
+	require.True(t, ds[1].Allowed)
+	require.EqualValues(t, 80, ds[1].Remaining, "a denial costs the others nothing")
+	require.EqualValues(t, 80, remaining(t, many, "k"))
+}
+
+func TestAllowAllSumsAsksOfOneCount(t *testing.T) {
+	n := solo(t, Config{Now: newHand().Now})
+	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
+	again := limiter(t, n, l.Limit())
+	ds, err := n.AllowAll(t.Context(), Ask{l, "k", 4}, Ask{again, "k", 0}, Ask{l, "other", 1})
+	require.NoError(t, err)
+	require.EqualValues(t, 5, ds[0].Remaining)
+	require.EqualValues(t, 5, ds[1].Remaining)
+	_, err = n.AllowAll(t.Context(), Ask{l, "k", 6}, Ask{l, "k", 6})
+	require.ErrorIs(t, err, ErrInvalid, "never granted")
+}
+
+func TestAllowAllRefusesWhatItCannotAsk(t *testing.T) {
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
+	stranger := limiter(t, solo(t, Config{}), Limit{Rate: 10, Per: time.Minute})
+	for name, asks := range map[string][]Ask{
+		"no limiter":              {{Key: "k"}},
+		"another node's":          {{Limiter: stranger}},
+		"too many":                make([]Ask, 256),
+		"one of them wrong":       {{Limiter: l}, {Limiter: l, Units: -1}},
+		"one never to be granted": {{Limiter: l, Units: 11}},
+	} {
+		ds, err := n.AllowAll(t.Context(), asks...)
+		require.ErrorIs(t, err, ErrInvalid, name)
+		require.False(t, ds.Allowed(), name)
+	}
+	ds, err := n.AllowAll(t.Context())
+	require.NoError(t, err)
+	require.True(t, ds.Allowed(), "of nothing")
+}
+
+func TestTheQueueIsServedInOrderAtTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := solo(t, Config{})
+		l := limiter(t, n, Limit{Algorithm: LeakyBucket, Rate: 10, Per: time.Second, Burst: 5})
+		begun := time.Now()
+		served := make(chan int, 5)
+		for i := range 5 {
+			go func() {
+				require.NoError(t, l.Wait(context.Background(), "k", 1))
+				require.Equal(t, time.Duration(i)*100*time.Millisecond, time.Since(begun))
+				served <- i
+			}()
+			synctest.Wait()
+		}
+		err := l.Wait(context.Background(), "k", 1)
+		require.ErrorIs(t, err, ErrFull)
+		for i := range 5 {
+			require.Equal(t, i, <-served)
+		}
+	})
+}
+
+func TestAWaiterThatGivesUpFreesItsPlaceIfItWasTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := solo(t, Config{})
+		l := limiter(t, n, Limit{Algorithm: LeakyBucket, Rate: 1, Per: time.Second, Burst: 3})
+		wait := func() (cancel func(), done chan error) {
+			ctx, cancel := context.WithCancel(context.Background())
+			done = make(chan error, 1)
+			go func() { done <- l.Wait(ctx, "k", 1) }()
+			synctest.Wait()
+			return cancel, done
+		}
+		wait()
+		cancelSecond, second := wait()
+		cancelThird, third := wait()
+		require.EqualValues(t, 0, remaining(t, l, "k"))
+
+		cancelSecond()
+		require.ErrorIs(t, <-second, context.Canceled)
+		synctest.Wait()
+		require.EqualValues(t, 0, remaining(t, l, "k"), "another came after it")
+		cancelThird()
+		require.ErrorIs(t, <-third, context.Canceled)
+		synctest.Wait()
+		require.EqualValues(t, 1, remaining(t, l, "k"), "the last place is free again")
+	})
+}
+
+func TestWaitAsksAgainWhenItCouldBeAdmitted(t *testing.T) {
+	for _, algorithm := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := solo(t, Config{})
+				l := limiter(t, n, Limit{Algorithm: algorithm, Rate: 2, Per: time.Second})
+				begun := time.Now()
+				for range 6 {
+					require.NoError(t, l.Wait(t.Context(), "k", 1))
+				}
+				require.LessOrEqual(t, time.Since(begun), 4*time.Second)
+				require.GreaterOrEqual(t, time.Since(begun), 2*time.Second)
+			})
+		})
+	}
+}
+
+func TestWaitTellsAtOnceThatADeadlineWouldPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := solo(t, Config{})
+		for _, algorithm := range algorithms {
+			l := limiter(t, n, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 3, Per: time.Minute})
+			allow(t, l, "k", 2)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			begun := time.Now()
+			for range 2 {
+				err := l.Wait(ctx, "k", 1)
+				if algorithm != LeakyBucket && err == nil {
+					err = l.Wait(ctx, "k", 1)
+				}
+				require.ErrorIs(t, err, context.DeadlineExceeded, algorithm)
+			}
+			require.Zero(t, time.Since(begun))
+			cancel()
+		}
+	})
+}
+
+func TestEveryDecisionIsObservedAndCounted(t *testing.T) {
+	var seen observed
+	n := solo(t, Config{Observer: &seen, Now: newHand().Now})
+	l := limiter(t, n, Limit{Rate: 1, Per: time.Minute})
+	allow(t, l, "k", 1)
+	_, err := l.Allow(t.Context(), "k")
+	require.NoError(t, err)
+	_, err = l.AllowN(t.Context(), "k", -1)
+	require.Error(t, err)
+	_, err = n.AllowAll(t.Context(), Ask{l, "a", 1}, Ask{l, "b", 1})
+	require.NoError(t, err)
+
+	require.Len(t, seen.decisions, 5)
+	require.Equal(t, "k", seen.decisions[0].Key)
+	require.True(t, seen.decisions[0].Decision.Allowed)
+	require.False(t, seen.decisions[1].Decision.Allowed)
+	require.ErrorIs(t, seen.decisions[2].Err, ErrInvalid)
+	require.Equal(t, map[Source]Outcomes{Owner: {Allowed: 3, Denied: 1}}, n.Stats().Decisions)
+	require.Equal(t, 3, n.Stats().Keys)
+}
+
+type observed struct {
+	mu        sync.Mutex
+	decisions []DecisionEvent
+	hops      []HopEvent
+}
+
+func (o *observed) Decided(_ context.Context, e DecisionEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.decisions = append(o.decisions, e)
+}
+
+func (o *observed) Hopped(_ context.Context, e HopEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hops = append(o.hops, e)
+}
+
+func TestAnOwnedCheckAllocatesNothing(t *testing.T) {
+	n := solo(t, Config{})
+	for _, algorithm := range []Algorithm{SlidingWindow, FixedWindow, TokenBucket, LeakyBucket} {
+		l := limiter(t, n, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
+		ctx := t.Context()
+		require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }), algorithm)
+	}
+}
+
+func BenchmarkAllow(b *testing.B) {
+	n, err := Start(b.Context(), Config{})
+	require.NoError(b, err)
+	defer n.Close()
+	for _, algorithm := range algorithms {
+		l, err := n.Limiter(Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 1000, Per: time.Minute})
+		require.NoError(b, err)
+		b.Run(algorithm.String(), func(b *testing.B) {
+			b.ReportAllocs()
+			ctx := b.Context()
+			for b.Loop() {
+				_, _ = l.Allow(ctx, "a key that has thirty bytes ..")
+			}
+		})
+	}
+}

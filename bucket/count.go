@@ -161,9 +161,13 @@ func (l *Limit) denied(c *cell, g *log, now int64, n, used uint64) Result {
 func (l *Limit) spent(c *cell, now int64, used uint64) Result {
 	r := l.result(c, now, used)
 	r.Allowed = true
-	r.Receipt = Receipt(c.at)
-	if l.Algorithm.isBucket() {
+	switch {
+	case l.Algorithm.isBucket():
 		r.Receipt = Receipt(after(c.at, l.span(c)))
+	case l.Algorithm == SlidingLog:
+		r.Receipt = Receipt(max(c.at, now)) // c.at is another's entry if no units were spent
+	default:
+		r.Receipt = Receipt(c.at)
 	}
 	return r
 }

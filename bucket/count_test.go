@@ -1,0 +1,425 @@
+package bucket
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// count is a cell, its log, and what it is asked of.
+type count struct {
+	*Limit
+	c cell
+	g *log
+}
+
+func newCount(l Limit) *count {
+	k := &count{Limit: &l}
+	if l.Algorithm == SlidingLog {
+		k.g = new(log)
+	}
+	return k
+}
+
+func (k *count) take(now, units int64) Result  { return k.Limit.take(&k.c, k.g, now, units) }
+func (k *count) debit(now, units int64) Result { return k.Limit.debit(&k.c, k.g, now, units) }
+func (k *count) peek(now, units int64) Result  { return k.Limit.peek(&k.c, k.g, now, units) }
+func (k *count) used(now int64) int64          { return k.Limit.used(&k.c, k.g, now) }
+func (k *count) recovers() int64               { return k.Limit.recovers(&k.c, k.g) }
+func (k *count) refund(now, units int64, r Receipt, onlyIfLast bool) bool {
+	return k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast)
+}
+
+func (k *count) convert(to Limit, now int64) {
+	if k.g == nil && to.Algorithm == SlidingLog {
+		k.g = new(log)
+	}
+	to.convert(k.Limit, &k.c, k.g, now)
+	if k.Limit = &to; to.Algorithm != SlidingLog {
+		k.g = nil
+	}
+}
+
+func (k *count) clone() *count {
+	copied := *k
+	if k.g != nil {
+		copied.g = &log{buf: slices.Clone(k.g.buf), head: k.g.head}
+	}
+	return &copied
+}
+
+// origin is some time of this century.
+const origin = int64(1_800_000_000_000_000_000)
+
+func drawLimit(t *rapid.T) Limit {
+	l := Limit{
+		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
+		Rate:      rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, maxUnits), rapid.Just(int64(maxUnits))).Draw(t, "rate"),
+		Per: time.Duration(rapid.OneOf(
+			rapid.Int64Range(1, 12), // so short that every step meets an edge
+			rapid.SampledFrom([]int64{int64(minPer), int64(time.Second), int64(time.Minute) + 1, int64(maxPer)}),
+			rapid.Int64Range(int64(minPer), int64(maxPer)),
+		).Draw(t, "per")),
+	}
+	if l.Algorithm.isBucket() {
+		l.Burst = rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(1, maxUnits)).Draw(t, "burst")
+	}
+	return l
+}
+
+func drawUnits(t *rapid.T, l *Limit) int64 {
+	return rapid.OneOf(
+		rapid.Int64Range(1, 3),
+		rapid.Int64Range(1, l.Capacity()),
+		rapid.Just(l.Capacity()),
+		rapid.Just(l.Capacity()/2+1),
+		rapid.Just(l.Capacity()+1),
+	).Draw(t, "units")
+}
+
+func drawStep(t *rapid.T, l *Limit) int64 {
+	per := int64(l.Per)
+	return rapid.OneOf(
+		rapid.Just(int64(0)),
+		rapid.Int64Range(-3, 3),
+		rapid.Int64Range(0, per/5+1),
+		rapid.Int64Range(0, per),
+		rapid.SampledFrom([]int64{per - 1, per, per + 1, 2*per - 1, 2 * per, -per, per / max(l.Rate, 1)}),
+		rapid.Int64Range(-per, 3*per),
+	).Draw(t, "step")
+}
+
+// move is now + step, short of the ends of time.
+func move(now, step int64) int64 {
+	if step > 0 {
+		return after(now, uint64(step))
+	}
+	if now < math.MinInt64-step {
+		return math.MinInt64
+	}
+	return now + step
+}
+
+func agreesWithOracle(t *rapid.T) {
+	l := drawLimit(t)
+	k, o := newCount(l), newOracle(&l)
+	now := rapid.SampledFrom([]int64{origin, origin + 12_345_678_901, 1, -5}).Draw(t, "now")
+	capacity := l.Capacity()
+	var receipts []Receipt
+	for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		now = move(now, drawStep(t, &l))
+		units := drawUnits(t, &l)
+		before := o.used(now)
+		used := ceil(before)
+		require.Equal(t, used, k.used(now), "used")
+		fits := used+units <= capacity
+		switch op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "debit", "refund"}).Draw(t, "op"); op {
+		case "take":
+			promised(t, k, now, units)
+			r := k.take(now, units)
+			require.Equal(t, fits, r.Allowed, "take")
+			require.Equal(t, capacity, r.Limit)
+			if fits {
+				require.Equal(t, o.spend(now, units), r.Receipt, "receipt")
+				receipts = append(receipts, r.Receipt)
+				used += units
+			}
+			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
+		case "peek":
+			was := k.clone()
+			r := k.peek(now, units)
+			require.Equal(t, was, k.clone(), "a peek changes nothing")
+			require.Equal(t, fits, r.Allowed, "peek")
+			require.Equal(t, max(capacity-used, 0), r.Remaining, "remaining")
+		case "debit":
+			r := k.debit(now, units)
+			spent := min(units, max(2*capacity-used, 0))
+			require.Equal(t, o.spend(now, spent), r.Receipt, "receipt")
+			receipts = append(receipts, r.Receipt)
+			require.True(t, r.Allowed)
+			require.Equal(t, max(capacity-used-spent, 0), r.Remaining, "remaining")
+			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")
+		case "refund":
+			receipt := Receipt(0)
+			if len(receipts) > 0 {
+				receipt = rapid.SampledFrom(append(receipts, 0, receipts[len(receipts)-1]+1)).Draw(t, "receipt")
+			}
+			onlyIfLast := receipt != 0 && rapid.Bool().Draw(t, "onlyIfLast")
+			want := o.refund(now, units, receipt, onlyIfLast)
+			require.Equal(t, want, k.refund(now, units, receipt, onlyIfLast), "refund")
+			if !want {
+				require.Equal(t, before, o.used(now))
+			}
+			require.LessOrEqual(t, k.used(now), used, "a refund only gives back")
+		}
+		require.Equal(t, ceil(o.used(now)), k.used(now), "used afterwards")
+		resets(t, k, now)
+	}
+}
+
+// promised holds RetryAfter to its word, on copies: the ask repeated then is
+// admitted, and one nanosecond earlier it is not.
+func promised(t require.TestingT, k *count, now, units int64) {
+	r := k.clone().take(now, units)
+	require.Equal(t, r.RetryAfter, k.peek(now, units).RetryAfter)
+	switch {
+	case r.Allowed:
+		require.Zero(t, r.RetryAfter)
+	case units > k.Capacity():
+		require.Equal(t, k.Per, r.RetryAfter)
+	default:
+		require.Positive(t, r.RetryAfter)
+		if then := after(now, uint64(r.RetryAfter)); then < math.MaxInt64 && r.RetryAfter < math.MaxInt64 {
+			require.False(t, k.clone().take(then-1, units).Allowed, "%+v admits %d before RetryAfter %d", k, units, r.RetryAfter)
+			require.True(t, k.clone().take(then, units).Allowed, "%+v denies %d at RetryAfter %d", k, units, r.RetryAfter)
+		}
+	}
+}
+
+// resets holds ResetAfter and recovers to theirs: nothing is used then, and one
+// nanosecond earlier something is.
+func resets(t require.TestingT, k *count, now int64) {
+	r := k.peek(now, 1)
+	if k.used(now) == 0 {
+		require.Zero(t, r.ResetAfter)
+		require.LessOrEqual(t, k.recovers(), now)
+		return
+	}
+	if r.ResetAfter == math.MaxInt64 {
+		return // saturated
+	}
+	then := after(now, uint64(r.ResetAfter))
+	require.Equal(t, then, k.recovers())
+	if then < math.MaxInt64 {
+		require.Zero(t, k.used(then))
+		require.Positive(t, k.used(then-1))
+		require.Equal(t, newCount(*k.Limit).take(then, 1), k.clone().take(then, 1), "an empty count equals no count")
+	}
+}
+
+func TestEveryAlgorithmAgreesWithItsOracle(t *testing.T) { rapid.Check(t, agreesWithOracle) }
+
+func FuzzTake(f *testing.F) { f.Fuzz(rapid.MakeFuzz(agreesWithOracle)) }
+
+func TestNothingPanicsOrOverflows(t *testing.T) {
+	extremes := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 1 << 32, maxUnits, math.MaxInt64 - 1, math.MaxInt64}
+	anyInt := rapid.OneOf(rapid.SampledFrom(extremes), rapid.Int64())
+	rapid.Check(t, func(t *rapid.T) {
+		drawAny := func() Limit {
+			return Limit{
+				Algorithm: Algorithm(rapid.Uint8Range(0, 7).Draw(t, "algorithm")),
+				Rate:      anyInt.Draw(t, "rate"),
+				Per:       time.Duration(anyInt.Draw(t, "per")),
+				Burst:     anyInt.Draw(t, "burst"),
+			}
+		}
+		l := drawAny()
+		k := newCount(l)
+		k.c = cell{anyInt.Draw(t, "at"), uint64(anyInt.Draw(t, "x")), uint64(anyInt.Draw(t, "y"))}
+		if k.g != nil {
+			k.g.buf = rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "log")
+			k.g.head = rapid.IntRange(0, len(k.g.buf)).Draw(t, "head")
+		}
+		for range 10 {
+			now, units := anyInt.Draw(t, "now"), anyInt.Draw(t, "units")
+			for _, r := range []Result{k.peek(now, units), k.take(now, units), k.debit(now, units)} {
+				require.GreaterOrEqual(t, r.Remaining, int64(0))
+				require.GreaterOrEqual(t, r.RetryAfter, time.Duration(0))
+				require.GreaterOrEqual(t, r.ResetAfter, time.Duration(0))
+			}
+			require.GreaterOrEqual(t, k.used(now), int64(0))
+			k.recovers()
+			k.refund(now, units, Receipt(anyInt.Draw(t, "receipt")), rapid.Bool().Draw(t, "onlyIfLast"))
+			k.convert(drawAny(), now)
+		}
+	})
+}
+
+func TestAShareOfNothingDeniesWithRetryAfterPer(t *testing.T) {
+	for _, a := range algorithms {
+		k := newCount(Limit{Algorithm: a, Rate: 0, Per: time.Second})
+		r := k.take(origin, 1)
+		require.False(t, r.Allowed, a)
+		require.Equal(t, time.Second, r.RetryAfter, a)
+		require.Zero(t, r.Limit)
+	}
+	k := newCount(Limit{Algorithm: TokenBucket, Rate: 33, Per: time.Second, Burst: -1})
+	require.Equal(t, Result{RetryAfter: time.Second}, k.take(origin, 1), "a share of the Rate, and none of the Burst")
+
+	k = newCount(Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Second, Burst: 2})
+	require.True(t, k.take(origin, 2).Allowed)
+	r := k.take(origin+int64(maxPer), 1)
+	require.False(t, r.Allowed, "a Rate of 0 never refills")
+	require.Equal(t, time.Second, r.RetryAfter)
+	require.Equal(t, time.Duration(math.MaxInt64), r.ResetAfter)
+}
+
+func TestAClockThatStepsBackNeverRefills(t *testing.T) {
+	for _, a := range algorithms {
+		k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
+		require.True(t, k.take(origin, 10).Allowed)
+		back := origin - int64(time.Hour)
+		r := k.take(back, 1)
+		require.False(t, r.Allowed, a)
+		require.Greater(t, r.RetryAfter, time.Hour, "measured from the caller's clock")
+		promised(t, k, back, 1)
+	}
+}
+
+// What a schedule admits in the window from one time to another.
+func admitted(k *count, schedule []admission, from, to int64) (units int64) {
+	for _, ask := range schedule {
+		if k.take(ask.t, ask.units).Allowed && from <= ask.t && ask.t < to {
+			units += ask.units
+		}
+	}
+	return units
+}
+
+func TestTheMostThatAWindowAdmits(t *testing.T) {
+	const (
+		per = int64(time.Second)
+		max = 1000
+	)
+	flood := func(from, to, every int64) (list []admission) {
+		for at := from; at < to; at += every {
+			list = append(list, admission{at, 1})
+		}
+		return list
+	}
+	for _, test := range []struct {
+		name     string
+		limit    Limit
+		schedule []admission
+		from     int64
+		want     int64
+	}{
+		{
+			"FixedWindow: 2·Rate across a boundary",
+			Limit{Algorithm: FixedWindow, Rate: max},
+			[]admission{{0, 1}, {per - 1, max - 1}, {per, max}},
+			per - 1, 2*max - 1,
+		},
+		{
+			"SlidingLog: Rate in every window",
+			Limit{Algorithm: SlidingLog, Rate: max},
+			append([]admission{{0, 1}, {per - 1, max - 1}, {per, max}}, flood(per, 3*per, per/max)...),
+			per - 1, max,
+		},
+		{
+			"TokenBucket: Burst at once and Rate·t/Per after it",
+			Limit{Algorithm: TokenBucket, Rate: max, Burst: 300},
+			append([]admission{{0, 300}}, flood(1, per+1, 1000)...),
+			0, 300 + max - 1,
+		},
+		{
+			"LeakyBucket: the same",
+			Limit{Algorithm: LeakyBucket, Rate: max, Burst: 300},
+			append([]admission{{0, 300}}, flood(1, per+1, 1000)...),
+			0, 300 + max - 1,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.limit.Per = time.Duration(per)
+			for i := range test.schedule {
+				test.schedule[i].t += origin
+			}
+			k := newCount(test.limit)
+			require.Equal(t, test.want, admitted(k, test.schedule, origin+test.from, origin+test.from+per))
+		})
+	}
+}
+
+// Anchors that others got wrong.
+
+func TestAskingForMoreThanIsLeftSpendsNothing(t *testing.T) {
+	for _, a := range algorithms {
+		k := newCount(Limit{Algorithm: a, Rate: 2000, Per: time.Second})
+		for i, step := range []struct {
+			units, remaining int64
+			allowed          bool
+		}{{1000, 1000, true}, {1500, 1000, false}, {500, 500, true}, {400, 100, true}, {100, 0, true}, {1, 0, false}} {
+			r := k.take(origin, step.units)
+			require.Equal(t, step.allowed, r.Allowed, "%v step %d", a, i)
+			require.Equal(t, step.remaining, r.Remaining, "%v step %d", a, i)
+		}
+	}
+}
+
+func TestABucketRefillsAtItsRate(t *testing.T) {
+	k := newCount(Limit{Algorithm: LeakyBucket, Rate: 10, Per: 30 * time.Second})
+	now := origin
+	for i, step := range []struct {
+		wait      time.Duration
+		units     int64 // 0 looks
+		allowed   bool
+		remaining int64
+	}{
+		{0, 1, true, 9},
+		{time.Second, 1, true, 8},
+		{time.Second, 1, true, 7},
+		{1500 * time.Millisecond, 0, true, 8},
+		{3 * time.Second, 0, true, 9},
+		{0, 9, true, 0},
+		{0, 1, false, 0},
+		{3 * time.Second, 0, true, 1},
+		{60 * time.Second, 0, true, 10},
+	} {
+		now += int64(step.wait)
+		r := k.peek(now, step.units)
+		if step.units > 0 {
+			r = k.take(now, step.units)
+		}
+		require.Equal(t, step.allowed, r.Allowed, "step %d", i)
+		require.Equal(t, step.remaining, r.Remaining, "step %d", i)
+	}
+}
+
+func TestBurstAboveTheRateRefillsToItAndNoFurther(t *testing.T) {
+	k := newCount(Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
+	require.Equal(t, int64(1), k.take(origin, 19).Remaining)
+	require.Equal(t, int64(11), k.peek(origin+int64(time.Second), 1).Remaining)
+	require.Equal(t, int64(20), k.peek(origin+int64(1900*time.Millisecond), 1).Remaining)
+	require.Equal(t, int64(20), k.peek(origin+int64(time.Hour), 1).Remaining)
+}
+
+func TestRatesAboveOnePerMillisecond(t *testing.T) {
+	for _, a := range algorithms {
+		k := newCount(Limit{Algorithm: a, Rate: 2000, Per: time.Second})
+		require.Equal(t, int64(1999), k.take(origin, 1).Remaining, a)
+		require.Equal(t, int64(1899), k.take(origin, 100).Remaining, a)
+	}
+}
+
+func TestEachAskIsJudgedByTheNumbersItComesWith(t *testing.T) {
+	for _, a := range algorithms {
+		k := newCount(Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		for i, step := range []struct{ rate, remaining int64 }{{100, 99}, {100, 98}, {10, 7}, {10, 6}, {200, 195}} {
+			k.convert(Limit{Algorithm: a, Rate: step.rate, Per: time.Minute}, origin)
+			require.Equal(t, step.remaining, k.take(origin, 1).Remaining, "%v step %d", a, i)
+		}
+	}
+}
+
+func TestTakeAllocatesNothing(t *testing.T) {
+	for _, a := range algorithms {
+		k := newCount(Limit{Algorithm: a, Rate: 1000, Per: time.Second})
+		now := origin
+		for range 5000 {
+			now += int64(900 * time.Microsecond)
+			k.take(now, 1)
+		}
+		require.Zero(t, testing.AllocsPerRun(5000, func() {
+			now += int64(900 * time.Microsecond)
+			k.take(now, 1)
+			k.peek(now, 1)
+			k.refund(now, 1, 0, false)
+			k.debit(now, 1)
+		}), fmt.Sprint(a))
+	}
+}

@@ -1,0 +1,313 @@
+package bucket
+
+import (
+	"math"
+	"math/big"
+	"slices"
+)
+
+// The oracles are the algorithms as one would say them: lists of everything that
+// was admitted, or rationals, and no care for time or space.
+
+type oracle interface {
+	// used is what counts at now. It changes nothing.
+	used(now int64) *big.Rat
+	// spend adds n units and returns the receipt.
+	spend(now, n int64) Receipt
+	refund(now, n int64, r Receipt, onlyIfLast bool) bool
+}
+
+func newOracle(l *Limit) oracle {
+	switch l.Algorithm {
+	case FixedWindow:
+		return &fixedOracle{l: l}
+	case SlidingLog:
+		return &logOracle{l: l}
+	case TokenBucket, LeakyBucket:
+		return &levelOracle{l: l, level: new(big.Rat)}
+	}
+	return &slidingOracle{l: l}
+}
+
+func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
+
+func times(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
+func plus(a, b *big.Rat) *big.Rat  { return new(big.Rat).Add(a, b) }
+func minus(a, b *big.Rat) *big.Rat { return new(big.Rat).Sub(a, b) }
+
+func least(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+// ceil rounds up, and caps at the largest int64.
+func ceil(r *big.Rat) int64 {
+	q, m := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+	if m.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	if !q.IsInt64() {
+		return math.MaxInt64
+	}
+	return q.Int64()
+}
+
+// elapsed is now − at without overflow, never below zero.
+func elapsed(at, now int64) *big.Rat {
+	if now <= at {
+		return new(big.Rat)
+	}
+	return minus(rat(now), rat(at))
+}
+
+type admission struct{ t, units int64 }
+
+func sum(list []admission) (units int64) {
+	for _, a := range list {
+		units += a.units
+	}
+	return units
+}
+
+// fixedOracle: a window and the list of what was admitted in it.
+type fixedOracle struct {
+	l     *Limit
+	start int64
+	in    []admission
+}
+
+func (o *fixedOracle) at(now int64) (start int64, in []admission) {
+	start, in = o.start, slices.Clone(o.in)
+	for sum(in) > 0 && elapsed(start, now).Cmp(rat(int64(o.l.Per))) >= 0 {
+		start += int64(o.l.Per)
+		debt := min(max(sum(in)-o.l.Rate, 0), o.l.Rate)
+		in = []admission{{start, debt}}
+	}
+	if sum(in) == 0 {
+		return now, nil
+	}
+	return start, in
+}
+
+func (o *fixedOracle) used(now int64) *big.Rat {
+	_, in := o.at(now)
+	return rat(sum(in))
+}
+
+func (o *fixedOracle) spend(now, n int64) Receipt {
+	o.start, o.in = o.at(now)
+	o.in = append(o.in, admission{now, n})
+	return Receipt(o.start)
+}
+
+func (o *fixedOracle) refund(now, n int64, r Receipt, _ bool) bool {
+	start, in := o.at(now)
+	if r != 0 && int64(r) != start {
+		return false
+	}
+	n = min(n, sum(in))
+	if n == 0 {
+		return false
+	}
+	o.start, o.in = start, append(in, admission{now, -n})
+	return true
+}
+
+// slidingOracle: every admission under the start of its window.
+type slidingOracle struct {
+	l     *Limit
+	start int64
+	all   []admission
+}
+
+func (o *slidingOracle) in(start int64) (units int64) {
+	for _, a := range o.all {
+		if a.t == start {
+			units += a.units
+		}
+	}
+	return units
+}
+
+// at is the window that now is in: the first ask's while anything counts that
+// was spent in it or the one before, else a new one.
+func (o *slidingOracle) at(now int64) int64 {
+	per := int64(o.l.Per)
+	start := o.start
+	for range 2 {
+		if elapsed(start, now).Cmp(rat(per)) >= 0 {
+			start += per
+		}
+	}
+	if elapsed(start, now).Cmp(rat(per)) >= 0 || o.in(start) == 0 && o.in(start-per) == 0 {
+		return now
+	}
+	return start
+}
+
+func (o *slidingOracle) used(now int64) *big.Rat {
+	per := int64(o.l.Per)
+	start := o.at(now)
+	if len(o.all) == 0 || start != o.start && start != o.start+per {
+		return new(big.Rat)
+	}
+	still := minus(rat(1), times(elapsed(start, now), ratio(1, per)))
+	return plus(times(rat(o.in(start-per)), still), rat(o.in(start)))
+}
+
+func (o *slidingOracle) spend(now, n int64) Receipt {
+	start := o.at(now)
+	if start != o.start && start != o.start+int64(o.l.Per) || o.used(now).Sign() == 0 {
+		o.all = nil
+	}
+	o.start = start
+	o.all = append(o.all, admission{start, n})
+	return Receipt(start)
+}
+
+func (o *slidingOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
+	if o.used(now).Sign() == 0 {
+		return false
+	}
+	start, per := o.at(now), int64(o.l.Per)
+	gave := false
+	for _, window := range []int64{start, start - per} {
+		if r != 0 && int64(r) != window {
+			continue
+		}
+		if window != start && onlyIfLast && o.in(start) > 0 {
+			continue
+		}
+		k := min(n, o.in(window))
+		if k > 0 {
+			o.all = append(o.all, admission{window, -k})
+			n -= k
+			gave = true
+		}
+	}
+	if gave {
+		o.start = start
+	}
+	return gave
+}
+
+// logOracle: every admission.
+type logOracle struct {
+	l   *Limit
+	all []admission
+}
+
+func (o *logOracle) latest() int64 {
+	if len(o.all) == 0 {
+		return math.MinInt64
+	}
+	return o.all[len(o.all)-1].t
+}
+
+func (o *logOracle) live(now int64) (list []admission) {
+	now = max(now, o.latest())
+	for _, a := range o.all {
+		if elapsed(a.t, now).Cmp(rat(int64(o.l.Per))) < 0 {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func (o *logOracle) used(now int64) *big.Rat { return rat(sum(o.live(now))) }
+
+func (o *logOracle) spend(now, n int64) Receipt {
+	if o.all = o.live(now); len(o.all) > 0 {
+		now = max(now, o.latest())
+	}
+	if n > 0 {
+		o.all = append(o.all, admission{now, n})
+	}
+	return Receipt(now)
+}
+
+func (o *logOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
+	all := o.live(now)
+	if onlyIfLast && (len(all) == 0 || all[len(all)-1].t != int64(r)) {
+		return false
+	}
+	gave := false
+	for i := range slices.Backward(all) {
+		if r != 0 && all[i].t != int64(r) {
+			continue
+		}
+		k := min(n, all[i].units)
+		all[i].units -= k
+		n -= k
+		gave = gave || k > 0
+	}
+	if gave {
+		o.all = slices.DeleteFunc(all, func(a admission) bool { return a.units == 0 })
+	}
+	return gave
+}
+
+// levelOracle: a rational level.
+type levelOracle struct {
+	l     *Limit
+	now   int64
+	level *big.Rat
+}
+
+func (o *levelOracle) perNano() *big.Rat { return ratio(o.l.Rate, int64(o.l.Per)) }
+
+func (o *levelOracle) used(now int64) *big.Rat {
+	level := minus(o.level, times(elapsed(o.now, now), o.perNano()))
+	if level.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return level
+}
+
+func (o *levelOracle) advance(now int64) {
+	level := o.used(now)
+	if o.now = max(now, o.now); level.Sign() == 0 {
+		o.now = now
+	}
+	o.level = level
+}
+
+func (o *levelOracle) spend(now, n int64) Receipt {
+	o.advance(now)
+	o.level = plus(o.level, rat(n))
+	return o.emptyAt()
+}
+
+func (o *levelOracle) emptyAt() Receipt {
+	if o.level.Sign() == 0 {
+		return Receipt(o.now)
+	}
+	if o.l.Rate == 0 {
+		return math.MaxInt64
+	}
+	return Receipt(ceil(plus(rat(o.now), times(o.level, ratio(int64(o.l.Per), o.l.Rate)))))
+}
+
+func (o *levelOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
+	was := *o
+	o.advance(now)
+	last := r == o.emptyAt()
+	give := least(rat(n), o.level)
+	if r != 0 && o.l.Rate > 0 && (!last || o.l.Rate > int64(o.l.Per)) {
+		left := minus(elapsed(o.now, int64(r)), rat(1))
+		if left.Sign() < 0 {
+			left.SetInt64(0)
+		}
+		give = least(give, times(left, o.perNano()))
+	}
+	if give.Sign() == 0 || onlyIfLast && !last {
+		*o = was
+		return false
+	}
+	o.level = minus(o.level, give)
+	return true
+}

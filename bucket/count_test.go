@@ -53,7 +53,7 @@ func (k *count) clone() *count {
 	return &copied
 }
 
-// origin is some time of this century.
+// origin is a time of this century.
 const origin = int64(1_800_000_000_000_000_000)
 
 func drawLimit(t *rapid.T) Limit {
@@ -270,72 +270,6 @@ func TestAClockThatStepsBackNeverRefills(t *testing.T) {
 		promised(t, k, back, 1)
 	}
 }
-
-// What a schedule admits in the window from one time to another.
-func admitted(k *count, schedule []admission, from, to int64) (units int64) {
-	for _, ask := range schedule {
-		if k.take(ask.t, ask.units).Allowed && from <= ask.t && ask.t < to {
-			units += ask.units
-		}
-	}
-	return units
-}
-
-func TestTheMostThatAWindowAdmits(t *testing.T) {
-	const (
-		per = int64(time.Second)
-		max = 1000
-	)
-	flood := func(from, to, every int64) (list []admission) {
-		for at := from; at < to; at += every {
-			list = append(list, admission{at, 1})
-		}
-		return list
-	}
-	for _, test := range []struct {
-		name     string
-		limit    Limit
-		schedule []admission
-		from     int64
-		want     int64
-	}{
-		{
-			"FixedWindow: 2·Rate across a boundary",
-			Limit{Algorithm: FixedWindow, Rate: max},
-			[]admission{{0, 1}, {per - 1, max - 1}, {per, max}},
-			per - 1, 2*max - 1,
-		},
-		{
-			"SlidingLog: Rate in every window",
-			Limit{Algorithm: SlidingLog, Rate: max},
-			append([]admission{{0, 1}, {per - 1, max - 1}, {per, max}}, flood(per, 3*per, per/max)...),
-			per - 1, max,
-		},
-		{
-			"TokenBucket: Burst at once and Rate·t/Per after it",
-			Limit{Algorithm: TokenBucket, Rate: max, Burst: 300},
-			append([]admission{{0, 300}}, flood(1, per+1, 1000)...),
-			0, 300 + max - 1,
-		},
-		{
-			"LeakyBucket: the same",
-			Limit{Algorithm: LeakyBucket, Rate: max, Burst: 300},
-			append([]admission{{0, 300}}, flood(1, per+1, 1000)...),
-			0, 300 + max - 1,
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			test.limit.Per = time.Duration(per)
-			for i := range test.schedule {
-				test.schedule[i].t += origin
-			}
-			k := newCount(test.limit)
-			require.Equal(t, test.want, admitted(k, test.schedule, origin+test.from, origin+test.from+per))
-		})
-	}
-}
-
-// Anchors that others got wrong.
 
 func TestAskingForMoreThanIsLeftSpendsNothing(t *testing.T) {
 	for _, a := range algorithms {

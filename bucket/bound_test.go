@@ -1,0 +1,218 @@
+package bucket
+
+import (
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// What an algorithm admits at most in an arbitrary window, and the schedules of
+// docs/algorithms.md that reach it.
+func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
+	const (
+		per  = int64(time.Second)
+		rate = 1000
+	)
+	each := func(from, to, every int64) (asks []admission) {
+		for at := from; at < to; at += every {
+			asks = append(asks, admission{at, 1})
+		}
+		return asks
+	}
+	join := func(lists ...[]admission) (asks []admission) {
+		for _, list := range lists {
+			asks = append(asks, list...)
+		}
+		return asks
+	}
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		asks  []admission
+		from  int64 // of the window
+		want  int64
+	}{
+		{
+			"FixedWindow admits 2·Rate − 1 across a boundary",
+			Limit{Algorithm: FixedWindow, Rate: rate},
+			[]admission{{0, 1}, {per - 1, rate - 1}, {per, rate}},
+			per - 1, 2*rate - 1,
+		},
+		{
+			"SlidingWindow admits 2·Rate − 2 from just before a boundary",
+			Limit{Algorithm: SlidingWindow, Rate: rate},
+			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate), []admission{{2*per - 2, 1}}),
+			per - 1, 2*rate - 2,
+		},
+		{
+			"SlidingLog admits Rate and no more",
+			Limit{Algorithm: SlidingLog, Rate: rate},
+			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate)),
+			per - 1, rate,
+		},
+		{
+			"TokenBucket admits Burst and what refills",
+			Limit{Algorithm: TokenBucket, Rate: rate, Burst: 300},
+			join([]admission{{0, 300}}, each(per/rate, per, per/rate)),
+			0, 300 + rate - 1,
+		},
+		{
+			"LeakyBucket admits Burst and what drains",
+			Limit{Algorithm: LeakyBucket, Rate: rate, Burst: 300},
+			join([]admission{{0, 300}}, each(per/rate, per, per/rate)),
+			0, 300 + rate - 1,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.limit.Per = time.Duration(per)
+			k := newCount(test.limit)
+			var got int64
+			for _, ask := range test.asks {
+				if k.take(origin+ask.t, ask.units).Allowed && test.from <= ask.t && ask.t < test.from+per {
+					got += ask.units
+				}
+			}
+			require.Equal(t, test.want, got)
+		})
+	}
+}
+
+// bound is the most units in a window that holds asks from a to b, both of them.
+func bound(l *Limit, a, b int64) *big.Rat {
+	switch l.Algorithm {
+	case TokenBucket, LeakyBucket:
+		return plus(rat(l.Capacity()), times(minus(rat(b), rat(a)), ratio(l.Rate, int64(l.Per))))
+	case SlidingLog:
+		return rat(l.Rate)
+	}
+	return rat(2*l.Rate - 1)
+}
+
+// A take that was refunded by its receipt is taken out of the list, and what is
+// left must still be within the bound, however late the refund came. (Where an
+// earlier take of a bucket was refunded in between, more can be; see refundLevel.)
+func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawLimit(t)
+		k := newCount(l)
+		type taken struct {
+			admission
+			receipt Receipt
+			refunds int
+		}
+		var list []taken
+		now, refunds := origin, 0
+		for range rapid.IntRange(2, 40).Draw(t, "steps") {
+			now += max(0, drawStep(t, &l))
+			if i := len(list) - 1; l.Algorithm.isBucket() && i >= 0 && rapid.IntRange(0, 3).Draw(t, "refund") == 0 {
+				i = rapid.IntRange(0, i).Draw(t, "which")
+				if a := list[i]; a.refunds == refunds {
+					k.refund(now, a.units, a.receipt, false)
+					list[i].units = 0
+					refunds++
+				}
+				continue
+			}
+			units := drawUnits(t, &l)
+			if r := k.take(now, units); r.Allowed {
+				list = append(list, taken{admission{now, units}, r.Receipt, refunds})
+			}
+		}
+		for i, a := range list {
+			units := int64(0)
+			for _, b := range list[i:] {
+				if !l.Algorithm.isBucket() && b.t-a.t >= int64(l.Per) {
+					break
+				}
+				units += b.units
+				require.LessOrEqual(t, rat(units).Cmp(bound(&l, a.t, b.t)), 0, "%d units from %d to %d", units, a.t, b.t)
+			}
+		}
+	})
+}
+
+func TestAMillionSmallStepsRefillWhatOneLargeStepDoes(t *testing.T) {
+	l := Limit{Algorithm: TokenBucket, Rate: 7, Per: 1_000_003 * time.Microsecond, Burst: maxUnits}
+	small, large := newCount(l), newCount(l)
+	require.True(t, small.take(origin, 5_000_000).Allowed)
+	require.True(t, large.take(origin, 5_000_000).Allowed)
+	const step, steps = 333_333_331, 1_000_000
+	for i := int64(1); i <= steps; i++ {
+		require.True(t, small.take(origin+i*step, 0).Allowed) // brings it up to date
+	}
+	require.Equal(t, origin+steps*step, small.c.at)
+	require.True(t, large.take(origin+steps*step, 0).Allowed)
+	require.Equal(t, large.c, small.c)
+	exact := minus(rat(5_000_000), times(rat(steps*step), ratio(7, int64(l.Per))))
+	require.Zero(t, exact.Cmp(plus(rat(int64(small.c.x)), ratio(int64(small.c.y), int64(l.Per)))))
+}
+
+func TestARefundNamesItsTake(t *testing.T) {
+	second := int64(time.Second)
+	t.Run("a window that is past keeps nothing to give back", func(t *testing.T) {
+		k := newCount(Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second})
+		old := k.take(origin, 5).Receipt
+		k.take(origin+second, 5)
+		require.False(t, k.refund(origin+second, 5, old, false))
+		require.Equal(t, int64(5), k.used(origin+second))
+	})
+	t.Run("the previous window is given back to as long as it counts", func(t *testing.T) {
+		k := newCount(Limit{Algorithm: SlidingWindow, Rate: 10, Per: time.Second})
+		old := k.take(origin, 8).Receipt
+		k.take(origin+second, 2)
+		require.False(t, k.refund(origin+second, 8, old, true), "it was not the last")
+		require.True(t, k.refund(origin+second, 8, old, false))
+		require.Equal(t, int64(2), k.used(origin+second))
+		require.False(t, k.refund(origin+2*second, 8, old, false))
+	})
+	t.Run("a log gives back the entry and no other", func(t *testing.T) {
+		k := newCount(Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second})
+		a := k.take(origin, 3).Receipt
+		b := k.take(origin+1, 1).Receipt
+		c := k.take(origin+2, 2).Receipt
+		require.False(t, k.refund(origin+3, 1, b, true))
+		require.True(t, k.refund(origin+3, 9, b, false))
+		require.Equal(t, int64(5), k.used(origin+3))
+		require.False(t, k.refund(origin+3, 1, b, false), "it is given back already")
+		require.True(t, k.refund(origin+3, 2, c, true))
+		require.True(t, k.refund(origin+3, 1, a, true), "it is the last again")
+		require.Equal(t, int64(2), k.used(origin+second-1))
+		require.Zero(t, k.used(origin+second))
+	})
+	t.Run("a bucket gives back what has not drained", func(t *testing.T) {
+		k := newCount(Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second})
+		r := k.take(origin, 10).Receipt
+		require.True(t, k.refund(origin+second/2, 10, r, true))
+		require.Zero(t, k.used(origin+second/2))
+		k.take(origin+second/2, 10)
+		require.False(t, k.refund(origin+second, 10, r, false), "time gave it back")
+	})
+	t.Run("without a receipt it is the newest usage, and never below zero", func(t *testing.T) {
+		for _, a := range algorithms {
+			k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
+			require.False(t, k.refund(origin, 1, 0, false), a)
+			k.take(origin, 4)
+			k.take(origin+1, 4)
+			require.False(t, k.refund(origin+1, 1, 0, true), "%v: no take is named", a)
+			require.True(t, k.refund(origin+1, 6, 0, false), a)
+			require.Equal(t, int64(2), k.used(origin+1), a)
+			require.True(t, k.refund(origin+1, 6, 0, false), a)
+			require.Zero(t, k.used(origin+1), a)
+			require.True(t, k.take(origin+1, 10).Allowed, a)
+		}
+	})
+}
+
+func TestADebtCarriesIntoTheFollowingWindow(t *testing.T) {
+	k := newCount(Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second})
+	second := int64(time.Second)
+	k.take(origin, 7)
+	require.Zero(t, k.debit(origin+1, 8).Remaining)
+	require.Equal(t, time.Second-1, k.peek(origin+1, 5).RetryAfter)
+	require.Equal(t, 2*time.Second-1, k.peek(origin+1, 6).RetryAfter, "the next window has 5 left")
+	require.Equal(t, int64(5), k.peek(origin+second, 1).Remaining)
+	require.Equal(t, int64(10), k.peek(origin+2*second, 1).Remaining)
+}

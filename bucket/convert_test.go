@@ -1,0 +1,114 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestNumbersThatChangeKeepWhatIsUsed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawLimit(t)
+		k := newCount(l)
+		now := origin
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			now += drawStep(t, &l)
+			switch units := drawUnits(t, &l); rapid.IntRange(0, 5).Draw(t, "op") {
+			case 0:
+				k.debit(now, units)
+			case 1, 2:
+				to := drawLimit(t)
+				used := k.used(now)
+				same := k.clone()
+				same.convert(*same.Limit, now)
+				require.Equal(t, k.c, same.c, "the same numbers change nothing")
+				k.convert(to, now)
+				l = to
+				require.Equal(t, used, k.used(now), "from %+v to %+v", *same.Limit, to)
+				if used == 0 {
+					require.LessOrEqual(t, k.recovers(), now)
+				} else {
+					require.Greater(t, k.recovers(), now)
+				}
+			default:
+				promised(t, k, now, units)
+				k.take(now, units)
+			}
+			resets(t, k, now)
+		}
+	})
+}
+
+func TestConvertedCounts(t *testing.T) {
+	second := int64(time.Second)
+	convert := func(from, to Limit) *count {
+		k := newCount(from)
+		require.True(t, k.take(origin, 3).Allowed)
+		require.True(t, k.take(origin+second/2, 3).Allowed)
+		k.convert(to, origin+second/2)
+		return k
+	}
+	fixed := Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second}
+	log := Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second}
+	token := Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Minute}
+
+	t.Run("a window that is open under the new Per keeps its start", func(t *testing.T) {
+		to := fixed
+		to.Per = 3 * time.Second
+		require.Equal(t, origin+3*second, convert(fixed, to).recovers())
+		to.Per = 501 * time.Millisecond
+		require.Equal(t, origin+501*second/1000, convert(fixed, to).recovers())
+		to.Per = 500 * time.Millisecond
+		require.Equal(t, origin+second, convert(fixed, to).recovers(), "else it starts now")
+	})
+	t.Run("a log that lies within the new Per keeps its entries", func(t *testing.T) {
+		to := log
+		to.Per = 2 * time.Second
+		require.Equal(t, int64(3), convert(log, to).used(origin+2*second))
+		to.Per = 400 * time.Millisecond
+		require.Equal(t, int64(6), convert(log, to).used(origin+second*9/10-1), "else all counts as used now")
+		require.Zero(t, convert(log, to).used(origin+second*9/10))
+	})
+	t.Run("a bucket falls at the old rate until now and at the new one from then on", func(t *testing.T) {
+		k := newCount(token)
+		k.take(origin, 10)
+		to := token
+		to.Rate, to.Burst = 60, 10
+		k.convert(to, origin+30*second)
+		require.Equal(t, int64(5), k.used(origin+30*second))
+		require.Equal(t, int64(4), k.used(origin+31*second))
+	})
+	t.Run("a bucket keeps its fraction", func(t *testing.T) {
+		k := newCount(Limit{Algorithm: TokenBucket, Rate: 1, Per: 4 * time.Second, Burst: 10})
+		k.take(origin, 2)
+		k.convert(Limit{Algorithm: LeakyBucket, Rate: 1, Per: 8 * time.Second, Burst: 10}, origin+second)
+		require.Equal(t, origin+second+14*second, k.recovers(), "1 3/4 units at 8 s each")
+	})
+	t.Run("usage of a bucket becomes usage of this instant in a window", func(t *testing.T) {
+		k := convert(token, log)
+		require.Equal(t, int64(6), k.used(origin+second/2))
+		require.Equal(t, origin+second*3/2, k.recovers())
+	})
+}
+
+func TestACountMovedInTimeAnswersTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawLimit(t)
+		k := newCount(l)
+		now := origin
+		for range rapid.IntRange(1, 10).Draw(t, "steps") {
+			now += max(0, drawStep(t, &l))
+			k.take(now, drawUnits(t, &l))
+		}
+		d := rapid.Int64Range(-origin/2, origin/2).Draw(t, "d")
+		moved := k.clone()
+		moved.shift(&moved.c, d)
+		for range 5 {
+			now += max(0, drawStep(t, &l))
+			units := drawUnits(t, &l)
+			require.Equal(t, k.peek(now, units), moved.peek(now+d, units))
+		}
+	})
+}

@@ -18,6 +18,7 @@ type peer struct {
 	pinged    time.Time // when the ping that has no pong yet was sent
 	pinging   bool
 	noted     time.Time // when the last ping that has its pong was sent
+	merged    *gossip   // the last that was taken in
 	asks      map[uint64]*ask
 }
 
@@ -55,8 +56,7 @@ func (p *peer) ping() {
 	p.send(func(there *peer) {
 		m := there.owner
 		if there.heard {
-			m.merge(known)
-			m.refresh()
+			there.merge(known)
 		} else {
 			there.ping() // what it knows is taken in once it has answered
 		}
@@ -73,12 +73,20 @@ func (p *peer) pong(g *gossip) {
 	p.pinging = false
 	p.answered = time.Now()
 	p.noted = p.pinged
-	if !p.pinged.Before(p.blamed) {
-		p.heard = true
+	if !p.heard && !p.pinged.Before(p.blamed) {
+		p.heard, m.stale = true, true
 	}
-	m.merge(g)
-	m.refresh()
+	p.merge(g)
 	m.progress.wake()
+}
+
+// merge takes in what the peer knows.
+func (p *peer) merge(g *gossip) {
+	if g != p.merged {
+		p.merged = g
+		p.owner.merge(g)
+	}
+	p.owner.refresh()
 }
 
 // ask is a request that has no answer yet.
@@ -213,7 +221,7 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 func (p *peer) blame() {
 	p.blamed = time.Now()
 	if p.heard {
-		p.heard = false
+		p.heard, p.owner.stale = false, true
 		p.owner.refresh()
 	}
 }

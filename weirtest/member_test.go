@@ -1,0 +1,303 @@
+package weirtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// echoes answers each request with itself.
+type echoes struct{ late chan string }
+
+func (echoes) Changed() {}
+
+func (echoes) Serve(b *cluster.Batch) {
+	for i, request := range b.Requests {
+		b.Reply(i, request)
+	}
+}
+
+func (e echoes) Late(_ cluster.Peer, _, answer []byte) {
+	select {
+	case e.late <- string(answer):
+	default:
+	}
+}
+
+// fleet is clusters that are closed when the test ends.
+type fleet struct {
+	t        *testing.T
+	n        *weirtest.Network
+	clusters map[string]cluster.Cluster
+	all      []cluster.Cluster
+	late     chan string
+}
+
+func newFleet(t *testing.T, n *weirtest.Network, hosts ...string) *fleet {
+	f := &fleet{t: t, n: n, clusters: map[string]cluster.Cluster{}, late: make(chan string, 10)}
+	for _, h := range hosts {
+		f.start(h, n.Host(h).Cluster(cluster.Config{Forget: time.Minute}))
+	}
+	return f
+}
+
+func (f *fleet) start(host string, c cluster.Cluster) {
+	f.t.Helper()
+	require.NoError(f.t, c.Start(f.t.Context(), echoes{f.late}))
+	f.clusters[host] = c
+	f.all = append(f.all, c)
+}
+
+func (f *fleet) close() {
+	var closing sync.WaitGroup
+	for _, c := range f.all {
+		closing.Go(func() { _ = c.Close() })
+	}
+	closing.Wait()
+}
+
+// roster is how the members stand, as host sees it: "a-1 serving, b-1 dead".
+func (f *fleet) roster(host string) string {
+	var s []string
+	for _, m := range f.clusters[host].View().Members {
+		label, _, _ := strings.Cut(m.Name, " ")
+		s = append(s, fmt.Sprintf("%s %v", label, m.State))
+	}
+	return strings.Join(s, ", ")
+}
+
+// becomes waits until all hosts see the roster so, and says how long it took.
+func (f *fleet) becomes(want string, within time.Duration, hosts ...string) time.Duration {
+	f.t.Helper()
+	start := time.Now()
+	for {
+		same := true
+		for _, h := range hosts {
+			same = same && f.roster(h) == want
+		}
+		if same {
+			return time.Since(start)
+		}
+		if time.Since(start) > within {
+			for _, h := range hosts {
+				f.t.Logf("%s sees %s", h, f.roster(h))
+			}
+			f.t.Fatalf("after %v not all see %s", within, want)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// ask has one host ask another, by its label.
+func (f *fleet) ask(from, to string, wait time.Duration) (string, error) {
+	for _, m := range f.clusters[from].View().Members {
+		if strings.HasPrefix(m.Name, to+"-") && m.Peer != nil {
+			answer, err := m.Peer.Ask(f.t.Context(), []byte("hello "+to), nil, wait)
+			return string(answer), err
+		}
+	}
+	return "", errors.New("no such member")
+}
+
+var quick = weirtest.Link{Latency: milli, Jitter: milli}
+
+func TestSimulatedMembership(t *testing.T) {
+	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
+		"a split is seen within 2 s, is death after 5 s more, and heals within 1 s": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b", "c", "d", "e")
+			defer f.close()
+			whole := "a-1 serving, b-1 serving, c-1 serving, d-1 serving, e-1 serving"
+			f.becomes(whole, second, "a", "b", "c", "d", "e")
+			n.Split([]string{"a", "b"}, []string{"c", "d", "e"})
+			f.becomes("a-1 serving, b-1 serving, c-1 unheard, d-1 unheard, e-1 unheard", 2*second, "a", "b")
+			f.becomes("a-1 unheard, b-1 unheard, c-1 serving, d-1 serving, e-1 serving", 2*second, "c", "d", "e")
+			f.becomes("a-1 serving, b-1 serving, c-1 dead, d-1 dead, e-1 dead", 6*second, "a", "b")
+			time.Sleep(30 * second)
+			n.Heal()
+			f.becomes(whole, second, "a", "b", "c", "d", "e")
+		},
+		"a cut between two leaves them on one side": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b", "c")
+			defer f.close()
+			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
+			n.Cut("a", "b")
+			time.Sleep(10 * second)
+			require.Equal(t, "a-1 serving, b-1 serving, c-1 serving", f.roster("a"))
+			v := f.clusters["a"].View()
+			require.Equal(t, [][]bool{{true, false, true}, {false, true, true}, {true, true, true}}, v.Hears)
+			_, err := f.ask("a", "b", second)
+			require.ErrorIs(t, err, cluster.ErrUnheard)
+		},
+		"a majority forgets the dead after Forget, a minority after ten times that, and both meet again": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b", "c")
+			defer f.close()
+			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
+			n.Split([]string{"a"}, []string{"b", "c"})
+			time.Sleep(60 * second)
+			require.Equal(t, "a-1 dead, b-1 serving, c-1 serving", f.roster("b"))
+			f.becomes("b-1 serving, c-1 serving", 10*second, "b", "c")
+			require.Equal(t, "a-1 serving, b-1 dead, c-1 dead", f.roster("a"))
+			n.Heal()
+			f.becomes("a-1 serving, b-1 serving, c-1 serving", 2*second, "a", "b", "c")
+			n.Split([]string{"a"}, []string{"b", "c"})
+			time.Sleep(600 * second)
+			require.Equal(t, "a-1 serving, b-1 dead, c-1 dead", f.roster("a"))
+			f.becomes("a-1 serving", 10*second, "a")
+		},
+		"who joins while a member is missing weighs nothing until none is": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b", "c")
+			defer f.close()
+			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
+			n.Host("c").Freeze()
+			f.becomes("a-1 serving, b-1 serving, c-1 unheard", 2*second, "a", "b")
+			f.start("d", n.Host("d").Cluster(cluster.Config{Join: []string{"b"}}))
+			f.becomes("a-1 serving, b-1 serving, c-1 dead, d-1 joining", 6*second, "a", "b", "d")
+			n.Host("c").Thaw()
+			f.becomes("a-1 serving, b-1 serving, c-1 serving, d-1 serving", second, "a", "b", "c", "d")
+		},
+		"a kill is noticed at once, and a new start supersedes it": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b")
+			defer f.close()
+			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			n.Host("b").Kill()
+			f.becomes("a-1 serving, b-1 unheard", 20*milli, "a")
+			_, err := f.clusters["b"].View().Members[0].Peer.Ask(t.Context(), nil, nil, second)
+			require.ErrorIs(t, err, cluster.ErrClosed)
+			f.start("b", n.Host("b").Cluster(cluster.Config{}))
+			f.becomes("a-1 serving, b-2 serving", second, "a", "b")
+		},
+		"an owner that is killed costs one missed answer": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b")
+			defer f.close()
+			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			time.AfterFunc(500*time.Microsecond, n.Host("b").Kill)
+			_, err := f.ask("a", "b", second)
+			require.ErrorIs(t, err, cluster.ErrTimeout)
+			_, err = f.ask("a", "b", second)
+			require.ErrorIs(t, err, cluster.ErrUnheard)
+		},
+		"what is asked of a frozen host is answered late": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b")
+			defer f.close()
+			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+			n.Host("b").Freeze()
+			start := time.Now()
+			_, err := f.ask("a", "b", 10*milli)
+			require.ErrorIs(t, err, cluster.ErrTimeout)
+			require.Equal(t, 10*milli, took(start))
+			_, err = f.ask("a", "b", 10*milli)
+			require.ErrorIs(t, err, cluster.ErrUnheard)
+			time.Sleep(second)
+			require.Empty(t, f.late)
+			n.Host("b").Thaw()
+			time.Sleep(second)
+			require.Equal(t, "hello b", <-f.late)
+			answer, err := f.ask("a", "b", 10*milli)
+			require.NoError(t, err)
+			require.Equal(t, "hello b", answer)
+		},
+		"members of other regions and seeds do not meet": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a")
+			defer f.close()
+			f.start("b", n.Host("b").Cluster(cluster.Config{Region: "far"}))
+			f.start("c", n.Host("c").Cluster(cluster.Config{Seed: [16]byte{1}}))
+			time.Sleep(10 * second)
+			for _, h := range []string{"a", "b", "c"} {
+				require.Equal(t, h+"-1 serving", f.roster(h))
+			}
+		},
+		"nodes that start apart find each other once they can": func(t *testing.T, n *weirtest.Network) {
+			n.Split([]string{"a"}, []string{"b"})
+			f := newFleet(t, n, "a", "b")
+			defer f.close()
+			require.Equal(t, "a-1 serving", f.roster("a"))
+			require.Equal(t, "b-1 serving", f.roster("b"))
+			n.Heal()
+			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+		},
+		"Start ends with its context, and joining goes on": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a")
+			defer f.close()
+			n.Cut("b", "a")
+			ctx, cancel := context.WithTimeout(t.Context(), 100*milli)
+			defer cancel()
+			start := time.Now()
+			b := n.Host("b").Cluster(cluster.Config{})
+			require.NoError(t, b.Start(ctx, echoes{}))
+			require.Equal(t, 100*milli, took(start))
+			f.clusters["b"], f.all = b, append(f.all, b)
+			n.Heal()
+			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
+		},
+		"a host runs one cluster at a time": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a")
+			second := n.Host("a").Cluster(cluster.Config{})
+			require.ErrorContains(t, second.Start(t.Context(), echoes{}), "runs a cluster already")
+			f.close()
+			require.NoError(t, second.Start(t.Context(), echoes{}))
+			require.NoError(t, second.Close())
+		},
+	} {
+		t.Run(promise, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { check(t, weirtest.NewNetwork(1, quick)) })
+		})
+	}
+}
+
+// history is what happens in a run of ten members through faults, asks and
+// all, to the nanosecond.
+func history(t *testing.T, seed uint64) (lines []string) {
+	synctest.Test(t, func(t *testing.T) {
+		n := weirtest.NewNetwork(seed, weirtest.Link{Latency: milli, Jitter: 2 * milli, Loss: 0.01})
+		start := time.Now()
+		f := newFleet(t, n)
+		defer f.close()
+		var hosts []string
+		for i := range 10 {
+			hosts = append(hosts, fmt.Sprintf("h%02d", i))
+			f.start(hosts[i], n.Host(hosts[i]).Cluster(cluster.Config{Forget: 20 * second}))
+		}
+		step := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				for i, from := range hosts {
+					_, err := f.ask(from, hosts[(i+3)%10], 5*milli)
+					lines = append(lines, fmt.Sprint(time.Since(start), from, err, f.roster(from)))
+				}
+				time.Sleep(500*milli + 7)
+			}
+		}
+		step(2 * second)
+		n.Split(hosts[:4], hosts[4:])
+		step(5 * second)
+		n.Host(hosts[9]).Kill()
+		n.Host(hosts[3]).Freeze()
+		step(5 * second)
+		n.Heal()
+		step(2 * second)
+		n.Host(hosts[3]).Thaw()
+		require.NoError(t, f.clusters[hosts[8]].Leave(t.Context()))
+		step(30 * second)
+	})
+	return lines
+}
+
+func TestRunReplaysFromItsSeed(t *testing.T) {
+	const seed = 42
+	first := history(t, seed)
+	second := history(t, seed)
+	require.Equal(t, len(first), len(second))
+	for i := range first {
+		require.Equal(t, first[i], second[i], "line %d of %d, seed %d", i, len(first), seed)
+	}
+	require.NotEqual(t, first, history(t, seed+1), "another seed is another run")
+}

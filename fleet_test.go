@@ -1,0 +1,349 @@
+package weir
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// fleet starts nodes on loopback sockets and waits until all hear each other.
+// Timeout is a second, so that only a fault makes a check time out.
+func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
+	t.Helper()
+	var fleet []*Node
+	for i := range nodes {
+		cfg := Config{Name: fmt.Sprintf("node%d", i), Bind: "127.0.0.1:0", Timeout: 2 * time.Second, Logger: quiet}
+		for _, n := range fleet {
+			v := n.view.Load()
+			cfg.Join = append(cfg.Join, v.Members[v.Self].Addr)
+		}
+		if edit != nil {
+			edit(i, &cfg)
+		}
+		n, err := Start(t.Context(), cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		fleet = append(fleet, n)
+	}
+	require.Eventually(t, func() bool { return hearEachOther(fleet) }, 10*time.Second, 5*time.Millisecond)
+	return fleet
+}
+
+func hearEachOther(nodes []*Node) bool {
+	for _, n := range nodes {
+		v := n.view.Load()
+		if len(v.Members) != len(nodes) {
+			return false
+		}
+		for i := range v.Members {
+			for j := range v.Members {
+				if !v.Hears[i][j] {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// limiters are one limit on every node.
+func limiters(t testing.TB, nodes []*Node, l Limit) []*Limiter {
+	t.Helper()
+	var ls []*Limiter
+	for _, n := range nodes {
+		one, err := n.Limiter(l)
+		require.NoError(t, err)
+		ls = append(ls, one)
+	}
+	return ls
+}
+
+// ownedBy finds a key that a node owns.
+func ownedBy(t testing.TB, l *Limiter, owner *Node) string {
+	t.Helper()
+	v := owner.view.Load()
+	name := v.Members[v.Self].Name
+	for i := range 10_000 {
+		if key := fmt.Sprintf("key %d", i); l.Owner(key).Name == name {
+			return key
+		}
+	}
+	t.Fatal("no key of 10,000 is owned by ", name)
+	return ""
+}
+
+func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			ls := limiters(t, nodes, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			for run := range 20 {
+				key := fmt.Sprint("run ", run)
+				var admitted atomic.Int64
+				var wait sync.WaitGroup
+				for g := range 64 {
+					wait.Go(func() {
+						for i := g; i < 10_000; i += 64 {
+							d, err := ls[g%3].Allow(t.Context(), key)
+							if err != nil || d.Source > Forwarded {
+								t.Errorf("%v from %v", err, d.Source)
+								return
+							}
+							if d.Allowed {
+								admitted.Add(1)
+							}
+						}
+					})
+				}
+				wait.Wait()
+				require.EqualValues(t, 100, admitted.Load(), "run %d", run)
+			}
+		})
+	}
+}
+
+// A count behaves like one register that every node sees at once.
+func TestChecksAreLinearizable(t *testing.T) {
+	type question struct {
+		op    op
+		units int64
+	}
+	const rate = 20
+	model := porcupine.Model{
+		Init: func() any { return int64(0) },
+		Step: func(state, input, output any) (bool, any) {
+			used, in, d := state.(int64), input.(question), output.(Decision)
+			switch in.op {
+			case opTake:
+				if used+in.units > rate {
+					return !d.Allowed && d.Remaining == rate-used, used
+				}
+				used += in.units
+				return d.Allowed && d.Remaining == rate-used, used
+			case opRefund:
+				return true, max(0, used-in.units)
+			default:
+				return d.Remaining == rate-used, used
+			}
+		},
+	}
+	nodes := fleet(t, 3, nil)
+	for _, algorithm := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			ls := limiters(t, nodes, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
+			for run := range 10 {
+				key := fmt.Sprint("run ", run)
+				var (
+					mu      sync.Mutex
+					history []porcupine.Operation
+					wait    sync.WaitGroup
+				)
+				begun := time.Now()
+				for g := range 9 {
+					wait.Go(func() {
+						for i := range 12 {
+							in := question{opTake, int64(1 + (g+i)%3)}
+							var d Decision
+							var err error
+							call := time.Since(begun).Nanoseconds()
+							switch (g + i) % 5 {
+							case 3:
+								in.op = opRefund
+								err = ls[g%3].Refund(t.Context(), key, in.units)
+							case 4:
+								in.op = opPeek
+								d, err = ls[g%3].Peek(t.Context(), key)
+							default:
+								d, err = ls[g%3].AllowN(t.Context(), key, in.units)
+							}
+							back := time.Since(begun).Nanoseconds()
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							mu.Lock()
+							history = append(history, porcupine.Operation{ClientId: g, Input: in, Call: call, Output: d, Return: back})
+							mu.Unlock()
+						}
+					})
+				}
+				wait.Wait()
+				require.True(t, porcupine.CheckOperations(model, history), "run %d: %v", run, history)
+			}
+		})
+	}
+}
+
+// The same schedule admits the same number on one node and on five.
+func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
+	clock := newHand()
+	withClock := func(_ int, cfg *Config) { cfg.Now = clock.Now }
+	five := fleet(t, 5, withClock)
+	one := fleet(t, 1, withClock)
+	for _, algorithm := range algorithms {
+		l := Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: time.Minute}
+		alone, together := limiters(t, one, l)[0], limiters(t, five, l)
+		for i := range 300 {
+			key, units := fmt.Sprint(i%7), int64(1+i%3)
+			a, err := alone.AllowN(t.Context(), key, units)
+			require.NoError(t, err)
+			b, err := together[i%5].AllowN(t.Context(), key, units)
+			require.NoError(t, err)
+			a.Source, b.Source = 0, 0
+			require.Equal(t, a, b, "%v, ask %d", algorithm, i)
+			clock.Step(time.Duration(i%5) * time.Second)
+		}
+	}
+}
+
+func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	few := limiters(t, nodes, Limit{Name: "few", Rate: 5, Per: time.Hour})
+	many := limiters(t, nodes, Limit{Name: "many", Algorithm: TokenBucket, Rate: 1000, Per: time.Hour})
+	for i, owner := range nodes {
+		t.Run(fmt.Sprint("owner ", i), func(t *testing.T) {
+			asks := []Ask{
+				{Limiter: few[0], Key: ownedBy(t, few[0], owner)},
+				{Limiter: many[0], Key: ownedBy(t, many[0], nodes[(i+1)%3]) + "", Units: 10},
+				{Limiter: many[0], Key: ownedBy(t, many[0], nodes[(i+2)%3]) + "", Units: 10},
+			}
+			require.NoError(t, many[0].Reset(t.Context(), asks[1].Key))
+			require.NoError(t, many[0].Reset(t.Context(), asks[2].Key))
+			for range 5 {
+				ds, err := nodes[0].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				require.True(t, ds.Allowed())
+			}
+			for range 20 {
+				ds, err := nodes[0].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				require.False(t, ds.Allowed())
+				require.EqualValues(t, 950, ds[1].Remaining)
+			}
+			for _, a := range asks[1:] {
+				require.EqualValues(t, 950, remaining(t, many[0], a.Key), "a denial costs the others nothing")
+			}
+		})
+	}
+}
+
+// Many AllowAlls at once, over limits of three owners of which the tightest is
+// full after 50: never more, and what was refunded is all back.
+func TestConcurrentAllowAllsNeverOverAdmit(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	tight := limiters(t, nodes, Limit{Name: "tight", Algorithm: SlidingLog, Rate: 50, Per: time.Hour})
+	loose := limiters(t, nodes, Limit{Name: "loose", Algorithm: SlidingLog, Rate: 1000, Per: time.Hour})
+	keys := []string{ownedBy(t, tight[0], nodes[0]), ownedBy(t, loose[0], nodes[1]), ownedBy(t, loose[0], nodes[2])}
+	var admitted atomic.Int64
+	var wait sync.WaitGroup
+	for g := range 16 {
+		wait.Go(func() {
+			for range 40 {
+				ds, err := nodes[g%3].AllowAll(t.Context(),
+					Ask{tight[g%3], keys[0], 1}, Ask{loose[g%3], keys[1], 1}, Ask{loose[g%3], keys[2], 1})
+				if err != nil {
+					t.Error(err)
+				}
+				if ds.Allowed() {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	require.EqualValues(t, 50, admitted.Load())
+	for _, key := range keys[1:] {
+		require.Eventually(t, func() bool { return remaining(t, loose[0], key) == 950 }, 2*time.Second, time.Millisecond)
+	}
+}
+
+func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: 10, Per: time.Hour})
+	key := ownedBy(t, ls[0], nodes[1])
+	allow(t, ls[0], key, 10)
+	require.NoError(t, ls[2].Reset(t.Context(), key))
+	require.EqualValues(t, 10, remaining(t, ls[0], key))
+
+	v := nodes[2].view.Load()
+	gone := v.Members[v.Self].Name
+	require.NoError(t, nodes[2].Close())
+	require.Eventually(t, func() bool {
+		v := nodes[0].view.Load()
+		return !v.Direct[v.named[nameHash(gone)]]
+	}, 5*time.Second, 5*time.Millisecond)
+	var partial *ErrPartial
+	require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)
+	require.Equal(t, []string{gone}, partial.Members)
+}
+
+func TestANodeThatHasLeftStillAsks(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: 1000, Per: time.Hour})
+	require.NoError(t, nodes[2].Leave(t.Context()))
+	require.False(t, nodes[2].Ready())
+	require.Eventually(t, func() bool { return hearEachOther(nodes[:2]) }, 5*time.Second, 5*time.Millisecond)
+	for i := range 100 {
+		d, err := ls[2].Allow(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.Equal(t, Forwarded, d.Source)
+	}
+	require.Len(t, nodes[0].Members(), 2)
+	require.Len(t, nodes[2].Members(), 2)
+}
+
+func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
+	for _, c := range []struct {
+		policy PartitionPolicy
+		source Source
+		admits int64 // of 100, in a fleet of 2
+	}{
+		{MajorityShare, Budget, 50},
+		{FairShare, Budget, 50},
+		{FailOpen, FailedOpen, 100},
+		{FailClosed, FailedClosed, 0},
+	} {
+		t.Run(fmt.Sprint(c.source, c.policy), func(t *testing.T) {
+			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Millisecond })
+			ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: c.policy})
+			key := ownedBy(t, ls[0], nodes[1])
+			require.NoError(t, nodes[1].Close())
+			var admitted int64
+			for range 200 {
+				d, err := ls[0].Allow(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, c.source, d.Source)
+				if d.Allowed {
+					admitted++
+				}
+			}
+			require.Equal(t, c.admits, admitted)
+		})
+	}
+}
+
+func TestMembersAreTheRoster(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	for i, n := range nodes {
+		members := n.Members()
+		require.Len(t, members, 3)
+		for j, m := range members {
+			require.True(t, strings.HasPrefix(m.Name, fmt.Sprintf("node%d-", j)))
+			require.Equal(t, i == j, m.Self)
+			require.Equal(t, cluster.Serving, m.State)
+		}
+	}
+}

@@ -97,6 +97,9 @@ func bound(l *Limit, a, b int64) *big.Rat {
 func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
+		if mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill) {
+			l.Burst = 0 // or receipts end with time
+		}
 		k := newCount(l)
 		type taken struct {
 			admission

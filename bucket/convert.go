@@ -17,7 +17,7 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 		return
 	}
 	v, h := open(c, g)
-	used := min(from.advance(&v, &h, now), 2*maxUnits)
+	used := from.advance(&v, &h, now)
 	now = max(now, v.at)
 	switch {
 	case used == 0:

@@ -104,7 +104,7 @@ func (l *Limit) advance(c *cell, g *log, now int64) (used uint64) {
 	default:
 		used = l.advanceSliding(c, now)
 	}
-	// No honest count comes near: a bound, so that sums cannot overflow.
+	// A bound that no honest count comes near, so that no sum overflows.
 	return min(used, math.MaxInt64)
 }
 

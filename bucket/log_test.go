@@ -1,0 +1,126 @@
+package bucket
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// entries reads a log from the front and from the back, which must agree.
+func entries(t require.TestingT, c *cell, g *log) (list []admission) {
+	at, off := int64(c.y), g.head
+	for off < len(g.buf) && c.x > 0 {
+		delta, units, next := g.next(off)
+		if off > g.head {
+			at += int64(delta)
+		}
+		list = append(list, admission{at, int64(units)})
+		off = next
+	}
+	at, end := c.at, len(g.buf)
+	for i := len(list) - 1; i >= 0; i-- {
+		start, delta, units := g.last(end)
+		require.Equal(t, list[i], admission{at, int64(units)})
+		at -= int64(delta)
+		end = start
+	}
+	if len(list) > 0 {
+		require.Equal(t, g.head, end)
+		require.Equal(t, int64(c.x), sum(list))
+	}
+	return list
+}
+
+// logKeepsItsEntries plays long schedules, as many entries as it takes to drop,
+// move and splice them.
+func logKeepsItsEntries(t *rapid.T) {
+	l := Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 500).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1, int64(maxPer)).Draw(t, "per"))}
+	k, o := newCount(l), &logOracle{l: &l}
+	now := origin
+	step := max(1, int64(l.Per)/rapid.Int64Range(1, 200).Draw(t, "asks in a Per"))
+	for range rapid.IntRange(1, 300).Draw(t, "steps") {
+		now += rapid.Int64Range(-step/8, step).Draw(t, "step")
+		units := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, l.Rate)).Draw(t, "units")
+		if op := rapid.IntRange(0, 9).Draw(t, "op"); op == 0 && len(o.all) > 0 {
+			r := Receipt(rapid.SampledFrom(o.all).Draw(t, "entry").t)
+			require.Equal(t, o.refund(now, units, r, false), k.refund(now, units, r, false))
+		} else if op == 1 {
+			require.Equal(t, o.refund(now, units, 0, false), k.refund(now, units, 0, false))
+		} else if k.take(now, units).Allowed {
+			require.LessOrEqual(t, ceil(o.used(now))+units, l.Rate)
+			o.spend(now, units)
+		}
+		var want []admission // entries of one time are one
+		for _, a := range o.live(now) {
+			if i := len(want) - 1; i >= 0 && want[i].t == a.t {
+				want[i].units += a.units
+				continue
+			}
+			want = append(want, a)
+		}
+		v, h := open(&k.c, k.g)
+		h.advance(&v, uint64(l.Per), now)
+		require.Equal(t, want, entries(t, &v, &h))
+	}
+}
+
+func TestALogKeepsEveryEntryThatCounts(t *testing.T) { rapid.Check(t, logKeepsItsEntries) }
+
+func FuzzLog(f *testing.F) { f.Fuzz(rapid.MakeFuzz(logKeepsItsEntries)) }
+
+// FuzzLogBytes reads what is no log, as another node could send it.
+func FuzzLogBytes(f *testing.F) {
+	f.Add([]byte{2, 3, 7, 1}, 0, int64(1), uint64(9), uint64(1), int64(2), int64(1))
+	f.Add([]byte{0xff, 0xff, 0xff}, 1, int64(math.MaxInt64), uint64(math.MaxUint64), uint64(0), int64(-1), int64(math.MaxInt64))
+	f.Fuzz(func(t *testing.T, buf []byte, head int, at int64, x, y uint64, now, units int64) {
+		l := Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Second}
+		c, g := cell{at, x, y}, &log{buf: buf, head: min(max(head, 0), len(buf))}
+		l.peek(&c, g, now, units)
+		l.refund(&c, g, now, units, Receipt(at), false)
+		l.take(&c, g, now, units)
+		l.refund(&c, g, now, units, 0, false)
+		l.debit(&c, g, now, units)
+		l.recovers(&c, g)
+	})
+}
+
+func TestALogIsCompact(t *testing.T) {
+	for _, test := range []struct {
+		rate  int64
+		per   time.Duration
+		bytes float64 // an entry, at most
+	}{
+		{100, time.Second, 4},
+		{100, time.Minute, 5},
+		{1000, time.Hour, 5},
+		{100_000, time.Second, 3},
+	} {
+		k := newCount(Limit{Algorithm: SlidingLog, Rate: test.rate, Per: test.per})
+		now := origin
+		for range 3 * test.rate {
+			k.take(now, 1)
+			now += int64(test.per) / test.rate
+		}
+		live := float64(len(k.g.buf)-k.g.head) / float64(k.c.x)
+		require.LessOrEqual(t, live, test.bytes, "%d per %v", test.rate, test.per)
+		require.LessOrEqual(t, float64(cap(k.g.buf)), 4*live*float64(test.rate), "%d per %v: what has expired is used again", test.rate, test.per)
+	}
+}
+
+func TestALogLetsTheMemoryOfABurstGo(t *testing.T) {
+	k := newCount(Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Second})
+	now := origin
+	for range maxLogged {
+		now += 10
+		require.True(t, k.take(now, 1).Allowed)
+	}
+	full := cap(k.g.buf)
+	for range 2 * full / 4 {
+		now += int64(10 * time.Millisecond)
+		k.take(now, 1)
+	}
+	require.Less(t, cap(k.g.buf), full/50)
+}

@@ -69,7 +69,7 @@ func (h *Host) Kill() {
 	for _, pc := range p.packets {
 		pc.changed.wake()
 	}
-	for _, c := range p.conns {
+	for _, c := range slices.Clone(p.conns) { // end removes it there
 		if h.frozen {
 			c.out.queue, c.out.due = nil, 0 // it never came to sending this
 		}

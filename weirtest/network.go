@@ -24,6 +24,7 @@ type Link struct {
 const (
 	resend      = 200 * time.Millisecond // Linux's least retransmission timeout
 	maxResends  = 8
+	maxBackoff  = 120 * time.Second // Linux's longest retransmission timeout
 	dialTimeout = 127 * time.Second // when Linux gives up a connection that nobody answers
 	spread      = 1000              // ns; drawn on top of every latency, so that arrivals hardly ever share an instant
 	maxParked   = 4096              // datagrams held for frozen hosts; those above are lost
@@ -100,8 +101,9 @@ func (n *Network) SetLink(from, to string, l Link) {
 }
 
 // Cut takes down the link from one host to the other, in this direction only.
-// Datagrams on it are lost, the bytes of streams wait until it heals, and
-// dials find nobody.
+// Datagrams on it are lost, and dials find nobody. The bytes of streams wait
+// until it has healed and then, as with TCP, for the next resend, which comes
+// the later the longer the cut was: 27 s after one of 75 s.
 func (n *Network) Cut(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,9 +175,12 @@ func (l *link) lost() bool { return l.Loss > 0 && l.rng.Float64() < l.Loss }
 // flow is one direction of something ordered and reliable.
 type flow struct {
 	from, to *Host
-	queue    []func() // what is on its way, in order
-	due      int      // how many of these have come to a link that holds them
-	last     time.Time
+	stream   bool      // of bytes: what a cut has held is resent as TCP does
+	queue    []func()  // what is on its way, in order
+	due      int       // how many of these have come to a link that holds them
+	cut      time.Time // when the first of these came to a cut, zero if none did
+	resumes  time.Time // when the resend arrives that the rest has to wait for
+	last     time.Time // when the last of the queue arrives
 }
 
 // send has deliver called after the link's latency, with n.mu held, in the
@@ -192,12 +197,8 @@ func (n *Network) schedule(f *flow) {
 		d += resend
 	}
 	now := time.Now()
-	at := now.Add(d)
-	if !at.After(f.last) {
-		at = f.last.Add(1)
-	}
-	f.last = at
-	time.AfterFunc(at.Sub(now), func() {
+	f.last = later(now.Add(d), f.last.Add(1))
+	time.AfterFunc(f.last.Sub(now), func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		switch {
@@ -206,6 +207,11 @@ func (n *Network) schedule(f *flow) {
 				n.held = append(n.held, f)
 			}
 			f.due++
+			if l.cut && f.cut.IsZero() {
+				f.cut = time.Now()
+			}
+		case time.Now().Before(f.resumes):
+			n.schedule(f)
 		case len(f.queue) > 0:
 			deliver := f.queue[0]
 			f.queue = f.queue[1:]
@@ -249,10 +255,14 @@ func (n *Network) release() {
 			n.held = append(n.held, f)
 			continue
 		}
-		for due := f.due; due > 0; due-- {
+		if f.stream && !f.cut.IsZero() {
+			f.resumes = nextResend(f.cut, time.Now()).Add(n.link(f.from, f.to).Latency)
+			f.last = later(f.last, f.resumes)
+		}
+		for ; f.due > 0; f.due-- {
 			n.schedule(f)
 		}
-		f.due = 0
+		f.cut = time.Time{}
 	}
 	parked := n.parked
 	n.parked = nil
@@ -263,6 +273,23 @@ func (n *Network) release() {
 		}
 		n.sendDatagram(d)
 	}
+}
+
+// nextResend is when bytes that were lost at some time are sent again, at a
+// time after now.
+func nextResend(lost, now time.Time) time.Time {
+	next := lost
+	for backoff := resend; !next.After(now); backoff = min(2*backoff, maxBackoff) {
+		next = next.Add(backoff)
+	}
+	return next
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // lookup is the hosts that a name or an address stands for.

@@ -32,7 +32,7 @@ type conn struct {
 
 // newConn is an end of a stream to a host. n.mu is held.
 func newConn(p *process, local *net.TCPAddr, to *Host, remote *net.TCPAddr) *conn {
-	c := &conn{process: p, local: local, remote: remote, out: flow{from: p.host, to: to}}
+	c := &conn{process: p, local: local, remote: remote, out: flow{from: p.host, to: to, stream: true}}
 	p.conns = append(p.conns, c)
 	return c
 }

@@ -1,0 +1,141 @@
+package weirtest_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/cluster/clustertest"
+	"github.com/weir-go/weir/weirtest"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// rest lets memberlist's probes end: its Shutdown does not wait for them, and
+// a bubble must end without goroutines.
+const rest = 20 * time.Second
+
+// gossip is a real cluster for a host of the network.
+func gossip(n *weirtest.Network, host, incarnation string, join ...string) cluster.Cluster {
+	return cluster.NewGossip(cluster.Config{
+		Name:    host + "-" + incarnation,
+		Bind:    host + ":7946",
+		Join:    join,
+		Region:  "r",
+		Logger:  quiet,
+		Network: n.Host(host).Network(),
+	})
+}
+
+func TestGossipInVirtualTimeConforms(t *testing.T) {
+	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
+		synctest.Test(t, func(t *testing.T) {
+			defer time.Sleep(rest)
+			n := weirtest.NewNetwork(1, quick)
+			test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
+				return gossip(n, fmt.Sprintf("host%d", i), "1", "host0:7946")
+			}})
+		})
+	})
+}
+
+func TestGossipOnLoopbackConforms(t *testing.T) {
+	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
+		t.Parallel()
+		var first cluster.Cluster
+		test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
+			c := cluster.Config{Name: fmt.Sprintf("host%d-1", i), Bind: "127.0.0.1:0", Region: "r", Logger: quiet}
+			if i > 0 {
+				c.Join = []string{first.View().Members[0].Addr}
+			}
+			made := cluster.NewGossip(c)
+			if i == 0 {
+				first = made
+			}
+			return made
+		}})
+	})
+}
+
+func TestGossipThroughASplitAndACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(rest)
+		n := weirtest.NewNetwork(1, weirtest.Link{Latency: milli, Jitter: milli})
+		f := newFleet(t, n)
+		defer f.close()
+		hosts := []string{"a", "b", "c", "d", "e"}
+		n.SetName("weir.internal", hosts...)
+		for _, h := range hosts {
+			f.start(h, gossip(n, h, "1", "weir.internal"))
+		}
+		whole := "a-1 serving, b-1 serving, c-1 serving, d-1 serving, e-1 serving"
+		t.Log("met after", f.becomes(whole, 10*second, hosts...))
+
+		n.Split(hosts[:2], hosts[2:])
+		t.Log("the minority saw the split after",
+			f.becomes("a-1 serving, b-1 serving, c-1 unheard, d-1 unheard, e-1 unheard", 2*second, "a", "b"))
+		time.Sleep(75 * second)
+		n.Heal()
+		healed := time.Now()
+		f.hearEachOther(5*second, hosts...)
+		t.Log("heard each other again after", time.Since(healed))
+		f.becomes(whole, 15*second-time.Since(healed), hosts...)
+		t.Log("one roster again after", time.Since(healed))
+
+		n.Host("c").Kill()
+		start := time.Now()
+		_, err := f.ask("a", "c", 10*milli)
+		require.Error(t, err)
+		require.LessOrEqual(t, took(start), 10*milli)
+		_, err = f.ask("a", "c", 10*milli)
+		require.ErrorIs(t, err, cluster.ErrUnheard)
+		t.Log("dead after", f.becomes(strings.Replace(whole, "c-1 serving", "c-1 dead", 1), 60*second, "a", "b", "d", "e"))
+		f.start("c", gossip(n, "c", "2", "weir.internal"))
+		f.becomes(strings.Replace(whole, "c-1", "c-2", 1), 15*second, hosts...)
+
+		n.Host("d").Freeze()
+		_, err = f.ask("a", "d", 10*milli)
+		require.ErrorIs(t, err, cluster.ErrTimeout)
+		start = time.Now()
+		_, err = f.ask("a", "d", 10*milli)
+		require.ErrorIs(t, err, cluster.ErrUnheard)
+		require.Zero(t, took(start))
+		time.Sleep(3 * second)
+		n.Host("d").Thaw()
+		f.hearEachOther(5*second, hosts...)
+	})
+}
+
+// hearEachOther waits until every host hears every other itself.
+func (f *fleet) hearEachOther(within time.Duration, hosts ...string) {
+	f.t.Helper()
+	start := time.Now()
+	for {
+		deaf := ""
+		for _, h := range hosts {
+			v := f.clusters[h].View()
+			for j, heard := range v.Direct {
+				if !heard {
+					deaf = h + " does not hear " + v.Members[j].Name
+				}
+			}
+			if len(v.Members) < len(hosts) {
+				deaf = h + " misses members"
+			}
+		}
+		if deaf == "" {
+			return
+		}
+		if time.Since(start) > within {
+			f.t.Fatalf("after %v %s", within, deaf)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+)
+
+func TestTheSecondProcessAnswersACheck(t *testing.T) {
+	f := newForwarded(t, 1)
+	d, err := f.limiter.Allow(context.Background(), f.keys[0])
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	require.Equal(t, weir.Forwarded, d.Source)
+	require.EqualValues(t, burst-1, d.Remaining)
+}
+
+func TestAnEchoComesBackToItsCaller(t *testing.T) {
+	const callers = 8
+	e := dialEcho(t, start(t, "echo").addr, callers)
+	f, err := newLoad(callers).round(50*time.Millisecond, e.ask)
+	require.NoError(t, err)
+	require.Positive(t, f.perSecond)
+	require.LessOrEqual(t, f.p50, f.p99)
+	for _, c := range e.answered {
+		require.Empty(t, c, "an answer was not waited for")
+	}
+}
+
+func TestARoundEndsWhenTheEchoDies(t *testing.T) {
+	p, err := startRole("echo")
+	require.NoError(t, err)
+	e := dialEcho(t, p.addr, 2)
+	require.NoError(t, e.ask(0))
+	require.NoError(t, p.end())
+	_, err = newLoad(2).round(time.Minute, e.ask)
+	require.ErrorIs(t, err, errEchoGone)
+}
+
+func TestAChildEndsWhenItIsTold(t *testing.T) {
+	p, err := startRole("echo")
+	require.NoError(t, err)
+	require.NoError(t, p.end())
+	requireNobodyAt(t, p.addr)
+}
+
+// The grandchild's address is all that is known of it here, so its port tells
+// whether it is gone.
+func TestAChildEndsWhenItsParentIsKilled(t *testing.T) {
+	p, err := startRole("parent")
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", p.addr)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	require.NoError(t, p.kill())
+	var killed *exec.ExitError
+	require.ErrorAs(t, p.end(), &killed)
+	requireNobodyAt(t, p.addr)
+}
+
+func requireNobodyAt(t *testing.T, addr string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	}, startWait, 10*time.Millisecond, "somebody still listens at %s", addr)
+}
+
+func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) {
+	asker, owner := newRoster(2), &served{roster: newRoster(2)}
+	owner.view.Self, owner.view.Members[1].Peer = 1, nil
+	n, err := weir.Start(context.Background(), weir.Config{Cluster: owner, Logger: quiet()})
+	require.NoError(t, err)
+	defer n.Close()
+	wire := &wire{to: owner.handler}
+	asker.view.Members[1].Peer = wire
+	m, err := weir.Start(context.Background(), weir.Config{Cluster: asker, Logger: quiet()})
+	require.NoError(t, err)
+	defer m.Close()
+	l, err := m.Limiter(limitOf("TokenBucket"))
+	require.NoError(t, err)
+	key := keysThat(1, func(key string) bool { return !l.Owner(key).Self })[0]
+
+	d, err := l.Allow(context.Background(), key)
+	require.NoError(t, err)
+	require.Equal(t, weir.Forwarded, d.Source)
+	require.Equal(t, requestBytes, frameHeaderBytes+wire.asked)
+	require.Equal(t, answerBytes, frameHeaderBytes+len(wire.answer))
+}
+
+// served is a roster that keeps the node above it.
+type served struct {
+	*roster
+	handler cluster.Handler
+}
+
+func (s *served) Start(_ context.Context, h cluster.Handler) error {
+	s.handler = h
+	return nil
+}
+
+// wire is a peer that asks a node in this process, and measures.
+type wire struct {
+	mute
+	to     cluster.Handler
+	asked  int
+	answer []byte
+}
+
+func (w *wire) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
+	w.asked = len(request)
+	b := cluster.NewBatch("node-00", w)
+	b.Requests = [][]byte{request}
+	w.to.Serve(b)
+	return append(answer[:0], w.answer...), nil
+}
+
+func (w *wire) Reply(_ int, body []byte) { w.answer = append([]byte(nil), body...) }
+func (w *wire) Later(int) cluster.Later  { return func([]byte) {} }
+
+func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, key := range keysThat(100_000, anyKey) {
+		require.Len(t, key, keyBytes)
+		require.False(t, seen[key], "%s comes twice", key)
+		seen[key] = true
+	}
+}
+
+func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) {
+	l, err := startOwner(t, 1000).Limiter(limitOf("SlidingWindow"))
+	require.NoError(t, err)
+	for _, key := range ownedBy(l, 1000) {
+		d, err := l.Allow(context.Background(), key)
+		require.NoError(t, err)
+		require.Equal(t, weir.Owner, d.Source)
+	}
+}
+
+func TestEveryRivalAdmits(t *testing.T) {
+	for _, r := range rivals {
+		t.Run(r.name, func(t *testing.T) {
+			allow := r.make(t)
+			for _, key := range keysThat(100, anyKey) {
+				require.True(t, allow(key))
+				require.True(t, allow(key))
+			}
+		})
+	}
+	for _, r := range networkRivals {
+		t.Run(r.name, func(t *testing.T) {
+			allow := r.make(t, startRedis(t))
+			for range 3 {
+				ok, err := allow("key")
+				require.NoError(t, err)
+				require.True(t, ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/bucket"
+)
+
+// BenchmarkStoreMemory is what the heap holds for a key in a store, with all
+// slack.
+func BenchmarkStoreMemory(b *testing.B) {
+	for _, n := range []int{million, 10 * million} {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: hourlyRate, Per: time.Hour}
+			now := time.Now().UnixNano()
+			var bytes float64
+			for b.Loop() {
+				before := heap()
+				s := bucket.NewStore(n)
+				random := rand.New(rand.NewPCG(1, 2))
+				for range n {
+					s.Take(bucket.ID{Hi: random.Uint64(), Lo: random.Uint64()}, &l, now, 1)
+				}
+				bytes = float64(heap()-before) / float64(n)
+				require.Equal(b, n, s.Len(), "counts held")
+			}
+			b.ReportMetric(bytes, "bytes/key")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkMemory is what the heap holds for a key in a limiter, with the
+// limiter's copy of the key's text where it keeps one, and how long a whole
+// garbage collection then takes.
+func BenchmarkMemory(b *testing.B) {
+	for _, r := range rivals {
+		b.Run(fmt.Sprintf("keys=%d/limiter=%s", million, r.name), func(b *testing.B) {
+			var bytes float64
+			var collection time.Duration
+			for b.Loop() {
+				before := heap()
+				allow := r.make(b)
+				var key [keyBytes]byte
+				for i := range million {
+					allow(string(appendKey(key[:0], i)))
+				}
+				bytes = float64(heap()-before) / million
+				collection = collect()
+				runtime.KeepAlive(allow)
+			}
+			b.ReportMetric(bytes, "bytes/key")
+			b.ReportMetric(milliseconds(collection), "gc-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkGC is how long a whole garbage collection takes while a node holds
+// ten million counts, beside the same node while it held none.
+func BenchmarkGC(b *testing.B) {
+	const n = 10 * million
+	b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+		node, err := weir.Start(context.Background(), weir.Config{MaxKeys: n, Logger: quiet()})
+		require.NoError(b, err)
+		defer node.Close()
+		l, err := node.Limiter(limitOf("SlidingWindow"))
+		require.NoError(b, err)
+		none := collect()
+		var key [keyBytes]byte
+		for i := range n {
+			_, err := l.Allow(context.Background(), string(appendKey(key[:0], i)))
+			require.NoError(b, err)
+		}
+		require.Equal(b, n, node.Stats().Keys, "counts held")
+		var full time.Duration
+		for b.Loop() {
+			full = collect()
+		}
+		b.ReportMetric(milliseconds(full), "gc-ms")
+		b.ReportMetric(milliseconds(none), "empty-gc-ms")
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
+// collect is the median time of some whole collections.
+func collect() time.Duration {
+	runtime.GC()
+	var took []time.Duration
+	for range 5 {
+		begun := time.Now()
+		runtime.GC()
+		took = append(took, time.Since(begun))
+	}
+	return median(took)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+)
+
+// roster is a cluster that never changes: so many members, all heard, none of
+// whom answers. A node on it pays for the ring's lookup and for nothing else of
+// the network, as long as it is asked only for the keys that it owns.
+type roster struct{ view cluster.View }
+
+func newRoster(members int) *roster {
+	r := new(roster)
+	heard := make([]bool, members)
+	for i := range members {
+		heard[i] = true
+		r.view.Members = append(r.view.Members, cluster.Member{
+			Name:  fmt.Sprintf("node-%02d-0123456789abcdef", i),
+			Addr:  fmt.Sprintf("192.0.2.%d:7946", i+1),
+			Born:  time.Unix(1_800_000_000, 0),
+			State: cluster.Serving,
+			Peer:  mute{},
+		})
+		r.view.Hears = append(r.view.Hears, heard)
+	}
+	r.view.Members[0].Peer = nil
+	r.view.Direct = heard
+	return r
+}
+
+func (r *roster) Start(context.Context, cluster.Handler) error { return nil }
+func (r *roster) View() *cluster.View                          { return &r.view }
+func (r *roster) Forget(string) error                          { return errors.New("bench: nobody is dead") }
+func (r *roster) Leave(context.Context) error                  { return nil }
+func (r *roster) Close() error                                 { return nil }
+func (r *roster) Stats() cluster.Stats                         { return cluster.Stats{} }
+
+// mute is a peer that is not there.
+type mute struct{}
+
+func (mute) Ask(_ context.Context, _, answer []byte, _ time.Duration) ([]byte, error) {
+	return answer[:0], cluster.ErrUnheard
+}
+
+func (mute) Tell([]byte) {}
+
+// ringMembers is how many members the ring of an owner has here.
+const ringMembers = 10
+
+// startOwner starts a node that is one of ringMembers.
+func startOwner(tb testing.TB, maxKeys int) *weir.Node {
+	n, err := weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), MaxKeys: maxKeys, Logger: quiet()})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
+	return n
+}
+
+// ownedBy makes n keys that the limiter's own node owns.
+func ownedBy(l *weir.Limiter, n int) []string {
+	return keysThat(n, func(key string) bool { return l.Owner(key).Self })
+}

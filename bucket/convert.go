@@ -16,8 +16,8 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	if sameKind && oldPer == newPer && (from.Rate == l.Rate || !l.Algorithm.isBucket()) {
 		return
 	}
-	v, h := open(c, g)
-	used := from.advance(&v, &h, now)
+	h := open(g)
+	v, used := from.advance(*c, &h, now)
 	now = max(now, v.at)
 	switch {
 	case used == 0:
@@ -33,9 +33,10 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	default:
 		v = cell{at: now}
 		h.clear()
-		l.spend(&v, &h, now, used)
+		v = l.spend(v, &h, now, used)
 	}
-	save(c, g, &v, &h)
+	*c = v
+	save(g, &h)
 }
 
 // shift moves a count's times by d, as when its age arrives at another clock.

@@ -11,39 +11,65 @@ import (
 
 // take spends if there is room, and otherwise changes nothing.
 func (l *Limit) take(c *cell, g *log, now, units int64) Result {
-	v, h := open(c, g)
-	used := l.advance(&v, &h, now)
+	h := open(g)
+	v, used := l.advance(*c, &h, now)
 	n, capacity := whole(units), l.capacity()
 	if used+n > capacity {
-		return l.denied(&v, &h, now, n, used)
+		return Result{
+			Limit:      int64(capacity),
+			Remaining:  int64(sub(capacity, used)),
+			RetryAfter: l.retryAfter(v, &h, now, n),
+			ResetAfter: until(v.at, l.span(v), now),
+		}
 	}
-	l.spend(&v, &h, now, n)
-	save(c, g, &v, &h)
-	return l.spent(&v, now, used+n)
+	v = l.spend(v, &h, now, n)
+	*c = v
+	save(g, &h)
+	span := l.span(v)
+	return Result{
+		Allowed:    true,
+		Limit:      int64(capacity),
+		Remaining:  int64(capacity - used - n),
+		ResetAfter: until(v.at, span, now),
+		Receipt:    l.receipt(v, span, now),
+	}
 }
 
 // debit spends without asking. What is used stays within twice the capacity, so
 // that a debt never exceeds one capacity; units above that are forgotten.
 func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
-	v, h := open(c, g)
-	used := l.advance(&v, &h, now)
-	n := min(whole(units), sub(2*l.capacity(), used))
-	l.spend(&v, &h, now, n)
-	save(c, g, &v, &h)
-	return l.spent(&v, now, used+n)
+	h := open(g)
+	v, used := l.advance(*c, &h, now)
+	capacity := l.capacity()
+	n := min(whole(units), sub(2*capacity, used))
+	v = l.spend(v, &h, now, n)
+	*c = v
+	save(g, &h)
+	span := l.span(v)
+	return Result{
+		Allowed:    true,
+		Limit:      int64(capacity),
+		Remaining:  int64(sub(capacity, used+n)),
+		ResetAfter: until(v.at, span, now),
+		Receipt:    l.receipt(v, span, now),
+	}
 }
 
 // peek says whether take would be allowed, and when, and what is left and until
 // when as long as nobody takes. It changes nothing and gives no receipt.
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
-	v, h := open(c, g)
-	used := l.advance(&v, &h, now)
-	n := whole(units)
-	if used+n > l.capacity() {
-		return l.denied(&v, &h, now, n, used)
+	h := open(g)
+	v, used := l.advance(*c, &h, now)
+	n, capacity := whole(units), l.capacity()
+	r := Result{
+		Allowed:    used+n <= capacity,
+		Limit:      int64(capacity),
+		Remaining:  int64(sub(capacity, used)),
+		ResetAfter: until(v.at, l.span(v), now),
 	}
-	r := l.result(&v, now, used)
-	r.Allowed = true
+	if !r.Allowed {
+		r.RetryAfter = l.retryAfter(v, &h, now, n)
+	}
 	return r
 }
 
@@ -56,8 +82,8 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 	if r == 0 && onlyIfLast {
 		return false
 	}
-	v, h := open(c, g)
-	l.advance(&v, &h, now)
+	h := open(g)
+	v, _ := l.advance(*c, &h, now)
 	var gave bool
 	switch n := whole(units); l.Algorithm {
 	case FixedWindow:
@@ -70,7 +96,8 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 		gave = l.refundSliding(&v, n, r, onlyIfLast)
 	}
 	if gave {
-		save(c, g, &v, &h)
+		*c = v
+		save(g, &h)
 	}
 	return gave
 }
@@ -78,7 +105,7 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 // recovers is the instant from which on the count is empty if nothing more is
 // asked, and so equals no count.
 func (l *Limit) recovers(c *cell, _ *log) int64 {
-	span := l.span(c)
+	span := l.span(*c)
 	if span == 0 {
 		return math.MinInt64
 	}
@@ -87,38 +114,39 @@ func (l *Limit) recovers(c *cell, _ *log) int64 {
 
 // used is how many units count now, rounded up.
 func (l *Limit) used(c *cell, g *log, now int64) int64 {
-	v, h := open(c, g)
-	return int64(min(l.advance(&v, &h, now), math.MaxInt64))
+	h := open(g)
+	_, used := l.advance(*c, &h, now)
+	return int64(used)
 }
 
-// advance brings a count up to date and returns the units used, rounded up. An
-// empty count becomes the zero cell at now. It changes no entry of g.
-func (l *Limit) advance(c *cell, g *log, now int64) (used uint64) {
+// advance is a count brought up to date, and the units used, rounded up. An empty
+// count becomes the zero cell at now. No entry of g changes.
+func (l *Limit) advance(c cell, g *log, now int64) (v cell, used uint64) {
 	switch l.Algorithm {
 	case FixedWindow:
-		used = l.advanceFixed(c, now)
+		v, used = l.advanceFixed(c, now)
 	case SlidingLog:
-		used = g.advance(c, l.per(), now)
+		v, used = g.advance(c, l.per(), now)
 	case TokenBucket, LeakyBucket:
-		used = l.advanceLevel(c, now)
+		v, used = l.advanceLevel(c, now)
 	default:
-		used = l.advanceSliding(c, now)
+		v, used = l.advanceSliding(c, now)
 	}
 	// A bound that no honest count comes near, so that no sum overflows.
-	return min(used, math.MaxInt64)
+	return v, min(used, math.MaxInt64)
 }
 
 // spend adds n units to a count that is up to date.
-func (l *Limit) spend(c *cell, g *log, now int64, n uint64) {
+func (l *Limit) spend(c cell, g *log, now int64, n uint64) cell {
 	if l.Algorithm == SlidingLog {
-		g.spend(c, now, n)
-		return
+		return g.spend(c, now, n)
 	}
 	c.x = add(c.x, n)
+	return c
 }
 
 // span is how long after c.at the count is empty; zero if it is.
-func (l *Limit) span(c *cell) uint64 {
+func (l *Limit) span(c cell) uint64 {
 	switch l.Algorithm {
 	case FixedWindow:
 		return l.spanFixed(c)
@@ -134,63 +162,48 @@ func (l *Limit) span(c *cell) uint64 {
 	}
 }
 
-// wait is how long after c.at the ask of n units, which was denied, is admitted.
-func (l *Limit) wait(c *cell, g *log, n uint64) uint64 {
+// receipt is what refund will find the units by that were spent now.
+func (l *Limit) receipt(c cell, span uint64, now int64) Receipt {
+	switch l.Algorithm {
+	case TokenBucket, LeakyBucket:
+		return Receipt(after(c.at, span))
+	case SlidingLog:
+		return Receipt(max(c.at, now)) // c.at is another's entry if no units were spent
+	default:
+		return Receipt(c.at)
+	}
+}
+
+// retryAfter is how long from now the ask of n units, which is denied, has to
+// wait. An ask above the capacity, or of a Rate of zero, will never do by these
+// numbers; but such are shares, and those change.
+func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
+	if n > l.capacity() || l.Rate <= 0 {
+		return time.Duration(l.per())
+	}
+	var wait uint64
 	switch l.Algorithm {
 	case FixedWindow:
-		return l.waitFixed(c, n)
+		wait = l.waitFixed(c, n)
 	case SlidingLog:
-		return g.wait(c, l.per(), sub(add(c.x, n), l.capacity()))
+		wait = g.wait(c, l.per(), sub(add(c.x, n), l.capacity()))
 	case TokenBucket, LeakyBucket:
-		return l.waitLevel(c, n)
+		wait = l.waitLevel(c, n)
 	default:
-		return l.waitSliding(c, n)
+		wait = l.waitSliding(c, n)
 	}
+	return until(c.at, wait, now)
 }
 
-func (l *Limit) denied(c *cell, g *log, now int64, n, used uint64) Result {
-	r := l.result(c, now, used)
-	if n > l.capacity() || l.rate() == 0 {
-		r.RetryAfter = time.Duration(l.per()) // never, by these numbers: they are a share that will change
-	} else {
-		r.RetryAfter = until(c.at, l.wait(c, g, n), now)
+// open copies a log's header, so that what is not saved changes nothing.
+func open(g *log) (h log) {
+	if g != nil {
+		h = *g
 	}
-	return r
+	return h
 }
 
-func (l *Limit) spent(c *cell, now int64, used uint64) Result {
-	r := l.result(c, now, used)
-	r.Allowed = true
-	switch {
-	case l.Algorithm.isBucket():
-		r.Receipt = Receipt(after(c.at, l.span(c)))
-	case l.Algorithm == SlidingLog:
-		r.Receipt = Receipt(max(c.at, now)) // c.at is another's entry if no units were spent
-	default:
-		r.Receipt = Receipt(c.at)
-	}
-	return r
-}
-
-func (l *Limit) result(c *cell, now int64, used uint64) Result {
-	capacity := l.capacity()
-	return Result{
-		Limit:      int64(capacity),
-		Remaining:  int64(sub(capacity, used)),
-		ResetAfter: until(c.at, l.span(c), now),
-	}
-}
-
-// open copies a count, so that what is not saved changes nothing.
-func open(c *cell, g *log) (cell, log) {
-	if g == nil {
-		return *c, log{}
-	}
-	return *c, *g
-}
-
-func save(c *cell, g *log, v *cell, h *log) {
-	*c = *v
+func save(g, h *log) {
 	if g != nil {
 		*g = *h
 	}

@@ -8,29 +8,25 @@ import "math/bits"
 // small steps leave what one large step does.
 
 // advanceLevel lets the level fall until now.
-func (l *Limit) advanceLevel(c *cell, now int64) uint64 {
+func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	if c.x|c.y == 0 {
-		c.at = now
-		return 0
+		return cell{at: now}, 0
 	}
 	if e := since(c.at, now); e > 0 {
 		per := l.per()
 		units, rest, ok := split(e, l.rate(), per)
-		if !ok || !lower(c, units, rest, per) {
-			*c = cell{at: now}
-			return 0
+		if ok {
+			c, ok = lower(c, units, rest, per)
+		}
+		if !ok {
+			return cell{at: now}, 0
 		}
 		c.at = now
 	}
-	return roundUp(c)
-}
-
-// roundUp is the level in whole units.
-func roundUp(c *cell) uint64 {
 	if c.y > 0 {
-		return add(c.x, 1)
+		return c, add(c.x, 1)
 	}
-	return c.x
+	return c, c.x
 }
 
 // drain is how long a level takes to fall to none: longer than any time if Rate
@@ -43,7 +39,7 @@ func (l *Limit) drain(units, rest uint64) uint64 {
 }
 
 // waitLevel is how long it takes until what is above Burst−n has drained.
-func (l *Limit) waitLevel(c *cell, n uint64) uint64 {
+func (l *Limit) waitLevel(c cell, n uint64) uint64 {
 	return l.drain(sub(add(c.x, n), l.capacity()), c.y)
 }
 
@@ -59,7 +55,7 @@ func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) bool 
 	per, rate := l.per(), l.rate()
 	units, rest := n, uint64(0)
 	if r != 0 {
-		last := after(c.at, l.span(c)) == int64(r)
+		last := after(c.at, l.drain(c.x, c.y)) == int64(r)
 		if onlyIfLast && !last {
 			return false
 		}
@@ -74,8 +70,10 @@ func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) bool 
 	if units|rest == 0 || c.x|c.y == 0 {
 		return false
 	}
-	if !lower(c, units, rest, per) {
-		c.x, c.y = 0, 0
+	if less, ok := lower(*c, units, rest, per); ok {
+		*c = less
+	} else {
+		*c = cell{at: c.at}
 	}
 	return true
 }
@@ -91,11 +89,10 @@ func split(a, b, per uint64) (units, rest uint64, ok bool) {
 	return units, rest, true
 }
 
-// lower takes units and the rest from the level; it returns false if that would
-// leave none.
-func lower(c *cell, units, rest, per uint64) bool {
+// lower takes units and the rest from the level; false if that leaves none.
+func lower(c cell, units, rest, per uint64) (cell, bool) {
 	if c.x < units || c.x == units && c.y <= rest {
-		return false
+		return c, false
 	}
 	c.x -= units
 	if c.y < rest {
@@ -103,5 +100,5 @@ func lower(c *cell, units, rest, per uint64) bool {
 		c.y += per
 	}
 	c.y -= rest
-	return true
+	return c, true
 }

@@ -18,36 +18,32 @@ type log struct {
 // maxEntry is the most bytes of one entry.
 const maxEntry = 2 * binary.MaxVarintLen64
 
-func (g *log) advance(c *cell, per uint64, now int64) uint64 {
-	if since(c.at, now) >= per || g.head >= len(g.buf) {
-		c.x = 0
+func (g *log) advance(c cell, per uint64, now int64) (cell, uint64) {
+	if c.x == 0 || since(c.at, now) >= per {
+		return cell{at: now}, 0
 	}
-	for c.x > 0 && since(int64(c.y), max(now, c.at)) >= per {
+	for since(int64(c.y), max(now, c.at)) >= per {
 		_, units, next := g.next(g.head)
-		c.x = sub(c.x, units)
-		g.head = next
-		if next == len(g.buf) {
-			c.x = 0
-			break
+		if units >= c.x || next == len(g.buf) {
+			return cell{at: now}, 0
 		}
 		delta, _, _ := g.next(next)
+		c.x -= units
 		c.y += delta
+		g.head = next
 	}
-	if c.x == 0 {
-		*c = cell{at: now}
-	}
-	return c.x
+	return c, c.x
 }
 
 // spend adds an entry; or to the newest one, if the clock has not moved on.
-func (g *log) spend(c *cell, now int64, n uint64) {
+func (g *log) spend(c cell, now int64, n uint64) cell {
 	switch {
 	case n == 0:
-		return
+		return c
 	case c.x == 0:
 		g.clear()
 		g.put(0, n)
-		*c = cell{at: now, y: uint64(now)}
+		c = cell{at: now, y: uint64(now)}
 	case now <= c.at:
 		start, delta, units := g.last(len(g.buf))
 		g.buf = g.buf[:start]
@@ -58,11 +54,12 @@ func (g *log) spend(c *cell, now int64, n uint64) {
 		c.at = now
 	}
 	c.x += n
+	return c
 }
 
 // wait is how long after the newest entry the oldest ones that hold need units
 // have expired.
-func (g *log) wait(c *cell, per, need uint64) uint64 {
+func (g *log) wait(c cell, per, need uint64) uint64 {
 	t, off := int64(c.y), g.head
 	for off < len(g.buf) {
 		_, units, next := g.next(off)

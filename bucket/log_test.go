@@ -61,8 +61,8 @@ func logKeepsItsEntries(t *rapid.T) {
 			}
 			want = append(want, a)
 		}
-		v, h := open(&k.c, k.g)
-		h.advance(&v, uint64(l.Per), now)
+		h := open(k.g)
+		v, _ := h.advance(k.c, uint64(l.Per), now)
 		require.Equal(t, want, entries(t, &v, &h))
 	}
 }

@@ -4,26 +4,24 @@ package bucket
 // Then the count is empty, unless a debit left more than Rate in it: the excess,
 // at most one Rate, is what the following window starts with.
 
-func (l *Limit) advanceFixed(c *cell, now int64) uint64 {
+func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
 	per := l.per()
-	switch e := since(c.at, now); {
-	case c.x == 0:
-		*c = cell{at: now}
-	case e < per:
-	case e < 2*per && l.excess(c) > 0:
-		*c = cell{at: after(c.at, per), x: l.excess(c)}
-	default:
-		*c = cell{at: now}
+	e := since(c.at, now)
+	if c.x > 0 && e < per {
+		return c, c.x
 	}
-	return c.x
+	if debt := l.excess(c); debt > 0 && e < 2*per {
+		return cell{at: after(c.at, per), x: debt}, debt
+	}
+	return cell{at: now}, 0
 }
 
 // excess is what the following window starts with.
-func (l *Limit) excess(c *cell) uint64 {
+func (l *Limit) excess(c cell) uint64 {
 	return min(sub(c.x, l.rate()), l.rate())
 }
 
-func (l *Limit) spanFixed(c *cell) uint64 {
+func (l *Limit) spanFixed(c cell) uint64 {
 	switch {
 	case c.x == 0:
 		return 0
@@ -33,7 +31,7 @@ func (l *Limit) spanFixed(c *cell) uint64 {
 	return l.per()
 }
 
-func (l *Limit) waitFixed(c *cell, n uint64) uint64 {
+func (l *Limit) waitFixed(c cell, n uint64) uint64 {
 	if l.excess(c)+n > l.rate() {
 		return 2 * l.per()
 	}
@@ -58,27 +56,26 @@ func refundFixed(c *cell, n uint64, r Receipt) bool {
 // Rounding up changes no decision: y·(Per−e) + (x+n)·Per ≤ Rate·Per in rationals
 // says the same, since x, n and Rate are whole.
 
-func (l *Limit) advanceSliding(c *cell, now int64) uint64 {
+func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	per := l.per()
 	e := since(c.at, now)
 	if e >= per {
 		if e >= 2*per {
-			c.x = 0
+			return cell{at: now}, 0
 		}
-		*c = cell{at: after(c.at, per), y: c.x}
+		c = cell{at: after(c.at, per), y: c.x}
 		e -= per
 	}
-	if c.x|c.y == 0 {
-		c.at = now
-		return 0
+	switch {
+	case c.y > 0:
+		return c, add(mulDivUp(c.y, per-e, 0, per), c.x)
+	case c.x > 0:
+		return c, c.x
 	}
-	if c.y == 0 {
-		return c.x
-	}
-	return add(mulDivUp(c.y, per-e, 0, per), c.x)
+	return cell{at: now}, 0
 }
 
-func (l *Limit) spanSliding(c *cell) uint64 {
+func (l *Limit) spanSliding(c cell) uint64 {
 	switch {
 	case c.x > 0:
 		return 2 * l.per()
@@ -90,7 +87,7 @@ func (l *Limit) spanSliding(c *cell) uint64 {
 
 // waitSliding solves y·(Per−e) ≤ (Rate−n−x)·Per for the least e. If that has no
 // solution before the window ends, the next one's is Per later, where y is x.
-func (l *Limit) waitSliding(c *cell, n uint64) uint64 {
+func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	per, rate := l.per(), l.rate()
 	before, room, start := c.y, rate-n, uint64(0)
 	if room >= c.x {

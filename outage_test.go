@@ -1,0 +1,325 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+const (
+	timeout = 20 * time.Millisecond
+	latency = 100 * time.Microsecond
+)
+
+// world is nodes on hosts "a", "b", "c" ... of a network in memory, in virtual
+// time: the real protocols, or simulated membership.
+type world struct {
+	network *weirtest.Network
+	names   []string
+	nodes   map[string]*weir.Node
+}
+
+func hosts(n int) (names []string) {
+	for i := range n {
+		names = append(names, string(rune('a'+i)))
+	}
+	return names
+}
+
+func newWorld(t *testing.T, n int, gossip bool) *world {
+	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node)}
+	settleAfter(t)
+	for _, name := range w.names {
+		w.network.Host(name)
+	}
+	for _, name := range w.names {
+		w.start(t, name, gossip, weir.Config{})
+	}
+	require.True(t, within(15*time.Second, func() bool { return w.agree(w.names...) }), "the nodes find each other")
+	return w
+}
+
+// settleAfter lets memberlist's last probes run out before the bubble ends, as
+// it does not wait for them itself.
+func settleAfter(t *testing.T) {
+	t.Cleanup(func() { time.Sleep(time.Minute) })
+}
+
+func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *weir.Node {
+	host := w.network.Host(name)
+	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: 5 * time.Minute}
+	if gossip {
+		c.Bind, c.Network = name+":7946", host.Network()
+		for _, other := range w.names {
+			c.Join = append(c.Join, other+":7946")
+		}
+		cfg.Cluster = cluster.NewGossip(c)
+	} else {
+		cfg.Cluster = host.Cluster(c)
+	}
+	cfg.Logger = quiet
+	n, err := weir.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	w.nodes[name] = n
+	return n
+}
+
+// agree says whether these nodes all see each other, and nobody else, serving.
+func (w *world) agree(names ...string) bool {
+	for _, name := range names {
+		members := w.nodes[name].Members()
+		if len(members) != len(names) {
+			return false
+		}
+		for _, m := range members {
+			if m.State != weir.Serving {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func within(d time.Duration, what func() bool) bool {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if what() {
+			return true
+		}
+	}
+	return what()
+}
+
+func (w *world) limiters(t *testing.T, l weir.Limit) map[string]*weir.Limiter {
+	ls := make(map[string]*weir.Limiter)
+	for name, n := range w.nodes {
+		var err error
+		ls[name], err = n.Limiter(l)
+		require.NoError(t, err)
+	}
+	return ls
+}
+
+// keyOf finds a key that a node owns.
+func keyOf(t *testing.T, owner *weir.Limiter) string {
+	for i := range 10_000 {
+		if key := fmt.Sprint("key ", i); owner.Owner(key).Self {
+			return key
+		}
+	}
+	t.Fatal("it owns no key of 10,000")
+	return ""
+}
+
+// inBubbles runs a test in virtual time, once with the real protocols and once
+// with simulated membership.
+func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
+	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, gossip) })
+		})
+	}
+}
+
+func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
+	for _, n := range []int{2, 3, 7} {
+		for fault, strike := range map[string]func(*weirtest.Host){
+			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
+		} {
+			t.Run(fmt.Sprint(fault, " of ", n), func(t *testing.T) {
+				inBubbles(t, func(t *testing.T, gossip bool) {
+					w := newWorld(t, n, gossip)
+					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
+					key := keyOf(t, ls["a"])
+					host := w.network.Host("a")
+					strike(host)
+					for round := range 2000 {
+						for _, name := range w.names[1:] {
+							begun := time.Now()
+							d, err := ls[name].Allow(t.Context(), key)
+							took := time.Since(begun)
+							require.NoError(t, err)
+							require.True(t, d.Allowed)
+							require.LessOrEqual(t, took, timeout, "round %d at %s", round, name)
+							if round > 0 {
+								require.Equal(t, weir.Budget, d.Source)
+								require.Zero(t, took, "round %d at %s waits", round, name)
+							}
+						}
+						time.Sleep(time.Millisecond)
+					}
+					host.Thaw()
+				})
+			})
+		}
+	}
+}
+
+func TestALinkThatIsDownCostsAHop(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		w.network.Cut("a", "b")
+		w.network.Cut("b", "a")
+		_, err := ls["b"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		admitted := 0
+		for range 100 {
+			for name, l := range ls {
+				d, err := l.Allow(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, map[string]weir.Source{"a": weir.Owner, "b": weir.Relayed, "c": weir.Forwarded}[name], d.Source)
+				if d.Allowed {
+					admitted++
+				}
+			}
+		}
+		require.Equal(t, 100, admitted)
+	})
+}
+
+func TestASplitHealsByItself(t *testing.T) {
+	for _, split := range []time.Duration{3 * time.Second, 75 * time.Second, 20 * time.Minute} {
+		t.Run(split.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 5, true)
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+				w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})
+				time.Sleep(split)
+				w.network.Heal()
+				hear := func() bool {
+					for _, l := range ls {
+						for _, key := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
+							if d, err := l.Peek(t.Context(), key); err != nil || d.Source == weir.Budget {
+								return false
+							}
+						}
+					}
+					return true
+				}
+				require.True(t, within(5*time.Second, hear), "they hear each other")
+				require.True(t, within(10*time.Second, func() bool { return w.agree(w.names...) }), "they have one roster")
+			})
+		})
+	}
+}
+
+// Impatient callers: each ask is sent once, and what arrives after its caller
+// gave up is refunded where it was spent.
+func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 90_000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		var wait sync.WaitGroup
+		for range 500 {
+			wait.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
+				defer cancel()
+				begun := time.Now()
+				d, err := ls["b"].Allow(ctx, key)
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				require.Equal(t, weir.Budget, d.Source)
+				require.LessOrEqual(t, time.Since(begun), 100*time.Microsecond)
+			})
+		}
+		wait.Wait()
+		time.Sleep(time.Second)
+		var spent int64
+		for _, l := range ls {
+			d, err := l.Peek(t.Context(), key)
+			require.NoError(t, err)
+			require.NotEqual(t, weir.Budget, d.Source, "short deadlines blame nobody")
+			spent = d.Limit - d.Remaining
+		}
+		require.Zero(t, spent, "units that the owner still counts")
+		require.EqualValues(t, 500, w.nodes["b"].Stats().LateTakes)
+		require.EqualValues(t, 500, w.nodes["b"].Stats().Decisions[weir.Budget].Allowed)
+	})
+}
+
+func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(latency, cancel)
+		d, err := ls["b"].Allow(ctx, key)
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, d.Allowed)
+		time.Sleep(time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, d.Remaining)
+	})
+}
+
+func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		w.network.SetLink("a", "b", weirtest.Link{Latency: 50 * time.Millisecond})
+		begun := time.Now()
+		d, err := ls["b"].AllowN(t.Context(), key, 7)
+		require.NoError(t, err)
+		require.Equal(t, weir.Budget, d.Source)
+		require.LessOrEqual(t, time.Since(begun), timeout)
+		time.Sleep(time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, d.Remaining)
+		require.EqualValues(t, 7, w.nodes["b"].Stats().LateTakes)
+	})
+}
+
+func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
+		for _, name := range w.names {
+			w.network.Host(name)
+		}
+		settleAfter(t)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		for _, name := range w.names {
+			w.start(t, name, true, weir.Config{Expect: 3})
+		}
+		admitted := func(l weir.Limit) (total int64) {
+			for _, limiter := range w.limiters(t, l) {
+				for range 200 {
+					d, err := limiter.Allow(t.Context(), "k")
+					require.NoError(t, err)
+					if d.Allowed {
+						total++
+					}
+				}
+			}
+			return total
+		}
+		require.EqualValues(t, 99, admitted(weir.Limit{Name: "shared", Rate: 100, Per: time.Hour}))
+		require.EqualValues(t, 0, admitted(weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed}))
+		require.EqualValues(t, 300, admitted(weir.Limit{Name: "open", Rate: 100, Per: time.Hour, Partition: weir.FailOpen}))
+		require.NotEmpty(t, w.nodes["b"].Stats().Cluster.JoinError)
+
+		w.network.Heal()
+		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "it keeps trying")
+		require.EqualValues(t, 100, admitted(weir.Limit{Name: "whole", Rate: 100, Per: time.Hour}))
+	})
+}

@@ -1,0 +1,106 @@
+package weir
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// joinVariable makes the test binary a node that joins the address it holds.
+const joinVariable = "WEIR_TEST_JOIN"
+
+func TestMain(m *testing.M) {
+	if join := os.Getenv(joinVariable); join != "" {
+		os.Exit(serveUntilEOF(join))
+	}
+	os.Exit(m.Run())
+}
+
+// serveUntilEOF is the other process: a node that lives until its parent does
+// not.
+func serveUntilEOF(join string) int {
+	n, err := Start(context.Background(), Config{Bind: "127.0.0.1:0", Join: []string{join}, Logger: quiet})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer n.Close()
+	fmt.Println("serving")
+	io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// process starts another process with a node that joins n, and waits until it
+// serves. The test's end kills it.
+func process(t *testing.T, n *Node) *os.Process {
+	t.Helper()
+	v := n.view.Load()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), joinVariable+"="+v.Members[v.Self].Addr)
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe() // never written to: it ends when this process does
+	require.NoError(t, err)
+	stdout, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	t.Cleanup(func() {
+		child.Process.Kill()
+		child.Wait()
+		stdin.Close()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "serving", strings.TrimSpace(line))
+	return child.Process
+}
+
+func TestAProcessThatIsGoneCostsOneWait(t *testing.T) {
+	const slack = 10 * time.Millisecond
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			n := fleet(t, 1, func(_ int, cfg *Config) { cfg.Timeout = 0 })[0]
+			owner := process(t, n)
+			require.Eventually(t, func() bool {
+				v := n.view.Load()
+				return len(v.Members) == 2 && v.hearsAll()
+			}, 5*time.Second, time.Millisecond)
+			l := limiter(t, n, Limit{Rate: 1_000_000, Per: time.Hour})
+			var key string
+			for i := 0; key == ""; i++ {
+				if k := fmt.Sprint(i); !l.Owner(k).Self {
+					key = k
+				}
+			}
+			require.NoError(t, owner.Signal(signal))
+
+			var waits []time.Duration
+			var elsewhere int
+			for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				begun := time.Now()
+				d, err := l.Allow(t.Context(), key)
+				waits = append(waits, time.Since(begun))
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				if d.Source != Budget {
+					elsewhere++
+				}
+			}
+			first := waits[0]
+			rest := slices.Sorted(slices.Values(waits[1:]))
+			t.Logf("first %v; then median %v, longest %v", first, rest[len(rest)/2], rest[len(rest)-1])
+			require.LessOrEqual(t, elsewhere, 1, "one answer may come before the signal does")
+			require.LessOrEqual(t, max(first, rest[len(rest)-1]), defaultTimeout+slack)
+			require.Less(t, rest[len(rest)/2], time.Millisecond, "the second does not wait")
+		})
+	}
+}

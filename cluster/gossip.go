@@ -47,6 +47,9 @@ type gossip struct {
 	list       *memberlist.Memberlist
 	broadcasts *memberlist.TransmitLimitedQueue
 
+	probeInterval time.Duration
+	restUntil     atomic.Int64 // Unix nanoseconds: until then no probe of memberlist's is under way
+
 	// mu guards what follows. It is held for steps of the roster, and never
 	// while waiting or while memberlist is called.
 	mu     sync.Mutex
@@ -198,8 +201,12 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 	c.BindPort = int(g.reachable.Port())
 	c.AdvertisePort = c.BindPort
 	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = membershipVersion, membershipVersion, membershipVersion
+	// Lifeguard's patience with itself: up to twice the interval, not eight
+	// times, because Close waits for a probe that is under way.
+	c.AwarenessMaxMultiplier = maxPatience
+	g.probeInterval = c.ProbeInterval
 	d := delegate{g}
-	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
+	c.Delegate, c.Events, c.Alive, c.Merge, c.Ping = d, d, d, d, d
 	c.Logger = log.New(&gossipLog{log: g.log, ctx: g.ctx}, "", 0)
 	if len(g.cfg.Secrets) > 0 {
 		keyring, err := memberlist.NewKeyring(g.cfg.Secrets, g.cfg.Secrets[0])
@@ -513,13 +520,33 @@ func (g *gossip) teardown() error {
 	g.leaves.Wait() // memberlist panics if it is to leave after it has stopped
 	var err error
 	if g.list != nil {
+		patience := g.patience()
 		err = g.list.Shutdown()
+		time.Sleep(patience)
 	}
 	if g.peers != nil {
 		g.peers.close()
 	}
 	g.wg.Wait()
 	return err
+}
+
+// maxPatience bounds a probe of memberlist's, in intervals.
+const maxPatience = 2
+
+// patience is how long memberlist may still be busy once it is shut down.
+// Everything of it ends at once but probes, its own and those that others ask
+// for, which wait their time out: none if all is well.
+func (g *gossip) patience() time.Duration {
+	well := time.Now().UnixNano() < g.restUntil.Load()
+	members := g.view.Load().Members
+	for _, m := range members {
+		well = well && (m.State == Joining || m.State == Serving)
+	}
+	if well || len(members) == 1 && members[0].Name == g.cfg.Name {
+		return 0
+	}
+	return maxPatience * g.probeInterval
 }
 
 func (g *gossip) Stats() Stats {

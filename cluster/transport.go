@@ -37,6 +37,9 @@ func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 }
 
 func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	if t.mux.ctx.Err() != nil {
+		return time.Time{}, net.ErrClosed // without net.OpError, at which memberlist would try other ways
+	}
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return time.Time{}, err

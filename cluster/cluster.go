@@ -70,7 +70,9 @@ type Peer interface {
 	// An answer that arrives after Ask has returned is handed to Handler.Late.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
 	// Tell sends request and wants no answer. It never blocks; it drops the
-	// request if the member is unheard or the queue to it is full.
+	// request if there is no connection to the member or the queue to it is
+	// full. A member that is only unheard is told: what gives back units that
+	// it granted too late is for just that member.
 	Tell(request []byte)
 }
 

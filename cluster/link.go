@@ -70,7 +70,7 @@ func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 // Tell implements Peer.
 func (l *link) Tell(request []byte) {
 	s := l.session.Load()
-	if s == nil || !l.heard.Load() {
+	if s == nil {
 		return
 	}
 	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {

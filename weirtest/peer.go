@@ -151,7 +151,7 @@ func (p *peer) Tell(request []byte) {
 	m := p.owner
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
-	if len(request) <= cluster.MaxMessage && p.ready() == nil {
+	if len(request) <= cluster.MaxMessage && !p.owner.closed && len(p.out.queue) < askBound {
 		p.request(0, slices.Clone(request))
 	}
 }

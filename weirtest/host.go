@@ -180,10 +180,17 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.free()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: int(port)})
 	answered := make(chan error, 1)
 	n.send(&c.out, func() { c.arrive(int(port), answered) })
+	changed := c.changed.wait()
 	n.mu.Unlock()
 
 	select {
 	case err = <-answered:
+	case <-changed: // an answer and what came right after it, or a Kill here
+		select {
+		case err = <-answered:
+		default:
+			err = net.ErrClosed
+		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

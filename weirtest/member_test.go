@@ -66,12 +66,11 @@ func (f *fleet) close() {
 	closing.Wait()
 }
 
-// roster is how the members stand, as host sees it: "a-1 serving, b-1 dead".
+// roster is how the members stand as host sees it, like "a-1 serving, b-1 dead".
 func (f *fleet) roster(host string) string {
 	var s []string
 	for _, m := range f.clusters[host].View().Members {
-		label, _, _ := strings.Cut(m.Name, " ")
-		s = append(s, fmt.Sprintf("%s %v", label, m.State))
+		s = append(s, fmt.Sprintf("%s %v", m.Name, m.State))
 	}
 	return strings.Join(s, ", ")
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-func Example() {
+func ExampleNetwork() {
 	n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 	ctx := context.Background()
 
@@ -129,6 +129,10 @@ func TestStream(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.Equal(t, second, took(start))
 			require.Equal(t, 256<<10, k)
+			require.NoError(t, a.SetWriteDeadline(time.Now().Add(second)))
+			k, err = a.Write(buf)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.Zero(t, k, "nothing was read")
 			require.NoError(t, a.SetWriteDeadline(time.Time{}))
 			go io.Copy(io.Discard, b)
 			_, err = a.Write(buf)
@@ -177,6 +181,14 @@ func TestStream(t *testing.T) {
 			_, err = n.Host("a").Network().Dial(t.Context(), "b:1")
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.Equal(t, 128*second, took(start))
+		},
+		"a kill ends the dials of its host": func(t *testing.T, n *weirtest.Network) {
+			n.Cut("a", "b")
+			time.AfterFunc(second, n.Host("a").Kill)
+			start := time.Now()
+			_, err := n.Host("a").Network().Dial(t.Context(), "b:1")
+			require.ErrorIs(t, err, net.ErrClosed)
+			require.Equal(t, second, took(start))
 		},
 		"a dial to a closed port is refused": func(t *testing.T, n *weirtest.Network) {
 			n.Host("b")
@@ -292,6 +304,10 @@ func TestDatagrams(t *testing.T) {
 		require.Empty(t, receive())
 		n.Heal()
 		require.Empty(t, receive(), "a cut loses datagrams")
+		send()
+		n.Cut("a", "b")
+		require.Empty(t, receive(), "also those on their way")
+		n.Heal()
 
 		n.Host("b").Freeze()
 		send()

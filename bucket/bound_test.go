@@ -87,8 +87,10 @@ func bound(l *Limit, a, b int64) *big.Rat {
 		return plus(rat(l.Capacity()), times(minus(rat(b), rat(a)), ratio(l.Rate, int64(l.Per))))
 	case SlidingLog:
 		return rat(l.Rate)
+	case FixedWindow:
+		return rat(2*l.Rate - 1)
 	}
-	return rat(2*l.Rate - 1)
+	return rat(max(l.Rate, 2*l.Rate-2))
 }
 
 // A take that was refunded by its receipt is taken out of the list, and what is
@@ -185,6 +187,13 @@ func TestARefundNamesItsTake(t *testing.T) {
 		require.Equal(t, int64(2), k.used(origin+second-1))
 		require.Zero(t, k.used(origin+second))
 	})
+	t.Run("a debit that was forgotten names no other's entry", func(t *testing.T) {
+		k := newCount(Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second})
+		k.debit(origin, 20)
+		r := k.debit(origin+1, 5).Receipt
+		require.False(t, k.refund(origin+2, 5, r, false))
+		require.Equal(t, int64(20), k.used(origin+2))
+	})
 	t.Run("a bucket gives back what has not drained", func(t *testing.T) {
 		k := newCount(Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second})
 		r := k.take(origin, 10).Receipt
@@ -218,4 +227,14 @@ func TestADebtCarriesIntoTheFollowingWindow(t *testing.T) {
 	require.Equal(t, 2*time.Second-1, k.peek(origin+1, 6).RetryAfter, "the next window has 5 left")
 	require.Equal(t, int64(5), k.peek(origin+second, 1).Remaining)
 	require.Equal(t, int64(10), k.peek(origin+2*second, 1).Remaining)
+}
+
+func TestADebtIsOneCapacityAtMostAlsoOfALowerRate(t *testing.T) {
+	second := int64(time.Second)
+	k := newCount(Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Second})
+	k.take(origin, 100)
+	k.convert(Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Second}, origin)
+	require.Equal(t, int64(100), k.used(origin))
+	require.Equal(t, int64(10), k.used(origin+second))
+	require.Zero(t, k.used(origin+2*second))
 }

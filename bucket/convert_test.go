@@ -86,6 +86,14 @@ func TestConvertedCounts(t *testing.T) {
 		k.convert(Limit{Algorithm: LeakyBucket, Rate: 1, Per: 8 * time.Second, Burst: 10}, origin+second)
 		require.Equal(t, origin+second+14*second, k.recovers(), "1 3/4 units at 8 s each")
 	})
+	t.Run("a clock that steps back brings no end nearer", func(t *testing.T) {
+		for _, a := range algorithms {
+			k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
+			k.take(origin, 10)
+			k.convert(Limit{Algorithm: (a + 1) % 3, Rate: 10, Per: time.Minute}, origin-int64(time.Hour))
+			require.GreaterOrEqual(t, k.recovers(), origin+60*second, "%v", a)
+		}
+	})
 	t.Run("usage of a bucket becomes usage of this instant in a window", func(t *testing.T) {
 		k := convert(token, log)
 		require.Equal(t, int64(6), k.used(origin+second/2))

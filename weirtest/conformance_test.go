@@ -21,9 +21,3 @@ func TestSimulatedClusterConforms(t *testing.T) {
 		})
 	})
 }
-
-func TestSoloConforms(t *testing.T) {
-	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		test(t, clustertest.World{Size: 1, New: func(int) cluster.Cluster { return cluster.NewSolo("alone", "r") }})
-	})
-}

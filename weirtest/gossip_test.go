@@ -1,8 +1,6 @@
 package weirtest_test
 
 import (
-	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,15 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/cluster/clustertest"
 	"github.com/weir-go/weir/weirtest"
 )
-
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-
-// rest lets memberlist's probes end: its Shutdown does not wait for them, and
-// a bubble must end without goroutines.
-const rest = 20 * time.Second
 
 // gossip is a real cluster for a host of the network.
 func gossip(n *weirtest.Network, host, incarnation string, join ...string) cluster.Cluster {
@@ -29,44 +20,13 @@ func gossip(n *weirtest.Network, host, incarnation string, join ...string) clust
 		Bind:    host + ":7946",
 		Join:    join,
 		Region:  "r",
-		Logger:  quiet,
+		Logger:  slog.New(slog.DiscardHandler),
 		Network: n.Host(host).Network(),
-	})
-}
-
-func TestGossipInVirtualTimeConforms(t *testing.T) {
-	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		synctest.Test(t, func(t *testing.T) {
-			defer time.Sleep(rest)
-			n := weirtest.NewNetwork(1, quick)
-			test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
-				return gossip(n, fmt.Sprintf("host%d", i), "1", "host0:7946")
-			}})
-		})
-	})
-}
-
-func TestGossipOnLoopbackConforms(t *testing.T) {
-	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		t.Parallel()
-		var first cluster.Cluster
-		test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
-			c := cluster.Config{Name: fmt.Sprintf("host%d-1", i), Bind: "127.0.0.1:0", Region: "r", Logger: quiet}
-			if i > 0 {
-				c.Join = []string{first.View().Members[0].Addr}
-			}
-			made := cluster.NewGossip(c)
-			if i == 0 {
-				first = made
-			}
-			return made
-		}})
 	})
 }
 
 func TestGossipThroughASplitAndACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(rest)
 		n := weirtest.NewNetwork(1, weirtest.Link{Latency: milli, Jitter: milli})
 		f := newFleet(t, n)
 		defer f.close()

@@ -132,10 +132,16 @@ func start(t *testing.T, w World, i int) *node {
 // stop closes all and checks what holds for every test.
 func stop(t *testing.T, nodes []*node) {
 	t.Helper()
+	var closing sync.WaitGroup
 	for i, n := range nodes {
-		if err := n.Close(); err != nil {
-			t.Errorf("member %d: Close: %v", i, err)
-		}
+		closing.Go(func() {
+			if err := n.Close(); err != nil {
+				t.Errorf("member %d: Close: %v", i, err)
+			}
+		})
+	}
+	closing.Wait()
+	for i, n := range nodes {
 		n.answers.Wait()
 		if k := n.overlaps.Load(); k > 0 {
 			t.Errorf("member %d: %d calls of Changed overlapped another", i, k)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+)
+
+// options is what the command line says.
+type options struct {
+	serve    bool
+	nodes    int
+	rate     int
+	limit    int64
+	duration time.Duration
+	seed     uint64
+}
+
+const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
+them under one limit for each client, and faults. It ends by itself with a
+verdict, and exit status 1 if a promise was broken.
+
+	go run ./cmd/demo [flags]
+
+`
+
+// parse reads the command line. The error is flag.ErrHelp if help was asked for,
+// and otherwise says all that is wrong and what to do.
+func parse(args []string, help io.Writer) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&o.serve, "serve", false, "start the gateways and keep them up, without traffic or faults, until Ctrl-C")
+	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000")
+	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in a window, 1 to 10000")
+	flags.DurationVar(&o.duration, "duration", 26*time.Second, "how `long` the traffic runs, 8s to 10m; the window is 2s, and less below 26s")
+	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(help, usage)
+		flags.SetOutput(help)
+		flags.PrintDefaults()
+		return o, err
+	}
+	if err != nil {
+		return o, fmt.Errorf("%w: -h lists the flags", err)
+	}
+	var wrong []error
+	report := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	if flags.NArg() > 0 {
+		report("%q is no flag: -h lists them", flags.Arg(0))
+	}
+	if o.nodes < 2 || o.nodes > 9 {
+		report("-nodes is %d: use 2 to 9, one is killed and another frozen", o.nodes)
+	}
+	if o.rate < workers || o.rate > 20000 {
+		report("-rate is %d: use %d to 20000 requests a second", o.rate, workers)
+	}
+	if o.limit < 1 || o.limit > 10000 {
+		report("-limit is %d: use 1 to 10000 requests in a window", o.limit)
+	}
+	if o.duration < 8*time.Second || o.duration > 10*time.Minute {
+		report("-duration is %v: use 8s to 10m, the faults need room", o.duration)
+	}
+	return o, errors.Join(wrong...)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// restartAfter is how long a gateway that has ended stays away.
+const restartAfter = 3 * time.Second
+
+// serve keeps the gateways up until ctx is done, and says how to ask them. One
+// that ends is started again.
+func serve(ctx context.Context, f *fleet, s *screen) int {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d gateways, one limit: %d requests in %v for each client, whichever gateway it asks.\n\n", len(f.current), f.limit, f.per)
+	for i, inc := range f.current {
+		fmt.Fprintf(&b, "  gateway %d  %s  process %d\n", i+1, f.url(inc), inc.process.pid())
+	}
+	first, last := f.current[0], f.current[len(f.current)-1]
+	fmt.Fprintf(&b, `
+Ask one of them, and see who decided:
+
+  curl -i -H '%s: alice' %s
+
+Use up a client's limit through one gateway, and ask another:
+
+  for i in $(seq %d); do curl -s -H '%s: bob' %s; done
+  curl -i -H '%s: bob' %s
+
+Freeze a gateway and thaw it, or kill it: it is started again after %v.
+
+  kill -STOP %d; sleep 5; kill -CONT %d
+  kill -KILL %d
+
+Ctrl-C ends them all.
+`, clientHeader, f.url(first), f.limit, clientHeader, f.url(first), clientHeader, f.url(last),
+		restartAfter, last.process.pid(), last.process.pid(), last.process.pid())
+	s.say(b.String())
+
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			f.stop()
+			s.say("All gateways have ended.")
+			return exitFine
+		case now := <-tick.C:
+			for _, gateway := range f.missing(now.Add(-restartAfter)) {
+				if err := f.do(fault{kind: start, gateway: gateway}); err != nil {
+					s.say("demo: " + err.Error())
+					return exitBroken
+				}
+			}
+		}
+	}
+}
+
+// missing is the gateways that ended by themselves before a moment.
+func (f *fleet) missing(before time.Time) []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var gateways []int
+	for i, inc := range f.current {
+		if inc.condition == failed && inc.down[len(inc.down)-1].from < before.UnixNano() {
+			gateways = append(gateways, i)
+		}
+	}
+	return gateways
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-go/weir"
+)
+
+// frame is what the table shows of one moment.
+type frame struct {
+	elapsed, duration time.Duration
+	limit             int64
+	per               time.Duration
+	next              string // what is about to happen
+	gateways          []gatewayRow
+	clients           []clientRow // the busiest first
+	events            []event     // all so far
+	begun             time.Time
+	standing          standing
+	requests          int
+}
+
+// gatewayRow is one gateway, over the last second.
+type gatewayRow struct {
+	number    int
+	condition condition
+	pid       int
+	counts    counts
+	over      time.Duration // what the counts are of
+	sees      []sight
+}
+
+// sight is how a gateway sees the members that have had one place: more than
+// one process, until a dead one is off the roster.
+type sight struct {
+	number int
+	states []weir.MemberState
+}
+
+// clientRow is one client.
+type clientRow struct {
+	name  string
+	asks  int // a second
+	lived int // admitted within the last Per
+}
+
+// rate is a count a second.
+func (g *gatewayRow) rate(n int) string {
+	if g.condition != up || g.over <= 0 {
+		return "–"
+	}
+	return number(int(float64(n)/g.over.Seconds() + 0.5))
+}
+
+func (g *gatewayRow) latency(q float64) string {
+	if g.condition != up {
+		return "–"
+	}
+	return short(g.counts.took.quantile(q))
+}
+
+// part is a place's part of all decisions.
+func (g *gatewayRow) part(p place) string {
+	all := g.counts.allowed + g.counts.denied
+	if g.condition != up || all == 0 {
+		return "–"
+	}
+	return strconv.Itoa((100*g.counts.at[p]+all/2)/all) + "%"
+}
+
+func (c condition) colour() colour {
+	switch c {
+	case up:
+		return green
+	case starting:
+		return cyan
+	case frozen:
+		return yellow
+	}
+	return red
+}
+
+// column is one of the table's columns. Where there is no room, those with the
+// highest sacrifice go first.
+type column struct {
+	title     string
+	width     int
+	sacrifice int
+	cell      func(*gatewayRow) (colour, string)
+}
+
+func text(of func(*gatewayRow) string) func(*gatewayRow) (colour, string) {
+	return func(g *gatewayRow) (colour, string) {
+		if g.condition != up {
+			return dim, of(g)
+		}
+		return plain, of(g)
+	}
+}
+
+func columns() []column {
+	return []column{
+		{"gateway", 7, 0, func(g *gatewayRow) (colour, string) { return bold, strconv.Itoa(g.number) }},
+		{"process", 8, 6, text(func(g *gatewayRow) string { return strconv.Itoa(g.pid) })},
+		{"state", 8, 0, func(g *gatewayRow) (colour, string) { return g.condition.colour(), g.condition.String() }},
+		{"checks/s", 8, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed + g.counts.denied) })},
+		{"allowed", 7, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed) })},
+		{"denied", 7, 3, text(func(g *gatewayRow) string { return g.rate(g.counts.denied) })},
+		{"p50", 6, 5, text(func(g *gatewayRow) string { return g.latency(0.5) })},
+		{"p99", 6, 1, text(func(g *gatewayRow) string { return g.latency(0.99) })},
+		{"itself", 6, 4, text(func(g *gatewayRow) string { return g.part(own) })},
+		{"owner", 6, 4, text(func(g *gatewayRow) string { return g.part(asked) })},
+		{"share", 6, 2, func(g *gatewayRow) (colour, string) {
+			part := g.part(budget)
+			if part != "0%" && part != "–" {
+				return yellow, part
+			}
+			return dim, part
+		}},
+	}
+}
+
+// fitting is the columns for which there is room beside the last one.
+func fitting(all []column, width, last int) []column {
+	for {
+		need, worst := last, 0
+		for _, c := range all {
+			need += c.width + 1
+			worst = max(worst, c.sacrifice)
+		}
+		if need <= width || worst == 0 {
+			return all
+		}
+		var rest []column
+		for _, c := range all {
+			if c.sacrifice != worst {
+				rest = append(rest, c)
+			}
+		}
+		all = rest
+	}
+}
+
+// lines draws the frame for a terminal of this size.
+func (f *frame) lines(width, height int) []line {
+	var top []line
+	put := func(l line) { top = append(top, l) }
+	put(line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", len(f.gateways))).
+		add(bold, fmt.Sprintf("%d requests in %v", f.limit, f.per)).add(plain, " for each client, whichever gateway it asks"))
+	put(f.progress(width))
+	put(nil)
+
+	sees := 4
+	for _, g := range f.gateways {
+		n := 0
+		for _, s := range g.sees {
+			n += 2 + len(s.states)
+		}
+		sees = max(sees, n)
+	}
+	shown := fitting(columns(), width, sees+1)
+	header := line{}
+	for _, c := range shown {
+		header = header.add(dim, right(c.title, c.width)+" ")
+	}
+	put(header.add(dim, " sees"))
+	for i := range f.gateways {
+		g := &f.gateways[i]
+		l := line{}
+		for _, c := range shown {
+			paint, cell := c.cell(g)
+			l = l.add(paint, right(cell, c.width)+" ")
+		}
+		put(append(l.add(plain, " "), g.sights()...))
+	}
+
+	var middle []line
+	middle = append(middle, nil, line{}.add(dim, "busiest client   asks/s  admitted in the last "+f.per.String()))
+	for _, c := range f.clients {
+		middle = append(middle, c.line(f.limit, width))
+	}
+
+	var story []line
+	for _, e := range f.events {
+		story = append(story, e.line(f.begun))
+	}
+
+	legend := []line{
+		nil,
+		line{}.add(dim, "decided by: itself, which owns the client's key; the owner, asked over the network;"),
+		line{}.add(dim, "or its share of the limit, while it cannot reach the owner").
+			add(dim, "   sees: ").add(green, "✓").add(dim, " heard ").add(yellow, "?").add(dim, " not heard ").add(red, "✗").add(dim, " dead"),
+	}
+	good := func(n int) colour {
+		if n == 0 {
+			return green
+		}
+		return red
+	}
+	foot := []line{nil, line{}.add(plain, number(f.standing.requests)+" requests answered, ").
+		add(good(f.standing.errors), number(f.standing.errors)+" errors").add(plain, ", ").
+		add(good(f.standing.stalls), number(f.standing.stalls)+" stalls")}
+
+	// What does not fit is left away, the least important first.
+	room := height - 1 - len(top) - len(foot)
+	if room < len(legend)+len(middle)+5 {
+		legend = nil
+	}
+	if room < len(middle)+4 {
+		middle = nil
+	}
+	room -= len(legend) + len(middle) + 1
+	const most = 9
+	keep := max(0, min(room, most))
+	if len(story) > keep {
+		story = story[len(story)-keep:]
+	}
+	all := append(top, middle...)
+	all = append(all, foot...)
+	if keep > 0 {
+		all = append(all, nil)
+		all = append(all, story...)
+	}
+	all = append(all, legend...)
+	return all[:min(len(all), max(height-1, 1))]
+}
+
+// progress is how far the run is and what comes next.
+func (f *frame) progress(width int) line {
+	label := fmt.Sprintf("%5.1f s of %v  ", f.elapsed.Seconds(), f.duration)
+	bar := max(0, min(30, width-utf8.RuneCountInString(label)-utf8.RuneCountInString(f.next)-4))
+	done := 0
+	if f.duration > 0 {
+		done = min(bar, int(int64(bar)*int64(f.elapsed)/int64(f.duration)))
+	}
+	return line{}.add(plain, label).add(cyan, strings.Repeat("━", done)).add(dim, strings.Repeat("━", bar-done)).add(dim, "  "+f.next)
+}
+
+func (g *gatewayRow) sights() line {
+	l := line{}
+	if g.condition != up {
+		return l.add(dim, "–")
+	}
+	for _, s := range g.sees {
+		l = l.add(plain, strconv.Itoa(s.number))
+		if len(s.states) == 0 {
+			l = l.add(dim, "·")
+		}
+		for _, state := range s.states {
+			l = l.add(stateColour(state), stateMark(state))
+		}
+		l = l.add(plain, " ")
+	}
+	return l
+}
+
+func stateMark(s weir.MemberState) string {
+	switch s {
+	case weir.Serving:
+		return "✓"
+	case weir.Dead:
+		return "✗"
+	case weir.Joining:
+		return "…"
+	}
+	return "?"
+}
+
+func stateColour(s weir.MemberState) colour {
+	switch s {
+	case weir.Serving:
+		return green
+	case weir.Dead:
+		return red
+	case weir.Joining:
+		return cyan
+	}
+	return yellow
+}
+
+// line is the client with a bar of what it got, as long as the limit where there
+// is room.
+func (c *clientRow) line(limit int64, width int) line {
+	l := line{}.add(plain, fmt.Sprintf("%-14s %8s  ", c.name, number(c.asks)))
+	full := max(1, min(int(limit), 40, width-26-10))
+	filled := min(2*full, (c.lived*full+int(limit)-1)/int(limit))
+	l = l.add(cyan, strings.Repeat("█", min(filled, full))).add(yellow, strings.Repeat("█", max(0, filled-full)))
+	return l.add(dim, strings.Repeat("░", max(0, full-filled))).add(plain, fmt.Sprintf(" %d", c.lived)).add(dim, fmt.Sprintf(" of %d", limit))
+}
+
+// line is the event with its time from the beginning.
+func (e event) line(begun time.Time) line {
+	at := fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds())
+	paint := map[string]colour{"kill": red, "failed": red, "freeze": yellow, "start": green, "thaw": green}[e.what]
+	if e.what == "" {
+		return line{}.add(dim, at+strings.Repeat(" ", 8)+e.text)
+	}
+	return line{}.add(plain, at).add(paint, fmt.Sprintf("%-8s", e.what)).add(plain, e.text)
+}
+
+// key says how to read short.
+const key = "for each gateway: checks/s, allowed/s, p50/p99, decided by itself/the owner/its share, members as it sees them (✓ heard ? not heard ✗ dead)"
+
+// short is the frame in one line, for what is no terminal.
+func (f *frame) short() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%5.1f s", f.elapsed.Seconds())
+	for i := range f.gateways {
+		g := &f.gateways[i]
+		fmt.Fprintf(&b, "  [%d] ", g.number)
+		if g.condition != up {
+			b.WriteString(g.condition.String())
+			continue
+		}
+		fmt.Fprintf(&b, "%s/s %s ok %s/%s %s/%s/%s %s", g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
+			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(budget), strings.ReplaceAll(g.sights().render(false, 80), " ", ""))
+	}
+	fmt.Fprintf(&b, "  %d errors, %d stalls", f.standing.errors, f.standing.stalls)
+	return b.String()
+}
+
+func right(s string, width int) string {
+	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"sync"
+	"time"
+)
+
+// stallBound is the longest that a request to a gateway that is up may take: a
+// check's Timeout, and what a busy machine may keep processes waiting.
+const stallBound = timeout + 480*time.Millisecond
+
+// tally is what the clients have seen. Its methods are safe for concurrent use.
+type tally struct {
+	fleet *fleet
+
+	mu       sync.Mutex
+	total    counts
+	errors   int
+	problem  error // the first
+	stalls   int
+	cut      int // requests under way at a gateway when it was killed or frozen
+	missed   int // requests that were not sent in time
+	checks   latencies
+	admitted [clients][]admission
+	shares   []shared // decisions by a gateway's own share
+	recent   slice    // since the last call of next
+}
+
+// counts is what gateways answered.
+type counts struct {
+	allowed, denied int
+	at              [places]int
+	took            latencies // the whole request, as its client saw it
+}
+
+func (c *counts) add(o *counts) {
+	c.allowed += o.allowed
+	c.denied += o.denied
+	for i, n := range o.at {
+		c.at[i] += n
+	}
+	c.took.merge(&o.took)
+}
+
+// shared is one decision by a gateway's own share of a limit.
+type shared struct {
+	client  int
+	check   span
+	owner   string
+	allowed bool
+}
+
+// slice is what happened in a short time.
+type slice struct {
+	gateways []counts
+	asks     [clients]int
+}
+
+func newTally(f *fleet) *tally {
+	return &tally{fleet: f, recent: slice{gateways: make([]counts, len(f.current))}}
+}
+
+// add takes in an answer. Only what a gateway that was up all the time did or
+// failed to do is held against it.
+func (t *tally) add(a answer) {
+	down := t.fleet.wasDown(a.to, a.sent, a.done)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case down:
+		t.cut++
+	case a.err != nil:
+		t.errors++
+		if t.problem == nil {
+			t.problem = a.err
+		}
+	case a.took > stallBound:
+		t.stalls++
+	}
+	if a.err != nil {
+		return
+	}
+	at := placeOf(a.source)
+	gateway := &t.recent.gateways[a.to.gateway]
+	for _, c := range []*counts{gateway, &t.total} {
+		c.at[at]++
+		if a.allowed {
+			c.allowed++
+		} else {
+			c.denied++
+		}
+		if !down {
+			c.took.add(a.took)
+		}
+	}
+	t.recent.asks[a.client]++
+	if !down {
+		t.checks.add(time.Duration(a.check.to - a.check.from))
+	}
+	if a.allowed {
+		t.admitted[a.client] = append(t.admitted[a.client], admission(a.check))
+	}
+	if at == budget {
+		t.shares = append(t.shares, shared{a.client, a.check, a.owner, a.allowed})
+	}
+}
+
+func (t *tally) miss(requests int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.missed += requests
+}
+
+// next is what happened since it was called last.
+func (t *tally) next() slice {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.recent
+	t.recent = slice{gateways: make([]counts, len(s.gateways))}
+	return s
+}
+
+// standing is the sums so far.
+type standing struct{ requests, errors, stalls int }
+
+func (t *tally) standing() standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return standing{t.total.allowed + t.total.denied, t.errors, t.stalls}
+}
+
+// lately is how many requests of a client were admitted within per before now.
+func (t *tally) lately(client int, now int64, per time.Duration) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	as, held := t.admitted[client], 0
+	for i := len(as) - 1; i >= 0 && as[i].to > now-2*int64(per); i-- {
+		if as[i].from > now-int64(per) {
+			held++
+		}
+	}
+	return held
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	clients = 200
+	// zipf is the exponent of how often clients ask: the n-th as often as
+	// 1/(n+1)^zipf. The first of 200 makes a quarter of all requests.
+	zipf = 1.1
+	// workers is how many requests are under way at once, at most.
+	workers = 64
+	// giveUp is how long a client waits for an answer.
+	giveUp = 2 * time.Second
+)
+
+func clientName(client int) string { return fmt.Sprintf("client-%03d", client+1) }
+
+// answer is what became of one request.
+type answer struct {
+	to         *incarnation
+	client     int
+	sent, done int64         // Unix nanoseconds
+	took       time.Duration // by a clock that does not step
+	check      span          // when the gateway checked
+	source     string        // where it was decided
+	owner      string        // the member that owns the client's key
+	allowed    bool
+	err        error // neither 200 nor 429
+}
+
+// drive sends rate requests a second through the fleet's gateways until ctx is
+// done, and returns when all have been answered. What cannot be sent in time,
+// because all workers wait, is not sent at all.
+func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	begin, pause := time.Now(), time.Duration(workers)*time.Second/time.Duration(rate)
+	for w := range workers {
+		wait.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
+			chosen := rand.NewZipf(random, zipf, 1, clients-1)
+			next := begin.Add(pause * time.Duration(w) / workers)
+			timer := time.NewTimer(0)
+			defer timer.Stop()
+			for {
+				timer.Reset(time.Until(next))
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					return
+				}
+				if to := f.pick(random); to != nil {
+					t.add(request(f, to, int(chosen.Uint64())))
+				}
+				next = next.Add(pause)
+				if behind := time.Since(next); behind > pause {
+					missed := behind / pause
+					t.miss(int(missed))
+					next = next.Add(missed * pause)
+				}
+			}
+		})
+	}
+}
+
+// request asks one gateway for one client.
+func request(f *fleet, to *incarnation, client int) answer {
+	a := answer{to: to, client: client}
+	r, err := http.NewRequest(http.MethodGet, f.url(to), nil)
+	if err != nil {
+		a.err = err
+		return a
+	}
+	r.Header.Set(clientHeader, clientName(client))
+	sent := time.Now()
+	a.sent = sent.UnixNano()
+	response, err := to.client.Do(r)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+	a.took = time.Since(sent)
+	a.done = time.Now().UnixNano()
+	if a.err = err; err == nil {
+		a.err = a.read(response)
+	}
+	return a
+}
+
+var errNoTimes = errors.New("the answer does not say when it was checked")
+
+// read takes the answer from a response.
+func (a *answer) read(response *http.Response) error {
+	switch response.StatusCode {
+	case http.StatusOK:
+		a.allowed = true
+	case http.StatusTooManyRequests:
+	default:
+		return fmt.Errorf("status %s", response.Status)
+	}
+	a.source = response.Header.Get(decidedHeader)
+	a.owner = response.Header.Get(ownerHeader)
+	from, to, _ := strings.Cut(response.Header.Get(checkedHeader), " ")
+	var err, err2 error
+	a.check.from, err = strconv.ParseInt(from, 10, 64)
+	a.check.to, err2 = strconv.ParseInt(to, 10, 64)
+	if err != nil || err2 != nil || a.source == "" {
+		return errNoTimes
+	}
+	return nil
+}
+
+// place is where a decision was made, as the table shows it.
+type place uint8
+
+const (
+	own    place = iota // the gateway owns the client's key
+	asked               // by the owner, which it asked
+	budget              // within its own share of the limit: the owner was not reached
+	places
+)
+
+func placeOf(source string) place {
+	switch source {
+	case weir.Owner.String():
+		return own
+	case weir.Forwarded.String(), weir.Relayed.String():
+		return asked
+	}
+	return budget
+}

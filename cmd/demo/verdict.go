@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
+
+// verdict is how a run went, judged by what the clients saw.
+type verdict struct {
+	limit    int64
+	per      time.Duration
+	requests int // answered
+	allowed  int
+	missed   int
+	errors   int
+	problem  error // the first
+	cut      int
+	stalls   int
+	took     latencies // of requests to gateways that were up
+	checks   latencies // of the checks in them
+
+	// healthy is the most that one client got in a window that holds nothing
+	// of a fault, nor a check that timed out though its owner lived; anywhere
+	// is the most in any window.
+	healthy, anywhere int
+	timedOut          int      // checks that timed out though their owner lived, and no fault was near
+	outage            int      // checks decided by a share while their owner was gone
+	broken            []string // promises of the fleet, in words
+}
+
+// judge looks at everything once the traffic has ended.
+func judge(f *fleet, t *tally) verdict {
+	faults := f.faults()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := verdict{
+		limit: f.limit, per: f.per,
+		requests: t.total.allowed + t.total.denied, allowed: t.total.allowed, missed: t.missed,
+		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls,
+		took: t.total.took, checks: t.checks,
+	}
+	var unexpected [clients][]span
+	for _, s := range t.shares {
+		if near(faults, s.check) || f.ownerWasDown(s.owner, s.check.from, s.check.to) {
+			v.outage++
+			continue
+		}
+		v.timedOut++
+		if s.allowed {
+			unexpected[s.client] = append(unexpected[s.client], s.check)
+		}
+	}
+	for client, admitted := range t.admitted {
+		v.anywhere = max(v.anywhere, busiest(admitted, f.per))
+		v.healthy = max(v.healthy, healthy(admitted, append(unexpected[client], faults...), f.per))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, inc := range f.current {
+		if inc.condition == starting {
+			f.breaks("gateway %d did not start in time", i+1)
+		}
+	}
+	v.broken = f.broken
+	return v
+}
+
+func near(faults []span, s span) bool {
+	for _, f := range faults {
+		if s.from <= f.to && s.to >= f.from {
+			return true
+		}
+	}
+	return false
+}
+
+// failures is the promises that were broken, in words.
+func (v *verdict) failures() []string {
+	var broken []string
+	fails := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	if v.requests == 0 {
+		fails("no request was answered at all")
+	}
+	if v.errors > 0 {
+		fails("%s: clients of gateways that were up saw errors, the first: %v", number(v.errors), v.problem)
+	}
+	if v.stalls > 0 {
+		fails("%s requests to gateways that were up took longer than %v", number(v.stalls), stallBound)
+	}
+	if most := int(v.limit); v.healthy > most {
+		fails("a client got %d in %v while all was well: its limit is %d", v.healthy, v.per, most)
+	}
+	if most := 2 * int(v.limit); v.anywhere > most {
+		fails("a client got %d in %v around a fault: twice its limit is %d", v.anywhere, v.per, most)
+	}
+	return append(broken, v.broken...)
+}
+
+// print writes the verdict for people.
+func (v *verdict) print(w io.Writer, p palette) {
+	row := func(good bool, name, value, format string, args ...any) {
+		mark := p.paint(green, "✓")
+		if !good {
+			mark = p.paint(red, "✗")
+		}
+		fmt.Fprintf(w, "  %s %-9s %9s  %s\n", mark, name, p.paint(bold, fmt.Sprintf("%9s", value)), p.paint(dim, fmt.Sprintf(format, args...)))
+	}
+	share := 0
+	if v.requests > 0 {
+		share = 100 * v.allowed / v.requests
+	}
+	row(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share)
+	row(v.errors == 0, "errors", number(v.errors), "from gateways that were up (%d requests were under way at one that was killed or frozen)", v.cut)
+	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(v.took.most))
+	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
+	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
+	row(v.healthy <= int(v.limit), "most", strconv.Itoa(v.healthy), "that a client got in any %v without a fault, of %d", v.per, v.limit)
+	row(v.anywhere <= 2*int(v.limit), "", strconv.Itoa(v.anywhere), "in any %v at all, of %d: twice the limit, around a fault", v.per, 2*v.limit)
+	row(true, "shares", number(v.outage), "checks answered by a gateway's own share while the owner was gone")
+	row(true, "timeouts", number(v.timedOut), "checks that timed out though their owner lived: each excuses the windows that hold it")
+	if v.missed > 0 {
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, number(v.missed)+" requests were not sent: this machine had no time for them"))
+	}
+	fmt.Fprintln(w)
+	failures := v.failures()
+	for _, failure := range failures {
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "broken:"), failure)
+	}
+	if len(failures) == 0 {
+		fmt.Fprintf(w, "  %s\n", p.paint(green, "Every promise held."))
+	}
+}
+
+// number writes n with its thousands apart.
+func number(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// short is a duration in at most three digits.
+func short(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "–"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

@@ -1,4 +1,241 @@
 package bucket
 
-// ID names one count: the keyed 128-bit hash of a limit's name and a key.
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// ID names one count: the keyed 128-bit hash of a limit's name and a key. The
+// store takes all 128 bits for uniform: whoever could choose them could slow it
+// down, though never make two ids share a count.
 type ID struct{ Hi, Lo uint64 }
+
+// Store holds counts by id, at most as many as it was made for. A count that
+// has fully recovered equals no count: it costs nothing to forget, and its place
+// is used again.
+//
+// Its methods are safe for concurrent use. now is in nanoseconds since any
+// fixed instant, the same for all calls. A call takes the lock of one shard of
+// the keys, once, and allocates nothing if the id is held, save for what a
+// SlidingLog records.
+type Store struct {
+	shards []shard
+	shift  uint // of id.Lo, to its shard
+	max    int64
+
+	_       [64]byte // what follows is written to, what stands above is read by every call
+	total   atomic.Int64
+	evicted atomic.Uint64
+	step    atomic.Uint64 // of Compact
+}
+
+const (
+	maxShards    = 4096
+	keysPerShard = 16 // at least, on average in a full store, so that a sample finds candidates
+)
+
+// NewStore makes a store for at most maxKeys counts; fewer than one are one.
+// It takes memory as counts come, 75 bytes each at most, once they are many.
+func NewStore(maxKeys int) *Store {
+	shards := 1
+	for shards < maxShards && shards*keysPerShard < maxKeys {
+		shards *= 2
+	}
+	return newStore(maxKeys, shards)
+}
+
+// newStore takes the number of shards too, a power of two.
+func newStore(maxKeys, shards int) *Store {
+	return &Store{
+		shards: make([]shard, shards),
+		shift:  uint(64 - bits.TrailingZeros(uint(shards))),
+		max:    int64(max(1, maxKeys)),
+	}
+}
+
+// Take spends units if there is room for all of them.
+//
+// Where l differs from the limit that the count was last judged by, the higher
+// Version judges. At equal Versions l does, over the same used units, unless
+// its Algorithm is another.
+func (s *Store) Take(id ID, l *Limit, now, units int64) Result {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	c, l := sh.held(id, s.hash(id), l, now)
+	if c == nil {
+		r := s.takeFirst(sh, id, l, now, units)
+		sh.mu.Unlock()
+		s.trim(id, now)
+		return r
+	}
+	r := l.take(&c.cell, sh.logOf(l, c), now, units)
+	sh.mu.Unlock()
+	return r
+}
+
+// Debit spends units without asking, and may leave a debt.
+func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	c, l := sh.held(id, s.hash(id), l, now)
+	if c == nil {
+		c := sh.fresh(id, l)
+		r := l.debit(&c.cell, sh.logOf(l, &c), now, units)
+		s.insert(sh, c, l, now)
+		sh.mu.Unlock()
+		s.trim(id, now)
+		return r
+	}
+	r := l.debit(&c.cell, sh.logOf(l, c), now, units)
+	sh.mu.Unlock()
+	return r
+}
+
+// Peek answers what Take would, and spends nothing. An id that is not held is
+// not inserted.
+func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	r := s.peek(sh, id, l, now, units)
+	sh.mu.Unlock()
+	return r
+}
+
+// Refund gives back units that a take with this receipt spent, never more than
+// are used; without a receipt (0), of the newest usage. With onlyIfLast it does
+// so only if nothing was spent since. It says whether it gave anything back.
+func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	gave := false
+	if c, l := sh.held(id, s.hash(id), l, now); c != nil {
+		gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast)
+	}
+	sh.mu.Unlock()
+	return gave
+}
+
+// Reset forgets the id's count.
+func (s *Store) Reset(id ID) {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	if i := sh.find(id, s.hash(id)); i >= 0 {
+		sh.remove(i, s.skip())
+		s.total.Add(-1)
+	}
+	sh.mu.Unlock()
+}
+
+// Len is the number of counts held, those included that have recovered and
+// whose place nothing has used since. It is never above what the store is for
+// (which holds one more for each call that is just making room).
+func (s *Store) Len() int { return int(min(s.total.Load(), s.max)) }
+
+// Evicted is the number of counts that were forgotten before they had
+// recovered, because the store was full. Of each shard's counts those that have
+// recovered go first; to find all that have in time, call Compact regularly.
+func (s *Store) Evicted() uint64 { return s.evicted.Load() }
+
+const (
+	compactShards = 64   // that one Compact looks at, at most
+	compactSlots  = 4096 // after which it looks at no further shard
+)
+
+// Compact takes one bounded step through the store: it forgets counts that have
+// recovered and gives back memory that few counts are left in. Nothing else
+// needs it: without it a place is used again once a new id comes upon it.
+// A ticker that calls it keeps Len and the memory near what is in use.
+func (s *Store) Compact(now int64) {
+	slots := 0
+	for range min(compactShards, len(s.shards)) {
+		sh := &s.shards[s.step.Add(1)%uint64(len(s.shards))]
+		sh.mu.Lock()
+		slots += len(sh.slots)
+		s.total.Add(-int64(sh.reclaim(now, s.skip())))
+		sh.shrink(s.skip())
+		sh.mu.Unlock()
+		if slots >= compactSlots {
+			return
+		}
+	}
+}
+
+// shardOf takes the top bits of id.Lo, which the slot then does without. Those
+// of id.Hi choose the owner among nodes, so on one node they are not uniform.
+func (s *Store) shardOf(id ID) *shard { return &s.shards[id.Lo>>s.shift] }
+
+// skip is the number of bits of id.Lo that choose the shard.
+func (s *Store) skip() uint { return 64 - s.shift }
+
+func (s *Store) hash(id ID) uint64 { return id.Lo << s.skip() }
+
+// takeFirst is Take of an id that sh, which is locked, does not hold.
+func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
+	c := sh.fresh(id, l)
+	r := l.take(&c.cell, sh.logOf(l, &c), now, units)
+	if r.Allowed {
+		s.insert(sh, c, l, now)
+	} else {
+		sh.release(l, &c)
+	}
+	return r
+}
+
+// peek is Peek in sh, which is locked.
+func (s *Store) peek(sh *shard, id ID, l *Limit, now, units int64) Result {
+	if c, l := sh.held(id, s.hash(id), l, now); c != nil {
+		return l.peek(&c.cell, sh.logOf(l, c), now, units)
+	}
+	c := sh.fresh(id, l)
+	r := l.peek(&c.cell, sh.logOf(l, &c), now, units)
+	sh.release(l, &c)
+	return r
+}
+
+// insert puts c, which the limit l judged, in sh, which is locked. Its id is not
+// there yet. Whoever inserts calls trim once no shard is locked.
+func (s *Store) insert(sh *shard, c slot, l *Limit, now int64) {
+	h := s.hash(c.id)
+	if i := sh.recovered(h, now); i >= 0 {
+		sh.release(&sh.numbers.at[sh.slots[i].limit], &sh.slots[i])
+		c.limit = sh.intern(l)
+		sh.slots[i] = c
+		return
+	}
+	if s.total.Add(1) > s.max && sh.n > 0 {
+		s.evict(sh, now)
+	}
+	if sh.n >= room(len(sh.slots)) {
+		s.total.Add(-int64(sh.grow(now, s.skip())))
+	}
+	c.limit = sh.intern(l)
+	sh.put(h, c)
+}
+
+// trim evicts what is too many after id was inserted where no other count was:
+// from the other shards, one after the other, since to wait for one while holding
+// another is how two callers would wait for each other.
+func (s *Store) trim(id ID, now int64) {
+	own := id.Lo >> s.shift
+	for i := range uint64(len(s.shards)) {
+		if s.total.Load() <= s.max {
+			return
+		}
+		sh := &s.shards[(own+1+i)%uint64(len(s.shards))]
+		sh.mu.Lock()
+		for sh.n > 0 && s.total.Load() > s.max {
+			s.evict(sh, now)
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// evict forgets counts of sh, which has some and is locked: those of a sample
+// that have recovered, or one that has not.
+func (s *Store) evict(sh *shard, now int64) {
+	recovered := sh.evict(now, s.skip())
+	if recovered == 0 {
+		s.evicted.Add(1)
+	}
+	s.total.Add(-int64(max(1, recovered)))
+}

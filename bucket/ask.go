@@ -1,0 +1,52 @@
+package bucket
+
+import "slices"
+
+// Ask is one part of a TakeAll.
+type Ask struct {
+	ID    ID
+	Limit *Limit
+	Units int64
+}
+
+// TakeAll takes all of the asks or none, in one step that no other call sees
+// half done, and says which. The ids must be distinct. results has room for as
+// many as asks, and gets what each was answered; if none was taken, what each
+// would have been answered alone. It allocates nothing for up to 16 asks.
+func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
+	var few [16]uint64
+	shards := few[:0]
+	for i := range asks {
+		shards = append(shards, asks[i].ID.Lo>>s.shift)
+	}
+	// All who lock several do so in one order, so that none waits in a circle.
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	for _, i := range shards {
+		s.shards[i].mu.Lock()
+	}
+	all := true
+	for i := range asks {
+		a := &asks[i]
+		results[i] = s.peek(s.shardOf(a.ID), a.ID, a.Limit, now, a.Units)
+		all = all && results[i].Allowed
+	}
+	if all {
+		for i := range asks {
+			a := &asks[i]
+			sh := s.shardOf(a.ID)
+			if c, l := sh.held(a.ID, s.hash(a.ID), a.Limit, now); c != nil {
+				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
+			} else {
+				results[i] = s.takeFirst(sh, a.ID, a.Limit, now, a.Units)
+			}
+		}
+	}
+	for _, i := range shards {
+		s.shards[i].mu.Unlock()
+	}
+	if all && len(asks) > 0 {
+		s.trim(asks[0].ID, now)
+	}
+	return all
+}

@@ -1,0 +1,292 @@
+package bucket
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// slot is one id's count in a shard's table. It has no pointers, so the garbage
+// collector does not look into the tables.
+type slot struct {
+	id    ID
+	cell  cell
+	limit uint32 // index of the limit that last judged the count; 0 if the slot is empty
+	log   uint32 // index of a SlidingLog's log
+}
+
+// shard is a part of the ids under one lock: a table with open addressing and
+// linear probing. A slot's place follows from id.Lo without the bits that chose
+// the shard, scaled to the table's length, which so need not be a power of two:
+// that is what keeps the slack small.
+type shard struct {
+	mu      sync.Mutex
+	n       int32  // counts in the table
+	hand    uint32 // where the next sample for an eviction starts
+	slots   []slot
+	numbers numbers
+	logs    slab
+	_       [128 - 112]byte // whole cache lines, the first of which holds all that a hit reads
+}
+
+// The tables' sizes. At 27/32 a miss looks at 21 slots on average and a hit at
+// 4; a table that just grew by 3/10 has 74 bytes for a count.
+const (
+	minSlots = 4
+	sample   = 8 // counts that an eviction chooses from
+)
+
+// room is how many counts a table of this many slots may hold. At least one
+// slot stays empty, where probes end.
+func room(slots int) int32 { return int32(uint64(slots) * 27 / 32) }
+
+// home is where the probes for h start: h/2^64 of the way through the table.
+func (sh *shard) home(h uint64) int {
+	hi, _ := bits.Mul64(h, uint64(len(sh.slots)))
+	return int(hi)
+}
+
+func (sh *shard) next(i int) int {
+	if i++; i < len(sh.slots) {
+		return i
+	}
+	return 0
+}
+
+// find is the index of id's slot, -1 if there is none.
+func (sh *shard) find(id ID, h uint64) int {
+	if len(sh.slots) == 0 {
+		return -1
+	}
+	for i := sh.home(h); ; i = sh.next(i) {
+		s := &sh.slots[i]
+		if s.limit == 0 {
+			return -1
+		}
+		if s.id == id {
+			return i
+		}
+	}
+}
+
+// held is id's count and the limit that judges it, l or the stored one; nil if
+// there is no count.
+func (sh *shard) held(id ID, h uint64, l *Limit, now int64) (*slot, *Limit) {
+	i := sh.find(id, h)
+	if i < 0 {
+		return nil, l
+	}
+	s := &sh.slots[i]
+	if sh.numbers.at[s.limit] != *l {
+		l = sh.settle(s, l, now)
+	}
+	return s, l
+}
+
+// fresh is an empty count that is not in the table yet; insert puts it there, or
+// release gives it up.
+func (sh *shard) fresh(id ID, l *Limit) slot {
+	s := slot{id: id}
+	if l.Algorithm == SlidingLog {
+		s.log = sh.logs.take()
+	}
+	return s
+}
+
+// release lets go of what the count of a limit l refers to.
+func (sh *shard) release(l *Limit, s *slot) {
+	if l.Algorithm == SlidingLog {
+		sh.logs.free(s.log)
+		s.log = 0
+	}
+}
+
+// recovered is the index of a slot where an id with hash h may stand, whose
+// count has recovered; -1 if there is none.
+func (sh *shard) recovered(h uint64, now int64) int {
+	if len(sh.slots) == 0 {
+		return -1
+	}
+	for i := sh.home(h); sh.slots[i].limit != 0; i = sh.next(i) {
+		if sh.recovers(&sh.slots[i]) <= now {
+			return i
+		}
+	}
+	return -1
+}
+
+// recovers is the instant from which the slot's count equals no count.
+func (sh *shard) recovers(s *slot) int64 {
+	l := &sh.numbers.at[s.limit]
+	return l.recovers(&s.cell, sh.logOf(l, s))
+}
+
+// logOf is the log of a count that l judges, nil if it needs none.
+func (sh *shard) logOf(l *Limit, s *slot) *log {
+	if l.Algorithm != SlidingLog {
+		return nil
+	}
+	return &sh.logs.logs[s.log]
+}
+
+// put stores s in the first empty slot. There is one, and the id is not there.
+func (sh *shard) put(h uint64, s slot) {
+	i := sh.home(h)
+	for sh.slots[i].limit != 0 {
+		i = sh.next(i)
+	}
+	sh.slots[i] = s
+	sh.n++
+}
+
+// remove empties slot i and closes the gap, so that probes need no tombstones.
+// skip is the number of bits of id.Lo that chose the shard.
+func (sh *shard) remove(i int, skip uint) {
+	sh.release(&sh.numbers.at[sh.slots[i].limit], &sh.slots[i])
+	for j := sh.next(i); sh.slots[j].limit != 0; j = sh.next(j) {
+		// A count may move back to the gap unless its home lies after it:
+		// cyclically in (i, j].
+		h := sh.home(sh.slots[j].id.Lo << skip)
+		if i <= j && (h <= i || h > j) || i > j && h <= i && h > j {
+			sh.slots[i] = sh.slots[j]
+			i = j
+		}
+	}
+	sh.slots[i] = slot{}
+	sh.n--
+}
+
+// evict removes the counts of a sample that have recovered, and says how many; if
+// none has, it removes the soonest to recover. The samples follow one another
+// through the table, where ids stand in no order that matters. The shard is not
+// empty.
+func (sh *shard) evict(now int64, skip uint) (recovered int) {
+	at, soonest, seen := -1, int64(0), 0
+	i := int(sh.hand) % len(sh.slots)
+	for steps := 0; steps < len(sh.slots) && seen < sample; {
+		s := &sh.slots[i]
+		if s.limit != 0 {
+			seen++
+			t := sh.recovers(s)
+			if t <= now {
+				sh.remove(i, skip) // which may put another one there
+				recovered++
+				continue
+			}
+			if at < 0 || t < soonest {
+				at, soonest = i, t
+			}
+		}
+		i = sh.next(i)
+		steps++
+	}
+	sh.hand = uint32(i)
+	if recovered == 0 {
+		sh.remove(at, skip)
+	}
+	return recovered
+}
+
+// reclaim removes the counts that have recovered, and says how many.
+func (sh *shard) reclaim(now int64, skip uint) int {
+	if sh.n == 0 {
+		return 0
+	}
+	// Backwards from an empty slot, what removals move has been looked at, and
+	// there is less and less of it.
+	end := 0
+	for sh.slots[end].limit != 0 {
+		end++
+	}
+	before := sh.n
+	for k := 1; k < len(sh.slots); k++ {
+		i := end - k
+		if i < 0 {
+			i += len(sh.slots)
+		}
+		if s := &sh.slots[i]; s.limit != 0 && sh.recovers(s) <= now {
+			sh.remove(i, skip)
+		}
+	}
+	return int(before - sh.n)
+}
+
+// grow makes room for at least one more count: it reclaims what has recovered,
+// and says how many, and takes a larger table if a quarter did not come free.
+func (sh *shard) grow(now int64, skip uint) int {
+	reclaimed := sh.reclaim(now, skip)
+	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
+		sh.resize(max(minSlots, slots*13/10+1), skip)
+	}
+	return reclaimed
+}
+
+// shrink takes a smaller table if that saves a third, and the like for logs.
+func (sh *shard) shrink(skip uint) {
+	if sh.n == 0 {
+		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{}, 0
+		return
+	}
+	if want := max(minSlots, int(sh.n)*10/7); want*3/2 <= len(sh.slots) {
+		sh.resize(want, skip)
+	}
+	if len(sh.logs.unused) > len(sh.logs.logs)/2 {
+		sh.logs.pack(sh.slots, &sh.numbers)
+	}
+}
+
+// resize moves the counts to a table of this many slots, or of the few more
+// that the allocator gives for the same memory.
+func (sh *shard) resize(slots int, skip uint) {
+	old := sh.slots
+	sh.slots = append([]slot(nil), make([]slot, slots)...)
+	sh.slots = sh.slots[:cap(sh.slots)]
+	clear(sh.slots[slots:])
+	sh.n, sh.hand = 0, 0
+	for i := range old {
+		if old[i].limit != 0 {
+			sh.put(old[i].id.Lo<<skip, old[i])
+		}
+	}
+	sh.numbers.prune(sh.slots)
+}
+
+// intern is the index of the limit's numbers.
+func (sh *shard) intern(l *Limit) uint32 {
+	if i := sh.numbers.find(l); i > 0 {
+		return i
+	}
+	if sh.numbers.full() {
+		sh.numbers.prune(sh.slots)
+	}
+	return sh.numbers.add(l)
+}
+
+// settle makes l and the limit that last judged the count agree, and returns
+// the one that judges now.
+func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
+	stored := &sh.numbers.at[s.limit]
+	logged, logs := stored.Algorithm == SlidingLog, l.Algorithm == SlidingLog
+	switch {
+	case sh.recovers(s) <= now:
+		// It equals no count, so there is nothing to agree about.
+		sh.release(stored, s)
+		*s = sh.fresh(s.id, l)
+	case l.Version < stored.Version,
+		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
+		return stored
+	default:
+		if logs && !logged {
+			s.log = sh.logs.take()
+		}
+		var g *log
+		if logs || logged {
+			g = &sh.logs.logs[s.log]
+		}
+		l.convert(stored, &s.cell, g, now)
+		if !logs {
+			sh.release(stored, s)
+		}
+	}
+	s.limit = sh.intern(l)
+	return l
+}

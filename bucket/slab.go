@@ -1,0 +1,41 @@
+package bucket
+
+// slab holds the logs of a shard's SlidingLog counts. The zero value is ready
+// for use.
+type slab struct {
+	logs   []log
+	unused []uint32
+}
+
+// take is the index of an empty log.
+func (s *slab) take() uint32 {
+	if n := len(s.unused); n > 0 {
+		i := s.unused[n-1]
+		s.unused = s.unused[:n-1]
+		return i
+	}
+	s.logs = append(s.logs, log{})
+	return uint32(len(s.logs) - 1)
+}
+
+// free gives up log i and its memory.
+func (s *slab) free(i uint32) {
+	s.logs[i] = log{}
+	s.unused = append(s.unused, i)
+}
+
+// pack moves the logs that slots refer to together, and forgets the rest, among
+// them any of a count that is not in the table yet.
+func (s *slab) pack(slots []slot, n *numbers) {
+	if len(s.logs) == 0 {
+		return
+	}
+	packed := make([]log, 0, len(s.logs)-len(s.unused))
+	for i := range slots {
+		if n.at[slots[i].limit].Algorithm == SlidingLog {
+			packed = append(packed, s.logs[slots[i].log])
+			slots[i].log = uint32(len(packed) - 1)
+		}
+	}
+	s.logs, s.unused = packed, nil
+}

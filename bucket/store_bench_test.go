@@ -1,0 +1,147 @@
+package bucket
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// ids are what a keyed hash gives: uniform, and the same in every run.
+func ids(n int) []ID {
+	rng := rand.New(rand.NewPCG(1, 2))
+	ids := make([]ID, n)
+	for i := range ids {
+		ids[i] = ID{rng.Uint64(), rng.Uint64()}
+	}
+	return ids
+}
+
+const epoch = int64(1_800_000_000_000_000_000)
+
+func fill(s *Store, ids []ID, l *Limit) {
+	for _, id := range ids {
+		s.Take(id, l, epoch, 1)
+	}
+}
+
+// BenchmarkStoreTake is one check with its lock and without its clock: on one
+// key, and on keys chosen uniformly among those held.
+func BenchmarkStoreTake(b *testing.B) {
+	for _, keys := range []int{1, 1_000_000, 10_000_000} {
+		name := fmt.Sprintf("keys=%d", keys)
+		if keys == 1 {
+			name = "hot"
+		}
+		b.Run(name, func(b *testing.B) {
+			l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
+			s := NewStore(1 << 24)
+			held := ids(keys)
+			fill(s, held, l)
+			// What is drawn is read in order, so that only the store misses the cache.
+			rng := rand.New(rand.NewPCG(3, 4))
+			drawn := make([]ID, 1<<20)
+			for i := range drawn {
+				drawn[i] = held[rng.IntN(keys)]
+			}
+			now, i := epoch, 0
+			b.ReportAllocs()
+			for b.Loop() {
+				now += 100
+				s.Take(drawn[i&(len(drawn)-1)], l, now, 1)
+				i++
+			}
+		})
+	}
+}
+
+// BenchmarkStoreTakeParallel is Take from all processors, on a million keys.
+func BenchmarkStoreTakeParallel(b *testing.B) {
+	l := &Limit{Algorithm: TokenBucket, Rate: 1_000_000, Per: time.Hour}
+	s := NewStore(1 << 24)
+	held := ids(1_000_000)
+	fill(s, held, l)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		rng := rand.New(rand.NewPCG(rand.Uint64(), 5))
+		now := epoch
+		for pb.Next() {
+			now += 100
+			s.Take(held[rng.IntN(len(held))], l, now, 1)
+		}
+	})
+}
+
+// BenchmarkStoreInsert is a first Take: into a store that grows, into one where
+// all counts have recovered, and into one that is full of counts that have not.
+func BenchmarkStoreInsert(b *testing.B) {
+	for _, name := range []string{"growing", "recovered", "full"} {
+		b.Run(name, func(b *testing.B) {
+			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
+			s := NewStore(1 << 24)
+			now := epoch
+			if name != "growing" {
+				s = NewStore(1_000_000)
+				fill(s, ids(1_000_000), l)
+			}
+			if name == "recovered" {
+				now += int64(time.Hour)
+			}
+			rng := rand.New(rand.NewPCG(7, 8))
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, now, 1)
+			}
+		})
+	}
+}
+
+// BenchmarkStoreMemory is what the heap holds for a key, with all slack, at
+// counts that suit the tables well or badly.
+func BenchmarkStoreMemory(b *testing.B) {
+	for _, keys := range []int{100_000, 1_000_000, 1_150_000, 1_300_000, 8_000_000, 9_000_000, 10_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
+			for b.Loop() {
+				before := heap()
+				s := NewStore(1 << 24)
+				rng := rand.New(rand.NewPCG(1, 2))
+				for range keys {
+					s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)
+				}
+				b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
+				runtime.KeepAlive(s)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkStoreGC is the time of one whole garbage collection.
+func BenchmarkStoreGC(b *testing.B) {
+	for _, keys := range []int{0, 10_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
+			s := NewStore(1 << 24)
+			rng := rand.New(rand.NewPCG(1, 2))
+			for range keys {
+				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)
+			}
+			runtime.GC()
+			for b.Loop() {
+				runtime.GC()
+			}
+			runtime.KeepAlive(s)
+		})
+	}
+}

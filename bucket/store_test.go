@@ -1,0 +1,593 @@
+package bucket
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// model is the store by its definition: a map of counts, each forgotten as soon
+// as it has recovered.
+type model map[ID]*modelCount
+
+type modelCount struct {
+	limit Limit
+	cell  cell
+	log   log
+}
+
+func (m *modelCount) entries(l *Limit) *log {
+	if l.Algorithm == SlidingLog {
+		return &m.log
+	}
+	return nil
+}
+
+// count is id's count and the limit that judges it; a fresh one if there is none.
+func (m model) count(id ID, l *Limit, now int64) (*modelCount, *Limit) {
+	c := m[id]
+	if c == nil || c.limit.recovers(&c.cell, c.entries(&c.limit)) <= now {
+		delete(m, id)
+		return &modelCount{limit: *l}, l
+	}
+	old := c.limit
+	if l.Version < old.Version || l.Version == old.Version && l.Algorithm != old.Algorithm {
+		return c, &old
+	}
+	if old != *l {
+		l.convert(&old, &c.cell, &c.log, now)
+		c.limit = *l
+	}
+	return c, l
+}
+
+func (m model) take(id ID, l *Limit, now, units int64) Result {
+	c, l := m.count(id, l, now)
+	r := l.take(&c.cell, c.entries(l), now, units)
+	if r.Allowed {
+		m[id] = c
+	}
+	return r
+}
+
+func (m model) debit(id ID, l *Limit, now, units int64) Result {
+	c, l := m.count(id, l, now)
+	m[id] = c
+	return l.debit(&c.cell, c.entries(l), now, units)
+}
+
+func (m model) peek(id ID, l *Limit, now, units int64) Result {
+	c, l := m.count(id, l, now)
+	return l.peek(&c.cell, c.entries(l), now, units)
+}
+
+func (m model) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
+	if m[id] == nil {
+		return false
+	}
+	c, l := m.count(id, l, now)
+	return l.refund(&c.cell, c.entries(l), now, units, r, onlyIfLast)
+}
+
+func (m model) live(now int64) int {
+	n := 0
+	for _, c := range m {
+		if c.limit.recovers(&c.cell, c.entries(&c.limit)) > now {
+			n++
+		}
+	}
+	return n
+}
+
+// checkStore holds the store against its own invariants.
+func checkStore(t require.TestingT, s *Store) {
+	total := 0
+	seen := map[ID]bool{}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		n, logs := 0, map[uint32]bool{}
+		for j := range sh.slots {
+			c := &sh.slots[j]
+			if c.limit == 0 {
+				require.Zero(t, *c, "an empty slot holds something")
+				continue
+			}
+			n++
+			require.False(t, seen[c.id], "%v is there twice", c.id)
+			seen[c.id] = true
+			require.Same(t, sh, s.shardOf(c.id))
+			require.Equal(t, j, sh.find(c.id, s.hash(c.id)), "%v is not found where it is", c.id)
+			if sh.numbers.at[c.limit].Algorithm == SlidingLog {
+				require.False(t, logs[c.log], "two counts share a log")
+				logs[c.log] = true
+			}
+		}
+		require.EqualValues(t, n, sh.n)
+		require.LessOrEqual(t, sh.n, room(len(sh.slots)))
+		require.Equal(t, len(sh.logs.logs)-len(sh.logs.unused), len(logs), "a log was lost")
+		for _, i := range sh.logs.unused {
+			require.False(t, logs[i], "an unused log is in use")
+		}
+		total += n
+	}
+	require.Equal(t, total, s.Len())
+	require.LessOrEqual(t, int64(total), s.max)
+}
+
+// someLimits are what the properties choose from: all algorithms, and for each
+// other rates, periods and versions.
+func someLimits() []Limit {
+	var limits []Limit
+	for _, a := range algorithms {
+		for _, l := range []Limit{
+			{Rate: 10, Per: 1000},
+			{Rate: 4, Per: 1000},
+			{Rate: 10, Per: 3000},
+			{Rate: 7, Per: 500, Version: 1},
+			{Rate: 12, Per: 2000, Version: 2},
+		} {
+			l.Algorithm = a
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}
+
+func crowdedIDs() []ID {
+	var ids []ID
+	for _, hi := range []uint64{0, 1} {
+		for _, lo := range []uint64{0, 1, 2, 1 << 20, 1 << 62, 1<<62 | 1, 1 << 63, 1<<63 | 5, ^uint64(0), ^uint64(0) - 1} {
+			ids = append(ids, ID{hi, lo})
+		}
+	}
+	return ids
+}
+
+func TestStoreAgreesWithAMapOfCounts(t *testing.T) {
+	limits, ids := someLimits(), crowdedIDs()
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStore(1000, 1<<rapid.IntRange(0, 3).Draw(t, "shards"))
+		m, now := model{}, int64(1_000_000)
+		// Most runs know few limits, so that counts seldom change theirs.
+		known := rapid.SliceOfN(rapid.SampledFrom(limits), 1, 4).Draw(t, "limits")
+		receipts := []Receipt{0}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, 0, 1, 10, 300, 5000}).Draw(t, "elapsed")
+			id := rapid.SampledFrom(ids).Draw(t, "id")
+			l := rapid.SampledFrom(known).Draw(t, "limit")
+			units := rapid.Int64Range(1, 12).Draw(t, "units")
+			switch op := rapid.SampledFrom([]string{"take", "take", "take", "debit", "peek", "refund", "reset", "all", "compact"}).Draw(t, "op"); op {
+			case "take":
+				r := s.Take(id, &l, now, units)
+				require.Equal(t, m.take(id, &l, now, units), r)
+				receipts = append(receipts, r.Receipt)
+			case "debit":
+				require.Equal(t, m.debit(id, &l, now, units), s.Debit(id, &l, now, units))
+			case "peek":
+				before := s.Len()
+				require.Equal(t, m.peek(id, &l, now, units), s.Peek(id, &l, now, units))
+				require.Equal(t, before, s.Len(), "Peek inserted a count")
+			case "refund":
+				r := rapid.SampledFrom(receipts).Draw(t, "receipt")
+				last := rapid.Bool().Draw(t, "onlyIfLast")
+				require.Equal(t, m.refund(id, &l, now, units, r, last), s.Refund(id, &l, now, units, r, last))
+			case "reset":
+				s.Reset(id)
+				delete(m, id)
+			case "all":
+				chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 20, rapid.ID).Draw(t, "ids")
+				asks, want, all := make([]Ask, len(chosen)), make([]Result, len(chosen)), true
+				for i, id := range chosen {
+					asks[i] = Ask{id, &l, units}
+					want[i] = m.peek(id, &l, now, units)
+					all = all && want[i].Allowed
+				}
+				for i, a := range asks {
+					if all {
+						want[i] = m.take(a.ID, a.Limit, now, a.Units)
+					}
+				}
+				got := make([]Result, len(asks))
+				require.Equal(t, all, s.TakeAll(asks, now, got))
+				require.Equal(t, want, got)
+			case "compact":
+				s.Compact(now)
+				require.Equal(t, m.live(now), s.Len(), "Compact left what has recovered, or took more")
+			}
+			require.GreaterOrEqual(t, s.Len(), m.live(now))
+			require.Zero(t, s.Evicted())
+			checkStore(t, s)
+		}
+	})
+}
+
+func TestNoTwoIDsShareACount(t *testing.T) {
+	l := &Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour}
+	s := newStore(10_000, 4)
+	ids := []ID{{}}
+	for b := range 64 {
+		ids = append(ids, ID{Hi: 1 << b}, ID{Lo: 1 << b}, ID{1 << b, 1 << b})
+	}
+	for _, id := range ids {
+		require.True(t, s.Take(id, l, epoch, 1).Allowed, "%x was spent by another id", id)
+	}
+	for _, id := range ids {
+		require.False(t, s.Take(id, l, epoch, 1).Allowed, "%x was lost", id)
+	}
+	checkStore(t, s)
+}
+
+func TestStoreGrowsAndShrinksWithoutLosingACount(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			short := &Limit{Algorithm: a, Rate: 2, Per: time.Second}
+			long := &Limit{Algorithm: a, Rate: 3, Per: time.Hour}
+			s := newStore(100_000, 8)
+			all := ids(20_000)
+			for i, id := range all {
+				l := short
+				if i%10 == 0 {
+					l = long
+				}
+				require.True(t, s.Debit(id, l, epoch, l.Rate).Allowed)
+			}
+			checkStore(t, s)
+			require.Equal(t, len(all), s.Len())
+			now := epoch + int64(4*time.Second)
+			for range len(s.shards) {
+				s.Compact(now)
+			}
+			checkStore(t, s)
+			require.Equal(t, len(all)/10, s.Len())
+			for i, id := range all {
+				l := short
+				if i%10 == 0 {
+					l = long
+				}
+				require.Equal(t, i%10 != 0, s.Peek(id, l, now, 3-int64(min(1, i%10))).Allowed)
+			}
+			for i := range s.shards {
+				require.Less(t, len(s.shards[i].slots), 600, "the memory was kept")
+				require.LessOrEqual(t, len(s.shards[i].logs.logs), 600, "the logs were kept")
+			}
+			for range len(s.shards) {
+				s.Compact(now + int64(3*time.Hour))
+			}
+			require.Zero(t, s.Len())
+			for i := range s.shards {
+				require.Nil(t, s.shards[i].slots)
+			}
+			require.Zero(t, s.Evicted())
+		})
+	}
+}
+
+func TestARecoveredCountsSlotIsUsedAgain(t *testing.T) {
+	l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
+	s := newStore(1_000_000, 1)
+	now, all := epoch, ids(50_000)
+	for i, id := range all {
+		s.Take(id, l, now, 1) // recovers after 100 ms
+		now += int64(time.Millisecond)
+		if i > 1000 {
+			require.Less(t, len(s.shards[0].slots), 400, "100 live counts at a time, and the table grew")
+		}
+	}
+	require.Zero(t, s.Evicted())
+	checkStore(t, s)
+}
+
+func TestAFullStoreEvictsTheSoonestToRecover(t *testing.T) {
+	l := &Limit{Algorithm: TokenBucket, Rate: 100, Per: 100 * time.Second}
+	all := ids(9)
+	for shards := 1; shards <= 256; shards *= 256 {
+		s := newStore(8, shards)
+		for i, id := range all[:8] {
+			s.Take(id, l, epoch, int64(20+(i+3)%8)) // the one at 5 recovers first
+		}
+		require.Zero(t, s.Evicted())
+		s.Take(all[8], l, epoch, 50)
+		require.EqualValues(t, 1, s.Evicted())
+		require.Equal(t, 8, s.Len())
+		checkStore(t, s)
+		if shards > 1 {
+			continue
+		}
+		for i, id := range all[:8] {
+			want := int64(100 - 20 - (i+3)%8)
+			if i == 5 {
+				want = 100
+			}
+			require.Equal(t, want, s.Peek(id, l, epoch, 1).Remaining, "%d", i)
+		}
+		require.EqualValues(t, 50, s.Peek(all[8], l, epoch, 1).Remaining)
+	}
+}
+
+func TestRecoveredCountsAreNotEvictions(t *testing.T) {
+	l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
+	s := newStore(100, 1)
+	all := ids(200)
+	fill(s, all[:100], l)
+	now := epoch + int64(time.Second)
+	for _, id := range all[100:] {
+		require.True(t, s.Take(id, l, now, 1).Allowed)
+	}
+	require.LessOrEqual(t, s.Len(), 100)
+	require.Zero(t, s.Evicted())
+	checkStore(t, s)
+}
+
+func TestMaxKeysIsNeverExceeded(t *testing.T) {
+	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 64}, {3, 1}, {100, 16}, {1000, 4}} {
+		t.Run(fmt.Sprintf("max=%d/shards=%d", c.max, c.shards), func(t *testing.T) {
+			l := &Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Hour}
+			s := newStore(c.max, c.shards)
+			var over atomic.Int64
+			var wg sync.WaitGroup
+			for g := range 8 {
+				wg.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(g), 9))
+					results := make([]Result, 3)
+					for i := range 1000 {
+						id := ID{rng.Uint64(), rng.Uint64()}
+						switch i % 3 {
+						case 0:
+							s.Take(id, l, epoch, 1)
+						case 1:
+							s.Debit(id, l, epoch, 1)
+						case 2:
+							s.TakeAll([]Ask{{id, l, 1}, {ID{1, rng.Uint64()}, l, 1}, {ID{2, rng.Uint64()}, l, 1}}, epoch, results)
+						}
+						if n := s.Len(); n > c.max {
+							over.Store(int64(n))
+						}
+					}
+				})
+			}
+			wg.Wait()
+			require.Zero(t, over.Load(), "counts held")
+			require.Positive(t, s.Len())
+			require.LessOrEqual(t, s.total.Load(), int64(c.max))
+			checkStore(t, s)
+		})
+	}
+}
+
+func TestFewerThanOneKeyIsOne(t *testing.T) {
+	for _, n := range []int{0, -1, 1} {
+		s := NewStore(n)
+		fill(s, ids(10), &Limit{Rate: 5, Per: time.Hour})
+		require.Equal(t, 1, s.Len())
+		require.EqualValues(t, 9, s.Evicted())
+	}
+}
+
+func TestManyAtOnceAreAdmittedExactlyToTheLimit(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			l := &Limit{Algorithm: a, Rate: 100, Per: time.Hour}
+			s := NewStore(1000)
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for range 64 {
+				wg.Go(func() {
+					for range 100 {
+						if s.Take(ID{1, 2}, l, epoch, 1).Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			require.EqualValues(t, 100, admitted.Load())
+		})
+	}
+}
+
+func TestTakeAllSpendsNothingIfOneDenies(t *testing.T) {
+	l := &Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Hour}
+	s := newStore(100, 16)
+	all := ids(3)
+	require.True(t, s.Take(all[1], l, epoch, 8).Allowed)
+	asks := []Ask{{all[0], l, 5}, {all[1], l, 5}, {all[2], l, 5}}
+	results := make([]Result, 3)
+	require.False(t, s.TakeAll(asks, epoch, results))
+	require.True(t, results[0].Allowed)
+	require.False(t, results[1].Allowed)
+	require.Equal(t, time.Hour, results[1].RetryAfter)
+	require.True(t, results[2].Allowed)
+	require.Equal(t, 1, s.Len())
+	require.EqualValues(t, 10, s.Peek(all[0], l, epoch, 1).Remaining)
+
+	asks[1].Units = 2
+	require.True(t, s.TakeAll(asks, epoch, results))
+	for i, left := range []int64{5, 0, 5} {
+		require.Equal(t, left, results[i].Remaining)
+		require.Equal(t, left, s.Peek(asks[i].ID, l, epoch, 1).Remaining)
+	}
+	require.True(t, s.TakeAll(nil, epoch, nil), "none asked, none denied")
+}
+
+func TestConcurrentTakeAllsAreAllOrNoneAndNeverDeadlock(t *testing.T) {
+	const (
+		keys = 12
+		rate = 400
+	)
+	l := &Limit{Algorithm: FixedWindow, Rate: rate, Per: time.Hour}
+	s := newStore(1000, 4)
+	all := ids(keys)
+	var taken [keys]atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 11))
+			results := make([]Result, keys)
+			for range 500 {
+				chosen := rng.Perm(keys)[:1+rng.IntN(keys)]
+				var asks []Ask
+				for _, k := range chosen {
+					asks = append(asks, Ask{all[k], l, 1})
+				}
+				if s.TakeAll(asks, epoch, results) {
+					for _, k := range chosen {
+						taken[k].Add(1)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	spent := false
+	for k, id := range all {
+		require.EqualValues(t, rate-taken[k].Load(), s.Peek(id, l, epoch, 1).Remaining, "of key %d something was spent by halves", k)
+		spent = spent || taken[k].Load() == rate
+	}
+	require.True(t, spent, "no key ran out, so nothing was denied")
+}
+
+func TestAChangedLimitJudgesWhatIsUsed(t *testing.T) {
+	base := Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Hour, Version: 5}
+	with := func(change func(*Limit)) Limit {
+		l := base
+		change(&l)
+		return l
+	}
+	const used = 6
+	for _, c := range []struct {
+		name  string
+		next  Limit
+		left  int64 // by the changed limit
+		after int64 // by the first limit, asked again
+	}{
+		{"the same numbers", base, 4, 4},
+		{"a lower version is judged by the stored limit", with(func(l *Limit) { l.Rate, l.Version = 100, 4 }), 4, 4},
+		{"a higher version replaces the stored limit", with(func(l *Limit) { l.Rate, l.Version = 100, 6 }), 94, 94},
+		{"a higher version may change the algorithm", with(func(l *Limit) { l.Algorithm, l.Rate, l.Version = SlidingLog, 50, 6 }), 44, 44},
+		{"a higher version may change the period", with(func(l *Limit) { l.Per, l.Rate, l.Version = 2*time.Hour, 20, 6 }), 14, 14},
+		{"an equal version is judged by its own rate", with(func(l *Limit) { l.Rate = 8 }), 2, 4},
+		{"an equal version below what is used leaves none", with(func(l *Limit) { l.Rate = 3 }), 0, 4},
+		{"an equal version is judged by its own period", with(func(l *Limit) { l.Per, l.Rate = 2*time.Hour, 20 }), 14, 4},
+		{"an equal version with another algorithm is judged by the stored limit", with(func(l *Limit) { l.Algorithm, l.Rate = TokenBucket, 100 }), 4, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStore(10, 1)
+			id, now := ID{1, 2}, epoch
+			require.True(t, s.Take(id, &base, now, used).Allowed)
+			now += int64(time.Second)
+			require.Equal(t, c.left, s.Peek(id, &c.next, now, 1).Remaining)
+			require.Equal(t, c.after, s.Peek(id, &base, now, 1).Remaining)
+			checkStore(t, s)
+		})
+	}
+}
+
+func TestARecoveredCountIsJudgedByTheLimitThatAsks(t *testing.T) {
+	s := newStore(10, 1)
+	id := ID{1, 2}
+	require.True(t, s.Take(id, &Limit{Algorithm: SlidingLog, Rate: 3, Per: time.Second, Version: 9}, epoch, 3).Allowed)
+	old := &Limit{Algorithm: TokenBucket, Rate: 70, Per: time.Second, Version: 1}
+	require.EqualValues(t, 69, s.Take(id, old, epoch+int64(time.Second), 1).Remaining)
+	checkStore(t, s)
+}
+
+func TestEverChangingLimitsStayBounded(t *testing.T) {
+	s := newStore(100, 1)
+	all := ids(10)
+	l := Limit{Algorithm: TokenBucket, Rate: 1000, Per: time.Hour}
+	for v := range uint64(20_000) {
+		l.Version = v
+		require.True(t, s.Take(all[v%10], &l, epoch+int64(v)*int64(time.Minute), 1).Allowed)
+		require.LessOrEqual(t, cap(s.shards[0].numbers.at), 64)
+	}
+	checkStore(t, s)
+}
+
+func TestEachCountMayHaveItsOwnLimit(t *testing.T) {
+	s := newStore(10_000, 2)
+	all := ids(2000)
+	limit := func(i int) *Limit {
+		return &Limit{Algorithm: algorithms[i%len(algorithms)], Rate: int64(10 + i), Per: time.Hour}
+	}
+	for round := range 2 {
+		for i, id := range all {
+			require.EqualValues(t, 9+i-round, s.Take(id, limit(i), epoch, 1).Remaining)
+		}
+	}
+	checkStore(t, s)
+}
+
+func TestChecksOnHeldCountsAllocateNothing(t *testing.T) {
+	all := ids(100)
+	for _, a := range algorithms {
+		l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
+		s := NewStore(1000)
+		for _, id := range all {
+			s.Take(id, l, epoch, 500)
+		}
+		now, i := epoch, 0
+		results := make([]Result, 2)
+		asks := []Ask{{all[0], l, 600}, {all[1], l, 600}}
+		require.Zero(t, testing.AllocsPerRun(1000, func() {
+			now++
+			i++
+			s.Take(all[i%100], l, now, 600)
+			s.Peek(all[i%100], l, now, 1)
+			s.Peek(ID{uint64(i), 1}, l, now, 1)
+			s.TakeAll(asks, now, results)
+			if a != SlidingLog {
+				s.Refund(all[i%100], l, now, 1, s.Take(all[i%100], l, now, 1).Receipt, false)
+			}
+		}), "%v", a)
+	}
+}
+
+func TestNewStoreHasAPlaceForASampleInEachShard(t *testing.T) {
+	for keys, shards := range map[int]int{0: 1, 1: 1, 16: 1, 17: 2, 1000: 64, 1_000_000: maxShards, 100_000_000: maxShards} {
+		s := NewStore(keys)
+		require.Len(t, s.shards, shards, "%d keys", keys)
+		require.EqualValues(t, 64-bits.Len(uint(shards-1)), s.shift)
+	}
+}
+
+// FuzzStore replays bytes as operations, on the store and on a map of counts.
+func FuzzStore(f *testing.F) {
+	limits, ids := someLimits(), crowdedIDs()
+	f.Add(uint8(0), []byte{0, 0, 0, 5, 0, 1, 1, 5, 1, 2, 0, 9})
+	f.Add(uint8(2), []byte{0, 0, 5, 5, 0, 0, 9, 5, 3, 0, 5, 1, 4, 0, 5, 1, 5, 0, 0, 200})
+	f.Fuzz(func(t *testing.T, shards uint8, ops []byte) {
+		s := newStore(1000, 1<<(shards%5))
+		m, now, last := model{}, int64(1_000_000), Receipt(0)
+		for n := 0; n+4 <= len(ops) && n < 4*200; n += 4 {
+			id, l := ids[int(ops[n+1])%len(ids)], limits[int(ops[n+2])%len(limits)]
+			units, wait := int64(ops[n+3]%13), int64(ops[n+3]/13)
+			now += wait * wait * wait
+			switch ops[n] % 7 {
+			case 0, 1:
+				r := s.Take(id, &l, now, units)
+				require.Equal(t, m.take(id, &l, now, units), r)
+				last = r.Receipt
+			case 2:
+				require.Equal(t, m.debit(id, &l, now, units), s.Debit(id, &l, now, units))
+			case 3:
+				require.Equal(t, m.peek(id, &l, now, units), s.Peek(id, &l, now, units))
+			case 4:
+				require.Equal(t, m.refund(id, &l, now, units, last, false), s.Refund(id, &l, now, units, last, false))
+			case 5:
+				s.Reset(id)
+				delete(m, id)
+			case 6:
+				s.Compact(now)
+				require.Equal(t, m.live(now), s.Len())
+			}
+		}
+		checkStore(t, s)
+	})
+}

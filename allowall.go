@@ -102,8 +102,9 @@ type party struct {
 // takeAll takes from every owner at once, and gives back if any denied.
 func (n *Node) takeAll(ctx context.Context, all []ask) ([]result, error) {
 	if len(all) == 1 {
-		r, err := n.decide(ctx, opTake, 0, &all[0])
-		return []result{r}, err
+		var r [1]result
+		err := n.decide(ctx, opTake, 0, &all[0], &r[0])
+		return r[:], err
 	}
 	v := n.view.Load()
 	parties := v.parties(all, n.now())
@@ -188,7 +189,7 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 	p.results = n.spendAll(v, as, p.asks, n.now())
 	p.refund = func() {
 		for _, a := range p.receipted() {
-			n.spend(v, as, opRefund, 0, &a, n.now())
+			n.spend(v, as, opRefund, 0, &a, n.now(), new(result))
 		}
 	}
 }

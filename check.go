@@ -12,24 +12,27 @@ import (
 // decide carries out one op on one count, wherever it has to be done: the way of
 // a check. Its only error is that of a cancelled context; a deadline or an
 // outage is answered from this node's budget.
-func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask) (result, error) {
+func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result) error {
 	v, now := n.view.Load(), n.now()
 	owner := v.owner(a.id)
 	w, hop := v.route(owner, now)
 	if w == here {
-		return n.spend(v, asOwner, op, flags, a, now), nil
+		n.spend(v, asOwner, op, flags, a, now, r)
+		return nil
 	}
 	if w != alone {
 		asks, results := [1]ask{*a}, [1]result{}
 		if n.reach(ctx, v, w, hop, owner, op, flags, asks[:], results[:]) == nil {
-			return results[0], nil
+			*r = results[0]
+			return nil
 		}
 		now = n.now()
 	}
 	if err := cancelled(ctx); err != nil {
-		return result{}, err
+		return err
 	}
-	return n.spend(v, asSelf, op, flags, a, now), nil
+	n.spend(v, asSelf, op, flags, a, now, r)
+	return nil
 }
 
 // reach has the owner carry out op on asks that are all its own: asked directly
@@ -50,16 +53,18 @@ func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op,
 // spend carries out op on the count that is held here, within the share that
 // this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same.
-func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64) result {
+func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
 	s, source := v.share(as, a.id, a.partition)
-	if s.whole() {
-		return result{n.apply(op, flags, a, &a.limit, now), source}
+	r.source = source
+	switch {
+	case s.whole():
+		r.Result = n.apply(op, flags, a, a.limit, now)
+	case source == FailedClosed && (op == opTake || op == opPeek):
+		r.Result = bucket.Result{RetryAfter: failedClosedRetry}
+	default:
+		part := s.limit(a.limit)
+		r.Result = n.apply(op, flags, a, &part, now)
 	}
-	if source == FailedClosed && (op == opTake || op == opPeek) {
-		return result{bucket.Result{RetryAfter: failedClosedRetry}, source}
-	}
-	part := s.limit(a.limit)
-	return result{n.apply(op, flags, a, &part, now), source}
 }
 
 // apply carries out op on the count that is held here.
@@ -159,11 +164,11 @@ func (n *Node) tell(op op, flags uint8, a *ask) {
 	owner := v.owner(a.id)
 	switch w, hop := v.route(owner, now); w {
 	case here:
-		n.spend(v, asOwner, op, flags, a, now)
+		n.spend(v, asOwner, op, flags, a, now, new(result))
 	case direct, relay:
 		v.Members[hop].Peer.Tell(v.request(nil, owner, op, flags, 0, []ask{*a}))
 	case alone:
-		n.spend(v, asSelf, op, flags, a, now)
+		n.spend(v, asSelf, op, flags, a, now, new(result))
 	}
 }
 

@@ -57,7 +57,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	if err != nil {
 		return err
 	}
-	if _, err = l.node.decide(ctx, opRefund, 0, &a); err != nil {
+	if err = l.node.decide(ctx, opRefund, 0, &a, new(result)); err != nil {
 		return err
 	}
 	return ctx.Err()
@@ -94,7 +94,7 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 	a, err := l.ask(ctx, key, units)
 	if err == nil || op == opDebit && errors.Is(err, errAboveCapacity) {
 		var r result
-		if r, err = n.decide(ctx, op, 0, &a); err == nil {
+		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
 			d = r.decision(l.limit.Name)
 			n.meters.decided(a.id, &d)
 		}
@@ -125,7 +125,7 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64) (ask, error)
 	if units <= 0 {
 		return ask{}, fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
-	a := ask{id: l.node.identity.id(l.prefix, key), limit: l.numbers, partition: l.limit.Partition, units: units}
+	a := ask{id: l.node.identity.id(l.prefix, key), limit: &l.numbers, partition: l.limit.Partition, units: units}
 	if most := l.numbers.Capacity(); units > most {
 		return a, fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
 	}

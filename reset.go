@@ -9,7 +9,7 @@ import (
 // directly or through others.
 func (n *Node) reset(ctx context.Context, a *ask) error {
 	v, now := n.view.Load(), n.now()
-	n.apply(opReset, 0, a, &a.limit, now)
+	n.apply(opReset, 0, a, a.limit, now)
 
 	var (
 		wait   sync.WaitGroup

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -105,10 +106,10 @@ func (n *Node) handOn(v *view, member int, h header, asks []byte, answer cluster
 // answer carries out a request here and appends the answer.
 func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte, error) {
 	if h.op == opTake && h.asks > 1 {
-		asks := make([]ask, h.asks)
+		asks, limits := make([]ask, h.asks), make([]bucket.Limit, h.asks)
 		for i := range asks {
 			var err error
-			if asks[i], err = parseAsk(request, i); err != nil {
+			if asks[i], err = parseAsk(request, i, &limits[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -120,11 +121,15 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 	}
 	dst = appendAnswer(dst, statusDone, int(h.asks))
 	for i := range int(h.asks) {
-		a, err := parseAsk(request, i)
+		var (
+			limit bucket.Limit
+			r     result
+		)
+		a, err := parseAsk(request, i, &limit)
 		if err != nil {
 			return nil, err
 		}
-		r := n.spend(v, asOwner, h.op, h.flags, &a, now)
+		n.spend(v, asOwner, h.op, h.flags, &a, now, &r)
 		dst = r.append(dst)
 	}
 	return dst, nil
@@ -147,7 +152,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		if !r.Allowed && h.op == opTake {
 			return
 		}
-		a, err := parseAsk(request, i)
+		a, err := parseAsk(request, i, new(bucket.Limit))
 		if err != nil {
 			return
 		}

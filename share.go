@@ -27,7 +27,8 @@ func scaled(whole int64, n, of int) int64 {
 }
 
 // limit is the part of l: of its Rate, and for the buckets of its Burst.
-func (s share) limit(l bucket.Limit) bucket.Limit {
+func (s share) limit(whole *bucket.Limit) bucket.Limit {
+	l := *whole
 	if l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket {
 		if l.Burst = s.part(l.Capacity()); l.Burst == 0 {
 			l.Burst = -1 // a capacity of nothing; 0 would stand for Rate

@@ -30,7 +30,7 @@ func seen(members, expect int, heard ...int) *view {
 func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.IntRange(1, 12).Draw(t, "members")
-		limit := bucket.Limit{
+		limit := &bucket.Limit{
 			Algorithm: bucket.TokenBucket,
 			Rate:      rapid.Int64Range(1, 1e12).Draw(t, "rate"), Per: time.Second,
 			Burst: rapid.Int64Range(1, 1e12).Draw(t, "burst"),
@@ -60,7 +60,7 @@ func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 func TestTheOwnerHasTheLargestShareOfASmallLimit(t *testing.T) {
 	v := seen(3, 0)
 	for id := range uint64(100) {
-		a := ask{id: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, limit: bucket.Limit{Rate: 1, Per: time.Second}}
+		a := ask{id: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, limit: &bucket.Limit{Rate: 1, Per: time.Second}}
 		s, _ := v.ownShare(a.id, a.partition)
 		require.Equal(t, v.owner(a.id) == v.Self, s.limit(a.limit).Rate == 1)
 	}
@@ -84,7 +84,7 @@ func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := seen(1+len(c.heard), 5, c.heard...)
-			a := ask{limit: bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
+			a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
 			s, source := v.sideShare(a.partition)
 			require.Equal(t, c.want, s.limit(a.limit).Rate)
 			require.Equal(t, c.source, source)
@@ -96,7 +96,7 @@ func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 	c := *seen(3, 0).View
 	c.Self = -1
 	v := newView(0, &c, 0, nil)
-	a := ask{limit: bucket.Limit{Rate: 100, Per: time.Second}}
+	a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}}
 	s, _ := v.ownShare(a.id, a.partition)
 	require.Zero(t, s.limit(a.limit).Rate)
 }

@@ -29,7 +29,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 			return err
 		}
 		begun := l.node.observedSince()
-		r, err := l.node.decide(ctx, opTake, 0, &a)
+		var r result
+		err = l.node.decide(ctx, opTake, 0, &a, &r)
 		d := r.decision(l.limit.Name)
 		l.node.observe(ctx, l, key, units, d, err, begun)
 		if err != nil {

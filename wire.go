@@ -55,7 +55,7 @@ const (
 // ask is one (limit, key) of a request.
 type ask struct {
 	id        bucket.ID
-	limit     bucket.Limit
+	limit     *bucket.Limit
 	partition PartitionPolicy
 	units     int64
 	receipt   bucket.Receipt
@@ -113,12 +113,13 @@ func parseHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// parseAsk reads ask i of a request that parseHeader has accepted. What it
-// returns is as sane as a Limiter would have made it.
-func parseAsk(request []byte, i int) (a ask, err error) {
+// parseAsk reads ask i of a request that parseHeader has accepted, and its
+// numbers into limit. What it returns is as sane as a Limiter would have made it.
+func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	b := request[headerBytes+i*askBytes:]
 	a.id.Hi = binary.LittleEndian.Uint64(b)
 	a.id.Lo = binary.LittleEndian.Uint64(b[8:])
+	a.limit = limit
 	a.limit.Version = binary.LittleEndian.Uint64(b[16:])
 	a.limit.Rate = int64(binary.LittleEndian.Uint64(b[24:]))
 	a.limit.Per = time.Duration(binary.LittleEndian.Uint64(b[32:]))

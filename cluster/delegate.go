@@ -17,7 +17,6 @@ var _ interface {
 	memberlist.EventDelegate
 	memberlist.AliveDelegate
 	memberlist.MergeDelegate
-	memberlist.PingDelegate
 } = delegate{}
 
 func (d delegate) NodeMeta(limit int) []byte {
@@ -87,13 +86,6 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 		return fmt.Errorf("%w (%s at %s)", errRegion, n.Name, m.Addr)
 	}
 	return nil
-}
-
-func (delegate) AckPayload() []byte { return nil }
-
-// NotifyPingComplete notes until when memberlist will not probe again.
-func (d delegate) NotifyPingComplete(_ *memberlist.Node, rtt time.Duration, _ []byte) {
-	d.restUntil.Store(time.Now().Add(d.probeInterval - rtt).UnixNano())
 }
 
 // NotifyMerge refuses to merge with a cluster of which anyone does not belong here.

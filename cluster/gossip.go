@@ -46,9 +46,7 @@ type gossip struct {
 	mux        *mux
 	list       *memberlist.Memberlist
 	broadcasts *memberlist.TransmitLimitedQueue
-
-	probeInterval time.Duration
-	restUntil     atomic.Int64 // Unix nanoseconds: until then no probe of memberlist's is under way
+	crew       *crew // memberlist's goroutines
 
 	// mu guards what follows. It is held for steps of the roster, and never
 	// while waiting or while memberlist is called.
@@ -83,14 +81,14 @@ const (
 
 func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 	if !g.phase.CompareAndSwap(phaseNew, phaseRunning) {
-		if g.phase.Load() == phaseClosed {
+		if g.ctx.Err() != nil {
 			return ErrClosed
 		}
 		return errStartedTwice
 	}
 	defer close(g.started)
 	if err := g.cfg.Validate(); err != nil {
-		return err
+		return errors.Join(err, g.teardown())
 	}
 	g.cfg = g.cfg.withDefaults()
 	g.log = g.cfg.Logger
@@ -146,7 +144,9 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	g.mux = newMux(listener, g.cfg.TLS, g.log, g.peers.serve)
 	transport := newTransport(g.cfg.Network, g.cfg.TLS, g.mux, udp, g.reachable)
 	mlc.Transport = transport
-	if g.list, err = memberlist.Create(mlc); err != nil {
+	g.crew = &crew{patience: time.Duration(mlc.AwarenessMaxMultiplier+1) * mlc.ProbeInterval}
+	g.crew.start(func() { g.list, err = memberlist.Create(mlc) })
+	if err != nil {
 		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())
 	}
 	return nil
@@ -201,12 +201,11 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 	c.BindPort = int(g.reachable.Port())
 	c.AdvertisePort = c.BindPort
 	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = membershipVersion, membershipVersion, membershipVersion
-	// Lifeguard's patience with itself: up to twice the interval, not eight
-	// times, because Close waits for a probe that is under way.
-	c.AwarenessMaxMultiplier = maxPatience
-	g.probeInterval = c.ProbeInterval
+	// A node in trouble probes at up to twice the interval, not eight times:
+	// Close waits for a probe that is under way.
+	c.AwarenessMaxMultiplier = 2
 	d := delegate{g}
-	c.Delegate, c.Events, c.Alive, c.Merge, c.Ping = d, d, d, d, d
+	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
 	c.Logger = log.New(&gossipLog{log: g.log, ctx: g.ctx}, "", 0)
 	if len(g.cfg.Secrets) > 0 {
 		keyring, err := memberlist.NewKeyring(g.cfg.Secrets, g.cfg.Secrets[0])
@@ -485,9 +484,10 @@ func (g *gossip) hasLeft() bool {
 
 // running is nil between Start and Close.
 func (g *gossip) running() error {
-	select {
-	case <-g.ctx.Done():
+	if g.ctx.Err() != nil {
 		return ErrClosed
+	}
+	select {
 	case <-g.started:
 		return nil
 	default:
@@ -520,33 +520,14 @@ func (g *gossip) teardown() error {
 	g.leaves.Wait() // memberlist panics if it is to leave after it has stopped
 	var err error
 	if g.list != nil {
-		patience := g.patience()
 		err = g.list.Shutdown()
-		time.Sleep(patience)
+		g.crew.wait()
 	}
 	if g.peers != nil {
 		g.peers.close()
 	}
 	g.wg.Wait()
 	return err
-}
-
-// maxPatience bounds a probe of memberlist's, in intervals.
-const maxPatience = 2
-
-// patience is how long memberlist may still be busy once it is shut down.
-// Everything of it ends at once but probes, its own and those that others ask
-// for, which wait their time out: none if all is well.
-func (g *gossip) patience() time.Duration {
-	well := time.Now().UnixNano() < g.restUntil.Load()
-	members := g.view.Load().Members
-	for _, m := range members {
-		well = well && (m.State == Joining || m.State == Serving)
-	}
-	if well || len(members) == 1 && members[0].Name == g.cfg.Name {
-		return 0
-	}
-	return maxPatience * g.probeInterval
 }
 
 func (g *gossip) Stats() Stats {

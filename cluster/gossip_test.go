@@ -1,0 +1,453 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// These tests use the machine's own sockets on 127.0.0.1 and ephemeral ports.
+
+// node is a started cluster and what it is heard by.
+type node struct {
+	cluster.Cluster
+	name, addr string
+	overlap    atomic.Int32
+	changes    atomic.Int32
+}
+
+func (n *node) Changed() {
+	if n.overlap.Add(1) != 1 {
+		panic("Changed is called while it runs")
+	}
+	n.changes.Add(1)
+	n.overlap.Add(-1)
+}
+
+func (n *node) Serve(b *cluster.Batch) {
+	for i, request := range b.Requests {
+		b.Reply(i, request)
+	}
+}
+
+func (n *node) Late(cluster.Peer, []byte, []byte) {}
+
+var serial atomic.Int64
+
+// config is one that works; label makes a name of its own.
+func config(label string, join ...*node) cluster.Config {
+	c := cluster.Config{Name: fmt.Sprintf("%s-%d", label, serial.Add(1)), Bind: "127.0.0.1:0", Secrets: secret, Logger: quiet}
+	for _, n := range join {
+		c.Join = append(c.Join, n.addr)
+	}
+	return c
+}
+
+func launch(t *testing.T, c cluster.Config) *node {
+	t.Helper()
+	n, err := try(t, c)
+	require.NoError(t, err)
+	return n
+}
+
+func try(t *testing.T, c cluster.Config) (*node, error) {
+	t.Helper()
+	n := &node{Cluster: cluster.NewGossip(c), name: c.Name}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	if err := n.Start(ctx, n); err != nil {
+		return n, err
+	}
+	v := n.View()
+	n.addr = v.Members[v.Self].Addr
+	return n, nil
+}
+
+// roster is what n sees, as "name state" by name.
+func (n *node) roster() string {
+	var b strings.Builder
+	for _, m := range n.View().Members {
+		fmt.Fprintf(&b, "%s %v;", m.Name, m.State)
+	}
+	return b.String()
+}
+
+// sees waits until every node has these members, given as name, state, ...
+func sees(t *testing.T, nodes []*node, want string) {
+	t.Helper()
+	for _, n := range nodes {
+		deadline := time.Now().Add(15 * time.Second)
+		for n.roster() != want {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s sees %q, not %q; %+v", n.name, n.roster(), want, n.Stats())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+func rosterText(state cluster.State, nodes ...*node) (text string) {
+	for _, n := range nodes {
+		text += fmt.Sprintf("%s %v;", n.name, state)
+	}
+	return text
+}
+
+// certificates are a CA and what it signs.
+type certificates struct {
+	pool *x509.CertPool
+	key  *ecdsa.PrivateKey
+	ca   *x509.Certificate
+}
+
+func newCertificates(t *testing.T) certificates {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	ca, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	return certificates{pool: pool, key: key, ca: ca}
+}
+
+// config trusts the CA and has a certificate of it.
+func (c certificates) config(t *testing.T) *tls.Config {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: c.ca.NotBefore, NotAfter: c.ca.NotAfter,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, &key.PublicKey, c.key)
+	require.NoError(t, err)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: c.pool}
+}
+
+func TestThreeMembersFindEachOther(t *testing.T) {
+	certs := newCertificates(t)
+	for _, c := range []struct {
+		name string
+		with func(*cluster.Config)
+	}{
+		{"in the clear", func(c *cluster.Config) { c.Secrets = nil }},
+		{"encrypted", func(*cluster.Config) {}},
+		{"encrypted and under TLS", func(c *cluster.Config) { c.TLS = certs.config(t) }},
+		{"on IPv6", func(c *cluster.Config) { c.Bind = "[::1]:0" }},
+		{"advertising a name", func(c *cluster.Config) { c.Advertise = "localhost:0" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if c.name == "on IPv6" {
+				l, err := net.Listen("tcp", "[::1]:0")
+				if err != nil {
+					t.Skip("this machine has no IPv6:", err)
+				}
+				l.Close()
+			}
+			var nodes []*node
+			for i := range 3 {
+				cfg := config(string(rune('a'+i)), nodes...)
+				c.with(&cfg)
+				nodes = append(nodes, launch(t, cfg))
+			}
+			sees(t, nodes, rosterText(cluster.Serving, nodes...))
+			v := nodes[0].View()
+			answer, err := v.Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
+			require.NoError(t, err)
+			require.Equal(t, "who", string(answer))
+			require.Empty(t, nodes[2].Stats().Refused)
+			require.Empty(t, nodes[2].Stats().JoinError)
+			require.NotZero(t, nodes[2].Stats().JoinedCount)
+			require.NotZero(t, nodes[0].changes.Load())
+		})
+	}
+}
+
+func TestLeaverIsNeverSeenDead(t *testing.T) {
+	t.Parallel()
+	a := launch(t, config("a"))
+	b := launch(t, config("b", a))
+	c := launch(t, config("c", a))
+	sees(t, []*node{a, b, c}, rosterText(cluster.Serving, a, b, c))
+	require.NoError(t, c.Leave(t.Context()))
+	require.NoError(t, c.Close())
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	for range 60 {
+		require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestCrashedMemberIsDeadUntilOneStartsAtItsAddress(t *testing.T) {
+	t.Parallel()
+	a := launch(t, config("a"))
+	b := launch(t, config("b", a))
+	c := launch(t, config("c", a))
+	sees(t, []*node{a, b, c}, rosterText(cluster.Serving, a, b, c))
+	require.NoError(t, c.Close())
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b)+rosterText(cluster.Dead, c))
+	again := config("c", a)
+	again.Bind = c.addr
+	d := launch(t, again)
+	sees(t, []*node{a, b, d}, rosterText(cluster.Serving, a, b, d))
+}
+
+func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
+	t.Parallel()
+	a := launch(t, config("a"))
+	b := launch(t, config("b", a))
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	for range 2 {
+		require.NoError(t, b.Close())
+		again := config("b", a)
+		again.Bind = b.addr
+		b = launch(t, again)
+	}
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+}
+
+func TestStartSaysWhatToDo(t *testing.T) {
+	a := launch(t, config("a"))
+	foreign := func(change func(*cluster.Config)) cluster.Config {
+		c := config("b", a)
+		change(&c)
+		return c
+	}
+	for _, c := range []struct {
+		name string
+		cfg  cluster.Config
+		says []string
+	}{
+		{"a port that is taken", foreign(func(c *cluster.Config) { c.Bind = a.addr }), []string{"Bind", a.addr, "taken", "another"}},
+		{"another secret", foreign(func(c *cluster.Config) { c.Secrets = [][]byte{[]byte("fedcba9876543210")} }), []string{"Secrets", a.addr}},
+		{"no secret", foreign(func(c *cluster.Config) { c.Secrets = nil }), []string{"Secrets", a.addr}},
+		{"another seed", foreign(func(c *cluster.Config) { c.Seed[0] = 1 }), []string{"Seed", a.addr}},
+		{"another region", foreign(func(c *cluster.Config) { c.Region = "far" }), []string{"Region", a.addr}},
+		{"a name too long", foreign(func(c *cluster.Config) { c.Name = strings.Repeat("n", 129) }), []string{"Name", "129", "128"}},
+		{"a region too long", foreign(func(c *cluster.Config) { c.Region = strings.Repeat("r", 600) }), []string{"Region", "600", "64"}},
+		{"an advertised host too long", foreign(func(c *cluster.Config) { c.Advertise = strings.Repeat("h", 600) + ":1" }), []string{"Advertise"}},
+		{"an advertised name that does not resolve", foreign(func(c *cluster.Config) { c.Advertise = "nobody.invalid:1" }), []string{"Advertise", "nobody.invalid"}},
+		{"every problem at once", cluster.Config{Bind: "here", Advertise: "there", Join: []string{"x:y"}, Secrets: [][]byte{{1}}, Forget: -1, Timings: 9, TLS: &tls.Config{}},
+			[]string{"Name", "Bind", "Advertise", "Join[0]", "Secrets[0] has 1 bytes", "Forget", "Timings", "TLS"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, err := try(t, c.cfg)
+			require.Error(t, err)
+			for _, word := range c.says {
+				require.ErrorContains(t, err, word)
+			}
+			require.NotContains(t, err.Error(), "fedcba9876543210")
+			require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed)
+		})
+	}
+	require.Equal(t, rosterText(cluster.Serving, a), a.roster(), "nobody got in")
+}
+
+func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
+	n := cluster.NewGossip(config("a"))
+	require.Error(t, n.Leave(t.Context()))
+	require.Error(t, n.Forget("a"))
+	require.Equal(t, cluster.Stats{}, n.Stats())
+	require.NoError(t, n.Start(t.Context(), mute{}))
+	require.Error(t, n.Start(t.Context(), mute{}))
+	require.ErrorContains(t, n.Forget("nobody"), "nobody")
+	var closers sync.WaitGroup
+	for range 4 {
+		closers.Go(func() { require.NoError(t, n.Close()) })
+	}
+	closers.Wait()
+	require.ErrorIs(t, n.Start(t.Context(), mute{}), cluster.ErrClosed)
+	require.ErrorIs(t, n.Leave(t.Context()), cluster.ErrClosed)
+	require.ErrorIs(t, n.Forget("a"), cluster.ErrClosed)
+
+	never := cluster.NewGossip(config("b"))
+	require.NoError(t, never.Close())
+	require.NoError(t, never.Close())
+	require.ErrorIs(t, never.Start(t.Context(), mute{}), cluster.ErrClosed)
+
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, cluster.NewGossip(config("c")).Start(cancelled, mute{}), context.Canceled)
+}
+
+func TestNobodyToJoinIsAWarning(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	log := new(record)
+	cfg := config("a")
+	cfg.Join = []string{"nobody.invalid", free.Addr().String()}
+	cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	a := launch(t, cfg)
+	problem := a.Stats().JoinError
+	require.Contains(t, problem, "nobody.invalid")
+	require.Contains(t, problem, free.Addr().String())
+	require.Equal(t, 1, strings.Count(log.String(), "no member of Join was joined"))
+	require.NotContains(t, log.String(), string(secret[0]))
+
+	late := config("b")
+	late.Bind = free.Addr().String()
+	b := launch(t, late)
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	require.Eventually(t, func() bool { return a.Stats().JoinError == "" }, 5*time.Second, 10*time.Millisecond)
+}
+
+// record is a log that can be read while it is written.
+type record struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.b.String()
+}
+
+func TestSecretsRotateInThreeStages(t *testing.T) {
+	older, newer := []byte("old-old-old-old-"), []byte("new-new-new-new-")
+	stages := [][][]byte{{older}, {older, newer}, {newer, older}, {newer}}
+	for i := range stages[:len(stages)-1] {
+		t.Run(fmt.Sprintf("from %d to %d", i, i+1), func(t *testing.T) {
+			t.Parallel()
+			var nodes []*node
+			for j, stage := range []int{i, i + 1, i, i + 1} {
+				cfg := config(string(rune('a'+j)), nodes...)
+				cfg.Secrets = stages[stage]
+				nodes = append(nodes, launch(t, cfg))
+			}
+			sees(t, nodes, rosterText(cluster.Serving, nodes...))
+		})
+	}
+}
+
+func TestStrangersAtThePortAreClosedAndCounted(t *testing.T) {
+	certs, others := newCertificates(t), newCertificates(t)
+	send := func(b string) func(*testing.T, net.Conn) {
+		return func(t *testing.T, conn net.Conn) { io.WriteString(conn, b) }
+	}
+	secured := func(c *tls.Config) func(*testing.T, net.Conn) {
+		return func(t *testing.T, conn net.Conn) {
+			conn.Write([]byte{0xC7})
+			c.ServerName = "127.0.0.1"
+			tls.Client(conn, c).Handshake()
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		tls    bool
+		do     func(*testing.T, net.Conn)
+		reason string
+	}{
+		{"HTTP", false, send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "garbage"},
+		{"zeroes", false, send(strings.Repeat("\x00", 1000)), "garbage"},
+		{"a TLS client where there is no TLS", false, func(t *testing.T, conn net.Conn) { tls.Client(conn, &tls.Config{ServerName: "x"}).Handshake() }, "garbage"},
+		{"HTTP where there is TLS", true, send("GET / HTTP/1.1\r\n\r\n"), "garbage"},
+		{"no TLS where there is TLS", true, send("\xC7" + strings.Repeat("x", 100)), "tls"},
+		{"no certificate", true, secured(&tls.Config{RootCAs: certs.pool}), "tls"},
+		{"a foreign certificate", true, func(t *testing.T, conn net.Conn) {
+			c := others.config(t)
+			c.RootCAs = certs.pool
+			secured(c)(t, conn)
+		}, "tls"},
+		{"silence", false, func(*testing.T, net.Conn) {}, "timeout"},
+		{"a handshake that stops", false, send("\xC7"), "timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config("a")
+			if c.tls {
+				cfg.TLS = certs.config(t)
+			}
+			a := launch(t, cfg)
+			for range 20 {
+				conn, err := net.Dial("tcp", a.addr)
+				require.NoError(t, err)
+				defer conn.Close()
+				c.do(t, conn)
+			}
+			require.Eventually(t, func() bool { return a.Stats().Refused[c.reason] == 20 }, 10*time.Second, 10*time.Millisecond,
+				"%v", func() any { return a.Stats().Refused })
+			cfg.Name, cfg.Join = "b"+cfg.Name, []string{a.addr}
+			b := launch(t, cfg)
+			sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+		})
+	}
+}
+
+func TestFloodOfStrangersDoesNotKeepMembersOut(t *testing.T) {
+	t.Parallel()
+	a := launch(t, config("a"))
+	udp, err := net.Dial("udp", a.addr)
+	require.NoError(t, err)
+	defer udp.Close()
+	for i := range 400 {
+		conn, err := net.Dial("tcp", a.addr)
+		require.NoError(t, err)
+		defer conn.Close()
+		if i%2 == 0 {
+			conn.Write([]byte{0xC8, 10, 0, 0x7f, 0xff, 0xff}) // gossip that promises much and sends nothing
+		}
+		udp.Write(bytes.Repeat([]byte{byte(i)}, i))
+	}
+	b := launch(t, config("b", a))
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	require.NotZero(t, a.Stats().Refused["crowded"])
+}
+
+func TestCloseLeavesNoGoroutineBehind(t *testing.T) {
+	before := runtime.NumGoroutine()
+	var nodes []*node
+	for i := range 3 {
+		nodes = append(nodes, launch(t, config(string(rune('a'+i)), nodes...)))
+	}
+	sees(t, nodes, rosterText(cluster.Serving, nodes...))
+	for _, n := range nodes {
+		// The last ones lose their peers first, and close while they probe.
+		require.NoError(t, n.Close())
+		time.Sleep(300 * time.Millisecond)
+	}
+	deadline := time.Now().Add(time.Second) // for goroutines that have only to return
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(deadline) {
+			all := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, all[:runtime.Stack(all, true)])
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -66,6 +67,7 @@ var (
 	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
 	errName    = errors.New("cluster: another member answers at the address")
 	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
+	errHungUp  = errors.New("cluster: what answers at the address closed the connection without a word: if it has TLS set this node needs it too, and it may be crowded")
 	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")
 )
 
@@ -165,6 +167,9 @@ func (id identity) dial(conn net.Conn) (Hello, error) {
 	}
 	var theirs [1 + nonceSize]byte
 	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return Hello{}, errHungUp
+		}
 		return Hello{}, unanswered(err)
 	}
 	switch v := theirs[0]; {
@@ -237,13 +242,14 @@ func (id identity) accept(conn net.Conn) (peer Hello, reason string, err error) 
 		return Hello{}, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
 	}
 	mine := greeting()
-	if _, err := conn.Write(mine[:]); err != nil {
-		return Hello{}, stopped(err), err
-	}
 	if theirs[0] != protocol {
+		conn.Write(mine[:])
 		return Hello{}, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, theirs[0], protocol)
 	}
 	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
+		return Hello{}, stopped(err), err
+	}
+	if _, err := conn.Write(mine[:]); err != nil {
 		return Hello{}, stopped(err), err
 	}
 	hello, mac, err := readHello(conn)

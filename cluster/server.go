@@ -10,7 +10,7 @@ import (
 const (
 	// idleWait is how long a connection may bring no whole frame: members
 	// ping several times a second.
-	idleWait = 5 * time.Second
+	idleWait = 3 * time.Second
 	// maxBatch bounds the requests that are handed over at once.
 	maxBatch = 1024
 	// keepReplies is the largest buffer of replies that is kept.

@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// trickle is a connection from which what is in data comes, at most step bytes
+// a read.
+type trickle struct {
+	net.Conn
+	data []byte
+	step int
+}
+
+func (c *trickle) Read(b []byte) (int, error) {
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), c.step)], c.data)
+	c.data = c.data[n:]
+	return n, nil
+}
+
+func TestFramesArriveWholeHoweverTheyAreCut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kinds := []kind{kindAsk, kindAnswer, kindTell, kindPong}
+		var sent []frame
+		var wire []byte
+		for range rapid.IntRange(0, 20).Draw(t, "frames") {
+			f := frame{
+				kind: rapid.SampledFrom(kinds).Draw(t, "kind"),
+				id:   rapid.Uint64().Draw(t, "id"),
+				body: bytes.Repeat([]byte{7}, rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(0, MaxMessage)).Draw(t, "size")),
+			}
+			sent = append(sent, f)
+			wire = appendFrame(wire, f.kind, f.id, f.body)
+		}
+		conn := &trickle{data: wire, step: rapid.OneOf(rapid.IntRange(1, 50), rapid.IntRange(1, 1<<20)).Draw(t, "step")}
+		var in intake
+		var got int
+		for in.fill(conn) == nil {
+			for {
+				f, ok, err := in.next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				want := sent[got]
+				if f.kind != want.kind || f.id != want.id || !bytes.Equal(f.body, want.body) {
+					t.Fatalf("frame %d: %d %d %d bytes, want %d %d %d bytes", got, f.kind, f.id, len(f.body), want.kind, want.id, len(want.body))
+				}
+				got++
+			}
+			in.drained()
+		}
+		if got != len(sent) {
+			t.Fatalf("%d frames arrived, %d were sent", got, len(sent))
+		}
+	})
+}
+
+func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
+	for name, c := range map[string]struct {
+		wire []byte
+		want error
+	}{
+		"another version":        {[]byte{2}, errVersion},
+		"kind 0":                 {[]byte{protocol, 0}, errGarbage},
+		"an unknown kind":        {[]byte{protocol, 6}, errGarbage},
+		"a length of 4 GiB":      {[]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"one byte above the max": {[]byte{protocol, byte(kindTell), 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"a ping of 9 bytes":      {[]byte{protocol, byte(kindPing), 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"an HTTP request":        {[]byte("GET / HTTP/1.1\r\n"), errVersion},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, size, err := parseFrame(c.wire)
+			require.ErrorIs(t, err, c.want)
+			require.Zero(t, size)
+		})
+	}
+}
+
+func TestAnAnnouncedLengthReservesNothing(t *testing.T) {
+	wire := []byte{protocol, byte(kindPong), 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 1}
+	conn := &trickle{data: append(wire, make([]byte, 1000)...), step: 1 << 20}
+	var in intake
+	for in.fill(conn) == nil {
+		_, ok, err := in.next()
+		require.NoError(t, err)
+		require.False(t, ok)
+		in.drained()
+	}
+	require.LessOrEqual(t, len(in.buf), firstIntake)
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add(appendFrame(nil, kindAsk, 1, []byte("request")), 3)
+	f.Add(appendFrame(appendFrame(nil, kindPing, 7, make([]byte, 8)), kindTell, 0, nil), 100)
+	f.Add([]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, 14)
+	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), 5)
+	f.Fuzz(func(t *testing.T, wire []byte, step int) {
+		conn := &trickle{data: wire, step: max(1, step)}
+		var in intake
+		var again []byte
+		for {
+			if err := in.fill(conn); err != nil {
+				break
+			}
+			for {
+				f, ok, err := in.next()
+				if err != nil {
+					if !errors.Is(err, errVersion) && !errors.Is(err, errGarbage) && !errors.Is(err, errOversized) {
+						t.Fatal(err)
+					}
+					return
+				}
+				if !ok {
+					break
+				}
+				again = appendFrame(again, f.kind, f.id, f.body)
+			}
+			in.drained()
+			if len(in.buf) > max(2*len(wire), steadyIntake, firstIntake) {
+				t.Fatalf("%d bytes of buffer for %d that arrived", len(in.buf), len(wire))
+			}
+		}
+		if !bytes.HasPrefix(wire, again) {
+			t.Fatal("what was parsed is not what came")
+		}
+	})
+}
+
+// script is a connection on which the other side has said everything already.
+type script struct{ trickle }
+
+func (*script) Write(b []byte) (int, error)      { return len(b), nil }
+func (*script) Close() error                     { return nil }
+func (*script) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*script) SetDeadline(time.Time) error      { return nil }
+func (*script) SetReadDeadline(time.Time) error  { return nil }
+func (*script) SetWriteDeadline(time.Time) error { return nil }

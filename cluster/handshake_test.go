@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func secrets(all ...string) [][]byte {
+	var s [][]byte
+	for _, one := range all {
+		s = append(s, []byte(one))
+	}
+	return s
+}
+
+func TestHandshake(t *testing.T) {
+	node := func(name, region string, seed byte, secret ...string) identity {
+		return identity{self: Hello{Name: name, Addr: "10.0.0.1:1", Region: region, Seed: [16]byte{seed}}, secrets: secrets(secret...)}
+	}
+	const old, new = "the old secret..", "the new secret.."
+	for name, c := range map[string]struct {
+		dialler, listener identity
+		want              error
+		reason            string
+	}{
+		"no secrets on both sides":                {node("a", "r", 1), node("b", "r", 1), nil, ""},
+		"one secret on both sides":                {node("a", "r", 1, old), node("b", "r", 1, old), nil, ""},
+		"rotation: the listener accepts both":     {node("a", "r", 1, old), node("b", "r", 1, new, old), nil, ""},
+		"rotation: the dialler has both":          {node("a", "r", 1, old, new), node("b", "r", 1, old), nil, ""},
+		"the dialler's first secret is unknown":   {node("a", "r", 1, new, old), node("b", "r", 1, old), errSecret, reasonAuthentication},
+		"different secrets":                       {node("a", "r", 1, old), node("b", "r", 1, new), errSecret, reasonAuthentication},
+		"only the listener has secrets":           {node("a", "r", 1), node("b", "r", 1, old), errSecret, reasonAuthentication},
+		"only the dialler has secrets":            {node("a", "r", 1, old), node("b", "r", 1), errSecret, reasonAuthentication},
+		"another seed":                            {node("a", "r", 1, old), node("b", "r", 2, old), errSeed, reasonSeed},
+		"another region":                          {node("a", "r", 1, old), node("b", "s", 1, old), errRegion, reasonRegion},
+		"another seed and region: the seed first": {node("a", "r", 1), node("b", "s", 2), errSeed, reasonSeed},
+		"a dialler without a name":                {node("", "r", 1), node("b", "r", 1), errForeign, reasonGarbage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer here.Close()
+			type result struct {
+				peer   Hello
+				reason string
+				err    error
+			}
+			accepted := make(chan result, 1)
+			go func() {
+				peer, reason, err := c.listener.accept(there)
+				there.Close()
+				accepted <- result{peer, reason, err}
+			}()
+			peer, err := c.dialler.dial(here)
+			got := <-accepted
+			require.Equal(t, c.reason, got.reason)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+				require.Error(t, got.err)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, got.err)
+			require.Equal(t, c.listener.self, peer)
+			require.Equal(t, c.dialler.self, got.peer)
+		})
+	}
+}
+
+func TestAListenerThatOnlyReflectsIsNotBelieved(t *testing.T) {
+	id := identity{self: Hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
+	here, there := net.Pipe()
+	defer here.Close()
+	go func() {
+		defer there.Close()
+		b := make([]byte, 1+nonceSize)
+		there.Read(b)
+		there.Write(b)
+		b = make([]byte, 2+maxHello+macSize)
+		n, _ := there.Read(b)
+		there.Write(append([]byte{statusWelcome}, b[:n]...))
+	}()
+	_, err := id.dial(here)
+	require.ErrorIs(t, err, errSecret)
+}
+
+func TestAnOverlongHelloIsNotSent(t *testing.T) {
+	_, err := Hello{Name: string(make([]byte, maxHello))}.encode()
+	require.ErrorContains(t, err, "1024")
+}
+
+func TestTheLobbyShowsOutTheOldestAndNeverAnotherHosts(t *testing.T) {
+	conn := func(host string) net.Conn {
+		return addressed{host: host}
+	}
+	l := newLobby(4, 2)
+	x1, out := l.enter(conn("x"))
+	require.Nil(t, out)
+	x2, out := l.enter(conn("x"))
+	require.Nil(t, out)
+	y1, out := l.enter(conn("y"))
+	require.Nil(t, out)
+	_, out = l.enter(conn("x"))
+	require.Same(t, x1, out, "the oldest of the host that has its full share")
+	require.False(t, l.leave(x1), "it was shown out")
+	_, out = l.enter(conn("z"))
+	require.Nil(t, out)
+	_, out = l.enter(conn("w"))
+	require.Same(t, x2, out, "the oldest of all")
+	require.True(t, l.leave(y1))
+	require.False(t, l.leave(y1))
+	require.Len(t, l.hosts, 3, "x, z and w")
+}
+
+type addressed struct {
+	net.Conn
+	host string
+}
+
+func (a addressed) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IP(append(make([]byte, 15), a.host[0])), Port: 1}
+}
+
+// The listener's side reads what a stranger sends.
+func FuzzHandshake(f *testing.F) {
+	good := append([]byte{protocol}, make([]byte, nonceSize)...)
+	hello, err := Hello{Name: "a", Region: "r"}.encode()
+	require.NoError(f, err)
+	f.Add(good)
+	f.Add(appendHello(good, hello, make([]byte, macSize)))
+	f.Add(binary.BigEndian.AppendUint16(good, 0xFFFF))
+	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+	f.Add([]byte{tlsHandshake, 3, 1, 2, 0, 1})
+	f.Add([]byte{2})
+	id := identity{self: Hello{Name: "b", Region: "r"}, secrets: secrets("0123456789abcdef")}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := id.accept(&script{trickle{data: bytes.Clone(wire), step: 1 << 20}})
+		runtime.ReadMemStats(&after)
+		if err == nil {
+			t.Fatal("a stranger was let in")
+		}
+		if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
+			t.Fatalf("%d bytes allocated for %d that came", spent, len(wire))
+		}
+	})
+}
+
+// Once its MAC is right, a hello may still hold anything.
+func FuzzHello(f *testing.F) {
+	hello, err := Hello{Name: "a", Region: "r"}.encode()
+	require.NoError(f, err)
+	f.Add(hello)
+	f.Add([]byte{0x81, 0xA1, 'n', 0xDB, 0xFF, 0xFF, 0xFF, 0xFF})
+	f.Add([]byte{0xDD, 0xFF, 0xFF, 0xFF, 0xFF})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > maxHello {
+			return
+		}
+		h, err := decodeHello(b)
+		if err == nil && h.Name == "" {
+			t.Fatal("a member without a name")
+		}
+		if err != nil && !errors.Is(err, errGarbage) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestProbeSaysWhatIsWrong(t *testing.T) {
+	with := func(change func(*peersConfig)) *testPeer { return startPeer(t, "b", nil, change) }
+	a := startPeer(t, "a", nil, func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") })
+	probe := func(addr string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := a.probe(ctx, addr)
+		return err
+	}
+	right := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
+	require.NoError(t, probe(with(right).cfg.Self.Addr))
+	require.ErrorIs(t, probe(with(func(c *peersConfig) { c.Secrets = secrets("another secret..") }).cfg.Self.Addr), errSecret)
+	require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Seed[0] = 9 }).cfg.Self.Addr), errSeed)
+	require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Region = "elsewhere" }).cfg.Self.Addr), errRegion)
+
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := closed.Addr().String()
+	closed.Close()
+	require.ErrorIs(t, probe(addr), errSilent)
+
+	foreign, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer foreign.Close()
+	answers := make(chan string, 1)
+	go func() {
+		for {
+			conn, err := foreign.Accept()
+			if err != nil {
+				return
+			}
+			conn.Write([]byte(<-answers))
+			conn.Read(make([]byte, 100))
+			conn.Close()
+		}
+	}()
+	answers <- "HTTP/1.1 400 Bad Request\r\n\r\n"
+	require.ErrorIs(t, probe(foreign.Addr().String()), errForeign)
+	answers <- "\x02"
+	require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
+	answers <- ""
+	require.ErrorIs(t, probe(foreign.Addr().String()), errSilent, "it says nothing")
+}

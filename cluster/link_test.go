@@ -1,0 +1,387 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// frozen listens as member b would, shakes hands, answers pings as long as
+// thawed is not zero, and reads nothing otherwise.
+type frozen struct {
+	listener net.Listener
+	thawed   atomic.Bool
+	conns    sync.Map
+}
+
+func freeze(t *testing.T, name string) *frozen {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &frozen{listener: listener}
+	f.thawed.Store(true)
+	id := identity{self: Hello{Name: name, Addr: listener.Addr().String(), Region: "r"}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			f.conns.Store(conn, nil)
+			wg.Go(func() { f.serve(conn, id) })
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		f.conns.Range(func(conn, _ any) bool { conn.(net.Conn).Close(); return true })
+		wg.Wait()
+	})
+	return f
+}
+
+func (f *frozen) serve(conn net.Conn, id identity) {
+	var first [1]byte
+	if _, err := io.ReadFull(conn, first[:]); err != nil || !f.thawed.Load() {
+		return
+	}
+	if _, _, err := id.accept(conn); err != nil {
+		return
+	}
+	var in intake
+	for f.thawed.Load() && in.fill(conn) == nil {
+		for {
+			fr, ok, _ := in.next()
+			if !ok {
+				break
+			}
+			if fr.kind == kindPing {
+				conn.Write(appendFrame(nil, kindPong, fr.id, binary.BigEndian.AppendUint64(nil, 1)))
+			}
+		}
+		in.drained()
+	}
+}
+
+func (f *frozen) member(name string) Member {
+	return Member{Name: name, Addr: f.listener.Addr().String(), Region: "r"}
+}
+
+func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
+	t.Parallel()
+	f := freeze(t, "b")
+	a := startPeer(t, "a", nil)
+	a.set([]Member{a.member(), f.member("b")})
+	peer := a.peer("b")
+	hears := func() bool { _, d := a.hears([]string{"b"}); return d[0] }
+	eventually(t, 2*time.Second, hears, "b is not heard")
+
+	// Nothing is read any more once the next ping has come; large requests
+	// that nobody answers fill the sockets.
+	f.thawed.Store(false)
+	const wait = 100 * time.Millisecond
+	var wg sync.WaitGroup
+	var worst atomic.Int64
+	big := make([]byte, MaxMessage)
+	for range 300 {
+		wg.Go(func() {
+			for i := 0; i < 3; i++ {
+				start := time.Now()
+				_, err := peer.Ask(context.Background(), big, nil, wait)
+				if err == nil {
+					t.Error("answered by nobody")
+				}
+				for took := int64(time.Since(start)); took > worst.Load(); {
+					worst.Store(took)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Less(t, time.Duration(worst.Load()), wait+100*time.Millisecond)
+	require.False(t, hears())
+	start := time.Now()
+	for range 1000 {
+		_, err := peer.Ask(context.Background(), []byte("x"), nil, time.Second)
+		require.ErrorIs(t, err, ErrUnheard)
+		peer.Tell(big)
+	}
+	require.Less(t, time.Since(start), 100*time.Millisecond)
+	require.NotZero(t, a.stats().Timeouts)
+}
+
+func TestTheFirstTimeoutOpensAndOnlyAPongCloses(t *testing.T) {
+	t.Parallel()
+	var mute atomic.Bool
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		for i, r := range batch.Requests {
+			if !mute.Load() {
+				batch.Reply(i, r)
+			}
+		}
+	}})
+	a := startPeer(t, "a", nil)
+	meet(t, a, b)
+	mute.Store(true)
+	before := a.changes.Load()
+	_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 30*time.Millisecond)
+	require.ErrorIs(t, err, ErrTimeout)
+	// The member lives and answers the ping that is sent at once.
+	eventually(t, 200*time.Millisecond, func() bool { return a.listens(b) }, "not heard again at once")
+	eventually(t, 200*time.Millisecond, func() bool { return a.changes.Load() > before }, "no change was told")
+	require.Equal(t, uint64(1), a.stats().Timeouts)
+}
+
+func TestLateAnswersAreHandedOverOnceWithTheirRequest(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	late := map[string]int{}
+	var laters []func()
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i, r := range batch.Requests {
+			later, body := batch.Later(i), append([]byte("yes to "), r...)
+			laters = append(laters, func() { later(body); later(body) })
+		}
+	}})
+	a := startPeer(t, "a", &testHandler{late: func(from Peer, request, answer []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		late[fmt.Sprintf("%s: %s", request, answer)]++
+	}})
+	meet(t, a, b)
+	const asks = 50
+	var wg sync.WaitGroup
+	for i := range asks {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			defer cancel()
+			_, err := a.peer("b").Ask(ctx, fmt.Appendf(nil, "%d", i), nil, 10*time.Second)
+			if err != context.DeadlineExceeded {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, time.Second, func() bool { mu.Lock(); defer mu.Unlock(); return len(laters) == asks }, "not all asks arrived")
+	require.True(t, a.listens(b), "a deadline of the caller's is not the member's fault")
+	require.Zero(t, a.stats().Timeouts)
+	mu.Lock()
+	answers := laters
+	mu.Unlock()
+	for _, answer := range answers {
+		answer()
+	}
+	eventually(t, time.Second, func() bool { return a.stats().Late == asks }, "%d of %d", a.stats().Late, asks)
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range asks {
+		require.Equal(t, 1, late[fmt.Sprintf("%d: yes to %d", i, i)])
+	}
+	require.Len(t, late, asks)
+}
+
+func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
+	t.Parallel()
+	var served, late atomic.Int64
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		served.Add(int64(len(batch.Requests)))
+		for i, r := range batch.Requests {
+			batch.Reply(i, r)
+		}
+	}})
+	a := startPeer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { late.Add(1) }})
+	meet(t, a, b)
+	var wg sync.WaitGroup
+	var answered, unsent, gaveUp atomic.Int64
+	for range 500 {
+		wg.Go(func() {
+			for range 20 {
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Microsecond)
+				_, err := a.peer("b").Ask(ctx, []byte("x"), nil, time.Second)
+				switch {
+				case err == nil:
+					answered.Add(1)
+				case err == context.DeadlineExceeded:
+					gaveUp.Add(1)
+				default:
+					unsent.Add(1)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	require.True(t, a.listens(b))
+	require.Zero(t, unsent.Load())
+	// Every request that was served is accounted for: answered or late.
+	eventually(t, 2*time.Second, func() bool { return served.Load() == answered.Load()+late.Load() },
+		"served %d, answered %d, late %d, gave up %d", &served, &answered, &late, &gaveUp)
+	require.LessOrEqual(t, late.Load(), gaveUp.Load())
+}
+
+func TestACrashedPeerFailsWhoWaitsAtOnce(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 1)
+	b := startPeer(t, "b", &testHandler{serve: func(*Batch) { arrived <- struct{}{} }})
+	a := startPeer(t, "a", nil)
+	meet(t, a, b)
+	go func() { <-arrived; b.stop() }()
+	start := time.Now()
+	_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.Less(t, time.Since(start), time.Second)
+	_, err = a.peer("b").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+	require.ErrorIs(t, err, ErrUnheard)
+}
+
+func TestAPeerThatComesBackIsHeardAgain(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	addr := b.cfg.Self.Addr
+	b.stop()
+	eventually(t, time.Second, func() bool { return !a.listens(b) }, "still heard")
+	listener, err := net.Listen("tcp", addr)
+	require.NoError(t, err)
+	impostor := startPeerOn(listener, "b-2", nil)
+	time.Sleep(1500 * time.Millisecond) // long enough for an attempt
+	require.False(t, a.listens(b), "the next incarnation at the same address is another member")
+	impostor.stop()
+	listener, err = net.Listen("tcp", addr)
+	require.NoError(t, err)
+	again := startPeerOn(listener, "b", nil)
+	t.Cleanup(again.stop)
+	eventually(t, 2500*time.Millisecond, func() bool { return a.listens(b) }, "not heard again")
+}
+
+func TestAPathThatIsGoneIsReplacedByANewConnection(t *testing.T) {
+	t.Parallel()
+	// The first connection stops carrying anything, as a cut network does; new
+	// ones work.
+	var cut atomic.Bool
+	var first sync.Once
+	b := startPeer(t, "b", nil)
+	a := startPeer(t, "a", nil, func(c *peersConfig) {
+		dial := c.Dial
+		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, addr)
+			first.Do(func() { conn = &swallow{Conn: conn, cut: &cut} })
+			return conn, err
+		}
+	})
+	meet(t, a, b)
+	cut.Store(true)
+	eventually(t, time.Second, func() bool { return !a.listens(b) }, "still heard")
+	eventually(t, 4*time.Second, func() bool { return a.listens(b) }, "not heard again")
+	_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, time.Second)
+	require.NoError(t, err)
+}
+
+// swallow loses what is written once it is cut.
+type swallow struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (s *swallow) Write(b []byte) (int, error) {
+	if s.cut.Load() {
+		return len(b), nil
+	}
+	return s.Conn.Write(b)
+}
+
+func TestEveryoneLearnsWhoHearsWhom(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b", "c"}
+	var all []*testPeer
+	for _, name := range names {
+		all = append(all, startPeer(t, name, nil))
+	}
+	// c hears only itself, because it knows nobody.
+	members := []Member{all[0].member(), all[1].member(), all[2].member()}
+	all[0].set(members)
+	all[1].set(members)
+	want := [][]bool{{true, true, true}, {true, true, true}, {false, false, true}}
+	for _, p := range all[:2] {
+		eventually(t, 3*time.Second, func() bool {
+			rows, _ := p.hears(names)
+			return fmt.Sprint(rows) == fmt.Sprint(want)
+		}, "%s does not see it", p.cfg.Self.Name)
+	}
+	all[2].set(members)
+	for _, p := range all {
+		eventually(t, 3*time.Second, func() bool {
+			rows, _ := p.hears(names)
+			return fmt.Sprint(rows) == fmt.Sprint([][]bool{{true, true, true}, {true, true, true}, {true, true, true}})
+		}, "%s does not see it", p.cfg.Self.Name)
+	}
+}
+
+func TestAsksThatCannotBeSentSaySo(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	peer := a.peer("b")
+	_, err := peer.Ask(context.Background(), make([]byte, MaxMessage+1), nil, time.Second)
+	require.ErrorIs(t, err, ErrTooLarge)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = peer.Ask(ctx, []byte("x"), nil, time.Second)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = peer.Ask(context.Background(), []byte("x"), nil, 0)
+	require.ErrorIs(t, err, ErrTimeout)
+	require.True(t, a.listens(b))
+	require.Nil(t, a.peer("nobody"))
+	a.set([]Member{a.member()})
+	_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
+	require.ErrorIs(t, err, ErrUnheard)
+	a.stop()
+	_, err = peer.Ask(context.Background(), []byte("x"), nil, time.Second)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestTooManyAsksUnderWayAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := startPeer(t, "b", &testHandler{serve: func(*Batch) {}})
+	a := startPeer(t, "a", nil)
+	meet(t, a, b)
+	ctx, cancel := context.WithCancel(context.Background())
+	big := make([]byte, MaxMessage)
+	var wg sync.WaitGroup
+	var busy atomic.Int64
+	for range maxPendingBytes/MaxMessage + 10 {
+		wg.Go(func() {
+			_, err := a.peer("b").Ask(ctx, big, nil, 10*time.Second)
+			if err == ErrBusy {
+				busy.Add(1)
+			} else if err != context.Canceled {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, 2*time.Second, func() bool { return busy.Load() >= 10 }, "%d", &busy)
+	cancel()
+	wg.Wait()
+	require.EqualValues(t, busy.Load(), a.stats().Dropped)
+}
+
+func TestAnAskAllocatesNothing(t *testing.T) {
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	peer, request, answer := a.peer("b"), make([]byte, 100), make([]byte, 0, 100)
+	allocations := testing.AllocsPerRun(2000, func() {
+		if _, err := peer.Ask(context.Background(), request, answer, time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	require.Zero(t, allocations, "both sides together")
+}

@@ -1,0 +1,285 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// raw is a connection to p with the first byte sent, and nothing else.
+func raw(t *testing.T, p *testPeer) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.cfg.Self.Addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	conn.Write([]byte{firstByteCheck})
+	return conn
+}
+
+// greeted is a connection to p after the handshake.
+func greeted(t *testing.T, p *testPeer) net.Conn {
+	t.Helper()
+	conn := raw(t, p)
+	self := p.cfg.Self
+	self.Name = "stranger"
+	_, err := identity{self: self, secrets: p.cfg.Secrets}.dial(conn)
+	require.NoError(t, err)
+	return conn
+}
+
+func requireClosed(t *testing.T, conn net.Conn, within time.Duration) {
+	t.Helper()
+	conn.SetReadDeadline(time.Now().Add(within))
+	_, err := io.Copy(io.Discard, conn)
+	if timeout, ok := err.(net.Error); ok {
+		require.False(t, timeout.Timeout(), "the connection is still open")
+	}
+}
+
+func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
+	t.Parallel()
+	header := func(version, kind byte, length ...byte) []byte {
+		return append(append([]byte{version, kind}, length...), 0, 0, 0, 0, 0, 0, 0, 1)
+	}
+	cases := map[string]struct {
+		greeted bool
+		send    []byte
+		reason  string
+		within  time.Duration
+	}{
+		"garbage for a handshake":         {false, bytes.Repeat([]byte{0xEE}, 100), reasonGarbage, time.Second},
+		"an HTTP request":                 {false, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), reasonGarbage, time.Second},
+		"a TLS hello where there is none": {false, []byte{tlsHandshake, 3, 1, 2, 0, 1}, reasonTLS, time.Second},
+		"a handshake of another version":  {false, append([]byte{2}, make([]byte, nonceSize)...), reasonVersion, time.Second},
+		"a hello above its bound":         {false, append(append([]byte{protocol}, make([]byte, nonceSize)...), 0xFF, 0xFF), reasonOversized, time.Second},
+		"a hello that nobody signed":      {false, append([]byte{protocol}, make([]byte, nonceSize+2+macSize)...), reasonAuthentication, time.Second},
+		"half a handshake":                {false, []byte{protocol, 1, 2, 3}, reasonTimeout, handshakeWait + time.Second},
+		"silence":                         {false, nil, reasonTimeout, handshakeWait + time.Second},
+		"garbage for a frame":             {true, append([]byte{protocol}, bytes.Repeat([]byte{0xEE}, 100)...), reasonGarbage, time.Second},
+		"an unknown kind":                 {true, header(protocol, 77, 0, 0, 0, 0), reasonGarbage, time.Second},
+		"an answer to nothing":            {true, header(protocol, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, time.Second},
+		"a ping without its body":         {true, header(protocol, byte(kindPing), 0, 0, 0, 0), reasonGarbage, time.Second},
+		"a frame of another version":      {true, header(9, byte(kindAsk), 0, 0, 0, 0), reasonVersion, time.Second},
+		"a frame of 4 GiB":                {true, header(protocol, byte(kindAsk), 255, 255, 255, 255), reasonOversized, time.Second},
+		"half a header":                   {true, []byte{protocol, byte(kindAsk), 0}, reasonTimeout, idleWait + time.Second},
+		"half a body":                     {true, header(protocol, byte(kindAsk), 0, 0, 1, 0), reasonTimeout, idleWait + time.Second},
+		"silence after a good handshake":  {true, nil, reasonTimeout, idleWait + time.Second},
+	}
+	// All at once, as the slow ones take seconds; then each is looked at.
+	type victim struct {
+		a, b *testPeer
+		conn net.Conn
+	}
+	victims := map[string]victim{}
+	for name, c := range cases {
+		v := victim{a: startPeer(t, "a", nil), b: startPeer(t, "b", nil)}
+		meet(t, v.a, v.b)
+		if c.greeted {
+			v.conn = greeted(t, v.b)
+		} else {
+			v.conn = raw(t, v.b)
+		}
+		v.conn.Write(c.send)
+		victims[name] = v
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := victims[name]
+			requireClosed(t, v.conn, c.within)
+			eventually(t, time.Second, func() bool { return v.b.stats().Refused[c.reason] == 1 }, "not counted: %v", v.b.stats().Refused)
+			require.Len(t, v.b.stats().Refused, 1)
+			require.True(t, v.a.listens(v.b))
+			_, err := v.a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
+	t.Parallel()
+	b := startPeer(t, "b", nil)
+	conn := greeted(t, b)
+	go func() {
+		conn.Write([]byte{protocol, byte(kindAsk), 0, 0, 255, 255})
+		for {
+			if _, err := conn.Write([]byte{0}); err != nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	requireClosed(t, conn, idleWait+time.Second)
+	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonTimeout] == 1 }, "not counted")
+}
+
+func TestIdleStrangersFromOneHostDoNotLockMembersOut(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	for range lobbyPerHost + 20 {
+		raw(t, b)
+	}
+	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonCrowded] == 20 }, "%v", b.stats().Refused)
+	start := time.Now()
+	meet(t, a, b)
+	require.Less(t, time.Since(start), time.Second)
+}
+
+func TestSecretsRotateWithoutASplit(t *testing.T) {
+	t.Parallel()
+	const old, new = "the old secret..", "the new secret.."
+	var all []*testPeer
+	for name, s := range map[string][][]byte{"a": secrets(old), "b": secrets(old, new), "c": secrets(old, new)} {
+		all = append(all, startPeer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
+	}
+	meet(t, all...)
+	all = nil
+	for name, s := range map[string][][]byte{"a": secrets(new), "b": secrets(new, old), "c": secrets(old, new)} {
+		all = append(all, startPeer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
+	}
+	// a no longer knows the old secret, which c still uses first.
+	var members []Member
+	for _, p := range all {
+		members = append(members, p.member())
+	}
+	for _, p := range all {
+		p.set(members)
+	}
+	for _, p := range all {
+		for _, q := range all {
+			from, to := p.cfg.Self.Name, q.cfg.Self.Name
+			if from == to {
+				continue
+			}
+			if from == "c" && to == "a" {
+				eventually(t, 2*time.Second, func() bool { return q.stats().Refused[reasonAuthentication] > 0 }, "c is not refused by a")
+				require.False(t, p.listens(q))
+				continue
+			}
+			eventually(t, 2*time.Second, func() bool { return p.listens(q) }, "%s does not hear %s", from, to)
+		}
+	}
+}
+
+// certificate is one that signs itself, for the loopback.
+func certificate(t *testing.T) (tls.Certificate, *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "member"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, leaf
+}
+
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+	own, leaf := certificate(t)
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	mutual := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	with := func(name string, c *tls.Config) *testPeer {
+		return startPeer(t, name, nil, func(cfg *peersConfig) { cfg.TLS = c })
+	}
+	a, b := with("a", mutual), with("b", mutual)
+	meet(t, a, b)
+	_, err := a.peer("b").Ask(t.Context(), bytes.Repeat([]byte("x"), MaxMessage), nil, time.Second)
+	require.NoError(t, err)
+
+	probe := func(from *testPeer, to *testPeer) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := from.probe(ctx, to.cfg.Self.Addr)
+		return err
+	}
+	plain, anonymous := with("c", nil), with("d", &tls.Config{RootCAs: pool, Certificates: nil})
+	require.ErrorIs(t, probe(plain, a), errHungUp)
+	require.ErrorIs(t, probe(a, plain), errTLS)
+	require.ErrorIs(t, probe(anonymous, a), errTLS)
+	eventually(t, time.Second, func() bool { return a.stats().Refused[reasonTLS] == 2 }, "%v", a.stats().Refused)
+	require.Equal(t, uint64(1), plain.stats().Refused[reasonTLS])
+	require.NoError(t, probe(b, a))
+}
+
+func TestRepliesReachTheAskThatTheyAnswer(t *testing.T) {
+	t.Parallel()
+	// Answers in reverse, every third one later and from elsewhere.
+	laters := make(chan func(), 10000)
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		for i := len(batch.Requests) - 1; i >= 0; i-- {
+			body := append([]byte("answer to "), batch.Requests[i]...)
+			if body[len(body)-1]%3 == 0 {
+				later := batch.Later(i)
+				laters <- func() { later(body) }
+				continue
+			}
+			batch.Reply(i, body)
+		}
+	}})
+	go func() {
+		for later := range laters {
+			later()
+		}
+	}()
+	t.Cleanup(func() { b.stop(); close(laters) })
+	a := startPeer(t, "a", nil)
+	meet(t, a, b)
+	done := make(chan error, 50)
+	for c := range 50 {
+		go func() {
+			var answer []byte
+			for i := range 300 {
+				request := []byte{byte(c), byte(i), byte(i >> 8), byte(c + i)}
+				var err error
+				answer, err = a.peer("b").Ask(context.Background(), request, answer, 5*time.Second)
+				if err != nil {
+					done <- err
+					return
+				}
+				if want := append([]byte("answer to "), request...); !bytes.Equal(answer, want) {
+					t.Errorf("%q, want %q", answer, want)
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 50 {
+		require.NoError(t, <-done)
+	}
+}
+
+func TestATellArrivesAndIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 1)
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		for i, r := range batch.Requests {
+			batch.Reply(i, r)
+			batch.Later(i)(r)
+			got <- batch.From + ": " + string(r)
+		}
+	}})
+	a := startPeer(t, "a", nil)
+	meet(t, a, b)
+	a.peer("b").Tell([]byte("news"))
+	require.Equal(t, "a: news", <-got)
+	require.True(t, a.listens(b))
+}

@@ -36,7 +36,7 @@ func (d delegate) mergeRecords(b []byte) {
 	now := time.Now()
 	records, err := decodeRecords(b, now)
 	if err != nil {
-		d.log.Debug("cluster: gossip sent what cannot be used", "error", err)
+		d.log.Debug("gossip sent what cannot be used", "error", err)
 		return
 	}
 	d.step(func(r *roster) change { return r.merge(records, now) })
@@ -48,7 +48,7 @@ func (d delegate) LocalState(bool) []byte {
 	d.mu.Unlock()
 	b, err := encodeRecords(records, time.Now())
 	if err != nil {
-		d.log.Warn("cluster: the roster cannot be encoded", "error", err)
+		d.log.Warn("the roster cannot be encoded", "error", err)
 	}
 	return b
 }

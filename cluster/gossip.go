@@ -118,7 +118,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
 	if host, _, _ := net.SplitHostPort(g.cfg.Bind); len(g.cfg.Secrets) == 0 && host != "localhost" && !g.reachable.Addr().IsLoopback() {
-		g.log.Warn("cluster: no Secrets are set: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
+		g.log.Warn("no Secrets are set: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
 	}
 	g.roster = newRoster(record{
 		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),
@@ -261,7 +261,7 @@ func (g *gossip) step(event func(*roster) change) {
 func (g *gossip) tell(r record, finished func()) {
 	message, err := encodeRecords([]record{r}, time.Now())
 	if err != nil {
-		g.log.Warn("cluster: a record cannot be encoded", "member", r.Name, "error", err)
+		g.log.Warn("a record cannot be encoded", "member", r.Name, "error", err)
 		return
 	}
 	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})

@@ -57,5 +57,5 @@ func gossipText(line []byte) string {
 			text = rest
 		}
 	}
-	return "cluster: gossip: " + strings.TrimPrefix(text, "memberlist: ")
+	return "gossip: " + strings.TrimPrefix(text, "memberlist: ")
 }

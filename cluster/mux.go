@@ -119,7 +119,7 @@ func (m *mux) accept() {
 		}
 		if err != nil {
 			// Out of file descriptors, most likely: others will be given back.
-			m.log.Warn("cluster: accepting a connection failed; trying again", "error", err, "pause", pause)
+			m.log.Warn("accepting a connection failed; trying again", "error", err, "pause", pause)
 			if !sleep(m.ctx, pause) {
 				return
 			}

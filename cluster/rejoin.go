@@ -94,7 +94,7 @@ func (g *gossip) catchUp() {
 	}
 	_, err := g.list.Join([]string{at[rand.N(len(at))]})
 	if err != nil && g.ctx.Err() == nil {
-		g.log.Debug("cluster: the roster was not fetched", "error", err)
+		g.log.Debug("the roster was not fetched", "error", err)
 	}
 }
 
@@ -174,10 +174,10 @@ func (g *gossip) noteJoin(o joinOutcome) {
 	g.mu.Unlock()
 	switch {
 	case o.problem != "" && was.problem == "":
-		g.log.Warn("cluster: no member of Join was joined; trying again every few seconds: check that the names resolve and that the port is open, TCP and UDP",
+		g.log.Warn("no member of Join was joined; trying again every few seconds: check that the names resolve and that the port is open, TCP and UDP",
 			"error", o.problem)
 	case o.problem == "" && was.problem != "":
-		g.log.Info("cluster: joined after all", "members", o.reached)
+		g.log.Info("joined after all", "members", o.reached)
 	}
 }
 

@@ -206,19 +206,18 @@ func (f *fleet) settle(at int64) {
 			who = append(who, fmt.Sprint(i+1))
 		}
 	}
-	after := time.Duration(h.seenBy - h.from).Round(time.Millisecond)
 	what := map[kind]string{
-		kill:   "stop asking it, and answer for its keys within their own shares",
-		start:  "hear the new one: it owns keys again",
-		freeze: "stop asking it, and answer for its keys within their own shares",
-		thaw:   "hear it again: it answers for its keys",
+		kill:   "that it is gone: each answers for its keys within its own share",
+		start:  "of the new one, and ask it for the keys that it owns",
+		freeze: "that it is gone: each answers for its keys within its own share",
+		thaw:   "that it is back, and ask it again",
 	}[h.kind]
-	f.say("", "%v later %s %s", after, list(who), what)
+	f.say("", "after %s %s know %s", short(time.Duration(h.seenBy-h.from)), list(who), what)
 }
 
 func list(gateways []string) string {
 	if len(gateways) == 1 {
-		return "gateway " + gateways[0] + " alone"
+		return "all others"
 	}
 	last := len(gateways) - 1
 	return "gateways " + strings.Join(gateways[:last], ", ") + " and " + gateways[last]
@@ -425,20 +424,24 @@ func (f *fleet) ownerWasDown(name string, from, to int64) bool {
 	return false
 }
 
-// faults is the times that windows may hold something of a fault of: the faults
-// themselves and the changes of the ring that they led to, with their aftermath.
-func (f *fleet) faults() []span {
+// faults is the times that faulty windows hold something of: the faults and the
+// changes of the ring that they led to, with their aftermath. moves is when keys
+// changed owners.
+func (f *fleet) faults() (faults, moves []span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	after := int64(aftermath(f.per))
-	var spans []span
+	moves = slices.Clone(f.moved)
 	for _, h := range f.happened {
-		spans = append(spans, span{h.from, h.to + after})
+		faults = append(faults, h.span)
+		if h.kind == start {
+			moves = append(moves, h.span)
+		}
 	}
-	for _, m := range f.moved {
-		spans = append(spans, span{m.from, m.to + after})
+	faults = append(faults, f.moved...)
+	for i := range faults {
+		faults[i].to += int64(aftermath(f.per))
 	}
-	return spans
+	return faults, moves
 }
 
 // stopWithin is how long a gateway may take to stop.

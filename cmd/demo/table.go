@@ -289,7 +289,11 @@ func (c *clientRow) line(limit int64, width int) line {
 	full := max(1, min(int(limit), 40, width-26-10))
 	filled := min(2*full, (c.lived*full+int(limit)-1)/int(limit))
 	l = l.add(cyan, strings.Repeat("█", min(filled, full))).add(yellow, strings.Repeat("█", max(0, filled-full)))
-	return l.add(dim, strings.Repeat("░", max(0, full-filled))).add(plain, fmt.Sprintf(" %d", c.lived)).add(dim, fmt.Sprintf(" of %d", limit))
+	l = l.add(dim, strings.Repeat("░", max(0, full-filled))).add(plain, fmt.Sprintf(" %d", c.lived)).add(dim, fmt.Sprintf(" of %d", limit))
+	if c.lived > int(limit) {
+		l = l.add(yellow, fmt.Sprintf(", a fault: at most %d", 2*limit))
+	}
+	return l
 }
 
 // line is the event with its time from the beginning.

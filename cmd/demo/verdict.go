@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -21,18 +22,19 @@ type verdict struct {
 	took     latencies // of requests to gateways that were up
 	checks   latencies // of the checks in them
 
-	// healthy is the most that one client got in a window that holds nothing
-	// of a fault, nor a check that timed out though its owner lived; anywhere
-	// is the most in any window.
-	healthy, anywhere int
-	timedOut          int      // checks that timed out though their owner lived, and no fault was near
-	outage            int      // checks decided by a share while their owner was gone
-	broken            []string // promises of the fleet, in words
+	// The most that one client got in a window: in one that holds nothing of a
+	// fault, nor a share that was spent though the owner was up; in one that
+	// holds one of these; and in one in which keys changed owners and shares
+	// were spent besides, which is two faults at once.
+	healthy, faulty, doubly int
+	timedOut                int      // checks decided by a share though the owner was up and no fault was near
+	outage                  int      // the other checks decided by a share
+	broken                  []string // promises of the fleet, in words
 }
 
 // judge looks at everything once the traffic has ended.
 func judge(f *fleet, t *tally) verdict {
-	faults := f.faults()
+	faults, moves := f.faults()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := verdict{
@@ -41,20 +43,22 @@ func judge(f *fleet, t *tally) verdict {
 		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls,
 		took: t.total.took, checks: t.checks,
 	}
-	var unexpected [clients][]span
+	var shares [clients][]span // spent though the owner was up
 	for _, s := range t.shares {
-		if near(faults, s.check) || f.ownerWasDown(s.owner, s.check.from, s.check.to) {
+		down := f.ownerWasDown(s.owner, s.check.from, s.check.to)
+		if down || near(faults, s.check) {
 			v.outage++
-			continue
+		} else {
+			v.timedOut++
 		}
-		v.timedOut++
-		if s.allowed {
-			unexpected[s.client] = append(unexpected[s.client], s.check)
+		if !down && s.allowed {
+			shares[s.client] = append(shares[s.client], s.check)
 		}
 	}
 	for client, admitted := range t.admitted {
-		v.anywhere = max(v.anywhere, busiest(admitted, f.per))
-		v.healthy = max(v.healthy, healthy(admitted, append(unexpected[client], faults...), f.per))
+		v.healthy = max(v.healthy, healthy(admitted, append(slices.Clone(faults), shares[client]...), f.per))
+		v.faulty = max(v.faulty, healthy(admitted, moves, f.per), healthy(admitted, shares[client], f.per))
+		v.doubly = max(v.doubly, busiest(admitted, f.per))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,8 +96,11 @@ func (v *verdict) failures() []string {
 	if most := int(v.limit); v.healthy > most {
 		fails("a client got %d in %v while all was well: its limit is %d", v.healthy, v.per, most)
 	}
-	if most := 2 * int(v.limit); v.anywhere > most {
-		fails("a client got %d in %v around a fault: twice its limit is %d", v.anywhere, v.per, most)
+	if most := 2 * int(v.limit); v.faulty > most {
+		fails("a client got %d in %v around a fault: twice its limit is %d", v.faulty, v.per, most)
+	}
+	if most := 3 * int(v.limit); v.doubly > most {
+		fails("a client got %d in %v around two faults: three times its limit is %d", v.doubly, v.per, most)
 	}
 	return append(broken, v.broken...)
 }
@@ -112,14 +119,17 @@ func (v *verdict) print(w io.Writer, p palette) {
 		share = 100 * v.allowed / v.requests
 	}
 	row(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share)
-	row(v.errors == 0, "errors", number(v.errors), "from gateways that were up (%d requests were under way at one that was killed or frozen)", v.cut)
+	row(v.errors == 0, "errors", number(v.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", v.cut)
 	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(v.took.most))
 	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
 	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
 	row(v.healthy <= int(v.limit), "most", strconv.Itoa(v.healthy), "that a client got in any %v without a fault, of %d", v.per, v.limit)
-	row(v.anywhere <= 2*int(v.limit), "", strconv.Itoa(v.anywhere), "in any %v at all, of %d: twice the limit, around a fault", v.per, 2*v.limit)
-	row(true, "shares", number(v.outage), "checks answered by a gateway's own share while the owner was gone")
-	row(true, "timeouts", number(v.timedOut), "checks that timed out though their owner lived: each excuses the windows that hold it")
+	row(v.faulty <= 2*int(v.limit), "", strconv.Itoa(v.faulty), "that a client got in any %v around a fault, of %d", v.per, 2*v.limit)
+	if v.doubly > v.faulty {
+		row(v.doubly <= 3*int(v.limit), "", strconv.Itoa(v.doubly), "while keys changed owners and an owner that was up was not reached, of %d", 3*v.limit)
+	}
+	row(true, "shares", number(v.outage), "checks answered by a gateway's own share of the limit, around a fault")
+	row(true, "timeouts", number(v.timedOut), "checks so answered though the owner was up: the windows that hold them are faulty, too")
 	if v.missed > 0 {
 		fmt.Fprintf(w, "    %s\n", p.paint(dim, number(v.missed)+" requests were not sent: this machine had no time for them"))
 	}

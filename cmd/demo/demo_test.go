@@ -1,0 +1,248 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// runEnv makes this test's program the demo, so that the demo is tested as the
+// process that it is. Its gateways are this program once more.
+const runEnv = "WEIR_DEMO_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runEnv) != "" || os.Getenv(gatewayEnv) != "" {
+		os.Exit(entry(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// demo is a running demo.
+type demo struct {
+	cmd    *exec.Cmd
+	lines  *bufio.Scanner
+	output strings.Builder
+	pids   map[int]bool // of all gateways so far
+}
+
+func startDemo(t *testing.T, args ...string) *demo {
+	d := &demo{cmd: exec.Command(os.Args[0], args...), pids: map[int]bool{}}
+	d.cmd.Env = append(os.Environ(), runEnv+"=1")
+	stdout, err := d.cmd.StdoutPipe()
+	require.NoError(t, err)
+	d.cmd.Stderr = os.Stderr
+	require.NoError(t, d.cmd.Start())
+	t.Cleanup(func() {
+		d.cmd.Process.Kill()
+		d.cmd.Wait()
+		if t.Failed() {
+			t.Log(d.output.String())
+		}
+	})
+	d.lines = bufio.NewScanner(stdout)
+	return d
+}
+
+var pidInLine = regexp.MustCompile(`process (\d+)`)
+
+// readUntil reads the demo's output up to a line that contains text, or all.
+func (d *demo) readUntil(text string) bool {
+	for d.lines.Scan() {
+		line := d.lines.Text()
+		d.output.WriteString(line + "\n")
+		if m := pidInLine.FindStringSubmatch(line); m != nil {
+			pid, _ := strconv.Atoi(m[1])
+			d.pids[pid] = true
+		}
+		if text != "" && strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// wait returns the exit status.
+func (d *demo) wait() int {
+	d.cmd.Wait()
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// requireGone fails unless the processes end within two seconds.
+func requireGone(t *testing.T, pids map[int]bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for pid := range pids {
+			if running(pid) {
+				return false
+			}
+		}
+		return true
+	}, 2*time.Second, 10*time.Millisecond, "processes left over, of %v", pids)
+}
+
+// running says whether there is such a process. One that has ended and waits for
+// a parent that does not care, as orphans may in a container, is none.
+func running(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return runtime.GOOS != "linux"
+	}
+	_, state, _ := bytes.Cut(stat, []byte(") "))
+	return !bytes.HasPrefix(state, []byte("Z"))
+}
+
+func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
+	d := startDemo(t, "-duration", "8s", "-rate", "1000")
+	d.readUntil("")
+	require.Equal(t, exitFine, d.wait())
+	for _, said := range []string{"SIGKILL", "starts again", "SIGSTOP", "SIGCONT", "Every promise held."} {
+		require.Contains(t, d.output.String(), said)
+	}
+	require.Len(t, d.pids, 4, "three gateways and a replacement")
+	requireGone(t, d.pids)
+}
+
+func TestCtrlCEndsEveryProcess(t *testing.T) {
+	d := startDemo(t)
+	require.True(t, d.readUntil("  1.0 s"))
+	require.Len(t, d.pids, 3)
+	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
+	d.readUntil("")
+	require.Equal(t, exitInterrupted, d.wait())
+	require.Contains(t, d.output.String(), "Interrupted")
+	requireGone(t, d.pids)
+}
+
+func TestServeEndsWithCtrlC(t *testing.T) {
+	d := startDemo(t, "-serve", "-nodes", "2")
+	require.True(t, d.readUntil("Ctrl-C"))
+	require.Contains(t, d.output.String(), "curl -i -H")
+	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
+	d.readUntil("")
+	require.Equal(t, exitFine, d.wait())
+	require.Len(t, d.pids, 2)
+	requireGone(t, d.pids)
+}
+
+// Nothing of the demo's own can run then: the system and the gateways see to it,
+// one of which cannot run either.
+func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
+	d := startDemo(t)
+	require.True(t, d.readUntil("  1.0 s"))
+	require.Len(t, d.pids, 3)
+	if runtime.GOOS == "linux" {
+		for pid := range d.pids {
+			require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+			break
+		}
+	}
+	require.NoError(t, d.cmd.Process.Kill())
+	d.wait()
+	requireGone(t, d.pids)
+}
+
+// Where the system does not kill the orphans, the end of their input ends them.
+func TestAGatewayEndsWithItsInput(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f := newFleet(2, 10, time.Second, 1, nil)
+	defer f.stop()
+	require.NoError(t, f.open(t.Context()))
+	p := f.current[0].process
+	f.mu.Lock()
+	f.current[0].condition = stopped
+	f.mu.Unlock()
+	require.True(t, p.stop(stopWithin))
+	require.True(t, p.cmd.ProcessState.Success(), p.how())
+	require.Empty(t, f.broken)
+}
+
+func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	f := newFleet(2, 10, time.Second, 1, nil)
+	defer f.stop()
+	require.NoError(t, f.launch(0))
+	f.mu.Lock()
+	f.current[1] = &incarnation{report: report{Name: "gateway-2-0", Addr: taken.Addr().String(), HTTP: "127.0.0.1:0"}}
+	f.mu.Unlock()
+	require.NoError(t, f.launch(1))
+	require.Eventually(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return strings.Contains(strings.Join(f.broken, ""), "gateway 2: weir: cluster: Bind")
+	}, 5*time.Second, time.Millisecond)
+	f.stop()
+	for _, inc := range f.all {
+		require.False(t, running(inc.process.pid()))
+	}
+}
+
+func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f := newFleet(2, 10, time.Second, 1, nil)
+	defer f.stop()
+	require.NoError(t, f.open(t.Context()))
+	require.NoError(t, f.current[1].process.kill())
+	<-f.current[1].process.ended
+	require.Eventually(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
+	}, time.Second, time.Millisecond)
+	v := judge(f, newTally(f))
+	require.NotEmpty(t, v.failures())
+}
+
+func TestBadFlagsSayWhatToDo(t *testing.T) {
+	for _, c := range []struct{ args, says string }{
+		{"-nodes 1", "-nodes is 1: use 2 to 9"},
+		{"-rate 0", "-rate is 0: use 64 to 20000"},
+		{"-limit 0", "-limit is 0: use 1 to 10000"},
+		{"-duration 1s", "-duration is 1s: use 8s to 10m"},
+		{"-duration soon", "-duration"},
+		{"-seed -1", "-seed"},
+		{"-what", "-h lists the flags"},
+		{"now", `"now" is no flag`},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			var said strings.Builder
+			require.Equal(t, exitUsage, entry(strings.Fields(c.args), os.Stdout, &said))
+			require.Contains(t, said.String(), c.says)
+		})
+	}
+	_, err := parse([]string{"-nodes", "1", "-rate", "1"}, io.Discard)
+	require.ErrorContains(t, err, "-nodes")
+	require.ErrorContains(t, err, "-rate", "all that is wrong is said at once")
+}
+
+func TestDriveEndsWithItsContext(t *testing.T) {
+	f := newFleet(1, 10, time.Second, 1, nil)
+	f.current[0] = &incarnation{condition: killed}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	drive(ctx, f, newTally(f), 1000, 1)
+}

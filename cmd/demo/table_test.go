@@ -1,0 +1,72 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+func picture() *frame {
+	f := &frame{
+		elapsed: 7 * time.Second, duration: 26 * time.Second, limit: 30, per: 2 * time.Second,
+		next: "next: start gateway 2 in 3 s", begun: time.Unix(0, 0),
+		clients: []clientRow{{"client-001", 412, 30}, {"client-002", 211, 45}},
+		events:  []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL"}},
+	}
+	for i, c := range []condition{up, killed, up} {
+		g := gatewayRow{number: i + 1, condition: c, pid: 4121 + i, over: time.Second}
+		g.counts.allowed, g.counts.denied = 200, 600
+		g.counts.at = [places]int{400, 200, 200}
+		for range 800 {
+			g.counts.took.add(250 * time.Microsecond)
+		}
+		g.sees = []sight{{1, []weir.MemberState{weir.Serving}}, {2, []weir.MemberState{weir.Dead, weir.Joining}}, {3, []weir.MemberState{weir.Unheard}}}
+		f.gateways = append(f.gateways, g)
+	}
+	return f
+}
+
+func drawn(f *frame, width, height int) []string {
+	var rows []string
+	for _, l := range f.lines(width, height) {
+		rows = append(rows, l.render(false, width))
+	}
+	return rows
+}
+
+func TestTheTableFitsEveryTerminal(t *testing.T) {
+	for width := 1; width <= 200; width += 3 {
+		for height := 2; height <= 60; height += 5 {
+			rows := drawn(picture(), width, height)
+			require.Less(t, len(rows), height)
+			for _, row := range rows {
+				require.LessOrEqual(t, utf8.RuneCountInString(row), width)
+			}
+		}
+	}
+}
+
+func TestANarrowTableKeepsWhatMatters(t *testing.T) {
+	for width, has := range map[int][]string{
+		110: {"process", "checks/s", "denied", "p50", "p99", "itself", "owner", "share", "sees"},
+		79:  {"state", "checks/s", "allowed", "denied", "p99", "share", "sees"},
+		50:  {"state", "checks/s", "allowed", "sees"},
+	} {
+		rows := strings.Join(drawn(picture(), width, 40), "\n")
+		for _, column := range has {
+			require.Contains(t, rows, column, "%d columns:\n%s", width, rows)
+		}
+		require.Contains(t, rows, "killed")
+		require.Contains(t, rows, "1✓ 2✗… 3?")
+	}
+}
+
+func TestThePlainLineHoldsTheSame(t *testing.T) {
+	require.Equal(t, "  7.0 s  [1] 800/s 200 ok 250 µs/250 µs 50%/25%/25% 1✓2✗…3?  [2] killed"+
+		"  [3] 800/s 200 ok 250 µs/250 µs 50%/25%/25% 1✓2✗…3?  0 errors, 0 stalls", picture().short())
+}

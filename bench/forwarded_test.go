@@ -19,15 +19,15 @@ const forwardedKeys = 100_000
 func BenchmarkForwarded(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			weir := newForwarded(b, callers)
+			checks := newForwarded(b, callers)
 			echo := dialEcho(b, start(b, "echo").addr, callers)
-			medians := race(b, callers, weir.ask, echo.ask)
+			medians := race(b, callers, checks.ask, echo.ask)
 			forwarded, bare := medians[0], medians[1]
 			forwarded.report(b, "", "checks/s")
 			bare.report(b, "echo-", "echo/s")
 			b.ReportMetric(forwarded.perSecond/bare.perSecond, "echo-ratio")
 			b.ReportMetric(float64(forwarded.p50)/float64(bare.p50), "echo-p50-ratio")
-			weir.reportStrays(b)
+			checks.reportStrays(b)
 		})
 	}
 }

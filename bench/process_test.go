@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,10 @@ import (
 // roleVariable tells a process what to be: this test binary starts itself again
 // as the second process.
 const roleVariable = "WEIR_BENCH_ROLE"
+
+// profileVariable names a file that the second process writes its CPU profile
+// to, with its role added: -cpuprofile sees the first process alone.
+const profileVariable = "WEIR_BENCH_CPUPROFILE"
 
 // A role serves until done is closed. It calls ready with the address that it
 // serves at.
@@ -46,6 +51,17 @@ func play(role string) error {
 	serve := roles[role]
 	if serve == nil {
 		return fmt.Errorf("no such role; set %s to nothing", roleVariable)
+	}
+	if path := os.Getenv(profileVariable); path != "" {
+		f, err := os.Create(path + "." + role)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	done := make(chan struct{})
 	go func() {

@@ -35,12 +35,12 @@ func BenchmarkRedis(b *testing.B) {
 		for _, callers := range []int{1, 64, 512} {
 			b.Run(fmt.Sprintf("limiter=%s/callers=%d", r.name, callers), func(b *testing.B) {
 				allow := r.make(b, startRedis(b))
-				weir := newForwarded(b, callers)
+				checks := newForwarded(b, callers)
 				next := make([]caller, callers)
-				medians := race(b, callers, weir.ask, func(i int) error {
+				medians := race(b, callers, checks.ask, func(i int) error {
 					c := &next[i]
 					c.next++
-					ok, err := allow(weir.keys[(i*len(weir.keys)/callers+c.next)%len(weir.keys)])
+					ok, err := allow(checks.keys[(i*len(checks.keys)/callers+c.next)%len(checks.keys)])
 					if err == nil && !ok {
 						err = errors.New("a check was denied: the limit is meant to admit all")
 					}
@@ -49,7 +49,7 @@ func BenchmarkRedis(b *testing.B) {
 				medians[1].report(b, "", "checks/s")
 				medians[0].report(b, "weir-", "weir/s")
 				b.ReportMetric(medians[0].perSecond/medians[1].perSecond, "weir-ratio")
-				weir.reportStrays(b)
+				checks.reportStrays(b)
 			})
 		}
 	}

@@ -216,5 +216,5 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 	answers <- "\x02"
 	require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
 	answers <- ""
-	require.ErrorIs(t, probe(foreign.Addr().String()), errSilent, "it says nothing")
+	require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)
 }

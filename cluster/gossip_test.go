@@ -437,12 +437,11 @@ func TestCloseLeavesNoGoroutineBehind(t *testing.T) {
 		nodes = append(nodes, launch(t, config(string(rune('a'+i)), nodes...)))
 	}
 	sees(t, nodes, rosterText(cluster.Serving, nodes...))
-	for _, n := range nodes {
-		// The last ones lose their peers first, and close while they probe.
-		require.NoError(t, n.Close())
-		time.Sleep(300 * time.Millisecond)
-	}
-	deadline := time.Now().Add(time.Second) // for goroutines that have only to return
+	require.NoError(t, nodes[0].Close())
+	require.NoError(t, nodes[1].Close())
+	time.Sleep(1500 * time.Millisecond) // into a probe that nobody answers
+	require.NoError(t, nodes[2].Close())
+	deadline := time.Now().Add(100 * time.Millisecond) // for goroutines that have only to return
 	for runtime.NumGoroutine() > before {
 		if time.Now().After(deadline) {
 			all := make([]byte, 1<<20)

@@ -240,7 +240,7 @@ func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 		want := serving(2)
 		want["m03"] = cluster.Serving
 		within(t, 10*time.Second, "it sees who comes", func() bool { return agree(nodes, want) })
-		time.Sleep(10 * time.Minute)
+		time.Sleep(3 * time.Minute)
 		require.True(t, agree(nodes, want), "it does not come back by itself: %v", states(nodes))
 	})
 }

@@ -114,6 +114,7 @@ func checkStore(t require.TestingT, s *Store) {
 		require.Equal(t, len(sh.logs.logs)-len(sh.logs.unused), len(logs), "a log was lost")
 		for _, i := range sh.logs.unused {
 			require.False(t, logs[i], "an unused log is in use")
+			require.Zero(t, sh.logs.logs[i], "an unused log keeps its memory")
 		}
 		total += n
 	}
@@ -269,7 +270,18 @@ func TestStoreGrowsAndShrinksWithoutLosingACount(t *testing.T) {
 	}
 }
 
-func TestARecoveredCountsSlotIsUsedAgain(t *testing.T) {
+func TestANewCountTakesTheSlotOfARecoveredOne(t *testing.T) {
+	l := &Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Second}
+	s := newStore(10, 1)
+	for i := range 5 {
+		id := ID{Hi: uint64(i), Lo: 7} // one place for all
+		require.True(t, s.Take(id, l, epoch+int64(i)*int64(time.Second), 1).Allowed)
+		require.Equal(t, 1, s.Len())
+		checkStore(t, s)
+	}
+}
+
+func TestATableGrowsForLiveCountsAlone(t *testing.T) {
 	l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
 	s := newStore(1_000_000, 1)
 	now, all := epoch, ids(50_000)

@@ -228,11 +228,8 @@ func (l *link) run() {
 // hold reads from s and has it written to, until its connection ends.
 func (l *link) hold(s *session, lost chan<- struct{}) {
 	defer l.peers.wg.Done()
-	l.peers.wg.Add(1)
-	go func() {
-		defer l.peers.wg.Done()
-		s.out.run(s.quit)
-	}()
+	l.peers.wg.Go(func() { s.out.run(s.quit) })
+	l.peers.wg.Go(s.watch)
 	err := s.read()
 	if reason := violation(err); reason != "" {
 		l.peers.refusals.add(reason, s.conn.RemoteAddr(), err)

@@ -37,6 +37,8 @@ type session struct {
 	free  []*slot
 	bytes int // of requests in use
 	over  bool
+	next  time.Duration // when alarm rings, from start; never if it is not set
+	alarm *time.Timer   // at the earliest deadline of those who wait, or before
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
@@ -50,9 +52,19 @@ type slot struct {
 	answer  []byte        // the asker's buffer, while it waits
 	err     error
 	gaveUp  atomic.Int64  // nanoseconds from the session's start
-	done    chan struct{} // holds one token when somebody else than the asker has ended the ask
-	timer   *time.Timer
+	until   time.Duration // the deadline, from the session's start; guarded by out.mu
+	wake    chan wake     // holds one of each at most
 }
+
+// wake is why the asker wakes up.
+type wake bool
+
+const (
+	overdue wake = false // its wait has passed; it is for the asker to give up
+	ended   wake = true  // answer and err are set
+)
+
+const never = time.Duration(1<<63 - 1)
 
 const (
 	slotFree    uint64 = iota // or taken: being filled or ended by one goroutine
@@ -61,7 +73,17 @@ const (
 )
 
 func newSession(l *link, conn net.Conn) *session {
-	return &session{link: l, conn: conn, out: newOutbox(conn), quit: make(chan struct{}), start: time.Now()}
+	s := &session{
+		link:  l,
+		conn:  conn,
+		out:   newOutbox(conn),
+		quit:  make(chan struct{}),
+		start: time.Now(),
+		next:  never,
+		alarm: time.NewTimer(never),
+	}
+	s.alarm.Stop()
+	return s
 }
 
 // take finds a slot, or nil if too much is under way. out.mu is held.
@@ -76,8 +98,7 @@ func (s *session) take(request []byte) *slot {
 		if len(s.slots) == maxPending {
 			return nil
 		}
-		sl = &slot{index: uint32(len(s.slots)), done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-		sl.timer.Stop()
+		sl = &slot{index: uint32(len(s.slots)), wake: make(chan wake, 2)}
 		s.slots = append(s.slots, sl)
 	}
 	s.bytes += len(request)
@@ -93,12 +114,20 @@ func (s *session) release(sl *slot) {
 	if cap(sl.request) > keepRequest {
 		sl.request = nil
 	}
+	select {
+	case <-sl.wake: // it was overdue, and ended nevertheless
+	default:
+	}
 	s.free = append(s.free, sl)
 	s.out.mu.Unlock()
 }
 
 // ask sends one request and waits for what becomes of it.
 func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
+	until := time.Since(s.start) + wait
+	if until < 0 {
+		until = never
+	}
 	s.out.mu.Lock()
 	if s.over {
 		s.out.mu.Unlock()
@@ -118,48 +147,80 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	if generation > 1<<32-1 {
 		generation = 1
 	}
-	sl.state.Store(generation<<2 | slotWaiting)
+	waiting := generation<<2 | slotWaiting
+	sl.until = until
+	sl.state.Store(waiting)
 	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
 	duty := s.out.claim()
+	if until < s.next {
+		s.next = until
+		s.alarm.Reset(wait)
+	}
 	s.out.mu.Unlock()
 	if duty {
 		s.out.rouse()
 	}
 
-	sl.timer.Reset(wait)
-	var err error
-	if done := ctx.Done(); done == nil {
-		select {
-		case <-sl.done:
-		case <-sl.timer.C:
-			err = ErrTimeout
-		}
-	} else {
-		select {
-		case <-sl.done:
-		case <-sl.timer.C:
-			err = ErrTimeout
-		case <-done:
-			err = ctx.Err()
-		}
-	}
-	sl.timer.Stop()
-	if err != nil {
-		s.givenUp.Add(1)
-		sl.gaveUp.Store(int64(time.Since(s.start)))
-		if sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2|slotGivenUp) {
-			if err == ErrTimeout {
-				s.link.peers.timeouts.Add(1)
-				s.link.failed(s)
+	done := ctx.Done()
+	for {
+		var why wake
+		if done == nil {
+			why = <-sl.wake
+		} else {
+			select {
+			case why = <-sl.wake:
+			case <-done:
+				done = nil
 			}
+		}
+		if why == ended {
+			answer, err := sl.answer, sl.err
+			s.release(sl)
 			return answer, err
 		}
-		s.givenUp.Add(-1)
-		<-sl.done // it was answered at the same moment
+		s.givenUp.Add(1)
+		sl.gaveUp.Store(int64(time.Since(s.start)))
+		if !sl.state.CompareAndSwap(waiting, generation<<2|slotGivenUp) {
+			s.givenUp.Add(-1)
+			continue // it is being ended at this moment
+		}
+		if err := ctx.Err(); err != nil {
+			return answer, err
+		}
+		s.link.peers.timeouts.Add(1)
+		s.link.failed(s)
+		return answer, ErrTimeout
 	}
-	answer, err = sl.answer, sl.err
-	s.release(sl)
-	return answer, err
+}
+
+// watch wakes those whose wait has passed, until quit is closed. One timer for
+// all, and a plain receive in place of a select, take a third off an ask.
+func (s *session) watch() {
+	for {
+		select {
+		case <-s.alarm.C:
+		case <-s.quit:
+			return
+		}
+		s.out.mu.Lock()
+		now := time.Since(s.start)
+		s.next = never
+		for _, sl := range s.slots {
+			if sl.state.Load()&3 != slotWaiting {
+				continue
+			}
+			if sl.until > now {
+				s.next = min(s.next, sl.until)
+				continue
+			}
+			sl.until = never
+			sl.wake <- overdue
+		}
+		if s.next < never {
+			s.alarm.Reset(s.next - now)
+		}
+		s.out.mu.Unlock()
+	}
 }
 
 // find is the slot of an id and its generation. known is the reader's copy of
@@ -185,7 +246,7 @@ func (sl *slot) end(generation uint64, body []byte, err error) bool {
 	}
 	sl.answer = append(sl.answer, body...)
 	sl.err = err
-	sl.done <- struct{}{}
+	sl.wake <- ended
 	return true
 }
 

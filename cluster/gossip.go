@@ -20,8 +20,9 @@ import (
 )
 
 // NewGossip returns a Cluster whose members find each other by gossip. It
-// opens nothing before Start. Its Close frees the port at once, and returns
-// within three intervals of gossip's probes (3 s) if one is under way.
+// opens nothing before Start. Its Close leaves one thing to end by itself:
+// memberlist's probe, if one is under way, which sends nothing more and gives up
+// within some seconds (memberlist has no way to stop it or to wait for it).
 func NewGossip(cfg Config) Cluster {
 	g := &gossip{
 		cfg:      cfg,
@@ -47,7 +48,6 @@ type gossip struct {
 	mux        *mux
 	list       *memberlist.Memberlist
 	broadcasts *memberlist.TransmitLimitedQueue
-	crew       *crew // memberlist's goroutines
 
 	// mu guards what follows. It is held for steps of the roster, and never
 	// while waiting or while memberlist is called.
@@ -145,9 +145,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	g.mux = newMux(listener, g.cfg.TLS, g.log, g.peers.serve)
 	transport := newTransport(g.cfg.Network, g.cfg.TLS, g.mux, udp, g.reachable)
 	mlc.Transport = transport
-	g.crew = &crew{patience: time.Duration(mlc.AwarenessMaxMultiplier+1) * mlc.ProbeInterval}
-	g.crew.start(func() { g.list, err = memberlist.Create(mlc) })
-	if err != nil {
+	if g.list, err = memberlist.Create(mlc); err != nil {
 		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())
 	}
 	return nil
@@ -202,9 +200,6 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 	c.BindPort = int(g.reachable.Port())
 	c.AdvertisePort = c.BindPort
 	c.DelegateProtocolVersion, c.DelegateProtocolMin, c.DelegateProtocolMax = membershipVersion, membershipVersion, membershipVersion
-	// A node in trouble probes at up to twice the interval, not eight times:
-	// Close waits for a probe that is under way.
-	c.AwarenessMaxMultiplier = 2
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
 	c.Logger = log.New(&gossipLog{log: g.log, ctx: g.ctx}, "", 0)
@@ -522,7 +517,6 @@ func (g *gossip) teardown() error {
 	var err error
 	if g.list != nil {
 		err = g.list.Shutdown()
-		g.crew.wait()
 	}
 	if g.peers != nil {
 		g.peers.close()

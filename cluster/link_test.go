@@ -483,14 +483,15 @@ func TestAsksThatCannotBeSentSaySo(t *testing.T) {
 
 func TestTooManyAsksUnderWayAreRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	b := startPeer(t, "b", &testHandler{serve: func(*Batch) {}})
+	var served, busy atomic.Int64
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) { served.Add(int64(len(batch.Requests))) }})
 	a := startPeer(t, "a", nil)
 	meet(t, a, b)
 	ctx, cancel := context.WithCancel(context.Background())
 	big := make([]byte, MaxMessage)
 	var wg sync.WaitGroup
-	var busy atomic.Int64
-	for range maxPendingBytes/MaxMessage + 10 {
+	const fit, more = maxPendingBytes / MaxMessage, 10
+	for i := range int64(fit + more) {
 		wg.Go(func() {
 			_, err := a.peer("b").Ask(ctx, big, nil, 10*time.Second)
 			if err == ErrBusy {
@@ -499,11 +500,13 @@ func TestTooManyAsksUnderWayAreRefusedAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 		})
+		// One after another, so that it is not the queue to the socket that is full.
+		eventually(t, 2*time.Second, func() bool { return served.Load()+busy.Load() == i+1 }, "%d served, %d refused", &served, &busy)
 	}
-	eventually(t, 2*time.Second, func() bool { return busy.Load() >= 10 }, "%d", &busy)
+	require.EqualValues(t, more, busy.Load())
+	require.EqualValues(t, more, a.stats().Dropped)
 	cancel()
 	wg.Wait()
-	require.EqualValues(t, busy.Load(), a.stats().Dropped)
 }
 
 func TestAnAskAllocatesNothing(t *testing.T) {

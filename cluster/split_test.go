@@ -23,6 +23,15 @@ var (
 	secret = [][]byte{[]byte("0123456789abcdef")}
 )
 
+// inBubble runs a test in virtual time, and lets memberlist's last probes run
+// out before it ends: Close does not wait for them.
+func inBubble(t *testing.T, test func(*testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) })
+		test(t)
+	})
+}
+
 type mute struct{}
 
 func (mute) Changed()                          {}
@@ -98,7 +107,7 @@ func serving(n int) map[string]cluster.State {
 
 func TestGossipConforms(t *testing.T) {
 	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		synctest.Test(t, func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
 			n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
 			test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
 				return cluster.NewGossip(cluster.Config{
@@ -125,7 +134,7 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				net := weirtest.NewNetwork(7, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
 				var hosts []string
 				for i := range c.n {
@@ -169,7 +178,7 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 }
 
 func TestDeadAreForgottenByTheMajority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		net.SetName("all", hostName(0), hostName(1), hostName(2))
 		var nodes []cluster.Cluster
@@ -194,7 +203,7 @@ func TestDeadAreForgottenByTheMajority(t *testing.T) {
 }
 
 func TestForgetReachesEveryone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		net.SetName("all", hostName(0), hostName(1), hostName(2), hostName(3))
 		var nodes []cluster.Cluster
@@ -218,7 +227,7 @@ func TestForgetReachesEveryone(t *testing.T) {
 }
 
 func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		net.SetName("all", hostName(0), hostName(1), hostName(2), hostName(3))
 		var nodes []cluster.Cluster
@@ -246,7 +255,7 @@ func TestLeaverStaysAwayAndFollowsTheRoster(t *testing.T) {
 }
 
 func TestNameThatResolvesLaterIsJoined(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		nodes := []cluster.Cluster{virtual(t, net, 0), virtual(t, net, 1)}
 		defer nodes[0].Close()

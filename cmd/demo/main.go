@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -61,6 +62,9 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 		}
 	}
 	per := window(o.duration)
+	if o.serve {
+		per = servedPer
+	}
 	f := newFleet(o.nodes, o.limit, per, workers, announced)
 	defer f.stop()
 	if err := f.open(ctx); err != nil {
@@ -80,7 +84,7 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 // run sends the traffic, makes the faults happen and judges.
 func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) int {
 	if !s.terminal {
-		s.say(fmt.Sprintf("weir: %d gateways, one limit: %d requests in %v for each of %d clients, whichever gateway it asks", o.nodes, f.limit, f.per, clients))
+		s.say(fmt.Sprintf("weir  %d gateways, one limit: each of %[4]d clients gets %[2]d in %[3]v, whichever it asks", o.nodes, f.limit, f.per, clients))
 		for i, inc := range f.current {
 			s.say(fmt.Sprintf("gateway %d is process %d at %s", i+1, inc.process.pid(), f.url(inc)))
 		}
@@ -93,15 +97,13 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	}
 	traffic, end := context.WithDeadline(ctx, begun.Add(o.duration))
 	defer end()
-	driven := make(chan struct{})
-	go func() {
-		drive(traffic, f, t, o.rate, o.seed)
-		close(driven)
-	}()
+	var driven sync.WaitGroup
+	driven.Go(func() { drive(traffic, f, t, o.rate, o.seed) })
+	driven.Go(func() { t.pulse.beat(traffic) })
 
 	err := m.watch(traffic, s)
 	end()
-	<-driven
+	driven.Wait()
 	f.stop()
 	s.close()
 	if err != nil {

@@ -35,8 +35,8 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.BoolVar(&o.serve, "serve", false, "start the gateways and keep them up, without traffic or faults, until Ctrl-C")
 	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9")
 	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000")
-	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in a window, 1 to 10000")
-	flags.DurationVar(&o.duration, "duration", 26*time.Second, "how `long` the traffic runs, 8s to 10m; the window is 2s, and less below 26s")
+	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000")
+	flags.DurationVar(&o.duration, "duration", 26*time.Second, "how `long` the traffic runs, 8s to 10m; the limit is per 2s, and per less below 26s")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

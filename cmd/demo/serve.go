@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// servedPer is the limit's Per where a person asks, by hand.
+const servedPer = 10 * time.Second
+
 // restartAfter is how long a gateway that has ended stays away.
 const restartAfter = 3 * time.Second
 
@@ -14,7 +17,7 @@ const restartAfter = 3 * time.Second
 // that ends is started again.
 func serve(ctx context.Context, f *fleet, s *screen) int {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d gateways, one limit: %d requests in %v for each client, whichever gateway it asks.\n\n", len(f.current), f.limit, f.per)
+	fmt.Fprintf(&b, "%d gateways, one limit: each client gets %d in %v, whichever it asks.\n\n", len(f.current), f.limit, f.per)
 	for i, inc := range f.current {
 		fmt.Fprintf(&b, "  gateway %d  %s  process %d\n", i+1, f.url(inc), inc.process.pid())
 	}

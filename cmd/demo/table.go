@@ -21,7 +21,6 @@ type frame struct {
 	events            []event     // all so far
 	begun             time.Time
 	standing          standing
-	requests          int
 }
 
 // gatewayRow is one gateway, over the last second.
@@ -150,7 +149,7 @@ func (f *frame) lines(width, height int) []line {
 	var top []line
 	put := func(l line) { top = append(top, l) }
 	put(line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", len(f.gateways))).
-		add(bold, fmt.Sprintf("%d requests in %v", f.limit, f.per)).add(plain, " for each client, whichever gateway it asks"))
+		add(plain, "each client gets ").add(bold, fmt.Sprintf("%d in %v", f.limit, f.per)).add(plain, ", whichever it asks"))
 	put(f.progress(width))
 	put(nil)
 

@@ -6,18 +6,20 @@ import (
 )
 
 // stallBound is the longest that a request to a gateway that is up may take: a
-// check's Timeout, and what a busy machine may keep processes waiting.
+// check's Timeout, and what a busy machine may keep processes waiting. Times when
+// the machine stood still come on top.
 const stallBound = timeout + 480*time.Millisecond
 
 // tally is what the clients have seen. Its methods are safe for concurrent use.
 type tally struct {
 	fleet *fleet
+	pulse pulse
 
 	mu       sync.Mutex
 	total    counts
 	errors   int
 	problem  error // the first
-	stalls   int
+	slow     []slow
 	cut      int // requests under way at a gateway when it was killed or frozen
 	missed   int // requests that were not sent in time
 	checks   latencies
@@ -40,6 +42,24 @@ func (c *counts) add(o *counts) {
 		c.at[i] += n
 	}
 	c.took.merge(&o.took)
+}
+
+// slow is a request to a gateway that was up that took longer than stallBound.
+type slow struct {
+	span
+	took time.Duration
+}
+
+// stalls is how many requests took too long, and not because the machine stood
+// still. t.mu is held.
+func (t *tally) stalls() int {
+	n := 0
+	for _, s := range t.slow {
+		if s.took-t.pulse.within(s.from, s.to) > stallBound {
+			n++
+		}
+	}
+	return n
 }
 
 // shared is one decision by a gateway's own share of a limit.
@@ -75,7 +95,7 @@ func (t *tally) add(a answer) {
 			t.problem = a.err
 		}
 	case a.took > stallBound:
-		t.stalls++
+		t.slow = append(t.slow, slow{span{a.sent, a.done}, a.took})
 	}
 	if a.err != nil {
 		return
@@ -126,7 +146,7 @@ type standing struct{ requests, errors, stalls int }
 func (t *tally) standing() standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return standing{t.total.allowed + t.total.denied, t.errors, t.stalls}
+	return standing{t.total.allowed + t.total.denied, t.errors, t.stalls()}
 }
 
 // lately is how many requests of a client were admitted within per before now.

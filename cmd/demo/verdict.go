@@ -19,8 +19,9 @@ type verdict struct {
 	problem  error // the first
 	cut      int
 	stalls   int
-	took     latencies // of requests to gateways that were up
-	checks   latencies // of the checks in them
+	still    time.Duration // the longest that the machine stood still
+	took     latencies     // of requests to gateways that were up
+	checks   latencies     // of the checks in them
 
 	// The most that one client got in a window: in one that holds nothing of a
 	// fault, nor a share that was spent though the owner was up; in one that
@@ -40,7 +41,7 @@ func judge(f *fleet, t *tally) verdict {
 	v := verdict{
 		limit: f.limit, per: f.per,
 		requests: t.total.allowed + t.total.denied, allowed: t.total.allowed, missed: t.missed,
-		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls,
+		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.pulse.longest(),
 		took: t.total.took, checks: t.checks,
 	}
 	var shares [clients][]span // spent though the owner was up
@@ -124,14 +125,18 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
 	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
 	row(v.healthy <= int(v.limit), "most", strconv.Itoa(v.healthy), "that a client got in any %v without a fault, of %d", v.per, v.limit)
-	row(v.faulty <= 2*int(v.limit), "", strconv.Itoa(v.faulty), "that a client got in any %v around a fault, of %d", v.per, 2*v.limit)
-	if v.doubly > v.faulty {
-		row(v.doubly <= 3*int(v.limit), "", strconv.Itoa(v.doubly), "while keys changed owners and an owner that was up was not reached, of %d", 3*v.limit)
+	faulty := v.faulty
+	if v.doubly <= 2*int(v.limit) {
+		faulty = v.doubly
+	}
+	row(faulty <= 2*int(v.limit), "", strconv.Itoa(faulty), "that a client got in any %v around a fault, of %d", v.per, 2*v.limit)
+	if faulty != v.doubly {
+		row(v.doubly <= 3*int(v.limit), "", strconv.Itoa(v.doubly), "around two: keys changed owners, and one that was up was not reached; of %d", 3*v.limit)
 	}
 	row(true, "shares", number(v.outage), "checks answered by a gateway's own share of the limit, around a fault")
 	row(true, "timeouts", number(v.timedOut), "checks so answered though the owner was up: the windows that hold them are faulty, too")
-	if v.missed > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, number(v.missed)+" requests were not sent: this machine had no time for them"))
+	if v.missed > 0 || v.still > 0 {
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(v.still), number(v.missed))))
 	}
 	fmt.Fprintln(w)
 	failures := v.failures()

@@ -101,6 +101,14 @@ func TestVerdict(t *testing.T) {
 		"a stall": {func(f *fleet, t *tally) {
 			t.add(answer{to: f.current[1], took: stallBound + 1, source: "owner"})
 		}, "took longer than"},
+		"a request that was slow because the machine stood still": {func(f *fleet, t *tally) {
+			t.pulse.still = []span{{second, 2 * second}}
+			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
+		}, ""},
+		"one that was slow besides": {func(f *fleet, t *tally) {
+			t.pulse.still = []span{{second, second + second/10}}
+			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
+		}, "took longer than"},
 		"a silent run":                 {func(f *fleet, t *tally) {}, "no request was answered"},
 		"a gateway that never started": {func(f *fleet, t *tally) { t.admits(1, "owner", "", second); f.current[2].condition = starting }, "gateway 3 did not start"},
 		"a roster that changes by itself": {func(f *fleet, t *tally) {

@@ -36,7 +36,9 @@ func (l *Limit) take(c *cell, g *log, now, units int64) Result {
 }
 
 // debit spends without asking. What is used stays within twice the capacity, so
-// that a debt never exceeds one capacity; units above that are forgotten.
+// that a debt never exceeds one capacity; units above that are forgotten. It is
+// Allowed unless it leaves a debt; RetryAfter is then when as much could be
+// taken.
 func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -46,13 +48,17 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
 	*c = v
 	save(g, &h)
 	span := l.span(v)
-	return Result{
-		Allowed:    true,
+	r := Result{
+		Allowed:    used+n <= capacity,
 		Limit:      int64(capacity),
 		Remaining:  int64(sub(capacity, used+n)),
 		ResetAfter: until(v.at, span, now),
 		Receipt:    l.receipt(v, span, now),
 	}
+	if !r.Allowed {
+		r.RetryAfter = l.retryAfter(v, g, now, whole(units))
+	}
+	return r
 }
 
 // peek says whether take would be allowed, and when, and what is left and until

@@ -110,10 +110,12 @@ func (g *gossip) join(ctx context.Context) (refusal error, reached int) {
 		}
 	}
 	in, missing := g.inAndMissing(ctx)
-	met := len(wanted) == 0 && len(problems) == 0 // nobody to meet
+	met, others := false, false
 	for addr := range wanted {
-		met = met || in[addr] || own[addr]
+		met = met || in[addr]
+		others = others || !own[addr]
 	}
+	met = met || !others && len(problems) == 0 // nobody to meet
 	first := shuffled(wanted)
 	second := shuffled(missing)
 	var tries []string

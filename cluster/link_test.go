@@ -406,7 +406,7 @@ func TestAPathThatIsGoneIsReplacedByANewConnection(t *testing.T) {
 		dial := c.Dial
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, addr)
-			first.Do(func() { conn = &swallow{Conn: conn, cut: &cut} })
+			first.Do(func() { conn = &swallow{Conn: conn, cut: &cut, closed: make(chan struct{})} })
 			return conn, err
 		}
 	})
@@ -418,10 +418,13 @@ func TestAPathThatIsGoneIsReplacedByANewConnection(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// swallow loses what is written once it is cut.
+// swallow carries nothing more once it is cut, not even that the other end has
+// closed.
 type swallow struct {
 	net.Conn
-	cut *atomic.Bool
+	cut    *atomic.Bool
+	once   sync.Once
+	closed chan struct{}
 }
 
 func (s *swallow) Write(b []byte) (int, error) {
@@ -429,6 +432,20 @@ func (s *swallow) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return s.Conn.Write(b)
+}
+
+func (s *swallow) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if s.cut.Load() {
+		<-s.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (s *swallow) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
 }
 
 func TestEveryoneLearnsWhoHearsWhom(t *testing.T) {

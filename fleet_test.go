@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -333,6 +334,36 @@ func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 			require.Equal(t, c.admits, admitted)
 		})
 	}
+}
+
+// Callers with deadlines that are shorter than the way: what they are told
+// and what the owner counts agree, so nothing is spent twice.
+func TestImpatientCallersSpendNothingTwice(t *testing.T) {
+	nodes := fleet(t, 2, nil)
+	ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100_000, Per: time.Hour})
+	key := ownedBy(t, ls[0], nodes[1])
+	var forwarded, budget atomic.Int64
+	var wait sync.WaitGroup
+	for range 500 {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Microsecond)
+			defer cancel()
+			d, err := ls[0].Allow(ctx, key)
+			if err != nil || !d.Allowed {
+				t.Error(d, err)
+			}
+			if d.Source == Forwarded {
+				forwarded.Add(1)
+			} else {
+				budget.Add(1)
+			}
+		})
+	}
+	wait.Wait()
+	spent := func() int64 { return 100_000 - remaining(t, ls[1], key) }
+	require.Eventually(t, func() bool { return spent() == forwarded.Load() }, 5*time.Second, time.Millisecond)
+	t.Logf("%d answered by the owner, %d from the budget, %d refunded", forwarded.Load(), budget.Load(), nodes[0].Stats().LateTakes)
+	require.EqualValues(t, 500, forwarded.Load()+budget.Load())
 }
 
 func TestMembersAreTheRoster(t *testing.T) {

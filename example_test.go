@@ -1,0 +1,94 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// A handler that asks once for each request. The zero Config is a node without
+// a network; with Bind and Join the same code shares its limits with replicas.
+func Example() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	perUser, err := node.Limiter(weir.Limit{Name: "per user", Rate: 2, Per: time.Hour, Algorithm: weir.FixedWindow})
+	if err != nil {
+		panic(err)
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, _ := perUser.Allow(r.Context(), r.Header.Get("X-User")) // with an error the decision is a denial
+		if !d.Allowed {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+			return
+		}
+		fmt.Fprintf(w, "hello, %d left\n", d.Remaining)
+	})
+
+	for range 3 {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-User", "ada")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Print(w.Code, " ", w.Body)
+	}
+	// Output:
+	// 200 hello, 1 left
+	// 200 hello, 0 left
+	// 429 too many requests
+}
+
+// A request that one limit denies costs the others nothing.
+func ExampleNode_AllowAll() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	perSecond, _ := node.Limiter(weir.Limit{Name: "per second", Rate: 2, Per: time.Second, Algorithm: weir.TokenBucket, Burst: 1})
+	perHour, _ := node.Limiter(weir.Limit{Name: "per hour", Rate: 1000, Per: time.Hour})
+	ctx := context.Background()
+	for range 2 {
+		ds, err := node.AllowAll(ctx, weir.Ask{Limiter: perSecond, Key: "ada"}, weir.Ask{Limiter: perHour, Key: "ada"})
+		fmt.Println(ds.Allowed(), ds.Strictest().Name, err)
+	}
+	hour, _ := perHour.Peek(ctx, "ada")
+	fmt.Println(hour.Remaining)
+	// Output:
+	// true per second <nil>
+	// false per second <nil>
+	// 999
+}
+
+// The cost of some work is known only when it is done.
+func ExampleLimiter_Debit() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	tokens, _ := node.Limiter(weir.Limit{Name: "LLM tokens", Rate: 10_000, Per: time.Hour, Algorithm: weir.FixedWindow})
+	ctx := context.Background()
+	for range 3 {
+		ask, _ := tokens.Peek(ctx, "ada") // is anything left?
+		if !ask.Allowed {
+			fmt.Println("come back later")
+			continue
+		}
+		d, _ := tokens.Debit(ctx, "ada", 6_000) // what the answer has cost
+		fmt.Println(d.Remaining, d.Allowed)
+	}
+	// Output:
+	// 4000 true
+	// 0 false
+	// come back later
+}

@@ -52,8 +52,8 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		if a.Units == 0 {
 			a.Units = 1
 		}
-		one, err := a.Limiter.ask(ctx, a.Key, a.Units)
-		if err != nil {
+		var one ask
+		if err := a.Limiter.ask(ctx, a.Key, a.Units, &one); err != nil {
 			return fmt.Errorf("asks[%d]: %w", i, err)
 		}
 		at[i] = indexOf(all, one.id)
@@ -75,7 +75,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	for i := range ds {
 		r := &results[at[i]]
 		ds[i] = r.decision(asks[i].Limiter.limit.Name)
-		n.meters.decided(all[at[i]].id, &ds[i])
+		n.meters.decided(all[at[i]].id, r)
 	}
 	return nil
 }

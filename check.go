@@ -54,6 +54,10 @@ func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op,
 // this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same.
 func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
+	if as == asOwner && v.complete {
+		r.Result, r.source = n.apply(op, flags, a, a.limit, now), Owner
+		return
+	}
 	s, source := v.share(as, a.id, a.partition)
 	r.source = source
 	switch {

@@ -53,7 +53,8 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 // reached it gives back to this node's own budget. A deadline that passes is its
 // context's error.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
-	a, err := l.ask(ctx, key, units)
+	var a ask
+	err := l.ask(ctx, key, units, &a)
 	if err != nil {
 		return err
 	}
@@ -66,8 +67,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 // Reset forgets this key's count on every member. An *ErrPartial names those
 // that were not reached. A deadline that passes is its context's error.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	a, err := l.ask(ctx, key, 1)
-	if err != nil {
+	var a ask
+	if err := l.ask(ctx, key, 1, &a); err != nil {
 		return err
 	}
 	return l.node.reset(ctx, &a)
@@ -91,17 +92,17 @@ func (l *Limiter) Limit() Limit { return l.limit }
 func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d Decision, err error) {
 	n := l.node
 	begun := n.observedSince()
-	a, err := l.ask(ctx, key, units)
+	var (
+		a ask
+		r result
+	)
+	err = l.ask(ctx, key, units, &a)
 	if err == nil || op == opDebit && errors.Is(err, errAboveCapacity) {
-		var r result
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			d = r.decision(l.limit.Name)
-			n.meters.decided(a.id, &d)
+			n.meters.decided(a.id, &r)
 		}
 	}
-	if err != nil {
-		d.Name = l.limit.Name
-	}
+	d = r.decision(l.limit.Name)
 	if n.cfg.Observer != nil {
 		n.observe(ctx, l, key, units, d, err, begun)
 	}
@@ -111,25 +112,26 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 // errAboveCapacity: an ask for more could never be admitted.
 var errAboveCapacity = errors.New("above what the limit can ever grant")
 
-// ask is the caller's question, looked over.
-func (l *Limiter) ask(ctx context.Context, key string, units int64) (ask, error) {
+// ask looks the caller's question over and writes it to a.
+func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) error {
 	if l.node.closed.Load() {
-		return ask{}, ErrClosed
+		return ErrClosed
 	}
 	if err := cancelled(ctx); err != nil {
-		return ask{}, err
+		return err
 	}
 	if len(key) > maxKeyBytes {
-		return ask{}, fmt.Errorf("%w key: it has %d bytes: use at most %d, or a hash of it", ErrInvalid, len(key), maxKeyBytes)
+		return fmt.Errorf("%w key: it has %d bytes: use at most %d, or a hash of it", ErrInvalid, len(key), maxKeyBytes)
 	}
 	if units <= 0 {
-		return ask{}, fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
+		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
-	a := ask{id: l.node.identity.id(l.prefix, key), limit: &l.numbers, partition: l.limit.Partition, units: units}
+	a.id = l.node.identity.id(l.prefix, key)
+	a.limit, a.partition, a.units = &l.numbers, l.limit.Partition, units
 	if most := l.numbers.Capacity(); units > most {
-		return a, fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
+		return fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
 	}
-	return a, nil
+	return nil
 }
 
 // decision is what the caller is told.

@@ -28,12 +28,13 @@ type Node struct {
 
 // lifetime owns the node's goroutines.
 type lifetime struct {
-	closed atomic.Bool
-	life   context.Context
-	end    context.CancelFunc
-	tasks  sync.WaitGroup
-	places chan struct{} // one for each background task
-	closer sync.Once
+	starting atomic.Bool
+	closed   atomic.Bool
+	life     context.Context
+	end      context.CancelFunc
+	tasks    sync.WaitGroup
+	places   chan struct{} // one for each background task
+	closer   sync.Once
 }
 
 // maxBackground bounds the checks that a node hands on at once; beyond it they
@@ -67,6 +68,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.exchanges.New = func() any { return new(exchange) }
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
+	n.starting.Store(true)
 	n.view.Store(newView(n.now(), &cluster.View{Self: -1}, cfg.Expect, nil))
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
@@ -76,6 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	inbound{n}.Changed()
 	n.tasks.Go(n.compact)
 	n.hearOthers(ctx)
+	n.starting.Store(false)
 	return n, nil
 }
 

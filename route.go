@@ -23,6 +23,8 @@ type view struct {
 	named  map[uint64]int // index in Members by hash of the name
 	expect int            // Config.Expect
 	side   int            // how many of Members are on this side, this node included
+	// complete says that the roster is not below expect: owners have the whole limit.
+	complete bool
 }
 
 // way says where a check goes.
@@ -40,14 +42,20 @@ const (
 // wait for each of them in turn.
 const holdDown = time.Second
 
-// newView adds to what the cluster says of now, given the view before (nil if
-// there was none).
+// newView adds to what the cluster says of now, given the view before. A node
+// that starts (before is nil) takes the ring as it finds it. Later, who is new
+// has points once this side hears it: until then the owner before it can still
+// be asked, and it cannot.
 func newView(now int64, c *cluster.View, expect int, before *view) *view {
-	v := &view{View: c, expect: expect, named: make(map[uint64]int, len(c.Members))}
+	v := &view{View: c, expect: expect, complete: len(c.Members) >= expect, named: make(map[uint64]int, len(c.Members))}
+	v.next = v.paths(-1)
 	var names []string
 	for i, m := range c.Members {
 		v.named[nameHash(m.Name)] = i
-		if m.State != cluster.Joining {
+		if v.next[i] >= 0 {
+			v.side++
+		}
+		if m.State != cluster.Joining && (v.next[i] >= 0 || before.knows(m.Name)) {
 			names = append(names, m.Name)
 			v.points = append(v.points, i)
 		}
@@ -69,13 +77,17 @@ func newView(now int64, c *cluster.View, expect int, before *view) *view {
 			}
 		}
 	}
-	v.next = v.paths(-1)
-	for i := range v.next {
-		if v.next[i] >= 0 {
-			v.side++
-		}
-	}
 	return v
+}
+
+// knows says whether a member that is not heard now has points all the same:
+// it had them before, or this node is only starting.
+func (v *view) knows(name string) bool {
+	if v == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(v.ring.Members(), name)
+	return found
 }
 
 // owner is the index in Members of the one that owns id, -1 if nobody does.

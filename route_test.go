@@ -117,3 +117,15 @@ func TestPathsAreShortest(t *testing.T) {
 		}
 	})
 }
+
+func TestWhoIsNewHasPointsOnceItIsHeard(t *testing.T) {
+	on := func(v *view) int { return len(v.ring.Members()) }
+	require.Equal(t, 3, on(hearing(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
+	two := hearing(0, nil, "11", "11")
+	unheard := hearing(1, two, "110", "110", "001")
+	require.Equal(t, 2, on(unheard))
+	require.Equal(t, 3, on(hearing(2, unheard, "110", "111", "011")), "heard by another on this side")
+	heard := hearing(2, unheard, "111", "111", "111")
+	require.Equal(t, 3, on(heard))
+	require.Equal(t, 3, on(hearing(3, heard, "100", "010", "001")), "and keeps them when it is lost")
+}

@@ -15,7 +15,11 @@ func (in inbound) Changed() {
 	n := in.n
 	n.swap.Lock()
 	defer n.swap.Unlock()
-	n.view.Store(newView(n.now(), n.cluster.View(), n.cfg.Expect, n.view.Load()))
+	before := n.view.Load()
+	if n.starting.Load() {
+		before = nil
+	}
+	n.view.Store(newView(n.now(), n.cluster.View(), n.cfg.Expect, before))
 }
 
 // Serve answers what other members ask. One clock read serves the whole batch,

@@ -61,7 +61,7 @@ func (v *view) share(as standing, id bucket.ID, partition PartitionPolicy) (shar
 // for a roster below Expect. There a side of k has k of Expect, and with
 // MajorityShare everything if k is a majority of Expect.
 func (v *view) sideShare(partition PartitionPolicy) (share, Source) {
-	if len(v.Members) >= v.expect {
+	if v.complete {
 		return share{0, 1, 1}, Owner
 	}
 	majority := 2*v.side > v.expect

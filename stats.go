@@ -36,12 +36,12 @@ type stripe struct {
 	_               [(64 - 2*int(sources)*8%64) % 64]byte
 }
 
-func (m *meters) decided(id bucket.ID, d *Decision) {
+func (m *meters) decided(id bucket.ID, r *result) {
 	s := &m.stripes[id.Hi%uint64(len(m.stripes))]
-	if d.Allowed {
-		s.allowed[d.Source].Add(1)
+	if r.Allowed {
+		s.allowed[r.source].Add(1)
 	} else {
-		s.denied[d.Source].Add(1)
+		s.denied[r.source].Add(1)
 	}
 }
 

@@ -24,19 +24,21 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a, err := l.ask(ctx, key, units)
-		if err != nil {
+		var (
+			a ask
+			r result
+		)
+		if err := l.ask(ctx, key, units, &a); err != nil {
 			return err
 		}
 		begun := l.node.observedSince()
-		var r result
-		err = l.node.decide(ctx, opTake, 0, &a, &r)
+		err := l.node.decide(ctx, opTake, 0, &a, &r)
 		d := r.decision(l.limit.Name)
 		l.node.observe(ctx, l, key, units, d, err, begun)
 		if err != nil {
 			return err
 		}
-		l.node.meters.decided(a.id, &d)
+		l.node.meters.decided(a.id, &r)
 		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket
 		switch {
 		case queue && !d.Allowed:

@@ -10,7 +10,7 @@ import (
 // errors.Is.
 var (
 	ErrUnheard  = errors.New("cluster: the member is not heard")             // nothing was sent
-	ErrTimeout  = errors.New("cluster: the member did not answer in time")   // the request may have been served
+	ErrTimeout  = errors.New("cluster: the member did not answer in time")   // or hung up; the request may have been served
 	ErrBusy     = errors.New("cluster: the queue to the member is full")     // nothing was sent
 	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
 	ErrClosed   = errors.New("cluster: closed")

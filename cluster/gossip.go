@@ -140,6 +140,11 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		Dial:    g.cfg.Network.Dial,
 		Log:     g.log,
 		Changed: g.changed,
+		// A process that starts again at once is there before gossip has missed
+		// the one before it.
+		Replaced: func(name string) {
+			g.step(func(r *roster) change { return r.down(name, time.Now()) })
+		},
 	}, h)
 	g.refresh() // from here on h is called, and may look at the view
 	g.mux = newMux(listener, g.cfg.TLS, g.log, g.peers.serve)

@@ -265,6 +265,9 @@ func (l *link) connect() *session {
 	if err == nil && peer.Name != l.name {
 		sever(conn)
 		err = fmt.Errorf("%w: it is %s", errName, peer.Name)
+		if l.peers.cfg.Replaced != nil {
+			l.peers.cfg.Replaced(l.name)
+		}
 	}
 	if err != nil {
 		if l.ctx.Err() == nil {

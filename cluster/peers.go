@@ -27,6 +27,8 @@ type peersConfig struct {
 	// Changed is told that hears would answer differently. Calls come one at
 	// a time, with no lock held; changes that come together are told once.
 	Changed func()
+	// Replaced is told of a member at whose address another one answers.
+	Replaced func(name string)
 }
 
 // peers is every connection to and from the other members, and what they

@@ -271,3 +271,32 @@ func TestNameThatResolvesLaterIsJoined(t *testing.T) {
 		})
 	})
 }
+
+// A process that is restarted at once is back before gossip misses it: whoever
+// finds another member at its address knows that it is gone.
+func TestRestartAtOnceTakesTheDeadsPlaceAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
+		net.SetName("all", hostName(0), hostName(1), hostName(2))
+		var nodes []cluster.Cluster
+		for i := range 3 {
+			nodes = append(nodes, virtual(t, net, i))
+		}
+		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(3)) })
+		net.Host(hostName(2)).Kill()
+		require.NoError(t, nodes[2].Close())
+		again := cluster.NewGossip(cluster.Config{
+			Name: "m02 again", Bind: hostName(2) + ":7946", Join: []string{"all"},
+			Secrets: secret, Logger: quiet, Network: net.Host(hostName(2)).Network(),
+		})
+		require.NoError(t, again.Start(context.Background(), mute{}))
+		nodes[2] = again
+		for _, n := range nodes {
+			defer n.Close()
+		}
+		want := serving(2)
+		want["m02 again"] = cluster.Serving
+		took := within(t, 2*time.Second, "the new one has taken its place", func() bool { return agree(nodes, want) })
+		t.Logf("after %v", took)
+	})
+}

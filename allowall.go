@@ -74,7 +74,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	}
 	for i := range ds {
 		r := &results[at[i]]
-		ds[i] = r.decision(asks[i].Limiter.limit.Name)
+		r.tell(&ds[i], asks[i].Limiter.limit.Name)
 		n.meters.decided(all[at[i]].id, r)
 	}
 	return nil

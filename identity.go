@@ -39,28 +39,41 @@ func (h identity) fingerprint() (f [16]byte) {
 }
 
 // prefix is the part of the hashed text that is the same for all keys of a
-// limit. The length comes first, so ("a_b", "c") and ("a", "b_c") differ.
+// limit: the name, after its length, so that ("a_b", "c") and ("a", "b_c")
+// differ, and filled up to whole words.
 func prefix(name string) []byte {
 	p := binary.LittleEndian.AppendUint16(nil, uint16(len(name)))
-	return append(p, name...)
+	p = append(p, name...)
+	return append(p, make([]byte, -len(p)&7)...)
 }
 
 // id is computed once for each check, on the stack.
 func (h identity) id(prefix []byte, key string) bucket.ID {
-	if len(prefix)+len(key) > 160 {
-		return h.longID(prefix, key)
+	if len(prefix)+len(key) <= 64 {
+		var text [64]byte
+		return h.hash(text[:], prefix, key)
 	}
-	var text [160]byte
-	n := copy(text[:], prefix)
-	n += copy(text[n:], key)
-	hi, lo := siphash.Hash128(h.k0, h.k1, text[:n])
-	return bucket.ID{Hi: hi, Lo: lo}
+	var text [8 + maxNameBytes + maxKeyBytes]byte
+	return h.hash(text[:], prefix, key)
 }
 
-func (h identity) longID(prefix []byte, key string) bucket.ID {
-	var text [2 + maxNameBytes + maxKeyBytes]byte
-	n := copy(text[:], prefix)
-	n += copy(text[n:], key)
-	hi, lo := siphash.Hash128(h.k0, h.k1, text[:n])
+// hash writes the text word by word, as it is read: a load of what two stores
+// wrote would wait for both.
+func (h identity) hash(text, prefix []byte, key string) bucket.ID {
+	n := 0
+	for ; n < len(prefix); n += 8 {
+		binary.LittleEndian.PutUint64(text[n:], binary.LittleEndian.Uint64(prefix[n:]))
+	}
+	size := n + len(key)
+	for ; len(key) >= 8; n += 8 {
+		word := uint64(key[0]) | uint64(key[1])<<8 | uint64(key[2])<<16 | uint64(key[3])<<24 |
+			uint64(key[4])<<32 | uint64(key[5])<<40 | uint64(key[6])<<48 | uint64(key[7])<<56
+		binary.LittleEndian.PutUint64(text[n:], word)
+		key = key[8:]
+	}
+	for i := range len(key) {
+		text[n+i] = key[i]
+	}
+	hi, lo := siphash.Hash128(h.k0, h.k1, text[:size])
 	return bucket.ID{Hi: hi, Lo: lo}
 }

@@ -102,7 +102,7 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 			n.meters.decided(a.id, &r)
 		}
 	}
-	d = r.decision(l.limit.Name)
+	r.tell(&d, l.limit.Name)
 	if n.cfg.Observer != nil {
 		n.observe(ctx, l, key, units, d, err, begun)
 	}
@@ -134,12 +134,17 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	return nil
 }
 
-// decision is what the caller is told.
-func (r *result) decision(name string) Decision {
-	return Decision{
-		Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining,
-		RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter, Name: name, Source: r.source,
-	}
+// tell writes what the caller is told, field by field: a literal would be built
+// elsewhere first, and copied in larger pieces than it was written in, which
+// stalls.
+func (r *result) tell(d *Decision, name string) {
+	d.Allowed = r.Allowed
+	d.Limit = r.Limit
+	d.Remaining = r.Remaining
+	d.RetryAfter = r.RetryAfter
+	d.ResetAfter = r.ResetAfter
+	d.Name = name
+	d.Source = r.source
 }
 
 // observedSince is when a check began, if anyone wants to know.

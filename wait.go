@@ -33,7 +33,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		}
 		begun := l.node.observedSince()
 		err := l.node.decide(ctx, opTake, 0, &a, &r)
-		d := r.decision(l.limit.Name)
+		var d Decision
+		r.tell(&d, l.limit.Name)
 		l.node.observe(ctx, l, key, units, d, err, begun)
 		if err != nil {
 			return err

@@ -37,7 +37,7 @@ const (
 
 // room is how many counts a table of this many slots may hold. At least one
 // slot stays empty, where probes end.
-func room(slots int) int32 { return int32(uint64(slots) * 27 / 32) }
+func room(slots int) int32 { return int32(uint64(slots) * 24 / 32) }
 
 // home is where the probes for h start: h/2^64 of the way through the table.
 func (sh *shard) home(h uint64) int {
@@ -215,7 +215,7 @@ func (sh *shard) reclaim(now int64, skip uint) int {
 func (sh *shard) grow(now int64, skip uint) int {
 	reclaimed := sh.reclaim(now, skip)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
-		sh.resize(max(minSlots, slots*13/10+1), skip)
+		sh.resize(max(minSlots, slots*6/5+1), skip)
 	}
 	return reclaimed
 }

@@ -30,7 +30,7 @@ type Store struct {
 }
 
 const (
-	maxShards    = 4096
+	maxShards    = 1024
 	keysPerShard = 16 // at least, on average in a full store, so that a sample finds candidates
 )
 

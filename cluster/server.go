@@ -11,8 +11,9 @@ const (
 	// idleWait is how long a connection may bring no whole frame: members
 	// ping several times a second.
 	idleWait = 3 * time.Second
-	// maxBatch bounds the requests that are handed over at once.
-	maxBatch = 1024
+	// maxBatch bounds the requests that are handed over, and answered, at once:
+	// the asker goes on with these while the next are looked up.
+	maxBatch = 64
 	// keepReplies is the largest buffer of replies that is kept.
 	keepReplies = 256 << 10
 )

@@ -16,6 +16,13 @@ type Ask struct {
 	Units   int64 // 1 if zero; asks of the same limit and key are summed
 }
 
+func (a *Ask) units() int64 {
+	if a.Units == 0 {
+		return 1
+	}
+	return a.Units
+}
+
 // AllowAll spends on all of the limits, or on none: a request that one of them
 // denies costs the others nothing. It takes at most 255 asks. Each Decision says
 // what its own limit answered; units were spent only if Decisions.Allowed.
@@ -34,7 +41,7 @@ func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 			continue
 		}
 		ds[i].Name = l.limit.Name
-		n.observe(ctx, l, asks[i].Key, max(asks[i].Units, 1), ds[i], err, begun)
+		n.observe(ctx, l, asks[i].Key, asks[i].units(), ds[i], err, begun)
 	}
 	return ds, err
 }
@@ -49,11 +56,8 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		if a.Limiter == nil || a.Limiter.node != n {
 			return fmt.Errorf("%w AllowAll: asks[%d].Limiter is nil or of another node: use one that this node's Limiter returned", ErrInvalid, i)
 		}
-		if a.Units == 0 {
-			a.Units = 1
-		}
 		var one ask
-		if err := a.Limiter.ask(ctx, a.Key, a.Units, &one); err != nil {
+		if err := a.Limiter.ask(ctx, a.Key, a.units(), &one); err != nil {
 			return fmt.Errorf("asks[%d]: %w", i, err)
 		}
 		at[i] = indexOf(all, one.id)
@@ -177,9 +181,12 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 	if w != here {
 		as = asSelf
 		p.results = make([]result, len(p.asks))
-		if w != alone && n.reach(ctx, v, w, hop, p.owner, opTake, 0, p.asks, p.results) == nil {
-			p.refund = func() { v.Members[hop].Peer.Tell(v.request(nil, p.owner, opRefund, 0, 0, p.receipted())) }
-			return
+		if w != alone {
+			by, err := n.reach(ctx, v, w, hop, p.owner, opTake, 0, p.asks, p.results)
+			if err == nil {
+				p.refund = func() { v.Members[by].Peer.Tell(v.request(nil, p.owner, opRefund, 0, 0, p.receipted())) }
+				return
+			}
 		}
 		if p.err = cancelled(ctx); p.err != nil {
 			clear(p.results)

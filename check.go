@@ -22,9 +22,13 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 	}
 	if w != alone {
 		asks, results := [1]ask{*a}, [1]result{}
-		if n.reach(ctx, v, w, hop, owner, op, flags, asks[:], results[:]) == nil {
+		_, err := n.reach(ctx, v, w, hop, owner, op, flags, asks[:], results[:])
+		if err == nil {
 			*r = results[0]
 			return nil
+		}
+		if op == opRefund && !unsent(err) {
+			return cancelled(ctx)
 		}
 		now = n.now()
 	}
@@ -36,18 +40,26 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 }
 
 // reach has the owner carry out op on asks that are all its own: asked directly
-// and then, if it does not answer in time, through others.
-func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
+// and then, if it does not answer in time, through others. It returns the member
+// that answered. A refund is sent once only: the owner may yet carry out what it
+// has not answered, and of a take or debit that is done twice one is given back
+// when its answer comes late.
+func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op, flags uint8, asks []ask, results []result) (int, error) {
 	if w == direct {
-		err := n.forward(ctx, v, hop, owner, op, flags, asks, results)
-		if !errors.Is(err, cluster.ErrTimeout) {
-			return err
+		err := n.forward(ctx, v, hop, owner, op, flags, asks, results, n.cfg.Timeout/2)
+		if op == opRefund || !errors.Is(err, cluster.ErrTimeout) {
+			return hop, err
 		}
 		if hop = v.detour(owner); hop < 0 {
-			return err
+			return hop, err
 		}
 	}
-	return n.relayed(ctx, v, hop, owner, op, flags, asks, results)
+	return hop, n.relayed(ctx, v, hop, owner, op, flags, asks, results)
+}
+
+// unsent says of an error of reach that the owner has not been asked.
+func unsent(err error) bool {
+	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBusy)
 }
 
 // spend carries out op on the count that is held here, within the share that
@@ -95,12 +107,12 @@ type exchange struct{ request, answer []byte }
 // errUnreached: whom we asked to hand a check on could not.
 var errUnreached = errors.New("weir: the owner was not reached")
 
-// forward asks the owner, for half of Timeout: the rest is for other ways.
-func (n *Node) forward(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
+// forward asks the owner, or a member towards it, for half of Timeout: the rest
+// is for other ways. The member is blamed if it has not answered after wait.
+func (n *Node) forward(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	wait := n.cfg.Timeout / 2
-	x.request = v.request(x.request[:0], owner, op, flags, wait, asks)
+	x.request = v.request(x.request[:0], owner, op, flags, n.cfg.Timeout/2, asks)
 	if err := n.exchange(ctx, v, hop, x, wait); err != nil {
 		return err
 	}
@@ -115,11 +127,11 @@ func (n *Node) forward(ctx context.Context, v *view, hop, owner int, op op, flag
 }
 
 // relayed asks the owner through a neighbour. The neighbour is not to blame for
-// what lies behind it, so this wait is the context's.
+// what lies behind it, so the context ends this wait first.
 func (n *Node) relayed(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout/2)
 	defer cancel()
-	err := n.forward(ctx, v, hop, owner, op, flags, asks, results)
+	err := n.forward(ctx, v, hop, owner, op, flags, asks, results, n.cfg.Timeout)
 	for i := range results {
 		if results[i].source == Forwarded {
 			results[i].source = Relayed

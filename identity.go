@@ -53,7 +53,7 @@ func (h identity) id(prefix []byte, key string) bucket.ID {
 		var text [64]byte
 		return h.hash(text[:], prefix, key)
 	}
-	var text [8 + maxNameBytes + maxKeyBytes]byte
+	var text [(2+maxNameBytes+7)&^7 + maxKeyBytes]byte
 	return h.hash(text[:], prefix, key)
 }
 

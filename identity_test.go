@@ -3,6 +3,7 @@ package weir
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dchest/siphash"
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,14 @@ func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 			t.Fatal("another id")
 		}
 	})
+}
+
+func TestTheLongestNameAndKeyAreHashed(t *testing.T) {
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Name: strings.Repeat("n", maxNameBytes), Rate: 1, Per: time.Second})
+	require.True(t, allow(t, l, strings.Repeat("k", maxKeyBytes), 1).Allowed)
+	require.True(t, l.Owner(strings.Repeat("k", maxKeyBytes)).Self)
+	require.Zero(t, l.Owner(strings.Repeat("k", maxKeyBytes+1)))
 }
 
 func TestHashingAllocatesNothing(t *testing.T) {

@@ -49,9 +49,10 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 	return l.check(ctx, opDebit, key, units)
 }
 
-// Refund gives units back, never more than are used. Where the owner cannot be
-// reached it gives back to this node's own budget. A deadline that passes is its
-// context's error.
+// Refund gives units back, never more than are used. Where the owner is known to
+// be out of reach it gives back to this node's own budget; where an answer fails
+// to come, the units may stay spent, rather than be given back twice. A deadline
+// that passes is its context's error.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	var a ask
 	err := l.ask(ctx, key, units, &a)
@@ -75,8 +76,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Owner is the member that the ring gives the key to, the zero Member if there
-// is none (a node that has left a cluster of one).
+// is none (a node that has left a cluster of one) or the key is above 1 KiB.
 func (l *Limiter) Owner(key string) Member {
+	if len(key) > maxKeyBytes {
+		return Member{}
+	}
 	n := l.node
 	v := n.view.Load()
 	if i := v.owner(n.identity.id(l.prefix, key)); i >= 0 {

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -137,7 +138,7 @@ func (n *Node) Stats() Stats {
 		Decisions: n.meters.outcomes(),
 		Served:    n.meters.served.Load(),
 		Passed:    n.meters.passed.Load(),
-		LateTakes: n.meters.lateTakes.Load(),
+		LateUnits: n.meters.lateUnits.Load(),
 		Keys:      n.counts.Len(),
 		Evicted:   n.counts.Evicted(),
 		Cluster:   n.cluster.Stats(),
@@ -164,13 +165,24 @@ func (n *Node) Forget(member string) error {
 }
 
 // Leave says goodbye: the other members take this node off the roster, and own
-// what it owned. From then on it only asks, until Close. It returns ctx.Err if
-// ctx is done first.
+// what it owned. From then on it only asks, until Close; to leave again does
+// nothing. It returns ctx.Err if ctx is done before the others have been told,
+// ErrClosed if Close comes first, and an error if the goodbye reached nobody
+// within some seconds.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.closed.Load() {
 		return ErrClosed
 	}
-	return n.cluster.Leave(ctx)
+	err := n.cluster.Leave(ctx)
+	switch {
+	case errors.Is(err, cluster.ErrClosed):
+		return ErrClosed
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("weir: leaving: %w", err)
+	}
+	return nil
 }
 
 // Close stops the node at once, like a crash, and waits for what it started.

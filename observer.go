@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Observer sees every decision and every hop: tracing, audit, latency and top
-// keys hang here. Its methods run on the check's own goroutine, concurrently;
-// they must not block.
+// Observer sees every decision of this node's own checks, and every request that
+// they send: tracing, audit, latency and top keys hang here. What this node
+// decides or hands on for others is theirs. Its methods run on the check's own
+// goroutine, concurrently; they must not block.
 type Observer interface {
 	Decided(ctx context.Context, e DecisionEvent)
 	Hopped(ctx context.Context, e HopEvent)
@@ -16,8 +17,8 @@ type Observer interface {
 // DecisionEvent is one decision of one limit. AllowAll makes one for each ask.
 type DecisionEvent struct {
 	Limiter  *Limiter
-	Key      string
-	Units    int64
+	Key      string // as the caller gave it
+	Units    int64  // as the caller gave them, 1 for an Ask of zero
 	Decision Decision
 	Err      error         // with an error the Decision is a denial
 	Took     time.Duration // of the whole check
@@ -26,6 +27,6 @@ type DecisionEvent struct {
 // HopEvent is one request to another member.
 type HopEvent struct {
 	To   string // the member's name
-	Err  error  // nil if it answered
+	Err  error  // nil if it answered; else one of package cluster's, or the context's
 	Took time.Duration
 }

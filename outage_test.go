@@ -233,10 +233,9 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 				defer cancel()
 				begun := time.Now()
 				d, err := ls["b"].Allow(ctx, key)
-				require.NoError(t, err)
-				require.True(t, d.Allowed)
-				require.Equal(t, weir.Budget, d.Source)
-				require.LessOrEqual(t, time.Since(begun), 100*time.Microsecond)
+				if err != nil || !d.Allowed || d.Source != weir.Budget || time.Since(begun) > 100*time.Microsecond {
+					t.Error(d, err, time.Since(begun))
+				}
 			})
 		}
 		wait.Wait()
@@ -249,7 +248,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 			spent = d.Limit - d.Remaining
 		}
 		require.Zero(t, spent, "units that the owner still counts")
-		require.EqualValues(t, 500, w.nodes["b"].Stats().LateTakes)
+		require.EqualValues(t, 500, w.nodes["b"].Stats().LateUnits)
 		require.EqualValues(t, 500, w.nodes["b"].Stats().Decisions[weir.Budget].Allowed)
 	})
 }
@@ -286,7 +285,65 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 		d, err = ls["a"].Peek(t.Context(), key)
 		require.NoError(t, err)
 		require.EqualValues(t, 100, d.Remaining)
-		require.EqualValues(t, 7, w.nodes["b"].Stats().LateTakes)
+		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
+	})
+}
+
+// An owner that stalls carries out what it was sent when it goes on: a refund
+// must not have been made elsewhere meanwhile.
+func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		d, err := ls["b"].AllowN(t.Context(), key, 50)
+		require.NoError(t, err)
+		require.Equal(t, weir.Forwarded, d.Source)
+		w.network.SetLink("b", "a", weirtest.Link{Latency: 50 * time.Millisecond})
+		require.NoError(t, ls["b"].Refund(t.Context(), key, 10))
+		w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
+		time.Sleep(2 * time.Second)
+		d, err = ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 60, d.Remaining)
+	})
+}
+
+// The neighbour that a check is relayed through is not to blame for what lies
+// behind it.
+func TestASlowRelayIsNotBlamed(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		far, near := keyOf(t, ls["a"]), keyOf(t, ls["c"])
+		w.network.Cut("a", "b")
+		w.network.Cut("b", "a")
+		time.Sleep(3 * time.Second)
+		w.network.SetLink("a", "c", weirtest.Link{Latency: 40 * time.Millisecond})
+		for range 20 {
+			begun := time.Now()
+			_, err := ls["b"].Allow(t.Context(), far)
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(begun), timeout)
+			d, err := ls["b"].Allow(t.Context(), near)
+			require.NoError(t, err)
+			require.Equal(t, weir.Forwarded, d.Source)
+		}
+	})
+}
+
+// An outage is no full queue: Wait asks again until the owner is back.
+func TestWaitOutlastsAnOutage(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed})
+		key := keyOf(t, ls["a"])
+		w.network.Host("a").Freeze()
+		time.AfterFunc(3*time.Second, w.network.Host("a").Thaw)
+		begun := time.Now()
+		require.NoError(t, ls["b"].Wait(t.Context(), key, 1))
+		require.GreaterOrEqual(t, time.Since(begun), 3*time.Second)
+		require.LessOrEqual(t, time.Since(begun), 6*time.Second)
 	})
 }
 

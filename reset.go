@@ -25,7 +25,8 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 			continue
 		}
 		wait.Go(func() {
-			missed[i] = n.reach(ctx, v, w, hop, i, opReset, 0, []ask{*a}, make([]result, 1)) != nil
+			_, err := n.reach(ctx, v, w, hop, i, opReset, 0, []ask{*a}, make([]result, 1))
+			missed[i] = err != nil
 		})
 	}
 	wait.Wait()

@@ -29,10 +29,15 @@ func (in inbound) Serve(b *cluster.Batch) {
 	v, now := n.view.Load(), n.now()
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
+	blind := v.Self < 0 && n.starting.Load() // this node does not know yet who is here
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
 		if err != nil {
 			b.Reply(i, nil)
+			continue
+		}
+		if blind {
+			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
 		if member, passed := v.onward(h, request); member >= 0 {
@@ -87,7 +92,7 @@ func (n *Node) handOn(v *view, member int, h header, asks []byte, answer cluster
 	h.wait = h.wait * 3 / 4
 	request := append(h.append(nil), asks...)
 	peer := v.Members[hop].Peer
-	n.meters.passed.Add(1)
+	n.meters.passed.Add(uint64(h.asks))
 	if h.wait == 0 {
 		peer.Tell(request)
 		answer(unreached)
@@ -140,7 +145,8 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 }
 
 // Late refunds a yes that arrives after its asker gave up: the asker has been
-// answered from its budget, or not at all.
+// answered from its budget, or not at all. A debit that left a debt stays: how
+// much of it the debt's bound let through is not known here.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	h, err := parseHeader(request)
 	if err != nil || h.op != opTake && h.op != opDebit {
@@ -153,7 +159,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	var units uint64
 	for i := range int(h.asks) {
 		r := parseResult(answer, i)
-		if !r.Allowed && h.op == opTake {
+		if !r.Allowed {
 			return
 		}
 		a, err := parseAsk(request, i, new(bucket.Limit))
@@ -164,6 +170,6 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		units += uint64(a.units)
 		refund = a.append(refund)
 	}
-	in.n.meters.lateTakes.Add(units)
+	in.n.meters.lateUnits.Add(units)
 	from.Tell(refund)
 }

@@ -30,8 +30,11 @@ func scaled(whole int64, n, of int) int64 {
 func (s share) limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
 	if l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket {
-		if l.Burst = s.part(l.Capacity()); l.Burst == 0 {
-			l.Burst = -1 // a capacity of nothing; 0 would stand for Rate
+		l.Burst = s.part(whole.Capacity())
+		if l.Burst == 0 || s.part(l.Rate) == 0 {
+			// A capacity of nothing; 0 would stand for Rate. So it is where none
+			// of the Rate is left, too: what was spent would never recover.
+			l.Burst = -1
 		}
 	}
 	l.Rate = s.part(l.Rate)

@@ -51,10 +51,24 @@ func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			rate += part.Rate
 			burst += part.Capacity()
 		}
-		if rate != limit.Rate || burst != limit.Burst {
+		if rate != limit.Rate || burst > limit.Burst || burst < limit.Burst && limit.Rate >= int64(members) {
 			t.Fatalf("shares of %+v sum to rate %d, burst %d", limit, rate, burst)
 		}
 	})
+}
+
+// A share of which nothing recovers would be spent once and then held for ever.
+func TestAShareWithoutARateDenies(t *testing.T) {
+	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
+	some, none := share{1, 2, 2}, share{0, 1, 2}
+	require.EqualValues(t, 1, some.part(whole.Rate))
+	part := some.limit(whole)
+	require.EqualValues(t, 50, part.Capacity())
+	part = none.limit(whole)
+	require.Zero(t, part.Capacity())
+	s := bucket.NewStore(10)
+	require.False(t, s.Take(bucket.ID{}, &part, 0, 1).Allowed)
+	require.Zero(t, s.Len())
 }
 
 func TestTheOwnerHasTheLargestShareOfASmallLimit(t *testing.T) {

@@ -7,12 +7,13 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// Stats is a snapshot of a node's counters. They only grow, but for Keys.
+// Stats is a snapshot of a node's counters. They only grow, but for Keys and
+// what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
 	Served    uint64              // checks that others made here
 	Passed    uint64              // checks that came here and were passed on
-	LateTakes uint64              // units admitted by an answer that came after its asker gave up, and refunded
+	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
 	Keys      int                 // counts held
 	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
 	Cluster   cluster.Stats       // of the peer port and the membership
@@ -27,7 +28,7 @@ type meters struct {
 	stripes   [64]stripe
 	served    atomic.Uint64
 	passed    atomic.Uint64
-	lateTakes atomic.Uint64
+	lateUnits atomic.Uint64
 }
 
 // stripe fills whole cache lines.

@@ -42,6 +42,10 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		l.node.meters.decided(a.id, &r)
 		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket
 		switch {
+		case queue && !d.Allowed && (d.Source == FailedClosed || units > d.Limit):
+			// No queue is full: the owner is not reached, and what this node has
+			// of the limit does not hold so much. Ask again.
+			queue = false
 		case queue && !d.Allowed:
 			return fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, d.Limit, d.RetryAfter)
 		case queue:

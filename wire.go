@@ -170,15 +170,23 @@ func parseAnswer(b []byte, asks int) (status, error) {
 	return 0, errMalformed
 }
 
-// parseResult reads result i of an answer that parseAnswer has found done.
+// parseResult reads result i of an answer that parseAnswer has found done. A
+// source that this release does not know is the owner's word all the same; what
+// no count answers is brought into range, so that nobody waits for less than no
+// time.
 func parseResult(answer []byte, i int) (r result) {
 	b := answer[answerHeaderBytes+i*resultBytes:]
 	r.Allowed = b[0] == 1
-	r.source = Source(b[1])
-	r.Limit = int64(binary.LittleEndian.Uint64(b[2:]))
-	r.Remaining = int64(binary.LittleEndian.Uint64(b[10:]))
-	r.RetryAfter = time.Duration(binary.LittleEndian.Uint64(b[18:]))
-	r.ResetAfter = time.Duration(binary.LittleEndian.Uint64(b[26:]))
+	if r.source = Source(b[1]); r.source == 0 || r.source >= sources {
+		r.source = Owner
+	}
+	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))
+	r.Remaining = max(0, int64(binary.LittleEndian.Uint64(b[10:])))
+	r.RetryAfter = max(0, time.Duration(binary.LittleEndian.Uint64(b[18:])))
+	r.ResetAfter = max(0, time.Duration(binary.LittleEndian.Uint64(b[26:])))
+	if !r.Allowed {
+		r.RetryAfter = max(1, r.RetryAfter)
+	}
 	r.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[34:]))
 	return r
 }

@@ -58,11 +58,12 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		answer := appendAnswer(nil, statusDone, len(asks))
 		var results []result
 		for range asks {
+			positive := rapid.Int64Range(1, 1<<62)
 			r := result{bucket.Result{
-				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: rapid.Int64().Draw(t, "limit"), Remaining: rapid.Int64().Draw(t, "remaining"),
-				RetryAfter: time.Duration(rapid.Int64().Draw(t, "retry")), ResetAfter: time.Duration(rapid.Int64().Draw(t, "reset")),
+				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
+				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
 				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-			}, Source(rapid.IntRange(0, int(FailedClosed)).Draw(t, "source"))}
+			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source"))}
 			results = append(results, r)
 			answer = r.append(answer)
 		}
@@ -74,6 +75,24 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				t.Fatalf("%+v came as %+v", results[i], r)
 			}
 		}
+	})
+}
+
+// Whatever a member answers, it is a decision that can be counted and waited for.
+func FuzzAnswer(f *testing.F) {
+	for _, source := range []Source{0, Owner, FailedClosed, sources, 255} {
+		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source}
+		f.Add(r.append(appendAnswer(nil, statusDone, 1)))
+	}
+	var m meters
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		if s, err := parseAnswer(answer, 1); err != nil || s != statusDone {
+			return
+		}
+		r := parseResult(answer, 0)
+		m.decided(bucket.ID{}, &r)
+		require.GreaterOrEqual(t, min(r.Limit, r.Remaining, int64(r.RetryAfter), int64(r.ResetAfter)), int64(0))
+		require.True(t, r.Allowed || r.RetryAfter > 0)
 	})
 }
 

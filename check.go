@@ -67,37 +67,37 @@ func unsent(err error) bool {
 // elsewhere is counted all the same.
 func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
 	if as == asOwner && v.complete {
-		r.Result, r.source = n.apply(op, flags, a, a.limit, now), Owner
+		n.apply(op, flags, a, a.limit, now, &r.Result)
+		r.source = Owner
 		return
 	}
 	s, source := v.share(as, a.id, a.partition)
 	r.source = source
 	switch {
 	case s.whole():
-		r.Result = n.apply(op, flags, a, a.limit, now)
+		n.apply(op, flags, a, a.limit, now, &r.Result)
 	case source == FailedClosed && (op == opTake || op == opPeek):
 		r.Result = bucket.Result{RetryAfter: failedClosedRetry}
 	default:
 		part := s.limit(a.limit)
-		r.Result = n.apply(op, flags, a, &part, now)
+		n.apply(op, flags, a, &part, now, &r.Result)
 	}
 }
 
 // apply carries out op on the count that is held here.
-func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64) bucket.Result {
+func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *bucket.Result) {
 	switch op {
 	case opTake:
-		return n.counts.Take(a.id, l, now, a.units)
+		n.counts.TakeInto(a.id, l, now, a.units, r)
 	case opDebit:
-		return n.counts.Debit(a.id, l, now, a.units)
+		*r = n.counts.Debit(a.id, l, now, a.units)
 	case opPeek:
-		return n.counts.Peek(a.id, l, now, a.units)
+		*r = n.counts.Peek(a.id, l, now, a.units)
 	case opRefund:
 		n.counts.Refund(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0)
 	case opReset:
 		n.counts.Reset(a.id)
 	}
-	return bucket.Result{}
 }
 
 // exchange holds the bytes of one question and its answer, so that asking

@@ -3,13 +3,15 @@ package weir
 import (
 	"context"
 	"sync"
+
+	"github.com/weir-go/weir/bucket"
 )
 
 // reset forgets a count here and on every other member of the roster, each asked
 // directly or through others.
 func (n *Node) reset(ctx context.Context, a *ask) error {
 	v, now := n.view.Load(), n.now()
-	n.apply(opReset, 0, a, a.limit, now)
+	n.apply(opReset, 0, a, a.limit, now, new(bucket.Result))
 
 	var (
 		wait   sync.WaitGroup

@@ -10,29 +10,34 @@ import (
 // none allocates but for the growth of a log. Units below zero count as zero.
 
 // take spends if there is room, and otherwise changes nothing.
-func (l *Limit) take(c *cell, g *log, now, units int64) Result {
+func (l *Limit) take(c *cell, g *log, now, units int64) (r Result) {
+	l.takeInto(c, g, now, units, &r)
+	return r
+}
+
+// takeInto is take, and writes the answer to r, every field of it.
+func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	n, capacity := whole(units), l.capacity()
+	r.Limit = int64(capacity)
 	if used+n > capacity {
-		return Result{
-			Limit:      int64(capacity),
-			Remaining:  int64(sub(capacity, used)),
-			RetryAfter: l.retryAfter(v, &h, now, n),
-			ResetAfter: until(v.at, l.span(v), now),
-		}
+		r.Allowed = false
+		r.Remaining = int64(sub(capacity, used))
+		r.RetryAfter = l.retryAfter(v, &h, now, n)
+		r.ResetAfter = until(v.at, l.span(v), now)
+		r.Receipt = 0
+		return
 	}
 	v = l.spend(v, &h, now, n)
 	*c = v
 	save(g, &h)
 	span := l.span(v)
-	return Result{
-		Allowed:    true,
-		Limit:      int64(capacity),
-		Remaining:  int64(capacity - used - n),
-		ResetAfter: until(v.at, span, now),
-		Receipt:    l.receipt(v, span, now),
-	}
+	r.Allowed = true
+	r.Remaining = int64(capacity - used - n)
+	r.RetryAfter = 0
+	r.ResetAfter = until(v.at, span, now)
+	r.Receipt = l.receipt(v, span, now)
 }
 
 // debit spends without asking. What is used stays within twice the capacity, so

@@ -58,19 +58,26 @@ func newStore(maxKeys, shards int) *Store {
 // Where l differs from the limit that the count was last judged by, the higher
 // Version judges. At equal Versions l does, over the same used units, unless
 // its Algorithm is another.
-func (s *Store) Take(id ID, l *Limit, now, units int64) Result {
+func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
+	s.TakeInto(id, l, now, units, &r)
+	return r
+}
+
+// TakeInto is Take, and writes the answer to r. It is the way of the hot path: a
+// Result is returned through memory, and each copy on its way up waits for the
+// stores before it, which took a sixth of an owned check.
+func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	c, l := sh.held(id, s.hash(id), l, now)
 	if c == nil {
-		r := s.takeFirst(sh, id, l, now, units)
+		*r = s.takeFirst(sh, id, l, now, units)
 		sh.mu.Unlock()
 		s.trim(id, now)
-		return r
+		return
 	}
-	r := l.take(&c.cell, sh.logOf(l, c), now, units)
+	l.takeInto(&c.cell, sh.logOf(l, c), now, units, r)
 	sh.mu.Unlock()
-	return r
 }
 
 // Debit spends units without asking, and may leave a debt.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -14,6 +15,9 @@ var (
 	ErrBusy     = errors.New("cluster: the queue to the member is full")     // nothing was sent
 	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
 	ErrClosed   = errors.New("cluster: closed")
+
+	errStartedTwice = errors.New("cluster: Start was called before: use a new Cluster for each start")
+	errNotStarted   = errors.New("cluster: Start has not been called")
 )
 
 // MaxMessage bounds the bytes of one request or answer.
@@ -24,13 +28,14 @@ const MaxMessage = 64 << 10
 //
 // Its methods are safe for concurrent use.
 type Cluster interface {
-	// Start listens and joins; from then on it calls h. ctx bounds Start
-	// only. That no member to join was found is no error: the cluster goes
-	// on trying, and View says who is here.
+	// Start listens and joins. It calls h as soon as it listens, before it
+	// returns: others may ask from then on, and joining takes its time. ctx
+	// bounds Start only. That no member to join was found is no error: the
+	// cluster goes on trying, and View says who is here.
 	Start(ctx context.Context, h Handler) error
 	// View is who is here and who hears whom, as this node knows it. It is
-	// never nil once Start has returned, never changes, and costs one atomic
-	// load.
+	// never nil once Start has returned or Handler is called, never changes,
+	// and costs one atomic load.
 	View() *View
 	// Forget removes a dead member from the roster, here and on every node
 	// that is reached. It is an error if name is not in the roster or not dead.
@@ -48,7 +53,8 @@ type Cluster interface {
 // Handler is what a Cluster calls: the node above it.
 type Handler interface {
 	// Changed says that View differs from what it was. Calls come one at a
-	// time, and must not block.
+	// time, and must not block. They may come while Start still runs: it
+	// tries every address to join, and members are heard meanwhile.
 	Changed()
 	// Serve answers requests that arrived together from one member. It is
 	// called from several goroutines, one for each connection, and must not
@@ -121,6 +127,35 @@ type View struct {
 	// Direct[j] says that this node hears Members[j]: its own row of Hears,
 	// which also a node that has left still has.
 	Direct []bool
+}
+
+// Side says which of Members are on this node's side: those that it hears,
+// directly or through others, and itself unless it has left. Who hears a member
+// may ask it on behalf of who does not.
+func (v *View) Side() []bool {
+	side := slices.Clone(v.Direct)
+	var queue []int
+	for i, on := range side {
+		if on {
+			queue = append(queue, i)
+		}
+	}
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		for j, heard := range v.Hears[i] {
+			if heard && !side[j] {
+				side[j] = true
+				queue = append(queue, j)
+			}
+		}
+	}
+	return side
+}
+
+func (v *View) equal(o *View) bool {
+	return v.Self == o.Self && slices.Equal(v.Members, o.Members) &&
+		slices.Equal(v.Direct, o.Direct) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool])
 }
 
 // Stats counts what happened at the peer port and in the membership.

@@ -13,8 +13,8 @@ import (
 // The longest name and region: they travel in gossip's packets of 1,400 bytes,
 // and memberlist takes at most 512 bytes of metadata.
 const (
-	MaxName   = 128
-	MaxRegion = 64
+	maxName   = 128
+	maxRegion = 64
 	maxAddr   = 261 // a DNS name of 255 bytes and a port
 )
 
@@ -23,7 +23,7 @@ const defaultForget = 5 * time.Minute
 // Config is what a gossip cluster needs to know. Name and Bind are required.
 type Config struct {
 	// Name is the member's full name, different at every start: a label and an
-	// incarnation. At most MaxName bytes.
+	// incarnation. At most 128 bytes.
 	Name string
 	// Bind is the "host:port" to listen on, TCP and UDP. Port 0 picks one that
 	// is free for both. An empty or unspecified host (0.0.0.0, ::) listens on
@@ -37,7 +37,7 @@ type Config struct {
 	// tried. Names are looked up again for as long as the member lives. Empty:
 	// this member waits to be found.
 	Join []string
-	// Region is the region's name, at most MaxRegion bytes. Members of another
+	// Region is the region's name, at most 64 bytes. Members of another
 	// region are refused.
 	Region string
 	// Seed is a fingerprint of what keys the ids. Members with another Seed
@@ -56,27 +56,11 @@ type Config struct {
 	// Forget is how long a dead member stays in the roster of a side that has a
 	// majority of it; ten times as long elsewhere. 5 minutes if zero.
 	Forget time.Duration
-	// Timings are those of failure detection.
-	Timings Timings
 	// Logger takes what an operator should know; slog.Default if nil.
 	Logger *slog.Logger
 	// Network is where ports are opened; nil stands for the machine's own.
 	Network Network
 }
-
-// Timings says how fast gossip probes and spreads.
-type Timings uint8
-
-const (
-	// ByAddress is Local when Bind is a loopback address, and LAN otherwise.
-	ByAddress Timings = iota
-	// LAN probes a member a second and waits half a second for its answer: a
-	// crash that many members see is noticed in about 5 s up to 10 members, and
-	// in 10 s at 100.
-	LAN
-	// Local waits 200 ms for an answer: a crash is noticed in about 4 s.
-	Local
-)
 
 // Validate reports every problem of c at once. It changes nothing.
 func (c Config) Validate() error {
@@ -87,11 +71,11 @@ func (c Config) Validate() error {
 	switch {
 	case c.Name == "":
 		problem("Name is empty: give each start of each member its own name")
-	case len(c.Name) > MaxName:
-		problem("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), MaxName)
+	case len(c.Name) > maxName:
+		problem("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), maxName)
 	}
-	if len(c.Region) > MaxRegion {
-		problem("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), MaxRegion)
+	if len(c.Region) > maxRegion {
+		problem("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), maxRegion)
 	}
 	if err := CheckAddress(c.Bind); err != nil {
 		problem("Bind: %w", err)
@@ -99,7 +83,7 @@ func (c Config) Validate() error {
 	if c.Advertise != "" {
 		if err := CheckAddress(c.Advertise); err != nil {
 			problem("Advertise: %w", err)
-		} else if host, _, _ := net.SplitHostPort(c.Advertise); host == "" || len(c.Advertise) > maxAddr {
+		} else if host, _, _ := net.SplitHostPort(c.Advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(c.Advertise) > maxAddr {
 			problem("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
 		}
 	}
@@ -115,9 +99,6 @@ func (c Config) Validate() error {
 	}
 	if c.Forget < 0 {
 		problem("Forget is %v: use 0 for %v, or more than 0", c.Forget, defaultForget)
-	}
-	if c.Timings > Local {
-		problem("Timings is %d: use ByAddress, LAN or Local", c.Timings)
 	}
 	if t := c.TLS; t != nil && len(t.Certificates) == 0 && (t.GetCertificate == nil || t.GetClientCertificate == nil) {
 		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetCertificate and GetClientCertificate")
@@ -143,7 +124,7 @@ func (c Config) withDefaults() Config {
 func splitEntry(entry, port string) (host, p string, err error) {
 	host = strings.TrimSuffix(strings.TrimPrefix(entry, "["), "]")
 	if net.ParseIP(host) != nil || !strings.Contains(entry, ":") {
-		if host == "" || strings.ContainsAny(host, "/ ") {
+		if host == "" || strings.ContainsAny(host, "/, ") {
 			return "", "", fmt.Errorf("%q is no host: write a name or an address, with or without a port", entry)
 		}
 		return host, port, nil
@@ -152,7 +133,7 @@ func splitEntry(entry, port string) (host, p string, err error) {
 		return "", "", err
 	}
 	host, p, _ = net.SplitHostPort(entry)
-	if host == "" || strings.ContainsAny(host, "/ ") {
+	if host == "" || strings.ContainsAny(host, "/, ") {
 		return "", "", fmt.Errorf("%q has no host: write it like 10.0.0.1:7946", entry)
 	}
 	return host, p, nil

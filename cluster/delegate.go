@@ -20,8 +20,8 @@ var _ interface {
 } = delegate{}
 
 func (d delegate) NodeMeta(limit int) []byte {
-	b, err := encode(d.metadata())
-	if err != nil || len(b) > limit {
+	b := encode(d.metadata())
+	if len(b) > limit {
 		return nil // cannot be: Start has checked it at its longest
 	}
 	return b
@@ -46,11 +46,7 @@ func (d delegate) LocalState(bool) []byte {
 	d.mu.Lock()
 	records := d.roster.records()
 	d.mu.Unlock()
-	b, err := encodeRecords(records, time.Now())
-	if err != nil {
-		d.log.Warn("the roster cannot be encoded", "error", err)
-	}
-	return b
+	return encodeRecords(records, time.Now())
 }
 
 func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {

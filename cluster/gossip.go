@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +54,7 @@ type gossip struct {
 	roster *roster
 	joined joinOutcome
 
+	viewing  sync.Mutex // makes refreshes take turns; no lock is held before it
 	view     atomic.Pointer[View]
 	wake     chan struct{} // the view may have changed
 	announce chan struct{} // the metadata has changed
@@ -101,11 +101,14 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 		return errors.Join(err, g.teardown())
 	}
 	g.wg.Go(g.keepAnnouncing)
+	// The node above answers from here on: it has to know of those who are
+	// found at once, not when the last address to join has been given up.
+	g.wg.Go(func() { g.watch(h) })
 	if err := g.firstJoin(ctx); err != nil {
 		return errors.Join(err, g.teardown())
 	}
-	g.refresh()
-	g.wg.Go(func() { g.watch(h) })
+	g.refresh() // whoever has called Start sees whom it joined
+	signal(g.wake)
 	return nil
 }
 
@@ -134,7 +137,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	}
 	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
 	g.peers = newPeers(peersConfig{
-		Self:    Hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed},
+		Self:    hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed},
 		Secrets: g.cfg.Secrets,
 		TLS:     g.cfg.TLS,
 		Dial:    g.cfg.Network.Dial,
@@ -192,12 +195,12 @@ func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
 }
 
 func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
-	local := g.cfg.Timings == Local
-	if g.cfg.Timings == ByAddress {
-		local = g.reachable.Addr().IsLoopback()
-	}
+	// A member is probed once a second, and has half a second to answer: a
+	// crash that many members see is noticed in about 5 s up to 10 members, and
+	// in 10 s at 100. On a loopback it has 200 ms, and a crash is noticed in
+	// about 4 s.
 	c := memberlist.DefaultLANConfig()
-	if local {
+	if g.reachable.Addr().IsLoopback() {
 		c = memberlist.DefaultLocalConfig()
 	}
 	c.Name = g.cfg.Name
@@ -252,19 +255,15 @@ func (g *gossip) step(event func(*roster) change) {
 	if c.refute {
 		signal(g.announce)
 	}
-	for _, r := range c.tell {
-		g.tell(r, nil)
+	for _, r := range c.spread {
+		g.spread(r, nil)
 	}
 }
 
-// tell spreads a record by gossip; finished, if not nil, is called when that
-// is done.
-func (g *gossip) tell(r record, finished func()) {
-	message, err := encodeRecords([]record{r}, time.Now())
-	if err != nil {
-		g.log.Warn("a record cannot be encoded", "member", r.Name, "error", err)
-		return
-	}
+// spread has gossip carry a record to all; finished, if not nil, is called when
+// that is done.
+func (g *gossip) spread(r record, finished func()) {
+	message := encodeRecords([]record{r}, time.Now())
 	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})
 }
 
@@ -283,7 +282,12 @@ func (g *gossip) watch(h Handler) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	before := time.Now()
+	var told *View
 	for {
+		if v := g.refresh(); v != told {
+			told = v
+			h.Changed()
+		}
 		select {
 		case <-g.ctx.Done():
 			return
@@ -292,9 +296,6 @@ func (g *gossip) watch(h Handler) {
 			now, side := time.Now(), g.side()
 			g.step(func(r *roster) change { return r.tick(before, now, func(name string) bool { return side[name] }) })
 			before = now
-		}
-		if g.refresh() {
-			h.Changed()
 		}
 	}
 }
@@ -310,8 +311,11 @@ func (g *gossip) side() map[string]bool {
 	return side
 }
 
-// refresh builds the view anew and reports whether it differs.
-func (g *gossip) refresh() bool {
+// refresh builds the view anew, stores it if it differs, and returns the one
+// that holds.
+func (g *gossip) refresh() *View {
+	g.viewing.Lock()
+	defer g.viewing.Unlock()
 	now := time.Now()
 	entries := g.members()
 	v := &View{Members: make([]Member, len(entries)), Self: -1}
@@ -332,7 +336,7 @@ func (g *gossip) refresh() bool {
 	}
 	g.peers.set(others)
 	v.Hears, v.Direct = g.peers.hears(names)
-	reached := reach(v)
+	side := v.Side()
 	for i := range v.Members {
 		if i == v.Self {
 			continue
@@ -340,18 +344,18 @@ func (g *gossip) refresh() bool {
 		m := &v.Members[i]
 		m.Peer = g.peers.peer(m.Name)
 		switch {
-		case m.State != Dead && !reached[i]:
+		case m.State != Dead && !side[i]:
 			m.State = Unheard
-		case m.State == Dead && reached[i] && v.Self >= 0:
+		case m.State == Dead && side[i] && v.Self >= 0:
 			signal(g.hurry)
 		}
 	}
 	old := g.view.Load()
 	if old != nil && old.equal(v) {
-		return false
+		return old
 	}
 	g.view.Store(v)
-	return true
+	return v
 }
 
 // members returns the roster.
@@ -359,36 +363,6 @@ func (g *gossip) members() []entry {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.roster.members()
-}
-
-// reach says which members this node hears, directly or through others.
-func reach(v *View) []bool {
-	reached := slices.Clone(v.Direct)
-	var queue []int
-	for i, heard := range reached {
-		if heard {
-			queue = append(queue, i)
-		}
-	}
-	for len(queue) > 0 {
-		i := queue[0]
-		queue = queue[1:]
-		for j, heard := range v.Hears[i] {
-			if heard && !reached[j] {
-				reached[j] = true
-				queue = append(queue, j)
-			}
-		}
-	}
-	return reached
-}
-
-func (v *View) equal(o *View) bool {
-	same := func(a, b Member) bool {
-		return a.Name == b.Name && a.Addr == b.Addr && a.Region == b.Region && a.Born.Equal(b.Born) && a.State == b.State && a.Peer == b.Peer
-	}
-	return v.Self == o.Self && slices.EqualFunc(v.Members, o.Members, same) &&
-		slices.Equal(v.Direct, o.Direct) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool])
 }
 
 func (g *gossip) View() *View { return g.view.Load() }
@@ -450,8 +424,8 @@ func (g *gossip) Leave(ctx context.Context) error {
 	c := g.roster.leave(time.Now())
 	g.mu.Unlock()
 	signal(g.wake)
-	for _, r := range c.tell {
-		g.tell(r, func() { once.Do(func() { close(said) }) })
+	for _, r := range c.spread {
+		g.spread(r, func() { once.Do(func() { close(said) }) })
 	}
 	// It is queued at once; below is waited until it has been sent.
 	_ = g.list.Leave(time.Millisecond)
@@ -550,12 +524,4 @@ func (g *gossip) Stats() Stats {
 	s.JoinError, s.JoinedCount = g.joined.problem, g.joined.reached
 	g.mu.Unlock()
 	return s
-}
-
-// signal wakes whoever waits for c, a channel of one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

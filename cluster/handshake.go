@@ -13,8 +13,6 @@ import (
 	"net"
 	"syscall"
 	"time"
-
-	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
 // The first byte of every TCP stream between members says what the stream is
@@ -29,15 +27,15 @@ const (
 //
 //	dialler  → version 1 | nonce 16
 //	listener → version 1 | nonce 16
-//	dialler  → length 2 | Hello | MAC 32
-//	listener → status 1 | length 2 | Hello | MAC 32
+//	dialler  → length 2 | hello | MAC 32
+//	listener → status 1 | length 2 | hello | MAC 32
 //
 // A MAC is HMAC-SHA256 under a shared secret, over a label that differs by
 // direction, both nonces, and what both have said. The dialler uses its first
 // secret; the listener tries all of its own and answers under the one that
 // fits, so that secrets can be rotated. Without secrets the key is empty: a
 // side without secrets is refused by a side with some. A listener that could
-// not authenticate the dialler says nothing of itself: its Hello is empty.
+// not authenticate the dialler says nothing of itself: its hello is empty.
 const (
 	nonceSize = 16
 	macSize   = sha256.Size
@@ -71,38 +69,35 @@ var (
 	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")
 )
 
-// Hello is what each side of a connection says of itself.
-type Hello struct {
+// hello is what each side of a connection says of itself.
+type hello struct {
 	Name   string   `codec:"n"`
 	Addr   string   `codec:"a"`
 	Region string   `codec:"r"`
 	Seed   [16]byte `codec:"s"` // fingerprint of the key of the id hash
 }
 
-func (h Hello) encode() ([]byte, error) {
-	var b []byte
-	if err := codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).Encode(h); err != nil {
-		return nil, err
-	}
+func (h hello) encode() ([]byte, error) {
+	b := encode(h)
 	if len(b) > maxHello {
 		return nil, fmt.Errorf("cluster: name, address and region take %d bytes, not more than %d", len(b), maxHello)
 	}
 	return b, nil
 }
 
-func decodeHello(b []byte) (h Hello, err error) {
-	if err := codec.NewDecoderBytes(b, new(codec.MsgpackHandle)).Decode(&h); err != nil {
-		return Hello{}, fmt.Errorf("%w: %v", errGarbage, err)
+func decodeHello(b []byte) (h hello, err error) {
+	if err := decode(b, &h); err != nil {
+		return hello{}, fmt.Errorf("%w: %v", errGarbage, err)
 	}
 	if h.Name == "" {
-		return Hello{}, fmt.Errorf("%w: a member without a name", errGarbage)
+		return hello{}, fmt.Errorf("%w: a member without a name", errGarbage)
 	}
 	return h, nil
 }
 
 // identity is what a node needs to say who it is and to check who others are.
 type identity struct {
-	self    Hello
+	self    hello
 	secrets [][]byte
 }
 
@@ -156,58 +151,58 @@ func readHello(r io.Reader) (hello, mac []byte, err error) {
 
 // dial is the dialler's side, after the first byte and TLS. Its error wraps
 // one of the sentinels above.
-func (id identity) dial(conn net.Conn) (Hello, error) {
-	hello, err := id.self.encode()
+func (id identity) dial(conn net.Conn) (hello, error) {
+	asked, err := id.self.encode()
 	if err != nil {
-		return Hello{}, err
+		return hello{}, err
 	}
 	mine := greeting()
 	if _, err := conn.Write(mine[:]); err != nil {
-		return Hello{}, fmt.Errorf("%w: %v", errSilent, err)
+		return hello{}, fmt.Errorf("%w: %v", errSilent, err)
 	}
 	var theirs [1 + nonceSize]byte
 	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return Hello{}, errHungUp
+			return hello{}, errHungUp
 		}
-		return Hello{}, unanswered(err)
+		return hello{}, unanswered(err)
 	}
 	switch v := theirs[0]; {
 	case v == protocol:
 	case v == tlsAlert:
-		return Hello{}, errTLS
+		return hello{}, errTLS
 	case v < plausibleVersions:
-		return Hello{}, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
+		return hello{}, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
 	default:
-		return Hello{}, errForeign
+		return hello{}, errForeign
 	}
 	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
-		return Hello{}, unanswered(err)
+		return hello{}, unanswered(err)
 	}
 	key := id.keys()[0]
-	if _, err := conn.Write(appendHello(nil, hello, sign(key, dialLabel, mine[:], theirs[:], hello))); err != nil {
-		return Hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	if _, err := conn.Write(appendHello(nil, asked, sign(key, dialLabel, mine[:], theirs[:], asked))); err != nil {
+		return hello{}, fmt.Errorf("%w: %v", errSilent, err)
 	}
 	var status [1]byte
 	if _, err := io.ReadFull(conn, status[:]); err != nil {
-		return Hello{}, unanswered(err)
+		return hello{}, unanswered(err)
 	}
 	answer, mac, err := readHello(conn)
 	if err != nil {
-		return Hello{}, unanswered(err)
+		return hello{}, unanswered(err)
 	}
 	if status[0] == statusSecret {
-		return Hello{}, errSecret
+		return hello{}, errSecret
 	}
 	if status[0] == statusGarbage || status[0] > statusGarbage {
-		return Hello{}, errForeign
+		return hello{}, errForeign
 	}
-	if !hmac.Equal(mac, sign(key, answerLabel, mine[:], theirs[:], hello, status[:], answer)) {
-		return Hello{}, errSecret
+	if !hmac.Equal(mac, sign(key, answerLabel, mine[:], theirs[:], asked, status[:], answer)) {
+		return hello{}, errSecret
 	}
 	peer, err := decodeHello(answer)
 	if err != nil {
-		return Hello{}, fmt.Errorf("%w: %v", errForeign, err)
+		return hello{}, fmt.Errorf("%w: %v", errForeign, err)
 	}
 	switch status[0] {
 	case statusSeed:
@@ -230,48 +225,48 @@ const (
 
 // accept is the listener's side, after the first byte and TLS. With an error,
 // reason is what it counts under; none if the dialler just went away.
-func (id identity) accept(conn net.Conn) (peer Hello, reason string, err error) {
+func (id identity) accept(conn net.Conn) (peer hello, reason string, err error) {
 	var theirs [1 + nonceSize]byte
 	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
-		return Hello{}, stopped(err), err
+		return hello{}, stopped(err), err
 	}
 	switch v := theirs[0]; {
 	case v == tlsHandshake:
-		return Hello{}, reasonTLS, errTLS
+		return hello{}, reasonTLS, errTLS
 	case v >= plausibleVersions:
-		return Hello{}, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
+		return hello{}, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
 	}
 	mine := greeting()
 	if theirs[0] != protocol {
 		conn.Write(mine[:])
-		return Hello{}, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, theirs[0], protocol)
+		return hello{}, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, theirs[0], protocol)
 	}
 	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
-		return Hello{}, stopped(err), err
+		return hello{}, stopped(err), err
 	}
 	if _, err := conn.Write(mine[:]); err != nil {
-		return Hello{}, stopped(err), err
+		return hello{}, stopped(err), err
 	}
-	hello, mac, err := readHello(conn)
+	asked, mac, err := readHello(conn)
 	if err != nil {
 		if errors.Is(err, errOversized) {
-			return Hello{}, reasonOversized, err
+			return hello{}, reasonOversized, err
 		}
-		return Hello{}, stopped(err), err
+		return hello{}, stopped(err), err
 	}
 	var key []byte
 	known := false
 	for _, k := range id.keys() {
-		if hmac.Equal(mac, sign(k, dialLabel, theirs[:], mine[:], hello)) {
+		if hmac.Equal(mac, sign(k, dialLabel, theirs[:], mine[:], asked)) {
 			key, known = k, true
 		}
 	}
 	if !known {
 		conn.Write(appendHello([]byte{statusSecret}, nil, make([]byte, macSize)))
-		return Hello{}, reasonAuthentication, errSecret
+		return hello{}, reasonAuthentication, errSecret
 	}
 	status := statusWelcome
-	peer, err = decodeHello(hello)
+	peer, err = decodeHello(asked)
 	switch {
 	case err != nil:
 		status, reason = statusGarbage, reasonGarbage
@@ -283,11 +278,11 @@ func (id identity) accept(conn net.Conn) (peer Hello, reason string, err error) 
 	}
 	answer, e := id.self.encode()
 	if e != nil {
-		return Hello{}, "", e
+		return hello{}, "", e
 	}
-	mac = sign(key, answerLabel, theirs[:], mine[:], hello, []byte{status}, answer)
+	mac = sign(key, answerLabel, theirs[:], mine[:], asked, []byte{status}, answer)
 	if _, e := conn.Write(appendHello([]byte{status}, answer, mac)); e != nil && err == nil {
-		return Hello{}, stopped(e), e
+		return hello{}, stopped(e), e
 	}
 	return peer, reason, err
 }

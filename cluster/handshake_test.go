@@ -23,7 +23,7 @@ func secrets(all ...string) [][]byte {
 
 func TestHandshake(t *testing.T) {
 	node := func(name, region string, seed byte, secret ...string) identity {
-		return identity{self: Hello{Name: name, Addr: "10.0.0.1:1", Region: region, Seed: [16]byte{seed}}, secrets: secrets(secret...)}
+		return identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: region, Seed: [16]byte{seed}}, secrets: secrets(secret...)}
 	}
 	const old, new = "the old secret..", "the new secret.."
 	for name, c := range map[string]struct {
@@ -48,7 +48,7 @@ func TestHandshake(t *testing.T) {
 			here, there := net.Pipe()
 			defer here.Close()
 			type result struct {
-				peer   Hello
+				peer   hello
 				reason string
 				err    error
 			}
@@ -75,7 +75,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestAListenerThatOnlyReflectsIsNotBelieved(t *testing.T) {
-	id := identity{self: Hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
+	id := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
 	here, there := net.Pipe()
 	defer here.Close()
 	go func() {
@@ -92,7 +92,7 @@ func TestAListenerThatOnlyReflectsIsNotBelieved(t *testing.T) {
 }
 
 func TestAnOverlongHelloIsNotSent(t *testing.T) {
-	_, err := Hello{Name: string(make([]byte, maxHello))}.encode()
+	_, err := hello{Name: string(make([]byte, maxHello))}.encode()
 	require.ErrorContains(t, err, "1024")
 }
 
@@ -131,15 +131,15 @@ func (a addressed) RemoteAddr() net.Addr {
 // The listener's side reads what a stranger sends.
 func FuzzHandshake(f *testing.F) {
 	good := append([]byte{protocol}, make([]byte, nonceSize)...)
-	hello, err := Hello{Name: "a", Region: "r"}.encode()
+	asked, err := hello{Name: "a", Region: "r"}.encode()
 	require.NoError(f, err)
 	f.Add(good)
-	f.Add(appendHello(good, hello, make([]byte, macSize)))
+	f.Add(appendHello(good, asked, make([]byte, macSize)))
 	f.Add(binary.BigEndian.AppendUint16(good, 0xFFFF))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
 	f.Add([]byte{tlsHandshake, 3, 1, 2, 0, 1})
 	f.Add([]byte{2})
-	id := identity{self: Hello{Name: "b", Region: "r"}, secrets: secrets("0123456789abcdef")}
+	id := identity{self: hello{Name: "b", Region: "r"}, secrets: secrets("0123456789abcdef")}
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -156,9 +156,9 @@ func FuzzHandshake(f *testing.F) {
 
 // Once its MAC is right, a hello may still hold anything.
 func FuzzHello(f *testing.F) {
-	hello, err := Hello{Name: "a", Region: "r"}.encode()
+	asked, err := hello{Name: "a", Region: "r"}.encode()
 	require.NoError(f, err)
-	f.Add(hello)
+	f.Add(asked)
 	f.Add([]byte{0x81, 0xA1, 'n', 0xDB, 0xFF, 0xFF, 0xFF, 0xFF})
 	f.Add([]byte{0xDD, 0xFF, 0xFF, 0xFF, 0xFF})
 	f.Fuzz(func(t *testing.T, b []byte) {

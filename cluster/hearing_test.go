@@ -118,7 +118,7 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 		for range 2 {
 			for _, from := range nodes {
 				for _, to := range nodes {
-					decoded, err := decodeTable(encoded(from.table()))
+					decoded, err := decodeTable(encode(from.table()))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -145,9 +145,7 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 	})
 }
 
-func encoded(t table) []byte { return t.encode() }
-
-func same(a, b table) bool { return string(encoded(a)) == string(encoded(b)) }
+func same(a, b table) bool { return string(encode(a)) == string(encode(b)) }
 
 func TestWhoLeavesTheRosterIsForgottenAndWhoStaysIsNot(t *testing.T) {
 	h := newHearing("self")
@@ -180,8 +178,8 @@ func TestANodeThatHasLeftTheRosterStillKnowsWhomItHears(t *testing.T) {
 func FuzzTable(f *testing.F) {
 	h := newHearing("self")
 	h.set([]string{"a", "b"})
-	f.Add(encoded(h.table()))
-	f.Add(encoded(table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0x3F}}))
+	f.Add(encode(h.table()))
+	f.Add(encode(table{About: []string{"x", "y"}, Others: []string{"z"}, Numbers: []uint64{1, 2}, Bits: []byte{0x3F}}))
 	f.Add(binary.BigEndian.AppendUint64(nil, 1<<63))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		decoded, err := decodeTable(b)
@@ -192,8 +190,8 @@ func FuzzTable(f *testing.F) {
 		h.set([]string{"a", "b", "x", "y"})
 		h.merge(decoded)
 		h.matrix([]string{"a", "self", "x"})
-		again, err := decodeTable(encoded(h.table()))
+		again, err := decodeTable(encode(h.table()))
 		require.NoError(t, err)
-		require.Equal(t, string(encoded(h.table())), string(encoded(again)))
+		require.Equal(t, string(encode(h.table())), string(encode(again)))
 	})
 }

@@ -92,10 +92,7 @@ func (l *link) failed(s *session) {
 		return
 	}
 	l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
-	select {
-	case l.kick <- struct{}{}:
-	default:
-	}
+	signal(l.kick)
 }
 
 // ponged takes in a pong: the version of the member's table, and the table

@@ -29,7 +29,7 @@ func freeze(t *testing.T, name string) *frozen {
 	require.NoError(t, err)
 	f := &frozen{listener: listener}
 	f.thawed.Store(true)
-	id := identity{self: Hello{Name: name, Addr: listener.Addr().String(), Region: "r"}}
+	id := identity{self: hello{Name: name, Addr: listener.Addr().String(), Region: "r"}}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -127,7 +127,7 @@ type memory struct{ nodes sync.Map }
 
 func (m *memory) start(name string, h Handler, changed func()) *peers {
 	p := newPeers(peersConfig{
-		Self: Hello{Name: name, Addr: name},
+		Self: hello{Name: name, Addr: name},
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			here, there := net.Pipe()
 			go func() {
@@ -377,7 +377,15 @@ func TestACrashedPeerFailsWhoWaitsAtOnce(t *testing.T) {
 
 func TestAPeerThatComesBackIsHeardAgain(t *testing.T) {
 	t.Parallel()
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	met := make(chan struct{}, 1)
+	a := startPeer(t, "a", nil, func(c *peersConfig) {
+		c.Replaced = func(name string) {
+			if name == "b" {
+				signal(met)
+			}
+		}
+	})
+	b := startPeer(t, "b", nil)
 	meet(t, a, b)
 	addr := b.cfg.Self.Addr
 	b.stop()
@@ -385,7 +393,7 @@ func TestAPeerThatComesBackIsHeardAgain(t *testing.T) {
 	listener, err := net.Listen("tcp", addr)
 	require.NoError(t, err)
 	impostor := startPeerOn(listener, "b-2", nil)
-	time.Sleep(1500 * time.Millisecond) // long enough for an attempt
+	eventually(t, 3*time.Second, func() bool { return len(met) > 0 }, "nobody at the address was met")
 	require.False(t, a.listens(b), "the next incarnation at the same address is another member")
 	impostor.stop()
 	listener, err = net.Listen("tcp", addr)

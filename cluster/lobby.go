@@ -6,16 +6,17 @@ import (
 	"sync"
 )
 
-// Bounds on connections that have not said who they are.
+// Bounds on connections that have not said yet who they are.
 const (
 	lobbySize    = 1024
 	lobbyPerHost = 128 // several members may share a host
 )
 
-// lobby holds the connections that have not said yet who they are. It is
-// bounded, in all and per host; when it is full the oldest is shown out, so
-// that idle strangers cannot keep members from coming in: a member leaves the
-// lobby after a round trip.
+// lobby holds connections that nobody vouches for: those that have not said yet
+// who they are, and the streams that gossip has been handed. It is bounded, in
+// all and per host; when it is full the oldest is shown out, so that idle
+// strangers cannot keep members from coming in: a member leaves after a round
+// trip, and with gossip when rosters have been exchanged.
 type lobby struct {
 	size, perHost int
 
@@ -57,8 +58,8 @@ func (l *lobby) enter(conn net.Conn) (in, out *guest) {
 	return in, out
 }
 
-// leave is called when the handshake is over. It says whether g was still in:
-// false if it had been shown out.
+// leave is called when the handshake or the stream is over. It says whether g
+// was still in: false if it had been shown out.
 func (l *lobby) leave(g *guest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,9 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/memberlist"
 )
 
@@ -25,16 +23,6 @@ type metadata struct {
 
 func (m metadata) record(name string) record {
 	return record{Name: name, Addr: m.Addr, Region: m.Region, Born: m.Born, Epoch: m.Epoch}
-}
-
-func encode(v any) ([]byte, error) {
-	var b []byte
-	err := codec.NewEncoderBytes(&b, &codec.MsgpackHandle{}).Encode(v)
-	return b, err
-}
-
-func decode(b []byte, v any) error {
-	return codec.NewDecoderBytes(b, &codec.MsgpackHandle{}).Decode(v)
 }
 
 var errMetadata = errors.New("its metadata cannot be read")
@@ -60,65 +48,5 @@ func decodeMetadata(name string, b []byte) (metadata, error) {
 const maxEpoch = 1 << 48
 
 func bounded(name, addr, region string) bool {
-	return name != "" && len(name) <= MaxName && addr != "" && len(addr) <= maxAddr && len(region) <= MaxRegion
-}
-
-// rosterMessage carries records, in a push/pull or as a broadcast.
-type rosterMessage struct {
-	Version uint8        `codec:"v"`
-	Records []wireRecord `codec:"r"`
-}
-
-// wireRecord is a record with its time of burial as an age, for clocks differ.
-type wireRecord struct {
-	Name   string        `codec:"n"`
-	Addr   string        `codec:"a"`
-	Region string        `codec:"r"`
-	Born   int64         `codec:"b"`
-	Epoch  uint64        `codec:"e"`
-	Gone   bool          `codec:"g"`
-	Age    time.Duration `codec:"d"`
-}
-
-func encodeRecords(records []record, now time.Time) ([]byte, error) {
-	m := rosterMessage{Version: membershipVersion, Records: make([]wireRecord, len(records))}
-	for i, r := range records {
-		w := wireRecord{Name: r.Name, Addr: r.Addr, Region: r.Region, Born: r.Born, Epoch: r.Epoch, Gone: r.gone()}
-		if w.Gone {
-			w.Age = max(0, now.Sub(r.Gone))
-		}
-		m.Records[i] = w
-	}
-	return encode(m)
-}
-
-// maxRosterMessage bounds the bytes of a roster message.
-const maxRosterMessage = 4 << 20
-
-func decodeRecords(b []byte, now time.Time) ([]record, error) {
-	if len(b) > maxRosterMessage {
-		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRosterMessage)
-	}
-	var m rosterMessage
-	if err := decode(b, &m); err != nil {
-		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
-	}
-	if m.Version != membershipVersion {
-		return nil, fmt.Errorf("a roster of version %d, this member's is %d", m.Version, membershipVersion)
-	}
-	if len(m.Records) > maxRecords {
-		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), maxRecords)
-	}
-	records := make([]record, len(m.Records))
-	for i, w := range m.Records {
-		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Age < 0 {
-			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
-		}
-		r := record{Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born, Epoch: w.Epoch}
-		if w.Gone {
-			r.Gone = now.Add(-w.Age)
-		}
-		records[i] = r
-	}
-	return records, nil
+	return name != "" && len(name) <= maxName && addr != "" && len(addr) <= maxAddr && len(region) <= maxRegion
 }

@@ -18,7 +18,7 @@ const maxIncoming = 8192
 
 // peersConfig is what peers need to know.
 type peersConfig struct {
-	Self    Hello
+	Self    hello
 	Secrets [][]byte    // the first is used, all are accepted; none: no authentication
 	TLS     *tls.Config // wraps what is dialled; nil: plain TCP
 	// Dial opens a plain connection, or an in-memory one.
@@ -73,12 +73,12 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Add(1)
-	go p.tell()
+	go p.notify()
 	return p
 }
 
-// tell passes changes on.
-func (p *peers) tell() {
+// notify passes changes on.
+func (p *peers) notify() {
 	defer p.wg.Done()
 	for {
 		select {
@@ -108,10 +108,7 @@ func (p *peers) step(l *link, event func(*hearing) bool) {
 	l.heard.Store(p.hearing.hears(l.name))
 	p.mu.Unlock()
 	if changed {
-		select {
-		case p.changed <- struct{}{}:
-		default:
-		}
+		signal(p.changed)
 	}
 }
 
@@ -122,7 +119,7 @@ func (p *peers) pong() []byte {
 	defer p.mu.Unlock()
 	if p.table == nil {
 		t := p.hearing.table()
-		p.table = append(binary.BigEndian.AppendUint64(nil, p.hearing.version), t.encode()...)
+		p.table = append(binary.BigEndian.AppendUint64(nil, p.hearing.version), encode(t)...)
 		if len(p.table) > maxPong {
 			p.table = p.table[:8]
 		}
@@ -204,10 +201,10 @@ func (p *peers) hears(names []string) (rows [][]bool, direct []bool) {
 }
 
 // dial connects to addr and shakes hands. The errors are those of handshake.go.
-func (p *peers) dial(ctx context.Context, addr string) (net.Conn, Hello, error) {
+func (p *peers) dial(ctx context.Context, addr string) (net.Conn, hello, error) {
 	conn, err := openStream(ctx, p.cfg.Dial, p.cfg.TLS, addr, firstByteCheck)
 	if err != nil {
-		return nil, Hello{}, err
+		return nil, hello{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { sever(conn) })
 	peer, err := p.identity.dial(conn)
@@ -224,7 +221,7 @@ func (p *peers) dial(ctx context.Context, addr string) (net.Conn, Hello, error) 
 // probe says who answers at addr, or why this node cannot talk to it: one of
 // the sentinels of handshake.go. Where the other has said who it is and is
 // refused nevertheless, there are both. It takes at most handshakeWait.
-func (p *peers) probe(ctx context.Context, addr string) (Hello, error) {
+func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()

@@ -188,9 +188,9 @@ func (g *gossip) noteJoin(o joinOutcome) {
 func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	hello, err := g.peers.probe(ctx, addr)
+	there, err := g.peers.probe(ctx, addr)
 	switch {
-	case hello.Name == g.cfg.Name:
+	case there.Name == g.cfg.Name:
 		return false, nil // an address of our own that we did not know
 	case err != nil:
 		return false, fmt.Errorf("%w (%s)", err, addr)

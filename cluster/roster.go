@@ -93,14 +93,14 @@ func newRoster(self record, forget time.Duration) *roster {
 // change is what a step did.
 type change struct {
 	roster bool     // members came, went, or stand differently
-	tell   []record // what the others should hear of soon
+	spread []record // what the others should hear of soon
 	refute bool     // this node's epoch has risen: announce it
 }
 
 func (c *change) add(o change) {
 	c.roster = c.roster || o.roster
 	c.refute = c.refute || o.refute
-	c.tell = append(c.tell, o.tell...)
+	c.spread = append(c.spread, o.spread...)
 }
 
 // up steps in gossip's word that a member is alive, and where it reaches it.
@@ -121,7 +121,7 @@ func (r *roster) up(rec record, announced State, at string, now time.Time) chang
 	case e.gone():
 		// It is buried and does not know: let it answer, or whoever repeats
 		// that it is alive learn better.
-		c.tell = append(c.tell, e.record)
+		c.spread = append(c.spread, e.record)
 	}
 	if !e.gone() && (!e.alive || e.announced != announced) {
 		c.roster = true
@@ -172,7 +172,7 @@ func (r *roster) merge(records []record, now time.Time) change {
 			}
 			c.roster = true
 			if rec.gone() {
-				c.tell = append(c.tell, rec)
+				c.spread = append(c.spread, rec)
 			}
 		}
 	}
@@ -200,7 +200,7 @@ func (r *roster) supersede(now time.Time) change {
 
 func (r *roster) bury(e *entry, now time.Time) change {
 	e.Gone = now
-	return change{roster: true, tell: []record{e.record}}
+	return change{roster: true, spread: []record{e.record}}
 }
 
 // leave steps in this node's goodbye.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -83,8 +82,3 @@ func (s *solo) Close() error {
 }
 
 func (s *solo) Stats() Stats { return Stats{} }
-
-var (
-	errStartedTwice = errors.New("cluster: Start was called before: use a new Cluster for each start")
-	errNotStarted   = errors.New("cluster: Start has not been called")
-)

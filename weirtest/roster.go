@@ -141,7 +141,7 @@ func (m *member) refresh() {
 	for i, name := range roster {
 		v.Hears[i] = heardBy(name)
 	}
-	side := reach(v)
+	side := v.Side()
 	if self.status == alive {
 		m.age(roster, side)
 	}
@@ -209,29 +209,6 @@ func (m *member) age(roster []string, side []bool) {
 			delete(m.missing, name)
 		}
 	}
-}
-
-// reach says who is on this node's side: those that it hears, and those that
-// they hear.
-func reach(v *cluster.View) []bool {
-	side := slices.Clone(v.Direct)
-	var visit []int
-	for i, heard := range side {
-		if heard {
-			visit = append(visit, i)
-		}
-	}
-	for len(visit) > 0 {
-		i := visit[0]
-		visit = visit[1:]
-		for j, heard := range v.Hears[i] {
-			if heard && !side[j] {
-				side[j] = true
-				visit = append(visit, j)
-			}
-		}
-	}
-	return side
 }
 
 func equal(a, b *cluster.View) bool {

@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func valid() Config { return Config{Name: "a-1", Bind: ":7946"} }
+
+func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
+	certificate := tls.Certificate{}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		says   []string // nothing: it is valid
+	}{
+		"nothing but a name and a port":   {func(*Config) {}, nil},
+		"no name":                         {func(c *Config) { c.Name = "" }, []string{"Name is empty"}},
+		"a name too long":                 {func(c *Config) { c.Name = strings.Repeat("n", maxName+1) }, []string{"Name", "129", "128"}},
+		"a region too long":               {func(c *Config) { c.Region = strings.Repeat("r", maxRegion+1) }, []string{"Region", "65", "64"}},
+		"no port to bind":                 {func(c *Config) { c.Bind = "10.0.0.1" }, []string{"Bind", "10.0.0.1", "host:port"}},
+		"a port out of range":             {func(c *Config) { c.Bind = ":65536" }, []string{"Bind", "65536"}},
+		"an advertised name":              {func(c *Config) { c.Advertise = "a.example:0" }, nil},
+		"an advertised port without host": {func(c *Config) { c.Advertise = ":7946" }, []string{"Advertise", ":7946", "host"}},
+		"an advertised wildcard":          {func(c *Config) { c.Advertise = "[::]:7946" }, []string{"Advertise", "[::]:7946", "dial"}},
+		"an advertised host without port": {func(c *Config) { c.Advertise = "a.example" }, []string{"Advertise", "a.example", "host:port"}},
+		"every way to write whom to join": {func(c *Config) { c.Join = []string{"a", "a:1", "10.0.0.1", "10.0.0.1:1", "::1", "[::1]", "[::1]:1"} }, nil},
+		"two ports to join":               {func(c *Config) { c.Join = []string{"a:b:c"} }, []string{"Join[0]", "a:b:c"}},
+		"a URL to join":                   {func(c *Config) { c.Join = []string{"a", "http://x"} }, []string{"Join[1]", "http://x"}},
+		"a URL with a port to join":       {func(c *Config) { c.Join = []string{"http://x:80"} }, []string{"Join[0]", "http://x:80"}},
+		"a path to join":                  {func(c *Config) { c.Join = []string{"x/y"} }, []string{"Join[0]", "x/y"}},
+		"two hosts in one entry":          {func(c *Config) { c.Join = []string{"a,b"} }, []string{"Join[0]", "a,b"}},
+		"two hosts with ports in one":     {func(c *Config) { c.Join = []string{"a:1,b:2"} }, []string{"Join[0]", "a:1,b:2"}},
+		"nothing to join in an entry":     {func(c *Config) { c.Join = []string{""} }, []string{"Join[0]"}},
+		"only a port to join":             {func(c *Config) { c.Join = []string{":7946"} }, []string{"Join[0]", ":7946"}},
+		"secrets of every length":         {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)} }, nil},
+		"a secret of another length":      {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
+		"a time to forget below zero":     {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
+		"TLS without a certificate":       {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
+		"TLS with a certificate":          {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, nil},
+		"TLS with one for servers only": {func(c *Config) {
+			c.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }}
+		}, []string{"TLS", "GetClientCertificate"}},
+		"everything, and all of it at once": {func(c *Config) {
+			*c = Config{Bind: "x", Advertise: ":1", Join: []string{"a:b:c", "http://x"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: new(tls.Config), Region: strings.Repeat("r", 65)}
+		},
+			[]string{"Name", "Bind", "Advertise", "Join[0]", "Join[1]", "Secrets[0]", "Forget", "TLS", "Region"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := valid()
+			c.change(&cfg)
+			err := cfg.Validate()
+			if c.says == nil {
+				require.NoError(t, err)
+			}
+			for _, word := range c.says {
+				require.ErrorContains(t, err, word)
+			}
+			if err != nil {
+				require.NotContains(t, err.Error(), "hush")
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+)
+
+// rosterMessage carries records, in a push/pull or as a broadcast.
+type rosterMessage struct {
+	Version uint8        `codec:"v"`
+	Records []wireRecord `codec:"r"`
+}
+
+// wireRecord is a record with its time of burial as an age, for clocks differ.
+type wireRecord struct {
+	Name   string        `codec:"n"`
+	Addr   string        `codec:"a"`
+	Region string        `codec:"r"`
+	Born   int64         `codec:"b"`
+	Epoch  uint64        `codec:"e"`
+	Gone   bool          `codec:"g"`
+	Age    time.Duration `codec:"d"`
+}
+
+func encodeRecords(records []record, now time.Time) []byte {
+	m := rosterMessage{Version: membershipVersion, Records: make([]wireRecord, len(records))}
+	for i, r := range records {
+		w := wireRecord{Name: r.Name, Addr: r.Addr, Region: r.Region, Born: r.Born, Epoch: r.Epoch, Gone: r.gone()}
+		if w.Gone {
+			w.Age = max(0, now.Sub(r.Gone))
+		}
+		m.Records[i] = w
+	}
+	return encode(m)
+}
+
+// maxRosterMessage bounds the bytes of a roster message.
+const maxRosterMessage = 4 << 20
+
+func decodeRecords(b []byte, now time.Time) ([]record, error) {
+	if len(b) > maxRosterMessage {
+		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRosterMessage)
+	}
+	var m rosterMessage
+	if err := decode(b, &m); err != nil {
+		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
+	}
+	if m.Version != membershipVersion {
+		return nil, fmt.Errorf("a roster of version %d, this member's is %d", m.Version, membershipVersion)
+	}
+	if len(m.Records) > maxRecords {
+		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), maxRecords)
+	}
+	records := make([]record, len(m.Records))
+	for i, w := range m.Records {
+		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Age < 0 {
+			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
+		}
+		r := record{Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born, Epoch: w.Epoch}
+		if w.Gone {
+			r.Gone = now.Add(-w.Age)
+		}
+		records[i] = r
+	}
+	return records, nil
+}

@@ -35,7 +35,7 @@ const (
 )
 
 // NewStore makes a store for at most maxKeys counts; fewer than one are one.
-// It takes memory as counts come, 75 bytes each at most, once they are many.
+// It takes memory as counts come, 77 bytes each at most, once they are many.
 func NewStore(maxKeys int) *Store {
 	shards := 1
 	for shards < maxShards && shards*keysPerShard < maxKeys {

@@ -226,7 +226,7 @@ func (sh *shard) shrink(skip uint) {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{}, 0
 		return
 	}
-	if want := max(minSlots, int(sh.n)*10/7); want*3/2 <= len(sh.slots) {
+	if want := max(minSlots, int(sh.n)*3/2+1); want*3/2 <= len(sh.slots) {
 		sh.resize(want, skip)
 	}
 	if len(sh.logs.unused) > len(sh.logs.logs)/2 {

@@ -10,4 +10,7 @@
 // streams, for the code that a node runs in production: real memberlist, real
 // frames. [Host.Cluster] is a [cluster.Cluster] that passes whole messages and
 // simulates membership, for long runs of many nodes.
+//
+// A weir.Node runs on a host whose Host.Cluster is its Config.Cluster; with an
+// empty [cluster.Config] it finds the nodes on all other hosts of the network.
 package weirtest

@@ -1,0 +1,33 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Whoever is a step away from one who is on the side is on it too, and nobody
+// else: compared with as many sweeps over all pairs as there are members.
+func TestASideIsWhomThisNodeHearsDirectlyOrThroughOthers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 6).Draw(t, "members")
+		v := &View{Self: -1}
+		line := func() []bool { return rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "line") }
+		v.Direct = line()
+		for range n {
+			v.Hears = append(v.Hears, line())
+		}
+		want := append([]bool{}, v.Direct...)
+		for range n {
+			for i := range n {
+				for j := range n {
+					want[j] = want[j] || want[i] && v.Hears[i][j]
+				}
+			}
+		}
+		direct := append([]bool{}, v.Direct...)
+		require.Equal(t, want, append([]bool{}, v.Side()...))
+		require.Equal(t, direct, append([]bool{}, v.Direct...), "the view is not to change")
+	})
+}

@@ -38,12 +38,3 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	*c = v
 	save(g, &h)
 }
-
-// shift moves a count's times by d, as when its age arrives at another clock.
-// Receipts given before mean nothing afterwards.
-func (l *Limit) shift(c *cell, d int64) {
-	c.at += d
-	if l.Algorithm == SlidingLog {
-		c.y += uint64(d)
-	}
-}

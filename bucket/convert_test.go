@@ -100,23 +100,3 @@ func TestConvertedCounts(t *testing.T) {
 		require.Equal(t, origin+second*3/2, k.recovers())
 	})
 }
-
-func TestACountMovedInTimeAnswersTheSame(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := drawLimit(t)
-		k := newCount(l)
-		now := origin
-		for range rapid.IntRange(1, 10).Draw(t, "steps") {
-			now += max(0, drawStep(t, &l))
-			k.take(now, drawUnits(t, &l))
-		}
-		d := rapid.Int64Range(-origin/2, origin/2).Draw(t, "d")
-		moved := k.clone()
-		moved.shift(&moved.c, d)
-		for range 5 {
-			now += max(0, drawStep(t, &l))
-			units := drawUnits(t, &l)
-			require.Equal(t, k.peek(now, units), moved.peek(now+d, units))
-		}
-	})
-}

@@ -115,19 +115,12 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 
 // recovers is the instant from which on the count is empty if nothing more is
 // asked, and so equals no count.
-func (l *Limit) recovers(c *cell, _ *log) int64 {
+func (l *Limit) recovers(c *cell) int64 {
 	span := l.span(*c)
 	if span == 0 {
 		return math.MinInt64
 	}
 	return after(c.at, span)
-}
-
-// used is how many units count now, rounded up.
-func (l *Limit) used(c *cell, g *log, now int64) int64 {
-	h := open(g)
-	_, used := l.advance(*c, &h, now)
-	return int64(used)
 }
 
 // advance is a count brought up to date, and the units used, rounded up. An empty

@@ -29,8 +29,7 @@ func newCount(l Limit) *count {
 func (k *count) take(now, units int64) Result  { return k.Limit.take(&k.c, k.g, now, units) }
 func (k *count) debit(now, units int64) Result { return k.Limit.debit(&k.c, k.g, now, units) }
 func (k *count) peek(now, units int64) Result  { return k.Limit.peek(&k.c, k.g, now, units) }
-func (k *count) used(now int64) int64          { return k.Limit.used(&k.c, k.g, now) }
-func (k *count) recovers() int64               { return k.Limit.recovers(&k.c, k.g) }
+func (k *count) recovers() int64               { return k.Limit.recovers(&k.c) }
 func (k *count) refund(now, units int64, r Receipt, onlyIfLast bool) bool {
 	return k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast)
 }
@@ -43,6 +42,13 @@ func (k *count) convert(to Limit, now int64) {
 	if k.Limit = &to; to.Algorithm != SlidingLog {
 		k.g = nil
 	}
+}
+
+// used is how many units count now, rounded up.
+func (k *count) used(now int64) int64 {
+	h := open(k.g)
+	_, used := k.advance(k.c, &h, now)
+	return int64(used)
 }
 
 func (k *count) clone() *count {

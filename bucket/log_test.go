@@ -83,7 +83,7 @@ func FuzzLogBytes(f *testing.F) {
 		l.take(&c, g, now, units)
 		l.refund(&c, g, now, units, 0, false)
 		l.debit(&c, g, now, units)
-		l.recovers(&c, g)
+		l.recovers(&c)
 	})
 }
 

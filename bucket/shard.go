@@ -117,7 +117,7 @@ func (sh *shard) recovered(h uint64, now int64) int {
 // recovers is the instant from which the slot's count equals no count.
 func (sh *shard) recovers(s *slot) int64 {
 	l := &sh.numbers.at[s.limit]
-	return l.recovers(&s.cell, sh.logOf(l, s))
+	return l.recovers(&s.cell)
 }
 
 // logOf is the log of a count that l judges, nil if it needs none.

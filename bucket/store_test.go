@@ -33,7 +33,7 @@ func (m *modelCount) entries(l *Limit) *log {
 // count is id's count and the limit that judges it; a fresh one if there is none.
 func (m model) count(id ID, l *Limit, now int64) (*modelCount, *Limit) {
 	c := m[id]
-	if c == nil || c.limit.recovers(&c.cell, c.entries(&c.limit)) <= now {
+	if c == nil || c.limit.recovers(&c.cell) <= now {
 		delete(m, id)
 		return &modelCount{limit: *l}, l
 	}
@@ -79,7 +79,7 @@ func (m model) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast b
 func (m model) live(now int64) int {
 	n := 0
 	for _, c := range m {
-		if c.limit.recovers(&c.cell, c.entries(&c.limit)) > now {
+		if c.limit.recovers(&c.cell) > now {
 			n++
 		}
 	}

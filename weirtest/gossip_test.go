@@ -29,6 +29,7 @@ func TestGossipThroughASplitAndACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := weirtest.NewNetwork(1, weirtest.Link{Latency: milli, Jitter: milli})
 		f := newFleet(t, n)
+		defer time.Sleep(60 * second) // Close does not wait for memberlist's last probes
 		defer f.close()
 		hosts := []string{"a", "b", "c", "d", "e"}
 		n.SetName("weir.internal", hosts...)

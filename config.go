@@ -18,15 +18,15 @@ import (
 // no network.
 type Config struct {
 	Name      string   // a label, the host's name if empty; at most 64 bytes. Member.Name is label-incarnation, unique for each start
-	Bind      string   // "host:port": one port for gossip (UDP and TCP) and checks (TCP). Empty: a cluster of one, no network
-	Advertise string   // "host:port" that others dial, if not Bind
-	Join      []string // "host:port" or DNS names of any members; looked up again for as long as the node lives
+	Bind      string   // "host:port": one port for gossip (UDP and TCP) and checks (TCP); port 0 picks a free one. Empty: a cluster of one, no network
+	Advertise string   // "host:port" that others dial. Bind if empty, with a private address of the machine where Bind has no host
+	Join      []string // "host:port" or DNS names (Bind's port if they have none) of any members; looked up again for as long as the node lives
 	Expect    int      // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero
 	Region    string   // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
 
 	Seed    []byte      // keys the id hash; equal on all nodes, never rotated. Nil: a fixed public key. A join with another Seed is refused
-	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip and authenticates peers, all are accepted (rotation). None: both are open
-	TLS     *tls.Config // mutual TLS on the TCP side. Nil: plain TCP
+	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
+	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
 	Timeout time.Duration // the most that a check may wait for other nodes; then the budget answers. 20 ms if zero; a context's deadline shortens it
 	Forget  time.Duration // how long the dead stay in the roster. 5 min if zero
@@ -34,7 +34,7 @@ type Config struct {
 
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
 	Observer Observer         // called for each decision and hop, must not block. None if nil
-	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Name, Bind, Join, Secrets, TLS, Region and Forget are then its own affair
+	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for Expect, Seed and Timeout, are its own affair
 	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
 	Rand     io.Reader        // where incarnations come from. Nil: crypto/rand
 }
@@ -63,33 +63,21 @@ func (c Config) Validate() error {
 	if len(c.Region) > maxRegionBytes {
 		wrong("Region has %d bytes: use at most %d", len(c.Region), maxRegionBytes)
 	}
-	if c.Bind != "" {
-		if err := cluster.CheckAddress(c.Bind); err != nil {
-			wrong("Bind %w", err)
+	switch {
+	case c.Cluster != nil:
+	case c.Bind != "":
+		gossip := cluster.Config{Name: "any", Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Secrets: c.Secrets, TLS: c.TLS}
+		for _, err := range gossip.Problems() {
+			wrong("%w", err)
 		}
-	}
-	if c.Advertise != "" {
-		if err := cluster.CheckAddress(c.Advertise); err != nil {
-			wrong("Advertise %w", err)
-		}
-	}
-	if c.Bind == "" && c.Cluster == nil {
-		for field, set := range map[string]bool{
-			"Advertise": c.Advertise != "", "Join": len(c.Join) > 0, "Secrets": len(c.Secrets) > 0, "TLS": c.TLS != nil,
-		} {
-			if set {
-				wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field)
+	default:
+		for _, field := range []struct {
+			name string
+			set  bool
+		}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil}} {
+			if field.set {
+				wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field.name)
 			}
-		}
-	}
-	for i, name := range c.Join {
-		if strings.TrimSpace(name) == "" {
-			wrong("Join[%d] is empty: give host:port or a DNS name", i)
-		}
-	}
-	for i, secret := range c.Secrets {
-		if n := len(secret); n != 16 && n != 24 && n != 32 {
-			wrong("Secrets[%d] has %d bytes: use 16, 24 or 32 random bytes", i, n)
 		}
 	}
 	if c.Expect < 0 {

@@ -1,12 +1,15 @@
 package weir
 
 import (
+	"crypto/tls"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
 )
 
 func TestTheZeroConfigIsValid(t *testing.T) {
@@ -16,15 +19,17 @@ func TestTheZeroConfigIsValid(t *testing.T) {
 func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	c := Config{
 		Name: "a b", Bind: "nowhere", Advertise: "10.0.0.1:x", Join: []string{""}, Expect: -1, Region: strings.Repeat("r", 65),
-		Secrets: [][]byte{make([]byte, 5)}, Timeout: -1, Forget: time.Millisecond, MaxKeys: -3,
+		Secrets: [][]byte{make([]byte, 5)}, TLS: &tls.Config{}, Timeout: -1, Forget: time.Millisecond, MaxKeys: -3,
 	}
 	before := c
 	err := c.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
-	for _, field := range []string{"Name", "Bind", "Advertise", "Join[0]", "Expect", "Region", "Secrets[0]", "Timeout", "Forget", "MaxKeys"} {
+	for _, field := range []string{"Name", "Bind", "Advertise", "Join[0]", "Expect", "Region", "Secrets[0]", "TLS", "Timeout", "Forget", "MaxKeys"} {
 		require.ErrorContains(t, err, "Config: "+field)
 	}
 	require.Equal(t, before, c, "Validate changes nothing")
+	require.Equal(t, err.Error(), c.Validate().Error(), "in the same order")
+	require.NoError(t, Config{Bind: "nowhere", Cluster: cluster.NewSolo("x", "")}.Validate(), "a Cluster's own affair")
 	_, err = Start(t.Context(), c)
 	require.ErrorIs(t, err, ErrInvalid)
 }

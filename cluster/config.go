@@ -64,9 +64,18 @@ type Config struct {
 
 // Validate reports every problem of c at once. It changes nothing.
 func (c Config) Validate() error {
+	var wrapped []error
+	for _, problem := range c.Problems() {
+		wrapped = append(wrapped, fmt.Errorf("cluster: %w", problem))
+	}
+	return errors.Join(wrapped...)
+}
+
+// Problems is what Validate reports, one by one, each beginning with the field.
+func (c Config) Problems() []error {
 	var problems []error
 	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("cluster: "+format, args...))
+		problems = append(problems, fmt.Errorf(format, args...))
 	}
 	switch {
 	case c.Name == "":
@@ -103,7 +112,7 @@ func (c Config) Validate() error {
 	if t := c.TLS; t != nil && len(t.Certificates) == 0 && (t.GetCertificate == nil || t.GetClientCertificate == nil) {
 		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetCertificate and GetClientCertificate")
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
 // withDefaults is c with its zero values filled in.

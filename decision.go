@@ -20,9 +20,9 @@ const (
 	Owner        Source = iota + 1 // here: this node owns the key
 	Forwarded                      // by the owner, asked directly
 	Relayed                        // by the owner, asked through another member
-	Budget                         // here, within this node's share: the owner could not be reached
-	FailedOpen                     // here, within the whole limit: the owner could not be reached and the limit is FailOpen
-	FailedClosed                   // a denial: the owner could not be reached and the limit is FailClosed
+	Budget                         // within a share: the owner could not be reached, or the roster is below Config.Expect
+	FailedOpen                     // within the whole limit, for the same reasons: the limit is FailOpen
+	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
 
 	sources // how many there are, and one
 )

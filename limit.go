@@ -28,15 +28,15 @@ const (
 	Global                // one limit over all regions; not available yet, Limiter refuses it
 )
 
-// PartitionPolicy says what a node may still admit when members of the roster
-// cannot be reached.
+// PartitionPolicy says what a node may still admit when a key's owner cannot be
+// reached, or the roster is below Config.Expect. The README has the bounds.
 type PartitionPolicy uint8
 
 const (
-	MajorityShare PartitionPolicy = iota // a node without a way to the owner spends its own share of the limit
-	FairShare                            // the same; the two differ for sides of several nodes that are below Config.Expect
-	FailOpen                             // each node without a way to the owner has the whole limit
-	FailClosed                           // a node without a way to the owner denies
+	MajorityShare PartitionPolicy = iota // a node without a way to the owner spends its own share; a side with a majority of Expect has all
+	FairShare                            // the same, but a majority has its share too
+	FailOpen                             // each node without a way to the owner, and each side below Expect, has the whole limit
+	FailClosed                           // a node without a way to the owner denies, and so does a side without a majority of Expect
 )
 
 // maxNameBytes bounds a limit's name: it is hashed with every key.

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// CheckAddress says what is wrong with a "host:port" to listen on or to dial.
+// checkAddress says what is wrong with a "host:port" to listen on or to dial.
 // The host may be empty or a name; the port is a number, 0 to 65535.
-func CheckAddress(addr string) error {
+func checkAddress(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return fmt.Errorf("%q is not host:port: write it like 10.0.0.1:7946 or [::1]:7946", addr)

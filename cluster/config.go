@@ -86,11 +86,11 @@ func (c Config) Problems() []error {
 	if len(c.Region) > maxRegion {
 		problem("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), maxRegion)
 	}
-	if err := CheckAddress(c.Bind); err != nil {
+	if err := checkAddress(c.Bind); err != nil {
 		problem("Bind: %w", err)
 	}
 	if c.Advertise != "" {
-		if err := CheckAddress(c.Advertise); err != nil {
+		if err := checkAddress(c.Advertise); err != nil {
 			problem("Advertise: %w", err)
 		} else if host, _, _ := net.SplitHostPort(c.Advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(c.Advertise) > maxAddr {
 			problem("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
@@ -138,7 +138,7 @@ func splitEntry(entry, port string) (host, p string, err error) {
 		}
 		return host, port, nil
 	}
-	if err := CheckAddress(entry); err != nil {
+	if err := checkAddress(entry); err != nil {
 		return "", "", err
 	}
 	host, p, _ = net.SplitHostPort(entry)

@@ -52,7 +52,7 @@ func (g *gossip) firstJoin(ctx context.Context) error {
 }
 
 func (g *gossip) keepJoining(first chan<- error) {
-	refusal, reached := g.join(g.ctx)
+	reached, refusal := g.join(g.ctx)
 	if reached > 0 {
 		refusal = nil
 	}
@@ -101,7 +101,7 @@ func (g *gossip) catchUp() {
 // join tries the addresses of Join and of missing members that gossip does not
 // already have, a few of them at once, and notes how that went. refusal is the
 // word of a member that will not have this node as it is configured.
-func (g *gossip) join(ctx context.Context) (refusal error, reached int) {
+func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 	wanted, problems := g.lookUp(ctx, g.cfg.Join)
 	own := map[string]bool{g.reachable.String(): true}
 	if addrs, err := resolve(ctx, g.cfg.Network, g.cfg.Bind, g.port); err == nil {
@@ -165,7 +165,7 @@ func (g *gossip) join(ctx context.Context) (refusal error, reached int) {
 	if ctx.Err() == nil {
 		g.noteJoin(outcome)
 	}
-	return refusal, reached
+	return reached, refusal
 }
 
 // noteJoin keeps the outcome, and logs when it turns.

@@ -141,7 +141,7 @@ func TestChecksAreLinearizable(t *testing.T) {
 		},
 	}
 	nodes := fleet(t, 3, nil)
-	for _, algorithm := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow} {
+	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			ls := limiters(t, nodes, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
 			for run := range 10 {

@@ -4,6 +4,7 @@ package weir
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,8 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// joinVariable makes the test binary a node that joins the address it holds.
-const joinVariable = "WEIR_TEST_JOIN"
+// joinVariable makes the test binary a node that joins the addresses it holds;
+// bindVariable says where it listens.
+const (
+	joinVariable = "WEIR_TEST_JOIN"
+	bindVariable = "WEIR_TEST_BIND"
+)
 
 func TestMain(m *testing.M) {
 	if join := os.Getenv(joinVariable); join != "" {
@@ -29,17 +34,40 @@ func TestMain(m *testing.M) {
 }
 
 // serveUntilEOF is the other process: a node that lives until its parent does
-// not.
+// not. It says that it serves, and then how each member stands, by its port and
+// whenever that changes.
 func serveUntilEOF(join string) int {
-	n, err := Start(context.Background(), Config{Bind: "127.0.0.1:0", Join: []string{join}, Logger: quiet})
+	bind := cmp.Or(os.Getenv(bindVariable), "127.0.0.1:0")
+	n, err := Start(context.Background(), Config{Bind: bind, Join: strings.Fields(join), Logger: quiet})
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
 	defer n.Close()
 	fmt.Println("serving")
-	io.Copy(io.Discard, os.Stdin)
-	return 0
+	gone := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		close(gone)
+	}()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for said := ""; ; {
+		select {
+		case <-gone:
+			return 0
+		case <-tick.C:
+		}
+		var now []string
+		for _, m := range n.Members() {
+			now = append(now, m.Addr+"="+m.State.String())
+		}
+		slices.Sort(now)
+		if line := strings.Join(now, " "); line != said {
+			said = line
+			fmt.Println(line)
+		}
+	}
 }
 
 // process starts another process with a node that joins n, and waits until it

@@ -29,8 +29,9 @@ func (a *Ask) units() int64 {
 //
 // Asks that one node has authority for are decided in one step. Otherwise takes
 // go to all at once, and if any denies, the others are refunded: it never admits
-// too much, and under contention can deny falsely for a round trip. Errors are
-// those of Limiter.AllowN.
+// too much, and under contention can deny falsely for a round trip (the denial's
+// RetryAfter knows nothing of the refund to come, nor the ResetAfter of what was
+// refunded). Errors are those of Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	begun := n.observedSince()
 	ds := make(Decisions, len(asks))
@@ -232,7 +233,7 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64) []result {
 		case !closed:
 			results[i].Result = answers[i]
 		case results[i].source == FailedClosed:
-			results[i].Result = bucket.Result{RetryAfter: failedClosedRetry}
+			results[i].Result = bucket.Result{RetryAfter: outageRetry}
 		default:
 			results[i].Result = n.counts.Peek(asks[i].id, &parts[i], now, asks[i].units)
 		}

@@ -64,7 +64,7 @@ func unsent(err error) bool {
 
 // spend carries out op on the count that is held here, within the share that
 // this node has. FailClosed denies what asks; what was spent or given back
-// elsewhere is counted all the same.
+// elsewhere is counted all the same, also where the share is nothing.
 func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
 	if as == asOwner && v.complete {
 		n.apply(op, flags, a, a.limit, now, &r.Result)
@@ -77,10 +77,16 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 	case s.whole():
 		n.apply(op, flags, a, a.limit, now, &r.Result)
 	case source == FailedClosed && (op == opTake || op == opPeek):
-		r.Result = bucket.Result{RetryAfter: failedClosedRetry}
+		r.Result = bucket.Result{RetryAfter: outageRetry}
 	default:
 		part := s.limit(a.limit)
+		if (op == opDebit || op == opRefund) && part.Capacity() == 0 {
+			part = *a.limit
+		}
 		n.apply(op, flags, a, &part, now, &r.Result)
+		if op == opDebit && source == FailedClosed {
+			r.Allowed, r.RetryAfter = false, outageRetry
+		}
 	}
 }
 

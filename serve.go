@@ -62,8 +62,8 @@ func (v *view) onward(h header, request []byte) (member int, flags uint8) {
 	if to, known := v.named[h.to]; known && to != v.Self {
 		return to, 0
 	}
-	if h.flags&flagPassed != 0 || h.op == opReset {
-		return -1, 0
+	if h.flags&flagPassed != 0 || h.op == opReset || h.op == opRefund && receiptOf(request) != 0 {
+		return -1, 0 // a receipt means nothing but where it was given
 	}
 	owner := v.owner(idOf(request, 0))
 	for i := 1; i < int(h.asks); i++ {

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// failedClosedRetry is the RetryAfter of a FailClosed denial: a member that
-// comes back is heard within about this long.
-const failedClosedRetry = time.Second
+// outageRetry is when to ask again in an outage: a member that comes back is
+// heard within about this long. It is the RetryAfter of a FailClosed denial.
+const outageRetry = time.Second
 
 // share is a part of a whole limit: units above from·whole/of, up to to·whole/of.
 // The shares of 0..1, 1..2, ..., (of-1)..of sum to the whole exactly.
@@ -33,8 +33,10 @@ func (s share) limit(whole *bucket.Limit) bucket.Limit {
 		l.Burst = s.part(whole.Capacity())
 		if l.Burst == 0 || s.part(l.Rate) == 0 {
 			// A capacity of nothing; 0 would stand for Rate. So it is where none
-			// of the Rate is left, too: what was spent would never recover.
+			// of the Rate is left, too: what was spent would never recover. What
+			// is used already recovers meanwhile at the whole rate.
 			l.Burst = -1
+			return l
 		}
 	}
 	l.Rate = s.part(l.Rate)

@@ -48,7 +48,7 @@ func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 				t.Fatalf("member %d: source %v", self, source)
 			}
 			part := s.limit(limit)
-			rate += part.Rate
+			rate += s.part(limit.Rate)
 			burst += part.Capacity()
 		}
 		if rate != limit.Rate || burst > limit.Burst || burst < limit.Burst && limit.Rate >= int64(members) {
@@ -69,6 +69,8 @@ func TestAShareWithoutARateDenies(t *testing.T) {
 	s := bucket.NewStore(10)
 	require.False(t, s.Take(bucket.ID{}, &part, 0, 1).Allowed)
 	require.Zero(t, s.Len())
+	require.True(t, s.Take(bucket.ID{}, whole, 0, 2).Allowed)
+	require.Equal(t, 2*time.Second, s.Take(bucket.ID{}, &part, 0, 1).ResetAfter, "what is used recovers all the same")
 }
 
 func TestTheOwnerHasTheLargestShareOfASmallLimit(t *testing.T) {

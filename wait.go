@@ -46,12 +46,16 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 			// No queue is full: the owner is not reached, and what this node has
 			// of the limit does not hold so much. Ask again.
 			queue = false
+			delay = min(delay, outageRetry)
 		case queue && !d.Allowed:
 			return fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, d.Limit, d.RetryAfter)
 		case queue:
 			delay = d.ResetAfter - l.service(&r, units)
 		case d.Allowed:
 			return nil
+		case d.Source >= Budget:
+			// The share says when it could admit; the owner may be back before.
+			delay = min(delay, outageRetry)
 		}
 		err = l.node.sleep(ctx, delay)
 		if err != nil && queue && !errors.Is(err, ErrClosed) {
@@ -71,7 +75,7 @@ func (l *Limiter) service(r *result, units int64) time.Duration {
 	if whole := l.numbers.Capacity(); r.Limit > 0 && r.Limit < whole {
 		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))
 		q, _ := bits.Div64(hi, lo, uint64(whole))
-		rate = max(int64(q), 1)
+		rate = int64(q) + 1 // rounded up: a place is late rather than early
 	}
 	hi, lo := bits.Mul64(uint64(units), uint64(l.numbers.Per))
 	if hi >= uint64(rate) {

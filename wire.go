@@ -140,6 +140,12 @@ func idOf(request []byte, i int) bucket.ID {
 	return bucket.ID{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
 }
 
+// receiptOf is the receipt of the first ask of a request that parseHeader has
+// accepted.
+func receiptOf(request []byte) bucket.Receipt {
+	return bucket.Receipt(binary.LittleEndian.Uint64(request[headerBytes+56:]))
+}
+
 func appendAnswer(b []byte, s status, asks int) []byte { return append(b, byte(s), byte(asks)) }
 
 func (r *result) append(b []byte) []byte {

@@ -54,7 +54,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
 	save(g, &h)
 	span := l.span(v)
 	r := Result{
-		Allowed:    used+n <= capacity,
+		Allowed:    used+whole(units) <= capacity,
 		Limit:      int64(capacity),
 		Remaining:  int64(sub(capacity, used+n)),
 		ResetAfter: until(v.at, span, now),

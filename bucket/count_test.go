@@ -147,7 +147,7 @@ func agreesWithOracle(t *rapid.T) {
 			spent := min(units, max(2*capacity-used, 0))
 			require.Equal(t, o.spend(now, spent), r.Receipt, "receipt")
 			receipts = append(receipts, r.Receipt)
-			require.Equal(t, used+spent <= capacity, r.Allowed, "a debt is no admission")
+			require.Equal(t, used+units <= capacity, r.Allowed, "a debt is no admission")
 			require.Equal(t, r.Allowed, r.RetryAfter == 0)
 			require.Equal(t, max(capacity-used-spent, 0), r.Remaining, "remaining")
 			require.LessOrEqual(t, k.used(now), max(used, 2*capacity), "a debt never exceeds one capacity")

@@ -274,6 +274,10 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 	case l.Version < stored.Version,
 		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
 		return stored
+	case l.Version == stored.Version && !l.Algorithm.isBucket():
+		// Judged by its own numbers over the same times and units. To convert
+		// them whenever another Per asks would make all of it usage of this
+		// instant, again and again.
 	default:
 		if logs && !logged {
 			s.log = sh.logs.take()

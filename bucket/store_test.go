@@ -42,10 +42,34 @@ func (m model) count(id ID, l *Limit, now int64) (*modelCount, *Limit) {
 		return c, &old
 	}
 	if old != *l {
-		l.convert(&old, &c.cell, &c.log, now)
+		if l.Version > old.Version || l.Algorithm.isBucket() {
+			l.convert(&old, &c.cell, &c.log, now)
+		}
 		c.limit = *l
 	}
 	return c, l
+}
+
+// Two Pers at one Version, as while a deploy is under way: the key is limited by
+// one or the other, and not for ever.
+func TestTwoPersAtOneVersionGoOnAdmitting(t *testing.T) {
+	for _, a := range algorithms {
+		s := NewStore(10)
+		short := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
+		long := &Limit{Algorithm: a, Rate: 10, Per: 2 * time.Second}
+		admitted := 0
+		for i := range 1200 {
+			l := short
+			if i%2 == 1 {
+				l = long
+			}
+			if s.Take(ID{}, l, int64(i)*int64(100*time.Millisecond), 1).Allowed {
+				admitted++
+			}
+		}
+		require.GreaterOrEqual(t, admitted, 120*5*9/10, "%v: at least what the stricter grants, but for the edges", a)
+		require.LessOrEqual(t, admitted, 120*10+20, "%v: at most what the laxer does", a)
+	}
 }
 
 func (m model) take(id ID, l *Limit, now, units int64) Result {

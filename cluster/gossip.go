@@ -186,12 +186,33 @@ func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
 	}
 	addrs, err := resolve(ctx, g.cfg.Network, g.advertise, port)
 	if err == nil {
-		g.reachable, err = netip.ParseAddrPort(addrs[0])
+		g.reachable, err = firstReachable(g.advertise, addrs, bound)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster: Advertise %q: use an address, or a name that resolves on this machine: %w", g.advertise, err)
 	}
 	return nil
+}
+
+// firstReachable is the first of addrs that others can send to what is bound: of
+// its family, and no loopback unless it is bound to one, since many machines
+// have their own name stand for a loopback. An advertised address is taken at its
+// word.
+func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddrPort(advertise); err == nil {
+		return a, nil
+	}
+	own, err := netip.ParseAddrPort(bound.String())
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for _, addr := range addrs {
+		a, err := netip.ParseAddrPort(addr)
+		if err == nil && a.Addr().IsLoopback() == own.Addr().IsLoopback() && (a.Addr().Is4() || !own.Addr().Is4()) {
+			return a, nil
+		}
+	}
+	return netip.AddrPort{}, fmt.Errorf("it stands for %v, and others reach none of these at what is bound, %v", addrs, bound)
 }
 
 func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
@@ -296,6 +317,28 @@ func (g *gossip) watch(h Handler) {
 			now, side := time.Now(), g.side()
 			g.step(func(r *roster) change { return r.tick(before, now, func(name string) bool { return side[name] }) })
 			before = now
+			g.revive()
+		}
+	}
+}
+
+// revive steps in again those that count as dead, though gossip has them for
+// alive and this node hears them: what gossip told only once may have been
+// overtaken by a mistake since.
+func (g *gossip) revive() {
+	v := g.view.Load()
+	heard := make(map[string]bool)
+	for i, m := range v.Members {
+		if m.State == Dead && v.Direct[i] {
+			heard[m.Name] = true
+		}
+	}
+	if len(heard) == 0 {
+		return
+	}
+	for _, n := range g.list.Members() {
+		if heard[n.Name] {
+			delegate{g}.up(n)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (l *link) run() {
 			// A connection over which nothing comes back may be of a path
 			// that is gone, or the member may be frozen. It is kept, in case
 			// it thaws, until a new one stands.
-			if dialing || s != nil && time.Since(heard) < heardFor {
+			if dialing || s != nil && (time.Since(heard) < heardFor || s.brings()) {
 				continue
 			}
 			dialing = true
@@ -262,7 +262,8 @@ func (l *link) connect() *session {
 	if err == nil && peer.Name != l.name {
 		sever(conn)
 		err = fmt.Errorf("%w: it is %s", errName, peer.Name)
-		if l.peers.cfg.Replaced != nil {
+		// One at another address was reached by mistake: a stale name, say.
+		if peer.Addr == l.addr && l.peers.cfg.Replaced != nil {
 			l.peers.cfg.Replaced(l.name)
 		}
 	}

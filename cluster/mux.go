@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,11 @@ const (
 	// maxStreamBytes bounds what is read from one gossip connection: gossip's
 	// own list of members and the roster.
 	maxStreamBytes = 2 * maxRosterMessage
+	// maxGossipBytes bounds what is read from all of them that are open: gossip
+	// holds a message whole before it can tell whether its sender may send it.
+	// Above it only short messages pass, so that who fills it keeps nobody out.
+	maxGossipBytes   = 2 * maxStreamBytes
+	shortStreamBytes = 256 << 10
 )
 
 // mux accepts the connections to the port and hands each to gossip or to the
@@ -38,6 +44,7 @@ type mux struct {
 	serve   func(net.Conn) // to the peers
 	lobby   *lobby         // connections that are not handed on yet
 	gossips *lobby         // those that gossip has
+	held    atomic.Int64   // bytes that were read from them
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -190,7 +197,7 @@ func (m *mux) admit(g *guest) {
 // waits for that.
 func (m *mux) gossip(conn net.Conn) {
 	closed := make(chan struct{})
-	s := &stream{Conn: conn, left: maxStreamBytes, closed: func() { close(closed) }}
+	s := &stream{Conn: conn, left: maxStreamBytes, held: &m.held, closed: func() { close(closed) }}
 	s.oversized = func() { m.refused.add(reasonOversized, conn.RemoteAddr(), errOversized) }
 	if !m.keep(s) {
 		return
@@ -217,26 +224,33 @@ func (m *mux) refuse(conn net.Conn, reason string, err error) {
 // first Close is told.
 type stream struct {
 	net.Conn
-	left      int // bytes that may still be read; memberlist reads from one goroutine
+	left      int           // bytes that may still be read; memberlist reads from one goroutine
+	held      *atomic.Int64 // by all streams
+	taken     atomic.Int64  // by this one
 	oversized func()
 	closed    func()
 	once      sync.Once
 }
 
 func (s *stream) Read(b []byte) (int, error) {
-	if s.left == 0 {
+	if s.left == 0 || s.held.Load() >= maxGossipBytes && s.taken.Load() >= shortStreamBytes {
 		s.oversized()
 		s.oversized = func() {}
 		return 0, errOversized
 	}
 	n, err := s.Conn.Read(b[:min(len(b), s.left)])
 	s.left -= n
+	s.held.Add(int64(n))
+	s.taken.Add(int64(n))
 	return n, err
 }
 
 func (s *stream) Close() error {
 	sever(s.Conn)
-	s.once.Do(s.closed)
+	s.once.Do(func() {
+		s.held.Add(-s.taken.Load())
+		s.closed()
+	})
 	return nil
 }
 

@@ -183,15 +183,16 @@ func (r *roster) merge(records []record, now time.Time) change {
 // supersede buries the members that do not live and whose address is that of
 // one that does: nobody can come back at an address that another process has.
 func (r *roster) supersede(now time.Time) change {
-	living := make(map[string]bool, len(r.entries))
+	living := make(map[string]int64, len(r.entries)) // when it was born, by address
 	for _, e := range r.entries {
 		if e.alive && !e.gone() {
-			living[e.Addr] = true
+			living[e.Addr] = max(living[e.Addr], e.Born)
 		}
 	}
 	var c change
 	for _, e := range r.sorted() {
-		if !e.alive && !e.gone() && living[e.Addr] {
+		// One that was born later is the newcomer, of whom gossip has not told yet.
+		if born, taken := living[e.Addr]; taken && !e.alive && !e.gone() && e.Born <= born {
 			c.add(r.bury(e, now))
 		}
 	}

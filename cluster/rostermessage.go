@@ -53,7 +53,7 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 	}
 	records := make([]record, len(m.Records))
 	for i, w := range m.Records {
-		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Age < 0 {
+		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Gone && w.Epoch == maxEpoch || w.Age < 0 {
 			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
 		}
 		r := record{Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born, Epoch: w.Epoch}

@@ -295,6 +295,11 @@ func (s *session) read() error {
 	}
 }
 
+// brings says that frames came in on it lately, however late they were.
+func (s *session) brings() bool {
+	return time.Since(s.start)-time.Duration(s.answered.Load()) < heardFor
+}
+
 // forget frees the slots whose answers are too late to be told of.
 func (s *session) forget(now time.Time) {
 	if s.givenUp.Load() == 0 {

@@ -59,6 +59,10 @@ func (t *table) heard(i int) []string {
 	return names
 }
 
+// maxRowNumber bounds a row's number. A row changes some times a second at most:
+// no honest one comes near.
+const maxRowNumber = 1 << 48
+
 func decodeTable(b []byte) (t table, err error) {
 	if err := decode(b, &t); err != nil {
 		return table{}, fmt.Errorf("%w: %v", errGarbage, err)
@@ -66,6 +70,23 @@ func decodeTable(b []byte) (t table, err error) {
 	rows, width := len(t.About), len(t.About)+len(t.Others)
 	if len(t.Numbers) != rows || len(t.Bits) != (rows*width+7)/8 {
 		return table{}, fmt.Errorf("%w: a table of %d rows with %d numbers and %d bytes", errGarbage, rows, len(t.Numbers), len(t.Bits))
+	}
+	if width > maxRecords {
+		return table{}, fmt.Errorf("%w: a table of %d members: the bound is %d", errGarbage, width, maxRecords)
+	}
+	seen := make(map[string]bool, width)
+	for _, names := range [][]string{t.About, t.Others} {
+		for _, name := range names {
+			if seen[name] || len(name) > maxName {
+				return table{}, fmt.Errorf("%w: a table that names a member twice, or one of %d bytes", errGarbage, len(name))
+			}
+			seen[name] = true
+		}
+	}
+	for _, number := range t.Numbers {
+		if number > maxRowNumber {
+			return table{}, fmt.Errorf("%w: a row numbered %d", errGarbage, number)
+		}
 	}
 	return t, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -60,7 +61,7 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{Conn: conn, left: maxStreamBytes, oversized: func() {}}
+	s := &stream{Conn: conn, left: maxStreamBytes, held: new(atomic.Int64), oversized: func() {}}
 	s.closed = func() { t.mux.release(s) }
 	if !t.mux.keep(s) {
 		return nil, net.ErrClosed

@@ -72,6 +72,15 @@ func judge(f *fleet, t *tally) verdict {
 	return v
 }
 
+const (
+	// mostTimedOut is how many of a hundred checks may be answered by a share
+	// though the owner was up. A busy machine has some; with more, the run shows
+	// an outage.
+	mostTimedOut = 10
+	// enoughToJudge is how many requests show whether the fleet was healthy.
+	enoughToJudge = 1000
+)
+
 func near(faults []span, s span) bool {
 	for _, f := range faults {
 		if s.from <= f.to && s.to >= f.from {
@@ -93,6 +102,13 @@ func (v *verdict) failures() []string {
 	}
 	if v.stalls > 0 {
 		fails("%s requests to gateways that were up took longer than %v", number(v.stalls), stallBound)
+	}
+	// Without these the others could hold because nothing was there to judge.
+	if v.requests >= enoughToJudge && v.healthy == 0 {
+		fails("no client got anything in a window without a fault: nothing was seen of health")
+	}
+	if checks := v.requests; checks >= enoughToJudge && v.timedOut*100 > checks*mostTimedOut {
+		fails("%s of %s checks were answered by shares though the owner was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
 	}
 	if most := int(v.limit); v.healthy > most {
 		fails("a client got %d in %v while all was well: its limit is %d", v.healthy, v.per, most)
@@ -134,7 +150,7 @@ func (v *verdict) print(w io.Writer, p palette) {
 		row(v.doubly <= 3*int(v.limit), "", strconv.Itoa(v.doubly), "around two: keys changed owners, and one that was up was not reached; of %d", 3*v.limit)
 	}
 	row(true, "shares", number(v.outage), "checks answered by a gateway's own share of the limit, around a fault")
-	row(true, "timeouts", number(v.timedOut), "checks so answered though the owner was up: the windows that hold them are faulty, too")
+	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks so answered though the owner was up: the windows that hold them are faulty, too")
 	if v.missed > 0 || v.still > 0 {
 		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(v.still), number(v.missed))))
 	}

@@ -164,3 +164,15 @@ func TestQuantilesAreAtMostOneStepTooHigh(t *testing.T) {
 	l.add(time.Duration(never))
 	require.Equal(t, time.Duration(never), l.quantile(1))
 }
+
+// A fleet that never asks an owner would break no bound: its shares explain all.
+func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
+	well := verdict{limit: 30, requests: 2000, healthy: 30, timedOut: 20}
+	require.Empty(t, well.failures())
+	unseen := well
+	unseen.healthy = 0
+	require.Len(t, unseen.failures(), 1)
+	outage := well
+	outage.timedOut = 300
+	require.Len(t, outage.failures(), 1)
+}

@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+type deaf struct{}
+
+func (deaf) Changed()                  {}
+func (deaf) Serve(*Batch)              {}
+func (deaf) Late(Peer, []byte, []byte) {}
+
+// Gossip tells of a life and of a death once. If a member was taken for dead by
+// mistake in between, that it is heard brings it back.
+func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
+	start := func(name string, join ...string) *gossip {
+		g := NewGossip(Config{Name: name, Bind: "127.0.0.1:0", Join: join}).(*gossip)
+		require.NoError(t, g.Start(t.Context(), deaf{}))
+		t.Cleanup(func() { require.NoError(t, g.Close()) })
+		return g
+	}
+	a := start("a")
+	start("b", a.advertise)
+	stands := func(s State) func() bool {
+		return func() bool {
+			v := a.View()
+			return len(v.Members) == 2 && v.Members[1].State == s && v.Direct[1]
+		}
+	}
+	require.Eventually(t, stands(Serving), 10*time.Second, 5*time.Millisecond)
+	a.step(func(r *roster) change { return r.down("b", time.Now()) })
+	require.Eventually(t, stands(Dead), 500*time.Millisecond, time.Millisecond)
+	require.Eventually(t, stands(Serving), 5*time.Second, 5*time.Millisecond)
+}
+
+func TestTheAddressThatGossipGivesOutCanBeReached(t *testing.T) {
+	for _, c := range []struct {
+		name, advertise string
+		addrs           []string
+		bound, want     string // want is empty where none will do
+	}{
+		{"an address is taken at its word", "127.0.0.1:1", []string{"127.0.0.1:1"}, "0.0.0.0:1", "127.0.0.1:1"},
+		{"a machine's own name may stand for a loopback", "me:1", []string{"127.0.1.1:1", "10.0.0.5:1"}, "0.0.0.0:1", "10.0.0.5:1"},
+		{"and for nothing else", "me:1", []string{"127.0.1.1:1"}, "0.0.0.0:1", ""},
+		{"which will do where a loopback is bound", "me:1", []string{"127.0.1.1:1"}, "127.0.0.1:1", "127.0.1.1:1"},
+		{"an IPv4 socket is not reached over IPv6", "me:1", []string{"[2001:db8::1]:1", "10.0.0.5:1"}, "0.0.0.0:1", "10.0.0.5:1"},
+		{"one of both families is reached over either", "me:1", []string{"[2001:db8::1]:1", "10.0.0.5:1"}, "[::]:1", "[2001:db8::1]:1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := firstReachable(c.advertise, c.addrs, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.bound)))
+			if c.want == "" {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.String())
+		})
+	}
+}
+
+func TestANewcomerIsNotBuriedForTheOneBeforeIt(t *testing.T) {
+	now := time.Now()
+	r := newRoster(record{Name: "self", Addr: "h:0", Born: 1}, time.Minute)
+	r.up(record{Name: "old", Addr: "h:1", Born: 10}, Serving, "h:1", now)
+	r.merge([]record{{Name: "new", Addr: "h:1", Born: 20}}, now)
+	require.False(t, r.entries["new"].gone())
+	r.up(record{Name: "new", Addr: "h:1", Born: 20}, Serving, "h:1", now)
+	r.down("old", now)
+	require.True(t, r.entries["old"].gone())
+	require.False(t, r.entries["new"].gone())
+}
+
+func TestATombstoneCanAlwaysBeAnswered(t *testing.T) {
+	now := time.Now()
+	last := record{Name: "x", Addr: "h:1", Epoch: maxEpoch - 1, Gone: now}
+	for epoch, readable := range map[uint64]bool{maxEpoch - 1: true, maxEpoch: false} {
+		last.Epoch = epoch
+		_, err := decodeRecords(encodeRecords([]record{last}, now), now)
+		require.Equal(t, readable, err == nil)
+	}
+}
+
+func TestATableOutOfBoundsIsRefused(t *testing.T) {
+	for name, table := range map[string]table{
+		"a member twice":               {About: []string{"a", "a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
+		"a name too long":              {About: []string{string(make([]byte, maxName+1))}, Numbers: []uint64{1}, Bits: []byte{0}},
+		"a number no one could outbid": {About: []string{"a"}, Numbers: []uint64{1 << 60}, Bits: []byte{0}},
+	} {
+		_, err := decodeTable(encode(table))
+		require.ErrorIs(t, err, errGarbage, name)
+	}
+}

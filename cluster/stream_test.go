@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// endless is a connection that brings zeros for ever.
+type endless struct{ net.Conn }
+
+func (endless) Read(b []byte) (int, error)  { clear(b); return len(b), nil }
+func (endless) Close() error                { return nil }
+func (endless) SetDeadline(time.Time) error { return nil }
+
+// Who has no secret can still make gossip hold what it sends, until it is whole.
+func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
+	var held atomic.Int64
+	open := func() *stream {
+		return &stream{Conn: endless{}, left: maxStreamBytes, held: &held, oversized: func() {}, closed: func() {}}
+	}
+	var total int64
+	var streams []*stream
+	for range maxStreams {
+		s := open()
+		n, err := io.Copy(io.Discard, s)
+		require.ErrorIs(t, err, errOversized)
+		total += n
+		streams = append(streams, s)
+	}
+	require.LessOrEqual(t, total, int64(maxGossipBytes+maxStreams*(shortStreamBytes+64<<10)))
+
+	short := open()
+	_, err := io.ReadFull(short, make([]byte, 64<<10))
+	require.NoError(t, err, "a short message passes")
+
+	for _, s := range append(streams, short) {
+		require.NoError(t, s.Close())
+		require.NoError(t, s.Close(), "again")
+	}
+	require.Zero(t, held.Load())
+	_, err = io.Copy(new(bytes.Buffer), io.LimitReader(open(), maxStreamBytes))
+	require.NoError(t, err, "a long one passes when there is room")
+}

@@ -6,8 +6,8 @@ test:
 race:
 	go test -race ./...
 
-# A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one.
-FUZZTIME ?= 10s
+# A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
+FUZZTIME ?= 10000x
 fuzz:
 	./.ci/fuzz $(FUZZTIME)
 

@@ -350,6 +350,27 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 	})
 }
 
+// A share says when it could admit, which may be an hour off; the owner is back
+// in seconds.
+func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.LeakyBucket} {
+			ls := w.limiters(t, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: time.Hour})
+			key := keyOf(t, ls["a"])
+			w.network.Host("a").Freeze()
+			time.Sleep(time.Second)
+			time.AfterFunc(2*time.Second, w.network.Host("a").Thaw)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			begun := time.Now()
+			require.NoError(t, ls["b"].Wait(ctx, key, 5), "above b's share")
+			require.LessOrEqual(t, time.Since(begun), 5*time.Second)
+			cancel()
+			require.True(t, within(15*time.Second, func() bool { return w.agree(w.names...) }))
+		}
+	})
+}
+
 func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}

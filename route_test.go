@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -54,6 +55,35 @@ func TestRoute(t *testing.T) {
 			way, hop := c.v.route(c.owner, c.now)
 			require.Equal(t, c.way, way)
 			require.Equal(t, c.hop, hop)
+		})
+	}
+}
+
+func TestACheckThatAnotherOwnsIsPassedOnOnce(t *testing.T) {
+	v := hearing(0, nil, "11", "11")
+	a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}}
+	for v.owner(a.id) != 1 {
+		a.id.Hi += 1 << 58
+	}
+	self, other := nameHash("a"), nameHash("b")
+	for _, c := range []struct {
+		name    string
+		h       header
+		receipt bucket.Receipt
+		member  int
+	}{
+		{"for this node", header{op: opTake, to: self}, 0, 1},
+		{"for the other", header{op: opTake, to: other}, 0, 1},
+		{"passed on before", header{op: opTake, flags: flagPassed, to: self}, 0, -1},
+		{"a reset is for whom it is sent to", header{op: opReset, to: self}, 0, -1},
+		{"a refund", header{op: opRefund, to: self}, 0, 1},
+		{"a receipt means nothing elsewhere", header{op: opRefund, to: self}, 7, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.h.asks = 1
+			a.receipt = c.receipt
+			member, _ := v.onward(c.h, a.append(c.h.append(nil)))
+			require.Equal(t, c.member, member)
 		})
 	}
 }

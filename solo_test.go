@@ -187,6 +187,19 @@ func TestDebitRefundPeekAndReset(t *testing.T) {
 	}
 }
 
+// What has been spent is counted, also by a node that may admit nothing.
+func TestADebitWithoutAShareIsCounted(t *testing.T) {
+	for _, partition := range []PartitionPolicy{FailClosed, MajorityShare} {
+		n := solo(t, Config{Expect: 3, Now: newHand().Now})
+		l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: partition}) // a third of which is nothing
+		d, err := l.Debit(t.Context(), "k", 1)
+		require.NoError(t, err)
+		require.Equal(t, partition == MajorityShare, d.Allowed)
+		whole := n.counts.Peek(n.identity.id(l.prefix, "k"), &l.numbers, n.now(), 1)
+		require.EqualValues(t, 1, whole.Remaining)
+	}
+}
+
 func TestAllowAllTakesAllOrNothing(t *testing.T) {
 	n := solo(t, Config{Now: newHand().Now})
 	few := limiter(t, n, Limit{Name: "few", Rate: 2, Per: time.Minute})

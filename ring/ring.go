@@ -147,3 +147,23 @@ func (r *Ring) Order(dst []int, hash uint64, max int) []int {
 		}
 	}
 }
+
+// Arcs calls visit with each arc between two points: the hashes from first to
+// last, both included, for which Order is the same. Together they are all
+// hashes, in ascending order. A ring without members has none.
+func (r *Ring) Arcs(visit func(first, last uint64)) {
+	if len(r.members) == 0 {
+		return
+	}
+	first := uint64(0)
+	for i, p := range r.points {
+		if i > 0 && p.hash == r.points[i-1].hash {
+			continue // only the first of equal points owns anything
+		}
+		visit(first, p.hash)
+		if p.hash == math.MaxUint64 {
+			return
+		}
+		first = p.hash + 1
+	}
+}

@@ -324,3 +324,18 @@ func BenchmarkNew(b *testing.B) {
 }
 
 var sink int
+
+func TestArcsAreAllHashesAndEachHasOneOrder(t *testing.T) {
+	for _, n := range []int{1, 2, 7} {
+		r := New(names(n))
+		next := uint64(0)
+		r.Arcs(func(first, last uint64) {
+			require.Equal(t, next, first)
+			require.LessOrEqual(t, first, last)
+			require.Equal(t, r.Order(nil, first, n), r.Order(nil, last, n))
+			next = last + 1
+		})
+		require.Zero(t, next, "the last arc ends at the highest hash")
+	}
+	New(nil).Arcs(func(_, _ uint64) { t.Fatal("no members, no arcs") })
+}

@@ -1,0 +1,103 @@
+package countsync
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Range is the hashes from First to Last, both included. With First above Last
+// it is empty.
+type Range struct{ First, Last uint64 }
+
+// Ranges is a set of hashes: sorted ranges, of which no two overlap or touch.
+// It is never changed once it is made, so that it may be shared. Nil is the
+// empty set.
+type Ranges []Range
+
+// All is every hash there is.
+func All() Ranges { return Ranges{{0, math.MaxUint64}} }
+
+// NewRanges is the set of the hashes in any of rs, which may overlap and stand
+// in any order.
+func NewRanges(rs ...Range) Ranges {
+	sorted := make([]Range, 0, len(rs))
+	for _, r := range rs {
+		if r.First <= r.Last {
+			sorted = append(sorted, r)
+		}
+	}
+	slices.SortFunc(sorted, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
+	return join(sorted)
+}
+
+// join merges, in place, what is sorted by First but may overlap or touch.
+func join(sorted []Range) Ranges {
+	var out Ranges = sorted[:0]
+	for _, r := range sorted {
+		if n := len(out); n > 0 && (r.First <= out[n-1].Last || r.First-1 == out[n-1].Last) {
+			out[n-1].Last = max(out[n-1].Last, r.Last)
+			continue
+		}
+		out = append(out, r)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// Contains says whether hash is in the set, by a binary search.
+func (r Ranges) Contains(hash uint64) bool {
+	i := sort.Search(len(r), func(i int) bool { return r[i].Last >= hash })
+	return i < len(r) && r[i].First <= hash
+}
+
+// Union is the hashes in either.
+func (r Ranges) Union(o Ranges) Ranges {
+	if len(r) == 0 {
+		return o
+	}
+	if len(o) == 0 {
+		return r
+	}
+	return NewRanges(append(slices.Clone(r), o...)...)
+}
+
+// Intersect is the hashes in both.
+func (r Ranges) Intersect(o Ranges) Ranges {
+	var out Ranges
+	for i, j := 0, 0; i < len(r) && j < len(o); {
+		if first, last := max(r[i].First, o[j].First), min(r[i].Last, o[j].Last); first <= last {
+			out = append(out, Range{first, last})
+		}
+		if r[i].Last < o[j].Last {
+			i++
+		} else {
+			j++
+		}
+	}
+	return out
+}
+
+// Minus is the hashes in r that are not in o.
+func (r Ranges) Minus(o Ranges) Ranges { return r.Intersect(o.complement()) }
+
+func (r Ranges) complement() Ranges {
+	var out Ranges
+	next := uint64(0)
+	for _, x := range r {
+		if x.First > next {
+			out = append(out, Range{next, x.First - 1})
+		}
+		if x.Last == math.MaxUint64 {
+			return out
+		}
+		next = x.Last + 1
+	}
+	return append(out, Range{next, math.MaxUint64})
+}
+
+// Equal says whether both are the same set.
+func (r Ranges) Equal(o Ranges) bool { return slices.Equal(r, o) }

@@ -16,6 +16,7 @@ var (
 	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
 	ErrClosed   = errors.New("cluster: closed")
 
+	errLeft         = errors.New("cluster: the node has left")
 	errStartedTwice = errors.New("cluster: Start was called before: use a new Cluster for each start")
 	errNotStarted   = errors.New("cluster: Start has not been called")
 )
@@ -37,6 +38,17 @@ type Cluster interface {
 	// never nil once Start has returned or Handler is called, never changes,
 	// and costs one atomic load.
 	View() *View
+	// Announce changes what this node says of itself: Joining, as it starts,
+	// Serving or Leaving. View shows it when Announce returns, and Changed is
+	// called. The members that this node hears know it about a packet's way
+	// later, the others by gossip. It may be called from the first call of
+	// Changed on, also from within Changed. It is an error to announce another
+	// state, and after Leave.
+	//
+	// A node that finds that it was taken off the roster while it lived (it was
+	// forgotten, or falsely buried) comes back by itself, and is Joining again:
+	// what it held others may hold now. Member.Epoch counts that.
+	Announce(s State) error
 	// Forget removes a dead member from the roster, here and on every node
 	// that is reached. It is an error if name is not in the roster or not dead.
 	Forget(name string) error
@@ -60,6 +72,14 @@ type Handler interface {
 	// called from several goroutines, one for each connection, and must not
 	// block: what cannot be answered at once is taken with Batch.Later.
 	Serve(b *Batch)
+	// Heard says that a member has just answered, within a second and, if it was
+	// asked, within the ask's wait, by this node's own clock: an answer that lay
+	// in a socket while this process stood still does not count. A member whom
+	// gossip does not know to be buried tells so before it answers, and View
+	// shows it by then. Calls come from several goroutines, once at most for all
+	// that was read from a connection together, and must not block. A cluster of
+	// one never calls it.
+	Heard()
 	// Late hands over an answer that came after its asker had given up. It
 	// must not block, nor keep request or answer.
 	Late(from Peer, request, answer []byte)
@@ -69,7 +89,9 @@ type Handler interface {
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It waits no longer than wait; when that has passed, the member
-	// counts as unheard until it answers a ping, and ErrTimeout is returned.
+	// counts as unheard until it answers a ping, and ErrTimeout is returned. Only
+	// a wait of a second or more blames nobody for it if the member has answered
+	// anything meanwhile: a ping, too.
 	// When ctx is done first, ctx.Err is returned and the member is not blamed.
 	// A member that is unheard is not waited for: ErrUnheard at once.
 	//
@@ -90,7 +112,11 @@ const (
 	Serving              // in the roster and heard, directly or through others
 	Unheard              // in the roster, but nobody on this side hears it
 	Dead                 // died without saying goodbye, and is not yet forgotten
+	Leaving              // hands over what it holds, and owns nothing any more
 )
+
+// announced says whether s is what a member may say of itself.
+func (s State) announced() bool { return s == Joining || s == Serving || s == Leaving }
 
 func (s State) String() string {
 	switch s {
@@ -102,6 +128,8 @@ func (s State) String() string {
 		return "unheard"
 	case Dead:
 		return "dead"
+	case Leaving:
+		return "leaving"
 	}
 	return "unknown"
 }
@@ -113,7 +141,13 @@ type Member struct {
 	Region string
 	Born   time.Time // when it started, by its own clock
 	State  State
-	Peer   Peer // how to ask it; nil for the node itself
+	// Announced is what it last said of itself, as far as is known here: Joining,
+	// Serving or Leaving. It is kept when State becomes Unheard or Dead.
+	Announced State
+	// Epoch counts how often it was taken off the roster while it lived, and has
+	// come back, Joining.
+	Epoch uint64
+	Peer  Peer // how to ask it; nil for the node itself
 }
 
 // View is who is here and who hears whom, as one node knows it at one moment.

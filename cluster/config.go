@@ -53,8 +53,10 @@ type Config struct {
 	// VerifyPeerCertificate or VerifyConnection of the caller's. ServerName, if
 	// empty, is the host that is dialled.
 	TLS *tls.Config
-	// Forget is how long a dead member stays in the roster of a side that has a
-	// majority of it; ten times as long elsewhere. 5 minutes if zero.
+	// Forget is how long a dead member stays in the roster of a side that, with
+	// those who have joined it, is no smaller than what it misses; ten times as
+	// long elsewhere. Members that died before they served are not missed, and
+	// stay as long on every side. 5 minutes if zero.
 	Forget time.Duration
 	// Logger takes what an operator should know; slog.Default if nil.
 	Logger *slog.Logger

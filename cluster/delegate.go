@@ -62,7 +62,7 @@ func (d delegate) up(n *memberlist.Node) {
 		return // NotifyAlive has refused it, or it is this node
 	}
 	at := canonical(n.Addr.String(), strconv.Itoa(int(n.Port)))
-	d.step(func(r *roster) change { return r.up(m.record(n.Name), m.State, at, time.Now()) })
+	d.step(func(r *roster) change { return r.up(m.record(n.Name), at, time.Now()) })
 }
 
 func (d delegate) NotifyLeave(n *memberlist.Node) {

@@ -21,6 +21,9 @@ const (
 // this is enough for 2,500 members with names of 40 bytes.
 const maxPong = 1 << 20
 
+// maxNews bounds what a member says of itself: one record.
+const maxNews = 1 << 10
+
 type kind uint8
 
 const (
@@ -29,6 +32,7 @@ const (
 	kindTell
 	kindPing
 	kindPong
+	kindNews // what the sender says of itself; back comes what it does not know of itself
 )
 
 // maxBody is the most bytes that a frame of this kind may carry, -1 if there
@@ -41,6 +45,8 @@ func (k kind) maxBody() int {
 		return 8
 	case kindPong:
 		return maxPong
+	case kindNews:
+		return maxNews
 	}
 	return -1
 }

@@ -57,13 +57,14 @@ type gossip struct {
 	viewing  sync.Mutex // makes refreshes take turns; no lock is held before it
 	view     atomic.Pointer[View]
 	wake     chan struct{} // the view may have changed
-	announce chan struct{} // the metadata has changed
+	announce chan struct{} // what this node says of itself has changed
 	hurry    chan struct{} // one whom gossip has for dead is heard: join it now
 
 	ctx     context.Context // done once Close is called
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	phase   atomic.Int32
+	opened  atomic.Bool   // all that Start makes is made
 	started chan struct{} // closed when Start has returned
 	closed  chan struct{} // closed when everything has stopped
 
@@ -100,6 +101,7 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 	if err := g.open(ctx, h); err != nil {
 		return errors.Join(err, g.teardown())
 	}
+	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
 	// The node above answers from here on: it has to know of those who are
 	// found at once, not when the last address to join has been given up.
@@ -143,6 +145,8 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		Dial:    g.cfg.Network.Dial,
 		Log:     g.log,
 		Changed: g.changed,
+		Own:     g.own,
+		News:    g.news,
 		// A process that starts again at once is there before gossip has missed
 		// the one before it.
 		Replaced: func(name string) {
@@ -261,7 +265,8 @@ func (g *gossip) metadata() metadata {
 		Seed:    g.cfg.Seed[:],
 		Born:    self.Born,
 		Epoch:   self.Epoch,
-		State:   self.announced,
+		Turn:    self.Turn,
+		State:   self.Announced,
 	}
 }
 
@@ -273,7 +278,7 @@ func (g *gossip) step(event func(*roster) change) {
 	if c.roster {
 		signal(g.wake)
 	}
-	if c.refute {
+	if c.tell {
 		signal(g.announce)
 	}
 	for _, r := range c.spread {
@@ -347,7 +352,7 @@ func (g *gossip) revive() {
 func (g *gossip) side() map[string]bool {
 	side := make(map[string]bool)
 	for _, m := range g.view.Load().Members {
-		if m.State == Joining || m.State == Serving {
+		if m.State != Unheard && m.State != Dead {
 			side[m.Name] = true
 		}
 	}
@@ -365,7 +370,10 @@ func (g *gossip) refresh() *View {
 	names := make([]string, len(entries))
 	others := make([]Member, 0, len(entries))
 	for i, e := range entries {
-		m := Member{Name: e.Name, Addr: e.Addr, Region: e.Region, Born: time.Unix(0, e.Born), State: e.announced}
+		m := Member{
+			Name: e.Name, Addr: e.Addr, Region: e.Region, Born: time.Unix(0, e.Born),
+			State: e.Announced, Announced: e.Announced, Epoch: e.Epoch,
+		}
 		switch {
 		case e.Name == g.cfg.Name:
 			v.Self = i
@@ -410,7 +418,52 @@ func (g *gossip) members() []entry {
 
 func (g *gossip) View() *View { return g.view.Load() }
 
-// keepAnnouncing has memberlist spread this node's metadata when it changes.
+func (g *gossip) Announce(s State) (err error) {
+	switch {
+	case g.ctx.Err() != nil:
+		return ErrClosed
+	case !g.opened.Load():
+		return errNotStarted
+	}
+	g.step(func(r *roster) (c change) {
+		c, err = r.announce(s)
+		return c
+	})
+	g.refresh()
+	return err
+}
+
+// own is what this node says of itself to those it connects to.
+func (g *gossip) own() []byte {
+	g.mu.Lock()
+	self := g.roster.entries[g.cfg.Name].record
+	g.mu.Unlock()
+	return encodeRecords([]record{self}, time.Now())
+}
+
+// news takes in what a member says of itself or of this node, as it has come
+// over a connection of the two. The answer, if there is one, is the tombstone of
+// a member that does not know that it is buried.
+func (g *gossip) news(from string, b []byte) (answer []byte) {
+	now := time.Now()
+	records, err := decodeRecords(b, now)
+	if err != nil || len(records) != 1 || records[0].Name != from && records[0].Name != g.cfg.Name {
+		g.log.Debug("a member sent news that cannot be used", "member", from, "error", err)
+		return nil
+	}
+	g.step(func(r *roster) change {
+		if tombstone, ok := r.buried(records[0]); ok {
+			answer = encodeRecords([]record{tombstone}, now)
+		}
+		return r.merge(records, now)
+	})
+	g.refresh()
+	return answer
+}
+
+// keepAnnouncing tells all what this node says of itself when that changes:
+// over the connections that it has to them, which takes a packet's way, and by
+// gossip, which reaches everyone else.
 func (g *gossip) keepAnnouncing() {
 	for {
 		select {
@@ -418,6 +471,7 @@ func (g *gossip) keepAnnouncing() {
 			return
 		case <-g.announce:
 		}
+		g.peers.tell()
 		if g.hasLeft() {
 			continue
 		}
@@ -467,6 +521,7 @@ func (g *gossip) Leave(ctx context.Context) error {
 	c := g.roster.leave(time.Now())
 	g.mu.Unlock()
 	signal(g.wake)
+	signal(g.announce)
 	for _, r := range c.spread {
 		g.spread(r, func() { once.Do(func() { close(said) }) })
 	}

@@ -50,6 +50,8 @@ func (n *node) Serve(b *cluster.Batch) {
 	}
 }
 
+func (n *node) Heard() {}
+
 func (n *node) Late(cluster.Peer, []byte, []byte) {}
 
 var serial atomic.Int64
@@ -77,6 +79,9 @@ func try(t *testing.T, c cluster.Config) (*node, error) {
 	defer cancel()
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	if err := n.Start(ctx, n); err != nil {
+		return n, err
+	}
+	if err := n.Announce(cluster.Serving); err != nil {
 		return n, err
 	}
 	v := n.View()

@@ -80,19 +80,20 @@ func (h *hearing) pinged(name string, id uint64, answered, now time.Time) (chang
 	return overdue && h.mark(c, false)
 }
 
-// ponged says that name answered the ping id, now.
-func (h *hearing) ponged(name string, id uint64, now time.Time) (changed bool) {
+// ponged says that name answered the ping id, now. It tells whether that was in
+// time.
+func (h *hearing) ponged(name string, id uint64, now time.Time) (inTime, changed bool) {
 	c := h.members[name]
 	if c == nil || id == 0 || c.ping != id {
-		return false
+		return false, false
 	}
 	c.ping = 0
 	// A pong that was long in coming may have been sent long ago, and have
 	// waited here while this process stood still.
 	if now.Sub(c.sent) > heardFor {
-		return false
+		return false, false
 	}
-	return h.mark(c, true)
+	return true, h.mark(c, true)
 }
 
 // failed says that name left something unanswered: an ask that timed out, or

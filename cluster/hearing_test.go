@@ -63,7 +63,9 @@ func TestHearing(t *testing.T) {
 					changed = h.pinged("m", s.id, answered, at(s.ms))
 				case "pong":
 					answered = at(s.ms)
-					changed = h.ponged("m", s.id, at(s.ms))
+					var inTime bool
+					inTime, changed = h.ponged("m", s.id, at(s.ms))
+					require.Equal(t, s.heard, inTime, "step %d", i)
 				case "answer":
 					answered = at(s.ms)
 				case "fail":
@@ -153,7 +155,8 @@ func TestWhoLeavesTheRosterIsForgottenAndWhoStaysIsNot(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, name := range []string{"a", "b"} {
 		h.pinged(name, uint64(i+1), now, now)
-		require.True(t, h.ponged(name, uint64(i+1), now))
+		inTime, changed := h.ponged(name, uint64(i+1), now)
+		require.True(t, inTime && changed)
 	}
 	require.False(t, h.set([]string{"a"}))
 	require.True(t, h.hears("a"))

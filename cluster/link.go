@@ -96,32 +96,32 @@ func (l *link) failed(s *session) {
 }
 
 // ponged takes in a pong: the version of the member's table, and the table
-// unless the ping said that this version is known.
-func (l *link) ponged(s *session, f frame) error {
+// unless the ping said that this version is known. It says whether the pong has
+// come in time.
+func (l *link) ponged(s *session, f frame) (inTime bool, err error) {
 	if len(f.body) < 8 {
-		return fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
+		return false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
 	version := binary.BigEndian.Uint64(f.body)
 	var t table
 	if len(f.body) > 8 {
-		var err error
 		if t, err = decodeTable(f.body[8:]); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if l.session.Load() != s {
-		return nil
+		return false, nil
 	}
 	now := time.Now()
-	l.peers.step(l, func(h *hearing) bool {
-		changed := h.ponged(l.name, f.id, now)
+	l.peers.step(l, func(h *hearing) (changed bool) {
+		inTime, changed = h.ponged(l.name, f.id, now)
 		if len(f.body) > 8 {
 			l.seen = version
 			changed = h.merge(t) || changed
 		}
 		return changed
 	})
-	return nil
+	return inTime, nil
 }
 
 // ping sends one. The one before it is overdue if it has no pong yet.
@@ -197,6 +197,7 @@ func (l *link) run() {
 			l.session.Store(s)
 			l.peers.wg.Add(1)
 			go l.hold(s, lost)
+			s.introduce() // before the ping, so that a tombstone comes before the pong
 			l.ping(s)
 			ping.Reset(pingPace + rand.N(pingJitter))
 

@@ -18,11 +18,15 @@ type metadata struct {
 	Seed    []byte `codec:"s"`
 	Born    int64  `codec:"b"`
 	Epoch   uint64 `codec:"e"`
+	Turn    uint64 `codec:"n"`
 	State   State  `codec:"t"`
 }
 
 func (m metadata) record(name string) record {
-	return record{Name: name, Addr: m.Addr, Region: m.Region, Born: m.Born, Epoch: m.Epoch}
+	return record{
+		Name: name, Addr: m.Addr, Region: m.Region, Born: m.Born,
+		Epoch: m.Epoch, Turn: m.Turn, Announced: m.State,
+	}
 }
 
 var errMetadata = errors.New("its metadata cannot be read")
@@ -38,13 +42,14 @@ func decodeMetadata(name string, b []byte) (metadata, error) {
 	switch {
 	case m.Version != membershipVersion:
 		return m, fmt.Errorf("its metadata has version %d, this member's %d", m.Version, membershipVersion)
-	case len(m.Seed) != 16 || !bounded(name, m.Addr, m.Region) || m.Epoch > maxEpoch || m.State > Serving:
+	case len(m.Seed) != 16 || !bounded(name, m.Addr, m.Region) || m.Epoch > maxEpoch || m.Turn > maxEpoch || !m.State.announced():
 		return m, errMetadata
 	}
 	return m, nil
 }
 
-// maxEpoch leaves room for a member to answer any tombstone it is shown.
+// maxEpoch bounds epochs and turns. It leaves room for a member to answer any
+// tombstone it is shown.
 const maxEpoch = 1 << 48
 
 func bounded(name, addr, region string) bool {

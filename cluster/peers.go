@@ -27,6 +27,12 @@ type peersConfig struct {
 	// Changed is told that hears would answer differently. Calls come one at
 	// a time, with no lock held; changes that come together are told once.
 	Changed func()
+	// Own is what this node says of itself to a member whenever it connects to
+	// it, and when tell is called; nil: nothing.
+	Own func() []byte
+	// News takes in what a member says of itself, and what to answer, if not nil;
+	// and what it answers to this node. nil: nobody wants it. It must not block.
+	News func(from string, b []byte) (answer []byte)
 	// Replaced is told of a member at whose address another one answers.
 	Replaced func(name string)
 }
@@ -180,6 +186,21 @@ func (p *peers) set(members []Member) {
 		l.cancel()
 	}
 	p.mu.Unlock()
+}
+
+// tell sends what this node says of itself to all it is connected to.
+func (p *peers) tell() {
+	if p.cfg.Own == nil {
+		return
+	}
+	own := p.cfg.Own()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if s := l.session.Load(); s != nil {
+			s.out.put(kindNews, 0, own)
+		}
+	}
 }
 
 // peer is the way to ask a member, nil if set did not name it.

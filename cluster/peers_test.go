@@ -15,10 +15,17 @@ import (
 // testHandler answers by a function, and keeps what came late.
 type testHandler struct {
 	serve func(b *Batch)
+	heard func()
 	late  func(from Peer, request, answer []byte)
 }
 
 func (h *testHandler) Changed() {}
+
+func (h *testHandler) Heard() {
+	if h.heard != nil {
+		h.heard()
+	}
+}
 
 func (h *testHandler) Serve(b *Batch) {
 	if h.serve != nil {

@@ -12,6 +12,7 @@ import (
 type deaf struct{}
 
 func (deaf) Changed()                  {}
+func (deaf) Heard()                    {}
 func (deaf) Serve(*Batch)              {}
 func (deaf) Late(Peer, []byte, []byte) {}
 
@@ -22,6 +23,7 @@ func TestAMemberThatIsHeardDoesNotStayDead(t *testing.T) {
 		g := NewGossip(Config{Name: name, Bind: "127.0.0.1:0", Join: join}).(*gossip)
 		require.NoError(t, g.Start(t.Context(), deaf{}))
 		t.Cleanup(func() { require.NoError(t, g.Close()) })
+		require.NoError(t, g.Announce(Serving))
 		return g
 	}
 	a := start("a")
@@ -66,10 +68,10 @@ func TestTheAddressThatGossipGivesOutCanBeReached(t *testing.T) {
 func TestANewcomerIsNotBuriedForTheOneBeforeIt(t *testing.T) {
 	now := time.Now()
 	r := newRoster(record{Name: "self", Addr: "h:0", Born: 1}, time.Minute)
-	r.up(record{Name: "old", Addr: "h:1", Born: 10}, Serving, "h:1", now)
+	r.up(record{Name: "old", Addr: "h:1", Born: 10}, "h:1", now)
 	r.merge([]record{{Name: "new", Addr: "h:1", Born: 20}}, now)
 	require.False(t, r.entries["new"].gone())
-	r.up(record{Name: "new", Addr: "h:1", Born: 20}, Serving, "h:1", now)
+	r.up(record{Name: "new", Addr: "h:1", Born: 20}, "h:1", now)
 	r.down("old", now)
 	require.True(t, r.entries["old"].gone())
 	require.False(t, r.entries["new"].gone())

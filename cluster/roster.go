@@ -23,6 +23,8 @@ type record struct {
 	Name, Addr, Region string
 	Born               int64  // Unix nanoseconds, by its own clock
 	Epoch              uint64 // how often it has answered its own tombstone
+	Turn               uint64 // how often it has announced another state; only itself raises it
+	Announced          State  // the state that it announced last
 	// Gone is when it left, was superseded or was forgotten; zero if none of
 	// these. It travels as an age.
 	Gone time.Time
@@ -30,13 +32,16 @@ type record struct {
 
 func (r record) gone() bool { return !r.Gone.IsZero() }
 
-// compare orders records of one name. The first two lines carry the meaning;
-// the others make the order total.
+// compare orders records of one name. Its first lines carry the meaning: of two
+// lives the later one, a burial before all that was said in that life, and what
+// was said last. The others make the order total.
 func (r record) compare(o record) int {
 	return cmp.Or(
 		cmp.Compare(r.Epoch, o.Epoch),
 		compareBool(r.gone(), o.gone()),
 		o.Gone.Compare(r.Gone), // an age counts from the first burial
+		cmp.Compare(r.Turn, o.Turn),
+		cmp.Compare(r.Announced, o.Announced),
 		cmp.Compare(r.Born, o.Born),
 		cmp.Compare(r.Addr, o.Addr),
 		cmp.Compare(r.Region, o.Region),
@@ -56,22 +61,22 @@ func compareBool(a, b bool) int {
 // entry is a record and what this node alone knows of the member.
 type entry struct {
 	record
-	announced State
-	at        string    // "ip:port" that gossip reaches it by; empty if gossip never had it
-	alive     bool      // gossip says so
-	dead      time.Time // if not alive: since when it counts as dead
+	at    string    // "ip:port" that gossip reaches it by; empty if gossip never had it
+	alive bool      // gossip says so
+	dead  time.Time // if not alive: since when it counts as dead
 }
 
 const (
 	// hearsay is how long a member that only another's roster has told of is
 	// given to show up in gossip before it counts as dead.
 	hearsay = 5 * time.Second
-	// A minority waits this many times Config.Forget before it forgets: the
-	// others may be well, and it may be this side that is missing.
-	minorityPatience = 10
-	// Tombstones outlast the patience of a minority, which else would bring
+	// A side that is smaller than what it misses waits this many times
+	// Config.Forget before it forgets: the others may be well, and it may be this
+	// side that is missing.
+	smallPatience = 10
+	// Tombstones outlast the patience of a small side, which else would bring
 	// back, as dead members, those who left while it was cut off.
-	tombstonePatience = 2 * minorityPatience
+	tombstonePatience = 2 * smallPatience
 	// maxTombstones and maxRecords bound a roster, whatever its members do.
 	maxTombstones = 1024
 	maxRecords    = 8192
@@ -84,9 +89,10 @@ type roster struct {
 	entries map[string]*entry
 }
 
+// newRoster is that of a node that starts: it is Joining.
 func newRoster(self record, forget time.Duration) *roster {
 	return &roster{self: self.Name, forget: forget, entries: map[string]*entry{
-		self.Name: {record: self, announced: Serving, alive: true},
+		self.Name: {record: self, alive: true},
 	}}
 }
 
@@ -94,17 +100,17 @@ func newRoster(self record, forget time.Duration) *roster {
 type change struct {
 	roster bool     // members came, went, or stand differently
 	spread []record // what the others should hear of soon
-	refute bool     // this node's epoch has risen: announce it
+	tell   bool     // what this node says of itself has changed: tell all
 }
 
 func (c *change) add(o change) {
 	c.roster = c.roster || o.roster
-	c.refute = c.refute || o.refute
+	c.tell = c.tell || o.tell
 	c.spread = append(c.spread, o.spread...)
 }
 
 // up steps in gossip's word that a member is alive, and where it reaches it.
-func (r *roster) up(rec record, announced State, at string, now time.Time) change {
+func (r *roster) up(rec record, at string, now time.Time) change {
 	var c change
 	e := r.entries[rec.Name]
 	switch {
@@ -123,10 +129,8 @@ func (r *roster) up(rec record, announced State, at string, now time.Time) chang
 		// that it is alive learn better.
 		c.spread = append(c.spread, e.record)
 	}
-	if !e.gone() && (!e.alive || e.announced != announced) {
-		c.roster = true
-	}
-	e.alive, e.announced, e.at, e.dead = true, announced, at, time.Time{}
+	c.roster = c.roster || !e.gone() && !e.alive
+	e.alive, e.at, e.dead = true, at, time.Time{}
 	c.add(r.supersede(now))
 	return c
 }
@@ -154,15 +158,17 @@ func (r *roster) merge(records []record, now time.Time) change {
 		switch {
 		case rec.Name == r.self:
 			if rec.gone() && !r.left && rec.Epoch >= e.Epoch {
+				// Others may hold by now what it held.
 				e.Epoch = rec.Epoch + 1
-				c.roster, c.refute = true, true
+				e.Announced, e.Turn = Joining, e.Turn+1
+				c.roster, c.tell = true, true
 			}
 			continue
 		case e == nil:
 			if len(r.entries) >= maxRecords {
 				continue
 			}
-			r.entries[rec.Name] = &entry{record: rec, announced: Serving, dead: now.Add(hearsay)}
+			r.entries[rec.Name] = &entry{record: rec, dead: now.Add(hearsay)}
 			c.roster = c.roster || !rec.gone()
 		case rec.compare(e.record) > 0:
 			was := e.record
@@ -204,13 +210,44 @@ func (r *roster) bury(e *entry, now time.Time) change {
 	return change{roster: true, spread: []record{e.record}}
 }
 
+func notAnnounced(s State) error {
+	return fmt.Errorf("cluster: Announce: a node does not say of itself that it is %v: use Joining, Serving or Leaving", s)
+}
+
+// announce steps in what this node says of itself from now on.
+func (r *roster) announce(s State) (change, error) {
+	e := r.entries[r.self]
+	switch {
+	case !s.announced():
+		return change{}, notAnnounced(s)
+	case r.left:
+		return change{}, fmt.Errorf("cluster: Announce: %w", errLeft)
+	case e.Announced == s:
+		return change{}, nil
+	}
+	e.Announced, e.Turn = s, e.Turn+1
+	return change{roster: true, tell: true}, nil
+}
+
+// buried is the tombstone that a member who speaks of itself as rec does not
+// know of, if there is one.
+func (r *roster) buried(rec record) (tombstone record, ok bool) {
+	e := r.entries[rec.Name]
+	if e == nil || !e.gone() || rec.gone() {
+		return record{}, false
+	}
+	return e.record, e.Epoch >= rec.Epoch
+}
+
 // leave steps in this node's goodbye.
 func (r *roster) leave(now time.Time) change {
 	if r.left {
 		return change{}
 	}
 	r.left = true
-	return r.bury(r.entries[r.self], now)
+	c := r.bury(r.entries[r.self], now)
+	c.tell = true
+	return c
 }
 
 var errNotInRoster = errors.New("is not in the roster: Members lists the names")
@@ -232,35 +269,39 @@ func (e *entry) isDead(now time.Time) bool { return !e.alive && !now.Before(e.de
 // tick steps in the passing of time: the dead are forgotten and tombstones
 // crumble. before is the time of the last tick; onSide says who is on this
 // node's side, itself included.
+//
+// A side that, with those who have joined it, is no smaller than what it misses
+// forgets its dead after Forget, a smaller one later. Dead members that own
+// nothing, because they died before they served, are not missed: they go after
+// Forget on every side.
 func (r *roster) tick(before, now time.Time, onSide func(name string) bool) change {
 	var c change
-	members, here := 0, 0
-	var oldest *entry
+	here, missing := 0, 0
 	for _, e := range r.entries {
-		if e.gone() {
+		switch {
+		case e.gone():
 			continue
-		}
-		members++
-		if onSide(e.Name) {
+		case onSide(e.Name):
 			here++
-		}
-		if oldest == nil || cmp.Or(cmp.Compare(e.Born, oldest.Born), cmp.Compare(e.Name, oldest.Name)) < 0 {
-			oldest = e
+		case !e.isDead(now) || e.Announced != Joining:
+			missing++
 		}
 		if e.isDead(now) && !e.isDead(before) {
 			c.roster = true
 		}
 	}
-	patience := r.forget
-	if 2*here < members || 2*here == members && oldest != nil && !onSide(oldest.Name) {
-		patience *= minorityPatience
+	patience := func(e *entry) time.Duration {
+		if here < missing && e.Announced != Joining {
+			return smallPatience * r.forget
+		}
+		return r.forget
 	}
 	var tombstones []*entry
 	for _, e := range r.sorted() {
 		switch {
 		case e.gone():
 			tombstones = append(tombstones, e)
-		case e.isDead(now) && now.Sub(e.dead) >= patience:
+		case e.isDead(now) && now.Sub(e.dead) >= patience(e):
 			c.add(r.bury(e, now))
 		}
 	}

@@ -98,7 +98,7 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 					said = n.entries[who].record
 					said.Gone = time.Time{}
 				}
-				r.up(said, Serving, "", now)
+				r.up(said, "", now)
 			case "down":
 				r.down(who, now)
 			case "forget":
@@ -128,7 +128,7 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 func TestRosterKeepsTheDeadUntilTheyAreForgotten(t *testing.T) {
 	r := rosterOf("a")
 	for _, name := range []string{"b", "c"} {
-		require.True(t, r.up(rec(name, 2), Serving, "", dawn).roster)
+		require.True(t, r.up(rec(name, 2), "", dawn).roster)
 	}
 	require.True(t, r.down("b", dawn).roster)
 	require.Equal(t, []string{"a", "b", "c"}, names(r))
@@ -156,7 +156,7 @@ func TestWhoForgetsAndWhen(t *testing.T) {
 			var side []string
 			for i, name := range []string{"a", "b", "c", "d"} {
 				if name != "b" {
-					r.up(rec(name, int64(i+1)), Serving, "", dawn)
+					r.up(rec(name, int64(i+1)), "", dawn)
 				}
 				if slices.Contains(c.dead, name) {
 					r.down(name, dawn)
@@ -174,7 +174,7 @@ func TestWhoForgetsAndWhen(t *testing.T) {
 func TestTombstoneKeepsTheLeftAwayAndLetsTheLivingBack(t *testing.T) {
 	a, b := rosterOf("a"), rosterOf("b")
 	for _, r := range []*roster{a, b} {
-		r.up(rec("x", 2), Serving, "", dawn)
+		r.up(rec("x", 2), "", dawn)
 		r.down("x", dawn)
 	}
 	c, err := a.forgetMember("x", dawn)
@@ -182,11 +182,11 @@ func TestTombstoneKeepsTheLeftAwayAndLetsTheLivingBack(t *testing.T) {
 	require.True(t, c.roster)
 	a.merge(b.records(), dawn)
 	require.NotContains(t, names(a), "x", "another's roster does not bring it back")
-	require.NotEmpty(t, a.up(rec("x", 2), Serving, "", dawn).spread, "who says it is alive is told of the tombstone")
+	require.NotEmpty(t, a.up(rec("x", 2), "", dawn).spread, "who says it is alive is told of the tombstone")
 	require.NotContains(t, names(a), "x")
 
 	x := newRoster(rec("x", 2), testForget)
-	require.True(t, x.merge(a.records(), dawn).refute)
+	require.True(t, x.merge(a.records(), dawn).tell)
 	require.Contains(t, names(x), "x")
 	a.merge(x.records(), dawn)
 	require.Contains(t, names(a), "x")
@@ -198,10 +198,10 @@ func TestLeaverDoesNotAnswerItsTombstone(t *testing.T) {
 	require.True(t, a.leave(dawn).roster)
 	require.Empty(t, names(a))
 	b := rosterOf("b")
-	b.up(rec("a", 1), Serving, "", dawn)
+	b.up(rec("a", 1), "", dawn)
 	b.merge(a.records(), dawn)
 	require.Equal(t, []string{"b"}, names(b))
-	require.False(t, a.merge(b.records(), dawn).refute)
+	require.False(t, a.merge(b.records(), dawn).tell)
 	a.tick(dawn, dawn.Add(100*testForget), all)
 	require.NotContains(t, names(a), "a")
 }
@@ -210,16 +210,16 @@ func TestStartAtADeadMembersAddressSupersedesIt(t *testing.T) {
 	at := func(name string, born int64) record { return record{Name: name, Addr: "x:1", Born: born} }
 	t.Run("the old dies first", func(t *testing.T) {
 		r := rosterOf("a")
-		r.up(at("x-1", 2), Serving, "", dawn)
+		r.up(at("x-1", 2), "", dawn)
 		r.down("x-1", dawn)
-		c := r.up(at("x-2", 3), Serving, "", dawn)
+		c := r.up(at("x-2", 3), "", dawn)
 		require.Equal(t, []string{"a", "x-2"}, names(r))
 		require.Equal(t, "x-1", c.spread[0].Name)
 	})
 	t.Run("the new starts first", func(t *testing.T) {
 		r := rosterOf("a")
-		r.up(at("x-1", 2), Serving, "", dawn)
-		r.up(at("x-2", 3), Serving, "", dawn)
+		r.up(at("x-1", 2), "", dawn)
+		r.up(at("x-2", 3), "", dawn)
 		require.Equal(t, []string{"a", "x-1", "x-2"}, names(r))
 		r.down("x-1", dawn)
 		require.Equal(t, []string{"a", "x-2"}, names(r))
@@ -237,13 +237,13 @@ func TestMemberThatOnlyOthersKnowCountsAsDeadAfterAWhile(t *testing.T) {
 	require.False(t, r.entries["b"].isDead(dawn))
 	require.True(t, r.tick(dawn, dawn.Add(hearsay), all).roster)
 	require.True(t, r.entries["b"].isDead(dawn.Add(hearsay)))
-	require.True(t, r.up(rec("b", 2), Serving, "", dawn.Add(hearsay)).roster)
+	require.True(t, r.up(rec("b", 2), "", dawn.Add(hearsay)).roster)
 	require.False(t, r.entries["b"].isDead(dawn.Add(hearsay)))
 }
 
 func TestForgetRefusesTheLivingAndTheUnknown(t *testing.T) {
 	r := rosterOf("a")
-	r.up(rec("b", 2), Serving, "", dawn)
+	r.up(rec("b", 2), "", dawn)
 	for _, name := range []string{"a", "b", "nobody"} {
 		_, err := r.forgetMember(name, dawn)
 		require.ErrorContains(t, err, name)

@@ -18,6 +18,8 @@ type wireRecord struct {
 	Region string        `codec:"r"`
 	Born   int64         `codec:"b"`
 	Epoch  uint64        `codec:"e"`
+	Turn   uint64        `codec:"t"`
+	State  State         `codec:"s"`
 	Gone   bool          `codec:"g"`
 	Age    time.Duration `codec:"d"`
 }
@@ -25,7 +27,10 @@ type wireRecord struct {
 func encodeRecords(records []record, now time.Time) []byte {
 	m := rosterMessage{Version: membershipVersion, Records: make([]wireRecord, len(records))}
 	for i, r := range records {
-		w := wireRecord{Name: r.Name, Addr: r.Addr, Region: r.Region, Born: r.Born, Epoch: r.Epoch, Gone: r.gone()}
+		w := wireRecord{
+			Name: r.Name, Addr: r.Addr, Region: r.Region, Born: r.Born,
+			Epoch: r.Epoch, Turn: r.Turn, State: r.Announced, Gone: r.gone(),
+		}
 		if w.Gone {
 			w.Age = max(0, now.Sub(r.Gone))
 		}
@@ -53,10 +58,14 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 	}
 	records := make([]record, len(m.Records))
 	for i, w := range m.Records {
-		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Gone && w.Epoch == maxEpoch || w.Age < 0 {
+		if !bounded(w.Name, w.Addr, w.Region) || w.Epoch > maxEpoch || w.Gone && w.Epoch == maxEpoch ||
+			w.Turn > maxEpoch || !w.State.announced() || w.Age < 0 {
 			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
 		}
-		r := record{Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born, Epoch: w.Epoch}
+		r := record{
+			Name: w.Name, Addr: w.Addr, Region: w.Region, Born: w.Born,
+			Epoch: w.Epoch, Turn: w.Turn, Announced: w.State,
+		}
 		if w.Gone {
 			r.Gone = now.Add(-w.Age)
 		}

@@ -91,6 +91,8 @@ func (c *incoming) read() error {
 						return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 					}
 					c.pong(f.id, binary.BigEndian.Uint64(f.body))
+				case kindNews:
+					c.news(f.body)
 				default:
 					return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
 				}
@@ -120,6 +122,16 @@ func (c *incoming) pong(id, seen uint64) {
 		body = body[:8]
 	}
 	c.replies = appendFrame(c.replies, kindPong, id, body)
+}
+
+// news takes in what the member says of itself.
+func (c *incoming) news(body []byte) {
+	if c.peers.cfg.News == nil {
+		return
+	}
+	if answer := c.peers.cfg.News(c.batch.From, body); answer != nil {
+		c.replies = appendFrame(c.replies, kindNews, 0, answer)
+	}
 }
 
 // send writes the replies out, with one write if nobody else is writing.

@@ -52,7 +52,8 @@ type slot struct {
 	answer  []byte        // the asker's buffer, while it waits
 	err     error
 	gaveUp  atomic.Int64  // nanoseconds from the session's start
-	until   time.Duration // the deadline, from the session's start; guarded by out.mu
+	until   time.Duration // the deadline, from the session's start; never once it rang. Guarded by out.mu
+	proves  time.Duration // until when an answer says that the member is heard; of who has the slot
 	wake    chan wake     // holds one of each at most
 }
 
@@ -124,7 +125,8 @@ func (s *session) release(sl *slot) {
 
 // ask sends one request and waits for what becomes of it.
 func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
-	until := time.Since(s.start) + wait
+	sent := time.Since(s.start)
+	until := sent + wait
 	if until < 0 {
 		until = never
 	}
@@ -148,7 +150,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		generation = 1
 	}
 	waiting := generation<<2 | slotWaiting
-	sl.until = until
+	sl.until, sl.proves = until, sent+min(wait, heardFor)
 	sl.state.Store(waiting)
 	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
 	duty := s.out.claim()
@@ -188,7 +190,11 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 			return answer, err
 		}
 		s.link.peers.timeouts.Add(1)
-		s.link.failed(s)
+		// A second's wait spans some pings: their answers say whether the member
+		// lives. It may be that a long request alone was slow.
+		if wait < heardFor || time.Duration(s.answered.Load()) < sent {
+			s.link.failed(s)
+		}
 		return answer, ErrTimeout
 	}
 }
@@ -239,18 +245,26 @@ func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 }
 
 // end takes the slot from its asker and ends the ask. It says whether the
-// asker was still there.
-func (sl *slot) end(generation uint64, body []byte, err error) bool {
+// asker was still there, and until when an answer is one in time.
+func (sl *slot) end(generation uint64, body []byte, err error) (proves time.Duration, ok bool) {
 	if !sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2) {
-		return false
+		return 0, false
 	}
+	proves = sl.proves // its next asker writes it
 	sl.answer = append(sl.answer, body...)
 	sl.err = err
 	sl.wake <- ended
-	return true
+	return proves, true
 }
 
-// read takes in answers and pongs until the connection ends.
+// introduce says to the member what this node says of itself.
+func (s *session) introduce() {
+	if own := s.link.peers.cfg.Own; own != nil {
+		s.out.put(kindNews, 0, own())
+	}
+}
+
+// read takes in answers, pongs and news until the connection ends.
 func (s *session) read() error {
 	var in intake
 	var known []*slot
@@ -258,7 +272,8 @@ func (s *session) read() error {
 		if err := in.fill(s.conn); err != nil {
 			return err
 		}
-		any := false
+		now := time.Since(s.start)
+		any, heard := false, false
 		for {
 			f, ok, err := in.next()
 			if err != nil {
@@ -271,7 +286,11 @@ func (s *session) read() error {
 			switch f.kind {
 			case kindAnswer:
 				sl, generation := s.find(&known, f.id)
-				if sl == nil || sl.end(generation, f.body, nil) {
+				if sl == nil {
+					continue
+				}
+				if proves, ended := sl.end(generation, f.body, nil); ended {
+					heard = heard || now <= proves
 					continue
 				}
 				if sl.state.CompareAndSwap(generation<<2|slotGivenUp, generation<<2) {
@@ -281,8 +300,14 @@ func (s *session) read() error {
 					s.release(sl)
 				}
 			case kindPong:
-				if err := s.link.ponged(s, f); err != nil {
+				inTime, err := s.link.ponged(s, f)
+				if err != nil {
 					return err
+				}
+				heard = heard || inTime
+			case kindNews:
+				if take := s.link.peers.cfg.News; take != nil {
+					take(s.link.name, f.body)
 				}
 			default:
 				return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
@@ -290,7 +315,10 @@ func (s *session) read() error {
 		}
 		in.drained()
 		if any {
-			s.answered.Store(int64(time.Since(s.start)))
+			s.answered.Store(int64(now))
+		}
+		if heard {
+			s.link.peers.handler.Heard()
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// NewSolo returns a cluster of one: it opens no port and finds nobody. Its
-// member serves from the start.
+// NewSolo returns a cluster of one: it opens no port, finds nobody and hears
+// nobody.
 func NewSolo(name, region string) Cluster {
 	return &solo{name: name, region: region}
 }
@@ -23,6 +23,7 @@ type solo struct {
 	handler       Handler // nil until started
 	left, closed  bool
 	notifications sync.WaitGroup
+	telling       sync.Mutex // calls of Changed come one at a time
 }
 
 func (s *solo) Start(ctx context.Context, h Handler) error {
@@ -38,15 +39,48 @@ func (s *solo) Start(ctx context.Context, h Handler) error {
 		return errStartedTwice
 	}
 	s.handler = h
-	s.view.Store(&View{
-		Members: []Member{{Name: s.name, Region: s.region, Born: time.Now(), State: Serving}},
-		Hears:   [][]bool{{true}},
-		Direct:  []bool{true},
-	})
+	s.show(Member{Name: s.name, Region: s.region, Born: time.Now()})
 	return nil
 }
 
+func (s *solo) show(self Member) {
+	s.view.Store(&View{Members: []Member{self}, Hears: [][]bool{{true}}, Direct: []bool{true}})
+}
+
 func (s *solo) View() *View { return s.view.Load() }
+
+func (s *solo) Announce(state State) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.handler == nil:
+		return errNotStarted
+	case !state.announced():
+		return notAnnounced(state)
+	case s.left:
+		return fmt.Errorf("cluster: Announce: %w", errLeft)
+	}
+	self := s.view.Load().Members[0]
+	if self.Announced == state {
+		return nil
+	}
+	self.State, self.Announced = state, state
+	s.show(self)
+	s.tell()
+	return nil
+}
+
+// tell has Changed called. It has its own goroutine, for the caller of Announce
+// or Leave may hold what it needs.
+func (s *solo) tell() {
+	s.notifications.Go(func() {
+		s.telling.Lock()
+		defer s.telling.Unlock()
+		s.handler.Changed()
+	})
+}
 
 func (s *solo) Forget(name string) error {
 	if v := s.view.Load(); v != nil && v.Self >= 0 && name == s.name {
@@ -68,8 +102,7 @@ func (s *solo) Leave(context.Context) error {
 	}
 	s.left = true
 	s.view.Store(&View{Self: -1})
-	// Leave's caller may hold what Changed needs, so Changed has its own goroutine.
-	s.notifications.Go(s.handler.Changed)
+	s.tell()
 	return nil
 }
 

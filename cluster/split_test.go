@@ -35,6 +35,7 @@ func inBubble(t *testing.T, test func(*testing.T)) {
 type mute struct{}
 
 func (mute) Changed()                          {}
+func (mute) Heard()                            {}
 func (mute) Serve(b *cluster.Batch)            {}
 func (mute) Late(cluster.Peer, []byte, []byte) {}
 
@@ -55,6 +56,7 @@ func forgetful(t *testing.T, n *weirtest.Network, i int, forget time.Duration) c
 		Secrets: secret, Forget: forget, Logger: quiet, Network: n.Host(hostName(i)).Network(),
 	})
 	require.NoError(t, c.Start(context.Background(), mute{}))
+	require.NoError(t, c.Announce(cluster.Serving))
 	return c
 }
 
@@ -114,7 +116,10 @@ func TestGossipConforms(t *testing.T) {
 					Name: fmt.Sprintf("m%02d", i), Bind: hostName(i) + ":7946", Join: []string{"host0:7946"},
 					Secrets: secret, Forget: 20 * time.Second, Logger: quiet, Network: n.Host(hostName(i)).Network(),
 				})
-			}, News: time.Minute})
+			}, News: time.Minute, Freeze: func(i int) func() {
+				n.Host(hostName(i)).Freeze()
+				return n.Host(hostName(i)).Thaw
+			}})
 		})
 	})
 }
@@ -290,6 +295,7 @@ func TestRestartAtOnceTakesTheDeadsPlaceAtOnce(t *testing.T) {
 			Secrets: secret, Logger: quiet, Network: net.Host(hostName(2)).Network(),
 		})
 		require.NoError(t, again.Start(context.Background(), mute{}))
+	require.NoError(t, again.Announce(cluster.Serving))
 		nodes[2] = again
 		for _, n := range nodes {
 			defer n.Close()

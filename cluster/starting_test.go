@@ -15,6 +15,7 @@ import (
 type onChange func()
 
 func (f onChange) Changed()                        { f() }
+func (onChange) Heard()                            {}
 func (onChange) Serve(*cluster.Batch)              {}
 func (onChange) Late(cluster.Peer, []byte, []byte) {}
 

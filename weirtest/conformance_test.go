@@ -17,6 +17,10 @@ func TestSimulatedClusterConforms(t *testing.T) {
 			n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
 			test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
 				return n.Host("host" + strconv.Itoa(i)).Cluster(cluster.Config{Region: "r"})
+			}, Freeze: func(i int) func() {
+				h := n.Host("host" + strconv.Itoa(i))
+				h.Freeze()
+				return h.Thaw
 			}})
 		})
 	})

@@ -62,7 +62,6 @@ type member struct {
 	addr    string
 	process *process // nil before Start
 	closed  bool
-	joined  bool // Start's joining is over
 	handler cluster.Handler
 	view    atomic.Pointer[cluster.View]
 	rng     *rand.Rand
@@ -79,6 +78,7 @@ type member struct {
 
 	inbox   []event
 	changed bool
+	heard   bool // somebody has answered in time, and the handler does not know
 	arrived signal
 	asks    uint64
 	done    chan struct{} // closed when the member is
@@ -118,7 +118,7 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	}
 	m.rng = n.rand(m.name)
 	m.entries[m.name] = entry{at: m, born: time.Now()}
-	m.joined = len(m.targets()) == 0
+	alone := len(m.targets()) == 0
 	m.refresh()
 	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(pingEvery))), m.tick)
 	m.ping()
@@ -127,15 +127,13 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 
 	ctx, cancel := context.WithTimeout(ctx, joinWithin)
 	defer cancel()
-	m.awaitProgress(ctx, func() bool { return m.joined || m.stats.JoinedCount > 0 })
+	m.awaitProgress(ctx, func() bool { return alone || m.stats.JoinedCount > 0 })
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if m.closed {
 		return cluster.ErrClosed
 	}
-	m.joined, m.stale = true, true
-	m.refresh()
 	return nil
 }
 
@@ -165,6 +163,31 @@ func (m *member) Stats() cluster.Stats {
 	s := m.stats
 	s.Refused = map[string]uint64{}
 	return s
+}
+
+// Announce tells those that this member hears with a ping at once, and the
+// others as pings go.
+func (m *member) Announce(s cluster.State) error {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	if m.closed || m.process == nil {
+		return cluster.ErrClosed
+	}
+	e := m.entries[m.name]
+	switch {
+	case s != cluster.Joining && s != cluster.Serving && s != cluster.Leaving:
+		return fmt.Errorf("weirtest: a member cannot announce that it is %v", s)
+	case e.status == left:
+		return fmt.Errorf("weirtest: %q announces that it is %v after it has left", m.name, s)
+	case e.announced == s:
+		return nil
+	}
+	e.announced = s
+	e.turn++
+	m.learn(m.name, e)
+	m.refresh()
+	m.ping()
+	return nil
 }
 
 func (m *member) Forget(name string) error {
@@ -203,7 +226,7 @@ func (m *member) Leave(ctx context.Context) error {
 		return nil
 	}
 	e.status = left
-	e.version++
+	e.epoch++
 	m.learn(m.name, e)
 	m.refresh()
 	said := time.Now()
@@ -263,11 +286,14 @@ func (m *member) serve() {
 	n := m.net
 	for {
 		n.mu.Lock()
-		events, changed, arrived := m.inbox, m.changed, m.arrived.wait()
-		m.inbox, m.changed = nil, false
+		events, changed, heard, arrived := m.inbox, m.changed, m.heard, m.arrived.wait()
+		m.inbox, m.changed, m.heard = nil, false, false
 		n.mu.Unlock()
 		if changed {
 			m.handler.Changed()
+		}
+		if heard {
+			m.handler.Heard()
 		}
 		for len(events) > 0 {
 			from := events[0].from

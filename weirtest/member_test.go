@@ -21,6 +21,8 @@ type echoes struct{ late chan string }
 
 func (echoes) Changed() {}
 
+func (echoes) Heard() {}
+
 func (echoes) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
 		b.Reply(i, request)
@@ -54,6 +56,7 @@ func newFleet(t *testing.T, n *weirtest.Network, hosts ...string) *fleet {
 func (f *fleet) start(host string, c cluster.Cluster) {
 	f.t.Helper()
 	require.NoError(f.t, c.Start(f.t.Context(), echoes{f.late}))
+	require.NoError(f.t, c.Announce(cluster.Serving))
 	f.clusters[host] = c
 	f.all = append(f.all, c)
 }

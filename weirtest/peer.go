@@ -73,11 +73,23 @@ func (p *peer) pong(g *gossip) {
 	p.pinging = false
 	p.answered = time.Now()
 	p.noted = p.pinged
-	if !p.heard && !p.pinged.Before(p.blamed) {
+	inTime := time.Since(p.pinged) <= heardFor
+	if inTime && !p.heard && !p.pinged.Before(p.blamed) {
 		p.heard, m.stale = true, true
 	}
 	p.merge(g)
+	if inTime {
+		m.hear()
+	} else if m.entries[p.to.name].status == alive {
+		p.ping()
+	}
 	m.progress.wake()
+}
+
+// hear has the handler told that somebody has answered in time.
+func (m *member) hear() {
+	m.heard = true
+	m.arrived.wake()
 }
 
 // merge takes in what the peer knows.
@@ -92,6 +104,7 @@ func (p *peer) merge(g *gossip) {
 // ask is a request that has no answer yet.
 type ask struct {
 	request []byte
+	sent    time.Time
 	answer  []byte
 	err     error
 	done    chan struct{} // closed when answer or err is there; nil once the asker has given up
@@ -114,7 +127,7 @@ func (p *peer) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 	}
 	m.asks++
 	id, done := m.asks, make(chan struct{})
-	a := &ask{request: slices.Clone(request), done: done}
+	a := &ask{request: slices.Clone(request), sent: time.Now(), done: done}
 	p.asks[id] = a
 	p.request(id, slices.Clone(request)) // the handler there may write to its own
 	m.net.mu.Unlock()
@@ -141,7 +154,9 @@ func (p *peer) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 	a.done = nil
 	if err == cluster.ErrTimeout {
 		m.stats.Timeouts++
-		p.blame()
+		if wait < heardFor || p.answered.Before(a.sent) {
+			p.blame()
+		}
 	}
 	return answer, err
 }
@@ -206,6 +221,9 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 	switch {
 	case a.done != nil:
+		if err == nil && time.Since(a.sent) <= heardFor {
+			p.owner.hear()
+		}
 		a.answer, a.err = answer, err
 		close(a.done)
 		a.done = nil

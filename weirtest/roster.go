@@ -19,19 +19,20 @@ const (
 
 // entry is one member as gossip carries it.
 type entry struct {
-	at      *member
-	born    time.Time
-	version uint64 // only the member itself raises it, to contradict what is said of it
-	status  status
-	weighs  bool // not, while a member was missing when it joined
+	at        *member
+	born      time.Time
+	epoch     uint64 // only the member itself raises it, to contradict what is said of it
+	status    status
+	turn      uint64 // how often it has announced another state
+	announced cluster.State
 }
 
 // newer says whether e says more than what is known.
 func (e entry) newer(known entry) bool {
-	if e.version != known.version {
-		return e.version > known.version
+	if e.epoch != known.epoch {
+		return e.epoch > known.epoch
 	}
-	return e.status > known.status || e.status == known.status && e.weighs && !known.weighs
+	return e.status > known.status || e.status == known.status && e.turn > known.turn
 }
 
 // row is whom one member hears, by its own account.
@@ -70,11 +71,13 @@ func (m *member) merge(g *gossip) {
 }
 
 // learn takes in news of one member. A start supersedes what ran at its
-// address before, and who is alive contradicts that it was forgotten.
+// address before, and who is alive contradicts that it was forgotten: it comes
+// back, and is joining again.
 func (m *member) learn(name string, e entry) {
 	if name == m.name && e.status == forgotten {
-		e.version++
-		e.status, e.weighs = alive, false
+		e.epoch++
+		e.turn++
+		e.status, e.announced = alive, cluster.Joining
 	}
 	m.entries[name] = e
 	m.snapshot, m.stale = nil, true
@@ -147,18 +150,18 @@ func (m *member) refresh() {
 	}
 	for i, name := range roster {
 		e := m.entries[name]
-		v.Members[i] = cluster.Member{Name: name, Addr: e.at.addr, Region: e.at.config.Region, Born: e.born}
+		v.Members[i] = cluster.Member{
+			Name: name, Addr: e.at.addr, Region: e.at.config.Region, Born: e.born,
+			State: e.announced, Announced: e.announced, Epoch: e.epoch,
+		}
 		if name != m.name {
 			v.Members[i].Peer = m.peer(e.at)
 		}
-		since, missing := m.missing[name]
 		switch {
-		case missing && time.Since(since) >= deadAfter:
+		case m.isDead(name):
 			v.Members[i].State = cluster.Dead
 		case !side[i]:
 			v.Members[i].State = cluster.Unheard
-		case e.weighs:
-			v.Members[i].State = cluster.Serving
 		}
 	}
 	if old := m.view.Load(); old == nil || !equal(old, v) {
@@ -168,47 +171,41 @@ func (m *member) refresh() {
 	}
 }
 
-// age takes note of who is missing, has joiners weigh when nobody is, and
-// forgets those that have been dead for long. What it changes of the entries
-// shows in the next view.
+// age takes note of who is missing, and forgets those that have been dead for
+// long: after Forget on a side that is no smaller than what it misses, ten times
+// that on a smaller one. Who died before it served is not missed. What it
+// changes of the entries shows in the next view.
 func (m *member) age(roster []string, side []bool) {
-	heard, weight, oldest := 0, 0, ""
-	whole := true
+	here, missed := 0, 0
 	for i, name := range roster {
-		e := m.entries[name]
 		if side[i] {
+			here++
 			delete(m.missing, name)
-		} else {
-			whole = false
-			if _, ok := m.missing[name]; !ok {
-				m.missing[name] = time.Now()
-			}
+			continue
 		}
-		if e.weighs {
-			weight++
-			if side[i] {
-				heard++
-			}
-			if oldest == "" || e.born.Before(m.entries[oldest].born) {
-				oldest = name
-			}
+		if _, ok := m.missing[name]; !ok {
+			m.missing[name] = time.Now()
 		}
-	}
-	patience := 10 * m.config.Forget
-	if _, gone := m.missing[oldest]; 2*heard > weight || 2*heard == weight && !gone {
-		patience = m.config.Forget
+		if !m.isDead(name) || m.entries[name].announced != cluster.Joining {
+			missed++
+		}
 	}
 	for i, name := range roster {
-		e := m.entries[name]
-		switch {
-		case whole && m.joined && !e.weighs:
-			e.weighs = true
-			m.learn(name, e)
-		case !side[i] && time.Since(m.missing[name]) >= deadAfter+patience:
+		patience := m.config.Forget
+		if here < missed && m.entries[name].announced != cluster.Joining {
+			patience *= 10
+		}
+		if !side[i] && time.Since(m.missing[name]) >= deadAfter+patience {
 			m.forget(name)
 			delete(m.missing, name)
 		}
 	}
+}
+
+// isDead says that nobody on this side has heard the member for long.
+func (m *member) isDead(name string) bool {
+	since, missing := m.missing[name]
+	return missing && time.Since(since) >= deadAfter
 }
 
 func equal(a, b *cluster.View) bool {

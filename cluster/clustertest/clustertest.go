@@ -29,6 +29,9 @@ type World struct {
 	// News is the most that any change of membership takes to be known to all;
 	// 30 s if zero.
 	News time.Duration
+	// Freeze, if there is one, holds all that member i sends and is sent, until
+	// thaw is called.
+	Freeze func(i int) (thaw func())
 }
 
 // Run checks an implementation. with is called for each test and calls test
@@ -52,6 +55,9 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"an answer that is late is handed over once", 2, handsOver},
 		{"who leaves is off the roster, and still asks", 3, leaves},
 		{"who closes is asked in vain, dies and is forgotten", 3, dies},
+		{"a node is Joining until it announces another state", 1, joining},
+		{"what a member announces is known to all at once", 3, announces},
+		{"Heard is called for as long as anyone answers, and no longer", 2, hears},
 		{"a closed cluster answers ErrClosed", 2, closes},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
@@ -68,6 +74,9 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 				}
 				defer stop(t, nodes)
 				for _, n := range nodes {
+					n.announce(cluster.Serving)
+				}
+				for _, n := range nodes {
 					n.await("all hear all", func(v *cluster.View) bool { return whole(v, c.members) })
 				}
 				c.check(t, nodes)
@@ -76,6 +85,9 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 	}
 	t.Run("a closed cluster does not start", func(t *testing.T) {
 		with(t, closedStart)
+	})
+	t.Run("who finds itself forgotten comes back, Joining", func(t *testing.T) {
+		with(t, superseded)
 	})
 }
 
@@ -92,6 +104,7 @@ type node struct {
 
 	inChanged atomic.Int32
 	overlaps  atomic.Int32
+	heard     atomic.Int64
 	told      chan string
 	late      chan late
 	answers   sync.WaitGroup
@@ -178,6 +191,9 @@ func (n *node) Changed() {
 	}
 }
 
+// Heard implements cluster.Handler.
+func (n *node) Heard() { n.heard.Add(1) }
+
 // Serve implements cluster.Handler. A request is a verb and what follows it:
 //
 //	echo x   is answered with x at once
@@ -248,6 +264,37 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 			n.t.Fatalf("after %v it is not so that %s, or Changed was not called; the view is\n%s", n.news, what, text(n.View()))
 		}
 	}
+}
+
+// announce has n say of itself that it is s, and sees it in its own view.
+func (n *node) announce(s cluster.State) {
+	n.t.Helper()
+	if err := n.Announce(s); err != nil {
+		n.t.Fatalf("Announce(%v): %v", s, err)
+	}
+	if m := n.View().Members[n.View().Self]; m.State != s || m.Announced != s {
+		n.t.Fatalf("after Announce(%v) the node sees itself as %+v", s, m)
+	}
+	n.await("Changed was called", func(v *cluster.View) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return slices.ContainsFunc(n.views, func(v *cluster.View) bool {
+			return v.Self >= 0 && v.Members[v.Self].State == s
+		})
+	})
+}
+
+// member is how n sees the member of that name, which it has to see.
+func (n *node) member(name string) cluster.Member {
+	n.t.Helper()
+	v := n.View()
+	for _, m := range v.Members {
+		if m.Name == name {
+			return m
+		}
+	}
+	n.t.Fatalf("%s is not in\n%s", name, text(v))
+	return cluster.Member{}
 }
 
 func receive[T any](t *testing.T, from <-chan T, what string) (got T) {
@@ -321,7 +368,7 @@ func again(t *testing.T, p cluster.Peer) {
 func text(v *cluster.View) string {
 	var b strings.Builder
 	for i, m := range v.Members {
-		fmt.Fprintf(&b, "%d %s %s %s %v %v hears", i, m.Name, m.Addr, m.Region, m.Born.UnixNano(), m.State)
+		fmt.Fprintf(&b, "%d %s %s %s %v %v announced %v epoch %d hears", i, m.Name, m.Addr, m.Region, m.Born.UnixNano(), m.State, m.Announced, m.Epoch)
 		for j, heard := range v.Hears[i] {
 			if heard {
 				fmt.Fprintf(&b, " %d", j)
@@ -352,8 +399,9 @@ func malformed(v *cluster.View) string {
 			return fmt.Sprintf("row %d of Hears has %d columns for %d members", i, len(v.Hears[i]), n)
 		case !v.Hears[i][i]:
 			return fmt.Sprintf("member %d does not hear itself", i)
-		case m.State > cluster.Dead:
-			return fmt.Sprintf("member %d is %v", i, m.State)
+		case m.State != m.Announced && m.State != cluster.Unheard && m.State != cluster.Dead,
+			m.Announced != cluster.Joining && m.Announced != cluster.Serving && m.Announced != cluster.Leaving:
+			return fmt.Sprintf("member %d is %v, and has announced %v", i, m.State, m.Announced)
 		}
 	}
 	if v.Self >= 0 && !slices.Equal(v.Direct, v.Hears[v.Self]) {
@@ -628,6 +676,9 @@ func dies(t *testing.T, nodes []*node) {
 			t.Error("asking one that is not heard:", err)
 		}
 		n.await(name+" is dead", stands(n, cluster.Dead))
+		if m := n.member(name); m.Announced != cluster.Serving {
+			t.Errorf("the dead is said to have announced %v", m.Announced)
+		}
 	}
 	if err := nodes[0].Forget(name); err != nil {
 		t.Fatal("Forget:", err)
@@ -637,6 +688,125 @@ func dies(t *testing.T, nodes []*node) {
 	}
 	if nodes[0].Forget(name) == nil {
 		t.Error("a second Forget found nothing wrong")
+	}
+}
+
+func joining(t *testing.T, nodes []*node) {
+	n := nodes[0]
+	n.mu.Lock()
+	first := n.views[0]
+	n.mu.Unlock()
+	if m := first.Members[first.Self]; m.State != cluster.Joining || m.Announced != cluster.Joining {
+		t.Errorf("the node began as %+v", m)
+	}
+	for _, s := range []cluster.State{cluster.Unheard, cluster.Dead, cluster.State(99)} {
+		if n.Announce(s) == nil {
+			t.Errorf("Announce(%v) found nothing wrong", s)
+		}
+	}
+	for _, s := range []cluster.State{cluster.Serving, cluster.Leaving, cluster.Leaving, cluster.Joining} {
+		n.announce(s)
+	}
+	if err := n.Leave(t.Context()); err != nil {
+		t.Fatal("Leave:", err)
+	}
+	if n.Announce(cluster.Serving) == nil {
+		t.Error("Announce after Leave found nothing wrong")
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	if err := n.Announce(cluster.Serving); !errors.Is(err, cluster.ErrClosed) {
+		t.Error("Announce after Close:", err)
+	}
+}
+
+// spread bounds how long an announcement takes to be known to all.
+const spread = time.Second
+
+func announces(t *testing.T, nodes []*node) {
+	name := nodes[0].name()
+	for _, s := range []cluster.State{cluster.Leaving, cluster.Joining, cluster.Serving} {
+		said := time.Now()
+		nodes[0].announce(s)
+		for _, n := range nodes[1:] {
+			n.await(fmt.Sprint(name, " is ", s), func(v *cluster.View) bool { return n.member(name).State == s })
+			took := time.Since(said)
+			if took > spread {
+				t.Errorf("%v is known after %v", s, took)
+			}
+			t.Logf("%v is known after %v", s, took)
+		}
+	}
+}
+
+func hears(t *testing.T, nodes []*node) {
+	n := nodes[0]
+	calls := func(within time.Duration) int64 {
+		before := n.heard.Load()
+		time.Sleep(within)
+		return n.heard.Load() - before
+	}
+	if k := calls(3 * time.Second); k < 5 || k > 15 {
+		t.Errorf("Heard was called %d times in 3 s of pings", k)
+	}
+	before := n.heard.Load()
+	echo(t, n.peer(nodes[1]), "x")
+	for begin := time.Now(); n.heard.Load() == before; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 100*time.Millisecond {
+			t.Fatal("an ask was answered and Heard was not called")
+		}
+	}
+	if err := nodes[1].Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	name := nodes[1].name()
+	n.await(name+" is not heard", func(v *cluster.View) bool { return n.member(name).State != cluster.Serving })
+	if k := calls(2 * time.Second); k != 0 {
+		t.Errorf("Heard was called %d times by nobody", k)
+	}
+}
+
+// superseded has members forget one that is frozen.
+func superseded(t *testing.T, w World) {
+	if w.Size < 3 || w.Freeze == nil {
+		t.Skip("nobody can be frozen here")
+	}
+	if w.News == 0 {
+		w.News = 30 * time.Second
+	}
+	nodes := []*node{start(t, w, 0), start(t, w, 1), start(t, w, 2)}
+	defer stop(t, nodes)
+	for _, n := range nodes {
+		n.announce(cluster.Serving)
+	}
+	for _, n := range nodes {
+		n.await("all hear all", func(v *cluster.View) bool { return whole(v, 3) })
+	}
+	frozen, name := nodes[2], nodes[2].name()
+	thaw := w.Freeze(2)
+	for _, n := range nodes[:2] {
+		n.await(name+" is dead", func(v *cluster.View) bool { return n.member(name).State == cluster.Dead })
+	}
+	if err := nodes[0].Forget(name); err != nil {
+		t.Fatal("Forget:", err)
+	}
+	for _, n := range nodes[:2] {
+		n.await(name+" is forgotten", func(v *cluster.View) bool { return n.index(name) < 0 })
+	}
+	if m := frozen.member(name); m.State != cluster.Serving || m.Epoch != 0 {
+		t.Fatalf("frozen, the node sees itself as %+v", m)
+	}
+	thaw()
+	for _, n := range []*node{frozen, nodes[0], nodes[1]} {
+		n.await(name+" is back, joining", func(v *cluster.View) bool {
+			i := n.index(name)
+			return i >= 0 && v == n.View() && v.Members[i].State == cluster.Joining && v.Members[i].Epoch == 1
+		})
+	}
+	frozen.announce(cluster.Serving)
+	for _, n := range nodes {
+		n.await("all serve", func(v *cluster.View) bool { return whole(v, 3) })
 	}
 }
 

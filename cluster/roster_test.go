@@ -20,6 +20,7 @@ func rosterOf(self string) *roster {
 }
 
 // rec is a member whose address is its own.
+// It is Joining.
 func rec(name string, born int64) record {
 	return record{Name: name, Addr: name + ":1", Born: born}
 }
@@ -43,6 +44,9 @@ func drawRecord(t *rapid.T) record {
 		Addr:  rapid.SampledFrom([]string{"x:1", "y:1", "z:1"}).Draw(t, "addr"),
 		Born:  rapid.Int64Range(0, 2).Draw(t, "born"),
 		Epoch: rapid.Uint64Range(0, 3).Draw(t, "epoch"),
+		Turn:  rapid.Uint64Range(0, 2).Draw(t, "turn"),
+
+		Announced: rapid.SampledFrom([]State{Joining, Serving, Leaving}).Draw(t, "announced"),
 	}
 	if rapid.Bool().Draw(t, "gone") {
 		r.Gone = dawn.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "age")) * time.Second)
@@ -88,7 +92,7 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "seconds")) * time.Second)
 			r := nodes[rapid.SampledFrom(keys).Draw(t, "at")]
 			who := rapid.SampledFrom([]string{"n0", "n1", "n2", "m0", "m1"}).Draw(t, "who")
-			switch rapid.SampledFrom([]string{"up", "down", "forget", "tick", "sync"}).Draw(t, "event") {
+			switch rapid.SampledFrom([]string{"up", "down", "forget", "tick", "sync", "announce"}).Draw(t, "event") {
 			case "up":
 				if who == r.self {
 					continue
@@ -99,6 +103,9 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 					said.Gone = time.Time{}
 				}
 				r.up(said, "", now)
+			case "announce":
+				_, err := r.announce(rapid.SampledFrom([]State{Joining, Serving, Leaving}).Draw(t, "state"))
+				require.NoError(t, err)
 			case "down":
 				r.down(who, now)
 			case "forget":
@@ -121,6 +128,9 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 		require.Subset(t, want, keys, "nobody who lives stays buried")
 		for _, k := range keys {
 			require.Equal(t, want, names(nodes[k]))
+			for _, about := range keys {
+				require.Equal(t, nodes[about].entries[about].Announced, nodes[k].entries[about].Announced)
+			}
 		}
 	})
 }
@@ -142,33 +152,116 @@ func TestRosterKeepsTheDeadUntilTheyAreForgotten(t *testing.T) {
 
 func TestWhoForgetsAndWhen(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		dead  []string // of a to d; a is the oldest and b the node
-		after time.Duration
+		name      string
+		living    []string // who serve, beside the node itself, b
+		joined    []string // who live, and do not serve yet
+		dead      []string // who served
+		stillborn []string // who died before they served
+		after     time.Duration
 	}{
-		{"a majority after Forget", []string{"d"}, testForget},
-		{"half with the oldest after Forget", []string{"c", "d"}, testForget},
-		{"half without the oldest after ten times Forget", []string{"a", "c"}, 10 * testForget},
-		{"a minority after ten times Forget", []string{"a", "c", "d"}, 10 * testForget},
+		{name: "a larger side after Forget", living: []string{"a", "c"}, dead: []string{"d"}, after: testForget},
+		{name: "of two the one that is left after Forget", dead: []string{"a"}, after: testForget},
+		{name: "half after Forget", living: []string{"c"}, dead: []string{"a", "d"}, after: testForget},
+		{name: "a smaller side after ten times Forget", living: []string{"c"}, dead: []string{"a", "d", "e"}, after: 10 * testForget},
+		{name: "with those who joined it, it is no smaller", living: []string{"c"}, joined: []string{"x"}, dead: []string{"a", "d", "e"}, after: testForget},
+		{name: "who never served is not missed", living: []string{"c"}, dead: []string{"a", "d"}, stillborn: []string{"x", "y"}, after: testForget},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRoster(rec("b", 2), testForget)
-			var side []string
-			for i, name := range []string{"a", "b", "c", "d"} {
-				if name != "b" {
-					r.up(rec(name, int64(i+1)), "", dawn)
-				}
-				if slices.Contains(c.dead, name) {
-					r.down(name, dawn)
-				} else {
-					side = append(side, name)
+			r := rosterOf("b")
+			mustAnnounce(t, r, Serving)
+			add := func(names []string, announced State, alive bool) {
+				for _, name := range names {
+					m := rec(name, 2)
+					m.Announced = announced
+					r.up(m, "", dawn)
+					if !alive {
+						r.down(name, dawn)
+					}
 				}
 			}
+			add(c.living, Serving, true)
+			add(c.joined, Joining, true)
+			add(c.dead, Serving, false)
+			add(c.stillborn, Joining, false)
+			side := slices.Concat([]string{"b"}, c.living, c.joined)
+			slices.Sort(side)
 			require.False(t, r.tick(dawn, dawn.Add(c.after-1), only(side...)).roster)
 			require.True(t, r.tick(dawn, dawn.Add(c.after), only(side...)).roster)
 			require.Equal(t, side, names(r))
 		})
 	}
+}
+
+func TestWhoDiedBeforeItServedIsForgottenAfterForgetOnEverySide(t *testing.T) {
+	r := rosterOf("b")
+	for _, name := range []string{"a", "c", "x"} {
+		m := rec(name, 2)
+		if name != "x" {
+			m.Announced = Serving
+		}
+		r.up(m, "", dawn)
+		r.down(name, dawn)
+	}
+	require.True(t, r.tick(dawn, dawn.Add(testForget), only("b")).roster)
+	require.Equal(t, []string{"a", "b", "c"}, names(r))
+}
+
+func mustAnnounce(t require.TestingT, r *roster, s State) {
+	c, err := r.announce(s)
+	require.NoError(t, err)
+	require.Equal(t, change{roster: true, tell: true}, c)
+}
+
+func TestTheNewestAnnouncementOfAMemberHolds(t *testing.T) {
+	a, b := rosterOf("a"), rosterOf("b")
+	var said []record
+	for _, s := range []State{Serving, Leaving, Serving, Joining} {
+		mustAnnounce(t, a, s)
+		said = append(said, a.entries["a"].record)
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		b.merge(said[i:i+1], dawn)
+	}
+	require.Equal(t, Joining, b.entries["a"].Announced)
+	require.False(t, b.up(said[1], "", dawn).tell)
+	require.Equal(t, Joining, b.entries["a"].Announced, "what gossip repeats late does not hold")
+
+	c, err := a.announce(Joining)
+	require.NoError(t, err)
+	require.Equal(t, change{}, c, "it says so already")
+	for _, s := range []State{Unheard, Dead, 77} {
+		_, err := a.announce(s)
+		require.ErrorContains(t, err, s.String())
+	}
+	a.leave(dawn)
+	_, err = a.announce(Serving)
+	require.ErrorIs(t, err, errLeft)
+}
+
+func TestWhoAnswersItsTombstoneIsJoiningAgain(t *testing.T) {
+	x := newRoster(rec("x", 2), testForget)
+	mustAnnounce(t, x, Serving)
+	a := rosterOf("a")
+	a.up(x.entries["x"].record, "", dawn)
+	_, known := a.buried(x.entries["x"].record)
+	require.False(t, known)
+	a.down("x", dawn)
+	_, err := a.forgetMember("x", dawn)
+	require.NoError(t, err)
+	mustAnnounce(t, x, Leaving) // what it says meanwhile is of a life that is over
+
+	a.merge(x.records(), dawn)
+	require.NotContains(t, names(a), "x")
+	tombstone, known := a.buried(x.entries["x"].record)
+	require.True(t, known)
+	require.True(t, x.merge([]record{tombstone}, dawn).tell)
+	require.Equal(t, Joining, x.entries["x"].Announced)
+	require.EqualValues(t, 1, x.entries["x"].Epoch)
+	require.False(t, x.merge([]record{tombstone}, dawn).tell, "it is answered once")
+	_, known = a.buried(x.entries["x"].record)
+	require.False(t, known)
+	a.merge(x.records(), dawn)
+	require.Equal(t, Joining, a.entries["x"].Announced)
 }
 
 func TestTombstoneKeepsTheLeftAwayAndLetsTheLivingBack(t *testing.T) {

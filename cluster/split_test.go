@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -39,6 +40,20 @@ func (mute) Heard()                            {}
 func (mute) Serve(b *cluster.Batch)            {}
 func (mute) Late(cluster.Peer, []byte, []byte) {}
 
+// steadfast announces Serving whenever it finds itself Joining.
+type steadfast struct {
+	mute
+	cluster.Cluster
+}
+
+func (s steadfast) Changed() {
+	if v := s.View(); v.Self >= 0 && v.Members[v.Self].State == cluster.Joining {
+		if err := s.Announce(cluster.Serving); err != nil && !errors.Is(err, cluster.ErrClosed) {
+			panic(err)
+		}
+	}
+}
+
 func hostName(i int) string { return "host" + strconv.Itoa(i) }
 
 // virtual starts member i of a network. Its Join entry is the name that all
@@ -55,8 +70,7 @@ func forgetful(t *testing.T, n *weirtest.Network, i int, forget time.Duration) c
 		Name: fmt.Sprintf("m%02d", i), Bind: hostName(i) + ":7946", Join: []string{"all"},
 		Secrets: secret, Forget: forget, Logger: quiet, Network: n.Host(hostName(i)).Network(),
 	})
-	require.NoError(t, c.Start(context.Background(), mute{}))
-	require.NoError(t, c.Announce(cluster.Serving))
+	require.NoError(t, c.Start(context.Background(), steadfast{Cluster: c}))
 	return c
 }
 
@@ -294,8 +308,7 @@ func TestRestartAtOnceTakesTheDeadsPlaceAtOnce(t *testing.T) {
 			Name: "m02 again", Bind: hostName(2) + ":7946", Join: []string{"all"},
 			Secrets: secret, Logger: quiet, Network: net.Host(hostName(2)).Network(),
 		})
-		require.NoError(t, again.Start(context.Background(), mute{}))
-	require.NoError(t, again.Announce(cluster.Serving))
+		require.NoError(t, again.Start(context.Background(), steadfast{Cluster: again}))
 		nodes[2] = again
 		for _, n := range nodes {
 			defer n.Close()

@@ -55,7 +55,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"an answer that is late is handed over once", 2, handsOver},
 		{"who leaves is off the roster, and still asks", 3, leaves},
 		{"who closes is asked in vain, dies and is forgotten", 3, dies},
-		{"a node is Joining until it announces another state", 1, joining},
+		{"a node announces what it may say of itself, until it leaves", 1, joining},
 		{"what a member announces is known to all at once", 3, announces},
 		{"Heard is called for as long as anyone answers, and no longer", 2, hears},
 		{"a closed cluster answers ErrClosed", 2, closes},
@@ -136,8 +136,12 @@ func start(t *testing.T, w World, i int) *node {
 	if err := n.Start(ctx, n); err != nil {
 		t.Fatalf("member %d: Start: %v", i, err)
 	}
-	if n.View() == nil {
+	v := n.View()
+	if v == nil {
 		t.Fatalf("member %d: View is nil after Start", i)
+	}
+	if self := v.Members[v.Self]; self.State != cluster.Joining || self.Announced != cluster.Joining {
+		t.Errorf("member %d began as %+v", i, self)
 	}
 	return n
 }
@@ -693,12 +697,6 @@ func dies(t *testing.T, nodes []*node) {
 
 func joining(t *testing.T, nodes []*node) {
 	n := nodes[0]
-	n.mu.Lock()
-	first := n.views[0]
-	n.mu.Unlock()
-	if m := first.Members[first.Self]; m.State != cluster.Joining || m.Announced != cluster.Joining {
-		t.Errorf("the node began as %+v", m)
-	}
 	for _, s := range []cluster.State{cluster.Unheard, cluster.Dead, cluster.State(99)} {
 		if n.Announce(s) == nil {
 			t.Errorf("Announce(%v) found nothing wrong", s)

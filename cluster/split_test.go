@@ -196,7 +196,7 @@ func TestSidesOfASplitHaveOneRosterWithin15sOfItsEnd(t *testing.T) {
 	}
 }
 
-func TestDeadAreForgottenByTheMajority(t *testing.T) {
+func TestDeadAreForgottenByTheLargerSide(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
 		net.SetName("all", hostName(0), hostName(1), hostName(2))
@@ -218,6 +218,64 @@ func TestDeadAreForgottenByTheMajority(t *testing.T) {
 		time.Sleep(5*time.Minute - 10*time.Second)
 		require.True(t, agree(nodes, dead))
 		within(t, 20*time.Second, "the dead is forgotten", func() bool { return agree(nodes, serving(2)) })
+	})
+}
+
+func TestMembersThatAreReplacedElsewhereOneByOneAreForgottenForgetAfterTheLast(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
+		var hosts []string
+		for i := range 10 {
+			hosts = append(hosts, hostName(i))
+		}
+		net.SetName("all", hosts...)
+		var nodes []cluster.Cluster
+		for i := range 5 {
+			nodes = append(nodes, virtual(t, net, i))
+		}
+		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(5)) })
+		for i := range 5 {
+			net.Host(hosts[i]).Kill()
+			require.NoError(t, nodes[i].Close())
+			time.Sleep(20 * time.Second)
+			nodes = append(nodes, virtual(t, net, 5+i))
+			defer nodes[5+i].Close()
+		}
+		want := serving(10)
+		for i := range 5 {
+			delete(want, fmt.Sprintf("m%02d", i))
+		}
+		took := within(t, 5*time.Minute+10*time.Second, "the dead are forgotten", func() bool { return agree(nodes[5:], want) })
+		require.Greater(t, took, 3*time.Minute)
+		t.Logf("forgotten %v after the last was replaced", took)
+	})
+}
+
+func TestAnnouncementReachesWhoDoesNotHearTheMember(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		net := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
+		var hosts []string
+		for i := range 5 {
+			hosts = append(hosts, hostName(i))
+		}
+		net.SetName("all", hosts...)
+		var nodes []cluster.Cluster
+		for i := range 5 {
+			nodes = append(nodes, virtual(t, net, i))
+			defer nodes[i].Close()
+		}
+		within(t, 15*time.Second, "all find all", func() bool { return agree(nodes, serving(5)) })
+		net.Split(hosts[:1], hosts[1:2])
+		within(t, 5*time.Second, "they do not hear each other", func() bool { return !nodes[0].View().Direct[1] })
+		var worst time.Duration
+		for _, s := range []cluster.State{cluster.Leaving, cluster.Serving, cluster.Leaving, cluster.Serving} {
+			want := serving(5)
+			want["m00"] = s
+			require.NoError(t, nodes[0].Announce(s))
+			worst = max(worst, within(t, time.Second, fmt.Sprint("m00 is ", s), func() bool { return agree(nodes, want) }))
+			time.Sleep(3 * time.Second)
+		}
+		t.Logf("known to all after %v at most", worst)
 	})
 }
 

@@ -117,7 +117,7 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 		m.name = fmt.Sprintf("%s-%d", m.host.name, m.host.starts)
 	}
 	m.rng = n.rand(m.name)
-	m.entries[m.name] = entry{at: m, born: time.Now()}
+	m.learn(m.name, entry{at: m, born: time.Now()})
 	alone := len(m.targets()) == 0
 	m.refresh()
 	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(pingEvery))), m.tick)
@@ -165,8 +165,7 @@ func (m *member) Stats() cluster.Stats {
 	return s
 }
 
-// Announce tells those that this member hears with a ping at once, and the
-// others as pings go.
+// Announce tells those that hear this member at once, and the others as pings go.
 func (m *member) Announce(s cluster.State) error {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
@@ -186,7 +185,7 @@ func (m *member) Announce(s cluster.State) error {
 	e.turn++
 	m.learn(m.name, e)
 	m.refresh()
-	m.ping()
+	m.tell()
 	return nil
 }
 

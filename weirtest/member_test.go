@@ -140,7 +140,7 @@ func TestSimulatedMembership(t *testing.T) {
 			_, err := f.ask("a", "b", second)
 			require.ErrorIs(t, err, cluster.ErrUnheard)
 		},
-		"a majority forgets the dead after Forget, a minority after ten times that, and both meet again": func(t *testing.T, n *weirtest.Network) {
+		"the larger side forgets the dead after Forget, the smaller after ten times that, and who was forgotten comes back joining": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
 			defer f.close()
 			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
@@ -150,22 +150,50 @@ func TestSimulatedMembership(t *testing.T) {
 			f.becomes("b-1 serving, c-1 serving", 10*second, "b", "c")
 			require.Equal(t, "a-1 serving, b-1 dead, c-1 dead", f.roster("a"))
 			n.Heal()
-			f.becomes("a-1 serving, b-1 serving, c-1 serving", 2*second, "a", "b", "c")
+			f.becomes("a-1 joining, b-1 serving, c-1 serving", 2*second, "a", "b", "c")
+			require.NoError(t, f.clusters["a"].Announce(cluster.Serving))
+			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
 			n.Split([]string{"a"}, []string{"b", "c"})
 			time.Sleep(600 * second)
 			require.Equal(t, "a-1 serving, b-1 dead, c-1 dead", f.roster("a"))
 			f.becomes("a-1 serving", 10*second, "a")
 		},
-		"who joins while a member is missing weighs nothing until none is": func(t *testing.T, n *weirtest.Network) {
+		"who joins is joining until it says that it serves, and is known as such when it has died": func(t *testing.T, n *weirtest.Network) {
+			f := newFleet(t, n, "a", "b")
+			defer f.close()
+			c := n.Host("c").Cluster(cluster.Config{})
+			require.NoError(t, c.Start(t.Context(), echoes{}))
+			f.clusters["c"], f.all = c, append(f.all, c)
+			f.becomes("a-1 serving, b-1 serving, c-1 joining", second, "a", "b", "c")
+			time.Sleep(time.Minute)
+			require.Equal(t, "a-1 serving, b-1 serving, c-1 joining", f.roster("a"))
+			n.Host("c").Kill()
+			f.becomes("a-1 serving, b-1 serving, c-1 dead", 7*second, "a", "b")
+			require.Equal(t, cluster.Joining, f.clusters["a"].View().Members[2].Announced)
+		},
+		"members that are replaced elsewhere, one by one, are forgotten Forget after the last": func(t *testing.T, n *weirtest.Network) {
+			hosts := []string{"a", "b", "c", "d", "e"}
+			f := newFleet(t, n, hosts...)
+			defer f.close()
+			var after []string
+			for _, h := range hosts {
+				n.Host(h).Kill()
+				time.Sleep(5 * second)
+				after = append(after, h+h)
+				f.start(h+h, n.Host(h+h).Cluster(cluster.Config{Forget: time.Minute}))
+			}
+			f.becomes("aa-1 serving, bb-1 serving, cc-1 serving, dd-1 serving, ee-1 serving", 70*second, after...)
+		},
+		"who died before it served is forgotten after Forget on every side": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c")
 			defer f.close()
-			f.becomes("a-1 serving, b-1 serving, c-1 serving", second, "a", "b", "c")
-			n.Host("c").Freeze()
-			f.becomes("a-1 serving, b-1 serving, c-1 unheard", 2*second, "a", "b")
-			f.start("d", n.Host("d").Cluster(cluster.Config{Join: []string{"b"}}))
-			f.becomes("a-1 serving, b-1 serving, c-1 dead, d-1 joining", 6*second, "a", "b", "d")
-			n.Host("c").Thaw()
-			f.becomes("a-1 serving, b-1 serving, c-1 serving, d-1 serving", second, "a", "b", "c", "d")
+			x := n.Host("x").Cluster(cluster.Config{})
+			require.NoError(t, x.Start(t.Context(), echoes{}))
+			f.all = append(f.all, x)
+			f.becomes("a-1 serving, b-1 serving, c-1 serving, x-1 joining", second, "a", "b", "c")
+			n.Split([]string{"a"}, []string{"b", "c"}, []string{"x"})
+			f.becomes("a-1 serving, b-1 dead, c-1 dead, x-1 dead", 10*second, "a")
+			f.becomes("a-1 serving, b-1 dead, c-1 dead", 70*second, "a")
 		},
 		"a kill is noticed at once, and a new start supersedes it": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b")
@@ -238,6 +266,7 @@ func TestSimulatedMembership(t *testing.T) {
 			require.NoError(t, b.Start(ctx, echoes{}))
 			require.Equal(t, 100*milli, took(start))
 			f.clusters["b"], f.all = b, append(f.all, b)
+			require.NoError(t, b.Announce(cluster.Serving))
 			n.Heal()
 			f.becomes("a-1 serving, b-1 serving", second, "a", "b")
 		},

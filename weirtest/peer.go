@@ -65,6 +65,20 @@ func (p *peer) ping() {
 	})
 }
 
+// tell sends what the member knows to all that it hears.
+func (m *member) tell() {
+	known := m.known()
+	for _, p := range m.peers {
+		if p.heard {
+			p.send(func(there *peer) {
+				if there.heard {
+					there.merge(known)
+				}
+			})
+		}
+	}
+}
+
 func (p *peer) pong(g *gossip) {
 	m := p.owner
 	if p.answered.IsZero() {

@@ -74,7 +74,8 @@ func (m *member) merge(g *gossip) {
 // address before, and who is alive contradicts that it was forgotten: it comes
 // back, and is joining again.
 func (m *member) learn(name string, e entry) {
-	if name == m.name && e.status == forgotten {
+	back := name == m.name && e.status == forgotten
+	if back {
 		e.epoch++
 		e.turn++
 		e.status, e.announced = alive, cluster.Joining
@@ -92,6 +93,9 @@ func (m *member) learn(name string, e entry) {
 				m.forget(name)
 			}
 		}
+	}
+	if back {
+		m.tell()
 	}
 }
 

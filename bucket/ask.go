@@ -37,6 +37,9 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 			sh := s.shardOf(a.ID)
 			if c, l := sh.held(a.ID, s.hash(a.ID), a.Limit, now); c != nil {
 				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
+				if results[i].Allowed && a.Units > 0 {
+					s.note(sh, c, l, a.Units)
+				}
 			} else {
 				results[i] = s.takeFirst(sh, a.ID, a.Limit, now, a.Units)
 			}

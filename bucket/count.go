@@ -43,8 +43,8 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 // debit spends without asking. What is used stays within twice the capacity, so
 // that a debt never exceeds one capacity; units above that are forgotten. It is
 // Allowed unless it leaves a debt; RetryAfter is then when as much could be
-// taken.
-func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
+// taken. counted is what it spent.
+func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	capacity := l.capacity()
@@ -53,7 +53,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
 	*c = v
 	save(g, &h)
 	span := l.span(v)
-	r := Result{
+	r = Result{
 		Allowed:    used+whole(units) <= capacity,
 		Limit:      int64(capacity),
 		Remaining:  int64(sub(capacity, used+n)),
@@ -63,7 +63,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) Result {
 	if !r.Allowed {
 		r.RetryAfter = l.retryAfter(v, g, now, whole(units))
 	}
-	return r
+	return r, int64(n)
 }
 
 // peek says whether take would be allowed, and when, and what is left and until
@@ -88,29 +88,29 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 // or without a receipt (r is 0) of the newest usage. With onlyIfLast it does so
 // only if nothing was taken after that take, as far as the count can tell: a
 // window cannot tell apart the takes in it, nor a log those of one instant. It
-// returns whether it gave anything back.
-func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool) bool {
+// returns whether it gave anything back, and the units that it gave, rounded down.
+func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool) (given int64, gave bool) {
 	if r == 0 && onlyIfLast {
-		return false
+		return 0, false
 	}
 	h := open(g)
 	v, _ := l.advance(*c, &h, now)
-	var gave bool
+	var back uint64
 	switch n := whole(units); l.Algorithm {
 	case FixedWindow:
-		gave = refundFixed(&v, n, r)
+		back = refundFixed(&v, n, r)
 	case SlidingLog:
-		gave = h.refund(&v, n, r, onlyIfLast)
+		back = h.refund(&v, n, r, onlyIfLast)
 	case TokenBucket, LeakyBucket:
-		gave = l.refundLevel(&v, n, r, onlyIfLast)
+		back, gave = l.refundLevel(&v, n, r, onlyIfLast)
 	default:
-		gave = l.refundSliding(&v, n, r, onlyIfLast)
+		back = l.refundSliding(&v, n, r, onlyIfLast)
 	}
-	if gave {
+	if gave = gave || back > 0; gave {
 		*c = v
 		save(g, &h)
 	}
-	return gave
+	return int64(back), gave
 }
 
 // recovers is the instant from which on the count is empty if nothing more is

@@ -26,12 +26,17 @@ func newCount(l Limit) *count {
 	return k
 }
 
-func (k *count) take(now, units int64) Result  { return k.Limit.take(&k.c, k.g, now, units) }
-func (k *count) debit(now, units int64) Result { return k.Limit.debit(&k.c, k.g, now, units) }
-func (k *count) peek(now, units int64) Result  { return k.Limit.peek(&k.c, k.g, now, units) }
-func (k *count) recovers() int64               { return k.Limit.recovers(&k.c) }
+func (k *count) take(now, units int64) Result { return k.Limit.take(&k.c, k.g, now, units) }
+func (k *count) debit(now, units int64) Result {
+	r, _ := k.Limit.debit(&k.c, k.g, now, units)
+	return r
+}
+
+func (k *count) peek(now, units int64) Result { return k.Limit.peek(&k.c, k.g, now, units) }
+func (k *count) recovers() int64              { return k.Limit.recovers(&k.c) }
 func (k *count) refund(now, units int64, r Receipt, onlyIfLast bool) bool {
-	return k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast)
+	_, gave := k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast)
+	return gave
 }
 
 func (k *count) convert(to Limit, now int64) {

@@ -49,15 +49,17 @@ func (l *Limit) waitLevel(c cell, n uint64) uint64 {
 // followed, the level itself says how much that is; else the receipt does, less
 // the nanosecond that it was rounded up by.
 //
+// given is the whole units of it.
+//
 // Where an earlier take was refunded in between, this one drains sooner than its
 // receipt says, and up to what drained since that take is given back once more.
-func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) bool {
+func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (given uint64, gave bool) {
 	per, rate := l.per(), l.rate()
 	units, rest := n, uint64(0)
 	if r != 0 {
 		last := after(c.at, l.drain(c.x, c.y)) == int64(r)
 		if onlyIfLast && !last {
-			return false
+			return 0, false
 		}
 		// Above one unit a nanosecond, takes can follow within the rounding.
 		if rate > 0 && (!last || rate > per) {
@@ -68,14 +70,15 @@ func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) bool 
 		}
 	}
 	if units|rest == 0 || c.x|c.y == 0 {
-		return false
+		return 0, false
 	}
 	if less, ok := lower(*c, units, rest, per); ok {
 		*c = less
 	} else {
+		units = min(units, c.x)
 		*c = cell{at: c.at}
 	}
-	return true
+	return units, true
 }
 
 // split is a·b 1/per units, as whole units and the rest; false if the units do not

@@ -11,8 +11,10 @@ import "encoding/binary"
 // either end. The cell beside it holds the units and the times of the first entry,
 // whose own time field means nothing, and of the last.
 type log struct {
-	buf  []byte
-	head int // where the oldest entry starts; what is before has expired
+	buf   []byte
+	head  int    // where the oldest entry starts; what is before has expired
+	net   int64  // units spent since the count was collected
+	edits uint64 // changes other than at the end; no two logs of a shard ever have one number
 }
 
 // maxEntry is the most bytes of one entry.
@@ -75,29 +77,29 @@ func (g *log) wait(c cell, per, need uint64) uint64 {
 }
 
 // refund takes n units from the entry at r, or without a receipt from the newest.
-func (g *log) refund(c *cell, n uint64, r Receipt, onlyIfLast bool) bool {
+func (g *log) refund(c *cell, n uint64, r Receipt, onlyIfLast bool) (given uint64) {
 	if c.x == 0 || n == 0 || onlyIfLast && int64(r) != c.at {
-		return false
+		return 0
 	}
 	if r != 0 {
 		return g.refundAt(c, n, int64(r))
 	}
-	for n > 0 && c.x > 0 {
+	for given < n && c.x > 0 {
 		start, delta, units := g.last(len(g.buf))
-		n -= g.reduce(c, start, len(g.buf), delta, units, n)
+		given += g.reduce(c, start, len(g.buf), delta, units, n-given)
 	}
-	return true
+	return given
 }
 
-func (g *log) refundAt(c *cell, n uint64, r int64) bool {
+func (g *log) refundAt(c *cell, n uint64, r int64) uint64 {
 	t, end := c.at, len(g.buf)
 	for {
 		start, delta, units := g.last(end)
 		if t == r {
-			return g.reduce(c, start, end, delta, units, n) > 0
+			return g.reduce(c, start, end, delta, units, n)
 		}
 		if t < r || start <= g.head {
-			return false
+			return 0
 		}
 		t -= int64(delta)
 		end = start
@@ -109,6 +111,7 @@ func (g *log) refundAt(c *cell, n uint64, r int64) bool {
 func (g *log) reduce(c *cell, start, end int, delta, units, n uint64) uint64 {
 	n = min(n, units, c.x)
 	c.x -= n
+	g.edits++
 	first, last := start <= g.head, end == len(g.buf)
 	switch {
 	case c.x == 0 || first && last && units == n:
@@ -139,12 +142,33 @@ func (g *log) replace(start, end int, delta, units uint64) {
 }
 
 func (g *log) put(delta, units uint64) {
+	g.buf = appendEntry(g.buf, delta, units)
+}
+
+func appendEntry(b []byte, delta, units uint64) []byte {
 	if units == 1 {
-		g.buf = binary.AppendUvarint(g.buf, delta<<1)
-		return
+		return binary.AppendUvarint(b, delta<<1)
 	}
-	g.buf = binary.AppendUvarint(g.buf, delta<<1|1)
-	g.buf = binary.AppendUvarint(g.buf, units<<1|1)
+	b = binary.AppendUvarint(b, delta<<1|1)
+	return binary.AppendUvarint(b, units<<1|1)
+}
+
+// after is the first entry that came after m, and its time, and what m has of its
+// units; len(buf) if there is none. It reads back from the end, where m mostly is.
+func (g *log) after(c cell, m Mark) (t int64, off int, has uint64) {
+	off, next := len(g.buf), c.at
+	for off > g.head {
+		start, delta, units := g.last(off)
+		if next == m.at && units > m.units {
+			return next, start, m.units
+		}
+		if next <= m.at {
+			break
+		}
+		t, off = next, start
+		next -= int64(delta)
+	}
+	return t, off, 0
 }
 
 // next reads the entry that starts at off, and returns where the one after it
@@ -208,6 +232,7 @@ const smallLog = 256
 
 func (g *log) clear() {
 	g.head = 0
+	g.edits++
 	if cap(g.buf) > smallLog {
 		g.buf = nil
 		return

@@ -59,6 +59,14 @@ func after(at int64, d uint64) int64 {
 	return int64(uint64(at) + d)
 }
 
+// before is at − d, or the beginning of time if that is later.
+func before(at int64, d uint64) int64 {
+	if d > since(math.MinInt64, at) {
+		return math.MinInt64
+	}
+	return int64(uint64(at) - d)
+}
+
 // until is how long it is from now to at + d: zero if that is past, and the
 // longest duration if it is farther.
 func until(at int64, d uint64, now int64) time.Duration {

@@ -38,7 +38,7 @@ func (n *numbers) prune(slots []slot) {
 	}
 	used := make([]uint32, len(n.at)) // how often, and then the new index
 	for i := range slots {
-		used[slots[i].limit] = 1
+		used[slots[i].judge()] = 1
 	}
 	live := 0
 	for i := 1; i < len(used); i++ {
@@ -57,7 +57,7 @@ func (n *numbers) prune(slots []slot) {
 	}
 	used[0] = 0
 	for i := range slots {
-		slots[i].limit = used[slots[i].limit]
+		slots[i].limit = slots[i].flags() | used[slots[i].judge()]
 	}
 	n.at = kept
 }

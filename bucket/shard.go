@@ -10,9 +10,21 @@ import (
 type slot struct {
 	id    ID
 	cell  cell
-	limit uint32 // index of the limit that last judged the count; 0 if the slot is empty
-	log   uint32 // index of a SlidingLog's log
+	limit uint32 // flags, and the index of the limit that last judged the count; 0 if the slot is empty
+	log   uint32 // index of a SlidingLog's log; else an int32, the units spent since the count was collected
 }
+
+// The flags of a slot's limit.
+const (
+	changed   = 1 << 31 // since it was collected: the id is on the shard's list of changes
+	hurries   = 1 << 30 // it has spent so much that the id was put on the list of those that hurry
+	flagsMask = changed | hurries
+)
+
+// judge is the index of the limit that last judged the count.
+func (s *slot) judge() uint32 { return s.limit &^ flagsMask }
+
+func (s *slot) flags() uint32 { return s.limit & flagsMask }
 
 // shard is a part of the ids under one lock: a table with open addressing and
 // linear probing. A slot's place follows from id.Lo without the bits that chose
@@ -24,8 +36,9 @@ type shard struct {
 	hand    uint32 // where the next sample for an eviction starts
 	slots   []slot
 	numbers numbers
+	// Here the second cache line begins. The first holds all that a hit reads.
 	logs    slab
-	_       [128 - 112]byte // whole cache lines, the first of which holds all that a hit reads
+	changes *changes // nil before Track
 }
 
 // The tables' sizes. At 24/32 a miss looks at 9 slots on average and a hit at
@@ -76,7 +89,7 @@ func (sh *shard) held(id ID, h uint64, l *Limit, now int64) (*slot, *Limit) {
 		return nil, l
 	}
 	s := &sh.slots[i]
-	if sh.numbers.at[s.limit] != *l {
+	if sh.numbers.at[s.judge()] != *l {
 		l = sh.settle(s, l, now)
 	}
 	return s, l
@@ -96,8 +109,10 @@ func (sh *shard) fresh(id ID, l *Limit) slot {
 func (sh *shard) release(l *Limit, s *slot) {
 	if l.Algorithm == SlidingLog {
 		sh.logs.free(s.log)
-		s.log = 0
+	} else if s.saturated() {
+		delete(sh.changes.beyond, s.id)
 	}
+	s.log = 0
 }
 
 // recovered is the index of a slot where an id with hash h may stand, whose
@@ -116,7 +131,7 @@ func (sh *shard) recovered(h uint64, now int64) int {
 
 // recovers is the instant from which the slot's count equals no count.
 func (sh *shard) recovers(s *slot) int64 {
-	l := &sh.numbers.at[s.limit]
+	l := &sh.numbers.at[s.judge()]
 	return l.recovers(&s.cell)
 }
 
@@ -141,7 +156,7 @@ func (sh *shard) put(h uint64, s slot) {
 // remove empties slot i and closes the gap, so that probes need no tombstones.
 // skip is the number of bits of id.Lo that chose the shard.
 func (sh *shard) remove(i int, skip uint) {
-	sh.release(&sh.numbers.at[sh.slots[i].limit], &sh.slots[i])
+	sh.release(&sh.numbers.at[sh.slots[i].judge()], &sh.slots[i])
 	for j := sh.next(i); sh.slots[j].limit != 0; j = sh.next(j) {
 		// A count may move back to the gap unless its home lies after it:
 		// cyclically in (i, j].
@@ -223,7 +238,7 @@ func (sh *shard) grow(now int64, skip uint) int {
 // shrink takes a smaller table if that saves a third, and the like for logs.
 func (sh *shard) shrink(skip uint) {
 	if sh.n == 0 {
-		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{}, 0
+		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0
 		return
 	}
 	if want := max(minSlots, int(sh.n)*3/2+1); want*3/2 <= len(sh.slots) {
@@ -264,7 +279,7 @@ func (sh *shard) intern(l *Limit) uint32 {
 // settle makes l and the limit that last judged the count agree, and returns
 // the one that judges now.
 func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
-	stored := &sh.numbers.at[s.limit]
+	stored := &sh.numbers.at[s.judge()]
 	logged, logs := stored.Algorithm == SlidingLog, l.Algorithm == SlidingLog
 	switch {
 	case sh.recovers(s) <= now:
@@ -279,18 +294,26 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 		// them whenever another Per asks would make all of it usage of this
 		// instant, again and again.
 	default:
+		net := sh.uncollected(stored, s)
 		if logs && !logged {
+			sh.release(stored, s)
 			s.log = sh.logs.take()
 		}
 		var g *log
 		if logs || logged {
 			g = &sh.logs.logs[s.log]
+			g.edits++ // under another Per other entries have expired
 		}
 		l.convert(stored, &s.cell, g, now)
-		if !logs {
+		if logged && !logs {
 			sh.release(stored, s)
 		}
+		sh.setUncollected(l, s, net)
+		if sh.changes != nil {
+			sh.note(s, l, 0)
+		}
 	}
-	s.limit = sh.intern(l)
+	judge := sh.intern(l)
+	s.limit = s.flags() | judge
 	return l
 }

@@ -5,16 +5,22 @@ package bucket
 type slab struct {
 	logs   []log
 	unused []uint32
+	edits  uint64 // what the last log's edits began at
 }
+
+// logEdits are left to each log before its edits come upon those of the next one.
+const logEdits = 1 << 24
 
 // take is the index of an empty log.
 func (s *slab) take() uint32 {
+	s.edits += logEdits
 	if n := len(s.unused); n > 0 {
 		i := s.unused[n-1]
 		s.unused = s.unused[:n-1]
+		s.logs[i].edits = s.edits
 		return i
 	}
-	s.logs = append(s.logs, log{})
+	s.logs = append(s.logs, log{edits: s.edits})
 	return uint32(len(s.logs) - 1)
 }
 
@@ -32,7 +38,7 @@ func (s *slab) pack(slots []slot, n *numbers) {
 	}
 	packed := make([]log, 0, len(s.logs)-len(s.unused))
 	for i := range slots {
-		if n.at[slots[i].limit].Algorithm == SlidingLog {
+		if n.at[slots[i].judge()].Algorithm == SlidingLog {
 			packed = append(packed, s.logs[slots[i].log])
 			slots[i].log = uint32(len(packed) - 1)
 		}

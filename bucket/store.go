@@ -19,9 +19,10 @@ type ID struct{ Hi, Lo uint64 }
 // the keys, once, and allocates nothing if the id is held, save for what a
 // SlidingLog records.
 type Store struct {
-	shards []shard
-	shift  uint // of id.Lo, to its shard
-	max    int64
+	shards  []shard
+	shift   uint // of id.Lo, to its shard
+	max     int64
+	tracker atomic.Pointer[tracker] // nil before Track
 
 	_       [64]byte // what follows is written to, what stands above is read by every call
 	total   atomic.Int64
@@ -77,24 +78,42 @@ func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 		return
 	}
 	l.takeInto(&c.cell, sh.logOf(l, c), now, units, r)
+	if r.Allowed && units > 0 {
+		s.note(sh, c, l, units)
+	}
 	sh.mu.Unlock()
 }
 
 // Debit spends units without asking, and may leave a debt.
 func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
+	return s.debit(id, l, now, units, true)
+}
+
+// debit is Debit, of units that were spent here or elsewhere.
+func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	c, l := sh.held(id, s.hash(id), l, now)
-	if c == nil {
-		c := sh.fresh(id, l)
-		r := l.debit(&c.cell, sh.logOf(l, &c), now, units)
-		s.insert(sh, c, l, now)
-		sh.mu.Unlock()
-		s.trim(id, now)
-		return r
+	inserts := c == nil
+	var first slot
+	if inserts {
+		first = sh.fresh(id, l)
+		c = &first
 	}
-	r := l.debit(&c.cell, sh.logOf(l, c), now, units)
+	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units)
+	if counted > 0 {
+		if !here {
+			counted = 0
+		}
+		s.note(sh, c, l, counted)
+	}
+	if inserts {
+		s.insert(sh, first, l, now)
+	}
 	sh.mu.Unlock()
+	if inserts {
+		s.trim(id, now)
+	}
 	return r
 }
 
@@ -112,23 +131,35 @@ func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 // are used; without a receipt (0), of the newest usage. With onlyIfLast it does
 // so only if nothing was spent since. It says whether it gave anything back.
 func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
+	return s.refund(id, l, now, units, r, onlyIfLast, true)
+}
+
+// refund is Refund, of units that were spent here or elsewhere.
+func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast, here bool) (gave bool) {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
-	gave := false
 	if c, l := sh.held(id, s.hash(id), l, now); c != nil {
-		gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast)
+		var given int64
+		given, gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast)
+		if gave {
+			if !here {
+				given = 0
+			}
+			s.note(sh, c, l, -given)
+		}
 	}
 	sh.mu.Unlock()
 	return gave
 }
 
-// Reset forgets the id's count.
+// Reset forgets the id's count, and what of it was not collected.
 func (s *Store) Reset(id ID) {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	if i := sh.find(id, s.hash(id)); i >= 0 {
 		sh.remove(i, s.skip())
 		s.total.Add(-1)
+		sh.touch(id)
 	}
 	sh.mu.Unlock()
 }
@@ -181,6 +212,9 @@ func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 	c := sh.fresh(id, l)
 	r := l.take(&c.cell, sh.logOf(l, &c), now, units)
 	if r.Allowed {
+		if units > 0 {
+			s.note(sh, &c, l, units)
+		}
 		s.insert(sh, c, l, now)
 	} else {
 		sh.release(l, &c)
@@ -204,8 +238,8 @@ func (s *Store) peek(sh *shard, id ID, l *Limit, now, units int64) Result {
 func (s *Store) insert(sh *shard, c slot, l *Limit, now int64) {
 	h := s.hash(c.id)
 	if i := sh.recovered(h, now); i >= 0 {
-		sh.release(&sh.numbers.at[sh.slots[i].limit], &sh.slots[i])
-		c.limit = sh.intern(l)
+		sh.release(&sh.numbers.at[sh.slots[i].judge()], &sh.slots[i])
+		c.limit |= sh.intern(l)
 		sh.slots[i] = c
 		return
 	}
@@ -215,7 +249,7 @@ func (s *Store) insert(sh *shard, c slot, l *Limit, now int64) {
 	if sh.n >= room(len(sh.slots)) {
 		s.total.Add(-int64(sh.grow(now, s.skip())))
 	}
-	c.limit = sh.intern(l)
+	c.limit |= sh.intern(l)
 	sh.put(h, c)
 }
 

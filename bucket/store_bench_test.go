@@ -56,6 +56,38 @@ func BenchmarkStoreTake(b *testing.B) {
 	}
 }
 
+// BenchmarkStoreTakeTracked is BenchmarkStoreTake with Track off and on, on one
+// key and on 10,000; every so often all that has changed is collected.
+func BenchmarkStoreTakeTracked(b *testing.B) {
+	for _, keys := range []int{1, 10_000} {
+		for _, tracked := range []bool{false, true} {
+			b.Run(fmt.Sprintf("keys=%d/tracked=%v", keys, tracked), func(b *testing.B) {
+				l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
+				s := NewStore(1 << 20)
+				held := ids(keys)
+				fill(s, held, l)
+				if tracked {
+					s.Track(make(chan struct{}, 1))
+				}
+				var r Result
+				var list []Change
+				now, i := epoch, 0
+				b.ReportAllocs()
+				for b.Loop() {
+					now += 100
+					s.TakeInto(held[i], l, now, 1, &r)
+					if i++; i == keys {
+						i = 0
+					}
+					if now%(1<<20) < 100 { // 1 ms
+						list = s.Collect(false, list[:0])
+					}
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkStoreTakeParallel is Take from all processors, on a million keys.
 func BenchmarkStoreTakeParallel(b *testing.B) {
 	l := &Limit{Algorithm: TokenBucket, Rate: 1_000_000, Per: time.Hour}

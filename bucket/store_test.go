@@ -84,7 +84,8 @@ func (m model) take(id ID, l *Limit, now, units int64) Result {
 func (m model) debit(id ID, l *Limit, now, units int64) Result {
 	c, l := m.count(id, l, now)
 	m[id] = c
-	return l.debit(&c.cell, c.entries(l), now, units)
+	r, _ := l.debit(&c.cell, c.entries(l), now, units)
+	return r
 }
 
 func (m model) peek(id ID, l *Limit, now, units int64) Result {
@@ -97,7 +98,8 @@ func (m model) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast b
 		return false
 	}
 	c, l := m.count(id, l, now)
-	return l.refund(&c.cell, c.entries(l), now, units, r, onlyIfLast)
+	_, gave := l.refund(&c.cell, c.entries(l), now, units, r, onlyIfLast)
+	return gave
 }
 
 func (m model) live(now int64) int {
@@ -128,7 +130,7 @@ func checkStore(t require.TestingT, s *Store) {
 			seen[c.id] = true
 			require.Same(t, sh, s.shardOf(c.id))
 			require.Equal(t, j, sh.find(c.id, s.hash(c.id)), "%v is not found where it is", c.id)
-			if sh.numbers.at[c.limit].Algorithm == SlidingLog {
+			if sh.numbers.at[c.judge()].Algorithm == SlidingLog {
 				require.False(t, logs[c.log], "two counts share a log")
 				logs[c.log] = true
 			}

@@ -38,13 +38,13 @@ func (l *Limit) waitFixed(c cell, n uint64) uint64 {
 	return l.per()
 }
 
-func refundFixed(c *cell, n uint64, r Receipt) bool {
+func refundFixed(c *cell, n uint64, r Receipt) uint64 {
 	if r != 0 && int64(r) != c.at {
-		return false
+		return 0
 	}
 	n = min(n, c.x)
 	c.x -= n
-	return n > 0
+	return n
 }
 
 // A SlidingWindow keeps the units of the window that is open, x, and of the one
@@ -98,7 +98,7 @@ func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	return start + sub(per, mulDiv(room, per, before))
 }
 
-func (l *Limit) refundSliding(c *cell, n uint64, r Receipt, onlyIfLast bool) bool {
+func (l *Limit) refundSliding(c *cell, n uint64, r Receipt, onlyIfLast bool) uint64 {
 	current := int64(r) == c.at
 	before := after(int64(r), l.per()) == c.at && !(onlyIfLast && c.x > 0)
 	var gave uint64
@@ -111,5 +111,5 @@ func (l *Limit) refundSliding(c *cell, n uint64, r Receipt, onlyIfLast bool) boo
 		c.y -= rest
 		gave += rest
 	}
-	return gave > 0
+	return gave
 }

@@ -1,0 +1,304 @@
+package bucket
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+)
+
+// Change is a count that has changed since it was collected.
+type Change struct {
+	ID    ID
+	Units int64 // spent here less given back here, net; may be 0 or negative
+}
+
+// Track has the store note from now on which counts change, and how many units
+// each has spent here, until Collect asks. Before Track nothing is noted and
+// nothing costs. It is called once; further calls change nothing.
+//
+// Noted are takes, debits and refunds (here, or with SpendElsewhere no units),
+// resets, conversions to other numbers, and what Touch names. What is evicted, or
+// has recovered when its place is used again, takes its units with it.
+//
+// hurry (which may be nil) is signalled when what one count has spent here since
+// it was collected has reached a sixteenth of its capacity, at least 1 unit. The
+// signal is sent if the channel takes it at once, and else left out: give it a
+// buffer of one.
+//
+// Whoever tracks collects: what nobody collects takes up to 32 bytes for each
+// count held.
+func (s *Store) Track(hurry chan<- struct{}) {
+	words := (len(s.shards) + 63) / 64
+	t := &tracker{
+		hurry:   hurry,
+		changed: make([]atomic.Uint64, words),
+		hurried: make([]atomic.Uint64, words),
+	}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		if sh.changes == nil {
+			sh.changes = &changes{tracker: t, shard: i, skip: s.skip()}
+		}
+		sh.mu.Unlock()
+	}
+	s.tracker.CompareAndSwap(nil, t)
+}
+
+// Collect appends to list each count that has changed since it was collected,
+// once, and starts anew for it; with hurried, only those for which Track's hurry
+// was signalled. The order follows from the order of the changes. Changes that
+// come meanwhile are in this list or in the next.
+func (s *Store) Collect(hurried bool, list []Change) []Change {
+	t := s.tracker.Load()
+	if t == nil {
+		return list
+	}
+	shards := t.changed
+	if hurried {
+		shards = t.hurried
+	}
+	for i := range shards {
+		if shards[i].Load() == 0 {
+			continue
+		}
+		// Cleared first: who notes a change in a shard that was already looked
+		// at sets its bit again.
+		for b := shards[i].Swap(0); b != 0; b &= b - 1 {
+			sh := &s.shards[i*64+bits.TrailingZeros64(b)]
+			sh.mu.Lock()
+			list = sh.collect(hurried, list)
+			sh.mu.Unlock()
+		}
+	}
+	return list
+}
+
+// CollectOne is Collect for one id: its units, and whether it had changed.
+func (s *Store) CollectOne(id ID) (units int64, changed bool) {
+	if s.tracker.Load() == nil {
+		return 0, false
+	}
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	units, changed = sh.collectOne(id)
+	if i := slices.Index(sh.changes.touched, id); i >= 0 {
+		sh.changes.touched = slices.Delete(sh.changes.touched, i, i+1)
+		changed = true
+	}
+	sh.mu.Unlock()
+	return units, changed
+}
+
+// Touch notes the id as changed, by no units, and even if there is no count of
+// it: Collect then returns it all the same.
+func (s *Store) Touch(id ID) {
+	if s.tracker.Load() == nil {
+		return
+	}
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	if i := sh.find(id, s.hash(id)); i >= 0 {
+		c := &sh.slots[i]
+		sh.note(c, &sh.numbers.at[c.judge()], 0)
+	} else {
+		sh.touch(id)
+	}
+	sh.mu.Unlock()
+}
+
+// note is told of every change of a count, c of sh, which l judges.
+func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
+	if s.tracker.Load() != nil {
+		sh.note(c, l, units)
+	}
+}
+
+// tracker is what Track adds to a store: for each shard a bit that says whether
+// one of its lists has something.
+type tracker struct {
+	hurry            chan<- struct{}
+	changed, hurried []atomic.Uint64
+}
+
+// changes is what Track adds to a shard, under its lock: lists of ids, in which
+// those without the flag in their slot are stale, and are passed over.
+type changes struct {
+	tracker *tracker
+	shard   int
+	skip    uint // bits of id.Lo that chose the shard
+	ids     []ID // that changed: all with the flag changed, and stale ones
+	hurried []ID // that hurry, and stale ones
+	touched []ID // that may not be held, each once
+
+	// beyond has the uncollected units that a slot has no room for.
+	beyond map[ID]int64
+}
+
+const (
+	maxHurried = 256  // more of a shard wait for the next Collect of all
+	maxTouched = 1024 // more of a shard, without a Collect, are forgotten
+	hurryPart  = 16   // of the capacity, once spent, hurries
+)
+
+// note adds units to what the count has spent since it was collected.
+func (sh *shard) note(c *slot, l *Limit, units int64) {
+	net := sh.uncollected(l, c)
+	if units != 0 {
+		net = addNet(net, units)
+		sh.setUncollected(l, c, net)
+	}
+	if c.limit&changed == 0 {
+		sh.changes.list(sh, c)
+	}
+	if c.limit&hurries == 0 && net >= int64(max(1, l.capacity()/hurryPart)) {
+		sh.changes.hurry(c)
+	}
+}
+
+// list puts c on the list of changes. What is stale there is dropped once it is
+// the larger part, so that the list is bounded also if nobody collects.
+func (ch *changes) list(sh *shard, c *slot) {
+	if len(ch.ids) >= 2*int(sh.n)+64 {
+		kept := ch.ids[:0]
+		for _, id := range ch.ids {
+			if i := sh.find(id, id.Lo<<ch.skip); i >= 0 && sh.slots[i].limit&changed != 0 {
+				sh.slots[i].limit &^= changed // only once
+				kept = append(kept, id)
+			}
+		}
+		for _, id := range kept {
+			sh.slots[sh.find(id, id.Lo<<ch.skip)].limit |= changed
+		}
+		ch.ids = kept
+	}
+	c.limit |= changed
+	ch.ids = append(ch.ids, c.id)
+	ch.raise(ch.tracker.changed)
+}
+
+func (ch *changes) hurry(c *slot) {
+	c.limit |= hurries
+	if len(ch.hurried) < maxHurried {
+		ch.hurried = append(ch.hurried, c.id)
+		ch.raise(ch.tracker.hurried)
+	}
+	select {
+	case ch.tracker.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// raise sets the shard's bit.
+func (ch *changes) raise(shards []atomic.Uint64) {
+	word, bit := &shards[ch.shard/64], uint64(1)<<(ch.shard%64)
+	if word.Load()&bit == 0 {
+		word.Or(bit)
+	}
+}
+
+// touch notes an id that is not held.
+func (sh *shard) touch(id ID) {
+	ch := sh.changes
+	if ch == nil || len(ch.touched) >= maxTouched || slices.Contains(ch.touched, id) {
+		return
+	}
+	ch.touched = append(ch.touched, id)
+	ch.raise(ch.tracker.changed)
+}
+
+func (sh *shard) collect(hurried bool, list []Change) []Change {
+	ch := sh.changes
+	if hurried {
+		for _, id := range ch.hurried {
+			if units, ok := sh.collectOne(id); ok {
+				list = append(list, Change{id, units})
+			}
+		}
+		ch.hurried = ch.hurried[:0]
+		return list
+	}
+	for _, id := range ch.touched {
+		if i := sh.find(id, id.Lo<<ch.skip); i < 0 || sh.slots[i].limit&changed == 0 {
+			list = append(list, Change{ID: id}) // or it follows with its units
+		}
+	}
+	for _, id := range ch.ids {
+		if units, ok := sh.collectOne(id); ok {
+			list = append(list, Change{id, units})
+		}
+	}
+	ch.ids, ch.touched = emptied(ch.ids), emptied(ch.touched)
+	ch.hurried = ch.hurried[:0] // all of them are collected
+	return list
+}
+
+// emptied keeps the memory of a list for the next one, unless few of it was used.
+func emptied(ids []ID) []ID {
+	if cap(ids) > 64 && cap(ids) > 8*len(ids) {
+		return nil
+	}
+	return ids[:0]
+}
+
+func (sh *shard) collectOne(id ID) (units int64, ok bool) {
+	i := sh.find(id, id.Lo<<sh.changes.skip)
+	if i < 0 || sh.slots[i].limit&changed == 0 {
+		return 0, false
+	}
+	c := &sh.slots[i]
+	l := &sh.numbers.at[c.judge()]
+	units = sh.uncollected(l, c)
+	sh.setUncollected(l, c, 0)
+	c.limit &^= flagsMask
+	return units, true
+}
+
+// uncollected is what the count, which l judges, has spent since it was collected.
+func (sh *shard) uncollected(l *Limit, c *slot) int64 {
+	if l.Algorithm == SlidingLog {
+		return sh.logs.logs[c.log].net
+	}
+	if c.saturated() {
+		return sh.changes.beyond[c.id]
+	}
+	return int64(int32(c.log))
+}
+
+func (sh *shard) setUncollected(l *Limit, c *slot, net int64) {
+	if l.Algorithm == SlidingLog {
+		sh.logs.logs[c.log].net = net
+		return
+	}
+	if c.saturated() {
+		delete(sh.changes.beyond, c.id)
+	}
+	if net > math.MinInt32 && net <= math.MaxInt32 {
+		c.log = uint32(int32(net))
+		return
+	}
+	if sh.changes.beyond == nil {
+		sh.changes.beyond = make(map[ID]int64)
+	}
+	sh.changes.beyond[c.id] = net
+	c.log = saturatedNet
+}
+
+// saturatedNet, as an int32 its least, says that the units are in changes.beyond.
+const saturatedNet = 1 << 31
+
+// saturated is of a count that is no SlidingLog's.
+func (s *slot) saturated() bool { return s.log == saturatedNet }
+
+// addNet is a + b, or the end of the range that it passes.
+func addNet(a, b int64) int64 {
+	sum := a + b
+	if a > 0 && b > 0 && sum < 0 {
+		return math.MaxInt64
+	}
+	if a < 0 && b < 0 && sum >= 0 {
+		return math.MinInt64
+	}
+	return sum
+}

@@ -1,0 +1,135 @@
+package bucket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The encoding of a Count, without its Limit and id, in varints:
+//
+//	SlidingLog     age of the newest entry, doubled, +1 if Partial; bytes of entries; entries as in a log
+//	FixedWindow    age; units
+//	the others     age; x; y, as in a cell
+
+// maxUsed is the most units that an honest count has: twice the largest capacity.
+const maxUsed = 2 * maxUnits
+
+var errCount = errors.New("bucket: no count")
+
+// Append appends the encoding of c to b: without its Limit, which has to be sent
+// along.
+func (c *Count) Append(b []byte) []byte {
+	if c.Limit.Algorithm == SlidingLog {
+		head := c.age << 1
+		if c.partial {
+			head |= 1
+		}
+		b = binary.AppendUvarint(b, head)
+		b = binary.AppendUvarint(b, uint64(len(c.entries)))
+		return append(b, c.entries...)
+	}
+	b = binary.AppendUvarint(b, c.age)
+	b = binary.AppendUvarint(b, c.x)
+	if c.Limit.Algorithm != FixedWindow {
+		b = binary.AppendUvarint(b, c.y)
+	}
+	return b
+}
+
+// Parse reads into c what Append has written, for the Limit that c has already,
+// and returns what follows. Units above twice what any limit may grant are that
+// many. c keeps nothing of b, and grows by no more than b's length. With an error,
+// which says what was wrong, c is empty.
+func (c *Count) Parse(b []byte) (rest []byte, err error) {
+	limit := c.Limit
+	c.clear()
+	c.Limit = limit
+	r := reader{b: b}
+	if limit.Algorithm == SlidingLog {
+		c.parseLog(&r)
+	} else {
+		c.age = r.uvarint()
+		c.x = min(r.uvarint(), maxUsed)
+		if limit.Algorithm != FixedWindow {
+			c.y = r.uvarint()
+		}
+		if !limit.Algorithm.isBucket() {
+			c.y = min(c.y, maxUsed)
+		} else if c.y >= limit.per() {
+			r.fail("a fraction of %d units of 1/%d", c.y, limit.per())
+		}
+	}
+	if r.err != nil {
+		c.clear()
+		c.Limit = limit
+		return nil, r.err
+	}
+	return r.b, nil
+}
+
+func (c *Count) parseLog(r *reader) {
+	head := r.uvarint()
+	c.partial, c.age = head&1 == 1, head>>1
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.fail("a log of %d bytes in %d", n, len(r.b))
+		return
+	}
+	entries := reader{b: r.b[:n]}
+	r.b = r.b[n:]
+	for first := true; len(entries.b) > 0; first = false {
+		v, units := entries.uvarint(), uint64(1)
+		if v&1 == 1 {
+			u := entries.uvarint()
+			if u&1 == 0 || u == 1 {
+				r.fail("an entry of %d", u)
+			}
+			units = u >> 1
+		}
+		if entries.err != nil || r.err != nil {
+			r.err = errors.Join(r.err, entries.err)
+			return
+		}
+		delta := v >> 1
+		if first {
+			delta = 0
+		}
+		if delta > c.Limit.per() || c.y+delta > c.Limit.per() {
+			r.fail("a log longer than its Per of %v", c.Limit.Per)
+			return
+		}
+		if units = min(units, maxUsed-c.x); units == 0 {
+			r.fail("a log of more than %d units", uint64(maxUsed))
+			return
+		}
+		c.entries = appendEntry(c.entries, delta, units)
+		c.x += units
+		c.y += delta
+	}
+}
+
+// reader reads varints; after the first error it reads zeros.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) uvarint() uint64 {
+	if r.err != nil {
+		return 0
+	}
+	v, k := binary.Uvarint(r.b)
+	if k <= 0 {
+		r.fail("%d bytes where a number should be", len(r.b))
+		return 0
+	}
+	r.b = r.b[k:]
+	return v
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: "+format, append([]any{errCount}, args...)...)
+	}
+}

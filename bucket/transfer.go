@@ -1,0 +1,287 @@
+package bucket
+
+import "math"
+
+// Count is what is held of one id as it travels between stores, with ages in the
+// place of times, so that only the clocks' pace matters. The zero Count is empty.
+//
+// Export fills it, Append and Parse carry it, and Import makes it a count again.
+// The time on its way passes for no time: what is imported has never less used
+// than what was exported has by then.
+type Count struct {
+	Limit Limit // that last judged it, which may be a share; zero if there was no count
+
+	partial bool
+	age     uint64 // of the cell's time
+	x, y    uint64 // as in a cell; of a log, y is how long before the newest entry the oldest one was
+	entries []byte // of a log, as in a log; the first one's own time is 0
+}
+
+// Partial is whether c is the end of a SlidingLog alone, what came after a Mark.
+func (c *Count) Partial() bool { return c.partial }
+
+// Empty is whether nothing is used; of a Partial one, whether nothing came after.
+func (c *Count) Empty() bool { return c.x|c.y == 0 }
+
+func (c *Count) clear() {
+	*c = Count{entries: c.entries[:0]}
+}
+
+// Mark says up to which entry a receiver has a SlidingLog, as long as that log
+// only grows at its end. The zero Mark is nothing. It means something only to the
+// store that gave it.
+type Mark struct {
+	edits uint64
+	at    int64  // the time of the newest entry that it has
+	units uint64 // of that entry, to which more can come
+}
+
+// maxExport is the most bytes of a log in one Export.
+const maxExport = 16 << 10
+
+// Export reads the count of id for a receiver that has it up to after, and
+// changes nothing. c is the whole count; of a SlidingLog with a Mark, it is what
+// came after, and Partial. If that log has changed other than at its end since
+// then (by a refund or a conversion, or as it was begun again), c is whole again.
+//
+// Of a log, one Export has 16 KiB at most; more says that there is more: Export
+// again with the Mark that was returned, and the next piece is Partial. held is
+// false if there is no count, or it has recovered; c is then empty.
+func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more, held bool) {
+	c.clear()
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	i := sh.find(id, s.hash(id))
+	if i < 0 {
+		return Mark{}, false, false
+	}
+	l := &sh.numbers.at[sh.slots[i].judge()]
+	c.Limit = *l
+	h := open(sh.logOf(l, &sh.slots[i]))
+	v, used := l.advance(sh.slots[i].cell, &h, now)
+	if used == 0 {
+		return Mark{}, false, false
+	}
+	if l.Algorithm == SlidingLog {
+		mark, more = c.exportLog(v, &h, now, after)
+		return mark, more, true
+	}
+	c.age, c.x, c.y = since(v.at, now), v.x, v.y
+	return Mark{}, false, true
+}
+
+// exportLog reads what came after a mark of a log that is up to date.
+func (c *Count) exportLog(v cell, g *log, now int64, after Mark) (mark Mark, more bool) {
+	t, off, sent := int64(v.y), g.head, uint64(0)
+	if after.edits == g.edits {
+		c.partial = true
+		mark = after
+		t, off, sent = g.after(v, after)
+	}
+	mark.edits = g.edits
+	for first := true; off < len(g.buf); first = false {
+		if len(c.entries) > maxExport-maxEntry {
+			more = true
+			break
+		}
+		delta, units, next := g.next(off)
+		if first {
+			delta = 0
+		}
+		t += int64(delta)
+		mark.at, mark.units = t, units
+		units = sub(units, sent)
+		sent = 0
+		c.entries = appendEntry(c.entries, delta, units)
+		c.x += units
+		c.y += delta
+		off = next
+	}
+	if c.x > 0 {
+		c.age = since(mark.at, now)
+	}
+	return mark, more
+}
+
+// Import makes c the count of id, or appends it if it is Partial, and spends on
+// top of it: extra units (below zero: gives back the newest usage), and where c
+// replaces a count, what that has spent here that nobody has collected yet and
+// that has not recovered. That stays to be collected; nothing is noted as changed.
+//
+// What c says is used is taken as it is, since its Limit may be a share of what
+// it was spent of; units on top are counted as Debit does, up to twice the
+// capacity, the larger one of c's and the stored limit. An empty count with
+// nothing on top forgets the id. If the limit stored here has a higher Version
+// than c's, it goes on judging, and c is converted to it once.
+func (s *Store) Import(id ID, c *Count, now, extra int64) {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	i := sh.find(id, s.hash(id))
+	inserted := false
+	switch {
+	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
+		sh.appends(&sh.slots[i], c, now, extra)
+	case i >= 0:
+		s.replace(sh, i, c, now, extra)
+	default:
+		judge := c.Limit
+		if n, used := sh.imported(id, c, &judge, now, extra, judge.capacity()); used > 0 {
+			s.insert(sh, n, &judge, now)
+			inserted = true
+		} else {
+			sh.release(&judge, &n)
+		}
+	}
+	sh.mu.Unlock()
+	if inserted {
+		s.trim(id, now)
+	}
+}
+
+// imported makes a count that is not in the table yet of c, which judge judges,
+// and says what is used of it with the units on top.
+func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, capacity uint64) (n slot, used uint64) {
+	n = slot{id: id, cell: cell{at: before(now, c.age), x: c.x, y: c.y}}
+	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog
+	var g *log
+	if from || logs {
+		n.log = sh.logs.take()
+		g = &sh.logs.logs[n.log]
+	}
+	if from {
+		g.buf = append(g.buf, c.entries...)
+		n.cell.y = uint64(before(n.cell.at, c.y))
+	}
+	if *judge != c.Limit {
+		judge.convert(&c.Limit, &n.cell, g, now)
+	}
+	if from && !logs {
+		sh.logs.free(n.log)
+		n.log, g = 0, nil
+	}
+	return n, judge.onTop(&n.cell, g, now, onTop, capacity)
+}
+
+// replace puts c in the place of the count in slot i.
+func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
+	old := &sh.slots[i]
+	stored := sh.numbers.at[old.judge()]
+	net := sh.uncollected(&stored, old)
+	judge := c.Limit
+	if stored.Version > judge.Version && sh.recovers(old) > now || judge == (Limit{}) {
+		judge = stored
+	}
+	capacity := max(judge.capacity(), c.Limit.capacity(), stored.capacity())
+	h := open(sh.logOf(&stored, old))
+	_, before := stored.advance(old.cell, &h, now)
+	again := min(net, int64(before)) // what has recovered is not spent again
+	n, used := sh.imported(old.id, c, &judge, now, addNet(extra, again), capacity)
+	flags := old.flags()
+	if used == 0 && net == 0 {
+		id := old.id
+		sh.release(&judge, &n)
+		sh.remove(i, s.skip())
+		s.total.Add(-1)
+		if flags != 0 {
+			sh.touch(id)
+		}
+		return
+	}
+	sh.release(&stored, old)
+	n.limit = flags | sh.intern(&judge)
+	sh.slots[i] = n
+	sh.setUncollected(&judge, &sh.slots[i], net)
+}
+
+// appends adds the end of a log to the count in slot s, entry by entry.
+func (sh *shard) appends(s *slot, c *Count, now, extra int64) {
+	flags := s.flags()
+	capacity := max(c.Limit.capacity(), sh.numbers.at[s.judge()].capacity())
+	l := sh.settle(s, &c.Limit, now)
+	s.limit = s.judge() | flags // which notes no change, though settle did
+	g := sh.logOf(l, s)
+	v, _ := l.advance(s.cell, g, now)
+	if g == nil {
+		v = l.spend(v, nil, now, c.x)
+	}
+	t := before(before(now, c.age), c.y)
+	for off := 0; g != nil && off < len(c.entries); {
+		delta, units, next := (&log{buf: c.entries}).next(off)
+		t = after(t, delta)
+		v = g.spend(v, t, units)
+		off = next
+	}
+	s.cell = v
+	l.onTop(&s.cell, g, now, extra, capacity)
+}
+
+// onTop spends units, or gives them back, and says what is used then.
+func (l *Limit) onTop(c *cell, g *log, now, units int64, capacity uint64) (used uint64) {
+	if units < 0 {
+		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false)
+		units = 0
+	}
+	h := open(g)
+	v, used := l.advance(*c, &h, now)
+	if n := min(whole(units), sub(2*capacity, used)); n > 0 {
+		v = l.spend(v, &h, now, n)
+		used += n
+		*c = v
+		save(g, &h)
+	}
+	return used
+}
+
+// SpendElsewhere counts units that were spent on another node, as Debit does, or
+// below zero that were given back there, as Refund does without a receipt. That is
+// a change, but of no units of this store.
+func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
+	if units > 0 {
+		s.debit(id, l, now, units, false)
+	} else if units < 0 {
+		s.refund(id, l, now, -max(units, -math.MaxInt64), 0, false, false)
+	}
+}
+
+// Used is the units of id that are used now, rounded up, and the limit that last
+// judged them; ok is false if no count is held, or it has recovered.
+func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	i := sh.find(id, s.hash(id))
+	if i < 0 {
+		return 0, Limit{}, false
+	}
+	l = sh.numbers.at[sh.slots[i].judge()]
+	h := open(sh.logOf(&l, &sh.slots[i]))
+	_, u := l.advance(sh.slots[i].cell, &h, now)
+	if u == 0 {
+		return 0, Limit{}, false
+	}
+	return int64(u), l, true
+}
+
+// Scan appends the ids of one piece of the store to ids, and returns where the
+// next one begins: it starts at cursor 0, and is over when next is 0. A piece is
+// one shard that holds something, seen as it is at one time: of 1,024 that a large
+// store has. Ids that have recovered can be among them. Those that are inserted
+// meanwhile can be missing; with Track they are noted as changes.
+func (s *Store) Scan(cursor uint64, ids []ID) (next uint64, _ []ID) {
+	shards := uint64(len(s.shards))
+	for n := len(ids); cursor < shards && len(ids) == n; cursor++ {
+		sh := &s.shards[cursor]
+		sh.mu.Lock()
+		for i := range sh.slots {
+			if sh.slots[i].limit != 0 {
+				ids = append(ids, sh.slots[i].id)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	if cursor >= shards {
+		return 0, ids
+	}
+	return cursor, ids
+}

@@ -112,6 +112,7 @@ type node struct {
 	mu    sync.Mutex
 	views []*cluster.View // that Changed has found
 	texts []string        // what they looked like then
+	lives []uint64        // the node's epoch at each call of Heard
 	put   map[string]cluster.Later
 	off   chan string // names of what was put off
 }
@@ -196,7 +197,14 @@ func (n *node) Changed() {
 }
 
 // Heard implements cluster.Handler.
-func (n *node) Heard() { n.heard.Add(1) }
+func (n *node) Heard() {
+	n.heard.Add(1)
+	if v := n.View(); v.Self >= 0 {
+		n.mu.Lock()
+		n.lives = append(n.lives, v.Members[v.Self].Epoch)
+		n.mu.Unlock()
+	}
+}
 
 // Serve implements cluster.Handler. A request is a verb and what follows it:
 //
@@ -795,6 +803,9 @@ func superseded(t *testing.T, w World) {
 	if m := frozen.member(name); m.State != cluster.Serving || m.Epoch != 0 {
 		t.Fatalf("frozen, the node sees itself as %+v", m)
 	}
+	frozen.mu.Lock()
+	frozen.lives = nil
+	frozen.mu.Unlock()
 	thaw()
 	for _, n := range []*node{frozen, nodes[0], nodes[1]} {
 		n.await(name+" is back, joining", func(v *cluster.View) bool {
@@ -802,6 +813,11 @@ func superseded(t *testing.T, w World) {
 			return i >= 0 && v == n.View() && v.Members[i].State == cluster.Joining && v.Members[i].Epoch == 1
 		})
 	}
+	frozen.mu.Lock()
+	if lives := frozen.lives; len(lives) == 0 || lives[0] != 1 {
+		t.Errorf("it heard others before it knew of its burial, or nobody: %v", lives)
+	}
+	frozen.mu.Unlock()
 	frozen.announce(cluster.Serving)
 	for _, n := range nodes {
 		n.await("all serve", func(v *cluster.View) bool { return whole(v, 3) })

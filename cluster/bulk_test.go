@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// bulk is a request of the largest size that is sent beside checks, one at a
+// time to each member.
+var bulk = make([]byte, 16<<10)
+
+// putOff answers bulk after a time, and all else at once.
+func putOff(d time.Duration) *testHandler {
+	return &testHandler{serve: func(b *Batch) {
+		for i, r := range b.Requests {
+			if len(r) < len(bulk) {
+				b.Reply(i, r)
+				continue
+			}
+			later := b.Later(i)
+			time.AfterFunc(d, func() { later(nil) })
+		}
+	}}
+}
+
+func TestALongAskThatIsOverdueBlamesNobodyWhoAnswersMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := new(memory)
+		var changes atomic.Int64
+		a := net.start("a", &testHandler{}, func() { changes.Add(1) })
+		b := net.start("b", putOff(3*time.Second), nil)
+		defer b.close()
+		defer a.close()
+		a.set([]Member{{Name: "b", Addr: "b"}})
+		synctest.Wait()
+		peer := a.peer("b")
+		var streaming sync.WaitGroup
+		streaming.Go(func() {
+			for range 5 {
+				if _, err := peer.Ask(context.Background(), bulk, nil, time.Second); !errors.Is(err, ErrTimeout) {
+					t.Error("nobody answers that:", err)
+				}
+			}
+		})
+		for range 1000 {
+			start := time.Now()
+			_, err := peer.Ask(context.Background(), []byte("check"), nil, 50*time.Millisecond)
+			require.NoError(t, err)
+			require.Zero(t, time.Since(start), "nothing stands before a check")
+			time.Sleep(7 * time.Millisecond)
+		}
+		streaming.Wait()
+		synctest.Wait()
+		require.EqualValues(t, 1, changes.Load(), "b was found, and never missed")
+		require.EqualValues(t, 5, a.stats().Timeouts)
+	})
+}
+
+func TestALongAskThatIsOverdueIsAboutAMemberThatAnswersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := new(memory)
+		a := net.start("a", &testHandler{}, nil)
+		b := net.start("b", &testHandler{serve: func(*Batch) { time.Sleep(10 * time.Second) }}, nil)
+		defer b.close()
+		defer a.close()
+		a.set([]Member{{Name: "b", Addr: "b"}})
+		synctest.Wait()
+		start := time.Now()
+		_, err := a.peer("b").Ask(context.Background(), bulk, nil, time.Second)
+		require.ErrorIs(t, err, ErrTimeout)
+		require.Equal(t, time.Second, time.Since(start))
+		_, err = a.peer("b").Ask(context.Background(), bulk, nil, time.Second)
+		require.ErrorIs(t, err, ErrUnheard)
+	})
+}
+
+func TestHeardIsCalledForAnswersThatCameInTimeOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var heard []time.Time
+		net := new(memory)
+		a := net.start("a", &testHandler{heard: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, time.Now())
+		}}, nil)
+		var slow atomic.Int64
+		b := net.start("b", &testHandler{serve: func(b *Batch) {
+			for i := range b.Requests {
+				later := b.Later(i)
+				time.AfterFunc(time.Duration(slow.Load()), func() { later(nil) })
+			}
+		}}, nil)
+		defer b.close()
+		defer a.close()
+		a.set([]Member{{Name: "b", Addr: "b"}})
+		synctest.Wait()
+		for _, c := range []struct {
+			slow, wait time.Duration
+			err        error
+			heard      bool
+		}{
+			{11 * time.Millisecond, 50 * time.Millisecond, nil, true},
+			{997 * time.Millisecond, 5 * time.Second, nil, true},
+			{1009 * time.Millisecond, 5 * time.Second, nil, false},
+			{53 * time.Millisecond, 50 * time.Millisecond, ErrTimeout, false},
+		} {
+			slow.Store(int64(c.slow))
+			start := time.Now()
+			_, err := a.peer("b").Ask(context.Background(), []byte("x"), nil, c.wait)
+			require.ErrorIs(t, err, c.err)
+			time.Sleep(time.Until(start.Add(c.slow)))
+			synctest.Wait()
+			mu.Lock()
+			require.Equal(t, c.heard, slices.Contains(heard, start.Add(c.slow)), "answered after %v", c.slow)
+			mu.Unlock()
+			time.Sleep(2 * time.Second)
+		}
+		mu.Lock()
+		require.Greater(t, len(heard), 20, "pongs count")
+		mu.Unlock()
+	})
+}
+
+// BenchmarkAskBesideBulk is BenchmarkAsk with a bulk request under way to the
+// same member all the time.
+func BenchmarkAskBesideBulk(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		n    int
+		bulk bool
+	}{{"1 caller alone", 1, false}, {"1 caller", 1, true}, {"64 callers alone", 64, false}, {"64 callers", 64, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			asking, answering := startPeer(b, "a", nil), startPeer(b, "b", putOff(0))
+			meet(b, asking, answering)
+			peer := asking.peer("b")
+			ctx, cancel := context.WithCancel(context.Background())
+			var streaming sync.WaitGroup
+			if c.bulk {
+				streaming.Go(func() {
+					for ctx.Err() == nil {
+						if _, err := peer.Ask(ctx, bulk, nil, time.Second); err != nil && ctx.Err() == nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			request := make([]byte, benchMessage)
+			callers(b, c.n, func(int) {
+				if _, err := peer.Ask(context.Background(), request, nil, 10*time.Second); err != nil {
+					b.Error(err)
+				}
+			})
+			cancel()
+			streaming.Wait()
+		})
+	}
+}

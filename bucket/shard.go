@@ -281,11 +281,15 @@ func (sh *shard) intern(l *Limit) uint32 {
 func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 	stored := &sh.numbers.at[s.judge()]
 	logged, logs := stored.Algorithm == SlidingLog, l.Algorithm == SlidingLog
+	net := sh.uncollected(stored, s)
 	switch {
 	case sh.recovers(s) <= now:
 		// It equals no count, so there is nothing to agree about.
+		flags := s.flags()
 		sh.release(stored, s)
 		*s = sh.fresh(s.id, l)
+		s.limit = flags
+		sh.setUncollected(l, s, net)
 	case l.Version < stored.Version,
 		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
 		return stored
@@ -294,7 +298,6 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 		// them whenever another Per asks would make all of it usage of this
 		// instant, again and again.
 	default:
-		net := sh.uncollected(stored, s)
 		if logs && !logged {
 			sh.release(stored, s)
 			s.log = sh.logs.take()

@@ -152,15 +152,16 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast,
 	return gave
 }
 
-// Reset forgets the id's count, and what of it was not collected.
+// Reset forgets the id's count, and what of it was not collected. With Track that
+// is a change also if none was held: other nodes may hold one.
 func (s *Store) Reset(id ID) {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	if i := sh.find(id, s.hash(id)); i >= 0 {
 		sh.remove(i, s.skip())
 		s.total.Add(-1)
-		sh.touch(id)
 	}
+	sh.touch(id)
 	sh.mu.Unlock()
 }
 

@@ -118,7 +118,7 @@ func checkStore(t require.TestingT, s *Store) {
 	seen := map[ID]bool{}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		n, logs := 0, map[uint32]bool{}
+		n, logs, beyond := 0, map[uint32]bool{}, 0
 		for j := range sh.slots {
 			c := &sh.slots[j]
 			if c.limit == 0 {
@@ -133,6 +133,15 @@ func checkStore(t require.TestingT, s *Store) {
 			if sh.numbers.at[c.judge()].Algorithm == SlidingLog {
 				require.False(t, logs[c.log], "two counts share a log")
 				logs[c.log] = true
+			} else if c.saturated() {
+				require.Contains(t, sh.changes.beyond, c.id)
+				beyond++
+			}
+			if c.flags() != 0 {
+				require.NotZero(t, c.limit&changed, "%v hurries and is not changed", c.id)
+				require.Contains(t, sh.changes.ids, c.id)
+			} else {
+				require.Zero(t, sh.uncollected(&sh.numbers.at[c.judge()], c), "%v has units and is not changed", c.id)
 			}
 		}
 		require.EqualValues(t, n, sh.n)
@@ -141,6 +150,15 @@ func checkStore(t require.TestingT, s *Store) {
 		for _, i := range sh.logs.unused {
 			require.False(t, logs[i], "an unused log is in use")
 			require.Zero(t, sh.logs.logs[i], "an unused log keeps its memory")
+		}
+		if ch := sh.changes; ch != nil {
+			require.Len(t, ch.beyond, beyond, "units of a count that is not there")
+			if len(ch.ids)+len(ch.touched) > 0 {
+				require.NotZero(t, ch.tracker.changed[i/64].Load()&(1<<(i%64)))
+			}
+			if len(ch.hurried) > 0 {
+				require.NotZero(t, ch.tracker.hurried[i/64].Load()&(1<<(i%64)))
+			}
 		}
 		total += n
 	}

@@ -48,6 +48,11 @@ const maxExport = 16 << 10
 // again with the Mark that was returned, and the next piece is Partial. held is
 // false if there is no count, or it has recovered; c is then empty.
 func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more, held bool) {
+	return s.export(id, now, after, c, maxExport)
+}
+
+// export is Export of pieces of at most this many bytes, but of one entry at least.
+func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
 	c.clear()
 	sh := s.shardOf(id)
 	sh.mu.Lock()
@@ -64,7 +69,7 @@ func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more,
 		return Mark{}, false, false
 	}
 	if l.Algorithm == SlidingLog {
-		mark, more = c.exportLog(v, &h, now, after)
+		mark, more = c.exportLog(v, &h, now, after, most)
 		return mark, more, true
 	}
 	c.age, c.x, c.y = since(v.at, now), v.x, v.y
@@ -72,7 +77,7 @@ func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more,
 }
 
 // exportLog reads what came after a mark of a log that is up to date.
-func (c *Count) exportLog(v cell, g *log, now int64, after Mark) (mark Mark, more bool) {
+func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark Mark, more bool) {
 	t, off, sent := int64(v.y), g.head, uint64(0)
 	if after.edits == g.edits {
 		c.partial = true
@@ -81,11 +86,11 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark) (mark Mark, mor
 	}
 	mark.edits = g.edits
 	for first := true; off < len(g.buf); first = false {
-		if len(c.entries) > maxExport-maxEntry {
+		delta, units, next := g.next(off)
+		if !first && len(c.entries)+next-off > most {
 			more = true
 			break
 		}
-		delta, units, next := g.next(off)
 		if first {
 			delta = 0
 		}

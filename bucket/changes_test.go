@@ -1,0 +1,388 @@
+package bucket
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// longLimits have a Per that no test outlasts, so that nothing recovers whole.
+func longLimits() []Limit {
+	var limits []Limit
+	for _, a := range algorithms {
+		for version, rate := range []int64{100, 40, maxUnits} {
+			l := Limit{Algorithm: a, Rate: rate, Per: time.Duration(1+version) * time.Hour, Version: uint64(version)}
+			if a.isBucket() {
+				l.Rate, l.Burst = 1, rate
+			}
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}
+
+// What Collect returns is what a map of counts has seen spent: of each id, once.
+func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
+	limits, ids := longLimits(), crowdedIDs()
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStore(1000, 1<<rapid.IntRange(0, 8).Draw(t, "shards"))
+		s.Track(nil)
+		m, now := model{}, int64(1_000_000)
+		net, noted := map[ID]int64{}, map[ID]bool{}
+		note := func(id ID, units int64) { net[id] += units; noted[id] = true }
+		collected := func(list []Change) {
+			seen := map[ID]bool{}
+			for _, c := range list {
+				require.False(t, seen[c.ID], "%v is there twice", c.ID)
+				seen[c.ID] = true
+				require.Equal(t, net[c.ID], c.Units)
+				if !noted[c.ID] { // its numbers were converted
+					require.Zero(t, c.Units)
+				}
+				delete(net, c.ID)
+				delete(noted, c.ID)
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, 0, 1, 1000, int64(time.Second)}).Draw(t, "elapsed")
+			id := rapid.SampledFrom(ids[:8]).Draw(t, "id")
+			l := rapid.SampledFrom(limits).Draw(t, "limit")
+			units := rapid.OneOf(rapid.Int64Range(0, 12), rapid.SampledFrom([]int64{1<<31 - 1, 1 << 31, 1 << 33})).Draw(t, "units")
+			switch op := rapid.SampledFrom([]string{"take", "take", "debit", "refund", "elsewhere", "reset", "touch", "all", "collect", "one", "hurried"}).Draw(t, "op"); op {
+			case "take":
+				if m.take(id, &l, now, units).Allowed && units > 0 {
+					note(id, units)
+				}
+				s.Take(id, &l, now, units)
+			case "debit", "elsewhere":
+				c, judge := m.count(id, &l, now)
+				m[id] = c
+				_, counted := judge.debit(&c.cell, c.entries(judge), now, units)
+				if op == "debit" {
+					s.Debit(id, &l, now, units)
+				} else {
+					s.SpendElsewhere(id, &l, now, units)
+				}
+				switch {
+				case counted == 0:
+				case op == "debit":
+					note(id, counted)
+				default:
+					note(id, 0)
+				}
+			case "refund":
+				if m[id] != nil {
+					c, judge := m.count(id, &l, now)
+					// An empty count's place may be used again, its units dropped.
+					units = min(units, int64(c.cell.x)-1)
+					given, gave := judge.refund(&c.cell, c.entries(judge), now, units, 0, false)
+					require.Equal(t, gave, s.Refund(id, &l, now, units, 0, false))
+					if gave {
+						note(id, -given)
+					}
+				}
+			case "reset":
+				s.Reset(id)
+				delete(m, id)
+				delete(net, id)
+				note(id, 0)
+			case "touch":
+				s.Touch(id)
+				note(id, 0)
+			case "all":
+				asks := []Ask{{ids[0], &l, units}, {ids[5], &l, units}}
+				if s.TakeAll(asks, now, make([]Result, 2)) {
+					for _, a := range asks {
+						require.True(t, m.take(a.ID, &l, now, units).Allowed)
+						if units > 0 {
+							note(a.ID, units)
+						}
+					}
+				} else {
+					m.peek(ids[0], &l, now, units) // which converts, too
+					m.peek(ids[5], &l, now, units)
+				}
+			case "collect":
+				collected(s.Collect(false, nil))
+				require.Empty(t, noted, "not collected")
+			case "one":
+				units, changed := s.CollectOne(id)
+				if noted[id] {
+					require.True(t, changed)
+				}
+				require.Equal(t, net[id], units)
+				delete(net, id)
+				delete(noted, id)
+			case "hurried":
+				collected(s.Collect(true, nil))
+			}
+			checkStore(t, s)
+		}
+		collected(s.Collect(false, nil))
+		require.Empty(t, noted, "not collected")
+		require.Empty(t, s.Collect(false, nil), "collected twice")
+		checkStore(t, s)
+	})
+}
+
+func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
+			s := newStore(1000, 4)
+			hurry := make(chan struct{}, 1)
+			s.Track(hurry)
+			all := ids(12)
+			var sums [12]atomic.Int64
+			index := map[ID]int{}
+			for i, id := range all {
+				index[id] = i
+			}
+			add := func(list []Change) []Change {
+				for _, c := range list {
+					sums[index[c.ID]].Add(c.Units)
+				}
+				return list[:0]
+			}
+			done := make(chan struct{})
+			var spenders, collectors sync.WaitGroup
+			for g := range 4 {
+				spenders.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(g), 3))
+					results := make([]Result, 2)
+					for range 3000 {
+						i := rng.IntN(11)
+						switch rng.IntN(8) {
+						case 0, 1:
+							s.Refund(all[i], l, epoch, 3, 0, false)
+						case 2:
+							s.Debit(all[i], l, epoch, 2)
+						case 3:
+							s.TakeAll([]Ask{{all[i], l, 1}, {all[i+1], l, 2}}, epoch, results)
+						default:
+							s.Take(all[i], l, epoch, 1)
+						}
+					}
+				})
+			}
+			for _, hurried := range []bool{false, true} {
+				collectors.Go(func() {
+					var list []Change
+					for i := 0; ; i++ {
+						select {
+						case <-done:
+							return
+						case <-hurry:
+						default:
+						}
+						list = add(s.Collect(hurried, list))
+						units, _ := s.CollectOne(all[i%len(all)])
+						sums[i%len(all)].Add(units)
+					}
+				})
+			}
+			spenders.Wait()
+			close(done)
+			collectors.Wait()
+			add(s.Collect(false, nil))
+			spent := false
+			for i, id := range all {
+				used, _, _ := s.Used(id, epoch)
+				require.Equal(t, used, sums[i].Load(), "%d", i)
+				spent = spent || used > 0
+			}
+			require.True(t, spent)
+			checkStore(t, s)
+		})
+	}
+}
+
+func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
+	for _, test := range []struct{ rate, at int64 }{{1, 1}, {15, 1}, {16, 1}, {31, 1}, {32, 2}, {160, 10}} {
+		s := newStore(100, 4)
+		hurry := make(chan struct{}, 1)
+		s.Track(hurry)
+		signalled := func() bool {
+			select {
+			case <-hurry:
+				return true
+			default:
+				return false
+			}
+		}
+		l := &Limit{Algorithm: FixedWindow, Rate: test.rate, Per: time.Hour}
+		all := ids(3)
+		for i := int64(1); i < test.at; i++ {
+			s.Take(all[0], l, epoch, 1)
+			require.False(t, signalled(), "%d of %d", i, test.rate)
+		}
+		s.Take(all[0], l, epoch, 1)
+		require.True(t, signalled(), "%d of %d", test.at, test.rate)
+		s.SpendElsewhere(all[1], l, epoch, test.rate)
+		s.Take(all[0], l, epoch, 1)
+		require.False(t, signalled(), "once is enough, and what was spent elsewhere does not hurry")
+		want := min(test.at+1, test.rate)
+		require.Equal(t, []Change{{all[0], want}}, s.Collect(true, nil))
+		require.Empty(t, s.Collect(true, nil))
+		require.Equal(t, []Change{{all[1], 0}}, s.Collect(false, nil))
+
+		s.Reset(all[0])
+		require.Empty(t, s.Collect(true, nil))
+		s.Take(all[0], l, epoch, test.at)
+		require.True(t, signalled(), "anew after it was collected")
+		s.Take(all[2], l, epoch, test.at) // with nobody listening
+		s.Debit(ID{7, 7}, l, epoch, test.at)
+		require.True(t, signalled())
+		require.Len(t, s.Collect(true, nil), 3)
+		checkStore(t, s)
+	}
+}
+
+func TestUntrackedNothingIsNoted(t *testing.T) {
+	l := &Limit{Rate: 10, Per: time.Hour}
+	s := newStore(100, 4)
+	id := ID{1, 2}
+	s.Take(id, l, epoch, 3)
+	s.Touch(id)
+	s.Touch(ID{})
+	require.Empty(t, s.Collect(false, nil))
+	units, noted := s.CollectOne(id)
+	require.Zero(t, units)
+	require.False(t, noted)
+	s.Track(nil)
+	require.Empty(t, s.Collect(false, nil))
+	s.Take(id, l, epoch, 2)
+	s.Track(make(chan struct{}))
+	require.Equal(t, []Change{{id, 2}}, s.Collect(false, nil), "a second Track changes nothing")
+	checkStore(t, s)
+}
+
+func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
+	l := &Limit{Rate: 10, Per: time.Hour}
+	s := newStore(100, 4)
+	s.Track(nil)
+	id, other := ID{1, 2}, ID{3, 4}
+	s.Take(id, l, epoch, 3)
+	s.Reset(id)
+	s.Reset(id)
+	s.Touch(id)
+	s.Touch(other)
+	require.ElementsMatch(t, []Change{{id, 0}, {other, 0}}, s.Collect(false, nil))
+	require.Empty(t, s.Collect(false, nil))
+
+	s.Touch(id)
+	units, noted := s.CollectOne(id)
+	require.True(t, noted)
+	require.Zero(t, units)
+	require.Empty(t, s.Collect(false, nil))
+
+	s.Touch(id)
+	s.Take(id, l, epoch, 3)
+	s.Touch(id)
+	require.Equal(t, []Change{{id, 3}}, s.Collect(false, nil))
+}
+
+func TestAConversionIsAChange(t *testing.T) {
+	for _, a := range algorithms {
+		for _, b := range algorithms {
+			s := newStore(100, 1)
+			s.Track(nil)
+			id := ID{1, 2}
+			s.Debit(id, &Limit{Algorithm: a, Rate: maxUnits, Per: time.Hour}, epoch, 1<<40)
+			s.Peek(id, &Limit{Algorithm: b, Rate: 7, Per: time.Minute, Version: 1}, epoch, 1)
+			checkStore(t, s)
+			require.Equal(t, []Change{{id, 1 << 40}}, s.Collect(false, nil), "and keeps what is not collected")
+			s.Peek(id, &Limit{Algorithm: a, Rate: 9, Per: time.Minute, Version: 2}, epoch, 1)
+			require.Equal(t, []Change{{id, 0}}, s.Collect(false, nil))
+			checkStore(t, s)
+		}
+	}
+}
+
+func TestWhatNobodyCollectsIsBounded(t *testing.T) {
+	l := &Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Hour}
+	s := newStore(100, 1)
+	s.Track(nil)
+	for i, id := range ids(20_000) {
+		s.Take(id, l, epoch, 1)
+		if i%10 == 0 {
+			s.CollectOne(id)
+			s.Touch(id)
+			s.Touch(ID{uint64(i), 0})
+		}
+	}
+	ch := s.shards[0].changes
+	require.LessOrEqual(t, len(ch.ids), 2*100+64)
+	require.LessOrEqual(t, len(ch.hurried), maxHurried)
+	require.LessOrEqual(t, len(ch.touched), maxTouched)
+	checkStore(t, s)
+	require.LessOrEqual(t, len(s.Collect(false, nil)), 100+maxTouched)
+	require.Empty(t, s.Collect(false, nil))
+	require.Empty(t, s.Collect(true, nil))
+}
+
+func TestAnEvictedCountTakesItsUnitsAlong(t *testing.T) {
+	l := &Limit{Algorithm: FixedWindow, Rate: maxUnits, Per: time.Hour}
+	s := newStore(1, 1)
+	s.Track(nil)
+	s.Take(ID{1, 1}, l, epoch, 1<<35)
+	s.Take(ID{2, 2}, l, epoch, 1<<36)
+	checkStore(t, s)
+	require.Equal(t, []Change{{ID{2, 2}, 1 << 36}}, s.Collect(false, nil))
+	s.Take(ID{2, 2}, l, epoch, 1<<36)
+	s.Compact(epoch + int64(2*time.Hour))
+	require.Empty(t, s.Collect(false, nil))
+	checkStore(t, s)
+}
+
+func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
+	all := ids(100)
+	for _, a := range algorithms {
+		l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
+		s := NewStore(1000)
+		s.Track(make(chan struct{}, 1))
+		list := make([]Change, 0, 200)
+		now, i := epoch, 0
+		check := func() {
+			now++
+			i++
+			s.SpendElsewhere(all[i%100], l, now, 1)
+			s.Take(all[i%100], l, now, 100)
+			s.Refund(all[i%100], l, now, 101, 0, false)
+			if i%7 == 0 {
+				list = s.Collect(true, list[:0])
+				list = s.Collect(false, list[:0])
+			}
+		}
+		for range 2000 {
+			check()
+		}
+		require.Zero(t, testing.AllocsPerRun(1000, check), "%v", a)
+	}
+}
+
+func TestAScanFindsEveryID(t *testing.T) {
+	for _, shards := range []int{1, 2, 64, 1024} {
+		s := newStore(10_000, shards)
+		require.Empty(t, scan(s))
+		all := ids(3000)
+		fill(s, all, &Limit{Rate: 5, Per: time.Hour})
+		require.ElementsMatch(t, all, scan(s))
+		next, _ := s.Scan(1<<60, nil)
+		require.Zero(t, next)
+	}
+}
+
+func scan(s *Store) (all []ID) {
+	for cursor, pieces := uint64(0), 0; ; pieces++ {
+		cursor, all = s.Scan(cursor, all)
+		if cursor == 0 || pieces > len(s.shards) {
+			return all
+		}
+	}
+}

@@ -99,12 +99,7 @@ func (s *Store) Touch(id ID) {
 	}
 	sh := s.shardOf(id)
 	sh.mu.Lock()
-	if i := sh.find(id, s.hash(id)); i >= 0 {
-		c := &sh.slots[i]
-		sh.note(c, &sh.numbers.at[c.judge()], 0)
-	} else {
-		sh.touch(id)
-	}
+	sh.touch(id)
 	sh.mu.Unlock()
 }
 
@@ -130,7 +125,7 @@ type changes struct {
 	skip    uint // bits of id.Lo that chose the shard
 	ids     []ID // that changed: all with the flag changed, and stale ones
 	hurried []ID // that hurry, and stale ones
-	touched []ID // that may not be held, each once
+	touched []ID // that are noted whether they are held or not, each once
 
 	// beyond has the uncollected units that a slot has no room for.
 	beyond map[ID]int64
@@ -198,7 +193,7 @@ func (ch *changes) raise(shards []atomic.Uint64) {
 	}
 }
 
-// touch notes an id that is not held.
+// touch notes an id whether it is held or not.
 func (sh *shard) touch(id ID) {
 	ch := sh.changes
 	if ch == nil || len(ch.touched) >= maxTouched || slices.Contains(ch.touched, id) {

@@ -1,0 +1,388 @@
+package bucket
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// spendAtRandom gives id a count that many operations have made.
+func spendAtRandom(t *rapid.T, s *Store, id ID) (l Limit, now int64) {
+	l, now = drawLimit(t), origin
+	for range rapid.IntRange(1, 20).Draw(t, "steps") {
+		now += max(0, drawStep(t, &l))
+		switch units := drawUnits(t, &l); rapid.IntRange(0, 9).Draw(t, "op") {
+		case 0, 1:
+			s.Debit(id, &l, now, units)
+		case 2:
+			s.Refund(id, &l, now, units, 0, false)
+		case 3:
+			version := l.Version
+			l = drawLimit(t)
+			l.Version = version + 1
+		default:
+			s.Take(id, &l, now, units)
+		}
+	}
+	return l, now
+}
+
+// sent is c as it arrives on another node.
+func sent(t require.TestingT, c *Count) *Count {
+	arrived := &Count{Limit: c.Limit}
+	rest, err := arrived.Parse(append(c.Append(nil), 1, 2, 3))
+	require.NoError(t, err)
+	require.Equal(t, []byte{1, 2, 3}, rest)
+	return arrived
+}
+
+// transfer moves all of id's count, in pieces.
+func transfer(t require.TestingT, from, to *Store, id ID, now, later int64, most int) (held bool) {
+	c, mark, more := &Count{}, Mark{}, true
+	for pieces := 0; more; pieces++ {
+		mark, more, held = from.export(id, now, mark, c, most)
+		require.Equal(t, pieces > 0, c.Partial())
+		to.Import(id, sent(t, c), later, 0)
+	}
+	return held
+}
+
+func TestACountThatTravelsIsTheSameThere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		here, there := newStore(10, 1), newStore(10, 1)
+		id := ID{1, 2}
+		l, now := spendAtRandom(t, here, id)
+		if rapid.Bool().Draw(t, "held there") {
+			spendAtRandom(t, there, id)
+			there.Reset(id) // or its limit may have a higher Version
+		}
+		held := transfer(t, here, there, id, now, now, rapid.IntRange(1, 60).Draw(t, "bytes in a piece"))
+		used, _, ok := here.Used(id, now)
+		require.Equal(t, ok, held)
+		require.Equal(t, used > 0, held)
+		if !held {
+			require.Zero(t, there.Len())
+		}
+		checkStore(t, there)
+		for range 5 {
+			units := drawUnits(t, &l)
+			require.Equal(t, here.Peek(id, &l, now, units), there.Peek(id, &l, now, units))
+			require.Equal(t, here.Take(id, &l, now, units), there.Take(id, &l, now, units))
+			now += max(0, drawStep(t, &l))
+		}
+	})
+}
+
+func TestTheTimeOnTheWayRecoversNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		here, there := newStore(10, 1), newStore(10, 1)
+		id := ID{1, 2}
+		l, now := spendAtRandom(t, here, id)
+		delay := max(0, drawStep(t, &l))
+		transfer(t, here, there, id, now, now+delay, maxExport)
+		used, judge, _ := here.Used(id, now)
+		arrived, by, _ := there.Used(id, now+delay)
+		require.Equal(t, used, arrived, "when it arrives there is as much used as when it left")
+		require.Equal(t, judge, by)
+		for range 5 {
+			now += max(0, drawStep(t, &l))
+			mine, _, _ := here.Used(id, now+delay)
+			theirs, _, _ := there.Used(id, now+delay)
+			require.GreaterOrEqual(t, theirs, mine)
+			then, _, _ := here.Used(id, now)
+			require.Equal(t, then, theirs, "all of it is later by the delay")
+		}
+	})
+}
+
+// The pieces of a log, exported each after the Mark before, make the same log.
+func TestPiecesOfALogMakeTheLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		here, there := newStore(10, 1), newStore(10, 1)
+		l := &Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 300).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(10, int64(maxPer)).Draw(t, "per"))}
+		step := max(1, int64(l.Per)/rapid.Int64Range(1, 100).Draw(t, "asks in a Per"))
+		id, now, c, mark := ID{1, 2}, origin, &Count{}, Mark{}
+		whole, fresh := true, 0 // whether the next Export must be, and the takes since the last one
+		for range rapid.IntRange(1, 150).Draw(t, "steps") {
+			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, step)).Draw(t, "step")
+			units := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, l.Rate)).Draw(t, "units")
+			_, _, held := here.Used(id, now)
+			whole = whole || !held
+			switch op := rapid.IntRange(0, 11).Draw(t, "op"); {
+			case op == 0:
+				whole = here.Refund(id, l, now, units, 0, false) || whole
+			case op == 1:
+				whole = here.Refund(id, l, now, units, Receipt(now-step), false) || whole
+			case op < 5:
+				most := rapid.SampledFrom([]int{1, 10, 100, maxExport}).Draw(t, "bytes")
+				partial, n := !whole, 0
+				for more := true; more; whole = false {
+					var held bool
+					mark, more, held = here.export(id, now, mark, c, most)
+					require.LessOrEqual(t, len(c.entries), max(most, maxEntry))
+					if !held {
+						require.True(t, c.Empty())
+						require.Equal(t, Mark{}, mark)
+						there.Import(id, sent(t, c), now, 0)
+						whole = true
+						break
+					}
+					require.Equal(t, !whole, c.Partial())
+					for off := 0; off < len(c.entries); n++ {
+						_, _, off = (&log{buf: c.entries}).next(off)
+					}
+					there.Import(id, sent(t, c), now, 0)
+				}
+				if partial && !whole {
+					require.LessOrEqual(t, n, fresh, "what was there before was sent again")
+				}
+				fresh = 0
+				require.Equal(t, logEntries(t, here, id, now), logEntries(t, there, id, now))
+				checkStore(t, there)
+			default:
+				if here.Take(id, l, now, units).Allowed {
+					fresh++
+				}
+			}
+		}
+	})
+}
+
+// logEntries are those of id that count now.
+func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
+	sh := s.shardOf(id)
+	i := sh.find(id, s.hash(id))
+	if i < 0 {
+		return nil
+	}
+	l := &sh.numbers.at[sh.slots[i].judge()]
+	h := open(sh.logOf(l, &sh.slots[i]))
+	v, used := l.advance(sh.slots[i].cell, &h, now)
+	if used == 0 {
+		return nil
+	}
+	return entries(t, &v, &h)
+}
+
+func TestALargeLogGoesInPieces(t *testing.T) {
+	here, there := NewStore(10), NewStore(10)
+	l := &Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Hour}
+	id, now := ID{1, 2}, origin
+	for range maxLogged {
+		now += int64(20 * time.Millisecond)
+		require.True(t, here.Take(id, l, now, 1).Allowed)
+	}
+	c, mark, more, pieces := &Count{}, Mark{}, true, 0
+	for more {
+		mark, more, _ = here.Export(id, now, mark, c)
+		require.LessOrEqual(t, len(c.Append(nil)), maxExport+20)
+		there.Import(id, c, now, 0)
+		pieces++
+	}
+	require.Equal(t, (maxLogged*4+maxExport-1)/maxExport, pieces)
+	require.Equal(t, logEntries(t, here, id, now), logEntries(t, there, id, now))
+	require.Zero(t, testing.AllocsPerRun(10, func() { here.Export(id, now, Mark{}, c) }), "into the same Count")
+}
+
+func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			l := &Limit{Algorithm: a, Rate: 100, Per: time.Hour}
+			id, now := ID{1, 2}, epoch
+			exported := func(used int64) *Count {
+				s, c := newStore(10, 1), &Count{}
+				s.Debit(id, l, now, used)
+				s.Export(id, now, Mark{}, c)
+				return c
+			}
+			for _, test := range []struct {
+				name                string
+				collected, net      int64 // spent here
+				arrives, extra, now int64 // used there, on top, and used here then
+			}{
+				{"there is none here", 0, 0, 40, 0, 40},
+				{"units on top", 0, 0, 40, 3, 43},
+				{"units on top of nothing", 0, 0, 0, 3, 3},
+				{"units given back", 0, 0, 40, -3, 37},
+				{"more given back than there is", 0, 0, 40, -50, 0},
+				{"nothing at all", 0, 0, 0, 0, 0},
+				{"what was collected is replaced", 5, 0, 40, 0, 40},
+				{"by nothing", 5, 0, 0, 0, 0},
+				{"what was not collected is spent on top", 5, 7, 40, 0, 47},
+				{"and units on top of that", 5, 7, 40, 2, 49},
+				{"also of nothing", 0, 7, 0, 0, 7},
+				{"given back here, and not collected", 9, -4, 40, 0, 36},
+				{"all of it given back elsewhere", 0, 7, 0, -7, 0},
+				{"a debt of one capacity at most", 0, 0, 90, 500, 200},
+				{"and no overflow", 0, 90, 90, math.MaxInt64, 200},
+			} {
+				s := newStore(10, 1)
+				s.Track(nil)
+				s.Debit(id, l, now, test.collected)
+				s.Collect(false, nil)
+				if test.net > 0 {
+					s.Debit(id, l, now, test.net)
+				} else {
+					s.Refund(id, l, now, -test.net, 0, false)
+				}
+				s.Import(id, exported(test.arrives), now, test.extra)
+				used, _, _ := s.Used(id, now)
+				require.Equal(t, test.now, used, test.name)
+				checkStore(t, s)
+				units, noted := s.CollectOne(id)
+				require.Equal(t, test.net, units, "%s: it stays to be collected", test.name)
+				require.Equal(t, test.net != 0, noted, "%s: an import is no change", test.name)
+				if used == 0 && test.net == 0 {
+					require.Zero(t, s.Len(), test.name)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatHasRecoveredHereIsNotSpentOnTop(t *testing.T) {
+	for _, a := range algorithms {
+		l := &Limit{Algorithm: a, Rate: 100, Per: time.Second}
+		s := newStore(10, 1)
+		s.Track(nil)
+		id, now := ID{1, 2}, epoch
+		s.Take(id, l, now, 50)
+		now += int64(2 * time.Second)
+		s.Import(id, &Count{Limit: *l}, now, 4)
+		used, _, _ := s.Used(id, now)
+		require.EqualValues(t, 4, used, a)
+	}
+}
+
+func TestAnImportIsJudgedByTheHigherVersion(t *testing.T) {
+	id, now := ID{1, 2}, epoch
+	for _, a := range algorithms {
+		for _, b := range algorithms {
+			for version := range uint64(3) {
+				stored := Limit{Algorithm: a, Rate: 30, Per: time.Hour, Version: 1}
+				arrives := Limit{Algorithm: b, Rate: 50, Per: time.Minute, Version: version}
+				there, here, c := newStore(10, 1), newStore(10, 1), &Count{}
+				there.Debit(id, &arrives, now, 45)
+				there.Export(id, now, Mark{}, c)
+				here.Debit(id, &stored, now, 9)
+				here.Import(id, c, now, 2)
+				want := arrives
+				if version == 0 {
+					want = stored
+				}
+				used, judge, ok := here.Used(id, now)
+				require.True(t, ok)
+				require.Equal(t, want, judge)
+				require.EqualValues(t, 47, used)
+				checkStore(t, here)
+			}
+		}
+	}
+}
+
+func TestTheEndOfALogIsAddedToWhateverIsHeld(t *testing.T) {
+	id, now := ID{1, 2}, epoch
+	l := Limit{Algorithm: SlidingLog, Rate: 50, Per: time.Minute, Version: 1}
+	for _, a := range algorithms {
+		for version := range uint64(3) {
+			there, here, c := newStore(10, 1), newStore(10, 1), &Count{}
+			there.Take(id, &l, now, 20)
+			mark, _, _ := there.Export(id, now, Mark{}, c)
+			there.Take(id, &l, now, 3)
+			there.Take(id, &l, now+1, 4)
+			there.Export(id, now+1, mark, c)
+			require.True(t, c.Partial())
+			here.Track(nil)
+			here.Take(id, &Limit{Algorithm: a, Rate: 30, Per: time.Hour, Version: version}, now, 9)
+			here.Import(id, c, now+1, 2)
+			used, _, _ := here.Used(id, now+1)
+			require.EqualValues(t, 9+3+4+2, used, "%v at %d", a, version)
+			units, _ := here.CollectOne(id)
+			require.EqualValues(t, 9, units)
+			checkStore(t, here)
+
+			empty := newStore(10, 1)
+			empty.Import(id, c, now+1, 2)
+			used, _, _ = empty.Used(id, now+1)
+			require.EqualValues(t, 3+4+2, used)
+		}
+	}
+}
+
+// A share of a limit may have judged last: what is used is of the whole one.
+func TestAShareTakesNothingFromACount(t *testing.T) {
+	for _, a := range algorithms {
+		whole := &Limit{Algorithm: a, Rate: 100, Per: time.Hour}
+		share := &Limit{Algorithm: a, Rate: 0, Per: time.Hour}
+		if a.isBucket() {
+			share.Burst = -1
+		}
+		here, there := newStore(10, 1), newStore(10, 1)
+		id := ID{1, 2}
+		require.True(t, here.Take(id, whole, epoch, 100).Allowed)
+		require.False(t, here.Take(id, share, epoch, 1).Allowed)
+		transfer(t, here, there, id, epoch, epoch, 1)
+		require.False(t, there.Take(id, whole, epoch, 1).Allowed, a)
+	}
+}
+
+func TestACountFromTheFutureRefillsNothing(t *testing.T) {
+	for _, a := range algorithms {
+		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
+		here, there := newStore(10, 1), newStore(10, 1)
+		id := ID{1, 2}
+		here.Take(id, l, epoch, 4)
+		here.Take(id, l, epoch+5, 6)
+		back := epoch - int64(time.Hour) // the clock has stepped back
+		transfer(t, here, there, id, back, epoch, 1)
+		r := there.Peek(id, l, epoch, 10)
+		require.Zero(t, r.Remaining, a)
+		require.Greater(t, r.ResetAfter, time.Second-10, a)
+	}
+}
+
+func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
+	for _, a := range algorithms {
+		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
+		s := newStore(10, 1)
+		s.Track(nil)
+		id := ID{1, 2}
+		s.SpendElsewhere(id, l, epoch, -1)
+		s.SpendElsewhere(id, l, epoch, 0)
+		require.Empty(t, s.Collect(false, nil))
+		s.SpendElsewhere(id, l, epoch, 6)
+		s.Take(id, l, epoch, 1)
+		require.Equal(t, []Change{{id, 1}}, s.Collect(false, nil))
+		s.SpendElsewhere(id, l, epoch, -4)
+		require.Equal(t, []Change{{id, 0}}, s.Collect(false, nil))
+		used, judge, ok := s.Used(id, epoch)
+		require.True(t, ok)
+		require.Equal(t, *l, judge)
+		require.EqualValues(t, 3, used)
+		s.SpendElsewhere(id, l, epoch, math.MinInt64)
+		_, _, ok = s.Used(id, epoch)
+		require.False(t, ok)
+		s.SpendElsewhere(id, l, epoch, math.MaxInt64)
+		used, _, _ = s.Used(id, epoch)
+		require.EqualValues(t, 20, used)
+	}
+}
+
+func TestImportsKeepAFullStoreWhole(t *testing.T) {
+	s := newStore(50, 4)
+	s.Track(nil)
+	c := &Count{}
+	for i, id := range ids(2000) {
+		l := &Limit{Algorithm: algorithms[i%len(algorithms)], Rate: 10, Per: time.Hour}
+		from := newStore(1, 1)
+		from.Take(id, l, epoch, 1+int64(i%10))
+		from.Export(id, epoch, Mark{}, c)
+		s.Import(id, c, epoch, 0)
+		require.LessOrEqual(t, s.Len(), 50)
+	}
+	checkStore(t, s)
+	require.Empty(t, s.Collect(false, nil))
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weir-go/weir/bucket"
@@ -94,9 +95,10 @@ func indexOf(all []ask, id bucket.ID) int {
 	return -1
 }
 
-// party is those of the asks that one node has authority for.
+// party is those of the asks that go the same way.
 type party struct {
-	owner   int   // index in Members, -1 if it is not reached
+	way     way
+	to, hop int   // of route
 	at      []int // which of the asks
 	asks    []ask
 	results []result
@@ -144,21 +146,17 @@ func (n *Node) takeAll(ctx context.Context, all []ask) ([]result, error) {
 	return results, err
 }
 
-// parties sorts asks by who has authority for them.
+// parties sorts asks by who answers for them.
 func (v *view) parties(all []ask, now int64) []*party {
-	byOwner := make(map[int]*party)
 	var parties []*party
 	for i := range all {
-		owner := v.owner(all[i].id)
-		if w, _ := v.route(owner, now); w == alone {
-			owner = -1
+		w, to, hop := v.route(all[i].id, v.owner(all[i].id), now)
+		at := slices.IndexFunc(parties, func(p *party) bool { return p.way == w && p.to == to })
+		if at < 0 {
+			at = len(parties)
+			parties = append(parties, &party{way: w, to: to, hop: hop})
 		}
-		p := byOwner[owner]
-		if p == nil {
-			p = &party{owner: owner}
-			byOwner[owner] = p
-			parties = append(parties, p)
-		}
+		p := parties[at]
 		p.at = append(p.at, i)
 		p.asks = append(p.asks, all[i])
 	}
@@ -174,24 +172,28 @@ func (p *party) allowed() bool {
 	return true
 }
 
-// take takes from the party's owner, or from this node's budget if it is not
-// reached, in one step.
+// take takes from whoever answers for the party, or from this node's budget if it
+// is not reached, in one step.
 func (n *Node) take(ctx context.Context, v *view, p *party) {
-	as := asOwner
-	w, hop := v.route(p.owner, n.now())
-	if w != here {
-		as = asSelf
+	as, now := asSelf, n.now()
+	switch {
+	case p.way == here && !n.fenced(v, now):
+		as = asOwner
+	case p.way == standIn && p.to == v.Self:
+		as = asStandIn
+	case p.way != here && p.way != alone:
 		p.results = make([]result, len(p.asks))
-		if w != alone {
-			by, err := n.reach(ctx, v, w, hop, p.owner, opTake, 0, p.asks, p.results)
-			if err == nil {
-				p.refund = func() { v.Members[by].Peer.Tell(v.request(nil, p.owner, opRefund, 0, 0, p.receipted())) }
-				return
-			}
+		by, err := n.reach(ctx, v, p.way, p.to, p.hop, opTake, 0, p.asks, p.results)
+		if err == nil {
+			p.refund = func() { v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, p.receipted())) }
+			return
 		}
 		if p.err = cancelled(ctx); p.err != nil {
 			clear(p.results)
 			return
+		}
+		if by.member == v.Self {
+			as = asStandIn
 		}
 	}
 	p.results = n.spendAll(v, as, p.asks, n.now())

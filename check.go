@@ -15,14 +15,17 @@ import (
 func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result) error {
 	v, now := n.view.Load(), n.now()
 	owner := v.owner(a.id)
-	w, hop := v.route(owner, now)
-	if w == here {
+	w, to, hop := v.route(a.id, owner, now)
+	as := asSelf
+	switch {
+	case w == here && !n.fenced(v, now):
 		n.spend(v, asOwner, op, flags, a, now, r)
 		return nil
-	}
-	if w != alone {
+	case w == standIn && to == v.Self:
+		as = asStandIn
+	case w != here && w != alone:
 		asks, results := [1]ask{*a}, [1]result{}
-		_, err := n.reach(ctx, v, w, hop, owner, op, flags, asks[:], results[:])
+		by, err := n.reach(ctx, v, w, to, hop, op, flags, asks[:], results[:])
 		if err == nil {
 			*r = results[0]
 			return nil
@@ -30,31 +33,70 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 		if op == opRefund && !unsent(err) {
 			return cancelled(ctx)
 		}
+		if by.member == v.Self {
+			as = asStandIn
+		}
 		now = n.now()
 	}
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
-	n.spend(v, asSelf, op, flags, a, now, r)
+	n.spend(v, as, op, flags, a, now, r)
 	return nil
 }
 
-// reach has the owner carry out op on asks that are all its own: asked directly
-// and then, if it does not answer in time, through others. It returns the member
-// that answered. A refund is sent once only: the owner may yet carry out what it
-// has not answered, and of a take or debit that is done twice one is given back
-// when its answer comes late.
-func (n *Node) reach(ctx context.Context, v *view, w way, hop, owner int, op op, flags uint8, asks []ask, results []result) (int, error) {
-	if w == direct {
-		err := n.forward(ctx, v, hop, owner, op, flags, asks, results, n.cfg.Timeout/2)
-		if op == opRefund || !errors.Is(err, cluster.ErrTimeout) {
-			return hop, err
+// fenced says that this node has heard nobody for a second, by the clock read of
+// the check itself: it may have been frozen, and another answered in its stead.
+// Until it hears someone again it has no authority.
+func (n *Node) fenced(v *view, now int64) bool {
+	return len(v.points) > 1 && now-n.heard.Load() > int64(holdDown)
+}
+
+// answerer is who answered, or was the last to be asked, and on what terms.
+type answerer struct {
+	member int // index in Members; this node if it is to stand in
+	hop    int // whom the request was sent to
+	flags  uint8
+}
+
+// reach has another member carry out op on asks that all go its way: the one with
+// authority, directly; if it does not answer in time, whoever stands in for it,
+// who asks it first. A refund is sent once only: the owner may yet carry out what
+// it has not answered, and of a take or debit that is done twice one is given
+// back when its answer comes late.
+func (n *Node) reach(ctx context.Context, v *view, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
+	by = answerer{to, hop, flags}
+	switch w {
+	case direct:
+		err = n.forward(ctx, v, by, op, asks, results, n.cfg.Timeout/2)
+		if err == nil || op == opRefund || !errors.Is(err, cluster.ErrTimeout) && !errors.Is(err, cluster.ErrUnheard) {
+			return by, err
 		}
-		if hop = v.detour(owner); hop < 0 {
-			return hop, err
+	case relay:
+		err = n.relayed(ctx, v, by, op, asks, results)
+		if err == nil || op == opRefund {
+			return by, err
 		}
+	case standIn:
+		by.flags |= flagStandIn
+		return by, n.relayed(ctx, v, by, op, asks, results)
 	}
-	return hop, n.relayed(ctx, v, hop, owner, op, flags, asks, results)
+	s := v.standIn(asks[0].id, to)
+	switch {
+	case s < 0:
+		return by, err
+	case s != v.Self:
+		by = answerer{s, v.next[s], flags | flagStandIn}
+	case w == direct && v.detour(to) >= 0:
+		by.hop = v.detour(to)
+	default:
+		by.member = v.Self
+		return by, err
+	}
+	if err = n.relayed(ctx, v, by, op, asks, results); err != nil && s == v.Self {
+		by.member = v.Self
+	}
+	return by, err
 }
 
 // unsent says of an error of reach that the owner has not been asked.
@@ -74,7 +116,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 	s, source := v.share(as, a.id, a.partition)
 	r.source = source
 	switch {
-	case s.whole():
+	case s.all:
 		n.apply(op, flags, a, a.limit, now, &r.Result)
 	case source == FailedClosed && (op == opTake || op == opPeek):
 		r.Result = bucket.Result{RetryAfter: outageRetry}
@@ -102,7 +144,7 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 	case opRefund:
 		n.counts.Refund(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0)
 	case opReset:
-		n.counts.Reset(a.id)
+		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
 	}
 }
 
@@ -113,13 +155,13 @@ type exchange struct{ request, answer []byte }
 // errUnreached: whom we asked to hand a check on could not.
 var errUnreached = errors.New("weir: the owner was not reached")
 
-// forward asks the owner, or a member towards it, for half of Timeout: the rest
-// is for other ways. The member is blamed if it has not answered after wait.
-func (n *Node) forward(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result, wait time.Duration) error {
+// forward sends asks to a member and takes in the results. The member they are
+// sent to is blamed if it has not answered after wait.
+func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	x.request = v.request(x.request[:0], owner, op, flags, n.cfg.Timeout/2, asks)
-	if err := n.exchange(ctx, v, hop, x, wait); err != nil {
+	x.request = v.request(x.request[:0], by, op, n.cfg.Timeout/2, asks)
+	if err := n.exchange(ctx, v, by.hop, x, wait); err != nil {
 		return err
 	}
 	for i := range results {
@@ -132,12 +174,12 @@ func (n *Node) forward(ctx context.Context, v *view, hop, owner int, op op, flag
 	return nil
 }
 
-// relayed asks the owner through a neighbour. The neighbour is not to blame for
-// what lies behind it, so the context ends this wait first.
-func (n *Node) relayed(ctx context.Context, v *view, hop, owner int, op op, flags uint8, asks []ask, results []result) error {
+// relayed sends asks to a member that may have to ask others. It is not to blame
+// for what lies behind it, so the context ends this wait first.
+func (n *Node) relayed(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout/2)
 	defer cancel()
-	err := n.forward(ctx, v, hop, owner, op, flags, asks, results, n.cfg.Timeout)
+	err := n.forward(ctx, v, by, op, asks, results, n.cfg.Timeout)
 	for i := range results {
 		if results[i].source == Forwarded {
 			results[i].source = Relayed
@@ -147,8 +189,8 @@ func (n *Node) relayed(ctx context.Context, v *view, hop, owner int, op op, flag
 }
 
 // request appends a request to b.
-func (v *view) request(b []byte, owner int, op op, flags uint8, wait time.Duration, asks []ask) []byte {
-	b = header{op, flags, maxHops, uint8(len(asks)), wait, nameHash(v.Members[owner].Name)}.append(b)
+func (v *view) request(b []byte, by answerer, op op, wait time.Duration, asks []ask) []byte {
+	b = header{op, by.flags, maxHops, uint8(len(asks)), wait, v.hashes[by.member]}.append(b)
 	for i := range asks {
 		b = asks[i].append(b)
 	}
@@ -183,14 +225,18 @@ func (n *Node) exchange(ctx context.Context, v *view, hop int, x *exchange, wait
 // gives back. What cannot be delivered is lost, and the units stay spent.
 func (n *Node) tell(op op, flags uint8, a *ask) {
 	v, now := n.view.Load(), n.now()
-	owner := v.owner(a.id)
-	switch w, hop := v.route(owner, now); w {
-	case here:
-		n.spend(v, asOwner, op, flags, a, now, new(result))
-	case direct, relay:
-		v.Members[hop].Peer.Tell(v.request(nil, owner, op, flags, 0, []ask{*a}))
-	case alone:
+	w, to, hop := v.route(a.id, v.owner(a.id), now)
+	by := answerer{to, hop, flags}
+	if w == standIn {
+		by.flags |= flagStandIn
+	}
+	switch {
+	case w == alone:
 		n.spend(v, asSelf, op, flags, a, now, new(result))
+	case to == v.Self:
+		n.spend(v, v.standing(a.id), op, flags, a, now, new(result))
+	default:
+		v.Members[hop].Peer.Tell(v.request(nil, by, op, 0, []ask{*a}))
 	}
 }
 

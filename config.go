@@ -28,9 +28,10 @@ type Config struct {
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
-	Timeout time.Duration // the most that a check may wait for other nodes; then the budget answers. 20 ms if zero; a context's deadline shortens it
-	Forget  time.Duration // how long the dead stay in the roster. 5 min if zero
-	MaxKeys int           // counts held at once; beyond it the soonest to recover of a sample is evicted, and Stats says so. 5,000,000 if zero (some 400 MB)
+	Timeout  time.Duration // the most that a check may wait for other nodes; then the budget answers. 20 ms if zero; a context's deadline shortens it
+	Forget   time.Duration // how long the dead stay in the roster. 5 min if zero
+	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
+	MaxKeys  int           // counts held at once; beyond it the soonest to recover of a sample is evicted, and Stats says so. 5,000,000 if zero (some 400 MB)
 
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
 	Observer Observer         // called for each decision and hop, must not block. None if nil
@@ -45,6 +46,7 @@ const (
 	defaultMaxKeys = 5_000_000
 	maxLabelBytes  = 64
 	maxRegionBytes = 64
+	maxReplicas    = 8
 )
 
 // Validate reports everything that is wrong with the Config at once, nil if
@@ -89,6 +91,9 @@ func (c Config) Validate() error {
 	if c.Forget < 0 || c.Forget > 0 && c.Forget < time.Second {
 		wrong("Forget is %v: use 0 for %v, or 1s and more", c.Forget, defaultForget)
 	}
+	if c.Replicas < -1 || c.Replicas > maxReplicas {
+		wrong("Replicas is %d: use 0 for 1, -1 for none, or 1 to %d", c.Replicas, maxReplicas)
+	}
 	if c.MaxKeys < 0 {
 		wrong("MaxKeys is %d: use 0 for %d, or how many counts may be held", c.MaxKeys, defaultMaxKeys)
 	}
@@ -105,6 +110,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Forget == 0 {
 		c.Forget = defaultForget
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = defaultMaxKeys

@@ -20,14 +20,15 @@ const (
 	Owner        Source = iota + 1 // here: this node owns the key
 	Forwarded                      // by the owner, asked directly
 	Relayed                        // by the owner, asked through another member
-	Budget                         // within a share: the owner could not be reached, or the roster is below Config.Expect
+	StandIn                        // by the first successor that is reached: nobody here reaches the owner
+	Budget                         // within a share: a member is missing from this side, or the roster is below Config.Expect
 	FailedOpen                     // within the whole limit, for the same reasons: the limit is FailOpen
 	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
 
 	sources // how many there are, and one
 )
 
-var sourceNames = [sources]string{"none", "owner", "forwarded", "relayed", "budget", "failed open", "failed closed"}
+var sourceNames = [sources]string{"none", "owner", "forwarded", "relayed", "stand-in", "budget", "failed open", "failed closed"}
 
 func (s Source) String() string {
 	if s < sources {

@@ -20,13 +20,15 @@ import (
 // packages that reach the world outside, each package may import. What is not
 // named here may import neither.
 var mayImport = map[string][]string{
-	".":       {"bucket", "cluster", "ring", "crypto/tls", "time"},
+	".":       {"bucket", "cluster", "ring", "sync", "crypto/tls", "time"},
 	"bucket":  {"time"},
 	"ring":    {},
+	"sync":    {"bucket", "time"},
 	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
+	"httplimit":           {".", "net/http"},
 	"cmd/demo":            {".", "net", "net/http", "time"},
 }
 

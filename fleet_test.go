@@ -38,7 +38,14 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 		t.Cleanup(func() { require.NoError(t, n.Close()) })
 		fleet = append(fleet, n)
 	}
-	require.Eventually(t, func() bool { return hearEachOther(fleet) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		for _, n := range fleet {
+			if !n.Ready() {
+				return false
+			}
+		}
+		return hearEachOther(fleet)
+	}, 10*time.Second, 5*time.Millisecond)
 	return fleet
 }
 

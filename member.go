@@ -24,5 +24,9 @@ const (
 
 func (v *view) member(i int) Member {
 	m := &v.Members[i]
-	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: m.State}
+	state := m.State
+	if state == cluster.Leaving {
+		state = Serving // it answers still, and says goodbye in a moment
+	}
+	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: state}
 }

@@ -18,10 +18,11 @@ type Node struct {
 	cfg       Config // with its defaults
 	now       func() int64
 	identity  identity
-	counts    *bucket.Store // what is held here: as owner, and as this node's own budget
+	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
 	view      atomic.Pointer[view]
-	swap      sync.Mutex // orders what replaces view
+	heard     atomic.Int64 // when some member last answered in time
+	stream    *stream
 	meters    meters
 	exchanges sync.Pool // of *exchange
 	lifetime
@@ -66,21 +67,55 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys),
 	}
+	n.stream = newStream(name, n.counts)
+	n.heard.Store(n.now())
 	n.exchanges.New = func() any { return new(exchange) }
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
 	n.starting.Store(true)
-	n.view.Store(newView(n.now(), &cluster.View{Self: -1}, cfg.Expect, nil))
+	n.view.Store(newView(n.now(), &cluster.View{Self: -1}, n.terms(), nil))
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
 		n.end()
 		return nil, fmt.Errorf("weir: %w", err)
 	}
-	inbound{n}.Changed()
+	n.look()
 	n.tasks.Go(n.compact)
+	n.tasks.Go(n.keepInStep)
 	n.hearOthers(ctx)
 	n.starting.Store(false)
+	n.enlist()
 	return n, nil
+}
+
+// terms are what this node's views are made by.
+func (n *Node) terms() terms {
+	return terms{expect: n.cfg.Expect, copies: max(0, n.cfg.Replicas), leavers: n.stream.leavers}
+}
+
+// look makes the view anew of what the cluster says.
+func (n *Node) look() {
+	n.stream.swap.Lock()
+	defer n.stream.swap.Unlock()
+	before := n.view.Load()
+	if n.starting.Load() {
+		before = nil
+	}
+	n.replace(newView(n.now(), n.cluster.View(), n.terms(), before))
+}
+
+// replace puts a view in place of the one before. n.stream.swap is held.
+func (n *Node) replace(v *view) {
+	n.view.Store(v)
+	signal(n.stream.turned)
+}
+
+// signal wakes whoever waits for c, which has room for one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // hearOthers waits a moment until every living member is heard, so that the
@@ -141,15 +176,24 @@ func (n *Node) Stats() Stats {
 		LateUnits: n.meters.lateUnits.Load(),
 		Keys:      n.counts.Len(),
 		Evicted:   n.counts.Evicted(),
+		Stream:    n.streamStats(),
 		Cluster:   n.cluster.Stats(),
 	}
 }
 
-// Ready says that the node is a member and answers for what it owns. It is false
-// after Leave and after Close.
+// Ready says that the node holds authority over what it owns, or has none to
+// wait for: nobody joins while a member is missing, and until then it answers
+// through the others. It is false after Leave and after Close. A deploy that
+// waits for it before it stops the next node hands every count over.
 func (n *Node) Ready() bool {
 	v := n.view.Load()
-	return !n.closed.Load() && v.Self >= 0 && v.Members[v.Self].State == cluster.Serving
+	switch {
+	case n.closed.Load() || n.starting.Load() || v.Self < 0:
+		return false
+	case v.Members[v.Self].Announced == cluster.Joining:
+		return len(v.points) > 0 && v.side < len(v.points) && !v.yields()
+	}
+	return v.serves() && len(v.waits) == 0
 }
 
 // Forget takes a dead member off the roster at once, because it will not come
@@ -164,25 +208,30 @@ func (n *Node) Forget(member string) error {
 	return nil
 }
 
-// Leave says goodbye: the other members take this node off the roster, and own
-// what it owned. From then on it only asks, until Close; to leave again does
-// nothing. It returns ctx.Err if ctx is done before the others have been told,
-// ErrClosed if Close comes first, and an error if the goodbye reached nobody
-// within some seconds.
+// Leave hands over what this node holds to those who own it next, and then says
+// goodbye: the other members take this node off the roster. From then on it only
+// asks, and passes on what still reaches it, until Close; to leave again does
+// nothing. It takes as long as ctx allows to hand over, ten seconds at most; what
+// is not handed over by then is lost but for the replicas, and Leave says so. It
+// returns ctx.Err if ctx is done before the others have been told, ErrClosed if
+// Close comes first, and an error if the goodbye reached nobody within some
+// seconds.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.closed.Load() {
 		return ErrClosed
 	}
+	unfinished := n.handOver(ctx)
 	err := n.cluster.Leave(ctx)
+	n.look()
 	switch {
-	case errors.Is(err, cluster.ErrClosed):
+	case errors.Is(err, cluster.ErrClosed) || n.closed.Load():
 		return ErrClosed
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return fmt.Errorf("weir: leaving: %w", err)
 	}
-	return nil
+	return unfinished
 }
 
 // Close stops the node at once, like a crash, and waits for what it started.

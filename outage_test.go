@@ -48,7 +48,7 @@ func newWorld(t *testing.T, n int, gossip bool) *world {
 	for _, name := range w.names {
 		w.start(t, name, gossip, weir.Config{})
 	}
-	require.True(t, within(15*time.Second, func() bool { return w.agree(w.names...) }), "the nodes find each other")
+	w.ready(t, w.names...)
 	return w
 }
 
@@ -146,6 +146,10 @@ func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
 					key := keyOf(t, ls["a"])
 					host := w.network.Host("a")
 					strike(host)
+					source := weir.StandIn
+					if n == 2 {
+						source = weir.Budget // half a roster is no majority
+					}
 					for round := range 2000 {
 						for _, name := range w.names[1:] {
 							begun := time.Now()
@@ -155,8 +159,8 @@ func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
 							require.True(t, d.Allowed)
 							require.LessOrEqual(t, took, timeout, "round %d at %s", round, name)
 							if round > 0 {
-								require.Equal(t, weir.Budget, d.Source)
-								require.Zero(t, took, "round %d at %s waits", round, name)
+								require.Equal(t, source, d.Source, "round %d at %s", round, name)
+								require.LessOrEqual(t, took, 4*latency, "round %d at %s waits for more than the stand-in", round, name)
 							}
 						}
 						time.Sleep(time.Millisecond)
@@ -247,7 +251,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 			require.NotEqual(t, weir.Budget, d.Source, "short deadlines blame nobody")
 			spent = d.Limit - d.Remaining
 		}
-		require.Zero(t, spent, "units that the owner still counts")
+		require.EqualValues(t, 500, spent, "what the owner granted too late is refunded, and what the budget gave instead is counted")
 		require.EqualValues(t, 500, w.nodes["b"].Stats().LateUnits)
 		require.EqualValues(t, 500, w.nodes["b"].Stats().Decisions[weir.Budget].Allowed)
 	})
@@ -284,7 +288,7 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 		time.Sleep(time.Second)
 		d, err = ls["a"].Peek(t.Context(), key)
 		require.NoError(t, err)
-		require.EqualValues(t, 100, d.Remaining)
+		require.EqualValues(t, 93, d.Remaining, "the owner's yes is refunded, and told what the budget gave")
 		require.EqualValues(t, 7, w.nodes["b"].Stats().LateUnits)
 	})
 }

@@ -3,15 +3,14 @@ package weir
 import (
 	"context"
 	"sync"
-
-	"github.com/weir-go/weir/bucket"
 )
 
-// reset forgets a count here and on every other member of the roster, each asked
-// directly or through others.
+// reset forgets a count here and on every other member of the roster, each told
+// directly or through others. Whom it does not reach learns it from the states
+// that it is sent later, or from its own spends being refused.
 func (n *Node) reset(ctx context.Context, a *ask) error {
 	v, now := n.view.Load(), n.now()
-	n.apply(opReset, 0, a, a.limit, now, new(bucket.Result))
+	a.units = int64(n.stream.Reset(a.id, now))
 
 	var (
 		wait   sync.WaitGroup
@@ -21,14 +20,13 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 		if i == v.Self {
 			continue
 		}
-		w, hop := v.route(i, now)
-		if w == alone {
+		if v.next[i] < 0 {
 			missed[i] = true
 			continue
 		}
 		wait.Go(func() {
-			_, err := n.reach(ctx, v, w, hop, i, opReset, 0, []ask{*a}, make([]result, 1))
-			missed[i] = err != nil
+			by := answerer{i, v.next[i], 0}
+			missed[i] = n.relayed(ctx, v, by, opReset, []ask{*a}, make([]result, 1)) != nil
 		})
 	}
 	wait.Wait()

@@ -11,63 +11,93 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// view is all that a route is made of: the ring, who is heard and whom they
-// hear, at one moment. It is immutable; a new one takes its place when
-// membership or hearing changes.
+// view is all that a route is made of: the ring, what this node holds, who is
+// heard and whom they hear, at one moment. It is immutable; a new one takes its
+// place when membership, hearing or authority changes.
 type view struct {
 	*cluster.View
 	ring   *ring.Ring
 	points []int          // index in Members of each member of the ring
 	next   []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
 	lost   []int64        // since when this node does not hear it, 0 if it does
+	away   []bool         // nobody here has heard it for a second: another has its states as well
+	hashes []uint64       // of the names
 	named  map[uint64]int // index in Members by hash of the name
 	expect int            // Config.Expect
-	side   int            // how many of Members are on this side, this node included
-	// complete says that the roster is not below expect: owners have the whole limit.
+	copies int            // Config.Replicas
+	side   int            // how many members with points are on this side
+	// complete says that no member with points is missing from this side, and
+	// that the roster is not below expect: owners have the whole limit.
 	complete bool
+	joiners  []joiner
+	authority
+}
+
+// joiner is a member that is to have points, and the ring with it.
+type joiner struct {
+	member int // index in Members
+	ring   *ring.Ring
+	at     int // index in ring's Members
 }
 
 // way says where a check goes.
 type way uint8
 
 const (
-	here   way = iota // this node owns the id
-	direct            // the owner is heard: ask it
-	relay             // the owner is not heard, but another member on this side hears it
-	alone             // no way to the owner is left
+	here    way = iota // this node has authority over the id
+	direct             // the one that has is heard: ask it
+	relay              // it is not heard, but another member on this side hears it
+	standIn            // nobody here hears it: the first successor on this side answers
+	alone              // no way is left
 )
 
 // holdDown is how long a lost owner is not asked for through others: until then
 // what they said of hearing it may be older than its death, and a check would
-// wait for each of them in turn.
+// wait for each of them in turn. Only after it has passed is a member away.
 const holdDown = time.Second
+
+// terms are what a view is made by, besides what the cluster says.
+type terms struct {
+	expect  int
+	copies  int
+	leavers map[string]bool // members that have said themselves that they leave, before gossip does
+}
 
 // newView adds to what the cluster says of now, given the view before. A node
 // that starts (before is nil) takes the ring as it finds it. Later, who is new
 // has points once this side hears it: until then the owner before it can still
 // be asked, and it cannot.
-func newView(now int64, c *cluster.View, expect int, before *view) *view {
-	v := &view{View: c, expect: expect, complete: len(c.Members) >= expect, named: make(map[uint64]int, len(c.Members))}
+func newView(now int64, c *cluster.View, t terms, before *view) *view {
+	v := &view{View: c, expect: t.expect, copies: t.copies, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
+	v.hear(now, before)
 	var names []string
 	for i, m := range c.Members {
-		v.named[nameHash(m.Name)] = i
+		h := nameHash(m.Name)
+		v.named[h] = i
+		v.hashes = append(v.hashes, h)
+		if m.Announced != cluster.Serving || t.leavers[m.Name] || v.next[i] < 0 && !before.knows(m.Name) {
+			continue
+		}
+		names = append(names, m.Name)
+		v.points = append(v.points, i)
 		if v.next[i] >= 0 {
 			v.side++
 		}
-		if m.State != cluster.Joining && (v.next[i] >= 0 || before.knows(m.Name)) {
-			names = append(names, m.Name)
-			v.points = append(v.points, i)
-		}
 	}
-	if before != nil && slices.Equal(before.ring.Members(), names) {
-		v.ring = before.ring
-	} else {
-		v.ring = ring.New(names)
-	}
-	v.lost = make([]int64, len(c.Members))
-	for i, m := range c.Members {
-		if c.Direct[i] || i == c.Self {
+	v.ring = before.ringOf(names)
+	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
+	v.admit(names, before)
+	v.authority = before.passOn(v, now)
+	return v
+}
+
+// hear says since when each member is lost, and who is away.
+func (v *view) hear(now int64, before *view) {
+	v.lost = make([]int64, len(v.Members))
+	v.away = make([]bool, len(v.Members))
+	for i, m := range v.Members {
+		if v.Direct[i] || i == v.Self {
 			continue
 		}
 		v.lost[i] = now
@@ -76,8 +106,70 @@ func newView(now int64, c *cluster.View, expect int, before *view) *view {
 				v.lost[i] = before.lost[j]
 			}
 		}
+		v.away[i] = v.next[i] < 0 && v.overdue(i, now)
 	}
-	return v
+}
+
+// overdue says that a lost member has been so for longer than a change of
+// hearing takes to spread.
+func (v *view) overdue(i int, now int64) bool {
+	return v.lost[i] != 0 && uint64(now-v.lost[i]) >= uint64(holdDown)
+}
+
+// stale says that by now somebody counts as away, or is waited for no longer, who
+// did not and was when the view was made.
+func (v *view) stale(now int64) bool {
+	for _, w := range v.waits {
+		if w.from == "" && now >= w.until {
+			return true
+		}
+	}
+	for i := range v.away {
+		if !v.away[i] && v.next[i] < 0 && v.overdue(i, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// admit finds the members that are to have points: nobody joins while one that
+// has is missing, so that no side of a split grows at the other's cost.
+func (v *view) admit(names []string, before *view) {
+	if v.side < len(v.points) {
+		return
+	}
+	for i, m := range v.Members {
+		if i == v.Self || m.Announced != cluster.Joining || v.next[i] < 0 {
+			continue
+		}
+		j := joiner{member: i, ring: before.ringWith(m.Name, v.ring)}
+		if j.ring == nil {
+			j.ring = ring.New(append(slices.Clone(names), m.Name))
+		}
+		j.at, _ = slices.BinarySearch(j.ring.Members(), m.Name)
+		v.joiners = append(v.joiners, j)
+	}
+}
+
+// ringOf is the ring of these members, the one before if that is it.
+func (v *view) ringOf(names []string) *ring.Ring {
+	if v != nil && slices.Equal(v.ring.Members(), names) {
+		return v.ring
+	}
+	return ring.New(names)
+}
+
+// ringWith is the ring that a joiner had if it joined the same ring, else nil.
+func (v *view) ringWith(name string, base *ring.Ring) *ring.Ring {
+	if v == nil || v.ring != base {
+		return nil
+	}
+	for _, j := range v.joiners {
+		if v.Members[j.member].Name == name {
+			return j.ring
+		}
+	}
+	return nil
 }
 
 // knows says whether a member that is not heard now has points all the same:
@@ -90,6 +182,12 @@ func (v *view) knows(name string) bool {
 	return found
 }
 
+// serves says whether this node has points.
+func (v *view) serves() bool {
+	_, found := slices.BinarySearch(v.points, v.Self)
+	return found
+}
+
 // owner is the index in Members of the one that owns id, -1 if nobody does.
 func (v *view) owner(id bucket.ID) int {
 	i := v.ring.Owner(id.Hi)
@@ -99,20 +197,50 @@ func (v *view) owner(id bucket.ID) int {
 	return v.points[i]
 }
 
-// route says which way a check for an id of this owner goes, and, for direct and
-// relay, which member to send it to.
-func (v *view) route(owner int, now int64) (w way, hop int) {
+// route says which way a check for an id of this owner goes, which member is to
+// answer it and, if that is another, which one to send it to.
+func (v *view) route(id bucket.ID, owner int, now int64) (w way, to, hop int) {
+	to = owner
 	switch {
-	case owner < 0:
-		return alone, -1
-	case owner == v.Self:
-		return here, owner
-	case v.Direct[owner]:
-		return direct, owner
-	case v.next[owner] >= 0 && uint64(now-v.lost[owner]) >= uint64(holdDown):
-		return relay, v.next[owner]
+	case owner == v.Self && owner >= 0:
+		if v.settled || v.held.Contains(id.Hi) {
+			return here, owner, owner
+		}
+		to = v.holder(id)
+	case !v.settled && v.held.Contains(id.Hi) && !(v.yields() && v.reaches(owner)):
+		return here, v.Self, v.Self
 	}
-	return alone, -1
+	switch {
+	case to < 0:
+	case v.Direct[to]:
+		return direct, to, to
+	case v.next[to] >= 0 && v.overdue(to, now):
+		return relay, to, v.next[to]
+	}
+	if s := v.standIn(id, to); s >= 0 {
+		return standIn, s, v.next[s]
+	}
+	return alone, -1, -1
+}
+
+// reaches says that a member is heard, directly or through others.
+func (v *view) reaches(i int) bool { return i >= 0 && v.next[i] >= 0 }
+
+// standIn is the member that answers where to is not reached: the first on this
+// side in ring order, the same for all its members; -1 if there is none.
+func (v *view) standIn(id bucket.ID, to int) int {
+	var room [16]int
+	for most := 4; ; most *= 4 {
+		order := v.ring.Order(room[:0], id.Hi, most)
+		for _, at := range order {
+			if i := v.points[at]; i != to && v.next[i] >= 0 {
+				return i
+			}
+		}
+		if len(order) < most {
+			return -1
+		}
+	}
 }
 
 // detour is the neighbour that begins the shortest path to a member that has

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 func hearing(now int64, before *view, rows ...string) *view {
 	c := &cluster.View{Self: 0}
 	for i, row := range rows {
-		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving})
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 		hears := make([]bool, len(rows))
 		for j := range row {
 			hears[j] = row[j] == '1'
@@ -24,66 +25,84 @@ func hearing(now int64, before *view, rows ...string) *view {
 		c.Hears = append(c.Hears, hears)
 	}
 	c.Direct = c.Hears[0]
-	return newView(now, c, 0, before)
+	return newView(now, c, terms{copies: 1}, before)
 }
 
 func TestRoute(t *testing.T) {
 	const second = int64(time.Second)
 	whole := hearing(0, nil, "111", "111", "111")
 	cut := hearing(5*second, whole, "110", "111", "011")     // 0 no longer hears 2, 1 does
-	chain := hearing(0, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
+	chain := hearing(1, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
 	split := hearing(5*second, whole, "110", "110", "001")
+	none := newView(0, &cluster.View{Self: -1}, terms{}, nil)
 	for _, c := range []struct {
 		name  string
 		v     *view
-		owner int
+		order []int // of the id, from its owner on
 		now   int64
 		way   way
+		to    int
 		hop   int
 	}{
-		{"what this node owns is decided here", whole, 0, 0, here, 0},
-		{"an owner that is heard is asked", whole, 2, 0, direct, 2},
-		{"an owner just lost is not asked for through others", cut, 2, 5 * second, alone, -1},
-		{"nor until what they said of it is newer than the loss", cut, 2, 6*second - 1, alone, -1},
-		{"then it is asked through who hears it", cut, 2, 6 * second, relay, 1},
-		{"a clock that steps back does not hide the way", cut, 2, 4 * second, relay, 1},
-		{"the path may be longer than one hop", chain, 3, 2 * second, relay, 1},
-		{"an owner that nobody here hears is not asked for", split, 2, 9 * second, alone, -1},
-		{"nor an owner that there is not", whole, -1, 0, alone, -1},
+		{"what this node owns is decided here", whole, []int{0}, 0, here, 0, 0},
+		{"an owner that is heard is asked", whole, []int{2}, 0, direct, 2, 2},
+		{"an owner just lost has a stand-in", cut, []int{2, 1}, 5 * second, standIn, 1, 1},
+		{"which may be this node", cut, []int{2, 0}, 5 * second, standIn, 0, 0},
+		{"until what they said of it is newer than the loss", cut, []int{2, 1}, 6*second - 1, standIn, 1, 1},
+		{"then it is asked through who hears it", cut, []int{2}, 6 * second, relay, 2, 1},
+		{"a clock that steps back does not hide the way", cut, []int{2}, 4 * second, relay, 2, 1},
+		{"the path may be longer than one hop", chain, []int{3}, 2 * second, relay, 3, 1},
+		{"an owner that nobody here hears has a stand-in", split, []int{2, 1}, 9 * second, standIn, 1, 1},
+		{"nobody is asked where nobody owns anything", none, nil, 0, alone, -1, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			way, hop := c.v.route(c.owner, c.now)
+			id := ordered(c.v, c.order...)
+			way, to, hop := c.v.route(id, c.v.owner(id), c.now)
 			require.Equal(t, c.way, way)
+			require.Equal(t, c.to, to)
 			require.Equal(t, c.hop, hop)
 		})
 	}
 }
 
-func TestACheckThatAnotherOwnsIsPassedOnOnce(t *testing.T) {
-	v := hearing(0, nil, "11", "11")
-	a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}}
-	for v.owner(a.id) != 1 {
-		a.id.Hi += 1 << 58
+// ordered is an id that the ring gives to these members in this order.
+func ordered(v *view, members ...int) (id bucket.ID) {
+	for !slices.Equal(v.ring.Order(nil, id.Hi, len(members)), members) {
+		id.Hi += 1<<40 + 1
 	}
+	return id
+}
+
+func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
+	v := hearing(0, nil, "11", "11")
+	lost := hearing(9, v, "10", "01")
+	a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}, id: ordered(v, 1)}
 	self, other := nameHash("a"), nameHash("b")
 	for _, c := range []struct {
 		name    string
+		v       *view
 		h       header
 		receipt bucket.Receipt
 		member  int
+		flags   uint8
 	}{
-		{"for this node", header{op: opTake, to: self}, 0, 1},
-		{"for the other", header{op: opTake, to: other}, 0, 1},
-		{"passed on before", header{op: opTake, flags: flagPassed, to: self}, 0, -1},
-		{"a reset is for whom it is sent to", header{op: opReset, to: self}, 0, -1},
-		{"a refund", header{op: opRefund, to: self}, 0, 1},
-		{"a receipt means nothing elsewhere", header{op: opRefund, to: self}, 7, -1},
+		{"for this node", v, header{op: opTake, to: self}, 0, 1, 1},
+		{"for the other", v, header{op: opTake, to: other}, 0, 1, 0},
+		{"passed on before", v, header{op: opTake, flags: 1, to: self}, 0, 1, 2},
+		{"passed on too often", v, header{op: opTake, flags: maxPasses, to: self}, 0, -1, 0},
+		{"a reset is for whom it is sent to", v, header{op: opReset, to: self}, 0, -1, 0},
+		{"a refund", v, header{op: opRefund, to: self}, 0, 1, 1},
+		{"a receipt means nothing elsewhere", v, header{op: opRefund, to: self}, 7, -1, 0},
+		{"asked to stand in, this node asks first", v, header{op: opTake, flags: flagStandIn, to: self}, 0, 1, 1},
+		{"a receipt from there goes the same way", v, header{op: opRefund, flags: flagStandIn, to: self}, 7, 1, 1},
+		{"and answers if it does not hear the owner", lost, header{op: opTake, flags: flagStandIn, to: self}, 0, -1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.asks = 1
 			a.receipt = c.receipt
-			member, _ := v.onward(c.h, a.append(c.h.append(nil)))
+			member, flags := c.v.onward(c.h, a.append(c.h.append(nil)), 10)
 			require.Equal(t, c.member, member)
+			require.Equal(t, c.flags, flags)
 		})
 	}
 }
@@ -110,13 +129,13 @@ func TestPathsAreShortest(t *testing.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "members")
 		c := &cluster.View{Self: 0}
 		for i := range n {
-			c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving})
+			c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 			row := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "row")
 			row[i] = true
 			c.Hears = append(c.Hears, row)
 		}
 		c.Direct = c.Hears[0]
-		v := newView(0, c, 0, nil)
+		v := newView(0, c, terms{}, nil)
 
 		const far = 1 << 20
 		distance := func(from int) []int {

@@ -11,16 +11,10 @@ import (
 type inbound struct{ n *Node }
 
 // Changed swaps the view that checks are routed by.
-func (in inbound) Changed() {
-	n := in.n
-	n.swap.Lock()
-	defer n.swap.Unlock()
-	before := n.view.Load()
-	if n.starting.Load() {
-		before = nil
-	}
-	n.view.Store(newView(n.now(), n.cluster.View(), n.cfg.Expect, before))
-}
+func (in inbound) Changed() { in.n.look() }
+
+// Heard notes that some member has answered just now.
+func (in inbound) Heard() { in.n.heard.Store(in.n.now()) }
 
 // Serve answers what other members ask. One clock read serves the whole batch,
 // so that the table's cache misses overlap.
@@ -30,19 +24,26 @@ func (in inbound) Serve(b *cluster.Batch) {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
 	blind := v.Self < 0 && n.starting.Load() // this node does not know yet who is here
+	fenced := n.fenced(v, now)
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
 		if err != nil {
 			b.Reply(i, nil)
 			continue
 		}
-		if blind {
+		if blind || fenced && h.op < opReset {
 			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
-		if member, passed := v.onward(h, request); member >= 0 {
-			h.flags |= passed
-			n.handOn(v, member, h, request[headerBytes:], b.Later(i))
+		if member, flags := v.onward(h, request, now); member >= 0 {
+			h.flags = flags
+			n.handOn(v, member, h, request, b.Later(i))
+			continue
+		}
+		if h.op == opStream {
+			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
+			v = n.view.Load() // authority may have come with it
+			b.Reply(i, x.answer)
 			continue
 		}
 		if x.answer, err = n.answer(v, h, request, x.answer[:0], now); err != nil {
@@ -54,62 +55,96 @@ func (in inbound) Serve(b *cluster.Batch) {
 	}
 }
 
-// onward says which member a request goes on to, -1 if it is answered here. A
-// request for another member is relayed towards it. One that is for this node,
-// of ids that another owns (views differ while a change of membership spreads),
-// is passed on, once.
-func (v *view) onward(h header, request []byte) (member int, flags uint8) {
+// onward says which member a request goes on to, with which flags; -1 if it is
+// answered here. A request for another member is relayed towards it. One that is
+// for this node, of ids that another answers for, is passed on: views differ
+// while a change of membership spreads, and while authority moves. Asked to stand
+// in, this node asks the owner first if it hears it.
+func (v *view) onward(h header, request []byte, now int64) (member int, flags uint8) {
 	if to, known := v.named[h.to]; known && to != v.Self {
-		return to, 0
+		return to, h.flags
 	}
-	if h.flags&flagPassed != 0 || h.op == opReset || h.op == opRefund && receiptOf(request) != 0 {
+	stands := h.flags&flagStandIn != 0
+	switch {
+	case h.op >= opReset, h.flags&passBits >= maxPasses:
+		return -1, 0
+	case h.op == opRefund && receiptOf(request) != 0 && !stands:
 		return -1, 0 // a receipt means nothing but where it was given
 	}
-	owner := v.owner(idOf(request, 0))
-	for i := 1; i < int(h.asks); i++ {
-		if v.owner(idOf(request, i)) != owner {
+	member = -1
+	for i := range int(h.asks) {
+		id := idOf(request, i)
+		owner := v.owner(id)
+		if owner == v.Self && v.settled {
 			return -1, 0
 		}
+		w, to, _ := v.route(id, owner, now)
+		if w != direct && w != relay || i > 0 && to != member {
+			return -1, 0
+		}
+		member = to
 	}
-	if owner < 0 || owner == v.Self {
-		return -1, 0
-	}
-	return owner, flagPassed
+	return member, h.flags&^flagStandIn + 1
 }
 
 // handOn sends a request on to a member, or towards it, and brings its answer
 // back. It takes three quarters of the asker's wait at most, so that the asker
 // hears of a failure in time.
-func (n *Node) handOn(v *view, member int, h header, asks []byte, answer cluster.Later) {
+func (n *Node) handOn(v *view, member int, h header, request []byte, answer cluster.Later) {
 	unreached := appendAnswer(nil, statusUnreached, 0)
 	hop := v.next[member]
 	if hop < 0 || h.hops == 0 {
 		answer(unreached)
 		return
 	}
+	stands := request[1]&flagStandIn != 0 && h.flags&flagStandIn == 0
 	h.hops--
-	h.to = nameHash(v.Members[member].Name)
+	h.to = v.hashes[member]
 	h.wait = h.wait * 3 / 4
-	request := append(h.append(nil), asks...)
+	if stands {
+		h.wait = h.wait * 2 / 3 // half of the asker's: what is left is for standing in
+	}
+	onward := append(h.append(nil), request[headerBytes:]...)
 	peer := v.Members[hop].Peer
 	n.meters.passed.Add(uint64(h.asks))
 	if h.wait == 0 {
-		peer.Tell(request)
+		peer.Tell(onward)
 		answer(unreached)
 		return
 	}
 	started := n.background(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, h.wait)
 		defer cancel()
-		got, err := peer.Ask(ctx, request, nil, n.cfg.Timeout)
-		if err != nil {
+		blame := n.cfg.Timeout
+		if stands {
+			blame = h.wait // so that only the first who ask wait for a dead owner
+		}
+		got, err := peer.Ask(ctx, onward, nil, blame)
+		if err != nil || len(got) == 0 {
 			got = unreached
+		}
+		if stands && status(got[0]) == statusUnreached {
+			got = n.standsIn(onward)
 		}
 		answer(got)
 	})
 	if !started {
 		answer(unreached)
 	}
+}
+
+// standsIn answers a request in the stead of an owner that has just not answered
+// this node either.
+func (n *Node) standsIn(request []byte) []byte {
+	h, err := parseHeader(request)
+	if err != nil {
+		return nil
+	}
+	answer, err := n.answer(n.view.Load(), h, request, nil, n.now())
+	if err != nil {
+		return nil
+	}
+	return answer
 }
 
 // answer carries out a request here and appends the answer.
@@ -123,7 +158,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			}
 		}
 		dst = appendAnswer(dst, statusDone, len(asks))
-		for _, r := range n.spendAll(v, asOwner, asks, now) {
+		for _, r := range n.spendAll(v, v.standing(asks[0].id), asks, now) {
 			dst = r.append(dst)
 		}
 		return dst, nil
@@ -138,7 +173,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 		if err != nil {
 			return nil, err
 		}
-		n.spend(v, asOwner, h.op, h.flags, &a, now, &r)
+		n.spend(v, v.standing(a.id), h.op, h.flags, &a, now, &r)
 		dst = r.append(dst)
 	}
 	return dst, nil

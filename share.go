@@ -2,6 +2,7 @@ package weir
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -11,13 +12,34 @@ import (
 // heard within about this long. It is the RetryAfter of a FailClosed denial.
 const outageRetry = time.Second
 
-// share is a part of a whole limit: units above from·whole/of, up to to·whole/of.
-// The shares of 0..1, 1..2, ..., (of-1)..of sum to the whole exactly.
-type share struct{ from, to, of int }
+// share is a part of a whole limit: of each of ranks, the units above
+// rank·whole/of up to (rank+1)·whole/of. The shares of the ranks 0 to of-1 sum to
+// the whole exactly. A share with all is the whole.
+type share struct {
+	all   bool
+	ranks []int // each once
+	of    int
+}
 
-// part is ⌊whole·to/of⌋ − ⌊whole·from/of⌋.
+// first is the share of the first k of n.
+func first(k, n int) share {
+	s := share{ranks: make([]int, k), of: n}
+	for i := range s.ranks {
+		s.ranks[i] = i
+	}
+	return s
+}
+
+// part is the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
 func (s share) part(whole int64) int64 {
-	return scaled(whole, s.to, s.of) - scaled(whole, s.from, s.of)
+	if s.all {
+		return whole
+	}
+	var sum int64
+	for _, rank := range s.ranks {
+		sum += scaled(whole, rank+1, s.of) - scaled(whole, rank, s.of)
+	}
+	return sum
 }
 
 func scaled(whole int64, n, of int) int64 {
@@ -43,65 +65,87 @@ func (s share) limit(whole *bucket.Limit) bucket.Limit {
 	return l
 }
 
-// whole says that nothing is missing.
-func (s share) whole() bool { return s.from == 0 && s.to == s.of }
-
 // standing is in what capacity a node decides.
 type standing uint8
 
 const (
-	asOwner standing = iota // with authority
-	asSelf                  // on its own: nobody here reaches the owner
+	asOwner   standing = iota // with authority
+	asStandIn                 // for this side: nobody here reaches who has authority
+	asSelf                    // on its own: it reaches no stand-in either
 )
+
+// standing is in what capacity this node answers for an id that it is asked for.
+func (v *view) standing(id bucket.ID) standing {
+	if v.Holds(id) {
+		return asOwner
+	}
+	return asStandIn
+}
 
 // share is what this node may spend of an id, and what to call the decision.
 func (v *view) share(as standing, id bucket.ID, partition PartitionPolicy) (share, Source) {
-	if as == asOwner {
-		return v.sideShare(partition)
+	if as == asSelf {
+		return v.ownShare(id, partition)
 	}
-	return v.ownShare(id, partition)
+	s, source := v.sideShare(id, partition)
+	if source == Owner && as == asStandIn {
+		source = StandIn
+	}
+	return s, source
 }
 
-// sideShare is what this node may spend of an id that it owns: everything, but
-// for a roster below Expect. There a side of k has k of Expect, and with
-// MajorityShare everything if k is a majority of Expect.
-func (v *view) sideShare(partition PartitionPolicy) (share, Source) {
+// sideShare is what this node may spend of an id for its side: everything while
+// no member is missing, or, with MajorityShare and FailClosed, on the side with a
+// majority of the roster. With FairShare it is the sum of what ring order gives
+// to each of the side's members; elsewhere k of n. Below Expect the roster counts
+// as of Expect members.
+func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
 	if v.complete {
-		return share{0, 1, 1}, Owner
+		return share{all: true}, Owner
 	}
-	majority := 2*v.side > v.expect
+	roster := max(len(v.points), v.expect)
+	majority := 2*v.side > roster
 	switch {
 	case partition == FailOpen:
-		return share{0, 1, 1}, FailedOpen
+		return share{all: true}, FailedOpen
 	case majority && partition != FairShare:
-		return share{0, 1, 1}, Owner
+		return share{all: true}, Owner
 	case partition == FailClosed:
-		return share{0, 0, 1}, FailedClosed
+		return share{of: 1}, FailedClosed
+	case len(v.points) < v.expect || partition != FairShare:
+		return first(v.side, roster), Budget
 	}
-	return share{0, v.side, v.expect}, Budget
+	s := share{of: len(v.points)}
+	for rank, i := range v.ranked(id) {
+		if v.next[i] >= 0 {
+			s.ranks = append(s.ranks, rank)
+		}
+	}
+	return s, Budget
 }
 
-// ownShare is what this node may spend of an id whose owner it cannot reach:
-// its own part by ring order from the id, the owner last, so that the parts of
-// all members sum to the whole; a node that has left has none.
+// ownShare is what this node may spend of an id on its own: its part by ring
+// order. Who has no points has no share.
 func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
 	switch {
 	case partition == FailOpen:
-		return share{0, 1, 1}, FailedOpen
+		return share{all: true}, FailedOpen
 	case partition == FailClosed:
-		return share{0, 0, 1}, FailedClosed
-	case v.Self < 0:
-		return share{0, 0, 1}, Budget
-	case len(v.Members) < v.expect:
-		return share{0, 1, v.expect}, Budget
+		return share{of: 1}, FailedClosed
+	case !v.serves():
+		return share{of: 1}, Budget
+	case len(v.points) < v.expect:
+		return first(1, v.expect), Budget
 	}
+	return share{ranks: []int{slices.Index(v.ranked(id), v.Self)}, of: len(v.points)}, Budget
+}
+
+// ranked is the members with points in ring order from the id, the owner last.
+func (v *view) ranked(id bucket.ID) []int {
 	order := v.ring.Order(make([]int, 0, len(v.points)), id.Hi, len(v.points))
-	for i, at := range order {
-		if v.points[at] == v.Self {
-			// The owner comes first in ring order, and last here.
-			i = (i + len(order) - 1) % len(order)
-			return share{i, i + 1, len(order)}, Budget
-		}
+	ranked := make([]int, 0, len(order))
+	for k := range order {
+		ranked = append(ranked, v.points[order[(k+1)%len(order)]])
 	}
-	return share{0, 0, 1}, Budget
+	return ranked
 }

@@ -16,7 +16,7 @@ import (
 func seen(members, expect int, heard ...int) *view {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
-		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving})
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
 		c.Hears = append(c.Hears, make([]bool, members))
 		c.Hears[i][i] = true
 	}
@@ -24,7 +24,7 @@ func seen(members, expect int, heard ...int) *view {
 		c.Direct[i], c.Hears[0][i], c.Hears[i][0] = true, true, true
 	}
 	c.Direct[0] = true
-	return newView(0, c, expect, nil)
+	return newView(0, c, terms{expect: expect}, nil)
 }
 
 func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 // A share of which nothing recovers would be spent once and then held for ever.
 func TestAShareWithoutARateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
-	some, none := share{1, 2, 2}, share{0, 1, 2}
+	some, none := share{ranks: []int{1}, of: 2}, share{ranks: []int{0}, of: 2}
 	require.EqualValues(t, 1, some.part(whole.Rate))
 	part := some.limit(whole)
 	require.EqualValues(t, 50, part.Capacity())
@@ -101,7 +101,7 @@ func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := seen(1+len(c.heard), 5, c.heard...)
 			a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
-			s, source := v.sideShare(a.partition)
+			s, source := v.sideShare(a.id, a.partition)
 			require.Equal(t, c.want, s.limit(a.limit).Rate)
 			require.Equal(t, c.source, source)
 		})
@@ -111,8 +111,57 @@ func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
 func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 	c := *seen(3, 0).View
 	c.Self = -1
-	v := newView(0, &c, 0, nil)
+	v := newView(0, &c, terms{}, nil)
 	a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}}
 	s, _ := v.ownShare(a.id, a.partition)
 	require.Zero(t, s.limit(a.limit).Rate)
+}
+
+// All sides of a split together have exactly the limit with FairShare.
+func TestSidesOfASplitHaveTheirShares(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		partition PartitionPolicy
+		heard     []int // of 4 others
+		want      int64 // of 100
+		source    Source
+	}{
+		{"a majority has all", MajorityShare, []int{1, 2}, 100, StandIn},
+		{"a minority has its part", MajorityShare, []int{1}, 40, Budget},
+		{"one alone too", MajorityShare, nil, 20, Budget},
+		{"FairShare knows no majority", FairShare, []int{1, 2}, 60, Budget},
+		{"FailClosed serves with a majority", FailClosed, []int{1, 2}, 100, StandIn},
+		{"and denies elsewhere", FailClosed, []int{1}, 0, FailedClosed},
+		{"FailOpen has all", FailOpen, nil, 100, FailedOpen},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := seen(5, 0, c.heard...)
+			a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
+			s, source := v.share(asStandIn, a.id, a.partition)
+			require.Equal(t, c.want, s.limit(a.limit).Rate)
+			require.Equal(t, c.source, source)
+		})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(t, "members")
+		side := rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "side")
+		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
+		whole := rapid.Int64Range(1, 1e12).Draw(t, "limit")
+		var sum int64
+		for _, mine := range []int{0, 1, 2} {
+			v := seen(n, 0)
+			for i := range n {
+				v.next[i] = -1
+				if side[i] == mine {
+					v.next[i] = i
+				}
+			}
+			v.complete = false
+			s, _ := v.sideShare(id, FairShare)
+			sum += s.part(whole)
+		}
+		if sum != whole {
+			t.Fatalf("sides have %d of %d", sum, whole)
+		}
+	})
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// Stats is a snapshot of a node's counters. They only grow, but for Keys and
-// what Cluster says of joining.
+// Stats is a snapshot of a node's counters. They only grow, but for Keys,
+// Stream, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
 	Served    uint64              // checks that others made here
@@ -16,6 +16,7 @@ type Stats struct {
 	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
 	Keys      int                 // counts held
 	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
+	Stream    StreamStats         // of what keeps the replicas
 	Cluster   cluster.Stats       // of the peer port and the membership
 }
 

@@ -35,14 +35,21 @@ const (
 	opDebit
 	opRefund
 	opPeek
-	opReset
+	opReset  // units is the reset's number
+	opStream // what follows is no asks, but a frame of the stream
 )
 
-// Flags of a request.
+// Flags of a request. The lowest two bits count how often a member that has no
+// authority over the id has passed it on.
 const (
-	flagPassed   = 1 << iota // a member that did not own the id has passed it on: answer from what is held
-	flagOnlyLast             // refund only if nothing was taken since
+	passBits     = 3
+	flagOnlyLast = 4 // refund only if nothing was taken since
+	flagStandIn  = 8 // answer in the owner's stead, if this member does not reach it either
 )
+
+// maxPasses is how often a check may be passed on while authority moves; then it
+// is answered from what is held.
+const maxPasses = 3
 
 // status says whether a request was carried out.
 type status uint8
@@ -107,7 +114,10 @@ func parseHeader(b []byte) (header, error) {
 		wait: time.Duration(binary.LittleEndian.Uint32(b[4:])) * time.Microsecond,
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
-	if h.op < opTake || h.op > opReset || h.asks == 0 || h.hops > maxHops || len(b) != headerBytes+int(h.asks)*askBytes {
+	switch {
+	case h.op < opTake || h.op > opStream || h.hops > maxHops,
+		h.op == opStream && h.asks != 0,
+		h.op != opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed
 	}
 	return h, nil
@@ -161,7 +171,8 @@ func (r *result) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
 }
 
-// parseAnswer checks that an answer fits a request of so many asks.
+// parseAnswer checks that an answer fits a request of so many asks, none for a
+// frame of the stream.
 func parseAnswer(b []byte, asks int) (status, error) {
 	if len(b) < answerHeaderBytes {
 		return 0, errMalformed
@@ -170,7 +181,9 @@ func parseAnswer(b []byte, asks int) (status, error) {
 	switch {
 	case s == statusUnreached && len(b) == answerHeaderBytes:
 		return s, nil
-	case s == statusDone && int(b[1]) == asks && len(b) == answerHeaderBytes+asks*resultBytes:
+	case s == statusDone && asks == 0 && b[1] == 0: // a frame's answer follows
+		return s, nil
+	case s == statusDone && asks > 0 && int(b[1]) == asks && len(b) == answerHeaderBytes+asks*resultBytes:
 		return s, nil
 	}
 	return 0, errMalformed

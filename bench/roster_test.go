@@ -16,10 +16,13 @@ import (
 // roster is a cluster that never changes: so many members, all heard, none of
 // whom answers. A node on it pays for the ring's lookup and for nothing else of
 // the network, as long as it is asked only for the keys that it owns.
-type roster struct{ view cluster.View }
+type roster struct {
+	view   cluster.View
+	closed chan struct{}
+}
 
 func newRoster(members int) *roster {
-	r := new(roster)
+	r := &roster{closed: make(chan struct{})}
 	heard := make([]bool, members)
 	for i := range members {
 		heard[i] = true
@@ -27,8 +30,8 @@ func newRoster(members int) *roster {
 			Name:  fmt.Sprintf("node-%02d-0123456789abcdef", i),
 			Addr:  fmt.Sprintf("192.0.2.%d:7946", i+1),
 			Born:  time.Unix(1_800_000_000, 0),
-			State: cluster.Serving,
-			Peer:  mute{},
+			State: cluster.Serving, Announced: cluster.Serving,
+			Peer: mute{},
 		})
 		r.view.Hears = append(r.view.Hears, heard)
 	}
@@ -37,12 +40,33 @@ func newRoster(members int) *roster {
 	return r
 }
 
-func (r *roster) Start(context.Context, cluster.Handler) error { return nil }
-func (r *roster) View() *cluster.View                          { return &r.view }
-func (r *roster) Forget(string) error                          { return errors.New("bench: nobody is dead") }
-func (r *roster) Leave(context.Context) error                  { return nil }
-func (r *roster) Close() error                                 { return nil }
-func (r *roster) Stats() cluster.Stats                         { return cluster.Stats{} }
+// Start has the node hear somebody as often as it would.
+func (r *roster) Start(_ context.Context, h cluster.Handler) error {
+	go func() {
+		tick := time.NewTicker(300 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				h.Heard()
+			case <-r.closed:
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (r *roster) View() *cluster.View          { return &r.view }
+func (r *roster) Announce(cluster.State) error { return nil }
+func (r *roster) Forget(string) error          { return errors.New("bench: nobody is dead") }
+func (r *roster) Leave(context.Context) error  { return nil }
+func (r *roster) Stats() cluster.Stats         { return cluster.Stats{} }
+
+func (r *roster) Close() error {
+	close(r.closed)
+	return nil
+}
 
 // mute is a peer that is not there.
 type mute struct{}

@@ -1,0 +1,252 @@
+package weir
+
+import (
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/ring"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// authority is what this node has the final word on, at one moment: a set of
+// hashes, which moves by `yours` alone. The ring says who should hold what; who
+// holds anything else hands it over, and who does not hold what it should waits
+// for it, and passes checks back to the one that had it. It is immutable.
+type authority struct {
+	held  countsync.Ranges
+	want  countsync.Ranges // what the ring gives this node
+	waits []wait
+	// settled says that held is want: the ring alone answers.
+	settled bool
+}
+
+// wait is what another member still holds.
+type wait struct {
+	ranges countsync.Ranges
+	from   string // the member that the ring gave it to before; empty if that has left, and gave it to nobody knows whom
+	until  int64  // when it is given up, if from is empty
+}
+
+// passOn is the authority in the view that follows v. What the ring gives to this
+// node is waited for while the one that had it before can be asked, and is this
+// node's own otherwise: nobody else is left who had it. Who has left handed over
+// by the ring that it saw, so for a moment whoever got it may yet pass it on.
+func (v *view) passOn(next *view, now int64) authority {
+	if v == nil {
+		v = &view{ring: ring.New(nil)}
+	}
+	var a authority
+	if next.Self >= 0 { // who has said goodbye holds nothing
+		a.held = v.held
+	}
+	if next.serves() {
+		a.want = v.want
+		if next.ring != v.ring || a.want == nil {
+			a.want = next.owned(next.Self)
+		}
+	}
+	missing := a.want.Minus(a.held)
+	await := func(w wait) {
+		if w.ranges = w.ranges.Intersect(missing); len(w.ranges) == 0 {
+			return
+		}
+		switch {
+		case w.from == "" && now < w.until, next.expects(w.from):
+		case v.hasSeenLeave(w.from, next):
+			w.from, w.until = "", now+int64(holdDown)
+		default:
+			return
+		}
+		a.waits = append(a.waits, w)
+		missing = missing.Minus(w.ranges)
+	}
+	var before countsync.Ranges
+	for _, w := range v.waits {
+		before = before.Union(w.ranges)
+		await(w)
+	}
+	if next.ring != v.ring {
+		for at, i := range v.points {
+			if i != v.Self && len(missing) > 0 {
+				await(wait{ranges: v.owned(i).Minus(before), from: v.ring.Members()[at]})
+			}
+		}
+	}
+	a.held = a.held.Union(missing)
+	a.settled = a.held.Equal(a.want)
+	return a
+}
+
+// expects says that a member may yet hand over what it had.
+func (v *view) expects(name string) bool {
+	i, known := v.named[nameHash(name)]
+	return known && i != v.Self && !v.away[i]
+}
+
+// hasSeenLeave says that a member lived in this view, and is off the roster in
+// the next: it has said goodbye, and was not forgotten.
+func (v *view) hasSeenLeave(name string, next *view) bool {
+	i, known := v.named[nameHash(name)]
+	_, stays := next.named[nameHash(name)]
+	return known && !stays && v.Members[i].State != cluster.Dead && !v.away[i]
+}
+
+// given is the view in which ranges have come, by `yours`.
+func (v *view) given(ranges countsync.Ranges) *view { return v.holding(v.held.Union(ranges)) }
+
+// ceded is the view in which ranges have gone.
+func (v *view) ceded(ranges countsync.Ranges) *view { return v.holding(v.held.Minus(ranges)) }
+
+func (v *view) holding(held countsync.Ranges) *view {
+	next := *v
+	next.held, next.waits = held, nil
+	for _, w := range v.waits {
+		if r := w.ranges.Minus(held); len(r) > 0 {
+			next.waits = append(next.waits, wait{r, w.from, w.until})
+		}
+	}
+	next.settled = held.Equal(v.want)
+	return &next
+}
+
+// owned is all hashes that the ring gives to a member.
+func (v *view) owned(member int) countsync.Ranges {
+	var ranges []countsync.Range
+	v.ring.Arcs(func(first, last uint64) {
+		if v.points[v.ring.Owner(last)] == member {
+			ranges = append(ranges, countsync.Range{First: first, Last: last})
+		}
+	})
+	return countsync.NewRanges(ranges...)
+}
+
+// holder is the member that has what this node waits for, -1 if that is nobody.
+func (v *view) holder(id bucket.ID) int {
+	for _, w := range v.waits {
+		if w.ranges.Contains(id.Hi) {
+			if i, known := v.named[nameHash(w.from)]; known {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// yields says that this node holds what it has no right to any more: it was
+// taken off the roster while it lived. Whoever owns its ids now has authority,
+// and is sent what this node counted.
+func (v *view) yields() bool {
+	return v.Self >= 0 && len(v.held) > 0 && v.Members[v.Self].Announced == cluster.Joining
+}
+
+// Holds is part of countsync.Roles: this node has authority over id.
+func (v *view) Holds(id bucket.ID) bool {
+	if v.settled {
+		return v.owner(id) == v.Self && v.Self >= 0
+	}
+	return v.held.Contains(id.Hi)
+}
+
+// Answers is part of countsync.Roles: who answers for id now.
+func (v *view) Answers(id bucket.ID) countsync.Member {
+	if v.Holds(id) {
+		return v.hashes[v.Self]
+	}
+	to := v.owner(id)
+	if to >= 0 && to == v.Self {
+		to = v.holder(id)
+	}
+	if !v.reaches(to) {
+		to = v.standIn(id, to)
+	}
+	if to < 0 {
+		return 0
+	}
+	return v.hashes[to]
+}
+
+// Targets is part of countsync.Roles: who is to have the state of an id that this
+// node holds, or stands in for. They are the successors (one more for each that
+// is away, and is brought up to date when it comes back), the owner if that is
+// another, and who is about to join and will be one of these.
+func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
+	for _, i := range v.audience(make([]int, 0, 8), id.Hi) {
+		dst = append(dst, v.hashes[i])
+	}
+	if v.Holds(id) {
+		var room [8]int
+		for _, j := range v.joiners {
+			if j.among(room[:0], id.Hi, v.copies) {
+				dst = append(dst, v.hashes[j.member])
+			}
+		}
+	}
+	return dst
+}
+
+// audience appends the members of the ring that are to have the state of an id
+// with this hash from this node: the owner if it is another that is reached, the
+// next copies in ring order that are not away, and those away that come before
+// them.
+func (v *view) audience(dst []int, hash uint64) []int {
+	var room [16]int
+	for most := v.copies + 2; ; most *= 2 {
+		order := v.ring.Order(room[:0], hash, most)
+		members, copies := dst, v.copies
+		for k, at := range order {
+			i := v.points[at]
+			if i == v.Self || k == 0 && !v.reaches(i) || k > 0 && copies == 0 {
+				continue
+			}
+			members = append(members, i)
+			if !v.away[i] && copies > 0 {
+				copies--
+			}
+		}
+		if copies == 0 || len(order) < most {
+			return members
+		}
+	}
+}
+
+// among says that the joiner will own the hash, or be one of so many successors.
+func (j *joiner) among(room []int, hash uint64, copies int) bool {
+	for _, at := range j.ring.Order(room, hash, copies+1) {
+		if at == j.at {
+			return true
+		}
+	}
+	return false
+}
+
+// audiences is what each member is to have the states of, of all that this node
+// holds or stands in for.
+func (v *view) audiences() map[countsync.Member]countsync.Ranges {
+	arcs := make(map[int][]countsync.Range)
+	var standsIn []countsync.Range
+	var room [16]int
+	v.ring.Arcs(func(first, last uint64) {
+		r := countsync.Range{First: first, Last: last}
+		for _, i := range v.audience(room[:0], last) {
+			arcs[i] = append(arcs[i], r)
+		}
+		id := bucket.ID{Hi: last}
+		if owner := v.owner(id); owner != v.Self && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
+			standsIn = append(standsIn, r)
+		}
+	})
+	answered := v.held.Union(countsync.NewRanges(standsIn...))
+	audiences := make(map[countsync.Member]countsync.Ranges, len(arcs))
+	for i, rs := range arcs {
+		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(answered)
+	}
+	for _, j := range v.joiners {
+		var rs []countsync.Range
+		j.ring.Arcs(func(first, last uint64) {
+			if j.among(room[:0], last, v.copies) {
+				rs = append(rs, countsync.Range{First: first, Last: last})
+			}
+		})
+		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(v.held)
+	}
+	return audiences
+}

@@ -1,0 +1,158 @@
+package weir
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// moving is nodes whose views lag behind the membership, each by itself.
+type moving struct {
+	members []cluster.Member // of the truth
+	views   map[string]*view
+	now     int64
+	born    int
+}
+
+func (m *moving) announce(name string, s cluster.State) {
+	for i := range m.members {
+		if m.members[i].Name == name {
+			m.members[i].Announced, m.members[i].State = s, s
+		}
+	}
+}
+
+func (m *moving) gone(name string) {
+	m.members = slices.DeleteFunc(m.members, func(o cluster.Member) bool { return o.Name == name })
+}
+
+func (m *moving) join() {
+	m.born++
+	name := fmt.Sprintf("node-%02d", m.born)
+	m.members = append(m.members, cluster.Member{Name: name, State: cluster.Joining, Announced: cluster.Joining})
+	m.views[name] = newView(m.now, &cluster.View{Self: -1}, terms{}, nil)
+	m.look(name)
+}
+
+// look has a node see the membership as it is now.
+func (m *moving) look(name string) {
+	c := &cluster.View{Self: -1, Members: slices.Clone(m.members)}
+	for i, o := range c.Members {
+		if o.Name == name {
+			c.Self = i
+		}
+		c.Hears = append(c.Hears, slices.Repeat([]bool{true}, len(c.Members)))
+	}
+	c.Direct = slices.Repeat([]bool{true}, len(c.Members))
+	m.views[name] = newView(m.now, c, terms{copies: 1}, m.views[name])
+}
+
+// hand has a node give what it holds to who owns it, by its own view.
+func (m *moving) hand(name string) {
+	v := m.views[name]
+	excess := v.held.Minus(v.want)
+	for _, i := range v.points {
+		to := v.Members[i].Name
+		r := v.owned(i).Intersect(excess)
+		if i == v.Self || len(r) == 0 || m.views[to] == nil {
+			continue
+		}
+		m.views[name] = m.views[name].ceded(r)
+		m.views[to] = m.views[to].given(r)
+	}
+}
+
+func (m *moving) state(name string) cluster.State {
+	for _, o := range m.members {
+		if o.Name == name {
+			return o.Announced
+		}
+	}
+	return cluster.Dead
+}
+
+// Whatever joins and leaves in whatever order, and however late each node sees
+// it: every hash is held by exactly one of them at any time, and in the end by
+// the one that the ring gives it to.
+func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &moving{views: make(map[string]*view)}
+		m.join()
+		m.announce("node-01", cluster.Serving)
+		m.look("node-01")
+		once := func(when string) {
+			var all countsync.Ranges
+			for name, v := range m.views {
+				if twice := all.Intersect(v.held); len(twice) > 0 {
+					t.Fatalf("%s: %s holds what another holds", when, name)
+				}
+				all = all.Union(v.held)
+			}
+			if !all.Equal(countsync.All()) {
+				t.Fatalf("%s: something is held by nobody", when)
+			}
+		}
+		names := func() (names []string) {
+			for name := range m.views {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return names
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			m.now += int64(10 * time.Millisecond)
+			name := rapid.SampledFrom(names()).Draw(t, "node")
+			serving := 0
+			for _, o := range m.members {
+				if o.Announced == cluster.Serving {
+					serving++
+				}
+			}
+			switch step := rapid.SampledFrom([]string{"join", "serve", "leave", "goodbye", "look", "look", "hand", "hand"}).Draw(t, "step"); step {
+			case "join":
+				if len(m.views) < 6 {
+					m.join()
+				}
+			case "serve":
+				m.look(name)
+				if m.state(name) == cluster.Joining {
+					m.announce(name, cluster.Serving)
+					m.look(name)
+				}
+			case "leave":
+				if m.state(name) == cluster.Serving && serving > 1 {
+					m.announce(name, cluster.Leaving)
+					m.look(name)
+				}
+			case "goodbye":
+				if m.state(name) == cluster.Leaving && len(m.views[name].held) == 0 {
+					m.gone(name)
+					delete(m.views, name)
+				}
+			case "look":
+				m.look(name)
+			case "hand":
+				m.hand(name)
+			}
+			once("on the way")
+		}
+		for range 4 * len(m.views) {
+			for _, name := range names() {
+				m.look(name)
+				m.hand(name)
+			}
+		}
+		once("in the end")
+		for name, v := range m.views {
+			if !v.settled {
+				t.Fatalf("%s does not hold what the ring gives it", name)
+			}
+		}
+	})
+}

@@ -1,0 +1,2 @@
+// Package httplimit connects a node to net/http.
+package httplimit

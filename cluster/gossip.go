@@ -228,6 +228,7 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 	if g.reachable.Addr().IsLoopback() {
 		c = memberlist.DefaultLocalConfig()
 	}
+	c.TCPTimeout = min(c.TCPTimeout, streamTimeout)
 	c.Name = g.cfg.Name
 	c.Label = g.label()
 	c.BindPort = int(g.reachable.Port())
@@ -245,6 +246,10 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 	}
 	return c, nil
 }
+
+// streamTimeout bounds the opening of a stream of gossip's, and then the
+// exchange on it: an attempt to join that meets nobody takes twice this at most.
+const streamTimeout = 3 * time.Second
 
 // label marks all gossip as this cluster's. Addresses are reused: without it,
 // what is meant for a member that has moved away could reach, and mix with,

@@ -16,8 +16,10 @@ const (
 	pingPace = 300 * time.Millisecond
 	// pingJitter is added to it, up to this much, so that pings spread out.
 	pingJitter = 30 * time.Millisecond
-	// dialPace is the time from one attempt to connect to the next.
-	dialPace = time.Second
+	// dialPace is the time from one attempt to connect to the next. For a member
+	// that gossip has for dead it doubles with each attempt, up to dialPaceDead.
+	dialPace     = time.Second
+	dialPaceDead = 8 * time.Second
 	// dialWait bounds an attempt. It is below dialPace with its jitter taken off.
 	dialWait = 850 * time.Millisecond
 )
@@ -38,12 +40,14 @@ type link struct {
 	heard   atomic.Bool // what peers.hearing says, for callers; written under peers.mu
 	seen    uint64      // version of the member's table that is merged here, 0 if none; under peers.mu
 
+	dead  atomic.Bool   // gossip says so
+	back  chan struct{} // it shows signs of life: dial at once
 	kick  chan struct{} // ping at once
 	pings uint64        // of the goroutine in run
 }
 
 func newLink(p *peers, name, addr string) *link {
-	l := &link{peers: p, name: name, addr: addr, kick: make(chan struct{}, 1)}
+	l := &link{peers: p, name: name, addr: addr, back: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(p.ctx)
 	return l
 }
@@ -148,6 +152,7 @@ func (l *link) run() {
 		dialed  = make(chan *session)
 		ping    = time.NewTimer(time.Hour)
 		dial    = time.NewTimer(0)
+		pace    = dialPace
 		opened  time.Time // when s began
 		heard   time.Time // when the member was last found to be heard
 	)
@@ -167,7 +172,11 @@ func (l *link) run() {
 			return
 
 		case <-dial.C:
-			dial.Reset(dialPace - dialPace/10 + rand.N(dialPace/5))
+			dial.Reset(pace - pace/10 + rand.N(pace/5))
+			pace = min(2*pace, dialPaceDead)
+			if !l.dead.Load() {
+				pace = dialPace
+			}
 			if l.heard.Load() {
 				heard = time.Now()
 			}
@@ -200,6 +209,12 @@ func (l *link) run() {
 			s.introduce() // before the ping, so that a tombstone comes before the pong
 			l.ping(s)
 			ping.Reset(pingPace + rand.N(pingJitter))
+
+		case <-l.back:
+			if !l.heard.Load() {
+				pace = dialPace
+				dial.Reset(0)
+			}
 
 		case <-lost:
 			s, lost = nil, nil

@@ -173,10 +173,18 @@ func (p *peers) set(members []Member) {
 		p.table = nil
 	}
 	for _, m := range members {
-		if m.Name == p.cfg.Self.Name || p.links[m.Name] != nil {
+		if m.Name == p.cfg.Self.Name {
+			continue
+		}
+		dead := m.State == Dead
+		if l := p.links[m.Name]; l != nil {
+			if l.dead.Swap(dead) && !dead {
+				signal(l.back)
+			}
 			continue
 		}
 		l := newLink(p, m.Name, m.Addr)
+		l.dead.Store(dead)
 		p.links[m.Name] = l
 		p.wg.Add(1)
 		go l.run()
@@ -200,6 +208,15 @@ func (p *peers) tell() {
 		if s := l.session.Load(); s != nil {
 			s.out.put(kindNews, 0, own)
 		}
+	}
+}
+
+// came takes note that a member has connected to this node: it lives.
+func (p *peers) came(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.links[name]; l != nil && !l.heard.Load() {
+		signal(l.back)
 	}
 }
 
@@ -296,6 +313,7 @@ func (p *peers) receive(conn net.Conn) {
 		return
 	}
 	conn.SetDeadline(time.Time{})
+	p.came(peer.Name)
 
 	c := &incoming{peers: p, conn: conn, out: newOutbox(conn)}
 	c.batch = NewBatch(peer.Name, c)

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int64
+		p := newPeers(peersConfig{
+			Self: hello{Name: "a", Addr: "a"},
+			Dial: func(context.Context, string) (net.Conn, error) {
+				dials.Add(1)
+				return nil, errors.New("nobody there")
+			},
+		}, &testHandler{})
+		defer p.close()
+		// during counts the attempts from what happens now until d has passed.
+		during := func(d time.Duration, happens func()) int64 {
+			before := dials.Load()
+			happens()
+			time.Sleep(d)
+			synctest.Wait()
+			return dials.Load() - before
+		}
+		nothing := func() {}
+		stands := func(s State) func() {
+			return func() { p.set([]Member{{Name: "b", Addr: "b", State: s}}) }
+		}
+
+		require.InDelta(t, 60, during(time.Minute, stands(Serving)), 7)
+		require.InDelta(t, 4, during(15*time.Second, stands(Dead)), 1)
+		require.InDelta(t, 10, during(80*time.Second, nothing), 2)
+		require.EqualValues(t, 1, during(time.Millisecond, stands(Serving)), "gossip says that it lives")
+		require.InDelta(t, 60, during(time.Minute, nothing), 7)
+
+		require.InDelta(t, 10, during(time.Minute, stands(Dead)), 2)
+		require.EqualValues(t, 1, during(time.Millisecond, func() { p.came("b") }), "it has come itself")
+	})
+}

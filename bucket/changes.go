@@ -18,15 +18,16 @@ type Change struct {
 // nothing costs. It is called once; further calls change nothing.
 //
 // Noted are takes, debits and refunds (here, or with SpendElsewhere no units),
-// resets, conversions to other numbers, and what Touch names. What is evicted, or
-// has recovered when its place is used again, takes its units with it.
+// resets, conversions to other numbers, and what Touch names. A count that has
+// recovered keeps its place until its change is collected; one that is evicted
+// takes it along.
 //
 // hurry (which may be nil) is signalled when what one count has spent here since
 // it was collected has reached a sixteenth of its capacity, at least 1 unit. The
 // signal is sent if the channel takes it at once, and else left out: give it a
 // buffer of one.
 //
-// Whoever tracks collects: what nobody collects takes up to 32 bytes for each
+// Whoever tracks collects: what nobody collects takes up to 40 bytes for each
 // count held.
 func (s *Store) Track(hurry chan<- struct{}) {
 	words := (len(s.shards) + 63) / 64

@@ -80,8 +80,6 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 			case "refund":
 				if m[id] != nil {
 					c, judge := m.count(id, &l, now)
-					// An empty count's place may be used again, its units dropped.
-					units = min(units, int64(c.cell.x)-1)
 					given, gave := judge.refund(&c.cell, c.entries(judge), now, units, 0, false)
 					require.Equal(t, gave, s.Refund(id, &l, now, units, 0, false))
 					if gave {
@@ -318,6 +316,11 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 			s.Touch(ID{uint64(i), 0})
 		}
 	}
+	unlimited := &Limit{Rate: maxUnits, Per: time.Hour}
+	for range 1000 { // one id, again and again
+		s.CollectOne(ID{1, 2})
+		s.Take(ID{1, 2}, unlimited, epoch, 1)
+	}
 	ch := s.shards[0].changes
 	require.LessOrEqual(t, len(ch.ids), 2*100+64)
 	require.LessOrEqual(t, len(ch.hurried), maxHurried)
@@ -337,9 +340,31 @@ func TestAnEvictedCountTakesItsUnitsAlong(t *testing.T) {
 	checkStore(t, s)
 	require.Equal(t, []Change{{ID{2, 2}, 1 << 36}}, s.Collect(false, nil))
 	s.Take(ID{2, 2}, l, epoch, 1<<36)
-	s.Compact(epoch + int64(2*time.Hour))
-	require.Empty(t, s.Collect(false, nil))
+	s.Take(ID{2, 2}, l, epoch, 1)
+	s.Take(ID{1, 1}, l, epoch+int64(2*time.Hour), 1)
 	checkStore(t, s)
+	require.Equal(t, []Change{{ID{1, 1}, 1}}, s.Collect(false, nil), "though it had recovered: the store was full")
+}
+
+func TestARecoveredCountStaysUntilItIsCollected(t *testing.T) {
+	for _, a := range algorithms {
+		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
+		s := newStore(100, 1)
+		s.Track(nil)
+		id, later := ID{1, 2}, epoch+int64(time.Hour)
+		s.Take(id, l, epoch, 7)
+		s.Collect(false, nil)
+		s.Refund(id, l, epoch, 7, 0, false)
+		s.Compact(epoch)
+		fill(s, ids(50), l)
+		require.Contains(t, s.Collect(false, nil), Change{id, -7}, a)
+		s.Take(id, l, epoch, 2)
+		s.Compact(later)
+		require.Equal(t, []Change{{id, 2}}, s.Collect(false, nil), a)
+		s.Compact(later)
+		require.Zero(t, s.Len(), a)
+		checkStore(t, s)
+	}
 }
 
 func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {

@@ -116,17 +116,23 @@ func (sh *shard) release(l *Limit, s *slot) {
 }
 
 // recovered is the index of a slot where an id with hash h may stand, whose
-// count has recovered; -1 if there is none.
+// count has recovered and can go; -1 if there is none.
 func (sh *shard) recovered(h uint64, now int64) int {
 	if len(sh.slots) == 0 {
 		return -1
 	}
 	for i := sh.home(h); sh.slots[i].limit != 0; i = sh.next(i) {
-		if sh.recovers(&sh.slots[i]) <= now {
+		if sh.spare(&sh.slots[i], now) {
 			return i
 		}
 	}
 	return -1
+}
+
+// spare is whether the slot's count has recovered and nobody will miss it. A change
+// keeps it until it is collected, or what was given back would be lost.
+func (sh *shard) spare(s *slot, now int64) bool {
+	return s.limit&changed == 0 && sh.recovers(s) <= now
 }
 
 // recovers is the instant from which the slot's count equals no count.
@@ -201,7 +207,7 @@ func (sh *shard) evict(now int64, skip uint) (recovered int) {
 	return recovered
 }
 
-// reclaim removes the counts that have recovered, and says how many.
+// reclaim removes the counts that have recovered and can go, and says how many.
 func (sh *shard) reclaim(now int64, skip uint) int {
 	if sh.n == 0 {
 		return 0
@@ -218,7 +224,7 @@ func (sh *shard) reclaim(now int64, skip uint) int {
 		if i < 0 {
 			i += len(sh.slots)
 		}
-		if s := &sh.slots[i]; s.limit != 0 && sh.recovers(s) <= now {
+		if s := &sh.slots[i]; s.limit != 0 && sh.spare(s, now) {
 			sh.remove(i, skip)
 		}
 	}

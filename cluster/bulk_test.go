@@ -31,7 +31,7 @@ func putOff(d time.Duration) *testHandler {
 	}}
 }
 
-func TestALongAskThatIsOverdueBlamesNobodyWhoAnswersMeanwhile(t *testing.T) {
+func TestALongAskThatIsOverdueBlamesNobodyWhoAnswersPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := new(memory)
 		var changes atomic.Int64
@@ -64,7 +64,7 @@ func TestALongAskThatIsOverdueBlamesNobodyWhoAnswersMeanwhile(t *testing.T) {
 	})
 }
 
-func TestALongAskThatIsOverdueIsAboutAMemberThatAnswersNothing(t *testing.T) {
+func TestAMemberThatAnswersNothingIsNotWaitedForASecondTimeHoweverLongTheAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := new(memory)
 		a := net.start("a", &testHandler{}, nil)

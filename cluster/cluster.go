@@ -74,9 +74,9 @@ type Handler interface {
 	Serve(b *Batch)
 	// Heard says that a member has just answered, within a second and, if it was
 	// asked, within the ask's wait, by this node's own clock: an answer that lay
-	// in a socket while this process stood still does not count. A member whom
-	// gossip does not know to be buried tells so before it answers, and View
-	// shows it by then. Calls come from several goroutines, once at most for all
+	// in a socket while this process stood still does not count. If the
+	// member knows that this node was buried, it has said so before it answered,
+	// and View shows it. Calls come from several goroutines, once at most for all
 	// that was read from a connection together, and must not block. A cluster of
 	// one never calls it.
 	Heard()
@@ -90,8 +90,8 @@ type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It waits no longer than wait; when that has passed, the member
 	// counts as unheard until it answers a ping, and ErrTimeout is returned. Only
-	// a wait of a second or more blames nobody for it if the member has answered
-	// anything meanwhile: a ping, too.
+	// a wait of a second or more blames nobody: it spans some pings, and they judge
+	// the member.
 	// When ctx is done first, ctx.Err is returned and the member is not blamed.
 	// A member that is unheard is not waited for: ErrUnheard at once.
 	//

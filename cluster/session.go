@@ -190,9 +190,9 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 			return answer, err
 		}
 		s.link.peers.timeouts.Add(1)
-		// A second's wait spans some pings: their answers say whether the member
-		// lives. It may be that a long request alone was slow.
-		if wait < heardFor || time.Duration(s.answered.Load()) < sent {
+		// A second's wait spans some pings: they have judged the member by now. It
+		// may be that a long request alone was slow.
+		if wait < heardFor {
 			s.link.failed(s)
 		}
 		return answer, ErrTimeout

@@ -272,6 +272,10 @@ func TestAnnouncementReachesWhoDoesNotHearTheMember(t *testing.T) {
 			want := serving(5)
 			want["m00"] = s
 			require.NoError(t, nodes[0].Announce(s))
+			time.Sleep(10 * time.Millisecond)
+			for _, c := range nodes[2:] {
+				require.Equal(t, s, c.View().Members[0].State, "who hears it knows after a packet's way")
+			}
 			worst = max(worst, within(t, time.Second, fmt.Sprint("m00 is ", s), func() bool { return agree(nodes, want) }))
 			time.Sleep(3 * time.Second)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,14 @@ func (echoes) Serve(b *cluster.Batch) {
 		b.Reply(i, request)
 	}
 }
+
+// counting counts the calls of Heard.
+type counting struct {
+	echoes
+	heard *atomic.Int64
+}
+
+func (c counting) Heard() { c.heard.Add(1) }
 
 func (e echoes) Late(_ cluster.Peer, _, answer []byte) {
 	select {
@@ -235,6 +244,26 @@ func TestSimulatedMembership(t *testing.T) {
 			answer, err := f.ask("a", "b", 10*milli)
 			require.NoError(t, err)
 			require.Equal(t, "hello b", answer)
+		},
+		"an answer that was held for more than a second is not one in time": func(t *testing.T, n *weirtest.Network) {
+			for _, link := range [][2]string{{"a", "b"}, {"b", "a"}} {
+				n.SetLink(link[0], link[1], weirtest.Link{Latency: 10 * milli})
+			}
+			f := newFleet(t, n, "b")
+			defer f.close()
+			heard := new(atomic.Int64)
+			a := n.Host("a").Cluster(cluster.Config{})
+			require.NoError(t, a.Start(t.Context(), counting{heard: heard}))
+			f.all = append(f.all, a)
+			time.Sleep(second)
+			n.Host("b").Freeze()
+			time.Sleep(3 * second)
+			before := heard.Load()
+			n.Host("b").Thaw()
+			time.Sleep(25 * milli)
+			require.Equal(t, before, heard.Load(), "the pong has come, and is old")
+			time.Sleep(35 * milli)
+			require.Greater(t, heard.Load(), before, "b was asked again at once")
 		},
 		"members of other regions and seeds do not meet": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a")

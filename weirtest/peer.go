@@ -168,7 +168,7 @@ func (p *peer) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 	a.done = nil
 	if err == cluster.ErrTimeout {
 		m.stats.Timeouts++
-		if wait < heardFor || p.answered.Before(a.sent) {
+		if wait < heardFor {
 			p.blame()
 		}
 	}

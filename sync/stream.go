@@ -1,6 +1,9 @@
 package countsync
 
 import (
+	"cmp"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -10,9 +13,11 @@ import (
 // 0 is nobody.
 type Member = uint64
 
-// Roles says who is what for an id, as the node's view has it now.
+// Roles says who is what for an id, as the node's view has it now. The Stream
+// calls it with its lock held, so its methods must not call the Stream, and from
+// several goroutines, though never at the same time.
 type Roles interface {
-	// Holds says whether this node has authority over id.
+	// Holds is whether this node has authority over id.
 	Holds(id bucket.ID) bool
 	// Answers is who answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
@@ -22,53 +27,506 @@ type Roles interface {
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
-// Stream is one node's side of the stream. It is safe for concurrent use.
+// Stream is one node's side of the stream. Its methods are safe for concurrent
+// use, and take one lock: each does a bounded amount of work under it. now is in
+// nanoseconds of this node's own clock, the one that its store is told.
 type Stream struct {
 	self  Member
 	store *bucket.Store
+
+	mu         sync.Mutex
+	clock      int64 // rises with each call that queues, so that it orders what is queued; else it is now
+	series     int64 // the last that was given to a tally
+	number     uint64
+	leaving    bool
+	outbounds  []*outbound // by member, ascending
+	inbounds   inbounds
+	ledger     ledger
+	resets     resets
+	doubts     doubts
+	bases      map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
+	superseded int64              // the stream's time when authority was last gone
+	asked      int64              // when those in doubt were last asked about
+
+	// unsent is what was spent with authority while nobody was there to be sent
+	// it; unsentAll, that there was too much of it to remember.
+	unsent    map[bucket.ID]int64
+	unsentAll bool
+
+	changes []bucket.Change // what follows is used within one call
+	ids     []bucket.ID
+	targets []Member
+	seen    []tally
+	limits  limits
+	count   bucket.Count
 }
 
-// Arrival is what came with a frame beside counts.
-type Arrival struct {
-	From     Member
-	Given    Ranges // authority that came with the frame; nil if none, or if that move came before
-	Complete bool   // all that From owed by its scans has come
-	Leaving  bool   // From hands over what it holds
+const maxUnsent = 64 << 10
+
+// New makes the stream of a node and its store. It calls nothing on the store:
+// its owner calls Track.
+func New(self Member, store *bucket.Store) *Stream {
+	return &Stream{
+		self: self, store: store,
+		inbounds: newInbounds(), ledger: newLedger(), resets: newResets(), doubts: newDoubts(),
+		bases: make(map[bucket.ID]base), unsent: make(map[bucket.ID]int64),
+	}
+}
+
+// Meet says who is in the roster: something is kept to be sent for each of
+// them, and what was kept for others is dropped.
+func (s *Stream) Meet(members []Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var met []*outbound
+	for _, m := range slices.Compact(slices.Sorted(slices.Values(members))) {
+		if m == s.self || m == 0 {
+			continue
+		}
+		o := s.outbound(m)
+		if o == nil {
+			o = &outbound{to: m}
+		}
+		met = append(met, o)
+	}
+	s.outbounds = met
+}
+
+// Collect takes in what the store has spent and who has to know of it, and says
+// for which members something waits and nothing is in flight. With hurried it
+// takes in only what hurries. Units that were spent with authority go to the
+// id's targets with its state. Others go into a tally of this node, and that to
+// whoever answers for the id.
+func (s *Stream) Collect(now int64, hurried bool, roles Roles) []Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	s.changes = s.store.Collect(hurried, s.changes[:0])
+	for _, c := range s.changes {
+		s.changed(c.ID, c.Units, now, roles, nil)
+	}
+	if len(s.doubts.order) > 0 && (now-s.asked >= askAgain || now < s.asked) {
+		s.asked = now
+		s.doubts.review(now, s.self, roles, false, s.ask)
+	}
+	return s.ready()
+}
+
+// Owe has all counts in ranges that `to` is a target of sent to it, by a scan of
+// the store in bounded steps, and Complete told once that is done (also if ranges
+// is empty). What is owed while a scan is under way begins that scan again.
+func (s *Stream) Owe(to Member, ranges Ranges) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.outbound(to); o != nil {
+		o.owe(ranges, s.clock)
+	}
+}
+
+// Give queues the word that authority over ranges is `to`'s: it is sent once
+// all is acknowledged that waits for `to` now. move is a number that rises with
+// each move. From this call on, Roles should not say that this node holds them:
+// what it spends there is without authority.
+func (s *Stream) Give(to Member, move uint64, ranges Ranges) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	if o == nil {
+		return
+	}
+	for first := true; first || len(ranges) > 0; first = false {
+		n := min(len(ranges), maxGiven)
+		o.gives = append(o.gives, give{move, ranges[:n:n], s.clock})
+		ranges = ranges[n:]
+	}
+}
+
+// Review looks again at what has to be known by whoever answers, after the view
+// has changed: tallies, resets, and counts in doubt. It returns what Collect does.
+func (s *Stream) Review(now int64, roles Roles) []Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	for i := range s.ledger.all {
+		if id := s.ledger.all[i].id; s.ledger.all[i].origin != 0 && s.ledger.first[id] == int32(i) {
+			s.pass(id, roles)
+		}
+	}
+	for _, id := range s.resets.order {
+		if r := s.resets.of[id]; r.heeded(now) && !s.ledger.has(id) {
+			s.pass(id, roles)
+		}
+	}
+	if s.doubts.all {
+		s.doubts = newDoubts()
+		for _, o := range s.outbounds {
+			o.begs = true
+		}
+	}
+	s.asked = now
+	s.doubts.review(now, s.self, roles, true, s.ask)
+	return s.ready()
+}
+
+// Supersede is called when this node's authority is gone without having been
+// given, at the moment from which Roles says so. What its targets have not
+// acknowledged becomes its own tallies: of each id what any target lacks, and
+// where there was no target, all that it has spent. What its authority had
+// queued (states, and Give) is dropped. Review then passes the tallies on.
+func (s *Stream) Supersede(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	s.superseded = s.clock
+	var lacks []item
+	for _, o := range s.outbounds {
+		covered := o.coveredIDs()
+		o.queue.keep(func(it item) bool {
+			if it.kind == state && it.units != 0 && !covers(covered, it) {
+				lacks = append(lacks, it)
+			}
+			return it.kind != state
+		})
+		o.gives = nil
+		o.covered = nil
+	}
+	for id, units := range s.unsent {
+		lacks = append(lacks, item{id: id, units: units, at: s.clock, kind: state})
+	}
+	if s.unsentAll {
+		for cursor, over := uint64(0), false; !over; over = cursor == 0 {
+			cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
+			for _, id := range s.ids {
+				lacks = append(lacks, item{id: id, units: everything, at: s.clock, kind: state})
+			}
+		}
+	}
+	clear(s.unsent)
+	s.unsentAll = false
+	// Several targets lack the same units: these have the same id and time.
+	slices.SortFunc(lacks, func(a, b item) int {
+		return cmp.Or(cmp.Compare(a.id.Hi, b.id.Hi), cmp.Compare(a.id.Lo, b.id.Lo),
+			cmp.Compare(a.units/everything, b.units/everything), cmp.Compare(a.at, b.at), cmp.Compare(b.units, a.units))
+	})
+	lacks = slices.CompactFunc(lacks, func(a, b item) bool { return a.id == b.id && a.at == b.at })
+	for _, it := range lacks {
+		s.spentWithout(it, now)
+	}
+	s.settled(lacks)
+}
+
+// Leaving is told in every frame from now on.
+func (s *Stream) Leaving() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaving = true
+}
+
+// Reset forgets the id's count and tallies, here and, as its number is passed
+// on, wherever it is known. It returns the number, for ResetTo elsewhere.
+func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	before, _ := s.resets.get(id)
+	number = max(before.number+1, uint64(max(0, now)))
+	s.reset(id, number, now)
+	return number
+}
+
+// ResetTo is another node's Reset, made so long ago. If its number is not above
+// the one that is known, it changes nothing.
+func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	s.raise(id, number, now-int64(max(0, age)), now)
+}
+
+// raise makes a reset known, and says whether what came with it still counts:
+// not if a later one is known.
+func (s *Stream) raise(id bucket.ID, number uint64, made, now int64) bool {
+	known, ok := s.resets.get(id)
+	switch {
+	case !ok && number == 0, number == known.number:
+		return true
+	case number < known.number:
+		return !known.heeded(now)
+	}
+	if (reset{made: made}).heeded(now) {
+		s.reset(id, number, made)
+	}
+	return true
+}
+
+func (s *Stream) reset(id bucket.ID, number uint64, made int64) {
+	s.store.Reset(id)
+	s.store.Touch(id)
+	s.ledger.drop(id)
+	delete(s.bases, id)
+	delete(s.unsent, id)
+	s.resets.put(id, reset{number: number, at: s.clock, made: made})
+}
+
+// Sweep takes one bounded step: it forgets tallies that have recovered and
+// tombstones that are old.
+func (s *Stream) Sweep(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const step = 1024
+	s.resets.sweep(now, step)
+	l := &s.ledger
+	for range min(step, len(l.all)) {
+		if l.swept++; l.swept >= len(l.all) {
+			l.swept = 0
+		}
+		if t := &l.all[l.swept]; t.origin != 0 && s.recovered(t, now) {
+			l.remove(int32(l.swept))
+		}
+	}
+	if l.len() == 0 {
+		l.all, l.unused = nil, nil
+	}
+}
+
+// remembered is for how long a tally that has recovered is kept, since it may
+// arrive once more by another path.
+const remembered = int64(10e9)
+
+func (s *Stream) recovered(t *entry, now int64) bool {
+	if t.changed > now { // the clock has stepped back
+		t.changed = now
+	}
+	used, limit, ok := s.store.Used(t.id, now)
+	if !ok {
+		t.unrecovered = 0
+		return now-t.changed > remembered
+	}
+	t.unrecovered = min(t.unrecovered, used)
+	return now-t.changed > remembered && float64(now-t.changed-remembered) > 2*recovery(&limit)
+}
+
+// recovery is how long a count of this limit takes to empty at most, in
+// nanoseconds, if it has no debt.
+func recovery(l *bucket.Limit) float64 {
+	if l.Algorithm != bucket.TokenBucket && l.Algorithm != bucket.LeakyBucket {
+		return 2 * float64(l.Per)
+	}
+	return float64(l.Per) * float64(l.Capacity()) / max(float64(l.Rate), 1e-9)
+}
+
+// Tallies is how many are known.
+func (s *Stream) Tallies() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.len()
 }
 
 // Lag is how much waits for a member.
 type Lag struct {
-	Counts   int           // ids that it has not acknowledged
+	Counts   int           // ids that it has not acknowledged; an id can be among them more than once
 	Age      time.Duration // of the oldest of them
-	Scanning bool          // a scan is under way, or queued
+	Scanning bool          // a scan is under way
 }
 
-func New(self Member, store *bucket.Store) *Stream { return &Stream{self: self, store: store} }
-
-func (s *Stream) Meet(members []Member)                                             {}
-func (s *Stream) Collect(now int64, hurried bool, roles Roles) []Member             { return nil }
-func (s *Stream) Owe(to Member, ranges Ranges)                                      {}
-func (s *Stream) Review(now int64, roles Roles) []Member                            { return nil }
-func (s *Stream) Give(to Member, move uint64, ranges Ranges)                        {}
-func (s *Stream) Supersede(now int64)                                               {}
-func (s *Stream) Leaving()                                                          {}
-func (s *Stream) Lost(to Member)                                                    {}
-func (s *Stream) Idle(to Member) bool                                               { return true }
-func (s *Stream) Lag(to Member, now int64) Lag                                      { return Lag{} }
-func (s *Stream) Reset(id bucket.ID, now int64) (number uint64)                     { return 0 }
-func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {}
-func (s *Stream) Sweep(now int64)                                                   {}
-func (s *Stream) Tallies() int                                                      { return 0 }
-
-func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []byte { return nil }
-
-func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (more []Member, err error) {
-	return nil, nil
+// Lag is how much waits for a member.
+func (s *Stream) Lag(to Member, now int64) Lag {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	if o == nil {
+		return Lag{}
+	}
+	l := Lag{Counts: len(o.flight.items) + o.queue.len(), Scanning: o.scanning}
+	at, waits := o.queue.oldest()
+	if len(o.flight.items) > 0 {
+		at, waits = o.flight.items[0].at, true
+	}
+	if waits {
+		l.Age = time.Duration(max(0, now-at))
+	}
+	return l
 }
 
-func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer []byte, a Arrival, err error) {
-	return dst, Arrival{}, nil
+// Idle is whether nothing is owed to a member, queued for it or in flight.
+func (s *Stream) Idle(to Member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	return o == nil || o.flight.number == 0 && !o.ready()
 }
 
-// Sender is who sent a frame; false if it is none.
-func Sender(frame []byte) (Member, bool) { return 0, false }
+func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
+
+func (s *Stream) outbound(to Member) *outbound {
+	i, ok := slices.BinarySearchFunc(s.outbounds, to, func(o *outbound, m Member) int { return cmp.Compare(o.to, m) })
+	if !ok {
+		return nil
+	}
+	return s.outbounds[i]
+}
+
+func (s *Stream) ready() (members []Member) {
+	for _, o := range s.outbounds {
+		if o.ready() {
+			members = append(members, o.to)
+		}
+	}
+	return members
+}
+
+// changed tells those who have to know of a change of this many units. A change
+// that came while a frame for a member was built, except, is not queued for it:
+// the item that it is part of is returned.
+func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *outbound) (rider item, rides bool) {
+	if len(s.bases) > 0 {
+		delete(s.bases, id)
+	}
+	holds := roles.Holds(id)
+	if !holds {
+		if units != 0 {
+			s.tally(id, units, now)
+			units = 0
+		}
+		if roles.Answers(id) != s.self {
+			s.pass(id, roles)
+			return item{}, false
+		}
+	}
+	it := item{id: id, units: units, at: s.clock, kind: state}
+	s.targets = roles.Targets(s.targets[:0], id)
+	sent := false
+	for _, to := range s.targets {
+		o := s.outbound(to)
+		switch {
+		case o == nil:
+			continue
+		case o == except:
+			rider, rides = it, true
+		default:
+			s.push(o, it)
+		}
+		sent = true
+	}
+	if !sent && units != 0 {
+		if len(s.unsent) < maxUnsent {
+			s.unsent[id] = plus(s.unsent[id], units)
+		} else {
+			s.unsentAll = true
+		}
+	}
+	return rider, rides
+}
+
+// push queues an item. When too much waits for a member, all of that is dropped
+// for a scan.
+func (s *Stream) push(o *outbound, it item) {
+	if !o.queue.push(it, s.voided) {
+		o.queue.clear()
+		o.covered = nil
+		o.owe(All(), s.clock)
+	}
+}
+
+// pass queues what is known without a state of an id, its tallies and its reset
+// number, for whoever answers for it.
+func (s *Stream) pass(id bucket.ID, roles Roles) {
+	if !s.ledger.has(id) {
+		if _, ok := s.resets.get(id); !ok {
+			return
+		}
+	}
+	answers := roles.Answers(id)
+	if answers == s.self || answers == 0 || roles.Holds(id) {
+		return
+	}
+	if o := s.outbound(answers); o != nil {
+		s.push(o, item{id: id, at: s.clock, kind: spend})
+	}
+}
+
+func (s *Stream) ask(id bucket.ID, who Member) {
+	if o := s.outbound(who); o != nil {
+		s.push(o, item{id: id, at: s.clock, kind: ask})
+		s.doubts.asked(id, who)
+	}
+}
+
+// voided is whether an item was queued before the id was reset.
+func (s *Stream) voided(it item) bool {
+	r, ok := s.resets.get(it.id)
+	return ok && it.at <= r.at
+}
+
+// tally adds to this node's own tally of an id what it has spent without
+// authority, and what its count includes already.
+func (s *Stream) tally(id bucket.ID, units, now int64) {
+	used, _, _ := s.store.Used(id, now)
+	own := s.ledger.find(id, s.self)
+	if own == nil {
+		own = s.ledger.add(id, tally{origin: s.self})
+		own.foreign = true
+	}
+	if own.foreign {
+		s.series = max(s.series+1, own.series+1, now)
+		own.tally, own.foreign = tally{origin: s.self, series: s.series}, false
+	}
+	own.changed = now
+	if units < 0 {
+		own.refunded -= units
+		own.unrecovered = min(max(0, own.unrecovered+units), used)
+		return
+	}
+	own.spent += units
+	own.unrecovered = min(min(own.unrecovered, max(0, used-units))+units, used)
+}
+
+// spentWithout makes an item's units, which were spent with authority, part of
+// this node's tally, as others cannot have them otherwise: those that are in use
+// and in no tally yet.
+func (s *Stream) spentWithout(it item, now int64) {
+	if s.voided(it) {
+		return
+	}
+	if units, changed := s.store.CollectOne(it.id); changed {
+		if units != 0 {
+			s.tally(it.id, units, now)
+		}
+		s.store.Touch(it.id) // others have yet to hear of it
+	}
+	used, _, _ := s.store.Used(it.id, now)
+	if units := min(it.units, max(0, used-s.ledger.cap(it.id, used))); units != 0 {
+		s.tally(it.id, units, now)
+	}
+}
+
+// settled takes items' units, which are part of a tally now, from all that waits.
+func (s *Stream) settled(items []item) {
+	if len(items) == 0 {
+		return
+	}
+	type unit struct {
+		id bucket.ID
+		at int64
+	}
+	tallied := make(map[unit]bool, len(items))
+	for _, it := range items {
+		tallied[unit{it.id, it.at}] = true
+	}
+	settle := func(it *item) {
+		if it.kind == state && tallied[unit{it.id, it.at}] {
+			it.units = 0
+		}
+	}
+	for _, o := range s.outbounds {
+		for i := range o.queue.items[o.queue.head:] {
+			settle(&o.queue.items[o.queue.head+i])
+		}
+		for i := range o.flight.items {
+			settle(&o.flight.items[i])
+		}
+		for i := range o.flight.riders {
+			settle(&o.flight.riders[i].item)
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package countsync
+
+import "github.com/weir-go/weir/bucket"
+
+// Arrival is what came with a frame beside counts.
+type Arrival struct {
+	From     Member
+	Given    Ranges // authority that came with the frame; nil if none, or if that move came before
+	Complete bool   // all that From owed by its scans has come
+	Leaving  bool   // From hands over what it holds
+}
+
+// inbound is what is known of one sender's frames.
+type inbound struct {
+	applied uint64 // the number of the last frame that was applied, or that never will be
+	answer  []byte // what was answered to it
+	move    uint64 // the last that came
+	parts   parts
+}
+
+// parts are the first pieces of a log whose last one is yet to come: until then
+// the count stays what it was.
+type parts struct {
+	id     bucket.ID
+	number uint64 // of the frame that the last of them came with
+	list   []part
+}
+
+type part struct {
+	count bucket.Count
+	at    int64
+}
+
+// base says which frame a log is of.
+type base struct {
+	from   Member
+	number uint64
+}
+
+// inbounds are the senders there have been, the latest of them.
+type inbounds struct {
+	of    map[Member]*inbound
+	order []Member
+}
+
+const (
+	maxInbounds = 4096
+	maxBases    = 64 << 10
+)
+
+func newInbounds() inbounds { return inbounds{of: make(map[Member]*inbound)} }
+
+func (in *inbounds) get(m Member) *inbound {
+	i := in.of[m]
+	if i == nil {
+		if len(in.order) >= maxInbounds {
+			delete(in.of, in.order[0])
+			in.order = in.order[1:]
+		}
+		i = new(inbound)
+		in.of[m] = i
+		in.order = append(in.order, m)
+	}
+	return i
+}
+
+// Serve takes in a frame, and appends the answer to dst. A frame that came
+// before, or is older than one that did, changes nothing. What it makes this node
+// tell others waits for them until Collect or Answered names them.
+func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer []byte, a Arrival, err error) {
+	if len(frame) > maxFrame {
+		return dst, Arrival{}, errFrame
+	}
+	r := reader{b: frame}
+	version, flags, from, to, number := r.byte(), r.byte(), r.uint64(), r.uint64(), r.uint64()
+	switch {
+	case r.err != nil:
+	case version != frameVersion || flags&^byte(knownFlags) != 0:
+		r.fail("version %d, flags %#x", version, flags)
+	case to != s.self:
+		r.fail("it is for %016x, and this is %016x", to, s.self)
+	case from == 0 || from == s.self || number == 0:
+		r.fail("number %d from %016x", number, from)
+	}
+	if r.err != nil {
+		return dst, Arrival{}, r.err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a = Arrival{From: from, Leaving: flags&flagLeaving != 0}
+	in := s.inbounds.get(from)
+	if number <= in.applied {
+		return append(dst, in.answer...), a, nil
+	}
+	s.tick(now)
+	if flags&flagSettle != 0 {
+		in.applied = number
+		in.answer = appendAnswer(in.answer[:0], number, false, nil, nil)
+		return append(dst, in.answer...), a, nil
+	}
+	var move uint64
+	if flags&flagGives != 0 {
+		move, a.Given = r.ranges()
+	}
+	x := arriving{Stream: s, roles: roles, in: in, from: from, number: number, now: now}
+	x.limits = s.limits[:0]
+	for x.index = 0; len(r.b) > 0; x.index++ {
+		x.item(&r)
+	}
+	s.limits = x.limits
+	if r.err != nil {
+		return dst, Arrival{}, r.err
+	}
+	if move < in.move {
+		a.Given = nil
+	}
+	in.move = max(in.move, move)
+	a.Complete = flags&flagComplete != 0
+	if o := s.outbound(from); o != nil && flags&flagBegs != 0 {
+		o.owe(All(), s.clock)
+	}
+	in.applied = number
+	in.answer = appendAnswer(in.answer[:0], number, true, x.refused, x.whole)
+	return append(dst, in.answer...), a, nil
+}
+
+// arriving is a frame that is being taken in.
+type arriving struct {
+	*Stream
+	roles  Roles
+	in     *inbound
+	from   Member
+	number uint64
+	now    int64
+	limits limits
+
+	index          int
+	refused, whole []int
+}
+
+func (x *arriving) item(r *reader) {
+	id, flags := r.id(), r.byte()
+	if kind := kind(flags & kindMask); kind == ask && r.err == nil {
+		x.asked(id)
+		return
+	} else if kind != state && kind != spend {
+		r.fail("an item of kind %d", kind)
+	}
+	var number uint64
+	made := x.now
+	if flags&itemReset != 0 {
+		number = r.uvarint()
+		made -= r.age()
+	}
+	x.seen = x.seen[:0]
+	if flags&itemTallies != 0 {
+		x.seen = r.tallies(x.seen, x.now)
+	}
+	if kind(flags&kindMask) == spend {
+		var limit bucket.Limit
+		if flags&itemLimit != 0 {
+			limit = x.limits.read(r)
+		}
+		if r.err == nil && x.heeded(id, number, made) {
+			x.spent(id, &limit)
+		}
+		return
+	}
+	follows := uint64(0)
+	if flags&itemPiece != 0 {
+		follows = r.uvarint()
+	}
+	c := &x.count
+	if flags&itemLimit == 0 {
+		*c = bucket.Count{}
+	} else {
+		c.Limit = x.limits.read(r)
+		if r.err != nil {
+			return
+		}
+		rest, err := c.Parse(r.b)
+		if err != nil {
+			r.fail("%w", err)
+			return
+		}
+		r.b = rest
+	}
+	if r.err != nil || !x.heeded(id, number, made) {
+		return
+	}
+	if x.roles.Holds(id) {
+		x.refused = append(x.refused, x.index)
+		x.spent(id, &c.Limit)
+		return
+	}
+	x.state(id, c, flags, follows)
+}
+
+// heeded is whether what comes with a reset number still counts. If a later
+// reset is known here, the sender is told of it.
+func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
+	if x.raise(id, number, made, x.now) {
+		return true
+	}
+	if o := x.outbound(x.from); o != nil {
+		x.push(o, item{id: id, at: x.clock, kind: spend})
+	}
+	return false
+}
+
+// asked is told that the sender wants id's state.
+func (x *arriving) asked(id bucket.ID) {
+	if !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
+		x.refused = append(x.refused, x.index)
+		return
+	}
+	if o := x.outbound(x.from); o != nil && x.isTarget(x.from, id, x.roles) {
+		x.push(o, item{id: id, at: x.clock, kind: state})
+	}
+}
+
+// spent takes in tallies: what is new of them, and has not recovered, is debited.
+func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
+	if len(x.seen) == 0 {
+		return
+	}
+	used, stored, ok := x.store.Used(id, x.now)
+	if ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
+		l = &stored
+	}
+	x.ledger.cap(id, used)
+	var units int64
+	for _, t := range x.seen {
+		known, news := x.ledger.learn(id, t)
+		switch {
+		case news > 0 && l.Per > 0:
+			news = min(news, t.unrecovered)
+			known.unrecovered += news
+			units += news
+		case news < 0:
+			if x.late(l)(known.changed) {
+				news = max(news, -known.unrecovered)
+			}
+			known.unrecovered = max(0, known.unrecovered+news)
+			units += news
+		}
+	}
+	if units != 0 && l.Per > 0 {
+		x.store.SpendElsewhere(id, l, x.now, units)
+		delete(x.bases, id)
+	}
+}
+
+// late says whether a refund that was made at a time comes too late: then time
+// has given back already some of what it would, and it only takes back what its
+// own tally has spent.
+func (x *arriving) late(l *bucket.Limit) func(changed int64) bool {
+	after := int64(min(recovery(l)/32, 1<<62))
+	return func(changed int64) bool { return x.now-changed > after }
+}
+
+// state takes in a count from whoever answers for it.
+func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint64) {
+	more := flags&itemMore != 0
+	parts := &x.in.parts
+	if c.Partial() {
+		switch at, ok := x.bases[id]; {
+		case parts.id == id && len(parts.list) > 0 && parts.number == follows:
+		case ok && at == base{x.from, follows} && !x.touched(id):
+			parts.list = nil
+			x.replace(id, c, flags)
+			return
+		default:
+			x.whole = append(x.whole, x.index)
+			return
+		}
+	} else {
+		parts.list = nil
+	}
+	if more {
+		parts.id, parts.number = id, x.number
+		parts.list = append(parts.list, part{*c, x.now})
+		x.count = bucket.Count{} // its entries are the part's now
+		return
+	}
+	for i := range parts.list {
+		x.store.Import(id, &parts.list[i].count, parts.list[i].at, 0)
+	}
+	parts.list = nil
+	x.replace(id, c, flags)
+}
+
+// touched is whether something was spent here since id was collected.
+func (x *arriving) touched(id bucket.ID) bool {
+	units, changed := x.store.CollectOne(id)
+	if changed {
+		x.changed(id, units, x.now, x.roles, nil)
+	}
+	return changed
+}
+
+// replace makes c this node's count of id, with what it lacks on top.
+func (x *arriving) replace(id bucket.ID, c *bucket.Count, flags byte) {
+	var onTop int64
+	if len(x.seen) > 0 || x.ledger.has(id) {
+		used, stored, ok := x.store.Used(id, x.now)
+		if ok && c.Limit.Per == 0 {
+			c.Limit = stored
+		}
+		x.ledger.cap(id, used)
+		onTop = x.ledger.adopt(id, x.seen, x.late(&c.Limit))
+	}
+	x.store.Import(id, c, x.now, onTop)
+	if c.Limit.Algorithm == bucket.SlidingLog {
+		if len(x.bases) >= maxBases {
+			clear(x.bases)
+		}
+		if x.bases[id] = (base{x.from, x.number}); onTop != 0 {
+			delete(x.bases, id)
+		}
+	} else if len(x.bases) > 0 {
+		delete(x.bases, id)
+	}
+	if x.doubts.arrived(id, x.self, x.from, x.roles.Answers(id), flags&itemHeld != 0, x.now) {
+		x.ask(id, x.roles.Answers(id))
+	}
+}

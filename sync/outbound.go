@@ -1,0 +1,549 @@
+package countsync
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// outbound is what one member is to be sent: a queue, of which one frame is in
+// flight. All that it keeps is bounded; when too much waits, what waits is
+// dropped for a scan of the whole store.
+type outbound struct {
+	to     Member
+	queue  queue
+	flight flight
+
+	scan     Ranges // owed by a scan that is under way, which cursor is in
+	scanning bool
+	cursor   uint64
+	owes     bool  // Complete has not been told yet since Owe
+	owed     int64 // the stream's time of Owe, or when the scan was over
+
+	gives []give
+	begs  bool
+
+	// covered are ids whose state was acknowledged while older items of theirs
+	// may wait still, with the time up to which those are part of that state.
+	covered []item
+
+	marks map[bucket.ID]piece // of logs, what the member has
+}
+
+// give is authority to be told of after all that was queued before it.
+type give struct {
+	move   uint64
+	ranges Ranges
+	at     int64
+}
+
+// piece says which frame brought a log up to which mark.
+type piece struct {
+	mark   bucket.Mark
+	number uint64
+}
+
+// flight is the frame that has no answer yet. It stays until it is known
+// whether it was applied.
+type flight struct {
+	number   uint64 // 0 if there is none
+	at       int64  // the stream's time when it was built
+	lost     bool
+	items    []item
+	more     []int   // items that are the piece of a log which more follow
+	marks    []piece // of logs: their mark once it is applied
+	marked   []int   // the items that marks are of
+	riders   []rider
+	gives    []give
+	complete bool
+	begs     bool
+}
+
+// rider is units that came to an item when the frame was built.
+type rider struct {
+	of   int
+	item item
+}
+
+func (f *flight) clear() {
+	*f = flight{items: f.items[:0], riders: f.riders[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
+}
+
+const (
+	scanBelow  = 256 // items that wait, for a scan to go on
+	scanPieces = 64  // of the store, at most, that one frame's scan looks at
+	maxMarks   = 64 << 10
+)
+
+// due is whether what came at a time is acknowledged: nothing older waits.
+func (o *outbound) due(at int64) bool {
+	oldest, waits := o.queue.oldest()
+	return !o.scanning && (!waits || oldest > at)
+}
+
+// ready is whether there is something to be sent now.
+func (o *outbound) ready() bool {
+	if o.flight.number != 0 {
+		return o.flight.lost
+	}
+	return o.queue.len() > 0 || o.scanning || o.owes || o.begs || len(o.gives) > 0
+}
+
+func (o *outbound) owe(ranges Ranges, at int64) {
+	o.owes, o.owed = true, at
+	if len(ranges) == 0 {
+		return
+	}
+	o.scan = o.scan.Union(ranges)
+	o.scanning = true
+	o.cursor = 0
+}
+
+// covers is whether an item's units are part of a state that has been
+// acknowledged.
+func covers(covered map[bucket.ID]int64, it item) bool {
+	at, ok := covered[it.id]
+	return ok && it.at <= at
+}
+
+func (o *outbound) coveredIDs() map[bucket.ID]int64 {
+	if len(o.covered) == 0 {
+		return nil
+	}
+	ids := make(map[bucket.ID]int64, len(o.covered))
+	for _, it := range o.covered {
+		ids[it.id] = max(ids[it.id], it.at)
+	}
+	return ids
+}
+
+// cover remembers that the flight's states were applied, as long as older items
+// wait.
+func (o *outbound) cover(it item) {
+	if oldest, waits := o.queue.oldest(); waits && oldest <= it.at {
+		o.covered = append(o.covered, it)
+	}
+}
+
+// trim forgets what nothing waits for any more.
+func (o *outbound) trim() {
+	oldest, waits := o.queue.oldest()
+	n := len(o.covered)
+	switch {
+	case n == 0:
+	case !waits || oldest > o.covered[n-1].at:
+		o.covered = emptied(o.covered)
+	case o.covered[n/2].at < oldest:
+		o.covered = o.covered[:copy(o.covered, o.covered[n/2+1:])]
+	}
+}
+
+// Next builds the next frame for a member, in the place of b: nil if there is
+// nothing to send, or one is in flight. It has at most max bytes, unless one item
+// alone has more: a piece of a log can have 16 KiB. After Lost it is a question
+// what became of that frame.
+func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	if o == nil || !o.ready() {
+		return nil
+	}
+	flags := byte(0)
+	if s.leaving {
+		flags |= flagLeaving
+	}
+	f := &o.flight
+	if f.number != 0 {
+		f.lost = false
+		return appendHeader(b[:0], flags|flagSettle, s.self, to, f.number)
+	}
+	s.tick(now)
+	s.number++
+	f.number, f.at = s.number, s.clock
+	if len(o.gives) > 0 && o.due(o.gives[0].at) {
+		flags |= flagGives
+		f.gives = append(f.gives, o.gives[0])
+		o.gives = o.gives[1:]
+	}
+	if o.owes && o.due(o.owed) {
+		flags |= flagComplete
+		f.complete = true
+	}
+	if o.begs {
+		flags |= flagBegs
+		f.begs = true
+	}
+	b = appendHeader(b[:0], flags, s.self, to, f.number)
+	for _, g := range f.gives {
+		b = appendRanges(b, g.move, g.ranges)
+	}
+	s.scan(o, now, roles)
+	s.limits = s.limits[:0]
+	for o.queue.len() > 0 && len(b) < max {
+		it, before := o.queue.pop(), len(b)
+		known, riders, marks, more := len(s.limits), len(f.riders), len(f.marks), len(f.more)
+		b = s.encode(o, it, now, roles, b)
+		if len(b) > max && len(f.items) > 0 {
+			back := []item{it}
+			for _, r := range f.riders[riders:] {
+				back = append(back, r.item)
+			}
+			o.queue.putBack(back)
+			b, s.limits = b[:before], s.limits[:known]
+			f.riders, f.marks, f.marked, f.more = f.riders[:riders], f.marks[:marks], f.marked[:marks], f.more[:more]
+			break
+		}
+		if len(b) > before {
+			f.items = append(f.items, it)
+		}
+	}
+	return b
+}
+
+// scan takes the scan that a member is owed a step further, if little waits.
+func (s *Stream) scan(o *outbound, now int64, roles Roles) {
+	if !o.scanning || o.queue.len() >= scanBelow {
+		return
+	}
+	if o.cursor == 0 {
+		for _, id := range s.resets.order {
+			if o.scan.Contains(id.Hi) && s.resets.of[id].heeded(now) {
+				s.push(o, item{id: id, at: s.clock, kind: spend})
+			}
+		}
+		for i := range s.ledger.all {
+			if t := &s.ledger.all[i]; t.origin != 0 && s.ledger.first[t.id] == int32(i) && roles.Answers(t.id) == o.to {
+				s.push(o, item{id: t.id, at: s.clock, kind: spend})
+			}
+		}
+	}
+	for range scanPieces {
+		o.cursor, s.ids = s.store.Scan(o.cursor, s.ids[:0])
+		for _, id := range s.ids {
+			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
+				s.push(o, item{id: id, units: everything, at: s.clock, kind: state})
+			}
+		}
+		if o.cursor == 0 {
+			o.scan, o.scanning, o.owed = nil, false, s.clock
+			return
+		}
+		if o.queue.len() >= scanBelow {
+			return
+		}
+	}
+}
+
+// isTarget is whether a member is to have the state of id from this node.
+func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
+	if !roles.Holds(id) && roles.Answers(id) != s.self {
+		return false
+	}
+	s.targets = roles.Targets(s.targets[:0], id)
+	return slices.Contains(s.targets, to)
+}
+
+// encode appends an item; nothing, if there is nothing to tell.
+func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) []byte {
+	if it.kind == ask {
+		return append(appendID(b, it.id), byte(ask))
+	}
+	var (
+		flags = byte(it.kind)
+		limit *bucket.Limit
+		used  int64
+		known piece
+		f     = &o.flight
+		index = len(f.items)
+	)
+	if it.kind == state {
+		if len(o.marks) > 0 {
+			known = o.marks[it.id]
+		}
+		mark, more, held := s.export(o, it.id, known.mark, now, roles)
+		if held {
+			limit = &s.count.Limit
+		}
+		if roles.Holds(it.id) {
+			flags |= itemHeld
+		}
+		if more {
+			flags |= itemMore
+			f.more = append(f.more, index)
+		}
+		if s.count.Partial() {
+			flags |= itemPiece
+		}
+		if mark != (bucket.Mark{}) {
+			f.marks = append(f.marks, piece{mark, f.number})
+			f.marked = append(f.marked, index)
+		}
+	}
+	tallied := s.ledger.has(it.id)
+	if tallied || it.kind == spend {
+		u, l, ok := s.store.Used(it.id, now)
+		if used = u; ok && it.kind == spend {
+			limit = &l
+		}
+	}
+	at, isNew := 0, false
+	if limit != nil {
+		var ok bool
+		if at, isNew, ok = s.limits.index(limit); !ok {
+			return b // nothing that a member would take
+		}
+		flags |= itemLimit
+	}
+	r, wasReset := s.resets.get(it.id)
+	if wasReset {
+		flags |= itemReset
+	}
+	if tallied {
+		flags |= itemTallies
+	}
+	if it.kind == spend && flags&(itemReset|itemTallies) == 0 {
+		return b
+	}
+	b = append(appendID(b, it.id), flags)
+	if wasReset {
+		b = binary.AppendUvarint(b, r.number)
+		b = binary.AppendUvarint(b, uint64(max(0, now-r.made)))
+	}
+	if tallied {
+		b = s.appendTallies(b, it.id, used, now)
+	}
+	if flags&itemPiece != 0 {
+		b = binary.AppendUvarint(b, known.number)
+	}
+	if limit != nil {
+		b = s.limits.append(b, limit, at, isNew)
+		if it.kind == state {
+			b = s.count.Append(b)
+		}
+	}
+	return b
+}
+
+// export reads a count, and sees to it that all of the units in it are known to
+// be part of this item: what has been spent since it was collected rides along.
+func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64, roles Roles) (mark bucket.Mark, more, held bool) {
+	const tries = 8 // under contention; then the next item of this id brings the rest twice, if it is refused
+	for range tries {
+		mark, more, held = s.store.Export(id, now, after, &s.count)
+		units, changed := s.store.CollectOne(id)
+		if !changed {
+			return mark, more, held
+		}
+		if it, rides := s.changed(id, units, now, roles, o); rides && it.units != 0 {
+			o.flight.riders = append(o.flight.riders, rider{len(o.flight.items), it})
+		}
+	}
+	return mark, more, held
+}
+
+func (s *Stream) appendTallies(b []byte, id bucket.ID, used, now int64) []byte {
+	n := 0
+	for i := s.ledger.of(id); i != none && n < maxTallies; i = s.ledger.all[i].next {
+		n++
+	}
+	b = binary.AppendUvarint(b, uint64(n))
+	for i := s.ledger.of(id); n > 0; i = s.ledger.all[i].next {
+		t := &s.ledger.all[i]
+		b = appendTally(b, &t.tally, min(t.unrecovered, used), now)
+		n--
+	}
+	return b
+}
+
+// Lost says that the frame in flight to a member got no answer. Whether it was
+// applied is not known, so Next asks.
+func (s *Stream) Lost(to Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.outbound(to); o != nil && o.flight.number != 0 {
+		o.flight.lost = true
+	}
+}
+
+// Answered takes in the answer to the frame in flight, and says what Collect
+// does. An answer to another frame changes nothing. With an error, the frame is
+// in flight as before.
+func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (more []Member, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	if o == nil {
+		return nil, nil
+	}
+	f := &o.flight
+	r := reader{b: answer}
+	version, flags, number := r.byte(), r.byte(), r.uint64()
+	if r.err == nil && (f.number == 0 || number != f.number) {
+		return nil, nil
+	}
+	refused, whole := r.indexes(len(f.items)), r.indexes(len(f.items))
+	if r.err == nil && (version != answerVersion || len(r.b) > 0) {
+		r.fail("an answer of version %d with %d bytes more", version, len(r.b))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	s.tick(now)
+	if flags&answerApplied == 0 {
+		s.unapplied(o, now, roles)
+	} else {
+		s.applied(o, refused, whole, now, roles)
+	}
+	o.trim()
+	return s.ready(), nil
+}
+
+// unapplied has what the flight carried wait again; what was superseded
+// meanwhile is this node's own.
+func (s *Stream) unapplied(o *outbound, now int64, roles Roles) {
+	f := &o.flight
+	var back, own []item
+	wait := func(it item) {
+		if it.kind == state && it.at <= s.superseded {
+			own = append(own, it)
+		} else {
+			back = append(back, it)
+		}
+	}
+	for i, it := range f.items {
+		wait(it)
+		for _, r := range f.riders {
+			if r.of == i {
+				wait(r.item)
+			}
+		}
+	}
+	if f.at > s.superseded {
+		o.gives = append(f.gives, o.gives...)
+	}
+	f.clear()
+	o.queue.putBack(back)
+	s.convert(own, o.coveredIDs(), now)
+	for _, it := range own {
+		s.pass(it.id, roles)
+	}
+}
+
+// applied settles the flight: what was refused becomes this node's tally.
+func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Roles) {
+	f := &o.flight
+	var back, own []item
+	covered := map[bucket.ID]int64(nil)
+	if len(refused) > 0 {
+		if covered = o.coveredIDs(); covered == nil {
+			covered = make(map[bucket.ID]int64)
+		}
+	}
+	var taken []item // the states that the member has now
+	fates, again := fates{refused, whole, f.more}, false
+	for i, it := range f.items {
+		switch fate := fates.of(i); {
+		case fate == isRefused && it.kind == ask:
+			s.doubts.refused(it.id, o.to)
+		case it.kind != state:
+		case fate == isRefused:
+			own = append(own, it)
+		case fate == isWhole:
+			delete(o.marks, it.id)
+			back, again = append(back, it), true
+		case fate == hasMore:
+			back, again = append(back, it), true
+		default:
+			it.at = f.at
+			taken = append(taken, it)
+			if covered != nil {
+				covered[it.id] = f.at
+			}
+			if len(s.unsent) > 0 {
+				delete(s.unsent, it.id)
+			}
+		}
+	}
+	if len(own) > 0 || again {
+		fates = fates.restart(refused, whole, f.more)
+		for _, r := range f.riders {
+			switch fates.of(r.of) {
+			case isRefused:
+				own = append(own, r.item)
+			case isWhole, hasMore:
+				back = append(back, r.item)
+			}
+		}
+	}
+	fates = fates.restart(refused, whole, nil)
+	for i, m := range f.marks {
+		if fates.of(f.marked[i]) == isTaken {
+			if o.marks == nil || len(o.marks) >= maxMarks {
+				o.marks = make(map[bucket.ID]piece)
+			}
+			o.marks[f.items[f.marked[i]].id] = m
+		}
+	}
+	if f.complete && o.owed <= f.at && !o.scanning {
+		o.owes = false
+		s.unsentAll = false
+	}
+	if f.begs {
+		o.begs = false
+	}
+	f.clear()
+	o.queue.putBack(back)
+	for _, it := range taken {
+		o.cover(it)
+	}
+	s.convert(own, covered, now)
+	for _, it := range own {
+		s.push(o, item{id: it.id, at: s.clock, kind: spend})
+	}
+}
+
+// convert makes the units of items that a member does not have part of this
+// node's tallies.
+func (s *Stream) convert(items []item, covered map[bucket.ID]int64, now int64) {
+	for _, it := range items {
+		if it.units != 0 && !covers(covered, it) {
+			s.spentWithout(it, now)
+		}
+	}
+	s.settled(items)
+}
+
+// fate is what became of an item.
+type fate uint8
+
+const (
+	isTaken fate = iota
+	isRefused
+	isWhole // wanted from its beginning
+	hasMore // taken, with more to follow
+)
+
+// fates says what became of each item, in ascending order.
+type fates struct{ refused, whole, more []int }
+
+func (fates) restart(refused, whole, more []int) fates { return fates{refused, whole, more} }
+
+func (f *fates) of(i int) fate {
+	is := func(list *[]int) bool {
+		for len(*list) > 0 && (*list)[0] < i {
+			*list = (*list)[1:]
+		}
+		return len(*list) > 0 && (*list)[0] == i
+	}
+	switch {
+	case is(&f.refused):
+		return isRefused
+	case is(&f.whole):
+		return isWhole
+	case is(&f.more):
+		return hasMore
+	}
+	return isTaken
+}

@@ -1,0 +1,179 @@
+package countsync
+
+import (
+	"math"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// kind is what an item has to tell of its id.
+type kind uint8
+
+const (
+	state kind = iota + 1 // the count, absolute
+	spend                 // the tallies, and the reset number
+	ask                   // that the receiver's state is wanted
+)
+
+// item is one id that waits for a member.
+type item struct {
+	id    bucket.ID
+	units int64 // of a state: what this node spent with authority that the member may not have; all of it, if everything
+	at    int64 // the stream's time when it was queued
+	kind  kind
+}
+
+// everything stands for as many units as are used.
+const everything = math.MaxInt64
+
+const (
+	foldAbove = 64 << 10 // items, above which a queue has each id once
+	maxQueued = 1 << 20  // items
+)
+
+// queue is the items for one member in order. It is a plain list as long as it
+// is short, since no map is as fast; a long one has an index, by which what is
+// queued again is added to the item that waits already.
+type queue struct {
+	items []item
+	head  int // the first one that waits
+	index map[queued]int64
+	base  int64 // where items[0] stands in the index
+}
+
+type queued struct {
+	id   bucket.ID
+	kind kind
+}
+
+func (q *queue) len() int { return len(q.items) - q.head }
+
+// oldest is the time of the item that comes next.
+func (q *queue) oldest() (at int64, ok bool) {
+	if q.len() == 0 {
+		return 0, false
+	}
+	return q.items[q.head].at, true
+}
+
+func (q *queue) clear() { *q = queue{items: q.items[:0]} }
+
+// push queues an item; voided says which waiting item's units do not count any
+// more. It says whether there was room.
+func (q *queue) push(it item, voided func(item) bool) bool {
+	if q.merge(it, voided) {
+		return true
+	}
+	if q.len() >= maxQueued {
+		return false
+	}
+	if q.index == nil && q.len() >= foldAbove {
+		q.fold(voided)
+		if q.merge(it, voided) {
+			return true
+		}
+	}
+	if q.head > len(q.items)/2 && q.head > 64 {
+		q.items = q.items[:copy(q.items, q.items[q.head:])]
+		q.base += int64(q.head)
+		q.head = 0
+	}
+	q.add(it)
+	return true
+}
+
+func (q *queue) add(it item) {
+	if q.index != nil {
+		q.index[queued{it.id, it.kind}] = q.base + int64(len(q.items))
+	}
+	q.items = append(q.items, it)
+}
+
+// merge adds it to the item of the same id that waits, if there is an index.
+func (q *queue) merge(it item, voided func(item) bool) bool {
+	at, ok := q.index[queued{it.id, it.kind}]
+	if !ok {
+		return false
+	}
+	waits := &q.items[at-q.base]
+	if voided(*waits) {
+		waits.units = 0
+	}
+	waits.units = plus(waits.units, it.units)
+	return true
+}
+
+func (q *queue) fold(voided func(item) bool) {
+	waiting := q.items[q.head:]
+	q.items, q.head, q.base = make([]item, 0, len(waiting)+len(waiting)/4), 0, 0
+	q.index = make(map[queued]int64, len(waiting))
+	for _, it := range waiting {
+		if !q.merge(it, voided) {
+			q.add(it)
+		}
+	}
+}
+
+func (q *queue) pop() item {
+	it := q.items[q.head]
+	q.head++
+	if q.index != nil {
+		delete(q.index, queued{it.id, it.kind})
+	}
+	if q.len() == 0 {
+		q.items, q.head, q.base, q.index = emptied(q.items), 0, 0, nil
+	}
+	return it
+}
+
+// putBack has items wait again before all others.
+func (q *queue) putBack(items []item) {
+	if len(items) == 0 {
+		return
+	}
+	waiting := q.items[q.head:]
+	list := make([]item, 0, len(items)+len(waiting)+64)
+	list = append(list, items...)
+	list = append(list, waiting...)
+	q.items, q.head = list, 0
+	if q.index == nil {
+		return
+	}
+	q.base = 0
+	q.index = make(map[queued]int64, len(list))
+	for i, it := range list {
+		// Of two items of one id the later one takes what is added.
+		q.index[queued{it.id, it.kind}] = int64(i)
+	}
+}
+
+// keep drops all items but those that pass.
+func (q *queue) keep(pass func(item) bool) {
+	kept := q.items[:0]
+	for _, it := range q.items[q.head:] {
+		if pass(it) {
+			kept = append(kept, it)
+		}
+	}
+	indexed := q.index != nil
+	q.items, q.head, q.base, q.index = kept, 0, 0, nil
+	if indexed {
+		q.fold(func(item) bool { return false })
+	}
+}
+
+// emptied keeps the memory of a list for the next items, unless it is much.
+func emptied(items []item) []item {
+	if cap(items) > 4096 {
+		return nil
+	}
+	return items[:0]
+}
+
+// plus is a + b; everything and anything are everything.
+func plus(a, b int64) int64 {
+	if a == everything || b == everything || a > 0 && b > everything-a {
+		return everything
+	}
+	return a + b
+}

@@ -18,7 +18,9 @@
 // Gossip alone says who is in the roster: every member that is alive, or that
 // died without saying goodbye and is not yet forgotten. It does not say who can
 // be reached: for that members ping each other over their connections, and tell
-// each other what they hear. [View] has both.
+// each other what they hear. How a member stands (joining, serving, leaving) it
+// says itself, with [Cluster].Announce: over its connections first, and by gossip.
+// [View] has all of it.
 //
 // # Security
 //

@@ -52,6 +52,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"a tell arrives", 2, tells},
 		{"who gives up early blames nobody", 2, cancels},
 		{"who waits in vain does not wait again, until a ping is answered", 2, timesOut},
+		{"who waits in vain for a second or more leaves judging to pings", 2, waitsLong},
 		{"an answer that is late is handed over once", 2, handsOver},
 		{"who leaves is off the roster, and still asks", 3, leaves},
 		{"who closes is asked in vain, dies and is forgotten", 3, dies},
@@ -618,6 +619,14 @@ func timesOut(t *testing.T, nodes []*node) {
 		}
 	}
 	t.Error("a member that left an ask unanswered was waited for")
+}
+
+func waitsLong(t *testing.T, nodes []*node) {
+	p := nodes[0].peer(nodes[1])
+	if _, err := p.Ask(t.Context(), []byte("hold x"), nil, time.Second); !errors.Is(err, cluster.ErrTimeout) {
+		t.Fatal("wait passed:", err)
+	}
+	echo(t, p, "at once")
 }
 
 func handsOver(t *testing.T, nodes []*node) {

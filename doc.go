@@ -10,17 +10,22 @@
 //
 // The way of a check:
 //
-//	Limiter.Allow → id → view.route ─┬─ here  → bucket.Store
-//	                                 ├─ direct → the owner's bucket.Store
-//	                                 ├─ relay → the owner, through another member
-//	                                 └─ alone → this node's share of the limit
+//	Limiter.Allow → id → view.route ─┬─ here     → bucket.Store
+//	                                 ├─ direct   → the owner's bucket.Store
+//	                                 ├─ relay    → the owner, through another member
+//	                                 ├─ stand-in → the first successor that is reached, which has a copy
+//	                                 └─ alone    → this node's share of the limit
 //
-// A check waits for other nodes no longer than Config.Timeout. When the owner
-// cannot be reached in that time, the node answers within its own share of the
-// limit, or as the limit's PartitionPolicy says; the README states what can be
-// admitted at most.
+// A check waits for other nodes no longer than Config.Timeout. When neither the
+// owner nor a stand-in answers in that time, the node answers within its own share
+// of the limit, or as the limit's PartitionPolicy says; the README states what can
+// be admitted at most.
+//
+// What a node has the final word on (authority.go) moves when members join and
+// leave, after the counts have (stream.go); the same stream keeps the copies.
 //
 // The floors below: package bucket is the arithmetic of limits and the store of
-// counts, package ring says which node owns a key, package cluster says who is
-// here and how to ask them. Package weirtest runs clusters in virtual time.
+// counts, package ring says which node owns a key, package countsync (sync/) keeps
+// counts in agreement, package cluster says who is here and how to ask them.
+// Package weirtest runs clusters in virtual time.
 package weir

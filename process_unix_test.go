@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,6 +46,9 @@ func serveUntilEOF(join string) int {
 		return 1
 	}
 	defer n.Close()
+	for !n.Ready() {
+		time.Sleep(time.Millisecond)
+	}
 	fmt.Println("serving")
 	gone := make(chan struct{})
 	go func() {
@@ -71,7 +76,7 @@ func serveUntilEOF(join string) int {
 }
 
 // process starts another process with a node that joins n, and waits until it
-// serves. The test's end kills it.
+// is ready. The test's end kills it.
 func process(t *testing.T, n *Node) *os.Process {
 	t.Helper()
 	v := n.view.Load()
@@ -141,4 +146,128 @@ func TestAProcessThatIsGoneCostsOneWait(t *testing.T) {
 			require.LessOrEqual(t, 100*over, len(rest), "no later check waits")
 		})
 	}
+}
+
+// ownedElsewhere is a key that the process owns which has just joined these
+// nodes, once all of them know it.
+func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, n := range nodes {
+			if v := n.view.Load(); len(v.points) != len(nodes)+1 || !v.hearsAll() || !v.settled {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, time.Millisecond)
+	ours := make(map[string]bool)
+	for _, n := range nodes {
+		v := n.view.Load()
+		ours[v.Members[v.Self].Name] = true
+	}
+	for i := 0; ; i++ {
+		if key = fmt.Sprint(i); !ours[l.Owner(key).Name] {
+			return key
+		}
+	}
+}
+
+// exhaust asks until the limit of 100 is spent, and says how many it was granted.
+func exhaust(t *testing.T, ls []*Limiter, key string, rounds int) (admitted int) {
+	t.Helper()
+	for range rounds {
+		for _, l := range ls {
+			d, err := l.Allow(t.Context(), key)
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+	}
+	return admitted
+}
+
+func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
+	const runs = 20
+	worst := 0
+	for run := range runs {
+		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
+			owner := process(t, nodes[0])
+			ls := limiters(t, nodes, Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
+			key := ownedElsewhere(t, nodes, ls[0])
+			require.Equal(t, 100, exhaust(t, ls, key, 60))
+			time.Sleep(200 * time.Millisecond)
+			require.NoError(t, owner.Kill())
+			admitted := exhaust(t, ls, key, 100)
+			time.Sleep(100 * time.Millisecond)
+			admitted += exhaust(t, ls, key, 100)
+			worst = max(worst, admitted)
+			require.LessOrEqual(t, admitted, 1)
+		})
+	}
+	t.Logf("of %d kills the worst admitted %d more", runs, worst)
+}
+
+// A kill in the middle of a burst loses what the successor had not acknowledged.
+func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
+	const limit = 16_000
+	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
+	owner := process(t, nodes[0])
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: limit, Per: time.Hour})
+	key := ownedElsewhere(t, nodes, ls[0])
+	var (
+		admitted atomic.Int64
+		before   atomic.Int64 // until the kill
+		wait     sync.WaitGroup
+	)
+	begun := time.Now()
+	for i := range 8 {
+		wait.Go(func() {
+			for range 4000 {
+				d, err := ls[i%2].Allow(t.Context(), key)
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	for admitted.Load() < limit/2 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	before.Store(admitted.Load())
+	rate := float64(before.Load()) / time.Since(begun).Seconds()
+	require.NoError(t, owner.Kill())
+	wait.Wait()
+	// What a frame takes there and back on a busy machine stands for the RTT.
+	const rtt = 20 * time.Millisecond
+	bound := limit + limit/16 + int64(2*rate*rtt.Seconds())
+	t.Logf("%d of %d admitted, at %.0f a second; the bound is %d", admitted.Load(), limit, rate, bound)
+	require.LessOrEqual(t, admitted.Load(), bound)
+	require.GreaterOrEqual(t, admitted.Load(), int64(limit))
+}
+
+func TestAStoppedOwnerThatGoesOnGivesNoFreshQuota(t *testing.T) {
+	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
+	owner := process(t, nodes[0])
+	ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})
+	key := ownedElsewhere(t, nodes, ls[0])
+	require.Equal(t, 100, exhaust(t, ls, key, 60))
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, owner.Signal(syscall.SIGSTOP))
+	admitted := 0
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		admitted += exhaust(t, ls, key, 1)
+	}
+	require.NoError(t, owner.Signal(syscall.SIGCONT))
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		admitted += exhaust(t, ls, key, 1)
+	}
+	require.LessOrEqual(t, admitted, 1)
+	d, err := ls[0].Peek(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, Forwarded, d.Source, "the owner answers again")
 }

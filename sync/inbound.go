@@ -5,7 +5,7 @@ import "github.com/weir-go/weir/bucket"
 // Arrival is what came with a frame beside counts.
 type Arrival struct {
 	From     Member
-	Given    Ranges // authority that came with the frame; nil if none, or if that move came before
+	Given    Ranges // authority that came with the frame; nil if none, or if that move came before. Who takes it calls Review
 	Complete bool   // all that From owed by its scans has come
 	Leaving  bool   // From hands over what it holds
 }
@@ -224,6 +224,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	if len(x.seen) == 0 {
 		return
 	}
+	x.flush(id, x.now, x.roles)
 	used, stored, ok := x.store.Used(id, x.now)
 	if ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
 		l = &stored
@@ -235,7 +236,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 		switch {
 		case news > 0 && l.Per > 0:
 			news = min(news, t.unrecovered)
-			known.unrecovered += news
+			known.unrecovered = min(known.unrecovered+news, max(0, known.net()))
 			units += news
 		case news < 0:
 			if x.late(l)(known.changed) {
@@ -303,6 +304,7 @@ func (x *arriving) touched(id bucket.ID) bool {
 func (x *arriving) replace(id bucket.ID, c *bucket.Count, flags byte) {
 	var onTop int64
 	if len(x.seen) > 0 || x.ledger.has(id) {
+		x.flush(id, x.now, x.roles)
 		used, stored, ok := x.store.Used(id, x.now)
 		if ok && c.Limit.Per == 0 {
 			c.Limit = stored

@@ -122,14 +122,15 @@ func (l *ledger) remove(at int32) {
 
 // cap lowers what has not recovered of id's tallies to the units in use: what
 // was there before a tally recovers first, so the whole may still count, and no
-// more than that.
-func (l *ledger) cap(id bucket.ID, used int64) (unrecovered int64) {
+// more than that. It returns how much of what is in use is theirs; below zero,
+// if they have given more back.
+func (l *ledger) cap(id bucket.ID, used int64) (theirs int64) {
 	for i := l.of(id); i != none; i = l.all[i].next {
 		t := &l.all[i]
 		t.unrecovered = min(t.unrecovered, used)
-		unrecovered += t.unrecovered
+		theirs += t.unrecovered + min(0, t.net())
 	}
-	return unrecovered
+	return theirs
 }
 
 // learn merges what a tally says into what is known, and returns how many units

@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"encoding/binary"
+	"iter"
 	"slices"
 
 	"github.com/weir-go/weir/bucket"
@@ -15,11 +16,13 @@ type outbound struct {
 	queue  queue
 	flight flight
 
-	scan     Ranges // owed by a scan that is under way, which cursor is in
+	scan     Ranges // owed by the scan that is under way, or was the last
 	scanning bool
 	cursor   uint64
 	owes     bool  // Complete has not been told yet since Owe
 	owed     int64 // the stream's time of Owe, or when the scan was over
+
+	sent Ranges // that a scan has brought once: what changes there has been queued ever since
 
 	gives []give
 	begs  bool
@@ -70,6 +73,22 @@ func (f *flight) clear() {
 	*f = flight{items: f.items[:0], riders: f.riders[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
 }
 
+// states are the items and riders that are states.
+func (f *flight) states() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for i := range f.items {
+			if f.items[i].kind == state && !yield(&f.items[i]) {
+				return
+			}
+		}
+		for i := range f.riders {
+			if !yield(&f.riders[i].item) {
+				return
+			}
+		}
+	}
+}
+
 const (
 	scanBelow  = 256 // items that wait, for a scan to go on
 	scanPieces = 64  // of the store, at most, that one frame's scan looks at
@@ -95,9 +114,10 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 	if len(ranges) == 0 {
 		return
 	}
-	o.scan = o.scan.Union(ranges)
-	o.scanning = true
-	o.cursor = 0
+	if !o.scanning {
+		o.scan = nil
+	}
+	o.scan, o.scanning, o.cursor = o.scan.Union(ranges), true, 0
 }
 
 // covers is whether an item's units are part of a state that has been
@@ -116,6 +136,13 @@ func (o *outbound) coveredIDs() map[bucket.ID]int64 {
 		ids[it.id] = max(ids[it.id], it.at)
 	}
 	return ids
+}
+
+func (o *outbound) mark(id bucket.ID, at piece) {
+	if o.marks == nil || len(o.marks) >= maxMarks {
+		o.marks = make(map[bucket.ID]piece)
+	}
+	o.marks[id] = at
 }
 
 // cover remembers that the flight's states were applied, as long as older items
@@ -223,11 +250,15 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 		o.cursor, s.ids = s.store.Scan(o.cursor, s.ids[:0])
 		for _, id := range s.ids {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
-				s.push(o, item{id: id, units: everything, at: s.clock, kind: state})
+				it := item{id: id, units: everything, at: s.clock, kind: state}
+				if o.sent.Contains(id.Hi) || !roles.Holds(id) {
+					it.units = 0 // what is new of it waits by itself, or is in a tally
+				}
+				s.push(o, it)
 			}
 		}
 		if o.cursor == 0 {
-			o.scan, o.scanning, o.owed = nil, false, s.clock
+			o.scanning, o.owed = false, s.clock
 			return
 		}
 		if o.queue.len() >= scanBelow {
@@ -282,6 +313,10 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		}
 	}
 	tallied := s.ledger.has(it.id)
+	if it.kind == spend {
+		s.flush(it.id, now, roles)
+		tallied = s.ledger.has(it.id)
+	}
 	if tallied || it.kind == spend {
 		u, l, ok := s.store.Used(it.id, now)
 		if used = u; ok && it.kind == spend {
@@ -392,7 +427,7 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	}
 	s.tick(now)
 	if flags&answerApplied == 0 {
-		s.unapplied(o, now, roles)
+		s.unapplied(o)
 	} else {
 		s.applied(o, refused, whole, now, roles)
 	}
@@ -400,24 +435,21 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	return s.ready(), nil
 }
 
-// unapplied has what the flight carried wait again; what was superseded
-// meanwhile is this node's own.
-func (s *Stream) unapplied(o *outbound, now int64, roles Roles) {
+// unapplied has what the flight carried wait again, but for what was superseded
+// meanwhile, which is in this node's tallies.
+func (s *Stream) unapplied(o *outbound) {
 	f := &o.flight
-	var back, own []item
+	var back []item
 	wait := func(it item) {
-		if it.kind == state && it.at <= s.superseded {
-			own = append(own, it)
-		} else {
+		if it.kind != state || it.at > s.superseded {
 			back = append(back, it)
 		}
 	}
+	riders := f.riders
 	for i, it := range f.items {
 		wait(it)
-		for _, r := range f.riders {
-			if r.of == i {
-				wait(r.item)
-			}
+		for ; len(riders) > 0 && riders[0].of <= i; riders = riders[1:] {
+			wait(riders[0].item)
 		}
 	}
 	if f.at > s.superseded {
@@ -425,70 +457,86 @@ func (s *Stream) unapplied(o *outbound, now int64, roles Roles) {
 	}
 	f.clear()
 	o.queue.putBack(back)
-	s.convert(own, o.coveredIDs(), now)
-	for _, it := range own {
-		s.pass(it.id, roles)
+}
+
+// arrived takes units out of this node's tallies that were superseded while they
+// were in flight, and did arrive.
+func (s *Stream) arrived(it item, now int64, roles Roles) {
+	if it.units == 0 || s.voided(it) {
+		return
 	}
+	s.tally(it.id, -it.units, now, false)
+	s.pass(it.id, roles)
+	if answers := roles.Answers(it.id); answers != s.self {
+		s.ask(it.id, answers) // it may be here twice now
+	}
+}
+
+// given is told that authority over ranges has been taken, with all that this
+// node has spent with it.
+func (s *Stream) given(ranges Ranges, at int64) {
+	for id := range s.unsent {
+		if ranges.Contains(id.Hi) {
+			delete(s.unsent, id)
+		}
+	}
+	s.settle(func(it *item) bool { return it.at <= at && ranges.Contains(it.id.Hi) })
 }
 
 // applied settles the flight: what was refused becomes this node's tally.
 func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Roles) {
 	f := &o.flight
-	var back, own []item
-	covered := map[bucket.ID]int64(nil)
-	if len(refused) > 0 {
-		if covered = o.coveredIDs(); covered == nil {
-			covered = make(map[bucket.ID]int64)
-		}
-	}
-	var taken []item // the states that the member has now
-	fates, again := fates{refused, whole, f.more}, false
+	var back, own, taken []item
+	riders, marked := f.riders, 0
 	for i, it := range f.items {
-		switch fate := fates.of(i); {
-		case fate == isRefused && it.kind == ask:
-			s.doubts.refused(it.id, o.to)
-		case it.kind != state:
-		case fate == isRefused:
-			own = append(own, it)
-		case fate == isWhole:
+		fate := isTaken
+		switch {
+		case next(&refused, i):
+			fate = isRefused
+		case next(&whole, i):
+			fate = isWhole
 			delete(o.marks, it.id)
-			back, again = append(back, it), true
-		case fate == hasMore:
-			back, again = append(back, it), true
-		default:
-			it.at = f.at
-			taken = append(taken, it)
-			if covered != nil {
-				covered[it.id] = f.at
-			}
-			if len(s.unsent) > 0 {
-				delete(s.unsent, it.id)
-			}
 		}
-	}
-	if len(own) > 0 || again {
-		fates = fates.restart(refused, whole, f.more)
-		for _, r := range f.riders {
-			switch fates.of(r.of) {
-			case isRefused:
-				own = append(own, r.item)
-			case isWhole, hasMore:
-				back = append(back, r.item)
+		if marked < len(f.marked) && f.marked[marked] == i {
+			if fate == isTaken {
+				o.mark(it.id, f.marks[marked])
 			}
+			marked++
 		}
-	}
-	fates = fates.restart(refused, whole, nil)
-	for i, m := range f.marks {
-		if fates.of(f.marked[i]) == isTaken {
-			if o.marks == nil || len(o.marks) >= maxMarks {
-				o.marks = make(map[bucket.ID]piece)
+		if next(&f.more, i) && fate == isTaken {
+			fate = hasMore
+		}
+		for rides := false; ; rides = true {
+			switch {
+			case fate == isRefused && it.kind == ask:
+				s.doubts.refused(it.id, o.to)
+			case it.kind != state:
+			case fate == isRefused:
+				own = append(own, it)
+			case it.at <= s.superseded:
+				if fate == isTaken {
+					s.arrived(it, now, roles)
+				}
+			case fate == isTaken:
+				if it.at = f.at; !rides {
+					taken = append(taken, it)
+				}
+			default:
+				back = append(back, it)
 			}
-			o.marks[f.items[f.marked[i]].id] = m
+			if len(riders) == 0 || riders[0].of != i {
+				break
+			}
+			it, riders = riders[0].item, riders[1:]
 		}
 	}
 	if f.complete && o.owed <= f.at && !o.scanning {
 		o.owes = false
+		o.sent = o.sent.Union(o.scan)
 		s.unsentAll = false
+	}
+	for _, g := range f.gives {
+		s.given(g.ranges, f.at)
 	}
 	if f.begs {
 		o.begs = false
@@ -496,23 +544,62 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 	f.clear()
 	o.queue.putBack(back)
 	for _, it := range taken {
+		if len(s.unsent) > 0 {
+			delete(s.unsent, it.id)
+		}
 		o.cover(it)
 	}
-	s.convert(own, covered, now)
-	for _, it := range own {
-		s.push(o, item{id: it.id, at: s.clock, kind: spend})
+	if len(own) > 0 {
+		s.convert(o, own, taken, now)
 	}
 }
 
-// convert makes the units of items that a member does not have part of this
-// node's tallies.
-func (s *Stream) convert(items []item, covered map[bucket.ID]int64, now int64) {
-	for _, it := range items {
-		if it.units != 0 && !covers(covered, it) {
-			s.spentWithout(it, now)
+// next is whether an ascending list, of which those before i are gone, goes on
+// with i.
+func next(list *[]int, i int) bool {
+	if len(*list) == 0 || (*list)[0] != i {
+		return false
+	}
+	*list = (*list)[1:]
+	return true
+}
+
+// convert makes the units of items that a member refused part of this node's
+// tallies, with what waits of the same ids, and has it told of them. What it took
+// of the same ids has their units already.
+func (s *Stream) convert(o *outbound, refused, taken []item, now int64) {
+	covered := o.coveredIDs()
+	if covered == nil {
+		covered = make(map[bucket.ID]int64)
+	}
+	for _, it := range taken {
+		covered[it.id] = it.at
+	}
+	var ids []bucket.ID
+	lacks := make(map[bucket.ID]int64)
+	for _, it := range refused {
+		if _, ok := lacks[it.id]; !ok {
+			ids = append(ids, it.id)
+			lacks[it.id] = s.unsent[it.id]
+			delete(s.unsent, it.id)
 		}
 	}
-	s.settled(items)
+	waiting := o.queue.items[o.queue.head:]
+	for _, it := range slices.Concat(refused, waiting) {
+		units, ok := lacks[it.id]
+		if ok && it.kind == state && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
+			lacks[it.id] = plus(units, it.units)
+		}
+	}
+	s.settled(refused)
+	s.settled(slices.DeleteFunc(slices.Clone(waiting), func(it item) bool {
+		_, ok := lacks[it.id]
+		return !ok || it.kind != state
+	}))
+	for _, id := range ids {
+		s.spentWithout(item{id: id, units: lacks[id], at: s.clock, kind: state}, now)
+		s.push(o, item{id: id, at: s.clock, kind: spend})
+	}
 }
 
 // fate is what became of an item.
@@ -524,26 +611,3 @@ const (
 	isWhole // wanted from its beginning
 	hasMore // taken, with more to follow
 )
-
-// fates says what became of each item, in ascending order.
-type fates struct{ refused, whole, more []int }
-
-func (fates) restart(refused, whole, more []int) fates { return fates{refused, whole, more} }
-
-func (f *fates) of(i int) fate {
-	is := func(list *[]int) bool {
-		for len(*list) > 0 && (*list)[0] < i {
-			*list = (*list)[1:]
-		}
-		return len(*list) > 0 && (*list)[0] == i
-	}
-	switch {
-	case is(&f.refused):
-		return isRefused
-	case is(&f.whole):
-		return isWhole
-	case is(&f.more):
-		return hasMore
-	}
-	return isTaken
-}

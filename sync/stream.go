@@ -49,7 +49,8 @@ type Stream struct {
 	asked      int64              // when those in doubt were last asked about
 
 	// unsent is what was spent with authority while nobody was there to be sent
-	// it; unsentAll, that there was too much of it to remember.
+	// it, by id until somebody has acknowledged its state; unsentAll, that there
+	// was too much of it to remember.
 	unsent    map[bucket.ID]int64
 	unsentAll bool
 
@@ -89,7 +90,41 @@ func (s *Stream) Meet(members []Member) {
 		}
 		met = append(met, o)
 	}
+	for _, o := range s.outbounds {
+		if _, ok := slices.BinarySearchFunc(met, o.to, func(o *outbound, m Member) int { return cmp.Compare(o.to, m) }); !ok {
+			s.unmet(o)
+		}
+	}
 	s.outbounds = met
+}
+
+// unmet keeps in mind what a member that is gone did not get: it may have been
+// the only one to be sent it.
+func (s *Stream) unmet(o *outbound) {
+	covered := o.coveredIDs()
+	lost := func(it item) {
+		if it.kind == state && it.units != everything && !covers(covered, it) && it.at > s.superseded && !s.voided(it) {
+			s.unsend(it)
+		}
+	}
+	for _, it := range o.queue.items[o.queue.head:] {
+		lost(it)
+	}
+	for it := range o.flight.states() {
+		lost(*it)
+	}
+}
+
+// unsend remembers units that nobody has been sent.
+func (s *Stream) unsend(it item) {
+	if it.units == 0 {
+		return
+	}
+	if _, ok := s.unsent[it.id]; ok || len(s.unsent) < maxUnsent {
+		s.unsent[it.id] = plus(s.unsent[it.id], it.units)
+	} else {
+		s.unsentAll = true
+	}
 }
 
 // Collect takes in what the store has spent and who has to know of it, and says
@@ -142,7 +177,8 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges) {
 }
 
 // Review looks again at what has to be known by whoever answers, after the view
-// has changed: tallies, resets, and counts in doubt. It returns what Collect does.
+// has changed or authority has been taken: tallies, resets, and counts in doubt.
+// It returns what Collect does.
 func (s *Stream) Review(now int64, roles Roles) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,10 +205,11 @@ func (s *Stream) Review(now int64, roles Roles) []Member {
 }
 
 // Supersede is called when this node's authority is gone without having been
-// given, at the moment from which Roles says so. What its targets have not
-// acknowledged becomes its own tallies: of each id what any target lacks, and
-// where there was no target, all that it has spent. What its authority had
-// queued (states, and Give) is dropped. Review then passes the tallies on.
+// given, at the moment from which Roles says so, and before any state is served.
+// What its targets have not acknowledged becomes its own tallies: of each id what
+// any target lacks, and where there was no target, all that it has spent. What
+// its authority had queued (states, and Give) is dropped. Review then passes the
+// tallies on.
 func (s *Stream) Supersede(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,13 +219,12 @@ func (s *Stream) Supersede(now int64) {
 	for _, o := range s.outbounds {
 		covered := o.coveredIDs()
 		o.queue.keep(func(it item) bool {
-			if it.kind == state && it.units != 0 && !covers(covered, it) {
+			if it.kind == state && it.units != everything && !covers(covered, it) && !s.voided(it) {
 				lacks = append(lacks, it)
 			}
 			return it.kind != state
 		})
-		o.gives = nil
-		o.covered = nil
+		o.gives, o.covered = nil, nil
 	}
 	for id, units := range s.unsent {
 		lacks = append(lacks, item{id: id, units: units, at: s.clock, kind: state})
@@ -203,16 +239,31 @@ func (s *Stream) Supersede(now int64) {
 	}
 	clear(s.unsent)
 	s.unsentAll = false
-	// Several targets lack the same units: these have the same id and time.
+	// Several targets lack the same units, which have the same id and time.
 	slices.SortFunc(lacks, func(a, b item) int {
-		return cmp.Or(cmp.Compare(a.id.Hi, b.id.Hi), cmp.Compare(a.id.Lo, b.id.Lo),
-			cmp.Compare(a.units/everything, b.units/everything), cmp.Compare(a.at, b.at), cmp.Compare(b.units, a.units))
+		return cmp.Or(cmp.Compare(a.id.Hi, b.id.Hi), cmp.Compare(a.id.Lo, b.id.Lo), cmp.Compare(a.at, b.at), cmp.Compare(b.units, a.units))
 	})
 	lacks = slices.CompactFunc(lacks, func(a, b item) bool { return a.id == b.id && a.at == b.at })
-	for _, it := range lacks {
-		s.spentWithout(it, now)
-	}
 	s.settled(lacks)
+	for i := 0; i < len(lacks); {
+		sum := lacks[i]
+		for i++; i < len(lacks) && lacks[i].id == sum.id; i++ {
+			sum.units = plus(sum.units, lacks[i].units)
+		}
+		s.spentWithout(sum, now)
+	}
+	// What is in flight may have arrived: it is tallied until that is known.
+	for _, o := range s.outbounds {
+		for it := range o.flight.states() {
+			if tallied := *it; it.units == everything {
+				it.units = 0
+			} else if it.units != 0 && !s.voided(tallied) {
+				tallied.units = s.spentWithout(tallied, now)
+				s.settled([]item{tallied})
+				it.units = tallied.units
+			}
+		}
+	}
 }
 
 // Leaving is told in every frame from now on.
@@ -297,12 +348,11 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
 		t.changed = now
 	}
-	used, limit, ok := s.store.Used(t.id, now)
+	_, limit, ok := s.store.Used(t.id, now)
 	if !ok {
 		t.unrecovered = 0
 		return now-t.changed > remembered
 	}
-	t.unrecovered = min(t.unrecovered, used)
 	return now-t.changed > remembered && float64(now-t.changed-remembered) > 2*recovery(&limit)
 }
 
@@ -383,9 +433,17 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 		delete(s.bases, id)
 	}
 	holds := roles.Holds(id)
+	if holds && units < 0 {
+		// Whoever does not know this node for the authority has its tally.
+		if own := s.ledger.find(id, s.self); own != nil && own.unrecovered > 0 {
+			back := min(-units, own.unrecovered)
+			s.tally(id, -back, now, true)
+			units += back
+		}
+	}
 	if !holds {
 		if units != 0 {
-			s.tally(id, units, now)
+			s.tally(id, units, now, true)
 			units = 0
 		}
 		if roles.Answers(id) != s.self {
@@ -393,8 +451,19 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 			return item{}, false
 		}
 	}
-	it := item{id: id, units: units, at: s.clock, kind: state}
-	s.targets = roles.Targets(s.targets[:0], id)
+	return s.send(item{id: id, units: units, at: s.clock, kind: state}, roles, except)
+}
+
+// flush takes in what has been spent of an id since it was collected.
+func (s *Stream) flush(id bucket.ID, now int64, roles Roles) {
+	if units, changed := s.store.CollectOne(id); changed {
+		s.changed(id, units, now, roles, nil)
+	}
+}
+
+// send queues a state for all of the id's targets but one.
+func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides bool) {
+	s.targets = roles.Targets(s.targets[:0], it.id)
 	sent := false
 	for _, to := range s.targets {
 		o := s.outbound(to)
@@ -408,12 +477,8 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 		}
 		sent = true
 	}
-	if !sent && units != 0 {
-		if len(s.unsent) < maxUnsent {
-			s.unsent[id] = plus(s.unsent[id], units)
-		} else {
-			s.unsentAll = true
-		}
+	if !sent {
+		s.unsend(it)
 	}
 	return rider, rides
 }
@@ -423,13 +488,15 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it, s.voided) {
 		o.queue.clear()
-		o.covered = nil
+		o.covered, o.sent = nil, nil
+		s.unsentAll = true // how much of it had not arrived is not known any more
 		o.owe(All(), s.clock)
 	}
 }
 
-// pass queues what is known without a state of an id, its tallies and its reset
-// number, for whoever answers for it.
+// pass queues what is known of an id beside its state, the tallies and the reset
+// number, for whoever answers for it; if that is this node, then as part of the
+// state for its targets.
 func (s *Stream) pass(id bucket.ID, roles Roles) {
 	if !s.ledger.has(id) {
 		if _, ok := s.resets.get(id); !ok {
@@ -437,10 +504,9 @@ func (s *Stream) pass(id bucket.ID, roles Roles) {
 		}
 	}
 	answers := roles.Answers(id)
-	if answers == s.self || answers == 0 || roles.Holds(id) {
-		return
-	}
-	if o := s.outbound(answers); o != nil {
+	if answers == s.self || roles.Holds(id) {
+		s.send(item{id: id, at: s.clock, kind: state}, roles, nil)
+	} else if o := s.outbound(answers); o != nil {
 		s.push(o, item{id: id, at: s.clock, kind: spend})
 	}
 }
@@ -460,8 +526,8 @@ func (s *Stream) voided(it item) bool {
 
 // tally adds to this node's own tally of an id what it has spent without
 // authority, and what its count includes already.
-func (s *Stream) tally(id bucket.ID, units, now int64) {
-	used, _, _ := s.store.Used(id, now)
+func (s *Stream) tally(id bucket.ID, units, now int64, spentNow bool) {
+	used, _, _ := s.store.Used(id, now) // these units among them
 	own := s.ledger.find(id, s.self)
 	if own == nil {
 		own = s.ledger.add(id, tally{origin: s.self})
@@ -477,27 +543,31 @@ func (s *Stream) tally(id bucket.ID, units, now int64) {
 		own.unrecovered = min(max(0, own.unrecovered+units), used)
 		return
 	}
+	if spentNow {
+		own.unrecovered = min(own.unrecovered, max(0, used-units)) // what was there before recovers first
+	}
 	own.spent += units
-	own.unrecovered = min(min(own.unrecovered, max(0, used-units))+units, used)
+	own.unrecovered = min(own.unrecovered+units, used, max(0, own.net()))
 }
 
 // spentWithout makes an item's units, which were spent with authority, part of
-// this node's tally, as others cannot have them otherwise: those that are in use
-// and in no tally yet.
-func (s *Stream) spentWithout(it item, now int64) {
-	if s.voided(it) {
-		return
-	}
+// this node's tally, as others cannot have them otherwise; everything is what is
+// in use and in no tally yet. It returns how many.
+func (s *Stream) spentWithout(it item, now int64) int64 {
 	if units, changed := s.store.CollectOne(it.id); changed {
 		if units != 0 {
-			s.tally(it.id, units, now)
+			s.tally(it.id, units, now, true)
 		}
 		s.store.Touch(it.id) // others have yet to hear of it
 	}
-	used, _, _ := s.store.Used(it.id, now)
-	if units := min(it.units, max(0, used-s.ledger.cap(it.id, used))); units != 0 {
-		s.tally(it.id, units, now)
+	units := it.units
+	if used, _, _ := s.store.Used(it.id, now); units == everything {
+		units = max(0, used-s.ledger.cap(it.id, used))
 	}
+	if units != 0 {
+		s.tally(it.id, units, now, false)
+	}
+	return units
 }
 
 // settled takes items' units, which are part of a tally now, from all that waits.
@@ -507,26 +577,31 @@ func (s *Stream) settled(items []item) {
 	}
 	type unit struct {
 		id bucket.ID
-		at int64
+		at int64 // 0 for all
 	}
 	tallied := make(map[unit]bool, len(items))
 	for _, it := range items {
+		if it.units == everything {
+			it.at = 0
+		}
 		tallied[unit{it.id, it.at}] = true
 	}
-	settle := func(it *item) {
-		if it.kind == state && tallied[unit{it.id, it.at}] {
-			it.units = 0
-		}
-	}
+	s.settle(func(it *item) bool { return tallied[unit{it.id, it.at}] || tallied[unit{it.id, 0}] })
+}
+
+// settle takes the units from all states that wait or are in flight and that are
+// meant.
+func (s *Stream) settle(meant func(*item) bool) {
 	for _, o := range s.outbounds {
 		for i := range o.queue.items[o.queue.head:] {
-			settle(&o.queue.items[o.queue.head+i])
+			if it := &o.queue.items[o.queue.head+i]; it.kind == state && meant(it) {
+				it.units = 0
+			}
 		}
-		for i := range o.flight.items {
-			settle(&o.flight.items[i])
-		}
-		for i := range o.flight.riders {
-			settle(&o.flight.riders[i].item)
+		for it := range o.flight.states() {
+			if meant(it) {
+				it.units = 0
+			}
 		}
 	}
 }

@@ -1,0 +1,38 @@
+package countsync
+
+import "fmt"
+
+// trace says what every node has.
+func (w *world) trace(what string) {
+	s := what
+	for _, n := range w.nodes {
+		for _, id := range w.ids {
+			s += fmt.Sprintf(" | %d:%d", n.name, w.used(n, id))
+			if n.holds[id] {
+				s += "!"
+			}
+			for i := n.stream.ledger.of(id); i != none; i = n.stream.ledger.all[i].next {
+				t := n.stream.ledger.all[i]
+				s += fmt.Sprintf(" [%d +%d-%d u%d]", t.origin, t.spent, t.refunded, t.unrecovered)
+			}
+			for _, o := range n.stream.outbounds {
+				for _, it := range o.queue.items[o.queue.head:] {
+					if it.id == id {
+						s += fmt.Sprintf(" >%d:k%d,%d", o.to, it.kind, min(it.units, 999))
+					}
+				}
+				for _, it := range o.flight.items {
+					if it.id == id {
+						s += fmt.Sprintf(" >>%d:k%d,%d", o.to, it.kind, min(it.units, 999))
+					}
+				}
+				for _, it := range o.flight.riders {
+					if it.item.id == id {
+						s += fmt.Sprintf(" >>>%d:k%d,%d", o.to, it.item.kind, min(it.item.units, 999))
+					}
+				}
+			}
+		}
+	}
+	w.logf("%s", s)
+}

@@ -1,0 +1,701 @@
+package countsync
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// world is a cluster as small as can be: nodes with a store and a stream each,
+// and toy roles, by a rank order for each id. Who reaches whom, who knows it, and
+// what becomes of each message is up to a schedule.
+type world struct {
+	t      failer
+	now    int64
+	limit  bucket.Limit
+	ids    []bucket.ID
+	copies int // targets of each id
+
+	nodes       []*node // alive
+	names       Member
+	sides       map[Member]int // by name; who is on one side is connected
+	roster      []Member       // not forgotten; dead ones too
+	buried      map[Member]bool
+	joining     map[Member]bool // has not been sent all that it may have to answer for
+	net         []message
+	moves       uint64
+	admitted    map[bucket.ID][]admission
+	lost        map[bucket.ID]int64 // at most, by crashes
+	lostRefunds map[bucket.ID]int64
+	log         []string
+	recovers    bool
+	reordered   bool
+}
+
+type failer interface{ Fatalf(string, ...any) }
+
+// admission is units admitted at a node while it knew this reset number.
+type admission struct {
+	reset uint64
+	units int64
+}
+
+type message struct {
+	from, to Member
+	frame    bool
+	bytes    []byte
+}
+
+// node is one member, and its own view, which may be out of date.
+type node struct {
+	w          *world
+	name       Member
+	store      *bucket.Store
+	stream     *Stream
+	holds      map[bucket.ID]bool
+	heard      map[Member]bool
+	roster     []Member        // as it knows it
+	serves     []Member        // those of it that are not joining
+	told       map[Member]bool // who has told it that all it owed has come
+	owed       map[Member]bool
+	own        map[bucket.ID]admission // what it has admitted and can refund
+	spentInAll map[bucket.ID]int64
+	gaveInAll  map[bucket.ID]int64
+}
+
+func (n *node) Holds(id bucket.ID) bool { return n.holds[id] }
+
+func rank(id bucket.ID, m Member) uint64 {
+	x := id.Hi ^ m*0x9e3779b97f4a7c15
+	x ^= x >> 29
+	x *= 0xbf58476d1ce4e5b9
+	return x ^ x>>32
+}
+
+func ranked(id bucket.ID, members []Member) []Member {
+	list := slices.Clone(members)
+	slices.SortFunc(list, func(a, b Member) int {
+		if rank(id, a) < rank(id, b) {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+func (n *node) Answers(id bucket.ID) Member {
+	if n.holds[id] {
+		return n.name
+	}
+	list := ranked(id, n.serves)
+	for i, m := range list {
+		if m == n.name && i == 0 {
+			continue // the next owner, which holds nothing yet: who came before it does
+		}
+		if m == n.name || n.heard[m] {
+			return m
+		}
+	}
+	return n.name
+}
+
+func (n *node) Targets(dst []Member, id bucket.ID) []Member {
+	// The owner and its successors, as they are and as they will be once all that
+	// join serve. Who stands in counts whom it hears.
+	for _, list := range [][]Member{n.serves, n.roster} {
+		places := n.w.copies + 1
+		for _, m := range ranked(id, list) {
+			if places > 0 && (m == n.name || n.heard[m] || n.holds[id]) {
+				places--
+				if m != n.name && !slices.Contains(dst, m) {
+					dst = append(dst, m)
+				}
+			}
+		}
+	}
+	return dst
+}
+
+func newWorld(t failer, limit bucket.Limit, ids, copies int) *world {
+	w := &world{
+		t: t, now: 1_000_000_000, limit: limit, copies: copies,
+		sides: make(map[Member]int), buried: make(map[Member]bool), joining: make(map[Member]bool),
+		admitted: make(map[bucket.ID][]admission), lost: make(map[bucket.ID]int64), lostRefunds: make(map[bucket.ID]int64),
+	}
+	for i := range uint64(ids) {
+		w.ids = append(w.ids, bucket.ID{Hi: (i + 1) * 0x2545f4914f6cdd1d, Lo: (i + 7) * 0xd1342543de82ef95})
+	}
+	return w
+}
+
+func (w *world) logf(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+func (w *world) start(side int) *node {
+	w.names++
+	n := &node{
+		w: w, name: w.names, store: bucket.NewStore(1 << 14),
+		holds: make(map[bucket.ID]bool), heard: make(map[Member]bool), owed: make(map[Member]bool),
+		own: make(map[bucket.ID]admission), told: make(map[Member]bool), spentInAll: make(map[bucket.ID]int64), gaveInAll: make(map[bucket.ID]int64),
+	}
+	n.store.Track(nil)
+	n.stream = New(n.name, n.store)
+	w.nodes = append(w.nodes, n)
+	w.sides[n.name] = side
+	w.roster = append(w.roster, n.name)
+	w.joining[n.name] = true
+	n.refresh()
+	return n
+}
+
+func (w *world) node(m Member) *node {
+	for _, n := range w.nodes {
+		if n.name == m {
+			return n
+		}
+	}
+	return nil
+}
+
+func (w *world) connected(a, b Member) bool {
+	return w.node(a) != nil && w.node(b) != nil && w.sides[a] == w.sides[b]
+}
+
+// refresh brings a node's view up to date.
+func (n *node) refresh() {
+	w := n.w
+	if w.buried[n.name] {
+		for _, m := range w.nodes {
+			if m != n && w.connected(m.name, n.name) && !w.buried[m.name] {
+				w.logf("%d is superseded", n.name)
+				delete(w.buried, n.name)
+				w.roster = append(w.roster, n.name)
+				clear(n.holds)
+				n.stream.Supersede(w.now)
+				break
+			}
+		}
+	}
+	if w.buried[n.name] {
+		// It knows nothing of that.
+		for m := range n.heard {
+			n.heard[m] = n.heard[m] && w.connected(n.name, m)
+		}
+	} else {
+		n.roster = slices.Clone(w.roster)
+		for _, m := range w.roster {
+			n.heard[m] = m != n.name && w.connected(n.name, m)
+		}
+		n.stream.Meet(n.roster)
+	}
+	n.serves = nil
+	for _, m := range n.roster {
+		if !w.joining[m] {
+			n.serves = append(n.serves, m)
+		}
+	}
+	targets := make(map[Member]bool)
+	for _, id := range w.ids {
+		if n.holds[id] || n.Answers(id) == n.name {
+			for _, m := range n.Targets(nil, id) {
+				if n.heard[m] {
+					targets[m] = true
+				}
+			}
+		}
+	}
+	for _, m := range n.roster {
+		if targets[m] {
+			n.stream.Owe(m, All())
+		}
+	}
+	n.owed = targets
+	n.stream.Review(w.now, n)
+}
+
+// handOver gives what another is the owner of away, once that has everything.
+func (n *node) handOver() (gave bool) {
+	w := n.w
+	for _, id := range w.ids {
+		owner := ranked(id, n.serves)[0]
+		if n.holds[id] && owner != n.name && n.heard[owner] && n.stream.Idle(owner) && !w.buried[n.name] {
+			w.moves++
+			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}))
+			n.holds[id] = false
+			w.logf("%d gives %x to %d", n.name, id.Hi, owner)
+			gave = true
+		}
+	}
+	return gave
+}
+
+// pump has a node send what it can.
+func (n *node) pump() (sent bool) {
+	w := n.w
+	for _, m := range n.roster {
+		if m == n.name {
+			continue
+		}
+		frame := n.stream.Next(m, w.now, n, nil, 256)
+		if frame == nil {
+			continue
+		}
+		if from, ok := Sender(frame); !ok || from != n.name {
+			w.t.Fatalf("a frame of %d says it is %d's", n.name, from)
+		}
+		sent = true
+		if !w.connected(n.name, m) {
+			n.stream.Lost(m)
+			continue
+		}
+		w.net = append(w.net, message{n.name, m, true, frame})
+	}
+	return sent
+}
+
+// deliver brings message i to where it goes.
+func (w *world) deliver(i int, again bool) {
+	x := w.net[i]
+	if !again {
+		w.net = slices.Delete(w.net, i, i+1)
+	}
+	to := w.node(x.to)
+	if to == nil {
+		return
+	}
+	if !x.frame {
+		if _, err := to.stream.Answered(x.from, w.now, x.bytes, to); err != nil {
+			w.t.Fatalf("answer of %d to %d: %v", x.from, x.to, err)
+		}
+		w.trace(fmt.Sprintf("%d -> %d answer", x.from, x.to))
+		return
+	}
+	answer, a, err := to.stream.Serve(w.now, x.bytes, to, nil)
+	if err != nil {
+		w.t.Fatalf("frame of %d to %d: %v\n%x", x.from, x.to, err, x.bytes)
+	}
+	if a.Complete && w.joining[to.name] {
+		to.told[a.From] = true
+		all := true
+		for _, m := range to.serves {
+			all = all && (to.told[m] || w.node(m) == nil)
+		}
+		if all {
+			w.logf("%d serves", to.name)
+			delete(w.joining, to.name)
+		}
+	}
+	for _, id := range w.ids {
+		if a.Given.Contains(id.Hi) {
+			w.logf("%d has %x", to.name, id.Hi)
+			to.holds[id] = true
+			to.stream.Review(w.now, to)
+		}
+	}
+	w.net = append(w.net, message{x.to, x.from, false, answer})
+	w.trace(fmt.Sprintf("%d -> %d frame", x.from, x.to))
+}
+
+// lose has a node give up waiting. The message may come late.
+func (w *world) lose(i int, gone bool) {
+	x := w.net[i]
+	sender, receiver := x.from, x.to
+	if !x.frame {
+		sender, receiver = x.to, x.from
+	}
+	if n := w.node(sender); n != nil {
+		n.stream.Lost(receiver)
+	}
+	if gone {
+		w.net = slices.Delete(w.net, i, i+1)
+	}
+}
+
+func (w *world) used(n *node, id bucket.ID) int64 {
+	used, _, _ := n.store.Used(id, w.now)
+	return used
+}
+
+func (n *node) reset(id bucket.ID) uint64 { return n.stream.resets.of[id].number }
+
+func (n *node) take(id bucket.ID, units int64) {
+	if n.store.Take(id, &n.w.limit, n.w.now, units).Allowed {
+		n.spent(id, units)
+		n.w.logf("%d takes %d of %x (holds %v)", n.name, units, id.Hi, n.holds[id])
+	}
+}
+
+func (n *node) spent(id bucket.ID, units int64) {
+	w := n.w
+	a := n.own[id]
+	if a.reset != n.reset(id) {
+		a = admission{reset: n.reset(id)}
+	}
+	a.units += units
+	n.own[id] = a
+	n.spentInAll[id] += max(0, units)
+	n.gaveInAll[id] += max(0, -units)
+	w.admitted[id] = append(w.admitted[id], admission{a.reset, units})
+}
+
+// refund gives back what this node has admitted.
+func (n *node) refund(id bucket.ID, units int64) {
+	w := n.w
+	a := n.own[id]
+	if a.reset != n.reset(id) {
+		return
+	}
+	before := w.used(n, id)
+	if units = min(units, a.units); units > 0 && n.store.Refund(id, &w.limit, w.now, units, 0, false) {
+		gave := before - w.used(n, id)
+		n.spent(id, -gave)
+		w.logf("%d refunds %d of %x (holds %v)", n.name, gave, id.Hi, n.holds[id])
+	}
+}
+
+// resetID is a Reset at one node, which some others are told of at once.
+func (n *node) resetID(id bucket.ID, told int) {
+	w := n.w
+	number := n.stream.Reset(id, w.now)
+	w.logf("%d resets %x to %d", n.name, id.Hi, number)
+	for i, m := range w.nodes {
+		if m != n && told>>i&1 == 1 && w.connected(n.name, m.name) {
+			m.stream.ResetTo(id, number, 0, w.now)
+		}
+	}
+}
+
+// crash ends a node. What it had sent has arrived or never does.
+func (w *world) crash(n *node, quiet bool) {
+	w.logf("%d crashes, quiet %v", n.name, quiet)
+	if !quiet {
+		for _, id := range w.ids {
+			w.lost[id] += w.used(n, id)
+			w.lostRefunds[id] += n.gaveInAll[id]
+			for _, m := range w.nodes {
+				if m.reset(id) < n.reset(id) {
+					w.lost[id] += n.spentInAll[id] // its reset may have been heard of nowhere
+					break
+				}
+			}
+		}
+	}
+	w.nodes = slices.DeleteFunc(w.nodes, func(m *node) bool { return m == n })
+	w.net = slices.DeleteFunc(w.net, func(x message) bool {
+		if x.to == n.name && x.frame {
+			w.node(x.from).stream.Lost(n.name)
+		}
+		return x.from == n.name || x.to == n.name
+	})
+}
+
+// forget has a side that is a majority of the roster bury a member that is not
+// on it, and take what that held.
+func (w *world) forget(m Member) bool {
+	for _, n := range w.nodes {
+		for _, o := range n.stream.outbounds {
+			if len(o.gives) > 0 || len(o.flight.gives) > 0 {
+				return false // whose authority that is would not be known
+			}
+		}
+	}
+	side := make(map[int][]*node)
+	best := -1
+	for _, n := range w.nodes {
+		if n.name != m && !w.joining[n.name] && !w.buried[n.name] && w.sides[n.name] != w.sides[m] || w.node(m) == nil && !w.joining[n.name] && !w.buried[n.name] {
+			s := w.sides[n.name]
+			side[s] = append(side[s], n)
+			if 2*len(side[s]) > len(w.roster) || w.node(m) == nil && 2*len(side[s]) >= len(w.roster) {
+				best = s
+			}
+		}
+	}
+	if best < 0 || !slices.Contains(w.roster, m) {
+		return false
+	}
+	w.logf("%d is forgotten", m)
+	w.roster = slices.DeleteFunc(w.roster, func(x Member) bool { return x == m })
+	if w.node(m) != nil {
+		w.buried[m] = true
+	}
+	for _, n := range side[best] {
+		n.refresh()
+	}
+	w.adopt(side[best])
+	return true
+}
+
+// adopt has each id that no living node of the roster holds be held by the first
+// of these.
+func (w *world) adopt(side []*node) {
+	for _, id := range w.ids {
+		held := false
+		for _, n := range w.nodes {
+			held = held || n.holds[id] && !w.buried[n.name]
+			for _, o := range n.stream.outbounds {
+				held = held || slices.ContainsFunc(slices.Concat(o.gives, o.flight.gives), func(g give) bool { return g.ranges.Contains(id.Hi) })
+			}
+		}
+		if held {
+			continue
+		}
+		var names []Member
+		for _, n := range side {
+			if !w.joining[n.name] {
+				names = append(names, n.name)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		n := w.node(ranked(id, names)[0])
+		n.holds[id] = true
+		w.logf("%d takes over %x", n.name, id.Hi)
+		n.refresh()
+	}
+}
+
+// quiet heals everything and exchanges until nothing is left to tell.
+func (w *world) quiet() {
+	w.logf("quiet")
+	for _, n := range w.nodes {
+		w.sides[n.name] = 0
+	}
+	for len(w.net) > 0 {
+		if w.net[0].frame {
+			w.deliver(0, false)
+		} else {
+			w.deliver(0, false)
+		}
+	}
+	for _, n := range w.nodes {
+		n.refresh()
+	}
+	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
+	w.adopt(w.nodes)
+	for _, n := range w.nodes {
+		n.refresh()
+	}
+	for _, n := range w.nodes {
+		n.refresh()
+	}
+	still := 0
+	for round := 0; still < 4; round++ {
+		if round > 500 {
+			w.t.Fatalf("it goes on and on\n%s", w.history())
+		}
+		moved := false
+		if round%20 == 19 {
+			for _, n := range w.nodes {
+				n.refresh()
+			}
+		}
+		for _, n := range w.nodes {
+			n.stream.Collect(w.now, false, n)
+			if n.pump() {
+				moved = true
+			}
+			if n.handOver() {
+				moved = true
+			}
+		}
+		for len(w.net) > 0 {
+			w.deliver(0, false)
+		}
+		for _, n := range w.nodes {
+			for _, o := range n.stream.outbounds {
+				if o.flight.number != 0 {
+					n.stream.Lost(o.to)
+				}
+			}
+		}
+		w.now += int64(300 * time.Millisecond)
+		if still++; moved {
+			still = 0
+		}
+	}
+}
+
+func (w *world) history() (s string) {
+	for _, l := range w.log {
+		s += l + "\n"
+	}
+	return s
+}
+
+// expected is what has been admitted and not been reset since.
+func (w *world) expected(id bucket.ID) (units int64) {
+	var number uint64
+	for _, n := range w.nodes {
+		number = max(number, n.reset(id))
+	}
+	for _, a := range w.admitted[id] {
+		if a.reset == number {
+			units += a.units
+		}
+	}
+	return units
+}
+
+// check holds every count against what was admitted.
+func (w *world) check() {
+	for _, id := range w.ids {
+		want := w.expected(id)
+		var holders []*node
+		for _, n := range w.nodes {
+			if n.holds[id] {
+				holders = append(holders, n)
+			}
+		}
+		if len(holders) != 1 {
+			w.t.Fatalf("%d hold %x\n%s", len(holders), id.Hi, w.history())
+		}
+		h := holders[0]
+		list := append([]Member{h.name}, h.Targets(nil, id)...)
+		for _, m := range list {
+			used := w.used(w.node(m), id)
+			if used > want+w.lostRefunds[id] || used < want-w.lost[id] || used != w.used(h, id) {
+				w.t.Fatalf("%v: %d has %d of %x, holder %d has %d, want %d (or up to %d less, %d more)\n%s", w.limit.Algorithm,
+					m, used, id.Hi, h.name, w.used(h, id), want, w.lost[id], w.lostRefunds[id], w.history())
+			}
+		}
+	}
+}
+
+func limitOf(a bucket.Algorithm) bucket.Limit {
+	l := bucket.Limit{Algorithm: a, Rate: 1000, Per: 300 * 24 * time.Hour}
+	if a == bucket.TokenBucket || a == bucket.LeakyBucket {
+		l.Rate, l.Per, l.Burst = 1, 24*time.Hour, 1000
+	}
+	return l
+}
+
+func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		algorithm := bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm"))
+		w := newWorld(t, limitOf(algorithm), rapid.IntRange(1, 2).Draw(t, "ids"), rapid.IntRange(1, 2).Draw(t, "copies"))
+		for range rapid.IntRange(2, 5).Draw(t, "nodes") {
+			w.start(0)
+		}
+		clear(w.joining)
+		apart := rapid.IntRange(0, 3).Draw(t, "apart") == 0
+		for _, id := range w.ids {
+			for i, n := range w.nodes {
+				n.holds[id] = i == 0 || apart
+			}
+		}
+		for _, n := range w.nodes {
+			n.refresh()
+		}
+		steps := rapid.IntRange(1, 60).Draw(t, "steps")
+		for range steps {
+			w.step(t)
+		}
+		w.quiet()
+		w.check()
+	})
+}
+
+// step is one event.
+func (w *world) step(t *rapid.T) {
+	pick := func() *node { return w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")] }
+	id := func() bucket.ID { return w.ids[rapid.IntRange(0, len(w.ids)-1).Draw(t, "id")] }
+	w.now += rapid.Int64Range(0, 100e6).Draw(t, "later")
+	switch op := rapid.IntRange(0, 19).Draw(t, "op"); op {
+	case 0, 1, 2, 3:
+		pick().take(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
+	case 4:
+		pick().refund(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
+	case 5, 6, 7:
+		n := pick()
+		n.stream.Collect(w.now, rapid.Bool().Draw(t, "hurried"), n)
+		n.pump()
+	case 8, 9, 10, 11:
+		if len(w.net) > 0 {
+			w.deliver(rapid.IntRange(0, len(w.net)-1).Draw(t, "message"), rapid.IntRange(0, 9).Draw(t, "again") == 0)
+		}
+	case 12:
+		if len(w.net) > 0 {
+			w.lose(rapid.IntRange(0, len(w.net)-1).Draw(t, "message"), rapid.Bool().Draw(t, "gone"))
+		}
+	case 13:
+		for range rapid.IntRange(1, 5).Draw(t, "rounds") {
+			w.exchange()
+		}
+	case 14:
+		pick().refresh()
+	case 15:
+		n := pick()
+		w.sides[n.name] = rapid.IntRange(0, 1).Draw(t, "side")
+		w.logf("%d on side %d", n.name, w.sides[n.name])
+		if rapid.Bool().Draw(t, "seen") {
+			for _, m := range w.nodes {
+				m.refresh()
+			}
+		}
+	case 16:
+		pick().handOver()
+	case 17:
+		pick().resetID(id(), rapid.IntRange(0, 31).Draw(t, "told"))
+	case 18:
+		if m := w.roster[rapid.IntRange(0, len(w.roster)-1).Draw(t, "member")]; true {
+			w.forget(m)
+		}
+	case 19:
+		switch {
+		case len(w.nodes) > 2 && rapid.Bool().Draw(t, "crash"):
+			n := pick()
+			if w.buried[n.name] {
+				return
+			}
+			if rapid.Bool().Draw(t, "settled") {
+				w.quiet()
+				w.check()
+				w.crash(n, true)
+			} else {
+				w.crash(n, false)
+			}
+		case len(w.nodes) < 6 && w.oneHolderEach():
+			n := w.start(rapid.IntRange(0, 1).Draw(t, "side"))
+			w.logf("%d starts on side %d", n.name, w.sides[n.name])
+		}
+	}
+}
+
+// oneHolderEach is whether nobody who started apart is still to give way: until
+// then a new owner would be sent two counts as if each were all of it.
+func (w *world) oneHolderEach() bool {
+	for _, id := range w.ids {
+		holders := 0
+		for _, n := range w.nodes {
+			if n.holds[id] {
+				holders++
+			}
+		}
+		if holders > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// exchange is a round in which nothing goes wrong.
+func (w *world) exchange() {
+	for _, n := range w.nodes {
+		n.stream.Collect(w.now, false, n)
+		n.pump()
+	}
+	for i := 0; i < len(w.net); {
+		if x := w.net[i]; w.connected(x.from, x.to) {
+			w.deliver(i, false)
+		} else {
+			i++
+		}
+	}
+}

@@ -10,80 +10,76 @@ import (
 // in Unix nanoseconds of the machine's clock, which all gateways count by.
 type admission struct{ from, to int64 }
 
-// span is a time during which, or a window that holds some of which, a client
-// may get more than its limit. Both ends belong to it.
+// span is a time, in Unix nanoseconds. Both ends belong to it.
 type span struct{ from, to int64 }
 
-const (
-	ever  = math.MinInt64
-	never = math.MaxInt64
-)
+// never is the end of what has not ended.
+const never = math.MaxInt64
 
-// busiest is the most admissions that one half-open window of per certainly
-// held. An admission whose moment is known only to lie on both sides of a
-// window's end is not held against it, so what this finds did happen.
-func busiest(admissions []admission, per time.Duration) int {
-	sorted := slices.Clone(admissions)
-	slices.SortFunc(sorted, func(a, b admission) int { return compare(a.from, b.from) })
-	most := 0
-	// The fullest window can always be moved to begin with an admission.
-	for i, first := range sorted {
-		end, held := first.from+int64(per), 0
-		for _, a := range sorted[i:] {
-			if a.from >= end {
-				break
-			}
-			if a.to < end {
-				held++
-			}
+// occasions is when the guarantees besides the healthy one hold: a window is
+// judged by the last that it holds a moment of.
+type occasions [guarantees][]span
+
+// by is the guarantee that judges the window between two moments.
+func (o *occasions) by(from, to int64) guarantee {
+	for g := guarantees - 1; g > healthy; g-- {
+		if near(o[g], span{from, to}) {
+			return g
 		}
-		most = max(most, held)
 	}
-	return most
+	return healthy
 }
 
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+func near(spans []span, s span) bool {
+	for _, t := range spans {
+		if s.from <= t.to && s.to >= t.from {
+			return true
+		}
 	}
-	return 0
+	return false
 }
 
-// healthy is busiest over the windows that hold nothing of the faults.
-func healthy(admissions []admission, faults []span, per time.Duration) int {
-	most := 0
-	for _, calm := range between(faults, per) {
-		var within []admission
-		for _, a := range admissions {
-			if a.from >= calm.from && a.to <= calm.to {
-				within = append(within, a)
+// finding is what was found in the windows that one guarantee judges.
+type finding struct {
+	windows int // that held something
+	most    int // the most that one of them held
+}
+
+// audit judges the half-open windows of per: those that begin with an admission,
+// and those that lie against an occasion. Every other window of its guarantee can
+// be moved to one of these without losing an admission. An admission whose moment
+// is known only to lie on both sides of a window's end is not held against it, so
+// what this finds did happen.
+func audit(admissions []admission, during *occasions, per time.Duration) [guarantees]finding {
+	var begins, froms, tos []int64
+	for _, a := range admissions {
+		begins = append(begins, a.from)
+		if a.to-a.from < int64(per) { // others are certainly in no window
+			froms, tos = append(froms, a.from), append(tos, a.to)
+		}
+	}
+	for _, spans := range during {
+		for _, s := range spans {
+			begins = append(begins, s.from-int64(per))
+			if s.to != never {
+				begins = append(begins, s.to)
 			}
 		}
-		most = max(most, busiest(within, per))
 	}
-	return most
-}
+	slices.Sort(begins)
+	slices.Sort(froms)
+	slices.Sort(tos)
 
-// between is the times outside faults that have room for a window.
-func between(faults []span, per time.Duration) []span {
-	sorted := slices.Clone(faults)
-	slices.SortFunc(sorted, func(a, b span) int { return compare(a.from, b.from) })
-	var calm []span
-	begin := int64(ever)
-	add := func(end int64) {
-		if begin == ever || end == never || end-begin+1 >= int64(per) {
-			calm = append(calm, span{begin, end})
+	var found [guarantees]finding
+	for _, begin := range slices.Compact(begins) {
+		end := begin + int64(per)
+		ended, _ := slices.BinarySearch(tos, end)
+		before, _ := slices.BinarySearch(froms, begin)
+		if held := ended - before; held > 0 { // who began before has ended before end
+			f := &found[during.by(begin, end-1)]
+			f.windows++
+			f.most = max(f.most, held)
 		}
 	}
-	for _, f := range sorted {
-		if begin < f.from {
-			add(f.from - 1)
-		}
-		begin = max(begin, f.to+1)
-	}
-	add(never)
-	return calm
+	return found
 }

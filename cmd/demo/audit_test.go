@@ -17,7 +17,15 @@ func at(moments ...int64) []admission {
 	return as
 }
 
-func TestBusiest(t *testing.T) {
+func most(found [guarantees]finding) [guarantees]int {
+	var m [guarantees]int
+	for g, f := range found {
+		m[g] = f.most
+	}
+	return m
+}
+
+func TestTheFullestWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		admissions []admission
 		want       int
@@ -33,33 +41,32 @@ func TestBusiest(t *testing.T) {
 		"an admission across a freeze is in no window": {[]admission{{0, 500}, {10, 11}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, busiest(c.admissions, 100))
+			require.Equal(t, [guarantees]int{healthy: c.want}, most(audit(c.admissions, &occasions{}, 100)))
 		})
 	}
 }
 
-func TestHealthyWindowsHoldNothingOfAFault(t *testing.T) {
+func TestAWindowIsJudgedByTheLastGuaranteeThatItHoldsAMomentOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		admissions []admission
-		faults     []span
-		want       int
+		during     occasions
+		want       [guarantees]int
 	}{
-		"without faults every window is healthy":       {at(0, 10, 20), nil, 3},
-		"what a fault admitted is not held against it": {at(0, 10, 20), []span{{5, 15}}, 1},
-		"one unit too many just before a fault":        {at(0, 98, 99), []span{{100, 200}}, 3},
-		"one unit too many just after it":              {at(201, 202, 203), []span{{100, 200}}, 3},
-		"a window that would hold a fault's end":       {at(199, 201, 202), []span{{100, 200}}, 2},
-		"no room for a window between two faults":      {at(50, 51, 52), []span{{0, 10}, {100, 110}}, 0},
-		"just room for one":                            {at(50, 51, 52), []span{{0, 10}, {111, 120}}, 3},
-		"faults that overlap":                          {at(50, 51, 52), []span{{0, 80}, {40, 45}}, 0},
+		"what a crash admitted is not held against health": {at(0, 10, 20), occasions{crashed: {{5, 15}}}, [guarantees]int{healthy: 1, crashed: 3}},
+		"one unit too many just before it":                 {at(0, 98, 99), occasions{crashed: {{100, 200}}}, [guarantees]int{healthy: 3, crashed: 2}},
+		"one unit too many just after it":                  {at(201, 202, 203), occasions{crashed: {{100, 200}}}, [guarantees]int{healthy: 3, crashed: 3}},
+		"no room for a window between two":                 {at(50, 51, 52), occasions{deployed: {{0, 10}, {100, 110}}}, [guarantees]int{deployed: 3}},
+		"just room for one":                                {at(50, 51, 52), occasions{deployed: {{0, 10}, {111, 120}}}, [guarantees]int{healthy: 3, deployed: 3}},
+		"a crash in a deploy":                              {at(5, 15, 150), occasions{deployed: {{0, 200}}, crashed: {{10, 10}}}, [guarantees]int{deployed: 1, crashed: 2}},
+		"a freeze without an end":                          {at(0, 150, 160), occasions{timedOut: {{120, never}}}, [guarantees]int{healthy: 1, timedOut: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, healthy(c.admissions, c.faults, 100))
+			require.Equal(t, c.want, most(audit(c.admissions, &c.during, 100)))
 		})
 	}
 }
 
-// The oracles try every window there is.
+// The oracle tries every window there is.
 func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
 	const per, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {
@@ -74,26 +81,29 @@ func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
 		for _, s := range rapid.SliceOfN(pair(12), 0, 40).Draw(t, "admissions") {
 			admissions = append(admissions, admission(s))
 		}
-		faults := rapid.SliceOfN(pair(8), 0, 4).Draw(t, "faults")
+		var during occasions
+		for g := healthy + 1; g < guarantees; g++ {
+			during[g] = rapid.SliceOfN(pair(8), 0, 3).Draw(t, g.String())
+		}
 
-		anywhere, calm := 0, 0
+		var want [guarantees]int
 		for s := int64(-2 * per); s <= last+2*per; s++ {
-			held, faulty := 0, false
+			held, by := 0, healthy
 			for _, a := range admissions {
 				if a.from >= s && a.to < s+per {
 					held++
 				}
 			}
-			for _, f := range faults {
-				faulty = faulty || f.from < s+per && f.to >= s
+			for g, spans := range during {
+				for _, o := range spans {
+					if o.from < s+per && o.to >= s {
+						by = guarantee(g)
+					}
+				}
 			}
-			anywhere = max(anywhere, held)
-			if !faulty {
-				calm = max(calm, held)
-			}
+			want[by] = max(want[by], held)
 		}
-		require.Equal(t, anywhere, busiest(admissions, per))
-		require.Equal(t, calm, healthy(admissions, faults, per))
+		require.Equal(t, want, most(audit(admissions, &during, per)))
 	})
 }
 
@@ -108,14 +118,15 @@ func TestTheAuditCatchesALimiterThatOverAdmits(t *testing.T) {
 			admissions = append(admissions, admission{ms * 1e6, ms*1e6 + 5e4})
 		}
 	}
+	calm := &occasions{}
 	admit(0, limit)
 	admit(1001, limit)
-	require.Equal(t, limit, healthy(admissions, nil, per))
+	require.Equal(t, limit, audit(admissions, calm, per)[healthy].most)
 	admit(1500, 1)
-	require.Equal(t, limit+1, healthy(admissions, nil, per), "one unit too many")
+	require.Equal(t, limit+1, audit(admissions, calm, per)[healthy].most, "one unit too many")
 	admit(2600, 3*limit)
-	require.Equal(t, 3*limit, healthy(admissions, nil, per))
-	fault := []span{{2500e6, 3500e6}}
-	require.Equal(t, limit+1, healthy(admissions, fault, per))
-	require.Equal(t, 3*limit, busiest(admissions, per), "a fault excuses two limits, not three")
+	require.Equal(t, 3*limit, audit(admissions, calm, per)[healthy].most)
+	restart := &occasions{deployed: {{2500e6, 3500e6}}}
+	require.Equal(t, limit+1, audit(admissions, restart, per)[healthy].most)
+	require.Equal(t, 3*limit, audit(admissions, restart, per)[deployed].most, "a restart excuses nothing")
 }

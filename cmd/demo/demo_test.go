@@ -114,10 +114,23 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	d := startDemo(t, "-duration", "8s", "-rate", "1000")
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait())
-	for _, said := range []string{"SIGKILL", "starts again", "SIGSTOP", "SIGCONT", "Every promise held."} {
+	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
-	require.Len(t, d.pids, 4, "three gateways and a replacement")
+	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
+	requireGone(t, d.pids)
+}
+
+// What the verdict is for: a fleet without copies forgets what a crash takes.
+func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: takes as long as a run that keeps every promise")
+	}
+	d := startDemo(t, "-duration", "8s", "-rate", "1000", "-replicas", "-1")
+	d.readUntil("")
+	require.Equal(t, exitBroken, d.wait())
+	require.Contains(t, d.output.String(), "broken: a client got")
+	require.Contains(t, d.output.String(), "in which a gateway was killed")
 	requireGone(t, d.pids)
 }
 
@@ -164,7 +177,7 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 func TestAGatewayEndsWithItsInput(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	f := newFleet(2, 10, time.Second, 1, nil)
+	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
 	defer f.stop()
 	require.NoError(t, f.open(t.Context()))
 	p := f.current[0].process
@@ -182,7 +195,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	f := newFleet(2, 10, time.Second, 1, nil)
+	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
 	defer f.stop()
 	require.NoError(t, f.launch(0))
 	f.mu.Lock()
@@ -203,7 +216,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	f := newFleet(2, 10, time.Second, 1, nil)
+	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
 	defer f.stop()
 	require.NoError(t, f.open(t.Context()))
 	require.NoError(t, f.current[1].process.kill())
@@ -213,13 +226,14 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 		defer f.mu.Unlock()
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
 	}, time.Second, time.Millisecond)
-	v := judge(f, newTally(f))
+	v := judge(f, newTally(f), time.Second)
 	require.NotEmpty(t, v.failures())
 }
 
 func TestBadFlagsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"-nodes 1", "-nodes is 1: use 2 to 9"},
+		{"-replicas 0", "-replicas is 0: use 1 to 8, or -1 for none"},
 		{"-rate 0", "-rate is 0: use 64 to 20000"},
 		{"-limit 0", "-limit is 0: use 1 to 10000"},
 		{"-duration 1s", "-duration is 1s: use 8s to 10m"},
@@ -240,7 +254,7 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 }
 
 func TestDriveEndsWithItsContext(t *testing.T) {
-	f := newFleet(1, 10, time.Second, 1, nil)
+	f := newFleet(options{nodes: 1, replicas: 1, limit: 10}, time.Second, nil)
 	f.current[0] = &incarnation{condition: killed}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

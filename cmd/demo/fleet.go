@@ -19,7 +19,10 @@ type condition uint8
 
 const (
 	starting condition = iota
+	joining            // it serves, and is not ready
 	up
+	leaving
+	gone // it has left in order
 	frozen
 	killed
 	failed // it ended by itself
@@ -27,7 +30,7 @@ const (
 )
 
 func (c condition) String() string {
-	return [...]string{"starting", "up", "frozen", "killed", "failed", "stopped"}[c]
+	return [...]string{"starting", "joining", "up", "leaving", "gone", "frozen", "killed", "failed", "stopped"}[c]
 }
 
 // incarnation is one process in one gateway's place.
@@ -36,15 +39,17 @@ type incarnation struct {
 	process   *process
 	client    *http.Client
 	condition condition
-	report    report // the last one; none yet if its Name is empty
-	down      []span // when it could not be expected to answer
+	ready     bool          // as it said last
+	report    report        // the last one; none yet if its Name is empty
+	down      []span        // when it could not be expected to answer
+	over      chan struct{} // closed when its process has ended
 }
 
-// happening is a fault that has happened.
+// happening is a step that has happened.
 type happening struct {
-	fault
-	span         // from before it was done until after
-	seenBy int64 // when all gateways that are up had seen it, in Unix nanoseconds; 0 if they have not
+	step
+	from   int64 // before it was done, in Unix nanoseconds
+	seenBy int64 // when all gateways that are up had seen it; never if they have not
 }
 
 // event is a line of the demo's story.
@@ -57,23 +62,29 @@ type event struct {
 // fleet is the gateways. Its methods are safe for concurrent use but where they
 // say otherwise.
 type fleet struct {
-	limit   int64
-	per     time.Duration
-	workers int // requests at once
+	nodes    int // gateways, but for one that comes and goes
+	replicas int
+	limit    int64
+	per      time.Duration
+	workers  int // requests at once
+
+	polls sync.WaitGroup
 
 	mu        sync.Mutex
-	current   []*incarnation // of each gateway
+	current   []*incarnation // of each gateway, nil if it has not started; the last one is there for a while
 	all       []*incarnation
 	happened  []happening
-	moved     []span   // when a gateway's ring changed
-	broken    []string // promises, in words
+	lag       time.Duration // the furthest that a replica was behind
+	broken    []string      // promises, in words
 	events    []event
 	announced func(event)
-	judging   bool // all have started: from now on a ring changes only if a gateway is replaced
 }
 
-func newFleet(nodes int, limit int64, per time.Duration, workers int, announced func(event)) *fleet {
-	return &fleet{limit: limit, per: per, workers: workers, current: make([]*incarnation, nodes), announced: announced}
+func newFleet(o options, per time.Duration, announced func(event)) *fleet {
+	return &fleet{
+		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per, workers: workers,
+		current: make([]*incarnation, o.nodes+1), announced: announced,
+	}
 }
 
 // launch starts a process in a gateway's place: where the one before it was, if
@@ -82,7 +93,7 @@ func (f *fleet) launch(gateway int) error {
 	f.mu.Lock()
 	s := settings{
 		Label: label(gateway), Bind: "127.0.0.1:0", HTTP: "127.0.0.1:0",
-		Expect: len(f.current), Limit: f.limit, Per: f.per,
+		Expect: f.nodes, Replicas: f.replicas, Limit: f.limit, Per: f.per,
 	}
 	for i, other := range f.current {
 		switch {
@@ -93,7 +104,7 @@ func (f *fleet) launch(gateway int) error {
 			s.Join = append(s.Join, other.report.Addr)
 		}
 	}
-	inc := &incarnation{gateway: gateway, client: &http.Client{
+	inc := &incarnation{gateway: gateway, over: make(chan struct{}), client: &http.Client{
 		Timeout:   giveUp,
 		Transport: &http.Transport{MaxIdleConns: f.workers, MaxIdleConnsPerHost: f.workers, DisableCompression: true},
 	}}
@@ -131,108 +142,93 @@ func (f *fleet) told(inc *incarnation, r report) {
 		f.breaks("gateway %d: %s", inc.gateway+1, r.Error)
 		return
 	}
-	before := inc.report
 	inc.report = r
+	if f.settledSince(healed, r.At) { // a gateway that comes back has all to catch up with
+		f.lag = max(f.lag, r.Stream.Lag)
+	}
 	if inc.condition == starting {
-		inc.condition = up
-		if i := f.latest(start, inc.gateway); i >= 0 {
-			f.happened[i].to = time.Now().UnixNano()
-		}
-	} else if changed := difference(ring(before), ring(r)); len(changed) > 0 && f.judging {
-		f.moved = append(f.moved, span{r.Since, r.At})
-		for _, name := range changed {
-			if !f.replaced(gatewayOf(name)) {
-				f.breaks("gateway %d: %s came to or left its ring, though nobody had started there", inc.gateway+1, name)
-			}
-		}
+		inc.condition = joining
+		f.polls.Go(func() { f.poll(inc) })
 	}
 	f.settle(r.At)
 }
 
-// ring is who owns keys, as a report has it.
-func ring(r report) []string {
-	var names []string
-	for _, m := range r.Members {
-		if m.State != weir.Joining {
-			names = append(names, m.Name)
+// pollInterval is how often a gateway is asked whether it is ready.
+const pollInterval = 50 * time.Millisecond
+
+// poll asks a gateway until it has ended whether it is ready, as a load balancer
+// does.
+func (f *fleet) poll(inc *incarnation) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	url := f.url(inc) + readyPath
+	for {
+		response, err := inc.client.Get(url)
+		if err == nil {
+			response.Body.Close()
+		}
+		f.answered(inc, err == nil && response.StatusCode == http.StatusOK)
+		select {
+		case <-tick.C:
+		case <-inc.over:
+			return
 		}
 	}
-	return names
 }
 
-func difference(a, b []string) []string {
-	var differ []string
-	for _, name := range append(slices.Clone(a), b...) {
-		if slices.Contains(a, name) != slices.Contains(b, name) {
-			differ = append(differ, name)
-		}
+// answered takes in whether a gateway is ready.
+func (f *fleet) answered(inc *incarnation, ready bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	inc.ready = ready && slices.Contains([]condition{joining, up, leaving}, inc.condition)
+	switch {
+	case inc.condition == joining && ready:
+		inc.condition = up
+	case inc.condition == up && !ready:
+		inc.condition = joining
 	}
-	return differ
-}
-
-// replaced says that a gateway has had more than one process. f.mu is held.
-func (f *fleet) replaced(gateway int) bool {
-	processes := 0
-	for _, inc := range f.all {
-		if inc.gateway == gateway {
-			processes++
-		}
-	}
-	return processes > 1
-}
-
-// latest is the index of a gateway's last happening of a kind, -1 if there is
-// none. f.mu is held.
-func (f *fleet) latest(k kind, gateway int) int {
-	for i := len(f.happened) - 1; i >= 0; i-- {
-		if f.happened[i].kind == k && f.happened[i].gateway == gateway {
-			return i
-		}
-	}
-	return -1
+	f.settle(time.Now().UnixNano())
 }
 
 // settle notes whether all have now seen what happened last. f.mu is held.
 func (f *fleet) settle(at int64) {
-	i := len(f.happened) - 1
-	if i < 0 || f.happened[i].seenBy != 0 || f.current[f.happened[i].gateway].condition == starting || !f.agreed() {
+	if f.settled() || !f.agreed() {
 		return
 	}
-	h := &f.happened[i]
+	h := &f.happened[len(f.happened)-1]
 	h.seenBy = max(at, h.from)
-	var who []string
-	for i, inc := range f.current {
-		if inc.condition == up && i != h.gateway {
-			who = append(who, fmt.Sprint(i+1))
-		}
-	}
 	what := map[kind]string{
-		kill:   "that it is gone: each answers for its keys within its own share",
-		start:  "of the new one, and ask it for the keys that it owns",
-		freeze: "that it is gone: each answers for its keys within its own share",
-		thaw:   "that it is back, and ask it again",
+		start:  "it has its counts, is ready, and all ask it for the keys that it owns",
+		leave:  "it has handed its counts over, said goodbye and ended",
+		kill:   "all others know that it is gone: for its keys answers who has copies of its counts",
+		freeze: "all others know that it is gone: for its keys answers who has copies of its counts",
+		thaw:   "all hear it and ask it again",
 	}[h.kind]
-	f.say("", "after %s %s know %s", short(time.Duration(h.seenBy-h.from)), list(who), what)
+	f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
 }
 
-func list(gateways []string) string {
-	if len(gateways) == 1 {
-		return "all others"
-	}
-	last := len(gateways) - 1
-	return "gateways " + strings.Join(gateways[:last], ", ") + " and " + gateways[last]
+// settled says that all have seen what happened last. f.mu is held.
+func (f *fleet) settled() bool { return f.settledSince(0, never-1) }
+
+// settledSince says that by now all had seen it for a while. f.mu is held.
+func (f *fleet) settledSince(a time.Duration, now int64) bool {
+	last := len(f.happened) - 1
+	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// agreed says that all gateways that are up hear each other, and no other. f.mu
-// is held.
+// agreed says that nobody comes or goes, and that all gateways that are up hear
+// each other, and no other. f.mu is held.
 func (f *fleet) agreed() bool {
 	for _, inc := range f.current {
-		if inc == nil || inc.condition != up {
+		switch {
+		case inc == nil || inc.condition > leaving:
 			continue
+		case inc.condition != up:
+			return false
 		}
 		for _, other := range f.current {
-			if other == nil || other.report.Name == "" {
-				return false
+			if other == nil {
+				continue
 			}
 			heard := slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving})
 			if heard != (other.condition == up) {
@@ -247,47 +243,67 @@ func (f *fleet) agreed() bool {
 func (f *fleet) ended(inc *incarnation, p *process) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	close(inc.over)
 	inc.client.CloseIdleConnections()
+	inc.ready = false
+	now := time.Now().UnixNano()
+	well := p.cmd.ProcessState.Success()
 	switch inc.condition {
 	case killed:
 	case stopped:
-		if p.cmd.ProcessState.Exited() && !p.cmd.ProcessState.Success() {
+		if p.cmd.ProcessState.Exited() && !well {
 			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.how())
 		}
+	case leaving:
+		inc.condition = gone
+		inc.down = append(inc.down, span{now, never})
+		if !well {
+			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.how())
+		}
+		f.settle(now)
 	default:
 		inc.condition = failed
-		inc.down = append(inc.down, span{time.Now().UnixNano(), never})
+		inc.down = append(inc.down, span{now, never})
 		f.breaks("gateway %d ended by itself: %s", inc.gateway+1, p.how())
 		f.say("failed", "gateway %d ended by itself: %v", inc.gateway+1, p.cmd.ProcessState)
 	}
 }
 
-// do makes a fault happen. Like launch, it belongs on the demo's own thread.
-func (f *fleet) do(what fault) error {
+// do makes a step happen. Like launch, it belongs on the demo's own thread.
+func (f *fleet) do(what step) error {
 	f.mu.Lock()
 	inc := f.current[what.gateway]
-	number, now := what.gateway+1, time.Now().UnixNano()
-	h := happening{fault: what, span: span{now, now}}
-	pid := inc.process.pid()
+	number, now, pid := what.gateway+1, time.Now().UnixNano(), 0
+	if inc != nil {
+		pid = inc.process.pid()
+	}
+	if what.phase != "" {
+		f.say("phase", "%s", what.phase)
+	}
 	switch what.kind {
+	case leave:
+		inc.condition = leaving
+		f.say("leave", "gateway %d, process %d, is told to leave by SIGTERM", number, pid)
 	case kill:
-		inc.condition = killed
+		inc.condition, inc.ready = killed, false
 		inc.down = append(inc.down, span{now, never})
 		f.say("kill", "gateway %d, process %d, dies by SIGKILL", number, pid)
 	case freeze:
-		inc.condition = frozen
+		inc.condition, inc.ready = frozen, false
 		inc.down = append(inc.down, span{now, never})
 		f.say("freeze", "gateway %d, process %d, is frozen by SIGSTOP", number, pid)
 	}
-	f.happened = append(f.happened, h)
+	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	f.mu.Unlock()
 
 	var err error
 	switch what.kind {
-	case kill:
-		err = inc.process.kill()
 	case start:
 		err = f.launch(what.gateway)
+	case leave:
+		err = inc.process.leave()
+	case kill:
+		err = inc.process.kill()
 	case freeze:
 		err = inc.process.freeze()
 	case thaw:
@@ -299,16 +315,16 @@ func (f *fleet) do(what fault) error {
 	if err != nil {
 		return fmt.Errorf("gateway %d: %v: %w", number, what.kind, err)
 	}
-	done := time.Now().UnixNano()
-	if i := f.latest(what.kind, what.gateway); i >= 0 {
-		f.happened[i].to = max(f.happened[i].to, done)
-	}
 	switch what.kind {
 	case start:
-		f.say("start", "gateway %d starts again at the same address, as process %d", number, f.current[what.gateway].process.pid())
+		again := ""
+		if inc != nil {
+			again = " again at the same address"
+		}
+		f.say("start", "gateway %d starts%s, as process %d", number, again, f.current[what.gateway].process.pid())
 	case thaw:
-		inc.condition = up
-		inc.down[len(inc.down)-1].to = done
+		inc.condition = joining
+		inc.down[len(inc.down)-1].to = time.Now().UnixNano()
 		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", number)
 	}
 	return nil
@@ -333,7 +349,7 @@ var errNoStart = errors.New("the gateways did not find each other in time")
 // open starts all gateways, one after the other, and waits until they hear each
 // other. Like launch, it belongs on the demo's own thread.
 func (f *fleet) open(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errNoStart)
+	ctx, cancel := context.WithTimeoutCause(ctx, seenWithin, errNoStart)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -355,7 +371,7 @@ func (f *fleet) open(ctx context.Context) error {
 			}
 		}
 	}
-	for i := range f.current {
+	for i := range f.nodes {
 		if err := f.launch(i); err != nil {
 			return err
 		}
@@ -363,23 +379,39 @@ func (f *fleet) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := wait(f.agreed); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	f.judging = true
-	f.mu.Unlock()
-	return nil
+	return wait(f.agreed)
 }
 
-// pick is one of the gateways that are up, as a load balancer would choose; nil
-// if there is none.
+// seenWithin is how long the gateways may take to see what has happened, or to
+// find each other.
+const seenWithin = 15 * time.Second
+
+// may says whether a step may happen now. The error is that what happened before
+// was not seen in time.
+func (f *fleet) may(next step, now time.Time) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.happened) == 0 {
+		return true, nil
+	}
+	h := f.happened[len(f.happened)-1]
+	if f.settled() {
+		return f.settledSince(next.calm, now.UnixNano()), nil
+	}
+	if now.UnixNano()-h.from > int64(seenWithin) {
+		return false, fmt.Errorf("%v of gateway %d: not all gateways had seen it after %v", h.kind, h.gateway+1, seenWithin)
+	}
+	return false, nil
+}
+
+// pick is one of the gateways that are ready, as a load balancer would choose;
+// nil if there is none.
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	chosen, alive := (*incarnation)(nil), 0
 	for _, inc := range f.current {
-		if inc.condition == up {
+		if inc != nil && inc.ready {
 			if alive++; random.IntN(alive) == 0 {
 				chosen = inc
 			}
@@ -392,7 +424,7 @@ func (f *fleet) pick(random *rand.Rand) *incarnation {
 func (f *fleet) url(inc *incarnation) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return "http://" + inc.report.HTTP + "/"
+	return "http://" + inc.report.HTTP
 }
 
 // wasDown says that the incarnation could not be expected to answer all the time
@@ -400,16 +432,7 @@ func (f *fleet) url(inc *incarnation) string {
 func (f *fleet) wasDown(inc *incarnation, from, to int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return inc.wasDown(from, to)
-}
-
-func (inc *incarnation) wasDown(from, to int64) bool {
-	for _, d := range inc.down {
-		if from <= d.to && to >= d.from {
-			return true
-		}
-	}
-	return false
+	return near(inc.down, span{from, to})
 }
 
 // ownerWasDown says the same of the one that has a member's name.
@@ -418,30 +441,29 @@ func (f *fleet) ownerWasDown(name string, from, to int64) bool {
 	defer f.mu.Unlock()
 	for _, inc := range f.all {
 		if inc.report.Name == name {
-			return inc.wasDown(from, to)
+			return near(inc.down, span{from, to})
 		}
 	}
 	return false
 }
 
-// faults is the times that faulty windows hold something of: the faults and the
-// changes of the ring that they led to, with their aftermath. moves is when keys
-// changed owners.
-func (f *fleet) faults() (faults, moves []span) {
+// healed is how long it takes after a heal until all that was admitted is in the
+// owner's count.
+const healed = 200 * time.Millisecond
+
+// occasions is when what happened takes hold of windows.
+func (f *fleet) occasions() *occasions {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	moves = slices.Clone(f.moved)
+	var o occasions
 	for _, h := range f.happened {
-		faults = append(faults, h.span)
-		if h.kind == start {
-			moves = append(moves, h.span)
+		s := span{h.from, h.seenBy}
+		if h.kind == thaw && s.to != never {
+			s.to += int64(healed)
 		}
+		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
 	}
-	faults = append(faults, f.moved...)
-	for i := range faults {
-		faults[i].to += int64(aftermath(f.per))
-	}
-	return faults, moves
+	return &o
 }
 
 // stopWithin is how long a gateway may take to stop.
@@ -453,7 +475,11 @@ func (f *fleet) stop() {
 	all := slices.Clone(f.all)
 	var wait sync.WaitGroup
 	for _, inc := range all {
-		if inc.process == nil || inc.condition == killed || inc.condition == failed {
+		switch inc.condition {
+		case killed, failed, gone:
+			continue
+		}
+		if inc.process == nil {
 			continue
 		}
 		was := inc.condition
@@ -474,6 +500,8 @@ func (f *fleet) stop() {
 	for _, inc := range all {
 		if inc.process != nil {
 			<-inc.process.ended
+			<-inc.over
 		}
 	}
+	f.polls.Wait()
 }

@@ -13,9 +13,11 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
 )
 
 // gatewayEnv, in a process's environment, makes it a gateway. It holds the
@@ -24,25 +26,28 @@ const gatewayEnv = "WEIR_DEMO_GATEWAY"
 
 // settings is what a gateway is told.
 type settings struct {
-	Label  string   // of its node
-	Bind   string   // of its node
-	HTTP   string   // where it serves
-	Join   []string // other gateways' nodes
-	Expect int      // how many gateways there are
-	Limit  int64    // requests of one client ...
-	Per    time.Duration
+	Label    string   // of its node
+	Bind     string   // of its node
+	HTTP     string   // where it serves
+	Join     []string // other gateways' nodes
+	Expect   int      // how many gateways there are
+	Replicas int      // of each count
+	Limit    int64    // requests of one client ...
+	Per      time.Duration
 }
 
 // report is what a gateway tells the demo, a line of JSON each on its standard
-// output: one when it serves, and then whenever what it sees has changed.
+// output: one when it serves, and then whenever what it sees has changed, and
+// from time to time.
 type report struct {
-	Since   int64  // when it last saw otherwise, in Unix nanoseconds
-	At      int64  // when it saw this
-	Error   string `json:",omitempty"` // why it does not serve
-	HTTP    string // where it does
+	At      int64  // when it saw this, in Unix nanoseconds
+	Error   string `json:",omitempty"` // why it does not serve, or did not leave in order
+	HTTP    string // where it serves
 	Name    string // of its node
 	Addr    string // of its node
 	Members []seen
+	Owns    int // clients, by its ring
+	Stream  weir.StreamStats
 }
 
 // seen is a member as a gateway sees it.
@@ -63,12 +68,27 @@ const (
 // timeout is the nodes' Config.Timeout, the most that a check waits for others.
 const timeout = 20 * time.Millisecond
 
-// lookInterval is how often a gateway looks whether what it sees has changed.
-const lookInterval = 10 * time.Millisecond
+// readyPath is where a gateway says whether it is ready for traffic.
+const readyPath = "/ready"
+
+// lookInterval is how often a gateway looks whether what it sees has changed, and
+// tellInterval how often it reports if nothing has.
+const (
+	lookInterval = 10 * time.Millisecond
+	tellInterval = 250 * time.Millisecond
+)
+
+// leaveWithin bounds a gateway's leave: handing over, saying goodbye, and
+// answering what is under way. For drain it goes on serving after its goodbye:
+// whoever balances load sees in that time that it is not ready.
+const (
+	leaveWithin = 8 * time.Second
+	drain       = 200 * time.Millisecond
+)
 
 // runGateway is the whole of a gateway's process: an HTTP service behind a
-// limiter. It ends when its standard input does, as it does when the demo dies,
-// and returns the exit status.
+// limiter. It leaves on SIGTERM, ends at once when its standard input does, as it
+// does when the demo dies, and returns the exit status.
 func runGateway(told string) int {
 	signal.Ignore(os.Interrupt) // a terminal sends it to all; the demo ends its gateways
 	ctx, end := context.WithCancel(context.Background())
@@ -89,8 +109,10 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	if err := json.Unmarshal([]byte(told), &s); err != nil {
 		return fmt.Errorf("%s: %w", gatewayEnv, err)
 	}
+	toldToLeave, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer restore()
 	node, err := weir.Start(ctx, weir.Config{
-		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect,
+		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
 		Timeout: timeout,
 		Logger:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Now:     time.Now, // the clock that the audit reads, too
@@ -107,54 +129,76 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: limited(s.Label, perClient), ReadHeaderTimeout: 5 * time.Second}
+	routes := http.NewServeMux()
+	routes.Handle("/", limited(s.Label, perClient))
+	routes.Handle(readyPath, httplimit.Readiness(node))
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
+	defer server.Close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	looked := time.Now().UnixNano()
-	tell := func(members []seen, since int64) error {
-		r := report{Since: since, At: looked, HTTP: listener.Addr().String(), Members: members}
-		for _, m := range node.Members() {
-			if m.Self {
-				r.Name, r.Addr = m.Name, m.Addr
-			}
-		}
-		return out.Encode(r)
-	}
-	last := look(node)
-	if err := tell(last, looked); err != nil {
-		return err
-	}
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
+	var last report
 	for {
+		members, now := node.Members(), time.Now().UnixNano()
+		if r := (report{At: now, HTTP: listener.Addr().String()}); !r.see(members, &last) || now-last.At >= int64(tellInterval) {
+			r.Stream = node.Stats().Stream
+			r.Owns = owned(perClient)
+			if err := out.Encode(r); err != nil {
+				return err
+			}
+			last = r
+		}
 		select {
 		case <-ctx.Done():
-			server.Close()
-			<-served
 			return nil
+		case <-toldToLeave.Done():
+			return goAway(ctx, node, server)
 		case err := <-served:
 			return err
 		case <-tick.C:
-			since := looked
-			members := look(node)
-			looked = time.Now().UnixNano()
-			if !slices.Equal(members, last) {
-				last = members
-				if err := tell(last, since); err != nil {
-					return err
-				}
-			}
 		}
 	}
 }
 
-func look(node *weir.Node) []seen {
-	var members []seen
-	for _, m := range node.Members() {
-		members = append(members, seen{m.Name, m.State})
+// see takes in the members, and says whether they are those of the last report.
+func (r *report) see(members []weir.Member, last *report) bool {
+	for _, m := range members {
+		if m.Self {
+			r.Name, r.Addr = m.Name, m.Addr
+		}
+		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
-	return members
+	return slices.Equal(r.Members, last.Members)
+}
+
+// owned is how many clients' keys this node owns.
+func owned(perClient *weir.Limiter) int {
+	n := 0
+	for client := range clients {
+		if perClient.Owner(clientName(client)).Self {
+			n++
+		}
+	}
+	return n
+}
+
+// goAway is a gateway's orderly end: it hands its counts over while it serves,
+// and stops serving when nobody sends it requests any more.
+func goAway(demo context.Context, node *weir.Node, server *http.Server) error {
+	ctx, cancel := context.WithTimeout(demo, leaveWithin)
+	defer cancel()
+	err := node.Leave(ctx)
+	select {
+	case <-time.After(drain):
+	case <-ctx.Done():
+	}
+	err = errors.Join(err, server.Shutdown(ctx))
+	if demo.Err() != nil { // it is to end at once
+		return nil
+	}
+	return err
 }
 
 // limited serves clients that are within their limit.

@@ -1,6 +1,6 @@
 // Demo starts a cluster of gateways as processes on this machine, sends real HTTP
-// traffic through all of them, kills one, starts it again, freezes another, and
-// holds what the clients saw against what Weir promises.
+// traffic through all of them, adds one and takes it away, restarts all, kills
+// one, freezes another, and holds what the clients saw against what Weir promises.
 package main
 
 import (
@@ -65,7 +65,7 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 	if o.serve {
 		per = servedPer
 	}
-	f := newFleet(o.nodes, o.limit, per, workers, announced)
+	f := newFleet(o, per, announced)
 	defer f.stop()
 	if err := f.open(ctx); err != nil {
 		fmt.Fprintf(complain, "demo: %v\n", err)
@@ -85,8 +85,8 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) int {
 	if !s.terminal {
 		s.say(fmt.Sprintf("weir  %d gateways, one limit: each of %[4]d clients gets %[2]d in %[3]v, whichever it asks", o.nodes, f.limit, f.per, clients))
-		for i, inc := range f.current {
-			s.say(fmt.Sprintf("gateway %d is process %d at %s", i+1, inc.process.pid(), f.url(inc)))
+		for i, inc := range f.current[:f.nodes] {
+			s.say(fmt.Sprintf("gateway %d is process %d at %s/", i+1, inc.process.pid(), f.url(inc)))
 		}
 		s.say(key)
 	}
@@ -95,7 +95,7 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 		fleet: f, tally: t, begun: begun, length: o.duration, taken: []time.Time{begun},
 		coming: plan(o.nodes, o.duration, rand.New(rand.NewPCG(o.seed, 0))),
 	}
-	traffic, end := context.WithDeadline(ctx, begun.Add(o.duration))
+	traffic, end := context.WithCancel(ctx)
 	defer end()
 	var driven sync.WaitGroup
 	driven.Go(func() { drive(traffic, f, t, o.rate, o.seed) })
@@ -104,13 +104,14 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	err := m.watch(traffic, s)
 	end()
 	driven.Wait()
+	ran := time.Since(begun)
 	f.stop()
 	s.close()
 	if err != nil {
 		s.say("demo: " + err.Error())
 		return exitBroken
 	}
-	v := judge(f, t)
+	v := judge(f, t, ran)
 	s.say("")
 	v.print(s.out, s.palette)
 	switch {
@@ -123,32 +124,49 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	return exitFine
 }
 
-// watch shows what happens, and makes happen what is planned, until ctx is done.
+// watch shows what happens, and makes happen what is planned, until that is done
+// or ctx is.
 func (m *monitor) watch(ctx context.Context, s *screen) error {
-	tick := time.NewTicker(redraw)
+	tick := time.NewTicker(stepInterval)
 	defer tick.Stop()
 	for ticks := 1; ; ticks++ {
-		due := (<-chan time.Time)(nil)
-		if len(m.coming) > 0 {
-			due = time.After(time.Until(m.begun.Add(m.coming[0].after)))
-		}
+		var now time.Time
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-due:
-			if err := m.fleet.do(m.coming[0]); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-				return err
-			}
-			m.coming = m.coming[1:]
-			ticks--
-		case now := <-tick.C:
-			m.take(now)
-			switch {
-			case s.terminal:
-				s.draw(m.frame(now))
-			case ticks%averaged == 0:
-				s.say(m.frame(now).short())
-			}
+		case now = <-tick.C:
+		}
+		if done, err := m.act(now); done || err != nil {
+			return err
+		}
+		if ticks%(int(redraw/stepInterval)) != 0 {
+			continue
+		}
+		m.take(now)
+		switch {
+		case s.terminal:
+			s.draw(m.frame(now))
+		case ticks%int(time.Second/stepInterval) == 0:
+			s.say(m.frame(now).short())
 		}
 	}
+}
+
+// act does the next step if it is time for it, and says whether all is done.
+func (m *monitor) act(now time.Time) (done bool, err error) {
+	next := step{after: m.length, calm: m.fleet.per}
+	if len(m.coming) > 0 {
+		next = m.coming[0]
+	}
+	if now.Sub(m.begun) < next.after {
+		return false, nil
+	}
+	if may, err := m.fleet.may(next, now); !may || err != nil {
+		return false, err
+	}
+	if len(m.coming) == 0 {
+		return true, nil
+	}
+	m.coming = m.coming[1:]
+	return false, m.fleet.do(next)
 }

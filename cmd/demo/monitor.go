@@ -10,6 +10,8 @@ import (
 // redraw is how often a terminal's table is drawn; the figures in it are those
 // of the last second.
 const (
+	stepInterval = 10 * time.Millisecond
+
 	redraw   = 250 * time.Millisecond
 	averaged = int(time.Second / redraw)
 )
@@ -23,7 +25,7 @@ type monitor struct {
 	tally  *tally
 	begun  time.Time
 	length time.Duration
-	coming []fault // those that have not happened yet
+	coming []step  // those that have not happened yet
 	slices []slice // the last second's, the newest last
 	taken  []time.Time
 }
@@ -48,7 +50,10 @@ func (m *monitor) frame(now time.Time) *frame {
 	if len(m.coming) > 0 {
 		c := m.coming[0]
 		in := max(0, c.after-f.elapsed)
-		f.next = fmt.Sprintf("next: %v gateway %d in %.0f s", c.kind, c.gateway+1, in.Seconds())
+		f.next = fmt.Sprintf("next: %v gateway %d", c.kind, c.gateway+1)
+		if in > 0 {
+			f.next += fmt.Sprintf(" in %.0f s", in.Seconds())
+		}
 	}
 	over := now.Sub(m.begun)
 	if len(m.taken) > len(m.slices) {
@@ -65,8 +70,15 @@ func (m *monitor) frame(now time.Time) *frame {
 	m.fleet.mu.Lock()
 	defer m.fleet.mu.Unlock()
 	f.events = slices.Clone(m.fleet.events)
+	f.nodes = m.fleet.nodes
 	for i, inc := range m.fleet.current {
-		row := gatewayRow{number: i + 1, condition: inc.condition, over: over, sees: sights(inc.report, len(m.fleet.current))}
+		if inc == nil || inc.condition == gone && i >= m.fleet.nodes {
+			continue
+		}
+		row := gatewayRow{
+			number: i + 1, condition: inc.condition, over: over, owns: inc.report.Owns, lag: inc.report.Stream.Lag,
+			sees: sights(inc.report, len(m.fleet.current)),
+		}
 		if inc.process != nil {
 			row.pid = inc.process.pid()
 		}

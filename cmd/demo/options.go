@@ -12,6 +12,7 @@ import (
 type options struct {
 	serve    bool
 	nodes    int
+	replicas int
 	rate     int
 	limit    int64
 	duration time.Duration
@@ -19,7 +20,7 @@ type options struct {
 }
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
-them under one limit for each client, and faults. It ends by itself with a
+them under one limit for each client, deploys and faults. It ends by itself with a
 verdict, and exit status 1 if a promise was broken.
 
 	go run ./cmd/demo [flags]
@@ -34,9 +35,10 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.serve, "serve", false, "start the gateways and keep them up, without traffic or faults, until Ctrl-C")
 	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9")
+	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
 	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000")
-	flags.DurationVar(&o.duration, "duration", 26*time.Second, "how `long` the traffic runs, 8s to 10m; the limit is per 2s, and per less below 26s")
+	flags.DurationVar(&o.duration, "duration", 32*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 32s")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -56,6 +58,9 @@ func parse(args []string, help io.Writer) (options, error) {
 	if o.nodes < 2 || o.nodes > 9 {
 		report("-nodes is %d: use 2 to 9, one is killed and another frozen", o.nodes)
 	}
+	if o.replicas == 0 || o.replicas < -1 || o.replicas > 8 {
+		report("-replicas is %d: use 1 to 8, or -1 for none", o.replicas)
+	}
 	if o.rate < workers || o.rate > 20000 {
 		report("-rate is %d: use %d to 20000 requests a second", o.rate, workers)
 	}
@@ -63,7 +68,7 @@ func parse(args []string, help io.Writer) (options, error) {
 		report("-limit is %d: use 1 to 10000 requests in a window", o.limit)
 	}
 	if o.duration < 8*time.Second || o.duration > 10*time.Minute {
-		report("-duration is %v: use 8s to 10m, the faults need room", o.duration)
+		report("-duration is %v: use 8s to 10m, what happens needs room", o.duration)
 	}
 	return o, errors.Join(wrong...)
 }

@@ -15,6 +15,7 @@ type frame struct {
 	elapsed, duration time.Duration
 	limit             int64
 	per               time.Duration
+	nodes             int
 	next              string // what is about to happen
 	gateways          []gatewayRow
 	clients           []clientRow // the busiest first
@@ -30,6 +31,8 @@ type gatewayRow struct {
 	pid       int
 	counts    counts
 	over      time.Duration // what the counts are of
+	owns      int           // clients
+	lag       time.Duration // of the replicas of its counts
 	sees      []sight
 }
 
@@ -47,16 +50,19 @@ type clientRow struct {
 	lived int // admitted within the last Per
 }
 
+// serves says that there are figures of the gateway.
+func (g *gatewayRow) serves() bool { return g.condition == up || g.condition == leaving }
+
 // rate is a count a second.
 func (g *gatewayRow) rate(n int) string {
-	if g.condition != up || g.over <= 0 {
+	if !g.serves() || g.over <= 0 {
 		return "–"
 	}
 	return number(int(float64(n)/g.over.Seconds() + 0.5))
 }
 
 func (g *gatewayRow) latency(q float64) string {
-	if g.condition != up {
+	if !g.serves() {
 		return "–"
 	}
 	return short(g.counts.took.quantile(q))
@@ -65,20 +71,38 @@ func (g *gatewayRow) latency(q float64) string {
 // part is a place's part of all decisions.
 func (g *gatewayRow) part(p place) string {
 	all := g.counts.allowed + g.counts.denied
-	if g.condition != up || all == 0 {
+	if !g.serves() || all == 0 {
 		return "–"
 	}
 	return strconv.Itoa((100*g.counts.at[p]+all/2)/all) + "%"
+}
+
+// owned is the part of the clients whose keys the gateway owns.
+func (g *gatewayRow) owned() string {
+	if !g.serves() && g.condition != joining {
+		return "–"
+	}
+	return strconv.Itoa((100*g.owns+clients/2)/clients) + "%"
+}
+
+// behind is the stream's lag.
+func (g *gatewayRow) behind() string {
+	if !g.serves() && g.condition != joining {
+		return "–"
+	}
+	return short(g.lag)
 }
 
 func (c condition) colour() colour {
 	switch c {
 	case up:
 		return green
-	case starting:
+	case starting, joining:
 		return cyan
-	case frozen:
+	case leaving, frozen:
 		return yellow
+	case gone, stopped:
+		return dim
 	}
 	return red
 }
@@ -94,7 +118,7 @@ type column struct {
 
 func text(of func(*gatewayRow) string) func(*gatewayRow) (colour, string) {
 	return func(g *gatewayRow) (colour, string) {
-		if g.condition != up {
+		if !g.serves() {
 			return dim, of(g)
 		}
 		return plain, of(g)
@@ -104,22 +128,31 @@ func text(of func(*gatewayRow) string) func(*gatewayRow) (colour, string) {
 func columns() []column {
 	return []column{
 		{"gateway", 7, 0, func(g *gatewayRow) (colour, string) { return bold, strconv.Itoa(g.number) }},
-		{"process", 8, 6, text(func(g *gatewayRow) string { return strconv.Itoa(g.pid) })},
+		{"process", 8, 8, text(func(g *gatewayRow) string { return strconv.Itoa(g.pid) })},
 		{"state", 8, 0, func(g *gatewayRow) (colour, string) { return g.condition.colour(), g.condition.String() }},
+		{"owns", 4, 2, text((*gatewayRow).owned)},
 		{"checks/s", 8, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed + g.counts.denied) })},
 		{"allowed", 7, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed) })},
-		{"denied", 7, 3, text(func(g *gatewayRow) string { return g.rate(g.counts.denied) })},
-		{"p50", 6, 5, text(func(g *gatewayRow) string { return g.latency(0.5) })},
-		{"p99", 6, 1, text(func(g *gatewayRow) string { return g.latency(0.99) })},
-		{"itself", 6, 4, text(func(g *gatewayRow) string { return g.part(own) })},
-		{"owner", 6, 4, text(func(g *gatewayRow) string { return g.part(asked) })},
-		{"share", 6, 2, func(g *gatewayRow) (colour, string) {
-			part := g.part(budget)
-			if part != "0%" && part != "–" {
-				return yellow, part
-			}
-			return dim, part
-		}},
+		{"denied", 6, 6, text(func(g *gatewayRow) string { return g.rate(g.counts.denied) })},
+		{"p50", 6, 7, text(func(g *gatewayRow) string { return g.latency(0.5) })},
+		{"p99", 6, 4, text(func(g *gatewayRow) string { return g.latency(0.99) })},
+		{"itself", 6, 5, text(func(g *gatewayRow) string { return g.part(own) })},
+		{"owner", 5, 5, text(func(g *gatewayRow) string { return g.part(asked) })},
+		{"stand-in", 8, 1, unusual(stoodIn)},
+		{"share", 5, 3, unusual(budget)},
+		{"lag", 6, 2, text((*gatewayRow).behind)},
+	}
+}
+
+// unusual is the part of decisions that are made in a place only while an owner is
+// not reached.
+func unusual(p place) func(*gatewayRow) (colour, string) {
+	return func(g *gatewayRow) (colour, string) {
+		part := g.part(p)
+		if part != "0%" && part != "–" {
+			return yellow, part
+		}
+		return dim, part
 	}
 }
 
@@ -148,7 +181,7 @@ func fitting(all []column, width, last int) []column {
 func (f *frame) lines(width, height int) []line {
 	var top []line
 	put := func(l line) { top = append(top, l) }
-	put(line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", len(f.gateways))).
+	put(line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", f.nodes)).
 		add(plain, "each client gets ").add(bold, fmt.Sprintf("%d in %v", f.limit, f.per)).add(plain, ", whichever it asks"))
 	put(f.progress(width))
 	put(nil)
@@ -190,9 +223,9 @@ func (f *frame) lines(width, height int) []line {
 
 	legend := []line{
 		nil,
-		line{}.add(dim, "decided by: itself, which owns the client's key; the owner, asked over the network;"),
-		line{}.add(dim, "or its share of the limit, while it cannot reach the owner").
-			add(dim, "   sees: ").add(green, "✓").add(dim, " heard ").add(yellow, "?").add(dim, " not heard ").add(red, "✗").add(dim, " dead"),
+		line{}.add(dim, "decided by: itself, which owns the client's key; the owner, asked over the network; while that is not"),
+		line{}.add(dim, "reached the stand-in, which has a copy of the count; without that its share of the limit"),
+		line{}.add(dim, "lag: of the copies of its counts   sees: ").add(green, "✓").add(dim, " heard ").add(yellow, "?").add(dim, " not heard ").add(red, "✗").add(dim, " dead"),
 	}
 	good := func(n int) colour {
 		if n == 0 {
@@ -241,7 +274,7 @@ func (f *frame) progress(width int) line {
 
 func (g *gatewayRow) sights() line {
 	l := line{}
-	if g.condition != up {
+	if !g.serves() && g.condition != joining {
 		return l.add(dim, "–")
 	}
 	for _, s := range g.sees {
@@ -290,7 +323,7 @@ func (c *clientRow) line(limit int64, width int) line {
 	l = l.add(cyan, strings.Repeat("█", min(filled, full))).add(yellow, strings.Repeat("█", max(0, filled-full)))
 	l = l.add(dim, strings.Repeat("░", max(0, full-filled))).add(plain, fmt.Sprintf(" %d", c.lived)).add(dim, fmt.Sprintf(" of %d", limit))
 	if c.lived > int(limit) {
-		l = l.add(yellow, fmt.Sprintf(", a fault: at most %d", 2*limit))
+		l = l.add(yellow, " around a fault")
 	}
 	return l
 }
@@ -298,7 +331,10 @@ func (c *clientRow) line(limit int64, width int) line {
 // line is the event with its time from the beginning.
 func (e event) line(begun time.Time) line {
 	at := fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds())
-	paint := map[string]colour{"kill": red, "failed": red, "freeze": yellow, "start": green, "thaw": green}[e.what]
+	paint := map[string]colour{"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "start": green, "thaw": green}[e.what]
+	if e.what == "phase" {
+		return line{}.add(dim, at).add(bold, e.text)
+	}
 	if e.what == "" {
 		return line{}.add(dim, at+strings.Repeat(" ", 8)+e.text)
 	}
@@ -306,7 +342,7 @@ func (e event) line(begun time.Time) line {
 }
 
 // key says how to read short.
-const key = "for each gateway: checks/s, allowed/s, p50/p99, decided by itself/the owner/its share, members as it sees them (✓ heard ? not heard ✗ dead)"
+const key = "for each gateway: clients owned, checks/s, allowed/s, p50/p99, decided by itself/the owner/its stand-in/a share, lag of the copies, members as it sees them (✓ heard … joining ? not heard ✗ dead)"
 
 // short is the frame in one line, for what is no terminal.
 func (f *frame) short() string {
@@ -317,10 +353,16 @@ func (f *frame) short() string {
 		fmt.Fprintf(&b, "  [%d] ", g.number)
 		if g.condition != up {
 			b.WriteString(g.condition.String())
+		}
+		if !g.serves() {
 			continue
 		}
-		fmt.Fprintf(&b, "%s/s %s ok %s/%s %s/%s/%s %s", g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
-			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(budget), strings.ReplaceAll(g.sights().render(false, 80), " ", ""))
+		if g.condition != up {
+			b.WriteString(" ")
+		}
+		fmt.Fprintf(&b, "%s %s/s %s ok %s/%s %s/%s/%s/%s %s %s", g.owned(), g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
+			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(stoodIn), g.part(budget), g.behind(),
+			strings.ReplaceAll(g.sights().render(false, 80), " ", ""))
 	}
 	fmt.Fprintf(&b, "  %d errors, %d stalls", f.standing.errors, f.standing.stalls)
 	return b.String()

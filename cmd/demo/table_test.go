@@ -13,7 +13,7 @@ import (
 
 func picture() *frame {
 	f := &frame{
-		elapsed: 7 * time.Second, duration: 26 * time.Second, limit: 30, per: 2 * time.Second,
+		elapsed: 7 * time.Second, duration: 26 * time.Second, limit: 30, per: 2 * time.Second, nodes: 3,
 		next: "next: start gateway 2 in 3 s", begun: time.Unix(0, 0),
 		clients: []clientRow{{"client-001", 412, 30}, {"client-002", 211, 45}},
 		events:  []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL"}},
@@ -21,7 +21,8 @@ func picture() *frame {
 	for i, c := range []condition{up, killed, up} {
 		g := gatewayRow{number: i + 1, condition: c, pid: 4121 + i, over: time.Second}
 		g.counts.allowed, g.counts.denied = 200, 600
-		g.counts.at = [places]int{400, 200, 200}
+		g.owns, g.lag = clients/4, 12*time.Millisecond
+		g.counts.at = [places]int{400, 200, 120, 80}
 		for range 800 {
 			g.counts.took.add(250 * time.Microsecond)
 		}
@@ -53,8 +54,8 @@ func TestTheTableFitsEveryTerminal(t *testing.T) {
 
 func TestANarrowTableKeepsWhatMatters(t *testing.T) {
 	for width, has := range map[int][]string{
-		110: {"process", "checks/s", "denied", "p50", "p99", "itself", "owner", "share", "sees"},
-		79:  {"state", "checks/s", "allowed", "denied", "p99", "share", "sees"},
+		120: {"process", "owns", "checks/s", "denied", "p50", "p99", "itself", "owner", "stand-in", "share", "lag", "sees"},
+		79:  {"state", "owns", "checks/s", "allowed", "p99", "stand-in", "share", "lag", "sees"},
 		50:  {"state", "checks/s", "allowed", "sees"},
 	} {
 		rows := strings.Join(drawn(picture(), width, 40), "\n")
@@ -67,6 +68,6 @@ func TestANarrowTableKeepsWhatMatters(t *testing.T) {
 }
 
 func TestThePlainLineHoldsTheSame(t *testing.T) {
-	require.Equal(t, "  7.0 s  [1] 800/s 200 ok 250 µs/250 µs 50%/25%/25% 1✓2✗…3?  [2] killed"+
-		"  [3] 800/s 200 ok 250 µs/250 µs 50%/25%/25% 1✓2✗…3?  0 errors, 0 stalls", picture().short())
+	require.Equal(t, "  7.0 s  [1] 25% 800/s 200 ok 250 µs/250 µs 50%/25%/15%/10% 12 ms 1✓2✗…3?  [2] killed"+
+		"  [3] 25% 800/s 200 ok 250 µs/250 µs 50%/25%/15%/10% 12 ms 1✓2✗…3?  0 errors, 0 stalls", picture().short())
 }

@@ -24,8 +24,10 @@ type tally struct {
 	missed   int // requests that were not sent in time
 	checks   latencies
 	admitted [clients][]admission
-	shares   []shared // decisions by a gateway's own share
-	recent   slice    // since the last call of next
+	asks     [clients]int
+	asked    latencies   // of checks that an owner answered over the network
+	others   []elsewhere // decisions without the owner
+	recent   slice       // since the last call of next
 }
 
 // counts is what gateways answered.
@@ -62,8 +64,9 @@ func (t *tally) stalls() int {
 	return n
 }
 
-// shared is one decision by a gateway's own share of a limit.
-type shared struct {
+// elsewhere is one decision that was not the owner's: its stand-in's, or by a
+// share of the limit.
+type elsewhere struct {
 	client  int
 	check   span
 	owner   string
@@ -97,6 +100,7 @@ func (t *tally) add(a answer) {
 	case a.took > stallBound:
 		t.slow = append(t.slow, slow{span{a.sent, a.done}, a.took})
 	}
+	t.asks[a.client]++
 	if a.err != nil {
 		return
 	}
@@ -115,13 +119,17 @@ func (t *tally) add(a answer) {
 	}
 	t.recent.asks[a.client]++
 	if !down {
-		t.checks.add(time.Duration(a.check.to - a.check.from))
+		check := time.Duration(a.check.to - a.check.from)
+		t.checks.add(check)
+		if at == asked {
+			t.asked.add(check)
+		}
 	}
 	if a.allowed {
 		t.admitted[a.client] = append(t.admitted[a.client], admission(a.check))
 	}
-	if at == budget {
-		t.shares = append(t.shares, shared{a.client, a.check, a.owner, a.allowed})
+	if at == stoodIn || at == budget {
+		t.others = append(t.others, elsewhere{a.client, a.check, a.owner, a.allowed})
 	}
 }
 

@@ -79,7 +79,7 @@ func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
 // request asks one gateway for one client.
 func request(f *fleet, to *incarnation, client int) answer {
 	a := answer{to: to, client: client}
-	r, err := http.NewRequest(http.MethodGet, f.url(to), nil)
+	r, err := http.NewRequest(http.MethodGet, f.url(to)+"/", nil)
 	if err != nil {
 		a.err = err
 		return a
@@ -127,9 +127,10 @@ func (a *answer) read(response *http.Response) error {
 type place uint8
 
 const (
-	own    place = iota // the gateway owns the client's key
-	asked               // by the owner, which it asked
-	budget              // within its own share of the limit: the owner was not reached
+	own     place = iota // the gateway owns the client's key
+	asked                // by the owner, which it asked
+	stoodIn              // by the stand-in, for an owner that was not reached
+	budget               // within a share of the limit: no copy of the count was reached
 	places
 )
 
@@ -139,6 +140,8 @@ func placeOf(source string) place {
 		return own
 	case weir.Forwarded.String(), weir.Relayed.String():
 		return asked
+	case weir.StandIn.String():
+		return stoodIn
 	}
 	return budget
 }

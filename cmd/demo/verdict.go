@@ -10,7 +10,6 @@ import (
 
 // verdict is how a run went, judged by what the clients saw.
 type verdict struct {
-	limit    int64
 	per      time.Duration
 	requests int // answered
 	allowed  int
@@ -23,72 +22,69 @@ type verdict struct {
 	took     latencies     // of requests to gateways that were up
 	checks   latencies     // of the checks in them
 
-	// The most that one client got in a window: in one that holds nothing of a
-	// fault, nor a share that was spent though the owner was up; in one that
-	// holds one of these; and in one in which keys changed owners and shares
-	// were spent besides, which is two faults at once.
-	healthy, faulty, doubly int
-	timedOut                int      // checks decided by a share though the owner was up and no fault was near
-	outage                  int      // the other checks decided by a share
-	broken                  []string // promises of the fleet, in words
+	promise  promise
+	found    [guarantees]finding
+	stoodIn  int           // checks that a stand-in answered
+	shared   int           // checks that were decided by a share
+	timedOut int           // of both, those whose owner was up, and no crash or freeze was near
+	lag      time.Duration // the furthest that a replica was behind
+	broken   []string      // promises of the fleet, in words
 }
 
-// judge looks at everything once the traffic has ended.
-func judge(f *fleet, t *tally) verdict {
-	faults, moves := f.faults()
+// judge looks at everything once the traffic has ended, which ran for a time.
+func judge(f *fleet, t *tally, ran time.Duration) verdict {
+	during := f.occasions()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := verdict{
-		limit: f.limit, per: f.per,
+		per:      f.per,
 		requests: t.total.allowed + t.total.denied, allowed: t.total.allowed, missed: t.missed,
 		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.pulse.longest(),
 		took: t.total.took, checks: t.checks,
+		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
+		promise: promise{
+			limit: f.limit,
+			pace:  float64(slices.Max(t.asks[:])) / ran.Seconds(),
+			rtt:   t.asked.quantile(0.99).Seconds(),
+		},
 	}
-	var shares [clients][]span // spent though the owner was up
-	for _, s := range t.shares {
-		down := f.ownerWasDown(s.owner, s.check.from, s.check.to)
-		if down || near(faults, s.check) {
-			v.outage++
-		} else {
+	var unanswered [clients][]span // admitted without the owner, which was up
+	for _, e := range t.others {
+		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
+		if !down && !near(during[crashed], e.check) && !near(during[timedOut], e.check) {
 			v.timedOut++
 		}
-		if !down && s.allowed {
-			shares[s.client] = append(shares[s.client], s.check)
+		if !down && e.allowed {
+			unanswered[e.client] = append(unanswered[e.client], e.check)
 		}
 	}
 	for client, admitted := range t.admitted {
-		v.healthy = max(v.healthy, healthy(admitted, append(slices.Clone(faults), shares[client]...), f.per))
-		v.faulty = max(v.faulty, healthy(admitted, moves, f.per), healthy(admitted, shares[client], f.per))
-		v.doubly = max(v.doubly, busiest(admitted, f.per))
+		o := *during
+		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
+		for g, found := range audit(admitted, &o, f.per) {
+			v.found[g].windows += found.windows
+			v.found[g].most = max(v.found[g].most, found.most)
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, inc := range f.current {
-		if inc.condition == starting {
+		if inc != nil && inc.condition == starting {
 			f.breaks("gateway %d did not start in time", i+1)
 		}
 	}
-	v.broken = f.broken
+	v.lag, v.broken = f.lag, f.broken
 	return v
 }
 
 const (
-	// mostTimedOut is how many of a hundred checks may be answered by a share
-	// though the owner was up. A busy machine has some; with more, the run shows
-	// an outage.
+	// mostTimedOut is how many of a hundred checks may be answered without the
+	// owner though it was up. A busy machine has some; with more, the run shows an
+	// outage.
 	mostTimedOut = 10
 	// enoughToJudge is how many requests show whether the fleet was healthy.
 	enoughToJudge = 1000
 )
-
-func near(faults []span, s span) bool {
-	for _, f := range faults {
-		if s.from <= f.to && s.to >= f.from {
-			return true
-		}
-	}
-	return false
-}
 
 // failures is the promises that were broken, in words.
 func (v *verdict) failures() []string {
@@ -104,20 +100,16 @@ func (v *verdict) failures() []string {
 		fails("%s requests to gateways that were up took longer than %v", number(v.stalls), stallBound)
 	}
 	// Without these the others could hold because nothing was there to judge.
-	if v.requests >= enoughToJudge && v.healthy == 0 {
+	if v.requests >= enoughToJudge && v.found[healthy].windows == 0 {
 		fails("no client got anything in a window without a fault: nothing was seen of health")
 	}
 	if checks := v.requests; checks >= enoughToJudge && v.timedOut*100 > checks*mostTimedOut {
-		fails("%s of %s checks were answered by shares though the owner was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
+		fails("%s of %s checks were answered without the owner though it was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
 	}
-	if most := int(v.limit); v.healthy > most {
-		fails("a client got %d in %v while all was well: its limit is %d", v.healthy, v.per, most)
-	}
-	if most := 2 * int(v.limit); v.faulty > most {
-		fails("a client got %d in %v around a fault: twice its limit is %d", v.faulty, v.per, most)
-	}
-	if most := 3 * int(v.limit); v.doubly > most {
-		fails("a client got %d in %v around two faults: three times its limit is %d", v.doubly, v.per, most)
+	for g, found := range v.found {
+		if most := v.promise.most(guarantee(g)); found.most > most {
+			fails("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, v.promise.means(guarantee(g)), most)
+		}
 	}
 	return append(broken, v.broken...)
 }
@@ -140,17 +132,14 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(v.took.most))
 	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
 	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
-	row(v.healthy <= int(v.limit), "most", strconv.Itoa(v.healthy), "that a client got in any %v without a fault, of %d", v.per, v.limit)
-	faulty := v.faulty
-	if v.doubly <= 2*int(v.limit) {
-		faulty = v.doubly
+	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks answered without the owner though it was up, at most %d%%", mostTimedOut)
+	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
+	row(true, "lag", short(v.lag), "the furthest that copies were behind")
+	fmt.Fprintf(w, "\n  The most that any client got in a window of %v, of what is promised there at most:\n\n", v.per)
+	for g, found := range v.found {
+		most := v.promise.most(guarantee(g))
+		row(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), v.promise.means(guarantee(g)))
 	}
-	row(faulty <= 2*int(v.limit), "", strconv.Itoa(faulty), "that a client got in any %v around a fault, of %d", v.per, 2*v.limit)
-	if faulty != v.doubly {
-		row(v.doubly <= 3*int(v.limit), "", strconv.Itoa(v.doubly), "around two: keys changed owners, and one that was up was not reached; of %d", 3*v.limit)
-	}
-	row(true, "shares", number(v.outage), "checks answered by a gateway's own share of the limit, around a fault")
-	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks so answered though the owner was up: the windows that hold them are faulty, too")
 	if v.missed > 0 || v.still > 0 {
 		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(v.still), number(v.missed))))
 	}

@@ -1,0 +1,52 @@
+package main
+
+import "fmt"
+
+// guarantee is a row of the table of guarantees. A window is judged by the last
+// of those that it holds something of.
+type guarantee uint8
+
+const (
+	healthy  guarantee = iota // nothing happens
+	deployed                  // gateways start, and leave in order
+	crashed                   // a gateway dies
+	timedOut                  // a gateway is frozen or thawed, or a check timed out though the owner was up
+	guarantees
+)
+
+// promise is what a client gets at most.
+type promise struct {
+	limit int64
+	pace  float64 // the most that one client asks, in requests a second: none is admitted faster
+	rtt   float64 // a round trip, in seconds
+}
+
+// most is how much one client gets in a window at most. A crash costs what the
+// stand-in had not been sent: a sixteenth of the limit, and what was admitted
+// within two round trips.
+func (p promise) most(g guarantee) int {
+	switch g {
+	case crashed:
+		return int(float64(p.limit) + float64(p.limit)/16 + 2*p.pace*p.rtt)
+	case timedOut:
+		return int(2 * p.limit)
+	}
+	return int(p.limit)
+}
+
+func (g guarantee) String() string {
+	return [...]string{"healthy", "deploy", "crash", "timeout"}[g]
+}
+
+// means says which windows a guarantee judges, and where its figure comes from.
+func (p promise) means(g guarantee) string {
+	switch g {
+	case deployed:
+		return "in which gateways started, or left in order: the limit"
+	case crashed:
+		return fmt.Sprintf("in which a gateway was killed: L + L/16 + 2 × %.0f/s × %.1f ms", p.pace, 1000*p.rtt)
+	case timedOut:
+		return "in which one was frozen or thawed, or a check timed out: 2L"
+	}
+	return "in which all was well: the limit"
+}

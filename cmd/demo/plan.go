@@ -1,0 +1,83 @@
+package main
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// kind is what happens to a gateway.
+type kind uint8
+
+const (
+	start  kind = iota
+	leave       // by SIGTERM: in order
+	kill        // by SIGKILL
+	freeze      // by SIGSTOP
+	thaw        // by SIGCONT
+)
+
+func (k kind) String() string {
+	return [...]string{"start", "leave", "kill", "freeze", "thaw"}[k]
+}
+
+// guarantee is the row that judges windows in which this happens.
+func (k kind) guarantee() guarantee {
+	switch k {
+	case start, leave:
+		return deployed
+	case kill:
+		return crashed
+	}
+	return timedOut
+}
+
+// step is something that will happen to a gateway, once all have seen the step
+// before it.
+type step struct {
+	kind    kind
+	gateway int           // index
+	phase   string        // that it begins, empty if it goes on with one
+	after   time.Duration // from the beginning of traffic, at the earliest
+	calm    time.Duration // since all have seen the step before, at least
+}
+
+// plan spreads the steps over the run, more than one Per apart, so that no window
+// holds two but those of one deploy. A gateway joins the others and leaves again;
+// all are restarted, one after the other; and two are chosen, one to be killed and
+// replaced, one to be frozen and thawed.
+func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
+	var steps []step
+	add := func(percent int, k kind, gateway int, phase string) {
+		s := step{kind: k, gateway: gateway, phase: phase, after: duration * time.Duration(percent) / 100}
+		if percent > 0 {
+			s.calm = window(duration) + window(duration)/4
+		}
+		steps = append(steps, s)
+	}
+	victims := random.Perm(nodes)
+	add(8, start, nodes, "scale-out: a gateway more")
+	if signals {
+		add(19, leave, nodes, "scale-in: it goes again")
+		for gateway := range nodes {
+			if gateway == 0 {
+				add(30, leave, gateway, "rolling restart: all gateways, one after the other")
+			} else {
+				add(0, leave, gateway, "")
+			}
+			add(0, start, gateway, "")
+		}
+	}
+	add(55, kill, victims[0], "crash: a gateway dies without a goodbye")
+	add(65, start, victims[0], "replacement: it starts again")
+	if signals {
+		add(76, freeze, victims[1], "freeze: a gateway stops, and lives")
+		add(87, thaw, victims[1], "thaw: it goes on")
+	}
+	return steps
+}
+
+// window is the limit's Per for a run of this length: 2 s in a run of 32 s and
+// more, and less in a shorter one, so that steps stay apart.
+func window(duration time.Duration) time.Duration {
+	return min(2*time.Second, (duration / 16).Truncate(100*time.Millisecond))
+}

@@ -195,6 +195,7 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 		if by.member == v.Self {
 			as = asStandIn
 		}
+		v = v.without(p.to)
 	}
 	p.results = n.spendAll(v, as, p.asks, n.now())
 	p.refund = func() {

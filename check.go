@@ -36,7 +36,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 		if by.member == v.Self {
 			as = asStandIn
 		}
-		now = n.now()
+		v, now = v.without(to), n.now()
 	}
 	if err := cancelled(ctx); err != nil {
 		return err
@@ -47,9 +47,16 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 
 // fenced says that this node has heard nobody for a second, by the clock read of
 // the check itself: it may have been frozen, and another answered in its stead.
-// Until it hears someone again it has no authority.
+// Until it hears someone again it has no authority. A clock of the caller's may
+// step, which is no freeze.
 func (n *Node) fenced(v *view, now int64) bool {
-	return len(v.points) > 1 && now-n.heard.Load() > int64(holdDown)
+	if len(v.points) < 2 {
+		return false
+	}
+	if n.cfg.Now != nil {
+		now = n.steady()
+	}
+	return now-n.heard.Load() > int64(holdDown)
 }
 
 // answerer is who answered, or was the last to be asked, and on what terms.

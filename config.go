@@ -133,6 +133,11 @@ func (c Config) clock() func() int64 {
 	if now := c.Now; now != nil {
 		return func() int64 { return now().UnixNano() }
 	}
+	return steadyClock()
+}
+
+// steadyClock follows the monotonic clock.
+func steadyClock() func() int64 {
 	start := time.Now()
 	epoch := start.UnixNano()
 	return func() int64 { return epoch + int64(time.Since(start)) }

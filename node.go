@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // Node is one member of the cluster, embedded in a process. Its methods are safe
@@ -21,7 +22,8 @@ type Node struct {
 	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
 	view      atomic.Pointer[view]
-	heard     atomic.Int64 // when some member last answered in time
+	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
+	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
 	meters    meters
 	exchanges sync.Pool // of *exchange
@@ -64,11 +66,15 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{
 		cfg:      cfg,
 		now:      cfg.clock(),
+		steady:   steadyClock(),
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys),
 	}
-	n.stream = newStream(name, n.counts)
-	n.heard.Store(n.now())
+	n.stream = newStream()
+	if cfg.Now == nil {
+		n.steady = n.now
+	}
+	n.heard.Store(n.steady())
 	n.exchanges.New = func() any { return new(exchange) }
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
@@ -101,7 +107,12 @@ func (n *Node) look() {
 	if n.starting.Load() {
 		before = nil
 	}
-	n.replace(newView(n.now(), n.cluster.View(), n.terms(), before))
+	v := newView(n.now(), n.cluster.View(), n.terms(), before)
+	if n.stream.Stream == nil && v.Self >= 0 {
+		// Only now is it known what a Cluster of the caller's calls this node.
+		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)
+	}
+	n.replace(v)
 }
 
 // replace puts a view in place of the one before. n.stream.swap is held.

@@ -14,7 +14,7 @@ type inbound struct{ n *Node }
 func (in inbound) Changed() { in.n.look() }
 
 // Heard notes that some member has answered just now.
-func (in inbound) Heard() { in.n.heard.Store(in.n.now()) }
+func (in inbound) Heard() { in.n.heard.Store(in.n.steady()) }
 
 // Serve answers what other members ask. One clock read serves the whole batch,
 // so that the table's cache misses overlap.
@@ -113,18 +113,19 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		return
 	}
 	started := n.background(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, h.wait)
-		defer cancel()
-		blame := n.cfg.Timeout
-		if stands {
-			blame = h.wait // so that only the first who ask wait for a dead owner
+		wait := h.wait
+		if !stands { // whoever hands it on is not to blame, so the context ends first
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, h.wait)
+			defer cancel()
+			wait = n.cfg.Timeout
 		}
-		got, err := peer.Ask(ctx, onward, nil, blame)
-		if err != nil || len(got) == 0 {
+		got, err := peer.Ask(ctx, onward, nil, wait)
+		switch {
+		case stands && (err != nil || len(got) == 0 || status(got[0]) == statusUnreached):
+			got = n.standsIn(v.without(member), onward)
+		case err != nil:
 			got = unreached
-		}
-		if stands && status(got[0]) == statusUnreached {
-			got = n.standsIn(onward)
 		}
 		answer(got)
 	})
@@ -135,12 +136,12 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 
 // standsIn answers a request in the stead of an owner that has just not answered
 // this node either.
-func (n *Node) standsIn(request []byte) []byte {
+func (n *Node) standsIn(v *view, request []byte) []byte {
 	h, err := parseHeader(request)
 	if err != nil {
 		return nil
 	}
-	answer, err := n.answer(n.view.Load(), h, request, nil, n.now())
+	answer, err := n.answer(v, h, request, nil, n.now())
 	if err != nil {
 		return nil
 	}

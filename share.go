@@ -94,6 +94,21 @@ func (v *view) share(as standing, id bucket.ID, partition PartitionPolicy) (shar
 	return s, source
 }
 
+// without is the view in which a member is missing that has just not answered.
+func (v *view) without(i int) *view {
+	if i < 0 || v.next[i] < 0 || i == v.Self {
+		return v
+	}
+	less := *v
+	less.next = slices.Clone(v.next)
+	less.next[i] = -1
+	if _, weighs := slices.BinarySearch(v.points, i); weighs {
+		less.side--
+		less.complete = false
+	}
+	return &less
+}
+
 // sideShare is what this node may spend of an id for its side: everything while
 // no member is missing, or, with MajorityShare and FailClosed, on the side with a
 // majority of the roster. With FairShare it is the sum of what ring order gives

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -33,7 +32,7 @@ const (
 // stream has this node's counts agree with the others': it carries what
 // countsync says, and moves authority once counts are where it goes.
 type stream struct {
-	*countsync.Stream
+	*countsync.Stream // nil until a view has this node in it
 	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
 	turned chan struct{} // the view has changed
 
@@ -60,9 +59,8 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-func newStream(name string, counts *bucket.Store) *stream {
+func newStream() *stream {
 	return &stream{
-		Stream:   countsync.New(nameHash(name), counts),
 		hurry:    make(chan struct{}, 1),
 		turned:   make(chan struct{}, 1),
 		leavers:  make(map[string]bool),

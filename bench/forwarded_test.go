@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,8 +31,8 @@ func BenchmarkForwarded(b *testing.B) {
 	}
 }
 
-// forwarded asks a node in this process for keys that the node in another
-// process owns.
+// forwarded asks a node in this process for keys that nodes in other processes
+// own.
 type forwarded struct {
 	limiter *weir.Limiter
 	keys    []string
@@ -48,16 +47,21 @@ type caller struct {
 }
 
 func newForwarded(tb testing.TB, callers int) *forwarded {
-	n := join(tb, start(tb, "owner").addr)
-	l, err := n.Limiter(limitOf("TokenBucket"))
+	l, err := join(tb, 0, newMembers(tb, 1, 0)...).Limiter(limitOf("TokenBucket"))
 	require.NoError(tb, err)
-	f := &forwarded{
-		limiter: l,
-		keys:    keysThat(forwardedKeys, func(key string) bool { return !l.Owner(key).Self }),
-		callers: make([]caller, callers),
-	}
+	return forward(l, othersKeys(l, forwardedKeys), callers)
+}
+
+// othersKeys makes n keys that other nodes own.
+func othersKeys(l *weir.Limiter, n int) []string {
+	return keysThat(n, func(key string) bool { return !l.Owner(key).Self })
+}
+
+// forward has the callers go through the keys, each from elsewhere.
+func forward(l *weir.Limiter, keys []string, callers int) *forwarded {
+	f := &forwarded{limiter: l, keys: keys, callers: make([]caller, callers)}
 	for i := range f.callers {
-		f.callers[i].next = i * len(f.keys) / callers
+		f.callers[i].next = i * len(keys) / callers
 	}
 	return f
 }
@@ -86,46 +90,4 @@ func (f *forwarded) reportStrays(b *testing.B) {
 	if strays > 0 {
 		b.Logf("%d decisions were not the owner's: these figures are void", strays)
 	}
-}
-
-// patience is the nodes' Timeout: generous, so that a busy machine makes a check
-// slow and never makes it local.
-const patience = time.Second
-
-func startNode(join ...string) (*weir.Node, error) {
-	return weir.Start(context.Background(), weir.Config{
-		Name: "bench", Bind: "127.0.0.1:0", Join: join, Timeout: patience, MaxKeys: million, Logger: quiet(),
-	})
-}
-
-// serveOwner is the second process.
-func serveOwner(ready func(string), done <-chan struct{}) error {
-	n, err := startNode()
-	if err != nil {
-		return err
-	}
-	for _, m := range n.Members() {
-		if m.Self {
-			ready(m.Addr)
-		}
-	}
-	<-done
-	return n.Close()
-}
-
-// join starts a node beside the one at addr, and waits until the two serve.
-func join(tb testing.TB, addr string) *weir.Node {
-	n, err := startNode(addr)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
-	require.Eventually(tb, func() bool {
-		members := n.Members()
-		for _, m := range members {
-			if m.State != weir.Serving {
-				return false
-			}
-		}
-		return len(members) == 2
-	}, startWait, 5*time.Millisecond, "the two nodes do not serve: %v", n.Members())
-	return n
 }

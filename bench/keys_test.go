@@ -34,11 +34,27 @@ func keysThat(n int, wanted func(key string) bool) []string {
 			text.Write(key)
 		}
 	}
-	keys := make([]string, n)
+	return textsOf(text.String())
+}
+
+// textsOf is the keys whose texts lie side by side in all.
+func textsOf(all string) []string {
+	keys := make([]string, len(all)/keyBytes)
 	for i := range keys {
-		keys[i] = text.String()[i*keyBytes : (i+1)*keyBytes]
+		keys[i] = all[i*keyBytes : (i+1)*keyBytes]
 	}
 	return keys
+}
+
+// drawn makes n of the keys, each by a draw of its index, with their texts side by
+// side in the order of the draws.
+func drawn(keys []string, n int, draw func() int) []string {
+	var text strings.Builder
+	text.Grow(n * keyBytes)
+	for range n {
+		text.WriteString(keys[draw()])
+	}
+	return textsOf(text.String())
 }
 
 func anyKey(string) bool { return true }

@@ -89,7 +89,7 @@ func benchmarkGC(b *testing.B) {
 		runtime.GC()
 		took = append(took, time.Since(begun))
 	}
-	b.ReportMetric(float64(median(took))/float64(time.Millisecond), "gc-ms")
+	b.ReportMetric(milliseconds(median(took)), "gc-ms")
 	b.ReportMetric(0, "ns/op")
 }
 

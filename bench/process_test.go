@@ -17,17 +17,17 @@ import (
 )
 
 // roleVariable tells a process what to be: this test binary starts itself again
-// as the second process.
+// as another process.
 const roleVariable = "WEIR_BENCH_ROLE"
 
-// profileVariable names a file that the second process writes its CPU profile
-// to, with its role added: -cpuprofile sees the first process alone.
+// profileVariable names a file that other processes write their CPU profiles to,
+// with role and process id added: -cpuprofile sees the first process alone.
 const profileVariable = "WEIR_BENCH_CPUPROFILE"
 
 // A role serves until done is closed. It calls ready with the address that it
 // serves at.
 var roles = map[string]func(ready func(addr string), done <-chan struct{}) error{
-	"owner":  serveOwner,
+	"member": serveMember,
 	"echo":   serveEcho,
 	"parent": serveThroughChild,
 }
@@ -53,7 +53,7 @@ func play(role string) error {
 		return fmt.Errorf("no such role; set %s to nothing", roleVariable)
 	}
 	if path := os.Getenv(profileVariable); path != "" {
-		f, err := os.Create(path + "." + role)
+		f, err := os.Create(fmt.Sprintf("%s.%s.%d", path, role, os.Getpid()))
 		if err != nil {
 			return err
 		}

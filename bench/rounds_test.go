@@ -24,13 +24,28 @@ type figures struct {
 // machine does falls on all of them, and returns the median figures of each.
 // The benchmark's N is the number of rounds that each has.
 func race(b *testing.B, callers int, contestants ...contestant) []figures {
+	medians := make([]figures, len(contestants))
+	for i, fs := range inTurn(b, callers, roundTime, func(int) {}, contestants...) {
+		medians[i] = figures{
+			perSecond: median(each(fs, func(f figures) float64 { return f.perSecond })),
+			p50:       median(each(fs, func(f figures) time.Duration { return f.p50 })),
+			p99:       median(each(fs, func(f figures) time.Duration { return f.p99 })),
+		}
+	}
+	return medians
+}
+
+// inTurn returns the figures of each contestant's rounds. After each turn it lets
+// what that contestant has left behind settle.
+func inTurn(b *testing.B, callers int, d time.Duration, settle func(contestant int), contestants ...contestant) [][]figures {
 	rounds := make([][]figures, len(contestants))
 	load := newLoad(callers)
 	turn := func(i int) figures {
-		f, err := load.round(roundTime, contestants[i])
+		f, err := load.round(d, contestants[i])
 		if err != nil {
 			b.Fatal(err)
 		}
+		settle(i)
 		return f
 	}
 	for i := range contestants {
@@ -42,16 +57,8 @@ func race(b *testing.B, callers int, contestants ...contestant) []figures {
 			rounds[i] = append(rounds[i], turn(i))
 		}
 	}
-	medians := make([]figures, len(contestants))
-	for i, fs := range rounds {
-		medians[i] = figures{
-			perSecond: median(each(fs, func(f figures) float64 { return f.perSecond })),
-			p50:       median(each(fs, func(f figures) time.Duration { return f.p50 })),
-			p99:       median(each(fs, func(f figures) time.Duration { return f.p99 })),
-		}
-	}
 	b.ReportMetric(0, "ns/op")
-	return medians
+	return rounds
 }
 
 // report names the figures after the prefix.
@@ -125,3 +132,5 @@ func each[F, T any](fs []F, of func(F) T) []T {
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -386,11 +386,18 @@ func (f *fleet) open(ctx context.Context) error {
 // find each other.
 const seenWithin = 15 * time.Second
 
-// may says whether a step may happen now. The error is that what happened before
-// was not seen in time.
+var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
+
+// may says whether a step may happen now. The error is that a gateway has failed,
+// or that what happened before was not seen in time.
 func (f *fleet) may(next step, now time.Time) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, inc := range f.current {
+		if inc != nil && inc.condition == failed {
+			return false, errFailed
+		}
+	}
 	if len(f.happened) == 0 {
 		return true, nil
 	}

@@ -107,11 +107,10 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	ran := time.Since(begun)
 	f.stop()
 	s.close()
-	if err != nil {
-		s.say("demo: " + err.Error())
-		return exitBroken
-	}
 	v := judge(f, t, ran)
+	if err != nil {
+		v.broken = append(v.broken, err.Error())
+	}
 	s.say("")
 	v.print(s.out, s.palette)
 	switch {

@@ -189,7 +189,7 @@ type load struct {
 	world *world
 	limit weir.Limit
 	keys  []string
-	up    map[string]bool // guarded by mu
+	up    map[string]*weir.Node // guarded by mu
 	stop  chan struct{}
 	wait  sync.WaitGroup
 }
@@ -197,13 +197,13 @@ type load struct {
 // start has each of some clients ask for one random key after another, of a
 // random node, so often that every key is asked for more than it is granted.
 func (w *world) load(t *testing.T, l weir.Limit, keys, perSecond int) *load {
-	ld := &load{t: t, world: w, limit: l, up: make(map[string]bool), stop: make(chan struct{})}
+	ld := &load{t: t, world: w, limit: l, up: make(map[string]*weir.Node), stop: make(chan struct{})}
 	ld.when = make(map[string][]time.Time)
 	for i := range keys {
 		ld.keys = append(ld.keys, fmt.Sprint("key ", i))
 	}
 	for _, name := range w.names {
-		ld.up[name] = true
+		ld.up[name] = w.nodes[name]
 	}
 	const clients = 10
 	for c := range clients {
@@ -246,7 +246,7 @@ func (ld *load) node(random *rand.Rand) *weir.Node {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
 	names := slices.Sorted(maps.Keys(ld.up))
-	return ld.world.nodes[names[random.IntN(len(names))]]
+	return ld.up[names[random.IntN(len(names))]]
 }
 
 func (ld *load) down(name string) {
@@ -259,7 +259,7 @@ func (ld *load) down(name string) {
 func (ld *load) back(name string) {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
-	ld.up[name] = true
+	ld.up[name] = ld.world.nodes[name]
 }
 
 // worst is the most that any key got in any window of the limit's Per.
@@ -283,9 +283,7 @@ func (w *world) restart(t *testing.T, ld *load, name string, gossip bool) {
 	require.NoError(t, w.nodes[name].Leave(t.Context()))
 	require.NoError(t, w.nodes[name].Close())
 	w.network.Host(name).Kill()
-	ld.mu.Lock()
 	w.start(t, name, gossip, weir.Config{})
-	ld.mu.Unlock()
 	require.True(t, within(10*time.Second, w.nodes[name].Ready), "%s is ready again", name)
 	ld.back(name)
 }
@@ -311,7 +309,7 @@ func TestARollingRestartResetsNothing(t *testing.T) {
 				w := newWorld(t, 5, gossip)
 				w.ready(t, w.names...)
 				begun := time.Now()
-				ld := w.load(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}, 1000, 4000)
+				ld := w.load(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}, 1000, 2500)
 				time.Sleep(40 * time.Second)
 				for _, name := range w.names {
 					w.restart(t, ld, name, gossip)
@@ -331,13 +329,11 @@ func TestScalingOutAndInResetsNothing(t *testing.T) {
 				w := newWorld(t, 3, gossip)
 				w.ready(t, w.names...)
 				begun := time.Now()
-				ld := w.load(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}, 1000, 4000)
+				ld := w.load(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}, 1000, 2500)
 				time.Sleep(40 * time.Second)
 				w.names = hosts(6)
 				for _, name := range w.names[3:] { // all at once
-					ld.mu.Lock()
 					w.start(t, name, gossip, weir.Config{})
-					ld.mu.Unlock()
 				}
 				w.ready(t, w.names...)
 				for _, name := range w.names[3:] {

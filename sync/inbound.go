@@ -230,21 +230,10 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 		l = &stored
 	}
 	x.ledger.cap(id, used)
+	late := x.late(l)
 	var units int64
 	for _, t := range x.seen {
-		known, news := x.ledger.learn(id, t)
-		switch {
-		case news > 0 && l.Per > 0:
-			news = min(news, t.unrecovered)
-			known.unrecovered = min(known.unrecovered+news, max(0, known.net()))
-			units += news
-		case news < 0:
-			if x.late(l)(known.changed) {
-				news = max(news, -known.unrecovered)
-			}
-			known.unrecovered = max(0, known.unrecovered+news)
-			units += news
-		}
+		units += x.ledger.learn(id, t, late)
 	}
 	if units != 0 && l.Per > 0 {
 		x.store.SpendElsewhere(id, l, x.now, units)

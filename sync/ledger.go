@@ -133,9 +133,24 @@ func (l *ledger) cap(id bucket.ID, used int64) (theirs int64) {
 	return theirs
 }
 
-// learn merges what a tally says into what is known, and returns how many units
-// of it are new; below zero, how many have been given back.
-func (l *ledger) learn(id bucket.ID, t tally) (*entry, int64) {
+// beyond is what of a tally's net units counts on top of those that were seen of
+// it: of what was spent, no more than has not recovered (unrecovered of the net,
+// before of what was seen). What was given back beyond what the tally itself had
+// spent is part of other units, of which nobody knows how they recover: it counts
+// as long as it is not late.
+func beyond(net, seen, unrecovered, before int64, late bool) int64 {
+	own, others := max(0, net)-max(0, seen), min(0, net)-min(0, seen)
+	own = min(own, unrecovered)
+	if late {
+		own, others = max(own, -before), 0
+	}
+	return own + others
+}
+
+// learn merges what a tally says into what is known, and returns the units that
+// have to be spent for it (below zero: given back). late says of a time whether
+// what was given back then comes too late.
+func (l *ledger) learn(id bucket.ID, t tally, late func(changed int64) bool) (units int64) {
 	known := l.find(id, t.origin)
 	if known == nil {
 		known = l.add(id, tally{origin: t.origin, series: t.series, changed: t.changed})
@@ -143,46 +158,40 @@ func (l *ledger) learn(id bucket.ID, t tally) (*entry, int64) {
 	}
 	switch {
 	case t.series < known.series:
-		return known, 0
+		return 0
 	case t.series > known.series:
-		known.tally = tally{origin: t.origin, series: t.series}
+		known.tally, known.foreign = tally{origin: t.origin, series: t.series}, true
 	}
 	before := known.net()
-	known.spent, known.refunded = max(known.spent, t.spent), max(known.refunded, t.refunded)
-	known.changed = max(known.changed, t.changed)
-	return known, known.net() - before
+	known.merge(t)
+	units = beyond(known.net(), before, t.unrecovered, known.unrecovered, late(known.changed))
+	known.unrecovered = min(max(0, known.unrecovered+units), max(0, known.net()))
+	return units
+}
+
+func (t *tally) merge(o tally) {
+	t.spent, t.refunded = max(t.spent, o.spent), max(t.refunded, o.refunded)
+	t.changed = max(t.changed, o.changed)
 }
 
 // adopt takes over what a state says it includes, and returns the units that
 // are known here and not included: what has to be spent on top of it (below
-// zero: given back). late says of a refund's time that it has come too late.
+// zero: given back).
 func (l *ledger) adopt(id bucket.ID, seen []tally, late func(changed int64) bool) (onTop int64) {
 	for i := l.of(id); i != none; i = l.all[i].next {
 		known := &l.all[i]
-		at := slices.IndexFunc(seen, func(t tally) bool { return t.origin == known.origin })
-		switch {
-		case at >= 0 && seen[at].series > known.series:
-			foreign := true // if it is this node's own, it begins again above it
-			known.tally, known.foreign = seen[at], foreign
-		case at >= 0 && seen[at].series == known.series:
-			t := seen[at]
-			known.spent, known.refunded = max(known.spent, t.spent), max(known.refunded, t.refunded)
-			known.changed = max(known.changed, t.changed)
-			more := known.net() - t.net()
-			if more > 0 {
-				more = min(more, known.unrecovered)
-			} else if more < 0 && late(known.changed) {
-				more = max(more, -t.unrecovered)
-			}
-			known.unrecovered = max(0, t.unrecovered+more)
-			onTop += more
-		default:
-			if net := known.net(); net > 0 {
-				onTop += min(net, known.unrecovered)
-			} else if net < 0 && !late(known.changed) {
-				onTop += net
-			}
+		t := tally{series: known.series}
+		if at := slices.IndexFunc(seen, func(t tally) bool { return t.origin == known.origin }); at >= 0 && seen[at].series >= known.series {
+			t = seen[at]
 		}
+		if t.series > known.series {
+			known.tally, known.foreign = t, true // if it is this node's own, it begins again above it
+			continue
+		}
+		known.merge(t)
+		more := beyond(known.net(), t.net(), known.unrecovered, t.unrecovered, late(known.changed))
+		known.unrecovered = min(max(0, t.unrecovered+more), max(0, known.net()))
+		onTop += more
 	}
 	for _, t := range seen {
 		if l.find(id, t.origin) == nil {

@@ -21,6 +21,7 @@ type item struct {
 	units int64 // of a state: what this node spent with authority that the member may not have; all of it, if everything
 	at    int64 // the stream's time when it was queued
 	kind  kind
+	alone bool // of a state: nobody else is sent these units
 }
 
 // everything stands for as many units as are used.

@@ -98,12 +98,12 @@ func (s *Stream) Meet(members []Member) {
 	s.outbounds = met
 }
 
-// unmet keeps in mind what a member that is gone did not get: it may have been
-// the only one to be sent it.
+// unmet keeps in mind what a member that is gone was the only one to be sent,
+// and did not get.
 func (s *Stream) unmet(o *outbound) {
 	covered := o.coveredIDs()
 	lost := func(it item) {
-		if it.kind == state && it.units != everything && !covers(covered, it) && it.at > s.superseded && !s.voided(it) {
+		if it.kind == state && it.alone && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
 			s.unsend(it)
 		}
 	}
@@ -464,20 +464,16 @@ func (s *Stream) flush(id bucket.ID, now int64, roles Roles) {
 // send queues a state for all of the id's targets but one.
 func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides bool) {
 	s.targets = roles.Targets(s.targets[:0], it.id)
-	sent := false
+	s.targets = slices.DeleteFunc(s.targets, func(m Member) bool { return s.outbound(m) == nil })
+	it.alone = len(s.targets) == 1
 	for _, to := range s.targets {
-		o := s.outbound(to)
-		switch {
-		case o == nil:
-			continue
-		case o == except:
+		if o := s.outbound(to); o == except {
 			rider, rides = it, true
-		default:
+		} else {
 			s.push(o, it)
 		}
-		sent = true
 	}
-	if !sent {
+	if len(s.targets) == 0 {
 		s.unsend(it)
 	}
 	return rider, rides

@@ -53,19 +53,18 @@ type message struct {
 
 // node is one member, and its own view, which may be out of date.
 type node struct {
-	w          *world
-	name       Member
-	store      *bucket.Store
-	stream     *Stream
-	holds      map[bucket.ID]bool
-	heard      map[Member]bool
-	roster     []Member        // as it knows it
-	serves     []Member        // those of it that are not joining
-	told       map[Member]bool // who has told it that all it owed has come
-	owed       map[Member]bool
-	own        map[bucket.ID]admission // what it has admitted and can refund
-	spentInAll map[bucket.ID]int64
-	gaveInAll  map[bucket.ID]int64
+	w         *world
+	name      Member
+	store     *bucket.Store
+	stream    *Stream
+	holds     map[bucket.ID]bool
+	heard     map[Member]bool
+	roster    []Member        // as it knows it
+	serves    []Member        // those of it that are not joining
+	told      map[Member]bool // who has told it that all it owed has come
+	owed      map[Member]bool
+	own       map[bucket.ID]admission // what it has admitted and can refund
+	gaveInAll map[bucket.ID]int64
 }
 
 func (n *node) Holds(id bucket.ID) bool { return n.holds[id] }
@@ -142,7 +141,7 @@ func (w *world) start(side int) *node {
 	n := &node{
 		w: w, name: w.names, store: bucket.NewStore(1 << 14),
 		holds: make(map[bucket.ID]bool), heard: make(map[Member]bool), owed: make(map[Member]bool),
-		own: make(map[bucket.ID]admission), told: make(map[Member]bool), spentInAll: make(map[bucket.ID]int64), gaveInAll: make(map[bucket.ID]int64),
+		own: make(map[bucket.ID]admission), told: make(map[Member]bool), gaveInAll: make(map[bucket.ID]int64),
 	}
 	n.store.Track(nil)
 	n.stream = New(n.name, n.store)
@@ -213,6 +212,8 @@ func (n *node) refresh() {
 	for _, m := range n.roster {
 		if targets[m] {
 			n.stream.Owe(m, All())
+		} else if w.joining[m] && m != n.name {
+			n.stream.Owe(m, nil)
 		}
 	}
 	n.owed = targets
@@ -222,6 +223,9 @@ func (n *node) refresh() {
 // handOver gives what another is the owner of away, once that has everything.
 func (n *node) handOver() (gave bool) {
 	w := n.w
+	if len(n.serves) == 0 {
+		return false
+	}
 	for _, id := range w.ids {
 		owner := ranked(id, n.serves)[0]
 		if n.holds[id] && owner != n.name && n.heard[owner] && n.stream.Idle(owner) && !w.buried[n.name] {
@@ -339,7 +343,6 @@ func (n *node) spent(id bucket.ID, units int64) {
 	}
 	a.units += units
 	n.own[id] = a
-	n.spentInAll[id] += max(0, units)
 	n.gaveInAll[id] += max(0, -units)
 	w.admitted[id] = append(w.admitted[id], admission{a.reset, units})
 }
@@ -352,6 +355,9 @@ func (n *node) refund(id bucket.ID, units int64) {
 		return
 	}
 	before := w.used(n, id)
+	if w.limit.Burst > 0 && before <= units {
+		return // part of the last unit has drained: not a whole one can be given back
+	}
 	if units = min(units, a.units); units > 0 && n.store.Refund(id, &w.limit, w.now, units, 0, false) {
 		gave := before - w.used(n, id)
 		n.spent(id, -gave)
@@ -380,7 +386,9 @@ func (w *world) crash(n *node, quiet bool) {
 			w.lostRefunds[id] += n.gaveInAll[id]
 			for _, m := range w.nodes {
 				if m.reset(id) < n.reset(id) {
-					w.lost[id] += n.spentInAll[id] // its reset may have been heard of nowhere
+					for _, a := range w.admitted[id] {
+						w.lost[id] += max(0, a.units) // its reset, of which nobody has heard, took what it held for all
+					}
 					break
 				}
 			}
@@ -439,7 +447,7 @@ func (w *world) adopt(side []*node) {
 		for _, n := range w.nodes {
 			held = held || n.holds[id] && !w.buried[n.name]
 			for _, o := range n.stream.outbounds {
-				held = held || slices.ContainsFunc(slices.Concat(o.gives, o.flight.gives), func(g give) bool { return g.ranges.Contains(id.Hi) })
+				held = held || w.node(o.to) != nil && slices.ContainsFunc(slices.Concat(o.gives, o.flight.gives), func(g give) bool { return g.ranges.Contains(id.Hi) })
 			}
 		}
 		if held {
@@ -478,6 +486,9 @@ func (w *world) quiet() {
 		n.refresh()
 	}
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
+	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return !w.joining[n.name] }) {
+		clear(w.joining) // none is left that they could wait for
+	}
 	w.adopt(w.nodes)
 	for _, n := range w.nodes {
 		n.refresh()

@@ -228,7 +228,7 @@ func (n *node) handOver() (gave bool) {
 	}
 	for _, id := range w.ids {
 		owner := ranked(id, n.serves)[0]
-		if n.holds[id] && owner != n.name && n.heard[owner] && n.stream.Idle(owner) && !w.buried[n.name] {
+		if n.holds[id] && owner != n.name && n.heard[owner] && !n.stream.Lag(owner, w.now).Scanning && !w.buried[n.name] {
 			w.moves++
 			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}))
 			n.holds[id] = false

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/ring"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // view is all that a route is made of: the ring, what this node holds, who is
@@ -60,7 +61,7 @@ const holdDown = time.Second
 type terms struct {
 	expect  int
 	copies  int
-	leavers map[string]bool // members that have said themselves that they leave, before gossip does
+	leavers map[countsync.Member]bool
 }
 
 // newView adds to what the cluster says of now, given the view before. A node
@@ -76,7 +77,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 		h := nameHash(m.Name)
 		v.named[h] = i
 		v.hashes = append(v.hashes, h)
-		if m.Announced != cluster.Serving || t.leavers[m.Name] || v.next[i] < 0 && !before.knows(m.Name) {
+		if m.Announced != cluster.Serving || t.leavers[h] || v.next[i] < 0 && !before.knows(m.Name) {
 			continue
 		}
 		names = append(names, m.Name)

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,14 +33,14 @@ const (
 // stream has this node's counts agree with the others': it carries what
 // countsync says, and moves authority once counts are where it goes.
 type stream struct {
-	*countsync.Stream // nil until a view has this node in it
-	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
-	turned chan struct{} // the view has changed
+	*countsync.Stream               // nil until a view has this node in it
+	hurry             chan struct{} // some count has spent a sixteenth of its limit since it was last sent
+	turned            chan struct{} // the view has changed
 
 	// swap orders what replaces the node's view, and guards what else a view
 	// is made by.
 	swap     sync.Mutex
-	leavers  map[string]bool
+	leavers  map[countsync.Member]bool // members that have said themselves that they leave, before gossip does
 	complete map[countsync.Member]bool // members that have sent this node, which joins, all that it is to have
 
 	feeding sync.Mutex
@@ -63,7 +64,7 @@ func newStream() *stream {
 	return &stream{
 		hurry:    make(chan struct{}, 1),
 		turned:   make(chan struct{}, 1),
-		leavers:  make(map[string]bool),
+		leavers:  make(map[countsync.Member]bool),
 		complete: make(map[countsync.Member]bool),
 		feeders:  make(map[countsync.Member]*feeder),
 	}
@@ -135,6 +136,9 @@ func (n *Node) meet(v *view) {
 		others = slices.Delete(others, v.Self, v.Self+1)
 	}
 	s.Meet(others)
+	s.swap.Lock()
+	maps.DeleteFunc(s.leavers, func(m countsync.Member, _ bool) bool { return !slices.Contains(others, m) })
+	s.swap.Unlock()
 	s.feeding.Lock()
 	defer s.feeding.Unlock()
 	for m, f := range s.feeders {
@@ -237,33 +241,33 @@ func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	n.arrived(v, arrival)
+	n.arrived(arrival)
 	return answer
 }
 
-// arrived swaps the view if what came with a frame changes it.
-func (n *Node) arrived(v *view, a countsync.Arrival) {
-	i, known := v.named[a.From]
-	if !known || a.Given == nil && !a.Complete && !a.Leaving {
+// arrived swaps the view if what came with a frame changes it. The sender may be
+// one that gossip has not told of yet.
+func (n *Node) arrived(a countsync.Arrival) {
+	if a.Given == nil && !a.Complete && !a.Leaving {
 		return
 	}
 	s := n.stream
 	s.swap.Lock()
 	defer s.swap.Unlock()
-	v = n.view.Load()
-	name := v.Members[i].Name
+	before := n.view.Load()
+	v := before
 	if a.Complete && !s.complete[a.From] {
 		s.complete[a.From] = true
 		signal(s.turned)
 	}
-	if a.Leaving && !s.leavers[name] {
-		s.leavers[name] = true
+	if a.Leaving && !s.leavers[a.From] {
+		s.leavers[a.From] = true
 		v = newView(n.now(), n.cluster.View(), n.terms(), v)
 	}
 	if a.Given != nil {
 		v = v.given(a.Given)
 	}
-	if v != n.view.Load() {
+	if v != before {
 		n.replace(v)
 	}
 }

@@ -441,6 +441,9 @@ func (s *Stream) unapplied(o *outbound) {
 	f := &o.flight
 	var back []item
 	wait := func(it item) {
+		if it.tallied {
+			it.units, it.tallied = 0, false
+		}
 		if it.kind != state || it.at > s.superseded {
 			back = append(back, it)
 		}
@@ -459,10 +462,10 @@ func (s *Stream) unapplied(o *outbound) {
 	o.queue.putBack(back)
 }
 
-// arrived takes units out of this node's tallies that were superseded while they
+// arrived takes units out of this node's tallies that were put there while they
 // were in flight, and did arrive.
 func (s *Stream) arrived(it item, now int64, roles Roles) {
-	if it.units == 0 || s.voided(it) {
+	if !it.tallied || s.voided(it) {
 		return
 	}
 	s.tally(it.id, -it.units, now, false)
@@ -470,17 +473,6 @@ func (s *Stream) arrived(it item, now int64, roles Roles) {
 	if answers := roles.Answers(it.id); answers != s.self {
 		s.ask(it.id, answers) // it may be here twice now
 	}
-}
-
-// given is told that authority over ranges has been taken, with all that this
-// node has spent with it.
-func (s *Stream) given(ranges Ranges, at int64) {
-	for id := range s.unsent {
-		if ranges.Contains(id.Hi) {
-			delete(s.unsent, id)
-		}
-	}
-	s.settle(func(it *item) bool { return it.at <= at && ranges.Contains(it.id.Hi) })
 }
 
 // applied settles the flight: what was refused becomes this node's tally.
@@ -513,15 +505,15 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 			case it.kind != state:
 			case fate == isRefused:
 				own = append(own, it)
-			case it.at <= s.superseded:
-				if fate == isTaken {
-					s.arrived(it, now, roles)
-				}
 			case fate == isTaken:
+				s.arrived(it, now, roles)
 				if it.at = f.at; !rides {
 					taken = append(taken, it)
 				}
-			default:
+			case it.at > s.superseded:
+				if it.tallied {
+					it.units, it.tallied = 0, false
+				}
 				back = append(back, it)
 			}
 			if len(riders) == 0 || riders[0].of != i {
@@ -534,9 +526,6 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 		o.owes = false
 		o.sent = o.sent.Union(o.scan)
 		s.unsentAll = false
-	}
-	for _, g := range f.gives {
-		s.given(g.ranges, f.at)
 	}
 	if f.begs {
 		o.begs = false
@@ -587,7 +576,7 @@ func (s *Stream) convert(o *outbound, refused, taken []item, now int64) {
 	waiting := o.queue.items[o.queue.head:]
 	for _, it := range slices.Concat(refused, waiting) {
 		units, ok := lacks[it.id]
-		if ok && it.kind == state && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
+		if ok && it.kind == state && !it.tallied && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
 			lacks[it.id] = plus(units, it.units)
 		}
 	}

@@ -22,6 +22,9 @@ type item struct {
 	at    int64 // the stream's time when it was queued
 	kind  kind
 	alone bool // of a state: nobody else is sent these units
+	// tallied says that the units are in this node's tally, until it is known
+	// whether they have arrived.
+	tallied bool
 }
 
 // everything stands for as many units as are used.

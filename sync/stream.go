@@ -103,7 +103,7 @@ func (s *Stream) Meet(members []Member) {
 func (s *Stream) unmet(o *outbound) {
 	covered := o.coveredIDs()
 	lost := func(it item) {
-		if it.kind == state && it.alone && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
+		if it.kind == state && it.alone && !it.tallied && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
 			s.unsend(it)
 		}
 	}
@@ -160,15 +160,17 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 
 // Give queues the word that authority over ranges is `to`'s: it is sent once
 // all is acknowledged that waits for `to` now. move is a number that rises with
-// each move. From this call on, Roles should not say that this node holds them:
-// what it spends there is without authority.
-func (s *Stream) Give(to Member, move uint64, ranges Ranges) {
+// each move. From this call on, Roles must not say that this node holds them:
+// what it spends there is without authority, as is what `to` does not have yet.
+func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outbound(to)
 	if o == nil {
 		return
 	}
+	s.tick(now)
+	s.disown([]*outbound{o}, ranges, now)
 	for first := true; first || len(ranges) > 0; first = false {
 		n := min(len(ranges), maxGiven)
 		o.gives = append(o.gives, give{move, ranges[:n:n], s.clock})
@@ -215,31 +217,47 @@ func (s *Stream) Supersede(now int64) {
 	defer s.mu.Unlock()
 	s.tick(now)
 	s.superseded = s.clock
-	var lacks []item
-	for _, o := range s.outbounds {
-		covered := o.coveredIDs()
-		o.queue.keep(func(it item) bool {
-			if it.kind == state && it.units != everything && !covers(covered, it) && !s.voided(it) {
-				lacks = append(lacks, it)
-			}
-			return it.kind != state
-		})
-		o.gives, o.covered = nil, nil
-	}
-	for id, units := range s.unsent {
-		lacks = append(lacks, item{id: id, units: units, at: s.clock, kind: state})
-	}
 	if s.unsentAll {
 		for cursor, over := uint64(0), false; !over; over = cursor == 0 {
 			cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
 			for _, id := range s.ids {
-				lacks = append(lacks, item{id: id, units: everything, at: s.clock, kind: state})
+				s.unsent[id] = everything
 			}
 		}
 	}
-	clear(s.unsent)
 	s.unsentAll = false
-	// Several targets lack the same units, which have the same id and time.
+	s.disown(s.outbounds, All(), now)
+	for _, o := range s.outbounds {
+		o.queue.keep(func(it item) bool { return it.kind != state })
+		for it := range o.flight.states() {
+			if it.units == everything {
+				it.units = 0
+			}
+		}
+		o.gives, o.covered = nil, nil
+	}
+}
+
+// disown makes part of this node's tallies what it has spent with authority, in
+// ranges, and what any of these members has not acknowledged. What is in flight
+// to them is tallied until it is known whether it arrives.
+func (s *Stream) disown(lacking []*outbound, ranges Ranges, now int64) {
+	var lacks []item
+	for id, units := range s.unsent {
+		if ranges.Contains(id.Hi) {
+			lacks = append(lacks, item{id: id, units: units, at: s.clock})
+			delete(s.unsent, id)
+		}
+	}
+	for _, o := range lacking {
+		covered := o.coveredIDs()
+		for _, it := range o.queue.items[o.queue.head:] {
+			if it.kind == state && it.units != 0 && it.units != everything && ranges.Contains(it.id.Hi) && !covers(covered, it) && !s.voided(it) {
+				lacks = append(lacks, it)
+			}
+		}
+	}
+	// Several members lack the same units, which have the same id and time.
 	slices.SortFunc(lacks, func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.id.Hi, b.id.Hi), cmp.Compare(a.id.Lo, b.id.Lo), cmp.Compare(a.at, b.at), cmp.Compare(b.units, a.units))
 	})
@@ -252,18 +270,18 @@ func (s *Stream) Supersede(now int64) {
 		}
 		s.spentWithout(sum, now)
 	}
-	// What is in flight may have arrived: it is tallied until that is known.
-	for _, o := range s.outbounds {
+	for _, o := range lacking {
 		for it := range o.flight.states() {
-			if tallied := *it; it.units == everything {
-				it.units = 0
-			} else if it.units != 0 && !s.voided(tallied) {
-				tallied.units = s.spentWithout(tallied, now)
-				s.settled([]item{tallied})
-				it.units = tallied.units
+			if it.units == 0 || it.units == everything || it.tallied || !ranges.Contains(it.id.Hi) || s.voided(*it) {
+				continue
 			}
+			tallied := *it
+			s.spentWithout(tallied, now)
+			it.tallied = true
+			s.settled([]item{tallied})
 		}
 	}
+	s.settle(func(it *item) bool { return it.units != everything && ranges.Contains(it.id.Hi) })
 }
 
 // Leaving is told in every frame from now on.
@@ -590,12 +608,12 @@ func (s *Stream) settled(items []item) {
 func (s *Stream) settle(meant func(*item) bool) {
 	for _, o := range s.outbounds {
 		for i := range o.queue.items[o.queue.head:] {
-			if it := &o.queue.items[o.queue.head+i]; it.kind == state && meant(it) {
+			if it := &o.queue.items[o.queue.head+i]; it.kind == state && !it.tallied && meant(it) {
 				it.units = 0
 			}
 		}
 		for it := range o.flight.states() {
-			if meant(it) {
+			if !it.tallied && meant(it) {
 				it.units = 0
 			}
 		}

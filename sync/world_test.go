@@ -230,7 +230,7 @@ func (n *node) handOver() (gave bool) {
 		owner := ranked(id, n.serves)[0]
 		if n.holds[id] && owner != n.name && n.heard[owner] && !n.stream.Lag(owner, w.now).Scanning && !w.buried[n.name] {
 			w.moves++
-			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}))
+			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}), w.now)
 			n.holds[id] = false
 			w.logf("%d gives %x to %d", n.name, id.Hi, owner)
 			gave = true

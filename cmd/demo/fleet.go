@@ -74,6 +74,7 @@ type fleet struct {
 	current   []*incarnation // of each gateway, nil if it has not started; the last one is there for a while
 	all       []*incarnation
 	happened  []happening
+	deaf      []span        // when some that were up did not hear each other, though nothing was happening
 	lag       time.Duration // the furthest that a replica was behind
 	broken    []string      // promises, in words
 	events    []event
@@ -151,6 +152,20 @@ func (f *fleet) told(inc *incarnation, r report) {
 		f.polls.Go(func() { f.poll(inc) })
 	}
 	f.settle(r.At)
+	f.listen(r)
+}
+
+// listen notes since when, and until when, gateways that are up do not hear each
+// other. f.mu is held.
+func (f *fleet) listen(r report) {
+	last := len(f.deaf) - 1
+	open := last >= 0 && f.deaf[last].to == never
+	switch hearing := f.hearing(); {
+	case open && hearing:
+		f.deaf[last].to = r.At
+	case !open && !hearing && f.settled():
+		f.deaf = append(f.deaf, span{r.Since, never})
+	}
 }
 
 // pollInterval is how often a gateway is asked whether it is ready.
@@ -220,18 +235,24 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 // each other, and no other. f.mu is held.
 func (f *fleet) agreed() bool {
 	for _, inc := range f.current {
-		switch {
-		case inc == nil || inc.condition > leaving:
-			continue
-		case inc.condition != up:
+		if inc != nil && slices.Contains([]condition{starting, joining, leaving}, inc.condition) {
 			return false
 		}
+	}
+	return f.hearing()
+}
+
+// hearing says that all gateways that are there hear each other, and no other.
+// f.mu is held.
+func (f *fleet) hearing() bool {
+	there := func(inc *incarnation) bool { return inc.condition == joining || inc.condition == up }
+	for _, inc := range f.current {
 		for _, other := range f.current {
-			if other == nil {
+			if inc == nil || other == nil || !there(inc) {
 				continue
 			}
 			heard := slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving})
-			if heard != (other.condition == up) {
+			if heard != there(other) {
 				return false
 			}
 		}
@@ -470,7 +491,31 @@ func (f *fleet) occasions() *occasions {
 		}
 		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
 	}
+	for _, s := range f.deaf {
+		if s.to != never {
+			s.to += int64(healed)
+		}
+		o[timedOut] = append(o[timedOut], s)
+	}
 	return &o
+}
+
+// outvoted is when gateways had to keep to a share of the limit, because they were
+// no majority without the one that was missing.
+func (f *fleet) outvoted() []span {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var spans []span
+	for i, h := range f.happened {
+		if (h.kind == kill || h.kind == freeze) && 2*(f.nodes-1) <= f.nodes {
+			s := span{h.from, never}
+			if i+1 < len(f.happened) { // it is back
+				s.to = f.happened[i+1].seenBy
+			}
+			spans = append(spans, s)
+		}
+	}
+	return spans
 }
 
 // stopWithin is how long a gateway may take to stop.

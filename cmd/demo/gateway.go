@@ -40,7 +40,8 @@ type settings struct {
 // output: one when it serves, and then whenever what it sees has changed, and
 // from time to time.
 type report struct {
-	At      int64  // when it saw this, in Unix nanoseconds
+	Since   int64  // when it last looked before, in Unix nanoseconds
+	At      int64  // when it saw this
 	Error   string `json:",omitempty"` // why it does not serve, or did not leave in order
 	HTTP    string // where it serves
 	Name    string // of its node
@@ -140,9 +141,9 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var last report
-	for {
+	for since := time.Now().UnixNano(); ; {
 		members, now := node.Members(), time.Now().UnixNano()
-		if r := (report{At: now, HTTP: listener.Addr().String()}); !r.see(members, &last) || now-last.At >= int64(tellInterval) {
+		if r := (report{Since: since, At: now, HTTP: listener.Addr().String()}); !r.see(members, &last) || now-last.At >= int64(tellInterval) {
 			r.Stream = node.Stats().Stream
 			r.Owns = owned(perClient)
 			if err := out.Encode(r); err != nil {
@@ -150,6 +151,7 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 			}
 			last = r
 		}
+		since = now
 		select {
 		case <-ctx.Done():
 			return nil

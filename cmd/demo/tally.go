@@ -70,6 +70,7 @@ type elsewhere struct {
 	client  int
 	check   span
 	owner   string
+	at      place
 	allowed bool
 }
 
@@ -129,7 +130,7 @@ func (t *tally) add(a answer) {
 		t.admitted[a.client] = append(t.admitted[a.client], admission(a.check))
 	}
 	if at == stoodIn || at == budget {
-		t.others = append(t.others, elsewhere{a.client, a.check, a.owner, a.allowed})
+		t.others = append(t.others, elsewhere{a.client, a.check, a.owner, at, a.allowed})
 	}
 }
 

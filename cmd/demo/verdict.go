@@ -26,14 +26,14 @@ type verdict struct {
 	found    [guarantees]finding
 	stoodIn  int           // checks that a stand-in answered
 	shared   int           // checks that were decided by a share
-	timedOut int           // of both, those whose owner was up, and no crash or freeze was near
+	timedOut int           // of both, those where the one to ask was up, and no crash or freeze was near
 	lag      time.Duration // the furthest that a replica was behind
 	broken   []string      // promises of the fleet, in words
 }
 
 // judge looks at everything once the traffic has ended, which ran for a time.
 func judge(f *fleet, t *tally, ran time.Duration) verdict {
-	during := f.occasions()
+	during, outvoted := f.occasions(), f.outvoted()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := verdict{
@@ -48,9 +48,12 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 			rtt:   t.asked.quantile(0.99).Seconds(),
 		},
 	}
-	var unanswered [clients][]span // admitted without the owner, which was up
+	var unanswered [clients][]span // admitted without the one to ask, which was up
 	for _, e := range t.others {
 		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
+		if e.at == budget {
+			down = near(outvoted, e.check) // otherwise there is an owner or a stand-in to ask
+		}
 		if !down && !near(during[crashed], e.check) && !near(during[timedOut], e.check) {
 			v.timedOut++
 		}
@@ -104,7 +107,7 @@ func (v *verdict) failures() []string {
 		fails("no client got anything in a window without a fault: nothing was seen of health")
 	}
 	if checks := v.requests; checks >= enoughToJudge && v.timedOut*100 > checks*mostTimedOut {
-		fails("%s of %s checks were answered without the owner though it was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
+		fails("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
 	}
 	for g, found := range v.found {
 		if most := v.promise.most(guarantee(g)); found.most > most {
@@ -132,7 +135,7 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(v.took.most))
 	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
 	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
-	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks answered without the owner though it was up, at most %d%%", mostTimedOut)
+	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up; at most %d%%", mostTimedOut)
 	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
 	row(true, "lag", short(v.lag), "the furthest that copies were behind")
 	fmt.Fprintf(w, "\n  The most that any client got in a window of %v, of what is promised there at most:\n\n", v.per)

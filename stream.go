@@ -306,7 +306,7 @@ func (n *Node) cede(to countsync.Member, ranges countsync.Ranges) {
 	s.swap.Unlock()
 	n.wake(s.Collect(n.now(), false, n.view.Load()))
 	s.moves++
-	s.Give(to, s.moves, ranges)
+	s.Give(to, s.moves, ranges, n.now())
 	n.wake([]countsync.Member{to})
 }
 

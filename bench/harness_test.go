@@ -44,6 +44,36 @@ func TestARoundEndsWhenTheEchoDies(t *testing.T) {
 	require.ErrorIs(t, err, errEchoGone)
 }
 
+func TestAMemberTellsWhatItsLoadHasSeen(t *testing.T) {
+	members := newMembers(t, 2, 0)
+	call[int](t, members, "Member.Load", 1000)
+	require.Eventually(t, func() bool {
+		lap := merge(call[Lap](t, members, "Member.Lap", 0))
+		return len(lap.Latencies) > 0 && lap.Strays == 0
+	}, startWait, 20*time.Millisecond, "no lap without strays")
+}
+
+// Each of the callers is due ten times during the stall, and five times in its
+// first half.
+func TestAStallIsAsManySlowChecksAsItKeptWaiting(t *testing.T) {
+	const stall = 100 * time.Millisecond
+	over := time.Now().Add(stall)
+	s := newSteady(steadyCallers*10*int(time.Second/stall), func() weir.Source {
+		time.Sleep(time.Until(over))
+		return weir.Owner
+	})
+	defer s.end()
+	slow := 0
+	require.Eventually(t, func() bool {
+		for _, took := range s.cut().Latencies {
+			if took > stall/2 {
+				slow++
+			}
+		}
+		return slow >= 4*steadyCallers
+	}, startWait, 10*time.Millisecond, "checks were kept waiting and do not count as slow")
+}
+
 func TestAChildEndsWhenItIsTold(t *testing.T) {
 	p, err := startRole("echo")
 	require.NoError(t, err)

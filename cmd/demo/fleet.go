@@ -507,7 +507,7 @@ func (f *fleet) outvoted() []span {
 	defer f.mu.Unlock()
 	var spans []span
 	for i, h := range f.happened {
-		if (h.kind == kill || h.kind == freeze) && 2*(f.nodes-1) <= f.nodes {
+		if h.kind != start && h.kind != thaw && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
 			s := span{h.from, never}
 			if i+1 < len(f.happened) { // it is back
 				s.to = f.happened[i+1].seenBy

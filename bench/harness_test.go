@@ -108,7 +108,7 @@ func requireNobodyAt(t *testing.T, addr string) {
 
 func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) {
 	asker, owner := newRoster(2), &served{roster: newRoster(2)}
-	owner.view.Self, owner.view.Members[1].Peer = 1, nil
+	owner.view.Self, owner.view.Members[0].Peer, owner.view.Members[1].Peer = 1, mute{}, nil
 	n, err := weir.Start(context.Background(), weir.Config{Cluster: owner, Logger: quiet()})
 	require.NoError(t, err)
 	defer n.Close()

@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/rpc"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// patience is the nodes' Timeout: generous, so that a busy machine makes a check
+// slow and never makes it local.
+const patience = time.Second
+
+// MemberConfig is what the benchmarks choose of a node.
+type MemberConfig struct {
+	Join     []string
+	Replicas int // as in weir.Config
+}
+
+func startNode(c MemberConfig) (*weir.Node, error) {
+	return weir.Start(context.Background(), weir.Config{
+		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Replicas: c.Replicas,
+		Timeout: patience, MaxKeys: 4 * million, Logger: quiet(),
+	})
+}
+
+// join starts a node in this process, beside the members, and waits until all
+// serve.
+func join(tb testing.TB, replicas int, members ...*member) *weir.Node {
+	n, err := startNode(MemberConfig{[]string{members[0].addr}, replicas})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
+	require.Eventually(tb, func() bool { return n.Ready() && serving(n) == len(members)+1 },
+		startWait, 5*time.Millisecond, "%d nodes do not serve: %v", len(members)+1, n.Members())
+	return n
+}
+
+func serving(n *weir.Node) int {
+	return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
+}
+
+// member is a node in another process, and the way to call its service.
+type member struct {
+	*process
+	*rpc.Client
+	addr string // of the node
+}
+
+// newMembers starts members for a test or benchmark, which they do not outlive.
+func newMembers(tb testing.TB, n, replicas int) []*member {
+	members := startMembers(tb, n, replicas)
+	tb.Cleanup(func() { endMembers(tb, members) })
+	return members
+}
+
+// startMembers starts so many, and waits until each has met the others.
+func startMembers(tb testing.TB, n, replicas int) []*member {
+	members := []*member{startMember(tb, MemberConfig{Replicas: replicas})}
+	for len(members) < n {
+		members = append(members, startMember(tb, MemberConfig{[]string{members[0].addr}, replicas}))
+	}
+	call[Met](tb, members, "Member.Meet", n)
+	return members
+}
+
+// startMember starts a process and its node.
+func startMember(tb testing.TB, c MemberConfig) *member {
+	m := new(member)
+	var err error
+	m.process, err = startRole("member")
+	require.NoError(tb, err)
+	m.Client, err = rpc.Dial("tcp", m.process.addr)
+	require.NoError(tb, err)
+	require.NoError(tb, m.Call("Member.Start", c, &m.addr))
+	return m
+}
+
+func endMembers(tb testing.TB, members []*member) {
+	for _, m := range members {
+		m.Close()
+		require.NoError(tb, m.end(), "the end of a member")
+	}
+}
+
+// call calls the members at once, and returns their replies.
+func call[R any](tb testing.TB, members []*member, method string, arg int) []R {
+	replies, calls := make([]R, len(members)), make([]*rpc.Call, len(members))
+	for i, m := range members {
+		calls[i] = m.Go(method, arg, &replies[i], nil)
+	}
+	for _, c := range calls {
+		require.NoError(tb, (<-c.Done).Error)
+	}
+	return replies
+}
+
+// memberWait bounds all that a member waits for.
+const memberWait = time.Minute
+
+// service is the other process's side of member.
+type service struct {
+	node    *weir.Node
+	started time.Time
+	limiter *weir.Limiter
+	load    *steady
+}
+
+func serveMember(ready func(string), done <-chan struct{}) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s := new(service)
+	server := rpc.NewServer()
+	if err := server.RegisterName("Member", s); err != nil {
+		return err
+	}
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			server.ServeConn(conn) // until the process ends
+		}
+	}()
+	ready(listener.Addr().String())
+	<-done
+	if s.load != nil {
+		s.load.end()
+	}
+	if s.node == nil {
+		return nil
+	}
+	return s.node.Close()
+}
+
+// Start starts the node, and answers with its address.
+func (s *service) Start(c MemberConfig, addr *string) (err error) {
+	s.started = time.Now()
+	if s.node, err = startNode(c); err != nil {
+		return err
+	}
+	for _, m := range s.node.Members() {
+		if m.Self {
+			*addr = m.Addr
+		}
+	}
+	s.limiter, err = s.node.Limiter(limitOf("SlidingWindow"))
+	return err
+}
+
+// Met says how long after its start a node was ready, and what it held then.
+type Met struct {
+	Took   time.Duration
+	Counts int
+}
+
+// Meet waits until the node is ready and so many serve.
+func (s *service) Meet(members int, met *Met) error {
+	for !s.node.Ready() || serving(s.node) != members {
+		if time.Since(s.started) > memberWait {
+			return fmt.Errorf("bench: after %v a member is not ready among %d: %v", memberWait, members, s.node.Members())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	*met = Met{time.Since(s.started), s.node.Stats().Keys}
+	return nil
+}
+
+// Fill asks once for each of a million keys.
+func (s *service) Fill(callers int, _ *int) error {
+	var asking sync.WaitGroup
+	errs := make([]error, callers)
+	for c := range callers {
+		asking.Go(func() {
+			var key [keyBytes]byte
+			for i := c; i < million && errs[c] == nil; i += callers {
+				_, errs[c] = s.limiter.Allow(context.Background(), string(appendKey(key[:0], i)))
+			}
+		})
+	}
+	asking.Wait()
+	return errors.Join(errs...)
+}
+
+// Load begins a steady load of so many checks a second, of the same keys at
+// random.
+func (s *service) Load(perSecond int, _ *int) error {
+	s.load = newSteady(perSecond, func() weir.Source {
+		var key [keyBytes]byte
+		d, _ := s.limiter.Allow(context.Background(), string(appendKey(key[:0], rand.IntN(million))))
+		return d.Source
+	})
+	return nil
+}
+
+// Lap answers with what the load has seen since the last one.
+func (s *service) Lap(_ int, lap *Lap) error {
+	*lap = s.load.cut()
+	return nil
+}
+
+// Settle waits until the node has nothing left to send, for twice as long as its
+// Stats can be old at least. Nobody may be asking meanwhile.
+func (s *service) Settle(_ int, _ *int) error {
+	for begun := time.Now(); time.Since(begun) < memberWait; {
+		time.Sleep(2 * statsAge)
+		if s.node.Stats().Stream.Unsent == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("bench: after %v %d counts are still to be sent", memberWait, s.node.Stats().Stream.Unsent)
+}
+
+const statsAge = 25 * time.Millisecond

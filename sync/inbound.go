@@ -1,6 +1,10 @@
 package countsync
 
-import "github.com/weir-go/weir/bucket"
+import (
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+)
 
 // Arrival is what came with a frame beside counts.
 type Arrival struct {
@@ -188,12 +192,25 @@ func (x *arriving) item(r *reader) {
 	if r.err != nil || !x.heeded(id, number, made) {
 		return
 	}
-	if x.roles.Holds(id) {
+	if x.roles.Holds(id) || x.giving(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
 		x.spent(id, &c.Limit)
 		return
 	}
 	x.state(id, c, flags, follows)
+}
+
+// giving is whether this node's authority over id is on its way to another: until
+// it is there, nobody knows better than this node. Once it may be, its new owner
+// does.
+func (x *arriving) giving(id bucket.ID, held bool) bool {
+	has := func(g give) bool { return g.ranges.Contains(id.Hi) }
+	for _, o := range x.outbounds {
+		if slices.ContainsFunc(o.gives, has) || !(held && o.to == x.from) && slices.ContainsFunc(o.flight.gives, has) {
+			return true
+		}
+	}
+	return false
 }
 
 // heeded is whether what comes with a reset number still counts. If a later
@@ -238,6 +255,11 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	if units != 0 && l.Per > 0 {
 		x.store.SpendElsewhere(id, l, x.now, units)
 		delete(x.bases, id)
+		if !x.roles.Holds(id) {
+			// What was spent elsewhere may have been in a state already, and be
+			// here twice now: only the authority's next one tells.
+			x.doubt(id, 0, false)
+		}
 	}
 }
 
@@ -312,7 +334,13 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, flags byte) {
 	} else if len(x.bases) > 0 {
 		delete(x.bases, id)
 	}
-	if x.doubts.arrived(id, x.self, x.from, x.roles.Answers(id), flags&itemHeld != 0, x.now) {
-		x.ask(id, x.roles.Answers(id))
+	x.doubt(id, x.from, flags&itemHeld != 0)
+}
+
+// doubt notes whose word a count is.
+func (x *arriving) doubt(id bucket.ID, from Member, held bool) {
+	answers := x.roles.Answers(id)
+	if x.doubts.arrived(id, x.self, from, answers, held, x.now) {
+		x.ask(id, answers)
 	}
 }

@@ -475,6 +475,17 @@ func (s *Stream) arrived(it item, now int64, roles Roles) {
 	}
 }
 
+// given is told that authority over ranges has been taken, with all that this
+// node had spent with it.
+func (s *Stream) given(ranges Ranges, at int64) {
+	for id := range s.unsent {
+		if ranges.Contains(id.Hi) {
+			delete(s.unsent, id)
+		}
+	}
+	s.settle(func(it *item) bool { return it.at <= at && ranges.Contains(it.id.Hi) })
+}
+
 // applied settles the flight: what was refused becomes this node's tally.
 func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Roles) {
 	f := &o.flight
@@ -526,6 +537,9 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 		o.owes = false
 		o.sent = o.sent.Union(o.scan)
 		s.unsentAll = false
+	}
+	for _, g := range f.gives {
+		s.given(g.ranges, f.at)
 	}
 	if f.begs {
 		o.begs = false

@@ -90,12 +90,13 @@ func (s *Stream) Meet(members []Member) {
 		}
 		met = append(met, o)
 	}
-	for _, o := range s.outbounds {
-		if _, ok := slices.BinarySearchFunc(met, o.to, func(o *outbound, m Member) int { return cmp.Compare(o.to, m) }); !ok {
+	was := s.outbounds
+	s.outbounds = met
+	for _, o := range was {
+		if s.outbound(o.to) == nil {
 			s.unmet(o)
 		}
 	}
-	s.outbounds = met
 }
 
 // unmet keeps in mind what a member that is gone was the only one to be sent,
@@ -112,6 +113,9 @@ func (s *Stream) unmet(o *outbound) {
 	}
 	for it := range o.flight.states() {
 		lost(*it)
+	}
+	for _, g := range slices.Concat(o.flight.gives, o.gives) {
+		s.disown(g.ranges, s.clock) // the one who was to have it is gone, and whether with it is not known
 	}
 }
 
@@ -161,7 +165,7 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 // Give queues the word that authority over ranges is `to`'s: it is sent once
 // all is acknowledged that waits for `to` now. move is a number that rises with
 // each move. From this call on, Roles must not say that this node holds them:
-// what it spends there is without authority, as is what `to` does not have yet.
+// what it spends there is without authority.
 func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +174,6 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 		return
 	}
 	s.tick(now)
-	s.disown([]*outbound{o}, ranges, now)
 	for first := true; first || len(ranges) > 0; first = false {
 		n := min(len(ranges), maxGiven)
 		o.gives = append(o.gives, give{move, ranges[:n:n], s.clock})
@@ -226,62 +229,60 @@ func (s *Stream) Supersede(now int64) {
 		}
 	}
 	s.unsentAll = false
-	s.disown(s.outbounds, All(), now)
+	s.disown(All(), now)
 	for _, o := range s.outbounds {
 		o.queue.keep(func(it item) bool { return it.kind != state })
-		for it := range o.flight.states() {
-			if it.units == everything {
-				it.units = 0
-			}
-		}
 		o.gives, o.covered = nil, nil
 	}
 }
 
 // disown makes part of this node's tallies what it has spent with authority, in
-// ranges, and what any of these members has not acknowledged. What is in flight
-// to them is tallied until it is known whether it arrives.
-func (s *Stream) disown(lacking []*outbound, ranges Ranges, now int64) {
-	var lacks []item
+// ranges, and what any member has not acknowledged. What is in flight is tallied
+// until it is known whether it arrives. Scans do not count: what one of them was
+// to bring the others have.
+func (s *Stream) disown(ranges Ranges, now int64) {
+	lacks := func(it *item) bool {
+		return it.kind == state && it.units != 0 && it.units != everything && !it.tallied && ranges.Contains(it.id.Hi) && !s.voided(*it)
+	}
+	var waiting []item
 	for id, units := range s.unsent {
 		if ranges.Contains(id.Hi) {
-			lacks = append(lacks, item{id: id, units: units, at: s.clock})
+			waiting = append(waiting, item{id: id, units: units, at: s.clock})
 			delete(s.unsent, id)
 		}
 	}
-	for _, o := range lacking {
+	for _, o := range s.outbounds {
 		covered := o.coveredIDs()
 		for _, it := range o.queue.items[o.queue.head:] {
-			if it.kind == state && it.units != 0 && it.units != everything && ranges.Contains(it.id.Hi) && !covers(covered, it) && !s.voided(it) {
-				lacks = append(lacks, it)
+			if lacks(&it) && !covers(covered, it) {
+				waiting = append(waiting, it)
 			}
 		}
 	}
 	// Several members lack the same units, which have the same id and time.
-	slices.SortFunc(lacks, func(a, b item) int {
+	slices.SortFunc(waiting, func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.id.Hi, b.id.Hi), cmp.Compare(a.id.Lo, b.id.Lo), cmp.Compare(a.at, b.at), cmp.Compare(b.units, a.units))
 	})
-	lacks = slices.CompactFunc(lacks, func(a, b item) bool { return a.id == b.id && a.at == b.at })
-	s.settled(lacks)
-	for i := 0; i < len(lacks); {
-		sum := lacks[i]
-		for i++; i < len(lacks) && lacks[i].id == sum.id; i++ {
-			sum.units = plus(sum.units, lacks[i].units)
+	waiting = slices.CompactFunc(waiting, func(a, b item) bool { return a.id == b.id && a.at == b.at })
+	s.settled(waiting)
+	for i := 0; i < len(waiting); {
+		sum := waiting[i]
+		for i++; i < len(waiting) && waiting[i].id == sum.id; i++ {
+			sum.units = plus(sum.units, waiting[i].units)
 		}
 		s.spentWithout(sum, now)
 	}
-	for _, o := range lacking {
+	for _, o := range s.outbounds {
 		for it := range o.flight.states() {
-			if it.units == 0 || it.units == everything || it.tallied || !ranges.Contains(it.id.Hi) || s.voided(*it) {
+			if !lacks(it) {
 				continue
 			}
 			tallied := *it
-			s.spentWithout(tallied, now)
-			it.tallied = true
+			it.units, it.tallied = s.spentWithout(tallied, now), true
 			s.settled([]item{tallied})
 		}
 	}
-	s.settle(func(it *item) bool { return it.units != everything && ranges.Contains(it.id.Hi) })
+	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
 }
 
 // Leaving is told in every frame from now on.

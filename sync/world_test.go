@@ -228,6 +228,15 @@ func (n *node) handOver() (gave bool) {
 	}
 	for _, id := range w.ids {
 		owner := ranked(id, n.serves)[0]
+		if !w.oneHolderEach() {
+			// Who started apart gives way to another that holds, before anyone else
+			// can be the owner.
+			holders := slices.DeleteFunc(slices.Clone(n.serves), func(m Member) bool { return w.node(m) == nil || !w.node(m).holds[id] })
+			if len(holders) == 0 {
+				continue
+			}
+			owner = ranked(id, holders)[0]
+		}
 		if n.holds[id] && owner != n.name && n.heard[owner] && !n.stream.Lag(owner, w.now).Scanning && !w.buried[n.name] {
 			w.moves++
 			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}), w.now)
@@ -299,7 +308,7 @@ func (w *world) deliver(i int, again bool) {
 		if a.Given.Contains(id.Hi) {
 			w.logf("%d has %x", to.name, id.Hi)
 			to.holds[id] = true
-			to.stream.Review(w.now, to)
+			to.refresh() // which owes its targets what it holds now
 		}
 	}
 	w.net = append(w.net, message{x.to, x.from, false, answer})

@@ -126,7 +126,7 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes as long as a run that keeps every promise")
 	}
-	d := startDemo(t, "-duration", "8s", "-rate", "1000", "-replicas", "-1")
+	d := startDemo(t, "-duration", "8s", "-limit", "5", "-replicas", "-1")
 	d.readUntil("")
 	require.Equal(t, exitBroken, d.wait())
 	require.Contains(t, d.output.String(), "broken: a client got")

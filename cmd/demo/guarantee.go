@@ -17,11 +17,11 @@ const (
 // promise is what a client gets at most.
 type promise struct {
 	limit int64
-	pace  float64 // the most that one client asks, in requests a second: none is admitted faster
+	pace  float64 // of its requests, a second: it is admitted no faster
 	rtt   float64 // a round trip, in seconds
 }
 
-// most is how much one client gets in a window at most. A crash costs what the
+// most is how much the client gets in a window at most. A crash costs what the
 // stand-in had not been sent: a sixteenth of the limit, and what was admitted
 // within two round trips.
 func (p promise) most(g guarantee) int {
@@ -32,6 +32,22 @@ func (p promise) most(g guarantee) int {
 		return int(2 * p.limit)
 	}
 	return int(p.limit)
+}
+
+// closest is what was found in the windows of all clients that one guarantee
+// judges.
+type closest struct {
+	windows int
+	most    int     // of the client that came closest to its promise, or went beyond it
+	promise promise // of that client
+}
+
+// add takes in what was found for a client.
+func (c *closest) add(g guarantee, found finding, p promise) {
+	if c.windows == 0 || found.most-p.most(g) > c.most-c.promise.most(g) {
+		c.most, c.promise = found.most, p
+	}
+	c.windows += found.windows
 }
 
 func (g guarantee) String() string {

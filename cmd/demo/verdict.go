@@ -22,8 +22,7 @@ type verdict struct {
 	took     latencies     // of requests to gateways that were up
 	checks   latencies     // of the checks in them
 
-	promise  promise
-	found    [guarantees]finding
+	found    [guarantees]closest
 	stoodIn  int           // checks that a stand-in answered
 	shared   int           // checks that were decided by a share
 	timedOut int           // of both, those where the one to ask was up, and no crash or freeze was near
@@ -42,12 +41,8 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.pulse.longest(),
 		took: t.total.took, checks: t.checks,
 		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
-		promise: promise{
-			limit: f.limit,
-			pace:  float64(slices.Max(t.asks[:])) / ran.Seconds(),
-			rtt:   t.asked.quantile(0.99).Seconds(),
-		},
 	}
+	rtt := t.asked.quantile(0.99).Seconds()
 	var unanswered [clients][]span // admitted without the one to ask, which was up
 	for _, e := range t.others {
 		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
@@ -64,9 +59,9 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 	for client, admitted := range t.admitted {
 		o := *during
 		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
+		p := promise{limit: f.limit, pace: float64(t.asks[client]) / ran.Seconds(), rtt: rtt}
 		for g, found := range audit(admitted, &o, f.per) {
-			v.found[g].windows += found.windows
-			v.found[g].most = max(v.found[g].most, found.most)
+			v.found[g].add(guarantee(g), found, p)
 		}
 	}
 	f.mu.Lock()
@@ -110,8 +105,8 @@ func (v *verdict) failures() []string {
 		fails("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
 	}
 	for g, found := range v.found {
-		if most := v.promise.most(guarantee(g)); found.most > most {
-			fails("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, v.promise.means(guarantee(g)), most)
+		if most := found.promise.most(guarantee(g)); found.most > most {
+			fails("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, found.promise.means(guarantee(g)), most)
 		}
 	}
 	return append(broken, v.broken...)
@@ -138,13 +133,13 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up; at most %d%%", mostTimedOut)
 	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
 	row(true, "lag", short(v.lag), "the furthest that copies were behind")
-	fmt.Fprintf(w, "\n  The most that any client got in a window of %v, of what is promised there at most:\n\n", v.per)
+	fmt.Fprintf(w, "\n  The most that a client got in a window of %v, of what it is promised there at most:\n\n", v.per)
 	for g, found := range v.found {
-		most := v.promise.most(guarantee(g))
-		row(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), v.promise.means(guarantee(g)))
+		most := found.promise.most(guarantee(g))
+		row(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), found.promise.means(guarantee(g)))
 	}
 	if v.missed > 0 || v.still > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(v.still), number(v.missed))))
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(v.still, pulseSlack)), number(v.missed))))
 	}
 	fmt.Fprintln(w)
 	failures := v.failures()

@@ -302,10 +302,10 @@ func TestQuantilesAreAtMostOneStepTooHigh(t *testing.T) {
 
 // A fleet that never asks an owner would break no bound: its shares explain all.
 func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
-	well := verdict{promise: promise{limit: 30}, requests: 2000, found: [guarantees]finding{{10, 30}}, timedOut: 20}
+	well := verdict{requests: 2000, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
 	require.Empty(t, well.failures())
 	unseen := well
-	unseen.found[healthy] = finding{}
+	unseen.found[healthy] = closest{}
 	require.Len(t, unseen.failures(), 1)
 	outage := well
 	outage.timedOut = 300

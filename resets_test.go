@@ -516,3 +516,73 @@ func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
 		require.Equal(t, 18, ask(t, ls, key, 20, w.names...))
 	})
 }
+
+// Wherever on its way a joiner dies, every key has somebody who counts it.
+func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for after := time.Duration(0); after < 400*time.Millisecond; after += 23 * time.Millisecond {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
+			const keys = 50
+			for i := range keys {
+				require.Equal(t, 10, ask(t, ls, fmt.Sprint(i), 5, "a", "b"))
+			}
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("d")
+			w.names = append(w.names, "d")
+			time.AfterFunc(after, w.network.Host("d").Kill)
+			var starting sync.WaitGroup
+			starting.Go(func() { w.start(t, "d", gossip, weir.Config{}) })
+			time.Sleep(after + time.Second)
+			for i := range keys {
+				require.LessOrEqual(t, ask(t, ls, fmt.Sprint(i), 10, "a", "b", "c"), 10, "killed after %v", after)
+			}
+			time.Sleep(10 * time.Second)
+			for i := range keys {
+				for _, name := range []string{"a", "b", "c"} {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.Zero(t, d.Remaining, "killed after %v", after)
+					require.Less(t, d.Source, weir.Budget, "killed after %v: somebody answers for key %d", after, i)
+				}
+			}
+			starting.Wait()
+			w.close(t)
+		}
+	})
+}
+
+// Who leaves has its counts with the next owners when Leave returns, and goes on
+// to answer its own callers, and whoever still asks it, by asking.
+func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, replicas := range []int{1, -1} {
+			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
+			settleAfter(t)
+			for _, name := range w.names {
+				w.network.Host(name)
+			}
+			for _, name := range w.names {
+				w.start(t, name, gossip, weir.Config{Replicas: replicas})
+			}
+			w.ready(t, w.names...)
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+			const keys = 100
+			for i := range keys {
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()))
+			require.False(t, w.nodes["a"].Ready())
+			for i := range keys {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, 15, d.Remaining, "replicas %d, at %s", replicas, name)
+				}
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()), "to leave again does nothing")
+			w.close(t)
+		}
+	})
+}

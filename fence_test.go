@@ -1,0 +1,29 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A node that has heard nobody for a second does not know what others have done
+// in its stead, and has no authority until it hears one of them.
+func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
+	nodes := fleet(t, 2, nil)
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
+	key := ownedBy(t, ls[0], nodes[0])
+	fenced := func(l *Limiter) (d Decision) {
+		nodes[0].heard.Store(nodes[0].steady() - int64(2*time.Second))
+		d, err := l.Peek(t.Context(), key)
+		require.NoError(t, err)
+		return d
+	}
+	require.Eventually(t, func() bool { return fenced(ls[0]).Source == Budget }, time.Second, time.Millisecond)
+	require.EqualValues(t, 50, fenced(ls[0]).Limit)
+	require.Eventually(t, func() bool { return fenced(ls[1]).Source == Budget }, time.Second, time.Millisecond, "nor does it answer others")
+	require.Eventually(t, func() bool {
+		d, err := ls[0].Peek(t.Context(), key)
+		return err == nil && d.Source == Owner
+	}, 2*time.Second, 10*time.Millisecond, "until it hears one again")
+}

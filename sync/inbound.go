@@ -120,8 +120,11 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	}
 	in.move = max(in.move, move)
 	a.Complete = flags&flagComplete != 0
-	if o := s.outbound(from); o != nil && flags&flagBegs != 0 {
-		o.owe(All(), s.clock)
+	if o := s.outbound(from); o != nil {
+		o.sent = o.sent.Union(a.Given) // it had all there is
+		if flags&flagBegs != 0 {
+			o.owe(All(), s.clock)
+		}
 	}
 	in.applied = number
 	in.answer = appendAnswer(in.answer[:0], number, true, x.refused, x.whole)

@@ -21,20 +21,20 @@ type world struct {
 	ids    []bucket.ID
 	copies int // targets of each id
 
-	nodes       []*node // alive
-	names       Member
-	sides       map[Member]int // by name; who is on one side is connected
-	roster      []Member       // not forgotten; dead ones too
-	buried      map[Member]bool
-	joining     map[Member]bool // has not been sent all that it may have to answer for
-	net         []message
-	moves       uint64
-	admitted    map[bucket.ID][]admission
-	lost        map[bucket.ID]int64 // at most, by crashes
-	lostRefunds map[bucket.ID]int64
-	log         []string
-	recovers    bool
-	reordered   bool
+	nodes     []*node // alive
+	names     Member
+	sides     map[Member]int // by name; who is on one side is connected
+	roster    []Member       // not forgotten; dead ones too
+	buried    map[Member]bool
+	joining   map[Member]bool // has not been sent all that it may have to answer for
+	net       []message
+	moves     uint64
+	admitted  map[bucket.ID][]admission
+	lost      map[bucket.ID]int64 // at most, by crashes
+	twice     map[bucket.ID]int64 // at most, by refunds that were lost, and by what was told to those who had it
+	log       []string
+	recovers  bool
+	reordered bool
 }
 
 type failer interface{ Fatalf(string, ...any) }
@@ -124,7 +124,7 @@ func newWorld(t failer, limit bucket.Limit, ids, copies int) *world {
 	w := &world{
 		t: t, now: 1_000_000_000, limit: limit, copies: copies,
 		sides: make(map[Member]int), buried: make(map[Member]bool), joining: make(map[Member]bool),
-		admitted: make(map[bucket.ID][]admission), lost: make(map[bucket.ID]int64), lostRefunds: make(map[bucket.ID]int64),
+		admitted: make(map[bucket.ID][]admission), lost: make(map[bucket.ID]int64), twice: make(map[bucket.ID]int64),
 	}
 	for i := range uint64(ids) {
 		w.ids = append(w.ids, bucket.ID{Hi: (i + 1) * 0x2545f4914f6cdd1d, Lo: (i + 7) * 0xd1342543de82ef95})
@@ -176,6 +176,13 @@ func (n *node) refresh() {
 				delete(w.buried, n.name)
 				w.roster = append(w.roster, n.name)
 				clear(n.holds)
+				if w.copies > 1 {
+					// What one target lacks is told to all, since who will hold the
+					// id is not known: another may have had it.
+					for _, id := range w.ids {
+						w.twice[id] += w.used(n, id)
+					}
+				}
 				n.stream.Supersede(w.now)
 				break
 			}
@@ -392,7 +399,7 @@ func (w *world) crash(n *node, quiet bool) {
 	if !quiet {
 		for _, id := range w.ids {
 			w.lost[id] += w.used(n, id)
-			w.lostRefunds[id] += n.gaveInAll[id]
+			w.twice[id] += n.gaveInAll[id]
 			for _, m := range w.nodes {
 				if m.reset(id) < n.reset(id) {
 					for _, a := range w.admitted[id] {
@@ -580,9 +587,9 @@ func (w *world) check() {
 		list := append([]Member{h.name}, h.Targets(nil, id)...)
 		for _, m := range list {
 			used := w.used(w.node(m), id)
-			if used > want+w.lostRefunds[id] || used < want-w.lost[id] || used != w.used(h, id) {
+			if used > want+w.twice[id] || used < want-w.lost[id] || used != w.used(h, id) {
 				w.t.Fatalf("%v: %d has %d of %x, holder %d has %d, want %d (or up to %d less, %d more)\n%s", w.limit.Algorithm,
-					m, used, id.Hi, h.name, w.used(h, id), want, w.lost[id], w.lostRefunds[id], w.history())
+					m, used, id.Hi, h.name, w.used(h, id), want, w.lost[id], w.twice[id], w.history())
 			}
 		}
 	}

@@ -21,11 +21,19 @@ type item struct {
 	units int64 // of a state: what this node spent with authority that the member may not have; all of it, if everything
 	at    int64 // the stream's time when it was queued
 	kind  kind
-	alone bool // of a state: nobody else is sent these units
+	to    uint8 // of a state: how many members are sent these units
 	// tallied says that the units are in this node's tally, until it is known
 	// whether they have arrived.
 	tallied bool
 }
+
+// batch names the units that one Collect found, whoever they are sent to.
+type batch struct {
+	id bucket.ID
+	at int64
+}
+
+func (it *item) batch() batch { return batch{it.id, it.at} }
 
 // everything stands for as many units as are used.
 const everything = math.MaxInt64

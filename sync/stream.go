@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type Stream struct {
 	resets     resets
 	doubts     doubts
 	bases      map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
+	disowned   Ranges             // whose authority is gone, and disown has not been told
 	superseded int64              // the stream's time when authority was last gone
 	asked      int64              // when those in doubt were last asked about
 
@@ -92,30 +94,34 @@ func (s *Stream) Meet(members []Member) {
 	}
 	was := s.outbounds
 	s.outbounds = met
-	for _, o := range was {
-		if s.outbound(o.to) == nil {
-			s.unmet(o)
-		}
-	}
+	s.unmet(slices.DeleteFunc(was, func(o *outbound) bool { return s.outbound(o.to) != nil }))
 }
 
-// unmet keeps in mind what a member that is gone was the only one to be sent,
-// and did not get.
-func (s *Stream) unmet(o *outbound) {
-	covered := o.coveredIDs()
-	lost := func(it item) {
-		if it.kind == state && it.alone && !it.tallied && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
-			s.unsend(it)
+// unmet keeps in mind what was to be sent to members that are gone, and to nobody
+// else, and did not arrive.
+func (s *Stream) unmet(gone []*outbound) {
+	missed := make(map[batch]uint8)
+	for _, o := range gone {
+		covered := o.coveredIDs()
+		miss := func(it item) {
+			if it.kind != state || it.units == 0 || it.tallied || covers(covered, it) || s.voided(it) {
+				return
+			}
+			if missed[it.batch()]++; missed[it.batch()] == it.to {
+				s.unsend(it)
+			}
+		}
+		for _, it := range o.queue.items[o.queue.head:] {
+			miss(it)
+		}
+		for it := range o.flight.states() {
+			miss(*it)
 		}
 	}
-	for _, it := range o.queue.items[o.queue.head:] {
-		lost(it)
-	}
-	for it := range o.flight.states() {
-		lost(*it)
-	}
-	for _, g := range slices.Concat(o.flight.gives, o.gives) {
-		s.disown(g.ranges, s.clock) // the one who was to have it is gone, and whether with it is not known
+	for _, o := range gone {
+		for _, g := range slices.Concat(o.flight.gives, o.gives) {
+			s.disown(g.ranges, s.clock) // the one who was to have it is gone, and whether with it is not known
+		}
 	}
 }
 
@@ -211,10 +217,10 @@ func (s *Stream) Review(now int64, roles Roles) []Member {
 
 // Supersede is called when this node's authority is gone without having been
 // given, at the moment from which Roles says so, and before any state is served.
-// What its targets have not acknowledged becomes its own tallies: of each id what
-// any target lacks, and where there was no target, all that it has spent. What
-// its authority had queued (states, and Give) is dropped. Review then passes the
-// tallies on.
+// What its authority had queued (states, and Give) is dropped. What was not
+// acknowledged becomes this node's own tallies, which Review then passes on: all
+// that any of those who were to have it lacks, since which of them the new
+// authority took it from is not known.
 func (s *Stream) Supersede(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +242,7 @@ func (s *Stream) Supersede(now int64) {
 	}
 }
 
-// disown makes part of this node's tallies what it has spent with authority, in
+// disown makes part of this node's tallies what it has spent with authority over
 // ranges, and what any member has not acknowledged. What is in flight is tallied
 // until it is known whether it arrives. Scans do not count: what one of them was
 // to bring the others have.
@@ -272,14 +278,22 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 		}
 		s.spentWithout(sum, now)
 	}
+	flying := make(map[batch]int)
 	for _, o := range s.outbounds {
 		for it := range o.flight.states() {
-			if !lacks(it) {
-				continue
+			if lacks(it) {
+				flying[it.batch()]++
 			}
-			tallied := *it
-			it.units, it.tallied = s.spentWithout(tallied, now), true
-			s.settled([]item{tallied})
+		}
+	}
+	for _, o := range s.outbounds {
+		for it := range o.flight.states() {
+			if lacks(it) {
+				tallied := *it
+				it.units = s.spentWithout(tallied, now)
+				it.tallied = flying[it.batch()] == 1 // else one of them having it would not do
+				s.settled([]item{tallied})
+			}
 		}
 	}
 	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
@@ -484,7 +498,7 @@ func (s *Stream) flush(id bucket.ID, now int64, roles Roles) {
 func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides bool) {
 	s.targets = roles.Targets(s.targets[:0], it.id)
 	s.targets = slices.DeleteFunc(s.targets, func(m Member) bool { return s.outbound(m) == nil })
-	it.alone = len(s.targets) == 1
+	it.to = uint8(min(len(s.targets), math.MaxUint8))
 	for _, to := range s.targets {
 		if o := s.outbound(to); o == except {
 			rider, rides = it, true
@@ -590,18 +604,14 @@ func (s *Stream) settled(items []item) {
 	if len(items) == 0 {
 		return
 	}
-	type unit struct {
-		id bucket.ID
-		at int64 // 0 for all
-	}
-	tallied := make(map[unit]bool, len(items))
+	tallied := make(map[batch]bool, len(items))
 	for _, it := range items {
 		if it.units == everything {
 			it.at = 0
 		}
-		tallied[unit{it.id, it.at}] = true
+		tallied[it.batch()] = true
 	}
-	s.settle(func(it *item) bool { return tallied[unit{it.id, it.at}] || tallied[unit{it.id, 0}] })
+	s.settle(func(it *item) bool { return tallied[it.batch()] || tallied[batch{it.id, 0}] })
 }
 
 // settle takes the units from all states that wait or are in flight and that are

@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -169,6 +170,7 @@ func (w *world) connected(a, b Member) bool {
 // refresh brings a node's view up to date.
 func (n *node) refresh() {
 	w := n.w
+	superseded := false
 	if w.buried[n.name] {
 		for _, m := range w.nodes {
 			if m != n && w.connected(m.name, n.name) && !w.buried[m.name] {
@@ -176,14 +178,7 @@ func (n *node) refresh() {
 				delete(w.buried, n.name)
 				w.roster = append(w.roster, n.name)
 				clear(n.holds)
-				if w.copies > 1 {
-					// What one target lacks is told to all, since who will hold the
-					// id is not known: another may have had it.
-					for _, id := range w.ids {
-						w.twice[id] += w.used(n, id)
-					}
-				}
-				n.stream.Supersede(w.now)
+				superseded = true
 				break
 			}
 		}
@@ -198,13 +193,21 @@ func (n *node) refresh() {
 		for _, m := range w.roster {
 			n.heard[m] = m != n.name && w.connected(n.name, m)
 		}
-		n.stream.Meet(n.roster)
 	}
 	n.serves = nil
 	for _, m := range n.roster {
 		if !w.joining[m] {
 			n.serves = append(n.serves, m)
 		}
+	}
+	if superseded {
+		for _, id := range w.ids {
+			w.twice[id] += n.untold(id)
+		}
+		n.stream.Supersede(w.now)
+	}
+	if !w.buried[n.name] {
+		n.stream.Meet(n.roster)
 	}
 	targets := make(map[Member]bool)
 	for _, id := range w.ids {
@@ -227,6 +230,32 @@ func (n *node) refresh() {
 	n.stream.Review(w.now, n)
 }
 
+// untold is what others than the one who holds id have not acknowledged of it: who
+// is superseded tells it, since it does not know who that one is.
+func (n *node) untold(id bucket.ID) (units int64) {
+	for _, o := range n.stream.outbounds {
+		if h := n.w.node(o.to); h != nil && h.holds[id] && !n.w.buried[o.to] {
+			continue
+		}
+		for _, it := range slices.Concat(o.queue.items[o.queue.head:], slices.Collect(values(o.flight.states()))) {
+			if it.kind == state && it.id == id && it.units != everything {
+				units += max(0, it.units)
+			}
+		}
+	}
+	return units
+}
+
+func values(pointers iter.Seq[*item]) iter.Seq[item] {
+	return func(yield func(item) bool) {
+		for p := range pointers {
+			if !yield(*p) {
+				return
+			}
+		}
+	}
+}
+
 // handOver gives what another is the owner of away, once that has everything.
 func (n *node) handOver() (gave bool) {
 	w := n.w
@@ -235,15 +264,6 @@ func (n *node) handOver() (gave bool) {
 	}
 	for _, id := range w.ids {
 		owner := ranked(id, n.serves)[0]
-		if !w.oneHolderEach() {
-			// Who started apart gives way to another that holds, before anyone else
-			// can be the owner.
-			holders := slices.DeleteFunc(slices.Clone(n.serves), func(m Member) bool { return w.node(m) == nil || !w.node(m).holds[id] })
-			if len(holders) == 0 {
-				continue
-			}
-			owner = ranked(id, holders)[0]
-		}
 		if n.holds[id] && owner != n.name && n.heard[owner] && !n.stream.Lag(owner, w.now).Scanning && !w.buried[n.name] {
 			w.moves++
 			n.stream.Give(owner, w.moves, NewRanges(Range{id.Hi, id.Hi}), w.now)
@@ -304,7 +324,7 @@ func (w *world) deliver(i int, again bool) {
 		to.told[a.From] = true
 		all := true
 		for _, m := range to.serves {
-			all = all && (to.told[m] || w.node(m) == nil)
+			all = all && to.told[m] && w.node(m) != nil // while one is missing, nobody begins
 		}
 		if all {
 			w.logf("%d serves", to.name)
@@ -671,11 +691,12 @@ func (w *world) step(t *rapid.T) {
 	case 17:
 		pick().resetID(id(), rapid.IntRange(0, 31).Draw(t, "told"))
 	case 18:
-		if m := w.roster[rapid.IntRange(0, len(w.roster)-1).Draw(t, "member")]; true {
+		if m := w.roster[rapid.IntRange(0, len(w.roster)-1).Draw(t, "member")]; w.oneHolderEach() {
 			w.forget(m)
 		}
 	case 19:
 		switch {
+		case !w.oneHolderEach():
 		case len(w.nodes) > 2 && rapid.Bool().Draw(t, "crash"):
 			n := pick()
 			if w.buried[n.name] {
@@ -688,15 +709,16 @@ func (w *world) step(t *rapid.T) {
 			} else {
 				w.crash(n, false)
 			}
-		case len(w.nodes) < 6 && w.oneHolderEach():
+		case len(w.nodes) < 6:
 			n := w.start(rapid.IntRange(0, 1).Draw(t, "side"))
 			w.logf("%d starts on side %d", n.name, w.sides[n.name])
 		}
 	}
 }
 
-// oneHolderEach is whether nobody who started apart is still to give way: until
-// then a new owner would be sent two counts as if each were all of it.
+// oneHolderEach is whether nobody who started apart is still to give way to the
+// owner. Until then nobody joins, crashes or is forgotten: a new owner would be
+// sent two counts as if each were all of it.
 func (w *world) oneHolderEach() bool {
 	for _, id := range w.ids {
 		holders := 0

@@ -1,6 +1,8 @@
 package weir
 
 import (
+	"time"
+
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/ring"
@@ -23,8 +25,12 @@ type authority struct {
 type wait struct {
 	ranges countsync.Ranges
 	from   string // the member that the ring gave it to before; empty if that has left, and gave it to nobody knows whom
-	until  int64  // when it is given up, if from is empty
+	until  int64  // when it is given up: whoever has it takes longer than any hand-over
 }
+
+// patience is how long a member that can be asked is waited for. Who leaves has
+// handOverFor.
+const patience = handOverFor + 5*time.Second
 
 // passOn is the authority in the view that follows v. What the ring gives to this
 // node is waited for while the one that had it before can be asked, and is this
@@ -35,7 +41,8 @@ func (v *view) passOn(next *view, now int64) authority {
 		v = &view{ring: ring.New(nil)}
 	}
 	var a authority
-	if next.Self >= 0 { // who has said goodbye holds nothing
+	var unclaimed countsync.Ranges // what nobody is left to give
+	if next.Self >= 0 {            // who has said goodbye holds nothing
 		a.held = v.held
 	}
 	if next.serves() {
@@ -50,7 +57,9 @@ func (v *view) passOn(next *view, now int64) authority {
 			return
 		}
 		switch {
-		case w.from == "" && now < w.until, next.expects(w.from):
+		case now >= w.until:
+			return
+		case w.from == "", next.expects(w.from):
 		case v.hasSeenLeave(w.from, next):
 			w.from, w.until = "", now+int64(holdDown)
 		default:
@@ -62,16 +71,26 @@ func (v *view) passOn(next *view, now int64) authority {
 	var before countsync.Ranges
 	for _, w := range v.waits {
 		before = before.Union(w.ranges)
-		await(w)
+		if w.from != "" || next.Self < 0 {
+			await(w)
+			continue
+		}
+		// Whoever the ring gives it to by now waits for this node.
+		if w.ranges = w.ranges.Minus(a.held); now >= w.until {
+			unclaimed = unclaimed.Union(w.ranges)
+		} else if len(w.ranges) > 0 {
+			a.waits = append(a.waits, w)
+		}
+		missing = missing.Minus(w.ranges)
 	}
 	if next.ring != v.ring {
 		for at, i := range v.points {
 			if i != v.Self && len(missing) > 0 {
-				await(wait{ranges: v.owned(i).Minus(before), from: v.ring.Members()[at]})
+				await(wait{v.owned(i).Minus(before), v.ring.Members()[at], now + int64(patience)})
 			}
 		}
 	}
-	a.held = a.held.Union(missing)
+	a.held = a.held.Union(missing).Union(unclaimed)
 	a.settled = a.held.Equal(a.want)
 	return a
 }

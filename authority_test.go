@@ -156,3 +156,63 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 		}
 	})
 }
+
+// A crashed node's place is taken while those it left behind still wait for what
+// it had: whoever takes it waits for them.
+func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
+	m := &moving{views: make(map[string]*view)}
+	for _, name := range []string{"node-01", "node-02", "node-03"} {
+		m.join()
+		m.announce(name, cluster.Serving)
+		for range 3 {
+			for other := range m.views {
+				m.look(other)
+				m.hand(other)
+			}
+		}
+	}
+	settle := func() {
+		for range 4 {
+			for name := range m.views {
+				m.look(name)
+				m.hand(name)
+			}
+		}
+	}
+	m.gone("node-03")
+	delete(m.views, "node-03")
+	settle()
+	m.join() // node-04
+	m.announce("node-04", cluster.Serving)
+	settle()
+	m.now += int64(holdDown)
+	settle()
+	for name, v := range m.views {
+		if !v.settled || len(v.waits) > 0 {
+			t.Errorf("%s does not hold what the ring gives it, and waits for %v", name, v.waits)
+		}
+	}
+}
+
+// A member that lives and never gives is not waited for for ever.
+func TestAWaitEnds(t *testing.T) {
+	m := &moving{views: make(map[string]*view)}
+	for _, name := range []string{"node-01", "node-02"} {
+		m.join()
+		m.announce(name, cluster.Serving)
+		m.look("node-01")
+		m.look(name)
+	}
+	v := m.views["node-02"]
+	if v.settled || len(v.waits) != 1 || v.stale(m.now) {
+		t.Fatal("it waits for what it owns")
+	}
+	m.now += int64(patience)
+	if !v.stale(m.now) {
+		t.Fatal("time passes unnoticed")
+	}
+	m.look("node-02")
+	if v = m.views["node-02"]; !v.settled {
+		t.Fatal("it waits for ever")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,7 +205,7 @@ func (n *Node) Ready() bool {
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.points) > 0 && v.side < len(v.points) && !v.yields()
 	}
-	return v.serves() && len(v.waits) == 0
+	return v.serves() && !slices.ContainsFunc(v.waits, func(w wait) bool { return w.from != "" })
 }
 
 // Forget takes a dead member off the roster at once, because it will not come

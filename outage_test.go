@@ -59,6 +59,12 @@ func settleAfter(t *testing.T) {
 }
 
 func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *weir.Node {
+	n, err := w.tryStart(t, name, gossip, cfg)
+	require.NoError(t, err)
+	return n
+}
+
+func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
 	host := w.network.Host(name)
 	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: 5 * time.Minute}
 	if gossip {
@@ -72,10 +78,12 @@ func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *
 	}
 	cfg.Logger = quiet
 	n, err := weir.Start(t.Context(), cfg)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	w.nodes[name] = n
-	return n
+	return n, nil
 }
 
 // agree says whether these nodes all see each other, and nobody else, serving.

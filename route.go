@@ -121,7 +121,7 @@ func (v *view) overdue(i int, now int64) bool {
 // did not and was when the view was made.
 func (v *view) stale(now int64) bool {
 	for _, w := range v.waits {
-		if w.from == "" && now >= w.until {
+		if now >= w.until {
 			return true
 		}
 	}

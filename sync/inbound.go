@@ -253,7 +253,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	late := x.late(l)
 	var units int64
 	for _, t := range x.seen {
-		units += x.ledger.learn(id, t, late)
+		units += x.ledger.learn(id, t, max(0, used+units), late)
 	}
 	if units != 0 && l.Per > 0 {
 		x.store.SpendElsewhere(id, l, x.now, units)

@@ -32,6 +32,7 @@ type entry struct {
 	tally
 	id      bucket.ID
 	next    int32 // of the same id; -1 ends the list
+	owed    int64 // given back elsewhere, and not here, where there was nothing to give back from
 	foreign bool  // heard of from others, though its origin is this node, which has forgotten it
 }
 
@@ -148,9 +149,9 @@ func beyond(net, seen, unrecovered, before int64, late bool) int64 {
 }
 
 // learn merges what a tally says into what is known, and returns the units that
-// have to be spent for it (below zero: given back). late says of a time whether
-// what was given back then comes too late.
-func (l *ledger) learn(id bucket.ID, t tally, late func(changed int64) bool) (units int64) {
+// have to be spent for it (below zero: given back, at most those in use). late says
+// of a time whether what was given back then comes too late.
+func (l *ledger) learn(id bucket.ID, t tally, used int64, late func(changed int64) bool) (units int64) {
 	known := l.find(id, t.origin)
 	if known == nil {
 		known = l.add(id, tally{origin: t.origin, series: t.series, changed: t.changed})
@@ -160,11 +161,16 @@ func (l *ledger) learn(id bucket.ID, t tally, late func(changed int64) bool) (un
 	case t.series < known.series:
 		return 0
 	case t.series > known.series:
-		known.tally, known.foreign = tally{origin: t.origin, series: t.series}, true
+		known.tally, known.owed, known.foreign = tally{origin: t.origin, series: t.series}, 0, true
 	}
 	before := known.net()
 	known.merge(t)
 	units = beyond(known.net(), before, t.unrecovered, known.unrecovered, late(known.changed))
+	if units += known.owed; units < -used {
+		units, known.owed = -used, units+used
+	} else {
+		known.owed = 0
+	}
 	known.unrecovered = min(max(0, known.unrecovered+units), max(0, known.net()))
 	return units
 }
@@ -180,6 +186,7 @@ func (t *tally) merge(o tally) {
 func (l *ledger) adopt(id bucket.ID, seen []tally, late func(changed int64) bool) (onTop int64) {
 	for i := l.of(id); i != none; i = l.all[i].next {
 		known := &l.all[i]
+		known.owed = 0
 		t := tally{series: known.series}
 		if at := slices.IndexFunc(seen, func(t tally) bool { return t.origin == known.origin }); at >= 0 && seen[at].series >= known.series {
 			t = seen[at]

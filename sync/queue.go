@@ -138,24 +138,30 @@ func (q *queue) pop() item {
 	return it
 }
 
-// putBack has items wait again before all others.
+// putBack has items wait again before all others: where they stood before, if
+// that is still free.
 func (q *queue) putBack(items []item) {
-	if len(items) == 0 {
+	n := len(items)
+	if n == 0 {
 		return
 	}
-	waiting := q.items[q.head:]
-	list := make([]item, 0, len(items)+len(waiting)+64)
-	list = append(list, items...)
-	list = append(list, waiting...)
-	q.items, q.head = list, 0
+	if q.head < n {
+		waiting := q.items[q.head:]
+		list := make([]item, n, n+len(waiting)+64)
+		q.base += int64(q.head - n)
+		q.items, q.head = append(list, waiting...), n
+	}
+	q.head -= n
+	copy(q.items[q.head:], items)
 	if q.index == nil {
 		return
 	}
-	q.base = 0
-	q.index = make(map[queued]int64, len(list))
-	for i, it := range list {
+	for i, it := range items {
 		// Of two items of one id the later one takes what is added.
-		q.index[queued{it.id, it.kind}] = int64(i)
+		at := q.base + int64(q.head+i)
+		if later, ok := q.index[queued{it.id, it.kind}]; !ok || later < at {
+			q.index[queued{it.id, it.kind}] = at
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ type Count struct {
 	Limit Limit // that last judged it, which may be a share; zero if there was no count
 
 	partial bool
+	changed bool
 	age     uint64 // of the cell's time
 	x, y    uint64 // as in a cell; of a log, y is how long before the newest entry the oldest one was
 	entries []byte // of a log, as in a log; the first one's own time is 0
@@ -22,6 +23,10 @@ func (c *Count) Partial() bool { return c.partial }
 
 // Empty is whether nothing is used; of a Partial one, whether nothing came after.
 func (c *Count) Empty() bool { return c.x|c.y == 0 }
+
+// Changed is whether c is of a count that has changed since it was collected, so
+// that CollectOne has something to say of it.
+func (c *Count) Changed() bool { return c.changed }
 
 func (c *Count) clear() {
 	*c = Count{entries: c.entries[:0]}
@@ -62,7 +67,7 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 		return Mark{}, false, false
 	}
 	l := &sh.numbers.at[sh.slots[i].judge()]
-	c.Limit = *l
+	c.Limit, c.changed = *l, sh.slots[i].limit&changed != 0
 	h := open(sh.logOf(l, &sh.slots[i]))
 	v, used := l.advance(sh.slots[i].cell, &h, now)
 	if used == 0 {

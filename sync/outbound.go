@@ -367,10 +367,10 @@ func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64,
 	const tries = 8 // under contention; then the next item of this id brings the rest twice, if it is refused
 	for range tries {
 		mark, more, held = s.store.Export(id, now, after, &s.count)
-		units, changed := s.store.CollectOne(id)
-		if !changed {
+		if !s.count.Changed() {
 			return mark, more, held
 		}
+		units, _ := s.store.CollectOne(id)
 		if it, rides := s.changed(id, units, now, roles, o); rides && it.units != 0 {
 			o.flight.riders = append(o.flight.riders, rider{len(o.flight.items), it})
 		}
@@ -518,7 +518,11 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 				own = append(own, it)
 			case fate == isTaken:
 				s.arrived(it, now, roles)
-				if it.at = f.at; !rides {
+				if len(s.unsent) > 0 {
+					delete(s.unsent, it.id)
+				}
+				if !rides && (len(refused) > 0 || o.queue.behind(it.at)) {
+					it.at = f.at
 					taken = append(taken, it)
 				}
 			case it.at > s.superseded:
@@ -547,9 +551,6 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 	f.clear()
 	o.queue.putBack(back)
 	for _, it := range taken {
-		if len(s.unsent) > 0 {
-			delete(s.unsent, it.id)
-		}
 		o.cover(it)
 	}
 	if len(own) > 0 {

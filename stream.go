@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,13 +15,16 @@ import (
 )
 
 const (
-	// collectEvery is how long a change waits at most to be sent.
-	collectEvery = 25 * time.Millisecond
+	// collectEvery is how long a change waits at most to be queued; it is to be
+	// there within 100 ms.
+	collectEvery = 50 * time.Millisecond
 	// frameBytes bounds a frame, and so how long it keeps checks waiting that
 	// come after it on the same connection.
 	frameBytes = 16 << 10
 	// frameWait is how long a frame may go unanswered.
 	frameWait = time.Second
+	// longestPause is the longest time between two frames of a scan.
+	longestPause = 20 * time.Millisecond
 	// resendAfter is when a frame that was not answered is tried again.
 	resendAfter = 50 * time.Millisecond
 	// cedeBelow is how many counts may wait to be sent when authority moves:
@@ -75,11 +79,13 @@ func (n *Node) keepInStep() {
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
-		hurried := false
+		hurried, turned := false, false
 		select {
 		case <-n.stream.hurry:
 			hurried = true
+			runtime.Gosched() // what else hurries on a busy node goes along
 		case <-n.stream.turned:
+			turned = true
 		case <-tick.C:
 			n.stream.Sweep(n.now())
 		case <-n.life.Done():
@@ -92,11 +98,14 @@ func (n *Node) keepInStep() {
 		if v != n.stream.known {
 			n.turn(v)
 		}
-		n.wake(n.stream.Collect(n.now(), hurried, v))
 		if !hurried {
 			n.handExcess(v)
 			n.enlist()
 			n.measure(v)
+			v = n.view.Load()
+		}
+		if !turned {
+			n.wake(n.stream.Collect(n.now(), hurried, v))
 		}
 	}
 }
@@ -170,19 +179,24 @@ func (n *Node) wake(members []countsync.Member) {
 
 // feed sends one member what it is to have, a frame at a time.
 func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
-	retry := time.NewTimer(time.Hour)
-	defer retry.Stop()
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
 	var frame []byte
 	for {
 		select {
 		case <-wake:
-		case <-retry.C:
+		case <-again.C:
 		case <-ctx.Done():
 			return
 		}
+		runtime.Gosched()
 		for ctx.Err() == nil {
+			begun := time.Now()
 			frame = n.stream.Next(to, n.now(), n.view.Load(), frame[:0], frameBytes)
 			if len(frame) == 0 {
+				if !n.view.Load().settled {
+					signal(n.stream.turned) // authority can move now
+				}
 				break
 			}
 			answer, err := n.send(ctx, to, frame)
@@ -193,10 +207,27 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			}
 			if err != nil {
 				n.stream.Lost(to)
-				retry.Reset(resendAfter)
+				again.Reset(resendAfter)
 				break
 			}
+			if n.view.Load().serves() && n.stream.Lag(to, n.now()).Scanning {
+				// It is in no hurry, and checks are: it takes a fifth of the time.
+				if again.Reset(min(4*time.Since(begun), longestPause)); n.rest(ctx, again) {
+					continue
+				}
+				return
+			}
 		}
+	}
+}
+
+// rest waits for the timer; false if ctx ends first.
+func (n *Node) rest(ctx context.Context, timer *time.Timer) bool {
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

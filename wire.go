@@ -24,7 +24,7 @@ const (
 	// maxAsks bounds the asks of one AllowAll.
 	maxAsks = 255
 	// maxHops bounds how often one check is handed on.
-	maxHops = 8
+	maxHops = 16
 )
 
 // op is what a check wants of a count.
@@ -39,17 +39,18 @@ const (
 	opStream // what follows is no asks, but a frame of the stream
 )
 
-// Flags of a request. The lowest two bits count how often a member that has no
+// Flags of a request. The lowest bits count how often a member that has no
 // authority over the id has passed it on.
 const (
-	passBits     = 3
-	flagOnlyLast = 4 // refund only if nothing was taken since
-	flagStandIn  = 8 // answer in the owner's stead, if this member does not reach it either
+	passBits     = 7
+	flagOnlyLast = 8  // refund only if nothing was taken since
+	flagStandIn  = 16 // answer in the owner's stead, if this member does not reach it either
 )
 
-// maxPasses is how often a check may be passed on while authority moves; then it
-// is answered from what is held.
-const maxPasses = 3
+// maxPasses is how often a check may be passed on while authority moves, which
+// takes a few times as long as to pass it on; then it is answered from what is
+// held.
+const maxPasses = 7
 
 // status says whether a request was carried out.
 type status uint8

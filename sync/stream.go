@@ -127,7 +127,7 @@ func (s *Stream) unmet(gone []*outbound) {
 
 // unsend remembers units that nobody has been sent.
 func (s *Stream) unsend(it item) {
-	if it.units == 0 {
+	if it.units == 0 || s.unsentAll {
 		return
 	}
 	if _, ok := s.unsent[it.id]; ok || len(s.unsent) < maxUnsent {

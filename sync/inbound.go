@@ -309,6 +309,7 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 func (x *arriving) touched(id bucket.ID) bool {
 	units, changed := x.store.CollectOne(id)
 	if changed {
+		x.clock++
 		x.changed(id, units, x.now, x.roles, nil)
 	}
 	return changed

@@ -371,6 +371,7 @@ func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64,
 			return mark, more, held
 		}
 		units, _ := s.store.CollectOne(id)
+		s.clock++
 		if it, rides := s.changed(id, units, now, roles, o); rides && it.units != 0 {
 			o.flight.riders = append(o.flight.riders, rider{len(o.flight.items), it})
 		}
@@ -463,16 +464,14 @@ func (s *Stream) unapplied(o *outbound) {
 }
 
 // arrived takes units out of this node's tallies that were put there while they
-// were in flight, and did arrive.
-func (s *Stream) arrived(it item, now int64, roles Roles) {
-	if !it.tallied || s.voided(it) {
+// were in flight, and did arrive: at the one who answers now.
+func (s *Stream) arrived(o *outbound, it item, now int64, roles Roles) {
+	if !it.tallied || s.voided(it) || roles.Answers(it.id) != o.to {
 		return
 	}
 	s.tally(it.id, -it.units, now, false)
 	s.pass(it.id, roles)
-	if answers := roles.Answers(it.id); answers != s.self {
-		s.ask(it.id, answers) // it may be here twice now
-	}
+	s.ask(it.id, o.to) // it may be here twice now
 }
 
 // given is told that authority over ranges has been taken, with all that this
@@ -490,7 +489,7 @@ func (s *Stream) given(ranges Ranges, at int64) {
 func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Roles) {
 	f := &o.flight
 	var back, own, taken []item
-	riders, marked := f.riders, 0
+	riders, marked, anyRefused := f.riders, 0, len(refused) > 0
 	for i, it := range f.items {
 		fate := isTaken
 		switch {
@@ -517,11 +516,11 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 			case fate == isRefused:
 				own = append(own, it)
 			case fate == isTaken:
-				s.arrived(it, now, roles)
+				s.arrived(o, it, now, roles)
 				if len(s.unsent) > 0 {
 					delete(s.unsent, it.id)
 				}
-				if !rides && (len(refused) > 0 || o.queue.behind(it.at)) {
+				if !rides && (anyRefused || o.queue.behind(it.at)) {
 					it.at = f.at
 					taken = append(taken, it)
 				}

@@ -38,9 +38,10 @@ func (it *item) batch() batch { return batch{it.id, it.at} }
 // everything stands for as many units as are used.
 const everything = math.MaxInt64
 
+// The bounds of a queue.
 const (
-	foldAbove = 64 << 10 // items, above which a queue has each id once
-	maxQueued = 1 << 20  // items
+	foldAbove = 64 << 10
+	maxQueued = 1 << 20
 )
 
 // queue is the items for one member in order. It is a plain list as long as it
@@ -51,6 +52,9 @@ type queue struct {
 	head  int // the first one that waits
 	index map[queued]int64
 	base  int64 // where items[0] stands in the index
+
+	foldAt int // items, above which it has an index, and so each id once
+	most   int // items, above which there is no room
 }
 
 type queued struct {
@@ -68,22 +72,24 @@ func (q *queue) oldest() (at int64, ok bool) {
 	return q.items[q.head].at, true
 }
 
-func (q *queue) clear() { *q = queue{items: q.items[:0]} }
+// behind is whether something waits that was queued after that time. If not, no
+// id waits that was sent by then: one time queues each once.
+func (q *queue) behind(at int64) bool {
+	return q.len() > 0 && q.items[len(q.items)-1].at > at
+}
 
-// push queues an item; voided says which waiting item's units do not count any
-// more. It says whether there was room.
+func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
+
+// long is whether it is time to fold.
+func (q *queue) long() bool { return q.index == nil && q.len() >= q.foldAt }
+
+// push queues an item, and says whether there was room.
 func (q *queue) push(it item, voided func(item) bool) bool {
 	if q.merge(it, voided) {
 		return true
 	}
-	if q.len() >= maxQueued {
+	if q.len() >= q.most {
 		return false
-	}
-	if q.index == nil && q.len() >= foldAbove {
-		q.fold(voided)
-		if q.merge(it, voided) {
-			return true
-		}
 	}
 	if q.head > len(q.items)/2 && q.head > 64 {
 		q.items = q.items[:copy(q.items, q.items[q.head:])]
@@ -101,7 +107,8 @@ func (q *queue) add(it item) {
 	q.items = append(q.items, it)
 }
 
-// merge adds it to the item of the same id that waits, if there is an index.
+// merge adds it to the item of the same id that waits, if there is an index;
+// voided says whether the units that wait count no more.
 func (q *queue) merge(it item, voided func(item) bool) bool {
 	at, ok := q.index[queued{it.id, it.kind}]
 	if !ok {
@@ -115,11 +122,15 @@ func (q *queue) merge(it item, voided func(item) bool) bool {
 	return true
 }
 
+// fold makes one item of those that wait with the same id.
 func (q *queue) fold(voided func(item) bool) {
 	waiting := q.items[q.head:]
 	q.items, q.head, q.base = make([]item, 0, len(waiting)+len(waiting)/4), 0, 0
 	q.index = make(map[queued]int64, len(waiting))
 	for _, it := range waiting {
+		if voided(it) {
+			it.units = 0
+		}
 		if !q.merge(it, voided) {
 			q.add(it)
 		}
@@ -182,7 +193,7 @@ func (q *queue) keep(pass func(item) bool) {
 
 // emptied keeps the memory of a list for the next items, unless it is much.
 func emptied(items []item) []item {
-	if cap(items) > 4096 {
+	if cap(items) > foldAbove {
 		return nil
 	}
 	return items[:0]

@@ -88,7 +88,7 @@ func (s *Stream) Meet(members []Member) {
 		}
 		o := s.outbound(m)
 		if o == nil {
-			o = &outbound{to: m}
+			o = &outbound{to: m, queue: queue{foldAt: foldAbove, most: maxQueued}}
 		}
 		met = append(met, o)
 	}
@@ -490,6 +490,7 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 // flush takes in what has been spent of an id since it was collected.
 func (s *Stream) flush(id bucket.ID, now int64, roles Roles) {
 	if units, changed := s.store.CollectOne(id); changed {
+		s.clock++ // one time queues each id once
 		s.changed(id, units, now, roles, nil)
 	}
 }
@@ -515,6 +516,11 @@ func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides
 // push queues an item. When too much waits for a member, all of that is dropped
 // for a scan.
 func (s *Stream) push(o *outbound, it item) {
+	if o.queue.long() {
+		covered := o.coveredIDs()
+		o.queue.fold(func(it item) bool { return s.voided(it) || covers(covered, it) })
+		o.covered = nil
+	}
 	if !o.queue.push(it, s.voided) {
 		o.queue.clear()
 		o.covered, o.sent = nil, nil

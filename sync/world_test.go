@@ -179,6 +179,10 @@ func (n *node) refresh() {
 				w.roster = append(w.roster, n.name)
 				clear(n.holds)
 				superseded = true
+				if slices.ContainsFunc(w.roster, func(m Member) bool { return m != n.name && !w.joining[m] }) {
+					w.joining[n.name] = true // again
+					clear(n.told)
+				}
 				break
 			}
 		}

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
@@ -18,6 +19,13 @@ type Stats struct {
 	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
 	Stream    StreamStats         // of what keeps the replicas
 	Cluster   cluster.Stats       // of the peer port and the membership
+}
+
+// StreamStats says how far the replicas are behind, and what is to be told yet.
+type StreamStats struct {
+	Unsent  int           // counts whose last changes some member has not acknowledged
+	Lag     time.Duration // how long the oldest of these has waited
+	Tallies int           // counts that were spent from without authority, and have not recovered
 }
 
 // Outcomes counts decisions.

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -17,21 +16,19 @@ import (
 const (
 	// collectEvery is how long a change waits at most to be queued; it is to be
 	// there within 100 ms.
-	collectEvery = 50 * time.Millisecond
+	collectEvery = 75 * time.Millisecond
 	// frameBytes bounds a frame, and so how long it keeps checks waiting that
-	// come after it on the same connection.
-	frameBytes = 16 << 10
+	// come after it on the same connection; longFrameBytes does where longQueue
+	// counts wait, since a frame goes each time one is answered.
+	frameBytes     = 16 << 10
+	longFrameBytes = 40 << 10
+	longQueue      = 2048
 	// frameWait is how long a frame may go unanswered.
 	frameWait = time.Second
 	// longestPause is the longest time between two frames of a scan.
 	longestPause = 20 * time.Millisecond
 	// resendAfter is when a frame that was not answered is tried again.
 	resendAfter = 50 * time.Millisecond
-	// cedeBelow is how many counts may wait to be sent when authority moves:
-	// about what goes into one frame.
-	cedeBelow = 256
-	// handOverFor bounds Leave.
-	handOverFor = 10 * time.Second
 )
 
 // stream has this node's counts agree with the others': it carries what
@@ -191,8 +188,11 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 		}
 		runtime.Gosched()
 		for ctx.Err() == nil {
-			begun := time.Now()
-			frame = n.stream.Next(to, n.now(), n.view.Load(), frame[:0], frameBytes)
+			begun, most := time.Now(), frameBytes
+			if n.stream.Lag(to, n.now()).Counts > longQueue {
+				most = longFrameBytes
+			}
+			frame = n.stream.Next(to, n.now(), n.view.Load(), frame[:0], most)
 			if len(frame) == 0 {
 				if !n.view.Load().settled {
 					signal(n.stream.turned) // authority can move now
@@ -301,137 +301,6 @@ func (n *Node) arrived(a countsync.Arrival) {
 	if v != before {
 		n.replace(v)
 	}
-}
-
-// handExcess hands over what this node holds and another owns, as soon as the other
-// has all but the last changes.
-func (n *Node) handExcess(v *view) {
-	if v.settled || len(v.held) == 0 {
-		return
-	}
-	excess := v.held.Minus(v.want)
-	for _, i := range v.points {
-		if i == v.Self || !v.reaches(i) {
-			continue
-		}
-		ranges := v.owned(i).Intersect(excess)
-		if len(ranges) == 0 {
-			continue
-		}
-		if lag := n.stream.Lag(v.hashes[i], n.now()); lag.Scanning || lag.Counts > cedeBelow {
-			n.wake(v.hashes[i : i+1])
-			continue
-		}
-		n.cede(v.hashes[i], ranges)
-	}
-}
-
-// cede gives authority away. From the swap on this node passes checks on; what
-// those spend that are still at it with the view before is collected as spent
-// without authority.
-func (n *Node) cede(to countsync.Member, ranges countsync.Ranges) {
-	s := n.stream
-	n.wake(s.Collect(n.now(), false, n.view.Load()))
-	s.swap.Lock()
-	n.replace(n.view.Load().ceded(ranges))
-	s.swap.Unlock()
-	n.wake(s.Collect(n.now(), false, n.view.Load()))
-	s.moves++
-	s.Give(to, s.moves, ranges, n.now())
-	n.wake([]countsync.Member{to})
-}
-
-// enlist has this node own its part of the ring, once it has been sent what it
-// needs for that; or at once if there is nobody who could send it anything.
-func (n *Node) enlist() {
-	v := n.view.Load()
-	if n.starting.Load() || v.Self < 0 || v.Members[v.Self].Announced != cluster.Joining || !n.mayServe(v) {
-		return
-	}
-	if err := n.cluster.Announce(cluster.Serving); err != nil {
-		return // it has left or is closed
-	}
-	n.stream.swap.Lock()
-	clear(n.stream.complete)
-	n.stream.swap.Unlock()
-	n.look()
-}
-
-// mayServe says that a joiner has all that it is to have. If nobody serves, the
-// eldest of those who would begins.
-func (n *Node) mayServe(v *view) bool {
-	if len(v.points) == 0 {
-		self := &v.Members[v.Self]
-		for i, m := range v.Members {
-			if v.next[i] >= 0 && m.Announced == cluster.Joining && (m.Born.Before(self.Born) || m.Born.Equal(self.Born) && m.Name < self.Name) {
-				return false
-			}
-		}
-		return true
-	}
-	if v.side < len(v.points) || v.yields() {
-		return false
-	}
-	n.stream.swap.Lock()
-	defer n.stream.swap.Unlock()
-	for _, i := range v.points {
-		if !n.stream.complete[v.hashes[i]] {
-			return false
-		}
-	}
-	return true
-}
-
-// errUnfinished: Leave could not hand everything over.
-var errUnfinished = errors.New("weir: leaving: not every count was handed over in time: what had not been sent to a replica is lost")
-
-// handOver announces that this node leaves, and waits until it holds nothing and
-// all that it has to tell is told.
-func (n *Node) handOver(ctx context.Context) error {
-	v := n.view.Load()
-	if v.Self < 0 || len(v.Members) == 1 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, handOverFor)
-	defer cancel()
-	n.stream.Leaving()
-	if n.cluster.Announce(cluster.Leaving) != nil {
-		return nil // it has left, or is closed
-	}
-	n.look()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !n.handedOver() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errUnfinished
-		case <-n.life.Done():
-			return ErrClosed
-		}
-	}
-	return nil
-}
-
-// handedOver says that nothing is left to hand over to anyone who is reached.
-func (n *Node) handedOver() bool {
-	v := n.view.Load()
-	if len(v.held) > 0 && len(v.points) > 0 && v.side > 0 {
-		return false
-	}
-	for i, m := range v.hashes {
-		if i != v.Self && v.Direct[i] && !n.stream.Idle(m) {
-			return false
-		}
-	}
-	return true
-}
-
-// StreamStats says how far the replicas are behind, and what is to be told yet.
-type StreamStats struct {
-	Unsent  int           // counts whose last changes some member has not acknowledged
-	Lag     time.Duration // how long the oldest of these has waited
-	Tallies int           // counts that were spent from without authority, and have not recovered
 }
 
 // measure notes how far the members that are heard are behind, and sees to it

@@ -1,0 +1,153 @@
+package countsync
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// frames are some of each kind that nodes exchange.
+func frames(t testing.TB) (list [][]byte) {
+	stores := [2]*bucket.Store{bucket.NewStore(1000), bucket.NewStore(1000)}
+	var streams [2]*Stream
+	for i := range streams {
+		stores[i].Track(nil)
+		streams[i] = New(Member(i+1), stores[i])
+		streams[i].Meet([]Member{1, 2})
+	}
+	now := int64(time.Hour)
+	for x := range 10 {
+		limit := limitOf(bucket.Algorithm(x % 5))
+		for k := range 20 {
+			stores[k%2].Take(someID(x), &limit, now+int64(k), 3)
+		}
+	}
+	streams[0].Owe(2, All())
+	streams[0].Reset(someID(3), now)
+	streams[0].Give(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), now)
+	streams[1].Leaving()
+	streams[1].ask(someID(1), 1)
+	for range 4 {
+		for i := range streams {
+			roles, other := pair{Member(i + 1), Member(2 - i)}, 1-i
+			streams[i].Collect(now, false, roles)
+			frame := streams[i].Next(Member(2-i), now, roles, nil, 300)
+			if frame == nil {
+				continue
+			}
+			answer, _, err := streams[other].Serve(now, frame, pair{Member(other + 1), Member(2 - other)}, nil)
+			require.NoError(t, err)
+			streams[i].Answered(Member(2-i), now, answer, roles)
+			list = append(list, frame, answer)
+		}
+	}
+	return list
+}
+
+// holder is who is asked by a fuzzer: it holds some ids.
+type holder struct{}
+
+func (holder) Holds(id bucket.ID) bool { return id.Hi&1 == 1 }
+func (holder) Answers(id bucket.ID) Member {
+	return Member(id.Hi >> 1 & 1)
+}
+func (holder) Targets(dst []Member, id bucket.ID) []Member {
+	return append(dst, 1)
+}
+
+func FuzzServe(f *testing.F) {
+	for _, b := range frames(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		store := bucket.NewStore(100)
+		store.Track(nil)
+		for _, self := range []Member{1, 2} {
+			s := New(self, store)
+			s.Meet([]Member{1, 2})
+			now := int64(time.Hour)
+			answer, a, err := s.Serve(now, b, holder{}, nil)
+			if err != nil {
+				continue
+			}
+			if from, ok := Sender(b); !ok || a.From != from || from == self {
+				t.Fatalf("%d says it is from %d", from, a.From)
+			}
+			if len(answer) < answerBytes {
+				t.Fatalf("an answer of %d bytes", len(answer))
+			}
+			again, b2, err := s.Serve(now, b, holder{}, nil)
+			if err != nil || string(again) != string(answer) || b2.Given != nil || b2.Complete {
+				t.Fatal("the same frame is taken in twice")
+			}
+			// What it has taken in can be sent on.
+			s.Collect(now, false, holder{})
+			for range 10 {
+				for _, m := range []Member{1, 2} {
+					if frame := s.Next(m, now, holder{}, nil, 1000); frame != nil && len(frame) > maxFrame {
+						t.Fatalf("a frame of %d bytes", len(frame))
+					}
+					s.Lost(m)
+				}
+			}
+			s.Sweep(now)
+			s.Review(now, holder{})
+		}
+	})
+}
+
+func FuzzAnswered(f *testing.F) {
+	for _, b := range frames(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		store := bucket.NewStore(100)
+		store.Track(nil)
+		s := New(1, store)
+		s.Meet([]Member{2})
+		limit := limitOf(bucket.SlidingLog)
+		for x := range 20 {
+			store.Take(someID(x), &limit, 1, 1)
+		}
+		s.Collect(1, false, pair{1, 2})
+		frame := s.Next(2, 1, pair{1, 2}, nil, 500)
+		if len(b) > answerBytes {
+			copy(b[2:], frame[18:headerBytes]) // or none would be its answer
+		}
+		if _, err := s.Answered(2, 2, b, pair{1, 2}); err == nil {
+			s.Next(2, 3, pair{1, 2}, nil, 500)
+		}
+	})
+}
+
+func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
+	s := New(2, bucket.NewStore(10))
+	good := appendHeader(nil, 0, 1, 2, 5)
+	answer, a, err := s.Serve(1, good, holder{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, Arrival{From: 1}, a)
+	require.Equal(t, appendAnswer(nil, 5, true, nil, nil), answer)
+	for name, bad := range map[string][]byte{
+		"empty":           {},
+		"short":           good[:20],
+		"version":         append([]byte{9}, good[1:]...),
+		"flags":           appendHeader(nil, 0x80, 1, 2, 6),
+		"another's":       appendHeader(nil, 0, 1, 3, 6),
+		"from nobody":     appendHeader(nil, 0, 0, 2, 6),
+		"from itself":     appendHeader(nil, 0, 2, 2, 6),
+		"no number":       appendHeader(nil, 0, 1, 2, 0),
+		"a piece of item": append(appendHeader(nil, 0, 1, 2, 6), 1, 2, 3),
+		"too many ranges": appendRanges(appendHeader(nil, flagGives, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
+		"no kind":         append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), 0),
+		"a limit unsaid":  append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(state)|itemLimit, 3),
+		"too long":        append(good[:18:18], make([]byte, maxFrame)...),
+	} {
+		_, _, err := s.Serve(1, bad, holder{}, nil)
+		require.ErrorIs(t, err, errFrame, name)
+	}
+	_, ok := Sender(good[:3])
+	require.False(t, ok)
+}

@@ -1,0 +1,380 @@
+package countsync
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// link is two nodes, of which the first holds everything, and the wire between.
+type link struct {
+	t            *testing.T
+	stores       [2]*bucket.Store
+	streams      [2]*Stream
+	now          int64
+	bytes, items int
+}
+
+func newLink(t *testing.T) *link {
+	l := &link{t: t, now: int64(time.Hour)}
+	for i := range l.stores {
+		l.stores[i] = bucket.NewStore(1 << 20)
+		l.stores[i].Track(nil)
+		l.streams[i] = New(Member(i+1), l.stores[i])
+		l.streams[i].Meet([]Member{1, 2})
+	}
+	return l
+}
+
+func (l *link) roles(i int) pair { return pair{Member(i + 1), Member(2 - i)} }
+
+// send brings one frame over; false if there is none.
+func (l *link) send(from int) bool {
+	to := 1 - from
+	frame := l.streams[from].Next(Member(to+1), l.now, l.roles(from), nil, 16<<10)
+	if frame == nil {
+		return false
+	}
+	l.bytes += len(frame)
+	answer, _, err := l.streams[to].Serve(l.now, frame, l.roles(to), nil)
+	require.NoError(l.t, err)
+	_, err = l.streams[from].Answered(Member(to+1), l.now, answer, l.roles(from))
+	require.NoError(l.t, err)
+	return true
+}
+
+// settle exchanges until nothing is left, and says how many bytes that took.
+func (l *link) settle() (bytes int) {
+	before := l.bytes
+	for sent := true; sent; {
+		sent = false
+		for i := range l.streams {
+			l.streams[i].Collect(l.now, false, l.roles(i))
+			for l.send(i) {
+				sent = true
+			}
+		}
+	}
+	return l.bytes - before
+}
+
+func (l *link) used(i int, id bucket.ID) int64 {
+	used, _, _ := l.stores[i].Used(id, l.now)
+	return used
+}
+
+func someID(i int) bucket.ID {
+	return bucket.ID{Hi: uint64(i+1) * 0x9e3779b97f4a7c15, Lo: uint64(i+1) * 0xc2b2ae3d27d4eb4f}
+}
+
+func TestALogCostsWhatIsNewOfIt(t *testing.T) {
+	l := newLink(t)
+	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: time.Hour}
+	for range 50_000 {
+		l.now += int64(time.Millisecond)
+		l.stores[0].Take(someID(0), &limit, l.now, 1)
+	}
+	whole := l.settle()
+	require.Equal(t, int64(50_000), l.used(1, someID(0)), "in pieces of 16 KiB")
+	require.Greater(t, whole, 100_000)
+	for range 100 {
+		for range 10 {
+			l.now += int64(time.Millisecond)
+			l.stores[0].Take(someID(0), &limit, l.now, 1)
+		}
+		require.Less(t, l.settle(), 200)
+	}
+	require.Equal(t, int64(51_000), l.used(1, someID(0)))
+
+	// A refund changes it within: it is sent whole once more, and goes on from there.
+	l.stores[0].Refund(someID(0), &limit, l.now, 1000, 0, false)
+	require.Greater(t, l.settle(), 100_000)
+	l.stores[0].Take(someID(0), &limit, l.now, 7)
+	require.Less(t, l.settle(), 200)
+	require.Equal(t, int64(50_007), l.used(1, someID(0)))
+
+	// As does what the other spends meanwhile.
+	l.stores[1].Take(someID(0), &limit, l.now, 3)
+	l.stores[0].Take(someID(0), &limit, l.now, 2)
+	l.settle()
+	require.Equal(t, int64(50_012), l.used(0, someID(0)))
+	require.Equal(t, int64(50_012), l.used(1, someID(0)))
+}
+
+// Until its last piece has come, a log that is sent whole again stays what it was.
+func TestHalfALogReplacesNothing(t *testing.T) {
+	l := newLink(t)
+	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: time.Hour}
+	for range 20_000 {
+		l.now += int64(time.Millisecond)
+		l.stores[0].Take(someID(0), &limit, l.now, 1)
+	}
+	l.settle()
+	l.stores[0].Refund(someID(0), &limit, l.now, 1, 0, false)
+	l.streams[0].Collect(l.now, false, l.roles(0))
+	for pieces := 0; l.send(0); pieces++ {
+		if l.used(1, someID(0)) == 19_999 {
+			require.Greater(t, pieces, 2)
+			return
+		}
+		require.Equal(t, int64(20_000), l.used(1, someID(0)))
+	}
+	t.Fatal("the refund never came")
+}
+
+func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.FixedWindow)
+	o := l.streams[0].outbound(2)
+	o.queue.foldAt, o.queue.most = 100, 1000
+	spend := func(ids, times int) {
+		for range times {
+			for i := range ids {
+				l.stores[0].Take(someID(i), &limit, l.now, 1)
+			}
+			l.streams[0].Collect(l.now, false, l.roles(0))
+			require.LessOrEqual(t, o.queue.len(), 1000)
+		}
+	}
+	spend(90, 1)
+	require.NotNil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1024)) // and no answer
+	spend(500, 10)
+	require.Equal(t, 500, o.queue.len(), "each id once")
+	require.Equal(t, int64(10), o.queue.items[o.queue.head+400].units)
+	require.False(t, l.streams[0].Lag(2, l.now).Scanning)
+	spend(1500, 2)
+	require.True(t, l.streams[0].Lag(2, l.now).Scanning, "what is too much is scanned for")
+	l.streams[0].Lost(2)
+	l.settle()
+	require.Equal(t, Lag{}, l.streams[0].Lag(2, l.now))
+	require.True(t, l.streams[0].Idle(2))
+	for i := range 1500 {
+		require.Equal(t, l.used(0, someID(i)), l.used(1, someID(i)), i)
+	}
+	require.Equal(t, int64(13), l.used(1, someID(0)))
+}
+
+func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.TokenBucket)
+	for i := range 5000 {
+		l.stores[0].Take(someID(i), &limit, l.now, 1)
+	}
+	s := l.streams[0]
+	s.Owe(2, All())
+	s.Collect(l.now, false, l.roles(0))
+	s.Give(2, 7, NewRanges(Range{5, 9}, Range{100, 200}), l.now)
+	var complete bool
+	for {
+		frame := s.Next(2, l.now, l.roles(0), nil, 16<<10)
+		require.NotNil(t, frame)
+		answer, a, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
+		require.NoError(t, err)
+		if complete = complete || a.Complete; a.Given != nil {
+			require.Equal(t, Ranges{{5, 9}, {100, 200}}, a.Given)
+			require.True(t, complete)
+			again, a, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
+			require.NoError(t, err)
+			require.Equal(t, answer, again)
+			require.Nil(t, a.Given, "once")
+			break
+		}
+		_, err = s.Answered(2, l.now, answer, l.roles(0))
+		require.NoError(t, err)
+	}
+	for i := range 5000 {
+		require.Equal(t, int64(1), l.used(1, someID(i)))
+	}
+}
+
+func TestAResetReachesWhoHasNotHeardOfIt(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.SlidingWindow)
+	l.stores[0].Take(someID(0), &limit, l.now, 5)
+	l.settle()
+	l.stores[1].Take(someID(0), &limit, l.now, 3)
+	l.streams[0].Collect(l.now, false, l.roles(0))
+	number := l.streams[1].Reset(someID(0), l.now)
+	require.Zero(t, l.used(1, someID(0)))
+	l.stores[1].Take(someID(0), &limit, l.now, 2)
+	l.settle()
+	require.Equal(t, int64(2), l.used(0, someID(0)))
+	require.Equal(t, int64(2), l.used(1, someID(0)))
+	l.streams[0].ResetTo(someID(0), number, 0, l.now)
+	require.Equal(t, int64(2), l.used(0, someID(0)), "a number that is known resets nothing")
+	require.Greater(t, l.streams[0].Reset(someID(0), l.now), number)
+}
+
+func TestTalliesAreForgottenOnceTheyHaveRecovered(t *testing.T) {
+	l := newLink(t)
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}
+	for i := range 3000 {
+		l.stores[1].Take(someID(i), &limit, l.now, 1)
+	}
+	l.settle()
+	require.Equal(t, 3000, l.streams[0].Tallies())
+	require.Equal(t, 3000, l.streams[1].Tallies())
+	l.now += int64(time.Minute)
+	for range 10 {
+		l.streams[0].Sweep(l.now)
+		l.streams[1].Sweep(l.now)
+	}
+	require.Zero(t, l.streams[0].Tallies())
+	require.Zero(t, l.streams[1].Tallies())
+}
+
+// What time gives back, no path brings again; and nothing counts twice.
+func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
+		limit.Per = 20 * time.Second
+		if limit.Burst > 0 {
+			limit.Rate = 100
+		}
+		w := newWorld(t, limit, 1, rapid.IntRange(1, 2).Draw(t, "copies"))
+		for range rapid.IntRange(2, 4).Draw(t, "nodes") {
+			w.start(0)
+		}
+		clear(w.joining)
+		id := w.ids[0]
+		w.nodes[0].holds[id] = true
+		for _, n := range w.nodes {
+			n.refresh()
+		}
+		ideal := bucket.NewStore(16)
+		total := int64(0)
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			w.now += rapid.Int64Range(0, 1e9).Draw(t, "later")
+			n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
+			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			case 0, 1, 2:
+				if units := rapid.Int64Range(1, 5).Draw(t, "units"); n.store.Take(id, &limit, w.now, units).Allowed {
+					ideal.Debit(id, &limit, w.now, units)
+					total += units
+				}
+			case 3:
+				w.sides[n.name] = rapid.IntRange(0, 1).Draw(t, "side")
+				n.refresh()
+			case 4:
+				n.refresh()
+			case 5:
+				n.handOver()
+			case 6:
+				if len(w.net) > 0 {
+					w.lose(rapid.IntRange(0, len(w.net)-1).Draw(t, "message"), rapid.Bool().Draw(t, "gone"))
+				}
+			case 7:
+				if len(w.net) > 0 {
+					w.deliver(rapid.IntRange(0, len(w.net)-1).Draw(t, "message"), rapid.Bool().Draw(t, "again"))
+				}
+			default:
+				w.exchange()
+			}
+			for _, n := range w.nodes {
+				n.stream.Sweep(w.now)
+				if used := w.used(n, id); used > total {
+					t.Fatalf("%d has %d of %d\n%s", n.name, used, total, w.history())
+				}
+			}
+		}
+		w.quiet()
+		least := int64(0)
+		if limit.Algorithm == bucket.SlidingLog {
+			// The others' counts depend on where their windows begin, or drain on
+			// both sides of a split.
+			least, _, _ = ideal.Used(id, w.now)
+		}
+		for _, n := range w.nodes {
+			if used := w.used(n, id); n.holds[id] && (used > total || used < least) {
+				t.Fatalf("%v: %d has %d, admitted %d, of which %d still count\n%s", limit.Algorithm, n.name, used, total, least, w.history())
+			}
+		}
+		w.now += 3 * int64(limit.Per)
+		w.quiet()
+		for _, n := range w.nodes {
+			if used := w.used(n, id); used > 0 && limit.Burst == 0 {
+				t.Fatalf("%d has %d at the end\n%s", n.name, used, w.history())
+			}
+		}
+	})
+}
+
+// Takes, refunds, collecting and exchanging go on at the same time.
+func TestConcurrentSpendingCountsOnce(t *testing.T) {
+	l := newLink(t)
+	const ids = 50
+	limits := make([]bucket.Limit, 5)
+	for i := range limits {
+		limits[i] = limitOf(bucket.Algorithm(i))
+		limits[i].Rate, limits[i].Burst = 100_000, limits[i].Burst*100
+		limits[i].Per = 300 * 24 * time.Hour
+	}
+	var admitted [ids]int64
+	var mu sync.Mutex
+	var spenders, exchange sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 2 {
+		for g := range 2 {
+			spenders.Go(func() {
+				var own [ids]int64
+				for k := range 200_000 {
+					x := (k*7 + g) % ids
+					limit := &limits[x%len(limits)]
+					if l.stores[i].Take(someID(x), limit, l.now, 2).Allowed {
+						own[x] += 2
+					}
+					// A bucket's unit may have drained in part.
+					if k%3 == 0 && limit.Burst == 0 && l.stores[i].Refund(someID(x), limit, l.now, 1, 0, false) {
+						own[x]--
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for x := range own {
+					admitted[x] += own[x]
+				}
+			})
+		}
+		exchange.Go(func() {
+			to := Member(2 - i)
+			var frame, answer []byte
+			for round := 0; ; round++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				l.streams[i].Collect(l.now, round%2 == 0, l.roles(i))
+				f := l.streams[i].Next(to, l.now, l.roles(i), frame, 4096)
+				if f == nil {
+					continue
+				}
+				if round%7 == 0 {
+					l.streams[i].Lost(to)
+					continue
+				}
+				answer, _, _ = l.streams[1-i].Serve(l.now, f, l.roles(1-i), answer[:0])
+				l.streams[i].Answered(to, l.now, answer, l.roles(i))
+				l.streams[i].Sweep(l.now)
+				l.streams[i].Lag(to, l.now)
+			}
+		})
+	}
+	spenders.Wait()
+	close(stop)
+	exchange.Wait()
+	l.streams[0].Lost(2)
+	l.streams[1].Lost(1)
+	l.settle()
+	for x := range ids {
+		for i := range l.stores {
+			require.Equal(t, admitted[x], l.used(i, someID(x)), fmt.Sprint(limits[x%len(limits)].Algorithm, " at ", i))
+		}
+	}
+}

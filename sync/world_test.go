@@ -29,6 +29,7 @@ type world struct {
 	buried    map[Member]bool
 	joining   map[Member]bool // has not been sent all that it may have to answer for
 	net       []message
+	served    []message // frames that have arrived
 	moves     uint64
 	admitted  map[bucket.ID][]admission
 	lost      map[bucket.ID]int64 // at most, by crashes
@@ -63,7 +64,7 @@ type node struct {
 	roster    []Member        // as it knows it
 	serves    []Member        // those of it that are not joining
 	told      map[Member]bool // who has told it that all it owed has come
-	owed      map[Member]bool
+	owed      map[Member]Ranges
 	own       map[bucket.ID]admission // what it has admitted and can refund
 	gaveInAll map[bucket.ID]int64
 }
@@ -141,7 +142,7 @@ func (w *world) start(side int) *node {
 	w.names++
 	n := &node{
 		w: w, name: w.names, store: bucket.NewStore(1 << 14),
-		holds: make(map[bucket.ID]bool), heard: make(map[Member]bool), owed: make(map[Member]bool),
+		holds: make(map[bucket.ID]bool), heard: make(map[Member]bool), owed: make(map[Member]Ranges),
 		own: make(map[bucket.ID]admission), told: make(map[Member]bool), gaveInAll: make(map[bucket.ID]int64),
 	}
 	n.store.Track(nil)
@@ -213,24 +214,24 @@ func (n *node) refresh() {
 	if !w.buried[n.name] {
 		n.stream.Meet(n.roster)
 	}
-	targets := make(map[Member]bool)
+	owed := make(map[Member]Ranges)
 	for _, id := range w.ids {
 		if n.holds[id] || n.Answers(id) == n.name {
 			for _, m := range n.Targets(nil, id) {
-				if n.heard[m] {
-					targets[m] = true
-				}
+				owed[m] = owed[m].Union(Ranges{{id.Hi, id.Hi}})
 			}
 		}
 	}
 	for _, m := range n.roster {
-		if targets[m] {
-			n.stream.Owe(m, All())
-		} else if w.joining[m] && m != n.name {
-			n.stream.Owe(m, nil)
+		before, met := n.owed[m]
+		if more := owed[m].Minus(before); m != n.name && (len(more) > 0 || !met) {
+			n.stream.Owe(m, more)
+		}
+		if owed[m] == nil {
+			owed[m] = Ranges{}
 		}
 	}
-	n.owed = targets
+	n.owed = owed
 	n.stream.Review(w.now, n)
 }
 
@@ -343,6 +344,7 @@ func (w *world) deliver(i int, again bool) {
 		}
 	}
 	w.net = append(w.net, message{x.to, x.from, false, answer})
+	w.served = append(w.served, x)
 	w.trace(fmt.Sprintf("%d -> %d frame", x.from, x.to))
 }
 
@@ -435,6 +437,7 @@ func (w *world) crash(n *node, quiet bool) {
 		}
 	}
 	w.nodes = slices.DeleteFunc(w.nodes, func(m *node) bool { return m == n })
+	w.served = slices.DeleteFunc(w.served, func(x message) bool { return x.from == n.name || x.to == n.name })
 	w.net = slices.DeleteFunc(w.net, func(x message) bool {
 		if x.to == n.name && x.frame {
 			w.node(x.from).stream.Lost(n.name)
@@ -536,17 +539,25 @@ func (w *world) quiet() {
 	for _, n := range w.nodes {
 		n.refresh()
 	}
+	w.rounds()
+	// Whatever was sent once may come once more.
+	w.net = append(w.net, w.served...)
+	w.served = nil
+	for len(w.net) > 0 {
+		w.deliver(0, false)
+	}
+	w.served = nil
+	w.rounds()
+}
+
+// rounds exchanges until nothing is left to tell.
+func (w *world) rounds() {
 	still := 0
 	for round := 0; still < 4; round++ {
 		if round > 500 {
 			w.t.Fatalf("it goes on and on\n%s", w.history())
 		}
 		moved := false
-		if round%20 == 19 {
-			for _, n := range w.nodes {
-				n.refresh()
-			}
-		}
 		for _, n := range w.nodes {
 			n.stream.Collect(w.now, false, n)
 			if n.pump() {
@@ -554,6 +565,11 @@ func (w *world) quiet() {
 			}
 			if n.handOver() {
 				moved = true
+			}
+		}
+		if round%20 == 19 || moved && still > 0 {
+			for _, n := range w.nodes {
+				n.refresh()
 			}
 		}
 		for len(w.net) > 0 {

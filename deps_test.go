@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
 	"httplimit":           {".", "net/http"},
-	"cmd/demo":            {".", "net", "net/http", "time"},
+	"cmd/demo":            {".", "httplimit", "net", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.

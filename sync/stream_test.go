@@ -229,6 +229,83 @@ func TestTalliesAreForgottenOnceTheyHaveRecovered(t *testing.T) {
 	require.Zero(t, l.streams[1].Tallies())
 }
 
+func TestATallyThatBeginsAgainCountsAnew(t *testing.T) {
+	l := newLink(t)
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}
+	l.stores[1].Take(someID(0), &limit, l.now, 5)
+	l.settle()
+	l.now += int64(time.Minute)
+	l.streams[1].Sweep(l.now) // and the other one remembers
+	require.Zero(t, l.streams[1].Tallies())
+	l.stores[1].Take(someID(0), &limit, l.now, 2)
+	l.settle()
+	require.Equal(t, int64(2), l.used(0, someID(0)))
+	require.Equal(t, int64(2), l.used(1, someID(0)))
+}
+
+// A frame that was given up and asked about is never applied later.
+func TestALateFrameIsNotAppliedOnceItWasAskedAbout(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.FixedWindow)
+	l.stores[0].Take(someID(0), &limit, l.now, 5)
+	l.streams[0].Collect(l.now, false, l.roles(0))
+	late := l.streams[0].Next(2, l.now, l.roles(0), nil, 1000)
+	require.Nil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1000), "one in flight")
+	l.streams[0].Lost(2)
+	question := l.streams[0].Next(2, l.now, l.roles(0), nil, 1000)
+	no, _, err := l.streams[1].Serve(l.now, question, l.roles(1), nil)
+	require.NoError(t, err)
+	again, _, err := l.streams[1].Serve(l.now, late, l.roles(1), nil)
+	require.NoError(t, err)
+	require.Equal(t, no, again)
+	require.Zero(t, l.used(1, someID(0)))
+	_, err = l.streams[0].Answered(2, l.now, no, l.roles(0))
+	require.NoError(t, err)
+	l.settle()
+	require.Equal(t, int64(5), l.used(1, someID(0)))
+}
+
+// both is a node that takes itself for the authority, while the other may too.
+type both struct{ pair }
+
+func (both) Holds(bucket.ID) bool { return true }
+
+// What an acknowledged state had in it is not told again by what waited behind it.
+func TestARefusalTellsOnlyWhatIsLacked(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.FixedWindow)
+	for range 2 {
+		for i := range 20 {
+			l.stores[0].Take(someID(i), &limit, l.now, 5)
+		}
+		l.streams[0].Collect(l.now, false, l.roles(0))
+	}
+	frame := l.streams[0].Next(2, l.now, l.roles(0), nil, 300)
+	answer, _, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
+	require.NoError(t, err)
+	_, err = l.streams[0].Answered(2, l.now, answer, l.roles(0))
+	require.NoError(t, err)
+	taken := 0
+	for i := range 20 {
+		if l.used(1, someID(i)) == 10 {
+			taken++
+		}
+	}
+	require.Equal(t, 13, taken, "with all that is queued once more")
+	for {
+		if frame = l.streams[0].Next(2, l.now, l.roles(0), nil, 300); frame == nil {
+			break
+		}
+		answer, _, err = l.streams[1].Serve(l.now, frame, both{l.roles(1)}, nil)
+		require.NoError(t, err)
+		_, err = l.streams[0].Answered(2, l.now, answer, l.roles(0))
+		require.NoError(t, err)
+	}
+	for i := range 20 {
+		require.Equal(t, int64(10), l.used(1, someID(i)))
+	}
+}
+
 // What time gives back, no path brings again; and nothing counts twice.
 func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

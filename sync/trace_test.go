@@ -1,10 +1,19 @@
 package countsync
 
-import "fmt"
+import (
+	"flag"
+	"fmt"
+)
 
-// trace says what every node has.
-func (w *world) trace(what string) {
-	s := what
+var traces = flag.Bool("trace", false, "have a world that fails say what every node had after each message")
+
+// trace says what every node has: its count (! if it holds it), its tallies, and
+// what it has queued (>) and in flight (>>).
+func (w *world) trace(format string, args ...any) {
+	if !*traces {
+		return
+	}
+	s := fmt.Sprintf(format, args...)
 	for _, n := range w.nodes {
 		for _, id := range w.ids {
 			s += fmt.Sprintf(" | %d:%d", n.name, w.used(n, id))

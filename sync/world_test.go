@@ -22,21 +22,19 @@ type world struct {
 	ids    []bucket.ID
 	copies int // targets of each id
 
-	nodes     []*node // alive
-	names     Member
-	sides     map[Member]int // by name; who is on one side is connected
-	roster    []Member       // not forgotten; dead ones too
-	buried    map[Member]bool
-	joining   map[Member]bool // has not been sent all that it may have to answer for
-	net       []message
-	served    []message // frames that have arrived
-	moves     uint64
-	admitted  map[bucket.ID][]admission
-	lost      map[bucket.ID]int64 // at most, by crashes
-	twice     map[bucket.ID]int64 // at most, by refunds that were lost, and by what was told to those who had it
-	log       []string
-	recovers  bool
-	reordered bool
+	nodes    []*node // alive
+	names    Member
+	sides    map[Member]int // by name; who is on one side is connected
+	roster   []Member       // not forgotten; dead ones too
+	buried   map[Member]bool
+	joining  map[Member]bool // has not been sent all that it may have to answer for
+	net      []message
+	served   []message // frames that have arrived
+	moves    uint64
+	admitted map[bucket.ID][]admission
+	lost     map[bucket.ID]int64 // at most, by crashes
+	twice    map[bucket.ID]int64 // at most, by refunds that were lost, and by what was told to those who had it
+	log      []string
 }
 
 type failer interface{ Fatalf(string, ...any) }
@@ -318,7 +316,7 @@ func (w *world) deliver(i int, again bool) {
 		if _, err := to.stream.Answered(x.from, w.now, x.bytes, to); err != nil {
 			w.t.Fatalf("answer of %d to %d: %v", x.from, x.to, err)
 		}
-		w.trace(fmt.Sprintf("%d -> %d answer", x.from, x.to))
+		w.trace("%d -> %d answer", x.from, x.to)
 		return
 	}
 	answer, a, err := to.stream.Serve(w.now, x.bytes, to, nil)
@@ -345,7 +343,13 @@ func (w *world) deliver(i int, again bool) {
 	}
 	w.net = append(w.net, message{x.to, x.from, false, answer})
 	w.served = append(w.served, x)
-	w.trace(fmt.Sprintf("%d -> %d frame", x.from, x.to))
+	w.trace("%d -> %d frame", x.from, x.to)
+}
+
+func (w *world) deliverAll() {
+	for len(w.net) > 0 {
+		w.deliver(0, false)
+	}
 }
 
 // lose has a node give up waiting. The message may come late.
@@ -518,13 +522,7 @@ func (w *world) quiet() {
 	for _, n := range w.nodes {
 		w.sides[n.name] = 0
 	}
-	for len(w.net) > 0 {
-		if w.net[0].frame {
-			w.deliver(0, false)
-		} else {
-			w.deliver(0, false)
-		}
-	}
+	w.deliverAll()
 	for _, n := range w.nodes {
 		n.refresh()
 	}
@@ -544,9 +542,7 @@ func (w *world) quiet() {
 	slices.Reverse(w.served)
 	w.net = append(w.net, w.served...)
 	w.served = nil
-	for len(w.net) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	w.served = nil
 	w.rounds()
 }
@@ -573,9 +569,7 @@ func (w *world) rounds() {
 				n.refresh()
 			}
 		}
-		for len(w.net) > 0 {
-			w.deliver(0, false)
-		}
+		w.deliverAll()
 		for _, n := range w.nodes {
 			for _, o := range n.stream.outbounds {
 				if o.flight.number != 0 {

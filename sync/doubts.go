@@ -1,10 +1,6 @@
 package countsync
 
-import (
-	"slices"
-
-	"github.com/weir-go/weir/bucket"
-)
+import "github.com/weir-go/weir/bucket"
 
 // doubts are the ids whose count came last from a member that was not, or did
 // not call itself, the authority: a stand-in, or one that was just giving its
@@ -14,6 +10,7 @@ type doubts struct {
 	from  map[bucket.ID]doubt
 	order []bucket.ID // each once
 	all   bool        // there were too many to remember
+	again bool        // somebody was asked in vain
 }
 
 type doubt struct {
@@ -21,6 +18,7 @@ type doubt struct {
 	held  bool   // it called itself the authority
 	asked Member // 0 if nobody, or in vain
 	at    int64
+	over  bool // there is no doubt any more
 }
 
 const (
@@ -33,30 +31,25 @@ func newDoubts() doubts { return doubts{from: make(map[bucket.ID]doubt)} }
 
 // arrived is told of a state that was applied. It says whether to ask answers.
 func (d *doubts) arrived(id bucket.ID, self, from, answers Member, held bool, now int64) bool {
-	before, doubted := d.from[id]
+	before, known := d.from[id]
 	clean := held && (from == answers || answers == self || answers == 0)
 	switch {
-	case !doubted && clean:
+	case clean && (!known || before.over):
 		return false
-	case doubted && clean && before.asked == from:
-		d.drop(id)
+	case clean && before.asked == from:
+		before.over = true
+		d.from[id] = before
 		return false
-	case !doubted && len(d.order) >= maxDoubts:
+	case !known && len(d.order) >= maxDoubts:
 		d.all = true
 		return false
-	case !doubted:
+	case !known:
 		d.order = append(d.order, id)
+	case before.over:
+		before.asked = 0
 	}
-	ask := answers != 0 && answers != self && answers != from && before.asked != answers
 	d.from[id] = doubt{from: from, held: held, asked: before.asked, at: now}
-	return ask
-}
-
-func (d *doubts) drop(id bucket.ID) {
-	if _, ok := d.from[id]; ok {
-		delete(d.from, id)
-		d.order = slices.DeleteFunc(d.order, func(o bucket.ID) bool { return o == id })
-	}
+	return answers != 0 && answers != self && answers != from && before.asked != answers
 }
 
 func (d *doubts) asked(id bucket.ID, who Member) {
@@ -68,35 +61,36 @@ func (d *doubts) asked(id bucket.ID, who Member) {
 
 // refused is told that who does not answer for id, though it was asked.
 func (d *doubts) refused(id bucket.ID, who Member) {
-	if x, ok := d.from[id]; ok {
-		if x.asked == who {
-			x.asked = 0
-			d.from[id] = x
-		}
-		return
+	x, known := d.from[id]
+	if !known {
+		d.order = append(d.order, id)
 	}
-	d.order = append(d.order, id)
-	d.from[id] = doubt{from: who}
+	if !known || x.over {
+		x = doubt{from: who}
+	}
+	if x.asked == who {
+		x.asked = 0
+	}
+	d.from[id] = x
+	d.again = true
 }
 
-// review calls ask for each id whose authority is to be asked: for each that the
-// answering member has not sent itself, or with again, that it was asked in vain.
+// review calls ask for each id that the answering member has not sent itself, if
+// it has not been asked or changed says that it may not be who was asked.
 func (d *doubts) review(now int64, self Member, roles Roles, changed bool, ask func(id bucket.ID, who Member)) {
+	d.again = false
 	kept := d.order[:0]
 	for _, id := range d.order {
 		x := d.from[id]
 		answers := roles.Answers(id)
 		switch {
-		case answers == self && roles.Holds(id):
-			delete(d.from, id)
-			continue
-		case answers == x.from && x.held && now-x.at > trusted:
+		case x.over,
+			answers == self && roles.Holds(id),
+			answers == x.from && x.held && now-x.at > trusted:
 			delete(d.from, id)
 			continue
 		case answers == 0, answers == self, answers == x.from, !changed && x.asked != 0:
 		default:
-			x.asked = answers
-			d.from[id] = x
 			ask(id, answers)
 		}
 		kept = append(kept, id)

@@ -149,29 +149,27 @@ func (q *queue) pop() item {
 	return it
 }
 
-// putBack has items wait again before all others: where they stood before, if
-// that is still free.
+// putBack has items wait again before all others.
 func (q *queue) putBack(items []item) {
 	n := len(items)
 	if n == 0 {
 		return
 	}
-	if q.head < n {
+	if n > q.head {
 		waiting := q.items[q.head:]
 		list := make([]item, n, n+len(waiting)+64)
 		q.base += int64(q.head - n)
 		q.items, q.head = append(list, waiting...), n
 	}
 	q.head -= n
-	copy(q.items[q.head:], items)
-	if q.index == nil {
-		return
-	}
 	for i, it := range items {
+		q.items[q.head+i] = it
+		if q.index == nil {
+			continue
+		}
 		// Of two items of one id the later one takes what is added.
-		at := q.base + int64(q.head+i)
-		if later, ok := q.index[queued{it.id, it.kind}]; !ok || later < at {
-			q.index[queued{it.id, it.kind}] = at
+		if _, later := q.index[queued{it.id, it.kind}]; !later {
+			q.index[queued{it.id, it.kind}] = q.base + int64(q.head+i)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (s *Stream) Collect(now int64, hurried bool, roles Roles) []Member {
 	for _, c := range s.changes {
 		s.changed(c.ID, c.Units, now, roles, nil)
 	}
-	if len(s.doubts.order) > 0 && (now-s.asked >= askAgain || now < s.asked) {
+	if s.doubts.again && (now-s.asked >= askAgain || now < s.asked) {
 		s.asked = now
 		s.doubts.review(now, s.self, roles, false, s.ask)
 	}
@@ -550,6 +550,8 @@ func (s *Stream) ask(id bucket.ID, who Member) {
 	if o := s.outbound(who); o != nil {
 		s.push(o, item{id: id, at: s.clock, kind: ask})
 		s.doubts.asked(id, who)
+	} else {
+		s.doubts.again = true
 	}
 }
 

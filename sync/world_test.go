@@ -332,6 +332,7 @@ func (w *world) deliver(i int, again bool) {
 		if all {
 			w.logf("%d serves", to.name)
 			delete(w.joining, to.name)
+			w.turned = true
 		}
 	}
 	for _, id := range w.ids {
@@ -564,7 +565,9 @@ func (w *world) rounds() {
 				moved = true
 			}
 		}
-		if round%20 == 19 || moved && still > 0 {
+		if w.turned || round%20 == 19 || moved && still > 0 {
+			moved = moved || w.turned
+			w.turned = false
 			for _, n := range w.nodes {
 				n.refresh()
 			}

@@ -1,10 +1,13 @@
 package weir
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // A node that has heard nobody for a second does not know what others have done
@@ -26,4 +29,14 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 		d, err := ls[0].Peek(t.Context(), key)
 		return err == nil && d.Source == Owner
 	}, 2*time.Second, 10*time.Millisecond, "until it hears one again")
+}
+
+// Authority that comes from a member that leaves must not go back to it, also if
+// gossip has not said yet that it leaves.
+func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	v := nodes[0].view.Load()
+	i := slices.IndexFunc(v.points, func(i int) bool { return i != v.Self })
+	nodes[0].arrived(countsync.Arrival{From: v.hashes[v.points[i]], Leaving: true})
+	require.Len(t, nodes[0].view.Load().points, 2)
 }

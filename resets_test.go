@@ -586,3 +586,62 @@ func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
 		}
 	})
 }
+
+// Whoever was taken off the roster while it lived yields to whom its keys went to,
+// and nothing that either has counted is lost.
+func TestAForgottenOwnerThatThawsYields(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		name := ls["a"].Owner(key).Name
+		admitted := ask(t, ls, key, 10, w.names...)
+		time.Sleep(200 * time.Millisecond)
+		w.network.Host("a").Freeze()
+		require.True(t, within(time.Minute, func() bool { return w.nodes["b"].Forget(name) == nil }))
+		require.True(t, within(10*time.Second, func() bool { return w.agree("b", "c") }))
+		admitted += ask(t, ls, key, 20, "b", "c")
+		require.Equal(t, 70, admitted)
+		w.network.Host("a").Thaw()
+		for range 50 {
+			admitted += ask(t, ls, key, 1, "b", "c")
+			time.Sleep(100 * time.Millisecond)
+			if d, err := ls["a"].Peek(t.Context(), key); err == nil && d.Source < weir.Budget {
+				admitted += ask(t, ls, key, 2, "a")
+			}
+		}
+		require.Equal(t, 100, admitted)
+		w.ready(t, w.names...)
+		for name, l := range ls {
+			d, err := l.Peek(t.Context(), key)
+			require.NoError(t, err)
+			require.Zero(t, d.Remaining, "at %s", name)
+		}
+	})
+}
+
+// A joiner owns nothing before it has the counts of what it will own and stand in
+// for.
+func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys = 4000
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+		for i := range keys {
+			require.Equal(t, 1, ask(t, ls, fmt.Sprint(i), 1, "a"))
+		}
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		d := w.start(t, "d", gossip, weir.Config{})
+		require.True(t, within(10*time.Second, func() bool {
+			for _, m := range d.Members() {
+				if m.Self {
+					return m.State == weir.Serving
+				}
+			}
+			return false
+		}))
+		require.Greater(t, d.Stats().Keys, keys*2/4*85/100, "a quarter to own, a quarter to stand in for")
+		w.ready(t, w.names...)
+	})
+}

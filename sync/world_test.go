@@ -34,6 +34,7 @@ type world struct {
 	admitted map[bucket.ID][]admission
 	lost     map[bucket.ID]int64 // at most, by crashes
 	twice    map[bucket.ID]int64 // at most, by refunds that were lost, and by what was told to those who had it
+	turned   bool                // somebody serves, and not all know
 	log      []string
 }
 

@@ -191,7 +191,7 @@ func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi) {
 		dst = append(dst, v.hashes[i])
 	}
-	if v.Holds(id) {
+	if len(v.joiners) > 0 && v.Holds(id) {
 		var room [8]int
 		for _, j := range v.joiners {
 			if j.among(room[:0], id.Hi, v.copies) {

@@ -16,7 +16,7 @@ import (
 const (
 	// collectEvery is how long a change waits at most to be queued; it is to be
 	// there within 100 ms.
-	collectEvery = 75 * time.Millisecond
+	collectEvery = 50 * time.Millisecond
 	// frameBytes bounds a frame, and so how long it keeps checks waiting that
 	// come after it on the same connection; longFrameBytes does where longQueue
 	// counts wait, since a frame goes each time one is answered.

@@ -80,9 +80,10 @@ func (mute) Tell([]byte) {}
 // ringMembers is how many members the ring of an owner has here.
 const ringMembers = 10
 
-// startOwner starts a node that is one of ringMembers.
+// startOwner starts a node that is one of ringMembers. It has no replicas, as
+// nobody here would take them: BenchmarkReplication says what those cost.
 func startOwner(tb testing.TB, maxKeys int) *weir.Node {
-	n, err := weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), MaxKeys: maxKeys, Logger: quiet()})
+	n, err := weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), Replicas: -1, MaxKeys: maxKeys, Logger: quiet()})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
 	return n

@@ -1,5 +1,33 @@
 // Package countsync keeps the counts of several nodes in agreement: it is the
-// stream of states, spends and authority between them, as step functions. What
-// a node's store has spent goes in, frames for other members come out, and the
-// frames that arrive are taken into the store.
+// stream of states, spends and authority between them. It is pure: what a node's
+// store has spent goes in, frames for other members come out, and the frames that
+// arrive are taken into the store. Time is an argument, and nothing waits.
+//
+// A node that has authority over an id sends the id's count, absolute, to those
+// who are to have it: a state. What others spend meanwhile is a tally of theirs,
+// cumulative, so that it counts once however often and by whatever way it comes:
+// it is sent, as a spend, to whoever answers for the id, and it goes along with
+// each state that includes it. So states and spends commute. Authority follows
+// the last state.
+//
+// Each pair of members has frames of its own, numbered, one in flight. A frame is
+// applied once or never: when its answer is lost, the next one asks what became of
+// it, and the one who is asked sees to it that this stays so.
+//
+// # What the caller owes
+//
+//   - Track on the store, and Collect at regular times (50 ms) and when the store
+//     hurries: what Collect, Review and Answered return names those for whom Next
+//     has something. Next is called until it returns nil, and then again after
+//     Answered or Lost.
+//   - Owe, for each range of hashes that a member comes to be a target of, be it
+//     that the view has changed or that this node has taken authority; and Owe
+//     with nothing, to a member that waits for Complete.
+//   - Review, when the view has changed or authority has been taken.
+//   - Give only to a member that Lag says no scan is under way for. A node that
+//     holds an id which another holds too, as both have started apart, gives it to
+//     that one: neither gives it to a third, which would take both counts for the
+//     whole.
+//   - Supersede, when authority is gone in any other way.
+//   - Sweep, a few times a second.
 package countsync

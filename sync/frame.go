@@ -58,8 +58,13 @@ const (
 
 const (
 	answerVersion = 1
-	answerApplied = 1
 	answerBytes   = 10
+)
+
+// Flags of an answer.
+const (
+	answerApplied = 1 << iota
+	answerDoubts  // authority was not taken, as some of the counts came last from another: these are asked for
 )
 
 // maxTallies bounds the tallies of one id in a frame.
@@ -269,11 +274,7 @@ func (r *reader) tallies(list []tally, now int64) []tally {
 	return list
 }
 
-func appendAnswer(b []byte, number uint64, applied bool, refused, whole []int) []byte {
-	flags := byte(0)
-	if applied {
-		flags = answerApplied
-	}
+func appendAnswer(b []byte, number uint64, flags byte, refused, whole []int) []byte {
 	b = append(b, answerVersion, flags)
 	b = binary.LittleEndian.AppendUint64(b, number)
 	b = appendIndexes(b, refused)

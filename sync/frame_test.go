@@ -129,7 +129,7 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 	answer, a, err := s.Serve(1, good, holder{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, Arrival{From: 1}, a)
-	require.Equal(t, appendAnswer(nil, 5, true, nil, nil), answer)
+	require.Equal(t, appendAnswer(nil, 5, answerApplied, nil, nil), answer)
 	for name, bad := range map[string][]byte{
 		"empty":           {},
 		"short":           good[:20],

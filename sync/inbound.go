@@ -99,7 +99,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	s.tick(now)
 	if flags&flagSettle != 0 {
 		in.applied = number
-		in.answer = appendAnswer(in.answer[:0], number, false, nil, nil)
+		in.answer = appendAnswer(in.answer[:0], number, 0, nil, nil)
 		return append(dst, in.answer...), a, nil
 	}
 	var move uint64
@@ -115,10 +115,15 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	if r.err != nil {
 		return dst, Arrival{}, r.err
 	}
-	if move < in.move {
+	outcome := byte(answerApplied)
+	if a.Given != nil && s.inDoubt(a.Given, from) {
+		outcome |= answerDoubts
 		a.Given = nil
+	} else if move < in.move {
+		a.Given = nil
+	} else {
+		in.move = move
 	}
-	in.move = max(in.move, move)
 	a.Complete = flags&flagComplete != 0
 	if o := s.outbound(from); o != nil {
 		o.sent = o.sent.Union(a.Given) // it had all there is
@@ -127,7 +132,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		}
 	}
 	in.applied = number
-	in.answer = appendAnswer(in.answer[:0], number, true, x.refused, x.whole)
+	in.answer = appendAnswer(in.answer[:0], number, outcome, x.refused, x.whole)
 	return append(dst, in.answer...), a, nil
 }
 
@@ -195,7 +200,7 @@ func (x *arriving) item(r *reader) {
 	if r.err != nil || !x.heeded(id, number, made) {
 		return
 	}
-	if x.roles.Holds(id) || x.giving(id, flags&itemHeld != 0) {
+	if x.knows(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
 		x.spent(id, &c.Limit)
 		return
@@ -203,17 +208,48 @@ func (x *arriving) item(r *reader) {
 	x.state(id, c, flags, follows)
 }
 
-// giving is whether this node's authority over id is on its way to another: until
-// it is there, nobody knows better than this node. Once it may be, its new owner
-// does.
-func (x *arriving) giving(id bucket.ID, held bool) bool {
-	has := func(g give) bool { return g.ranges.Contains(id.Hi) }
-	for _, o := range x.outbounds {
-		if slices.ContainsFunc(o.gives, has) || !(held && o.to == x.from) && slices.ContainsFunc(o.flight.gives, has) {
+// knows is whether this node knows better than who sends a state: it has
+// authority, or that is still on its way to another. Once it may be there, its
+// new owner does.
+func (x *arriving) knows(id bucket.ID, held bool) bool {
+	if x.roles.Holds(id) {
+		return true
+	}
+	if o := x.outbound(x.from); held && o != nil && givesOf(o.flight.gives, id) {
+		return false
+	}
+	return x.giving(id)
+}
+
+// giving is whether this node's authority over id is on its way to another.
+func (s *Stream) giving(id bucket.ID) bool {
+	for _, o := range s.outbounds {
+		if givesOf(o.gives, id) || givesOf(o.flight.gives, id) {
 			return true
 		}
 	}
 	return false
+}
+
+func givesOf(gives []give, id bucket.ID) bool {
+	return slices.ContainsFunc(gives, func(g give) bool { return g.ranges.Contains(id.Hi) })
+}
+
+// inDoubt is whether a count in ranges came last from another than who gives
+// authority over it away, or before that had it. It is asked for then: after it
+// has given, nobody would know better.
+func (s *Stream) inDoubt(ranges Ranges, giver Member) (doubted bool) {
+	for _, id := range s.doubts.order {
+		x := s.doubts.from[id]
+		if x.over || !ranges.Contains(id.Hi) || x.from == giver && x.held {
+			continue
+		}
+		doubted = true
+		if x.asked != giver {
+			s.ask(id, giver)
+		}
+	}
+	return doubted
 }
 
 // heeded is whether what comes with a reset number still counts. If a later
@@ -230,11 +266,12 @@ func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 
 // asked is told that the sender wants id's state.
 func (x *arriving) asked(id bucket.ID) {
-	if !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
+	o, giving := x.outbound(x.from), x.giving(id)
+	if !giving && !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
 		x.refused = append(x.refused, x.index)
 		return
 	}
-	if o := x.outbound(x.from); o != nil && x.isTarget(x.from, id, x.roles) {
+	if o != nil && (giving || x.isTarget(x.from, id, x.roles)) {
 		x.push(o, item{id: id, at: x.clock, kind: state})
 	}
 }

@@ -297,7 +297,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		if held {
 			limit = &s.count.Limit
 		}
-		if roles.Holds(it.id) {
+		if roles.Holds(it.id) || s.giving(it.id) {
 			flags |= itemHeld
 		}
 		if more {
@@ -430,7 +430,7 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	if flags&answerApplied == 0 {
 		s.unapplied(o)
 	} else {
-		s.applied(o, refused, whole, now, roles)
+		s.applied(o, flags, refused, whole, now, roles)
 	}
 	o.trim()
 	return s.ready(), nil
@@ -486,7 +486,7 @@ func (s *Stream) given(ranges Ranges, at int64) {
 }
 
 // applied settles the flight: what was refused becomes this node's tally.
-func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Roles) {
+func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int64, roles Roles) {
 	f := &o.flight
 	var back, own, taken []item
 	riders, marked, anyRefused := f.riders, 0, len(refused) > 0
@@ -542,7 +542,12 @@ func (s *Stream) applied(o *outbound, refused, whole []int, now int64, roles Rol
 		s.unsentAll = false
 	}
 	for _, g := range f.gives {
-		s.given(g.ranges, f.at)
+		if flags&answerDoubts == 0 {
+			s.given(g.ranges, f.at)
+		} else if f.at > s.superseded {
+			g.at = s.clock
+			o.gives = append([]give{g}, o.gives...)
+		}
 	}
 	if f.begs {
 		o.begs = false

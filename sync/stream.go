@@ -46,7 +46,6 @@ type Stream struct {
 	resets     resets
 	doubts     doubts
 	bases      map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
-	disowned   Ranges             // whose authority is gone, and disown has not been told
 	superseded int64              // the stream's time when authority was last gone
 	asked      int64              // when those in doubt were last asked about
 
@@ -77,7 +76,8 @@ func New(self Member, store *bucket.Store) *Stream {
 }
 
 // Meet says who is in the roster: something is kept to be sent for each of
-// them, and what was kept for others is dropped.
+// them, and what was kept for others is dropped. Before it is called, and for
+// others, Owe, Give and Next do nothing.
 func (s *Stream) Meet(members []Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -165,9 +165,11 @@ func (v *view) Holds(id bucket.ID) bool {
 	return v.held.Contains(id.Hi)
 }
 
-// Answers is part of countsync.Roles: who answers for id now.
+// Answers is part of countsync.Roles: who answers for id now. What comes to a
+// node that has left, in a frame that was under way for long, is not for it to
+// answer.
 func (v *view) Answers(id bucket.ID) countsync.Member {
-	if v.Holds(id) {
+	if v.Self >= 0 && v.Holds(id) {
 		return v.hashes[v.Self]
 	}
 	to := v.owner(id)

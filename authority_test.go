@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -215,4 +217,16 @@ func TestAWaitEnds(t *testing.T) {
 	if v = m.views["node-02"]; !v.settled {
 		t.Fatal("it waits for ever")
 	}
+}
+
+// A frame that was under way for long can give authority to who has left: it
+// passes that on, and asks whoever owns it until then.
+func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
+	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
+	c := &cluster.View{Self: -1, Members: members, Hears: [][]bool{{true}}, Direct: []bool{true}}
+	v := newView(int64(time.Hour), c, terms{copies: 1}, nil).given(countsync.All())
+	id := bucket.ID{Hi: 1, Lo: 1}
+	require.Equal(t, v.hashes[0], v.Answers(id))
+	v.audiences()
+	require.NotEmpty(t, v.Targets(nil, id))
 }

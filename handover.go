@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -28,7 +29,7 @@ func (n *Node) handExcess(v *view) {
 		if i == v.Self || !v.reaches(i) {
 			continue
 		}
-		ranges := v.owned(i).Intersect(excess)
+		ranges := v.answered(i).Intersect(excess)
 		if len(ranges) == 0 {
 			continue
 		}
@@ -38,6 +39,22 @@ func (n *Node) handExcess(v *view) {
 		}
 		n.cede(v.hashes[i], ranges)
 	}
+}
+
+// answered is all hashes that a member answers for by the ring: what it owns, and
+// what those own that are away and that it stands in for.
+func (v *view) answered(member int) countsync.Ranges {
+	var ranges []countsync.Range
+	v.ring.Arcs(func(first, last uint64) {
+		owner := v.points[v.ring.Owner(last)]
+		if v.away[owner] {
+			owner = v.standIn(bucket.ID{Hi: last}, owner)
+		}
+		if owner == member {
+			ranges = append(ranges, countsync.Range{First: first, Last: last})
+		}
+	})
+	return countsync.NewRanges(ranges...)
 }
 
 // cede gives authority away. From the swap on this node passes checks on; what
@@ -124,17 +141,17 @@ func (n *Node) handOver(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
+	if v := n.view.Load(); len(v.held) > 0 && len(v.points) > 0 {
+		return errUnfinished
+	}
 	return nil
 }
 
-// handedOver says that nothing is left to hand over to anyone who is reached.
+// handedOver says that nothing is left to hand over to anyone who may yet take it.
 func (n *Node) handedOver() bool {
 	v := n.view.Load()
-	if len(v.held) > 0 && len(v.points) > 0 && v.side > 0 {
-		return false
-	}
 	for i, m := range v.hashes {
-		if i != v.Self && v.Direct[i] && !n.stream.Idle(m) {
+		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(v.answered(i).Intersect(v.held)) > 0) {
 			return false
 		}
 	}

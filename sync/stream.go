@@ -352,15 +352,16 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64) {
 	s.resets.put(id, reset{number: number, at: s.clock, made: made})
 }
 
-// Sweep takes one bounded step: it forgets tallies that have recovered and
-// tombstones that are old.
+// Sweep takes one step: it forgets tallies that have recovered and tombstones
+// that are old. It looks at a part of the tallies, so that how many there are
+// follows from how many come in the time of so many steps, however fast they come.
 func (s *Stream) Sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	const step = 1024
+	const step, parts = 1024, 128
 	s.resets.sweep(now, step)
 	l := &s.ledger
-	for range min(step, len(l.all)) {
+	for range min(max(step, len(l.all)/parts), len(l.all)) {
 		if l.swept++; l.swept >= len(l.all) {
 			l.swept = 0
 		}

@@ -455,3 +455,61 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 		}
 	}
 }
+
+// fixed are roles that a test sets.
+type fixed struct {
+	holds   bool
+	answers Member
+	targets []Member
+}
+
+func (f *fixed) Holds(bucket.ID) bool                       { return f.holds }
+func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
+func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
+
+// Authority does not come over a count that a stand-in has overwritten meanwhile.
+func TestAuthorityIsTakenOverTheGiversOwnCountAlone(t *testing.T) {
+	limit := limitOf(bucket.TokenBucket)
+	now, id := int64(time.Hour), someID(0)
+	owner, heir, standIn := &fixed{true, 1, []Member{2}}, &fixed{false, 1, nil}, &fixed{false, 3, []Member{2}}
+	roles := []*fixed{owner, heir, standIn}
+	stores, streams := make([]*bucket.Store, 3), make([]*Stream, 3)
+	for i := range streams {
+		stores[i] = bucket.NewStore(100)
+		stores[i].Track(nil)
+		streams[i] = New(Member(i+1), stores[i])
+		streams[i].Meet([]Member{1, 2, 3})
+	}
+	var given Ranges
+	exchange := func(from, to int) {
+		streams[from].Collect(now, false, roles[from])
+		for range 20 {
+			frame := streams[from].Next(Member(to+1), now, roles[from], nil, 16<<10)
+			if frame == nil {
+				return
+			}
+			answer, a, err := streams[to].Serve(now, frame, roles[to], nil)
+			require.NoError(t, err)
+			given = given.Union(a.Given)
+			_, err = streams[from].Answered(Member(to+1), now, answer, roles[from])
+			require.NoError(t, err)
+			if a.Given == nil && frame[1]&flagGives != 0 {
+				return // it is asked for something first
+			}
+		}
+		t.Fatal("it goes on and on")
+	}
+	stores[0].Take(id, &limit, now, 5)
+	exchange(0, 1)
+	stores[2].Take(id, &limit, now, 1)
+	exchange(2, 1) // who knows nothing of the five
+	owner.holds = false
+	streams[0].Give(2, 1, All(), now)
+	exchange(0, 1)
+	require.Nil(t, given)
+	exchange(1, 0)
+	exchange(0, 1)
+	require.Equal(t, All(), given)
+	used, _, _ := stores[1].Used(id, now)
+	require.Equal(t, int64(6), used)
+}

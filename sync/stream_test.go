@@ -14,11 +14,11 @@ import (
 
 // link is two nodes, of which the first holds everything, and the wire between.
 type link struct {
-	t            *testing.T
-	stores       [2]*bucket.Store
-	streams      [2]*Stream
-	now          int64
-	bytes, items int
+	t       *testing.T
+	stores  [2]*bucket.Store
+	streams [2]*Stream
+	now     int64
+	bytes   int
 }
 
 func newLink(t *testing.T) *link {

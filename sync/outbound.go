@@ -213,11 +213,10 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		known, riders, marks, more := len(s.limits), len(f.riders), len(f.marks), len(f.more)
 		b = s.encode(o, it, now, roles, b)
 		if len(b) > max && len(f.items) > 0 {
-			back := []item{it}
+			o.queue.putBack([]item{it})
 			for _, r := range f.riders[riders:] {
-				back = append(back, r.item)
+				o.queue.insert(r.item)
 			}
-			o.queue.putBack(back)
 			b, s.limits = b[:before], s.limits[:known]
 			f.riders, f.marks, f.marked, f.more = f.riders[:riders], f.marks[:marks], f.marked[:marks], f.more[:more]
 			break
@@ -440,20 +439,18 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 // meanwhile, which is in this node's tallies.
 func (s *Stream) unapplied(o *outbound) {
 	f := &o.flight
-	var back []item
-	wait := func(it item) {
-		if it.tallied {
-			it.units, it.tallied = 0, false
-		}
+	var back, riders []item
+	for it := range f.states() {
+		it.units, it.tallied = it.untallied(), false
+	}
+	for _, it := range f.items {
 		if it.kind != state || it.at > s.superseded {
 			back = append(back, it)
 		}
 	}
-	riders := f.riders
-	for i, it := range f.items {
-		wait(it)
-		for ; len(riders) > 0 && riders[0].of <= i; riders = riders[1:] {
-			wait(riders[0].item)
+	for _, r := range f.riders {
+		if r.item.at > s.superseded {
+			riders = append(riders, r.item)
 		}
 	}
 	if f.at > s.superseded {
@@ -461,6 +458,9 @@ func (s *Stream) unapplied(o *outbound) {
 	}
 	f.clear()
 	o.queue.putBack(back)
+	for _, it := range riders {
+		o.queue.insert(it)
+	}
 }
 
 // arrived takes units out of this node's tallies that were put there while they
@@ -488,7 +488,7 @@ func (s *Stream) given(ranges Ranges, at int64) {
 // applied settles the flight: what was refused becomes this node's tally.
 func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int64, roles Roles) {
 	f := &o.flight
-	var back, own, taken []item
+	var back, later, own, taken []item
 	riders, marked, anyRefused := f.riders, 0, len(refused) > 0
 	for i, it := range f.items {
 		fate := isTaken
@@ -525,10 +525,12 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 					taken = append(taken, it)
 				}
 			case it.at > s.superseded:
-				if it.tallied {
-					it.units, it.tallied = 0, false
+				it.units, it.tallied = it.untallied(), false
+				if rides {
+					later = append(later, it)
+				} else {
+					back = append(back, it)
 				}
-				back = append(back, it)
 			}
 			if len(riders) == 0 || riders[0].of != i {
 				break
@@ -554,6 +556,9 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 	}
 	f.clear()
 	o.queue.putBack(back)
+	for _, it := range later {
+		o.queue.insert(it)
+	}
 	for _, it := range taken {
 		o.cover(it)
 	}

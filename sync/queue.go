@@ -1,7 +1,9 @@
 package countsync
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/weir-go/weir/bucket"
 )
@@ -34,6 +36,14 @@ type batch struct {
 }
 
 func (it *item) batch() batch { return batch{it.id, it.at} }
+
+// untallied is its units that are in no tally yet.
+func (it *item) untallied() int64 {
+	if it.tallied {
+		return 0
+	}
+	return it.units
+}
 
 // everything stands for as many units as are used.
 const everything = math.MaxInt64
@@ -170,6 +180,24 @@ func (q *queue) putBack(items []item) {
 		// Of two items of one id the later one takes what is added.
 		if _, later := q.index[queued{it.id, it.kind}]; !later {
 			q.index[queued{it.id, it.kind}] = q.base + int64(q.head+i)
+		}
+	}
+}
+
+// insert has an item wait where its time belongs.
+func (q *queue) insert(it item) {
+	if at, ok := q.index[queued{it.id, it.kind}]; ok {
+		waits := &q.items[at-q.base]
+		waits.units = plus(waits.units, it.units)
+		return
+	}
+	at, _ := slices.BinarySearchFunc(q.items[q.head:], it.at, func(o item, at int64) int { return cmp.Compare(o.at, at) })
+	q.items = slices.Insert(q.items, q.head+at, it)
+	if q.index != nil {
+		q.base = 0
+		clear(q.index)
+		for i, it := range q.items[q.head:] {
+			q.index[queued{it.id, it.kind}] = int64(q.head + i)
 		}
 	}
 }

@@ -280,7 +280,11 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 	}
 	flying := make(map[batch]int)
 	for _, o := range s.outbounds {
+		covered := o.coveredIDs()
 		for it := range o.flight.states() {
+			if covers(covered, *it) {
+				it.units = 0
+			}
 			if lacks(it) {
 				flying[it.batch()]++
 			}

@@ -170,7 +170,7 @@ func (w *world) connected(a, b Member) bool {
 // refresh brings a node's view up to date.
 func (n *node) refresh() {
 	w := n.w
-	superseded := false
+	superseded, revoked := false, false
 	if w.buried[n.name] {
 		for _, m := range w.nodes {
 			if m != n && w.connected(m.name, n.name) && !w.buried[m.name] {
@@ -178,7 +178,7 @@ func (n *node) refresh() {
 				delete(w.buried, n.name)
 				w.roster = append(w.roster, n.name)
 				clear(n.holds)
-				superseded = true
+				superseded, revoked = true, true
 				if slices.ContainsFunc(w.roster, func(m Member) bool { return m != n.name && !w.joining[m] }) {
 					w.joining[n.name] = true // again
 					clear(n.told)
@@ -204,10 +204,17 @@ func (n *node) refresh() {
 			n.serves = append(n.serves, m)
 		}
 	}
+	for _, o := range n.stream.outbounds {
+		// As if it were superseded: whether authority had come to who is gone, and
+		// from whom another then took it, is not known.
+		superseded = superseded || !slices.Contains(n.roster, o.to) && len(o.gives)+len(o.flight.gives) > 0
+	}
 	if superseded {
 		for _, id := range w.ids {
 			w.twice[id] += n.untold(id)
 		}
+	}
+	if revoked {
 		n.stream.Supersede(w.now)
 	}
 	if !w.buried[n.name] {
@@ -512,6 +519,12 @@ func (w *world) adopt(side []*node) {
 			continue
 		}
 		n := w.node(ranked(id, names)[0])
+		for _, m := range w.nodes {
+			if m != n && rank(id, m.name) < rank(id, n.name) {
+				// A crash and a split at once: who had the copy is on the other side.
+				w.lost[id] += max(0, w.expected(id))
+			}
+		}
 		n.holds[id] = true
 		w.logf("%d takes over %x", n.name, id.Hi)
 		n.refresh()
@@ -677,6 +690,9 @@ func (w *world) step(t *rapid.T) {
 	case 0, 1, 2, 3:
 		pick().take(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
 	case 4:
+		if !w.oneHolderEach() {
+			return // it could overtake what it refunds, and give back another's
+		}
 		pick().refund(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
 	case 5, 6, 7:
 		n := pick()

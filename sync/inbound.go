@@ -245,9 +245,7 @@ func (s *Stream) inDoubt(ranges Ranges, giver Member) (doubted bool) {
 			continue
 		}
 		doubted = true
-		if x.asked != giver {
-			s.ask(id, giver)
-		}
+		s.ask(id, giver)
 	}
 	return doubted
 }

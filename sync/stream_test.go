@@ -400,7 +400,7 @@ func TestConcurrentSpendingCountsOnce(t *testing.T) {
 		for g := range 2 {
 			spenders.Go(func() {
 				var own [ids]int64
-				for k := range 200_000 {
+				for k := range 50_000 {
 					x := (k*7 + g) % ids
 					limit := &limits[x%len(limits)]
 					if l.stores[i].Take(someID(x), limit, l.now, 2).Allowed {

@@ -4,7 +4,7 @@ test:
 	go test work
 
 race:
-	go test -race ./...
+	go test -race -timeout 20m ./...
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x

@@ -117,6 +117,12 @@ func TestAProcessThatIsGoneCostsOneWait(t *testing.T) {
 				}
 			}
 			require.NoError(t, owner.Signal(signal))
+			if signal == syscall.SIGSTOP { // it takes a while until all its threads stand
+				var status syscall.WaitStatus
+				_, err := syscall.Wait4(owner.Pid, &status, syscall.WUNTRACED, nil)
+				require.NoError(t, err)
+				require.True(t, status.Stopped())
+			}
 
 			var waits []time.Duration
 			var elsewhere int

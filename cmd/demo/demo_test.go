@@ -136,7 +136,7 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 func TestCtrlCEndsEveryProcess(t *testing.T) {
 	d := startDemo(t)
 	require.True(t, d.readUntil("  1.0 s"))
-	require.Len(t, d.pids, 3)
+	require.GreaterOrEqual(t, len(d.pids), 3, "a slow machine may have scaled out by then")
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
 	require.Equal(t, exitInterrupted, d.wait())

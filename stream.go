@@ -17,6 +17,9 @@ const (
 	// collectEvery is how long a change waits at most to be queued; it is to be
 	// there within 100 ms.
 	collectEvery = 50 * time.Millisecond
+	// collectParts is in how many parts it is taken in, at most, where much
+	// changes.
+	collectParts = 16
 	// frameBytes bounds a frame, and so how long it keeps checks waiting that
 	// come after it on the same connection; longFrameBytes does where longQueue
 	// counts wait, since a frame goes each time one is answered.
@@ -73,18 +76,23 @@ func newStream() *stream {
 
 // keepInStep sends what changes, and moves authority, until the node closes.
 func (n *Node) keepInStep() {
-	tick := time.NewTicker(collectEvery)
+	var begun time.Time // the round of collecting that is under way
+	over := true        // there is none
+	tick := time.NewTimer(collectEvery)
 	defer tick.Stop()
 	for {
-		hurried, turned := false, false
+		hurried, due := false, false
 		select {
 		case <-n.stream.hurry:
 			hurried = true
 			runtime.Gosched() // what else hurries on a busy node goes along
 		case <-n.stream.turned:
-			turned = true
 		case <-tick.C:
-			n.stream.Sweep(n.now())
+			due = true
+			if over {
+				begun = time.Now()
+				n.stream.Sweep(n.now())
+			}
 		case <-n.life.Done():
 			return
 		}
@@ -95,15 +103,25 @@ func (n *Node) keepInStep() {
 		if v != n.stream.known {
 			n.turn(v)
 		}
-		if !hurried {
+		if !hurried && (over || !due) {
 			n.handExcess(v)
 			n.enlist()
 			n.measure(v)
 			v = n.view.Load()
 		}
-		if !turned {
-			n.wake(n.stream.Collect(n.now(), hurried, v))
+		var ready []countsync.Member
+		switch {
+		case hurried:
+			ready = n.stream.Collect(n.now(), true, v)
+		case due:
+			ready, over = n.stream.CollectPart(n.now(), v)
+			next := collectEvery / collectParts
+			if over {
+				next = max(next, collectEvery-time.Since(begun))
+			}
+			tick.Reset(next)
 		}
+		n.wake(ready)
 	}
 }
 

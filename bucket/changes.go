@@ -61,17 +61,41 @@ func (s *Store) Collect(hurried bool, list []Change) []Change {
 		shards = t.hurried
 	}
 	for i := range shards {
-		if shards[i].Load() == 0 {
-			continue
-		}
-		// Cleared first: who notes a change in a shard that was already looked
-		// at sets its bit again.
-		for b := shards[i].Swap(0); b != 0; b &= b - 1 {
-			sh := &s.shards[i*64+bits.TrailingZeros64(b)]
-			sh.mu.Lock()
-			list = sh.collect(hurried, list)
-			sh.mu.Unlock()
-		}
+		list = s.collect(&shards[i], i*64, hurried, list)
+	}
+	return list
+}
+
+// CollectPart is Collect of a part of the store, of at least `least` changes if
+// there are so many from there on: it starts at cursor, 0 for the beginning, and
+// next is where to go on, 0 after the last part. What is collected in parts is
+// still in the processor's cache when it is exported.
+func (s *Store) CollectPart(cursor, least int, list []Change) (next int, _ []Change) {
+	t := s.tracker.Load()
+	if t == nil {
+		return 0, list
+	}
+	for most := len(list) + least; cursor < len(t.changed) && len(list) < most; cursor++ {
+		list = s.collect(&t.changed[cursor], cursor*64, false, list)
+	}
+	if cursor >= len(t.changed) {
+		return 0, list
+	}
+	return cursor, list
+}
+
+// collect collects the shards from first on whose bits are set.
+func (s *Store) collect(shards *atomic.Uint64, first int, hurried bool, list []Change) []Change {
+	if shards.Load() == 0 {
+		return list
+	}
+	// Cleared first: who notes a change in a shard that was already looked at
+	// sets its bit again.
+	for b := shards.Swap(0); b != 0; b &= b - 1 {
+		sh := &s.shards[first+bits.TrailingZeros64(b)]
+		sh.mu.Lock()
+		list = sh.collect(hurried, list)
+		sh.mu.Unlock()
 	}
 	return list
 }

@@ -55,6 +55,8 @@ type Stream struct {
 	unsent    map[bucket.ID]int64
 	unsentAll bool
 
+	cursor int // of CollectPart
+
 	changes []bucket.Change // what follows is used within one call
 	ids     []bucket.ID
 	targets []Member
@@ -146,15 +148,35 @@ func (s *Stream) Collect(now int64, hurried bool, roles Roles) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
-	s.changes = s.store.Collect(hurried, s.changes[:0])
-	for _, c := range s.changes {
+	s.collected(s.store.Collect(hurried, s.changes[:0]), now, roles)
+	return s.ready()
+}
+
+// collectPart is how many changes CollectPart takes in, about: their slots fit
+// into a processor's second cache until they are sent.
+const collectPart = 2048
+
+// CollectPart is Collect of a part of the store where much has changed, and of
+// the whole of it else, which is told by over. The next call goes on from there.
+func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	next, changes := s.store.CollectPart(s.cursor, collectPart, s.changes[:0])
+	s.cursor = next
+	s.collected(changes, now, roles)
+	return s.ready(), next == 0
+}
+
+func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
+	for _, c := range changes {
 		s.changed(c.ID, c.Units, now, roles, nil)
 	}
+	s.changes = changes
 	if s.doubts.again && (now-s.asked >= askAgain || now < s.asked) {
 		s.asked = now
 		s.doubts.review(now, s.self, roles, false, s.ask)
 	}
-	return s.ready()
 }
 
 // Owe has all counts in ranges that `to` is a target of sent to it, by a scan of

@@ -53,7 +53,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 			id := rapid.SampledFrom(ids[:8]).Draw(t, "id")
 			l := rapid.SampledFrom(limits).Draw(t, "limit")
 			units := rapid.OneOf(rapid.Int64Range(0, 12), rapid.SampledFrom([]int64{1<<31 - 1, 1 << 31, 1 << 33})).Draw(t, "units")
-			switch op := rapid.SampledFrom([]string{"take", "take", "debit", "refund", "elsewhere", "reset", "touch", "all", "collect", "one", "hurried"}).Draw(t, "op"); op {
+			switch op := rapid.SampledFrom([]string{"take", "take", "debit", "refund", "elsewhere", "reset", "touch", "all", "collect", "parts", "one", "hurried"}).Draw(t, "op"); op {
 			case "take":
 				r := m.take(id, &l, now, units)
 				require.Equal(t, r, s.Take(id, &l, now, units))
@@ -109,6 +109,15 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				}
 			case "collect":
 				collected(s.Collect(false, nil))
+				require.Empty(t, noted, "not collected")
+			case "parts":
+				least := rapid.IntRange(1, 3).Draw(t, "least")
+				for cursor, over := 0, false; !over; over = cursor == 0 {
+					var list []Change
+					cursor, list = s.CollectPart(cursor, least, nil)
+					require.True(t, cursor == 0 || len(list) >= least, "a part of %d", len(list))
+					collected(list)
+				}
 				require.Empty(t, noted, "not collected")
 			case "one":
 				units, changed := s.CollectOne(id)
@@ -173,6 +182,7 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 			for _, hurried := range []bool{false, true} {
 				collectors.Go(func() {
 					var list []Change
+					cursor := 0
 					for i := 0; ; i++ {
 						select {
 						case <-done:
@@ -180,7 +190,10 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 						case <-hurry:
 						default:
 						}
-						list = add(s.Collect(hurried, list))
+						if list = add(s.Collect(hurried, list)); !hurried {
+							cursor, list = s.CollectPart(cursor, 2, list)
+							list = add(list)
+						}
 						units, _ := s.CollectOne(all[i%len(all)])
 						sums[i%len(all)].Add(units)
 					}

@@ -696,7 +696,11 @@ func (w *world) step(t *rapid.T) {
 		pick().refund(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
 	case 5, 6, 7:
 		n := pick()
-		n.stream.Collect(w.now, rapid.Bool().Draw(t, "hurried"), n)
+		if rapid.Bool().Draw(t, "part") {
+			n.stream.CollectPart(w.now, n)
+		} else {
+			n.stream.Collect(w.now, rapid.Bool().Draw(t, "hurried"), n)
+		}
 		n.pump()
 	case 8, 9, 10, 11:
 		if len(w.net) > 0 {

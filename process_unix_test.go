@@ -194,9 +194,10 @@ func exhaust(t *testing.T, ls []*Limiter, key string, rounds int) (admitted int)
 }
 
 func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
-	for run := range 20 {
+	const runs = 20
+	worst := 0
+	for run := range runs {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
-			t.Parallel() // a run mostly waits, and all of them end before another test begins
 			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
 			owner := process(t, nodes[0])
 			ls := limiters(t, nodes, Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
@@ -207,10 +208,11 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 			admitted := exhaust(t, ls, key, 100)
 			time.Sleep(100 * time.Millisecond)
 			admitted += exhaust(t, ls, key, 100)
-			t.Logf("%d more", admitted)
+			worst = max(worst, admitted)
 			require.LessOrEqual(t, admitted, 1)
 		})
 	}
+	t.Logf("of %d kills the worst admitted %d more", runs, worst)
 }
 
 // A kill in the middle of a burst loses what the successor had not acknowledged.

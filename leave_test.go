@@ -13,6 +13,7 @@ import (
 
 // Who leaves while the next owner is away hands over to who stands in for it.
 func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -49,6 +50,7 @@ func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 
 // Whom a check has just waited for in vain is not gone: who leaves waits for it.
 func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
 			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(2), make(map[string]*weir.Node)}

@@ -107,6 +107,7 @@ func (l *lan) run(i, hosts int) *sight {
 
 // The real thing: processes, sockets and a switch that is cut in two.
 func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
+	t.Parallel() // it does little but wait
 	const hosts, split = 4, 20 * time.Second
 	l := newLAN(t, hosts)
 	var sights []*sight

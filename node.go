@@ -277,17 +277,32 @@ func (n *Node) background(f func(context.Context)) bool {
 	return true
 }
 
+const (
+	// compactEvery has a store of five million counts gone through in some ten
+	// seconds.
+	compactEvery = 10 * time.Millisecond
+	// compactSeldom is for less than compactFew counts, of which little is to
+	// be had: a node that is hardly used wakes up seldom.
+	compactSeldom = 100 * time.Millisecond
+	compactFew    = 4096
+)
+
 // compact gives back, little by little, the memory of counts that have
 // recovered.
 func (n *Node) compact() {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
+	pause := time.NewTimer(compactEvery)
+	defer pause.Stop()
 	for {
 		select {
-		case <-tick.C:
+		case <-pause.C:
 			n.counts.Compact(n.now())
 		case <-n.life.Done():
 			return
+		}
+		if n.counts.Len() < min(compactFew, n.cfg.MaxKeys/2) {
+			pause.Reset(compactSeldom)
+		} else {
+			pause.Reset(compactEvery)
 		}
 	}
 }

@@ -133,16 +133,19 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 }
 
 // inBubbles runs a test in virtual time, once with the real protocols and once
-// with simulated membership.
+// with simulated membership. What runs beside a bubble does not change its time,
+// so bubbles run in parallel, after all tests that are not.
 func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
 	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { test(t, gossip) })
 		})
 	}
 }
 
 func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 3, 7} {
 		for fault, strike := range map[string]func(*weirtest.Host){
 			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
@@ -181,6 +184,7 @@ func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
 }
 
 func TestALinkThatIsDownCostsAHop(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour})
@@ -206,8 +210,10 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 }
 
 func TestASplitHealsByItself(t *testing.T) {
+	t.Parallel()
 	for _, split := range []time.Duration{3 * time.Second, 75 * time.Second, 20 * time.Minute} {
 		t.Run(split.String(), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 5, true)
 				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -234,6 +240,7 @@ func TestASplitHealsByItself(t *testing.T) {
 // Impatient callers: each ask is sent once, and what arrives after its caller
 // gave up is refunded where it was spent.
 func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 90_000, Per: time.Hour})
@@ -266,6 +273,7 @@ func TestDeadlinesShorterThanTheWaySpendNothingTwice(t *testing.T) {
 }
 
 func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -283,6 +291,7 @@ func TestACancelledCheckIsADenialAndSpendsNothing(t *testing.T) {
 }
 
 func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -304,6 +313,7 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 // An owner that stalls carries out what it was sent when it goes on: a refund
 // must not have been made elsewhere meanwhile.
 func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -324,6 +334,7 @@ func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
 // The neighbour that a check is relayed through is not to blame for what lies
 // behind it.
 func TestASlowRelayIsNotBlamed(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -349,6 +360,7 @@ func TestASlowRelayIsNotBlamed(t *testing.T) {
 
 // An outage is no full queue: Wait asks again until the owner is back.
 func TestWaitOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Partition: weir.FailClosed})
@@ -365,6 +377,7 @@ func TestWaitOutlastsAnOutage(t *testing.T) {
 // A share says when it could admit, which may be an hour off; the owner is back
 // in seconds.
 func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.LeakyBucket} {
@@ -384,6 +397,7 @@ func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
 }
 
 func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
 		for _, name := range w.names {

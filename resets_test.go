@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -50,10 +49,15 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 }
 
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
+	runs := 20
+	if raceDetector {
+		runs = len(algorithms)
+	}
 	for _, n := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
 			inBubbles(t, func(t *testing.T, gossip bool) {
-				for run := range 20 {
+				for run := range runs {
 					w := newWorld(t, n, gossip)
 					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
 					key := keyOf(t, ls["a"])
@@ -75,6 +79,7 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 
 // L + L/16 + 2a·RTT, where a is what all nodes ask for.
 func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		const limit, rtt = 1600, 2 * latency
 		for run := range 5 {
@@ -115,6 +120,7 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 }
 
 func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range 10 {
 			w := newWorld(t, 3, gossip)
@@ -142,6 +148,7 @@ func TestAFrozenOwnerThatThawsGivesNoFreshQuota(t *testing.T) {
 
 // What a stand-in admitted is in the owner's count soon after it is heard again.
 func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, algorithm := range algorithms {
 			w := newWorld(t, 3, gossip)
@@ -189,27 +196,31 @@ type load struct {
 	world *world
 	limit weir.Limit
 	keys  []string
-	up    map[string]*weir.Node // guarded by mu
+	nodes map[string]*weir.Node // as mu guards them; world.nodes is the test's
+	up    []string              // those that are asked, in order; guarded by mu
 	stop  chan struct{}
 	wait  sync.WaitGroup
 }
 
-// start has each of some clients ask for one random key after another, of a
+// load has each of some clients ask for one random key after another, of a
 // random node, so often that every key is asked for more than it is granted.
-func (w *world) load(t *testing.T, l weir.Limit, keys, perSecond int) *load {
-	ld := &load{t: t, world: w, limit: l, up: make(map[string]*weir.Node), stop: make(chan struct{})}
+func (w *world) load(t *testing.T) *load {
+	keys := 1000
+	if raceDetector {
+		keys = 100
+	}
+	const clients = 10
+	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 150 asks a minute for each key
+	ld := &load{t: t, world: w, nodes: maps.Clone(w.nodes), up: slices.Clone(w.names), stop: make(chan struct{})}
+	ld.limit = weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}
 	ld.when = make(map[string][]time.Time)
 	for i := range keys {
 		ld.keys = append(ld.keys, fmt.Sprint("key ", i))
 	}
-	for _, name := range w.names {
-		ld.up[name] = w.nodes[name]
-	}
-	const clients = 10
 	for c := range clients {
 		random := rand.New(rand.NewPCG(uint64(c), 1))
 		ld.wait.Go(func() {
-			tick := time.NewTicker(time.Second * clients / time.Duration(perSecond))
+			tick := time.NewTicker(pause)
 			defer tick.Stop()
 			limiters := make(map[*weir.Node]*weir.Limiter)
 			for {
@@ -221,7 +232,7 @@ func (w *world) load(t *testing.T, l weir.Limit, keys, perSecond int) *load {
 				node := ld.node(random)
 				if limiters[node] == nil {
 					var err error
-					if limiters[node], err = node.Limiter(l); err != nil {
+					if limiters[node], err = node.Limiter(ld.limit); err != nil {
 						t.Error(err)
 						return
 					}
@@ -245,13 +256,12 @@ func (w *world) load(t *testing.T, l weir.Limit, keys, perSecond int) *load {
 func (ld *load) node(random *rand.Rand) *weir.Node {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
-	names := slices.Sorted(maps.Keys(ld.up))
-	return ld.up[names[random.IntN(len(names))]]
+	return ld.nodes[ld.up[random.IntN(len(ld.up))]]
 }
 
 func (ld *load) down(name string) {
 	ld.mu.Lock()
-	delete(ld.up, name)
+	ld.up = slices.DeleteFunc(ld.up, func(up string) bool { return up == name })
 	ld.mu.Unlock()
 	time.Sleep(50 * time.Millisecond) // what is under way there ends
 }
@@ -259,7 +269,9 @@ func (ld *load) down(name string) {
 func (ld *load) back(name string) {
 	ld.mu.Lock()
 	defer ld.mu.Unlock()
-	ld.up[name] = ld.world.nodes[name]
+	ld.nodes[name] = ld.world.nodes[name]
+	ld.up = append(ld.up, name)
+	slices.Sort(ld.up)
 }
 
 // worst is the most that any key got in any window of the limit's Per.
@@ -288,7 +300,7 @@ func (w *world) restart(t *testing.T, ld *load, name string, gossip bool) {
 	ld.back(name)
 }
 
-func (ld *load) judge(begun time.Time, keys int) {
+func (ld *load) judge(begun time.Time) {
 	close(ld.stop)
 	ld.wait.Wait()
 	worst, sum := ld.worst(ld.limit.Per), 0
@@ -296,74 +308,69 @@ func (ld *load) judge(begun time.Time, keys int) {
 		sum += len(when)
 	}
 	windows := time.Since(begun) / ld.limit.Per
-	grants := int(windows) * keys * int(ld.limit.Rate)
+	grants := int(windows) * len(ld.keys) * int(ld.limit.Rate)
 	ld.t.Logf("the most in a window: %d; the sum: %d, %.1f %% of what %d whole windows grant", worst, sum, 100*float64(sum)/float64(grants), windows)
 	require.LessOrEqual(ld.t, worst, int(ld.limit.Rate)+1)
 	require.GreaterOrEqual(ld.t, sum, grants*97/100)
 }
 
 func TestARollingRestartResetsNothing(t *testing.T) {
-	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 5, gossip)
-				w.ready(t, w.names...)
-				begun := time.Now()
-				ld := w.load(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}, 1000, 2500)
-				time.Sleep(40 * time.Second)
-				for _, name := range w.names {
-					w.restart(t, ld, name, gossip)
-					time.Sleep(2 * time.Second)
-				}
-				time.Sleep(2*time.Minute + time.Second - time.Since(begun))
-				ld.judge(begun, 1000)
-			})
-		})
-	}
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		w.ready(t, w.names...)
+		begun := time.Now()
+		ld := w.load(t)
+		time.Sleep(40 * time.Second)
+		for _, name := range w.names {
+			w.restart(t, ld, name, gossip)
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(2*time.Minute + time.Second - time.Since(begun))
+		ld.judge(begun)
+	})
 }
 
 func TestScalingOutAndInResetsNothing(t *testing.T) {
-	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 3, gossip)
-				w.ready(t, w.names...)
-				begun := time.Now()
-				ld := w.load(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Minute}, 1000, 2500)
-				time.Sleep(40 * time.Second)
-				w.names = hosts(6)
-				for _, name := range w.names[3:] { // all at once
-					w.start(t, name, gossip, weir.Config{})
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.ready(t, w.names...)
+		begun := time.Now()
+		ld := w.load(t)
+		time.Sleep(40 * time.Second)
+		w.names = hosts(6)
+		for _, name := range w.names[3:] { // all at once
+			w.start(t, name, gossip, weir.Config{})
+		}
+		w.ready(t, w.names...)
+		for _, name := range w.names[3:] {
+			ld.back(name)
+		}
+		time.Sleep(10 * time.Second)
+		var leaving sync.WaitGroup
+		for _, name := range w.names[:4] {
+			ld.down(name)
+		}
+		for _, name := range w.names[:4] {
+			leaving.Go(func() {
+				if err := w.nodes[name].Leave(t.Context()); err != nil {
+					t.Error(name, err)
 				}
-				w.ready(t, w.names...)
-				for _, name := range w.names[3:] {
-					ld.back(name)
-				}
-				time.Sleep(10 * time.Second)
-				var leaving sync.WaitGroup
-				for _, name := range w.names[:4] {
-					ld.down(name)
-				}
-				for _, name := range w.names[:4] {
-					leaving.Go(func() {
-						if err := w.nodes[name].Leave(t.Context()); err != nil {
-							t.Error(name, err)
-						}
-					})
-				}
-				leaving.Wait()
-				for _, name := range w.names[:4] {
-					require.NoError(t, w.nodes[name].Close())
-				}
-				w.ready(t, w.names[4:]...)
-				time.Sleep(2*time.Minute + time.Second - time.Since(begun))
-				ld.judge(begun, 1000)
 			})
-		})
-	}
+		}
+		leaving.Wait()
+		for _, name := range w.names[:4] {
+			require.NoError(t, w.nodes[name].Close())
+		}
+		w.ready(t, w.names[4:]...)
+		time.Sleep(2*time.Minute + time.Second - time.Since(begun))
+		ld.judge(begun)
+	})
 }
 
 func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, pair := range [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}} {
 			for _, owner := range []string{"a", "b", "c"} {
@@ -385,6 +392,7 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 // Whoever is replaced faster than the dead are forgotten ends with the full limit
 // all the same, and is never denied for long.
 func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 5, gossip)
 		w.ready(t, w.names...)
@@ -408,6 +416,7 @@ func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 }
 
 func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		w.ready(t, w.names...)
@@ -425,6 +434,7 @@ const forget = 5 * time.Minute
 
 // Clocks differ by minutes and step while states move between them.
 func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run, algorithm := range algorithms {
 			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
@@ -472,6 +482,7 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 
 // A limit that changes converts what is used once, wherever its state goes.
 func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		w.ready(t, w.names...)
@@ -492,6 +503,7 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 }
 
 func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		w.ready(t, w.names...)
@@ -519,6 +531,7 @@ func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
 
 // Wherever on its way a joiner dies, every key has somebody who counts it.
 func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for after := time.Duration(0); after < 400*time.Millisecond; after += 23 * time.Millisecond {
 			w := newWorld(t, 3, gossip)
@@ -555,6 +568,7 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 // Who leaves has its counts with the next owners when Leave returns, and goes on
 // to answer its own callers, and whoever still asks it, by asking.
 func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
 			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
@@ -590,6 +604,7 @@ func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
 // Whoever was taken off the roster while it lived yields to whom its keys went to,
 // and nothing that either has counted is lost.
 func TestAForgottenOwnerThatThawsYields(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -623,6 +638,7 @@ func TestAForgottenOwnerThatThawsYields(t *testing.T) {
 // A joiner owns nothing before it has the counts of what it will own and stand in
 // for.
 func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		const keys = 4000
 		w := newWorld(t, 3, gossip)

@@ -229,6 +229,7 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 		c = memberlist.DefaultLocalConfig()
 	}
 	c.TCPTimeout = min(c.TCPTimeout, streamTimeout)
+	c.EnableCompression = false // 70 KB of garbage for each packet, most of which hold under 100 bytes
 	c.Name = g.cfg.Name
 	c.Label = g.label()
 	c.BindPort = int(g.reachable.Port())

@@ -51,15 +51,7 @@ func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
-			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(2), make(map[string]*weir.Node)}
-			settleAfter(t)
-			for _, name := range w.names {
-				w.network.Host(name)
-			}
-			for _, name := range w.names {
-				w.start(t, name, gossip, weir.Config{Replicas: replicas})
-			}
-			w.ready(t, w.names...)
+			w := newWorldOf(t, 2, gossip, weir.Config{Replicas: replicas})
 			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 			key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
 			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))

@@ -410,6 +410,13 @@ func (s *Stream) Idle(to Member) bool {
 	return o == nil || o.flight.number == 0 && !o.ready()
 }
 
+// Giving is whether authority that was given has not been taken yet.
+func (s *Stream) Giving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.outbounds, func(o *outbound) bool { return len(o.gives)+len(o.flight.gives) > 0 })
+}
+
 func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
 
 func (s *Stream) outbound(to Member) *outbound {

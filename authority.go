@@ -190,7 +190,7 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 // is away, and is brought up to date when it comes back), the owner if that is
 // another, and who is about to join and will be one of these.
 func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
-	for _, i := range v.audience(make([]int, 0, 8), id.Hi) {
+	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.hashes[i])
 	}
 	if len(v.joiners) > 0 && v.Holds(id) {
@@ -205,17 +205,17 @@ func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 }
 
 // audience appends the members of the ring that are to have the state of an id
-// with this hash from this node: the owner if it is another that is reached, the
-// next copies in ring order that are not away, and those away that come before
-// them.
-func (v *view) audience(dst []int, hash uint64) []int {
+// with this hash from this node: the owner if it is another, and is reached or to
+// be given what this node holds; the next copies in ring order that are not away,
+// and those away that come before them.
+func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	for most := v.copies + 2; ; most *= 2 {
 		order := v.ring.Order(room[:0], hash, most)
 		members, copies := dst, v.copies
 		for k, at := range order {
 			i := v.points[at]
-			if i == v.Self || k == 0 && !v.reaches(i) || k > 0 && copies == 0 {
+			if i == v.Self || k == 0 && !holds && !v.reaches(i) || k > 0 && copies == 0 {
 				continue
 			}
 			members = append(members, i)
@@ -242,23 +242,27 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 // audiences is what each member is to have the states of, of all that this node
 // holds or stands in for.
 func (v *view) audiences() map[countsync.Member]countsync.Ranges {
-	arcs := make(map[int][]countsync.Range)
-	var standsIn []countsync.Range
+	held, standsIn := make(map[int][]countsync.Range), make(map[int][]countsync.Range)
 	var room [16]int
 	v.ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
-		for _, i := range v.audience(room[:0], last) {
-			arcs[i] = append(arcs[i], r)
+		for _, i := range v.audience(room[:0], last, true) {
+			held[i] = append(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
 		if owner := v.owner(id); owner != v.Self && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
-			standsIn = append(standsIn, r)
+			for _, i := range v.audience(room[:0], last, false) {
+				standsIn[i] = append(standsIn[i], r)
+			}
 		}
 	})
-	answered := v.held.Union(countsync.NewRanges(standsIn...))
-	audiences := make(map[countsync.Member]countsync.Ranges, len(arcs))
-	for i, rs := range arcs {
-		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(answered)
+	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
+	for i, rs := range held {
+		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(v.held)
+	}
+	for i, rs := range standsIn {
+		m := v.hashes[i]
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Minus(v.held))
 	}
 	for _, j := range v.joiners {
 		var rs []countsync.Range

@@ -114,17 +114,16 @@ func (n *Node) mayServe(v *view) bool {
 }
 
 // errUnfinished: Leave could not hand everything over.
-var errUnfinished = errors.New("weir: leaving: not every count was handed over in time: what had not been sent to a replica is lost")
+var errUnfinished = errors.New("weir: leaving: not every count was handed over in time: Leave again to go on waiting; Close loses what was not sent to a replica")
 
 // handOver announces that this node leaves, and waits until it holds nothing and
-// all that it has to tell is told.
+// all that it has to tell is told. What it does meanwhile is done in keepInStep,
+// which goes on when nobody waits.
 func (n *Node) handOver(ctx context.Context) error {
 	v := n.view.Load()
 	if v.Self < 0 || len(v.Members) == 1 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOverFor)
-	defer cancel()
 	n.stream.Leaving()
 	if n.cluster.Announce(cluster.Leaving) != nil {
 		return nil // it has left, or is closed
@@ -132,16 +131,20 @@ func (n *Node) handOver(ctx context.Context) error {
 	n.look()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
+	deadline := time.NewTimer(handOverFor)
+	defer deadline.Stop()
 	for !n.handedOver() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline.C:
 			return errUnfinished
 		case <-n.life.Done():
 			return ErrClosed
 		}
 	}
-	if v := n.view.Load(); len(v.held) > 0 && len(v.points) > 0 {
+	if v := n.view.Load(); n.stream.Giving() || len(v.held) > 0 && len(v.points) > 0 {
 		return errUnfinished
 	}
 	return nil

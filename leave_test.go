@@ -1,8 +1,10 @@
 package weir_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -53,15 +55,7 @@ func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
-			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(2), make(map[string]*weir.Node)}
-			settleAfter(t)
-			for _, name := range w.names {
-				w.network.Host(name)
-			}
-			for _, name := range w.names {
-				w.start(t, name, gossip, weir.Config{Replicas: replicas})
-			}
-			w.ready(t, w.names...)
+			w := newWorldOf(t, 2, gossip, weir.Config{Replicas: replicas})
 			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 			key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
 			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
@@ -77,6 +71,126 @@ func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			require.Zero(t, ask(t, ls, key, 30, "b"), "replicas %d", replicas)
 			w.close(t)
+		}
+	})
+}
+
+// A Leave that cannot end loses nothing: the node keeps what it counts, whether it
+// still holds it or has just given it away, and goes on handing over until Close.
+func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
+	for cut, noticed := range map[string]time.Duration{"as it begins": 0, "before": 3 * time.Second} {
+		t.Run(cut, func(t *testing.T) {
+			inBubbles(t, func(t *testing.T, gossip bool) {
+				for _, replicas := range []int{1, -1} {
+					w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
+					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+					others := w.limiters(t, weir.Limit{Name: "other", Rate: 1000, Per: time.Hour})
+					const keys = 60
+					used := make(map[string]int)
+					spend := func() {
+						for i := range keys {
+							key := fmt.Sprint(i)
+							used[key] += ask(t, ls, key, 2, w.names...)
+							_, err := ls["a"].Debit(t.Context(), key, 1)
+							require.NoError(t, err)
+							used[key]++
+						}
+					}
+					spend()
+					w.network.Split([]string{"a"}, []string{"b", "c"})
+					time.Sleep(noticed)
+					begun := time.Now()
+					require.Error(t, w.nodes["a"].Leave(t.Context()))
+					t.Log("Leave took", time.Since(begun))
+					spend()
+					time.Sleep(2 * time.Second)
+					spend()
+					w.network.Heal()
+					for range 20 { // their answers may come late, and be given back: they are not counted here
+						ask(t, others, "key", 2, w.names...)
+						time.Sleep(20 * time.Millisecond)
+					}
+					require.True(t, within(20*time.Second, func() bool { return w.nodes["a"].Leave(t.Context()) == nil }))
+					require.True(t, within(20*time.Second, func() bool { return w.agree("b", "c") }))
+					spend()
+					time.Sleep(2 * time.Second)
+					for i := range keys {
+						key := fmt.Sprint(i)
+						for _, name := range w.names {
+							d, err := ls[name].Peek(t.Context(), key)
+							require.NoError(t, err)
+							require.EqualValues(t, 1000-used[key], d.Remaining, "replicas %d, key %s at %s", replicas, key, name)
+							require.LessOrEqual(t, d.Source, weir.Forwarded, "key %s at %s", key, name)
+						}
+					}
+					w.close(t)
+				}
+			})
+		})
+	}
+}
+
+// A Leave that its context ends goes on all the same, and can be waited for again.
+func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, replicas := range []int{1, -1} {
+			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+			const keys = 100
+			for i := range keys {
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), latency)
+			require.ErrorIs(t, w.nodes["a"].Leave(ctx), context.DeadlineExceeded)
+			cancel()
+			for i := range keys {
+				require.Equal(t, 3, ask(t, ls, fmt.Sprint(i), 1, w.names...))
+			}
+			time.Sleep(time.Second)
+			for i := range keys {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, 12, d.Remaining, "replicas %d, at %s", replicas, name)
+				}
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()))
+			require.True(t, within(time.Second, func() bool { return w.agree("b", "c") }))
+			w.close(t)
+		}
+	})
+}
+
+// A hand-over that takes longer than Leave waits goes on to its end, though those
+// who wait for it meanwhile take what they wait for.
+func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+		const keys = 30_000
+		for i := range keys {
+			_, err := ls["a"].Debit(t.Context(), fmt.Sprint(i), 3)
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Second)
+		slow := func(latency time.Duration) {
+			for _, other := range w.names[1:] {
+				w.network.SetLink("a", other, weirtest.Link{Latency: latency})
+				w.network.SetLink(other, "a", weirtest.Link{Latency: latency})
+			}
+		}
+		slow(400 * time.Millisecond)
+		begun := time.Now()
+		require.ErrorContains(t, w.nodes["a"].Leave(t.Context()), "in time")
+		require.GreaterOrEqual(t, time.Since(begun), 10*time.Second)
+		time.Sleep(8 * time.Second)
+		slow(latency)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		time.Sleep(time.Second)
+		for i := range keys {
+			d, err := ls[w.names[i%3]].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.EqualValues(t, 7, d.Remaining, "key %d", i)
 		}
 	})
 }

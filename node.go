@@ -223,16 +223,19 @@ func (n *Node) Forget(member string) error {
 // Leave hands over what this node holds to those who own it next, and then says
 // goodbye: the other members take this node off the roster. From then on it only
 // asks, and passes on what still reaches it, until Close; to leave again does
-// nothing. It takes as long as ctx allows to hand over, ten seconds at most; what
-// is not handed over by then is lost but for the replicas, and Leave says so. It
-// returns ctx.Err if ctx is done before the others have been told, ErrClosed if
-// Close comes first, and an error if the goodbye reached nobody within some
-// seconds.
+// nothing. It takes as long as ctx allows to hand over, ten seconds at most. If
+// that does not do, Leave says so, and no goodbye: the node answers for what it
+// still holds and goes on handing it over until Close, and Leave may be called
+// again to wait for that. It returns ctx.Err if ctx is done before the others have
+// been told, ErrClosed if Close comes first, and an error if the goodbye reached
+// nobody within some seconds.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.closed.Load() {
 		return ErrClosed
 	}
-	unfinished := n.handOver(ctx)
+	if err := n.handOver(ctx); err != nil {
+		return err
+	}
 	err := n.cluster.Leave(ctx)
 	n.look()
 	switch {
@@ -243,7 +246,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("weir: leaving: %w", err)
 	}
-	return unfinished
+	return nil
 }
 
 // Close stops the node at once, like a crash, and waits for what it started.

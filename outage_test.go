@@ -39,14 +39,20 @@ func hosts(n int) (names []string) {
 	return names
 }
 
+// newWorld starts n nodes, and waits until they are ready.
 func newWorld(t *testing.T, n int, gossip bool) *world {
+	return newWorldOf(t, n, gossip, weir.Config{})
+}
+
+// newWorldOf is newWorld with each node of this configuration.
+func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
 	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node)}
 	settleAfter(t)
 	for _, name := range w.names {
 		w.network.Host(name)
 	}
 	for _, name := range w.names {
-		w.start(t, name, gossip, weir.Config{})
+		w.start(t, name, gossip, cfg)
 	}
 	w.ready(t, w.names...)
 	return w

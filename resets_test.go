@@ -571,15 +571,7 @@ func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
-			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
-			settleAfter(t)
-			for _, name := range w.names {
-				w.network.Host(name)
-			}
-			for _, name := range w.names {
-				w.start(t, name, gossip, weir.Config{Replicas: replicas})
-			}
-			w.ready(t, w.names...)
+			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
 			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 			const keys = 100
 			for i := range keys {

@@ -24,10 +24,10 @@
 //     that the view has changed or that this node has taken authority; and Owe
 //     with nothing, to a member that waits for Complete.
 //   - Review, when the view has changed or authority has been taken.
-//   - Give only to a member that Lag says no scan is under way for. A node that
-//     holds an id which another holds too, as both have started apart, gives it to
-//     that one: neither gives it to a third, which would take both counts for the
-//     whole.
-//   - Supersede, when authority is gone in any other way.
+//   - Give, and let authority go in no other way; and only to a member that Lag
+//     says no scan is under way for. A node that holds an id which another holds
+//     too, as both have started apart, or this one was taken off the roster while
+//     it lived, gives it to that one: neither gives it to a third, which would
+//     take both counts for the whole.
 //   - Sweep, a few times a second.
 package countsync

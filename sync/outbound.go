@@ -427,7 +427,7 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	}
 	s.tick(now)
 	if flags&answerApplied == 0 {
-		s.unapplied(o)
+		o.unapplied()
 	} else {
 		s.applied(o, flags, refused, whole, now, roles)
 	}
@@ -435,32 +435,18 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	return s.ready(), nil
 }
 
-// unapplied has what the flight carried wait again, but for what was superseded
-// meanwhile, which is in this node's tallies.
-func (s *Stream) unapplied(o *outbound) {
+// unapplied has what the flight carried wait again.
+func (o *outbound) unapplied() {
 	f := &o.flight
-	var back, riders []item
 	for it := range f.states() {
 		it.units, it.tallied = it.untallied(), false
 	}
-	for _, it := range f.items {
-		if it.kind != state || it.at > s.superseded {
-			back = append(back, it)
-		}
-	}
+	o.gives = append(f.gives, o.gives...)
+	o.queue.putBack(f.items)
 	for _, r := range f.riders {
-		if r.item.at > s.superseded {
-			riders = append(riders, r.item)
-		}
-	}
-	if f.at > s.superseded {
-		o.gives = append(f.gives, o.gives...)
+		o.queue.insert(r.item)
 	}
 	f.clear()
-	o.queue.putBack(back)
-	for _, it := range riders {
-		o.queue.insert(it)
-	}
 }
 
 // arrived takes units out of this node's tallies that were put there while they
@@ -524,7 +510,7 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 					it.at = f.at
 					taken = append(taken, it)
 				}
-			case it.at > s.superseded:
+			default:
 				it.units, it.tallied = it.untallied(), false
 				if rides {
 					later = append(later, it)
@@ -541,12 +527,11 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 	if f.complete && o.owed <= f.at && !o.scanning {
 		o.owes = false
 		o.sent = o.sent.Union(o.scan)
-		s.unsentAll = false
 	}
 	for _, g := range f.gives {
 		if flags&answerDoubts == 0 {
 			s.given(g.ranges, f.at)
-		} else if f.at > s.superseded {
+		} else {
 			g.at = s.clock
 			o.gives = append([]give{g}, o.gives...)
 		}
@@ -600,7 +585,7 @@ func (s *Stream) convert(o *outbound, refused, taken []item, now int64) {
 	waiting := o.queue.items[o.queue.head:]
 	for _, it := range slices.Concat(refused, waiting) {
 		units, ok := lacks[it.id]
-		if ok && it.kind == state && !it.tallied && it.at > s.superseded && !covers(covered, it) && !s.voided(it) {
+		if ok && it.kind == state && !it.tallied && !covers(covered, it) && !s.voided(it) {
 			lacks[it.id] = plus(units, it.units)
 		}
 	}

@@ -202,21 +202,6 @@ func (q *queue) insert(it item) {
 	}
 }
 
-// keep drops all items but those that pass.
-func (q *queue) keep(pass func(item) bool) {
-	kept := q.items[:0]
-	for _, it := range q.items[q.head:] {
-		if pass(it) {
-			kept = append(kept, it)
-		}
-	}
-	indexed := q.index != nil
-	q.items, q.head, q.base, q.index = kept, 0, 0, nil
-	if indexed {
-		q.fold(func(item) bool { return false })
-	}
-}
-
 // emptied keeps the memory of a list for the next items, unless it is much.
 func emptied(items []item) []item {
 	if cap(items) > foldAbove {

@@ -35,25 +35,23 @@ type Stream struct {
 	self  Member
 	store *bucket.Store
 
-	mu         sync.Mutex
-	clock      int64 // rises with each call that queues, so that it orders what is queued; else it is now
-	series     int64 // the last that was given to a tally
-	number     uint64
-	leaving    bool
-	outbounds  []*outbound // by member, ascending
-	inbounds   inbounds
-	ledger     ledger
-	resets     resets
-	doubts     doubts
-	bases      map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
-	superseded int64              // the stream's time when authority was last gone
-	asked      int64              // when those in doubt were last asked about
+	mu        sync.Mutex
+	clock     int64 // rises with each call that queues, so that it orders what is queued; else it is now
+	series    int64 // the last that was given to a tally
+	number    uint64
+	leaving   bool
+	outbounds []*outbound // by member, ascending
+	inbounds  inbounds
+	ledger    ledger
+	resets    resets
+	doubts    doubts
+	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
+	asked     int64              // when those in doubt were last asked about
 
 	// unsent is what was spent with authority while nobody was there to be sent
-	// it, by id until somebody has acknowledged its state; unsentAll, that there
-	// was too much of it to remember.
-	unsent    map[bucket.ID]int64
-	unsentAll bool
+	// it, by id until somebody has acknowledged its state: of so many ids at most,
+	// the first ones.
+	unsent map[bucket.ID]int64
 
 	cursor int // of CollectPart
 
@@ -129,13 +127,8 @@ func (s *Stream) unmet(gone []*outbound) {
 
 // unsend remembers units that nobody has been sent.
 func (s *Stream) unsend(it item) {
-	if it.units == 0 || s.unsentAll {
-		return
-	}
-	if _, ok := s.unsent[it.id]; ok || len(s.unsent) < maxUnsent {
-		s.unsent[it.id] = plus(s.unsent[it.id], it.units)
-	} else {
-		s.unsentAll = true
+	if units, ok := s.unsent[it.id]; it.units != 0 && (ok || len(s.unsent) < maxUnsent) {
+		s.unsent[it.id] = plus(units, it.units)
 	}
 }
 
@@ -235,33 +228,6 @@ func (s *Stream) Review(now int64, roles Roles) []Member {
 	s.asked = now
 	s.doubts.review(now, s.self, roles, true, s.ask)
 	return s.ready()
-}
-
-// Supersede is called when this node's authority is gone without having been
-// given, at the moment from which Roles says so, and before any state is served.
-// What its authority had queued (states, and Give) is dropped. What was not
-// acknowledged becomes this node's own tallies, which Review then passes on: all
-// that any of those who were to have it lacks, since which of them the new
-// authority took it from is not known.
-func (s *Stream) Supersede(now int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tick(now)
-	s.superseded = s.clock
-	if s.unsentAll {
-		for cursor, over := uint64(0), false; !over; over = cursor == 0 {
-			cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
-			for _, id := range s.ids {
-				s.unsent[id] = everything
-			}
-		}
-	}
-	s.unsentAll = false
-	s.disown(All(), now)
-	for _, o := range s.outbounds {
-		o.queue.keep(func(it item) bool { return it.kind != state })
-		o.gives, o.covered = nil, nil
-	}
 }
 
 // disown makes part of this node's tallies what it has spent with authority over
@@ -466,6 +432,13 @@ func (s *Stream) Idle(to Member) bool {
 	return o == nil || o.flight.number == 0 && !o.ready()
 }
 
+// Giving is whether authority that was given has not been taken yet.
+func (s *Stream) Giving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.outbounds, func(o *outbound) bool { return len(o.gives)+len(o.flight.gives) > 0 })
+}
+
 func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
 
 func (s *Stream) outbound(to Member) *outbound {
@@ -551,7 +524,6 @@ func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it, s.voided) {
 		o.queue.clear()
 		o.covered, o.sent = nil, nil
-		s.unsentAll = true // how much of it had not arrived is not known any more
 		o.owe(All(), s.clock)
 	}
 }

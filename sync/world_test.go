@@ -170,15 +170,13 @@ func (w *world) connected(a, b Member) bool {
 // refresh brings a node's view up to date.
 func (n *node) refresh() {
 	w := n.w
-	superseded, revoked := false, false
+	disowns := false
 	if w.buried[n.name] {
 		for _, m := range w.nodes {
 			if m != n && w.connected(m.name, n.name) && !w.buried[m.name] {
-				w.logf("%d is superseded", n.name)
+				w.logf("%d is back", n.name)
 				delete(w.buried, n.name)
 				w.roster = append(w.roster, n.name)
-				clear(n.holds)
-				superseded, revoked = true, true
 				if slices.ContainsFunc(w.roster, func(m Member) bool { return m != n.name && !w.joining[m] }) {
 					w.joining[n.name] = true // again
 					clear(n.told)
@@ -205,17 +203,14 @@ func (n *node) refresh() {
 		}
 	}
 	for _, o := range n.stream.outbounds {
-		// As if it were superseded: whether authority had come to who is gone, and
-		// from whom another then took it, is not known.
-		superseded = superseded || !slices.Contains(n.roster, o.to) && len(o.gives)+len(o.flight.gives) > 0
+		// Whether authority had come to who is gone, and from whom another then took
+		// it, is not known.
+		disowns = disowns || !slices.Contains(n.roster, o.to) && len(o.gives)+len(o.flight.gives) > 0
 	}
-	if superseded {
+	if disowns {
 		for _, id := range w.ids {
 			w.twice[id] += n.untold(id)
 		}
-	}
-	if revoked {
-		n.stream.Supersede(w.now)
 	}
 	if !w.buried[n.name] {
 		n.stream.Meet(n.roster)
@@ -242,7 +237,8 @@ func (n *node) refresh() {
 }
 
 // untold is what others than the one who holds id have not acknowledged of it: who
-// is superseded tells it, since it does not know who that one is.
+// gave authority to a member that is gone tells it, since it does not know who has
+// it now.
 func (n *node) untold(id bucket.ID) (units int64) {
 	for _, o := range n.stream.outbounds {
 		if h := n.w.node(o.to); h != nil && h.holds[id] && !n.w.buried[o.to] {
@@ -297,9 +293,6 @@ func (n *node) pump() (sent bool) {
 		if frame == nil {
 			continue
 		}
-		if from, ok := Sender(frame); !ok || from != n.name {
-			w.t.Fatalf("a frame of %d says it is %d's", n.name, from)
-		}
 		sent = true
 		if !w.connected(n.name, m) {
 			n.stream.Lost(m)
@@ -328,8 +321,8 @@ func (w *world) deliver(i int, again bool) {
 		return
 	}
 	answer, a, err := to.stream.Serve(w.now, x.bytes, to, nil)
-	if err != nil {
-		w.t.Fatalf("frame of %d to %d: %v\n%x", x.from, x.to, err, x.bytes)
+	if err != nil || a.From != x.from {
+		w.t.Fatalf("frame of %d to %d, from %d: %v\n%x", x.from, x.to, a.From, err, x.bytes)
 	}
 	if a.Complete && w.joining[to.name] {
 		to.told[a.From] = true

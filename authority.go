@@ -185,6 +185,22 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	return v.hashes[to]
 }
 
+// StandIn is part of countsync.Roles: who answers for id in the stead of an owner
+// that is not reached, 0 if it is.
+func (v *view) StandIn(id bucket.ID) countsync.Member {
+	if v.side == len(v.points) {
+		return 0
+	}
+	owner := v.owner(id)
+	if owner < 0 || owner == v.Self || v.reaches(owner) {
+		return 0
+	}
+	if s := v.standIn(id, owner); s >= 0 {
+		return v.hashes[s]
+	}
+	return 0
+}
+
 // Targets is part of countsync.Roles: who is to have the state of an id that this
 // node holds, or stands in for. They are the successors (one more for each that
 // is away, and is brought up to date when it comes back), the owner if that is
@@ -239,11 +255,13 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 	return false
 }
 
-// audiences is what each member is to have the states of, of all that this node
-// holds or stands in for.
+// audiences is what each member is to have the states of: of all that this node
+// holds or stands in for, as Targets says, and of the rest what that member stands
+// in for. Who answers for a lost owner need not have the latest copy: it may have
+// been cut off from it, and this node not.
 func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)
-	var standsIn []countsync.Range
+	standIns := make(map[int][]countsync.Range)
 	var room [16]int
 	v.ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
@@ -251,14 +269,21 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 			arcs[i] = append(arcs[i], r)
 		}
 		id := bucket.ID{Hi: last}
-		if owner := v.owner(id); owner != v.Self && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
-			standsIn = append(standsIn, r)
+		if owner := v.owner(id); owner != v.Self && !v.reaches(owner) {
+			s := v.standIn(id, owner)
+			standIns[s] = append(standIns[s], r)
 		}
 	})
-	answered := v.held.Union(countsync.NewRanges(standsIn...))
+	answered := v.held.Union(countsync.NewRanges(standIns[v.Self]...))
 	audiences := make(map[countsync.Member]countsync.Ranges, len(arcs))
 	for i, rs := range arcs {
 		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(answered)
+	}
+	for i, rs := range standIns {
+		if i >= 0 && i != v.Self {
+			m := v.hashes[i]
+			audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Minus(v.held))
+		}
 	}
 	for _, j := range v.joiners {
 		var rs []countsync.Range

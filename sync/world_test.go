@@ -104,6 +104,13 @@ func (n *node) Answers(id bucket.ID) Member {
 	return n.name
 }
 
+func (n *node) StandIn(id bucket.ID) Member {
+	if list := ranked(id, n.serves); len(list) > 0 && list[0] != n.name && !n.heard[list[0]] {
+		return n.Answers(id)
+	}
+	return 0
+}
+
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
 	// The owner and its successors, as they are and as they will be once all that
 	// join serve. Who stands in counts whom it hears.
@@ -226,6 +233,8 @@ func (n *node) refresh() {
 			for _, m := range n.Targets(nil, id) {
 				owed[m] = owed[m].Union(Ranges{{id.Hi, id.Hi}})
 			}
+		} else if m := n.StandIn(id); m != 0 {
+			owed[m] = owed[m].Union(Ranges{{id.Hi, id.Hi}})
 		}
 	}
 	for _, m := range n.roster {

@@ -344,6 +344,33 @@ func TestACountFromTheFutureRefillsNothing(t *testing.T) {
 	}
 }
 
+func TestAShareBoundsNoDebtThatTheWholeHasMade(t *testing.T) {
+	for _, a := range algorithms {
+		share, id := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, ID{1, 2}
+		s := newStore(10, 1)
+		s.SpendElsewhere(id, share, epoch, 70, 50)
+		used, _, _ := s.Used(id, epoch)
+		require.EqualValues(t, 50, used, a)
+		s.SpendElsewhere(id, share, epoch, 5, 50)
+		used, _, _ = s.Used(id, epoch)
+		require.EqualValues(t, 50, used, a)
+	}
+}
+
+func TestACountSaysWhatIsUsedOfIt(t *testing.T) {
+	for _, a := range algorithms {
+		l, id := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, ID{1, 2}
+		s := newStore(10, 1)
+		s.Take(id, l, epoch, 7)
+		now := epoch + int64(10*time.Minute)
+		var c Count
+		require.Zero(t, c.Used(now))
+		s.Export(id, now, Mark{}, &c)
+		used, _, _ := s.Used(id, now)
+		require.Equal(t, used, c.Used(now), a)
+	}
+}
+
 func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}

@@ -185,6 +185,22 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	return v.hashes[to]
 }
 
+// StandIn is part of countsync.Roles: who answers for id in the stead of an owner
+// that is not reached, 0 if it is.
+func (v *view) StandIn(id bucket.ID) countsync.Member {
+	if v.side == len(v.points) {
+		return 0
+	}
+	owner := v.owner(id)
+	if owner < 0 || owner == v.Self || v.reaches(owner) {
+		return 0
+	}
+	if s := v.standIn(id, owner); s >= 0 {
+		return v.hashes[s]
+	}
+	return 0
+}
+
 // Targets is part of countsync.Roles: who is to have the state of an id that this
 // node holds, or stands in for. They are the successors (one more for each that
 // is away, and is brought up to date when it comes back), the owner if that is
@@ -239,10 +255,12 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 	return false
 }
 
-// audiences is what each member is to have the states of, of all that this node
-// holds or stands in for.
+// audiences is what each member is to have the states of: of all that this node
+// holds or stands in for, as Targets says, and of the rest what that member stands
+// in for. Who answers for a lost owner need not have the latest copy: it may have
+// been cut off from it, and this node not.
 func (v *view) audiences() map[countsync.Member]countsync.Ranges {
-	held, standsIn := make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+	held, others := make(map[int][]countsync.Range), make(map[int][]countsync.Range)
 	var room [16]int
 	v.ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
@@ -250,9 +268,17 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 			held[i] = append(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
-		if owner := v.owner(id); owner != v.Self && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
+		owner := v.owner(id)
+		if owner == v.Self || v.reaches(owner) {
+			return
+		}
+		s := v.standIn(id, owner)
+		if s >= 0 && s != v.Self {
+			others[s] = append(others[s], r)
+		}
+		if s == v.Self {
 			for _, i := range v.audience(room[:0], last, false) {
-				standsIn[i] = append(standsIn[i], r)
+				others[i] = append(others[i], r)
 			}
 		}
 	})
@@ -260,7 +286,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	for i, rs := range held {
 		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
-	for i, rs := range standsIn {
+	for i, rs := range others {
 		m := v.hashes[i]
 		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Minus(v.held))
 	}

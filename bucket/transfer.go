@@ -24,6 +24,19 @@ func (c *Count) Partial() bool { return c.partial }
 // Empty is whether nothing is used; of a Partial one, whether nothing came after.
 func (c *Count) Empty() bool { return c.x|c.y == 0 }
 
+// Used is the units of c that are used now, rounded up. A SlidingLog's are those
+// that were used when it was exported: of c alone, if it is a piece.
+func (c *Count) Used(now int64) int64 {
+	if c.Empty() {
+		return 0
+	}
+	if c.Limit.Algorithm == SlidingLog {
+		return int64(c.x)
+	}
+	_, used := c.Limit.advance(cell{at: before(now, c.age), x: c.x, y: c.y}, nil, now)
+	return int64(used)
+}
+
 // Changed is whether c is of a count that has changed since it was collected, so
 // that CollectOne has something to say of it.
 func (c *Count) Changed() bool { return c.changed }
@@ -245,10 +258,12 @@ func (l *Limit) onTop(c *cell, g *log, now, units int64, capacity uint64) (used 
 
 // SpendElsewhere counts units that were spent on another node, as Debit does, or
 // below zero that were given back there, as Refund does without a receipt. That is
-// a change, but of no units of this store.
-func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
+// a change, but of no units of this store. Where l is a share, twice its capacity
+// can be less than what was admitted by the whole: what is used may then reach
+// what was used there.
+func (s *Store) SpendElsewhere(id ID, l *Limit, now, units, usedThere int64) {
 	if units > 0 {
-		s.debit(id, l, now, units, false)
+		s.debit(id, l, now, units, whole(usedThere), false)
 	} else if units < 0 {
 		s.refund(id, l, now, -max(units, -math.MaxInt64), 0, false, false)
 	}

@@ -344,28 +344,55 @@ func TestACountFromTheFutureRefillsNothing(t *testing.T) {
 	}
 }
 
+func TestAShareBoundsNoDebtThatTheWholeHasMade(t *testing.T) {
+	for _, a := range algorithms {
+		share, id := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, ID{1, 2}
+		s := newStore(10, 1)
+		s.SpendElsewhere(id, share, epoch, 70, 50)
+		used, _, _ := s.Used(id, epoch)
+		require.EqualValues(t, 50, used, a)
+		s.SpendElsewhere(id, share, epoch, 5, 50)
+		used, _, _ = s.Used(id, epoch)
+		require.EqualValues(t, 50, used, a)
+	}
+}
+
+func TestACountSaysWhatIsUsedOfIt(t *testing.T) {
+	for _, a := range algorithms {
+		l, id := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, ID{1, 2}
+		s := newStore(10, 1)
+		s.Take(id, l, epoch, 7)
+		now := epoch + int64(10*time.Minute)
+		var c Count
+		require.Zero(t, c.Used(now))
+		s.Export(id, now, Mark{}, &c)
+		used, _, _ := s.Used(id, now)
+		require.Equal(t, used, c.Used(now), a)
+	}
+}
+
 func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 		s := newStore(10, 1)
 		s.Track(nil)
 		id := ID{1, 2}
-		s.SpendElsewhere(id, l, epoch, -1)
-		s.SpendElsewhere(id, l, epoch, 0)
+		s.SpendElsewhere(id, l, epoch, -1, 0)
+		s.SpendElsewhere(id, l, epoch, 0, 0)
 		require.Empty(t, s.Collect(false, nil))
-		s.SpendElsewhere(id, l, epoch, 6)
+		s.SpendElsewhere(id, l, epoch, 6, 0)
 		s.Take(id, l, epoch, 1)
 		require.Equal(t, []Change{{id, 1}}, s.Collect(false, nil))
-		s.SpendElsewhere(id, l, epoch, -4)
+		s.SpendElsewhere(id, l, epoch, -4, 0)
 		require.Equal(t, []Change{{id, 0}}, s.Collect(false, nil))
 		used, judge, ok := s.Used(id, epoch)
 		require.True(t, ok)
 		require.Equal(t, *l, judge)
 		require.EqualValues(t, 3, used)
-		s.SpendElsewhere(id, l, epoch, math.MinInt64)
+		s.SpendElsewhere(id, l, epoch, math.MinInt64, 0)
 		_, _, ok = s.Used(id, epoch)
 		require.False(t, ok)
-		s.SpendElsewhere(id, l, epoch, math.MaxInt64)
+		s.SpendElsewhere(id, l, epoch, math.MaxInt64, 0)
 		used, _, _ = s.Used(id, epoch)
 		require.EqualValues(t, 20, used)
 	}

@@ -13,6 +13,7 @@ type pair struct{ self, other Member }
 
 func (p pair) Holds(bucket.ID) bool     { return p.self < p.other }
 func (p pair) Answers(bucket.ID) Member { return min(p.self, p.other) }
+func (p pair) StandIn(bucket.ID) Member { return 0 }
 func (p pair) Targets(dst []Member, _ bucket.ID) []Member {
 	return append(dst, p.other)
 }

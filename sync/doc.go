@@ -10,6 +10,11 @@
 // each state that includes it. So states and spends commute. Authority follows
 // the last state.
 //
+// Who has no authority sends states too: a stand-in to its own targets, and to a
+// stand-in everyone who has a copy, since it may have been cut off from the owner,
+// and another not. Such a state never takes the place of a later copy: of two, that
+// is the one of which more is in no tally. The other's tallies are taken into it.
+//
 // Each pair of members has frames of its own, numbered, one in flight. A frame is
 // applied once or never: when its answer is lost, the next one asks what became of
 // it, and the one who is asked sees to it that this stays so.
@@ -20,9 +25,9 @@
 //     hurries: what Collect, Review and Answered return names those for whom Next
 //     has something. Next is called until it returns nil, and then again after
 //     Answered or Lost.
-//   - Owe, for each range of hashes that a member comes to be a target of, be it
-//     that the view has changed or that this node has taken authority; and Owe
-//     with nothing, to a member that waits for Complete.
+//   - Owe, for each range of hashes that a member comes to be a target of, or to
+//     stand in for, be it that the view has changed or that this node has taken
+//     authority; and Owe with nothing, to a member that waits for Complete.
 //   - Review, when the view has changed or authority has been taken.
 //   - Give, and let authority go in no other way; and only to a member that Lag
 //     says no scan is under way for. A node that holds an id which another holds

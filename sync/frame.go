@@ -19,7 +19,8 @@ import (
 // An item is its id 16 and a byte of flags with its kind, and then what the flags
 // say: the reset number and the tombstone's age; tallies; the number of the frame
 // that a piece of a log follows; a limit and a count. A limit is its index in the
-// frame; with the first index that is free, its numbers follow.
+// frame; with the first index that is free, its numbers follow. With the limit of a
+// spend comes how much is used in all.
 //
 //	tally   origin 8 | series 8 | spent | refunded | unrecovered | age
 //	limit   index | algorithm 1 | rate | per | burst, doubled, +1 if below zero | version

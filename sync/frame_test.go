@@ -54,6 +54,7 @@ func (holder) Holds(id bucket.ID) bool { return id.Hi&1 == 1 }
 func (holder) Answers(id bucket.ID) Member {
 	return Member(id.Hi >> 1 & 1)
 }
+func (holder) StandIn(id bucket.ID) Member { return Member(id.Hi >> 2 & 3) }
 func (holder) Targets(dst []Member, id bucket.ID) []Member {
 	return append(dst, 1)
 }

@@ -170,11 +170,12 @@ func (x *arriving) item(r *reader) {
 	}
 	if kind(flags&kindMask) == spend {
 		var limit bucket.Limit
+		var used int64
 		if flags&itemLimit != 0 {
-			limit = x.limits.read(r)
+			limit, used = x.limits.read(r), r.total()
 		}
 		if r.err == nil && x.heeded(id, number, made) {
-			x.spent(id, &limit)
+			x.spent(id, &limit, used)
 		}
 		return
 	}
@@ -202,7 +203,7 @@ func (x *arriving) item(r *reader) {
 	}
 	if x.knows(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
-		x.spent(id, &c.Limit)
+		x.spent(id, &c.Limit, c.Used(x.now))
 		return
 	}
 	x.state(id, c, flags, follows)
@@ -275,7 +276,8 @@ func (x *arriving) asked(id bucket.ID) {
 }
 
 // spent takes in tallies: what is new of them, and has not recovered, is debited.
-func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
+// l and usedThere are of the sender's count.
+func (x *arriving) spent(id bucket.ID, l *bucket.Limit, usedThere int64) {
 	if len(x.seen) == 0 {
 		return
 	}
@@ -291,7 +293,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 		units += x.ledger.learn(id, t, max(0, used+units), late)
 	}
 	if units != 0 && l.Per > 0 {
-		x.store.SpendElsewhere(id, l, x.now, units)
+		x.store.SpendElsewhere(id, l, x.now, units, usedThere)
 		delete(x.bases, id)
 		if !x.roles.Holds(id) {
 			// What was spent elsewhere may have been in a state already, and be
@@ -333,11 +335,43 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 		x.count = bucket.Count{} // its entries are the part's now
 		return
 	}
+	answers := false
+	if flags&itemHeld == 0 {
+		used := c.Used(x.now)
+		for i := range parts.list {
+			used += parts.list[i].count.Used(x.now)
+		}
+		answers = x.roles.Answers(id) == x.self
+		if x.older(id, used, answers) {
+			parts.list = nil
+			if x.spent(id, &c.Limit, used); !answers {
+				x.doubt(id, 0, false) // the authority's next one tells which is right
+			}
+			return
+		}
+	}
 	for i := range parts.list {
 		x.store.Import(id, &parts.list[i].count, parts.list[i].at, 0)
 	}
 	parts.list = nil
-	x.replace(id, c, flags)
+	if x.replace(id, c, flags); answers {
+		x.store.Touch(id) // its targets have yet to hear of it
+	}
+}
+
+// older is whether a count with so much used, of who has no authority, is an older
+// copy of the authority's than this node's: less of it is in no tally. Each tally
+// is known by itself, so with the other's tallies either has all of both. Of two
+// that are the same, who answers keeps its own.
+func (x *arriving) older(id bucket.ID, used int64, answers bool) bool {
+	x.flush(id, x.now, x.roles)
+	own, _, _ := x.store.Used(id, x.now)
+	own -= x.ledger.cap(id, own)
+	came := used
+	for _, t := range x.seen {
+		came -= min(t.unrecovered, used) + min(0, t.net())
+	}
+	return came < own || came == own && answers
 }
 
 // touched is whether something was spent here since id was collected.

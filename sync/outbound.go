@@ -266,10 +266,12 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	}
 }
 
-// isTarget is whether a member is to have the state of id from this node.
+// isTarget is whether a member is to have the state of id from this node: so has
+// who stands in for the owner, from all who have a copy, since any of them may
+// have been where the owner last was.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	if !roles.Holds(id) && roles.Answers(id) != s.self {
-		return false
+		return roles.StandIn(id) == to
 	}
 	s.targets = roles.Targets(s.targets[:0], id)
 	return slices.Contains(s.targets, to)
@@ -355,6 +357,8 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		b = s.limits.append(b, limit, at, isNew)
 		if it.kind == state {
 			b = s.count.Append(b)
+		} else {
+			b = binary.AppendUvarint(b, uint64(used))
 		}
 	}
 	return b

@@ -23,6 +23,9 @@ type Roles interface {
 	// Answers is who answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
 	Answers(id bucket.ID) Member
+	// StandIn is who answers for id in the stead of an owner that nobody here
+	// reaches; 0 if the owner is reached.
+	StandIn(id bucket.ID) Member
 	// Targets appends who is to have id's state from this node, which holds id
 	// or stands in for it: successors, joiners, the next owner. Never itself.
 	Targets(dst []Member, id bucket.ID) []Member
@@ -172,8 +175,8 @@ func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
 	}
 }
 
-// Owe has all counts in ranges that `to` is a target of sent to it, by a scan of
-// the store in bounded steps, and Complete told once that is done (also if ranges
+// Owe has all counts in ranges that `to` is a target of, or stands in for, sent to
+// it, by a scan of the store in bounded steps, and Complete told once that is done (also if ranges
 // is empty). What is owed while a scan is under way begins that scan again.
 func (s *Stream) Owe(to Member, ranges Ranges) {
 	s.mu.Lock()

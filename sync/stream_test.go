@@ -461,17 +461,19 @@ type fixed struct {
 	holds   bool
 	answers Member
 	targets []Member
+	standIn Member // if the owner is not reached
 }
 
 func (f *fixed) Holds(bucket.ID) bool                       { return f.holds }
 func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
+func (f *fixed) StandIn(bucket.ID) Member                   { return f.standIn }
 func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
 // Authority does not come over a count that a stand-in has overwritten meanwhile.
 func TestAuthorityIsTakenOverTheGiversOwnCountAlone(t *testing.T) {
 	limit := limitOf(bucket.TokenBucket)
 	now, id := int64(time.Hour), someID(0)
-	owner, heir, standIn := &fixed{true, 1, []Member{2}}, &fixed{false, 1, nil}, &fixed{false, 3, []Member{2}}
+	owner, heir, standIn := &fixed{holds: true, answers: 1, targets: []Member{2}}, &fixed{answers: 1}, &fixed{answers: 3, targets: []Member{2}}
 	roles := []*fixed{owner, heir, standIn}
 	stores, streams := make([]*bucket.Store, 3), make([]*Stream, 3)
 	for i := range streams {
@@ -512,4 +514,109 @@ func TestAuthorityIsTakenOverTheGiversOwnCountAlone(t *testing.T) {
 	require.Equal(t, All(), given)
 	used, _, _ := stores[1].Used(id, now)
 	require.Equal(t, int64(6), used)
+}
+
+// trio is three nodes whose roles a test sets: the first is an owner, the others
+// have copies.
+type trio struct {
+	roles   [3]*fixed
+	stores  [3]*bucket.Store
+	streams [3]*Stream
+	now     int64
+}
+
+func newTrio() *trio {
+	x := &trio{now: int64(time.Hour)}
+	for i := range x.streams {
+		x.roles[i] = &fixed{answers: 1}
+		x.stores[i] = bucket.NewStore(100)
+		x.stores[i].Track(nil)
+		x.streams[i] = New(Member(i+1), x.stores[i])
+		x.streams[i].Meet([]Member{1, 2, 3})
+	}
+	x.roles[0].holds = true
+	return x
+}
+
+// exchange brings all that one node has for another; false if that is nothing.
+func (x *trio) exchange(t require.TestingT, from, to int) (sent bool) {
+	x.streams[from].Collect(x.now, false, x.roles[from])
+	for range 50 {
+		frame := x.streams[from].Next(Member(to+1), x.now, x.roles[from], nil, 16<<10)
+		if frame == nil {
+			return sent
+		}
+		sent = true
+		answer, _, err := x.streams[to].Serve(x.now, frame, x.roles[to], nil)
+		require.NoError(t, err)
+		_, err = x.streams[from].Answered(Member(to+1), x.now, answer, x.roles[from])
+		require.NoError(t, err)
+	}
+	require.Fail(t, "it goes on and on")
+	return sent
+}
+
+// The owner is lost, and of two copies the second one answers by the ring: of the
+// authority's count both end with the later copy, and of what each has spent
+// itself with both, once; whichever sends first.
+func TestWhoStandsInEndsWithTheLatestCopy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))
+		x, id := newTrio(), someID(0)
+		units := func(name string) int64 { return rapid.Int64Range(0, 9).Draw(t, name) }
+		var owner, others int64
+		for range rapid.IntRange(1, 3).Draw(t, "rounds") {
+			// One of the two is with the owner, or both are.
+			with := rapid.IntRange(1, 3).Draw(t, "with")
+			x.roles[0].targets = nil
+			for i := 1; i < 3; i++ {
+				x.roles[i].answers, x.roles[i].standIn = 1, 0
+				if with>>(i-1)&1 == 1 {
+					x.roles[0].targets = append(x.roles[0].targets, Member(i+1))
+				} else {
+					x.roles[i].answers, x.roles[i].standIn = Member(i+1), Member(i+1)
+				}
+			}
+			if n := units("owner"); n > 0 {
+				x.stores[0].Take(id, &limit, x.now, n)
+				owner += n
+			}
+			for i := 1; i < 3; i++ {
+				if n := units("copy"); n > 0 && with>>(i-1)&1 == 0 {
+					x.stores[i].Take(id, &limit, x.now, n)
+					others += n
+				}
+				x.streams[i].Review(x.now, x.roles[i])
+				x.streams[0].Owe(Member(i+1), All())
+			}
+			for sent := true; sent; {
+				sent = false
+				for i := 1; i < 3; i++ {
+					if with>>(i-1)&1 == 1 {
+						sent = x.exchange(t, i, 0) || x.exchange(t, 0, i) || sent
+					} else {
+						x.streams[i].Collect(x.now, false, x.roles[i])
+					}
+				}
+			}
+			x.now += int64(time.Second)
+		}
+		*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
+		*x.roles[2] = fixed{answers: 2, standIn: 2}
+		x.streams[1].Owe(3, All())
+		x.streams[2].Owe(2, All())
+		first := rapid.IntRange(1, 2).Draw(t, "first")
+		for range 20 {
+			for i := range 2 {
+				from := (first+i-1)%2 + 1
+				x.streams[from].Review(x.now, x.roles[from])
+				x.exchange(t, from, 3-from)
+			}
+			x.now += int64(time.Second) / 10
+		}
+		for i := 1; i < 3; i++ {
+			used, _, _ := x.stores[i].Used(id, x.now)
+			require.Equal(t, owner+others, used, "%v: %d of the owner's, %d of others at %d", limit.Algorithm, owner, others, i+1)
+		}
+	})
 }

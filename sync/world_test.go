@@ -35,6 +35,7 @@ type world struct {
 	lost     map[bucket.ID]int64 // at most, by crashes
 	twice    map[bucket.ID]int64 // at most, by refunds that were lost, and by what was told to those who had it
 	turned   bool                // somebody serves, and not all know
+	apart    bool                // somebody crashed in a split
 	log      []string
 }
 
@@ -102,6 +103,13 @@ func (n *node) Answers(id bucket.ID) Member {
 		}
 	}
 	return n.name
+}
+
+func (n *node) StandIn(id bucket.ID) Member {
+	if list := ranked(id, n.serves); len(list) > 0 && list[0] != n.name && !n.heard[list[0]] {
+		return n.Answers(id)
+	}
+	return 0
 }
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
@@ -221,6 +229,8 @@ func (n *node) refresh() {
 			for _, m := range n.Targets(nil, id) {
 				owed[m] = owed[m].Union(Ranges{{id.Hi, id.Hi}})
 			}
+		} else if m := n.StandIn(id); m != 0 {
+			owed[m] = owed[m].Union(Ranges{{id.Hi, id.Hi}})
 		}
 	}
 	for _, m := range n.roster {
@@ -298,6 +308,7 @@ func (n *node) pump() (sent bool) {
 			n.stream.Lost(m)
 			continue
 		}
+		sent = true
 		w.net = append(w.net, message{n.name, m, true, frame})
 	}
 	return sent
@@ -428,6 +439,11 @@ func (n *node) resetID(id bucket.ID, told int) {
 // crash ends a node. What it had sent has arrived or never does.
 func (w *world) crash(n *node, quiet bool) {
 	w.logf("%d crashes, quiet %v", n.name, quiet)
+	for _, id := range w.ids {
+		for _, m := range w.nodes {
+			w.twice[id] += m.gaveInAll[id] // a copy from before may be all that is left
+		}
+	}
 	if !quiet {
 		for _, id := range w.ids {
 			w.lost[id] += w.used(n, id)
@@ -450,6 +466,42 @@ func (w *world) crash(n *node, quiet bool) {
 		}
 		return x.from == n.name || x.to == n.name
 	})
+}
+
+// settleSide exchanges on a node's side of a split, and says of which ids that it
+// owns another there has all.
+func (w *world) settleSide(n *node) (safe map[bucket.ID]bool) {
+	for range 40 {
+		w.exchange()
+		for _, m := range w.nodes {
+			m.refresh()
+		}
+		w.now += int64(100 * time.Millisecond)
+	}
+	safe = make(map[bucket.ID]bool)
+	for _, id := range w.ids {
+		for _, m := range n.Targets(nil, id) {
+			if n.holds[id] && ranked(id, n.serves)[0] == n.name && w.connected(n.name, m) && !w.joining[m] && !w.buried[m] && w.used(w.node(m), id) == w.used(n, id) {
+				safe[id] = true
+			}
+		}
+	}
+	return safe
+}
+
+// crashInASplit ends a node whose side has all that it held. No more is lost.
+func (w *world) crashInASplit(n *node) {
+	safe := w.settleSide(n)
+	before := make(map[bucket.ID]int64)
+	for _, id := range w.ids {
+		before[id] = w.lost[id]
+	}
+	w.apart = true
+	w.crash(n, false)
+	for id := range safe {
+		w.lost[id] = before[id]
+	}
+	w.logf("safe %v", safe)
 }
 
 // forget has a side that is a majority of the roster bury a member that is not
@@ -513,7 +565,7 @@ func (w *world) adopt(side []*node) {
 		}
 		n := w.node(ranked(id, names)[0])
 		for _, m := range w.nodes {
-			if m != n && rank(id, m.name) < rank(id, n.name) {
+			if m != n && (rank(id, m.name) < rank(id, n.name) || w.apart && w.sides[m.name] != w.sides[n.name]) {
 				// A crash and a split at once: who had the copy is on the other side.
 				w.lost[id] += max(0, w.expected(id))
 			}
@@ -533,6 +585,10 @@ func (w *world) quiet() {
 	w.deliverAll()
 	for _, n := range w.nodes {
 		n.refresh()
+	}
+	if w.apart {
+		w.settleSide(w.nodes[0]) // while the dead are missed, who stands in for them is told
+		w.apart = false
 	}
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return !w.joining[n.name] }) {
@@ -734,12 +790,15 @@ func (w *world) step(t *rapid.T) {
 			if w.buried[n.name] {
 				return
 			}
-			if rapid.Bool().Draw(t, "settled") {
+			switch rapid.IntRange(0, 2).Draw(t, "settled") {
+			case 0:
+				w.crash(n, false)
+			case 1:
 				w.quiet()
 				w.check()
 				w.crash(n, true)
-			} else {
-				w.crash(n, false)
+			case 2:
+				w.crashInASplit(n)
 			}
 		case len(w.nodes) < 6:
 			n := w.start(rapid.IntRange(0, 1).Draw(t, "side"))

@@ -1,0 +1,102 @@
+package weir_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// The first successor of a lost owner may have been cut off from it, and another
+// not: who answers for it then is told what the other has.
+
+const standInKeys = 60 // so that every node is a successor of some
+
+// fill asks for all keys on one side, and adds what is admitted to admitted.
+func fill(t *testing.T, ls map[string]*weir.Limiter, admitted []int, times int, names ...string) {
+	t.Helper()
+	for i := range admitted {
+		admitted[i] += ask(t, ls, fmt.Sprint(i), times, names...)
+	}
+}
+
+func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, algorithm := range algorithms {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
+			w.network.Split([]string{"a", "c"}, []string{"b"})
+			time.Sleep(3 * time.Second)
+			admitted := make([]int, standInKeys)
+			fill(t, ls, admitted, 50, "a", "c")
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("a").Kill()
+			time.Sleep(3 * time.Second)
+			fill(t, ls, admitted, 5, "c")
+			w.network.Heal()
+			time.Sleep(5 * time.Second)
+			fill(t, ls, admitted, 50, "b", "c")
+			for i := range admitted {
+				require.InDelta(t, 100, admitted[i], 1, "%v, key %d", algorithm, i)
+			}
+			w.close(t)
+		}
+	})
+}
+
+func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second} {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+			w.network.Split([]string{"a", "c"}, []string{"b"})
+			time.Sleep(3 * time.Second)
+			admitted := make([]int, standInKeys)
+			fill(t, ls, admitted, 50, "a", "c")
+			time.Sleep(200 * time.Millisecond)
+			w.network.Heal()
+			time.Sleep(after)
+			w.network.Host("a").Kill()
+			time.Sleep(5 * time.Second)
+			fill(t, ls, admitted, 50, "b", "c")
+			for i := range admitted {
+				require.Equal(t, 100, admitted[i], "killed after %v, key %d", after, i)
+			}
+			w.close(t)
+		}
+	})
+}
+
+// What both sides of a split have admitted counts together.
+func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 5, w.names...)
+		w.network.Split([]string{"a", "b"}, []string{"c", "d"})
+		time.Sleep(3 * time.Second)
+		fill(t, ls, admitted, 5, w.names...) // to 30 on each side
+		time.Sleep(200 * time.Millisecond)
+		w.network.Host("a").Kill()
+		time.Sleep(3 * time.Second)
+		w.network.Heal()
+		time.Sleep(5 * time.Second)
+		for i := range admitted {
+			require.Equal(t, 40, admitted[i])
+			for _, name := range w.names[1:] {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, 60, d.Remaining, "key %d at %s", i, name)
+			}
+		}
+		fill(t, ls, admitted, 50, w.names[1:]...)
+		for i := range admitted {
+			require.Equal(t, 100, admitted[i], "key %d", i)
+		}
+		w.close(t)
+	})
+}

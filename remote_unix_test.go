@@ -41,8 +41,9 @@ type report struct {
 	Tallies []tally       // of each question
 	Slowest time.Duration // of all checks
 	Late    time.Duration // how much later than asked this process was woken at worst: the scheduling slack
-	Calm    bool          // no member failed to answer in time, and whom this node hears did not change
+	Calm    bool          // no member failed to answer in time, and whom this node hears did not change, nor just before
 	Members int           // in the roster
+	Direct  bool          // this node hears every other
 	Hears   bool          // every member hears every other, as this node knows
 	Settled bool          // and each holds what the ring gives it
 }
@@ -138,8 +139,9 @@ func carryOut(n *Node, failed *failures, o order) report {
 		r.Tallies[i].Used = d.Limit - d.Remaining
 	}
 	v := n.view.Load()
-	r.Members, r.Hears = len(v.Members), true
+	r.Members, r.Direct, r.Hears = len(v.Members), true, true
 	for i := range v.Members {
+		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
 		for j := range v.Members {
 			r.Hears = r.Hears && v.Hears[i][j]
 		}
@@ -149,10 +151,15 @@ func carryOut(n *Node, failed *failures, o order) report {
 }
 
 // watch says how late a timer of a millisecond came at worst, and whether whom
-// the node hears stayed the same.
+// the node hears stayed the same, and those whom it does not hear have been lost
+// for long enough to be asked through others.
 func watch(n *Node, stop <-chan struct{}) (late time.Duration, calm bool) {
-	direct := n.view.Load().Direct
-	for calm = true; ; {
+	v, now := n.view.Load(), n.now()
+	calm = true
+	for i := range v.Members {
+		calm = calm && (v.lost[i] == 0 || v.overdue(i, now))
+	}
+	for direct := v.Direct; ; {
 		begun := time.Now()
 		select {
 		case <-stop:

@@ -15,7 +15,7 @@ import (
 //
 // Exact figures hold while no check times out. A machine that pauses a process
 // for longer than that makes it another row, with a bound of 2L: that is held
-// to, and the exact one is tried again with fresh keys.
+// to, and the exact one is tried again with fresh keys once the pause is over.
 
 const (
 	// patientTimeout outlasts the pauses of a busy machine, so that only the
@@ -23,7 +23,8 @@ const (
 	patientTimeout = 100 * time.Millisecond
 	// noticedWithin is when a change of connectivity is no longer felt.
 	noticedWithin = 2 * time.Second
-	attempts      = 6
+	// attempts bounds how often the exact figures are tried for.
+	attempts = 6
 )
 
 // logs are limits of each policy whose windows outlast the test.

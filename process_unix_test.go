@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -22,10 +21,11 @@ import (
 )
 
 // joinVariable makes the test binary a node that joins the addresses it holds;
-// bindVariable says where it listens.
+// bindVariable says where it listens, timeoutVariable what its Timeout is.
 const (
-	joinVariable = "WEIR_TEST_JOIN"
-	bindVariable = "WEIR_TEST_BIND"
+	joinVariable    = "WEIR_TEST_JOIN"
+	bindVariable    = "WEIR_TEST_BIND"
+	timeoutVariable = "WEIR_TEST_TIMEOUT"
 )
 
 func TestMain(m *testing.M) {
@@ -36,11 +36,16 @@ func TestMain(m *testing.M) {
 }
 
 // serveUntilEOF is the other process: a node that lives until its parent does
-// not. It says that it serves, and then how each member stands, by its port and
-// whenever that changes.
+// not, and carries out its orders. It says that it serves, and then how each
+// member stands, by its port and whenever that changes.
 func serveUntilEOF(join string) int {
-	bind := cmp.Or(os.Getenv(bindVariable), "127.0.0.1:0")
-	n, err := Start(context.Background(), Config{Bind: bind, Join: strings.Fields(join), Logger: quiet})
+	failed := &failures{}
+	cfg := Config{
+		Bind: cmp.Or(os.Getenv(bindVariable), "127.0.0.1:0"), Join: strings.Fields(join),
+		Observer: failed, Logger: quiet,
+	}
+	cfg.Timeout, _ = time.ParseDuration(os.Getenv(timeoutVariable)) // none: the default
+	n, err := Start(context.Background(), cfg)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -52,7 +57,7 @@ func serveUntilEOF(join string) int {
 	fmt.Println("serving")
 	gone := make(chan struct{})
 	go func() {
-		io.Copy(io.Discard, os.Stdin)
+		obey(n, failed, os.Stdin, os.Stdout)
 		close(gone)
 	}()
 	tick := time.NewTicker(20 * time.Millisecond)

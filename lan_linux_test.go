@@ -1,0 +1,301 @@
+package weir
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lan is hosts on a switch of their own: network namespaces, joined by bridges
+// in another. Hosts that are moved to another bridge are cut off from the rest,
+// as when a switch loses its uplink: addresses and links stay up. Single
+// directions between two hosts are cut by the receiver's nftables, or, where
+// there are none, by a neighbour entry of the sender's that leads nowhere.
+type lan struct {
+	t        *testing.T
+	prefix   string
+	hosts    int
+	nftables bool
+	astray   [][2]int // sender and receiver, of neighbour entries that lead nowhere
+}
+
+// newLAN needs root and iproute2. What it makes goes with the test.
+func newLAN(t *testing.T, hosts int) *lan {
+	if os.Geteuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("making network namespaces needs the ip command (iproute2)")
+	}
+	l := &lan{t: t, prefix: fmt.Sprintf("weir%d", os.Getpid()), hosts: hosts}
+	l.namespace(l.switches())
+	for _, bridge := range []string{"br0", "br1"} {
+		l.need("a bridge", "-n", l.switches(), "link", "add", bridge, "type", "bridge")
+		l.ip("-n", l.switches(), "link", "set", bridge, "up")
+	}
+	for i := range hosts {
+		l.namespace(l.host(i))
+		l.need("a pair of veth", "link", "add", "eth0", "netns", l.host(i), "type", "veth", "peer", "name", l.port(i), "netns", l.switches())
+		l.up(i)
+	}
+	l.nftables = true
+	for i := range hosts {
+		const rules = "table inet cut { set gone { type ipv4_addr; }; chain in { type filter hook input priority 0; ip saddr @gone drop; }; }"
+		if out, err := l.within(i, "nft", rules); err != nil {
+			t.Logf("no nftables here, so hosts are cut off by neighbour entries: %v %s", err, out)
+			l.nftables = false
+			break
+		}
+	}
+	return l
+}
+
+func (l *lan) switches() string     { return l.prefix + "sw" }
+func (l *lan) host(i int) string    { return fmt.Sprint(l.prefix, "h", i) }
+func (l *lan) port(i int) string    { return fmt.Sprint("port", i) }
+func (l *lan) address(i int) string { return fmt.Sprint("192.0.2.", i+1) } // of TEST-NET-1
+func (l *lan) plug(i int, bridge string) {
+	l.ip("-n", l.switches(), "link", "set", l.port(i), "master", bridge)
+}
+
+// endpoint is where a host's node listens.
+func (l *lan) endpoint(i int) string { return l.address(i) + ":7946" }
+
+// namespace makes one, or skips the test.
+func (l *lan) namespace(name string) {
+	l.t.Helper()
+	l.need("network namespaces", "netns", "add", name)
+	l.t.Cleanup(func() { l.ip("netns", "del", name) })
+}
+
+// up gives a host's eth0 its address and plugs its other end in.
+func (l *lan) up(i int) {
+	l.t.Helper()
+	l.ip("-n", l.host(i), "addr", "add", l.address(i)+"/24", "dev", "eth0")
+	l.ip("-n", l.host(i), "link", "set", "eth0", "up")
+	l.ip("-n", l.host(i), "link", "set", "lo", "up")
+	l.ip("-n", l.switches(), "link", "set", l.port(i), "up")
+	l.plug(i, "br0")
+}
+
+func (l *lan) ip(args ...string) {
+	l.t.Helper()
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	require.NoError(l.t, err, "ip %s: %s", strings.Join(args, " "), out)
+}
+
+// need skips the test where the kernel or the rights for something are missing.
+func (l *lan) need(what string, args ...string) {
+	l.t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		l.t.Skipf("this needs %s: ip %s: %v %s", what, strings.Join(args, " "), err, out)
+	}
+}
+
+// within runs a command in a host's namespace.
+func (l *lan) within(i int, command ...string) ([]byte, error) {
+	return exec.Command("ip", append([]string{"netns", "exec", l.host(i)}, command...)...).CombinedOutput()
+}
+
+// run starts a node on a host, which joins all others. A Timeout of zero is the
+// default.
+func (l *lan) run(i int, timeout time.Duration) *remote {
+	l.t.Helper()
+	var join []string
+	for j := range l.hosts {
+		join = append(join, l.endpoint(j))
+	}
+	child := exec.Command("ip", "netns", "exec", l.host(i), os.Args[0])
+	child.Env = append(os.Environ(), joinVariable+"="+strings.Join(join, " "), bindVariable+"="+l.endpoint(i))
+	if timeout > 0 {
+		child.Env = append(child.Env, timeoutVariable+"="+timeout.String())
+	}
+	return newRemote(l.t, child)
+}
+
+// cut drops, without a word to anyone, what comes to a host from others.
+func (l *lan) cut(to int, from ...int) {
+	l.t.Helper()
+	if !l.nftables {
+		for _, i := range from {
+			l.ip("-n", l.host(i), "neigh", "replace", l.address(to), "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
+			l.astray = append(l.astray, [2]int{i, to})
+		}
+		return
+	}
+	var gone []string
+	for _, i := range from {
+		gone = append(gone, l.address(i))
+	}
+	out, err := l.within(to, "nft", "add element inet cut gone { "+strings.Join(gone, ", ")+" }")
+	require.NoError(l.t, err, "%s", out)
+}
+
+// split cuts the first k hosts off from the others, both ways.
+func (l *lan) split(k int) {
+	l.t.Helper()
+	var some, others []int
+	for i := range l.hosts {
+		if i < k {
+			some = append(some, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	for _, i := range some {
+		l.cut(i, others...)
+	}
+	for _, i := range others {
+		l.cut(i, some...)
+	}
+}
+
+// heal ends all cuts.
+func (l *lan) heal() {
+	l.t.Helper()
+	for _, entry := range l.astray {
+		l.ip("-n", l.host(entry[0]), "neigh", "del", l.address(entry[1]), "dev", "eth0")
+	}
+	l.astray = nil
+	for i := range l.hosts {
+		if l.nftables {
+			out, err := l.within(i, "nft", "flush set inet cut gone")
+			require.NoError(l.t, err, "%s", out)
+		}
+	}
+}
+
+// means says how the cuts are made.
+func (l *lan) means() string {
+	if l.nftables {
+		return "nftables"
+	}
+	return "neighbour entries that lead nowhere"
+}
+
+// What a slow and lossy link does to each frame that leaves its host.
+const (
+	linkDelay  = 5 * time.Millisecond
+	linkJitter = time.Millisecond
+	linkLoss   = 0.01
+)
+
+// slow makes a host's link slow and lossy for what leaves it, and says by what
+// means: netem, or a wire of this process's own between two tap devices. It
+// comes before the host's node does.
+func (l *lan) slow(i int) string {
+	l.t.Helper()
+	netem := []string{
+		"tc", "qdisc", "add", "dev", "eth0", "root", "netem",
+		"delay", linkDelay.String(), linkJitter.String(), "loss", fmt.Sprint(100*linkLoss, "%"),
+	}
+	out, err := l.within(i, netem...)
+	if err == nil {
+		return "netem"
+	}
+	l.t.Logf("no netem here: %v %s", err, strings.TrimSpace(string(out)))
+	l.ip("-n", l.host(i), "link", "del", "eth0")
+	near := l.tap(l.host(i), "eth0")
+	far := l.tap(l.switches(), l.port(i))
+	l.up(i)
+	var wires sync.WaitGroup
+	wires.Go(func() { slowWire(far, near) })
+	wires.Go(func() { fastWire(near, far) })
+	l.t.Cleanup(func() {
+		near.Close()
+		far.Close()
+		wires.Wait()
+	})
+	return "a wire between two tap devices"
+}
+
+// tap makes a tap device in a namespace.
+func (l *lan) tap(namespace, name string) *os.File {
+	l.t.Helper()
+	const (
+		tunSetIff = 0x400454ca
+		iffTap    = 0x0002
+		iffNoPI   = 0x1000
+	)
+	device, err := syscall.Open("/dev/net/tun", syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		l.t.Skipf("a slow link needs netem or tap devices, and here is neither: /dev/net/tun: %v", err)
+	}
+	request := struct { // ifreq of netdevice(7)
+		name  [syscall.IFNAMSIZ]byte
+		flags uint16
+		_     [22]byte
+	}{flags: iffTap | iffNoPI}
+	made := fmt.Sprint("weir", os.Getpid())
+	copy(request.name[:], made)
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(device), tunSetIff, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		syscall.Close(device)
+		l.t.Skipf("a slow link needs netem or tap devices, and here is neither: a tap device: %v", errno)
+	}
+	l.ip("link", "set", made, "netns", namespace, "name", name)
+	return os.NewFile(uintptr(device), made)
+}
+
+// fastWire carries frames until one of its ends is closed.
+func fastWire(to, from *os.File) {
+	for frame := make([]byte, 1<<16); ; {
+		n, err := from.Read(frame)
+		if err != nil {
+			return
+		}
+		to.Write(frame[:n]) // a frame that is refused is lost, as one on a wire is
+	}
+}
+
+// slowWire is the same with the delay, jitter and loss of a slow link. It keeps
+// frames in order, and loses those for which it has no room.
+func slowWire(to, from *os.File) {
+	type frame struct {
+		bytes []byte
+		due   time.Time
+	}
+	underWay := make(chan frame, 1024)
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for f := range underWay {
+			time.Sleep(time.Until(f.due))
+			to.Write(f.bytes)
+		}
+	})
+	random := rand.New(rand.NewPCG(1, 2))
+	for buffer := make([]byte, 1<<16); ; {
+		n, err := from.Read(buffer)
+		if err != nil {
+			close(underWay)
+			sender.Wait()
+			return
+		}
+		if random.Float64() < linkLoss {
+			continue
+		}
+		late := linkDelay + time.Duration((2*random.Float64()-1)*float64(linkJitter))
+		select {
+		case underWay <- frame{slices.Clone(buffer[:n]), time.Now().Add(late)}:
+		default:
+		}
+	}
+}
+
+func waitUntil(end time.Duration, done func() bool) bool {
+	for begun := time.Now(); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > end {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,379 @@
+package weir
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The rows of the guarantees that speak of splits, cut links and slow ones, held
+// to by real processes on real sockets, in network namespaces.
+//
+// Exact figures hold while no check times out. A machine that pauses a process
+// for longer than that makes it another row, with a bound of 2L: that is held
+// to, and the exact one is tried again with fresh keys once the pause is over.
+
+const (
+	// patientTimeout outlasts the pauses of a busy machine, so that only the
+	// network makes a check time out.
+	patientTimeout = 100 * time.Millisecond
+	// noticedWithin is when a change of connectivity is no longer felt.
+	noticedWithin = 2 * time.Second
+	// attempts bounds how often the exact figures are tried for.
+	attempts = 6
+)
+
+// logs are limits of each policy whose windows outlast the test.
+func logs(rate int64) (limits []Limit) {
+	for policy, name := range []string{"MajorityShare", "FairShare", "FailOpen", "FailClosed"} {
+		limits = append(limits, Limit{
+			Name: name, Algorithm: SlidingLog,
+			Rate: rate, Per: time.Hour, Partition: PartitionPolicy(policy),
+		})
+	}
+	return limits
+}
+
+// runAll starts a node on each host, and waits until all hear each other and
+// hold what they own.
+func (l *lan) runAll(timeout time.Duration) (nodes []*remote) {
+	l.t.Helper()
+	for i := range l.hosts {
+		nodes = append(nodes, l.run(i, timeout))
+	}
+	begun := time.Now()
+	require.True(l.t, waitUntil(20*time.Second, func() bool {
+		for _, r := range l.all(nodes, order{}) {
+			if r.Members != l.hosts || !r.Hears || !r.Settled {
+				return false
+			}
+		}
+		return true
+	}), "they have not found each other")
+	l.t.Logf("%d nodes have found each other after %v", l.hosts, rounded(time.Since(begun)))
+	return nodes
+}
+
+// all has the nodes carry out an order together.
+func (l *lan) all(nodes []*remote, o order) (reports []report) {
+	l.t.Helper()
+	var begun []func() report
+	for _, n := range nodes {
+		begun = append(begun, n.begin(l.t, o))
+	}
+	for _, await := range begun {
+		reports = append(reports, await())
+	}
+	return reports
+}
+
+// owned finds a key of each limit that each of these hosts owns, in the order of
+// the limits and then of the hosts.
+func (l *lan) owned(n *remote, limits []Limit, keys string, hosts ...int) (questions []question) {
+	l.t.Helper()
+	for _, limit := range limits {
+		var candidates []question
+		for i := range 20 * l.hosts {
+			candidates = append(candidates, question{limit, fmt.Sprint(keys, " ", i)})
+		}
+		tallies := n.do(l.t, order{Questions: candidates}).Tallies
+		for _, host := range hosts {
+			at := slices.IndexFunc(tallies, func(t tally) bool { return t.Owner == l.endpoint(host) })
+			require.GreaterOrEqual(l.t, at, 0, "%s owns none of %d keys", l.endpoint(host), len(candidates))
+			questions = append(questions, candidates[at])
+		}
+	}
+	return questions
+}
+
+// answered asserts that no check failed, and that none took longer than Timeout
+// and what the process was woken late by: each of its two waits ends with a
+// timer.
+func answered(t *testing.T, timeout time.Duration, reports []report) {
+	t.Helper()
+	const work = 10 * time.Millisecond // of the check itself, on a machine that is shared
+	for i, r := range reports {
+		for _, tally := range r.Tallies {
+			require.Empty(t, tally.Errors, "checks of node %d", i)
+		}
+		require.LessOrEqual(t, r.Slowest, timeout+work+2*r.Late, "node %d, which was woken up to %v late", i, r.Late)
+	}
+}
+
+// slowest is the slowest check of all, and how late a process was woken at worst.
+func slowest(reports []report) string {
+	var took, late time.Duration
+	for _, r := range reports {
+		took, late = max(took, r.Slowest), max(late, r.Late)
+	}
+	return fmt.Sprintf("slowest check %v, processes woken up to %v late", rounded(took), rounded(late))
+}
+
+func calm(reports []report) bool {
+	return !slices.ContainsFunc(reports, func(r report) bool { return !r.Calm })
+}
+
+// admitted sums up what was admitted of one of the questions.
+func admitted(reports []report, question int) (sum int64) {
+	for _, r := range reports {
+		sum += r.Tallies[question].Admitted
+	}
+	return sum
+}
+
+// decidedBy sums up where one of the questions was decided.
+func decidedBy(reports []report, question int) map[Source]int {
+	sum := make(map[Source]int)
+	for _, r := range reports {
+		for source, n := range r.Tallies[question].Sources {
+			sum[source] += n
+		}
+	}
+	return sum
+}
+
+func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+func TestASplitOfARealNetworkKeepsToTheGuarantees(t *testing.T) {
+	const (
+		rate     = 101 // so that shares are no whole numbers
+		majority = 3
+		minority = 2
+	)
+	l := newLAN(t, majority+minority)
+	nodes := l.runAll(patientTimeout)
+	owners := []int{0, majority} // one on each side
+	limits := logs(rate)
+
+	// Some are asked before the cut, while it is noticed and while it heals.
+	fair := limits[FairShare : FairShare+1]
+	throughout := order{Questions: l.owned(nodes[0], fair, "throughout", owners...), Rounds: 600, Pace: 10 * time.Millisecond}
+	var through []func() report
+	for _, n := range nodes {
+		through = append(through, n.begin(t, throughout))
+	}
+	time.Sleep(300 * time.Millisecond)
+	l.split(majority)
+	t.Logf("split %d from %d by %s", majority, minority, l.means())
+
+	var asked order
+	var reports []report
+	for attempt := 1; ; attempt++ {
+		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than half of %v at each attempt", patientTimeout)
+		time.Sleep(noticedWithin)
+		asked = order{Questions: l.owned(nodes[0], limits, fmt.Sprint("attempt ", attempt), owners...), Rounds: 70, Pace: 10 * time.Millisecond}
+		reports = l.all(nodes, asked)
+		answered(t, patientTimeout, reports)
+		exact := calm(reports)
+		for i, q := range asked.Questions {
+			above, below := admitted(reports[:majority], i), admitted(reports[majority:], i)
+			t.Logf("%s, owner %s: %d of %d admitted by the majority %v, %d by the minority %v",
+				q.Limit.Name, reports[0].Tallies[i].Owner, above, rate, decidedBy(reports[:majority], i), below, decidedBy(reports[majority:], i))
+			if !exact {
+				if q.Limit.Partition != FailOpen {
+					require.LessOrEqual(t, above+below, int64(2*rate))
+				}
+				continue
+			}
+			switch q.Limit.Partition {
+			case MajorityShare:
+				require.EqualValues(t, rate, above, "the full limit for a majority")
+				require.EqualValues(t, rate*minority/(majority+minority), below, "its share for a minority")
+				require.Less(t, 2*(above+below), int64(3*rate))
+			case FairShare:
+				require.EqualValues(t, rate, above+below, "the sides' shares are the limit")
+				require.Positive(t, below)
+				require.Greater(t, above, below)
+			case FailOpen:
+				require.EqualValues(t, rate, above, "the limit for each side")
+				require.EqualValues(t, rate, below, "the limit for each side")
+			case FailClosed:
+				require.EqualValues(t, rate, above, "the full limit for a majority")
+				require.Zero(t, below, "a denial for a minority")
+			}
+		}
+		if exact {
+			break
+		}
+		t.Log("a check timed out in spite of it all: once more with fresh keys")
+	}
+	t.Logf("in the split: %s", slowest(reports))
+
+	healed := time.Now()
+	l.heal()
+	heard, counted, lag := l.told(nodes, owners, asked.Questions, reports)
+	t.Logf("healed: everyone hears everyone after %v; the owners have counted all that was admitted after %v, %v after they hear everyone",
+		rounded(heard.Sub(healed)), rounded(counted.Sub(healed)), rounded(lag))
+	// 200 ms, and what a busy machine adds.
+	require.LessOrEqual(t, counted.Sub(heard), time.Second)
+
+	reports = l.all(nodes, order{Questions: asked.Questions, Rounds: 20, Pace: 5 * time.Millisecond})
+	answered(t, patientTimeout, reports)
+	for i := range asked.Questions {
+		if calm(reports) {
+			require.Zero(t, admitted(reports, i), "the limit was spent in the split")
+		}
+	}
+
+	reports = nil
+	for _, await := range through {
+		reports = append(reports, await())
+	}
+	answered(t, patientTimeout, reports)
+	for i := range throughout.Questions {
+		t.Logf("through the cut and the heal: %d of %d admitted with FairShare %v", admitted(reports, i), rate, decidedBy(reports, i))
+		const changes = 2
+		require.LessOrEqual(t, admitted(reports, i), int64((1+changes)*rate))
+		require.GreaterOrEqual(t, admitted(reports, i), int64(rate))
+	}
+	t.Logf("through the cut and the heal: %s", slowest(reports))
+}
+
+// told waits until everyone hears everyone and the owners have counted all that
+// was admitted, and says when that was, and how long after it heard everyone
+// itself an owner had at worst. owners own the questions in turn.
+func (l *lan) told(nodes []*remote, owners []int, questions []question, reports []report) (heard, counted time.Time, lag time.Duration) {
+	l.t.Helper()
+	type owner struct {
+		asked          order // to look at what it owns
+		used           []int64
+		heard, counted time.Time
+	}
+	all := make([]owner, len(nodes))
+	for i, q := range questions {
+		o := &all[owners[i%len(owners)]]
+		o.asked.Questions = append(o.asked.Questions, q)
+		o.used = append(o.used, min(admitted(reports, i), 2*q.Limit.Rate)) // a debt is never above one limit
+	}
+	var missing string
+	done := waitUntil(20*time.Second, func() bool {
+		hear, count := true, true
+		for i, n := range nodes {
+			o, r := &all[i], n.do(l.t, all[i].asked)
+			hear = hear && r.Hears
+			if r.Direct && o.heard.IsZero() {
+				o.heard = time.Now()
+			}
+			told := true
+			for k, q := range o.asked.Questions {
+				if used := r.Tallies[k].Used; used != o.used[k] {
+					told = false
+					missing = fmt.Sprintf("%s has counted %d of %d with %s", l.endpoint(i), used, o.used[k], q.Limit.Name)
+				}
+			}
+			if told && o.counted.IsZero() {
+				o.counted = time.Now()
+			}
+			count = count && !o.counted.IsZero()
+		}
+		if hear && heard.IsZero() {
+			heard = time.Now()
+		}
+		if count && counted.IsZero() {
+			counted = time.Now()
+		}
+		return !heard.IsZero() && !counted.IsZero()
+	})
+	require.True(l.t, done, "not within 20 s: everyone hears everyone: %v; all is counted: %v: %s", !heard.IsZero(), !counted.IsZero(), missing)
+	for _, i := range owners {
+		lag = max(lag, all[i].counted.Sub(all[i].heard))
+	}
+	return heard, counted, lag
+}
+
+// A link that is down in one direction is down: but its ends are on one side.
+func TestALinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
+	const hosts, rate = 3, 101
+	l := newLAN(t, hosts)
+	nodes := l.runAll(patientTimeout)
+	l.cut(1, 0)
+	t.Logf("host 1 gets nothing from host 0, by %s", l.means())
+	limits := logs(rate)
+	for attempt := 1; ; attempt++ {
+		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than half of %v at each attempt", patientTimeout)
+		time.Sleep(noticedWithin)
+		asked := order{Questions: l.owned(nodes[2], limits, fmt.Sprint("attempt ", attempt), 0, 1, 2), Rounds: 70, Pace: 10 * time.Millisecond}
+		reports := l.all(nodes, asked)
+		answered(t, patientTimeout, reports)
+		exact := calm(reports)
+		for i, q := range asked.Questions {
+			most := int64(rate)
+			if !exact {
+				most *= 2
+				if q.Limit.Partition == FailOpen {
+					most *= hosts
+				}
+			}
+			decided, relayed := decidedBy(reports, i), 0
+			t.Logf("%s, owner %s: %d of %d admitted %v", q.Limit.Name, reports[0].Tallies[i].Owner, admitted(reports, i), rate, decided)
+			require.LessOrEqual(t, admitted(reports, i), most)
+			if !exact {
+				continue
+			}
+			if i%hosts != 2 { // one end owns it, and the other asks
+				relayed = asked.Rounds
+			}
+			require.EqualValues(t, rate, admitted(reports, i))
+			require.Equal(t, map[Source]int{Owner: asked.Rounds, Forwarded: 2*asked.Rounds - relayed, Relayed: relayed},
+				withNone(decided, Relayed), "the owner alone decides")
+		}
+		if exact {
+			t.Log(slowest(reports))
+			return
+		}
+		t.Log("a check timed out in spite of it all: once more with fresh keys")
+	}
+}
+
+// withNone is the map with an entry for source, also if that is 0.
+func withNone(m map[Source]int, source Source) map[Source]int {
+	m = maps.Clone(m)
+	m[source] += 0
+	return m
+}
+
+// What a lost frame delays by TCP's patience, checks wait for as long as their
+// Timeout allows, and no longer: then others are asked, or the budget is. What
+// the owner grants is the limit and not one more; what the others grant meanwhile
+// is in its count afterwards.
+func TestASlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
+	for _, timeout := range []time.Duration{defaultTimeout, 2 * time.Second} {
+		t.Run(fmt.Sprint("Timeout ", timeout), func(t *testing.T) {
+			const hosts, slow, rate = 3, 2, 201
+			l := newLAN(t, hosts)
+			t.Logf("host %d has a slow and lossy link, by %s: %v ± %v and %v %% of frames lost", slow, l.slow(slow), linkDelay, linkJitter, 100*linkLoss)
+			nodes := l.runAll(timeout)
+			owners := []int{0, slow}
+			limits := slices.DeleteFunc(logs(rate), func(l Limit) bool { return l.Partition == FailOpen })
+			asked := order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 150, Pace: 10 * time.Millisecond}
+			reports := l.all(nodes, asked)
+			answered(t, timeout, reports)
+			t.Logf("%s, no check timed out: %v", slowest(reports), calm(reports))
+			for i, q := range asked.Questions {
+				var granted int64
+				for _, r := range reports {
+					granted += r.Tallies[i].Granted
+				}
+				t.Logf("%s, owner %s: %d of %d admitted, %d by the owner %v", q.Limit.Name, reports[0].Tallies[i].Owner, admitted(reports, i), rate, granted, decidedBy(reports, i))
+				require.LessOrEqual(t, granted, int64(rate))
+				require.LessOrEqual(t, admitted(reports, i), int64(2*rate))
+				if calm(reports) {
+					require.EqualValues(t, rate, admitted(reports, i))
+				}
+			}
+			require.True(t, waitUntil(10*time.Second, func() bool {
+				for i, q := range asked.Questions {
+					r := nodes[owners[i%2]].do(t, order{Questions: []question{q}})
+					if r.Tallies[0].Used < min(admitted(reports, i), 2*rate) {
+						return false
+					}
+				}
+				return true
+			}), "the owners have counted what was granted without them")
+		})
+	}
+}

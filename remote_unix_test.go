@@ -1,0 +1,261 @@
+//go:build unix
+
+package weir
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// order is what a test has a node in another process do, as a line of JSON on
+// its stdin: so many rounds, each of one unit of each question in turn, with a
+// pause after each round. No rounds: it only looks.
+type order struct {
+	ID        int
+	Questions []question
+	Rounds    int
+	Pace      time.Duration
+}
+
+type question struct {
+	Limit Limit
+	Key   string
+}
+
+// report is what the node answers, as a line of JSON on its stdout.
+type report struct {
+	ID      int
+	Tallies []tally       // of each question
+	Slowest time.Duration // of all checks
+	Late    time.Duration // how much later than asked this process was woken at worst: the scheduling slack
+	Calm    bool          // no member failed to answer in time, and whom this node hears did not change, nor just before
+	Members int           // in the roster
+	Direct  bool          // this node hears every other
+	Hears   bool          // every member hears every other, as this node knows
+	Settled bool          // and each holds what the ring gives it
+}
+
+type tally struct {
+	Owner    string // its address
+	Admitted int64
+	Granted  int64 // of these, by the owner
+	Sources  map[Source]int
+	Used     int64    // units that the count holds afterwards, a debt included
+	Errors   []string // of checks
+}
+
+// failures counts the requests to other members that were not answered in time.
+type failures struct{ atomic.Int64 }
+
+func (*failures) Decided(context.Context, DecisionEvent) {}
+func (f *failures) Hopped(_ context.Context, e HopEvent) {
+	if e.Err != nil {
+		f.Add(1)
+	}
+}
+
+// obey carries out orders, each at once, until there are no more.
+func obey(n *Node, failed *failures, orders io.Reader, reports io.Writer) {
+	for d := json.NewDecoder(orders); ; {
+		var o order
+		if d.Decode(&o) != nil {
+			return
+		}
+		go func() {
+			line, err := json.Marshal(carryOut(n, failed, o))
+			if err != nil {
+				panic(err)
+			}
+			reports.Write(append(line, '\n'))
+		}()
+	}
+}
+
+func carryOut(n *Node, failed *failures, o order) report {
+	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
+	limiters, wider := make([]*Limiter, len(o.Questions)), make([]*Limiter, len(o.Questions))
+	for i, q := range o.Questions {
+		t := &r.Tallies[i]
+		t.Sources = make(map[Source]int)
+		var err error
+		if limiters[i], err = n.Limiter(q.Limit); err == nil {
+			q.Limit.Rate *= 100 // the same count by another number, of which a debt leaves something
+			wider[i], err = n.Limiter(q.Limit)
+		}
+		if err != nil {
+			t.Errors = append(t.Errors, err.Error())
+			return r
+		}
+		t.Owner = limiters[i].Owner(q.Key).Addr
+	}
+	if o.Rounds > 0 {
+		before := failed.Load()
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			r.Late, r.Calm = watch(n, stop)
+		}()
+		for range o.Rounds {
+			for i, l := range limiters {
+				t := &r.Tallies[i]
+				begun := time.Now()
+				d, err := l.Allow(context.Background(), o.Questions[i].Key)
+				r.Slowest = max(r.Slowest, time.Since(begun))
+				t.Sources[d.Source]++
+				if err != nil {
+					t.Errors = append(t.Errors, err.Error())
+				}
+				if d.Allowed {
+					t.Admitted++
+					if d.Source <= Relayed {
+						t.Granted++
+					}
+				}
+			}
+			time.Sleep(o.Pace)
+		}
+		close(stop)
+		<-stopped
+		r.Calm = r.Calm && failed.Load() == before
+	}
+	for i, l := range wider {
+		d, err := l.Peek(context.Background(), o.Questions[i].Key)
+		if err != nil {
+			r.Tallies[i].Errors = append(r.Tallies[i].Errors, err.Error())
+		}
+		r.Tallies[i].Used = d.Limit - d.Remaining
+	}
+	v := n.view.Load()
+	r.Members, r.Direct, r.Hears = len(v.Members), true, true
+	for i := range v.Members {
+		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
+		for j := range v.Members {
+			r.Hears = r.Hears && v.Hears[i][j]
+		}
+	}
+	r.Settled = v.settled && v.complete && len(v.points) == len(v.Members)
+	return r
+}
+
+// watch says how late a timer of a millisecond came at worst, and whether whom
+// the node hears stayed the same, and those whom it does not hear have been lost
+// for long enough to be asked through others.
+func watch(n *Node, stop <-chan struct{}) (late time.Duration, calm bool) {
+	v, now := n.view.Load(), n.now()
+	calm = true
+	for i := range v.Members {
+		calm = calm && (v.lost[i] == 0 || v.overdue(i, now))
+	}
+	for direct := v.Direct; ; {
+		begun := time.Now()
+		select {
+		case <-stop:
+			return late, calm
+		case <-time.After(time.Millisecond):
+		}
+		late = max(late, time.Since(begun)-time.Millisecond)
+		calm = calm && slices.Equal(direct, n.view.Load().Direct)
+	}
+}
+
+// remote is a node in another process.
+type remote struct {
+	stdin   io.Writer
+	mu      sync.Mutex
+	sight   string // how it last said that each member stands
+	orders  int
+	waiting map[int]chan report
+}
+
+// newRemote starts a command that is a node, and lives until the test ends.
+func newRemote(t *testing.T, child *exec.Cmd) *remote {
+	t.Helper()
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	r := &remote{stdin: stdin, waiting: make(map[int]chan report)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		r.read(t, stdout)
+	}()
+	t.Cleanup(func() {
+		stdin.Close()
+		<-read
+		child.Wait()
+	})
+	return r
+}
+
+func (r *remote) read(t *testing.T, stdout io.Reader) {
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		r.mu.Lock()
+		if !strings.HasPrefix(line, "{") {
+			r.sight = line
+			r.mu.Unlock()
+			continue
+		}
+		var done report
+		if err := json.Unmarshal([]byte(line), &done); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
+		answer := r.waiting[done.ID]
+		delete(r.waiting, done.ID)
+		r.mu.Unlock()
+		if answer != nil {
+			answer <- done
+		}
+	}
+}
+
+func (r *remote) said() string { r.mu.Lock(); defer r.mu.Unlock(); return r.sight }
+
+// begin gives an order, and returns what waits for its report.
+func (r *remote) begin(t *testing.T, o order) (await func() report) {
+	t.Helper()
+	answer := make(chan report, 1)
+	r.mu.Lock()
+	r.orders++
+	o.ID = r.orders
+	r.waiting[o.ID] = answer
+	line, err := json.Marshal(o)
+	if err == nil {
+		_, err = r.stdin.Write(append(line, '\n'))
+	}
+	r.mu.Unlock()
+	require.NoError(t, err)
+	return func() report {
+		t.Helper()
+		select {
+		case done := <-answer:
+			return done
+		case <-time.After(time.Minute):
+			t.Fatal("a node in another process has not carried out an order within a minute")
+			return report{}
+		}
+	}
+}
+
+func (r *remote) do(t *testing.T, o order) report {
+	t.Helper()
+	return r.begin(t, o)()
+}

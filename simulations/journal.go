@@ -1,0 +1,52 @@
+package main
+
+import (
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Journal is what came of a run: what the invariants are judged by, and what is
+// printed and drawn.
+type Journal struct {
+	Scenario *Scenario
+	Checks   []Check  // ascending by Asked
+	Ends     []Ending // what was found once everything was healed and quiet
+	Took     time.Duration // of real time
+}
+
+// Check is one ask and its answer. Times are virtual, since the beginning.
+type Check struct {
+	Asked, Answered time.Duration
+	Units           int64
+	Key             int32 // of the limit's keys
+	Limit           int16 // index in Scenario.Limits; witness for the run's own
+	Node            int16 // index in Scenario.Nodes
+	Allowed         bool
+	Source          weir.Source
+	Err             error
+}
+
+// witness is the Check.Limit of the limit that every run adds: it is so large
+// that it denies nothing, its Per outlasts the run and it is FailOpen, so that at
+// the end each key's count must be what was admitted of it, to the unit.
+const witness = -1
+
+// Ending is the end of one key of the witness.
+type Ending struct {
+	Key      int32
+	Admitted int64 // units that callers were granted in the run
+	Used     int64 // units that the owner counts, after the last heal
+	Owners   []int16 // the nodes that answer for the key themselves; one, if all is well
+	// Replica is what its stand-in counts once the owner has been killed after
+	// the run; -1 where the owner was not.
+	Replica int64
+	Lost    int64 // units admitted in the last 100 ms before a crash of a node that had them alone: what may be gone
+}
+
+// Broken is an invariant that does not hold.
+type Broken struct {
+	Invariant string        // its name, as invariants.go lists them
+	At        time.Duration // where in the run; the window's end, for one about a window
+	Says      string        // what was found, what was allowed, and of which limit and key
+}

@@ -137,6 +137,16 @@ func (n *Network) Heal() {
 	n.release()
 }
 
+// reset mends all links, and makes them like those that nothing was said of.
+func (n *Network) reset() {
+	n.mu.Lock()
+	for _, l := range n.links {
+		l.Link = n.standard
+	}
+	n.mu.Unlock()
+	n.Heal()
+}
+
 // link is one direction between two hosts. It has its own randomness, so that
 // what befalls it does not depend on what other links carry.
 type link struct {

@@ -12,7 +12,11 @@ type Journal struct {
 	Scenario *Scenario
 	Checks   []Check  // ascending by Asked
 	Ends     []Ending // what was found once everything was healed and quiet
-	Took     time.Duration // of real time
+	// Unsettled says what was not as it should be when all links had been whole
+	// and all nodes thawed for two minutes; empty if every node saw exactly those
+	// that ran, and had told them everything.
+	Unsettled string
+	Took      time.Duration // of real time
 }
 
 // Check is one ask and its answer. Times are virtual, since the beginning.
@@ -38,10 +42,11 @@ type Ending struct {
 	Admitted int64 // units that callers were granted in the run
 	Used     int64 // units that the owner counts, after the last heal
 	Owners   []int16 // the nodes that answer for the key themselves; one, if all is well
+	Maybe    int64 // units that were asked for besides and may have been granted: an error was the answer, or the node that asked was killed meanwhile
 	// Replica is what its stand-in counts once the owner has been killed after
 	// the run; -1 where the owner was not.
 	Replica int64
-	Lost    int64 // units admitted in the last 100 ms before a crash of a node that had them alone: what may be gone
+	Lost    int64 // of Admitted: what crashes may have taken with them, as losses.go says; all of it if more crashed than there were replicas
 }
 
 // Broken is an invariant that does not hold.

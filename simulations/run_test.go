@@ -26,40 +26,38 @@ func scene(nodes int, faults ...Fault) *Scenario {
 	return s
 }
 
-const second = time.Second
-
 // scenes are runs with everything that may befall a cluster.
 func scenes() map[string]*Scenario {
 	healthy := scene(3)
 	split := scene(5,
-		Fault{At: 5 * second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
-		Fault{At: 20 * second, Kind: FaultHeal})
-	split.Limits = append(split.Limits, weir.Limit{Name: "logins", Algorithm: weir.TokenBucket, Rate: 50, Per: 10 * second, Burst: 20, Partition: weir.FairShare})
-	split.Loads = append(split.Loads, Load{Limit: "logins", Keys: 20, Zipf: 1.2, Rate: 100}, Load{Limit: "logins", Adversary: true, Begins: 3 * second})
+		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
+		Fault{At: 20 * time.Second, Kind: FaultHeal})
+	split.Limits = append(split.Limits, weir.Limit{Name: "logins", Algorithm: weir.TokenBucket, Rate: 50, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare})
+	split.Loads = append(split.Loads, Load{Limit: "logins", Keys: 20, Zipf: 1.2, Rate: 100}, Load{Limit: "logins", Adversary: true, Begins: 3 * time.Second})
 	crash := scene(4,
-		Fault{At: 8 * second, Kind: FaultKill, Nodes: []string{"b"}},
-		Fault{At: 12 * second, Kind: FaultStart, Nodes: []string{"b"}},
-		Fault{At: 18 * second, Kind: FaultKill, Nodes: []string{"c"}})
+		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
+		Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: []string{"b"}},
+		Fault{At: 18 * time.Second, Kind: FaultKill, Nodes: []string{"c"}})
 	deploy := scene(3,
-		Fault{At: 5 * second, Kind: FaultStart, Nodes: []string{"d"}},
-		Fault{At: 8 * second, Kind: FaultLeave, Nodes: []string{"a"}},
-		Fault{At: 9 * second, Kind: FaultStart, Nodes: []string{"a"}},
-		Fault{At: 15 * second, Kind: FaultLeave, Nodes: []string{"b"}},
-		Fault{At: 16 * second, Kind: FaultStart, Nodes: []string{"b"}})
+		Fault{At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"d"}},
+		Fault{At: 8 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
+		Fault{At: 9 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
+		Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"b"}},
+		Fault{At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"b"}})
 	deploy.Nodes = append(deploy.Nodes, Node{Name: "d", Later: true})
 	frozen := scene(3,
-		Fault{At: 5 * second, Kind: FaultFreeze, Nodes: []string{"a"}},
-		Fault{At: 9 * second, Kind: FaultThaw, Nodes: []string{"a"}},
-		Fault{At: 12 * second, Kind: FaultFreeze, Nodes: []string{"b"}},
-		Fault{At: 13 * second, Kind: FaultSkew, Nodes: []string{"c"}, By: -3 * second},
-		Fault{At: 22 * second, Kind: FaultThaw, Nodes: []string{"b"}})
+		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
+		Fault{At: 9 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
+		Fault{At: 12 * time.Second, Kind: FaultFreeze, Nodes: []string{"b"}},
+		Fault{At: 13 * time.Second, Kind: FaultSkew, Nodes: []string{"c"}, By: -3 * time.Second},
+		Fault{At: 22 * time.Second, Kind: FaultThaw, Nodes: []string{"b"}})
 	links := scene(4,
-		Fault{At: 4 * second, Kind: FaultCut, From: "a", To: "b"},
-		Fault{At: 8 * second, Kind: FaultCut, From: "", To: "c"},
-		Fault{At: 12 * second, Kind: FaultHeal},
-		Fault{At: 14 * second, Kind: FaultLink, From: "d", Link: weirtest.Link{Latency: 30 * time.Millisecond, Jitter: 10 * time.Millisecond, Loss: 0.1}},
-		Fault{At: 22 * second, Kind: FaultHeal})
-	regions := scene(6, Fault{At: 5 * second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}})
+		Fault{At: 4 * time.Second, Kind: FaultCut, From: "a", To: "b"},
+		Fault{At: 8 * time.Second, Kind: FaultCut, From: "", To: "c"},
+		Fault{At: 12 * time.Second, Kind: FaultHeal},
+		Fault{At: 14 * time.Second, Kind: FaultLink, From: "d", Link: weirtest.Link{Latency: 30 * time.Millisecond, Jitter: 10 * time.Millisecond, Loss: 0.1}},
+		Fault{At: 22 * time.Second, Kind: FaultHeal})
+	regions := scene(6, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}})
 	for i := range regions.Nodes {
 		regions.Nodes[i].Region = []string{"east", "west"}[i/3]
 	}

@@ -176,6 +176,19 @@ func (v Value) Int(low, high int64) int64 {
 	return n
 }
 
+// Uint reads a whole number from zero, in decimal.
+func (v Value) Uint() uint64 {
+	text := v.plain()
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		v.Errorf("%s is %q: use a whole number, 0 to %d", v.name, text, uint64(math.MaxUint64))
+	}
+	return n
+}
+
 // Float reads a number from low to high.
 func (v Value) Float(low, high float64) float64 {
 	text := v.plain()

@@ -39,10 +39,10 @@ const witness = -1
 // Ending is the end of one key of the witness.
 type Ending struct {
 	Key      int32
-	Admitted int64 // units that callers were granted in the run
-	Used     int64 // units that the owner counts, after the last heal
+	Admitted int64   // units that callers were granted in the run
+	Used     int64   // units that the owner counts, after the last heal
 	Owners   []int16 // the nodes that answer for the key themselves; one, if all is well
-	Maybe    int64 // units that were asked for besides and may have been granted: an error was the answer, or the node that asked was killed meanwhile
+	Maybe    int64   // units that were asked for besides and may have been granted: an error was the answer, or the node that asked was killed meanwhile
 	// Replica is what its stand-in counts once the owner has been killed after
 	// the run; -1 where the owner was not.
 	Replica int64

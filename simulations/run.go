@@ -269,11 +269,13 @@ func (s *stage) forget() {
 // endings is what all nodes say of the witness, and what those say that stand in
 // once one of them is killed.
 func (s *stage) endings(ctx context.Context) []Ending {
-	ends := make([]Ending, len(s.keys[len(s.Limits)]))
+	var ends []Ending
 	lost := s.losses()
-	for k := range ends {
-		e := &ends[k]
-		*e = Ending{Key: int32(k), Maybe: s.witness.maybe[k], Replica: -1, Lost: lost[k]}
+	for k := range lost {
+		if !s.runsIn(k / witnessKeys) {
+			continue // nobody is left to ask
+		}
+		e := Ending{Key: int32(k), Maybe: s.witness.maybe[k], Replica: -1, Lost: lost[k]}
 		for _, g := range s.witness.grants[k] {
 			e.Admitted += g.units
 		}
@@ -283,6 +285,7 @@ func (s *stage) endings(ctx context.Context) []Ending {
 				e.Used = max(e.Used, used)
 			}
 		}
+		ends = append(ends, e)
 	}
 	s.killAnOwner(ctx, ends)
 	return ends
@@ -325,15 +328,19 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
 	time.Sleep(stoodInWithin)
-	for k := range ends {
-		if !slices.Contains(ends[k].Owners, int16(victim.index)) {
-			continue
-		}
-		for _, h := range s.hosts {
-			if h.region == victim.region && s.cluster.Node(h.name) != nil {
-				ends[k].Replica, _ = s.used(ctx, h, k)
-				break
-			}
+	other := s.hosts[slices.IndexFunc(s.hosts, func(h *host) bool {
+		return h.region == victim.region && s.cluster.Node(h.name) != nil
+	})]
+	for i := range ends {
+		if e := &ends[i]; slices.Contains(e.Owners, int16(victim.index)) {
+			e.Replica, _ = s.used(ctx, other, int(e.Key))
 		}
 	}
+}
+
+// runsIn says whether a node runs in a region.
+func (s *stage) runsIn(region int) bool {
+	return slices.ContainsFunc(s.hosts, func(h *host) bool {
+		return h.region == region && s.cluster.Node(h.name) != nil
+	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// scene is a scenario of so many nodes "a", "b" ..., a limit of 200 a second,
+// scene is a scenario of so many nodes "a", "b" ..., a limit of 200 a sec,
 // and those who ask for twice as much.
 func scene(nodes int, faults ...Fault) *Scenario {
 	s := &Scenario{

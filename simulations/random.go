@@ -38,8 +38,16 @@ func random(seed uint64) *Scenario {
 	d.mayhem()
 	d.limits()
 	d.loads()
-	d.s.About = fmt.Sprintf("A random scenario: %d nodes, %d limits and %d faults from seed %d.", len(d.s.Nodes), len(d.s.Limits), len(d.s.Faults), seed)
+	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
+		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
+}
+
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
 }
 
 // dice draw a scenario.
@@ -103,7 +111,7 @@ func (d *dice) settings() {
 	if d.one(4) {
 		s.Replicas = 2
 	}
-	if d.one(4) {
+	if d.one(4) && s.Nodes[0].Region == "" {
 		s.Expect = len(d.initial())
 	}
 	if d.one(6) {
@@ -140,7 +148,7 @@ func (d *dice) shuffled(names []string, n int) []string {
 
 func (d *dice) limits() {
 	for i := range 1 + d.IntN(3) {
-		per := d.between(time.Second, 15*time.Second)
+		per := time.Duration(d.logarithmic(1e9, 15e9)).Truncate(time.Millisecond)
 		if d.one(2) {
 			per = per.Round(time.Second)
 		}
@@ -227,8 +235,13 @@ func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 // those are dropped that have nothing to befall by then.
 func (d *dice) mayhem() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
-	moves := d.moves()
-	for range 2 + d.IntN(maxMoves-1) {
+	moves, n := d.moves(), 2+d.IntN(maxMoves-1)
+	if d.one(3) { // one split that outlasts a window or two, and little else
+		d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
+		at += d.between(time.Second, 20*time.Second)
+		moves, n = d.crashes(), d.IntN(3)
+	}
+	for range n {
 		if at >= mayhemUntil {
 			break
 		}
@@ -239,8 +252,9 @@ func (d *dice) mayhem() {
 			at += time.Duration(d.logarithmic(1e8, 3e9)).Truncate(time.Millisecond)
 		}
 	}
-	d.apart()
-	d.s.Faults = feasible(d.s)
+	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
+		d.fault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.sides()})
+	}
 	d.mend()
 }
 
@@ -248,7 +262,7 @@ func (d *dice) mayhem() {
 // several times, because the same again in another order is what breaks things.
 func (d *dice) moves() (moves []func(at time.Duration)) {
 	splits := []func(time.Duration){d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
-	crashes := []func(time.Duration){d.crash, d.crash, d.restart, d.join, d.leave}
+	crashes := d.crashes()
 	links := []func(time.Duration){d.slow, d.slow, d.oneWay, d.heal}
 	pauses := []func(time.Duration){d.freeze, d.freeze, d.step}
 	switch d.IntN(8) {
@@ -266,6 +280,10 @@ func (d *dice) moves() (moves []func(at time.Duration)) {
 		return slices.Concat(links, crashes)
 	}
 	return slices.Concat(splits, crashes, links, pauses)
+}
+
+func (d *dice) crashes() []func(at time.Duration) {
+	return []func(time.Duration){d.crash, d.crash, d.restart, d.join, d.leave}
 }
 
 func (d *dice) fault(at time.Duration, f Fault) {
@@ -332,8 +350,8 @@ func (d *dice) oneWay(at time.Duration) {
 func (d *dice) slow(at time.Duration) {
 	ends := d.shuffled(d.all(), 2)
 	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
-	if d.one(2) {
-		f.Link.Loss = pick(d, 0.01, 0.05, 0.2)
+	if d.one(3) {
+		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
 	} else {
 		f.Link.Latency = time.Duration(d.logarithmic(2e6, 1e8)).Truncate(time.Millisecond)
 		f.Link.Jitter = f.Link.Latency / 4
@@ -405,6 +423,7 @@ func (d *dice) apart() {
 // feasible are those faults that have something to befall, and leave each region
 // two nodes that run.
 func feasible(s *Scenario) (faults []Fault) {
+	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	hosts := s.beginning()
 	cut := false
 	for _, f := range s.Faults {

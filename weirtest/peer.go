@@ -195,7 +195,8 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	return dst, ctx.Err()
 }
 
-// finish lets the asker go on.
+// finish lets the asker go on. It comes last: the asker does not wait for
+// Network.mu to look at the view.
 func (a *ask) finish(answer []byte, err error) {
 	a.over, a.answer, a.err = true, answer, err
 	a.done <- struct{}{}
@@ -206,10 +207,10 @@ func (a *ask) void() bool { return a.over }
 // occur is that the wait has passed.
 func (a *ask) occur() {
 	a.to.owner.stats.Timeouts++
-	a.finish(nil, cluster.ErrTimeout)
 	if a.wait < heardFor {
 		a.to.blame()
 	}
+	a.finish(nil, cluster.ErrTimeout)
 }
 
 // Tell implements cluster.Peer.
@@ -292,10 +293,10 @@ func (p *peer) reset() {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
+	p.blame()
 	for _, id := range ids {
 		p.settle(id, nil, cluster.ErrTimeout)
 	}
-	p.blame()
 }
 
 // batch implements cluster.Replier.

@@ -40,8 +40,8 @@ type era struct {
 	sides    int
 	roster   int  // hosts that have run and did not leave: n, as the side that knows most counts it
 	missing  bool // a member of the roster is on no side
-	// strangers is how many sides may not count others in that live: they
-	// started without having met them, or may have forgotten them by now.
+	// strangers is how many sides may think themselves whole though others live:
+	// they have not met any of them, or may have forgotten some by now.
 	strangers int
 	weighs    []bool // nodes that surely have points
 	slow      int    // nodes with a link on which checks may time out
@@ -400,7 +400,7 @@ func (w *world) era(from, to time.Duration) {
 				w.lost[i][j] = from
 			}
 			since := max(from, w.lost[i][j]+forget)
-			if !w.metBySide(e.side, i, j) {
+			if !w.knows(e.side, i) {
 				since = from
 			}
 			if !w.frozen[j] {
@@ -439,11 +439,16 @@ func (w *world) era(from, to time.Duration) {
 	}
 }
 
-// metBySide says that somebody on the side of i has met j.
-func (w *world) metBySide(side []int, i, j int) bool {
+// knows says that somebody on the side of i has met one that lives elsewhere. Then
+// it knows that a member is missing: it has its share, and who joins it weighs
+// nothing. Whom it has not met has joined others meanwhile, and weighs nothing
+// there either, unless they are all alike.
+func (w *world) knows(side []int, i int) bool {
 	for _, k := range w.members {
-		if side[k] == side[i] && w.known[k][j] {
-			return true
+		for _, j := range w.members {
+			if side[k] == side[i] && side[j] != side[i] && w.runs[j] && w.known[k][j] {
+				return true
+			}
 		}
 	}
 	return false

@@ -114,6 +114,7 @@ func shows() map[string]*Scenario {
 	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
 		Fault{At: 8 * time.Second, Kind: FaultStart, Nodes: []string{"f", "g", "h", "i"}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
+	scaled.Loads[0].Rate = 1200
 	for _, name := range []string{"f", "g", "h", "i"} {
 		scaled.Nodes = append(scaled.Nodes, Node{Name: name, Later: true})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -14,11 +15,18 @@ import (
 //     side has a survivor and no more than Replicas crash before the survivors
 //     have made new copies;
 //   - with a side that dies out, what it admitted since it was cut off;
-//   - where more died than there were replicas, anything.
+//   - where more died than there were replicas, anything. A node that freezes
+//     then counts as one of them: another stands in, and when it thaws it takes
+//     the other's counts for its own.
+//
+// What is asked of several, because the first did not answer in time, may be
+// granted by each: the others' grants are given back when they arrive, unless a
+// fault has it that they do not.
 const (
 	replicaAge = 100 * time.Millisecond // at most, of what is acknowledged
 	recopied   = 3 * time.Second        // after a crash there are Replicas again
 	resends    = 3 * 200 * time.Millisecond
+	askedTwice = 2 // others besides the one that answers: the owner and its stand-in
 )
 
 // ledger is what is known of the witness's units.
@@ -26,6 +34,8 @@ type ledger struct {
 	grants  [][]grant // of each key, ascending by answered
 	maybe   []int64   // units of each key that may have been granted besides
 	crashes []crash
+	freezes []crash
+	slow    time.Duration // a check that takes longer has been asked of several
 	link    weirtest.Link // the slowest there has been
 }
 
@@ -61,6 +71,9 @@ func (l *ledger) note(c Check, owner int, killed bool) {
 			g.by = owner
 		}
 		l.grants[c.Key] = append(l.grants[c.Key], g)
+	}
+	if c.Answered-c.Asked >= l.slow {
+		l.maybe[c.Key] += askedTwice * c.Units
 	}
 }
 
@@ -180,13 +193,21 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 	c := s.witness.crashes[n]
 	died = []int{h}
 	if !c.orderly {
-		for _, other := range s.witness.crashes[:n+1] {
-			if other.at >= c.at-recopied && !other.orderly {
-				for _, i := range other.hosts {
-					if s.hosts[i].region == s.hosts[h].region && !slices.Contains(died, i) {
-						died = append(died, i)
-					}
+		join := func(other crash) {
+			for _, i := range other.hosts {
+				if !other.orderly && s.hosts[i].region == s.hosts[h].region && !slices.Contains(died, i) {
+					died = append(died, i)
 				}
+			}
+		}
+		for _, other := range s.witness.crashes[:n+1] {
+			if other.at >= c.at-recopied {
+				join(other)
+			}
+		}
+		for _, f := range s.witness.freezes {
+			if f.at >= c.at-recopied && f.at <= c.at+recopied {
+				join(f)
 			}
 		}
 	}
@@ -226,6 +247,34 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		since = s.past[at].since
 	}
 	return died, since
+}
+
+// forgets says that nodes of a region were apart for so long that one may have
+// been forgotten while it lived: what both sides have of a count is then taken
+// for two counts.
+func (s *stage) forgets(region int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	patience := cmp.Or(s.Forget, defaultForget)
+	for i, h := range s.hosts {
+		for j := range i {
+			if h.region != region || s.hosts[j].region != region {
+				continue
+			}
+			together := time.Duration(0)
+			for n, p := range s.past {
+				if p.of[i] >= 0 && p.of[i] == p.of[j] {
+					together = s.now()
+					if n+1 < len(s.past) {
+						together = s.past[n+1].since
+					}
+				} else if p.since-together >= patience || n+1 == len(s.past) && s.now()-together >= patience {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // diesBetween says that a host's node ended in that time.

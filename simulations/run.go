@@ -16,13 +16,15 @@ import (
 )
 
 const (
-	witnessKeys   = 24 // of each region
-	witnessRate   = 40 // asks a second, over all nodes
-	witnessRests  = 3 * time.Second
-	witnessUnits  = 3
-	settleWithin  = 2 * time.Minute
-	quietFor      = 2 * time.Second // that all has been told before the counts are read
-	stoodInWithin = 2 * time.Second // of a crash
+	witnessKeys    = 24 // of each region
+	witnessRate    = 40 // asks a second, over all nodes
+	witnessRests   = 3 * time.Second
+	witnessUnits   = 3
+	settleWithin   = 2 * time.Minute
+	quietFor       = 2 * time.Second       // that all has been told before the counts are read
+	stoodInWithin  = 2 * time.Second       // of a crash
+	defaultTimeout = 20 * time.Millisecond // weir.Config's
+	defaultForget  = 5 * time.Minute
 )
 
 // witnessLimit denies nothing and recovers from nothing while a run lasts.
@@ -146,6 +148,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 			o.Nodes = append(o.Nodes, n.Name)
 		}
 	}
+	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 4
 	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))
 	s.witness.maybe = make([]int64, witnessKeys*len(s.regions))
 	for i := range s.limits {
@@ -271,6 +274,10 @@ func (s *stage) forget() {
 func (s *stage) endings(ctx context.Context) []Ending {
 	var ends []Ending
 	lost := s.losses()
+	var forgotten []bool
+	for region := range s.regions {
+		forgotten = append(forgotten, s.forgets(region))
+	}
 	for k := range lost {
 		if !s.runsIn(k / witnessKeys) {
 			continue // nobody is left to ask
@@ -278,6 +285,9 @@ func (s *stage) endings(ctx context.Context) []Ending {
 		e := Ending{Key: int32(k), Maybe: s.witness.maybe[k], Replica: -1, Lost: lost[k]}
 		for _, g := range s.witness.grants[k] {
 			e.Admitted += g.units
+		}
+		if forgotten[k/witnessKeys] {
+			e.Maybe += e.Admitted
 		}
 		for _, h := range s.hosts {
 			if used, owner := s.used(ctx, h, k); owner {

@@ -42,7 +42,7 @@ func ExampleNetwork() {
 	}()
 
 	greet := func() {
-		patient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		patient, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
 		c, err := n.Host("client").Network().Dial(patient, "server:80")
 		if err != nil {

@@ -171,7 +171,7 @@ func (m *member) refresh() {
 	if old := m.view.Load(); old == nil || !equal(old, v) {
 		m.view.Store(v)
 		m.changed = true
-		m.arrived.wake()
+		m.wake()
 	}
 }
 

@@ -44,14 +44,9 @@ type situation struct {
 	moves     int // starts and leaves in good order
 	timeouts  int // spells in which checks time out though their authority lives
 	steps     float64
-	sides     int // the most at one time
-	strangers int // the most sides at one time that may have the whole limit: they do not know of others, or have forgotten them
+	sides     int // the most at one time that know of each other
+	strangers int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
 	nodes     int // the most that ran at one time
-}
-
-// calm says that the healthy row holds, but for what is in flight.
-func (s situation) calm() bool {
-	return s.c == 0 && s.kills == 0 && s.bare == 0 && s.timeouts == 0 && s.steps == 0 && s.sides <= 1
 }
 
 // excess is how many times L may be admitted on top of L, and is the one place
@@ -63,7 +58,7 @@ func (s situation) calm() bool {
 //	a link within a side  c, for the 2 s until it is as healthy again; 0 from then on
 //	a check times out  1 for each spell; FailOpen: one more for each node
 //	the owner crashes  L/16 and what was in flight, which inFlight adds; 1 where no copy outlives it
-//	never met, or forgotten  1 for each side that does not know of the others
+//	never met, or forgotten  1 for each side that does not know of the others; all of them, and L is one's
 //
 // No row speaks of a clock that steps: by as much as it gains, more flows back (1
 // at most). Where several rows hold, their excesses add up: each is of what can be
@@ -213,11 +208,15 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			}
 		}
 		if e.to+settling > from {
-			s.sides = max(s.sides, e.sides)
+			s.sides = max(s.sides, e.sides-e.strangers)
 			slow = max(slow, e.slow)
 			s.nodes = max(s.nodes, nodes)
 		}
-		s.strangers = max(s.strangers, e.strangers)
+		if e.strangers == e.sides {
+			s.strangers = max(s.strangers, e.strangers-1) // L is one's
+		} else {
+			s.strangers = max(s.strangers, e.strangers)
+		}
 	}
 	s.timeouts += max(0, slow-1)
 	return s

@@ -80,8 +80,9 @@ func (c *checker) wrong(field, format string, args ...any) {
 	c.report(c.at, field, fmt.Sprintf(format, args...))
 }
 
-// library reports what the library finds wrong with something of its own.
-func (c *checker) library(field string, err error) {
+// library reports what the library finds wrong with something of its own. Its
+// messages begin with the field's name.
+func (c *checker) library(err error) {
 	if err == nil {
 		return
 	}
@@ -90,17 +91,15 @@ func (c *checker) library(field string, err error) {
 		for _, prefix := range []string{"weir: invalid Limit: ", "weir: invalid Config: "} {
 			line = strings.TrimPrefix(line, prefix)
 		}
-		c.wrong(field, "%s", line)
+		field, _, _ := strings.Cut(line, " ")
+		c.wrong(strings.ToLower(field), "%s", line)
 	}
 }
 
 func (c *checker) settings() {
 	s := c.s
 	c.at = place{part: partSettings}
-	c.library("replicas", weir.Config{Replicas: s.Replicas}.Validate())
-	c.library("expect", weir.Config{Expect: s.Expect}.Validate())
-	c.library("timeout", weir.Config{Timeout: s.Timeout}.Validate())
-	c.library("forget", weir.Config{Forget: s.Forget}.Validate())
+	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget}.Validate())
 }
 
 func (c *checker) nodes() {
@@ -136,7 +135,7 @@ func (c *checker) limits() {
 	var names []string
 	for i, l := range c.s.Limits {
 		c.at = place{partLimit, i}
-		c.library("name", l.Validate())
+		c.library(l.Validate())
 		switch {
 		case !validName.MatchString(l.Name) && l.Name != "":
 			c.wrong("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -201,7 +202,7 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 		s.Loads = append(s.Loads, l)
 		return
 	}
-	for at := range r.repeated(m.Get("repeat"), l.Begins) {
+	for at := range r.repeated(m.Get("repeat"), l.Begins, s.Lasts) {
 		l.Begins = at
 		r.places[place{partLoad, len(s.Loads)}] = m.Get
 		s.Loads = append(s.Loads, l)
@@ -259,18 +260,18 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 	if lasting.Present() && !undone {
 		lasting.Errorf("for has no meaning here: nothing undoes %v", f.Kind)
 	}
-	for at := range r.repeated(m.Get("repeat"), f.At) {
+	for at := range r.repeated(m.Get("repeat"), f.At, s.Lasts) {
 		f.At = at
-		r.fault(s, m, f)
+		r.fault(s, f, m.Get)
 		if lasting.Present() && undone {
 			undo.At = at + length
-			r.fault(s, m, undo)
+			r.fault(s, undo, func(string) strictyaml.Value { return lasting })
 		}
 	}
 }
 
-func (r *reader) fault(s *Scenario, m strictyaml.Map, f Fault) {
-	r.places[place{partFault, len(s.Faults)}] = m.Get
+func (r *reader) fault(s *Scenario, f Fault, at fields) {
+	r.places[place{partFault, len(s.Faults)}] = at
 	s.Faults = append(s.Faults, f)
 }
 
@@ -290,12 +291,12 @@ func (f *Fault) undo() (Fault, bool) {
 }
 
 // repeated is at, and then every so often until.
-func (r *reader) repeated(v strictyaml.Value, at time.Duration) func(func(time.Duration) bool) {
+func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
 	m := v.Map("every", "until")
 	every, until := time.Duration(0), at
 	if v.Present() {
 		every = m.Get("every").Required().Duration(time.Millisecond, maxLasts)
-		until = m.Get("until").Required().Duration(at, maxLasts)
+		until = m.Get("until").Required().Duration(min(at, lasts), cmp.Or(lasts, maxLasts))
 		if every > 0 && (until-at)/every > maxRepeats {
 			m.Get("every").Errorf("repeated %d times: at most %d", (until-at)/every, maxRepeats)
 			every = 0

@@ -115,10 +115,10 @@ func (k *shrinker) round() (better bool) {
 			all.Faults[i].roundTo(unit)
 		}
 		for i := range all.Loads {
-			all.Loads[i].Begins = all.Loads[i].Begins.Round(unit)
+			all.Loads[i].Begins = all.Loads[i].Begins.Truncate(unit)
 		}
 		for i := range all.Limits {
-			all.Limits[i].Per = max(unit, all.Limits[i].Per.Round(unit))
+			all.Limits[i].Per = max(unit, all.Limits[i].Per.Truncate(unit))
 		}
 		if !all.equal(k.best) && k.try(all) {
 			return true
@@ -137,8 +137,8 @@ func (k *shrinker) round() (better bool) {
 }
 
 func (f *Fault) roundTo(unit time.Duration) {
-	f.At = f.At.Round(unit)
-	if by := f.By.Round(unit); by != 0 {
+	f.At = f.At.Truncate(unit) // not up, which may be beyond the end
+	if by := f.By.Truncate(unit); by != 0 {
 		f.By = by
 	}
 }

@@ -33,8 +33,8 @@ const (
 //
 // Of c it wants what cluster.NewGossip does with Name, Region, Seed, Join and
 // Forget, except that an empty Name is the host's with the number of its
-// start, and an empty Join is all hosts of the network. The ports in Join and
-// all other fields are not looked at.
+// start, and an empty Join is all hosts of the network that run a member of the
+// same Region and Seed. The ports in Join and all other fields are not looked at.
 //
 // A host runs one at a time, until its Close or the host's Kill.
 func (h *Host) Cluster(c cluster.Config) cluster.Cluster {

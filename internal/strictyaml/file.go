@@ -97,16 +97,27 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// syntax makes an Error of the parser's, which tells the line as text.
+// brokenGrammar are the problems for which the library counts lines from 0.
+var brokenGrammar = []string{
+	"did not find expected <document start>", "did not find expected node content", "did not find expected key",
+	"did not find expected '-' indicator", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
+}
+
+// syntax makes an Error of the library's, which tells the line as text, if it is
+// not the first.
 func syntax(name string, err error) error {
+	e := &Error{File: name, Line: 1}
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	e := &Error{File: name, Message: "not YAML: " + message}
 	if rest, ok := strings.CutPrefix(message, "line "); ok {
-		line, message, _ := strings.Cut(rest, ": ")
-		if n, err := strconv.Atoi(line); err == nil {
-			e.Line, e.Message = n, "not YAML: "+message
+		if line, problem, ok := strings.Cut(rest, ": "); ok {
+			e.Line, _ = strconv.Atoi(line)
+			message = problem
+			if slices.Contains(brokenGrammar, problem) {
+				e.Line++
+			}
 		}
 	}
+	e.Message = "not YAML: " + message
 	return e
 }
 

@@ -1,7 +1,6 @@
 package strictyaml
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 )
@@ -57,5 +56,3 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
-
-func isRange(err error) bool { return errors.Is(err, strconv.ErrRange) }

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -36,7 +37,7 @@ func (v Value) Errorf(format string, args ...any) {
 // Required reports an absent value as missing.
 func (v Value) Required() Value {
 	if v.node == nil {
-		v.Errorf("%s is missing", v.name)
+		v.Errorf("%s is missing", v.called())
 	}
 	return v
 }
@@ -122,24 +123,26 @@ func (v Value) OneOrMore() []Value {
 // Text reads a text. What YAML takes for something else, like a number or true,
 // is refused unless it is in quotes.
 func (v Value) Text() string {
+	text, _ := v.text()
+	return text
+}
+
+func (v Value) text() (text string, ok bool) {
 	switch {
 	case !v.is(yaml.ScalarNode):
-		return ""
+		return "", false
 	case v.node.ShortTag() != "!!str":
-		v.Errorf("%s is %s, %s: put it in quotes if it is a text", v.name, v.node.Value, kind(v.node))
-		return ""
+		v.Errorf("%s is %s, %s: put it in quotes if it is a text", v.called(), v.node.Value, kind(v.node))
+		return "", false
 	}
-	return v.node.Value
+	return v.node.Value, true
 }
 
 // OneOf reads a text that is one of those known. What says what they are the
 // names of.
 func (v Value) OneOf(what string, known []string) string {
-	text := v.Text()
-	if text == "" && (v.node == nil || v.node.Kind != yaml.ScalarNode || v.node.ShortTag() != "!!str") {
-		return ""
-	}
-	if !slices.Contains(known, text) {
+	text, ok := v.text()
+	if ok && !slices.Contains(known, text) {
 		v.Errorf("unknown %s %q: %s", what, text, Meant(text, known))
 		return ""
 	}
@@ -149,13 +152,10 @@ func (v Value) OneOf(what string, known []string) string {
 // Bool reads true or false.
 func (v Value) Bool() bool {
 	text := v.plain()
-	switch {
-	case text == "true" || text == "":
-		return text != ""
-	case text != "false":
-		v.Errorf("%s is %q: use true or false", v.name, text)
+	if text != "" && text != "true" && text != "false" {
+		v.Errorf("%s is %q: use true or false", v.called(), text)
 	}
-	return false
+	return text == "true"
 }
 
 // Int reads a whole number, in decimal, from low to high.
@@ -166,11 +166,11 @@ func (v Value) Int(low, high int64) int64 {
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
 	switch {
-	case err != nil && !isRange(err):
-		v.Errorf("%s is %q: use a whole number", v.name, text)
+	case err != nil && !errors.Is(err, strconv.ErrRange):
+		v.Errorf("%s is %q: use a whole number", v.called(), text)
 		return 0
 	case err != nil || n < low || n > high:
-		v.Errorf("%s is %s: use %d to %d", v.name, text, low, high)
+		v.Errorf("%s is %s: use %d to %d", v.called(), text, low, high)
 		return 0
 	}
 	return n
@@ -184,7 +184,7 @@ func (v Value) Uint() uint64 {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		v.Errorf("%s is %q: use a whole number, 0 to %d", v.name, text, uint64(math.MaxUint64))
+		v.Errorf("%s is %q: use a whole number, 0 to %d", v.called(), text, uint64(math.MaxUint64))
 	}
 	return n
 }
@@ -197,7 +197,7 @@ func (v Value) Float(low, high float64) float64 {
 	}
 	x, ok := number(text)
 	if !ok {
-		v.Errorf("%s is %q: use a number", v.name, text)
+		v.Errorf("%s is %q: use a number", v.called(), text)
 		return 0
 	}
 	return v.between(text, x, low, high, "")
@@ -213,14 +213,14 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		if _, ok := number(text); ok {
-			v.Errorf("%s is %s: say of what, like %ss or %sms", v.name, text, text, text)
+			v.Errorf("%s is %s: say of what, like %ss or %sms", v.called(), text, text, text)
 		} else {
-			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.name, text)
+			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.called(), text)
 		}
 		return 0
 	}
 	if d < low || d > high {
-		v.Errorf("%s is %s: use %v to %v", v.name, text, low, high)
+		v.Errorf("%s is %s: use %v to %v", v.called(), text, low, high)
 		return 0
 	}
 	return d
@@ -236,10 +236,10 @@ func (v Value) Percent() float64 {
 	x, isNumber := number(digits)
 	switch {
 	case isNumber && !ok:
-		v.Errorf("%s is %s: use a percentage, like %s%%", v.name, text, strconv.FormatFloat(x*100, 'f', -1, 64))
+		v.Errorf("%s is %s: use a percentage, like %s%%", v.called(), text, strconv.FormatFloat(x*100, 'f', -1, 64))
 		return 0
 	case !isNumber:
-		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.name, text)
+		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.called(), text)
 		return 0
 	}
 	// The decimal is shifted, not the number divided: so each float has a text
@@ -268,10 +268,10 @@ func (v Value) Rate(low, high float64) float64 {
 	d, err := time.ParseDuration(per)
 	switch {
 	case isNumber && !ok:
-		v.Errorf("%s is %s: say in how long, like %s/s", v.name, text, text)
+		v.Errorf("%s is %s: say in how long, like %s/s", v.called(), text, text)
 		return 0
 	case !isNumber || err != nil || d <= 0:
-		v.Errorf("%s is %q: use a rate, like 50/s", v.name, text)
+		v.Errorf("%s is %q: use a rate, like 50/s", v.called(), text)
 		return 0
 	}
 	if d != time.Second {
@@ -287,7 +287,7 @@ func (v Value) between(text string, x, low, high float64, want string) float64 {
 	if want == "" {
 		want = strconv.FormatFloat(low, 'g', -1, 64) + " to " + strconv.FormatFloat(high, 'g', -1, 64)
 	}
-	v.Errorf("%s is %s: use %s", v.name, text, want)
+	v.Errorf("%s is %s: use %s", v.called(), text, want)
 	return 0
 }
 
@@ -297,7 +297,7 @@ func (v Value) plain() string {
 		return ""
 	}
 	if v.node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		v.Errorf("%s is the text %q: write it without quotes", v.name, v.node.Value)
+		v.Errorf("%s is the text %q: write it without quotes", v.called(), v.node.Value)
 		return ""
 	}
 	return v.node.Value
@@ -311,7 +311,7 @@ func (v Value) is(want yaml.Kind) bool {
 	case v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null":
 		v.Errorf("%s has no value: give it one, or remove it", v.called())
 	case v.node.Kind != want:
-		v.Errorf("%s is %s: use %s", v.called(), kind(v.node), kind(&yaml.Node{Kind: want}))
+		v.Errorf("%s is %s: use %s", v.called(), kind(v.node), kind(&yaml.Node{Kind: want, Tag: "any"}))
 	default:
 		return true
 	}

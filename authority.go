@@ -56,14 +56,17 @@ func (v *view) passOn(next *view, now int64) authority {
 		if w.ranges = w.ranges.Intersect(missing); len(w.ranges) == 0 {
 			return
 		}
+		_, stays := next.named[nameHash(w.from)]
 		switch {
 		case now >= w.until:
 			return
 		case w.from == "", next.expects(w.from):
-		case v.hasSeenLeave(w.from, next):
+		case stays:
+			return // nobody will hear from it
+		case v.expects(w.from):
 			w.from, w.until = "", now+int64(holdDown)
 		default:
-			return
+			w.from, w.until = "", now+int64(patience)
 		}
 		a.waits = append(a.waits, w)
 		missing = missing.Minus(w.ranges)
@@ -99,14 +102,6 @@ func (v *view) passOn(next *view, now int64) authority {
 func (v *view) expects(name string) bool {
 	i, known := v.named[nameHash(name)]
 	return known && i != v.Self && !v.away[i]
-}
-
-// hasSeenLeave says that a member lived in this view, and is off the roster in
-// the next: it has said goodbye, and was not forgotten.
-func (v *view) hasSeenLeave(name string, next *view) bool {
-	i, known := v.named[nameHash(name)]
-	_, stays := next.named[nameHash(name)]
-	return known && !stays && v.Members[i].State != cluster.Dead && !v.away[i]
 }
 
 // given is the view in which ranges have come, by `yours`.
@@ -256,11 +251,11 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 }
 
 // audiences is what each member is to have the states of: of all that this node
-// holds or stands in for, as Targets says, and of the rest what that member stands
-// in for. Who answers for a lost owner need not have the latest copy: it may have
-// been cut off from it, and this node not.
-func (v *view) audiences() map[countsync.Member]countsync.Ranges {
-	held, others := make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+// holds or stands in for, as Targets says, and of what it has copies of, what that
+// member stands in for. Who answers for a lost owner need not have the latest
+// copy: it may have been cut off from it, and this node not.
+func (v *view) audiences(kept countsync.Ranges) map[countsync.Member]countsync.Ranges {
+	held, others, standIns := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
 	var room [16]int
 	v.ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
@@ -274,7 +269,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		}
 		s := v.standIn(id, owner)
 		if s >= 0 && s != v.Self {
-			others[s] = append(others[s], r)
+			standIns[s] = append(standIns[s], r)
 		}
 		if s == v.Self {
 			for _, i := range v.audience(room[:0], last, false) {
@@ -285,6 +280,10 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
 	for i, rs := range held {
 		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(v.held)
+	}
+	for i, rs := range standIns {
+		m := v.hashes[i]
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(kept).Minus(v.held))
 	}
 	for i, rs := range others {
 		m := v.hashes[i]
@@ -300,4 +299,45 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
 	return audiences
+}
+
+// kept is what this node has copies of, given what it had before: all that an
+// owner that is reached sends it. What an owner that is not reached sent it before
+// is the latest that may be left.
+func (v *view) kept(before countsync.Ranges) countsync.Ranges {
+	var sent, lost []countsync.Range
+	var room [16]int
+	v.ring.Arcs(func(first, last uint64) {
+		r := countsync.Range{First: first, Last: last}
+		owner := v.owner(bucket.ID{Hi: last})
+		if !v.reaches(owner) {
+			lost = append(lost, r)
+		} else if owner != v.Self && v.isSent(room[:0], last) {
+			sent = append(sent, r)
+		}
+	})
+	return countsync.NewRanges(lost...).Intersect(before).Union(countsync.NewRanges(sent...))
+}
+
+// isSent says that the owner of a hash has this node among its successors.
+func (v *view) isSent(room []int, hash uint64) bool {
+	for most := v.copies + 2; ; most *= 2 {
+		order := v.ring.Order(room, hash, most)
+		left := v.copies
+		for _, at := range order[min(1, len(order)):] {
+			i := v.points[at]
+			if i == v.Self {
+				return true
+			}
+			if left -= 1; v.away[i] {
+				left++
+			}
+			if left == 0 {
+				return false
+			}
+		}
+		if len(order) < most {
+			return false
+		}
+	}
 }

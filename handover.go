@@ -16,6 +16,9 @@ const (
 	cedeBelow = 256
 	// handOverFor bounds Leave.
 	handOverFor = 10 * time.Second
+	// lastCopies is how long Leave goes on when it can give no authority away: who
+	// has just come to stand in for another is sent copies.
+	lastCopies = 4 * collectEvery
 )
 
 // handExcess hands over what this node holds and another owns, as soon as the other
@@ -133,7 +136,17 @@ func (n *Node) handOver(ctx context.Context) error {
 	defer tick.Stop()
 	deadline := time.NewTimer(handOverFor)
 	defer deadline.Stop()
-	for !n.handedOver() {
+	var idle time.Time // since when nothing is left that anyone may yet take
+	for {
+		if !n.handedOver() {
+			idle = time.Time{}
+		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
+			return nil
+		} else if idle.IsZero() {
+			idle = time.Now()
+		} else if time.Since(idle) > lastCopies {
+			return errUnfinished
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -144,10 +157,6 @@ func (n *Node) handOver(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
-	if v := n.view.Load(); n.stream.Giving() || len(v.held) > 0 && len(v.points) > 0 {
-		return errUnfinished
-	}
-	return nil
 }
 
 // handedOver says that nothing is left to hand over to anyone who may yet take it.

@@ -100,3 +100,33 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 		w.close(t)
 	})
 }
+
+// A node that has started apart owns, when it meets the others, what they have
+// counted. Once it dies, they have it from each other, once.
+func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 10, "a", "b")
+		w.network.Host("c")
+		w.names = append(w.names, "c")
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		w.start(t, "c", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		w.network.Heal()
+		w.ready(t, w.names...)
+		time.Sleep(2 * time.Second)
+		w.network.Host("c").Kill()
+		time.Sleep(3 * time.Second)
+		for i := range admitted {
+			for _, name := range []string{"a", "b"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, admitted[i], 1000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
+			}
+		}
+		w.close(t)
+	})
+}

@@ -52,7 +52,8 @@ type stream struct {
 
 	// Of the goroutine in keepInStep.
 	owed  map[countsync.Member]countsync.Ranges // what each member is to have
-	known *view                                 // the view that owed is of
+	kept  countsync.Ranges                      // what this node has copies of
+	known *view                                 // the view that these are of
 	moves uint64                                // of authority
 
 	lag atomic.Pointer[StreamStats]
@@ -136,7 +137,8 @@ func (n *Node) turn(v *view) {
 		return
 	}
 	n.meet(v)
-	owed := v.audiences()
+	s.kept = v.kept(s.kept)
+	owed := v.audiences(s.kept)
 	for i, m := range v.hashes {
 		ranges, known := owed[m]
 		if !known || i == v.Self {

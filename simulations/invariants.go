@@ -22,6 +22,7 @@ const (
 	boundInvariant   = "bound"
 	ownWindow        = "own window"
 	anyTime          = "any time"
+	healedInvariant  = "healed"
 	promptInvariant  = "prompt"
 	noErrors         = "no errors"
 	settledInvariant = "settled"
@@ -37,6 +38,7 @@ var invariants = []invariant{
 	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounds},
 	{ownWindow, "until the first fault, a FixedWindow admits its Rate in each of its own windows", ownWindows},
 	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
+	{healedInvariant, "200 ms after all is heard again, a SlidingLog counts what every side admitted", heals},
 	{promptInvariant, "no check takes longer than Timeout", prompt},
 	{noErrors, "no check has an error for an answer", errorless},
 	{settledInvariant, "once all is whole again, the nodes see each other and have told everything", settled},
@@ -222,6 +224,49 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
 					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.row())
 			}
+		}
+	}
+}
+
+// spreading is how long after a heal, once everyone is heard again, what all
+// sides admitted may be missing from the owner's count.
+const spreading = 200 * time.Millisecond
+
+// heals looks at what a SlidingLog admits while all hear each other: then there
+// was room for it, whoever admitted what is in the Per before it, and whatever
+// befell them but for what loses counts or time.
+func heals(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		if a.l.Algorithm != weir.SlidingLog {
+			continue
+		}
+		quiets, at := a.course.quiets(), 0
+		stretches, before := a.course.stretches(a.l), 0
+		var worst *Check
+		var most, allowed int64
+		a.held(func(c *Check, units int64) {
+			for at < len(quiets) && quiets[at].to <= c.Answered {
+				at++
+			}
+			if at == len(quiets) || c.Asked < quiets[at].from+spreading || quiets[at].sides != 1 {
+				return
+			}
+			from := c.Answered - a.l.Per
+			for before+1 < len(stretches) && stretches[before+1].from <= max(0, from) {
+				before++
+			}
+			s := &stretches[before].situation
+			if units <= a.l.Rate || s.kills+s.bare+s.strangers > 0 || s.steps > 0 || s.slow > 0 {
+				return
+			}
+			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)
+			if units > room && units-room > most-allowed {
+				worst, most, allowed = c, units, room
+			}
+		})
+		if worst != nil {
+			broken(worst.Answered, "%v: with what was admitted at %v, its log held %d units of %v, %d allowed: all nodes hear each other",
+				a, worst.Asked, most, a.l.Per, allowed)
 		}
 	}
 }

@@ -40,6 +40,12 @@ const (
 
 func main() {
 	args := os.Args[1:]
+	if os.Getenv(workerEnv) != "" {
+		bubbles(func(t *testing.T) int {
+			work(t, os.Stdin, os.Stdout)
+			return exitFine
+		})
+	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, restore) // the next one ends it at once
 	bubbles(func(t *testing.T) int { return entry(ctx, t, args, os.Stdout, os.Stderr) })

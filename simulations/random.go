@@ -107,6 +107,7 @@ func (d *dice) settings() {
 	}
 	if d.one(6) {
 		s.Network.Loss = pick(d, 0.001, 0.005, 0.01)
+		s.Network.Duplicates = pick(d, 0, 0.001, 0.01)
 	}
 	if d.one(4) {
 		s.Replicas = 2
@@ -414,7 +415,7 @@ func (d *dice) step(at time.Duration) {
 
 // apart sorts the faults, none of which then share an instant.
 func (d *dice) apart() {
-	slices.SortStableFunc(d.s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	d.s.sort()
 	for i := 1; i < len(d.s.Faults); i++ {
 		d.s.Faults[i].At = max(d.s.Faults[i].At, d.s.Faults[i-1].At+time.Millisecond)
 	}
@@ -423,7 +424,7 @@ func (d *dice) apart() {
 // feasible are those faults that have something to befall, and leave each region
 // two nodes that run.
 func feasible(s *Scenario) (faults []Fault) {
-	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	s.sort()
 	hosts := s.beginning()
 	cut := false
 	for _, f := range s.Faults {

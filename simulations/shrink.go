@@ -146,8 +146,7 @@ func (f *Fault) roundTo(unit time.Duration) {
 // repair drops the faults and loads that have become senseless, and says whether
 // the rest is valid.
 func (s *Scenario) repair() bool {
-	r := &reader{}
-	r.sort(s)
+	s.sort()
 	for range len(s.Faults) + len(s.Loads) + 1 {
 		bad, hopeless := place{}, false
 		s.check(func(at place, field, message string) {

@@ -73,29 +73,20 @@ func pick[T any](d *dice, from ...T) T { return from[d.IntN(len(from))] }
 func (d *dice) nodes() {
 	n := 3 + d.IntN(7)
 	later := 0
-	if d.one(2) {
-		later = 1 + d.IntN(2)
+	if n > 3 && d.one(2) {
+		later = 1 + d.IntN(min(2, n-3))
 	}
-	regions := n-later >= 4 && d.one(12)
+	first := n - later
+	regions := first >= 4 && d.one(12)
 	for i := range n {
-		node := Node{Name: string(rune('a' + i)), Later: i >= max(2, n-later)}
+		node := Node{Name: string(rune('a' + i)), Later: i >= first}
 		if regions {
-			node.Region = [...]string{"east", "west"}[i%2]
+			node.Region = "east"
+			if i >= first/2 && i < first || i > first {
+				node.Region = "west"
+			}
 		}
 		d.s.Nodes = append(d.s.Nodes, node)
-	}
-	if regions { // in the order of the file: by region, the later ones last
-		slices.SortStableFunc(d.s.Nodes, func(a, b Node) int {
-			switch {
-			case a.Later != b.Later && a.Later:
-				return 1
-			case a.Later != b.Later || a.Region < b.Region:
-				return -1
-			case a.Region > b.Region:
-				return 1
-			}
-			return 0
-		})
 	}
 }
 

@@ -183,6 +183,11 @@ func TestAHealedLogCountsWhatEverySideAdmitted(t *testing.T) {
 	}
 	require.Empty(t, judge(later(5)))
 	require.NotEmpty(t, brokenOf(later(6), healedInvariant))
+	atOnce := later(5)
+	for i := range atOnce.Checks {
+		atOnce.Checks[i].Answered = atOnce.Checks[i].Asked
+	}
+	require.Empty(t, judge(atOnce), "what its owner is asked takes no time")
 	require.Empty(t, brokenOf(later(6), boundInvariant), "a heal is a change of connectivity")
 	require.Empty(t, judge(journal(s, append(sides, spread(6, 26*time.Second, 26100*ms))...)), "not all is heard again")
 }

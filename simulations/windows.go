@@ -75,7 +75,7 @@ func (a *asks) held(yield func(c *Check, units int64)) {
 	var units int64
 	var latest time.Duration
 	in, first, next := make([]bool, len(a.admits)), 0, 0
-	for _, i := range a.admits {
+	for own, i := range a.admits {
 		c := &a.checks[i]
 		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered <= c.Asked; next++ {
 			if at, _ := slices.BinarySearch(a.admits, a.ends[next]); at >= first {
@@ -89,7 +89,11 @@ func (a *asks) held(yield func(c *Check, units int64)) {
 				units -= a.checks[a.admits[first]].Units
 			}
 		}
-		yield(c, units+c.Units)
+		if in[own] { // it took no time
+			yield(c, units)
+		} else {
+			yield(c, units+c.Units)
+		}
 	}
 }
 

@@ -29,6 +29,9 @@ func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 			break
 		}
 	}
+	if !k.best.equal(s) {
+		k.best.About = "Shrunk from " + s.Name + ": it breaks, and with anything less that was tried it does not."
+	}
 	return k.best
 }
 

@@ -348,13 +348,16 @@ type demand struct {
 	offered, granted int64
 	gap              time.Duration // the longest without an ask, the span's ends included
 	largest          int64         // ask
-	scarcest         int64         // units offered in the scarcest Per of the span
+	scarcest         int64         // units offered in the scarcest slot of the span, of so many slots in Per
 }
+
+const slotsInPer = 10
 
 func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d demand) {
 	i, _ := slices.BinarySearchFunc(a.of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
 	last := from
-	slots := make([]int64, (to-from)/a.l.Per)
+	slot := a.l.Per / slotsInPer
+	slots := make([]int64, (to-from)/slot)
 	for _, at := range a.of[i:] {
 		c := &a.checks[at]
 		if c.Asked >= to {
@@ -367,8 +370,8 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 		last = c.Asked
 		d.offered += c.Units
 		d.largest = max(d.largest, c.Units)
-		if slot := int((c.Asked - from) / a.l.Per); slot < len(slots) {
-			slots[slot] += c.Units
+		if at := int((c.Asked - from) / slot); at < len(slots) {
+			slots[at] += c.Units
 		}
 		if c.Allowed {
 			d.granted += c.Units
@@ -385,13 +388,14 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 // due is what a limit of these numbers grants at least in a span, to asks of one
 // size that come at most gap apart and are more than it can grant. A window or log
 // goes round once in Per and a gap, and wherever the span begins, all but one round
-// lie in it whole; asks above one unit leave a rest. A SlidingWindow frees units as
+// lie in it whole; asks above one unit leave a rest. A bucket has at the end what
+// flowed in since it was last asked for more. A SlidingWindow frees units as
 // the window before slides out, and those of the last gap come too late.
 func due(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
 	rest := d.largest - 1
 	switch {
 	case isBucket(l):
-		return float64(rate)*float64(span-d.gap)/float64(l.Per) - float64(d.largest)
+		return float64(rate)*float64(span-max(d.gap, l.Per/slotsInPer))/float64(l.Per) - float64(d.largest)
 	case l.Algorithm == weir.SlidingWindow:
 		late := int64(math.Ceil(float64(rate) * float64(d.gap) / float64(l.Per)))
 		return float64(span/l.Per-1) * float64(max(0, rate-late-rest))
@@ -408,9 +412,13 @@ func recovered(l *weir.Limit, part int64) time.Duration {
 	return 2 * l.Per
 }
 
-// saturated says that more was asked than could be granted, at all times.
-func (d demand) saturated(rate int64, per time.Duration) bool {
-	return d.scarcest >= 2*rate && d.scarcest < math.MaxInt64 && d.gap <= per/10
+// saturated says that more was asked than this part of a limit can grant, at all
+// times, and often enough that a bucket never runs over meanwhile.
+func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
+	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
+		return false
+	}
+	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
 }
 
 // fullGrants looks at the end of the run, when all nodes that are in the roster
@@ -436,7 +444,7 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 			continue
 		}
 		d := a.demand(from, to, func(int16) bool { return true })
-		if least := 0.99 * due(a.l, a.l.Rate, to-from, d); d.saturated(a.l.Rate, a.l.Per) && float64(d.granted) < least {
+		if least := 0.99 * due(a.l, a.l.Rate, to-from, d); d.saturated(a.l, a.l.Rate, capacity(a.l)) && float64(d.granted) < least {
 			broken(to, "%v: %d units from %v to %v, where %d were asked and %.0f are due: all nodes hear each other", a, d.granted, from, to, d.offered, least)
 		}
 	}
@@ -471,7 +479,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 						k++
 					}
 				}
-				part := share(a.l, k, q.roster)
+				part, depth := share(a.l, k, q.roster)
 				if part <= 0 {
 					continue
 				}
@@ -481,7 +489,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				}
 				d := a.demand(from, to, func(node int16) bool { return q.side[node] == side })
 				least := 0.95*due(a.l, part, to-from, d) - float64(k)
-				if d.saturated(part, a.l.Per) && float64(d.granted) < least {
+				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
 					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",
 						a, d.granted, from, to, k, q.roster, d.offered, least, part)
 				}
@@ -494,10 +502,10 @@ func stepsBack(s *Scenario) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 }
 
-// share is what a side of k members of n may spend at least, of Rate: by the
-// table, and for FairShare the least that ring order can give to k. A share of a
-// bucket that has nothing of either Rate or Burst grants nothing.
-func share(l *weir.Limit, k, n int) int64 {
+// share is what a side of k members of n may spend at least, of Rate and of what
+// the limit has at one time: by the table, and for FairShare the least that ring
+// order can give to k. A share of a bucket that has nothing of either grants nothing.
+func share(l *weir.Limit, k, n int) (rate, most int64) {
 	part := func(whole int64) int64 {
 		switch {
 		case l.Partition == weir.FailOpen || l.Partition != weir.FairShare && 2*k > n:
@@ -510,7 +518,7 @@ func share(l *weir.Limit, k, n int) int64 {
 		return whole * int64(k) / int64(n)
 	}
 	if k == 0 || part(capacity(l)) == 0 {
-		return 0
+		return 0, 0
 	}
-	return part(l.Rate)
+	return part(l.Rate), part(capacity(l))
 }

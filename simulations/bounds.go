@@ -47,6 +47,7 @@ type situation struct {
 	sides     int // the most at one time that know of each other
 	strangers int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
 	nodes     int // the most that ran at one time
+	slow      int // the most ends of links at one time on which checks may time out
 }
 
 // excess is how many times L may be admitted on top of L, and is the one place
@@ -195,7 +196,6 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		}
 	}
 	s.timeouts = len(spells)
-	slow := 0
 	for i := firstEra; i < len(c.eras) && c.eras[i].from < to; i++ {
 		e := &c.eras[i]
 		if e.to+c.settle <= from {
@@ -209,7 +209,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		}
 		if e.to+settling > from {
 			s.sides = max(s.sides, e.sides-e.strangers)
-			slow = max(slow, e.slow)
+			s.slow = max(s.slow, e.slow)
 			s.nodes = max(s.nodes, nodes)
 		}
 		if e.strangers == e.sides {
@@ -218,7 +218,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			s.strangers = max(s.strangers, e.strangers)
 		}
 	}
-	s.timeouts += max(0, slow-1)
+	s.timeouts += max(0, s.slow-1)
 	return s
 }
 

@@ -50,6 +50,21 @@ var errNothingToDraw = errors.New("nothing was asked: there is nothing to draw")
 // that each side admitted in the Per that ends at each moment, with the limit and
 // the bound as lines, the time of a split shaded, and the faults marked.
 func draw(j *Journal) ([]byte, error) {
+	p, err := chart(j)
+	if err != nil {
+		return nil, err
+	}
+	c := vgsvg.New(chartWidth, chartHeight)
+	p.Draw(canvas.New(c))
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	// Whoever has not the font of the measure has one like it.
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
+}
+
+func chart(j *Journal) (*plot.Plot, error) {
 	r := newTrial(j)
 	a := r.mostAsked()
 	if a == nil {
@@ -77,7 +92,7 @@ func draw(j *Journal) ([]byte, error) {
 
 	lasts := j.Scenario.Lasts
 	sides, all, bound := a.samples(lasts)
-	limit := float64(capacity(a.l))
+	limit := float64(a.l.Rate)
 	top := limit
 	for _, xy := range all {
 		top = max(top, xy.Y)
@@ -160,14 +175,7 @@ func draw(j *Journal) ([]byte, error) {
 		p.Add(labels)
 	}
 
-	c := vgsvg.New(chartWidth, chartHeight)
-	p.Draw(canvas.New(c))
-	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return nil, err
-	}
-	// Whoever has not the font of the measure has one like it.
-	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
+	return p, nil
 }
 
 // samples is what each side admitted in the Per that ends at each of so many

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // The bounds of a scenario, so that none is by mistake a run without end.
@@ -62,6 +63,7 @@ func (s *Scenario) check(report func(at place, field, message string)) {
 	if s.Lasts < time.Second || s.Lasts > maxLasts {
 		c.wrong("lasts", "lasts is %s: use 1s to %s", short(s.Lasts), short(maxLasts))
 	}
+	c.link("network", s.Network)
 	c.settings()
 	c.nodes()
 	c.limits()
@@ -318,10 +320,8 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		switch {
 		case f.From == f.To && f.From != "":
 			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
-		case f.Kind == FaultLink && !(f.Link.Loss >= 0 && f.Link.Loss <= 1):
-			c.wrong(field, "loss is %v: use 0%% to 100%%", f.Link.Loss)
-		case f.Kind == FaultLink && (f.Link.Latency < 0 || f.Link.Jitter < 0):
-			c.wrong(field, "latency and jitter must not be below zero")
+		case f.Kind == FaultLink:
+			c.link(field, f.Link)
 		}
 		return
 	}
@@ -348,6 +348,17 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 			continue
 		}
 		hosts[name] = may[f.Kind].makes
+	}
+}
+
+func (c *checker) link(field string, l weirtest.Link) {
+	for _, part := range []float64{l.Loss, l.Duplicates} {
+		if !(part >= 0 && part <= 1) {
+			c.wrong(field, "%v of the packets: use 0%% to 100%%", part)
+		}
+	}
+	if l.Latency < 0 || l.Jitter < 0 {
+		c.wrong(field, "latency and jitter must not be below zero")
 	}
 }
 

@@ -53,7 +53,7 @@ about: Everything
 seed: 9
 lasts: 2m
 membership: gossip
-network: {latency: 1ms, jitter: 500us, loss: 0.1%}
+network: {latency: 1ms, jitter: 500us, loss: 0.1%, duplicates: 0.25%}
 nodes: {east: [a, b], west: [c]}
 later: {west: [d]}
 settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3}
@@ -78,7 +78,7 @@ faults:
 func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 	s, err := parse("some/where/whole.yaml", []byte(whole))
 	require.NoError(t, err)
-	network := weirtest.Link{Latency: time.Millisecond, Jitter: 500 * time.Microsecond, Loss: 0.001}
+	network := weirtest.Link{Latency: time.Millisecond, Jitter: 500 * time.Microsecond, Loss: 0.001, Duplicates: 0.0025}
 	slow := network
 	slow.Latency = 20 * time.Millisecond
 	sides := [][]string{{"a", "b"}, {"c"}}

@@ -22,6 +22,7 @@ const (
 	boundInvariant   = "bound"
 	ownWindow        = "own window"
 	anyTime          = "any time"
+	healedInvariant  = "healed"
 	promptInvariant  = "prompt"
 	noErrors         = "no errors"
 	settledInvariant = "settled"
@@ -37,6 +38,7 @@ var invariants = []invariant{
 	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounds},
 	{ownWindow, "until the first fault, a FixedWindow admits its Rate in each of its own windows", ownWindows},
 	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
+	{healedInvariant, "200 ms after all is heard again, a SlidingLog counts what every side admitted", heals},
 	{promptInvariant, "no check takes longer than Timeout", prompt},
 	{noErrors, "no check has an error for an answer", errorless},
 	{settledInvariant, "once all is whole again, the nodes see each other and have told everything", settled},
@@ -226,6 +228,49 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
+// spreading is how long after a heal, once everyone is heard again, what all
+// sides admitted may be missing from the owner's count.
+const spreading = 200 * time.Millisecond
+
+// heals looks at what a SlidingLog admits while all hear each other: then there
+// was room for it, whoever admitted what is in the Per before it, and whatever
+// befell them but for what loses counts or time.
+func heals(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		if a.l.Algorithm != weir.SlidingLog {
+			continue
+		}
+		quiets, at := a.course.quiets(), 0
+		stretches, before := a.course.stretches(a.l), 0
+		var worst *Check
+		var most, allowed int64
+		a.held(func(c *Check, units int64) {
+			for at < len(quiets) && quiets[at].to <= c.Answered {
+				at++
+			}
+			if at == len(quiets) || c.Asked < quiets[at].from+spreading || quiets[at].sides != 1 {
+				return
+			}
+			from := c.Answered - a.l.Per
+			for before+1 < len(stretches) && stretches[before+1].from <= max(0, from) {
+				before++
+			}
+			s := &stretches[before].situation
+			if units <= a.l.Rate || s.kills+s.bare+s.strangers > 0 || s.steps > 0 || s.slow > 0 {
+				return
+			}
+			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)
+			if units > room && units-room > most-allowed {
+				worst, most, allowed = c, units, room
+			}
+		})
+		if worst != nil {
+			broken(worst.Answered, "%v: with what was admitted at %v, its log held %d units of %v, %d allowed: all nodes hear each other",
+				a, worst.Asked, most, a.l.Per, allowed)
+		}
+	}
+}
+
 // scheduling is what goroutines cost that share an instant of virtual time.
 const scheduling = time.Millisecond
 
@@ -303,13 +348,16 @@ type demand struct {
 	offered, granted int64
 	gap              time.Duration // the longest without an ask, the span's ends included
 	largest          int64         // ask
-	scarcest         int64         // units offered in the scarcest Per of the span
+	scarcest         int64         // units offered in the scarcest slot of the span, of so many slots in Per
 }
+
+const slotsInPer = 10
 
 func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d demand) {
 	i, _ := slices.BinarySearchFunc(a.of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
 	last := from
-	slots := make([]int64, (to-from)/a.l.Per)
+	slot := a.l.Per / slotsInPer
+	slots := make([]int64, (to-from)/slot)
 	for _, at := range a.of[i:] {
 		c := &a.checks[at]
 		if c.Asked >= to {
@@ -322,8 +370,8 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 		last = c.Asked
 		d.offered += c.Units
 		d.largest = max(d.largest, c.Units)
-		if slot := int((c.Asked - from) / a.l.Per); slot < len(slots) {
-			slots[slot] += c.Units
+		if at := int((c.Asked - from) / slot); at < len(slots) {
+			slots[at] += c.Units
 		}
 		if c.Allowed {
 			d.granted += c.Units
@@ -340,13 +388,14 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 // due is what a limit of these numbers grants at least in a span, to asks of one
 // size that come at most gap apart and are more than it can grant. A window or log
 // goes round once in Per and a gap, and wherever the span begins, all but one round
-// lie in it whole; asks above one unit leave a rest. A SlidingWindow frees units as
+// lie in it whole; asks above one unit leave a rest. A bucket has at the end what
+// flowed in since it was last asked for more. A SlidingWindow frees units as
 // the window before slides out, and those of the last gap come too late.
 func due(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
 	rest := d.largest - 1
 	switch {
 	case isBucket(l):
-		return float64(rate)*float64(span-d.gap)/float64(l.Per) - float64(d.largest)
+		return float64(rate)*float64(span-max(d.gap, l.Per/slotsInPer))/float64(l.Per) - float64(d.largest)
 	case l.Algorithm == weir.SlidingWindow:
 		late := int64(math.Ceil(float64(rate) * float64(d.gap) / float64(l.Per)))
 		return float64(span/l.Per-1) * float64(max(0, rate-late-rest))
@@ -363,9 +412,13 @@ func recovered(l *weir.Limit, part int64) time.Duration {
 	return 2 * l.Per
 }
 
-// saturated says that more was asked than could be granted, at all times.
-func (d demand) saturated(rate int64, per time.Duration) bool {
-	return d.scarcest >= 2*rate && d.scarcest < math.MaxInt64 && d.gap <= per/10
+// saturated says that more was asked than this part of a limit can grant, at all
+// times, and often enough that a bucket never runs over meanwhile.
+func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
+	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
+		return false
+	}
+	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
 }
 
 // fullGrants looks at the end of the run, when all nodes that are in the roster
@@ -391,7 +444,7 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 			continue
 		}
 		d := a.demand(from, to, func(int16) bool { return true })
-		if least := 0.99 * due(a.l, a.l.Rate, to-from, d); d.saturated(a.l.Rate, a.l.Per) && float64(d.granted) < least {
+		if least := 0.99 * due(a.l, a.l.Rate, to-from, d); d.saturated(a.l, a.l.Rate, capacity(a.l)) && float64(d.granted) < least {
 			broken(to, "%v: %d units from %v to %v, where %d were asked and %.0f are due: all nodes hear each other", a, d.granted, from, to, d.offered, least)
 		}
 	}
@@ -426,7 +479,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 						k++
 					}
 				}
-				part := share(a.l, k, q.roster)
+				part, depth := share(a.l, k, q.roster)
 				if part <= 0 {
 					continue
 				}
@@ -436,7 +489,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				}
 				d := a.demand(from, to, func(node int16) bool { return q.side[node] == side })
 				least := 0.95*due(a.l, part, to-from, d) - float64(k)
-				if d.saturated(part, a.l.Per) && float64(d.granted) < least {
+				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
 					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",
 						a, d.granted, from, to, k, q.roster, d.offered, least, part)
 				}
@@ -449,10 +502,10 @@ func stepsBack(s *Scenario) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 }
 
-// share is what a side of k members of n may spend at least, of Rate: by the
-// table, and for FairShare the least that ring order can give to k. A share of a
-// bucket that has nothing of either Rate or Burst grants nothing.
-func share(l *weir.Limit, k, n int) int64 {
+// share is what a side of k members of n may spend at least, of Rate and of what
+// the limit has at one time: by the table, and for FairShare the least that ring
+// order can give to k. A share of a bucket that has nothing of either grants nothing.
+func share(l *weir.Limit, k, n int) (rate, most int64) {
 	part := func(whole int64) int64 {
 		switch {
 		case l.Partition == weir.FailOpen || l.Partition != weir.FairShare && 2*k > n:
@@ -465,7 +518,7 @@ func share(l *weir.Limit, k, n int) int64 {
 		return whole * int64(k) / int64(n)
 	}
 	if k == 0 || part(capacity(l)) == 0 {
-		return 0
+		return 0, 0
 	}
-	return part(l.Rate)
+	return part(l.Rate), part(capacity(l))
 }

@@ -261,14 +261,15 @@ func (s *stage) forgets(region int) bool {
 			if h.region != region || s.hosts[j].region != region {
 				continue
 			}
-			together := time.Duration(0)
+			apart := time.Duration(0) // since when
 			for n, p := range s.past {
+				until := s.now()
+				if n+1 < len(s.past) {
+					until = s.past[n+1].since
+				}
 				if p.of[i] >= 0 && p.of[i] == p.of[j] {
-					together = s.now()
-					if n+1 < len(s.past) {
-						together = s.past[n+1].since
-					}
-				} else if p.since-together >= patience || n+1 == len(s.past) && s.now()-together >= patience {
+					apart = until
+				} else if until-apart >= patience {
 					return true
 				}
 			}

@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +41,12 @@ const (
 
 func main() {
 	args := os.Args[1:]
+	if os.Getenv(workerEnv) != "" {
+		bubbles(func(t *testing.T) int {
+			work(t, os.Stdin, os.Stdout)
+			return exitFine
+		})
+	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, restore) // the next one ends it at once
 	bubbles(func(t *testing.T) int { return entry(ctx, t, args, os.Stdout, os.Stderr) })
@@ -216,19 +223,21 @@ func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) 
 		}
 	}
 	if len(broken) > 0 {
-		fmt.Fprintf(complain, "\n%d invariants are broken, with seed %d. Replay it with: %s -seed %d %s\n", kinds(broken), s.Seed, command(), s.Seed, o.what)
+		fmt.Fprintf(complain, "\nBroken with seed %d: %s. Replay it with: %s -seed %d %s\n", s.Seed, names(broken), command(), s.Seed, o.what)
 		return exitBroken, nil
 	}
 	return exitFine, nil
 }
 
-// kinds is how many invariants these are of.
-func kinds(broken []Broken) int {
-	of := make(map[string]bool)
+// names are the invariants that these are of.
+func names(broken []Broken) string {
+	var all []string
 	for _, b := range broken {
-		of[b.Invariant] = true
+		if !slices.Contains(all, b.Invariant) {
+			all = append(all, b.Invariant)
+		}
 	}
-	return len(of)
+	return strings.Join(all, ", ")
 }
 
 // command is how this program was called.

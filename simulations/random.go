@@ -73,29 +73,20 @@ func pick[T any](d *dice, from ...T) T { return from[d.IntN(len(from))] }
 func (d *dice) nodes() {
 	n := 3 + d.IntN(7)
 	later := 0
-	if d.one(2) {
-		later = 1 + d.IntN(2)
+	if n > 3 && d.one(2) {
+		later = 1 + d.IntN(min(2, n-3))
 	}
-	regions := n-later >= 4 && d.one(12)
+	first := n - later
+	regions := first >= 4 && d.one(12)
 	for i := range n {
-		node := Node{Name: string(rune('a' + i)), Later: i >= max(2, n-later)}
+		node := Node{Name: string(rune('a' + i)), Later: i >= first}
 		if regions {
-			node.Region = [...]string{"east", "west"}[i%2]
+			node.Region = "east"
+			if i >= first/2 && i < first || i > first {
+				node.Region = "west"
+			}
 		}
 		d.s.Nodes = append(d.s.Nodes, node)
-	}
-	if regions { // in the order of the file: by region, the later ones last
-		slices.SortStableFunc(d.s.Nodes, func(a, b Node) int {
-			switch {
-			case a.Later != b.Later && a.Later:
-				return 1
-			case a.Later != b.Later || a.Region < b.Region:
-				return -1
-			case a.Region > b.Region:
-				return 1
-			}
-			return 0
-		})
 	}
 }
 
@@ -107,6 +98,7 @@ func (d *dice) settings() {
 	}
 	if d.one(6) {
 		s.Network.Loss = pick(d, 0.001, 0.005, 0.01)
+		s.Network.Duplicates = pick(d, 0, 0.001, 0.01)
 	}
 	if d.one(4) {
 		s.Replicas = 2
@@ -414,7 +406,7 @@ func (d *dice) step(at time.Duration) {
 
 // apart sorts the faults, none of which then share an instant.
 func (d *dice) apart() {
-	slices.SortStableFunc(d.s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	d.s.sort()
 	for i := 1; i < len(d.s.Faults); i++ {
 		d.s.Faults[i].At = max(d.s.Faults[i].At, d.s.Faults[i-1].At+time.Millisecond)
 	}
@@ -423,7 +415,7 @@ func (d *dice) apart() {
 // feasible are those faults that have something to befall, and leave each region
 // two nodes that run.
 func feasible(s *Scenario) (faults []Fault) {
-	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	s.sort()
 	hosts := s.beginning()
 	cut := false
 	for _, f := range s.Faults {

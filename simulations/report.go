@@ -117,12 +117,17 @@ func verdicts(w io.Writer, broken []Broken) {
 				continue
 			}
 			holds = false
-			wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", short(b.At), b.Says))
+			b.tell(w)
 		}
 		if holds {
 			wrap(w, fmt.Sprintf("✓ %-14s ", i.name), strings.Repeat(" ", 17), i.means)
 		}
 	}
+}
+
+// tell prints what is broken.
+func (b *Broken) tell(w io.Writer) {
+	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", short(b.At), b.Says))
 }
 
 // wrap prints text in lines of no more than the columns, after first and then

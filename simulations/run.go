@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -27,22 +29,41 @@ const (
 	defaultForget  = 5 * time.Minute
 )
 
+const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
+
 // witnessLimit denies nothing and recovers from nothing while a run lasts.
 var witnessLimit = weir.Limit{
 	Name: "witness", Algorithm: weir.FixedWindow, Rate: 1_000_000_000_000, Per: 366 * 24 * time.Hour, Partition: weir.FailOpen,
 }
 
 // run plays a scenario in a bubble of its own, in virtual time. With simulated
-// membership all of it comes from the scenario's seed. The error is of a
-// scenario that cannot be played; what the cluster does wrong is in the journal.
+// membership all of it comes from the scenario's seed, as long as the process
+// does nothing else meanwhile. The error is of a scenario that cannot be played;
+// what the cluster does wrong is in the journal.
 func run(t *testing.T, s *Scenario) (j *Journal, err error) {
 	begun := time.Now()
+	if !s.Gossip {
+		defer inOrder()()
+	}
 	synctest.Test(t, func(*testing.T) { j, err = play(s) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)
 	}
 	j.Took = time.Since(begun)
 	return j, nil
+}
+
+// inOrder lets one goroutine run at a time, and keeps the garbage collector from
+// coming between: which of two goroutines is first in an instant depends on the
+// run alone.
+func inOrder() (undo func()) {
+	runtime.GC()
+	procs, percent, limit := runtime.GOMAXPROCS(1), debug.SetGCPercent(-1), debug.SetMemoryLimit(collectAbove)
+	return func() {
+		runtime.GOMAXPROCS(procs)
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	}
 }
 
 // stage is a scenario that is being played.

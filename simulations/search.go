@@ -11,31 +11,25 @@ import (
 )
 
 const (
-	enoughFound = 10               // broken scenarios; one of them is shrunk
-	stuckAfter  = 10 * time.Minute // of real time, in one run
+	enoughFound = 10 // broken scenarios; one of them is shrunk
 	shrinkFor   = 10 * time.Minute
 )
 
 // searching is a search for a scenario that breaks an invariant.
 type searching struct {
-	ctx     context.Context
-	until   time.Time // the zero time is never
-	count   int       // zero is any
-	out     io.Writer
+	ctx   context.Context
+	until time.Time // the zero time is never
+	count int       // zero is any
+	out   io.Writer
+
 	mu      sync.Mutex // guards what follows
 	next    uint64     // the seed
 	begun   int
 	played  int
-	found   []finding
 	faults  int
 	checks  int
 	virtual time.Duration
-}
-
-// finding is a scenario that broke an invariant.
-type finding struct {
-	scenario *Scenario
-	broken   []Broken
+	found   []result
 }
 
 // search plays random scenarios, one on each core, and shrinks the first that
@@ -48,41 +42,75 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	}
 	fmt.Fprintf(out, "random scenarios from seed %d on\n", o.seed)
 	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() { t.Run("", f.work) })
+	errs := make(chan error, runtime.NumCPU())
+	for range cap(errs) {
+		workers.Go(func() { errs <- f.employ() })
 	}
 	workers.Wait()
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			fmt.Fprintf(complain, "simulations: %v\n", err)
+			return exitBroken
+		}
+	}
 	fmt.Fprintf(out, "%d scenarios, %d faults, %d checks, %v of virtual time in %v: ",
 		f.played, f.faults, f.checks, f.virtual, time.Since(begun).Round(time.Second))
 	if len(f.found) == 0 {
+		fmt.Fprintln(out, "no invariant broken")
 		if ctx.Err() != nil {
-			fmt.Fprintln(out, "no invariant broken; interrupted")
 			return exitInterrupted
 		}
-		fmt.Fprintln(out, "no invariant broken")
 		return exitFine
 	}
 	fmt.Fprintf(out, "%d break an invariant\n", len(f.found))
-	for _, found := range f.found {
-		fmt.Fprintf(complain, "\nseed %d; replay it with: %s -n 1 -seed %d\n", found.scenario.Seed, command(), found.scenario.Seed)
-		for _, b := range found.broken[:1] {
-			wrap(complain, "✗ "+b.Invariant+" ", "  ", fmt.Sprintf("at %s: %s", short(b.At), b.Says))
-		}
+	for _, r := range f.found {
+		fmt.Fprintf(complain, "\nseed %d. Replay it with: %s -n 1 -seed %d\n", r.Seed, command(), r.Seed)
+		r.Broken[0].tell(complain)
 	}
-	f.simplify(t, f.found[0], complain)
+	if ctx.Err() == nil {
+		f.simplify(t, f.found[0], complain)
+	}
 	return exitBroken
 }
 
-// work plays scenarios until there are enough.
-func (f *searching) work(t *testing.T) {
+// employ has one process play scenarios until there are enough. The process is
+// replaced when a scenario ends it.
+func (f *searching) employ() error {
+	for {
+		w, err := startWorker()
+		if err != nil {
+			return err
+		}
+		interrupted := context.AfterFunc(f.ctx, func() { _ = w.process.Process.Kill() })
+		more := f.have(w)
+		interrupted()
+		w.stop()
+		if !more {
+			return nil
+		}
+	}
+}
+
+// have has a worker play until there are enough, or a scenario has ended it.
+func (f *searching) have(w *worker) (more bool) {
 	for {
 		seed, more := f.take()
 		if !more {
-			return
+			return false
 		}
-		s := random(seed)
-		j, broken, err := try(t, s)
-		f.note(s, j, broken, err)
+		r, err := w.play(seed)
+		switch {
+		case f.ctx.Err() != nil:
+			return false
+		case err != nil:
+			s := random(seed)
+			f.note(result{
+				Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts,
+				Broken: []Broken{{Invariant: unplayed, Says: err.Error()}},
+			})
+			return true
+		}
+		f.note(r)
 	}
 }
 
@@ -90,7 +118,7 @@ func (f *searching) take() (seed uint64, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.ctx.Err() != nil || len(f.found) >= enoughFound,
+	case f.ctx.Err() != nil, len(f.found) >= enoughFound,
 		f.count > 0 && f.begun >= f.count,
 		!f.until.IsZero() && time.Now().After(f.until):
 		return 0, false
@@ -101,56 +129,38 @@ func (f *searching) take() (seed uint64, more bool) {
 	return seed, true
 }
 
-func (f *searching) note(s *Scenario, j *Journal, broken []Broken, err error) {
+func (f *searching) note(r result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.played++
-	f.faults += len(s.Faults)
-	f.virtual += s.Lasts
-	if err != nil {
-		broken = append(broken, Broken{Invariant: "played", Says: err.Error()})
-	} else {
-		f.checks += len(j.Checks)
-	}
+	f.faults += r.Faults
+	f.checks += r.Checks
+	f.virtual += r.Lasts
 	verdict := "✓"
-	if len(broken) > 0 {
-		verdict = "✗ " + broken[0].Invariant
-		f.found = append(f.found, finding{s, broken})
+	if len(r.Broken) > 0 {
+		verdict = "✗ " + r.Broken[0].Invariant
+		f.found = append(f.found, r)
 	}
-	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", s.Seed, len(s.Nodes), len(s.Faults), s.Lasts, verdict)
-}
-
-// try plays a scenario and judges it.
-func try(t *testing.T, s *Scenario) (*Journal, []Broken, error) {
-	stuck := time.AfterFunc(stuckAfter, func() {
-		panic(fmt.Sprintf("%s, seed %d: it has been played for %v", s.Name, s.Seed, stuckAfter))
-	})
-	defer stuck.Stop()
-	j, err := run(t, s)
-	if err != nil {
-		return nil, nil, err
-	}
-	return j, judge(j), nil
+	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", r.Seed, r.Nodes, r.Faults, r.Lasts, verdict)
 }
 
 // simplify makes of a finding the least scenario that breaks the same invariant,
 // and keeps it in a file.
-func (f *searching) simplify(t *testing.T, found finding, complain io.Writer) {
-	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.scenario.Seed)
+func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
+	wanted := found.Broken[0]
+	if wanted.Invariant == unplayed {
+		return // it would end this process too
+	}
+	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.Seed)
 	ends := time.Now().Add(shrinkFor)
-	wanted := found.broken[0].Invariant
-	last := found.broken
-	least := shrink(found.scenario, func(s *Scenario) bool {
+	least := shrink(random(found.Seed), func(s *Scenario) bool {
 		if f.ctx.Err() != nil || time.Now().After(ends) {
 			return false
 		}
-		_, broken, err := try(t, s)
-		if err != nil {
-			return wanted == "played"
-		}
+		_, broken := try(t, s)
 		for _, b := range broken {
-			if b.Invariant == wanted {
-				last = broken
+			if b.Invariant == wanted.Invariant {
+				wanted = b
 				return true
 			}
 		}
@@ -161,6 +171,6 @@ func (f *searching) simplify(t *testing.T, found finding, complain io.Writer) {
 		fmt.Fprintf(complain, "%v; it is:\n%s", err, least.yaml())
 		return
 	}
-	wrap(complain, "✗ "+last[0].Invariant+" ", "  ", last[0].Says)
+	wanted.tell(complain)
 	fmt.Fprintf(complain, "It is in %s. Replay it with: %s %s\n", name, command(), name)
 }

@@ -10,7 +10,7 @@ type second struct {
 	At       time.Duration // when it begins
 	Offered  int64         // units asked for
 	Admitted []int64       // units, on each side, those of most nodes first; one side if the nodes are whole
-	Limit    int64         // what the limit grants in Per: Rate, or Burst
+	Limit    int64         // what the limit grants in Per, in the long run: Rate
 	Window   int64         // units admitted in the window of Per that ends with this second; of the whole of a shorter time at the beginning
 	Bound    int64         // the most that this window may hold
 	Row      string        // of the guarantees table, that the window falls under
@@ -43,7 +43,7 @@ func (r *trial) perSecond() []second {
 	all := make([]second, (r.Scenario.Lasts+time.Second-1)/time.Second)
 	for i := range all {
 		s := &all[i]
-		s.At, s.Limit = time.Duration(i)*time.Second, capacity(a.l)
+		s.At, s.Limit = time.Duration(i)*time.Second, a.l.Rate
 		s.Admitted = make([]int64, max(1, a.course.at(s.At).sides))
 	}
 	for _, i := range a.of {

@@ -29,6 +29,9 @@ func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 			break
 		}
 	}
+	if !k.best.equal(s) {
+		k.best.About = "Shrunk from " + s.Name + ": it breaks, and with anything less that was tried it does not."
+	}
 	return k.best
 }
 
@@ -146,8 +149,7 @@ func (f *Fault) roundTo(unit time.Duration) {
 // repair drops the faults and loads that have become senseless, and says whether
 // the rest is valid.
 func (s *Scenario) repair() bool {
-	r := &reader{}
-	r.sort(s)
+	s.sort()
 	for range len(s.Faults) + len(s.Loads) + 1 {
 		bad, hopeless := place{}, false
 		s.check(func(at place, field, message string) {

@@ -154,6 +154,7 @@ type ask struct {
 	sent    time.Time
 	wait    time.Duration
 	over    bool // answer or err is there, or the asker has given up
+	heard   bool // the asker is to tell the handler that it was answered in time
 	answer  []byte
 	err     error
 	done    chan struct{} // has room for the word that it is over
@@ -183,16 +184,19 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 
 	select {
 	case <-a.done:
-		return append(dst, a.answer...), a.err
 	case <-ctx.Done():
+		m.net.mu.Lock()
+		came := a.over // in the meantime
+		a.over = true
+		m.net.mu.Unlock()
+		if !came {
+			return dst, ctx.Err()
+		}
 	}
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	if a.over { // it came in the meantime
-		return append(dst, a.answer...), a.err
+	if a.heard {
+		m.handler.Heard()
 	}
-	a.over = true
-	return dst, ctx.Err()
+	return append(dst, a.answer...), a.err
 }
 
 // finish lets the asker go on. It comes last: the asker does not wait for
@@ -264,7 +268,9 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	switch {
 	case !a.over:
 		if err == nil && time.Since(a.sent) <= heardFor {
-			p.owner.hear()
+			if a.heard = p.owner.resting; !a.heard {
+				p.owner.hear() // after what the handler has yet to be told
+			}
 		}
 		a.finish(answer, err)
 	case err == nil:

@@ -61,12 +61,12 @@ func (v *view) passOn(next *view, now int64) authority {
 		case now >= w.until:
 			return
 		case w.from == "", next.expects(w.from):
-		case stays:
-			return // nobody will hear from it
-		case v.expects(w.from):
+		case !stays && v.expects(w.from):
 			w.from, w.until = "", now+int64(holdDown)
+		case !stays && next.healed != 0 && uint64(now-next.healed) < uint64(patience):
+			w.from, w.until = "", next.healed+int64(patience)
 		default:
-			w.from, w.until = "", now+int64(patience)
+			return
 		}
 		a.waits = append(a.waits, w)
 		missing = missing.Minus(w.ranges)

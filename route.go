@@ -22,6 +22,7 @@ type view struct {
 	next   []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
 	lost   []int64        // since when this node does not hear it, 0 if it does
 	away   []bool         // nobody here has heard it for a second: another has its states as well
+	healed int64          // when one that was away was last heard again, 0 if never
 	hashes []uint64       // of the names
 	named  map[uint64]int // index in Members by hash of the name
 	expect int            // Config.Expect
@@ -93,19 +94,28 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	return v
 }
 
-// hear says since when each member is lost, and who is away.
+// hear says since when each member is lost, who is away, and when the last of
+// these came back.
 func (v *view) hear(now int64, before *view) {
 	v.lost = make([]int64, len(v.Members))
 	v.away = make([]bool, len(v.Members))
+	if before != nil {
+		v.healed = before.healed
+	}
 	for i, m := range v.Members {
+		j, known := -1, false
+		if before != nil {
+			j, known = before.named[nameHash(m.Name)]
+		}
+		if known && before.away[j] && v.next[i] >= 0 {
+			v.healed = now
+		}
 		if v.Direct[i] || i == v.Self {
 			continue
 		}
 		v.lost[i] = now
-		if before != nil {
-			if j, known := before.named[nameHash(m.Name)]; known && before.lost[j] != 0 {
-				v.lost[i] = before.lost[j]
-			}
+		if known && before.lost[j] != 0 {
+			v.lost[i] = before.lost[j]
 		}
 		v.away[i] = v.next[i] < 0 && v.overdue(i, now)
 	}

@@ -24,6 +24,7 @@ const (
 	witnessUnits   = 3
 	settleWithin   = 2 * time.Minute
 	quietFor       = 2 * time.Second       // that all has been told before the counts are read
+	whole          = 10 * time.Second      // healed, before anybody is forgotten by hand: by then counts have come together
 	stoodInWithin  = 2 * time.Second       // of a crash
 	defaultTimeout = 20 * time.Millisecond // weir.Config's
 	defaultForget  = 5 * time.Minute
@@ -232,15 +233,20 @@ func (s *stage) settle(ctx context.Context) string {
 		s.cluster.Thaw(h.name)
 	}
 	s.moving.Wait()
-	quiet := s.now()
+	quiet, healed := s.now(), s.now()
 	for end := s.now() + settleWithin; s.now() < end; time.Sleep(100 * time.Millisecond) {
 		if !s.cluster.Settled() || s.unsent() != "" {
-			quiet = s.now()
-			s.forget()
+			if quiet = s.now(); quiet-healed >= whole {
+				s.forget()
+			}
 		}
-		if s.now()-quiet >= quietFor {
+		if s.now()-quiet < quietFor {
+			continue
+		}
+		if s.owned(ctx) {
 			return ""
 		}
+		quiet = s.now()
 	}
 	if u := s.unsent(); u != "" {
 		return u
@@ -257,6 +263,21 @@ func (s *stage) settle(ctx context.Context) string {
 		}
 	}
 	return "not every node sees all that run"
+}
+
+// owned says that each key of the witness has a node that answers for it itself.
+// What a node that was forgotten had is waited for, for some seconds: another may
+// have it, who was out of sight.
+func (s *stage) owned(ctx context.Context) bool {
+	for k := range s.witness.grants {
+		if s.runsIn(k/witnessKeys) && !slices.ContainsFunc(s.hosts, func(h *host) bool {
+			_, owner := s.used(ctx, h, k)
+			return owner
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // unsent names a node that has something to tell.

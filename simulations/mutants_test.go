@@ -78,11 +78,15 @@ var mutants = []mutant{
 	{
 		name: "a thawed owner keeps its authority",
 		edits: []edit{{
-			"authority.go",
-			"return v.Self >= 0 && len(v.held) > 0 && v.Members[v.Self].Announced == cluster.Joining",
-			"return false && v.Members[v.Self].Announced == cluster.Joining",
+			"route.go",
+			"v.held.Contains(id.Hi) && !(v.yields() && v.reaches(owner)):",
+			"v.held.Contains(id.Hi):",
+		}, {
+			"handover.go",
+			"	if v.settled || len(v.held) == 0 {\n",
+			"	if v.settled || len(v.held) == 0 || v.yields() {\n",
 		}},
-		scenario: "thaw", breaks: accounted,
+		scenario: "thaw", breaks: oneAuthority,
 	},
 	{
 		name: "joiners weigh fully during a split",

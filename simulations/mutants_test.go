@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,11 +78,15 @@ var mutants = []mutant{
 	{
 		name: "a thawed owner keeps its authority",
 		edits: []edit{{
-			"authority.go",
-			"return v.Self >= 0 && len(v.held) > 0 && v.Members[v.Self].Announced == cluster.Joining",
-			"return false && v.Members[v.Self].Announced == cluster.Joining",
+			"route.go",
+			"v.held.Contains(id.Hi) && !(v.yields() && v.reaches(owner)):",
+			"v.held.Contains(id.Hi):",
+		}, {
+			"handover.go",
+			"	if v.settled || len(v.held) == 0 {\n",
+			"	if v.settled || len(v.held) == 0 || v.yields() {\n",
 		}},
-		scenario: "thaw", breaks: accounted,
+		scenario: "thaw", breaks: oneAuthority,
 	},
 	{
 		name: "joiners weigh fully during a split",
@@ -111,12 +116,14 @@ func shows() map[string]*Scenario {
 		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
 		Fault{At: 24 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}})
 	thaw.Forget = 2 * time.Second
+	split.Seed = 3
 	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
-		Fault{At: 8 * time.Second, Kind: FaultStart, Nodes: []string{"f", "g", "h", "i"}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
 	scaled.Loads[0].Rate = 1200
-	for _, name := range []string{"f", "g", "h", "i"} {
+	for i, name := range []string{"f", "g", "h", "i"} {
 		scaled.Nodes = append(scaled.Nodes, Node{Name: name, Later: true})
+		start := Fault{At: 7*time.Second + time.Duration(i)*200*time.Millisecond, Kind: FaultStart, Nodes: []string{name}}
+		scaled.Faults = slices.Insert(scaled.Faults, 1+i, start)
 	}
 	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled}
 	for name, s := range all {

@@ -30,6 +30,8 @@ const (
 	defaultForget  = 5 * time.Minute
 )
 
+const roomier = 8 // than a node's keys its store is, so that it evicts none; and no larger, as it is looked through all the time
+
 const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
 
 // witnessLimit denies nothing and recovers from nothing while a run lasts.
@@ -151,8 +153,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		Regions: make(map[string]string),
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
-			MaxKeys: 1 << 16,
-			Logger:  slog.New(slog.DiscardHandler),
+			Logger: slog.New(slog.DiscardHandler),
 		},
 	}
 	for i, n := range scenario.Nodes {
@@ -169,6 +170,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 		if !n.Later {
 			o.Nodes = append(o.Nodes, n.Name)
 		}
+	}
+	for i := range s.limits {
+		o.Config.MaxKeys += roomier * s.keysOf(i)
 	}
 	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 4
 	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))

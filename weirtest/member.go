@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -271,9 +273,10 @@ func (m *member) shut() {
 	m.ticks.Stop()
 	m.inbox = nil
 	m.progress.wake()
-	for _, p := range m.peers {
-		for _, a := range p.asks {
-			if !a.over {
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) { // a map's order would not replay
+		p := m.peers[name]
+		for _, id := range slices.Sorted(maps.Keys(p.asks)) {
+			if a := p.asks[id]; !a.over {
 				a.finish(nil, cluster.ErrClosed)
 			}
 		}
@@ -396,8 +399,8 @@ func (m *member) tick() {
 
 // ping asks all in the roster, and those at the hosts to join, for a pong.
 func (m *member) ping() {
-	for name, e := range m.entries {
-		if name != m.name && e.status == alive {
+	for _, name := range slices.Sorted(maps.Keys(m.entries)) {
+		if e := m.entries[name]; name != m.name && e.status == alive {
 			m.peer(e.at).ping()
 		}
 	}

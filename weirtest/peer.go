@@ -2,6 +2,7 @@ package weirtest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -104,8 +105,8 @@ func (p *peer) ping() {
 // tell sends what the member knows to all that it hears.
 func (m *member) tell() {
 	known := m.known()
-	for _, p := range m.peers {
-		if p.heard {
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
+		if p := m.peers[name]; p.heard {
 			p.send(message{kind: news, known: known})
 		}
 	}

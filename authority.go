@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -44,6 +45,9 @@ func (v *view) passOn(next *view, now int64) authority {
 	var unclaimed countsync.Ranges // what nobody is left to give
 	if next.Self >= 0 {            // who has said goodbye holds nothing
 		a.held = v.held
+		if next.ring != v.ring {
+			a.held = a.held.Union(v.inherited(next, now))
+		}
 	}
 	if next.serves() {
 		a.want = v.want
@@ -63,8 +67,8 @@ func (v *view) passOn(next *view, now int64) authority {
 		case w.from == "", next.expects(w.from):
 		case !stays && v.expects(w.from):
 			w.from, w.until = "", now+int64(holdDown)
-		case !stays && next.healed != 0 && uint64(now-next.healed) < uint64(patience):
-			w.from, w.until = "", next.healed+int64(patience)
+		case !stays && next.scattered(now):
+			w.from, w.until = "", now+int64(patience)
 		default:
 			return
 		}
@@ -96,6 +100,43 @@ func (v *view) passOn(next *view, now int64) authority {
 	a.held = a.held.Union(missing).Union(unclaimed)
 	a.settled = a.held.Equal(a.want)
 	return a
+}
+
+// inherited is what this node has stood in for, once the owner is off the roster:
+// to be forgotten, or to start again, leaves its authority to the stand-in. Who
+// has left where this node did not see it has left it to another.
+func (v *view) inherited(next *view, now int64) countsync.Ranges {
+	var all countsync.Ranges
+	for _, i := range v.points {
+		m := &v.Members[i]
+		if _, stays := next.named[nameHash(m.Name)]; stays || v.reaches(i) || next.scattered(now) && !next.restarted(m) {
+			continue
+		}
+		all = all.Union(v.stoodIn(i))
+	}
+	return all
+}
+
+// stoodIn is the part of what a member owns that this node stands in for.
+func (v *view) stoodIn(owner int) countsync.Ranges {
+	var ranges []countsync.Range
+	v.ring.Arcs(func(first, last uint64) {
+		if v.points[v.ring.Owner(last)] == owner && v.standIn(bucket.ID{Hi: last}, owner) == v.Self {
+			ranges = append(ranges, countsync.Range{First: first, Last: last})
+		}
+	})
+	return countsync.NewRanges(ranges...)
+}
+
+// scattered says that members are missing or were until just now: what they say of
+// the roster this node has not seen.
+func (v *view) scattered(now int64) bool {
+	return v.side < len(v.points) || v.healed != 0 && uint64(now-v.healed) < uint64(patience)
+}
+
+// restarted says that another runs where a member ran.
+func (v *view) restarted(m *cluster.Member) bool {
+	return slices.ContainsFunc(v.Members, func(o cluster.Member) bool { return o.Addr == m.Addr })
 }
 
 // expects says that a member may yet hand over what it had.

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -18,6 +17,10 @@ type authority struct {
 	held  countsync.Ranges
 	want  countsync.Ranges // what the ring gives this node
 	waits []wait
+	// orphans are what a member held that went while others were missing: to
+	// whom, or with what last count, these may know. Until all have been heard
+	// for a while nobody takes it, and whoever the ring gives it to stands in.
+	orphans countsync.Ranges
 	// settled says that held is want: the ring alone answers.
 	settled bool
 }
@@ -45,9 +48,7 @@ func (v *view) passOn(next *view, now int64) authority {
 	var unclaimed countsync.Ranges // what nobody is left to give
 	if next.Self >= 0 {            // who has said goodbye holds nothing
 		a.held = v.held
-		if next.ring != v.ring {
-			a.held = a.held.Union(v.inherited(next, now))
-		}
+		a.orphans = v.orphaned(next, now).Minus(a.held)
 	}
 	if next.serves() {
 		a.want = v.want
@@ -55,7 +56,7 @@ func (v *view) passOn(next *view, now int64) authority {
 			a.want = next.owned(next.Self)
 		}
 	}
-	missing := a.want.Minus(a.held)
+	missing := a.want.Minus(a.held).Minus(a.orphans)
 	await := func(w wait) {
 		if w.ranges = w.ranges.Intersect(missing); len(w.ranges) == 0 {
 			return
@@ -67,8 +68,6 @@ func (v *view) passOn(next *view, now int64) authority {
 		case w.from == "", next.expects(w.from):
 		case !stays && v.expects(w.from):
 			w.from, w.until = "", now+int64(holdDown)
-		case !stays && next.scattered(now):
-			w.from, w.until = "", now+int64(patience)
 		default:
 			return
 		}
@@ -102,41 +101,28 @@ func (v *view) passOn(next *view, now int64) authority {
 	return a
 }
 
-// inherited is what this node has stood in for, once the owner is off the roster:
-// to be forgotten, or to start again, leaves its authority to the stand-in. Who
-// has left where this node did not see it has left it to another.
-func (v *view) inherited(next *view, now int64) countsync.Ranges {
-	var all countsync.Ranges
+// orphaned is what is without authority in the next view, because its member has
+// gone while others are missing.
+func (v *view) orphaned(next *view, now int64) countsync.Ranges {
+	if !next.scattered(now) {
+		return nil
+	}
+	all := v.orphans
+	if next.ring == v.ring {
+		return all
+	}
 	for _, i := range v.points {
-		m := &v.Members[i]
-		if _, stays := next.named[nameHash(m.Name)]; stays || v.reaches(i) || next.scattered(now) && !next.restarted(m) {
-			continue
+		if _, stays := next.named[v.hashes[i]]; !stays {
+			all = all.Union(v.owned(i))
 		}
-		all = all.Union(v.stoodIn(i))
 	}
 	return all
 }
 
-// stoodIn is the part of what a member owns that this node stands in for.
-func (v *view) stoodIn(owner int) countsync.Ranges {
-	var ranges []countsync.Range
-	v.ring.Arcs(func(first, last uint64) {
-		if v.points[v.ring.Owner(last)] == owner && v.standIn(bucket.ID{Hi: last}, owner) == v.Self {
-			ranges = append(ranges, countsync.Range{First: first, Last: last})
-		}
-	})
-	return countsync.NewRanges(ranges...)
-}
-
-// scattered says that members are missing or were until just now: what they say of
-// the roster this node has not seen.
+// scattered says that members are missing or were until just now: what happened
+// among them, this node does not know.
 func (v *view) scattered(now int64) bool {
 	return v.side < len(v.points) || v.healed != 0 && uint64(now-v.healed) < uint64(patience)
-}
-
-// restarted says that another runs where a member ran.
-func (v *view) restarted(m *cluster.Member) bool {
-	return slices.ContainsFunc(v.Members, func(o cluster.Member) bool { return o.Addr == m.Addr })
 }
 
 // expects says that a member may yet hand over what it had.
@@ -153,7 +139,7 @@ func (v *view) ceded(ranges countsync.Ranges) *view { return v.holding(v.held.Mi
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
-	next.held, next.waits = held, nil
+	next.held, next.waits, next.orphans = held, nil, v.orphans.Minus(held)
 	for _, w := range v.waits {
 		if r := w.ranges.Minus(held); len(r) > 0 {
 			next.waits = append(next.waits, wait{r, w.from, w.until})
@@ -222,16 +208,16 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 }
 
 // StandIn is part of countsync.Roles: who answers for id in the stead of an owner
-// that is not reached, 0 if it is.
+// that is not reached or of whom nobody knows what it held, 0 if there is one.
 func (v *view) StandIn(id bucket.ID) countsync.Member {
-	if v.side == len(v.points) {
+	if v.side == len(v.points) && len(v.orphans) == 0 {
 		return 0
 	}
 	owner := v.owner(id)
-	if owner < 0 || owner == v.Self || v.reaches(owner) {
+	if (owner < 0 || owner == v.Self || v.reaches(owner)) && !v.orphans.Contains(id.Hi) {
 		return 0
 	}
-	if s := v.standIn(id, owner); s >= 0 {
+	if s := v.standIn(id, -1); s >= 0 {
 		return v.hashes[s]
 	}
 	return 0
@@ -292,11 +278,12 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 }
 
 // audiences is what each member is to have the states of: of all that this node
-// holds or stands in for, as Targets says, and of what it has copies of, what that
-// member stands in for. Who answers for a lost owner need not have the latest
-// copy: it may have been cut off from it, and this node not.
-func (v *view) audiences(kept countsync.Ranges) map[countsync.Member]countsync.Ranges {
-	held, others, standIns := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+// holds or stands in for, as Targets says, and of the rest what that member stands
+// in for. Who answers for a lost owner need not have the latest copy: it may have
+// been cut off from it, and this node not.
+func (v *view) audiences() map[countsync.Member]countsync.Ranges {
+	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+	var lost []countsync.Range
 	var room [16]int
 	v.ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
@@ -304,31 +291,35 @@ func (v *view) audiences(kept countsync.Ranges) map[countsync.Member]countsync.R
 			held[i] = append(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
-		owner := v.owner(id)
-		if owner == v.Self || v.reaches(owner) {
+		reached := v.reaches(v.owner(id))
+		if reached && len(v.orphans) == 0 {
 			return
 		}
-		s := v.standIn(id, owner)
+		if !reached {
+			lost = append(lost, r)
+		}
+		s := v.standIn(id, -1)
 		if s >= 0 && s != v.Self {
-			standIns[s] = append(standIns[s], r)
+			firsts[s] = append(firsts[s], r)
 		}
 		if s == v.Self {
 			for _, i := range v.audience(room[:0], last, false) {
-				others[i] = append(others[i], r)
+				seconds[i] = append(seconds[i], r)
 			}
 		}
 	})
+	stoodIn := countsync.NewRanges(lost...).Union(v.orphans).Minus(v.held)
 	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
 	for i, rs := range held {
 		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
-	for i, rs := range standIns {
+	for i, rs := range firsts {
 		m := v.hashes[i]
-		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(kept).Minus(v.held))
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
-	for i, rs := range others {
+	for i, rs := range seconds {
 		m := v.hashes[i]
-		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Minus(v.held))
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
 	for _, j := range v.joiners {
 		var rs []countsync.Range
@@ -340,45 +331,4 @@ func (v *view) audiences(kept countsync.Ranges) map[countsync.Member]countsync.R
 		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
 	return audiences
-}
-
-// kept is what this node has copies of, given what it had before: all that an
-// owner that is reached sends it. What an owner that is not reached sent it before
-// is the latest that may be left.
-func (v *view) kept(before countsync.Ranges) countsync.Ranges {
-	var sent, lost []countsync.Range
-	var room [16]int
-	v.ring.Arcs(func(first, last uint64) {
-		r := countsync.Range{First: first, Last: last}
-		owner := v.owner(bucket.ID{Hi: last})
-		if !v.reaches(owner) {
-			lost = append(lost, r)
-		} else if owner != v.Self && v.isSent(room[:0], last) {
-			sent = append(sent, r)
-		}
-	})
-	return countsync.NewRanges(lost...).Intersect(before).Union(countsync.NewRanges(sent...))
-}
-
-// isSent says that the owner of a hash has this node among its successors.
-func (v *view) isSent(room []int, hash uint64) bool {
-	for most := v.copies + 2; ; most *= 2 {
-		order := v.ring.Order(room, hash, most)
-		left := v.copies
-		for _, at := range order[min(1, len(order)):] {
-			i := v.points[at]
-			if i == v.Self {
-				return true
-			}
-			if left -= 1; v.away[i] {
-				left++
-			}
-			if left == 0 {
-				return false
-			}
-		}
-		if len(order) < most {
-			return false
-		}
-	}
 }

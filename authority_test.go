@@ -227,6 +227,6 @@ func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
 	v := newView(int64(time.Hour), c, terms{copies: 1}, nil).given(countsync.All())
 	id := bucket.ID{Hi: 1, Lo: 1}
 	require.Equal(t, v.hashes[0], v.Answers(id))
-	v.audiences(nil)
+	v.audiences()
 	require.NotEmpty(t, v.Targets(nil, id))
 }

@@ -140,7 +140,7 @@ func (v *view) stale(now int64) bool {
 			return true
 		}
 	}
-	return false
+	return len(v.orphans) > 0 && !v.scattered(now)
 }
 
 // admit finds the members that are to have points: nobody joins while one that

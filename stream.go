@@ -52,8 +52,7 @@ type stream struct {
 
 	// Of the goroutine in keepInStep.
 	owed  map[countsync.Member]countsync.Ranges // what each member is to have
-	kept  countsync.Ranges                      // what this node has copies of
-	known *view                                 // the view that these are of
+	known *view                                 // the view that owed is of
 	moves uint64                                // of authority
 
 	lag atomic.Pointer[StreamStats]
@@ -137,8 +136,7 @@ func (n *Node) turn(v *view) {
 		return
 	}
 	n.meet(v)
-	s.kept = v.kept(s.kept)
-	owed := v.audiences(s.kept)
+	owed := v.audiences()
 	for i, m := range v.hashes {
 		ranges, known := owed[m]
 		if !known || i == v.Self {

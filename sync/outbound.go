@@ -298,7 +298,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		if held {
 			limit = &s.count.Limit
 		}
-		if roles.Holds(it.id) || s.giving(it.id) {
+		if it.held || roles.Holds(it.id) || s.giving(it.id) {
 			flags |= itemHeld
 		}
 		if more {

@@ -605,8 +605,19 @@ func (s *Stream) spentWithout(it item, now int64) int64 {
 	}
 	if units != 0 {
 		s.tally(it.id, units, now, false)
+		s.retell(it.id)
 	}
 	return units
+}
+
+// retell has the copies that others have from this node say which of the
+// authority's units have become a tally: they would count once more, beside it.
+func (s *Stream) retell(id bucket.ID) {
+	for _, o := range s.outbounds {
+		if o.sent.Contains(id.Hi) {
+			s.push(o, item{id: id, at: s.clock, kind: state, held: true})
+		}
+	}
 }
 
 // settled takes items' units, which are part of a tally now, from all that waits.

@@ -13,7 +13,8 @@ import (
 // other nodes of its side, at most 100 ms old. So what a crash takes is
 //   - what the node admitted in the last 100 ms and on the way, as long as its
 //     side has a survivor and no more than Replicas crash before the survivors
-//     have made new copies;
+//     have made new copies; where it was cut off from others in the last 2 s,
+//     since then, as these may have had the copies;
 //   - with a side that dies out, what it admitted since it was cut off;
 //   - where more died than there were replicas, anything. A node that freezes
 //     then counts as one of them: another stands in, and when it thaws it takes
@@ -25,6 +26,7 @@ import (
 const (
 	replicaAge = 100 * time.Millisecond // at most, of what is acknowledged
 	recopied   = 3 * time.Second        // after a crash there are Replicas again
+	noticed    = 2 * time.Second        // after a cut others have the copies that were beyond it
 	resends    = 3 * 200 * time.Millisecond
 	askedTwice = 2 // others besides the one that answers: the owner and its stand-in
 )
@@ -226,7 +228,7 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		if c.orderly {
 			return nil, never // it has handed over
 		}
-		return died, c.heldSince
+		return died, s.shrunk(h, c.heldSince)
 	}
 	// The side has died out: all that was ever on it, as long as nobody else was.
 	since = c.heldSince
@@ -247,6 +249,24 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		since = s.past[at].since
 	}
 	return died, since
+}
+
+// shrunk is when a host's side last lost a member, if that was so shortly before
+// that what it counted may have had no other copy since, else before.
+func (s *stage) shrunk(h int, before time.Duration) time.Duration {
+	since := before
+	for n := len(s.past) - 1; n > 0 && s.past[n].since >= before-noticed; n-- {
+		now, was := s.past[n].of, s.past[n-1].of
+		if s.past[n].since > before || was[h] < 0 || now[h] < 0 {
+			continue
+		}
+		for i := range now {
+			if was[i] == was[h] && now[i] != now[h] {
+				since = s.past[n].since
+			}
+		}
+	}
+	return since
 }
 
 // forgets says that nodes of a region were apart for so long that one may have

@@ -47,7 +47,7 @@ func (v *view) passOn(next *view, now int64) authority {
 	var a authority
 	var unclaimed countsync.Ranges // what nobody is left to give
 	if next.Self >= 0 {            // who has said goodbye holds nothing
-		a.held = v.held
+		a.held = v.held.Union(v.inherited(next, now))
 		a.orphans = v.orphaned(next, now).Minus(a.held)
 	}
 	if next.serves() {
@@ -99,6 +99,24 @@ func (v *view) passOn(next *view, now int64) authority {
 	a.held = a.held.Union(missing).Union(unclaimed)
 	a.settled = a.held.Equal(a.want)
 	return a
+}
+
+// inherited is what this node has stood in for, once all others are reached and the
+// owner is off the roster: to be forgotten, or to start again, leaves authority to
+// the stand-in.
+func (v *view) inherited(next *view, now int64) countsync.Ranges {
+	if next.ring == v.ring || next.scattered(now) {
+		return nil
+	}
+	var ranges []countsync.Range
+	v.ring.Arcs(func(first, last uint64) {
+		id := bucket.ID{Hi: last}
+		owner := v.owner(id)
+		if _, stays := next.named[v.hashes[owner]]; !stays && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
+			ranges = append(ranges, countsync.Range{First: first, Last: last})
+		}
+	})
+	return countsync.NewRanges(ranges...)
 }
 
 // orphaned is what is without authority in the next view, because its member has

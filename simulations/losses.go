@@ -143,10 +143,11 @@ func (s *stage) losses() []int64 {
 	defer s.mu.Unlock()
 	s.witness.slowest(s.Network)
 	link := s.witness.link
-	unsent := replicaAge + 2*(link.Latency+link.Jitter)
+	way := link.Latency + link.Jitter + time.Millisecond
 	if link.Loss > 0 {
-		unsent += resends
+		way += resends
 	}
+	unsent := replicaAge + 2*way
 	gone := make([][]bool, len(s.witness.grants))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.grants[k]))
@@ -162,7 +163,7 @@ func (s *stage) losses() []int64 {
 				}
 				for n, g := range s.witness.grants[k] {
 					theirs := g.by < 0 || slices.Contains(died, g.by)
-					if g.answered <= c.at && (all || theirs && g.answered > since-unsent) {
+					if g.answered <= c.at && all || theirs && g.answered > since-unsent && g.answered <= c.at+way {
 						gone[k][n] = true
 					}
 				}
@@ -270,8 +271,8 @@ func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 }
 
 // forgets says that nodes of a region were apart for so long that one may have
-// been forgotten while it lived: what both sides have of a count is then taken
-// for two counts.
+// been forgotten while it lived. What both sides have of a count is then taken for
+// two counts, and where both give it to a third, one takes the other's place.
 func (s *stage) forgets(region int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

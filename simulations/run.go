@@ -333,7 +333,7 @@ func (s *stage) endings(ctx context.Context) []Ending {
 			e.Admitted += g.units
 		}
 		if forgotten[k/witnessKeys] {
-			e.Maybe += e.Admitted
+			e.Maybe, e.Lost = int64(len(s.hosts))*e.Admitted, e.Admitted
 		}
 		for _, h := range s.hosts {
 			if used, owner := s.used(ctx, h, k); owner {

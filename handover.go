@@ -92,9 +92,13 @@ func (n *Node) enlist() {
 }
 
 // mayServe says that a joiner has all that it is to have. If nobody serves, the
-// eldest of those who would begins.
+// eldest of those who would begins: those who start together may meet each other
+// before they hear of who serves, so each waits a moment for that.
 func (n *Node) mayServe(v *view) bool {
 	if len(v.points) == 0 {
+		if v.met != 0 && uint64(n.now()-v.met) < uint64(settle) {
+			return false
+		}
 		self := &v.Members[v.Self]
 		for i, m := range v.Members {
 			if v.next[i] >= 0 && m.Announced == cluster.Joining && (m.Born.Before(self.Born) || m.Born.Equal(self.Born) && m.Name < self.Name) {

@@ -46,7 +46,8 @@ type lifetime struct {
 // are refused, and answered from their asker's budget.
 const maxBackground = 4096
 
-// settle is how long Start waits to hear the members it has joined.
+// settle is how long Start waits to hear the members it has joined, and how long
+// those who have met, and know of nobody who serves, wait to hear of one.
 const settle = time.Second
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx

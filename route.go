@@ -23,6 +23,7 @@ type view struct {
 	lost   []int64        // since when this node does not hear it, 0 if it does
 	away   []bool         // nobody here has heard it for a second: another has its states as well
 	healed int64          // when one that was away was last heard again, 0 if never
+	met    int64          // since when this node knows of others, 0 if it has never
 	hashes []uint64       // of the names
 	named  map[uint64]int // index in Members by hash of the name
 	expect int            // Config.Expect
@@ -66,9 +67,9 @@ type terms struct {
 }
 
 // newView adds to what the cluster says of now, given the view before. A node
-// that starts (before is nil) takes the ring as it finds it. Later, who is new
-// has points once this side hears it: until then the owner before it can still
-// be asked, and it cannot.
+// that starts (before is nil) or joins takes the ring as it finds it. Later, who
+// is new has points once this side hears it: until then the owner before it can
+// still be asked, and it cannot.
 func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v := &view{View: c, expect: t.expect, copies: t.copies, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
@@ -94,13 +95,16 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	return v
 }
 
-// hear says since when each member is lost, who is away, and when the last of
-// these came back.
+// hear says since when each member is lost, who is away, when the last of these
+// came back, and since when this node knows of anybody.
 func (v *view) hear(now int64, before *view) {
 	v.lost = make([]int64, len(v.Members))
 	v.away = make([]bool, len(v.Members))
 	if before != nil {
-		v.healed = before.healed
+		v.healed, v.met = before.healed, before.met
+	}
+	if v.met == 0 && len(v.Members) > 1 {
+		v.met = now
 	}
 	for i, m := range v.Members {
 		j, known := -1, false
@@ -184,9 +188,9 @@ func (v *view) ringWith(name string, base *ring.Ring) *ring.Ring {
 }
 
 // knows says whether a member that is not heard now has points all the same:
-// it had them before, or this node is only starting.
+// it had them before, or this node has none and finds the ring as it is.
 func (v *view) knows(name string) bool {
-	if v == nil {
+	if v == nil || v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining {
 		return true
 	}
 	_, found := slices.BinarySearch(v.ring.Members(), name)

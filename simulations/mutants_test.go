@@ -120,11 +120,11 @@ func shows() map[string]*Scenario {
 	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
 	scaled.Loads[0].Rate = 1200
-	for i, name := range []string{"f", "g", "h", "i"} {
+	later := []string{"f", "g", "h", "i"}
+	for _, name := range later {
 		scaled.Nodes = append(scaled.Nodes, Node{Name: name, Later: true})
-		start := Fault{At: 7*time.Second + time.Duration(i)*200*time.Millisecond, Kind: FaultStart, Nodes: []string{name}}
-		scaled.Faults = slices.Insert(scaled.Faults, 1+i, start)
 	}
+	scaled.Faults = slices.Insert(scaled.Faults, 1, Fault{At: 7 * time.Second, Kind: FaultStart, Nodes: later})
 	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled}
 	for name, s := range all {
 		s.Name = name

@@ -50,6 +50,9 @@ func (v *view) passOn(next *view, now int64) authority {
 		a.held = v.held.Union(v.inherited(next, now))
 		a.orphans = v.orphaned(next, now).Minus(a.held)
 	}
+	if v.meetsStrangers(next) {
+		a.held, a.orphans = nil, countsync.All()
+	}
 	if next.serves() {
 		a.want = v.want
 		if next.ring != v.ring || a.want == nil {

@@ -33,6 +33,9 @@ type view struct {
 	// that the roster is not below expect: owners have the whole limit.
 	complete bool
 	joiners  []joiner
+	// alone says that this node has begun by itself, and since then has met nobody
+	// but who joined it.
+	alone bool
 	authority
 }
 
@@ -91,8 +94,21 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v.ring = before.ringOf(names)
 	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
 	v.admit(names, before)
+	v.alone = (before == nil || before.alone) && (len(v.points) == 0 || v.serves() && len(v.points) == 1)
+	if before.meetsStrangers(v) {
+		v.healed = now
+	}
 	v.authority = before.passOn(v, now)
 	return v
+}
+
+// meetsStrangers says that this node began by itself, apart from others whom it
+// meets in the next view. They may have counts of what it took for its own.
+func (v *view) meetsStrangers(next *view) bool {
+	return v != nil && v.alone && v.serves() && next.Self >= 0 && slices.ContainsFunc(next.points, func(i int) bool {
+		j, known := v.named[next.hashes[i]]
+		return !known || j != v.Self && v.Members[j].Announced == cluster.Serving
+	})
 }
 
 // hear says since when each member is lost, who is away, when the last of these

@@ -228,22 +228,6 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	return v.hashes[to]
 }
 
-// StandIn is part of countsync.Roles: who answers for id in the stead of an owner
-// that is not reached or of whom nobody knows what it held, 0 if there is one.
-func (v *view) StandIn(id bucket.ID) countsync.Member {
-	if v.side == len(v.points) && len(v.orphans) == 0 {
-		return 0
-	}
-	owner := v.owner(id)
-	if (owner < 0 || owner == v.Self || v.reaches(owner)) && !v.orphans.Contains(id.Hi) {
-		return 0
-	}
-	if s := v.standIn(id, -1); s >= 0 {
-		return v.hashes[s]
-	}
-	return 0
-}
-
 // Targets is part of countsync.Roles: who is to have the state of an id that this
 // node holds, or stands in for. They are the successors (one more for each that
 // is away, and is brought up to date when it comes back), the owner if that is

@@ -95,7 +95,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
 	v.admit(names, before)
 	v.alone = (before == nil || before.alone) && (len(v.points) == 0 || v.serves() && len(v.points) == 1)
-	if before.meetsStrangers(v) {
+	if before.meetsStrangers(v) || before.serves() && before.hasStrangers(v) {
 		v.healed = now
 	}
 	v.authority = before.passOn(v, now)
@@ -105,9 +105,14 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 // meetsStrangers says that this node began by itself, apart from others whom it
 // meets in the next view. They may have counts of what it took for its own.
 func (v *view) meetsStrangers(next *view) bool {
-	return v != nil && v.alone && v.serves() && next.Self >= 0 && slices.ContainsFunc(next.points, func(i int) bool {
+	return v != nil && v.alone && v.serves() && next.Self >= 0 && v.hasStrangers(next)
+}
+
+// hasStrangers says that members of the next view's ring have not joined this one.
+func (v *view) hasStrangers(next *view) bool {
+	return slices.ContainsFunc(next.points, func(i int) bool {
 		j, known := v.named[next.hashes[i]]
-		return !known || j != v.Self && v.Members[j].Announced == cluster.Serving
+		return !known || !slices.Contains(v.points, j) && v.Members[j].Announced == cluster.Serving
 	})
 }
 
@@ -215,6 +220,9 @@ func (v *view) knows(name string) bool {
 
 // serves says whether this node has points.
 func (v *view) serves() bool {
+	if v == nil {
+		return false
+	}
 	_, found := slices.BinarySearch(v.points, v.Self)
 	return found
 }

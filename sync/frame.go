@@ -79,6 +79,14 @@ const maxTotal = math.MaxInt64 / 4
 
 var errFrame = errors.New("countsync: malformed frame")
 
+// Sender is who sent a frame; false if it is none.
+func Sender(frame []byte) (Member, bool) {
+	if len(frame) < headerBytes || frame[0] != frameVersion {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(frame[2:]), true
+}
+
 func appendHeader(b []byte, flags byte, from, to Member, number uint64) []byte {
 	b = append(b, frameVersion, flags)
 	b = binary.LittleEndian.AppendUint64(b, from)

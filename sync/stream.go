@@ -23,9 +23,6 @@ type Roles interface {
 	// Answers is who answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
 	Answers(id bucket.ID) Member
-	// StandIn is who answers for id in the stead of an owner that nobody here
-	// reaches; 0 if the owner is reached.
-	StandIn(id bucket.ID) Member
 	// Targets appends who is to have id's state from this node, which holds id
 	// or stands in for it: successors, joiners, the next owner. Never itself.
 	Targets(dst []Member, id bucket.ID) []Member

@@ -24,7 +24,7 @@ const (
 	witnessUnits   = 3
 	settleWithin   = 2 * time.Minute
 	quietFor       = 2 * time.Second       // that all has been told before the counts are read
-	whole          = 10 * time.Second      // healed, before anybody is forgotten by hand: by then counts have come together
+	together       = 10 * time.Second      // healed, before anybody is forgotten by hand: by then counts have come together
 	stoodInWithin  = 2 * time.Second       // of a crash
 	defaultTimeout = 20 * time.Millisecond // weir.Config's
 	defaultForget  = 5 * time.Minute
@@ -240,7 +240,7 @@ func (s *stage) settle(ctx context.Context) string {
 	quiet, healed := s.now(), s.now()
 	for end := s.now() + settleWithin; s.now() < end; time.Sleep(100 * time.Millisecond) {
 		if !s.cluster.Settled() || s.unsent() != "" {
-			if quiet = s.now(); quiet-healed >= whole {
+			if quiet = s.now(); quiet-healed >= together {
 				s.forget()
 			}
 		}

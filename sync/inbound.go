@@ -262,14 +262,14 @@ func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	return false
 }
 
-// asked is told that the sender wants id's state.
+// asked is told that the sender wants id's state. It gets it, also if it is no
+// target any more: what it has may be wrong, and go to who stands in one day.
 func (x *arriving) asked(id bucket.ID) {
-	o, giving := x.outbound(x.from), x.giving(id)
-	if !giving && !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
+	if !x.giving(id) && !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
 		x.refused = append(x.refused, x.index)
 		return
 	}
-	if o != nil && (giving || x.isTarget(x.from, id, x.roles)) {
+	if o := x.outbound(x.from); o != nil {
 		x.push(o, item{id: id, at: x.clock, kind: state})
 	}
 }

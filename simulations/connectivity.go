@@ -40,6 +40,7 @@ type era struct {
 	sides    int
 	roster   int  // hosts that have run and did not leave: n, as the side that knows most counts it
 	missing  bool // a member of the roster is on no side
+	mute     bool // and one of these lives: what it admitted, or admits, it tells nobody
 	// strangers is how many sides may think themselves whole though others live:
 	// they have not met any of them, or may have forgotten some by now.
 	strangers int
@@ -373,6 +374,7 @@ func (w *world) era(from, to time.Duration) {
 		if w.begun[i] && !w.left[i] {
 			e.roster++
 			e.missing = e.missing || e.side[i] < 0
+			e.mute = e.mute || e.side[i] < 0 && w.runs[i]
 		}
 	}
 	e.roster = max(e.roster, w.scenario.Expect)

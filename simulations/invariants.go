@@ -248,7 +248,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 			for at < len(quiets) && quiets[at].to <= c.Answered {
 				at++
 			}
-			if at == len(quiets) || c.Asked < quiets[at].from+spreading || quiets[at].sides != 1 {
+			if at == len(quiets) || c.Asked < quiets[at].from+spreading || quiets[at].sides != 1 || quiets[at].mute {
 				return
 			}
 			from := c.Answered - a.l.Per

@@ -192,6 +192,15 @@ func TestAHealedLogCountsWhatEverySideAdmitted(t *testing.T) {
 	require.Empty(t, judge(journal(s, append(sides, spread(6, 26*time.Second, 26100*ms))...)), "not all is heard again")
 }
 
+func TestALogNeedNotCountWhatAFrozenNodeHasToTell(t *testing.T) {
+	freeze := Fault{At: 10 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}}
+	thaw := Fault{At: 20 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}}
+	l := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 3 * time.Second}
+	checks := func(from time.Duration) []Check { return spread(101, from, from+100*ms) }
+	require.Empty(t, brokenOf(journal(told(l, freeze, thaw), checks(15*time.Second)), healedInvariant))
+	require.NotEmpty(t, brokenOf(journal(told(l, freeze, thaw), checks(28*time.Second)), healedInvariant))
+}
+
 func TestABucketIsHeldToAnyTime(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
 	paced := spread(100, 2100*ms, 12100*ms)

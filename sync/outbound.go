@@ -357,8 +357,6 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		b = s.limits.append(b, limit, at, isNew)
 		if it.kind == state {
 			b = s.count.Append(b)
-		} else {
-			b = binary.AppendUvarint(b, uint64(used))
 		}
 	}
 	return b

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -336,4 +337,11 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
 	return audiences
+}
+
+// owesAs says that audiences are the same in both views.
+func (v *view) owesAs(o *view) bool {
+	return v.ring == o.ring && v.Self == o.Self && slices.Equal(v.hashes, o.hashes) &&
+		slices.Equal(v.away, o.away) && slices.EqualFunc(v.next, o.next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
+		v.held.Equal(o.held) && v.orphans.Equal(o.orphans) && slices.Equal(v.joiners, o.joiners)
 }

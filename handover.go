@@ -27,13 +27,10 @@ func (n *Node) handExcess(v *view) {
 	if v.settled || len(v.held) == 0 {
 		return
 	}
-	excess := v.held.Minus(v.want)
+	excess := v.answerers(v.held.Minus(v.want))
 	for _, i := range v.points {
-		if i == v.Self || !v.reaches(i) {
-			continue
-		}
-		ranges := v.answered(i).Intersect(excess)
-		if len(ranges) == 0 {
+		ranges := excess[i]
+		if len(ranges) == 0 || i == v.Self || !v.reaches(i) {
 			continue
 		}
 		if lag := n.stream.Lag(v.hashes[i], n.now()); lag.Scanning || lag.Counts > cedeBelow {
@@ -44,20 +41,32 @@ func (n *Node) handExcess(v *view) {
 	}
 }
 
-// answered is all hashes that a member answers for by the ring: what it owns, and
-// what those own that are away and that it stands in for.
-func (v *view) answered(member int) countsync.Ranges {
-	var ranges []countsync.Range
+// answerers says which of these hashes each member answers for by the ring: what
+// it owns, and what those own that are away and that it stands in for.
+func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
+	if len(hashes) == 0 {
+		return nil
+	}
+	arcs := make(map[int][]countsync.Range)
+	rest := hashes
 	v.ring.Arcs(func(first, last uint64) {
+		for len(rest) > 0 && rest[0].Last < first {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || rest[0].First > last {
+			return
+		}
 		owner := v.points[v.ring.Owner(last)]
 		if v.away[owner] {
 			owner = v.standIn(bucket.ID{Hi: last}, owner)
 		}
-		if owner == member {
-			ranges = append(ranges, countsync.Range{First: first, Last: last})
-		}
+		arcs[owner] = append(arcs[owner], countsync.Range{First: first, Last: last})
 	})
-	return countsync.NewRanges(ranges...)
+	answerers := make(map[int]countsync.Ranges, len(arcs))
+	for i, rs := range arcs {
+		answerers[i] = countsync.NewRanges(rs...).Intersect(hashes)
+	}
+	return answerers
 }
 
 // cede gives authority away. From the swap on this node passes checks on; what
@@ -166,8 +175,9 @@ func (n *Node) handOver(ctx context.Context) error {
 // handedOver says that nothing is left to hand over to anyone who may yet take it.
 func (n *Node) handedOver() bool {
 	v := n.view.Load()
+	held := v.answerers(v.held)
 	for i, m := range v.hashes {
-		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(v.answered(i).Intersect(v.held)) > 0) {
+		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(held[i]) > 0) {
 			return false
 		}
 	}

@@ -289,10 +289,10 @@ const (
 	// compactEvery has a store of five million counts gone through in some ten
 	// seconds.
 	compactEvery = 10 * time.Millisecond
-	// compactSeldom is for less than compactFew counts, of which little is to
-	// be had: a node that is hardly used wakes up seldom.
+	// compactSeldom is for less than compactFew counts, and has these gone through
+	// in some ten seconds, too.
 	compactSeldom = 100 * time.Millisecond
-	compactFew    = 4096
+	compactFew    = 400_000
 )
 
 // compact gives back, little by little, the memory of counts that have

@@ -136,6 +136,17 @@ func (n *Node) turn(v *view) {
 		return
 	}
 	n.meet(v)
+	if s.owed == nil || !v.owesAs(s.known) {
+		n.owe(v)
+	}
+	s.known = v
+	n.wake(s.Review(n.now(), v))
+	n.wake(v.hashes)
+}
+
+// owe has the stream scan what each member is to have that it did not before.
+func (n *Node) owe(v *view) {
+	s := n.stream
 	owed := v.audiences()
 	for i, m := range v.hashes {
 		ranges, known := owed[m]
@@ -147,9 +158,7 @@ func (n *Node) turn(v *view) {
 			s.Owe(m, more)
 		}
 	}
-	s.owed, s.known = owed, v
-	n.wake(s.Review(n.now(), v))
-	n.wake(v.hashes)
+	s.owed = owed
 }
 
 // meet keeps a feeder for each other member.

@@ -41,8 +41,11 @@ type asker struct {
 	paused []*host // for whom to choose from, kept for its room
 }
 
-// load asks what all loads ask, until the scenario ends.
+// load asks what all loads ask, until the scenario ends. Whoever has had an answer
+// asks what comes next: a goroutine's stack need not grow anew for every check.
 func (s *stage) load(ctx context.Context) {
+	questions := make(chan question)
+	defer close(questions)
 	var askers []*asker
 	for i, l := range s.Loads {
 		a := s.asker(fmt.Sprint("load ", i), l)
@@ -65,7 +68,18 @@ func (s *stage) load(ctx context.Context) {
 		}
 		time.Sleep(a.next - s.now())
 		if h := a.choose(s); h != nil {
-			s.ask(ctx, a, h)
+			q := question{host: h, limit: a.limit}
+			q.key, q.units = a.draw(h)
+			select {
+			case questions <- q:
+			default:
+				s.asking.Go(func() {
+					s.check(ctx, q.host, q.limit, q.key, q.units)
+					for q := range questions {
+						s.check(ctx, q.host, q.limit, q.key, q.units)
+					}
+				})
+			}
 		}
 		a.advance()
 	}
@@ -146,10 +160,11 @@ func (a *asker) draw(h *host) (key int, units int64) {
 	return key, units
 }
 
-// ask begins a check at a host.
-func (s *stage) ask(ctx context.Context, a *asker, h *host) {
-	key, units := a.draw(h)
-	s.asking.Go(func() { s.check(ctx, h, a.limit, key, units) })
+// question is a check that is to be made at a host.
+type question struct {
+	host       *host
+	limit, key int
+	units      int64
 }
 
 // check asks a host, and notes what it answers. Those who asked a process that

@@ -11,9 +11,12 @@ FUZZTIME ?= 10000x
 fuzz:
 	./.ci/fuzz $(FUZZTIME)
 
-# Whole clusters in virtual time.
+# Whole clusters in virtual time, each befallen by something else. SEED=7 make sim
+# plays those of that seed and of those that follow.
+SIMS ?= 2000
+SEED ?=
 sim:
-	go test -count=1 ./weirtest/...
+	go run ./simulations -n $(SIMS) $(if $(SEED),-seed $(SEED))
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster
@@ -22,7 +25,7 @@ bench:
 lint:
 	gofmt -l . | (! grep .)
 	go vet work
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... ./bench/...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... ./bench/... ./simulations/...
 
 demo:
 	go run ./cmd/demo

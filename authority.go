@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -17,6 +18,10 @@ type authority struct {
 	held  countsync.Ranges
 	want  countsync.Ranges // what the ring gives this node
 	waits []wait
+	// orphans are what a member held that went while others were missing: to
+	// whom, or with what last count, these may know. Until all have been heard
+	// for a while nobody takes it, and whoever the ring gives it to stands in.
+	orphans countsync.Ranges
 	// settled says that held is want: the ring alone answers.
 	settled bool
 }
@@ -43,7 +48,11 @@ func (v *view) passOn(next *view, now int64) authority {
 	var a authority
 	var unclaimed countsync.Ranges // what nobody is left to give
 	if next.Self >= 0 {            // who has said goodbye holds nothing
-		a.held = v.held
+		a.held = v.held.Union(v.inherited(next, now))
+		a.orphans = v.orphaned(next, now).Minus(a.held)
+	}
+	if v.meetsStrangers(next) {
+		a.held, a.orphans = nil, countsync.All()
 	}
 	if next.serves() {
 		a.want = v.want
@@ -51,16 +60,17 @@ func (v *view) passOn(next *view, now int64) authority {
 			a.want = next.owned(next.Self)
 		}
 	}
-	missing := a.want.Minus(a.held)
+	missing := a.want.Minus(a.held).Minus(a.orphans)
 	await := func(w wait) {
 		if w.ranges = w.ranges.Intersect(missing); len(w.ranges) == 0 {
 			return
 		}
+		_, stays := next.named[nameHash(w.from)]
 		switch {
 		case now >= w.until:
 			return
 		case w.from == "", next.expects(w.from):
-		case v.hasSeenLeave(w.from, next):
+		case !stays && v.expects(w.from):
 			w.from, w.until = "", now+int64(holdDown)
 		default:
 			return
@@ -95,18 +105,52 @@ func (v *view) passOn(next *view, now int64) authority {
 	return a
 }
 
+// inherited is what this node has stood in for, once all others are reached and the
+// owner is off the roster: to be forgotten, or to start again, leaves authority to
+// the stand-in.
+func (v *view) inherited(next *view, now int64) countsync.Ranges {
+	if next.ring == v.ring || next.scattered(now) {
+		return nil
+	}
+	var ranges []countsync.Range
+	v.ring.Arcs(func(first, last uint64) {
+		id := bucket.ID{Hi: last}
+		owner := v.owner(id)
+		if _, stays := next.named[v.hashes[owner]]; !stays && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
+			ranges = append(ranges, countsync.Range{First: first, Last: last})
+		}
+	})
+	return countsync.NewRanges(ranges...)
+}
+
+// orphaned is what is without authority in the next view, because its member has
+// gone while others are missing.
+func (v *view) orphaned(next *view, now int64) countsync.Ranges {
+	if !next.scattered(now) {
+		return nil
+	}
+	all := v.orphans
+	if next.ring == v.ring {
+		return all
+	}
+	for _, i := range v.points {
+		if _, stays := next.named[v.hashes[i]]; !stays {
+			all = all.Union(v.owned(i))
+		}
+	}
+	return all
+}
+
+// scattered says that members are missing or were until just now: what happened
+// among them, this node does not know.
+func (v *view) scattered(now int64) bool {
+	return v.side < len(v.points) || v.healed != 0 && uint64(now-v.healed) < uint64(patience)
+}
+
 // expects says that a member may yet hand over what it had.
 func (v *view) expects(name string) bool {
 	i, known := v.named[nameHash(name)]
 	return known && i != v.Self && !v.away[i]
-}
-
-// hasSeenLeave says that a member lived in this view, and is off the roster in
-// the next: it has said goodbye, and was not forgotten.
-func (v *view) hasSeenLeave(name string, next *view) bool {
-	i, known := v.named[nameHash(name)]
-	_, stays := next.named[nameHash(name)]
-	return known && !stays && v.Members[i].State != cluster.Dead && !v.away[i]
 }
 
 // given is the view in which ranges have come, by `yours`.
@@ -117,7 +161,7 @@ func (v *view) ceded(ranges countsync.Ranges) *view { return v.holding(v.held.Mi
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
-	next.held, next.waits = held, nil
+	next.held, next.waits, next.orphans = held, nil, v.orphans.Minus(held)
 	for _, w := range v.waits {
 		if r := w.ranges.Minus(held); len(r) > 0 {
 			next.waits = append(next.waits, wait{r, w.from, w.until})
@@ -185,22 +229,6 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	return v.hashes[to]
 }
 
-// StandIn is part of countsync.Roles: who answers for id in the stead of an owner
-// that is not reached, 0 if it is.
-func (v *view) StandIn(id bucket.ID) countsync.Member {
-	if v.side == len(v.points) {
-		return 0
-	}
-	owner := v.owner(id)
-	if owner < 0 || owner == v.Self || v.reaches(owner) {
-		return 0
-	}
-	if s := v.standIn(id, owner); s >= 0 {
-		return v.hashes[s]
-	}
-	return 0
-}
-
 // Targets is part of countsync.Roles: who is to have the state of an id that this
 // node holds, or stands in for. They are the successors (one more for each that
 // is away, and is brought up to date when it comes back), the owner if that is
@@ -260,7 +288,8 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 // in for. Who answers for a lost owner need not have the latest copy: it may have
 // been cut off from it, and this node not.
 func (v *view) audiences() map[countsync.Member]countsync.Ranges {
-	held, others := make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+	var lost []countsync.Range
 	var room [16]int
 	v.ring.Arcs(func(first, last uint64) {
 		r := countsync.Range{First: first, Last: last}
@@ -268,27 +297,35 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 			held[i] = append(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
-		owner := v.owner(id)
-		if owner == v.Self || v.reaches(owner) {
+		reached := v.reaches(v.owner(id))
+		if reached && len(v.orphans) == 0 {
 			return
 		}
-		s := v.standIn(id, owner)
+		if !reached {
+			lost = append(lost, r)
+		}
+		s := v.standIn(id, -1)
 		if s >= 0 && s != v.Self {
-			others[s] = append(others[s], r)
+			firsts[s] = append(firsts[s], r)
 		}
 		if s == v.Self {
 			for _, i := range v.audience(room[:0], last, false) {
-				others[i] = append(others[i], r)
+				seconds[i] = append(seconds[i], r)
 			}
 		}
 	})
+	stoodIn := countsync.NewRanges(lost...).Union(v.orphans).Minus(v.held)
 	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
 	for i, rs := range held {
 		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
-	for i, rs := range others {
+	for i, rs := range firsts {
 		m := v.hashes[i]
-		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Minus(v.held))
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
+	}
+	for i, rs := range seconds {
+		m := v.hashes[i]
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
 	for _, j := range v.joiners {
 		var rs []countsync.Range
@@ -300,4 +337,11 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(v.held)
 	}
 	return audiences
+}
+
+// owesAs says that audiences are the same in both views.
+func (v *view) owesAs(o *view) bool {
+	return v.ring == o.ring && v.Self == o.Self && slices.Equal(v.hashes, o.hashes) &&
+		slices.Equal(v.away, o.away) && slices.EqualFunc(v.next, o.next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
+		v.held.Equal(o.held) && v.orphans.Equal(o.orphans) && slices.Equal(v.joiners, o.joiners)
 }

@@ -55,6 +55,30 @@ func (m *moving) look(name string) {
 	m.views[name] = newView(m.now, c, terms{copies: 1}, m.views[name])
 }
 
+// isKnown says that all who serve have seen a joiner: else they could not have
+// sent it what it needs.
+func (m *moving) isKnown(name string) bool {
+	for _, o := range m.members {
+		if v := m.views[o.Name]; o.Announced == cluster.Serving && v != nil {
+			if _, known := v.named[nameHash(name)]; !known {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// serve has a node join and then serve, with everybody's knowledge.
+func (m *moving) serve() (name string) {
+	m.join()
+	for other := range m.views {
+		m.look(other)
+	}
+	name = fmt.Sprintf("node-%02d", m.born)
+	m.announce(name, cluster.Serving)
+	return name
+}
+
 // hand has a node give what it holds to who owns it, by its own view.
 func (m *moving) hand(name string) {
 	v := m.views[name]
@@ -123,7 +147,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 				}
 			case "serve":
 				m.look(name)
-				if m.state(name) == cluster.Joining {
+				if m.state(name) == cluster.Joining && m.isKnown(name) {
 					m.announce(name, cluster.Serving)
 					m.look(name)
 				}
@@ -163,9 +187,8 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 // it had: whoever takes it waits for them.
 func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
 	m := &moving{views: make(map[string]*view)}
-	for _, name := range []string{"node-01", "node-02", "node-03"} {
-		m.join()
-		m.announce(name, cluster.Serving)
+	for range 3 {
+		m.serve()
 		for range 3 {
 			for other := range m.views {
 				m.look(other)
@@ -184,8 +207,7 @@ func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
 	m.gone("node-03")
 	delete(m.views, "node-03")
 	settle()
-	m.join() // node-04
-	m.announce("node-04", cluster.Serving)
+	m.serve() // node-04
 	settle()
 	m.now += int64(holdDown)
 	settle()
@@ -199,9 +221,8 @@ func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
 // A member that lives and never gives is not waited for for ever.
 func TestAWaitEnds(t *testing.T) {
 	m := &moving{views: make(map[string]*view)}
-	for _, name := range []string{"node-01", "node-02"} {
-		m.join()
-		m.announce(name, cluster.Serving)
+	for range 2 {
+		name := m.serve()
 		m.look("node-01")
 		m.look(name)
 	}

@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "time"},
 	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/strictyaml": {"time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
 	"httplimit":           {".", "net/http"},

@@ -16,6 +16,9 @@ const (
 	cedeBelow = 256
 	// handOverFor bounds Leave.
 	handOverFor = 10 * time.Second
+	// lastCopies is how long Leave goes on when it can give no authority away: who
+	// has just come to stand in for another is sent copies.
+	lastCopies = 4 * collectEvery
 )
 
 // handExcess hands over what this node holds and another owns, as soon as the other
@@ -24,13 +27,10 @@ func (n *Node) handExcess(v *view) {
 	if v.settled || len(v.held) == 0 {
 		return
 	}
-	excess := v.held.Minus(v.want)
+	excess := v.answerers(v.held.Minus(v.want))
 	for _, i := range v.points {
-		if i == v.Self || !v.reaches(i) {
-			continue
-		}
-		ranges := v.answered(i).Intersect(excess)
-		if len(ranges) == 0 {
+		ranges := excess[i]
+		if len(ranges) == 0 || i == v.Self || !v.reaches(i) {
 			continue
 		}
 		if lag := n.stream.Lag(v.hashes[i], n.now()); lag.Scanning || lag.Counts > cedeBelow {
@@ -41,20 +41,32 @@ func (n *Node) handExcess(v *view) {
 	}
 }
 
-// answered is all hashes that a member answers for by the ring: what it owns, and
-// what those own that are away and that it stands in for.
-func (v *view) answered(member int) countsync.Ranges {
-	var ranges []countsync.Range
+// answerers says which of these hashes each member answers for by the ring: what
+// it owns, and what those own that are away and that it stands in for.
+func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
+	if len(hashes) == 0 {
+		return nil
+	}
+	arcs := make(map[int][]countsync.Range)
+	rest := hashes
 	v.ring.Arcs(func(first, last uint64) {
+		for len(rest) > 0 && rest[0].Last < first {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || rest[0].First > last {
+			return
+		}
 		owner := v.points[v.ring.Owner(last)]
 		if v.away[owner] {
 			owner = v.standIn(bucket.ID{Hi: last}, owner)
 		}
-		if owner == member {
-			ranges = append(ranges, countsync.Range{First: first, Last: last})
-		}
+		arcs[owner] = append(arcs[owner], countsync.Range{First: first, Last: last})
 	})
-	return countsync.NewRanges(ranges...)
+	answerers := make(map[int]countsync.Ranges, len(arcs))
+	for i, rs := range arcs {
+		answerers[i] = countsync.NewRanges(rs...).Intersect(hashes)
+	}
+	return answerers
 }
 
 // cede gives authority away. From the swap on this node passes checks on; what
@@ -89,9 +101,13 @@ func (n *Node) enlist() {
 }
 
 // mayServe says that a joiner has all that it is to have. If nobody serves, the
-// eldest of those who would begins.
+// eldest of those who would begins: those who start together may meet each other
+// before they hear of who serves, so each waits a moment for that.
 func (n *Node) mayServe(v *view) bool {
 	if len(v.points) == 0 {
+		if v.met != 0 && uint64(n.now()-v.met) < uint64(settle) {
+			return false
+		}
 		self := &v.Members[v.Self]
 		for i, m := range v.Members {
 			if v.next[i] >= 0 && m.Announced == cluster.Joining && (m.Born.Before(self.Born) || m.Born.Equal(self.Born) && m.Name < self.Name) {
@@ -133,7 +149,17 @@ func (n *Node) handOver(ctx context.Context) error {
 	defer tick.Stop()
 	deadline := time.NewTimer(handOverFor)
 	defer deadline.Stop()
-	for !n.handedOver() {
+	var idle time.Time // since when nothing is left that anyone may yet take
+	for {
+		if !n.handedOver() {
+			idle = time.Time{}
+		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
+			return nil
+		} else if idle.IsZero() {
+			idle = time.Now()
+		} else if time.Since(idle) > lastCopies {
+			return errUnfinished
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -144,17 +170,14 @@ func (n *Node) handOver(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
-	if v := n.view.Load(); n.stream.Giving() || len(v.held) > 0 && len(v.points) > 0 {
-		return errUnfinished
-	}
-	return nil
 }
 
 // handedOver says that nothing is left to hand over to anyone who may yet take it.
 func (n *Node) handedOver() bool {
 	v := n.view.Load()
+	held := v.answerers(v.held)
 	for i, m := range v.hashes {
-		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(v.answered(i).Intersect(v.held)) > 0) {
+		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(held[i]) > 0) {
 			return false
 		}
 	}

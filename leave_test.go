@@ -194,3 +194,36 @@ func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Who owns next what a node leaves may be on the other side of a split. It waits
+// for what that node gave to who stands in on this one.
+func TestALeaveDuringASplitLosesNothing(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, into := range []time.Duration{time.Second, 3 * time.Second, 8 * time.Second} {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: 24 * time.Hour, Partition: weir.FailOpen})
+			w.network.Split([]string{"a", "b"}, []string{"c"})
+			time.Sleep(into)
+			var keys []string
+			for i := 0; len(keys) < 30; i++ {
+				if key := fmt.Sprint("key ", i); ls["b"].Owner(key).Self {
+					keys = append(keys, key)
+					require.Equal(t, 20, ask(t, ls, key, 10, "a", "b"))
+				}
+			}
+			require.NoError(t, w.nodes["b"].Leave(t.Context()))
+			require.NoError(t, w.nodes["b"].Close())
+			time.Sleep(2 * time.Second)
+			w.network.Heal()
+			time.Sleep(5 * time.Second)
+			for _, key := range keys {
+				for _, name := range []string{"a", "c"} {
+					d, err := ls[name].Peek(t.Context(), key)
+					require.NoError(t, err)
+					require.EqualValues(t, 980, d.Remaining, "%s of %s, %v into the split", key, name, into)
+				}
+			}
+			w.close(t)
+		}
+	})
+}

@@ -46,7 +46,8 @@ type lifetime struct {
 // are refused, and answered from their asker's budget.
 const maxBackground = 4096
 
-// settle is how long Start waits to hear the members it has joined.
+// settle is how long Start waits to hear the members it has joined, and how long
+// those who have met, and know of nobody who serves, wait to hear of one.
 const settle = time.Second
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -118,6 +119,10 @@ func (n *Node) look() {
 
 // replace puts a view in place of the one before. n.stream.swap is held.
 func (n *Node) replace(v *view) {
+	if n.view.Load().meetsStrangers(v) {
+		n.counts.Track(n.stream.hurry)
+		n.stream.Disown(n.now())
+	}
 	n.view.Store(v)
 	signal(n.stream.turned)
 }
@@ -284,10 +289,10 @@ const (
 	// compactEvery has a store of five million counts gone through in some ten
 	// seconds.
 	compactEvery = 10 * time.Millisecond
-	// compactSeldom is for less than compactFew counts, of which little is to
-	// be had: a node that is hardly used wakes up seldom.
+	// compactSeldom is for less than compactFew counts, and has these gone through
+	// in some ten seconds, too.
 	compactSeldom = 100 * time.Millisecond
-	compactFew    = 4096
+	compactFew    = 400_000
 )
 
 // compact gives back, little by little, the memory of counts that have

@@ -71,6 +71,33 @@ func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *
 }
 
 func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
+	n, err := w.launch(t, name, gossip, cfg)
+	if err == nil {
+		w.nodes[name] = n
+	}
+	return n, err
+}
+
+// startTogether starts nodes at one moment, on new hosts.
+func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names ...string) {
+	w.names = append(w.names, names...)
+	for _, name := range names {
+		w.network.Host(name)
+	}
+	nodes, errs := make([]*weir.Node, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { nodes[i], errs[i] = w.launch(t, name, gossip, cfg) })
+	}
+	all.Wait()
+	for i, name := range names {
+		require.NoError(t, errs[i])
+		w.nodes[name] = nodes[i]
+	}
+}
+
+// launch starts a node that is the caller's to keep.
+func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
 	host := w.network.Host(name)
 	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: 5 * time.Minute}
 	if gossip {
@@ -88,7 +115,6 @@ func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config
 		return nil, err
 	}
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	w.nodes[name] = n
 	return n, nil
 }
 

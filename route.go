@@ -22,6 +22,8 @@ type view struct {
 	next   []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
 	lost   []int64        // since when this node does not hear it, 0 if it does
 	away   []bool         // nobody here has heard it for a second: another has its states as well
+	healed int64          // when one that was away was last heard again, 0 if never
+	met    int64          // since when this node knows of others, 0 if it has never
 	hashes []uint64       // of the names
 	named  map[uint64]int // index in Members by hash of the name
 	expect int            // Config.Expect
@@ -31,6 +33,9 @@ type view struct {
 	// that the roster is not below expect: owners have the whole limit.
 	complete bool
 	joiners  []joiner
+	// alone says that this node has begun by itself, and since then has met nobody
+	// but who joined it.
+	alone bool
 	authority
 }
 
@@ -65,9 +70,9 @@ type terms struct {
 }
 
 // newView adds to what the cluster says of now, given the view before. A node
-// that starts (before is nil) takes the ring as it finds it. Later, who is new
-// has points once this side hears it: until then the owner before it can still
-// be asked, and it cannot.
+// that starts (before is nil) or joins takes the ring as it finds it. Later, who
+// is new has points once this side hears it: until then the owner before it can
+// still be asked, and it cannot.
 func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v := &view{View: c, expect: t.expect, copies: t.copies, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
@@ -89,23 +94,53 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v.ring = before.ringOf(names)
 	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
 	v.admit(names, before)
+	v.alone = (before == nil || before.alone) && (len(v.points) == 0 || v.serves() && len(v.points) == 1)
+	if before.meetsStrangers(v) || before.serves() && before.hasStrangers(v) {
+		v.healed = now
+	}
 	v.authority = before.passOn(v, now)
 	return v
 }
 
-// hear says since when each member is lost, and who is away.
+// meetsStrangers says that this node began by itself, apart from others whom it
+// meets in the next view. They may have counts of what it took for its own.
+func (v *view) meetsStrangers(next *view) bool {
+	return v != nil && v.alone && v.serves() && next.Self >= 0 && v.hasStrangers(next)
+}
+
+// hasStrangers says that members of the next view's ring have not joined this one.
+func (v *view) hasStrangers(next *view) bool {
+	return slices.ContainsFunc(next.points, func(i int) bool {
+		j, known := v.named[next.hashes[i]]
+		return !known || !slices.Contains(v.points, j) && v.Members[j].Announced == cluster.Serving
+	})
+}
+
+// hear says since when each member is lost, who is away, when the last of these
+// came back, and since when this node knows of anybody.
 func (v *view) hear(now int64, before *view) {
 	v.lost = make([]int64, len(v.Members))
 	v.away = make([]bool, len(v.Members))
+	if before != nil {
+		v.healed, v.met = before.healed, before.met
+	}
+	if v.met == 0 && len(v.Members) > 1 {
+		v.met = now
+	}
 	for i, m := range v.Members {
+		j, known := -1, false
+		if before != nil {
+			j, known = before.named[nameHash(m.Name)]
+		}
+		if known && before.away[j] && v.next[i] >= 0 {
+			v.healed = now
+		}
 		if v.Direct[i] || i == v.Self {
 			continue
 		}
 		v.lost[i] = now
-		if before != nil {
-			if j, known := before.named[nameHash(m.Name)]; known && before.lost[j] != 0 {
-				v.lost[i] = before.lost[j]
-			}
+		if known && before.lost[j] != 0 {
+			v.lost[i] = before.lost[j]
 		}
 		v.away[i] = v.next[i] < 0 && v.overdue(i, now)
 	}
@@ -130,7 +165,7 @@ func (v *view) stale(now int64) bool {
 			return true
 		}
 	}
-	return false
+	return len(v.orphans) > 0 && !v.scattered(now)
 }
 
 // admit finds the members that are to have points: nobody joins while one that
@@ -174,9 +209,9 @@ func (v *view) ringWith(name string, base *ring.Ring) *ring.Ring {
 }
 
 // knows says whether a member that is not heard now has points all the same:
-// it had them before, or this node is only starting.
+// it had them before, or this node has none and finds the ring as it is.
 func (v *view) knows(name string) bool {
-	if v == nil {
+	if v == nil || v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining {
 		return true
 	}
 	_, found := slices.BinarySearch(v.ring.Members(), name)
@@ -185,6 +220,9 @@ func (v *view) knows(name string) bool {
 
 // serves says whether this node has points.
 func (v *view) serves() bool {
+	if v == nil {
+		return false
+	}
 	_, found := slices.BinarySearch(v.points, v.Self)
 	return found
 }

@@ -51,6 +51,7 @@ func scaled(whole int64, n, of int) int64 {
 // limit is the part of l: of its Rate, and for the buckets of its Burst.
 func (s share) limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
+	l.Whole = whole.Capacity()
 	if l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket {
 		l.Burst = s.part(whole.Capacity())
 		if l.Burst == 0 || s.part(l.Rate) == 0 {

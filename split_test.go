@@ -107,6 +107,32 @@ func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
 	}
 }
 
+// What a side spends of its share counts at an owner that had spent the whole limit
+// before, and on its own side has a share too.
+func TestAShareThatIsSpentBesideTheWholeCountsOnceHealed(t *testing.T) {
+	const limit, per = 20, 30 * time.Second
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: limit, Per: per})
+		fill(t, ls, make([]int, standInKeys), 6, w.names...)
+		begun := time.Now()
+		sides := w.sides(2, 2)
+		w.network.Split(sides...)
+		time.Sleep(3 * time.Second)
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 12, sides[0]...)
+		fill(t, ls, admitted, 12, sides[1]...)
+		require.Contains(t, admitted, limit/2, "a side has no copy of some keys")
+		w.network.Heal()
+		time.Sleep(time.Until(begun.Add(per)))
+		fill(t, ls, admitted, 12, w.names...)
+		for i := range admitted {
+			require.LessOrEqual(t, admitted[i], limit, "key %d", i)
+		}
+		w.close(t)
+	})
+}
+
 // sides deals the nodes out.
 func (w *world) sides(sizes ...int) (sides [][]string) {
 	names := w.names

@@ -3,6 +3,7 @@ package weir_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -98,5 +99,71 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 			require.Equal(t, 100, admitted[i], "key %d", i)
 		}
 		w.close(t)
+	})
+}
+
+// A node that has started apart owns, when it meets the others, what they have
+// counted. Once it dies, they have it from each other, once.
+func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		admitted := make([]int, standInKeys)
+		fill(t, ls, admitted, 10, "a", "b")
+		w.network.Host("c")
+		w.names = append(w.names, "c")
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		w.start(t, "c", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		w.network.Heal()
+		w.ready(t, w.names...)
+		time.Sleep(2 * time.Second)
+		w.network.Host("c").Kill()
+		time.Sleep(3 * time.Second)
+		for i := range admitted {
+			for _, name := range []string{"a", "b"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, admitted[i], 1000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
+			}
+		}
+		w.close(t)
+	})
+}
+
+// Who starts again where it reaches nobody begins with nothing. When it meets the
+// others, what either side has counted is there, once.
+func TestAStartOutOfSightLosesNothing(t *testing.T) {
+	t.Parallel()
+	const gossip = false // whose rosters can tell of the newcomer before they tell of the one that it replaced
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{2, 3, 5} {
+			w := newWorld(t, n, gossip)
+			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
+			ls := w.limiters(t, limit)
+			admitted := make([]int, standInKeys)
+			fill(t, ls, admitted, 3, w.names...)
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("a").Kill()
+			w.network.Split([]string{"a"}, w.names[1:])
+			time.Sleep(2 * time.Second)
+			fill(t, ls, admitted, 3, w.names[1:]...)
+			w.start(t, "a", gossip, weir.Config{})
+			ls = w.limiters(t, limit)
+			time.Sleep(2 * time.Second)
+			fill(t, ls, admitted, 3, w.names...)
+			w.network.Heal()
+			w.ready(t, w.names...)
+			time.Sleep(20 * time.Second)
+			for i := range admitted {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s of %d: %v", i, name, n, d.Source)
+				}
+			}
+			w.close(t)
+		}
 	})
 }

@@ -136,6 +136,17 @@ func (n *Node) turn(v *view) {
 		return
 	}
 	n.meet(v)
+	if s.owed == nil || !v.owesAs(s.known) {
+		n.owe(v)
+	}
+	s.known = v
+	n.wake(s.Review(n.now(), v))
+	n.wake(v.hashes)
+}
+
+// owe has the stream scan what each member is to have that it did not before.
+func (n *Node) owe(v *view) {
+	s := n.stream
 	owed := v.audiences()
 	for i, m := range v.hashes {
 		ranges, known := owed[m]
@@ -147,9 +158,7 @@ func (n *Node) turn(v *view) {
 			s.Owe(m, more)
 		}
 	}
-	s.owed, s.known = owed, v
-	n.wake(s.Review(n.now(), v))
-	n.wake(v.hashes)
+	s.owed = owed
 }
 
 // meet keeps a feeder for each other member.
@@ -281,9 +290,9 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 // connection finds it here.
 func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
 	v := n.view.Load()
-	if v.yields() && !n.starting.Load() {
+	if (v.yields() || v.isStrange(frame)) && !n.starting.Load() {
 		// What this node has counted is on its way to who has authority now,
-		// and must not be overwritten before.
+		// and must not be overwritten before; or is about to be.
 		return appendAnswer(dst, statusUnreached, 0)
 	}
 	answer, arrival, err := n.stream.Serve(now, frame, v, appendAnswer(dst, statusDone, 0))
@@ -292,6 +301,17 @@ func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
 	}
 	n.arrived(arrival)
 	return answer
+}
+
+// isStrange says that a frame comes from a member that this node has yet to meet,
+// which holds nothing any more once it has.
+func (v *view) isStrange(frame []byte) bool {
+	if !v.alone || !v.serves() {
+		return false
+	}
+	from, ok := countsync.Sender(frame)
+	i, known := v.named[from]
+	return ok && !(known && v.Members[i].Announced == cluster.Joining)
 }
 
 // arrived swaps the view if what came with a frame changes it. The sender may be

@@ -64,11 +64,11 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				units = max(units, 1)
 				c, judge := m.count(id, &l, now)
 				m[id] = c
-				_, counted := judge.debit(&c.cell, c.entries(judge), now, units, 0)
+				_, counted := judge.debit(&c.cell, c.entries(judge), now, units)
 				if op == "debit" {
 					s.Debit(id, &l, now, units)
 				} else {
-					s.SpendElsewhere(id, &l, now, units, 0)
+					s.SpendElsewhere(id, &l, now, units)
 				}
 				switch {
 				case counted == 0:
@@ -236,7 +236,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		}
 		s.Take(all[0], l, epoch, 1)
 		require.True(t, signalled(), "%d of %d", test.at, test.rate)
-		s.SpendElsewhere(all[1], l, epoch, test.rate, 0)
+		s.SpendElsewhere(all[1], l, epoch, test.rate)
 		s.Take(all[0], l, epoch, 1)
 		require.False(t, signalled(), "once is enough, and what was spent elsewhere does not hurry")
 		want := min(test.at+1, test.rate)
@@ -391,7 +391,7 @@ func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
 		check := func() {
 			now++
 			i++
-			s.SpendElsewhere(all[i%100], l, now, 1, 0)
+			s.SpendElsewhere(all[i%100], l, now, 1)
 			s.Take(all[i%100], l, now, 100)
 			s.Refund(all[i%100], l, now, 101, 0, false)
 			if i%7 == 0 {

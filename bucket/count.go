@@ -40,15 +40,15 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	r.Receipt = l.receipt(v, span, now)
 }
 
-// debit spends without asking. What is used stays within twice the capacity, so
-// that a debt never exceeds one capacity, or within most if that is more; units
-// above that are forgotten. It is Allowed unless it leaves a debt; RetryAfter is then when as much could be
+// debit spends without asking. What is used stays within twice the capacity of the
+// whole limit, so that a debt never exceeds one; units above that are forgotten. It
+// is Allowed unless it leaves a debt; RetryAfter is then when as much could be
 // taken. counted is what it spent.
-func (l *Limit) debit(c *cell, g *log, now, units int64, most uint64) (r Result, counted int64) {
+func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	capacity := l.capacity()
-	n := min(whole(units), sub(max(2*capacity, min(most, maxUsed)), used))
+	n := min(whole(units), sub(l.most(), used))
 	v = l.spend(v, &h, now, n)
 	*c = v
 	save(g, &h)

@@ -28,7 +28,7 @@ func newCount(l Limit) *count {
 
 func (k *count) take(now, units int64) Result { return k.Limit.take(&k.c, k.g, now, units) }
 func (k *count) debit(now, units int64) Result {
-	r, _ := k.Limit.debit(&k.c, k.g, now, units, 0)
+	r, _ := k.Limit.debit(&k.c, k.g, now, units)
 	return r
 }
 

@@ -47,13 +47,15 @@ func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket
 //
 // A share of a limit is a Limit too, and may be of nothing: a Rate of 0 never
 // refills, and a capacity of 0 denies every ask. As a Burst of 0 stands for Rate,
-// a share of a Burst that comes to nothing is written as a Burst below zero.
+// a share of a Burst that comes to nothing is written as a Burst below zero. Whole
+// says what it is a share of: debts are held to that, as they may be of all of it.
 type Limit struct {
 	Algorithm Algorithm
 	Rate      int64         // units ...
 	Per       time.Duration // ... per this long
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // of the rules it came from; the higher one holds
+	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
 }
 
 // The ranges that Validate accepts.
@@ -72,8 +74,8 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 // Validate reports everything that is wrong with the limit at once, each with
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
 // SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
-// 10¹², a Burst for an algorithm that has none, and a Burst that takes more than
-// 100 years to refill. It returns nil if all is well.
+// 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
+// years to refill, and a Whole outside 0 to 10¹². It returns nil if all is well.
 func (l *Limit) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) {
@@ -100,6 +102,9 @@ func (l *Limit) Validate() error {
 	case l.Rate >= 1 && l.Per >= minPer && mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill):
 		report("Burst is %d: at %d per %v it takes more than 100 years to refill; lower it", l.Burst, l.Rate, l.Per)
 	}
+	if l.Whole < 0 || l.Whole > maxUnits {
+		report("Whole is %d: it must be from 0 to %d units", l.Whole, int64(maxUnits))
+	}
 	return errors.Join(problems...)
 }
 
@@ -108,6 +113,9 @@ func (l *Limit) Validate() error {
 
 func (l *Limit) rate() uint64 { return uint64(min(max(l.Rate, 0), maxUnits)) }
 func (l *Limit) per() uint64  { return uint64(max(l.Per, 1)) }
+
+// most is what may be used at most, debts included.
+func (l *Limit) most() uint64 { return 2 * max(l.capacity(), uint64(min(max(l.Whole, 0), maxUnits))) }
 
 func (l *Limit) capacity() uint64 {
 	if l.Algorithm.isBucket() && l.Burst != 0 {

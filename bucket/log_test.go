@@ -82,7 +82,7 @@ func FuzzLogBytes(f *testing.F) {
 		l.refund(&c, g, now, units, Receipt(at), false)
 		l.take(&c, g, now, units)
 		l.refund(&c, g, now, units, 0, false)
-		l.debit(&c, g, now, units, 0)
+		l.debit(&c, g, now, units)
 		l.recovers(&c)
 	})
 }

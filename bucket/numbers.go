@@ -7,7 +7,7 @@ type numbers struct {
 }
 
 // nearest is how many of the limits a search looks at. There are seldom more;
-// if there are, one of them can be there twice, which costs its 40 bytes.
+// if there are, one of them can be there twice, which costs its 48 bytes.
 const nearest = 64
 
 // find is the index of l, 0 if it is not among the latest.

@@ -86,11 +86,11 @@ func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 
 // Debit spends units without asking, and may leave a debt.
 func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
-	return s.debit(id, l, now, units, 0, true)
+	return s.debit(id, l, now, units, true)
 }
 
 // debit is Debit, of units that were spent here or elsewhere.
-func (s *Store) debit(id ID, l *Limit, now, units int64, most uint64, here bool) Result {
+func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	c, l := sh.held(id, s.hash(id), l, now)
@@ -100,7 +100,7 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, most uint64, here bool)
 		first = sh.fresh(id, l)
 		c = &first
 	}
-	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units, most)
+	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units)
 	if counted > 0 {
 		if !here {
 			counted = 0

@@ -84,7 +84,7 @@ func (m model) take(id ID, l *Limit, now, units int64) Result {
 func (m model) debit(id ID, l *Limit, now, units int64) Result {
 	c, l := m.count(id, l, now)
 	m[id] = c
-	r, _ := l.debit(&c.cell, c.entries(l), now, units, 0)
+	r, _ := l.debit(&c.cell, c.entries(l), now, units)
 	return r
 }
 

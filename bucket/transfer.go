@@ -133,8 +133,8 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 // that has not recovered. That stays to be collected; nothing is noted as changed.
 //
 // What c says is used is taken as it is, since its Limit may be a share of what
-// it was spent of; units on top are counted as Debit does, up to twice the
-// capacity, the larger one of c's and the stored limit. An empty count with
+// it was spent of; units on top are counted as Debit does, by the
+// larger one of c's and the stored limit. An empty count with
 // nothing on top forgets the id. If the limit stored here has a higher Version
 // than c's, it goes on judging, and c is converted to it once.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
@@ -149,7 +149,7 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 		s.replace(sh, i, c, now, extra)
 	default:
 		judge := c.Limit
-		if n, used := sh.imported(id, c, &judge, now, extra, judge.capacity()); used > 0 {
+		if n, used := sh.imported(id, c, &judge, now, extra, judge.most()); used > 0 {
 			s.insert(sh, n, &judge, now)
 			inserted = true
 		} else {
@@ -164,7 +164,7 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 
 // imported makes a count that is not in the table yet of c, which judge judges,
 // and says what is used of it with the units on top.
-func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, capacity uint64) (n slot, used uint64) {
+func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most uint64) (n slot, used uint64) {
 	n = slot{id: id, cell: cell{at: before(now, c.age), x: c.x, y: c.y}}
 	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog
 	var g *log
@@ -183,7 +183,7 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, capac
 		sh.logs.free(n.log)
 		n.log, g = 0, nil
 	}
-	return n, judge.onTop(&n.cell, g, now, onTop, capacity)
+	return n, judge.onTop(&n.cell, g, now, onTop, most)
 }
 
 // replace puts c in the place of the count in slot i.
@@ -195,11 +195,11 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	if stored.Version > judge.Version && sh.recovers(old) > now || judge == (Limit{}) {
 		judge = stored
 	}
-	capacity := max(judge.capacity(), c.Limit.capacity(), stored.capacity())
+	most := max(judge.most(), c.Limit.most(), stored.most())
 	h := open(sh.logOf(&stored, old))
 	_, before := stored.advance(old.cell, &h, now)
 	again := min(net, int64(before)) // what has recovered is not spent again
-	n, used := sh.imported(old.id, c, &judge, now, addNet(extra, again), capacity)
+	n, used := sh.imported(old.id, c, &judge, now, addNet(extra, again), most)
 	flags := old.flags()
 	if used == 0 && net == 0 {
 		id := old.id
@@ -220,7 +220,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 // appends adds the end of a log to the count in slot s, entry by entry.
 func (sh *shard) appends(s *slot, c *Count, now, extra int64) {
 	flags := s.flags()
-	capacity := max(c.Limit.capacity(), sh.numbers.at[s.judge()].capacity())
+	most := max(c.Limit.most(), sh.numbers.at[s.judge()].most())
 	l := sh.settle(s, &c.Limit, now)
 	s.limit = s.judge() | flags // which notes no change, though settle did
 	g := sh.logOf(l, s)
@@ -236,18 +236,18 @@ func (sh *shard) appends(s *slot, c *Count, now, extra int64) {
 		off = next
 	}
 	s.cell = v
-	l.onTop(&s.cell, g, now, extra, capacity)
+	l.onTop(&s.cell, g, now, extra, most)
 }
 
 // onTop spends units, or gives them back, and says what is used then.
-func (l *Limit) onTop(c *cell, g *log, now, units int64, capacity uint64) (used uint64) {
+func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint64) {
 	if units < 0 {
 		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false)
 		units = 0
 	}
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	if n := min(whole(units), sub(2*capacity, used)); n > 0 {
+	if n := min(whole(units), sub(most, used)); n > 0 {
 		v = l.spend(v, &h, now, n)
 		used += n
 		*c = v
@@ -258,12 +258,10 @@ func (l *Limit) onTop(c *cell, g *log, now, units int64, capacity uint64) (used 
 
 // SpendElsewhere counts units that were spent on another node, as Debit does, or
 // below zero that were given back there, as Refund does without a receipt. That is
-// a change, but of no units of this store. Where l is a share, twice its capacity
-// can be less than what was admitted by the whole: what is used may then reach
-// what was used there.
-func (s *Store) SpendElsewhere(id ID, l *Limit, now, units, usedThere int64) {
+// a change, but of no units of this store.
+func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	if units > 0 {
-		s.debit(id, l, now, units, whole(usedThere), false)
+		s.debit(id, l, now, units, false)
 	} else if units < 0 {
 		s.refund(id, l, now, -max(units, -math.MaxInt64), 0, false, false)
 	}

@@ -346,14 +346,16 @@ func TestACountFromTheFutureRefillsNothing(t *testing.T) {
 
 func TestAShareBoundsNoDebtThatTheWholeHasMade(t *testing.T) {
 	for _, a := range algorithms {
-		share, id := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, ID{1, 2}
-		s := newStore(10, 1)
-		s.SpendElsewhere(id, share, epoch, 70, 50)
+		whole, share := &Limit{Algorithm: a, Rate: 40, Per: time.Hour}, &Limit{Algorithm: a, Rate: 10, Per: time.Hour, Whole: 40}
+		s, id := newStore(10, 1), ID{1, 2}
+		s.Take(id, whole, epoch, 40)
+		s.Take(id, share, epoch, 1)
+		s.SpendElsewhere(id, share, epoch, 30)
 		used, _, _ := s.Used(id, epoch)
-		require.EqualValues(t, 50, used, a)
-		s.SpendElsewhere(id, share, epoch, 5, 50)
+		require.EqualValues(t, 70, used, a)
+		s.SpendElsewhere(id, share, epoch, 30)
 		used, _, _ = s.Used(id, epoch)
-		require.EqualValues(t, 50, used, a)
+		require.EqualValues(t, 80, used, a)
 	}
 }
 
@@ -377,22 +379,22 @@ func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 		s := newStore(10, 1)
 		s.Track(nil)
 		id := ID{1, 2}
-		s.SpendElsewhere(id, l, epoch, -1, 0)
-		s.SpendElsewhere(id, l, epoch, 0, 0)
+		s.SpendElsewhere(id, l, epoch, -1)
+		s.SpendElsewhere(id, l, epoch, 0)
 		require.Empty(t, s.Collect(false, nil))
-		s.SpendElsewhere(id, l, epoch, 6, 0)
+		s.SpendElsewhere(id, l, epoch, 6)
 		s.Take(id, l, epoch, 1)
 		require.Equal(t, []Change{{id, 1}}, s.Collect(false, nil))
-		s.SpendElsewhere(id, l, epoch, -4, 0)
+		s.SpendElsewhere(id, l, epoch, -4)
 		require.Equal(t, []Change{{id, 0}}, s.Collect(false, nil))
 		used, judge, ok := s.Used(id, epoch)
 		require.True(t, ok)
 		require.Equal(t, *l, judge)
 		require.EqualValues(t, 3, used)
-		s.SpendElsewhere(id, l, epoch, math.MinInt64, 0)
+		s.SpendElsewhere(id, l, epoch, math.MinInt64)
 		_, _, ok = s.Used(id, epoch)
 		require.False(t, ok)
-		s.SpendElsewhere(id, l, epoch, math.MaxInt64, 0)
+		s.SpendElsewhere(id, l, epoch, math.MaxInt64)
 		used, _, _ = s.Used(id, epoch)
 		require.EqualValues(t, 20, used)
 	}

@@ -75,12 +75,16 @@ func (g *gossip) keepJoining(first chan<- error) {
 			g.catchUp()
 		default:
 			g.join(g.ctx)
+			if v := g.view.Load(); v.Self >= 0 && v.Members[v.Self].Announced == Joining {
+				g.catchUp()
+			}
 		}
 	}
 }
 
-// catchUp fetches the roster from someone who is in: nobody gossips to a
-// member that has left.
+// catchUp fetches the roster from someone who is in: nobody gossips to a member
+// that has left, and nobody gossips to one that joins of those who were missing
+// before it came.
 func (g *gossip) catchUp() {
 	now := time.Now()
 	var at []string

@@ -19,11 +19,10 @@ import (
 // An item is its id 16 and a byte of flags with its kind, and then what the flags
 // say: the reset number and the tombstone's age; tallies; the number of the frame
 // that a piece of a log follows; a limit and a count. A limit is its index in the
-// frame; with the first index that is free, its numbers follow. With the limit of a
-// spend comes how much is used in all.
+// frame; with the first index that is free, its numbers follow.
 //
 //	tally   origin 8 | series 8 | spent | refunded | unrecovered | age
-//	limit   index | algorithm 1 | rate | per | burst, doubled, +1 if below zero | version
+//	limit   index | algorithm 1 | rate | per | burst, doubled, +1 if below zero | version | whole
 //
 // An answer:
 //
@@ -78,6 +77,14 @@ const maxGiven = 256
 const maxTotal = math.MaxInt64 / 4
 
 var errFrame = errors.New("countsync: malformed frame")
+
+// Sender is who sent a frame; false if it is none.
+func Sender(frame []byte) (Member, bool) {
+	if len(frame) < headerBytes || frame[0] != frameVersion {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(frame[2:]), true
+}
 
 func appendHeader(b []byte, flags byte, from, to Member, number uint64) []byte {
 	b = append(b, frameVersion, flags)
@@ -135,7 +142,8 @@ func (ls *limits) append(b []byte, l *bucket.Limit, i int, isNew bool) []byte {
 	b = binary.AppendUvarint(b, uint64(l.Rate))
 	b = binary.AppendUvarint(b, uint64(l.Per))
 	b = binary.AppendVarint(b, l.Burst)
-	return binary.AppendUvarint(b, l.Version)
+	b = binary.AppendUvarint(b, l.Version)
+	return binary.AppendUvarint(b, uint64(l.Whole))
 }
 
 // read is the limit that comes next. Shares are limits too.
@@ -153,6 +161,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 	l.Per = time.Duration(r.uvarint())
 	l.Burst = r.varint()
 	l.Version = r.uvarint()
+	l.Whole = int64(r.uvarint())
 	if r.err != nil {
 		return bucket.Limit{}
 	}

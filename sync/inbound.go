@@ -170,12 +170,11 @@ func (x *arriving) item(r *reader) {
 	}
 	if kind(flags&kindMask) == spend {
 		var limit bucket.Limit
-		var used int64
 		if flags&itemLimit != 0 {
-			limit, used = x.limits.read(r), r.total()
+			limit = x.limits.read(r)
 		}
 		if r.err == nil && x.heeded(id, number, made) {
-			x.spent(id, &limit, used)
+			x.spent(id, &limit)
 		}
 		return
 	}
@@ -203,7 +202,7 @@ func (x *arriving) item(r *reader) {
 	}
 	if x.knows(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
-		x.spent(id, &c.Limit, c.Used(x.now))
+		x.spent(id, &c.Limit)
 		return
 	}
 	x.state(id, c, flags, follows)
@@ -263,21 +262,21 @@ func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	return false
 }
 
-// asked is told that the sender wants id's state.
+// asked is told that the sender wants id's state. It gets it, also if it is no
+// target any more: what it has may be wrong, and go to who stands in one day.
 func (x *arriving) asked(id bucket.ID) {
-	o, giving := x.outbound(x.from), x.giving(id)
-	if !giving && !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
+	if !x.giving(id) && !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
 		x.refused = append(x.refused, x.index)
 		return
 	}
-	if o != nil && (giving || x.isTarget(x.from, id, x.roles)) {
+	if o := x.outbound(x.from); o != nil {
 		x.push(o, item{id: id, at: x.clock, kind: state})
 	}
 }
 
 // spent takes in tallies: what is new of them, and has not recovered, is debited.
-// l and usedThere are of the sender's count.
-func (x *arriving) spent(id bucket.ID, l *bucket.Limit, usedThere int64) {
+// l is of the sender's count.
+func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	if len(x.seen) == 0 {
 		return
 	}
@@ -293,7 +292,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit, usedThere int64) {
 		units += x.ledger.learn(id, t, max(0, used+units), late)
 	}
 	if units != 0 && l.Per > 0 {
-		x.store.SpendElsewhere(id, l, x.now, units, usedThere)
+		x.store.SpendElsewhere(id, l, x.now, units)
 		delete(x.bases, id)
 		if !x.roles.Holds(id) {
 			// What was spent elsewhere may have been in a state already, and be
@@ -344,7 +343,7 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 		answers = x.roles.Answers(id) == x.self
 		if x.older(id, used, answers) {
 			parts.list = nil
-			if x.spent(id, &c.Limit, used); !answers {
+			if x.spent(id, &c.Limit); !answers {
 				x.doubt(id, 0, false) // the authority's next one tells which is right
 			}
 			return

@@ -267,11 +267,11 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 }
 
 // isTarget is whether a member is to have the state of id from this node: so has
-// who stands in for the owner, from all who have a copy, since any of them may
-// have been where the owner last was.
+// who answers, from all who have a copy of what has lost its owner, since any of
+// them may have been where the owner last was.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	if !roles.Holds(id) && roles.Answers(id) != s.self {
-		return roles.StandIn(id) == to
+		return roles.Answers(id) == to
 	}
 	s.targets = roles.Targets(s.targets[:0], id)
 	return slices.Contains(s.targets, to)
@@ -298,7 +298,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		if held {
 			limit = &s.count.Limit
 		}
-		if roles.Holds(it.id) || s.giving(it.id) {
+		if it.held || roles.Holds(it.id) || s.giving(it.id) {
 			flags |= itemHeld
 		}
 		if more {
@@ -357,8 +357,6 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		b = s.limits.append(b, limit, at, isNew)
 		if it.kind == state {
 			b = s.count.Append(b)
-		} else {
-			b = binary.AppendUvarint(b, uint64(used))
 		}
 	}
 	return b

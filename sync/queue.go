@@ -24,6 +24,7 @@ type item struct {
 	at    int64 // the stream's time when it was queued
 	kind  kind
 	to    uint8 // of a state: how many members are sent these units
+	held  bool  // of a state: it is the authority's, though that may have moved since
 	// tallied says that the units are in this node's tally, until it is known
 	// whether they have arrived.
 	tallied bool

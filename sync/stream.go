@@ -23,9 +23,6 @@ type Roles interface {
 	// Answers is who answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
 	Answers(id bucket.ID) Member
-	// StandIn is who answers for id in the stead of an owner that nobody here
-	// reaches; 0 if the owner is reached.
-	StandIn(id bucket.ID) Member
 	// Targets appends who is to have id's state from this node, which holds id
 	// or stands in for it: successors, joiners, the next owner. Never itself.
 	Targets(dst []Member, id bucket.ID) []Member
@@ -292,6 +289,21 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 		}
 	}
 	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
+}
+
+// Disown makes all that this node has counted its own tallies: it had begun apart
+// from others, and what they have counted is no part of it. It is called before
+// Roles says that this node holds nothing any more; Review passes the tallies on.
+func (s *Stream) Disown(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	for cursor, over := uint64(0), false; !over; over = cursor == 0 {
+		cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
+		for _, id := range s.ids {
+			s.spentWithout(item{id: id, units: everything, at: s.clock, kind: state}, now)
+		}
+	}
 }
 
 // Leaving is told in every frame from now on.
@@ -605,8 +617,19 @@ func (s *Stream) spentWithout(it item, now int64) int64 {
 	}
 	if units != 0 {
 		s.tally(it.id, units, now, false)
+		s.retell(it.id)
 	}
 	return units
+}
+
+// retell has the copies that others have from this node say which of the
+// authority's units have become a tally: they would count once more, beside it.
+func (s *Stream) retell(id bucket.ID) {
+	for _, o := range s.outbounds {
+		if o.sent.Contains(id.Hi) {
+			s.push(o, item{id: id, at: s.clock, kind: state, held: true})
+		}
+	}
 }
 
 // settled takes items' units, which are part of a tally now, from all that waits.

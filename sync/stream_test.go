@@ -620,3 +620,42 @@ func TestWhoStandsInEndsWithTheLatestCopy(t *testing.T) {
 		}
 	})
 }
+
+// A member that was sent what the authority gave back later, and is no target any
+// more, asks once something makes it doubt its copy; else it would pass it on, as
+// the later one, to who stands in.
+func TestWhoIsNoTargetAnyMoreIsToldWhatItAsks(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	settle := func(pairs ...[2]int) {
+		for sent := true; sent; {
+			sent = false
+			for _, p := range pairs {
+				sent = x.exchange(t, p[0], p[1]) || sent
+			}
+		}
+	}
+	x.roles[0].targets = []Member{2, 3}
+	x.stores[0].Take(id, &limit, x.now, 8)
+	settle([2]int{0, 1}, [2]int{0, 2})
+
+	// The second is cut off, and answers there.
+	*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
+	x.stores[1].Take(id, &limit, x.now, 1)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	x.stores[0].Take(id, &limit, x.now, 4)
+	settle([2]int{0, 2})
+
+	// All are together again, and the third has a copy that nobody renews.
+	*x.roles[1] = fixed{answers: 1}
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Refund(id, &limit, x.now, 4, 0, false)
+	for i := range x.streams {
+		x.streams[i].Review(x.now, x.roles[i])
+	}
+	settle([2]int{1, 2}, [2]int{0, 1}, [2]int{1, 0}, [2]int{2, 0}, [2]int{0, 2})
+	for i := range x.stores {
+		used, _, _ := x.stores[i].Used(id, x.now)
+		require.EqualValues(t, 9, used, "at %d", i+1)
+	}
+}

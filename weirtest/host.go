@@ -17,6 +17,7 @@ import (
 type Host struct {
 	net     *Network
 	name    string
+	number  int // from 1, in the order of their making
 	ip      net.IP
 	frozen  bool
 	process *process // the one that runs; Network.mu guards it
@@ -179,7 +180,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	c := newConn(p, &net.TCPAddr{IP: p.host.ip, Port: p.free()}, to[0], &net.TCPAddr{IP: to[0].ip, Port: int(port)})
 	answered := make(chan error, 1)
-	n.send(&c.out, func() { c.arrive(int(port), answered) })
+	n.send(&c.out, call(func() { c.arrive(int(port), answered) }))
 	changed := c.changed.wait()
 	n.mu.Unlock()
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,8 +35,8 @@ const (
 //
 // Of c it wants what cluster.NewGossip does with Name, Region, Seed, Join and
 // Forget, except that an empty Name is the host's with the number of its
-// start, and an empty Join is all hosts of the network. The ports in Join and
-// all other fields are not looked at.
+// start, and an empty Join is all hosts of the network that run a member of the
+// same Region and Seed. The ports in Join and all other fields are not looked at.
 //
 // A host runs one at a time, until its Close or the host's Kill.
 func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
@@ -48,7 +50,7 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 		rows:    make(map[string]row),
 		peers:   make(map[string]*peer),
 		missing: make(map[string]time.Time),
-		done:    make(chan struct{}),
+		work:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
 }
@@ -76,18 +78,18 @@ type member struct {
 	stats    cluster.Stats
 	progress signal // a pong has come
 
-	inbox   []event
+	inbox   []happening
 	changed bool
 	heard   bool // somebody has answered in time, and the handler does not know
-	arrived signal
+	resting bool // serve has nothing to do, and waits for work
+	work    chan struct{}
 	asks    uint64
-	done    chan struct{} // closed when the member is
 	stopped chan struct{} // closed when its goroutine has ended
 }
 
-// event is something for the handler: a request, or, if answer is not nil, an
-// answer that came late.
-type event struct {
+// happening is something for the handler: a request, or, if answer is not nil,
+// an answer that came late.
+type happening struct {
 	from            *peer
 	id              uint64 // zero if no answer is wanted
 	request, answer []byte
@@ -263,7 +265,7 @@ func (m *member) shut() {
 		return
 	}
 	m.closed = true
-	close(m.done)
+	m.wake()
 	if m.process == nil {
 		return
 	}
@@ -271,11 +273,33 @@ func (m *member) shut() {
 	m.ticks.Stop()
 	m.inbox = nil
 	m.progress.wake()
-	for _, p := range m.peers {
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) { // a map's order would not replay
+		p := m.peers[name]
+		for _, id := range slices.Sorted(maps.Keys(p.asks)) {
+			if a := p.asks[id]; !a.over {
+				a.finish(nil, cluster.ErrClosed)
+			}
+		}
 		if m.host.frozen {
 			p.out.queue, p.out.due = nil, 0 // it never came to sending this
 		}
-		p.send((*peer).reset)
+		p.send(message{kind: reset})
+	}
+}
+
+// take has the handler serve a request.
+func (m *member) take(h happening) {
+	if len(m.inbox) < inboxBound {
+		m.inbox = append(m.inbox, h)
+		m.wake()
+	}
+}
+
+// wake has serve look for what there is to do. n.mu is held.
+func (m *member) wake() {
+	if m.resting {
+		m.resting = false
+		m.work <- struct{}{}
 	}
 }
 
@@ -283,10 +307,23 @@ func (m *member) shut() {
 func (m *member) serve() {
 	defer close(m.stopped)
 	n := m.net
+	var inbox []happening
+	var requests [][]byte
+	var together batch
 	for {
 		n.mu.Lock()
-		events, changed, heard, arrived := m.inbox, m.changed, m.heard, m.arrived.wait()
-		m.inbox, m.changed, m.heard = nil, false, false
+		if m.closed {
+			n.mu.Unlock()
+			return
+		}
+		if m.resting = len(m.inbox) == 0 && !m.changed && !m.heard; m.resting {
+			n.mu.Unlock()
+			<-m.work
+			continue
+		}
+		clear(inbox)
+		changed, heard := m.changed, m.heard
+		inbox, m.inbox, m.changed, m.heard = m.inbox, inbox[:0], false, false
 		n.mu.Unlock()
 		if changed {
 			m.handler.Changed()
@@ -294,33 +331,22 @@ func (m *member) serve() {
 		if heard {
 			m.handler.Heard()
 		}
-		for len(events) > 0 {
-			from := events[0].from
-			if late := events[0]; late.answer != nil {
+		for rest := inbox; len(rest) > 0; {
+			from := rest[0].from
+			if late := rest[0]; late.answer != nil {
 				m.handler.Late(from, late.request, late.answer)
-				events = events[1:]
+				rest = rest[1:]
 				continue
 			}
-			together := batch{from: from}
-			var requests [][]byte
-			for len(events) > 0 && events[0].from == from && events[0].answer == nil {
-				requests = append(requests, events[0].request)
-				together.ids = append(together.ids, events[0].id)
-				events = events[1:]
+			together.from, together.ids, requests = from, together.ids[:0], requests[:0]
+			for len(rest) > 0 && rest[0].from == from && rest[0].answer == nil {
+				requests = append(requests, rest[0].request)
+				together.ids = append(together.ids, rest[0].id)
+				rest = rest[1:]
 			}
 			b := cluster.NewBatch(from.to.name, &together)
 			b.Requests = requests
 			m.handler.Serve(b)
-		}
-		select {
-		case <-m.done:
-			return
-		default:
-		}
-		select {
-		case <-arrived:
-		case <-m.done:
-			return
 		}
 	}
 }
@@ -373,8 +399,8 @@ func (m *member) tick() {
 
 // ping asks all in the roster, and those at the hosts to join, for a pong.
 func (m *member) ping() {
-	for name, e := range m.entries {
-		if name != m.name && e.status == alive {
+	for _, name := range slices.Sorted(maps.Keys(m.entries)) {
+		if e := m.entries[name]; name != m.name && e.status == alive {
 			m.peer(e.at).ping()
 		}
 	}

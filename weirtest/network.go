@@ -19,6 +19,9 @@ type Link struct {
 	// Loss is the part of the packets that is lost, from 0 to 1. On a stream
 	// each loss costs a resend 200 ms later.
 	Loss float64
+	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1.
+	// What a stream has read already it does not read again.
+	Duplicates float64
 }
 
 const (
@@ -41,8 +44,9 @@ type Network struct {
 	hosts    []*Host
 	names    map[string][]*Host
 	links    map[[2]*Host]*link
-	held     []*flow    // those with something due on a link that holds it
-	parked   []datagram // those that met a frozen host
+	held     []*flow     // those with something due on a link that holds it
+	parked   []*datagram // those that met a frozen host
+	agenda   agenda
 }
 
 // NewNetwork is a network without hosts, whose links are all like l until
@@ -53,6 +57,7 @@ func NewNetwork(seed uint64, l Link) *Network {
 		standard: l,
 		names:    make(map[string][]*Host),
 		links:    make(map[[2]*Host]*link),
+		agenda:   agenda{start: time.Now(), last: -1},
 	}
 }
 
@@ -71,7 +76,7 @@ func (n *Network) host(name string) *Host {
 		}
 	}
 	i := len(n.hosts) + 1
-	h := &Host{net: n, name: name, ip: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4()}
+	h := &Host{net: n, name: name, number: i, ip: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)).To4()}
 	h.process = newProcess(h)
 	n.hosts = append(n.hosts, h)
 	if _, taken := n.names[name]; !taken {
@@ -137,18 +142,29 @@ func (n *Network) Heal() {
 	n.release()
 }
 
+// reset mends all links, and makes them like those that nothing was said of.
+func (n *Network) reset() {
+	n.mu.Lock()
+	for _, l := range n.links {
+		l.Link = n.standard
+	}
+	n.mu.Unlock()
+	n.Heal()
+}
+
 // link is one direction between two hosts. It has its own randomness, so that
 // what befalls it does not depend on what other links carry.
 type link struct {
 	Link
-	cut bool
-	rng *rand.Rand
+	cut    bool
+	number int // of all links
+	rng    *rand.Rand
 }
 
 func (n *Network) link(from, to *Host) *link {
 	l := n.links[[2]*Host{from, to}]
 	if l == nil {
-		l = &link{Link: n.standard, rng: n.rand(from.name, to.name)}
+		l = &link{Link: n.standard, number: from.number<<16 | to.number, rng: n.rand(from.name, to.name)}
 		n.links[[2]*Host{from, to}] = l
 	}
 	return l
@@ -170,80 +186,107 @@ func (l *link) delay() time.Duration {
 	return l.Latency + time.Duration(l.rng.Int64N(int64(max(l.Jitter, 0))+spread))
 }
 
-func (l *link) lost() bool { return l.Loss > 0 && l.rng.Float64() < l.Loss }
+func (l *link) lost() bool    { return l.Loss > 0 && l.rng.Float64() < l.Loss }
+func (l *link) doubled() bool { return l.Duplicates > 0 && l.rng.Float64() < l.Duplicates }
 
 // flow is one direction of something ordered and reliable.
 type flow struct {
 	from, to *Host
 	stream   bool      // of bytes: what a cut has held is resent as TCP does
-	queue    []func()  // what is on its way, in order
+	link     *link     // nil until something is sent
+	queue    []parcel  // what is on its way, in order
 	due      int       // how many of these have come to a link that holds them
 	cut      time.Time // when the first of these came to a cut, zero if none did
 	resumes  time.Time // when the resend arrives that the rest has to wait for
 	last     time.Time // when the last of the queue arrives
 }
 
-// send has deliver called after the link's latency, with n.mu held, in the
-// order of the sends.
-func (n *Network) send(f *flow, deliver func()) {
-	f.queue = append(f.queue, deliver)
+// parcel is something sent. Network.mu is held when it arrives.
+type parcel interface{ arrive() }
+
+// call is a parcel that does something else in each place.
+type call func()
+
+func (c call) arrive() { c() }
+
+// send has the parcel arrive after the link's latency, in the order of the
+// sends. n.mu is held.
+func (n *Network) send(f *flow, p parcel) {
+	f.queue = append(f.queue, p)
 	n.schedule(f)
 }
 
 func (n *Network) schedule(f *flow) {
-	l := n.link(f.from, f.to)
-	d := l.delay()
-	for i := 0; i < maxResends && l.lost(); i++ {
+	if f.link == nil {
+		f.link = n.link(f.from, f.to)
+	}
+	d := f.link.delay()
+	for i := 0; i < maxResends && f.link.lost(); i++ {
 		d += resend
 	}
-	now := time.Now()
-	f.last = later(now.Add(d), f.last.Add(1))
-	time.AfterFunc(f.last.Sub(now), func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		switch {
-		case f.from.frozen || f.to.frozen || l.cut:
-			if f.due == 0 {
-				n.held = append(n.held, f)
-			}
-			f.due++
-			if l.cut && f.cut.IsZero() {
-				f.cut = time.Now()
-			}
-		case time.Now().Before(f.resumes):
-			n.schedule(f)
-		case len(f.queue) > 0:
-			deliver := f.queue[0]
-			f.queue = f.queue[1:]
-			deliver()
-		}
-	})
+	f.last = later(time.Now().Add(d), f.last.Add(1))
+	n.at(f.last, f.link.number, false, f)
 }
 
-// datagram is what may be lost, and may overtake others.
+func (f *flow) void() bool { return false }
+
+// occur is the arrival of the first that is on its way.
+func (f *flow) occur() {
+	n := f.from.net
+	switch {
+	case f.from.frozen || f.to.frozen || f.link.cut:
+		if f.due == 0 {
+			n.held = append(n.held, f)
+		}
+		f.due++
+		if f.link.cut && f.cut.IsZero() {
+			f.cut = time.Now()
+		}
+	case !f.resumes.IsZero() && time.Now().Before(f.resumes):
+		n.schedule(f)
+	case len(f.queue) > 0:
+		p := f.queue[0]
+		f.queue[0] = nil
+		if len(f.queue) == 1 {
+			f.queue = f.queue[:0] // most queues are short, and keep their array
+		} else {
+			f.queue = f.queue[1:]
+		}
+		p.arrive()
+	}
+}
+
+// datagram is what may be lost, may arrive twice, and may overtake others.
 type datagram struct {
 	from, to *Host
+	link     *link
 	deliver  func()
 }
 
-func (n *Network) sendDatagram(d datagram) {
-	l := n.link(d.from, d.to)
-	if l.cut || l.lost() {
+func (n *Network) sendDatagram(d *datagram) {
+	d.link = n.link(d.from, d.to)
+	if d.link.cut || d.link.lost() {
 		return
 	}
-	time.AfterFunc(l.delay(), func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		switch {
-		case l.cut:
-		case d.from.frozen || d.to.frozen:
-			if len(n.parked) < maxParked {
-				n.parked = append(n.parked, d)
-			}
-		default:
-			d.deliver()
+	n.at(time.Now().Add(d.link.delay()), d.link.number, false, d)
+	if d.link.doubled() {
+		n.at(time.Now().Add(d.link.delay()), d.link.number, false, d)
+	}
+}
+
+func (d *datagram) void() bool { return false }
+
+func (d *datagram) occur() {
+	n := d.from.net
+	switch {
+	case d.link.cut:
+	case d.from.frozen || d.to.frozen:
+		if len(n.parked) < maxParked {
+			n.parked = append(n.parked, d)
 		}
-	})
+	default:
+		d.deliver()
+	}
 }
 
 // release sends on what was held and is held no longer.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,7 +43,7 @@ func ExampleNetwork() {
 	}()
 
 	greet := func() {
-		patient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		patient, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
 		c, err := n.Host("client").Network().Dial(patient, "server:80")
 		if err != nil {
@@ -318,6 +319,14 @@ func TestDatagrams(t *testing.T) {
 		n.SetLink("a", "b", weirtest.Link{Loss: 0.5})
 		send()
 		require.InDelta(t, 50, len(receive()), 25)
+
+		n.SetLink("a", "b", weirtest.Link{Jitter: milli, Duplicates: 0.5})
+		send()
+		twice := receive()
+		require.InDelta(t, 150, len(twice), 25)
+		require.False(t, slices.IsSorted(twice), "jitter reorders")
+		slices.Sort(twice)
+		require.Len(t, slices.Compact(twice), 100)
 
 		_, err = a.WriteTo(make([]byte, 65508), b.LocalAddr())
 		require.ErrorIs(t, err, syscall.EMSGSIZE)

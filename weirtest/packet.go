@@ -80,7 +80,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 		return fail(syscall.EHOSTUNREACH)
 	}
 	p := packet{c.addr, slices.Clone(b)}
-	n.sendDatagram(datagram{c.process.host, hosts[0], func() {
+	n.sendDatagram(&datagram{from: c.process.host, to: hosts[0], deliver: func() {
 		if there := hosts[0].process.packets[int(to.Port())]; there != nil && len(there.queue) < maxPackets {
 			there.queue = append(there.queue, p)
 			there.changed.wake()

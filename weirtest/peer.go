@@ -2,6 +2,7 @@ package weirtest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,18 +32,64 @@ func (m *member) peer(to *member) *peer {
 	return p
 }
 
-// send has deliver called with the receiver's side of the pair. A receiver
-// that is no more answers with a reset. n.mu is held.
-func (p *peer) send(deliver func(*peer)) {
-	p.owner.net.send(&p.out, func() {
-		there := p.to.peer(p.owner)
-		switch {
-		case !p.to.closed:
-			deliver(there)
-		case !p.owner.closed:
-			p.owner.net.send(&there.out, p.reset)
+// message is what a peer sends.
+type message struct {
+	from  *peer
+	kind  kind
+	id    uint64  // of the ask; zero if no answer is wanted
+	body  []byte  // of a request or an answer
+	known *gossip // by the sender
+}
+
+type kind uint8
+
+const (
+	ping kind = iota
+	pong
+	news
+	request
+	answer
+	reset // the sender is no more
+)
+
+// send sends a message. n.mu is held.
+func (p *peer) send(m message) {
+	m.from = p
+	p.owner.net.send(&p.out, &m)
+}
+
+// arrive is the message at the receiver's side of the pair. A receiver that is
+// no more answers with a reset.
+func (m *message) arrive() {
+	from := m.from
+	there := from.to.peer(from.owner)
+	if there.owner.closed {
+		if !from.owner.closed {
+			there.send(message{kind: reset})
 		}
-	})
+		return
+	}
+	switch m.kind {
+	case ping:
+		if there.heard {
+			there.merge(m.known)
+		} else {
+			there.ping() // what it knows is taken in once it has answered
+		}
+		there.send(message{kind: pong, known: there.owner.known()})
+	case pong:
+		there.pong(m.known)
+	case news:
+		if there.heard {
+			there.merge(m.known)
+		}
+	case request:
+		there.owner.take(happening{from: there, id: m.id, request: m.body})
+	case answer:
+		there.settle(m.id, m.body, nil)
+	case reset:
+		there.reset()
+	}
 }
 
 // ping wants a pong, unless one is on its way: one that is held or slow is not
@@ -52,29 +99,15 @@ func (p *peer) ping() {
 		return
 	}
 	p.pinging, p.pinged = true, time.Now()
-	known := p.owner.known()
-	p.send(func(there *peer) {
-		m := there.owner
-		if there.heard {
-			there.merge(known)
-		} else {
-			there.ping() // what it knows is taken in once it has answered
-		}
-		answer := m.known()
-		there.send(func(p *peer) { p.pong(answer) })
-	})
+	p.send(message{kind: ping, known: p.owner.known()})
 }
 
 // tell sends what the member knows to all that it hears.
 func (m *member) tell() {
 	known := m.known()
-	for _, p := range m.peers {
-		if p.heard {
-			p.send(func(there *peer) {
-				if there.heard {
-					there.merge(known)
-				}
-			})
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
+		if p := m.peers[name]; p.heard {
+			p.send(message{kind: news, known: known})
 		}
 	}
 }
@@ -103,7 +136,7 @@ func (p *peer) pong(g *gossip) {
 // hear has the handler told that somebody has answered in time.
 func (m *member) hear() {
 	m.heard = true
-	m.arrived.wake()
+	m.wake()
 }
 
 // merge takes in what the peer knows.
@@ -117,71 +150,81 @@ func (p *peer) merge(g *gossip) {
 
 // ask is a request that has no answer yet.
 type ask struct {
+	to      *peer
 	request []byte
 	sent    time.Time
+	wait    time.Duration
+	over    bool // answer or err is there, or the asker has given up
+	heard   bool // the asker is to tell the handler that it was answered in time
 	answer  []byte
 	err     error
-	done    chan struct{} // closed when answer or err is there; nil once the asker has given up
+	done    chan struct{} // has room for the word that it is over
 }
 
 // Ask implements cluster.Peer.
-func (p *peer) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
-	answer = answer[:0]
-	if len(request) > cluster.MaxMessage {
-		return answer, cluster.ErrTooLarge
+func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([]byte, error) {
+	dst = dst[:0]
+	if len(body) > cluster.MaxMessage {
+		return dst, cluster.ErrTooLarge
 	}
 	if err := ctx.Err(); err != nil {
-		return answer, err
+		return dst, err
 	}
 	m := p.owner
 	m.net.mu.Lock()
 	if err := p.ready(); err != nil {
 		m.net.mu.Unlock()
-		return answer, err
+		return dst, err
 	}
 	m.asks++
-	id, done := m.asks, make(chan struct{})
-	a := &ask{request: slices.Clone(request), sent: time.Now(), done: done}
-	p.asks[id] = a
-	p.request(id, slices.Clone(request)) // the handler there may write to its own
+	a := &ask{to: p, request: slices.Clone(body), sent: time.Now(), wait: wait, done: make(chan struct{}, 1)}
+	p.asks[m.asks] = a
+	p.send(message{kind: request, id: m.asks, body: slices.Clone(body)}) // the handler there may write to its own
+	m.net.at(a.sent.Add(wait), p.out.link.number, true, a)
 	m.net.mu.Unlock()
 
-	var err error
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-done:
-		return append(answer, a.answer...), a.err
+	case <-a.done:
 	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
-		err = cluster.ErrTimeout
-	case <-m.done:
-		err = cluster.ErrClosed
-	}
-
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	if a.done == nil { // it came in the meantime
-		return append(answer, a.answer...), a.err
-	}
-	a.done = nil
-	if err == cluster.ErrTimeout {
-		m.stats.Timeouts++
-		if wait < heardFor {
-			p.blame()
+		m.net.mu.Lock()
+		came := a.over // in the meantime
+		a.over = true
+		m.net.mu.Unlock()
+		if !came {
+			return dst, ctx.Err()
 		}
 	}
-	return answer, err
+	if a.heard {
+		m.handler.Heard()
+	}
+	return append(dst, a.answer...), a.err
+}
+
+// finish lets the asker go on. It comes last: the asker does not wait for
+// Network.mu to look at the view.
+func (a *ask) finish(answer []byte, err error) {
+	a.over, a.answer, a.err = true, answer, err
+	a.done <- struct{}{}
+}
+
+func (a *ask) void() bool { return a.over }
+
+// occur is that the wait has passed.
+func (a *ask) occur() {
+	a.to.owner.stats.Timeouts++
+	if a.wait < heardFor {
+		a.to.blame()
+	}
+	a.finish(nil, cluster.ErrTimeout)
 }
 
 // Tell implements cluster.Peer.
-func (p *peer) Tell(request []byte) {
+func (p *peer) Tell(body []byte) {
 	m := p.owner
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
-	if len(request) <= cluster.MaxMessage && !p.owner.closed && len(p.out.queue) < askBound {
-		p.request(0, slices.Clone(request))
+	if len(body) <= cluster.MaxMessage && !m.closed && len(p.out.queue) < askBound {
+		p.send(message{kind: request, body: slices.Clone(body)})
 	}
 }
 
@@ -199,16 +242,6 @@ func (p *peer) ready() error {
 	return nil
 }
 
-func (p *peer) request(id uint64, request []byte) {
-	p.send(func(there *peer) {
-		m := there.owner
-		if len(m.inbox) < inboxBound {
-			m.inbox = append(m.inbox, event{from: there, id: id, request: request})
-			m.arrived.wake()
-		}
-	})
-}
-
 // reply sends what answers the peer's request.
 func (p *peer) reply(id uint64, body []byte) {
 	if id == 0 || len(body) > cluster.MaxMessage {
@@ -218,7 +251,7 @@ func (p *peer) reply(id uint64, body []byte) {
 	p.owner.net.mu.Lock()
 	defer p.owner.net.mu.Unlock()
 	if !p.owner.closed {
-		p.send(func(there *peer) { there.settle(id, body, nil) })
+		p.send(message{kind: answer, id: id, body: body})
 	}
 }
 
@@ -234,18 +267,18 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 		p.answered = time.Now()
 	}
 	switch {
-	case a.done != nil:
+	case !a.over:
 		if err == nil && time.Since(a.sent) <= heardFor {
-			p.owner.hear()
+			if a.heard = p.owner.resting; !a.heard {
+				p.owner.hear() // after what the handler has yet to be told
+			}
 		}
-		a.answer, a.err = answer, err
-		close(a.done)
-		a.done = nil
+		a.finish(answer, err)
 	case err == nil:
 		m := p.owner
 		m.stats.Late++
-		m.inbox = append(m.inbox, event{from: p, request: a.request, answer: answer})
-		m.arrived.wake()
+		m.inbox = append(m.inbox, happening{from: p, request: a.request, answer: answer})
+		m.wake()
 	}
 }
 
@@ -267,10 +300,10 @@ func (p *peer) reset() {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
+	p.blame()
 	for _, id := range ids {
 		p.settle(id, nil, cluster.ErrTimeout)
 	}
-	p.blame()
 }
 
 // batch implements cluster.Replier.

@@ -107,10 +107,13 @@ func (m *member) forget(name string) {
 
 // refresh brings the view up to what is known, and has the handler told.
 func (m *member) refresh() {
-	if !m.stale {
-		return
+	if m.stale {
+		m.stale = false
+		m.renew()
 	}
-	m.stale = false
+}
+
+func (m *member) renew() {
 	self := m.entries[m.name]
 	hears := []string{m.name}
 	for name, p := range m.peers {
@@ -171,7 +174,7 @@ func (m *member) refresh() {
 	if old := m.view.Load(); old == nil || !equal(old, v) {
 		m.view.Store(v)
 		m.changed = true
-		m.arrived.wake()
+		m.wake()
 	}
 }
 

@@ -43,14 +43,14 @@ func (c *conn) arrive(port int, answered chan<- error) {
 	l := p.listeners[port]
 	if l == nil || len(l.backlog) == maxBacklog {
 		back := flow{from: c.out.to, to: c.out.from}
-		n.send(&back, func() { answered <- syscall.ECONNREFUSED })
+		n.send(&back, call(func() { answered <- syscall.ECONNREFUSED }))
 		return
 	}
 	peer := newConn(p, c.remote, c.process.host, c.local)
 	peer.peer, c.peer = c, peer
 	l.backlog = append(l.backlog, peer)
 	l.changed.wake()
-	n.send(&peer.out, func() { answered <- nil })
+	n.send(&peer.out, call(func() { answered <- nil }))
 }
 
 // end closes c here and, once what was written has arrived, at the peer: with
@@ -65,7 +65,7 @@ func (c *conn) end(err error) {
 		c.process.conns = slices.Delete(c.process.conns, i, i+1)
 	}
 	c.changed.wake()
-	c.process.host.net.send(&c.out, func() {
+	c.process.host.net.send(&c.out, call(func() {
 		if c.peer == nil {
 			return
 		}
@@ -74,7 +74,7 @@ func (c *conn) end(err error) {
 		}
 		c.peer.broken = err
 		c.peer.changed.wake()
-	})
+	}))
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -135,7 +135,7 @@ func (c *conn) Write(b []byte) (int, error) {
 			segment := slices.Clone(b[written : written+k])
 			c.unread += k
 			written += k
-			n.send(&c.out, func() { c.peer.receive(segment) })
+			n.send(&c.out, call(func() { c.peer.receive(segment) }))
 		}
 		if written == len(b) {
 			n.mu.Unlock()
@@ -151,10 +151,10 @@ func (c *conn) Write(b []byte) (int, error) {
 // reset. n.mu is held.
 func (c *conn) receive(segment []byte) {
 	if c.closed {
-		c.process.host.net.send(&c.out, func() {
+		c.process.host.net.send(&c.out, call(func() {
 			c.peer.broken = syscall.ECONNRESET
 			c.peer.changed.wake()
-		})
+		}))
 		return
 	}
 	c.in = append(c.in, segment...)

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// capacity is what a limit has to give at one time: L, where the table speaks of
+// shares and of L/16.
+func capacity(l *weir.Limit) int64 {
+	if isBucket(l) && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Rate
+}
+
+func isBucket(l *weir.Limit) bool {
+	return l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
+}
+
+// healthy is L: what the algorithm admits at most in a window of Per placed
+// anywhere (docs/algorithms.md). Answers that come too late are refunded, hence
+// the schedules with a refund.
+func healthy(l *weir.Limit) int64 {
+	switch {
+	case l.Algorithm == weir.SlidingLog:
+		return l.Rate
+	case l.Algorithm == weir.FixedWindow:
+		return 2 * l.Rate
+	case isBucket(l):
+		return capacity(l) + l.Rate
+	}
+	return max(l.Rate, 2*l.Rate-1)
+}
+
+// situation is what a window holds, or has shortly before it.
+type situation struct {
+	c         int // changes of connectivity
+	kills     int // of members whose counts somebody has a copy of
+	bare      int // of others
+	moves     int // starts and leaves in good order
+	timeouts  int // spells in which checks time out though their authority lives
+	steps     float64
+	sides     int // the most at one time that know of each other
+	strangers int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
+	nodes     int // the most that ran at one time
+	slow      int // the most ends of links at one time on which checks may time out
+}
+
+// excess is how many times L may be admitted on top of L, and is the one place
+// where the guarantees table is read:
+//
+//	a split            FairShare, FailClosed: c
+//	                   MajorityShare: 1.5·(1+c) − 1
+//	                   FailOpen: what other sides have, and each node until its side agrees on a stand-in
+//	a link within a side  c, for the 2 s until it is as healthy again; 0 from then on
+//	a check times out  1 for each spell; FailOpen: one more for each node
+//	the owner crashes  L/16 and what was in flight, which inFlight adds; 1 where no copy outlives it
+//	never met, or forgotten  1 for each side that does not know of the others; all of them, and L is one's
+//
+// No row speaks of a clock that steps: by as much as it gains, more flows back (1
+// at most). Where several rows hold, their excesses add up: each is of what can be
+// spent twice because of one event, and events do not undo each other.
+func (s situation) excess(p weir.PartitionPolicy) float64 {
+	e := float64(s.bare+s.timeouts+s.strangers) + s.steps
+	switch {
+	case p == weir.FailOpen:
+		e += float64(max(0, s.sides-1))
+		if s.c+s.timeouts+s.kills+s.bare > 0 {
+			e += float64(s.nodes + s.c)
+		}
+	case p == weir.MajorityShare && s.sides > 1:
+		e += 1.5*float64(1+s.c) - 1
+	default:
+		e += float64(s.c)
+	}
+	return e
+}
+
+// bound is the most units that a window of Per may hold in this situation, without
+// what is in flight. MajorityShare stays below its bound.
+func (s situation) bound(l *weir.Limit) int64 {
+	most := float64(healthy(l)) * (1 + s.excess(l.Partition))
+	if s.kills > 0 {
+		most += float64(s.kills) * math.Ceil(float64(capacity(l))/16)
+	}
+	if l.Partition == weir.MajorityShare && s.sides > 1 {
+		return int64(math.Ceil(most)) - 1
+	}
+	return int64(most)
+}
+
+// row names what a window falls under.
+func (s situation) row() string {
+	row := ""
+	add := func(holds bool, name string) {
+		if holds {
+			if row != "" {
+				row += " + "
+			}
+			row += name
+		}
+	}
+	add(s.sides > 1, "split")
+	add(s.strangers > 0, "sides that have not met, or have forgotten")
+	add(s.c > 0, "change of connectivity")
+	add(s.kills > 0, "crash")
+	add(s.bare > 0, "crash without a copy")
+	add(s.timeouts > 0, "timeouts")
+	add(s.steps > 0, "clock step")
+	add(s.moves > 0, "joins and leaves")
+	if row == "" {
+		return "healthy"
+	}
+	return row
+}
+
+// stretch is where windows begin that are in the same situation: from from up to
+// the next one's.
+type stretch struct {
+	from time.Duration
+	situation
+}
+
+// stretches says of every moment what a window of this length that begins there
+// holds.
+func (c *course) stretches(l *weir.Limit) []stretch {
+	per := l.Per
+	var moments []time.Duration
+	add := func(from, to time.Duration) {
+		moments = append(moments, max(0, from-per+1), max(0, to+1))
+	}
+	for i := range c.events {
+		add(c.events[i].from, c.events[i].to)
+	}
+	for i := range c.eras {
+		add(c.eras[i].from, c.eras[i].to+c.settle-1)
+	}
+	moments = append(moments, 0)
+	slices.Sort(moments)
+	moments = slices.Compact(moments)
+	var all []stretch
+	firstEvent, firstEra := 0, 0
+	for _, at := range moments {
+		if at >= c.eras[len(c.eras)-1].to {
+			break
+		}
+		// What is over by now is over for all that follow.
+		for firstEvent < len(c.events) && c.events[firstEvent].to < at {
+			firstEvent++
+		}
+		for firstEra < len(c.eras) && c.eras[firstEra].to+c.settle <= at {
+			firstEra++
+		}
+		s := c.situation(l, at, at+per, firstEvent, firstEra)
+		if n := len(all); n == 0 || all[n-1].situation != s {
+			all = append(all, stretch{at, s})
+		}
+	}
+	return all
+}
+
+func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, firstEra int) (s situation) {
+	type spell struct{ node, number int }
+	spells := make(map[spell]bool)
+	for i := firstEvent; i < len(c.events) && c.events[i].from < to; i++ {
+		e := &c.events[i]
+		if !e.overlaps(from, to) {
+			continue
+		}
+		switch e.kind {
+		case changed:
+			s.c++
+		case killed:
+			if e.fresh {
+				s.bare++
+			} else {
+				s.kills++
+			}
+		case moved:
+			s.moves++
+			if 8*c.rtt >= timeoutOf(c.scenario) { // a check that is passed on and back
+				spells[spell{-1, 0}] = true
+			}
+		case timedOut:
+			spells[spell{e.node, e.spell}] = true
+		case stepped:
+			step := 1.0
+			if isBucket(l) {
+				step = min(1, float64(e.by)/float64(l.Per))
+			}
+			s.steps += step
+		}
+	}
+	s.timeouts = len(spells)
+	for i := firstEra; i < len(c.eras) && c.eras[i].from < to; i++ {
+		e := &c.eras[i]
+		if e.to+c.settle <= from {
+			continue
+		}
+		nodes := 0
+		for _, side := range e.side {
+			if side >= 0 {
+				nodes++
+			}
+		}
+		if e.to+settling > from {
+			s.sides = max(s.sides, e.sides-e.strangers)
+			s.slow = max(s.slow, e.slow)
+			s.nodes = max(s.nodes, nodes)
+		}
+		if e.strangers == e.sides {
+			s.strangers = max(s.strangers, e.strangers-1) // L is one's
+		} else {
+			s.strangers = max(s.strangers, e.strangers)
+		}
+	}
+	s.timeouts += max(0, s.slow-1)
+	return s
+}
+
+// inFlight is what may be on its way when authority moves or dies: of a key whose
+// admissions the function counts. Each crash: 2a·RTT, which is what is admitted in
+// two round trips around it. Each move: one unit (measured), and what is admitted
+// in a round trip at the limit's own pace.
+func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
+	for i := range c.events {
+		e := &c.events[i]
+		if !e.overlaps(from, to) {
+			continue
+		}
+		switch e.kind {
+		case killed:
+			units += admitted(e.from-c.rtt, e.from+c.rtt)
+		case moved:
+			units += 1 + int64(math.Ceil(float64(l.Rate)*float64(c.rtt)/float64(l.Per)))
+		}
+	}
+	return units
+}

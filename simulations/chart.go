@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"image/color"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	canvas "gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+const (
+	chartWidth   = 10 * vg.Inch
+	chartHeight  = 4.5 * vg.Inch
+	chartSamples = 600
+	chartNames   = 16 // faults that are named; of more, only the moments are marked
+)
+
+// Colours that the colour-blind can tell apart (Okabe and Ito), on a white that is
+// painted: a dark page shows the same chart. In print the dashes tell.
+var (
+	paper   = color.White
+	ink     = color.RGBA{0x22, 0x22, 0x22, 0xff}
+	shade   = color.RGBA{0xee, 0xe6, 0xd8, 0xff}
+	faint   = color.RGBA{0x88, 0x88, 0x88, 0xff}
+	verdict = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+)
+
+// sideColours has one colour for each place among the sides; the last serves all
+// further ones.
+func sideColours(place int) color.Color {
+	colours := []color.Color{
+		color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff},
+		color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+	}
+	return colours[min(place, len(colours)-1)]
+}
+
+var errNothingToDraw = errors.New("nothing was asked: there is nothing to draw")
+
+// draw is the chart of a run as SVG: of the key that was asked most, the units
+// that each side admitted in the Per that ends at each moment, with the limit and
+// the bound as lines, the time of a split shaded, and the faults marked.
+func draw(j *Journal) ([]byte, error) {
+	p, err := chart(j)
+	if err != nil {
+		return nil, err
+	}
+	c := vgsvg.New(chartWidth, chartHeight)
+	p.Draw(canvas.New(c))
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	// Whoever has not the font of the measure has one like it.
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
+}
+
+func chart(j *Journal) (*plot.Plot, error) {
+	r := newTrial(j)
+	a := r.mostAsked()
+	if a == nil {
+		return nil, errNothingToDraw
+	}
+	p := plot.New()
+	p.BackgroundColor = paper
+	p.Title.Text = fmt.Sprintf("%s: %s, key %d (%v, %d per %v, %s), seed %d",
+		j.Scenario.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, policyName(a.l.Partition), j.Scenario.Seed)
+	p.X.Label.Text = "seconds"
+	p.Y.Label.Text = fmt.Sprintf("units in %v", a.l.Per)
+	p.Legend.Top, p.Legend.Left = true, true
+	for _, style := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+	} {
+		style.Variant = "Sans"
+	}
+	for _, c := range []*color.Color{
+		&p.Title.TextStyle.Color, &p.X.Label.TextStyle.Color, &p.Y.Label.TextStyle.Color, &p.X.Tick.Label.Color,
+		&p.Y.Tick.Label.Color, &p.Legend.TextStyle.Color, &p.X.Color, &p.Y.Color, &p.X.Tick.Color, &p.Y.Tick.Color,
+	} {
+		*c = ink
+	}
+
+	lasts := j.Scenario.Lasts
+	sides, all, bound := a.samples(lasts)
+	limit := float64(a.l.Rate)
+	top := limit
+	for _, xy := range all {
+		top = max(top, xy.Y)
+	}
+	top = max(top*1.3, limit*1.6) // room for names and the legend
+	p.X.Min, p.X.Max = 0, lasts.Seconds()
+	p.Y.Min, p.Y.Max = 0, top
+
+	for _, e := range a.course.eras {
+		if e.sides < 2 || e.from >= lasts {
+			continue
+		}
+		from, to := e.from.Seconds(), min(e.to, lasts).Seconds()
+		band, err := plotter.NewPolygon(plotter.XYs{{X: from}, {X: to}, {X: to, Y: top}, {X: from, Y: top}})
+		if err != nil {
+			return nil, err
+		}
+		band.Color, band.LineStyle.Width = shade, 0
+		p.Add(band)
+	}
+	line := func(name string, xys plotter.XYs, c color.Color, width float64, dashes ...vg.Length) error {
+		l, err := plotter.NewLine(xys)
+		if err != nil {
+			return err
+		}
+		l.Color, l.Width, l.Dashes = c, vg.Points(width), dashes
+		p.Add(l)
+		if name != "" {
+			p.Legend.Add(name, l)
+		}
+		return nil
+	}
+	var names plotter.XYLabels
+	for i, f := range j.Scenario.Faults {
+		at := f.At.Seconds()
+		if err := line("", plotter.XYs{{X: at}, {X: at, Y: top}}, faint, 0.5, vg.Points(1), vg.Points(2)); err != nil {
+			return nil, err
+		}
+		if len(j.Scenario.Faults) <= chartNames {
+			names.XYs = append(names.XYs, plotter.XY{X: at, Y: top * (0.97 - 0.05*float64(i%4))})
+			names.Labels = append(names.Labels, " "+marked(&f))
+		}
+	}
+	for i := range bound {
+		bound[i].Y = min(bound[i].Y, top) // what lies above the chart runs along its edge
+	}
+	err := errors.Join(
+		line("bound", bound, verdict, 1, vg.Points(2), vg.Points(2)),
+		line("limit", plotter.XYs{{X: 0, Y: limit}, {X: lasts.Seconds(), Y: limit}}, ink, 1.5),
+	)
+	if len(sides) > 1 {
+		err = errors.Join(err, line("all sides", all, faint, 1, vg.Points(6), vg.Points(2)))
+	}
+	for i, xys := range sides {
+		name := "admitted"
+		switch {
+		case len(sides) > 1 && i == 0:
+			name = "whole, or the largest side"
+		case i > 0:
+			name = fmt.Sprint("side ", i+1)
+		}
+		var dashes []vg.Length
+		if i > 0 {
+			dashes = []vg.Length{vg.Points(float64(8 - min(2*i, 6))), vg.Points(2)}
+		}
+		err = errors.Join(err, line(name, xys, sideColours(i), 1.5, dashes...))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(names.XYs) > 0 {
+		labels, err := plotter.NewLabels(names)
+		if err != nil {
+			return nil, err
+		}
+		for i := range labels.TextStyle {
+			labels.TextStyle[i].Font.Variant, labels.TextStyle[i].Font.Size = "Sans", vg.Points(7)
+			labels.TextStyle[i].Color = ink
+		}
+		p.Add(labels)
+	}
+
+	return p, nil
+}
+
+// samples is what each side admitted in the Per that ends at each of so many
+// moments, what all did, and the bound.
+func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plotter.XYs) {
+	places := 1
+	for _, e := range a.course.eras {
+		if e.from < lasts {
+			places = max(places, e.sides)
+		}
+	}
+	places = min(places, 4)
+	sides = make([]plotter.XYs, places)
+	in := make([]int64, places)
+	count := func(at int32, sign int64) {
+		c := &a.checks[at]
+		in[min(a.course.at(c.Asked).rank(int(c.Node)), places-1)] += sign * c.Units
+	}
+	stretches := a.course.stretches(a.l)
+	first, next, row := 0, 0, 0
+	for i := range chartSamples + 1 {
+		t := lasts * time.Duration(i) / chartSamples
+		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered < t; next++ {
+			count(a.ends[next], 1)
+		}
+		for ; first < next && a.checks[a.ends[first]].Answered < t-a.l.Per; first++ {
+			count(a.ends[first], -1)
+		}
+		for row+1 < len(stretches) && stretches[row+1].from <= max(0, t-a.l.Per) {
+			row++
+		}
+		var sum int64
+		for place := range sides {
+			sides[place] = append(sides[place], plotter.XY{X: t.Seconds(), Y: float64(in[place])})
+			sum += in[place]
+		}
+		all = append(all, plotter.XY{X: t.Seconds(), Y: float64(sum)})
+		bound = append(bound, plotter.XY{X: t.Seconds(), Y: float64(stretches[row].bound(a.l))})
+	}
+	return sides, all, bound
+}
+
+// marked is a fault in a few letters.
+func marked(f *Fault) string {
+	switch f.Kind {
+	case FaultSplit:
+		var sides []string
+		for _, side := range f.Sides {
+			sides = append(sides, fmt.Sprint(len(side)))
+		}
+		return "split " + strings.Join(sides, "|")
+	case FaultHeal:
+		return "heal"
+	case FaultCut:
+		return fmt.Sprintf("cut %s→%s", f.From, f.To)
+	case FaultLink:
+		return fmt.Sprintf("link %s→%s", cmp.Or(f.From, "all"), cmp.Or(f.To, "all"))
+	case FaultSkew:
+		return fmt.Sprintf("%s %+v", strings.Join(f.Nodes, " "), f.By)
+	}
+	verb := map[FaultKind]string{FaultKill: "kill", FaultStart: "start", FaultLeave: "leave", FaultFreeze: "freeze", FaultThaw: "thaw"}[f.Kind]
+	return verb + " " + strings.Join(f.Nodes, " ")
+}

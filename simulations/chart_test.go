@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// picture is what a test looks for in a chart.
+type picture struct {
+	texts []string
+	paths map[string]int // how many have this colour, as fill or stroke
+	long  map[string]int // points of the longest path with this stroke
+}
+
+func parsePicture(t *testing.T, svg []byte) picture {
+	p := picture{paths: make(map[string]int), long: make(map[string]int)}
+	d := xml.NewDecoder(bytes.NewReader(svg))
+	inText := false
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return p
+		}
+		require.NoError(t, err)
+		switch e := token.(type) {
+		case xml.StartElement:
+			inText = e.Name.Local == "text"
+			var path, style string
+			for _, a := range e.Attr {
+				switch a.Name.Local {
+				case "d":
+					path = a.Value
+				case "style":
+					style = a.Value
+				}
+			}
+			if e.Name.Local == "path" {
+				for _, part := range strings.Split(style, ";") {
+					_, colour, _ := strings.Cut(part, "#")
+					p.paths[colour]++
+					p.long[colour] = max(p.long[colour], strings.Count(path, "L"))
+				}
+			}
+		case xml.EndElement:
+			inText = false
+		case xml.CharData:
+			if inText {
+				p.texts = append(p.texts, strings.TrimSpace(string(e)))
+			}
+		}
+	}
+}
+
+func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
+	l := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}
+	s := told(l, splitAt10, healAt25)
+	j := journal(s, spread(64*40, 0, s.Lasts, 0), spread(90*40, 0, s.Lasts, 3))
+	svg, err := draw(j)
+	require.NoError(t, err)
+	p := parsePicture(t, svg)
+	for _, text := range []string{
+		"told: calls, key 0 (SlidingLog, 160 per 1s, FairShare), seed 0",
+		"seconds", "units in 1s", "limit", "bound", "whole, or the largest side", "side 2", "all sides", "split 2|3", "heal",
+	} {
+		require.Contains(t, p.texts, text)
+	}
+	require.Positive(t, p.paths["FFFFFF"], "the paper is painted")
+	require.Positive(t, p.paths["EEE6D8"], "the split is shaded")
+	require.Greater(t, p.long["0072B2"], 300, "the first side's line")
+	require.Greater(t, p.long["009E73"], 300, "the second side's line")
+	again, err := draw(j)
+	require.NoError(t, err)
+	require.Equal(t, svg, again)
+
+	whole, err := draw(journal(told(l), spread(100, 0, 20*time.Second, 0)))
+	require.NoError(t, err)
+	p = parsePicture(t, whole)
+	require.Contains(t, p.texts, "admitted")
+	require.NotContains(t, p.texts, "side 2")
+	require.Zero(t, p.paths["EEE6D8"])
+
+	_, err = draw(journal(told(l)))
+	require.ErrorIs(t, err, errNothingToDraw)
+}
+
+func TestSecondsSumUp(t *testing.T) {
+	s := told(weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: weir.FairShare}, splitAt10, healAt25)
+	j := journal(s, spread(64*40, 0, s.Lasts, 0), asked(90*40, 2, 0, s.Lasts, 3))
+	seconds := perSecond(j)
+	require.Len(t, seconds, 40)
+	for i, second := range seconds {
+		require.EqualValues(t, 154, second.Offered, "second %d", i)
+		require.EqualValues(t, 160, second.Limit)
+		require.InDelta(t, 109, second.Window, 2)
+		if i >= 10 && i < 25 {
+			require.Equal(t, []int64{45, 64}, second.Admitted, "second %d", i)
+		} else {
+			require.Equal(t, []int64{109}, second.Admitted, "second %d", i)
+		}
+	}
+	require.EqualValues(t, 160, seconds[5].Bound)
+	require.EqualValues(t, 320, seconds[10].Bound)
+	require.EqualValues(t, 160, seconds[20].Bound)
+	require.Empty(t, perSecond(journal(s)))
+}

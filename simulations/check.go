@@ -1,0 +1,384 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// The bounds of a scenario, so that none is by mistake a run without end.
+const (
+	maxLasts   = 24 * time.Hour
+	maxNodes   = 64
+	maxKeys    = 1_000_000
+	maxFaults  = 10_000
+	maxRepeats = 10_000
+	maxAsks    = 20_000_000
+	maxClock   = 30 * 24 * time.Hour // that clocks may step in all
+)
+
+// part is one of the lists of a scenario, or the scenario.
+type part uint8
+
+const (
+	partScenario part = iota
+	partSettings
+	partNode
+	partLimit
+	partLoad
+	partFault
+)
+
+// place is where something is wrong: an entry of a list of the scenario.
+type place struct {
+	part  part
+	index int
+}
+
+// validName is one that hosts and metrics may have, and that YAML reads as text.
+var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+// validate is what check finds, as one error; nil if nothing.
+func (s *Scenario) validate() error {
+	var errs []error
+	s.check(func(_ place, field, message string) {
+		errs = append(errs, fmt.Errorf("%s: %s: %s", s.Name, field, message))
+	})
+	return errors.Join(errs...)
+}
+
+// check reports all that is wrong with a scenario, each with the field of the
+// file that it is about.
+func (s *Scenario) check(report func(at place, field, message string)) {
+	c := &checker{s: s, report: report}
+	if s.Lasts < time.Second || s.Lasts > maxLasts {
+		c.wrong("lasts", "lasts is %s: use 1s to %s", short(s.Lasts), short(maxLasts))
+	}
+	c.link("network", s.Network)
+	c.settings()
+	c.nodes()
+	c.limits()
+	c.loads()
+	c.faults()
+}
+
+type checker struct {
+	s      *Scenario
+	at     place
+	report func(at place, field, message string)
+	names  []string // of the nodes
+}
+
+func (c *checker) wrong(field, format string, args ...any) {
+	c.report(c.at, field, fmt.Sprintf(format, args...))
+}
+
+// library reports what the library finds wrong with something of its own. Its
+// messages begin with the field's name.
+func (c *checker) library(err error) {
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimSuffix(line, "\n")
+		for _, prefix := range []string{"weir: invalid Limit: ", "weir: invalid Config: "} {
+			line = strings.TrimPrefix(line, prefix)
+		}
+		field, _, _ := strings.Cut(line, " ")
+		c.wrong(strings.ToLower(field), "%s", line)
+	}
+}
+
+func (c *checker) settings() {
+	s := c.s
+	c.at = place{part: partSettings}
+	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget}.Validate())
+}
+
+func (c *checker) nodes() {
+	c.at = place{}
+	switch {
+	case len(c.s.Nodes) > maxNodes:
+		c.wrong("nodes", "%d nodes: at most %d", len(c.s.Nodes), maxNodes)
+	case !slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return !n.Later }):
+		c.wrong("nodes", "no node is there at the beginning: name one or more")
+	}
+	regions := slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return n.Region != "" })
+	for i, n := range c.s.Nodes {
+		c.at = place{partNode, i}
+		switch {
+		case !validName.MatchString(n.Name):
+			c.wrong("name", "node %q: use letters, digits, dots and dashes, at most 63", n.Name)
+		case slices.Contains(c.names, n.Name):
+			c.wrong("name", "node %q is there twice", n.Name)
+		case regions && n.Region == "":
+			c.wrong("name", "node %q has no region, and others have: give each node one", n.Name)
+		case n.Region != "" && !validName.MatchString(n.Region):
+			c.wrong("name", "region %q: use letters, digits, dots and dashes, at most 63", n.Region)
+		}
+		c.names = append(c.names, n.Name)
+	}
+}
+
+func (c *checker) limits() {
+	c.at = place{}
+	if len(c.s.Limits) == 0 {
+		c.wrong("limits", "there is no limit: give one or more")
+	}
+	var names []string
+	for i, l := range c.s.Limits {
+		c.at = place{partLimit, i}
+		c.library(l.Validate())
+		switch {
+		case !validName.MatchString(l.Name) && l.Name != "":
+			c.wrong("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)
+		case l.Name == witnessLimit.Name:
+			c.wrong("name", "limit %q: each run has one of that name itself; take another", l.Name)
+		case slices.Contains(names, l.Name):
+			c.wrong("name", "limit %q is there twice", l.Name)
+		}
+		names = append(names, l.Name)
+	}
+}
+
+func (c *checker) loads() {
+	asks := 0.0
+	for i, l := range c.s.Loads {
+		c.at = place{partLoad, i}
+		at := slices.IndexFunc(c.s.Limits, func(m weir.Limit) bool { return m.Name == l.Limit })
+		if at < 0 {
+			var names []string
+			for _, m := range c.s.Limits {
+				names = append(names, m.Name)
+			}
+			c.wrong("limit", "unknown limit %q: %s", l.Limit, strictyaml.Meant(l.Limit, names))
+			continue
+		}
+		limit := c.s.Limits[at]
+		if most := max(limit.Rate, limit.Burst); limit.Burst > 0 && l.Units > limit.Burst || l.Units > most {
+			c.wrong("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, capacity(&limit))
+		}
+		for _, name := range l.From {
+			c.known("from", name)
+		}
+		kinds := 0
+		for _, is := range []bool{l.Rate != 0, l.Burst != 0, l.Adversary} {
+			if is {
+				kinds++
+			}
+		}
+		switch {
+		case kinds != 1:
+			c.wrong("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
+		case l.Rate < 0 || math.IsNaN(l.Rate) || l.Rate > 100_000:
+			c.wrong("rate", "rate is %v/s: use at most 100000/s", l.Rate)
+		case l.Zipf != 0 && !(l.Zipf > 1 && l.Zipf <= 10):
+			c.wrong("zipf", "zipf is %v: use an exponent above 1, at most 10", l.Zipf)
+		case l.Zipf != 0 && l.Keys < 2:
+			c.wrong("zipf", "zipf says how popular keys are: say how many with keys")
+		case l.Keys < 0 || l.Keys > maxKeys:
+			c.wrong("keys", "keys is %d: use 1 to %d", l.Keys, maxKeys)
+		case l.Units < 0:
+			c.wrong("units", "units is %d: use 1 or more", l.Units)
+		case l.Begins < 0 || l.Begins >= c.s.Lasts:
+			c.wrong(begins(l), "%s is %s: the scenario ends at %s", begins(l), short(l.Begins), short(c.s.Lasts))
+		case l.Ends > c.s.Lasts:
+			c.wrong("ends", "ends is %s: the scenario ends at %s", short(l.Ends), short(c.s.Lasts))
+		case l.Burst != 0 && l.Ends != 0:
+			c.wrong("ends", "ends is of a steady load: a burst comes at once")
+		case l.Ends != 0 && l.Ends <= l.Begins:
+			c.wrong("ends", "ends is %s: that is not after it begins", short(l.Ends))
+		}
+		if asks += c.s.asks(l, limit); asks > maxAsks {
+			c.wrong("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
+			return
+		}
+	}
+	c.at = place{}
+	if len(c.s.Loads) == 0 {
+		c.wrong("load", "there is no load: ask for something")
+	}
+}
+
+func begins(l Load) string {
+	if l.Burst != 0 {
+		return "at"
+	}
+	return "begins"
+}
+
+// asks is about how many a load comes to.
+func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
+	ends := cmp.Or(l.Ends, s.Lasts)
+	lasts := (ends - l.Begins).Seconds()
+	switch {
+	case l.Adversary:
+		from := cmp.Or(len(l.From), len(s.Nodes))
+		moments := 4*float64(len(s.Faults)) + lasts/max(limit.Per.Seconds(), 0.001)
+		granted := math.Ceil(float64(capacity(&limit)) / float64(max(l.Units, 1)))
+		if limit.Partition == weir.FailOpen {
+			granted *= float64(from)
+		}
+		// Each key gives what the limit grants, and then so many denials.
+		return moments * float64(max(l.Keys, 1)) * (granted + enoughDenials*float64(from))
+	case l.Burst != 0:
+		return float64(l.Burst)
+	}
+	return l.Rate * lasts
+}
+
+func (c *checker) known(field, name string) bool {
+	if slices.Contains(c.names, name) {
+		return true
+	}
+	c.wrong(field, "unknown node %q: %s", name, strictyaml.Meant(name, c.names))
+	return false
+}
+
+// condition is what a host is like while the faults go by.
+type condition uint8
+
+const (
+	down condition = iota
+	running
+	frozen
+)
+
+func (c condition) String() string { return [...]string{"not running", "running", "frozen"}[c] }
+
+// may says what a fault needs each of its nodes to be, and makes of them.
+var may = map[FaultKind]struct {
+	needs []condition
+	makes condition
+}{
+	FaultKill:   {[]condition{running, frozen}, down},
+	FaultStart:  {[]condition{down}, running},
+	FaultLeave:  {[]condition{running}, down},
+	FaultFreeze: {[]condition{running}, frozen},
+	FaultThaw:   {[]condition{frozen}, running},
+}
+
+// faults are checked in the order of time, which need not be theirs in the list.
+func (c *checker) faults() {
+	c.at = place{}
+	if len(c.s.Faults) > maxFaults {
+		c.wrong("faults", "%d faults: at most %d", len(c.s.Faults), maxFaults)
+		return
+	}
+	order := make([]int, len(c.s.Faults))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.s.Faults[a].At, c.s.Faults[b].At) })
+	hosts := c.s.beginning()
+	stepped := make(map[string]time.Duration)
+	for _, i := range order {
+		c.at = place{partFault, i}
+		c.fault(&c.s.Faults[i], hosts, stepped)
+	}
+}
+
+// beginning is what each host is like before any fault.
+func (s *Scenario) beginning() map[string]condition {
+	hosts := make(map[string]condition)
+	for _, n := range s.Nodes {
+		if !n.Later {
+			hosts[n.Name] = running
+		}
+	}
+	return hosts
+}
+
+// fault checks one, and has it befall the hosts.
+func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
+	field := f.Kind.String()
+	if f.At < 0 || f.At >= c.s.Lasts {
+		c.wrong("at", "%s at %s: the scenario ends at %s", field, short(f.At), short(c.s.Lasts))
+		return
+	}
+	switch f.Kind {
+	case FaultHeal:
+		return
+	case FaultSplit:
+		c.sides(f)
+		return
+	case FaultCut, FaultLink:
+		for _, end := range []string{f.From, f.To} {
+			if (end != "" || f.Kind == FaultCut) && !c.known(field, end) {
+				return
+			}
+		}
+		switch {
+		case f.From == f.To && f.From != "":
+			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
+		case f.Kind == FaultLink:
+			c.link(field, f.Link)
+		}
+		return
+	}
+	if len(f.Nodes) == 0 {
+		c.wrong(field, "%s of no node: name one or more", field)
+	}
+	for i, name := range f.Nodes {
+		if !c.known(field, name) {
+			continue
+		}
+		if slices.Contains(f.Nodes[:i], name) {
+			c.wrong(field, "%s names %q twice", field, name)
+			continue
+		}
+		if f.Kind == FaultSkew {
+			if stepped[name] += f.By; f.By == 0 || stepped[name].Abs() > maxClock {
+				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, short(stepped[name]), short(maxClock))
+			}
+			continue
+		}
+		is := hosts[name]
+		if m := may[f.Kind]; !slices.Contains(m.needs, is) {
+			c.wrong(field, "%s of %q at %s: it is %v then", field, name, short(f.At), is)
+			continue
+		}
+		hosts[name] = may[f.Kind].makes
+	}
+}
+
+func (c *checker) link(field string, l weirtest.Link) {
+	for _, part := range []float64{l.Loss, l.Duplicates} {
+		if !(part >= 0 && part <= 1) {
+			c.wrong(field, "%v of the packets: use 0%% to 100%%", part)
+		}
+	}
+	if l.Latency < 0 || l.Jitter < 0 {
+		c.wrong(field, "latency and jitter must not be below zero")
+	}
+}
+
+func (c *checker) sides(f *Fault) {
+	if len(f.Sides) < 2 {
+		c.wrong("split", "a split into %d: use two sides or more, like [[a, b], [c]]", len(f.Sides))
+	}
+	var seen []string
+	for _, side := range f.Sides {
+		if len(side) == 0 {
+			c.wrong("split", "a side of the split is empty: leave it out")
+		}
+		for _, name := range side {
+			if !c.known("split", name) {
+				continue
+			}
+			if slices.Contains(seen, name) {
+				c.wrong("split", "node %q is named twice in the split: a node is on one side", name)
+			}
+			seen = append(seen, name)
+		}
+	}
+}

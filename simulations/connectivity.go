@@ -1,0 +1,523 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/weirtest"
+)
+
+const (
+	// settling is how long a change of connectivity is felt: a member that is
+	// unheard for a second is noticed, and the word of it goes round.
+	settling = 2 * time.Second
+	// gossipSettling is how long after a heal real memberlist and real
+	// connections need until everyone is heard again.
+	gossipSettling = 10 * time.Second
+	// moving is how long a start or a leave in good order may take until
+	// authority has moved: a hand-over has 10 s, and whoever waits for it 5 more.
+	moving = 15 * time.Second
+	// copying is how long it takes until what a dead member held is copied again:
+	// a second until it is away, and a scan.
+	copying = 3 * time.Second
+)
+
+// course is who could hear whom in one region, from the scenario alone: nothing
+// in it was read off the nodes that are judged.
+type course struct {
+	scenario *Scenario
+	members  []int // indices in Scenario.Nodes of the region's nodes
+	eras     []era // one after the other, from 0 to the end
+	events   []event
+	rtt      time.Duration // on a link that is as Network, there and back
+	settle   time.Duration // after a heal
+}
+
+// era is a time in which nobody comes or goes and no link changes.
+type era struct {
+	from, to time.Duration
+	side     []int // of each node of the scenario: the side it is on, -1 if it is on none
+	sides    int
+	roster   int  // hosts that have run and did not leave: n, as the side that knows most counts it
+	missing  bool // a member of the roster is on no side
+	mute     bool // and one of these lives: what it admitted, or admits, it tells nobody
+	// strangers is how many sides may think themselves whole though others live:
+	// they have not met any of them, or may have forgotten some by now.
+	strangers int
+	weighs    []bool // nodes that surely have points
+	slow      int    // nodes with a link on which checks may time out
+	hops      int    // the longest of the shortest ways within a side
+}
+
+// kind is a row of the guarantees table that an event puts a window under.
+type kind uint8
+
+const (
+	changed  kind = iota // links: what c counts
+	killed               // the owner crashes
+	moved                // nodes join, leave in order
+	timedOut             // a check times out though its authority lives
+	stepped              // a clock steps forward
+)
+
+// event is felt by every window that overlaps from to to, both included.
+type event struct {
+	kind     kind
+	from, to time.Duration
+	node     int           // -1 if it is about links
+	by       time.Duration // of a step
+	fresh    bool          // of a kill: nobody has a copy of what it held
+	spell    int           // events of one freeze have one number
+}
+
+func (e *event) overlaps(from, to time.Duration) bool { return e.from < to && e.to >= from }
+
+// world is the state that faults change.
+type world struct {
+	*course
+	runs, frozen, left, begun []bool
+	cut                       [][]bool
+	link                      [][]weirtest.Link
+	known                     [][]bool // whom each node has met
+	weighs                    []bool
+	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
+	spells                    []int             // freezes so far
+	leftAt                    []time.Duration   // when it last began to leave
+}
+
+// courseOf replays the faults for one region. end is the end of what was asked.
+func courseOf(s *Scenario, region string, end time.Duration) *course {
+	c := &course{scenario: s, rtt: roundTrip(s.Network, s.Network), settle: settling}
+	if s.Gossip {
+		c.settle = gossipSettling
+	}
+	n := len(s.Nodes)
+	w := &world{course: c, spells: make([]int, n), leftAt: make([]time.Duration, n)}
+	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs} {
+		*b = make([]bool, n)
+	}
+	w.spells = make([]int, n)
+	for i, node := range s.Nodes {
+		w.cut = append(w.cut, make([]bool, n))
+		w.link = append(w.link, slices.Repeat([]weirtest.Link{s.Network}, n))
+		w.known = append(w.known, make([]bool, n))
+		w.lost = append(w.lost, slices.Repeat([]time.Duration{-1}, n))
+		if node.Region != region {
+			continue
+		}
+		c.members = append(c.members, i)
+		if !node.Later {
+			w.runs[i], w.begun[i], w.weighs[i] = true, true, true
+		}
+	}
+	for _, i := range c.members {
+		for _, j := range c.members {
+			w.known[i][j] = w.runs[i] && w.runs[j]
+		}
+	}
+	faults := slices.Clone(s.Faults)
+	slices.SortStableFunc(faults, func(a, b Fault) int { return int(min(1, max(-1, a.At-b.At))) })
+	at := time.Duration(0)
+	for i := 0; i < len(faults); {
+		next := i
+		for next < len(faults) && faults[next].At == faults[i].At {
+			next++
+		}
+		if faults[i].At > at {
+			w.era(at, faults[i].At)
+			at = faults[i].At
+		}
+		w.strike(at, faults[i:next])
+		i = next
+	}
+	w.era(at, max(end, at)+1)
+	return c
+}
+
+func roundTrip(there, back weirtest.Link) time.Duration {
+	return there.Latency + there.Jitter + back.Latency + back.Jitter + 2*time.Microsecond
+}
+
+// index is a node's index, -1 if it is not in this region.
+func (w *world) index(name string) int {
+	for _, i := range w.members {
+		if w.scenario.Nodes[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (w *world) indices(names []string) (in []int) {
+	for _, name := range names {
+		if i := w.index(name); i >= 0 {
+			in = append(in, i)
+		}
+	}
+	return in
+}
+
+// strike applies the faults of one moment.
+func (w *world) strike(at time.Duration, faults []Fault) {
+	before := w.edges()
+	calm := w.calm(at)
+	heals := false
+	for _, f := range faults {
+		switch f.Kind {
+		case FaultSplit:
+			for x, side := range f.Sides {
+				for y, other := range f.Sides {
+					for _, i := range w.indices(side) {
+						for _, j := range w.indices(other) {
+							w.cut[i][j] = w.cut[i][j] || x != y
+						}
+					}
+				}
+			}
+		case FaultHeal:
+			for i := range w.cut {
+				clear(w.cut[i])
+				for j := range w.link[i] {
+					w.link[i][j] = w.scenario.Network
+				}
+			}
+			heals = true
+		case FaultCut:
+			w.each(f, func(i, j int) { w.cut[i][j] = true })
+		case FaultLink:
+			w.each(f, func(i, j int) { w.link[i][j] = f.Link })
+		}
+	}
+	if !slices.EqualFunc(before, w.edges(), slices.Equal[[]bool]) {
+		settle := settling
+		if heals {
+			settle = w.settle
+		}
+		w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
+	}
+	for _, f := range faults {
+		for _, i := range w.indices(f.Nodes) {
+			w.befall(at, f, i, calm)
+		}
+	}
+}
+
+// each calls do for each link that a fault is about.
+func (w *world) each(f Fault, do func(i, j int)) {
+	for _, i := range w.members {
+		for _, j := range w.members {
+			if i != j && (f.From == "" || f.From == w.scenario.Nodes[i].Name) && (f.To == "" || f.To == w.scenario.Nodes[j].Name) {
+				do(i, j)
+			}
+		}
+	}
+}
+
+// befall applies a fault to one node. Where it is not calm, who comes and goes
+// changes connectivity too: nobody is there to hand over to, or to be told by.
+func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
+	add := func(k kind, lasts time.Duration) *event {
+		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
+		return &w.events[len(w.events)-1]
+	}
+	arrive := func() {
+		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
+		clear(w.known[i])
+		w.known[i][i] = true
+		for j := range w.lost {
+			w.lost[i][j], w.lost[j][i] = -1, -1
+		}
+	}
+	switch f.Kind {
+	case FaultKill:
+		if !w.runs[i] && !(w.left[i] && at < w.leftAt[i]+moving) {
+			w.frozen[i] = false
+			return
+		}
+		bare := w.bare(at, i)
+		add(killed, settling).fresh = bare
+		w.runs[i], w.frozen[i] = false, false
+	case FaultStart:
+		if w.runs[i] {
+			return
+		}
+		arrive()
+		add(moved, moving)
+		if !calm {
+			add(changed, settling)
+		}
+	case FaultLeave:
+		if !w.runs[i] {
+			return
+		}
+		w.runs[i], w.left[i], w.leftAt[i] = false, true, at
+		add(moved, moving)
+		if !calm {
+			add(changed, settling)
+		}
+	case FaultFreeze:
+		if w.frozen[i] {
+			return
+		}
+		w.frozen[i] = true
+		w.spells[i]++
+		add(timedOut, settling).spell = w.spells[i]
+	case FaultThaw:
+		if !w.frozen[i] {
+			return
+		}
+		w.frozen[i] = false
+		add(timedOut, w.settle).spell = w.spells[i]
+	case FaultSkew:
+		if f.By > 0 {
+			add(stepped, 0).by = f.By
+		}
+	}
+}
+
+// bare says that what a member holds may be nowhere else when it dies now: it is
+// alone on its side, or its copies were with somebody who went within the time
+// that copying takes, or more died in that time than there are copies.
+func (w *world) bare(at time.Duration, i int) bool {
+	copies := max(w.scenario.Replicas, 1)
+	if w.scenario.Replicas < 0 {
+		return true
+	}
+	deaths, others := 0, 0
+	for _, e := range w.events {
+		if e.from > at-copying && e.from <= at && e.kind != stepped && e.kind != moved {
+			if e.kind != killed {
+				return true
+			}
+			deaths++
+		}
+		if e.kind == moved && e.from > at-moving { // who joins or leaves is no copy yet, or no more
+			deaths++
+		}
+	}
+	edges := w.edges()
+	for _, j := range w.members {
+		if edges[i][j] && j != i {
+			others++
+		}
+	}
+	return deaths >= copies || others == 0 || w.frozen[i]
+}
+
+// calm says that all members of the roster are on one side, and were for as long
+// as a change is felt.
+func (w *world) calm(at time.Duration) bool {
+	for _, e := range w.events {
+		if e.kind != moved && e.kind != stepped && e.to >= at {
+			return false
+		}
+	}
+	side, sides := w.sides(w.edges())
+	for _, i := range w.members {
+		if w.begun[i] && !w.left[i] && side[i] < 0 {
+			return false
+		}
+	}
+	return sides <= 1
+}
+
+// heard is how slow a link may be and its ends still hear each other: a ping that
+// is unanswered when the next is due makes its target unheard.
+const heard = 250 * time.Millisecond
+
+// edges is who hears whom: what runs, is not frozen, and has a link up both ways.
+func (w *world) edges() [][]bool {
+	edges := make([][]bool, len(w.runs))
+	for i := range edges {
+		edges[i] = make([]bool, len(w.runs))
+	}
+	for _, i := range w.members {
+		for _, j := range w.members {
+			edges[i][j] = w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
+				(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i]) < heard)
+		}
+	}
+	return edges
+}
+
+// sides is the components of who hears whom.
+func (w *world) sides(edges [][]bool) (side []int, sides int) {
+	side = slices.Repeat([]int{-1}, len(edges))
+	for _, i := range w.members {
+		if !edges[i][i] || side[i] >= 0 {
+			continue
+		}
+		queue := []int{i}
+		side[i] = sides
+		for len(queue) > 0 {
+			at := queue[0]
+			queue = queue[1:]
+			for _, j := range w.members {
+				if edges[at][j] && side[j] < 0 {
+					side[j] = sides
+					queue = append(queue, j)
+				}
+			}
+		}
+		sides++
+	}
+	return side, sides
+}
+
+// era adds what lies between two faults, in parts: some have forgotten others
+// from a moment within it.
+func (w *world) era(from, to time.Duration) {
+	edges := w.edges()
+	e := era{from: from, to: to, weighs: slices.Clone(w.weighs), hops: longest(edges)}
+	e.side, e.sides = w.sides(edges)
+	for _, i := range w.members {
+		if w.begun[i] && !w.left[i] {
+			e.roster++
+			e.missing = e.missing || e.side[i] < 0
+			e.mute = e.mute || e.side[i] < 0 && w.runs[i]
+		}
+	}
+	e.roster = max(e.roster, w.scenario.Expect)
+	e.slow = w.slow(edges)
+
+	// Whom each side lacks, and from when it may have forgotten one that lives.
+	forget := w.scenario.Forget
+	if forget == 0 {
+		forget = 5 * time.Minute
+	}
+	ignorant := make([]time.Duration, e.sides) // from when on
+	for i := range ignorant {
+		ignorant[i] = to
+	}
+	for _, i := range w.members {
+		if e.side[i] < 0 {
+			continue
+		}
+		for _, j := range w.members {
+			if !w.runs[j] || e.side[j] == e.side[i] {
+				w.lost[i][j] = -1
+				continue
+			}
+			if w.lost[i][j] < 0 {
+				w.lost[i][j] = from
+			}
+			since := max(from, w.lost[i][j]+forget)
+			if !w.knows(e.side, i) {
+				since = from
+			}
+			if !w.frozen[j] {
+				ignorant[e.side[i]] = min(ignorant[e.side[i]], since)
+			}
+			if since < to {
+				w.weighs[j] = false // once it is back, it has joined anew
+			}
+		}
+	}
+	meet := settling
+	if w.scenario.Gossip {
+		meet = 20 * time.Second
+	}
+	if to-from >= meet {
+		w.meet(e.side)
+	}
+	if e.sides <= 1 && !e.missing && to-from >= moving {
+		for _, i := range w.members {
+			w.weighs[i] = w.runs[i]
+		}
+	}
+	moments := append([]time.Duration{from}, ignorant...)
+	slices.Sort(moments)
+	moments = append(slices.Compact(moments), to)
+	for k, at := range moments[:len(moments)-1] {
+		if part := e; at < moments[k+1] {
+			part.from, part.to = at, moments[k+1]
+			for _, since := range ignorant {
+				if since <= at {
+					part.strangers++
+				}
+			}
+			w.eras = append(w.eras, part)
+		}
+	}
+}
+
+// knows says that somebody on the side of i has met one that lives elsewhere. Then
+// it knows that a member is missing: it has its share, and who joins it weighs
+// nothing. Whom it has not met has joined others meanwhile, and weighs nothing
+// there either, unless they are all alike.
+func (w *world) knows(side []int, i int) bool {
+	for _, k := range w.members {
+		for _, j := range w.members {
+			if side[k] == side[i] && side[j] != side[i] && w.runs[j] && w.known[k][j] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// meet has all on a side know whom any of them knows.
+func (w *world) meet(side []int) {
+	for _, i := range w.members {
+		for _, j := range w.members {
+			if side[i] < 0 || side[i] != side[j] {
+				continue
+			}
+			for k := range w.known[j] {
+				w.known[i][k] = w.known[i][k] || w.known[j][k]
+				w.known[j][k] = w.known[i][k]
+			}
+		}
+	}
+}
+
+// slow counts the ends of links on which a check may time out: those that lose
+// what is sent, and those that take too much of Timeout, relays included.
+func (w *world) slow(edges [][]bool) int {
+	ends, hops := 0, time.Duration(max(1, longest(edges)))
+	for _, i := range w.members {
+		for _, j := range w.members {
+			if i != j && w.runs[i] && w.runs[j] && !w.cut[i][j] && !w.cut[j][i] &&
+				(w.link[i][j].Loss > 0 || w.link[j][i].Loss > 0 || 4*hops*roundTrip(w.link[i][j], w.link[j][i]) >= timeoutOf(w.scenario)) {
+				ends++
+				break
+			}
+		}
+	}
+	return ends
+}
+
+func timeoutOf(s *Scenario) time.Duration {
+	if s.Timeout > 0 {
+		return s.Timeout
+	}
+	return 20 * time.Millisecond
+}
+
+// longest is the length of the longest of the shortest ways between two that hear
+// each other.
+func longest(edges [][]bool) (hops int) {
+	for i := range edges {
+		far := slices.Repeat([]int{-1}, len(edges))
+		far[i] = 0
+		for queue := []int{i}; len(queue) > 0; queue = queue[1:] {
+			for j, up := range edges[queue[0]] {
+				if up && far[j] < 0 {
+					far[j] = far[queue[0]] + 1
+					hops = max(hops, far[j])
+					queue = append(queue, j)
+				}
+			}
+		}
+	}
+	return hops
+}
+
+// at is the era of a moment.
+func (c *course) at(t time.Duration) *era {
+	i, found := slices.BinarySearchFunc(c.eras, t, func(e era, t time.Duration) int { return int(min(1, max(-1, e.from-t))) })
+	if !found {
+		i--
+	}
+	return &c.eras[min(max(i, 0), len(c.eras)-1)]
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
+
+const leaveWithin = 15 * time.Second
+
+// strike has a fault happen. Starting and leaving take their time; all else is
+// done when it returns.
+func (s *stage) strike(ctx context.Context, f Fault) {
+	switch f.Kind {
+	case FaultSplit:
+		s.cluster.Cut(f.Sides...)
+		for i, side := range f.Sides {
+			for _, other := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
+				for _, name := range side {
+					s.cut(name, other)
+				}
+			}
+		}
+	case FaultHeal:
+		s.cluster.Heal()
+		clear(s.links)
+	case FaultCut:
+		s.each(f, func(from, to string) {
+			s.cluster.Network().Cut(from, to)
+			s.cut(from, to)
+		})
+	case FaultLink:
+		s.each(f, func(from, to string) { s.cluster.Network().SetLink(from, to, f.Link) })
+		s.witness.slowest(f.Link)
+	case FaultKill:
+		s.kill(f.Nodes)
+	case FaultStart:
+		for _, name := range f.Nodes {
+			s.start(ctx, s.named[name])
+		}
+	case FaultLeave:
+		for _, name := range f.Nodes {
+			s.leave(ctx, s.named[name])
+		}
+	case FaultFreeze:
+		for _, name := range f.Nodes {
+			s.freeze(s.named[name], true)
+			s.cluster.Freeze(name)
+		}
+	case FaultThaw:
+		for _, name := range f.Nodes {
+			s.freeze(s.named[name], false)
+			s.cluster.Thaw(name)
+		}
+	case FaultSkew:
+		for _, name := range f.Nodes {
+			s.cluster.Skew(name, f.By)
+		}
+	}
+	s.remember(s.now())
+}
+
+// each calls do for every direction that a fault names.
+func (s *stage) each(f Fault, do func(from, to string)) {
+	for _, from := range s.hosts {
+		for _, to := range s.hosts {
+			if from != to && (f.From == "" || f.From == from.name) && (f.To == "" || f.To == to.name) {
+				do(from.name, to.name)
+			}
+		}
+	}
+}
+
+func (s *stage) cut(from, to string) {
+	s.links[[2]int{s.named[from].index, s.named[to].index}] = true
+}
+
+func (s *stage) freeze(h *host, frozen bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if frozen && !h.frozen {
+		h.since = s.now()
+		s.witness.freezes = append(s.witness.freezes, crash{at: h.since, hosts: []int{h.index}})
+	}
+	h.frozen = frozen
+}
+
+// kill ends nodes, and those who ask there.
+func (s *stage) kill(names []string) {
+	var died []int
+	s.mu.Lock()
+	for _, name := range names {
+		h := s.named[name]
+		if h.runs != nil {
+			h.runs.killed = true
+			died = append(died, h.index)
+		}
+		h.runs = nil
+		h.up = false
+		h.kills++
+	}
+	s.witness.crash(s.now(), died, s.hosts)
+	for _, name := range names {
+		s.named[name].frozen = false // what runs next on the machine does not hang
+	}
+	s.mu.Unlock()
+	for _, name := range names {
+		s.cluster.Kill(name)
+	}
+}
+
+// start starts a node as soon as the one before it is gone. It is asked from
+// then on that it answers.
+func (s *stage) start(ctx context.Context, h *host) {
+	s.next(h, func(kills int) {
+		s.mu.Lock()
+		h.up = h.kills == kills
+		up := h.up
+		s.mu.Unlock()
+		if !up {
+			return
+		}
+		n, err := s.cluster.Start(ctx, h.name)
+		if err != nil {
+			return // killed as it started, or at the end
+		}
+		p, err := s.process(n)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if h.kills == kills {
+			h.runs = p
+		}
+		s.mu.Unlock()
+		s.remember(s.now())
+	})
+}
+
+// leave hands a node's counts over and stops it. It is asked until it has said
+// goodbye, and stopped when those who asked have their answers.
+func (s *stage) leave(ctx context.Context, h *host) {
+	s.next(h, func(kills int) {
+		s.mu.Lock()
+		p := h.runs
+		s.mu.Unlock()
+		if p == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, leaveWithin)
+		defer cancel()
+		err := p.node.Leave(ctx)
+		s.mu.Lock()
+		if h.runs == p {
+			h.runs, h.up = nil, false
+			s.witness.left(s.now(), h.index, err != nil, s.hosts)
+		}
+		s.mu.Unlock()
+		s.remember(s.now())
+		time.Sleep(time.Second)
+		_ = s.cluster.Leave(ctx, h.name) // it has left: this stops it
+	})
+}
+
+// next has a host do something when it has done what it was told before.
+func (s *stage) next(h *host, do func(kills int)) {
+	before, done := h.busy, make(chan struct{})
+	h.busy = done
+	s.mu.Lock()
+	kills := h.kills
+	s.mu.Unlock()
+	s.moving.Go(func() {
+		defer close(done)
+		<-before
+		do(kills)
+	})
+}
+
+// host is the index of the host that a member runs on, -1 if there is none.
+func (s *stage) host(member string) int {
+	name := member[:max(0, strings.LastIndexByte(member, '-'))]
+	if h := s.named[name]; h != nil {
+		return h.index
+	}
+	return -1
+}

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"cmp"
+	"embed"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// The names that scenario files use. Their order is that of the constants.
+var (
+	algorithmNames = []string{"sliding-window", "sliding-log", "fixed-window", "token-bucket", "leaky-bucket"}
+	policyNames    = []string{"majority-share", "fair-share", "fail-open", "fail-closed"}
+	memberships    = []string{"simulated", "gossip"}
+	// faultNames start at FaultSplit.
+	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew"}
+)
+
+func (k FaultKind) String() string {
+	if k < FaultSplit || k > FaultSkew {
+		return fmt.Sprintf("FaultKind(%d)", uint8(k))
+	}
+	return faultNames[k-FaultSplit]
+}
+
+// What a file has where it says nothing.
+const (
+	defaultSeed    = 1
+	defaultLatency = 500 * time.Microsecond
+	defaultJitter  = 200 * time.Microsecond
+)
+
+//go:embed scenarios/*.yaml
+var scenarioFiles embed.FS
+
+// bundled are the scenarios that come with the project, by name.
+func bundled() ([]*Scenario, error) {
+	files, err := fs.Glob(scenarioFiles, "scenarios/*.yaml") // sorted
+	if err != nil {
+		return nil, err
+	}
+	var all []*Scenario
+	for _, name := range files {
+		text, err := scenarioFiles.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		s, err := parse(name, text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// parse reads a scenario's file. The name is the file's; without its directory
+// and ending it is the scenario's. The error tells everything that is wrong, with
+// line and column.
+func parse(name string, text []byte) (*Scenario, error) {
+	file, err := strictyaml.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{places: make(map[place]fields)}
+	base := path.Base(strings.ReplaceAll(name, `\`, "/"))
+	s := r.scenario(strings.TrimSuffix(strings.TrimSuffix(base, ".yaml"), ".yml"), file.Root())
+	if err := file.Err(); err != nil {
+		return nil, err // what does not fit where it stands would be reported again below
+	}
+	s.check(func(at place, field, message string) {
+		r.places[at](field).Errorf("%s", message)
+	})
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	s.sort()
+	return s, nil
+}
+
+// reader makes a Scenario of what a file says, and remembers where it says it.
+type reader struct {
+	places map[place]fields
+	names  struct{ nodes, limits []string } // that are known so far
+}
+
+// fields finds the field of a place that an error is about.
+type fields func(name string) strictyaml.Value
+
+func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
+	top := root.Map("about", "seed", "lasts", "membership", "network", "nodes", "later", "settings", "limits", "load", "faults")
+	r.places[place{}] = top.Get
+	s := &Scenario{
+		Name:   name,
+		About:  strings.Join(strings.Fields(top.Get("about").Required().Text()), " "),
+		Seed:   defaultSeed,
+		Lasts:  top.Get("lasts").Required().Duration(time.Second, maxLasts),
+		Gossip: top.Get("membership").OneOf("membership", memberships) == memberships[1],
+		Network: r.link(top.Get("network").Map("latency", "jitter", "loss", "duplicates"),
+			weirtest.Link{Latency: defaultLatency, Jitter: defaultJitter}),
+	}
+	if v := top.Get("seed"); v.Present() {
+		s.Seed = v.Uint()
+	}
+	r.nodes(s, top.Get("nodes").Required(), false)
+	r.nodes(s, top.Get("later"), true)
+	for _, n := range s.Nodes {
+		r.names.nodes = append(r.names.nodes, n.Name)
+	}
+
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget")
+	r.places[place{part: partSettings}] = settings.Get
+	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
+	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
+	s.Timeout = settings.Get("timeout").Duration(math.MinInt64, math.MaxInt64)
+	s.Forget = settings.Get("forget").Duration(math.MinInt64, math.MaxInt64)
+
+	for _, v := range top.Get("limits").Required().List() {
+		r.limit(s, v)
+	}
+	for _, l := range s.Limits {
+		r.names.limits = append(r.names.limits, l.Name)
+	}
+	for _, v := range top.Get("load").Required().List() {
+		r.load(s, v)
+	}
+	for _, v := range top.Get("faults").List() {
+		r.faults(s, v)
+	}
+	return s
+}
+
+// nodes reads a list of names, or one for each region.
+func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
+	add := func(region string, v strictyaml.Value) {
+		for _, name := range v.List() {
+			r.places[place{partNode, len(s.Nodes)}] = func(string) strictyaml.Value { return name }
+			s.Nodes = append(s.Nodes, Node{Name: name.Text(), Region: region, Later: later})
+		}
+	}
+	if !v.IsMap() {
+		add("", v)
+		return
+	}
+	for _, e := range v.Entries() {
+		add(e.Field, e.Value)
+	}
+}
+
+func (r *reader) limit(s *Scenario, v strictyaml.Value) {
+	m := v.Map("name", "algorithm", "rate", "per", "burst", "partition", "version")
+	r.places[place{partLimit, len(s.Limits)}] = m.Get
+	s.Limits = append(s.Limits, weir.Limit{
+		Name:      m.Get("name").Required().Text(),
+		Algorithm: weir.Algorithm(r.index(m.Get("algorithm"), "algorithm", algorithmNames)),
+		Rate:      m.Get("rate").Required().Int(math.MinInt64, math.MaxInt64),
+		Per:       m.Get("per").Required().Duration(math.MinInt64, math.MaxInt64),
+		Burst:     m.Get("burst").Int(math.MinInt64, math.MaxInt64),
+		Partition: weir.PartitionPolicy(r.index(m.Get("partition"), "policy", policyNames)),
+		Version:   m.Get("version").Uint(),
+	})
+}
+
+func (r *reader) load(s *Scenario, v strictyaml.Value) {
+	m := v.Map("limit", "keys", "zipf", "from", "units", "rate", "burst", "adversary", "begins", "ends", "at", "repeat")
+	l := Load{
+		Limit:     m.Get("limit").Required().OneOf("limit", r.names.limits),
+		Keys:      int(m.Get("keys").Int(1, maxKeys)),
+		Zipf:      m.Get("zipf").Float(1.0001, 10),
+		From:      r.list(m.Get("from")),
+		Units:     m.Get("units").Int(1, math.MaxInt64),
+		Rate:      m.Get("rate").Rate(0.001, 100_000),
+		Burst:     int(m.Get("burst").Int(1, maxAsks)),
+		Adversary: m.Get("adversary").Bool(),
+		Begins:    m.Get("begins").Duration(0, maxLasts),
+		Ends:      m.Get("ends").Duration(0, maxLasts),
+	}
+	switch at := m.Get("at"); {
+	case l.Burst == 0 && at.Present():
+		at.Errorf("at is when a burst comes: use begins and ends")
+	case l.Burst != 0 && !m.Get("begins").Present():
+		l.Begins = at.Required().Duration(0, maxLasts)
+	case l.Burst != 0:
+		m.Get("begins").Errorf("begins is of a steady load: a burst has at")
+	}
+	if l.Burst == 0 {
+		if m.Get("repeat").Present() {
+			m.Get("repeat").Errorf("repeat is of a burst: a steady load goes on anyway")
+		}
+		r.places[place{partLoad, len(s.Loads)}] = m.Get
+		s.Loads = append(s.Loads, l)
+		return
+	}
+	for at := range r.repeated(m.Get("repeat"), l.Begins, s.Lasts) {
+		l.Begins = at
+		r.places[place{partLoad, len(s.Loads)}] = m.Get
+		s.Loads = append(s.Loads, l)
+	}
+}
+
+// faults reads one entry, which may be of several faults: what it does, what
+// undoes that, and both again for each time that it is repeated.
+func (r *reader) faults(s *Scenario, v strictyaml.Value) {
+	m := v.Map(append([]string{"at", "by", "for", "repeat"}, faultNames...)...)
+	f := Fault{At: m.Get("at").Required().Duration(0, maxLasts)}
+	for i, name := range faultNames {
+		v := m.Get(name)
+		if !v.Present() {
+			continue
+		}
+		if f.Kind != 0 {
+			v.Errorf("%s and %v in one fault: write one fault for each", name, f.Kind)
+			return
+		}
+		f.Kind = FaultSplit + FaultKind(i)
+		switch f.Kind {
+		case FaultSplit:
+			for _, side := range v.List() {
+				f.Sides = append(f.Sides, r.list(side))
+			}
+		case FaultHeal:
+			if !v.Bool() {
+				v.Errorf("heal is false: write heal: true, or leave the fault out")
+			}
+		case FaultCut:
+			ends := v.Map("from", "to")
+			f.From, f.To = r.node(ends.Get("from").Required()), r.node(ends.Get("to").Required())
+		case FaultLink:
+			link := v.Map("from", "to", "latency", "jitter", "loss", "duplicates")
+			f.From, f.To = r.node(link.Get("from")), r.node(link.Get("to"))
+			f.Link = r.link(link, s.Network)
+		case FaultSkew:
+			f.Nodes = r.list(v)
+			f.By = m.Get("by").Required().Duration(-maxLasts, maxLasts)
+		default:
+			f.Nodes = r.list(v)
+		}
+	}
+	if f.Kind == 0 {
+		v.Errorf("the fault does nothing: say which, one of %s", strings.Join(faultNames, ", "))
+		return
+	}
+	if f.Kind != FaultSkew && m.Get("by").Present() {
+		m.Get("by").Errorf("by is of skew: %v has none", f.Kind)
+	}
+	lasting := m.Get("for")
+	length := lasting.Duration(0, maxLasts)
+	undo, undone := f.undo()
+	if lasting.Present() && !undone {
+		lasting.Errorf("for has no meaning here: nothing undoes %v", f.Kind)
+	}
+	for at := range r.repeated(m.Get("repeat"), f.At, s.Lasts) {
+		f.At = at
+		r.fault(s, f, m.Get)
+		if lasting.Present() && undone {
+			undo.At = at + length
+			r.fault(s, undo, func(string) strictyaml.Value { return lasting })
+		}
+	}
+}
+
+func (r *reader) fault(s *Scenario, f Fault, at fields) {
+	r.places[place{partFault, len(s.Faults)}] = at
+	s.Faults = append(s.Faults, f)
+}
+
+// undo is the fault that ends one.
+func (f *Fault) undo() (Fault, bool) {
+	switch f.Kind {
+	case FaultSplit, FaultCut, FaultLink:
+		return Fault{Kind: FaultHeal}, true
+	case FaultKill, FaultLeave:
+		return Fault{Kind: FaultStart, Nodes: f.Nodes}, true
+	case FaultFreeze:
+		return Fault{Kind: FaultThaw, Nodes: f.Nodes}, true
+	case FaultSkew:
+		return Fault{Kind: FaultSkew, Nodes: f.Nodes, By: -f.By}, true
+	}
+	return Fault{}, false
+}
+
+// repeated is at, and then every so often until.
+func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
+	m := v.Map("every", "until")
+	every, until := time.Duration(0), at
+	if v.Present() {
+		every = m.Get("every").Required().Duration(time.Millisecond, maxLasts)
+		until = m.Get("until").Required().Duration(min(at, lasts), cmp.Or(lasts, maxLasts))
+		if every > 0 && (until-at)/every > maxRepeats {
+			m.Get("every").Errorf("repeated %d times: at most %d", (until-at)/every, maxRepeats)
+			every = 0
+		}
+	}
+	return func(yield func(time.Duration) bool) {
+		for yield(at) && every > 0 && at+every <= until {
+			at += every
+		}
+	}
+}
+
+func (r *reader) link(m strictyaml.Map, l weirtest.Link) weirtest.Link {
+	if v := m.Get("latency"); v.Present() {
+		l.Latency = v.Duration(0, time.Minute)
+	}
+	if v := m.Get("jitter"); v.Present() {
+		l.Jitter = v.Duration(0, time.Minute)
+	}
+	if v := m.Get("loss"); v.Present() {
+		l.Loss = v.Percent()
+	}
+	if v := m.Get("duplicates"); v.Present() {
+		l.Duplicates = v.Percent()
+	}
+	return l
+}
+
+func (r *reader) node(v strictyaml.Value) string { return v.OneOf("node", r.names.nodes) }
+
+func (r *reader) list(v strictyaml.Value) (names []string) {
+	for _, name := range v.OneOrMore() {
+		names = append(names, r.node(name))
+	}
+	return names
+}
+
+// index is the place of a name among those known; 0 if there is none.
+func (r *reader) index(v strictyaml.Value, what string, known []string) int {
+	return max(slices.Index(known, v.OneOf(what, known)), 0)
+}
+
+// sort puts faults in the order of time; those of one instant stay as they are.
+func (s *Scenario) sort() {
+	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+func TestEachBundledScenarioReadsBackFromWhatItIsWrittenAs(t *testing.T) {
+	all, err := bundled()
+	require.NoError(t, err)
+	for _, s := range all {
+		again, err := parse(s.Name, s.yaml())
+		require.NoError(t, err, "%s", s.yaml())
+		require.Equal(t, s, again, "%s", s.yaml())
+	}
+}
+
+func TestTheBundledScenariosShowWhatGoesWrongInProductionAndEveryKindOfLimit(t *testing.T) {
+	all, err := bundled()
+	require.NoError(t, err)
+	var (
+		names      []string
+		algorithms = make(map[weir.Algorithm]bool)
+		policies   = make(map[weir.PartitionPolicy]bool)
+	)
+	for _, s := range all {
+		names = append(names, s.Name)
+		require.LessOrEqual(t, len(s.Nodes), 10, s.Name)
+		require.LessOrEqual(t, s.Lasts, 3*time.Minute, s.Name)
+		for _, l := range s.Limits {
+			algorithms[l.Algorithm] = true
+			policies[l.Partition] = true
+		}
+	}
+	require.IsIncreasing(t, names)
+	require.Subset(t, names, []string{
+		"clean-split", "owner-in-minority", "three-way-split", "flapping", "asymmetric", "crash-in-burst", "rolling-deploy", "crash-loop",
+		"join-in-split", "autoscaled-split", "split-beyond-forget", "region-cut", "skewed-clocks", "hot-key", "slow-successor", "frozen-owner",
+	})
+	require.Len(t, algorithms, len(algorithmNames))
+	require.Len(t, policies, len(policyNames))
+}
+
+// whole is a scenario file with all that one may have.
+const whole = `
+about: Everything
+  at once.
+seed: 9
+lasts: 2m
+membership: gossip
+network: {latency: 1ms, jitter: 500us, loss: 0.1%, duplicates: 0.25%}
+nodes: {east: [a, b], west: [c]}
+later: {west: [d]}
+settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3}
+limits:
+  - {name: api, algorithm: token-bucket, rate: 100, per: 10s, burst: 20, partition: fair-share, version: 3}
+load:
+  - {limit: api, keys: 10, zipf: 1.1, from: [a, b], rate: 50/s, units: 2, begins: 1s, ends: 90s}
+  - {limit: api, burst: 5, at: 30s, repeat: {every: 10s, until: 45s}}
+  - {limit: api, adversary: true}
+faults:
+  - {at: 70s, start: d}
+  - {at: 10s, split: [[a, b], [c]], for: 2s, repeat: {every: 20s, until: 30s}}
+  - {at: 40s, cut: {from: a, to: b}}
+  - {at: 41s, link: {from: a, latency: 20ms}}
+  - {at: 42s, heal: true}
+  - {at: 50s, kill: [a, c], for: 500ms}
+  - {at: 60s, leave: b}
+  - {at: 61s, freeze: [a], for: 3s}
+  - {at: 65s, skew: [a, c], by: -2m}
+`
+
+func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
+	s, err := parse("some/where/whole.yaml", []byte(whole))
+	require.NoError(t, err)
+	network := weirtest.Link{Latency: time.Millisecond, Jitter: 500 * time.Microsecond, Loss: 0.001, Duplicates: 0.0025}
+	slow := network
+	slow.Latency = 20 * time.Millisecond
+	sides := [][]string{{"a", "b"}, {"c"}}
+	require.Equal(t, &Scenario{
+		Name: "whole", About: "Everything at once.", Seed: 9, Lasts: 2 * time.Minute, Gossip: true, Network: network,
+		Nodes:    []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west", Later: true}},
+		Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second,
+		Limits: []weir.Limit{{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3}},
+		Loads: []Load{
+			{Limit: "api", Keys: 10, Zipf: 1.1, From: []string{"a", "b"}, Rate: 50, Units: 2, Begins: time.Second, Ends: 90 * time.Second},
+			{Limit: "api", Burst: 5, Begins: 30 * time.Second},
+			{Limit: "api", Burst: 5, Begins: 40 * time.Second},
+			{Limit: "api", Adversary: true},
+		},
+		Faults: []Fault{
+			{At: 10 * time.Second, Kind: FaultSplit, Sides: sides},
+			{At: 12 * time.Second, Kind: FaultHeal},
+			{At: 30 * time.Second, Kind: FaultSplit, Sides: sides},
+			{At: 32 * time.Second, Kind: FaultHeal},
+			{At: 40 * time.Second, Kind: FaultCut, From: "a", To: "b"},
+			{At: 41 * time.Second, Kind: FaultLink, From: "a", Link: slow},
+			{At: 42 * time.Second, Kind: FaultHeal},
+			{At: 50 * time.Second, Kind: FaultKill, Nodes: []string{"a", "c"}},
+			{At: 50*time.Second + 500*time.Millisecond, Kind: FaultStart, Nodes: []string{"a", "c"}},
+			{At: 60 * time.Second, Kind: FaultLeave, Nodes: []string{"b"}},
+			{At: 61 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
+			{At: 64 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
+			{At: 65 * time.Second, Kind: FaultSkew, Nodes: []string{"a", "c"}, By: -2 * time.Minute},
+			{At: 70 * time.Second, Kind: FaultStart, Nodes: []string{"d"}},
+		},
+	}, s)
+	again, err := parse(s.Name, s.yaml())
+	require.NoError(t, err, "%s", s.yaml())
+	require.Equal(t, s, again)
+}
+
+// small is a file that is right, in which the tests below change one thing.
+const small = `about: A test.
+lasts: 1m
+nodes: [alpha, beta, gamma]
+later: [delta]
+limits: [{name: api, rate: 10, per: 5s}]
+load: [{limit: api, rate: 5/s}]
+faults: []
+`
+
+func TestASmallFileIsEnough(t *testing.T) {
+	s, err := parse("small.yaml", []byte(small))
+	require.NoError(t, err)
+	require.Equal(t, &Scenario{
+		Name: "small", About: "A test.", Seed: 1, Lasts: time.Minute,
+		Network: weirtest.Link{Latency: 500 * time.Microsecond, Jitter: 200 * time.Microsecond},
+		Nodes:   []Node{{Name: "alpha"}, {Name: "beta"}, {Name: "gamma"}, {Name: "delta", Later: true}},
+		Limits:  []weir.Limit{{Name: "api", Rate: 10, Per: 5 * time.Second}},
+		Loads:   []Load{{Limit: "api", Rate: 5}},
+	}, s)
+}
+
+func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T) {
+	for _, c := range []struct{ about, old, new, want string }{
+		{"an unknown field", "lasts:", "last:", "x.yaml:1:1: lasts is missing\nx.yaml:2:1: unknown field \"last\": did you mean \"lasts\"?"},
+		{"no end", "lasts: 1m", "lasts: 10ms", `x.yaml:2:8: lasts is 10ms: use 1s to 24h0m0s`},
+		{"an unknown membership", "lasts: 1m", "lasts: 1m\nmembership: gosip", `x.yaml:3:13: unknown membership "gosip": did you mean "gossip"?`},
+		{"a network that loses more than everything", "lasts: 1m", "lasts: 1m\nnetwork: {loss: 200%}", `x.yaml:3:17: loss is 200%: use 0% to 100%`},
+		{"a setting that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {replicas: 9}", `x.yaml:3:22: Replicas is 9: use 0 for 1, -1 for none, or 1 to 8`},
+		{"a wait that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {timeout: 1us, forget: 1ms}", "x.yaml:3:21: Timeout is 1µs: use 0 for 20ms, or 100µs to 1m\nx.yaml:3:34: Forget is 1ms: use 0 for 5m0s, or 1s and more"},
+
+		{"no nodes", "nodes: [alpha, beta, gamma]", "nodes: []", `x.yaml:3:8: no node is there at the beginning: name one or more`},
+		{"a node twice", "later: [delta]", "later: [beta]", `x.yaml:4:9: node "beta" is there twice`},
+		{"a name that no host has", "[delta]", "[a/b]", `x.yaml:4:9: node "a/b": use letters, digits, dots and dashes, at most 63`},
+		{"a name that is a number", "[delta]", "[4]", `x.yaml:4:9: later is 4, a number: put it in quotes if it is a text`},
+		{"a node without a region", "later: [delta]", "later: {east: [delta]}", "x.yaml:3:9: node \"alpha\" has no region, and others have: give each node one\nx.yaml:3:16: node \"beta\" has no region, and others have: give each node one\nx.yaml:3:22: node \"gamma\" has no region, and others have: give each node one"},
+
+		{"a limit that the library refuses", "rate: 10, per: 5s", "rate: 0, per: 5s", `x.yaml:5:28: Rate is 0: it must be from 1 to 1000000000000 units`},
+		{"all that the library finds", "rate: 10, per: 5s", "rate: 0, per: 5us, burst: 3", "x.yaml:5:28: Rate is 0: it must be from 1 to 1000000000000 units\nx.yaml:5:36: Per is 5µs: it must be from 1ms to 8784h0m0s\nx.yaml:5:48: Burst is 3: only TokenBucket and LeakyBucket have one; leave it zero"},
+		{"an unknown algorithm", "rate: 10,", "rate: 10, algorithm: sliding-windo,", `x.yaml:5:43: unknown algorithm "sliding-windo": did you mean "sliding-window"?`},
+		{"an unknown policy", "rate: 10,", "rate: 10, partition: open,", `x.yaml:5:43: unknown policy "open": known are majority-share, fair-share, fail-open, fail-closed`},
+		{"a limit twice", "per: 5s}]", "per: 5s}, {name: api, rate: 5, per: 5s}]", `x.yaml:5:49: limit "api" is there twice`},
+		{"the name of the run's own limit", "per: 5s}]", "per: 5s}, {name: witness, rate: 5, per: 5s}]", `x.yaml:5:49: limit "witness": each run has one of that name itself; take another`},
+		{"no limit", "limits: [{name: api, rate: 10, per: 5s}]", "limits: []", "x.yaml:6:16: unknown limit \"api\": there are none"},
+
+		{"an unknown limit", "limit: api", "limit: apy", `x.yaml:6:16: unknown limit "apy": did you mean "api"?`},
+		{"a load from nobody", "rate: 5/s", "rate: 5/s, from: [bta]", `x.yaml:6:39: unknown node "bta": did you mean "beta"?`},
+		{"a rate of nothing", "rate: 5/s", "rate: 5", `x.yaml:6:27: rate is 5: say in how long, like 5/s`},
+		{"a load of two kinds", "rate: 5/s", "rate: 5/s, adversary: true", `x.yaml:6:16: a load is one of rate, burst and adversary: true; this has 2 of them`},
+		{"a load of no kind", ", rate: 5/s", "", `x.yaml:6:16: a load is one of rate, burst and adversary: true; this has 0 of them`},
+		{"a burst at no time", "rate: 5/s", "burst: 5", `x.yaml:6:8: at is missing`},
+		{"a burst with an end", "rate: 5/s", "burst: 5, at: 5s, ends: 9s", `x.yaml:6:45: ends is of a steady load: a burst comes at once`},
+		{"a steady load at a moment", "rate: 5/s", "rate: 5/s, at: 5s", `x.yaml:6:36: at is when a burst comes: use begins and ends`},
+		{"a load beyond the end", "rate: 5/s", "rate: 5/s, begins: 1m", `x.yaml:6:40: begins is 1m: the scenario ends at 1m`},
+		{"a load that ends beyond the end", "rate: 5/s", "rate: 5/s, ends: 2m", `x.yaml:6:38: ends is 2m: the scenario ends at 1m`},
+		{"a load that ends before it begins", "rate: 5/s", "rate: 5/s, begins: 9s, ends: 8s", `x.yaml:6:50: ends is 8s: that is not after it begins`},
+		{"asks that no limit can grant", "rate: 5/s", "rate: 5/s, units: 11", `x.yaml:6:39: units is 11: api never grants more than 10 at a time`},
+		{"popularity without keys", "rate: 5/s", "rate: 5/s, zipf: 1.2", `x.yaml:6:38: zipf says how popular keys are: say how many with keys`},
+		{"more asks than a run can hold", "rate: 5/s", "adversary: true, keys: 1000000", `x.yaml:6:16: up to here the load comes to some 888000000 asks: at most 20000000; lower it, or ask for more units at a time`},
+
+		{"a fault on a node that does not exist", "faults: []", "faults: [{at: 5s, kill: [gama]}]", `x.yaml:7:26: unknown node "gama": did you mean "gamma"?`},
+		{"a fault on the wrong node", "faults: []", "faults: [{at: 5s, freeze: [db-1, alpha]}]", `x.yaml:7:28: unknown node "db-1": known are alpha, beta, gamma, delta`},
+		{"a fault beyond the end", "faults: []", "faults: [{at: 3m, heal: true}]", `x.yaml:7:15: heal at 3m: the scenario ends at 1m`},
+		{"what ends a fault beyond the end", "faults: []", "faults: [{at: 50s, freeze: [beta], for: 20s}]", `x.yaml:7:41: thaw at 1m10s: the scenario ends at 1m`},
+		{"a fault before the beginning", "faults: []", "faults: [{at: -1s, heal: true}]", `x.yaml:7:15: at is -1s: use 0s to 24h0m0s`},
+		{"a fault at no time", "faults: []", "faults: [{heal: true}]", `x.yaml:7:10: at is missing`},
+		{"a fault that does nothing", "faults: []", "faults: [{at: 5s}]", `x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew`},
+		{"two faults in one", "faults: []", "faults: [{at: 5s, heal: true, kill: beta}]", `x.yaml:7:37: kill and heal in one fault: write one fault for each`},
+		{"an unknown fault", "faults: []", "faults: [{at: 5s, spilt: [[alpha], [beta]]}]", "x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew\nx.yaml:7:19: unknown field \"spilt\": did you mean \"split\"?"},
+		{"a node on two sides", "faults: []", "faults: [{at: 5s, split: [[alpha, beta], [beta, gamma]]}]", `x.yaml:7:26: node "beta" is named twice in the split: a node is on one side`},
+		{"one side", "faults: []", "faults: [{at: 5s, split: [[alpha, beta]]}]", `x.yaml:7:26: a split into 1: use two sides or more, like [[a, b], [c]]`},
+		{"an empty side", "faults: []", "faults: [{at: 5s, split: [[alpha], []]}]", `x.yaml:7:26: a side of the split is empty: leave it out`},
+		{"a cut without an end", "faults: []", "faults: [{at: 5s, cut: {from: beta}}]", `x.yaml:7:24: to is missing`},
+		{"a cut from a node to itself", "faults: []", "faults: [{at: 5s, cut: {from: beta, to: beta}}]", `x.yaml:7:24: cut from "beta" to itself: name two nodes`},
+		{"a step by nothing", "faults: []", "faults: [{at: 5s, skew: beta, by: 0s}]", `x.yaml:7:35: the clock of "beta" is by 0s off then: use steps that are not 0, at most 720h in all`},
+		{"a kill by some time", "faults: []", "faults: [{at: 5s, kill: beta, by: 1s}]", `x.yaml:7:35: by is of skew: kill has none`},
+		{"a heal for some time", "faults: []", "faults: [{at: 5s, heal: true, for: 1s}]", `x.yaml:7:36: for has no meaning here: nothing undoes heal`},
+		{"a heal that is none", "faults: []", "faults: [{at: 5s, heal: false}]", `x.yaml:7:25: heal is false: write heal: true, or leave the fault out`},
+		{"a kill of nobody", "faults: []", "faults: [{at: 5s, kill: []}]", `x.yaml:7:25: kill of no node: name one or more`},
+		{"a kill of one that is not there yet", "faults: []", "faults: [{at: 5s, kill: delta}]", `x.yaml:7:25: kill of "delta" at 5s: it is not running then`},
+		{"a kill of one that was killed", "faults: []", "faults: [{at: 6s, kill: beta}, {at: 5s, kill: beta}]", `x.yaml:7:25: kill of "beta" at 6s: it is not running then`},
+		{"a start of one that runs", "faults: []", "faults: [{at: 5s, start: beta}]", `x.yaml:7:26: start of "beta" at 5s: it is running then`},
+		{"a thaw of one that is not frozen", "faults: []", "faults: [{at: 5s, thaw: beta}]", `x.yaml:7:25: thaw of "beta" at 5s: it is running then`},
+		{"a thaw of one that was killed", "faults: []", "faults: [{at: 5s, freeze: beta, for: 9s}, {at: 8s, kill: beta}]", `x.yaml:7:38: thaw of "beta" at 14s: it is not running then`},
+		{"a leave of one that is frozen", "faults: []", "faults: [{at: 5s, freeze: beta}, {at: 6s, leave: beta}]", `x.yaml:7:50: leave of "beta" at 6s: it is frozen then`},
+		{"a node twice in a fault", "faults: []", "faults: [{at: 5s, kill: [beta, beta]}]", `x.yaml:7:25: kill names "beta" twice`},
+		{"a repetition without end", "faults: []", "faults: [{at: 5s, heal: true, repeat: {every: 5s}}]", `x.yaml:7:39: until is missing`},
+		{"a repetition beyond the end", "faults: []", "faults: [{at: 5s, heal: true, repeat: {every: 5s, until: 2m}}]", `x.yaml:7:58: until is 2m: use 5s to 1m0s`},
+		{"a repetition too often", "faults: []", "faults: [{at: 5s, heal: true, repeat: {every: 1ms, until: 50s}}]", `x.yaml:7:47: repeated 45000 times: at most 10000`},
+		{"no YAML", "faults: []", "faults: [", `x.yaml:8: not YAML: did not find expected node content`},
+	} {
+		text := strings.Replace(small, c.old, c.new, 1)
+		require.NotEqual(t, small, text, c.about)
+		_, err := parse("x.yaml", []byte(text))
+		require.EqualError(t, err, c.want, c.about)
+	}
+}
+
+func TestAFrozenNodeMayBeKilled(t *testing.T) {
+	_, err := parse("x.yaml", []byte(strings.Replace(small, "faults: []", "faults: [{at: 5s, freeze: beta}, {at: 6s, kill: beta, for: 1s}]", 1)))
+	require.NoError(t, err)
+}
+
+func FuzzNoScenarioFilePanicsAndEachThatIsReadReadsBack(f *testing.F) {
+	f.Add([]byte(whole))
+	f.Add([]byte(small))
+	f.Add(random(1).yaml())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := parse("x.yaml", text)
+		if err != nil {
+			return
+		}
+		again, err := parse("x.yaml", s.yaml())
+		require.NoError(t, err, "%s", s.yaml())
+		require.Equal(t, s, again, "%s", s.yaml())
+	})
+}

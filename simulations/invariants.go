@@ -1,0 +1,524 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// invariant is something that holds in every run, whatever befell it.
+type invariant struct {
+	name  string
+	means string
+	holds func(r *trial, broken func(at time.Duration, format string, args ...any))
+}
+
+// The names of the invariants.
+const (
+	boundInvariant   = "bound"
+	ownWindow        = "own window"
+	anyTime          = "any time"
+	healedInvariant  = "healed"
+	promptInvariant  = "prompt"
+	noErrors         = "no errors"
+	settledInvariant = "settled"
+	oneAuthority     = "one authority"
+	equalReplicas    = "equal replicas"
+	accounted        = "accounted"
+	fullGrant        = "full grant"
+	shareGrant       = "share"
+)
+
+// invariants are in the order in which verdicts are printed.
+var invariants = []invariant{
+	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounds},
+	{ownWindow, "until the first fault, a FixedWindow admits its Rate in each of its own windows", ownWindows},
+	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
+	{healedInvariant, "200 ms after all is heard again, a SlidingLog counts what every side admitted", heals},
+	{promptInvariant, "no check takes longer than Timeout", prompt},
+	{noErrors, "no check has an error for an answer", errorless},
+	{settledInvariant, "once all is whole again, the nodes see each other and have told everything", settled},
+	{oneAuthority, "one node has authority over a key in the end", authorities},
+	{equalReplicas, "the stand-in's copy is what the owner counted", replicas},
+	{accounted, "in the end the owner counts what was admitted, each unit once", accounts},
+	{fullGrant, "a whole cluster grants 99 % of a limit that more is asked of", fullGrants},
+	{shareGrant, "a side grants its share, less 5 %, where more is asked of it", shareGrants},
+}
+
+// trial is a journal in the order in which it is judged.
+type trial struct {
+	*Journal
+	courses map[string]*course
+	asks    []*asks // by limit, key and region
+}
+
+// judge says what does not hold. The first of each kind of breach in each count is
+// what it says; the others follow from the same cause.
+func judge(j *Journal) (all []Broken) {
+	r := newTrial(j)
+	for _, i := range invariants {
+		i.holds(r, func(at time.Duration, format string, args ...any) {
+			all = append(all, Broken{i.name, at, fmt.Sprintf(format, args...)})
+		})
+	}
+	return all
+}
+
+func newTrial(j *Journal) *trial {
+	r := &trial{Journal: j, courses: make(map[string]*course)}
+	end := j.Scenario.Lasts
+	for i := range j.Checks {
+		end = max(end, j.Checks[i].Answered)
+	}
+	for _, n := range j.Scenario.Nodes {
+		if r.courses[n.Region] == nil {
+			r.courses[n.Region] = courseOf(j.Scenario, n.Region, end)
+		}
+	}
+	of := make(map[subject]*asks)
+	for i := range j.Checks {
+		c := &j.Checks[i]
+		if c.Limit == witness {
+			continue
+		}
+		s := subject{c.Limit, c.Key, j.Scenario.Nodes[c.Node].Region}
+		a := of[s]
+		if a == nil {
+			a = &asks{subject: s, l: &j.Scenario.Limits[c.Limit], course: r.courses[s.region], checks: j.Checks}
+			of[s] = a
+			r.asks = append(r.asks, a)
+		}
+		a.of = append(a.of, int32(i))
+		if c.Allowed && c.Err == nil {
+			a.admits = append(a.admits, int32(i))
+		}
+	}
+	slices.SortFunc(r.asks, func(a, b *asks) int {
+		return cmp.Or(cmp.Compare(a.limit, b.limit), cmp.Compare(a.key, b.key), cmp.Compare(a.region, b.region))
+	})
+	for _, a := range r.asks {
+		a.sortEnds()
+	}
+	return r
+}
+
+func (a *asks) String() string {
+	s := fmt.Sprintf("limit %q (%v, %d per %v, %v) key %d", a.l.Name, a.l.Algorithm, a.l.Rate, a.l.Per, policyName(a.l.Partition), a.key)
+	if a.region != "" {
+		s += " in " + a.region
+	}
+	return s
+}
+
+func policyName(p weir.PartitionPolicy) string {
+	switch p {
+	case weir.FairShare:
+		return "FairShare"
+	case weir.FailOpen:
+		return "FailOpen"
+	case weir.FailClosed:
+		return "FailClosed"
+	}
+	return "MajorityShare"
+}
+
+// bounds holds each window of Per against the row that it falls under.
+func bounds(r *trial, broken func(time.Duration, string, ...any)) {
+	type course struct {
+		limit  int16
+		region string
+	}
+	known := make(map[course][]stretch)
+	for _, a := range r.asks {
+		of := course{a.limit, a.region}
+		if known[of] == nil {
+			known[of] = a.course.stretches(a.l)
+		}
+		stretches, at := known[of], 0
+		var worst window
+		var worstAllowed int64
+		var row situation
+		a.windows(a.l.Per, func(w window) {
+			for at+1 < len(stretches) && stretches[at+1].from <= w.from {
+				at++
+			}
+			s := &stretches[at].situation
+			allowed := s.bound(a.l)
+			if w.units <= allowed {
+				return
+			}
+			allowed += a.course.inFlight(a.l, w.from, w.to, a.admitted)
+			if w.units > allowed && w.units-allowed > worst.units-worstAllowed {
+				worst, worstAllowed, row = w, allowed, *s
+			}
+		})
+		if worst.units > worstAllowed {
+			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
+				a, worst.units, worst.from, worst.to, worstAllowed, healthy(a.l), row.c, row.row())
+		}
+	}
+}
+
+func ownWindows(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		if a.l.Algorithm != weir.FixedWindow || a.course.eras[0].slow > 0 || a.course.eras[0].sides > 1 {
+			continue
+		}
+		end := a.course.eras[len(a.course.eras)-1].to
+		for _, f := range a.course.scenario.Faults {
+			end = min(end, f.At)
+		}
+		worst := window{units: a.l.Rate}
+		a.own(0, end, func(w window) {
+			if w.units > worst.units {
+				worst = w
+			}
+		})
+		if worst.to > 0 {
+			broken(worst.to, "%v: %d units in its window from %v to %v, %d allowed: healthy", a, worst.units, worst.from, worst.to, a.l.Rate)
+		}
+	}
+}
+
+// quiet is a time in which nothing happens and nothing that happened is felt.
+type quiet struct {
+	from, to time.Duration
+	*era     // of the whole of it
+}
+
+// quiets finds them.
+func (c *course) quiets() (all []quiet) {
+	for i := range c.eras {
+		e := &c.eras[i]
+		q := quiet{e.from, e.to, e}
+		for _, ev := range c.events {
+			if ev.overlaps(q.from, q.to) {
+				q.from = max(q.from, ev.to+1)
+			}
+		}
+		if i > 0 && (c.eras[i-1].slow > 0 || c.eras[i-1].strangers > 0 || c.eras[i-1].sides > 1 || c.eras[i-1].missing) {
+			q.from = max(q.from, e.from+c.settle)
+		}
+		if q.from < q.to && e.slow == 0 && e.strangers == 0 {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		if !isBucket(a.l) {
+			continue
+		}
+		for _, q := range a.course.quiets() {
+			if q.sides > 1 && a.l.Partition != weir.FairShare && a.l.Partition != weir.FailClosed {
+				continue
+			}
+			// What was admitted first is in the span with certainty only if it was asked in it.
+			if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
+				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
+					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.row())
+			}
+		}
+	}
+}
+
+// spreading is how long after a heal, once everyone is heard again, what all
+// sides admitted may be missing from the owner's count.
+const spreading = 200 * time.Millisecond
+
+// heals looks at what a SlidingLog admits while all hear each other: then there
+// was room for it, whoever admitted what is in the Per before it, and whatever
+// befell them but for what loses counts or time.
+func heals(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		if a.l.Algorithm != weir.SlidingLog {
+			continue
+		}
+		quiets, at := a.course.quiets(), 0
+		stretches, before := a.course.stretches(a.l), 0
+		var worst *Check
+		var most, allowed int64
+		a.held(func(c *Check, units int64) {
+			for at < len(quiets) && quiets[at].to <= c.Answered {
+				at++
+			}
+			if at == len(quiets) || c.Asked < quiets[at].from+spreading || quiets[at].sides != 1 || quiets[at].mute {
+				return
+			}
+			from := c.Answered - a.l.Per
+			for before+1 < len(stretches) && stretches[before+1].from <= max(0, from) {
+				before++
+			}
+			s := &stretches[before].situation
+			if units <= a.l.Rate || s.kills+s.bare+s.strangers > 0 || s.steps > 0 || s.slow > 0 {
+				return
+			}
+			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)
+			if units > room && units-room > most-allowed {
+				worst, most, allowed = c, units, room
+			}
+		})
+		if worst != nil {
+			broken(worst.Answered, "%v: with what was admitted at %v, its log held %d units of %v, %d allowed: all nodes hear each other",
+				a, worst.Asked, most, a.l.Per, allowed)
+		}
+	}
+}
+
+// scheduling is what goroutines cost that share an instant of virtual time.
+const scheduling = time.Millisecond
+
+func prompt(r *trial, broken func(time.Duration, string, ...any)) {
+	most := timeoutOf(r.Scenario) + scheduling
+	var slowest *Check
+	slow := 0
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		if c.Answered-c.Asked > most {
+			slow++
+			if slowest == nil || c.Answered-c.Asked > slowest.Answered-slowest.Asked {
+				slowest = c
+			}
+		}
+	}
+	if slow > 0 {
+		broken(slowest.Answered, "%d checks took longer than Timeout, %v; the slowest %v, at %s, asked at %v, answered as %v",
+			slow, timeoutOf(r.Scenario), slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
+	}
+}
+
+func errorless(r *trial, broken func(time.Duration, string, ...any)) {
+	var first *Check
+	errs := 0
+	for i := range r.Checks {
+		if c := &r.Checks[i]; c.Err != nil {
+			if errs++; first == nil {
+				first = c
+			}
+		}
+	}
+	if errs > 0 {
+		broken(first.Answered, "%d checks had an error; the first at %s, asked at %v: %v", errs, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Err)
+	}
+}
+
+func settled(r *trial, broken func(time.Duration, string, ...any)) {
+	if r.Unsettled != "" {
+		broken(r.Scenario.Lasts, "two minutes after everything was made whole: %s", r.Unsettled)
+	}
+}
+
+func authorities(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, e := range r.Ends {
+		if len(e.Owners) == 1 {
+			continue
+		}
+		var names []string
+		for _, i := range e.Owners {
+			names = append(names, r.Scenario.Nodes[i].Name)
+		}
+		broken(r.Scenario.Lasts, "key %d of the witness: %d nodes have authority: %v", e.Key, len(names), names)
+	}
+}
+
+func replicas(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, e := range r.Ends {
+		if e.Replica >= 0 && e.Replica != e.Used {
+			broken(r.Scenario.Lasts, "key %d of the witness: the owner counted %d units, who stood in for it %d", e.Key, e.Used, e.Replica)
+		}
+	}
+}
+
+func accounts(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, e := range r.Ends {
+		if least, most := e.Admitted-e.Lost, e.Admitted+e.Maybe; e.Used < least || e.Used > most {
+			broken(r.Scenario.Lasts, "key %d of the witness: %d units admitted, %d counted in the end, %d to %d allowed", e.Key, e.Admitted, e.Used, least, most)
+		}
+	}
+}
+
+// demand is what was asked of a count in a span, by those that a function picks.
+type demand struct {
+	offered, granted int64
+	gap              time.Duration // the longest without an ask, the span's ends included
+	largest          int64         // ask
+	scarcest         int64         // units offered in the scarcest slot of the span, of so many slots in Per
+}
+
+const slotsInPer = 10
+
+func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d demand) {
+	i, _ := slices.BinarySearchFunc(a.of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
+	last := from
+	slot := a.l.Per / slotsInPer
+	slots := make([]int64, (to-from)/slot)
+	for _, at := range a.of[i:] {
+		c := &a.checks[at]
+		if c.Asked >= to {
+			break
+		}
+		if !asks(c.Node) {
+			continue
+		}
+		d.gap = max(d.gap, c.Asked-last)
+		last = c.Asked
+		d.offered += c.Units
+		d.largest = max(d.largest, c.Units)
+		if at := int((c.Asked - from) / slot); at < len(slots) {
+			slots[at] += c.Units
+		}
+		if c.Allowed {
+			d.granted += c.Units
+		}
+	}
+	d.gap = max(d.gap, to-last)
+	d.scarcest = math.MaxInt64
+	for _, units := range slots {
+		d.scarcest = min(d.scarcest, units)
+	}
+	return d
+}
+
+// due is what a limit of these numbers grants at least in a span, to asks of one
+// size that come at most gap apart and are more than it can grant. A window or log
+// goes round once in Per and a gap, and wherever the span begins, all but one round
+// lie in it whole; asks above one unit leave a rest. A bucket has at the end what
+// flowed in since it was last asked for more. A SlidingWindow frees units as
+// the window before slides out, and those of the last gap come too late.
+func due(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
+	rest := d.largest - 1
+	switch {
+	case isBucket(l):
+		return float64(rate)*float64(span-max(d.gap, l.Per/slotsInPer))/float64(l.Per) - float64(d.largest)
+	case l.Algorithm == weir.SlidingWindow:
+		late := int64(math.Ceil(float64(rate) * float64(d.gap) / float64(l.Per)))
+		return float64(span/l.Per-1) * float64(max(0, rate-late-rest))
+	}
+	return float64(span/(l.Per+d.gap)) * float64(max(0, rate-rest))
+}
+
+// recovered is how long after an event a count can still be full of what was
+// admitted before it, where this part of the limit is all that flows back.
+func recovered(l *weir.Limit, part int64) time.Duration {
+	if isBucket(l) && part > 0 {
+		return time.Duration(2 * float64(capacity(l)) / float64(part) * float64(l.Per))
+	}
+	return 2 * l.Per
+}
+
+// saturated says that more was asked than this part of a limit can grant, at all
+// times, and often enough that a bucket never runs over meanwhile.
+func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
+	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
+		return false
+	}
+	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
+}
+
+// fullGrants looks at the end of the run, when all nodes that are in the roster
+// run and hear each other, and what was admitted before the last fault has
+// recovered.
+func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		quiets := a.course.quiets()
+		if len(quiets) == 0 {
+			continue
+		}
+		q := quiets[len(quiets)-1]
+		if q.to != a.course.eras[len(a.course.eras)-1].to || q.sides != 1 || q.missing || a.course.below(&q) {
+			continue
+		}
+		from, to := q.from+recovered(a.l, a.l.Rate), min(q.to, a.course.scenario.Lasts)
+		for _, f := range a.course.scenario.Faults {
+			if f.Kind == FaultSkew && f.By < 0 { // a clock that went back frees nothing until it is where it was
+				from = max(from, f.At-f.By+2*a.l.Per)
+			}
+		}
+		if to-from < 2*a.l.Per {
+			continue
+		}
+		d := a.demand(from, to, func(int16) bool { return true })
+		if least := 0.99 * due(a.l, a.l.Rate, to-from, d); d.saturated(a.l, a.l.Rate, capacity(a.l)) && float64(d.granted) < least {
+			broken(to, "%v: %d units from %v to %v, where %d were asked and %.0f are due: all nodes hear each other", a, d.granted, from, to, d.offered, least)
+		}
+	}
+}
+
+// below says that the roster is below Expect: then nobody has the whole limit.
+func (c *course) below(q *quiet) bool {
+	nodes := 0
+	for _, side := range q.side {
+		if side >= 0 {
+			nodes++
+		}
+	}
+	return q.roster > nodes
+}
+
+// shareGrants looks at the sides of each time in which nothing changes while a
+// member is missing.
+func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.asks {
+		if stepsBack(a.course.scenario) {
+			continue
+		}
+		for _, q := range a.course.quiets() {
+			if q.sides == 1 && !q.missing && !a.course.below(&q) {
+				continue
+			}
+			for side := range q.sides {
+				k := 0
+				for _, i := range a.course.members {
+					if q.side[i] == side && q.weighs[i] {
+						k++
+					}
+				}
+				part, depth := share(a.l, k, q.roster)
+				if part <= 0 {
+					continue
+				}
+				from, to := q.from+recovered(a.l, part), min(q.to, a.course.scenario.Lasts)
+				if to-from < 2*a.l.Per {
+					continue
+				}
+				d := a.demand(from, to, func(node int16) bool { return q.side[node] == side })
+				least := 0.95*due(a.l, part, to-from, d) - float64(k)
+				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
+					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",
+						a, d.granted, from, to, k, q.roster, d.offered, least, part)
+				}
+			}
+		}
+	}
+}
+
+func stepsBack(s *Scenario) bool {
+	return slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
+}
+
+// share is what a side of k members of n may spend at least, of Rate and of what
+// the limit has at one time: by the table, and for FairShare the least that ring
+// order can give to k. A share of a bucket that has nothing of either grants nothing.
+func share(l *weir.Limit, k, n int) (rate, most int64) {
+	part := func(whole int64) int64 {
+		switch {
+		case l.Partition == weir.FailOpen || l.Partition != weir.FairShare && 2*k > n:
+			return whole
+		case l.Partition == weir.FailClosed:
+			return 0
+		case l.Partition == weir.FairShare:
+			return int64(k) * (whole / int64(n))
+		}
+		return whole * int64(k) / int64(n)
+	}
+	if k == 0 || part(capacity(l)) == 0 {
+		return 0, 0
+	}
+	return part(l.Rate), part(capacity(l))
+}

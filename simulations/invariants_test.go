@@ -1,0 +1,382 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+const ms = time.Millisecond
+
+// told is a scenario of five nodes and one limit that nobody plays: a test tells
+// what came of it.
+func told(l weir.Limit, faults ...Fault) *Scenario {
+	s := &Scenario{
+		Name: "told", Lasts: 40 * time.Second, Network: weirtest.Link{Latency: 100 * time.Microsecond}, Forget: 5 * time.Minute,
+		Limits: []weir.Limit{l}, Faults: faults,
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		s.Nodes = append(s.Nodes, Node{Name: name})
+	}
+	return s
+}
+
+// spread is so many admissions of a unit, evenly from one time on to before
+// another, by the nodes in turn.
+func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) {
+	if len(nodes) == 0 {
+		nodes = []int16{0}
+	}
+	for i := range units {
+		at := from + (to-from)*time.Duration(i)/time.Duration(units)
+		checks = append(checks, Check{Asked: at, Answered: at + 200*time.Microsecond, Units: 1, Node: nodes[i%len(nodes)], Allowed: true})
+	}
+	return checks
+}
+
+// asked is the same where all but one of so many are denied.
+func asked(every, among int, from, to time.Duration, node int16) []Check {
+	checks := spread(every, from, to, node)
+	for i := range checks {
+		checks[i].Allowed = i%among == 0
+	}
+	return checks
+}
+
+func journal(s *Scenario, checks ...[]Check) *Journal {
+	j := &Journal{Scenario: s, Checks: slices.Concat(checks...)}
+	slices.SortStableFunc(j.Checks, func(a, b Check) int { return int(a.Asked - b.Asked) })
+	return j
+}
+
+func brokenOf(j *Journal, invariant string) (says []string) {
+	for _, b := range judge(j) {
+		if b.Invariant == invariant {
+			says = append(says, b.Says)
+		}
+	}
+	return says
+}
+
+var (
+	splitAt10 = Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}}
+	healAt25  = Fault{At: 25 * time.Second, Kind: FaultHeal}
+)
+
+// Each row admits just so many units in a window, and not one more.
+func TestEachRowOfTheTableHasItsBound(t *testing.T) {
+	log := func(p weir.PartitionPolicy) weir.Limit {
+		return weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: p}
+	}
+	bucket := log(weir.FairShare)
+	bucket.Algorithm, bucket.Burst = weir.TokenBucket, 40
+	sliding, fixed := log(weir.FairShare), log(weir.FairShare)
+	sliding.Algorithm, fixed.Algorithm = weir.SlidingWindow, weir.FixedWindow
+	at := func(kind FaultKind, at time.Duration, nodes ...string) Fault {
+		return Fault{At: at, Kind: kind, Nodes: nodes}
+	}
+	const calm, torn, begins, late = 5 * time.Second, 15 * time.Second, 10*time.Second - 500*ms, 35 * time.Second
+	for _, row := range []struct {
+		name   string
+		l      weir.Limit
+		faults []Fault
+		change func(*Scenario)
+		from   time.Duration // where the window begins
+		most   int
+	}{
+		{"healthy, SlidingLog", log(weir.MajorityShare), nil, nil, calm, 160},
+		{"healthy, SlidingWindow", sliding, nil, nil, calm, 319},
+		{"healthy, FixedWindow", fixed, nil, nil, calm, 320},
+		{"healthy, TokenBucket", bucket, nil, nil, calm, 200},
+		{"before the split", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, calm, 160},
+		{"split, FairShare, c = 0", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, torn, 160},
+		{"split, FairShare, c = 1", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, begins, 320},
+		{"split, FairShare, c = 1 shortly before", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, 11 * time.Second, 320},
+		{"split, MajorityShare, c = 0", log(weir.MajorityShare), []Fault{splitAt10, healAt25}, nil, torn, 239},
+		{"split, MajorityShare, c = 1", log(weir.MajorityShare), []Fault{splitAt10, healAt25}, nil, begins, 479},
+		{"split, FailClosed, c = 0", log(weir.FailClosed), []Fault{splitAt10, healAt25}, nil, torn, 160},
+		{"split, FailOpen, c = 0", log(weir.FailOpen), []Fault{splitAt10, healAt25}, nil, torn, 320},
+		{"after the heal", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, late, 160},
+		{"the owner crashes", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, begins, 170},
+		{"no copy", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, func(s *Scenario) { s.Replicas = -1 }, begins, 320},
+		{"two crash at once", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a", "b")}, nil, begins, 330},
+		{"after a crash", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, torn, 160},
+		{"a node joins", log(weir.FairShare), []Fault{at(FaultLeave, 9*time.Second, "a")}, nil, calm + 5*time.Second, 162},
+		{"a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 320},
+		{"a freeze and its thaw", log(weir.FairShare), []Fault{at(FaultFreeze, 9800*ms, "a"), at(FaultThaw, 10*time.Second, "a")}, nil, begins, 320},
+		{"in a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, torn, 160},
+		{"a freeze, FailOpen", log(weir.FailOpen), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 7 * 160},
+		{"a link within a side", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}}, nil, torn, 160},
+		{"a link that is down newly", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}}, nil, begins, 320},
+		{"the other direction of it", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultCut, From: "a", To: "b"}, {At: torn, Kind: FaultCut, From: "b", To: "a"}}, nil, torn, 160},
+		{"a slow link", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultLink, From: "a", To: "b", Link: weirtest.Link{Latency: 30 * ms}}}, nil, torn, 320},
+		{"a clock steps forward", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: time.Hour}}, nil, begins, 320},
+		{"a clock steps back", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: -time.Hour}}, nil, begins, 160},
+		{"a bucket's clock steps a little", bucket, []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: 100 * ms}}, nil, begins, 220},
+		{"flapping", log(weir.FairShare), []Fault{splitAt10, {At: 10100 * ms, Kind: FaultHeal}, {At: 10200 * ms, Kind: FaultSplit, Sides: splitAt10.Sides}, healAt25}, nil, begins, 640},
+		{"forgotten", log(weir.FairShare), []Fault{splitAt10, healAt25}, func(s *Scenario) { s.Forget = time.Second }, torn, 320},
+		{"never met", log(weir.FairShare), []Fault{{At: 0, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}}, at(FaultStart, 8*time.Second, "c", "d", "e")},
+			func(s *Scenario) { s.Nodes[2].Later, s.Nodes[3].Later, s.Nodes[4].Later = true, true, true }, torn + 15*time.Second, 320},
+		{"another region's split", log(weir.FairShare), []Fault{splitAt10}, func(s *Scenario) {
+			for i := range s.Nodes {
+				s.Nodes[i].Region = []string{"east", "east", "west", "west", "west"}[i]
+			}
+		}, begins, 160},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := told(row.l, row.faults...)
+			if row.change != nil {
+				row.change(s)
+			}
+			from, to := row.from+ms, row.from+990*ms
+			if row.from == begins {
+				from, to = row.from+ms, 10*time.Second-10*ms // nothing is in flight at the fault
+			}
+			just := journal(s, spread(row.most, from, to, 0))
+			require.Empty(t, brokenOf(just, boundInvariant))
+			more := journal(s, spread(row.most+1, from, to, 0))
+			says := brokenOf(more, boundInvariant)
+			require.Len(t, says, 1)
+			require.Contains(t, says[0], fmt.Sprintf("%d units", row.most+1))
+			t.Log(says[0])
+		})
+	}
+}
+
+func TestWhatIsInFlightAtACrashIsAllowed(t *testing.T) {
+	l := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second}
+	s := told(l, Fault{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"a"}})
+	before := spread(170, 9100*ms, 9900*ms)
+	require.Empty(t, brokenOf(journal(s, before, spread(30, 10*time.Second-100*time.Microsecond, 10*time.Second)), boundInvariant))
+	require.NotEmpty(t, brokenOf(journal(s, before, spread(30, 9950*ms, 9951*ms)), boundInvariant))
+}
+
+func TestAFixedWindowIsHeldToItsOwnWindows(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Algorithm: weir.FixedWindow, Rate: 100, Per: time.Second})
+	// Late in the first window and early in the second: no window of its own has too many.
+	just := journal(s, spread(1, 300*ms, 301*ms), spread(99, 1200*ms, 1290*ms), spread(100, 1301*ms, 1400*ms))
+	require.Empty(t, judge(just))
+	require.NotEmpty(t, brokenOf(journal(s, spread(1, 300*ms, 301*ms), spread(100, 1200*ms, 1290*ms)), ownWindow))
+	require.NotEmpty(t, brokenOf(journal(s, spread(100, 300*ms, 400*ms), spread(101, 1301*ms, 1400*ms)), ownWindow))
+	// All at once, as after a deploy.
+	burst := spread(101, 300*ms, 300*ms)
+	require.Empty(t, judge(journal(s, burst[:100])))
+	require.NotEmpty(t, brokenOf(journal(s, burst), ownWindow))
+	// What may lie in either is not held against it.
+	unsure := spread(1, 1299900*time.Microsecond, 1300*ms)
+	require.Empty(t, judge(journal(s, spread(100, 300*ms, 400*ms), unsure)))
+}
+
+func TestAHealedLogCountsWhatEverySideAdmitted(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 10 * time.Second}, splitAt10, healAt25)
+	sides := [][]Check{spread(40, 20*time.Second, 24*time.Second, 0), spread(55, 20*time.Second, 24*time.Second, 3)}
+	later := func(units int) *Journal {
+		return journal(s, append(sides, spread(units, 27300*ms, 27400*ms))...)
+	}
+	require.Empty(t, judge(later(5)))
+	require.NotEmpty(t, brokenOf(later(6), healedInvariant))
+	atOnce := later(5)
+	for i := range atOnce.Checks {
+		atOnce.Checks[i].Answered = atOnce.Checks[i].Asked
+	}
+	require.Empty(t, judge(atOnce), "what its owner is asked takes no time")
+	require.Empty(t, brokenOf(later(6), boundInvariant), "a heal is a change of connectivity")
+	require.Empty(t, judge(journal(s, append(sides, spread(6, 26*time.Second, 26100*ms))...)), "not all is heard again")
+}
+
+func TestALogNeedNotCountWhatAFrozenNodeHasToTell(t *testing.T) {
+	freeze := Fault{At: 10 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}}
+	thaw := Fault{At: 20 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}}
+	l := weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 100, Per: 3 * time.Second}
+	checks := func(from time.Duration) []Check { return spread(101, from, from+100*ms) }
+	require.Empty(t, brokenOf(journal(told(l, freeze, thaw), checks(15*time.Second)), healedInvariant))
+	require.NotEmpty(t, brokenOf(journal(told(l, freeze, thaw), checks(28*time.Second)), healedInvariant))
+}
+
+func TestABucketIsHeldToAnyTime(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20})
+	paced := spread(100, 2100*ms, 12100*ms)
+	require.Empty(t, judge(journal(s, spread(20, 2*time.Second, 2*time.Second), paced)))
+	require.NotEmpty(t, brokenOf(journal(s, spread(21, 2*time.Second, 2*time.Second), paced), anyTime))
+	extra := journal(s, spread(20, 2*time.Second, 2*time.Second), paced, spread(1, 9*time.Second, 9*time.Second))
+	require.NotEmpty(t, brokenOf(extra, anyTime))
+	require.Empty(t, brokenOf(extra, boundInvariant), "a window of Per alone does not show it")
+}
+
+func TestAWholeClusterGrantsTheLimit(t *testing.T) {
+	for _, algorithm := range []weir.Algorithm{weir.SlidingLog, weir.SlidingWindow, weir.FixedWindow, weir.TokenBucket} {
+		for _, faults := range [][]Fault{nil, {splitAt10, healAt25}} {
+			s := told(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 1000, Per: time.Second}, faults...)
+			require.Empty(t, brokenOf(journal(s, asked(40*4000, 4, 0, s.Lasts, 0)), fullGrant), algorithm)
+			require.NotEmpty(t, brokenOf(journal(s, asked(40*5000, 8, 0, s.Lasts, 0)), fullGrant), algorithm)
+			require.Empty(t, brokenOf(journal(s, spread(40*900, 0, s.Lasts, 0)), fullGrant), "no more is asked than that")
+		}
+	}
+	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}, splitAt10)
+	require.Empty(t, brokenOf(journal(s, asked(40*5000, 8, 0, s.Lasts, 0)), fullGrant), "it is not whole again")
+}
+
+func TestASideGrantsItsShare(t *testing.T) {
+	for policy, parts := range map[weir.PartitionPolicy][2]int{ // of 1000, what a side of two and one of three grant
+		weir.FairShare: {400, 600}, weir.MajorityShare: {400, 1000}, weir.FailClosed: {0, 1000}, weir.FailOpen: {1000, 1000},
+	} {
+		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: policy}, splitAt10)
+		for side, part := range parts {
+			granted := func(part int) *Journal {
+				other := spread(parts[1-side]*40, 0, s.Lasts, int16(3-3*side))
+				mine := spread(40*5000, 0, s.Lasts, int16(3*side))
+				due := 0
+				for i := range mine {
+					due += part
+					if mine[i].Allowed = due >= 5000; mine[i].Allowed {
+						due -= 5000
+					}
+				}
+				return journal(s, mine, other)
+			}
+			require.Empty(t, brokenOf(granted(part), shareGrant))
+			if part > 0 {
+				require.NotEmpty(t, brokenOf(granted(part*85/100), shareGrant), "%v, side %d", policyName(policy), side)
+			}
+		}
+	}
+}
+
+func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
+	check := Check{Asked: time.Second, Answered: time.Second + 21*ms, Units: 1}
+	require.Empty(t, judge(journal(s, []Check{check})))
+	check.Answered++
+	require.Len(t, brokenOf(journal(s, []Check{check}), promptInvariant), 1)
+	s.Timeout = 100 * ms
+	require.Empty(t, judge(journal(s, []Check{check})))
+	check.Err = errors.New("weir: something")
+	require.Len(t, brokenOf(journal(s, []Check{check}), noErrors), 1)
+}
+
+func TestTheEndIsInOrder(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
+	fine := Ending{Key: 3, Admitted: 100, Used: 100, Owners: []int16{1}, Replica: 100}
+	for _, c := range []struct {
+		name   string
+		change func(*Journal)
+		breaks string
+	}{
+		{"fine", func(*Journal) {}, ""},
+		{"no replica was asked", func(j *Journal) { j.Ends[0].Replica = -1 }, ""},
+		{"a crash took some", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 98, 98, 2 }, ""},
+		{"some may have been granted", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Maybe = 103, 103, 3 }, ""},
+		{"one is lost", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 99, 99 }, accounted},
+		{"a crash took more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 97, 97, 2 }, accounted},
+		{"one counts twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 101, 101 }, accounted},
+		{"two have authority", func(j *Journal) { j.Ends[0].Owners = []int16{1, 4} }, oneAuthority},
+		{"nobody has authority", func(j *Journal) { j.Ends[0].Owners = nil }, oneAuthority},
+		{"the copy differs", func(j *Journal) { j.Ends[0].Replica = 99 }, equalReplicas},
+		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
+	} {
+		j := journal(s)
+		j.Ends = []Ending{fine}
+		c.change(j)
+		broken := judge(j)
+		if c.breaks == "" {
+			require.Empty(t, broken, c.name)
+		} else {
+			require.Len(t, broken, 1, c.name)
+			require.Equal(t, c.breaks, broken[0].Invariant, c.name)
+		}
+	}
+}
+
+func TestEveryInvariantIsListedOnce(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, i := range invariants {
+		require.False(t, seen[i.name], i.name)
+		seen[i.name] = true
+		require.NotEmpty(t, i.means)
+	}
+}
+
+// The slow way to count what lies in windows, and in spans.
+func TestWindowsAreCountedAsTheSlowWayDoes(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		l := weir.Limit{Name: "l", Algorithm: weir.TokenBucket, Rate: 1 + rng.Int64N(50), Per: time.Second}
+		s := told(l)
+		var checks []Check
+		for range rng.IntN(60) {
+			at := time.Duration(rng.Int64N(int64(4 * time.Second)))
+			checks = append(checks, Check{Asked: at, Answered: at + time.Duration(rng.Int64N(int64(300*ms))), Units: 1 + rng.Int64N(3), Allowed: rng.IntN(4) > 0})
+		}
+		r := newTrial(journal(s, checks))
+		if len(r.asks) == 0 {
+			continue
+		}
+		a := r.asks[0]
+		in := func(from, to time.Duration) (units int64) {
+			for _, c := range checks {
+				if c.Allowed && c.Asked >= from && c.Answered < to {
+					units += c.Units
+				}
+			}
+			return units
+		}
+		a.windows(l.Per, func(w window) {
+			require.Equal(t, in(w.from, w.to), w.units, "seed %d, from %v", seed, w.from)
+		})
+		w, above := a.densest(0, time.Minute)
+		if above > 0 {
+			certain := float64(in(w.from, w.to+1)) - float64(w.to-w.from)*float64(l.Rate)/float64(l.Per)
+			require.LessOrEqual(t, above, certain+1e-6, "seed %d: it does not accuse falsely", seed)
+		}
+	}
+}
+
+func TestTheCourseFollowsTheFaults(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+		splitAt10,
+		Fault{At: 12 * time.Second, Kind: FaultFreeze, Nodes: []string{"c"}},
+		Fault{At: 14 * time.Second, Kind: FaultKill, Nodes: []string{"d"}},
+		Fault{At: 16 * time.Second, Kind: FaultThaw, Nodes: []string{"c"}},
+		Fault{At: 18 * time.Second, Kind: FaultHeal},
+		Fault{At: 20 * time.Second, Kind: FaultCut, From: "a", To: "b"},
+		Fault{At: 21 * time.Second, Kind: FaultCut, From: "", To: "e"},
+		Fault{At: 22 * time.Second, Kind: FaultStart, Nodes: []string{"d"}},
+		Fault{At: 23 * time.Second, Kind: FaultHeal},
+		Fault{At: 24 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
+	)
+	c := courseOf(s, "", s.Lasts)
+	for at, sides := range map[time.Duration][]int{
+		5:  {0, 0, 0, 0, 0},
+		11: {0, 0, 1, 1, 1},
+		13: {0, 0, -1, 1, 1},
+		15: {0, 0, -1, -1, 1},
+		17: {0, 0, 1, -1, 1},
+		19: {0, 0, 0, -1, 0},
+		20: {0, 0, 0, -1, 0}, // through c
+		21: {0, 0, 0, -1, 1},
+		22: {0, 0, 0, 0, 1},
+		23: {0, 0, 0, 0, 0},
+		24: {-1, 0, 0, 0, 0},
+	} {
+		require.Equal(t, sides, c.at(at*time.Second).side, "at %d s", at)
+	}
+	require.Equal(t, 5, c.at(15*time.Second).roster, "the dead count")
+	require.Equal(t, 4, c.at(24*time.Second).roster, "who has left does not")
+	require.True(t, c.at(15*time.Second).missing)
+	require.False(t, c.at(24*time.Second).missing)
+	changes := 0
+	for _, e := range c.events {
+		if e.kind == changed {
+			changes++
+		}
+	}
+	require.Equal(t, 7, changes, "split, heal, two cuts, a heal; a start while a member is missing, and a leave before all was calm")
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	// An adversary's asks at one node are so far apart, and it gives up after so
+	// many denials: it has what there is.
+	adversaryPace   = 10 * time.Microsecond
+	adversaryBefore = 5 * time.Millisecond // that it begins before a fault
+	adversaryMost   = 10_000               // asks at one node and moment
+	enoughDenials   = 16
+)
+
+// rand is the randomness of what is named, which depends on nothing else that
+// is played.
+func (s *stage) rand(name ...any) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, name...)
+	return rand.New(rand.NewPCG(s.Seed, h.Sum64()))
+}
+
+// asker is a load as it is asked.
+type asker struct {
+	load   Load
+	limit  int // index in stage.limits
+	from   []*host
+	rng    *rand.Rand
+	zipf   *rand.Zipf
+	next   time.Duration // when it asks next
+	asked  int
+	paused []*host // for whom to choose from, kept for its room
+}
+
+// load asks what all loads ask, until the scenario ends. Whoever has had an answer
+// asks what comes next: a goroutine's stack need not grow anew for every check.
+func (s *stage) load(ctx context.Context) {
+	questions := make(chan question)
+	defer close(questions)
+	var askers []*asker
+	for i, l := range s.Loads {
+		a := s.asker(fmt.Sprint("load ", i), l)
+		if l.Adversary {
+			s.asking.Go(func() { s.attack(ctx, a) })
+		} else {
+			askers = append(askers, a)
+		}
+	}
+	askers = append(askers, s.asker("witness", Load{
+		Limit: witnessLimit.Name, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
+	}))
+	for _, a := range askers {
+		a.advance()
+	}
+	for {
+		a := slices.MinFunc(askers, func(a, b *asker) int { return int(a.next - b.next) })
+		if a.next >= s.Lasts {
+			return
+		}
+		time.Sleep(a.next - s.now())
+		if h := a.choose(s); h != nil {
+			q := question{host: h, limit: a.limit}
+			q.key, q.units = a.draw(h)
+			select {
+			case questions <- q:
+			default:
+				s.asking.Go(func() {
+					s.check(ctx, q.host, q.limit, q.key, q.units)
+					for q := range questions {
+						s.check(ctx, q.host, q.limit, q.key, q.units)
+					}
+				})
+			}
+		}
+		a.advance()
+	}
+}
+
+func (s *stage) asker(name string, l Load) *asker {
+	a := &asker{load: l, rng: s.rand(name)}
+	a.limit = slices.IndexFunc(s.limits, func(limit weir.Limit) bool { return limit.Name == l.Limit })
+	if l.Limit == witnessLimit.Name {
+		a.limit = len(s.Limits)
+	}
+	a.load.Keys = max(1, l.Keys)
+	if a.load.Ends == 0 || a.load.Ends > s.Lasts {
+		a.load.Ends = s.Lasts
+	}
+	if l.Zipf > 1 {
+		a.zipf = rand.NewZipf(a.rng, l.Zipf, 1, uint64(a.load.Keys-1))
+	}
+	for _, h := range s.hosts {
+		if len(l.From) == 0 || slices.Contains(l.From, h.name) {
+			a.from = append(a.from, h)
+		}
+	}
+	return a
+}
+
+// never is after every end.
+const never = time.Duration(1<<63 - 1)
+
+// advance draws when it asks next: all of a burst within a millisecond, and
+// evenly from then on.
+func (a *asker) advance() {
+	i := a.asked
+	a.asked++
+	switch {
+	case i < a.load.Burst:
+		a.next = a.load.Begins + time.Millisecond*time.Duration(i)/time.Duration(a.load.Burst) + time.Duration(a.rng.IntN(1000))
+	case a.load.Rate <= 0:
+		a.next = never
+	default:
+		slot := float64(time.Second) / a.load.Rate
+		a.next = max(a.next+1, a.load.Begins+time.Duration((float64(i-a.load.Burst)+a.rng.Float64())*slot))
+	}
+	if a.next >= a.load.Ends {
+		a.next = never
+	}
+}
+
+// choose is whom it asks, nil if nobody can be asked.
+func (a *asker) choose(s *stage) *host {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	able := a.paused[:0]
+	for _, h := range a.from {
+		if h.runs != nil && !h.frozen {
+			able = append(able, h)
+		}
+	}
+	a.paused = able
+	if len(able) == 0 {
+		return nil
+	}
+	return able[a.rng.IntN(len(able))]
+}
+
+// draw is the key of the next ask, and its units.
+func (a *asker) draw(h *host) (key int, units int64) {
+	if a.zipf != nil {
+		key = int(a.zipf.Uint64())
+	} else if a.load.Keys > 1 {
+		key = a.rng.IntN(a.load.Keys)
+	}
+	units = max(1, a.load.Units)
+	if a.load.Limit == witnessLimit.Name {
+		key += h.region * witnessKeys
+		units = 1 + a.rng.Int64N(witnessUnits)
+	}
+	return key, units
+}
+
+// question is a check that is to be made at a host.
+type question struct {
+	host       *host
+	limit, key int
+	units      int64
+}
+
+// check asks a host, and notes what it answers. Those who asked a process that
+// was killed have died with it.
+func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64) (allowed, asked bool) {
+	s.mu.Lock()
+	p := h.runs
+	s.mu.Unlock()
+	if p == nil {
+		return false, false
+	}
+	c := Check{Asked: s.now(), Units: units, Key: int32(key), Limit: int16(limit), Node: int16(h.index)}
+	l := p.limiters[limit]
+	var owner int
+	if limit == len(s.Limits) {
+		c.Limit = witness
+		owner = s.host(l.Owner(s.keys[limit][key]).Name)
+	}
+	d, err := l.AllowN(ctx, s.keys[limit][key], units)
+	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.killed {
+		s.checks = append(s.checks, c)
+	}
+	if limit == len(s.Limits) {
+		s.witness.note(c, owner, p.killed)
+	}
+	return d.Allowed, !p.killed
+}
+
+// attack asks at the worst moments: a burst at every node around every fault,
+// and whenever a window may begin.
+func (s *stage) attack(ctx context.Context, a *asker) {
+	var moments []time.Duration
+	for _, f := range s.Faults {
+		moments = append(moments, f.At-adversaryBefore, f.At+time.Millisecond, f.At+time.Second, f.At+2*time.Second)
+	}
+	limit := s.limits[a.limit]
+	for at := time.Duration(0); at < s.Lasts; at += limit.Per {
+		moments = append(moments, at)
+	}
+	slices.Sort(moments)
+	for i, at := range slices.Compact(moments) {
+		if at < a.load.Begins || at >= a.load.Ends {
+			continue
+		}
+		time.Sleep(at - s.now())
+		for _, h := range a.from {
+			s.asking.Go(func() { s.burst(ctx, a, h, s.rand("burst", a.load.Limit, i, h.name)) })
+		}
+	}
+}
+
+// burst asks one node for the whole limit on every key, until it has been denied
+// a few times.
+func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
+	l := s.limits[a.limit]
+	units := max(1, a.load.Units)
+	asks := int(min(max(l.Rate, l.Burst)/units, adversaryMost))
+	for key := range a.load.Keys {
+		var (
+			mu     sync.Mutex
+			denied int
+		)
+		for range asks {
+			time.Sleep(adversaryPace + time.Duration(rng.IntN(1000)))
+			mu.Lock()
+			enough := denied >= enoughDenials
+			mu.Unlock()
+			s.mu.Lock()
+			able := h.runs != nil && !h.frozen
+			s.mu.Unlock()
+			if enough || !able {
+				break
+			}
+			s.asking.Go(func() {
+				if allowed, _ := s.check(ctx, h, a.limit, key, units); !allowed {
+					mu.Lock()
+					denied++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+}

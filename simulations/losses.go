@@ -1,0 +1,307 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// What crashes may take with them. A count is at its authority and at Replicas
+// other nodes of its side, at most 100 ms old. So what a crash takes is
+//   - what the node admitted in the last 100 ms and on the way, as long as its
+//     side has a survivor and no more than Replicas crash before the survivors
+//     have made new copies; where it was cut off from others in the last 2 s,
+//     since then, as these may have had the copies;
+//   - with a side that dies out, what it admitted since it was cut off;
+//   - where more died than there were replicas, anything. A node that freezes
+//     then counts as one of them: another stands in, and when it thaws it takes
+//     the other's counts for its own.
+//
+// What is asked of several, because the first did not answer in time, may be
+// granted by each: the others' grants are given back when they arrive, unless a
+// fault has it that they do not.
+const (
+	replicaAge = 100 * time.Millisecond // at most, of what is acknowledged
+	recopied   = 3 * time.Second        // after a crash there are Replicas again
+	noticed    = 2 * time.Second        // after a cut others have the copies that were beyond it
+	resends    = 3 * 200 * time.Millisecond
+	askedTwice = 2 // others besides the one that answers: the owner and its stand-in
+)
+
+// ledger is what is known of the witness's units.
+type ledger struct {
+	grants  [][]grant // of each key, ascending by answered
+	maybe   []int64   // units of each key that may have been granted besides
+	crashes []crash
+	freezes []crash
+	slow    time.Duration // a check that takes longer has been asked of several
+	link    weirtest.Link // the slowest there has been
+}
+
+// grant is units that a caller was granted.
+type grant struct {
+	units    int64
+	answered time.Duration
+	by       int // the host that decided; -1 if that is not known
+}
+
+// crash is nodes that ended at one moment with what they knew.
+type crash struct {
+	at    time.Duration
+	hosts []int
+	// heldSince is when the first of them froze, at if none was: it has told
+	// nobody anything from then on.
+	heldSince time.Duration
+	orderly   bool // it has handed over, as far as there was anybody
+}
+
+// note takes down a check of the witness. owner is the host that the asker took
+// for the key's owner.
+func (l *ledger) note(c Check, owner int, killed bool) {
+	switch {
+	case killed || c.Err != nil:
+		l.maybe[c.Key] += c.Units
+	case c.Allowed:
+		g := grant{c.Units, c.Answered, -1}
+		switch c.Source {
+		case weir.Owner:
+			g.by = int(c.Node)
+		case weir.Forwarded, weir.Relayed:
+			g.by = owner
+		}
+		l.grants[c.Key] = append(l.grants[c.Key], g)
+	}
+	if c.Answered-c.Asked >= l.slow {
+		l.maybe[c.Key] += askedTwice * c.Units
+	}
+}
+
+func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {
+	if len(died) == 0 {
+		return
+	}
+	c := crash{at: at, hosts: died, heldSince: at}
+	for _, i := range died {
+		if hosts[i].frozen {
+			c.heldSince = min(c.heldSince, hosts[i].since)
+		}
+	}
+	l.crashes = append(l.crashes, c)
+}
+
+// left is a crash if there was nobody to hand over to, or too little time.
+func (l *ledger) left(at time.Duration, h int, unfinished bool, hosts []*host) {
+	l.crash(at, []int{h}, hosts)
+	l.crashes[len(l.crashes)-1].orderly = !unfinished
+}
+
+func (l *ledger) slowest(link weirtest.Link) {
+	l.link.Latency = max(l.link.Latency, link.Latency)
+	l.link.Jitter = max(l.link.Jitter, link.Jitter)
+	l.link.Loss = max(l.link.Loss, link.Loss)
+}
+
+// sides is which nodes hear each other, directly or through others, from a
+// moment on.
+type sides struct {
+	since time.Duration
+	of    []int // each host's side, -1 where none runs or it is frozen
+}
+
+// remember takes down who hears whom from now on.
+func (s *stage) remember(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := make([]int, len(s.hosts))
+	for i := range of {
+		of[i] = -1
+	}
+	lives := func(h *host) bool { return h.runs != nil && !h.frozen }
+	var spread func(i, side int)
+	spread = func(i, side int) {
+		of[i] = side
+		for j, h := range s.hosts {
+			if of[j] < 0 && lives(h) && h.region == s.hosts[i].region && !s.links[[2]int{i, j}] && !s.links[[2]int{j, i}] {
+				spread(j, side)
+			}
+		}
+	}
+	for i, h := range s.hosts {
+		if of[i] < 0 && lives(h) {
+			spread(i, i)
+		}
+	}
+	s.past = append(s.past, sides{now, of})
+}
+
+// losses is how many units of each key of the witness may be gone.
+func (s *stage) losses() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.witness.slowest(s.Network)
+	link := s.witness.link
+	way := link.Latency + link.Jitter + time.Millisecond
+	if link.Loss > 0 {
+		way += resends
+	}
+	unsent := replicaAge + 2*way
+	gone := make([][]bool, len(s.witness.grants))
+	for k := range gone {
+		gone[k] = make([]bool, len(s.witness.grants[k]))
+	}
+	for i, c := range s.witness.crashes {
+		for _, h := range c.hosts {
+			region := s.hosts[h].region
+			died, since := s.toll(i, h)
+			all := len(died) > max(0, s.copies())
+			for k := range s.witness.grants {
+				if k/witnessKeys != region {
+					continue
+				}
+				for n, g := range s.witness.grants[k] {
+					theirs := g.by < 0 || slices.Contains(died, g.by)
+					if g.answered <= c.at && all || theirs && g.answered > since-unsent && g.answered <= c.at+way {
+						gone[k][n] = true
+					}
+				}
+			}
+		}
+	}
+	lost := make([]int64, len(gone))
+	for k := range gone {
+		for n, g := range s.witness.grants[k] {
+			if gone[k][n] {
+				lost[k] += g.units
+			}
+		}
+	}
+	return lost
+}
+
+// copies is how many others have each count.
+func (s *stage) copies() int {
+	if s.Replicas == 0 {
+		return 1
+	}
+	return s.Replicas
+}
+
+// toll is who of a host's side died with it before there were new copies, and
+// since when what they admitted was nowhere else, but for what was on its way:
+// the crash if there are survivors, else when the side was cut off.
+func (s *stage) toll(n, h int) (died []int, since time.Duration) {
+	c := s.witness.crashes[n]
+	died = []int{h}
+	if !c.orderly {
+		join := func(other crash) {
+			for _, i := range other.hosts {
+				if !other.orderly && s.hosts[i].region == s.hosts[h].region && !slices.Contains(died, i) {
+					died = append(died, i)
+				}
+			}
+		}
+		for _, other := range s.witness.crashes[:n+1] {
+			if other.at >= c.at-recopied {
+				join(other)
+			}
+		}
+		for _, f := range s.witness.freezes {
+			if f.at >= c.at-recopied && f.at <= c.at+recopied {
+				join(f)
+			}
+		}
+	}
+	at := len(s.past) - 1
+	for ; at > 0 && s.past[at].since >= c.heldSince; at-- {
+	}
+	last := s.past[at].of
+	side := []int{h}
+	for i := range last {
+		if i != h && last[i] >= 0 && last[i] == last[h] {
+			side = append(side, i)
+		}
+	}
+	alive := func(i int) bool { return !slices.Contains(died, i) }
+	if slices.ContainsFunc(side, alive) {
+		if c.orderly {
+			return nil, never // it has handed over
+		}
+		return died, s.shrunk(h, c.heldSince)
+	}
+	// The side has died out: all that was ever on it, as long as nobody else was.
+	since = c.heldSince
+	for ; at >= 0; at-- {
+		of := s.past[at].of
+		for i := range of {
+			if of[i] < 0 || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
+				continue
+			}
+			if !slices.Contains(side, i) {
+				if !s.diesBetween(i, s.past[at].since, c.at) {
+					return died, since
+				}
+				side = append(side, i)
+				died = append(died, i)
+			}
+		}
+		since = s.past[at].since
+	}
+	return died, since
+}
+
+// shrunk is when a host's side last lost a member, if that was so shortly before
+// that what it counted may have had no other copy since, else before.
+func (s *stage) shrunk(h int, before time.Duration) time.Duration {
+	since := before
+	for n := len(s.past) - 1; n > 0 && s.past[n].since >= before-noticed; n-- {
+		now, was := s.past[n].of, s.past[n-1].of
+		if s.past[n].since > before || was[h] < 0 || now[h] < 0 {
+			continue
+		}
+		for i := range now {
+			if was[i] == was[h] && now[i] != now[h] {
+				since = s.past[n].since
+			}
+		}
+	}
+	return since
+}
+
+// forgets says that nodes of a region were apart for so long that one may have
+// been forgotten while it lived. What both sides have of a count is then taken for
+// two counts, and where both give it to a third, one takes the other's place.
+func (s *stage) forgets(region int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	patience := cmp.Or(s.Forget, defaultForget)
+	for i, h := range s.hosts {
+		for j := range i {
+			if h.region != region || s.hosts[j].region != region {
+				continue
+			}
+			apart := time.Duration(0) // since when
+			for n, p := range s.past {
+				until := s.now()
+				if n+1 < len(s.past) {
+					until = s.past[n+1].since
+				}
+				if p.of[i] >= 0 && p.of[i] == p.of[j] {
+					apart = until
+				} else if until-apart >= patience {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// diesBetween says that a host's node ended in that time.
+func (s *stage) diesBetween(host int, from, to time.Duration) bool {
+	return slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
+		return c.at >= from && c.at <= to && slices.Contains(c.hosts, host)
+	})
+}

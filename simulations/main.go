@@ -1,0 +1,261 @@
+// Simulations plays whole clusters in virtual time, on a network that can be
+// cut, and holds what their callers were granted against what Weir promises.
+//
+//	simulations                            lists the scenarios
+//	simulations clean-split                plays one, second by second
+//	simulations -svg split.svg clean-split draws it as well
+//	simulations my-topology.yaml           plays a file of your own
+//	simulations -seed 7 clean-split        plays it with other randomness
+//	simulations -random 10m                plays random scenarios for so long
+//	simulations -n 100 -seed 7             plays the 100 from this seed on
+//
+// The exit status is 1 if an invariant is broken, 2 if the question is.
+package main
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Exit statuses.
+const (
+	exitFine        = 0
+	exitBroken      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+func main() {
+	args := os.Args[1:]
+	if os.Getenv(workerEnv) != "" {
+		bubbles(func(t *testing.T) int {
+			work(t, os.Stdin, os.Stdout)
+			return exitFine
+		})
+	}
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, restore) // the next one ends it at once
+	bubbles(func(t *testing.T) int { return entry(ctx, t, args, os.Stdout, os.Stderr) })
+}
+
+// bubbles calls f with a test, which is what a bubble can be made of, and exits
+// with what it returns. Nothing of the testing package shows.
+func bubbles(f func(t *testing.T) int) {
+	os.Args = os.Args[:1]
+	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
+	testing.Main(
+		func(string, string) (bool, error) { return true, nil },
+		[]testing.InternalTest{{Name: "simulations", F: func(t *testing.T) { os.Exit(f(t)) }}},
+		nil, nil)
+}
+
+// options is what the command line says.
+type options struct {
+	what   string // a scenario's name or a file; empty for none
+	svg    string
+	seed   uint64
+	seeded bool
+	random time.Duration
+	count  int
+}
+
+// entry is the command, and returns the exit status.
+func entry(ctx context.Context, t *testing.T, args []string, out, complain io.Writer) int {
+	o, err := parseArgs(args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitFine
+	}
+	var status int
+	if err == nil {
+		switch {
+		case o.random > 0 || o.count > 0:
+			return search(ctx, t, o, out, complain)
+		case o.what == "":
+			err = list(out)
+		default:
+			status, err = one(ctx, t, o, out, complain)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(complain, "simulations: %v\n", err)
+		return exitUsage
+	}
+	return status
+}
+
+// parseArgs reads the command line. Flags may stand before and after the name.
+func parseArgs(args []string, out io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("simulations", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&o.svg, "svg", "", "draw the run into this `file`")
+	flags.Uint64Var(&o.seed, "seed", 0, "of all randomness; of the first random scenario. The scenario's own, or a new one, if not given")
+	flags.DurationVar(&o.random, "random", 0, "play random scenarios for this `long`, like 10m")
+	flags.IntVar(&o.count, "n", 0, "play so many random scenarios")
+	usage := func() {
+		fmt.Fprintln(out, "Usage: simulations [flags] [scenario or file.yaml]")
+		fmt.Fprintln(out, "Without arguments it lists the scenarios.")
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+	}
+	var names []string
+	for rest := args; ; rest = flags.Args()[1:] {
+		if err := flags.Parse(rest); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				usage()
+				return o, err
+			}
+			return o, fmt.Errorf("%w; -h lists the flags", err)
+		}
+		if flags.NArg() == 0 {
+			break
+		}
+		names = append(names, flags.Arg(0))
+	}
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	o.seeded = given["seed"]
+	random := given["random"] || given["n"]
+	switch {
+	case len(names) > 1:
+		return o, fmt.Errorf("%d scenarios, %s: give one at a time", len(names), strings.Join(names, " "))
+	case given["random"] && o.random <= 0:
+		return o, fmt.Errorf("-random %v: give a time to search for, like 10m", o.random)
+	case given["n"] && o.count <= 0:
+		return o, fmt.Errorf("-n %d: give how many random scenarios to play", o.count)
+	case random && len(names) > 0:
+		return o, fmt.Errorf("a scenario, %s, and random ones: give either", names[0])
+	case random && o.svg != "":
+		return o, errors.New("-svg draws one run: give a scenario, not random ones")
+	case !random && len(names) == 0 && len(given) > 0:
+		return o, errors.New("which scenario? Without arguments they are listed")
+	}
+	if len(names) == 1 {
+		o.what = names[0]
+	}
+	if random && !o.seeded {
+		var b [4]byte
+		_, _ = crand.Read(b[:]) // it never fails
+		o.seed = uint64(binary.BigEndian.Uint32(b[:]))
+	}
+	return o, nil
+}
+
+// list prints the scenarios that come with the project.
+func list(out io.Writer) error {
+	all, err := bundled()
+	if err != nil {
+		return err
+	}
+	width := 0
+	for _, s := range all {
+		width = max(width, len(s.Name))
+	}
+	for _, s := range all {
+		wrap(out, fmt.Sprintf("%-*s  ", width, s.Name), strings.Repeat(" ", width+2), s.About)
+	}
+	fmt.Fprintf(out, "\nPlay one with: %s %s\n", command(), all[0].Name)
+	return nil
+}
+
+// find is the scenario of that name, or in that file.
+func find(what string) (*Scenario, error) {
+	if strings.ContainsRune(what, os.PathSeparator) || strings.HasSuffix(what, ".yaml") || strings.HasSuffix(what, ".yml") {
+		text, err := os.ReadFile(what)
+		if err != nil {
+			return nil, err
+		}
+		return parse(what, text)
+	}
+	all, err := bundled()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range all {
+		if s.Name == what {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("no scenario is called %q: it is a .yaml file, or one of %s", what, strings.Join(names, ", "))
+}
+
+// one plays a scenario and reports.
+func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) (status int, err error) {
+	s, err := find(o.what)
+	if err != nil {
+		return exitUsage, err
+	}
+	if o.seeded {
+		s.Seed = o.seed
+	}
+	stop := context.AfterFunc(ctx, func() { os.Exit(exitInterrupted) }) // there is nothing to tell yet
+	j, err := run(t, s)
+	if !stop() {
+		return exitInterrupted, nil
+	}
+	if err != nil {
+		return exitBroken, err
+	}
+	broken := judge(j)
+	report(out, j, broken)
+	if o.svg != "" {
+		picture, err := draw(j)
+		if err != nil {
+			return exitUsage, err
+		}
+		if err := os.WriteFile(o.svg, picture, 0o666); err != nil {
+			return exitUsage, err
+		}
+	}
+	if len(broken) > 0 {
+		fmt.Fprintf(complain, "\nBroken with seed %d: %s. Replay it with: %s -seed %d %s\n", s.Seed, names(broken), command(), s.Seed, o.what)
+		return exitBroken, nil
+	}
+	return exitFine, nil
+}
+
+// names are the invariants that these are of.
+func names(broken []Broken) string {
+	var all []string
+	for _, b := range broken {
+		if !slices.Contains(all, b.Invariant) {
+			all = append(all, b.Invariant)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// command is how this program was called.
+func command() string {
+	if path, err := os.Executable(); err != nil || strings.Contains(path, "go-build") {
+		return "go run ./simulations"
+	}
+	return os.Args[0]
+}
+
+// keep writes a scenario to a file that can be played, in this directory or the
+// one for temporary files.
+func keep(s *Scenario) (string, error) {
+	name := s.Name + ".yaml"
+	err := os.WriteFile(name, s.yaml(), 0o666)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		name = filepath.Join(os.TempDir(), name)
+		err = os.WriteFile(name, s.yaml(), 0o666)
+	}
+	return name, err
+}

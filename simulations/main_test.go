@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The processes that a search starts are this binary.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// simulations runs the program, and returns what it prints.
+func simulations(t *testing.T, args ...string) (status int, out, complaint string) {
+	var o, c bytes.Buffer
+	status = entry(t.Context(), t, args, &o, &c)
+	return status, o.String(), c.String()
+}
+
+func TestTheCommandLine(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, s := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{nil, exitFine, "clean-split"},
+		{[]string{"-h"}, exitFine, "-random"},
+		{[]string{"no-such"}, exitUsage, `no scenario is called "no-such"`},
+		{[]string{"no-such.yaml"}, exitUsage, "no such file"},
+		{[]string{"a", "b"}, exitUsage, "one at a time"},
+		{[]string{"-seed", "1"}, exitUsage, "which scenario"},
+		{[]string{"-seed", "-1", "a"}, exitUsage, "-seed"},
+		{[]string{"-random", "0s"}, exitUsage, "give a time"},
+		{[]string{"-random", "fast"}, exitUsage, "-random"},
+		{[]string{"-n", "0"}, exitUsage, "how many"},
+		{[]string{"-n", "1", "a"}, exitUsage, "give either"},
+		{[]string{"-n", "1", "-svg", "x"}, exitUsage, "-svg draws one run"},
+		{[]string{"-test.v"}, exitUsage, "not defined"},
+	} {
+		status, out, complaint := simulations(t, s.args...)
+		require.Equal(t, s.status, status, "%v: %s%s", s.args, out, complaint)
+		require.Contains(t, out+complaint, s.says, "%v", s.args)
+		require.NotContains(t, out, "-test.", "%v", s.args)
+	}
+}
+
+func TestAScenarioIsReportedAndDrawn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("mine.yaml", scene(3,
+		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
+		Fault{At: 7 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
+	).yaml(), 0o666))
+	status, out, complaint := simulations(t, "mine.yaml", "-svg", "mine.svg", "-seed", "3")
+	t.Log(out, complaint)
+	require.Contains(t, []int{exitFine, exitBroken}, status)
+	for _, says := range []string{"seed 3", "second", "offered", "5s ─ freeze a", "7s ─ thaw a", "bound", "✓ prompt"} {
+		require.Contains(t, out, says)
+	}
+	drawn, err := os.ReadFile("mine.svg")
+	require.NoError(t, err)
+	require.Contains(t, string(drawn), "<svg")
+}
+
+func TestARandomSearchPrintsItsSeeds(t *testing.T) {
+	t.Chdir(t.TempDir())
+	status, out, _ := simulations(t, "-n", "2", "-seed", "5")
+	require.Contains(t, []int{exitFine, exitBroken}, status)
+	require.Contains(t, out, "seed 5: ")
+	require.Contains(t, out, "seed 6: ")
+	require.Contains(t, out, "2 scenarios, ")
+}
+
+func TestASearchEndsWhenItIsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	begun := time.Now()
+	var out, complaint bytes.Buffer
+	status := entry(ctx, t, []string{"-random", "1h"}, &out, &complaint)
+	require.Contains(t, []int{exitInterrupted, exitBroken}, status)
+	require.Less(t, time.Since(begun), 20*time.Second)
+	require.Contains(t, out.String(), "of virtual time")
+}
+
+func TestAProcessThatEndsIsAFinding(t *testing.T) {
+	w, err := startWorker()
+	require.NoError(t, err)
+	require.NoError(t, w.process.Process.Kill())
+	_, err = w.play(1)
+	require.ErrorContains(t, err, "the process that played it ended")
+	w.stop()
+}
+
+func TestAScenarioIsKeptWhereItCanBeReplayed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := scene(3)
+	s.Name = "kept"
+	name, err := keep(s)
+	require.NoError(t, err)
+	again, err := find(name)
+	require.NoError(t, err)
+	require.Equal(t, s.Limits, again.Limits)
+	require.Equal(t, "kept.yaml", filepath.Base(name))
+}

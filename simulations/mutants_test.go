@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// mutant is a fault made in the product on purpose: the checker must find it, and
+// does not find what is not there.
+type mutant struct {
+	name     string
+	edits    []edit
+	scenario string // that shows it, of shows
+	breaks   string // the invariant
+}
+
+// edit replaces a text that must be in the file once.
+type edit struct {
+	file     string // from the module's root
+	old, new string
+}
+
+var mutants = []mutant{
+	{
+		name: "each side has the full limit",
+		edits: []edit{{
+			"share.go",
+			"	if v.complete {\n		return share{all: true}, Owner",
+			"	if v.complete || v.side > 0 {\n		return share{all: true}, Owner",
+		}},
+		scenario: "split", breaks: boundInvariant,
+	},
+	{
+		name: "one spend in a hundred dropped",
+		edits: []edit{{
+			"sync/stream.go",
+			"	own.spent += units\n",
+			"	if spends++; spends%100 == 0 {\n		return\n	}\n	own.spent += units\n",
+		}, {
+			"sync/stream.go",
+			"// tally adds to this node's own tally",
+			"var spends int\n\n// tally adds to this node's own tally",
+		}},
+		scenario: "split", breaks: accounted,
+	},
+	{
+		name: "the roster forgets at once",
+		edits: []edit{{
+			"weirtest/roster.go",
+			"patience := m.config.Forget",
+			"patience := 0 * m.config.Forget",
+		}},
+		scenario: "split", breaks: boundInvariant,
+	},
+	{
+		name: "a spend counted twice",
+		edits: []edit{{
+			"sync/inbound.go",
+			"x.store.SpendElsewhere(id, l, x.now, units)\n		delete(x.bases, id)",
+			"x.store.SpendElsewhere(id, l, x.now, 2*units)\n		delete(x.bases, id)",
+		}},
+		scenario: "split", breaks: accounted,
+	},
+	{
+		name: "a thawed owner keeps its authority",
+		edits: []edit{{
+			"route.go",
+			"v.held.Contains(id.Hi) && !(v.yields() && v.reaches(owner)):",
+			"v.held.Contains(id.Hi):",
+		}, {
+			"handover.go",
+			"	if v.settled || len(v.held) == 0 {\n",
+			"	if v.settled || len(v.held) == 0 || v.yields() {\n",
+		}},
+		scenario: "thaw", breaks: oneAuthority,
+	},
+	{
+		name: "joiners weigh fully during a split",
+		edits: []edit{{
+			"route.go",
+			"	if v.side < len(v.points) {\n		return\n	}\n	for i, m := range v.Members {",
+			"	for i, m := range v.Members {",
+		}, {
+			"handover.go",
+			"	if v.side < len(v.points) || v.yields() {",
+			"	if v.yields() {",
+		}, {
+			"handover.go",
+			"		if !n.stream.complete[v.hashes[i]] {",
+			"		if v.next[i] >= 0 && !n.stream.complete[v.hashes[i]] {",
+		}},
+		scenario: "scaled", breaks: boundInvariant,
+	},
+}
+
+// shows are the scenarios in which mutants show; without one, nothing is broken.
+func shows() map[string]*Scenario {
+	split := scene(5,
+		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
+		Fault{At: 25 * time.Second, Kind: FaultHeal})
+	thaw := scene(3,
+		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
+		Fault{At: 24 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}})
+	thaw.Forget = 2 * time.Second
+	split.Seed = 3
+	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
+		Fault{At: 26 * time.Second, Kind: FaultHeal})
+	scaled.Loads[0].Rate = 1200
+	later := []string{"f", "g", "h", "i"}
+	for _, name := range later {
+		scaled.Nodes = append(scaled.Nodes, Node{Name: name, Later: true})
+	}
+	scaled.Faults = slices.Insert(scaled.Faults, 1, Fault{At: 7 * time.Second, Kind: FaultStart, Nodes: later})
+	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled}
+	for name, s := range all {
+		s.Name = name
+		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})
+		s.Loads = append(s.Loads, Load{Limit: "fair", Rate: 400})
+	}
+	return all
+}
+
+// TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with each mutant
+// in the place of the product, and plays the scenario that shows it.
+func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the product once for each mutant: about a minute")
+	}
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, s := range shows() {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".yaml"), s.yaml(), 0o644))
+	}
+	sound := build(t, dir, "sound", nil)
+	for name := range shows() {
+		status, out := playWith(t, sound, filepath.Join(dir, name+".yaml"))
+		require.Zero(t, status, "%s, as the product is:\n%s", name, out)
+	}
+	for i, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			replace := make(map[string]string)
+			for _, e := range m.edits {
+				file := filepath.Join(root, e.file)
+				if replace[file] == "" {
+					replace[file] = filepath.Join(dir, fmt.Sprintf("%d-%s", i, filepath.Base(file)))
+					copied, err := os.ReadFile(file)
+					require.NoError(t, err)
+					require.NoError(t, os.WriteFile(replace[file], copied, 0o644))
+				}
+				text, err := os.ReadFile(replace[file])
+				require.NoError(t, err)
+				require.Equal(t, 1, strings.Count(string(text), e.old),
+					"%s has changed: this mutant replaces the following, which must be there once; make the same fault where it belongs now\n%s", e.file, e.old)
+				require.NoError(t, os.WriteFile(replace[file], bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o644))
+			}
+			program := build(t, dir, fmt.Sprint("mutant-", i), replace)
+			status, out := playWith(t, program, filepath.Join(dir, m.scenario+".yaml"))
+			require.Equal(t, exitBroken, status, "not found:\n%s", out)
+			require.Contains(t, out, "✗ "+m.breaks, "something else is broken:\n%s", out)
+		})
+	}
+}
+
+// build builds the simulations, with files in the place of others.
+func build(t *testing.T, dir, name string, replace map[string]string) (program string) {
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	file := filepath.Join(dir, name+".json")
+	require.NoError(t, os.WriteFile(file, overlay, 0o644))
+	program = filepath.Join(dir, name)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return program
+}
+
+// playWith plays a scenario with a program of build's.
+func playWith(t *testing.T, program, scenario string) (status int, out string) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, err := exec.CommandContext(ctx, program, scenario).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), string(b)
+	}
+	require.NoError(t, err)
+	return 0, string(b)
+}

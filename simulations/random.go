@@ -1,0 +1,500 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// What random scenarios are made of.
+const (
+	randomLasts = 60 * time.Second
+	mayhemFrom  = 2 * time.Second
+	mayhemUntil = 33 * time.Second // all is whole again within 2 s of it, and the rest shows recovery
+	maxMoves    = 10
+	randomAsks  = 20_000 // about, in all
+)
+
+// random is a scenario of 3 to 9 nodes and 60 s that nobody thought of: limits of
+// all kinds, loads, and faults close to each other, from which all that was cut
+// has healed by about 35 s. It is a function of the seed alone.
+func random(seed uint64) *Scenario {
+	d := &dice{
+		Rand: rand.New(rand.NewPCG(seed, 0x77656972)), // "weir"
+		s: &Scenario{
+			Name:    fmt.Sprintf("random-%d", seed),
+			Seed:    seed,
+			Lasts:   randomLasts,
+			Network: weirtest.Link{Latency: defaultLatency},
+		},
+	}
+	d.nodes()
+	d.settings()
+	d.mayhem()
+	d.limits()
+	d.loads()
+	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
+		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
+	return d.s
+}
+
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
+
+// dice draw a scenario.
+type dice struct {
+	*rand.Rand
+	s *Scenario
+}
+
+// one in n times it is true.
+func (d *dice) one(n int) bool { return d.IntN(n) == 0 }
+
+func (d *dice) between(low, high time.Duration) time.Duration {
+	return (low + time.Duration(d.Int64N(int64(high-low)))).Truncate(time.Millisecond)
+}
+
+// logarithmic is from low to high, each order of magnitude as often.
+func (d *dice) logarithmic(low, high float64) float64 {
+	return low * math.Pow(high/low, d.Float64())
+}
+
+func pick[T any](d *dice, from ...T) T { return from[d.IntN(len(from))] }
+
+func (d *dice) nodes() {
+	n := 3 + d.IntN(7)
+	later := 0
+	if n > 3 && d.one(2) {
+		later = 1 + d.IntN(min(2, n-3))
+	}
+	first := n - later
+	regions := first >= 4 && d.one(12)
+	for i := range n {
+		node := Node{Name: string(rune('a' + i)), Later: i >= first}
+		if regions {
+			node.Region = "east"
+			if i >= first/2 && i < first || i > first {
+				node.Region = "west"
+			}
+		}
+		d.s.Nodes = append(d.s.Nodes, node)
+	}
+}
+
+func (d *dice) settings() {
+	s := d.s
+	s.Network.Latency = time.Duration(d.logarithmic(1e5, 2e6)).Truncate(time.Microsecond)
+	if d.one(2) {
+		s.Network.Jitter = s.Network.Latency / 2
+	}
+	if d.one(6) {
+		s.Network.Loss = pick(d, 0.001, 0.005, 0.01)
+		s.Network.Duplicates = pick(d, 0, 0.001, 0.01)
+	}
+	if d.one(4) {
+		s.Replicas = 2
+	}
+	if d.one(4) && s.Nodes[0].Region == "" {
+		s.Expect = len(d.initial())
+	}
+	if d.one(6) {
+		s.Timeout = pick[time.Duration](d, 10, 50, 100) * time.Millisecond
+	}
+	if d.one(10) {
+		s.Forget = pick[time.Duration](d, 5, 10, 15) * time.Second
+	}
+}
+
+// initial are the nodes that are there from the beginning.
+func (d *dice) initial() (names []string) {
+	for _, n := range d.s.Nodes {
+		if !n.Later {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (d *dice) all() (names []string) {
+	for _, n := range d.s.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// shuffled are some of the names, n at most.
+func (d *dice) shuffled(names []string, n int) []string {
+	names = slices.Clone(names)
+	d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names[:min(n, len(names))]
+}
+
+func (d *dice) limits() {
+	for i := range 1 + d.IntN(3) {
+		per := time.Duration(d.logarithmic(1e9, 15e9)).Truncate(time.Millisecond)
+		if d.one(2) {
+			per = per.Round(time.Second)
+		}
+		l := weir.Limit{
+			Name:      [...]string{"api", "login", "search"}[i],
+			Algorithm: weir.Algorithm(d.IntN(len(algorithmNames))),
+			Per:       per,
+			// FairShare and MajorityShare have the sharpest bounds.
+			Partition: pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed),
+		}
+		l.Rate = int64(min(d.logarithmic(5, 500), 60*per.Seconds()))
+		if isQueue(l.Algorithm) && d.one(2) {
+			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
+		}
+		d.s.Limits = append(d.s.Limits, l)
+	}
+}
+
+func isQueue(a weir.Algorithm) bool { return a == weir.TokenBucket || a == weir.LeakyBucket }
+
+// loads ask each limit for more than it grants, by most of the ways there are,
+// and keep the sum of all asks in bounds.
+func (d *dice) loads() {
+	budget := float64(randomAsks) / float64(len(d.s.Limits))
+	for _, limit := range d.s.Limits {
+		left := budget
+		add := func(l Load) {
+			l.Limit = limit.Name
+			if asks := d.s.asks(l, limit); asks <= left {
+				left -= asks
+				d.s.Loads = append(d.s.Loads, l)
+			}
+		}
+		if d.one(10) {
+			add(Load{Rate: round(0.5 * float64(limit.Rate) / limit.Per.Seconds())}) // an ordinary day
+			continue
+		}
+		if !d.one(3) {
+			l := Load{Adversary: true, Units: 1}
+			for l.Limit = limit.Name; l.Units < capacity(&limit) && d.s.asks(l, limit) > left*2/3; {
+				l.Units *= 2
+			}
+			if l.Units = min(l.Units, capacity(&limit)); l.Units == 1 {
+				l.Units = 0
+			}
+			add(l)
+		}
+		saturating := d.logarithmic(1.3, 4) * float64(limit.Rate) / limit.Per.Seconds()
+		l := Load{Rate: round(max(2, saturating))}
+		switch {
+		case d.one(3):
+			l.Keys = 2 + d.IntN(4)
+			l.Rate = round(l.Rate * float64(l.Keys) * 0.7)
+		case d.one(3):
+			l.Keys = 10 + d.IntN(40)
+			l.Zipf = 1 + math.Ceil(100*d.Float64())/100
+		}
+		if d.one(4) {
+			l.From = d.shuffled(d.initial(), 1+d.IntN(3))
+		}
+		if d.one(6) {
+			l.Units = 1 + d.Int64N(max(1, capacity(&limit)/5))
+		}
+		if most := left / randomLasts.Seconds(); l.Rate > most {
+			l.Rate = math.Floor(most)
+		}
+		if l.Rate > 0 {
+			add(l)
+		}
+		for range d.IntN(3) {
+			add(Load{Burst: int(min(limit.Rate, 300)), Begins: d.between(time.Second, 50*time.Second)})
+		}
+	}
+	if len(d.s.Loads) == 0 {
+		d.s.Loads = append(d.s.Loads, Load{Limit: d.s.Limits[0].Name, Rate: 20})
+	}
+}
+
+// round keeps a rate readable.
+func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
+
+// mayhem has faults befall the cluster, then ends them all. Moves are drawn
+// without a look at each other, so that they meet as they may; of their faults
+// those are dropped that have nothing to befall by then.
+func (d *dice) mayhem() {
+	at := mayhemFrom + d.between(0, 4*time.Second)
+	moves, n := d.moves(), 2+d.IntN(maxMoves-1)
+	if d.one(3) { // one split that outlasts a window or two, and little else
+		d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
+		at += d.between(time.Second, 20*time.Second)
+		moves, n = d.crashes(), d.IntN(3)
+	}
+	for range n {
+		if at >= mayhemUntil {
+			break
+		}
+		moves[d.IntN(len(moves))](at)
+		if d.one(3) {
+			at += d.between(2*time.Second, 8*time.Second)
+		} else {
+			at += time.Duration(d.logarithmic(1e8, 3e9)).Truncate(time.Millisecond)
+		}
+	}
+	if d.s.Faults = feasible(d.s); len(d.s.Faults) == 0 {
+		d.fault(mayhemFrom, Fault{Kind: FaultSplit, Sides: d.sides()})
+	}
+	d.mend()
+}
+
+// moves are what may befall. Each scenario has its own few kinds, most of them
+// several times, because the same again in another order is what breaks things.
+func (d *dice) moves() (moves []func(at time.Duration)) {
+	splits := []func(time.Duration){d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
+	crashes := d.crashes()
+	links := []func(time.Duration){d.slow, d.slow, d.oneWay, d.heal}
+	pauses := []func(time.Duration){d.freeze, d.freeze, d.step}
+	switch d.IntN(8) {
+	case 0:
+		return splits
+	case 1, 2:
+		return slices.Concat(splits, crashes)
+	case 3:
+		return crashes
+	case 4:
+		return slices.Concat(pauses, crashes)
+	case 5:
+		return slices.Concat(splits, pauses)
+	case 6:
+		return slices.Concat(links, crashes)
+	}
+	return slices.Concat(splits, crashes, links, pauses)
+}
+
+func (d *dice) crashes() []func(at time.Duration) {
+	return []func(time.Duration){d.crash, d.crash, d.restart, d.join, d.leave}
+}
+
+func (d *dice) fault(at time.Duration, f Fault) {
+	if f.At = at; at < mayhemUntil+time.Second {
+		d.s.Faults = append(d.s.Faults, f)
+	}
+}
+
+// victim is one of all nodes, whether it runs by then or not.
+func (d *dice) victim() []string { return d.shuffled(d.all(), 1) }
+
+// while is how long things last.
+func (d *dice) while() time.Duration {
+	return time.Duration(d.logarithmic(2e8, 1.2e10)).Truncate(time.Millisecond)
+}
+
+func (d *dice) sides() [][]string {
+	names := d.shuffled(d.all(), len(d.s.Nodes))
+	n := 2
+	if len(names) > 3 && d.one(4) {
+		n = 3
+	}
+	sides := make([][]string, n)
+	for i, name := range names {
+		side := i
+		if i >= n {
+			side = d.IntN(n)
+		}
+		sides[side] = append(sides[side], name)
+	}
+	for _, side := range sides {
+		slices.Sort(side)
+	}
+	return sides
+}
+
+func (d *dice) split(at time.Duration) {
+	d.fault(at, Fault{Kind: FaultSplit, Sides: d.sides()})
+	if d.one(2) {
+		d.fault(at+d.while(), Fault{Kind: FaultHeal})
+	}
+}
+
+func (d *dice) heal(at time.Duration) { d.fault(at, Fault{Kind: FaultHeal}) }
+
+func (d *dice) flap(at time.Duration) {
+	sides := d.sides()
+	for range 2 + d.IntN(3) {
+		d.fault(at, Fault{Kind: FaultSplit, Sides: sides})
+		at += d.between(200*time.Millisecond, 3*time.Second)
+		d.fault(at, Fault{Kind: FaultHeal})
+		at += d.between(200*time.Millisecond, 3*time.Second)
+	}
+}
+
+func (d *dice) oneWay(at time.Duration) {
+	for range 1 + d.IntN(3) {
+		ends := d.shuffled(d.all(), 2)
+		d.fault(at, Fault{Kind: FaultCut, From: ends[0], To: ends[1]})
+		at += d.between(time.Millisecond, time.Second)
+	}
+}
+
+func (d *dice) slow(at time.Duration) {
+	ends := d.shuffled(d.all(), 2)
+	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
+	if d.one(3) {
+		f.Link.Loss = pick(d, 0.02, 0.05, 0.2)
+	} else {
+		f.Link.Latency = time.Duration(d.logarithmic(2e6, 1e8)).Truncate(time.Millisecond)
+		f.Link.Jitter = f.Link.Latency / 4
+	}
+	switch {
+	case d.one(6):
+		f.From, f.To = "", ""
+	case d.one(3):
+		f.From = ""
+	case d.one(3):
+		f.To = ""
+	}
+	d.fault(at, f)
+}
+
+func (d *dice) crash(at time.Duration) {
+	names := d.shuffled(d.initial(), 1)
+	d.fault(at, Fault{Kind: FaultKill, Nodes: names})
+	if d.one(2) {
+		d.fault(at+d.while(), Fault{Kind: FaultStart, Nodes: names})
+	}
+}
+
+func (d *dice) restart(at time.Duration) {
+	names := d.victim()
+	d.fault(at, Fault{Kind: FaultKill, Nodes: names})
+	d.fault(at+d.between(50*time.Millisecond, 3*time.Second), Fault{Kind: FaultStart, Nodes: names})
+}
+
+// join starts a node that was not there yet, or one that has died.
+func (d *dice) join(at time.Duration) {
+	names := d.all()
+	if later := names[len(d.initial()):]; len(later) > 0 {
+		names = later
+	}
+	d.fault(at, Fault{Kind: FaultStart, Nodes: d.shuffled(names, 1)})
+}
+
+func (d *dice) leave(at time.Duration) {
+	names := d.victim()
+	d.fault(at, Fault{Kind: FaultLeave, Nodes: names})
+	if d.one(2) {
+		d.fault(at+d.between(2*time.Second, 8*time.Second), Fault{Kind: FaultStart, Nodes: names})
+	}
+}
+
+func (d *dice) freeze(at time.Duration) {
+	names := d.victim()
+	d.fault(at, Fault{Kind: FaultFreeze, Nodes: names})
+	d.fault(at+d.while(), Fault{Kind: FaultThaw, Nodes: names})
+}
+
+func (d *dice) step(at time.Duration) {
+	by := time.Duration(d.logarithmic(1e8, 6e10)).Truncate(time.Millisecond)
+	if d.one(2) {
+		by = -by
+	}
+	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
+}
+
+// apart sorts the faults, none of which then share an instant.
+func (d *dice) apart() {
+	d.s.sort()
+	for i := 1; i < len(d.s.Faults); i++ {
+		d.s.Faults[i].At = max(d.s.Faults[i].At, d.s.Faults[i-1].At+time.Millisecond)
+	}
+}
+
+// feasible are those faults that have something to befall, and leave each region
+// two nodes that run.
+func feasible(s *Scenario) (faults []Fault) {
+	s.sort()
+	hosts := s.beginning()
+	cut := false
+	for _, f := range s.Faults {
+		switch f.Kind {
+		case FaultSplit, FaultCut, FaultLink:
+			cut = true
+		case FaultHeal:
+			if !cut {
+				continue
+			}
+			cut = false
+		case FaultSkew:
+			if hosts[f.Nodes[0]] == down {
+				continue
+			}
+		default:
+			m := may[f.Kind]
+			if !slices.Contains(m.needs, hosts[f.Nodes[0]]) || m.makes != running && s.lonely(hosts, f.Nodes[0]) {
+				continue
+			}
+			hosts[f.Nodes[0]] = m.makes
+		}
+		faults = append(faults, f)
+	}
+	return faults
+}
+
+// lonely says whether fewer than two others run in a node's region.
+func (s *Scenario) lonely(hosts map[string]condition, name string) bool {
+	region := ""
+	for _, n := range s.Nodes {
+		if n.Name == name {
+			region = n.Region
+		}
+	}
+	others := 0
+	for _, n := range s.Nodes {
+		if n.Region == region && n.Name != name && hosts[n.Name] == running {
+			others++
+		}
+	}
+	return others < 2
+}
+
+// mend ends what still goes on: nodes thaw, most of those that are down start
+// again, and links heal, in any order.
+func (d *dice) mend() {
+	hosts := d.s.beginning()
+	cut := false
+	for _, f := range d.s.Faults {
+		switch f.Kind {
+		case FaultSplit, FaultCut, FaultLink:
+			cut = true
+		case FaultHeal:
+			cut = false
+		default:
+			if m, ok := may[f.Kind]; ok {
+				hosts[f.Nodes[0]] = m.makes
+			}
+		}
+	}
+	until := mayhemUntil + time.Second
+	var last []Fault
+	for _, n := range d.s.Nodes {
+		switch is := hosts[n.Name]; {
+		case is == frozen:
+			last = append(last, Fault{Kind: FaultThaw, Nodes: []string{n.Name}})
+		case is == down && !n.Later && !d.one(5):
+			last = append(last, Fault{Kind: FaultStart, Nodes: []string{n.Name}})
+		}
+	}
+	if cut {
+		last = append(last, Fault{Kind: FaultHeal})
+	}
+	d.Shuffle(len(last), func(i, j int) { last[i], last[j] = last[j], last[i] })
+	for _, f := range last {
+		f.At = until
+		d.s.Faults = append(d.s.Faults, f)
+		until += d.between(10*time.Millisecond, 500*time.Millisecond)
+	}
+	d.apart()
+}

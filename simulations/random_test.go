@@ -1,0 +1,104 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
+	for seed := range uint64(300) {
+		s := random(seed)
+		require.NoError(t, s.validate(), "seed %d\n%s", seed, s.yaml())
+		again, err := parse(s.Name, s.yaml())
+		require.NoError(t, err, "seed %d\n%s", seed, s.yaml())
+		require.Equal(t, s, again, "seed %d\n%s", seed, s.yaml())
+		require.Equal(t, s, random(seed), "seed %d", seed)
+	}
+}
+
+func TestEveryRandomScenarioIsWholeAgainForItsLast24Seconds(t *testing.T) {
+	for seed := range uint64(1000) {
+		s := random(seed)
+		require.Equal(t, 60*time.Second, s.Lasts, "seed %d", seed)
+		require.True(t, len(s.Nodes) >= 3 && len(s.Nodes) <= 9, "seed %d", seed)
+		hosts, cut := s.beginning(), false
+		for _, f := range s.Faults {
+			require.LessOrEqual(t, f.At, 36*time.Second, "seed %d", seed)
+			switch f.Kind {
+			case FaultSplit, FaultCut, FaultLink:
+				cut = true
+			case FaultHeal:
+				cut = false
+			case FaultSkew:
+			default:
+				for _, name := range f.Nodes {
+					hosts[name] = may[f.Kind].makes
+				}
+			}
+		}
+		require.False(t, cut, "seed %d", seed)
+		runs := make(map[string]int)
+		for _, n := range s.Nodes {
+			require.NotEqual(t, frozen, hosts[n.Name], "seed %d", seed)
+			if hosts[n.Name] == running {
+				runs[n.Region]++
+			}
+		}
+		for _, n := range s.Nodes {
+			require.GreaterOrEqual(t, runs[n.Region], 2, "seed %d\n%s", seed, s.yaml())
+		}
+	}
+}
+
+func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
+	for seed := range uint64(1000) {
+		s, asks := random(seed), 0.0
+		for _, l := range s.Loads {
+			for _, limit := range s.Limits {
+				if limit.Name == l.Limit {
+					asks += s.asks(l, limit)
+				}
+			}
+		}
+		require.LessOrEqual(t, asks, 400*s.Lasts.Seconds(), "seed %d\n%s", seed, s.yaml())
+	}
+}
+
+func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
+	faults := make(map[FaultKind]int)
+	var adversaries, joinsInSplits, threeSides, regions int
+	for seed := range uint64(1000) {
+		s, split := random(seed), false
+		for _, f := range s.Faults {
+			faults[f.Kind]++
+			switch {
+			case f.Kind == FaultSplit:
+				split = true
+				if len(f.Sides) == 3 {
+					threeSides++
+				}
+			case f.Kind == FaultHeal:
+				split = false
+			case f.Kind == FaultStart && split:
+				joinsInSplits++
+			}
+		}
+		for _, l := range s.Loads {
+			if l.Adversary {
+				adversaries++
+			}
+		}
+		if s.Nodes[0].Region != "" {
+			regions++
+		}
+	}
+	for kind := FaultSplit; kind <= FaultSkew; kind++ {
+		require.Greater(t, faults[kind], 50, kind)
+	}
+	require.Greater(t, adversaries, 500)
+	require.Greater(t, joinsInSplits, 100)
+	require.Greater(t, threeSides, 100)
+	require.Greater(t, regions, 20)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+const columns = 96 // that reports keep to
+
+// report prints a run second by second, with the faults between, and a verdict
+// for each invariant.
+func report(w io.Writer, j *Journal, broken []Broken) {
+	heading(w, j.Scenario)
+	seconds := perSecond(j)
+	if len(seconds) > 0 {
+		table(w, j.Scenario, seconds)
+	}
+	verdicts(w, broken)
+	fmt.Fprintf(w, "\n%d checks in %v of virtual time, played in %v\n", len(j.Checks), j.Scenario.Lasts, j.Took.Round(time.Millisecond))
+}
+
+func heading(w io.Writer, s *Scenario) {
+	wrap(w, s.Name+": ", "", s.About)
+	membership := "simulated"
+	if s.Gossip {
+		membership = "gossip"
+	}
+	fmt.Fprintf(w, "%d nodes, %v, membership %s, seed %d\n", len(s.Nodes), s.Lasts, membership, s.Seed)
+	for _, l := range s.Limits {
+		burst := ""
+		if l.Burst > 0 {
+			burst = fmt.Sprintf(", burst %d", l.Burst)
+		}
+		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %s\n", l.Name, l.Rate, short(l.Per), burst, l.Algorithm, policyName(l.Partition))
+	}
+}
+
+// table is the seconds in lines, and the faults where they fall. Each number of
+// the line is of the count that was asked most.
+func table(w io.Writer, s *Scenario, seconds []second) {
+	sides := 1
+	for i := range seconds {
+		sides = max(sides, len(seconds[i].Admitted))
+	}
+	fmt.Fprintf(w, "\nOf the key that is asked most, in units; window and bound are of the Per that ends there:\n")
+	fmt.Fprintf(w, "%7s %8s ", "second", "offered")
+	for side := range sides {
+		name := "admitted"
+		if sides > 1 {
+			name = fmt.Sprintf("side %d", side+1)
+		}
+		fmt.Fprintf(w, " %8s", name)
+	}
+	fmt.Fprintf(w, "  %8s %8s %8s  row of the guarantees\n", "limit", "window", "bound")
+	faults := s.Faults
+	for i := range seconds {
+		line := &seconds[i]
+		for ; len(faults) > 0 && faults[0].At < line.At+time.Second; faults = faults[1:] {
+			wrap(w, fmt.Sprintf("%7s ─ ", short(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
+		}
+		fmt.Fprintf(w, "%7d %8d ", int(line.At/time.Second), line.Offered)
+		for side := range sides {
+			if side < len(line.Admitted) {
+				fmt.Fprintf(w, " %8d", line.Admitted[side])
+			} else {
+				fmt.Fprintf(w, " %8s", "")
+			}
+		}
+		mark := ""
+		if line.Window > line.Bound {
+			mark = " ✗"
+		}
+		fmt.Fprintf(w, "  %8d %8d %8d  %s%s\n", line.Limit, line.Window, line.Bound, line.Row, mark)
+	}
+}
+
+// says is a fault in words.
+func (f *Fault) says() string {
+	b := new(strings.Builder)
+	b.WriteString(f.Kind.String())
+	for i, side := range f.Sides {
+		if i > 0 {
+			b.WriteString(" |")
+		}
+		b.WriteString(" " + strings.Join(side, " "))
+	}
+	if len(f.Nodes) > 0 {
+		b.WriteString(" " + strings.Join(f.Nodes, " "))
+	}
+	if f.Kind == FaultCut || f.Kind == FaultLink {
+		everyone := func(name string) string {
+			if name == "" {
+				return "all"
+			}
+			return name
+		}
+		fmt.Fprintf(b, " %s → %s", everyone(f.From), everyone(f.To))
+	}
+	if f.Kind == FaultLink {
+		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", short(f.Link.Latency), short(f.Link.Jitter), percent(f.Link.Loss))
+	}
+	if f.Kind == FaultSkew {
+		fmt.Fprintf(b, " by %v", f.By)
+	}
+	return b.String()
+}
+
+// verdicts is a line for each invariant, and what broke it.
+func verdicts(w io.Writer, broken []Broken) {
+	fmt.Fprintln(w)
+	for _, i := range invariants {
+		holds := true
+		for _, b := range broken {
+			if b.Invariant != i.name {
+				continue
+			}
+			holds = false
+			b.tell(w)
+		}
+		if holds {
+			wrap(w, fmt.Sprintf("✓ %-14s ", i.name), strings.Repeat(" ", 17), i.means)
+		}
+	}
+}
+
+// tell prints what is broken.
+func (b *Broken) tell(w io.Writer) {
+	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", short(b.At), b.Says))
+}
+
+// wrap prints text in lines of no more than the columns, after first and then
+// after indents.
+func wrap(w io.Writer, first, indent, text string) {
+	line, length := first, len([]rune(first))
+	begun := false
+	for word := range strings.FieldsSeq(text) {
+		n := len([]rune(word))
+		if begun && length+1+n > columns {
+			fmt.Fprintln(w, line)
+			line, length, begun = indent, len(indent), false
+		}
+		if begun {
+			line += " "
+			length++
+		}
+		line += word
+		length += n
+		begun = true
+	}
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
+}

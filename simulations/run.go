@@ -1,0 +1,402 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+const (
+	witnessKeys    = 24 // of each region
+	witnessRate    = 40 // asks a second, over all nodes
+	witnessRests   = 3 * time.Second
+	witnessUnits   = 3
+	settleWithin   = 2 * time.Minute
+	quietFor       = 2 * time.Second       // that all has been told before the counts are read
+	forgetAfter    = 10 * time.Second      // healed, before anybody is forgotten by hand: by then counts have come together
+	stoodInWithin  = 2 * time.Second       // of a crash
+	defaultTimeout = 20 * time.Millisecond // weir.Config's
+	defaultForget  = 5 * time.Minute
+)
+
+const roomier = 8 // than a node's keys its store is, so that it evicts none; and no larger, as it is looked through all the time
+
+const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
+
+// witnessLimit denies nothing and recovers from nothing while a run lasts.
+var witnessLimit = weir.Limit{
+	Name: "witness", Algorithm: weir.FixedWindow, Rate: 1_000_000_000_000, Per: 366 * 24 * time.Hour, Partition: weir.FailOpen,
+}
+
+// run plays a scenario in a bubble of its own, in virtual time. With simulated
+// membership all of it comes from the scenario's seed, as long as the process
+// does nothing else meanwhile. The error is of a scenario that cannot be played;
+// what the cluster does wrong is in the journal.
+func run(t *testing.T, s *Scenario) (j *Journal, err error) {
+	begun := time.Now()
+	if !s.Gossip {
+		defer inOrder()()
+	}
+	synctest.Test(t, func(*testing.T) { j, err = play(s) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	j.Took = time.Since(begun)
+	return j, nil
+}
+
+// inOrder lets one goroutine run at a time, and keeps the garbage collector from
+// coming between: which of two goroutines is first in an instant depends on the
+// run alone.
+func inOrder() (undo func()) {
+	runtime.GC()
+	procs, percent, limit := runtime.GOMAXPROCS(1), debug.SetGCPercent(-1), debug.SetMemoryLimit(collectAbove)
+	return func() {
+		runtime.GOMAXPROCS(procs)
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	}
+}
+
+// stage is a scenario that is being played.
+type stage struct {
+	*Scenario
+	cluster *weirtest.Cluster
+	began   time.Time
+	limits  []weir.Limit // the scenario's, and the witness
+	keys    [][]string   // of each limit
+	regions []string
+	hosts   []*host // as Scenario.Nodes
+	named   map[string]*host
+	asking  sync.WaitGroup // checks, and who asks them
+	moving  sync.WaitGroup // nodes that start or leave
+
+	mu      sync.Mutex // guards what follows and what of a host changes; never held while waiting
+	checks  []Check
+	witness ledger
+	links   map[[2]int]bool // those that are cut
+	past    []sides         // ascending
+}
+
+// host is one of the scenario's nodes. A node that starts again on it is
+// another process.
+type host struct {
+	name   string
+	index  int
+	region int      // index in stage.regions
+	runs   *process // nil if nobody is asked there
+	up     bool     // a node runs or starts there
+	frozen bool
+	since  time.Duration // of frozen
+	kills  int
+	busy   chan struct{} // closed when what it was last told to do is done
+}
+
+// process is one node, from its start to its end.
+type process struct {
+	node     *weir.Node
+	limiters []*weir.Limiter // as stage.limits
+	killed   bool            // with it those who asked there
+}
+
+// now is the virtual time since the beginning.
+func (s *stage) now() time.Duration { return time.Since(s.began) }
+
+func play(scenario *Scenario) (*Journal, error) {
+	s, err := newStage(scenario)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	s.remember(0)
+	s.asking.Go(func() { s.load(ctx) })
+	for _, f := range s.Faults {
+		time.Sleep(f.At - s.now())
+		s.strike(ctx, f)
+	}
+	time.Sleep(s.Lasts - s.now())
+	s.asking.Wait()
+	j := &Journal{Scenario: scenario}
+	j.Unsettled = s.settle(ctx)
+	j.Ends = s.endings(ctx)
+	j.Checks = s.checks
+	slices.SortFunc(j.Checks, func(a, b Check) int {
+		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
+	})
+	stop()
+	s.moving.Wait()
+	return j, s.cluster.Close()
+}
+
+// newStage starts those nodes that are there from the beginning.
+func newStage(scenario *Scenario) (*stage, error) {
+	s := &stage{
+		Scenario: scenario,
+		limits:   append(slices.Clone(scenario.Limits), witnessLimit),
+		named:    make(map[string]*host),
+		links:    make(map[[2]int]bool),
+	}
+	o := weirtest.Options{
+		Seed: scenario.Seed, Link: scenario.Network, Gossip: scenario.Gossip,
+		Regions: make(map[string]string),
+		Config: weir.Config{
+			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
+			Logger: slog.New(slog.DiscardHandler),
+		},
+	}
+	for i, n := range scenario.Nodes {
+		region := slices.Index(s.regions, n.Region)
+		if region < 0 {
+			region = len(s.regions)
+			s.regions = append(s.regions, n.Region)
+		}
+		h := &host{name: n.Name, index: i, region: region, up: !n.Later, busy: make(chan struct{})}
+		close(h.busy)
+		s.hosts = append(s.hosts, h)
+		s.named[n.Name] = h
+		o.Regions[n.Name] = n.Region
+		if !n.Later {
+			o.Nodes = append(o.Nodes, n.Name)
+		}
+	}
+	for i := range s.limits {
+		o.Config.MaxKeys += roomier * s.keysOf(i)
+	}
+	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 4
+	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))
+	s.witness.maybe = make([]int64, witnessKeys*len(s.regions))
+	for i := range s.limits {
+		s.keys = append(s.keys, make([]string, s.keysOf(i)))
+		for k := range s.keys[i] {
+			s.keys[i][k] = fmt.Sprint("key ", k)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	defer cancel()
+	var err error
+	if s.cluster, err = weirtest.NewCluster(ctx, o); err != nil {
+		return nil, err
+	}
+	s.began = time.Now()
+	for _, h := range s.hosts {
+		if n := s.cluster.Node(h.name); n != nil {
+			if h.runs, err = s.process(n); err != nil {
+				_ = s.cluster.Close()
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// keysOf is how many keys the loads draw from, of a limit.
+func (s *stage) keysOf(limit int) int {
+	if limit == len(s.Limits) {
+		return witnessKeys * len(s.regions)
+	}
+	most := 1
+	for _, l := range s.Loads {
+		if l.Limit == s.limits[limit].Name {
+			most = max(most, l.Keys)
+		}
+	}
+	return most
+}
+
+func (s *stage) process(n *weir.Node) (*process, error) {
+	p := &process{node: n}
+	for _, l := range s.limits {
+		limiter, err := n.Limiter(l)
+		if err != nil {
+			return nil, err
+		}
+		p.limiters = append(p.limiters, limiter)
+	}
+	return p, nil
+}
+
+// settle makes everything whole, and waits until every node sees exactly those
+// that run and has told them everything. The dead are forgotten, as an operator
+// would who knows that they will not come back. It returns what is still not so
+// after two minutes.
+func (s *stage) settle(ctx context.Context) string {
+	s.cluster.Heal()
+	for _, h := range s.hosts {
+		s.cluster.Thaw(h.name)
+	}
+	s.moving.Wait()
+	quiet, healed := s.now(), s.now()
+	for end := s.now() + settleWithin; s.now() < end; time.Sleep(100 * time.Millisecond) {
+		if !s.cluster.Settled() || s.unsent() != "" {
+			if quiet = s.now(); quiet-healed >= forgetAfter {
+				s.forget()
+			}
+		}
+		if s.now()-quiet < quietFor {
+			continue
+		}
+		if s.owned(ctx) {
+			return ""
+		}
+		quiet = s.now()
+	}
+	if u := s.unsent(); u != "" {
+		return u
+	}
+	for _, name := range s.cluster.Names() {
+		n := s.cluster.Node(name)
+		if !n.Ready() {
+			return name + " is not ready"
+		}
+		for _, m := range n.Members() {
+			if m.State != weir.Serving {
+				return fmt.Sprintf("to %s, %s is %v", name, m.Name, m.State)
+			}
+		}
+	}
+	return "not every node sees all that run"
+}
+
+// owned says that each key of the witness has a node that answers for it itself.
+// What a node that was forgotten had is waited for, for some seconds: another may
+// have it, who was out of sight.
+func (s *stage) owned(ctx context.Context) bool {
+	for k := range s.witness.grants {
+		if s.runsIn(k/witnessKeys) && !slices.ContainsFunc(s.hosts, func(h *host) bool {
+			_, owner := s.used(ctx, h, k)
+			return owner
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// unsent names a node that has something to tell.
+func (s *stage) unsent() string {
+	for _, name := range s.cluster.Names() {
+		if n := s.cluster.Node(name).Stats().Stream.Unsent; n > 0 {
+			return fmt.Sprintf("%s has %d counts to tell", name, n)
+		}
+	}
+	return ""
+}
+
+// forget takes those off the rosters that run no more.
+func (s *stage) forget() {
+	running := make(map[string]bool)
+	names := s.cluster.Names()
+	for _, name := range names {
+		for _, m := range s.cluster.Node(name).Members() {
+			if m.Self {
+				running[m.Name] = true
+			}
+		}
+	}
+	for _, name := range names {
+		n := s.cluster.Node(name)
+		for _, m := range n.Members() {
+			if m.State == weir.Dead && !running[m.Name] {
+				_ = n.Forget(m.Name) // another has just done it, if it fails
+			}
+		}
+	}
+}
+
+// endings is what all nodes say of the witness, and what those say that stand in
+// once one of them is killed.
+func (s *stage) endings(ctx context.Context) []Ending {
+	var ends []Ending
+	lost := s.losses()
+	var forgotten []bool
+	for region := range s.regions {
+		forgotten = append(forgotten, s.forgets(region))
+	}
+	for k := range lost {
+		if !s.runsIn(k / witnessKeys) {
+			continue // nobody is left to ask
+		}
+		e := Ending{Key: int32(k), Maybe: s.witness.maybe[k], Replica: -1, Lost: lost[k]}
+		for _, g := range s.witness.grants[k] {
+			e.Admitted += g.units
+		}
+		if forgotten[k/witnessKeys] {
+			e.Maybe, e.Lost = int64(len(s.hosts))*e.Admitted, e.Admitted
+		}
+		for _, h := range s.hosts {
+			if used, owner := s.used(ctx, h, k); owner {
+				e.Owners = append(e.Owners, int16(h.index))
+				e.Used = max(e.Used, used)
+			}
+		}
+		ends = append(ends, e)
+	}
+	s.killAnOwner(ctx, ends)
+	return ends
+}
+
+// used is what a node says that is used of a key of the witness, and whether it
+// says so itself.
+func (s *stage) used(ctx context.Context, h *host, key int) (units int64, owner bool) {
+	n := s.cluster.Node(h.name)
+	if n == nil || key/witnessKeys != h.region {
+		return 0, false
+	}
+	l, err := n.Limiter(witnessLimit)
+	if err != nil {
+		return 0, false
+	}
+	d, err := l.Peek(ctx, s.keys[len(s.Limits)][key])
+	if err != nil {
+		return 0, false
+	}
+	// Below Expect every answer is FailedOpen.
+	owner = d.Source == weir.Owner || d.Source == weir.FailedOpen && l.Owner(s.keys[len(s.Limits)][key]).Self
+	return d.Limit - d.Remaining, owner
+}
+
+// killAnOwner kills a node, where another has its counts.
+func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
+	running := make([]int, len(s.regions))
+	var candidates []*host
+	for _, h := range s.hosts {
+		if s.cluster.Node(h.name) != nil {
+			running[h.region]++
+			candidates = append(candidates, h)
+		}
+	}
+	candidates = slices.DeleteFunc(candidates, func(h *host) bool { return running[h.region] < 2 })
+	if s.Replicas < 0 || len(candidates) == 0 {
+		return
+	}
+	victim := candidates[s.rand("victim").IntN(len(candidates))]
+	s.cluster.Kill(victim.name)
+	time.Sleep(stoodInWithin)
+	other := s.hosts[slices.IndexFunc(s.hosts, func(h *host) bool {
+		return h.region == victim.region && s.cluster.Node(h.name) != nil
+	})]
+	for i := range ends {
+		if e := &ends[i]; slices.Contains(e.Owners, int16(victim.index)) {
+			e.Replica, _ = s.used(ctx, other, int(e.Key))
+		}
+	}
+}
+
+// runsIn says whether a node runs in a region.
+func (s *stage) runsIn(region int) bool {
+	return slices.ContainsFunc(s.hosts, func(h *host) bool {
+		return h.region == region && s.cluster.Node(h.name) != nil
+	})
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// scene is a scenario of so many nodes "a", "b" ..., a limit of 200 a sec,
+// and those who ask for twice as much.
+func scene(nodes int, faults ...Fault) *Scenario {
+	s := &Scenario{
+		Name: "scene", Seed: 1, Lasts: 30 * time.Second,
+		Network: weirtest.Link{Latency: 500 * time.Microsecond, Jitter: time.Millisecond},
+		Limits:  []weir.Limit{{Name: "calls", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}},
+		Loads:   []Load{{Limit: "calls", Rate: 400}},
+		Faults:  faults,
+	}
+	for i := range nodes {
+		s.Nodes = append(s.Nodes, Node{Name: string(rune('a' + i))})
+	}
+	return s
+}
+
+// scenes are runs with everything that may befall a cluster.
+func scenes() map[string]*Scenario {
+	healthy := scene(3)
+	split := scene(5,
+		Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
+		Fault{At: 20 * time.Second, Kind: FaultHeal})
+	split.Limits = append(split.Limits, weir.Limit{Name: "logins", Algorithm: weir.TokenBucket, Rate: 50, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare})
+	split.Loads = append(split.Loads, Load{Limit: "logins", Keys: 20, Zipf: 1.2, Rate: 100}, Load{Limit: "logins", Adversary: true, Begins: 3 * time.Second})
+	crash := scene(4,
+		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
+		Fault{At: 12 * time.Second, Kind: FaultStart, Nodes: []string{"b"}},
+		Fault{At: 18 * time.Second, Kind: FaultKill, Nodes: []string{"c"}})
+	deploy := scene(3,
+		Fault{At: 5 * time.Second, Kind: FaultStart, Nodes: []string{"d"}},
+		Fault{At: 8 * time.Second, Kind: FaultLeave, Nodes: []string{"a"}},
+		Fault{At: 9 * time.Second, Kind: FaultStart, Nodes: []string{"a"}},
+		Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"b"}},
+		Fault{At: 16 * time.Second, Kind: FaultStart, Nodes: []string{"b"}})
+	deploy.Nodes = append(deploy.Nodes, Node{Name: "d", Later: true})
+	frozen := scene(3,
+		Fault{At: 5 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
+		Fault{At: 9 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
+		Fault{At: 12 * time.Second, Kind: FaultFreeze, Nodes: []string{"b"}},
+		Fault{At: 13 * time.Second, Kind: FaultSkew, Nodes: []string{"c"}, By: -3 * time.Second},
+		Fault{At: 22 * time.Second, Kind: FaultThaw, Nodes: []string{"b"}})
+	links := scene(4,
+		Fault{At: 4 * time.Second, Kind: FaultCut, From: "a", To: "b"},
+		Fault{At: 8 * time.Second, Kind: FaultCut, From: "", To: "c"},
+		Fault{At: 12 * time.Second, Kind: FaultHeal},
+		Fault{At: 14 * time.Second, Kind: FaultLink, From: "d", Link: weirtest.Link{Latency: 30 * time.Millisecond, Jitter: 10 * time.Millisecond, Loss: 0.1}},
+		Fault{At: 22 * time.Second, Kind: FaultHeal})
+	regions := scene(6, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}})
+	for i := range regions.Nodes {
+		regions.Nodes[i].Region = []string{"east", "west"}[i/3]
+	}
+	return map[string]*Scenario{
+		"healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions,
+	}
+}
+
+func TestEveryUnitIsAccountedFor(t *testing.T) {
+	for name, s := range scenes() {
+		t.Run(name, func(t *testing.T) {
+			for _, gossip := range []bool{false, true} {
+				s.Gossip = gossip
+				j, err := run(t, s)
+				require.NoError(t, err)
+				t.Log(j.Took, len(j.Checks))
+				require.Empty(t, j.Unsettled)
+				require.NotEmpty(t, j.Ends)
+				for _, e := range j.Ends {
+					t.Logf("%+v", e)
+				}
+				for _, e := range j.Ends {
+					require.Positive(t, e.Admitted)
+					require.Len(t, e.Owners, 1, "%+v", e)
+					require.GreaterOrEqual(t, e.Used, e.Admitted-e.Lost, "%+v", e)
+					require.LessOrEqual(t, e.Used, e.Admitted+e.Maybe, "%+v", e)
+					if e.Replica >= 0 {
+						require.Equal(t, e.Used, e.Replica, "%+v", e)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestARunReplaysFromItsSeed(t *testing.T) {
+	if randomScheduler {
+		t.Skip("the race detector has the scheduler pick at random")
+	}
+	for name, s := range scenes() {
+		t.Run(name, func(t *testing.T) {
+			first, err := run(t, s)
+			require.NoError(t, err)
+			again, err := run(t, s)
+			require.NoError(t, err)
+			require.Equal(t, len(first.Checks), len(again.Checks))
+			for i := range first.Checks {
+				require.Equal(t, first.Checks[i], again.Checks[i], "check %d", i)
+			}
+			require.Equal(t, first.Ends, again.Ends)
+			s.Seed++
+			other, err := run(t, s)
+			require.NoError(t, err)
+			require.NotEqual(t, first.Checks, other.Checks)
+		})
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	enoughFound = 10 // broken scenarios; one of them is shrunk
+	shrinkFor   = 10 * time.Minute
+)
+
+// searching is a search for a scenario that breaks an invariant.
+type searching struct {
+	ctx   context.Context
+	until time.Time // the zero time is never
+	count int       // zero is any
+	out   io.Writer
+
+	mu      sync.Mutex // guards what follows
+	next    uint64     // the seed
+	begun   int
+	played  int
+	faults  int
+	checks  int
+	virtual time.Duration
+	found   []result
+}
+
+// search plays random scenarios, one on each core, and shrinks the first that
+// breaks an invariant.
+func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
+	begun := time.Now()
+	f := &searching{ctx: ctx, count: o.count, out: out, next: o.seed}
+	if o.random > 0 {
+		f.until = begun.Add(o.random)
+	}
+	fmt.Fprintf(out, "random scenarios from seed %d on\n", o.seed)
+	var workers sync.WaitGroup
+	errs := make(chan error, runtime.NumCPU())
+	for range cap(errs) {
+		workers.Go(func() { errs <- f.employ() })
+	}
+	workers.Wait()
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			fmt.Fprintf(complain, "simulations: %v\n", err)
+			return exitBroken
+		}
+	}
+	fmt.Fprintf(out, "%d scenarios, %d faults, %d checks, %v of virtual time in %v: ",
+		f.played, f.faults, f.checks, f.virtual, time.Since(begun).Round(time.Second))
+	if len(f.found) == 0 {
+		fmt.Fprintln(out, "no invariant broken")
+		if ctx.Err() != nil {
+			return exitInterrupted
+		}
+		return exitFine
+	}
+	fmt.Fprintf(out, "%d break an invariant\n", len(f.found))
+	for _, r := range f.found {
+		fmt.Fprintf(complain, "\nseed %d. Replay it with: %s -n 1 -seed %d\n", r.Seed, command(), r.Seed)
+		r.Broken[0].tell(complain)
+	}
+	if ctx.Err() == nil {
+		f.simplify(t, f.found[0], complain)
+	}
+	return exitBroken
+}
+
+// employ has one process play scenarios until there are enough. The process is
+// replaced when a scenario ends it.
+func (f *searching) employ() error {
+	for {
+		w, err := startWorker()
+		if err != nil {
+			return err
+		}
+		interrupted := context.AfterFunc(f.ctx, func() { _ = w.process.Process.Kill() })
+		more := f.have(w)
+		interrupted()
+		w.stop()
+		if !more {
+			return nil
+		}
+	}
+}
+
+// have has a worker play until there are enough, or a scenario has ended it.
+func (f *searching) have(w *worker) (more bool) {
+	for {
+		seed, more := f.take()
+		if !more {
+			return false
+		}
+		r, err := w.play(seed)
+		switch {
+		case f.ctx.Err() != nil:
+			return false
+		case err != nil:
+			s := random(seed)
+			f.note(result{
+				Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts,
+				Broken: []Broken{{Invariant: unplayed, Says: err.Error()}},
+			})
+			return true
+		}
+		f.note(r)
+	}
+}
+
+func (f *searching) take() (seed uint64, more bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.ctx.Err() != nil, len(f.found) >= enoughFound,
+		f.count > 0 && f.begun >= f.count,
+		!f.until.IsZero() && time.Now().After(f.until):
+		return 0, false
+	}
+	seed = f.next
+	f.next++
+	f.begun++
+	return seed, true
+}
+
+func (f *searching) note(r result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.played++
+	f.faults += r.Faults
+	f.checks += r.Checks
+	f.virtual += r.Lasts
+	verdict := "✓"
+	if len(r.Broken) > 0 {
+		verdict = "✗ " + r.Broken[0].Invariant
+		f.found = append(f.found, r)
+	}
+	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", r.Seed, r.Nodes, r.Faults, r.Lasts, verdict)
+}
+
+// simplify makes of a finding the least scenario that breaks the same invariant,
+// and keeps it in a file.
+func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
+	wanted := found.Broken[0]
+	if wanted.Invariant == unplayed {
+		return // it would end this process too
+	}
+	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.Seed)
+	ends := time.Now().Add(shrinkFor)
+	least := shrink(random(found.Seed), func(s *Scenario) bool {
+		if f.ctx.Err() != nil || time.Now().After(ends) {
+			return false
+		}
+		_, broken := try(t, s)
+		for _, b := range broken {
+			if b.Invariant == wanted.Invariant {
+				wanted = b
+				return true
+			}
+		}
+		return false
+	})
+	name, err := keep(least)
+	if err != nil {
+		fmt.Fprintf(complain, "%v; it is:\n%s", err, least.yaml())
+		return
+	}
+	wanted.tell(complain)
+	fmt.Fprintf(complain, "It is in %s. Replay it with: %s %s\n", name, command(), name)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// shrunk shrinks a scenario, and holds what shrink promises on the way.
+func shrunk(t *testing.T, s *Scenario, breaks func(*Scenario) bool) (least *Scenario, tries int) {
+	before := s.clone()
+	least = shrink(s, func(s *Scenario) bool {
+		tries++
+		require.NoError(t, s.validate(), "%s", s.yaml())
+		require.True(t, slices.IsSortedFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) }))
+		return breaks(s)
+	})
+	require.Equal(t, before, s, "seed %d: the scenario given was changed", s.Seed)
+	require.NoError(t, least.validate(), "%s", least.yaml())
+	require.True(t, breaks(least))
+	require.LessOrEqual(t, tries, maxTries)
+	return least, tries
+}
+
+// has says whether a fault of a kind befalls a node, or any if that is empty.
+func has(s *Scenario, kind FaultKind, node string) bool {
+	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
+		return f.Kind == kind && (node == "" || slices.Contains(f.Nodes, node))
+	})
+}
+
+func TestShrinkKeepsOnlyWhatIsNeededToBreak(t *testing.T) {
+	found := 0
+	for seed := range uint64(200) {
+		s := random(seed)
+		breaks := func(s *Scenario) bool {
+			return has(s, FaultSplit, "") && has(s, FaultStart, "a") && len(s.Loads) > 0
+		}
+		if !breaks(s) {
+			continue
+		}
+		found++
+		least, _ := shrunk(t, s, breaks)
+		require.LessOrEqual(t, len(least.Faults), 3, "seed %d\n%s", seed, least.yaml()) // the start needs a kill or a leave before it
+		require.Len(t, least.Nodes, 2, "seed %d\n%s", seed, least.yaml())
+		require.Len(t, least.Limits, 1, "seed %d\n%s", seed, least.yaml())
+		require.Len(t, least.Loads, 1, "seed %d\n%s", seed, least.yaml())
+		require.Zero(t, least.Replicas+least.Expect+int(least.Timeout+least.Forget), "seed %d\n%s", seed, least.yaml())
+		for _, f := range least.Faults {
+			require.Zero(t, f.At%(100*time.Millisecond), "seed %d\n%s", seed, least.yaml())
+		}
+	}
+	require.Greater(t, found, 10)
+}
+
+func TestShrinkGivesUpInTime(t *testing.T) {
+	for seed := range uint64(50) {
+		s := random(seed)
+		least, _ := shrunk(t, s, func(o *Scenario) bool { return o.equal(s) })
+		require.Equal(t, s, least, "seed %d", seed)
+	}
+}
+
+func TestShrinkOfWhatAlwaysBreaksLeavesAlmostNothing(t *testing.T) {
+	for seed := range uint64(50) {
+		least, tries := shrunk(t, random(seed), func(*Scenario) bool { return true })
+		require.Len(t, least.Nodes, 1, "seed %d", seed)
+		require.Empty(t, least.Faults, "seed %d", seed)
+		require.Less(t, tries, 100, "seed %d", seed)
+	}
+}
+
+func TestShrinkShortensAndRounds(t *testing.T) {
+	s := random(1)
+	s.Faults = []Fault{{At: 12345678912, Kind: FaultKill, Nodes: []string{"a"}}}
+	least, _ := shrunk(t, s, func(s *Scenario) bool { return has(s, FaultKill, "a") })
+	require.Equal(t, []Fault{{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"a"}}}, least.Faults)
+	require.Less(t, least.Lasts, 20*time.Second)
+	require.Equal(t, weirtest.Link{Latency: defaultLatency}, least.Network)
+}

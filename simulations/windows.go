@@ -1,0 +1,189 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// subject is what one count decides: a key of a limit in one region.
+type subject struct {
+	limit  int16
+	key    int32
+	region string
+}
+
+// asks is all checks of one subject, ascending by Asked.
+type asks struct {
+	subject
+	l      *weir.Limit
+	course *course
+	checks []Check // of the whole journal
+	of     []int32 // indices in checks
+	admits []int32 // those of them that were admitted, ascending by Asked
+	ends   []int32 // the same, ascending by Answered
+}
+
+// window is units admitted in a span of time. All of them were admitted in it for
+// certain: a unit is admitted somewhere between Asked and Answered, and counts
+// where both lie in the span. So what is found is never above the truth, and falls
+// short of it by what is under way at the span's ends.
+type window struct {
+	from, to time.Duration
+	units    int64
+}
+
+// sortEnds orders the admissions by when they were answered.
+func (a *asks) sortEnds() {
+	a.ends = slices.Clone(a.admits)
+	slices.SortStableFunc(a.ends, func(x, y int32) int { return cmp.Compare(a.checks[x].Answered, a.checks[y].Answered) })
+}
+
+// windows calls yield for each window of this length that begins where an
+// admitted check was asked: no other can hold more.
+func (a *asks) windows(per time.Duration, yield func(w window)) {
+	var units int64
+	added, next := make([]bool, len(a.admits)), 0
+	position := func(check int32) int {
+		at, _ := slices.BinarySearch(a.admits, check)
+		return at
+	}
+	for first, i := range a.admits {
+		from := a.checks[i].Asked
+		for ; next < len(a.ends); next++ {
+			check := &a.checks[a.ends[next]]
+			if check.Answered >= from+per {
+				break
+			}
+			if at := position(a.ends[next]); at >= first {
+				added[at] = true
+				units += check.Units
+			}
+		}
+		yield(window{from, from + per, units})
+		if added[first] {
+			units -= a.checks[i].Units
+		}
+	}
+}
+
+// held calls yield for each admission, with the units of the Per before it that a
+// log held then for certain, its own among them.
+func (a *asks) held(yield func(c *Check, units int64)) {
+	var units int64
+	var latest time.Duration
+	in, first, next := make([]bool, len(a.admits)), 0, 0
+	for own, i := range a.admits {
+		c := &a.checks[i]
+		for ; next < len(a.ends) && a.checks[a.ends[next]].Answered <= c.Asked; next++ {
+			if at, _ := slices.BinarySearch(a.admits, a.ends[next]); at >= first {
+				in[at] = true
+				units += a.checks[a.ends[next]].Units
+			}
+		}
+		latest = max(latest, c.Answered)
+		for ; a.checks[a.admits[first]].Asked <= latest-a.l.Per; first++ {
+			if in[first] {
+				units -= a.checks[a.admits[first]].Units
+			}
+		}
+		if in[own] { // it took no time
+			yield(c, units)
+		} else {
+			yield(c, units+c.Units)
+		}
+	}
+}
+
+// admitted is how many units were admitted in a span at most.
+func (a *asks) admitted(from, to time.Duration) (units int64) {
+	// Nothing is under way for longer than a check may take.
+	longest := 2*timeoutOf(a.course.scenario) + time.Second
+	i, _ := slices.BinarySearchFunc(a.admits, from-longest, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
+	for _, at := range a.admits[i:] {
+		check := &a.checks[at]
+		if check.Asked > to {
+			break
+		}
+		if check.Answered >= from {
+			units += check.Units
+		}
+	}
+	return units
+}
+
+// densest is the span with the most units above what flows in at rate units a
+// Per, among the admissions that lie between two moments: for the buckets, of
+// which the healthy row speaks for any time.
+func (a *asks) densest(from, to time.Duration) (most window, above float64) {
+	var (
+		units  int64
+		sum    float64
+		begins time.Duration
+		last   time.Duration
+	)
+	pace := float64(a.l.Rate) / float64(a.l.Per)
+	for _, i := range a.admits {
+		check := &a.checks[i]
+		if check.Asked < from || check.Answered >= to {
+			continue
+		}
+		// The span reaches to the latest answer so far, as if all were admitted then.
+		end := max(last, check.Answered)
+		sum -= float64(end-last) * pace
+		last = end
+		if fresh := -float64(end-check.Asked) * pace; units == 0 || sum < fresh {
+			sum, units, begins = fresh, 0, check.Asked
+		}
+		sum += float64(check.Units)
+		units += check.Units
+		if sum > above {
+			above, most = sum, window{begins, end, units}
+		}
+	}
+	return most, above
+}
+
+// own finds the windows of a FixedWindow, from what was admitted between two
+// moments in which nothing befalls the cluster; at the first of them the key has
+// no window yet. Each starts with the first admission after the end of the one
+// before, so that when it does is known but for the time that checks take. What
+// may lie in either of two windows counts in neither.
+func (a *asks) own(from, to time.Duration, yield func(w window)) {
+	low, high := from-a.l.Per, from-a.l.Per // between these the last window began
+	for i := 0; ; {
+		begins, latest := to, to
+		for _, at := range a.admits[i:] {
+			check := &a.checks[at]
+			if check.Answered >= low+a.l.Per {
+				begins = min(begins, max(low+a.l.Per, check.Asked))
+			}
+			if check.Asked >= high+a.l.Per {
+				latest = min(latest, check.Answered)
+			}
+			if check.Asked >= latest {
+				break
+			}
+		}
+		if latest >= to || begins+a.l.Per > to {
+			return
+		}
+		units, next := int64(0), i
+		for k, at := range a.admits[i:] {
+			check := &a.checks[at]
+			if check.Asked >= begins+a.l.Per {
+				break
+			}
+			if check.Asked >= high+a.l.Per && check.Answered < begins+a.l.Per {
+				units += check.Units
+			}
+			if check.Answered < begins+a.l.Per && next == i+k {
+				next++ // all before it are over too
+			}
+		}
+		yield(window{begins, begins + a.l.Per, units})
+		low, high, i = begins, latest, next
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// workerEnv is set in a process that plays the random scenarios whose seeds it
+// is told: a run that replays has its process to itself.
+const workerEnv = "WEIR_SIMULATIONS_WORKER"
+
+const stuckAfter = 10 * time.Minute // of real time, in one run
+
+// result is what came of a random scenario.
+type result struct {
+	Seed          uint64
+	Nodes, Faults int
+	Checks        int
+	Lasts         time.Duration
+	Broken        []Broken
+}
+
+// work plays the scenarios whose seeds come in, a line each, and sends a line of
+// JSON for each.
+func work(t *testing.T, in io.Reader, out io.Writer) {
+	signal.Ignore(os.Interrupt) // which a terminal sends to all; who started this ends it
+	told, tells := bufio.NewScanner(in), json.NewEncoder(out)
+	for told.Scan() {
+		seed, err := strconv.ParseUint(told.Text(), 10, 64)
+		if err != nil {
+			return
+		}
+		s := random(seed)
+		r := result{Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts}
+		r.Checks, r.Broken = try(t, s)
+		if tells.Encode(r) != nil {
+			return
+		}
+	}
+}
+
+// unplayed is the invariant of a scenario that ends before it is over.
+const unplayed = "played"
+
+// try plays a scenario and judges it.
+func try(t *testing.T, s *Scenario) (checks int, broken []Broken) {
+	stuck := time.AfterFunc(stuckAfter, func() {
+		panic(fmt.Sprintf("%s, seed %d: it has been played for %v", s.Name, s.Seed, stuckAfter))
+	})
+	defer stuck.Stop()
+	j, err := run(t, s)
+	if err != nil {
+		return 0, []Broken{{Invariant: unplayed, Says: err.Error()}}
+	}
+	return len(j.Checks), judge(j)
+}
+
+// worker is a process that works.
+type worker struct {
+	process *exec.Cmd
+	seeds   io.WriteCloser
+	results *bufio.Reader
+	says    *head
+}
+
+func startWorker() (*worker, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{process: exec.Command(path), says: new(head)}
+	w.process.Env = append(os.Environ(), workerEnv+"=1")
+	w.process.Stderr = w.says
+	if w.seeds, err = w.process.StdinPipe(); err != nil {
+		return nil, err
+	}
+	results, err := w.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	w.results = bufio.NewReader(results)
+	return w, w.process.Start()
+}
+
+// play has a scenario played. The error is what a process said that ended of it.
+func (w *worker) play(seed uint64) (r result, err error) {
+	if _, err = fmt.Fprintln(w.seeds, seed); err == nil {
+		var line []byte
+		if line, err = w.results.ReadBytes('\n'); err == nil {
+			return r, json.Unmarshal(line, &r)
+		}
+	}
+	_ = w.process.Wait() // so that all it said is here
+	return r, fmt.Errorf("the process that played it ended: %s", w.says)
+}
+
+// stop ends the process at once.
+func (w *worker) stop() {
+	_ = w.seeds.Close()
+	_ = w.process.Process.Kill()
+	_ = w.process.Wait()
+}
+
+// head keeps the beginning of what is written to it, where a panic says what it is.
+type head struct{ b bytes.Buffer }
+
+func (t *head) Write(b []byte) (int, error) {
+	t.b.Write(b[:min(len(b), max(0, 1000-t.b.Len()))])
+	return len(b), nil
+}
+
+func (t *head) String() string { return strings.TrimSpace(t.b.String()) }

@@ -1,0 +1,351 @@
+package weirtest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// A deploy of one node of three. In a test the whole belongs in a
+// testing/synctest bubble, where waiting costs nothing, and answers come at
+// exact times.
+func ExampleCluster() {
+	ctx := context.Background()
+	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{
+		Config: weir.Config{
+			Timeout: 10 * time.Second, // real time, and a busy machine may be slow
+			Logger:  slog.New(slog.DiscardHandler),
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer cluster.Close()
+	logins := weir.Limit{Name: "logins", Rate: 9, Per: time.Hour, Partition: weir.FairShare}
+	try := func(times int, nodes ...string) {
+		admitted := 0
+		for i := range times {
+			limiter, err := cluster.Node(nodes[i%len(nodes)]).Limiter(logins)
+			if err != nil {
+				panic(err)
+			}
+			if d, err := limiter.Allow(ctx, "ada"); err == nil && d.Allowed {
+				admitted++
+			}
+		}
+		fmt.Println(nodes, "admit", admitted, "of", times)
+	}
+
+	try(3, "a", "b", "c")
+	if err := cluster.Leave(ctx, "c"); err != nil {
+		panic(err)
+	}
+	try(3, "a", "b")
+	if _, err := cluster.Start(ctx, "c"); err != nil {
+		panic(err)
+	}
+	if err := cluster.Await(ctx, cluster.Settled); err != nil {
+		panic(err)
+	}
+	try(9, "a", "b", "c")
+	// Output:
+	// [a b c] admit 3 of 3
+	// [a b] admit 3 of 3
+	// [a b c] admit 3 of 9
+}
+
+// newCluster is a cluster in virtual time, until the end of the test.
+func newCluster(t *testing.T, o weirtest.Options) *weirtest.Cluster {
+	t.Helper()
+	o.Config.Logger = slog.New(slog.DiscardHandler)
+	c, err := weirtest.NewCluster(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// admitted asks nodes in turn, and counts what they admit.
+func admitted(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string, times int, nodes ...string) (n int) {
+	t.Helper()
+	for i := range times {
+		limiter, err := c.Node(nodes[i%len(nodes)]).Limiter(l)
+		require.NoError(t, err)
+		d, err := limiter.Allow(t.Context(), key)
+		require.NoError(t, err)
+		if d.Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+// owner is the host whose node owns a key.
+func owner(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string) string {
+	t.Helper()
+	for _, name := range c.Names() {
+		limiter, err := c.Node(name).Limiter(l)
+		require.NoError(t, err)
+		if limiter.Owner(key).Self {
+			return name
+		}
+	}
+	t.Fatal("nobody owns the key")
+	return ""
+}
+
+func settles(t *testing.T, c *weirtest.Cluster, within time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	require.NoError(t, c.Await(ctx, c.Settled), "the nodes do not agree again within %v", within)
+}
+
+// bothWays runs a test in virtual time with simulated membership and with what
+// runs in production.
+func bothWays(t *testing.T, test func(t *testing.T, o weirtest.Options)) {
+	for name, gossip := range map[string]bool{"simulated": false, "gossip": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, weirtest.Options{Gossip: gossip}) })
+		})
+	}
+}
+
+func TestTheSidesOfASplitShareALimit(t *testing.T) {
+	bothWays(t, func(t *testing.T, o weirtest.Options) {
+		c := newCluster(t, o) // nodes a, b and c
+		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour, Partition: weir.FairShare}
+		require.Equal(t, 12, admitted(t, c, limit, "acme", 12, "a", "b", "c"))
+		time.Sleep(time.Second)
+
+		c.Cut([]string{"a", "b"}, []string{"c"})
+		time.Sleep(3 * time.Second) // a second until the silence is noticed, and another until a stand-in answers
+		large := admitted(t, c, limit, "fresh", 200, "a", "b")
+		small := admitted(t, c, limit, "fresh", 200, "c")
+		require.Equal(t, 60, large, "two nodes of three have two thirds")
+		require.Equal(t, 30, small, "one has the rest")
+		require.LessOrEqual(t, admitted(t, c, limit, "acme", 200, "a", "b", "c"), 90-12)
+
+		c.Heal()
+		settles(t, c, 30*time.Second)
+		require.Zero(t, admitted(t, c, limit, "fresh", 30, "a", "b", "c"), "what was spent on both sides is spent")
+	})
+}
+
+func TestACrashForgetsNoCount(t *testing.T) {
+	bothWays(t, func(t *testing.T, o weirtest.Options) {
+		c := newCluster(t, o)
+		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
+		require.Equal(t, 50, admitted(t, c, limit, "acme", 50, "a", "b", "c"))
+		time.Sleep(time.Second) // the count is on another node as well
+		victim := owner(t, c, limit, "acme")
+		c.Kill(victim)
+		require.Nil(t, c.Node(victim))
+		require.Len(t, c.Names(), 2)
+		require.Equal(t, 40, admitted(t, c, limit, "acme", 200, c.Names()...))
+
+		_, err := c.Start(t.Context(), victim)
+		require.NoError(t, err)
+		settles(t, c, 30*time.Second)
+		require.Zero(t, admitted(t, c, limit, "acme", 30, "a", "b", "c"))
+	})
+}
+
+func TestALeaveHandsCountsOver(t *testing.T) {
+	bothWays(t, func(t *testing.T, o weirtest.Options) {
+		c := newCluster(t, o)
+		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
+		require.Equal(t, 50, admitted(t, c, limit, "acme", 50, "a", "b", "c"))
+		leaver := owner(t, c, limit, "acme")
+		require.NoError(t, c.Leave(t.Context(), leaver))
+		require.Nil(t, c.Node(leaver))
+		settles(t, c, 5*time.Second)
+		require.Equal(t, 40, admitted(t, c, limit, "acme", 200, c.Names()...))
+	})
+}
+
+func TestAFrozenOwnerCostsItsAskerOneTimeout(t *testing.T) {
+	bothWays(t, func(t *testing.T, o weirtest.Options) {
+		o.Config.Timeout = 50 * time.Millisecond
+		c := newCluster(t, o)
+		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
+		frozen := owner(t, c, limit, "acme")
+		c.Freeze(frozen)
+		for i := range 20 {
+			for _, name := range c.Names() {
+				if name == frozen {
+					continue
+				}
+				begun := time.Now()
+				require.LessOrEqual(t, admitted(t, c, limit, "acme", 1, name), 1)
+				took := time.Since(begun)
+				require.LessOrEqual(t, took, o.Config.Timeout)
+				if i > 0 {
+					require.Less(t, took, time.Millisecond, "it is not waited for again")
+				}
+			}
+		}
+		require.False(t, c.Settled())
+		c.Thaw(frozen)
+		settles(t, c, 30*time.Second)
+		require.Equal(t, 50, admitted(t, c, limit, "acme", 200, "a", "b", "c"))
+	})
+}
+
+func TestASkewStepsTheClockOfOneNodesChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, weirtest.Options{})
+		limit := weir.Limit{Name: "exports", Algorithm: weir.FixedWindow, Rate: 90, Per: time.Hour}
+		counts := owner(t, c, limit, "acme")
+		for _, name := range c.Names() {
+			if name != counts {
+				c.Skew(name, time.Hour) // they only ask
+			}
+		}
+		require.Equal(t, 90, admitted(t, c, limit, "acme", 100, "a", "b", "c"))
+		c.Skew(counts, time.Hour)
+		require.Equal(t, 90, admitted(t, c, limit, "acme", 100, "a", "b", "c"), "another hour, by the owner's clock")
+		c.Skew(counts, -30*time.Minute)
+		require.Zero(t, admitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back gives nothing")
+		require.True(t, c.Settled())
+	})
+}
+
+func TestRegionsCountApart(t *testing.T) {
+	bothWays(t, func(t *testing.T, o weirtest.Options) {
+		o.Nodes = []string{"oslo1", "oslo2", "rome1", "rome2"}
+		o.Regions = map[string]string{"oslo1": "oslo", "oslo2": "oslo", "rome1": "rome", "rome2": "rome", "rome3": "rome"}
+		c := newCluster(t, o)
+		_, err := c.Start(t.Context(), "rome3")
+		require.NoError(t, err)
+		settles(t, c, 30*time.Second)
+		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
+		require.Equal(t, 90, admitted(t, c, limit, "acme", 200, "oslo1", "oslo2"))
+		require.Equal(t, 90, admitted(t, c, limit, "acme", 200, "rome1", "rome2", "rome3"))
+		for name, members := range map[string]int{"oslo1": 2, "rome2": 3} {
+			require.Len(t, c.Node(name).Members(), members)
+			for _, m := range c.Node(name).Members() {
+				require.True(t, strings.HasPrefix(m.Name, name[:4]), "%s sees %s", name, m.Name)
+			}
+		}
+	})
+}
+
+func TestAHealMakesLinksAsTheyWere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, weirtest.Options{})
+		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour}
+		took := func(asker string) time.Duration {
+			begun := time.Now()
+			admitted(t, c, limit, "acme", 1, asker)
+			return time.Since(begun)
+		}
+		counts := owner(t, c, limit, "acme")
+		asker := map[string]string{"a": "b", "b": "c", "c": "a"}[counts]
+		before := took(asker)
+		c.Network().SetLink(asker, counts, weirtest.Link{Latency: 5 * time.Millisecond})
+		require.Greater(t, took(asker), before+4*time.Millisecond)
+		c.Heal()
+		require.InDelta(t, before, took(asker), float64(2*time.Microsecond))
+	})
+}
+
+func TestASeedReplaysARun(t *testing.T) {
+	// Which of two goroutines goes first in an instant is not the seed's to say.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	run := func(t *testing.T, seed uint64) (journal string) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, weirtest.Options{Seed: seed, Link: weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond, Loss: 0.02}})
+			var b strings.Builder
+			limit := weir.Limit{Name: "exports", Rate: 500, Per: 10 * time.Second, Partition: weir.FairShare}
+			begun := time.Now()
+			for i := range 3000 {
+				switch i {
+				case 500:
+					c.Cut([]string{"a"}, []string{"b", "c"})
+				case 1000:
+					c.Heal()
+				case 1500:
+					c.Kill("b")
+				case 2000:
+					_, err := c.Start(t.Context(), "b")
+					require.NoError(t, err)
+				case 2500:
+					c.Skew("c", -time.Second)
+				}
+				names := c.Names()
+				limiter, err := c.Node(names[i%len(names)]).Limiter(limit)
+				require.NoError(t, err)
+				d, err := limiter.Allow(t.Context(), fmt.Sprint(i%7))
+				fmt.Fprintln(&b, time.Since(begun), names, d, err)
+				time.Sleep(7 * time.Millisecond)
+			}
+			for _, name := range c.Names() {
+				fmt.Fprintln(&b, c.Node(name).Members())
+			}
+			journal = b.String()
+		})
+		return journal
+	}
+	first := run(t, 7)
+	for range 3 {
+		if randomScheduler {
+			break
+		}
+		again := run(t, 7)
+		a, b := strings.Split(first, "\n"), strings.Split(again, "\n")
+		for i := range a {
+			require.Equal(t, a[i], b[i], "line %d", i)
+		}
+	}
+	require.NotEqual(t, first, run(t, 8))
+}
+
+func TestWhatAClusterCannotDoItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: []string{"a", "b", "a"}})
+		require.ErrorContains(t, err, `"a" twice`)
+		_, err = weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: []string{"a", ""}})
+		require.ErrorContains(t, err, "needs a name")
+		_, err = weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Timeout: -1}})
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		require.ErrorContains(t, err, `starting "a"`)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_, err = weirtest.NewCluster(ended, weirtest.Options{})
+		require.ErrorIs(t, err, context.Canceled)
+
+		c := newCluster(t, weirtest.Options{})
+		_, err = c.Start(t.Context(), "b")
+		require.ErrorContains(t, err, `"b" runs a node already`)
+		require.ErrorContains(t, c.Leave(t.Context(), "d"), `"d" runs no node`)
+		c.Kill("d")
+		require.Equal(t, []string{"a", "b", "c"}, c.Names())
+
+		c.Cut([]string{"a", "b", "c"}, []string{"d"})
+		begun := time.Now()
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			c.Kill("d")
+		}()
+		_, err = c.Start(t.Context(), "d") // waits for the others, whom it cannot hear
+		require.Error(t, err)
+		require.Less(t, time.Since(begun), 3*time.Second)
+		require.Nil(t, c.Node("d"))
+		require.NoError(t, c.Close())
+		require.Empty(t, c.Names())
+		_, err = c.Start(t.Context(), "e")
+		require.ErrorContains(t, err, "after Close")
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package weirtest_test
+
+const randomScheduler = false

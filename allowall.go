@@ -15,6 +15,7 @@ type Ask struct {
 	Limiter *Limiter // of the same node
 	Key     string
 	Units   int64 // 1 if zero; asks of the same limit and key are summed
+	Shadow  bool  // counted, and never enforced: it denies no other ask
 }
 
 func (a *Ask) units() int64 {
@@ -34,8 +35,16 @@ func (a *Ask) units() int64 {
 // RetryAfter knows nothing of the refund to come, nor the ResetAfter of what was
 // refunded). Errors are those of Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
+	return n.AllowAllInto(ctx, asks, nil)
+}
+
+// AllowAllInto is AllowAll, and appends the Decisions to ds[:0], which it
+// returns: with a ds that has the room, and where this node has authority for all
+// of the asks, it allocates nothing. It keeps neither asks nor ds.
+func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Decisions, error) {
 	begun := n.observedSince()
-	ds := make(Decisions, len(asks))
+	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
+	clear(ds)
 	err := n.allowAll(ctx, asks, ds)
 	for i := range asks {
 		l := asks[i].Limiter

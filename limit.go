@@ -39,6 +39,31 @@ const (
 	FailClosed                           // a node without a way to the owner denies, and so does a side without a majority of Expect
 )
 
+// Calendar has the windows of a FixedWindow begin where the calendar's do, in
+// Limit.Zone.
+type Calendar uint8
+
+const (
+	NoCalendar Calendar = iota // windows of Per that start at the key's first ask
+	Day                        // from midnight to midnight, 23 to 25 hours
+	Week                       // ISO 8601: from Monday
+	Month                      // from its first day
+)
+
+func (c Calendar) String() string {
+	switch c {
+	case NoCalendar:
+		return "NoCalendar"
+	case Day:
+		return "Day"
+	case Week:
+		return "Week"
+	case Month:
+		return "Month"
+	}
+	return fmt.Sprintf("Calendar(%d)", uint8(c))
+}
+
 // maxNameBytes bounds a limit's name: it is hashed with every key.
 const maxNameBytes = 255
 
@@ -51,6 +76,13 @@ type Limit struct {
 	Burst     int64           // TokenBucket and LeakyBucket: the capacity; Rate if zero. Invalid for the windows
 	Scope     Scope           // Regional if zero
 	Partition PartitionPolicy // MajorityShare if zero
+
+	// Calendar is for a FixedWindow: Rate units in each day, week or month of
+	// Zone, in the place of Per, which is zero then. A window is named by its
+	// date, by the clock of the node that asks; where clocks differ, a key's
+	// count keeps the latest name, so that no window is counted twice.
+	Calendar Calendar
+	Zone     string // an IANA name such as "Europe/Berlin"; UTC if empty. Only with a Calendar
 
 	// Version is that of the rules it came from. Where nodes disagree about a
 	// limit the higher one holds; at equal Versions each check is judged by

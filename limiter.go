@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -87,6 +88,20 @@ func (l *Limiter) Owner(key string) Member {
 		return v.member(i)
 	}
 	return Member{}
+}
+
+// ID is what stands for a key of this limit in logs and between nodes: a hash of
+// the limit's name and the key, keyed by Config.Seed, which shows neither. It is
+// the same on all nodes. It is zero for a key above 1 KiB.
+func (l *Limiter) ID(key string) [16]byte {
+	var b [16]byte
+	if len(key) > maxKeyBytes {
+		return b
+	}
+	id := l.node.identity.id(l.prefix, key)
+	binary.BigEndian.PutUint64(b[:8], id.Hi)
+	binary.BigEndian.PutUint64(b[8:], id.Lo)
+	return b
 }
 
 // Limit is what the Limiter was made of.

@@ -26,9 +26,12 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "time"},
 	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/strictyaml": {"time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
-	"httplimit":           {".", "net/http"},
+	"rules":               {".", "internal/strictyaml", "net/http", "time"},
+	"cmd/weir":            {"rules", "net/http"},
+	"httplimit":           {".", "rules", "net/http", "time"},
 	"cmd/demo":            {".", "httplimit", "net", "net/http", "time"},
 }
 

@@ -1,0 +1,4 @@
+// Command weir checks rules files.
+package main
+
+func main() {}

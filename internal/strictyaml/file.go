@@ -1,0 +1,173 @@
+// Package strictyaml reads YAML files that people write by hand, strictly: what
+// is not understood is refused, with its line and column and with what was
+// probably meant.
+//
+// A reader asks a Value for what it expects and gets a zero where that is not
+// there; what was wrong is collected in the File, and File.Err tells all of it at
+// once:
+//
+//	file, err := strictyaml.Parse("limits.yaml", text)
+//	...
+//	limit := file.Root().Map("name", "rate", "per")
+//	name := limit.Get("name").Required().Text()
+//	per := limit.Get("per").Duration(time.Millisecond, 24*time.Hour)
+//	return file.Err()
+//
+// Anchors, aliases, tags and merge keys are refused: a file says what it says
+// where it says it, and cannot grow when it is read.
+package strictyaml
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The bounds of what Parse reads.
+const (
+	MaxBytes = 1 << 20
+	MaxDepth = 32
+	maxTold  = 20 // errors that Err tells
+)
+
+// File is a file that is being read, and what was wrong with it so far. It is
+// not safe for concurrent use.
+type File struct {
+	name   string
+	root   *yaml.Node
+	errs   []*Error
+	untold int
+}
+
+// Error is one thing that is wrong with a file.
+type Error struct {
+	File    string
+	Line    int // from 1; 0 where it is about the whole file
+	Column  int // from 1, in characters; 0 where only the line is known
+	Message string
+}
+
+func (e *Error) Error() string {
+	at := e.File
+	if e.Line > 0 {
+		at += ":" + strconv.Itoa(e.Line)
+	}
+	if e.Column > 0 {
+		at += ":" + strconv.Itoa(e.Column)
+	}
+	return at + ": " + e.Message
+}
+
+// Parse reads a text of one document. The name is only for the errors. The error
+// is an *Error where the text is not YAML, or has what this package refuses
+// anywhere: more than MaxBytes, nesting beyond MaxDepth, a second document,
+// anchors, aliases or tags.
+func Parse(name string, text []byte) (*File, error) {
+	whole := func(format string, args ...any) (*File, error) {
+		return nil, &Error{File: name, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(text) > MaxBytes {
+		return whole("the file has %d bytes: at most %d are read", len(text), MaxBytes)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return whole("the file is empty")
+	case err != nil:
+		return nil, syntax(name, err)
+	}
+	f := &File{name: name, root: document.Content[0]}
+	if err := f.refuse(f.root, 1); err != nil {
+		return nil, err
+	}
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		return nil, f.error(second.Content[0], "a second document: write one in each file")
+	case !errors.Is(err, io.EOF):
+		return nil, syntax(name, err)
+	}
+	return f, nil
+}
+
+// brokenGrammar are the problems for which the library counts lines from 0.
+var brokenGrammar = []string{
+	"did not find expected <document start>", "did not find expected node content", "did not find expected key",
+	"did not find expected '-' indicator", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
+}
+
+// syntax makes an Error of the library's, which tells the line as text, if it is
+// not the first.
+func syntax(name string, err error) error {
+	e := &Error{File: name, Line: 1}
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(message, "line "); ok {
+		if line, problem, ok := strings.Cut(rest, ": "); ok {
+			e.Line, _ = strconv.Atoi(line)
+			message = problem
+			if slices.Contains(brokenGrammar, problem) {
+				e.Line++
+			}
+		}
+	}
+	e.Message = "not YAML: " + message
+	return e
+}
+
+// refuse finds what no file may have.
+func (f *File) refuse(n *yaml.Node, depth int) error {
+	switch {
+	case depth > MaxDepth:
+		return f.error(n, "nested more than %d deep", MaxDepth)
+	case n.Kind == yaml.AliasNode:
+		return f.error(n, "*%s is an alias: write out what it stands for", n.Value)
+	case n.Anchor != "":
+		return f.error(n, "&%s is an anchor, and aliases are not read: remove it", n.Anchor)
+	case n.Style&yaml.TaggedStyle != 0:
+		return f.error(n, "%s is a tag, and tags are not read: remove it", n.Tag)
+	}
+	for _, c := range n.Content {
+		if err := f.refuse(c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Root is the whole document.
+func (f *File) Root() Value { return Value{file: f, at: f.root, node: f.root} }
+
+// Err is everything that was found to be wrong, in the order of the file: an
+// *Error for each, joined; nil if nothing was.
+func (f *File) Err() error {
+	slices.SortStableFunc(f.errs, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	var errs []error
+	for _, e := range f.errs {
+		errs = append(errs, e)
+	}
+	if f.untold > 0 {
+		errs = append(errs, &Error{File: f.name, Message: fmt.Sprintf("and %d more", f.untold)})
+	}
+	return errors.Join(errs...)
+}
+
+func (f *File) report(e *Error) {
+	if len(f.errs) == maxTold {
+		f.untold++
+		return
+	}
+	f.errs = append(f.errs, e)
+}
+
+func (f *File) error(n *yaml.Node, format string, args ...any) *Error {
+	return &Error{File: f.name, Line: n.Line, Column: n.Column, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,58 @@
+package strictyaml
+
+import (
+	"strconv"
+	"strings"
+)
+
+const (
+	maxCompared = 64 // bytes of a name that is compared with others
+	maxListed   = 20 // names that a message lists
+)
+
+// Meant ends a message about a name that is not one of those known: with the one
+// that it is nearest to, or else with all of them.
+func Meant(name string, known []string) string {
+	best, least := "", (len(name)+1)/3+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
+			best, least = k, d
+		}
+	}
+	switch {
+	case best != "":
+		return "did you mean " + strconv.Quote(best) + "?"
+	case len(known) == 0:
+		return "there are none"
+	case len(known) > maxListed:
+		return "known are " + strings.Join(known[:maxListed], ", ") + " and " + strconv.Itoa(len(known)-maxListed) + " more"
+	}
+	return "known are " + strings.Join(known, ", ")
+}
+
+// distance is how many letters must be put in, taken out, changed or swapped with
+// the next to make b of a (optimal string alignment; Damerau, 1964).
+func distance(a, b string) int {
+	if len(a) > maxCompared || len(b) > maxCompared {
+		return maxCompared
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last, row = last, row, before
+		row[0] = i + 1
+		for j := range len(b) {
+			change := last[j]
+			if a[i] != b[j] {
+				change++
+			}
+			row[j+1] = min(change, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

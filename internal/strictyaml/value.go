@@ -1,0 +1,358 @@
+package strictyaml
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Value is a place in a file and what is there: a map, a list, or a text, number
+// or the like; or nothing, for a field that is absent, of which every method
+// gives the zero value. What does not fit is reported to the File, and gives the
+// zero value as well.
+type Value struct {
+	file *File
+	at   *yaml.Node // where errors are reported: node, or the map that lacks it
+	node *yaml.Node // nil if absent
+	name string     // of the field that it is in, for messages
+}
+
+// Present says whether there is something.
+func (v Value) Present() bool { return v.node != nil }
+
+// IsMap says whether it is a map.
+func (v Value) IsMap() bool { return v.node != nil && v.node.Kind == yaml.MappingNode }
+
+// Errorf reports something that is wrong with the value; of an absent one, with
+// the map that lacks it.
+func (v Value) Errorf(format string, args ...any) {
+	v.file.report(v.file.error(v.at, format, args...))
+}
+
+// Required reports an absent value as missing.
+func (v Value) Required() Value {
+	if v.node == nil {
+		v.Errorf("%s is missing", v.called())
+	}
+	return v
+}
+
+// Map is a map's fields.
+type Map struct {
+	in     Value
+	fields map[string]Value
+}
+
+// Get is a field's value.
+func (m Map) Get(field string) Value {
+	if v, ok := m.fields[field]; ok {
+		return v
+	}
+	return Value{file: m.in.file, at: m.in.at, name: field}
+}
+
+// In is the map as a value.
+func (m Map) In() Value { return m.in }
+
+// Map reads a map of which each field is one of those known, and none is there
+// twice.
+func (v Value) Map(known ...string) Map {
+	m := Map{in: v, fields: make(map[string]Value)}
+	for _, e := range v.Entries() {
+		if !slices.Contains(known, e.Field) {
+			e.Key.Errorf("unknown field %q: %s", e.Field, Meant(e.Field, known))
+			continue
+		}
+		m.fields[e.Field] = e.Value
+	}
+	return m
+}
+
+// Entry is a field of a map, and its value.
+type Entry struct {
+	Field      string
+	Key, Value Value
+}
+
+// Entries reads a map whose fields may be any text, in the order of the file.
+func (v Value) Entries() (entries []Entry) {
+	if !v.is(yaml.MappingNode) {
+		return nil
+	}
+	first := make(map[string]int, len(v.node.Content)/2)
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		k, node := v.node.Content[i], v.node.Content[i+1]
+		key := Value{file: v.file, at: k, node: k, name: "field"}
+		switch line, twice := first[k.Value]; {
+		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null":
+			key.Errorf("a field is %s: use text", kind(k))
+		case twice:
+			key.Errorf("field %q is there twice: the first is on line %d", k.Value, line)
+		default:
+			first[k.Value] = k.Line
+			entries = append(entries, Entry{k.Value, key, Value{file: v.file, at: node, node: node, name: k.Value}})
+		}
+	}
+	return entries
+}
+
+// List reads a list.
+func (v Value) List() (items []Value) {
+	if !v.is(yaml.SequenceNode) {
+		return nil
+	}
+	for _, node := range v.node.Content {
+		items = append(items, Value{file: v.file, at: node, node: node, name: v.name})
+	}
+	return items
+}
+
+// OneOrMore reads a list, or a single value as a list of one.
+func (v Value) OneOrMore() []Value {
+	if v.node == nil || v.node.Kind == yaml.SequenceNode {
+		return v.List()
+	}
+	return []Value{v}
+}
+
+// Text reads a text. What YAML takes for something else, like a number or true,
+// is refused unless it is in quotes.
+func (v Value) Text() string {
+	text, _ := v.text()
+	return text
+}
+
+func (v Value) text() (text string, ok bool) {
+	switch {
+	case !v.is(yaml.ScalarNode):
+		return "", false
+	case v.node.ShortTag() != "!!str":
+		v.Errorf("%s is %s, %s: put it in quotes if it is a text", v.called(), v.node.Value, kind(v.node))
+		return "", false
+	}
+	return v.node.Value, true
+}
+
+// OneOf reads a text that is one of those known. What says what they are the
+// names of.
+func (v Value) OneOf(what string, known []string) string {
+	text, ok := v.text()
+	if ok && !slices.Contains(known, text) {
+		v.Errorf("unknown %s %q: %s", what, text, Meant(text, known))
+		return ""
+	}
+	return text
+}
+
+// Bool reads true or false.
+func (v Value) Bool() bool {
+	text := v.plain()
+	if text != "" && text != "true" && text != "false" {
+		v.Errorf("%s is %q: use true or false", v.called(), text)
+	}
+	return text == "true"
+}
+
+// Int reads a whole number, in decimal, from low to high.
+func (v Value) Int(low, high int64) int64 {
+	text := v.plain()
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange):
+		v.Errorf("%s is %q: use a whole number", v.called(), text)
+		return 0
+	case err != nil || n < low || n > high:
+		v.Errorf("%s is %s: use %d to %d", v.called(), text, low, high)
+		return 0
+	}
+	return n
+}
+
+// Uint reads a whole number from zero, in decimal.
+func (v Value) Uint() uint64 {
+	text := v.plain()
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		v.Errorf("%s is %q: use a whole number, 0 to %d", v.called(), text, uint64(math.MaxUint64))
+	}
+	return n
+}
+
+// Float reads a number from low to high.
+func (v Value) Float(low, high float64) float64 {
+	text := v.plain()
+	if text == "" {
+		return 0
+	}
+	x, ok := number(text)
+	if !ok {
+		v.Errorf("%s is %q: use a number", v.called(), text)
+		return 0
+	}
+	return v.between(text, x, low, high, "")
+}
+
+// Duration reads a duration in the form of time.ParseDuration, like 1m30s or
+// 250ms, from low to high. Only 0 needs no unit.
+func (v Value) Duration(low, high time.Duration) time.Duration {
+	text := v.plain()
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if _, ok := number(text); ok {
+			v.Errorf("%s is %s: say of what, like %ss or %sms", v.called(), text, text, text)
+		} else {
+			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.called(), text)
+		}
+		return 0
+	}
+	if d < low || d > high {
+		v.Errorf("%s is %s: use %v to %v", v.called(), text, low, high)
+		return 0
+	}
+	return d
+}
+
+// Percent reads a part of a whole, like 0.1%, as 0.001. Only 0 needs no sign.
+func (v Value) Percent() float64 {
+	text := v.plain()
+	if text == "" || text == "0" {
+		return 0
+	}
+	digits, ok := strings.CutSuffix(text, "%")
+	x, isNumber := number(digits)
+	switch {
+	case isNumber && !ok:
+		v.Errorf("%s is %s: use a percentage, like %s%%", v.called(), text, strconv.FormatFloat(x*100, 'f', -1, 64))
+		return 0
+	case !isNumber:
+		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.called(), text)
+		return 0
+	}
+	// The decimal is shifted, not the number divided: so each float has a text
+	// that reads as exactly it.
+	if shifted, err := strconv.ParseFloat(digits+"e-2", 64); err == nil {
+		x = shifted
+	} else {
+		x /= 100
+	}
+	return v.between(text, x, 0, 1, "0% to 100%")
+}
+
+// Rate reads how many in how long, like 50/s, 3000/m or 5/100ms, from low to high
+// a second, which it returns.
+func (v Value) Rate(low, high float64) float64 {
+	text := v.plain()
+	if text == "" {
+		return 0
+	}
+	count, per, ok := strings.Cut(text, "/")
+	x, isNumber := number(strings.TrimSpace(count))
+	per = strings.TrimSpace(per)
+	if per != "" && (per[0] < '0' || per[0] > '9') {
+		per = "1" + per
+	}
+	d, err := time.ParseDuration(per)
+	switch {
+	case isNumber && !ok:
+		v.Errorf("%s is %s: say in how long, like %s/s", v.called(), text, text)
+		return 0
+	case !isNumber || err != nil || d <= 0:
+		v.Errorf("%s is %q: use a rate, like 50/s", v.called(), text)
+		return 0
+	}
+	if d != time.Second {
+		x /= d.Seconds()
+	}
+	return v.between(text, x, low, high, strconv.FormatFloat(low, 'g', -1, 64)+"/s to "+strconv.FormatFloat(high, 'f', -1, 64)+"/s")
+}
+
+func (v Value) between(text string, x, low, high float64, want string) float64 {
+	if x >= low && x <= high {
+		return x
+	}
+	if want == "" {
+		want = strconv.FormatFloat(low, 'g', -1, 64) + " to " + strconv.FormatFloat(high, 'g', -1, 64)
+	}
+	v.Errorf("%s is %s: use %s", v.called(), text, want)
+	return 0
+}
+
+// plain is the text of a scalar that is not in quotes; empty if there is none.
+func (v Value) plain() string {
+	if !v.is(yaml.ScalarNode) {
+		return ""
+	}
+	if v.node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+		v.Errorf("%s is the text %q: write it without quotes", v.called(), v.node.Value)
+		return ""
+	}
+	return v.node.Value
+}
+
+// is says whether there is a value of that kind, and reports one of another.
+func (v Value) is(want yaml.Kind) bool {
+	switch {
+	case v.node == nil:
+		return false
+	case v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null":
+		v.Errorf("%s has no value: give it one, or remove it", v.called())
+	case v.node.Kind != want:
+		v.Errorf("%s is %s: use %s", v.called(), kind(v.node), kind(&yaml.Node{Kind: want, Tag: "any"}))
+	default:
+		return true
+	}
+	return false
+}
+
+func (v Value) called() string {
+	if v.name == "" {
+		return "the file"
+	}
+	return v.name
+}
+
+// kind says what a node is.
+func kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a map"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "nothing"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	case "!!timestamp":
+		return "a date"
+	case "!!str":
+		return "a text"
+	}
+	return "a single value"
+}
+
+// number reads a finite decimal number.
+func number(text string) (float64, bool) {
+	if strings.ContainsAny(text, "xXpPiInN_") {
+		return 0, false // hexadecimal, infinities and their like
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	return x, err == nil && !math.IsInf(x, 0)
+}

@@ -24,7 +24,8 @@ type Limiter struct {
 	node    *Node
 	limit   Limit
 	numbers bucket.Limit
-	prefix  []byte // what is hashed before each key
+	window  *calendarWindow // nil without a Calendar
+	prefix  []byte          // what is hashed before each key
 }
 
 // Allow asks for one unit.
@@ -147,6 +148,9 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	}
 	a.id = l.node.identity.id(l.prefix, key)
 	a.limit, a.partition, a.units = &l.numbers, l.limit.Partition, units
+	if l.window != nil {
+		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
+	}
 	if most := l.numbers.Capacity(); units > most {
 		return fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
 	}

@@ -162,10 +162,15 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.closed.Load() {
 		return nil, ErrClosed
 	}
-	if err := l.Validate(); err != nil {
+	loc, err := l.check()
+	if err != nil {
 		return nil, err
 	}
-	return &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}, nil
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}
+	if l.Calendar != NoCalendar {
+		made.window = &calendarWindow{calendar: l.Calendar, zone: loc}
+	}
+	return made, nil
 }
 
 // Members is the roster as this node knows it, sorted by name: every member that

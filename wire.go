@@ -12,9 +12,11 @@ import (
 // record for each ask. Msgpack would cost more than the check itself.
 //
 //	header  op 1 | flags 1 | hops 1 | asks 1 | wait 4 (µs) | to 8
-//	ask     id 16 | version 8 | rate 8 | per 8 | burst 8 | units 8 | receipt 8 | algorithm 1 | partition 1
+//	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | algorithm 1 | partition 1
 //	answer  status 1 | asks 1
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
+//
+// A FixedWindow has no burst, but may have a start.
 const (
 	headerBytes       = 16
 	askBytes          = 66
@@ -97,7 +99,11 @@ func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, a.limit.Version)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Rate))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Per))
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Burst))
+	capacity := a.limit.Burst
+	if a.limit.Algorithm == FixedWindow {
+		capacity = a.limit.Start
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.receipt))
 	return append(b, byte(a.limit.Algorithm), byte(a.partition))
@@ -134,10 +140,15 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	a.limit.Version = binary.LittleEndian.Uint64(b[16:])
 	a.limit.Rate = int64(binary.LittleEndian.Uint64(b[24:]))
 	a.limit.Per = time.Duration(binary.LittleEndian.Uint64(b[32:]))
-	a.limit.Burst = int64(binary.LittleEndian.Uint64(b[40:]))
+	capacity := int64(binary.LittleEndian.Uint64(b[40:]))
 	a.units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
 	a.limit.Algorithm = Algorithm(b[64])
+	if a.limit.Algorithm == FixedWindow {
+		a.limit.Burst, a.limit.Start = 0, capacity
+	} else {
+		a.limit.Burst, a.limit.Start = capacity, 0
+	}
 	a.partition = PartitionPolicy(b[65])
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed

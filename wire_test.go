@@ -23,6 +23,9 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		if limit.Algorithm == TokenBucket || limit.Algorithm == LeakyBucket {
 			limit.Burst = rapid.Int64Range(0, 100_000).Draw(t, "burst")
 		}
+		if limit.Algorithm == FixedWindow {
+			limit.Start = rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
+		}
 		h := header{
 			op: op(rapid.IntRange(int(opTake), int(opReset)).Draw(t, "op")), flags: rapid.Byte().Draw(t, "flags"),
 			hops: rapid.ByteRange(0, maxHops).Draw(t, "hops"), asks: rapid.ByteRange(1, 5).Draw(t, "asks"),

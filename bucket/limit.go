@@ -16,7 +16,7 @@ const (
 	// SlidingLog remembers each admission: exact in every window of Per.
 	SlidingLog
 	// FixedWindow counts in windows of Per, the first of which starts at the
-	// key's first ask.
+	// key's first ask, or in those of a calendar, which Start names.
 	FixedWindow
 	// TokenBucket holds at most Burst units and refills at Rate per Per.
 	TokenBucket
@@ -54,6 +54,7 @@ type Limit struct {
 	Per       time.Duration // ... per this long
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // of the rules it came from; the higher one holds
+	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. Zero: windows start at the key's first ask
 }
 
 // The ranges that Validate accepts.
@@ -62,6 +63,7 @@ const (
 	maxLogged = 100_000           // of a SlidingLog's Rate, which costs memory for each unit
 	minPer    = time.Millisecond
 	maxPer    = 366 * 24 * time.Hour
+	maxStart  = 1 << 62
 	maxRefill = 100 * 365 * 24 * time.Hour // of a whole Burst: twice it, and the year 2026, fit in int64 nanoseconds
 )
 
@@ -72,8 +74,9 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 // Validate reports everything that is wrong with the limit at once, each with
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
 // SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
-// 10¹², a Burst for an algorithm that has none, and a Burst that takes more than
-// 100 years to refill. It returns nil if all is well.
+// 10¹², a Burst for an algorithm that has none, a Burst that takes more than
+// 100 years to refill, and a Start for any but a FixedWindow or more than 146 years
+// from the epoch. It returns nil if all is well.
 func (l *Limit) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) {
@@ -99,6 +102,13 @@ func (l *Limit) Validate() error {
 		report("Burst is %d: it must be from 1 to %d units, or 0 for as much as Rate", l.Burst, int64(maxUnits))
 	case l.Rate >= 1 && l.Per >= minPer && mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill):
 		report("Burst is %d: at %d per %v it takes more than 100 years to refill; lower it", l.Burst, l.Rate, l.Per)
+	}
+	switch {
+	case l.Start == 0:
+	case l.Algorithm != FixedWindow:
+		report("Start is %d: only a FixedWindow begins with the calendar; leave it zero", l.Start)
+	case l.Start < -maxStart || l.Start > maxStart:
+		report("Start is %d: it must be from %d to %d", l.Start, int64(-maxStart), int64(maxStart))
 	}
 	return errors.Join(problems...)
 }

@@ -119,7 +119,7 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 	err = l.ask(ctx, key, units, &a)
 	if err == nil || op == opDebit && errors.Is(err, errAboveCapacity) {
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			n.meters.decided(a.id, &r)
+			n.meters.decided(a.id, &r, false)
 		}
 	}
 	r.tell(&d, l.limit.Name)

@@ -28,6 +28,7 @@ type Node struct {
 	stream    *stream
 	meters    meters
 	exchanges sync.Pool // of *exchange
+	scratches sync.Pool // of *scratch
 	lifetime
 }
 
@@ -77,6 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.heard.Store(n.steady())
 	n.exchanges.New = func() any { return new(exchange) }
+	n.scratches.New = func() any { return new(scratch) }
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
 	n.starting.Store(true)
@@ -188,6 +190,7 @@ func (n *Node) Members() []Member {
 func (n *Node) Stats() Stats {
 	return Stats{
 		Decisions: n.meters.outcomes(),
+		Shadows:   n.meters.shadows(),
 		Served:    n.meters.served.Load(),
 		Passed:    n.meters.passed.Load(),
 		LateUnits: n.meters.lateUnits.Load(),

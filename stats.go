@@ -12,6 +12,7 @@ import (
 // Stream, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
+	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
 	Served    uint64              // checks that others made here
 	Passed    uint64              // checks that came here and were passed on
 	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
@@ -42,30 +43,39 @@ type meters struct {
 
 // stripe fills whole cache lines.
 type stripe struct {
-	allowed, denied [sources]atomic.Uint64
-	_               [(64 - 2*int(sources)*8%64) % 64]byte
+	allowed, denied [sources + 1]atomic.Uint64 // by source, and in the last place the shadows
+	_               [(64 - 2*(int(sources)+1)*8%64) % 64]byte
 }
 
-func (m *meters) decided(id bucket.ID, r *result) {
+func (m *meters) decided(id bucket.ID, r *result, shadow bool) {
 	s := &m.stripes[id.Hi%uint64(len(m.stripes))]
+	of := r.source
+	if shadow {
+		of = sources
+	}
 	if r.Allowed {
-		s.allowed[r.source].Add(1)
+		s.allowed[of].Add(1)
 	} else {
-		s.denied[r.source].Add(1)
+		s.denied[of].Add(1)
 	}
 }
 
 func (m *meters) outcomes() map[Source]Outcomes {
 	total := make(map[Source]Outcomes)
 	for source := Owner; source < sources; source++ {
-		var o Outcomes
-		for i := range m.stripes {
-			o.Allowed += m.stripes[i].allowed[source].Load()
-			o.Denied += m.stripes[i].denied[source].Load()
-		}
-		if o != (Outcomes{}) {
+		if o := m.sum(source); o != (Outcomes{}) {
 			total[source] = o
 		}
 	}
 	return total
+}
+
+func (m *meters) shadows() Outcomes { return m.sum(sources) }
+
+func (m *meters) sum(of Source) (o Outcomes) {
+	for i := range m.stripes {
+		o.Allowed += m.stripes[i].allowed[of].Load()
+		o.Denied += m.stripes[i].denied[of].Load()
+	}
+	return o
 }

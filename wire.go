@@ -16,7 +16,8 @@ import (
 //	answer  status 1 | asks 1
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
 //
-// A FixedWindow has no burst, but may have a start.
+// A FixedWindow has no burst, but may have a start. The highest bit of partition
+// says that an ask is a shadow.
 const (
 	headerBytes       = 16
 	askBytes          = 66
@@ -27,6 +28,8 @@ const (
 	maxAsks = 255
 	// maxHops bounds how often one check is handed on.
 	maxHops = 16
+
+	shadowBit = 1 << 7
 )
 
 // op is what a check wants of a count.
@@ -67,6 +70,7 @@ type ask struct {
 	id        bucket.ID
 	limit     *bucket.Limit
 	partition PartitionPolicy
+	shadow    bool // of several that are taken together: it has no say
 	units     int64
 	receipt   bucket.Receipt
 }
@@ -106,7 +110,11 @@ func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.receipt))
-	return append(b, byte(a.limit.Algorithm), byte(a.partition))
+	partition := byte(a.partition)
+	if a.shadow {
+		partition |= shadowBit
+	}
+	return append(b, byte(a.limit.Algorithm), partition)
 }
 
 var errMalformed = errors.New("weir: malformed message")
@@ -149,7 +157,8 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	} else {
 		a.limit.Burst, a.limit.Start = capacity, 0
 	}
-	a.partition = PartitionPolicy(b[65])
+	a.partition = PartitionPolicy(b[65] &^ shadowBit)
+	a.shadow = b[65]&shadowBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed
 	}

@@ -37,7 +37,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			a := ask{
 				id:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 				limit: &limit, partition: PartitionPolicy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-				units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
+				shadow: rapid.Bool().Draw(t, "shadow"), units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
 			}
 			asks = append(asks, a)
 			request = a.append(request)
@@ -93,7 +93,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		r := parseResult(answer, 0)
-		m.decided(bucket.ID{}, &r)
+		m.decided(bucket.ID{}, &r, false)
 		require.GreaterOrEqual(t, min(r.Limit, r.Remaining, int64(r.RetryAfter), int64(r.ResetAfter)), int64(0))
 		require.True(t, r.Allowed || r.RetryAfter > 0)
 	})

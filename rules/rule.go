@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -8,15 +9,19 @@ import (
 
 // Rule is one rule of a Set. It is shared, and must not be changed.
 type Rule struct {
-	Name   string
-	Index  int // in Set.Rules
-	When   Condition
-	By     string  // what the key is made of, as in the file: "ip", "user|header:X-Plan"
-	Limits []Limit // at least one; all must allow
-
-	Shadow bool          // counted and reported, never enforced
-	Queue  time.Duration // how long a request may wait for its turn; with it, there is one Limit, a LeakyBucket. None if zero
-	Soft   Soft
+	Name    string
+	Index   int // in Set.Rules
+	When    Condition
+	By      string  // what the key is made of, like "ip" or "user|header:X-Plan"
+	Cost    string  // in words, like "1" or "header:X-Cost, or 1"
+	Limits  []Limit // at least one; all must allow
+	Shadow  bool    // counted and reported, never enforced
+	Soft    Soft
+	Queue   time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket
+	methods methods
+	tiers   uint64 // a bit for each that it is for, of Set.tiers; all if zero
+	key     key
+	cost    cost
 }
 
 // Condition says which requests a rule is for. What is empty does not matter.
@@ -36,34 +41,117 @@ type Header struct {
 
 // Soft is an overrun that a rule allows for a time, while a limit is exhausted.
 type Soft struct {
-	Over float64       // the part of the limit's Rate; none if zero
+	Over float64       // the part of the limit's Rate, at least one unit; none if zero
 	For  time.Duration // over which it may be spent, from the first unit of it
+}
+
+// Units is what a request costs under this rule; 0 spends nothing. A header of
+// the request that is missing, twice there or no number is not believed: it costs
+// what the rule says then.
+func (r *Rule) Units(req *Request) int64 { return r.cost.of(req) }
+
+// Key is the key of a request under this rule; not ok if the rule does not apply
+// to it, as it lacks what the key is made of.
+func (r *Rule) Key(req *Request) (key string, ok bool) {
+	var room [128]byte
+	b, ok := r.AppendKey(room[:0], req)
+	return string(b), ok
+}
+
+// AppendKey appends the key to b, and allocates nothing where b has the room and
+// no header has many lines. If it is not ok, it appends nothing.
+func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
+
+// admits says whether a request meets the rule's conditions, but for its path and
+// host.
+func (r *Rule) admits(req *Request, method methods, tier uint64) bool {
+	if r.methods&method == 0 || r.tiers != 0 && r.tiers&tier == 0 {
+		return false
+	}
+	for i := range r.When.Headers {
+		if !r.When.Headers[i].admits(req) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *Header) admits(req *Request) bool {
+	lines := req.Header[h.Name]
+	if len(h.Values) == 0 {
+		return len(lines) > 0
+	}
+	for _, line := range lines {
+		if slices.Contains(h.Values, line) {
+			return true
+		}
+	}
+	return false
+}
+
+// methods is a set of methods.
+type methods uint16
+
+const everyMethod = ^methods(0)
+
+var methodNames = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"}
+
+// methodOf is the set of one method; all that are not named share one.
+func methodOf(name string) methods {
+	if i := slices.Index(methodNames, name); i >= 0 {
+		return 1 << i
+	}
+	return 1 << len(methodNames)
 }
 
 // Limit is one limit of a rule.
 type Limit struct {
 	Name  string // the rule's, or "rule/limit"
-	Index int    // among all limits of the Set
+	Index int    // among all limits of the Set, in the order of the file
 
-	base  weir.Limit
-	soft  weir.Limit            // no Rate if there is none
-	tiers map[string]weir.Limit // those with other numbers
+	set    *Set
+	base   weir.Limit
+	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
+	soft   Soft
+	line   int // of its algorithm, or of itself
+	column int
 }
 
 // For is the limit for a tier. A tier changes numbers and never the name: a key
 // that changes its tier keeps its count.
-func (l *Limit) For(tier string) weir.Limit { panic("rules: not yet") }
+func (l *Limit) For(tier string) weir.Limit { return l.of(l.variant(tier)) }
+
+// of is one of the limit's variants: 0 is as the file says, and i is that of the
+// tier i-1.
+func (l *Limit) of(variant int) weir.Limit {
+	if variant == 0 {
+		return l.base
+	}
+	return l.tiers[variant-1]
+}
+
+func (l *Limit) variant(tier string) int {
+	if l.tiers == nil {
+		return 0
+	}
+	return l.set.tier(tier) + 1
+}
+
+// softOf is the limit on the overrun over another, if there may be one.
+func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
+	if s.Over == 0 {
+		return weir.Limit{}, false
+	}
+	return weir.Limit{
+		Name: l.Name + "/soft", Algorithm: weir.FixedWindow, Rate: max(1, int64(s.Over*float64(l.Rate))), Per: s.For,
+		Scope: l.Scope, Partition: l.Partition, Version: l.Version,
+	}, true
+}
 
 // Capacity is the most units that one ask of a limit can be granted.
-func Capacity(l weir.Limit) int64 { panic("rules: not yet") }
-
-// Units is what a request costs under this rule; 0 spends nothing.
-func (r *Rule) Units(req *Request) int64 { panic("rules: not yet") }
-
-// Key is the key of a request under this rule; not ok if the rule does not apply
-// to it, as it lacks what the key is made of.
-func (r *Rule) Key(req *Request) (key string, ok bool) { panic("rules: not yet") }
-
-// AppendKey appends the key to b, and allocates nothing where b has the room.
-// If it is not ok, it appends nothing.
-func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { panic("rules: not yet") }
+func Capacity(l weir.Limit) int64 {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Rate
+}

@@ -56,6 +56,8 @@ type key struct {
 	ipv6    int // bits of an IPv6 address that count
 }
 
+func (k *key) isGlobal() bool { return len(k.parts) == 1 && k.parts[0].from == fromNothing }
+
 func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 	begun := len(b)
 	for i, p := range k.parts {

@@ -452,14 +452,14 @@ func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Lim
 		}
 		l.base = base
 		l.base.Name = l.Name
-		p.limit(l, v, m)
+		p.limit(r, l, v, m)
 		p.set.limits = append(p.set.limits, l)
 		p.set.ruleOf = append(p.set.ruleOf, r)
 		p.set.names[l.Name] = l
 	}
 }
 
-func (p *parser) limit(l *Limit, v strictyaml.Value, m strictyaml.Map) {
+func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) {
 	at := v
 	l.base.Algorithm = weir.SlidingWindow
 	calendar := m.Get("calendar")
@@ -494,7 +494,7 @@ func (p *parser) limit(l *Limit, v strictyaml.Value, m strictyaml.Map) {
 	if l.base.Rate > 0 && (l.base.Per > 0 || l.base.Calendar != weir.NoCalendar) {
 		p.valid(v, l.base, l.soft)
 	}
-	p.limitTiers(l, v, m.Get("tiers"))
+	p.limitTiers(r, l, v, m.Get("tiers"))
 }
 
 // valid reports what a node would refuse.
@@ -541,7 +541,7 @@ func (p *parser) per(v strictyaml.Value) time.Duration {
 }
 
 // limitTiers makes what each tier has of a limit.
-func (p *parser) limitTiers(l *Limit, v, tiers strictyaml.Value) {
+func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value) {
 	own := make(map[string]strictyaml.Value)
 	for _, e := range entriesOf(tiers) {
 		if !slices.Contains(p.set.tiers, e.Field) {
@@ -554,6 +554,7 @@ func (p *parser) limitTiers(l *Limit, v, tiers strictyaml.Value) {
 	variants := make([]weir.Limit, len(p.set.tiers))
 	for i, tier := range p.set.tiers {
 		t := l.base
+		variants[i] = t
 		at, mine := own[tier]
 		if mine {
 			m := at.Map(numberFields...)
@@ -573,6 +574,9 @@ func (p *parser) limitTiers(l *Limit, v, tiers strictyaml.Value) {
 			}
 		} else {
 			at = v
+			if r.key.isGlobal() {
+				continue // what all have together is no user's to multiply
+			}
 			t.Rate, t.Burst = times(t.Rate, p.multiply[i]), times(t.Burst, p.multiply[i])
 		}
 		changed = changed || t != l.base

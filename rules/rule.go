@@ -1,7 +1,10 @@
 package rules
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -154,4 +157,33 @@ func Capacity(l weir.Limit) int64 {
 		return l.Burst
 	}
 	return l.Rate
+}
+
+// Describe is a limit's numbers in the words of a file, like "1000 per 1h,
+// sliding_window, majority_share".
+func Describe(l weir.Limit) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d per ", l.Rate)
+	if l.Calendar == weir.NoCalendar {
+		b.WriteString(brief(l.Per))
+	} else {
+		fmt.Fprintf(&b, "calendar %s of %s", nameOf(l.Calendar, calendarNames, calendars), cmp.Or(l.Zone, "UTC"))
+	}
+	if l.Burst > 0 {
+		fmt.Fprintf(&b, ", burst %d", l.Burst)
+	}
+	fmt.Fprintf(&b, ", %s, %s", nameOf(l.Algorithm, algorithmNames, algorithms), nameOf(l.Partition, partitionNames, partitions))
+	return b.String()
+}
+
+// brief is a duration without the parts at its end that are zero: 1h, not 1h0m0s.
+func brief(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

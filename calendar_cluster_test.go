@@ -24,7 +24,7 @@ func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	c := &calendarWorld{zone: berlin}
-	c.world = &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(5), make(map[string]*weir.Node)}
+	c.world = &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(5), make(map[string]*weir.Node), false}
 	c.jump(2026, time.March, 28, 12, 0)
 	settleAfter(t)
 	for _, name := range c.names {

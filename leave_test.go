@@ -53,7 +53,7 @@ func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, replicas := range []int{1, -1} {
-			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(2), make(map[string]*weir.Node)}
+			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(2), make(map[string]*weir.Node), false}
 			settleAfter(t)
 			for _, name := range w.names {
 				w.network.Host(name)

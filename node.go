@@ -26,6 +26,8 @@ type Node struct {
 	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
+	board     board         // what is published
+	met       chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
@@ -73,6 +75,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		counts:   bucket.NewStore(cfg.MaxKeys),
 	}
 	n.stream = newStream()
+	n.met = make(chan struct{}, 1)
 	if cfg.Now == nil {
 		n.steady = n.now
 	}
@@ -91,6 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.look()
 	n.tasks.Go(n.compact)
 	n.tasks.Go(n.keepInStep)
+	n.tasks.Go(n.keepPublished)
 	n.hearOthers(ctx)
 	n.starting.Store(false)
 	n.enlist()
@@ -122,6 +126,7 @@ func (n *Node) look() {
 func (n *Node) replace(v *view) {
 	n.view.Store(v)
 	signal(n.stream.turned)
+	signal(n.met)
 }
 
 // signal wakes whoever waits for c, which has room for one.
@@ -197,6 +202,7 @@ func (n *Node) Stats() Stats {
 		Keys:      n.counts.Len(),
 		Evicted:   n.counts.Evicted(),
 		Stream:    n.streamStats(),
+		Published: n.board.stats(),
 		Cluster:   n.cluster.Stats(),
 	}
 }

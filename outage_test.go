@@ -30,6 +30,7 @@ type world struct {
 	network *weirtest.Network
 	names   []string
 	nodes   map[string]*weir.Node
+	gossips bool // for tests that start further nodes
 }
 
 func hosts(n int) (names []string) {
@@ -40,7 +41,7 @@ func hosts(n int) (names []string) {
 }
 
 func newWorld(t *testing.T, n int, gossip bool) *world {
-	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node)}
+	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node), gossip}
 	settleAfter(t)
 	for _, name := range w.names {
 		w.network.Host(name)
@@ -399,7 +400,7 @@ func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
 func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
+		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
 		for _, name := range w.names {
 			w.network.Host(name)
 		}

@@ -40,7 +40,18 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.handOn(v, member, h, request, b.Later(i))
 			continue
 		}
-		if h.op == opStream {
+		switch h.op {
+		case opPublish:
+			if err := n.servePublished(v, b.From, request[headerBytes:], now); err != nil {
+				b.Reply(i, nil)
+				continue
+			}
+			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
+			continue
+		case opCompare:
+			n.serveComparison(request[headerBytes:], b.Later(i))
+			continue
+		case opStream:
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
 			v = n.view.Load() // authority may have come with it
 			b.Reply(i, x.answer)

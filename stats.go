@@ -9,7 +9,7 @@ import (
 )
 
 // Stats is a snapshot of a node's counters. They only grow, but for Keys,
-// Stream, and what Cluster says of joining.
+// Stream, Published, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
 	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
@@ -19,6 +19,7 @@ type Stats struct {
 	Keys      int                 // counts held
 	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
 	Stream    StreamStats         // of what keeps the replicas
+	Published PublishedStats      // of Publish
 	Cluster   cluster.Stats       // of the peer port and the membership
 }
 
@@ -27,6 +28,21 @@ type StreamStats struct {
 	Unsent  int           // counts whose last changes some member has not acknowledged
 	Lag     time.Duration // how long the oldest of these has waited
 	Tallies int           // counts that were spent from without authority, and have not recovered
+}
+
+// PublishedStats says what this node knows of what nodes have published.
+type PublishedStats struct {
+	Values     int    // that hold
+	Tombstones int    // names that were taken back within the last day
+	Bytes      int    // of names and values
+	Revision   uint64 // as Node.Published gives it
+	Dropped    uint64 // names that there was no room for: two sides of a split had too many together. It only grows
+}
+
+func (b *board) stats() PublishedStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return PublishedStats{b.values, len(b.all) - b.values, b.bytes, b.revision, b.dropped}
 }
 
 // Outcomes counts decisions.

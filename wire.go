@@ -40,8 +40,10 @@ const (
 	opDebit
 	opRefund
 	opPeek
-	opReset  // units is the reset's number
-	opStream // what follows is no asks, but a frame of the stream
+	opReset   // units is the reset's number
+	opStream  // what follows is no asks, but a frame of the stream
+	opPublish // or what is published
+	opCompare // or a question about what is
 )
 
 // Flags of a request. The lowest bits count how often a member that has no
@@ -130,9 +132,9 @@ func parseHeader(b []byte) (header, error) {
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch {
-	case h.op < opTake || h.op > opStream || h.hops > maxHops,
-		h.op == opStream && h.asks != 0,
-		h.op != opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
+	case h.op < opTake || h.op > opCompare || h.hops > maxHops,
+		h.op >= opStream && h.asks != 0,
+		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed
 	}
 	return h, nil
@@ -192,8 +194,8 @@ func (r *result) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
 }
 
-// parseAnswer checks that an answer fits a request of so many asks, none for a
-// frame of the stream.
+// parseAnswer checks that an answer fits a request of so many asks, none for what
+// is no check.
 func parseAnswer(b []byte, asks int) (status, error) {
 	if len(b) < answerHeaderBytes {
 		return 0, errMalformed
@@ -202,7 +204,7 @@ func parseAnswer(b []byte, asks int) (status, error) {
 	switch {
 	case s == statusUnreached && len(b) == answerHeaderBytes:
 		return s, nil
-	case s == statusDone && asks == 0 && b[1] == 0: // a frame's answer follows
+	case s == statusDone && asks == 0 && b[1] == 0: // what answers it follows
 		return s, nil
 	case s == statusDone && asks > 0 && int(b[1]) == asks && len(b) == answerHeaderBytes+asks*resultBytes:
 		return s, nil

@@ -113,6 +113,12 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
+// is says that two limits are the same. It takes a check a nanosecond less than !=,
+// for which the compiler calls a function that compares memory.
+func (l *Limit) is(o *Limit) bool {
+	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start
+}
+
 // The numbers as the arithmetic wants them, in ranges where nothing overflows
 // also when nobody called Validate.
 

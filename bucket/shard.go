@@ -89,7 +89,7 @@ func (sh *shard) held(id ID, h uint64, l *Limit, now int64) (*slot, *Limit) {
 		return nil, l
 	}
 	s := &sh.slots[i]
-	if sh.numbers.at[s.judge()] != *l {
+	if !sh.numbers.at[s.judge()].is(l) {
 		l = sh.settle(s, l, now)
 	}
 	return s, l

@@ -174,6 +174,7 @@ rules:
 		{"another host", Request{Path: "/x", Host: "example.com"}, []string{"all", "free"}},
 		{"a header", Request{Path: "/x", Header: http.Header{"X-Plan": {"beta"}}}, []string{"all", "beta", "free"}},
 		{"any line of a header", Request{Path: "/x", Header: http.Header{"X-Plan": {"alpha", "gamma"}}}, []string{"all", "beta", "free"}},
+		{"many values of a header meet a rule once", Request{Path: "/x", Header: http.Header{"X-Plan": {"beta", "gamma", "beta"}}}, []string{"all", "beta", "free"}},
 		{"another value", Request{Path: "/x", Header: http.Header{"X-Plan": {"delta"}}}, []string{"all", "free"}},
 		{"any value", Request{Path: "/x", Header: http.Header{"Traceparent": {""}}}, []string{"all", "traced", "free"}},
 		{"a tier", Request{Path: "/x", Tier: "paid"}, []string{"all", "paid"}},
@@ -249,6 +250,23 @@ func BenchmarkMatch(b *testing.B) {
 			})
 		}
 	}
+}
+
+// Tenants have a rule each, by a header, on one path.
+func BenchmarkMatchTenants(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("rules:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "- {name: r%d, match: {header: {X-Tenant: t%d}}, key: ip, limit: {rate: 9, per: 1s}}\n", i, i)
+	}
+	s := mustParse(b, text.String())
+	r := Request{Method: "GET", Path: "/", Header: http.Header{"X-Tenant": {"t9876"}}}
+	dst := make([]*Rule, 0, 16)
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = s.Match(&r, dst[:0])
+	}
+	require.Len(b, dst, 1)
 }
 
 func BenchmarkParse(b *testing.B) {

@@ -629,10 +629,10 @@ func (p *parser) plant() {
 				p.conflict(one, planters[conflict])
 				continue
 			}
-			if len(at.rules) == 0 {
+			if _, there := planters[at]; !there {
 				planters[at] = one
 			}
-			at.rules = append(at.rules, one.rule)
+			at.add(one.rule)
 		}
 	}
 }

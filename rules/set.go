@@ -138,10 +138,23 @@ func (m *match) collect(at *place) {
 	first := m.last == nil
 	m.last = at
 	for ; at != nil; at = at.parent {
-		for _, r := range at.rules {
-			if r.admits(m.request, m.method, m.tier) && (first || !slices.Contains(m.dst[m.from:], r)) {
-				m.dst = append(m.dst, r)
+		m.add(at.rules, first)
+		for i := range at.headers {
+			h := &at.headers[i]
+			lines := m.request.Header[h.name]
+			for _, line := range lines {
+				m.add(h.rules[line], first && len(lines) == 1)
 			}
+		}
+	}
+}
+
+// add adds the rules that admit the request; of those that are not new, only what
+// is not there.
+func (m *match) add(rules []*Rule, new bool) {
+	for _, r := range rules {
+		if r.admits(m.request, m.method, m.tier) && (new || !slices.Contains(m.dst[m.from:], r)) {
+			m.dst = append(m.dst, r)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package rules
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // tree finds the patterns that match a path. Patterns of which two overlap, and
 // neither is more general than the other, are not let in: so those that match a
@@ -19,8 +22,35 @@ type tree struct {
 // place is a pattern in a tree, and the rules that have it.
 type place struct {
 	pattern pattern
-	rules   []*Rule
-	parent  *place // the next more general pattern
+	parent  *place  // the next more general pattern
+	rules   []*Rule // but for those in headers
+	headers []byValue
+}
+
+// byValue has the rules that want certain values of a field, which may be one
+// for each of many tenants.
+type byValue struct {
+	name  string
+	rules map[string][]*Rule
+}
+
+func (p *place) add(r *Rule) {
+	i := slices.IndexFunc(r.When.Headers, func(h Header) bool { return len(h.Values) > 0 })
+	if i < 0 {
+		p.rules = append(p.rules, r)
+		return
+	}
+	h := r.When.Headers[i]
+	at := slices.IndexFunc(p.headers, func(b byValue) bool { return b.name == h.Name })
+	if at < 0 {
+		at = len(p.headers)
+		p.headers = append(p.headers, byValue{h.Name, make(map[string][]*Rule)})
+	}
+	for _, value := range h.Values {
+		if !slices.Contains(p.headers[at].rules[value], r) {
+			p.headers[at].rules[value] = append(p.headers[at].rules[value], r)
+		}
+	}
 }
 
 // insert adds a pattern, unless it is there. It must not be more general than one

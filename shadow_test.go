@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
 )
 
 // Each of these is asked for on one node that owns all, on one that owns none, and
@@ -120,4 +123,44 @@ func TestAllowAllIntoKeepsToTheRoomItIsGiven(t *testing.T) {
 	ds, err = n.AllowAllInto(t.Context(), []Ask{{Limiter: asks[0].Limiter, Units: -1}}, ds)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.False(t, ds.Allowed(), "what was there before is no answer")
+}
+
+// told is a Peer that notes what it is told.
+type told struct {
+	cluster.Peer
+	requests [][]byte
+}
+
+func (p *told) Tell(request []byte) { p.requests = append(p.requests, request) }
+
+func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
+	n := solo(t, Config{})
+	limit := bucket.Limit{Rate: 10, Per: time.Hour}
+	late := func(enforced bool) (units []int64) {
+		request := header{op: opTake, asks: 3, hops: maxHops}.append(nil)
+		answer := appendAnswer(nil, statusDone, 3)
+		for i, allowed := range []bool{enforced, false, true} {
+			a := ask{id: bucket.ID{Hi: uint64(i)}, limit: &limit, units: int64(i + 1), shadow: i > 0}
+			request = a.append(request)
+			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner}
+			answer = r.append(answer)
+		}
+		var to told
+		inbound{n}.Late(&to, request, answer)
+		for _, refund := range to.requests {
+			h, err := parseHeader(refund)
+			require.NoError(t, err)
+			require.Equal(t, opRefund, h.op)
+			for i := range int(h.asks) {
+				a, err := parseAsk(refund, i, new(bucket.Limit))
+				require.NoError(t, err)
+				require.EqualValues(t, a.units+6, a.receipt)
+				units = append(units, a.units)
+			}
+		}
+		return units
+	}
+	require.Equal(t, []int64{1, 3}, late(true))
+	require.EqualValues(t, 4, n.Stats().LateUnits)
+	require.Empty(t, late(false), "nothing was spent")
 }

@@ -28,12 +28,9 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 	if err != nil {
 		b.log.Warn("the rules file's directory cannot be watched: the file is looked at every so often", "path", b.path, "every", every, "error", err)
 	}
-	b.reload() // what happened before the watch began
-
 	poll := time.NewTicker(every)
 	defer poll.Stop()
-	due := time.NewTimer(time.Hour)
-	due.Stop()
+	due := time.NewTimer(quiet) // for what happened before the watch began
 	defer due.Stop()
 	var latest time.Time // that the reading may be put off; zero if none is due
 	for {

@@ -17,14 +17,15 @@ type part struct {
 type source uint8
 
 const (
-	fromNothing source = iota // global: one count for all
-	fromClient
+	fromClient source = iota
 	fromUser
 	fromAPIKey
+	fromNothing // one count for all
 	fromHeader
 )
 
-var sources = map[string]source{"global": fromNothing, "ip": fromClient, "user": fromUser, "api_key": fromAPIKey}
+// keyNames are the sources in the words of a file.
+var keyNames = []string{"ip", "user", "api_key", "global", headerPrefix + "X"}
 
 // lacking says what a rule does with a request that lacks a part of its key.
 type lacking uint8
@@ -35,7 +36,8 @@ const (
 	together                // all such requests have one count
 )
 
-var lackings = map[string]lacking{"ip": byClient, "skip": notMet, "shared": together}
+// lackingNames are the same in the words of a file.
+var lackingNames = []string{"ip", "skip", "shared"}
 
 // maxPartBytes bounds each part of a key: what is longer is hashed. With
 // maxParts of them a key stays below the 1 KiB that a node takes.
@@ -140,12 +142,10 @@ func (k *key) String() string {
 }
 
 func (p part) String() string {
-	for name, from := range sources {
-		if p.from == from {
-			return name
-		}
+	if p.from == fromHeader {
+		return headerPrefix + p.header
 	}
-	return headerPrefix + p.header
+	return keyNames[p.from]
 }
 
 // headerPrefix begins the name of what is taken from a header.

@@ -189,7 +189,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	}
 	p.match(r, m.Get("match"), v)
 	p.key(r, m.Get("key").Required())
-	r.key.lacking = lackings[oneOf(m.Get("missing_key"), "way to do without a key", lackingNames)]
+	r.key.lacking = lacking(slices.Index(lackingNames, oneOf(m.Get("missing_key"), "way to do without a key", lackingNames)))
 	p.cost(r, m.Get("cost"))
 	r.Shadow = m.Get("shadow").Bool()
 
@@ -314,11 +314,6 @@ func notOfToken(c rune) bool {
 	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-var (
-	keyNames     = []string{"ip", "user", "api_key", "global", "header:X"}
-	lackingNames = []string{"ip", "skip", "shared"}
-)
-
 func (p *parser) key(r *Rule, v strictyaml.Value) {
 	parts := v.OneOrMore()
 	switch {
@@ -336,8 +331,8 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 		text := item.Text()
 		if name, ok := headerName(text); ok {
 			new = part{from: fromHeader, header: p.headerName(item, name)}
-		} else if from, ok := sources[text]; ok {
-			new.from = from
+		} else if from := slices.Index(keyNames, text); from >= 0 {
+			new.from = source(from)
 		} else {
 			item.Errorf("unknown key %q: %s", text, strictyaml.Meant(text, keyNames))
 			continue

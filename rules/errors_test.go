@@ -90,6 +90,7 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a method in lower case", one("match: {method: post}" + good), `rules.yaml:3:19: unknown method "post": did you mean "POST"?`},
 		{"a host with a port", one("match: {host: 'example.com:80'}" + good), `rules.yaml:3:17: host is "example.com:80": did you mean "example.com"? A port and a final dot do not matter`},
 		{"a host with a wildcard", one("match: {host: '*.example.com'}" + good), `rules.yaml:3:17: host is "*.example.com": hosts have no wildcards, list each host, or leave it out to match all`},
+		{"a host that no client sends", one("match: {host: münchen.de}" + good), `rules.yaml:3:17: host is "münchen.de": clients send a name in ASCII, like xn--mnchen-3ya.de for münchen.de`},
 		{"a URL for a host", one("match: {host: 'https://example.com'}" + good), `rules.yaml:3:17: host is "https://example.com": use a name or an address, like api.example.com`},
 		{"the host as a header", one("match: {header: {host: a}}" + good), `rules.yaml:3:20: header "host" is no field here: use match.host`},
 		{"a header that is none", one("match: {header: {'X Y': a}}" + good), `rules.yaml:3:20: header "X Y" is no name of a field`},

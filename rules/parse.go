@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/strictyaml"
@@ -278,6 +279,8 @@ func (p *parser) host(r *Rule, v strictyaml.Value) {
 	switch {
 	case text == "" || strings.ContainsAny(text, "/ \t{}@"):
 		v.Errorf("host is %q: use a name or an address, like api.example.com", text)
+	case strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }):
+		v.Errorf("host is %q: clients send a name in ASCII, like xn--mnchen-3ya.de for münchen.de", text)
 	case strings.Contains(text, "*"):
 		v.Errorf("host is %q: hosts have no wildcards, list each host, or leave it out to match all", text)
 	case hostOf(text) != strings.ToLower(text):

@@ -61,8 +61,9 @@ func (r *Rule) Key(req *Request) (key string, ok bool) {
 	return string(b), ok
 }
 
-// AppendKey appends the key to b, and allocates nothing where b has the room and
-// no header has many lines. If it is not ok, it appends nothing.
+// AppendKey appends the key to b. It allocates nothing where b has the room, no
+// header has many lines and no part is so long that it is hashed. If it is not
+// ok, it appends nothing.
 func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
 
 // admits says whether a request meets the rule's conditions, but for its path and

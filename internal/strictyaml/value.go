@@ -56,9 +56,6 @@ func (m Map) Get(field string) Value {
 	return Value{file: m.in.file, at: m.in.at, name: field}
 }
 
-// In is the map as a value.
-func (m Map) In() Value { return m.in }
-
 // Map reads a map of which each field is one of those known, and none is there
 // twice.
 func (v Value) Map(known ...string) Map {

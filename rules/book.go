@@ -30,10 +30,10 @@ type Book struct {
 
 	mu       sync.Mutex // over changes, and what follows
 	stats    BookStats
-	seen     string // the hash of the text that was looked at last
-	revision uint64 // of the published values
-	read     map[string]reading
-	nextPast time.Time // when the next override ends; zero if none does
+	seen     string            // the hash of the text that was looked at last
+	revision uint64            // of the published values
+	grants   map[string]*grant // by the name that they are published under
+	nextPast time.Time         // when the next override ends; zero if none does
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup

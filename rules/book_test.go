@@ -396,10 +396,10 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 		l, _, _ := s.Limit("r")
 		require.EqualValues(t, 2500, s.Soft(l, "", "123").Limit().Rate)
 		require.EqualValues(t, 5, s.Soft(l, "", "124").Limit().Rate)
-		o, ok := s.OverrideOf("r", "123")
+		o, ok := b.OverrideOf("r", "123")
 		require.True(t, ok)
 		require.Equal(t, Override{Limit: "r", ID: s.Limiter(l, "", "123").ID("123"), Rate: 5000, Until: now.Add(72 * time.Hour), By: "an admin", At: now}, o)
-		require.Equal(t, []Override{o}, s.Overrides())
+		require.Equal(t, []Override{o}, b.Overrides())
 		require.Equal(t, 1, b.Stats().Overrides)
 	}
 	for name := range shared.values {
@@ -418,7 +418,7 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 	there.refresh()
 	require.EqualValues(t, 10, limit(here, "r", "", "123").Rate)
 	require.EqualValues(t, 10, limit(there, "r", "", "123").Rate)
-	_, ok := here.Current().OverrideOf("r", "123")
+	_, ok := here.OverrideOf("r", "123")
 	require.False(t, ok)
 	require.NoError(t, here.Restore("r", "123"), "there is none, and that is fine")
 }
@@ -448,7 +448,7 @@ func TestOverridesOutliveAReload(t *testing.T) {
 	require.NoError(t, b.take(mustParse(t, strings.ReplaceAll(overridable, "rate: 10", "rate: 11"))))
 	require.EqualValues(t, 99, rateOf(b))
 	require.NoError(t, b.take(mustParse(t, "rules:\n- {name: other, key: user, limit: {rate: 10, per: 1h}}")))
-	require.Empty(t, b.Current().Overrides(), "its limit is gone")
+	require.Empty(t, b.Overrides(), "its limit is gone")
 	require.NoError(t, b.take(mustParse(t, overridable)))
 	require.EqualValues(t, 99, rateOf(b), "and back")
 }
@@ -493,8 +493,8 @@ func TestWhatOthersPublishIsNotTrusted(t *testing.T) {
 		require.NoError(t, shared.Publish(name, 0, []byte(value)))
 	}
 	b.refresh()
-	require.Len(t, b.Current().Overrides(), 1)
-	require.Equal(t, [16]byte{1}, b.Current().Overrides()[0].ID)
+	require.Len(t, b.Overrides(), 1)
+	require.Equal(t, [16]byte{1}, b.Overrides()[0].ID)
 }
 
 func TestASnapshotAllocatesNothing(t *testing.T) {

@@ -134,6 +134,31 @@ func (b *Book) Restore(limit, key string) error {
 	return nil
 }
 
+// OverrideOf is a key's override under a limit.
+func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
+	_, id, err := b.named(limit, key)
+	if err != nil {
+		return Override{}, false
+	}
+	if g := b.Current().overrides[id]; g != nil {
+		return g.Override, true
+	}
+	return Override{}, false
+}
+
+// Overrides are those that hold now, by limit and ID.
+func (b *Book) Overrides() []Override {
+	now := b.Current()
+	all := make([]Override, 0, len(now.overrides))
+	for _, o := range now.overrides {
+		all = append(all, o.Override)
+	}
+	slices.SortFunc(all, func(a, b Override) int {
+		return cmp.Or(strings.Compare(a.Limit, b.Limit), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return all
+}
+
 func (b *Book) named(limit, key string) (l *Limit, id [16]byte, err error) {
 	s := b.Current()
 	l, _, ok := s.Limit(limit)
@@ -144,86 +169,4 @@ func (b *Book) named(limit, key string) (l *Limit, id [16]byte, err error) {
 		return nil, id, fmt.Errorf("%w Override: the key has %d bytes: use at most %d", weir.ErrInvalid, len(key), maxKeyBytes)
 	}
 	return l, s.limiters[l.Index][0].hard.ID(key), nil
-}
-
-// refresh makes the overrides that hold what is published, and takes back those
-// whose time is over.
-func (b *Book) refresh() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	values, revision := b.values.Published(overridePrefix)
-	expired := !b.nextPast.IsZero() && !now.Before(b.nextPast)
-	if revision == b.revision && !expired {
-		return
-	}
-	b.revision = revision
-	b.swap(*b.current.Load(), values, now)
-}
-
-// swap makes a Snapshot with the published overrides current.
-func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
-	read := make(map[string]reading, len(values))
-	s.overrides = make(map[[16]byte]*granted, len(values))
-	b.nextPast = time.Time{}
-	for _, v := range values {
-		r, ok := b.read[v.Name]
-		if !ok || r.version != v.Version || !bytes.Equal(r.value, v.Value) {
-			r = reading{version: v.Version, value: v.Value}
-			if r.override, r.err = readOverride(v); r.err != nil {
-				b.log.Warn("an override cannot be read", "name", v.Name, "error", r.err)
-			}
-		}
-		read[v.Name] = r
-		if r.err != nil {
-			continue
-		}
-		o := &granted{Override: r.override}
-		if o.past(now) {
-			// One above, so that whatever is set anew has a higher version, and
-			// all nodes publish the same.
-			b.values.Publish(v.Name, v.Version+1, nil)
-			continue
-		}
-		if !o.Until.IsZero() && (b.nextPast.IsZero() || o.Until.Before(b.nextPast)) {
-			b.nextPast = o.Until
-		}
-		l := s.names[o.Limit]
-		if l == nil {
-			continue // it waits until the limit is back
-		}
-		var err error
-		if o.pair, err = newPair(b.node, l, o.over(l.base)); err != nil {
-			if r.limit != l {
-				b.log.Warn("an override does not fit its limit", "name", v.Name, "error", err)
-			}
-			r.limit = l
-			read[v.Name] = r
-			continue
-		}
-		s.overrides[o.ID] = o
-	}
-	b.read = read
-	s.serial++
-	b.current.Store(&s)
-}
-
-// reading is a published value that was read.
-type reading struct {
-	version  uint64
-	value    []byte
-	override Override
-	err      error
-	limit    *Limit // that it does not fit
-}
-
-func sorted(overrides map[[16]byte]*granted) []Override {
-	all := make([]Override, 0, len(overrides))
-	for _, o := range overrides {
-		all = append(all, o.Override)
-	}
-	slices.SortFunc(all, func(a, b Override) int {
-		return cmp.Or(strings.Compare(a.Limit, b.Limit), bytes.Compare(a.ID[:], b.ID[:]))
-	})
-	return all
 }

@@ -79,18 +79,3 @@ func (s *Snapshot) pair(l *Limit, tier, key string) *pair {
 // Serial rises by one with each Snapshot of a Book: with a new version of the
 // file, and with a change of the overrides.
 func (s *Snapshot) Serial() uint64 { return s.serial }
-
-// Overrides are those that hold, by limit and ID.
-func (s *Snapshot) Overrides() []Override { return sorted(s.overrides) }
-
-// OverrideOf is a key's override under a limit.
-func (s *Snapshot) OverrideOf(limit, key string) (o Override, ok bool) {
-	l, _, ok := s.Limit(limit)
-	if !ok {
-		return Override{}, false
-	}
-	if g := s.overrides[s.limiters[l.Index][0].hard.ID(key)]; g != nil {
-		return g.Override, true
-	}
-	return Override{}, false
-}

@@ -230,7 +230,9 @@ func (b *Book) take(set *Set) error {
 	b.swap(*s, values, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++
-	b.log.Info("rules are in force", "path", b.path, "version", set.version, "hash", b.stats.Hash, "rules", len(set.rules), "limits", len(set.limits))
+	if b.path != "" {
+		b.log.Info("rules are in force", "path", b.path, "version", set.version, "hash", b.stats.Hash, "rules", len(set.rules), "limits", len(set.limits))
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -525,6 +526,30 @@ func BenchmarkLimiter(b *testing.B) {
 	b.Run("overrides=0", run)
 	require.NoError(b, book.Override("r", "k", Override{Rate: 99}))
 	b.Run("overrides=1", run)
+}
+
+// What a middleware asks of this package for a request that meets three rules.
+func BenchmarkRequest(b *testing.B) {
+	book, err := Static(startNode(b), mustParse(b, large(10_000)))
+	require.NoError(b, err)
+	defer book.Close()
+	r := Request{Method: "GET", Host: "api.example.com", Path: "/api/v2/acme/r9992/77", Client: netip.MustParseAddr("192.0.2.1"), Tier: "paid"}
+	met, key := make([]*Rule, 0, 8), make([]byte, 0, 256)
+	b.ReportAllocs()
+	for b.Loop() {
+		s := book.Current()
+		met, key = s.Match(&r, met[:0]), key[:0]
+		for _, rule := range met {
+			if rule.Units(&r) == 0 {
+				continue
+			}
+			key, _ = rule.AppendKey(key, &r)
+			for i := range rule.Limits {
+				s.Limiter(&rule.Limits[i], r.Tier, "192.0.2.1")
+			}
+		}
+	}
+	require.Len(b, met, 3)
 }
 
 func TestTenThousandRulesLoadWithinASecond(t *testing.T) {

@@ -61,7 +61,7 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 			b.reload()
 		case <-poll.C:
 			if watcher != nil {
-				watcher.Add(dir) // the directory may be another one by now
+				_ = watcher.Add(dir) // it may be another one by now; while it is gone, the poll says so
 			}
 			if latest.IsZero() { // else it is being written
 				b.reload()

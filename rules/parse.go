@@ -21,6 +21,7 @@ func Parse(name string, text []byte) (*Set, error) {
 	p := parser{
 		set:   &Set{name: name, text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
 		lines: make(map[string]int),
+		zones: make(map[string]bool),
 	}
 	p.file(file.Root())
 	p.plant()
@@ -34,8 +35,9 @@ func Parse(name string, text []byte) (*Set, error) {
 type parser struct {
 	set      *Set
 	ipv6     int
-	multiply []float64 // of each tier
-	lines    map[string]int
+	multiply []float64       // of each tier
+	lines    map[string]int  // of each name
+	zones    map[string]bool // whether it is one
 	plants   []plant
 }
 

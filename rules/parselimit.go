@@ -82,15 +82,9 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	case !calendar.Present():
 		l.base.Per = p.per(per.Required())
 	}
-	burst := m.Get("burst")
-	if l.base.Burst = burst.Int(1, maxRate); burst.Present() && !isBucket(l.base.Algorithm) {
-		burst.Errorf("burst with %s: only token_bucket and leaky_bucket have one", nameOf(l.base.Algorithm, algorithmNames, algorithms))
-		l.base.Burst = 0
-	}
-	if l.base.Rate > 0 && (l.base.Per > 0 || l.base.Calendar != weir.NoCalendar) {
-		p.valid(v, l.base, l.soft)
-	}
-	p.limitTiers(r, l, v, m.Get("tiers"))
+	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
+	good := l.base.Rate > 0 && (l.base.Per > 0 || l.base.Calendar != weir.NoCalendar) && p.valid(v, l.base, l.soft)
+	p.limitTiers(r, l, v, m.Get("tiers"), good)
 }
 
 // valid reports what a node would refuse.
@@ -98,6 +92,7 @@ func (p *parser) valid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
 	if l.Name == "" {
 		l.Name = "the rule has none" // which is told where the rule is
 	}
+	l.Zone = "" // which was read once for all limits
 	err := l.Validate()
 	if s, ok := soft.of(l); ok && err == nil && s.Per > 0 {
 		err = s.Validate()
@@ -117,7 +112,13 @@ func (p *parser) zone(v strictyaml.Value, calendar bool) string {
 	case zone == "" || zone == "Local":
 		v.Errorf("zone is %q: use a name like Europe/Berlin or UTC", zone)
 	default:
-		if _, err := time.LoadLocation(zone); err != nil {
+		known, ok := p.zones[zone]
+		if !ok {
+			_, err := time.LoadLocation(zone)
+			known = err == nil
+			p.zones[zone] = known
+		}
+		if !known {
 			v.Errorf("unknown zone %q: use a name like Europe/Berlin or UTC", zone)
 			return ""
 		}
@@ -136,8 +137,9 @@ func (p *parser) per(v strictyaml.Value) time.Duration {
 	return duration(v, minPer, maxPer)
 }
 
-// limitTiers makes what each tier has of a limit.
-func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value) {
+// limitTiers makes what each tier has of a limit. Where the limit itself is not
+// good, that is told, and not again for each tier.
+func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good bool) {
 	own := make(map[string]strictyaml.Value)
 	for _, e := range entriesOf(tiers) {
 		if !slices.Contains(p.set.tiers, e.Field) {
@@ -153,21 +155,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value) {
 		variants[i] = t
 		at, mine := own[tier]
 		if mine {
-			m := at.Map(numberFields...)
-			t.Rate = m.Get("rate").Required().Int(1, maxRate)
-			if per := m.Get("per"); per.Present() {
-				if t.Per = p.per(per); l.base.Calendar != weir.NoCalendar {
-					per.Errorf("per with calendar: the calendar says how long, remove one of both")
-					t.Per = 0
-				}
-			}
-			t.Burst = 0
-			if burst := m.Get("burst"); burst.Present() {
-				if t.Burst = burst.Int(1, maxRate); !isBucket(t.Algorithm) {
-					burst.Errorf("burst with %s: only token_bucket and leaky_bucket have one", nameOf(t.Algorithm, algorithmNames, algorithms))
-					t.Burst = 0
-				}
-			}
+			t = p.own(t, at.Map(numberFields...))
 		} else {
 			at = v
 			if r.key.isGlobal() {
@@ -184,13 +172,34 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value) {
 			at.Errorf("in tier %q the rate is %d: multiplied it is at most %d", tier, max(t.Rate, t.Burst), int64(maxRate))
 			continue
 		}
-		if err := l.base.Validate(); err == nil || mine {
+		if good || mine {
 			p.valid(at, t, l.soft)
 		}
 	}
 	if changed {
 		l.tiers = variants
 	}
+}
+
+// own is a limit with the numbers that a tier has of its own.
+func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
+	t.Rate = m.Get("rate").Required().Int(1, maxRate)
+	if per := m.Get("per"); per.Present() {
+		if t.Per = p.per(per); t.Calendar != weir.NoCalendar {
+			per.Errorf("per with calendar: the calendar says how long, remove one of both")
+			t.Per = 0
+		}
+	}
+	t.Burst = p.burst(m.Get("burst"), t.Algorithm)
+	return t
+}
+
+func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
+	if v.Present() && !isBucket(a) {
+		v.Errorf("burst with %s: only token_bucket and leaky_bucket have one", nameOf(a, algorithmNames, algorithms))
+		return 0
+	}
+	return v.Int(1, maxRate)
 }
 
 // times multiplies whole units, down to a whole, but to no less than one.

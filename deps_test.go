@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"weirtest":            {".", "cluster", "net", "time"},
 	"rules":               {".", "internal/strictyaml", "net/http", "time"},
 	"cmd/weir":            {"rules", "net/http"},
-	"httplimit":           {".", "rules", "net/http", "time"},
+	"httplimit":           {".", "rules", "internal/strictyaml", "net/http", "time"},
 	"cmd/demo":            {".", "httplimit", "net", "net/http", "time"},
 }
 

@@ -7,9 +7,16 @@ import "math"
 // leaves. It costs some 10 µs for each member.
 func (n *Node) Ring() map[string]float64 {
 	r := n.view.Load().ring
-	parts := make(map[string]float64, len(r.Members()))
+	type part struct{ hashes, arcs uint64 } // hashes without the last of each arc: all of them would not fit
+	parts := make([]part, len(r.Members()))
 	r.Arcs(func(first, last uint64) {
-		parts[r.Members()[r.Owner(last)]] += (float64(last-first) + 1) / math.Exp2(64)
+		p := &parts[r.Owner(last)]
+		p.hashes += last - first
+		p.arcs++
 	})
-	return parts
+	shares := make(map[string]float64, len(parts))
+	for i, p := range parts {
+		shares[r.Members()[i]] = (float64(p.hashes) + float64(p.arcs)) / math.Exp2(64)
+	}
+	return shares
 }

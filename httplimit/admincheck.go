@@ -70,5 +70,5 @@ func (a *admin) check(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((d.ResetAfter + time.Millisecond - 1) / time.Millisecond), adminSeconds(d.RetryAfter)}, nil
+	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((d.ResetAfter + time.Millisecond - 1) / time.Millisecond), seconds(d.RetryAfter)}, nil
 }

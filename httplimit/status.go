@@ -56,11 +56,8 @@ type numbersLeft struct {
 }
 
 func statusLeft(d weir.Decision, now time.Time) numbersLeft {
-	return numbersLeft{d.Allowed, d.Limit, d.Remaining, now.Add(d.ResetAfter).UTC().Truncate(time.Millisecond), adminSeconds(d.RetryAfter)}
+	return numbersLeft{d.Allowed, d.Limit, d.Remaining, now.Add(d.ResetAfter).UTC().Truncate(time.Millisecond), seconds(d.RetryAfter)}
 }
-
-// adminSeconds rounds up.
-func adminSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // adminSource is a Source as the API has it.
 func adminSource(s weir.Source) string {

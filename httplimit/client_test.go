@@ -63,6 +63,7 @@ func TestClientAddress(t *testing.T) {
 		{"Forwarded", untrustedF, "10.0.0.1:80", []string{forwarded, `for=192.0.2.1;proto=https;by=203.0.113.43, for="[fd00::2]:80"`}, "192.0.2.1"},
 		{"Forwarded, IPv6", untrustedF, "10.0.0.1:80", []string{forwarded, `Proto=http; For="[2001:db8:cafe::17]:4711"`}, "2001:db8:cafe::17"},
 		{"Forwarded, a comma and a semicolon within quotes", untrustedF, "10.0.0.1:80", []string{forwarded, `for=` + victim + `, by="a,b;for=198.51.100.7";for=192.0.2.1`}, "192.0.2.1"},
+		{"Forwarded, a comma within quotes at the end", untrustedF, "10.0.0.1:80", []string{forwarded, `for=` + victim + `, for=192.0.2.1;by="a,b"`}, "192.0.2.1"},
 		{"Forwarded, quotes that do not end, before", untrustedF, "10.0.0.1:80", []string{forwarded, `for="` + victim + `, for=192.0.2.1`}, "192.0.2.1"},
 		{"Forwarded, two fors", untrustedF, "10.0.0.1:80", []string{forwarded, `for=192.0.2.1;for=` + victim}, "10.0.0.1"},
 		{"Forwarded, obfuscated", untrustedF, "10.0.0.1:80", []string{forwarded, `for=` + victim + `, for=_hidden`}, "10.0.0.1"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -15,6 +16,7 @@ type Ask struct {
 	Limiter *Limiter // of the same node
 	Key     string
 	Units   int64 // 1 if zero; asks of the same limit and key are summed
+	Shadow  bool  // counted, and never enforced
 }
 
 func (a *Ask) units() int64 {
@@ -28,14 +30,29 @@ func (a *Ask) units() int64 {
 // denies costs the others nothing. It takes at most 255 asks. Each Decision says
 // what its own limit answered; units were spent only if Decisions.Allowed.
 //
+// An ask with Shadow is to try a limit out: it has no say in whether the others are
+// admitted. Where they are, it spends if its own limit has room, and does not if
+// that has none; where they are not, it spends nothing either. Its Decision says
+// what it would have been, and that it is a Shadow. It may ask for more units than
+// its limit can ever grant, which is a denial. Asks of the same limit and key are
+// enforced if one of them is.
+//
 // Asks that one node has authority for are decided in one step. Otherwise takes
-// go to all at once, and if any denies, the others are refunded: it never admits
-// too much, and under contention can deny falsely for a round trip (the denial's
-// RetryAfter knows nothing of the refund to come, nor the ResetAfter of what was
-// refunded). Errors are those of Limiter.AllowN.
+// go to all at once, and if any denies, the others are refunded, shadows included:
+// it never admits too much, and under contention can deny falsely for a round trip
+// (the denial's RetryAfter knows nothing of the refund to come, nor the ResetAfter
+// of what was refunded). Errors are those of Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
+	return n.AllowAllInto(ctx, asks, nil)
+}
+
+// AllowAllInto is AllowAll, and appends the Decisions to ds[:0], which it
+// returns: with a ds that has the room, and where this node has authority for all
+// of the asks, it allocates nothing. It keeps neither asks nor ds.
+func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Decisions, error) {
 	begun := n.observedSince()
-	ds := make(Decisions, len(asks))
+	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
+	clear(ds)
 	err := n.allowAll(ctx, asks, ds)
 	for i := range asks {
 		l := asks[i].Limiter
@@ -48,40 +65,84 @@ func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return ds, err
 }
 
+// scratch is what AllowAll works with, kept from one call to the next.
+type scratch struct {
+	all     []ask // each (limit, key) once
+	at      []int // which of all answers each of the caller's
+	results []result
+	parts   []bucket.Limit
+	takes   []bucket.Ask
+	answers []bucket.Result
+}
+
+// scratch has room for so many asks.
+func (n *Node) scratch(asks int) *scratch {
+	s := n.scratches.Get().(*scratch)
+	if cap(s.all) < asks {
+		asks = max(asks, 8)
+		*s = scratch{
+			make([]ask, 0, asks), make([]int, 0, asks), make([]result, 0, asks),
+			make([]bucket.Limit, asks), make([]bucket.Ask, 0, asks), make([]bucket.Result, asks),
+		}
+	}
+	return s
+}
+
+// done keeps s for the next caller, but not what this one's limits were.
+func (n *Node) done(s *scratch) {
+	clear(s.all[:cap(s.all)])
+	clear(s.takes[:cap(s.takes)])
+	s.all, s.at, s.results, s.takes = s.all[:0], s.at[:0], s.results[:0], s.takes[:0]
+	n.scratches.Put(s)
+}
+
 func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	if len(asks) > maxAsks {
 		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), maxAsks)
 	}
-	all := make([]ask, 0, len(asks))
-	at := make([]int, len(asks)) // which of all answers each of asks
-	for i, a := range asks {
-		if a.Limiter == nil || a.Limiter.node != n {
-			return fmt.Errorf("%w AllowAll: asks[%d].Limiter is nil or of another node: use one that this node's Limiter returned", ErrInvalid, i)
-		}
-		var one ask
-		if err := a.Limiter.ask(ctx, a.Key, a.units(), &one); err != nil {
+	s := n.scratch(len(asks))
+	defer n.done(s)
+	for i := range asks {
+		if err := s.add(ctx, n, &asks[i]); err != nil {
 			return fmt.Errorf("asks[%d]: %w", i, err)
 		}
-		at[i] = indexOf(all, one.id)
-		if at[i] < 0 {
-			at[i] = len(all)
-			all = append(all, one)
-			continue
-		}
-		sum := &all[at[i]]
-		if most := one.limit.Capacity(); one.units > most-sum.units {
-			return fmt.Errorf("%w AllowAll: asks[%d]: units of limit %q sum to more than the %d it can ever grant", ErrInvalid, i, a.Limiter.limit.Name, most)
-		}
-		sum.units += one.units
 	}
-	results, err := n.takeAll(ctx, all)
-	if err != nil {
+	s.results = s.results[:len(s.all)]
+	if err := n.takeAll(ctx, s); err != nil {
 		return err
 	}
 	for i := range ds {
-		r := &results[at[i]]
+		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
 		r.tell(&ds[i], asks[i].Limiter.limit.Name)
-		n.meters.decided(all[at[i]].id, r)
+		ds[i].Shadow = a.shadow
+		n.meters.decided(a.id, r, a.shadow)
+	}
+	return nil
+}
+
+// add looks one more ask over, and adds it or what it asks for.
+func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
+	if a.Limiter == nil || a.Limiter.node != n {
+		return fmt.Errorf("%w Limiter: it is nil or of another node: use one that this node's Limiter returned", ErrInvalid)
+	}
+	last := len(s.all)
+	s.all = s.all[:last+1]
+	one := &s.all[last]
+	one.shadow = a.Shadow
+	if err := a.Limiter.ask(ctx, a.Key, a.units(), one); err != nil && !(a.Shadow && errors.Is(err, errAboveCapacity)) {
+		return err
+	}
+	at := indexOf(s.all[:last], one.id)
+	if at < 0 {
+		s.at = append(s.at, last)
+		return nil
+	}
+	s.at, s.all = append(s.at, at), s.all[:last]
+	sum := &s.all[at]
+	sum.shadow = sum.shadow && a.Shadow
+	sum.units += min(one.units, math.MaxInt64-sum.units)
+	if most := one.limit.Capacity(); sum.units > most && !sum.shadow {
+		return fmt.Errorf("%w units: those of limit %q sum to more than the %d it can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
 	}
 	return nil
 }
@@ -107,32 +168,34 @@ type party struct {
 }
 
 // takeAll takes from every owner at once, and gives back if any denied.
-func (n *Node) takeAll(ctx context.Context, all []ask) ([]result, error) {
-	if len(all) == 1 {
-		var r [1]result
-		err := n.decide(ctx, opTake, 0, &all[0], &r[0])
-		return r[:], err
+func (n *Node) takeAll(ctx context.Context, s *scratch) error {
+	if len(s.all) == 1 {
+		return n.decide(ctx, opTake, 0, &s.all[0], &s.results[0])
 	}
-	v := n.view.Load()
-	parties := v.parties(all, n.now())
+	v, now := n.view.Load(), n.now()
+	if v.allHere(s.all, now) && !n.fenced(v, now) {
+		n.spendAll(v, asOwner, s.all, now, s, s.results)
+		return nil
+	}
+	parties := v.parties(s.all, now)
 	var wait sync.WaitGroup
-	for _, p := range parties {
+	for _, p := range parties[1:] {
 		wait.Go(func() { n.take(ctx, v, p) })
 	}
+	n.take(ctx, v, parties[0])
 	wait.Wait()
 
-	results := make([]result, len(all))
 	var err error
 	allowed := true
 	for _, p := range parties {
 		err = errors.Join(err, p.err)
 		allowed = allowed && p.allowed()
 		for i, at := range p.at {
-			results[at] = p.results[i]
+			s.results[at] = p.results[i]
 		}
 	}
 	if allowed || len(parties) == 1 {
-		return results, err
+		return err
 	}
 	for _, p := range parties {
 		if !p.allowed() {
@@ -140,10 +203,23 @@ func (n *Node) takeAll(ctx context.Context, all []ask) ([]result, error) {
 		}
 		p.refund()
 		for i, at := range p.at {
-			results[at].Remaining += p.asks[i].units
+			if p.results[i].Allowed {
+				s.results[at].Remaining += p.asks[i].units
+			}
 		}
 	}
-	return results, err
+	return err
+}
+
+// allHere says that this node has authority for all of the asks. Of none it is
+// true.
+func (v *view) allHere(all []ask, now int64) bool {
+	for i := range all {
+		if w, _, _ := v.route(all[i].id, v.owner(all[i].id), now); w != here {
+			return false
+		}
+	}
+	return true
 }
 
 // parties sorts asks by who answers for them.
@@ -160,12 +236,19 @@ func (v *view) parties(all []ask, now int64) []*party {
 		p.at = append(p.at, i)
 		p.asks = append(p.asks, all[i])
 	}
+	for _, p := range parties {
+		p.results = make([]result, len(p.asks))
+	}
 	return parties
 }
 
+// allowed says that nothing that the party enforces was denied: it took.
 func (p *party) allowed() bool {
+	if p.err != nil {
+		return false
+	}
 	for i := range p.results {
-		if !p.results[i].Allowed {
+		if !p.results[i].Allowed && !p.asks[i].shadow {
 			return false
 		}
 	}
@@ -182,64 +265,78 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 	case p.way == standIn && p.to == v.Self:
 		as = asStandIn
 	case p.way != here && p.way != alone:
-		p.results = make([]result, len(p.asks))
 		by, err := n.reach(ctx, v, p.way, p.to, p.hop, opTake, 0, p.asks, p.results)
 		if err == nil {
-			p.refund = func() { v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, p.receipted())) }
+			p.refund = func() {
+				if taken := p.taken(); len(taken) > 0 {
+					v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, taken))
+				}
+			}
 			return
 		}
+		clear(p.results)
 		if p.err = cancelled(ctx); p.err != nil {
-			clear(p.results)
 			return
 		}
 		if by.member == v.Self {
 			as = asStandIn
 		}
-		v = v.without(p.to)
+		v, now = v.without(p.to), n.now()
 	}
-	p.results = n.spendAll(v, as, p.asks, n.now())
+	s := n.scratch(len(p.asks))
+	defer n.done(s)
+	n.spendAll(v, as, p.asks, now, s, p.results)
 	p.refund = func() {
-		for _, a := range p.receipted() {
+		for _, a := range p.taken() {
 			n.spend(v, as, opRefund, 0, &a, n.now(), new(result))
 		}
 	}
 }
 
-// receipted is the asks with the receipts of what they took.
-func (p *party) receipted() []ask {
-	for i := range p.asks {
-		p.asks[i].receipt = p.results[i].Receipt
+// taken is the asks that were allowed, with the receipts of what they took.
+func (p *party) taken() []ask {
+	taken := make([]ask, 0, len(p.asks))
+	for i, a := range p.asks {
+		if p.results[i].Allowed {
+			a.receipt = p.results[i].Receipt
+			taken = append(taken, a)
+		}
 	}
-	return p.asks
+	return taken
 }
 
 // spendAll takes on all of the counts that are held here, or on none, each
 // within the share that this node has.
-func (n *Node) spendAll(v *view, as standing, asks []ask, now int64) []result {
-	parts := make([]bucket.Limit, len(asks))
-	takes := make([]bucket.Ask, len(asks))
-	answers := make([]bucket.Result, len(asks))
-	results := make([]result, len(asks))
-	closed := false
+func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch, results []result) {
+	s.takes = s.takes[:0]
+	whole, closed := as == asOwner && v.complete, false
 	for i := range asks {
-		s, source := v.share(as, asks[i].id, asks[i].partition)
-		results[i].source = source
-		closed = closed || source == FailedClosed
-		parts[i] = s.limit(asks[i].limit)
-		takes[i] = bucket.Ask{ID: asks[i].id, Limit: &parts[i], Units: asks[i].units}
+		a, limit, source := &asks[i], asks[i].limit, Owner
+		if !whole {
+			var part share
+			part, source = v.share(as, a.id, a.partition)
+			s.parts[i] = part.limit(limit)
+			limit = &s.parts[i]
+		}
+		if results[i].source = source; source == FailedClosed {
+			results[i].Result = bucket.Result{RetryAfter: outageRetry}
+			closed = closed || !a.shadow
+			continue
+		}
+		s.takes = append(s.takes, bucket.Ask{ID: a.id, Limit: limit, Units: a.units, Shadow: a.shadow})
 	}
-	if !closed {
-		n.counts.TakeAll(takes, now, answers)
+	answers := s.answers[:len(s.takes)]
+	if closed {
+		for i := range s.takes {
+			t := &s.takes[i]
+			answers[i] = n.counts.Peek(t.ID, t.Limit, now, t.Units)
+		}
+	} else {
+		n.counts.TakeAll(s.takes, now, answers)
 	}
 	for i := range results {
-		switch {
-		case !closed:
-			results[i].Result = answers[i]
-		case results[i].source == FailedClosed:
-			results[i].Result = bucket.Result{RetryAfter: outageRetry}
-		default:
-			results[i].Result = n.counts.Peek(asks[i].id, &parts[i], now, asks[i].units)
+		if results[i].source != FailedClosed {
+			results[i].Result, answers = answers[0], answers[1:]
 		}
 	}
-	return results
 }

@@ -136,6 +136,15 @@ func (c Config) clock() func() int64 {
 	return steadyClock()
 }
 
+// timeOfDay is by what clock calendars go: unlike the one that checks read, it
+// follows the machine's where that is set.
+func (c *Config) timeOfDay() int64 {
+	if c.Now != nil {
+		return c.Now().UnixNano()
+	}
+	return time.Now().UnixNano()
+}
+
 // steadyClock follows the monotonic clock.
 func steadyClock() func() int64 {
 	start := time.Now()

@@ -11,6 +11,7 @@ type Decision struct {
 	ResetAfter time.Duration // until the count is empty if nothing more is asked
 	Name       string        // of the limit
 	Source     Source
+	Shadow     bool // of an Ask with Shadow: what would have been
 }
 
 // Source says where a decision was made.
@@ -40,11 +41,11 @@ func (s Source) String() string {
 // Decisions are the answers of AllowAll, in the order of its asks.
 type Decisions []Decision
 
-// Allowed says whether all were allowed, and units spent. Of no decisions it is
-// true: nothing was asked and nothing denied.
+// Allowed says whether all were allowed, shadows left aside, and units spent. Of no
+// decisions it is true: nothing was asked and nothing denied.
 func (ds Decisions) Allowed() bool {
 	for i := range ds {
-		if !ds[i].Allowed {
+		if !ds[i].Allowed && !ds[i].Shadow {
 			return false
 		}
 	}
@@ -53,12 +54,13 @@ func (ds Decisions) Allowed() bool {
 
 // Strictest is the decision to tell a client about: the denial with the longest
 // RetryAfter, or, when all were allowed, the one with the smallest part of its
-// limit left. It is the zero Decision if there are none.
+// limit left. It is the zero Decision if there are none but shadows.
 func (ds Decisions) Strictest() Decision {
 	var s Decision
-	for i, d := range ds {
-		if i == 0 || d.stricterThan(s) {
-			s = d
+	first := true
+	for _, d := range ds {
+		if !d.Shadow && (first || d.stricterThan(s)) {
+			s, first = d, false
 		}
 	}
 	return s

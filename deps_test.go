@@ -29,7 +29,9 @@ var mayImport = map[string][]string{
 	"internal/strictyaml": {"time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
-	"httplimit":           {".", "net/http"},
+	"rules":               {".", "internal/strictyaml", "net/http", "time"},
+	"cmd/weir":            {"rules", "net/http"},
+	"httplimit":           {".", "rules", "internal/strictyaml", "net/http", "time"},
 	"cmd/demo":            {".", "httplimit", "net", "net/http", "time"},
 }
 

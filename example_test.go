@@ -92,3 +92,48 @@ func ExampleLimiter_Debit() {
 	// 0 false
 	// come back later
 }
+
+// A quota for each month of a customer's time zone.
+func ExampleLimit_calendar() {
+	now := time.Date(2026, time.March, 31, 21, 59, 59, 0, time.UTC) // one second before April, there
+	node, err := weir.Start(context.Background(), weir.Config{Now: func() time.Time { return now }})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	monthly, err := node.Limiter(weir.Limit{Name: "monthly", Rate: 2, Algorithm: weir.FixedWindow, Calendar: weir.Month, Zone: "Europe/Berlin"})
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		d, _ := monthly.Allow(context.Background(), "ada")
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter)
+	}
+	now = now.Add(time.Second)
+	d, _ := monthly.Allow(context.Background(), "ada")
+	fmt.Println(d.Allowed, d.Remaining, d.ResetAfter == 30*24*time.Hour)
+	// Output:
+	// true 1 0s
+	// true 0 0s
+	// false 0 1s
+	// true 1 true
+}
+
+// What one node publishes, all of them have a moment later.
+func ExampleNode_Publish() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	node.Publish("override/ada", 0, []byte("5000 an hour"))
+	node.Publish("override/bob", 0, []byte("50 an hour"))
+	node.Publish("override/ada", 0, []byte("500 an hour")) // the last writer wins
+	node.Publish("override/bob", 0, nil)                   // takes it back
+	values, _ := node.Published("override/")
+	for _, v := range values {
+		fmt.Printf("%s: %s\n", v.Name, v.Value)
+	}
+	// Output:
+	// override/ada: 500 an hour
+}

@@ -260,7 +260,7 @@ func TestConcurrentAllowAllsNeverOverAdmit(t *testing.T) {
 		wait.Go(func() {
 			for range 40 {
 				ds, err := nodes[g%3].AllowAll(t.Context(),
-					Ask{tight[g%3], keys[0], 1}, Ask{loose[g%3], keys[1], 1}, Ask{loose[g%3], keys[2], 1})
+					Ask{Limiter: tight[g%3], Key: keys[0], Units: 1}, Ask{Limiter: loose[g%3], Key: keys[1], Units: 1}, Ask{Limiter: loose[g%3], Key: keys[2], Units: 1})
 				if err != nil {
 					t.Error(err)
 				}

@@ -15,7 +15,7 @@ type Algorithm = bucket.Algorithm
 const (
 	SlidingWindow = bucket.SlidingWindow // two counters and a weighted estimate: small, smooth, nearly exact
 	SlidingLog    = bucket.SlidingLog    // exact in every window; some bytes for each admission
-	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the key's first ask
+	FixedWindow   = bucket.FixedWindow   // exact in windows that start at the key's first ask, or with the Calendar
 	TokenBucket   = bucket.TokenBucket   // a burst, then a steady rate
 	LeakyBucket   = bucket.LeakyBucket   // the same as a queue: Wait serves in order at the rate
 )
@@ -47,10 +47,17 @@ type Limit struct {
 	Name      string          // required, at most 255 bytes; scopes the count
 	Algorithm Algorithm       // SlidingWindow if zero
 	Rate      int64           // units ..., 1 to 10^12
-	Per       time.Duration   // ... per this long, 1 ms to 366 days
+	Per       time.Duration   // ... per this long, 1 ms to 366 days; zero with a Calendar
 	Burst     int64           // TokenBucket and LeakyBucket: the capacity; Rate if zero. Invalid for the windows
 	Scope     Scope           // Regional if zero
 	Partition PartitionPolicy // MajorityShare if zero
+
+	// Calendar is for a FixedWindow: Rate units in each day, week or month of
+	// Zone, in the place of Per, which is zero then. A window is named by its
+	// date, by the clock of the node that asks; where clocks differ, a key's
+	// count keeps the latest name, so that no window is counted twice.
+	Calendar Calendar
+	Zone     string // an IANA name such as "Europe/Berlin", UTC if empty; only with a Calendar
 
 	// Version is that of the rules it came from. Where nodes disagree about a
 	// limit the higher one holds; at equal Versions each check is judged by
@@ -62,6 +69,12 @@ type Limit struct {
 // Validate reports everything that is wrong with the limit at once, nil if
 // nothing is. Each error is ErrInvalid.
 func (l Limit) Validate() error {
+	_, err := l.check()
+	return err
+}
+
+// check is Validate, and the zone of a Calendar, which costs the reading of a file.
+func (l *Limit) check() (loc *time.Location, err error) {
 	var errs []error
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w Limit: "+format, append([]any{ErrInvalid}, args...)...))
@@ -72,8 +85,27 @@ func (l Limit) Validate() error {
 		wrong("Name has %d bytes: use at most %d", len(l.Name), maxNameBytes)
 	}
 	numbers := l.numbers()
+	if l.Calendar != NoCalendar {
+		numbers.Per = 24 * time.Hour
+	}
 	if err := numbers.Validate(); err != nil {
 		wrong("%w", err)
+	}
+	switch {
+	case l.Calendar > Month:
+		wrong("Calendar %d is unknown: use NoCalendar, Day, Week or Month", l.Calendar)
+	case l.Calendar == NoCalendar && l.Zone != "":
+		wrong("Zone is %q and there is no Calendar: set Calendar to Day, Week or Month, or leave Zone empty", l.Zone)
+	case l.Calendar != NoCalendar:
+		if l.Algorithm != FixedWindow {
+			wrong("Calendar is %v and Algorithm %v: only a FixedWindow begins with the calendar", l.Calendar, l.Algorithm)
+		}
+		if l.Per != 0 {
+			wrong("Per is %v and Calendar %v: leave Per zero, the calendar says how long a window is", l.Per, l.Calendar)
+		}
+		if loc, err = zone(l.Zone); err != nil {
+			wrong("Zone is %q: %w", l.Zone, err)
+		}
 	}
 	switch l.Scope {
 	case Regional:
@@ -85,7 +117,7 @@ func (l Limit) Validate() error {
 	if l.Partition > FailClosed {
 		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
 	}
-	return errors.Join(errs...)
+	return loc, errors.Join(errs...)
 }
 
 // numbers is what the arithmetic needs of the limit.

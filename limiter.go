@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -23,7 +24,8 @@ type Limiter struct {
 	node    *Node
 	limit   Limit
 	numbers bucket.Limit
-	prefix  []byte // what is hashed before each key
+	window  *calendarWindow // nil without a Calendar
+	prefix  []byte          // what is hashed before each key
 }
 
 // Allow asks for one unit.
@@ -89,6 +91,20 @@ func (l *Limiter) Owner(key string) Member {
 	return Member{}
 }
 
+// ID is what stands for a key of this limit in logs and between nodes: a hash of
+// the limit's name and the key, keyed by Config.Seed, which shows neither. It is
+// the same on all nodes. It is zero for a key above 1 KiB.
+func (l *Limiter) ID(key string) [16]byte {
+	var b [16]byte
+	if len(key) > maxKeyBytes {
+		return b
+	}
+	id := l.node.identity.id(l.prefix, key)
+	binary.BigEndian.PutUint64(b[:8], id.Hi)
+	binary.BigEndian.PutUint64(b[8:], id.Lo)
+	return b
+}
+
 // Limit is what the Limiter was made of.
 func (l *Limiter) Limit() Limit { return l.limit }
 
@@ -103,7 +119,7 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 	err = l.ask(ctx, key, units, &a)
 	if err == nil || op == opDebit && errors.Is(err, errAboveCapacity) {
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			n.meters.decided(a.id, &r)
+			n.meters.decided(a.id, &r, false)
 		}
 	}
 	r.tell(&d, l.limit.Name)
@@ -132,6 +148,9 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	}
 	a.id = l.node.identity.id(l.prefix, key)
 	a.limit, a.partition, a.units = &l.numbers, l.limit.Partition, units
+	if l.window != nil {
+		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
+	}
 	if most := l.numbers.Capacity(); units > most {
 		return fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
 	}

@@ -26,8 +26,11 @@ type Node struct {
 	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
+	board     board         // what is published
+	met       chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
+	scratches sync.Pool // of *scratch
 	lifetime
 }
 
@@ -73,11 +76,13 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		counts:   bucket.NewStore(cfg.MaxKeys),
 	}
 	n.stream = newStream()
+	n.met = make(chan struct{}, 1)
 	if cfg.Now == nil {
 		n.steady = n.now
 	}
 	n.heard.Store(n.steady())
 	n.exchanges.New = func() any { return new(exchange) }
+	n.scratches.New = func() any { return new(scratch) }
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
 	n.starting.Store(true)
@@ -90,6 +95,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.look()
 	n.tasks.Go(n.compact)
 	n.tasks.Go(n.keepInStep)
+	n.tasks.Go(n.keepPublished)
 	n.hearOthers(ctx)
 	n.starting.Store(false)
 	n.enlist()
@@ -125,6 +131,7 @@ func (n *Node) replace(v *view) {
 	}
 	n.view.Store(v)
 	signal(n.stream.turned)
+	signal(n.met)
 }
 
 // signal wakes whoever waits for c, which has room for one.
@@ -167,10 +174,15 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.closed.Load() {
 		return nil, ErrClosed
 	}
-	if err := l.Validate(); err != nil {
+	loc, err := l.check()
+	if err != nil {
 		return nil, err
 	}
-	return &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}, nil
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}
+	if l.Calendar != NoCalendar {
+		made.window = &calendarWindow{calendar: l.Calendar, zone: loc}
+	}
+	return made, nil
 }
 
 // Members is the roster as this node knows it, sorted by name: every member that
@@ -188,12 +200,14 @@ func (n *Node) Members() []Member {
 func (n *Node) Stats() Stats {
 	return Stats{
 		Decisions: n.meters.outcomes(),
+		Shadows:   n.meters.shadows(),
 		Served:    n.meters.served.Load(),
 		Passed:    n.meters.passed.Load(),
 		LateUnits: n.meters.lateUnits.Load(),
 		Keys:      n.counts.Len(),
 		Evicted:   n.counts.Evicted(),
 		Stream:    n.streamStats(),
+		Published: n.board.stats(),
 		Cluster:   n.cluster.Stats(),
 	}
 }

@@ -30,6 +30,7 @@ type world struct {
 	network *weirtest.Network
 	names   []string
 	nodes   map[string]*weir.Node
+	gossips bool // for tests that start further nodes
 }
 
 func hosts(n int) (names []string) {
@@ -46,7 +47,7 @@ func newWorld(t *testing.T, n int, gossip bool) *world {
 
 // newWorldOf is newWorld with each node of this configuration.
 func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
-	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node)}
+	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node), gossip}
 	settleAfter(t)
 	for _, name := range w.names {
 		w.network.Host(name)
@@ -431,7 +432,7 @@ func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
 func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node)}
+		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
 		for _, name := range w.names {
 			w.network.Host(name)
 		}

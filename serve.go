@@ -40,7 +40,18 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.handOn(v, member, h, request, b.Later(i))
 			continue
 		}
-		if h.op == opStream {
+		switch h.op {
+		case opPublish:
+			if err := n.servePublished(v, b.From, request[headerBytes:], now); err != nil {
+				b.Reply(i, nil)
+				continue
+			}
+			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
+			continue
+		case opCompare:
+			n.serveComparison(request[headerBytes:], b.Later(i))
+			continue
+		case opStream:
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
 			v = n.view.Load() // authority may have come with it
 			b.Reply(i, x.answer)
@@ -154,7 +165,9 @@ func (n *Node) standsIn(v *view, request []byte) []byte {
 // answer carries out a request here and appends the answer.
 func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte, error) {
 	if h.op == opTake && h.asks > 1 {
-		asks, limits := make([]ask, h.asks), make([]bucket.Limit, h.asks)
+		s := n.scratch(int(h.asks))
+		defer n.done(s)
+		asks, results, limits := s.all[:h.asks], s.results[:h.asks], make([]bucket.Limit, h.asks)
 		for i := range asks {
 			var err error
 			if asks[i], err = parseAsk(request, i, &limits[i]); err != nil {
@@ -162,8 +175,9 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			}
 		}
 		dst = appendAnswer(dst, statusDone, len(asks))
-		for _, r := range n.spendAll(v, v.standing(asks[0].id), asks, now) {
-			dst = r.append(dst)
+		n.spendAll(v, v.standing(asks[0].id), asks, now, s, results)
+		for i := range results {
+			dst = results[i].append(dst)
 		}
 		return dst, nil
 	}
@@ -194,20 +208,28 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	if s, err := parseAnswer(answer, int(h.asks)); err != nil || s != statusDone {
 		return
 	}
-	refund := header{opRefund, h.flags, maxHops, h.asks, 0, h.to}.append(nil)
-	var units uint64
+	var (
+		taken []ask
+		units uint64
+	)
 	for i := range int(h.asks) {
-		r := parseResult(answer, i)
-		if !r.Allowed {
-			return
-		}
 		a, err := parseAsk(request, i, new(bucket.Limit))
-		if err != nil {
+		r := parseResult(answer, i)
+		switch {
+		case err != nil || !r.Allowed && !a.shadow:
 			return
+		case r.Allowed:
+			a.receipt = r.Receipt
+			units += uint64(a.units)
+			taken = append(taken, a)
 		}
-		a.receipt = r.Receipt
-		units += uint64(a.units)
-		refund = a.append(refund)
+	}
+	if len(taken) == 0 {
+		return
+	}
+	refund := header{opRefund, h.flags, maxHops, uint8(len(taken)), 0, h.to}.append(nil)
+	for i := range taken {
+		refund = taken[i].append(refund)
 	}
 	in.n.meters.lateUnits.Add(units)
 	from.Tell(refund)

@@ -223,11 +223,11 @@ func TestAllowAllSumsAsksOfOneCount(t *testing.T) {
 	n := solo(t, Config{Now: newHand().Now})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
 	again := limiter(t, n, l.Limit())
-	ds, err := n.AllowAll(t.Context(), Ask{l, "k", 4}, Ask{again, "k", 0}, Ask{l, "other", 1})
+	ds, err := n.AllowAll(t.Context(), Ask{Limiter: l, Key: "k", Units: 4}, Ask{Limiter: again, Key: "k", Units: 0}, Ask{Limiter: l, Key: "other", Units: 1})
 	require.NoError(t, err)
 	require.EqualValues(t, 5, ds[0].Remaining)
 	require.EqualValues(t, 5, ds[1].Remaining)
-	_, err = n.AllowAll(t.Context(), Ask{l, "k", 6}, Ask{l, "k", 6})
+	_, err = n.AllowAll(t.Context(), Ask{Limiter: l, Key: "k", Units: 6}, Ask{Limiter: l, Key: "k", Units: 6})
 	require.ErrorIs(t, err, ErrInvalid, "never granted")
 }
 
@@ -348,7 +348,7 @@ func TestEveryDecisionIsObservedAndCounted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.AllowN(t.Context(), "k", -1)
 	require.Error(t, err)
-	_, err = n.AllowAll(t.Context(), Ask{l, "a", 1}, Ask{l, "b", 1})
+	_, err = n.AllowAll(t.Context(), Ask{Limiter: l, Key: "a", Units: 1}, Ask{Limiter: l, Key: "b", Units: 1})
 	require.NoError(t, err)
 
 	require.Len(t, seen.decisions, 5)

@@ -56,7 +56,7 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for n, soon := range map[int]time.Duration{1: 0, 2: 2 * time.Second, 3: 2 * time.Second, 5: 2 * time.Second} {
 			for _, expect := range []int{0, n} {
-				w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), nil, make(map[string]*weir.Node)}
+				w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), nil, make(map[string]*weir.Node), gossip}
 				begun := time.Now()
 				w.startTogether(t, gossip, weir.Config{Expect: expect}, hosts(n)...)
 				ready := func() bool {

@@ -9,15 +9,17 @@ import (
 )
 
 // Stats is a snapshot of a node's counters. They only grow, but for Keys,
-// Stream, and what Cluster says of joining.
+// Stream, Published, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
+	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
 	Served    uint64              // checks that others made here
 	Passed    uint64              // checks that came here and were passed on
 	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
 	Keys      int                 // counts held
 	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
 	Stream    StreamStats         // of what keeps the replicas
+	Published PublishedStats      // of Publish
 	Cluster   cluster.Stats       // of the peer port and the membership
 }
 
@@ -26,6 +28,21 @@ type StreamStats struct {
 	Unsent  int           // counts whose last changes some member has not acknowledged
 	Lag     time.Duration // how long the oldest of these has waited
 	Tallies int           // counts that were spent from without authority, and have not recovered
+}
+
+// PublishedStats says what this node knows of what nodes have published.
+type PublishedStats struct {
+	Values     int    // that hold
+	Tombstones int    // names that were taken back within the last day
+	Bytes      int    // of names and values
+	Revision   uint64 // as Node.Published gives it
+	Dropped    uint64 // names that there was no room for: two sides of a split had too many together. It only grows
+}
+
+func (b *board) stats() PublishedStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return PublishedStats{b.values, len(b.all) - b.values, b.bytes, b.revision, b.dropped}
 }
 
 // Outcomes counts decisions.
@@ -42,30 +59,39 @@ type meters struct {
 
 // stripe fills whole cache lines.
 type stripe struct {
-	allowed, denied [sources]atomic.Uint64
-	_               [(64 - 2*int(sources)*8%64) % 64]byte
+	allowed, denied [sources + 1]atomic.Uint64 // by source, and in the last place the shadows
+	_               [(64 - 2*(int(sources)+1)*8%64) % 64]byte
 }
 
-func (m *meters) decided(id bucket.ID, r *result) {
+func (m *meters) decided(id bucket.ID, r *result, shadow bool) {
 	s := &m.stripes[id.Hi%uint64(len(m.stripes))]
+	of := r.source
+	if shadow {
+		of = sources
+	}
 	if r.Allowed {
-		s.allowed[r.source].Add(1)
+		s.allowed[of].Add(1)
 	} else {
-		s.denied[r.source].Add(1)
+		s.denied[of].Add(1)
 	}
 }
 
 func (m *meters) outcomes() map[Source]Outcomes {
 	total := make(map[Source]Outcomes)
 	for source := Owner; source < sources; source++ {
-		var o Outcomes
-		for i := range m.stripes {
-			o.Allowed += m.stripes[i].allowed[source].Load()
-			o.Denied += m.stripes[i].denied[source].Load()
-		}
-		if o != (Outcomes{}) {
+		if o := m.sum(source); o != (Outcomes{}) {
 			total[source] = o
 		}
 	}
 	return total
+}
+
+func (m *meters) shadows() Outcomes { return m.sum(sources) }
+
+func (m *meters) sum(of Source) (o Outcomes) {
+	for i := range m.stripes {
+		o.Allowed += m.stripes[i].allowed[of].Load()
+		o.Denied += m.stripes[i].denied[of].Load()
+	}
+	return o
 }

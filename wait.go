@@ -39,7 +39,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		if err != nil {
 			return err
 		}
-		l.node.meters.decided(a.id, &r)
+		l.node.meters.decided(a.id, &r, false)
 		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket
 		switch {
 		case queue && !d.Allowed && (d.Source == FailedClosed || units > d.Limit):

@@ -12,9 +12,12 @@ import (
 // record for each ask. Msgpack would cost more than the check itself.
 //
 //	header  op 1 | flags 1 | hops 1 | asks 1 | wait 4 (µs) | to 8
-//	ask     id 16 | version 8 | rate 8 | per 8 | burst 8 | units 8 | receipt 8 | algorithm 1 | partition 1
+//	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | algorithm 1 | partition 1
 //	answer  status 1 | asks 1
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
+//
+// A FixedWindow has no burst, but may have a start. The highest bit of partition
+// says that an ask is a shadow.
 const (
 	headerBytes       = 16
 	askBytes          = 66
@@ -25,6 +28,8 @@ const (
 	maxAsks = 255
 	// maxHops bounds how often one check is handed on.
 	maxHops = 16
+
+	shadowBit = 1 << 7
 )
 
 // op is what a check wants of a count.
@@ -35,8 +40,10 @@ const (
 	opDebit
 	opRefund
 	opPeek
-	opReset  // units is the reset's number
-	opStream // what follows is no asks, but a frame of the stream
+	opReset   // units is the reset's number
+	opStream  // what follows is no asks, but a frame of the stream
+	opPublish // or what is published
+	opCompare // or a question about what is
 )
 
 // Flags of a request. The lowest bits count how often a member that has no
@@ -65,6 +72,7 @@ type ask struct {
 	id        bucket.ID
 	limit     *bucket.Limit
 	partition PartitionPolicy
+	shadow    bool // of several that are taken together: it has no say
 	units     int64
 	receipt   bucket.Receipt
 }
@@ -97,10 +105,18 @@ func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, a.limit.Version)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Rate))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Per))
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Burst))
+	capacity := a.limit.Burst
+	if a.limit.Algorithm == FixedWindow {
+		capacity = a.limit.Start
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.receipt))
-	return append(b, byte(a.limit.Algorithm), byte(a.partition))
+	partition := byte(a.partition)
+	if a.shadow {
+		partition |= shadowBit
+	}
+	return append(b, byte(a.limit.Algorithm), partition)
 }
 
 var errMalformed = errors.New("weir: malformed message")
@@ -116,9 +132,9 @@ func parseHeader(b []byte) (header, error) {
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch {
-	case h.op < opTake || h.op > opStream || h.hops > maxHops,
-		h.op == opStream && h.asks != 0,
-		h.op != opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
+	case h.op < opTake || h.op > opCompare || h.hops > maxHops,
+		h.op >= opStream && h.asks != 0,
+		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed
 	}
 	return h, nil
@@ -134,11 +150,17 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	a.limit.Version = binary.LittleEndian.Uint64(b[16:])
 	a.limit.Rate = int64(binary.LittleEndian.Uint64(b[24:]))
 	a.limit.Per = time.Duration(binary.LittleEndian.Uint64(b[32:]))
-	a.limit.Burst = int64(binary.LittleEndian.Uint64(b[40:]))
+	capacity := int64(binary.LittleEndian.Uint64(b[40:]))
 	a.units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
 	a.limit.Algorithm = Algorithm(b[64])
-	a.partition = PartitionPolicy(b[65])
+	if a.limit.Algorithm == FixedWindow {
+		a.limit.Burst, a.limit.Start = 0, capacity
+	} else {
+		a.limit.Burst, a.limit.Start = capacity, 0
+	}
+	a.partition = PartitionPolicy(b[65] &^ shadowBit)
+	a.shadow = b[65]&shadowBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed
 	}
@@ -172,8 +194,8 @@ func (r *result) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
 }
 
-// parseAnswer checks that an answer fits a request of so many asks, none for a
-// frame of the stream.
+// parseAnswer checks that an answer fits a request of so many asks, none for what
+// is no check.
 func parseAnswer(b []byte, asks int) (status, error) {
 	if len(b) < answerHeaderBytes {
 		return 0, errMalformed
@@ -182,7 +204,7 @@ func parseAnswer(b []byte, asks int) (status, error) {
 	switch {
 	case s == statusUnreached && len(b) == answerHeaderBytes:
 		return s, nil
-	case s == statusDone && asks == 0 && b[1] == 0: // a frame's answer follows
+	case s == statusDone && asks == 0 && b[1] == 0: // what answers it follows
 		return s, nil
 	case s == statusDone && asks > 0 && int(b[1]) == asks && len(b) == answerHeaderBytes+asks*resultBytes:
 		return s, nil

@@ -23,6 +23,9 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		if limit.Algorithm == TokenBucket || limit.Algorithm == LeakyBucket {
 			limit.Burst = rapid.Int64Range(0, 100_000).Draw(t, "burst")
 		}
+		if limit.Algorithm == FixedWindow {
+			limit.Start = rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
+		}
 		h := header{
 			op: op(rapid.IntRange(int(opTake), int(opReset)).Draw(t, "op")), flags: rapid.Byte().Draw(t, "flags"),
 			hops: rapid.ByteRange(0, maxHops).Draw(t, "hops"), asks: rapid.ByteRange(1, 5).Draw(t, "asks"),
@@ -34,7 +37,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			a := ask{
 				id:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 				limit: &limit, partition: PartitionPolicy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-				units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
+				shadow: rapid.Bool().Draw(t, "shadow"), units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
 			}
 			asks = append(asks, a)
 			request = a.append(request)
@@ -90,7 +93,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		r := parseResult(answer, 0)
-		m.decided(bucket.ID{}, &r)
+		m.decided(bucket.ID{}, &r, false)
 		require.GreaterOrEqual(t, min(r.Limit, r.Remaining, int64(r.RetryAfter), int64(r.ResetAfter)), int64(0))
 		require.True(t, r.Allowed || r.RetryAfter > 0)
 	})

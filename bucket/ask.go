@@ -7,11 +7,14 @@ type Ask struct {
 	ID    ID
 	Limit *Limit
 	Units int64
+	// Shadow asks have no say: they are taken where the others are, each if it has
+	// room itself.
+	Shadow bool
 }
 
-// TakeAll takes all of the asks or none, in one step that no other call sees
-// half done, and says which. The ids must be distinct. results has room for as
-// many as asks, and gets what each was answered; if none was taken, what each
+// TakeAll takes all of the asks or none, but for shadows, in one step that no other
+// call sees half done, and says which. The ids must be distinct. results has room
+// for as many as asks, and gets what each was answered; if none was taken, what each
 // would have been answered alone. It allocates nothing for up to 16 asks.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	var few [16]uint64
@@ -29,7 +32,7 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	for i := range asks {
 		a := &asks[i]
 		results[i] = s.peek(s.shardOf(a.ID), a.ID, a.Limit, now, a.Units)
-		all = all && results[i].Allowed
+		all = all && (results[i].Allowed || a.Shadow)
 	}
 	if all {
 		for i := range asks {

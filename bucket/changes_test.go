@@ -95,7 +95,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				s.Touch(id)
 				note(id, 0)
 			case "all":
-				asks := []Ask{{ids[0], &l, units}, {ids[5], &l, units}}
+				asks := []Ask{{ids[0], &l, units, false}, {ids[5], &l, units, false}}
 				if s.TakeAll(asks, now, make([]Result, 2)) {
 					for _, a := range asks {
 						require.True(t, m.take(a.ID, &l, now, units).Allowed)
@@ -172,7 +172,7 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 						case 2:
 							s.Debit(all[i], l, epoch, 2)
 						case 3:
-							s.TakeAll([]Ask{{all[i], l, 1}, {all[i+1], l, 2}}, epoch, results)
+							s.TakeAll([]Ask{{all[i], l, 1, false}, {all[i+1], l, 2, false}}, epoch, results)
 						default:
 							s.Take(all[i], l, epoch, 1)
 						}

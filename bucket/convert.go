@@ -9,11 +9,13 @@ package bucket
 // Under the same Algorithm and Per the windows and the log stay as they are, since
 // no cell depends on Rate; a level falls at the old rate until now. Under another
 // Per, a window that is still open and a log that lies within it keep their times,
-// and a level its fraction. All else becomes usage of this instant.
+// and a level its fraction; a calendar's window keeps its name. All else becomes
+// usage of this instant, or of the window that the calendar has at this instant.
 func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	oldPer, newPer := from.per(), l.per()
 	sameKind := from.Algorithm == l.Algorithm || from.Algorithm.isBucket() && l.Algorithm.isBucket()
-	if sameKind && oldPer == newPer && (from.Rate == l.Rate || !l.Algorithm.isBucket()) {
+	named := l.calendar()
+	if sameKind && oldPer == newPer && named == from.calendar() && (from.Rate == l.Rate || !l.Algorithm.isBucket()) {
 		return
 	}
 	h := open(g)
@@ -28,6 +30,10 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 		if v.y >= newPer {
 			v.x, v.y = add(v.x, 1), 0
 		}
+	case named && from.calendar():
+	case named:
+		v = cell{at: l.begins(now), x: used}
+		h.clear()
 	case sameKind && l.Algorithm == FixedWindow && since(v.at, now) < newPer:
 	case sameKind && l.Algorithm == SlidingLog && since(int64(v.y), now) < newPer:
 	default:

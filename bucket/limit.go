@@ -16,7 +16,7 @@ const (
 	// SlidingLog remembers each admission: exact in every window of Per.
 	SlidingLog
 	// FixedWindow counts in windows of Per, the first of which starts at the
-	// key's first ask.
+	// key's first ask, or in those of a calendar, which Start names.
 	FixedWindow
 	// TokenBucket holds at most Burst units and refills at Rate per Per.
 	TokenBucket
@@ -56,6 +56,7 @@ type Limit struct {
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // of the rules it came from; the higher one holds
 	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
+	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. Zero: windows start at the key's first ask
 }
 
 // The ranges that Validate accepts.
@@ -64,6 +65,7 @@ const (
 	maxLogged = 100_000           // of a SlidingLog's Rate, which costs memory for each unit
 	minPer    = time.Millisecond
 	maxPer    = 366 * 24 * time.Hour
+	maxStart  = 1 << 62
 	maxRefill = 100 * 365 * 24 * time.Hour // of a whole Burst: twice it, and the year 2026, fit in int64 nanoseconds
 )
 
@@ -75,7 +77,8 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
 // SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
 // 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
-// years to refill, and a Whole outside 0 to 10¹². It returns nil if all is well.
+// years to refill, a Whole outside 0 to 10¹², and a Start for any but a
+// FixedWindow or more than 146 years from the epoch. It returns nil if all is well.
 func (l *Limit) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) {
@@ -105,7 +108,20 @@ func (l *Limit) Validate() error {
 	if l.Whole < 0 || l.Whole > maxUnits {
 		report("Whole is %d: it must be from 0 to %d units", l.Whole, int64(maxUnits))
 	}
+	switch {
+	case l.Start == 0:
+	case l.Algorithm != FixedWindow:
+		report("Start is %d: only a FixedWindow begins with the calendar; leave it zero", l.Start)
+	case l.Start < -maxStart || l.Start > maxStart:
+		report("Start is %d: it must be from %d to %d", l.Start, int64(-maxStart), int64(maxStart))
+	}
 	return errors.Join(problems...)
+}
+
+// is says that two limits are the same. It takes a check a nanosecond less than !=,
+// for which the compiler calls a function that compares memory.
+func (l *Limit) is(o *Limit) bool {
+	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole
 }
 
 // The numbers as the arithmetic wants them, in ranges where nothing overflows

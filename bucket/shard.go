@@ -89,7 +89,7 @@ func (sh *shard) held(id ID, h uint64, l *Limit, now int64) (*slot, *Limit) {
 		return nil, l
 	}
 	s := &sh.slots[i]
-	if sh.numbers.at[s.judge()] != *l {
+	if !sh.numbers.at[s.judge()].is(l) {
 		l = sh.settle(s, l, now)
 	}
 	return s, l
@@ -299,7 +299,7 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 	case l.Version < stored.Version,
 		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
 		return stored
-	case l.Version == stored.Version && !l.Algorithm.isBucket():
+	case l.Version == stored.Version && !l.Algorithm.isBucket() && l.calendar() == stored.calendar():
 		// Judged by its own numbers over the same times and units. To convert
 		// them whenever another Per asks would make all of it usage of this
 		// instant, again and again.
@@ -322,7 +322,8 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 			sh.note(s, l, 0)
 		}
 	}
-	judge := sh.intern(l)
+	judging := l.later(stored)
+	judge := sh.intern(&judging)
 	s.limit = s.flags() | judge
-	return l
+	return &sh.numbers.at[judge]
 }

@@ -230,9 +230,9 @@ func TestStoreAgreesWithAMapOfCounts(t *testing.T) {
 				chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 20, rapid.ID).Draw(t, "ids")
 				asks, want, all := make([]Ask, len(chosen)), make([]Result, len(chosen)), true
 				for i, id := range chosen {
-					asks[i] = Ask{id, &l, units}
+					asks[i] = Ask{ID: id, Limit: &l, Units: units, Shadow: rapid.IntRange(0, 3).Draw(t, "shadow") == 0}
 					want[i] = m.peek(id, &l, now, units)
-					all = all && want[i].Allowed
+					all = all && (want[i].Allowed || asks[i].Shadow)
 				}
 				for i, a := range asks {
 					if all {
@@ -400,7 +400,7 @@ func TestMaxKeysIsNeverExceeded(t *testing.T) {
 						case 1:
 							s.Debit(id, l, epoch, 1)
 						case 2:
-							s.TakeAll([]Ask{{id, l, 1}, {ID{1, rng.Uint64()}, l, 1}, {ID{2, rng.Uint64()}, l, 1}}, epoch, results)
+							s.TakeAll([]Ask{{id, l, 1, false}, {ID{1, rng.Uint64()}, l, 1, false}, {ID{2, rng.Uint64()}, l, 1, false}}, epoch, results)
 						}
 						if n := s.Len(); n > c.max {
 							over.Store(int64(n))
@@ -453,7 +453,7 @@ func TestTakeAllSpendsNothingIfOneDenies(t *testing.T) {
 	s := newStore(100, 16)
 	all := ids(3)
 	require.True(t, s.Take(all[1], l, epoch, 8).Allowed)
-	asks := []Ask{{all[0], l, 5}, {all[1], l, 5}, {all[2], l, 5}}
+	asks := []Ask{{all[0], l, 5, false}, {all[1], l, 5, false}, {all[2], l, 5, false}}
 	results := make([]Result, 3)
 	require.False(t, s.TakeAll(asks, epoch, results))
 	require.True(t, results[0].Allowed)
@@ -490,7 +490,7 @@ func TestConcurrentTakeAllsAreAllOrNoneAndNeverDeadlock(t *testing.T) {
 				chosen := rng.Perm(keys)[:1+rng.IntN(keys)]
 				var asks []Ask
 				for _, k := range chosen {
-					asks = append(asks, Ask{all[k], l, 1})
+					asks = append(asks, Ask{all[k], l, 1, false})
 				}
 				if s.TakeAll(asks, epoch, results) {
 					for _, k := range chosen {
@@ -590,7 +590,7 @@ func TestChecksOnHeldCountsAllocateNothing(t *testing.T) {
 		}
 		now, i := epoch, 0
 		results := make([]Result, 2)
-		asks := []Ask{{all[0], l, 600}, {all[1], l, 600}}
+		asks := []Ask{{all[0], l, 600, false}, {all[1], l, 600, false}}
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
 			now++
 			i++

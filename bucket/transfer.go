@@ -3,7 +3,8 @@ package bucket
 import "math"
 
 // Count is what is held of one id as it travels between stores, with ages in the
-// place of times, so that only the clocks' pace matters. The zero Count is empty.
+// place of times, so that only the clocks' pace matters; a calendar's window keeps
+// the name that its Limit has. The zero Count is empty.
 //
 // Export fills it, Append and Parse carry it, and Import makes it a count again.
 // The time on its way passes for no time: what is imported has never less used
@@ -90,6 +91,9 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 		mark, more = c.exportLog(v, &h, now, after, most)
 		return mark, more, true
 	}
+	if l.calendar() {
+		c.Limit.Start = v.at
+	}
 	c.age, c.x, c.y = since(v.at, now), v.x, v.y
 	return Mark{}, false, true
 }
@@ -171,6 +175,9 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most 
 	if from || logs {
 		n.log = sh.logs.take()
 		g = &sh.logs.logs[n.log]
+	}
+	if c.Limit.calendar() {
+		n.cell.at = c.Limit.Start
 	}
 	if from {
 		g.buf = append(g.buf, c.entries...)

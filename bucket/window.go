@@ -5,6 +5,9 @@ package bucket
 // at most one Rate, is what the following window starts with.
 
 func (l *Limit) advanceFixed(c cell, now int64) (cell, uint64) {
+	if l.calendar() {
+		return l.advanceCalendar(c, now)
+	}
 	per := l.per()
 	e := since(c.at, now)
 	if c.x > 0 && e < per {

@@ -1,2 +1,11 @@
-// Package httplimit connects a node to net/http.
+// Package httplimit limits requests of net/http by the rules of a rules.Book.
+//
+//	book, err := rules.Open(ctx, node, "rules.yaml", rules.BookOptions{})
+//	limit, err := httplimit.New(node, book, httplimit.Options{
+//		Client: httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")),
+//		User:   func(r *http.Request) string { return session(r).User },
+//	})
+//	http.ListenAndServe(addr, limit.Handler(mux))
+//
+// docs/http.md has every header and body that it answers with.
 package httplimit

@@ -22,7 +22,10 @@ import (
 // frame; with the first index that is free, its numbers follow.
 //
 //	tally   origin 8 | series 8 | spent | refunded | unrecovered | age
-//	limit   index | algorithm 1 | rate | per | burst, doubled, +1 if below zero | version | whole
+//	limit   index | algorithm 1 | rate | per | burst or start | version | whole
+//
+// where the start is a FixedWindow's, which has no burst, and either is doubled,
+// +1 if below zero.
 //
 // An answer:
 //
@@ -141,7 +144,11 @@ func (ls *limits) append(b []byte, l *bucket.Limit, i int, isNew bool) []byte {
 	b = append(b, byte(l.Algorithm))
 	b = binary.AppendUvarint(b, uint64(l.Rate))
 	b = binary.AppendUvarint(b, uint64(l.Per))
-	b = binary.AppendVarint(b, l.Burst)
+	if l.Algorithm == bucket.FixedWindow {
+		b = binary.AppendVarint(b, l.Start)
+	} else {
+		b = binary.AppendVarint(b, l.Burst)
+	}
 	b = binary.AppendUvarint(b, l.Version)
 	return binary.AppendUvarint(b, uint64(l.Whole))
 }
@@ -159,7 +166,11 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 	l.Algorithm = bucket.Algorithm(r.byte())
 	l.Rate = int64(r.uvarint())
 	l.Per = time.Duration(r.uvarint())
-	l.Burst = r.varint()
+	if l.Algorithm == bucket.FixedWindow {
+		l.Start = r.varint()
+	} else {
+		l.Burst = r.varint()
+	}
 	l.Version = r.uvarint()
 	l.Whole = int64(r.uvarint())
 	if r.err != nil {

@@ -21,6 +21,9 @@ func frames(t testing.TB) (list [][]byte) {
 	now := int64(time.Hour)
 	for x := range 10 {
 		limit := limitOf(bucket.Algorithm(x % 5))
+		if x == 7 {
+			limit.Start = now - 1
+		}
 		for k := range 20 {
 			stores[k%2].Take(someID(x), &limit, now+int64(k), 3)
 		}
@@ -98,6 +101,34 @@ func FuzzServe(f *testing.F) {
 			s.Review(now, holder{})
 		}
 	})
+}
+
+func TestALimitComesAsItWasSent(t *testing.T) {
+	list := []bucket.Limit{
+		{Algorithm: bucket.FixedWindow, Rate: 5, Per: 23 * time.Hour, Start: 1 << 61, Version: 7},
+		{Algorithm: bucket.FixedWindow, Rate: 0, Per: time.Hour, Start: -1},
+		{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Hour},
+		{Algorithm: bucket.TokenBucket, Rate: 5, Per: time.Hour, Burst: -1},
+		{Algorithm: bucket.SlidingWindow, Rate: 5, Per: time.Hour},
+	}
+	var sent, came limits
+	var b []byte
+	for range 2 {
+		for _, l := range list {
+			i, isNew, ok := sent.index(&l)
+			require.True(t, ok)
+			b = sent.append(b, &l, i, isNew)
+		}
+	}
+	r := reader{b: b}
+	for range 2 {
+		for _, l := range list {
+			require.Equal(t, l, came.read(&r))
+		}
+	}
+	require.NoError(t, r.err)
+	require.Empty(t, r.b)
+	require.Equal(t, limits(list), came)
 }
 
 func FuzzAnswered(f *testing.F) {

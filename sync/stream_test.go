@@ -243,6 +243,28 @@ func TestATallyThatBeginsAgainCountsAnew(t *testing.T) {
 	require.Equal(t, int64(2), l.used(1, someID(0)))
 }
 
+// Days are named by their start: whoever has a count of a later one keeps it, and
+// what is told of an earlier one belongs there.
+func TestTheNamesOfWindowsGoAlong(t *testing.T) {
+	l := newLink(t)
+	const day = 24 * int64(time.Hour)
+	today := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: 10 * day}
+	tomorrow := today
+	tomorrow.Start += day
+	l.now = tomorrow.Start - 5
+	l.stores[0].Take(someID(0), &today, l.now, 10)
+	l.settle()
+	require.EqualValues(t, 10, l.used(1, someID(0)))
+	l.stores[0].Take(someID(0), &tomorrow, l.now, 4)
+	l.settle()
+	require.EqualValues(t, 4, l.used(1, someID(0)))
+	require.EqualValues(t, 6, l.stores[1].Peek(someID(0), &today, l.now, 1).Remaining)
+	l.now = tomorrow.Start + day - 1
+	require.EqualValues(t, 4, l.used(1, someID(0)))
+	l.now++
+	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
+}
+
 // A frame that was given up and asked about is never applied later.
 func TestALateFrameIsNotAppliedOnceItWasAskedAbout(t *testing.T) {
 	l := newLink(t)

@@ -1,0 +1,257 @@
+package weir
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// meet has two boards ask each other.
+func meet(t require.TestingT, one, other *board, now int64, most int, breaks func() bool) {
+	compare(t, one, other, now, most, breaks)
+	compare(t, other, one, now, most, breaks)
+}
+
+// compare has one board ask another, as nodes do, in messages of at most so many
+// bytes; the exchange can break off after any of them.
+func compare(t require.TestingT, asker, answerer *board, now int64, most int, breaks func() bool) {
+	q := comparison{digests: asker.digestsNow()}
+	for {
+		asked, err := parseComparison(q.append(nil))
+		require.NoError(t, err)
+		require.Equal(t, q, asked)
+		answer := answerer.differs(&asked, most)
+		d, err := parseDifference(answer.append(nil, now), &q, now)
+		require.NoError(t, err)
+		if breaks() {
+			return
+		}
+		asker.put(d.list, now)
+		if !d.more {
+			return
+		}
+		q.after = d.list[len(d.list)-1].Name
+	}
+}
+
+func never() bool { return false }
+
+func drawPosting(t *rapid.T, now int64) posting {
+	p := posting{Published: Published{
+		Name:    rapid.StringMatching(`[ab]{0,3}x`).Draw(t, "name"),
+		Version: rapid.Uint64Range(1, 4).Draw(t, "version"),
+		Value:   []byte(rapid.StringMatching(`[cd]{0,2}`).Draw(t, "value")),
+	}}
+	if p.tombstone() {
+		p.Value, p.since = nil, now-rapid.Int64Range(0, int64(time.Hour)).Draw(t, "age")
+	}
+	return p
+}
+
+// Whatever came to which board first, how often and by which way: once every two
+// have met, all of them are what one would be that was told everything.
+func TestBoardsThatMeetBecomeOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := int64(30 * 24 * time.Hour)
+		boards, all := make([]board, rapid.IntRange(2, 4).Draw(t, "boards")), new(board)
+		any := rapid.IntRange(0, len(boards)-1)
+		most := rapid.IntRange(1, 400).Draw(t, "bytes in a message")
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			switch i, j := any.Draw(t, "board"), any.Draw(t, "other"); rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				if i != j {
+					meet(t, &boards[i], &boards[j], now, most, func() bool { return rapid.IntRange(0, 3).Draw(t, "breaks") == 0 })
+				}
+			default:
+				p := drawPosting(t, now)
+				before := boards[i].current().revision
+				news := boards[i].put([]posting{p}, now)
+				require.Equal(t, len(news) > 0, boards[i].current().revision > before, "the revision rises with what is news")
+				all.put([]posting{p}, now)
+			}
+			now += rapid.Int64Range(0, int64(time.Minute)).Draw(t, "time")
+		}
+		for range 2 {
+			for i := range boards {
+				for j := range i {
+					meet(t, &boards[j], &boards[i], now, most, never)
+				}
+			}
+		}
+		for i := range boards {
+			require.Equal(t, all.current().values, boards[i].current().values)
+			require.Equal(t, all.digests, boards[i].digests)
+			require.Equal(t, all.bytes, boards[i].bytes)
+			require.Equal(t, all.live, boards[i].live)
+		}
+		now += int64(tombstoneFor)
+		boards[0].crumble(now)
+		require.Len(t, boards[0].all, len(all.current().values))
+		require.Equal(t, all.current().values, boards[0].current().values)
+	})
+}
+
+func TestABoardOfTwoFullSidesDropsTheSameOnBoth(t *testing.T) {
+	var sides [2]board
+	for side := range sides {
+		var list []posting
+		for i := range maxPublished + 1 {
+			list = append(list, posting{Published: Published{Name: fmt.Sprintf("side %d, %06d", side, i), Version: 1, Value: []byte("v")}})
+		}
+		require.Len(t, sides[side].put(list, 0), len(list))
+	}
+	for range 2 {
+		meet(t, &sides[0], &sides[1], 0, postingBytes, never)
+		for i := range sides {
+			require.Len(t, sides[i].current().values, maxPostings)
+		}
+		require.Equal(t, sides[0].current().values, sides[1].current().values)
+	}
+	require.EqualValues(t, 2, sides[0].dropped)
+	require.EqualValues(t, 2, sides[1].dropped)
+	before := sides[0].current().revision
+	sides[0].put([]posting{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0)
+	require.Equal(t, before, sides[0].current().revision, "what there is no room for is no change")
+	sides[0].put([]posting{{Published: Published{Name: "side 0, 000000", Version: 2}, since: 0}}, 1)
+	require.Len(t, sides[0].current().values, maxPostings-1, "a tombstone takes a place that a value may have")
+	sides[0].put([]posting{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1)
+	require.Len(t, sides[0].current().values, maxPostings)
+}
+
+func TestABoardIsBoundedInBytes(t *testing.T) {
+	var b board
+	value := bytes.Repeat([]byte("v"), maxPublishedValue)
+	var list []posting
+	for i := range 3 * maxPublishedBytes / maxPublishedValue {
+		list = append(list, posting{Published: Published{Name: fmt.Sprintf("%06d", i), Version: 1, Value: value}})
+	}
+	b.put(list, 0)
+	require.LessOrEqual(t, b.bytes, maxPostingBytes)
+	require.Greater(t, b.bytes, maxPostingBytes-2*maxPublishedValue)
+	require.Equal(t, "000000", b.current().values[0].Name)
+}
+
+func TestPublishedIsSortedAndByPrefix(t *testing.T) {
+	n := solo(t, Config{})
+	values, revision := n.Published("")
+	require.Empty(t, values)
+	for _, name := range []string{"b/2", "a", "b/1", "b", "c", "b0", "\xff", "\xff\xff"} {
+		require.NoError(t, n.Publish(name, 0, []byte("of "+name)))
+	}
+	names := func(prefix string) string {
+		values, _ := n.Published(prefix)
+		var s []string
+		for _, p := range values {
+			require.Equal(t, "of "+p.Name, string(p.Value))
+			s = append(s, p.Name)
+		}
+		require.True(t, slices.IsSorted(s))
+		return strings.Join(s, " ")
+	}
+	require.Equal(t, "b/1 b/2", names("b/"))
+	require.Equal(t, "b b/1 b/2 b0", names("b"))
+	require.Equal(t, "\xff \xff\xff", names("\xff"))
+	require.Equal(t, "", names("b/3"))
+	require.Equal(t, "", names("a/"))
+	_, after := n.Published("b/")
+	require.Equal(t, revision+8, after)
+	require.NoError(t, n.Publish("b/1", 0, nil))
+	require.Equal(t, "b/2", names("b/"))
+	_, again := n.Published("b/")
+	require.Greater(t, again, after)
+	require.Equal(t, PublishedStats{Values: 7, Tombstones: 1, Bytes: 14 + 7*3 + 11, Revision: again}, n.Stats().Published)
+	require.Zero(t, testing.AllocsPerRun(100, func() { n.Published("b/") }))
+}
+
+func TestWhatIsPublishedGoesOverSockets(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	large := bytes.Repeat([]byte("v"), maxPublishedValue)
+	for i, n := range nodes {
+		require.NoError(t, n.Publish(fmt.Sprint("from ", i), 0, large))
+	}
+	for _, n := range nodes {
+		require.Eventually(t, func() bool {
+			values, _ := n.Published("from ")
+			return len(values) == 3
+		}, time.Second, time.Millisecond)
+	}
+	joiner, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: []string{nodes[0].Members()[0].Addr}, Logger: quiet})
+	require.NoError(t, err)
+	defer joiner.Close()
+	require.Eventually(t, func() bool {
+		values, _ := joiner.Published("from ")
+		return len(values) == 3
+	}, 2*time.Second, time.Millisecond)
+}
+
+func TestPublishRefusesWhatCannotHold(t *testing.T) {
+	n := solo(t, Config{})
+	require.NoError(t, n.Publish("name", 5, []byte("five")))
+	require.NoError(t, n.Publish("name", 5, []byte("five")), "it holds")
+	require.NoError(t, n.Publish("name", 5, []byte("fivf")), "greater bytes")
+	require.NoError(t, n.Publish(strings.Repeat("n", 256), 1, make([]byte, 4096)))
+	for says, err := range map[string]error{
+		"version: 4 of \"name\" is not above version 5":   n.Publish("name", 4, []byte("four")),
+		"version: 5 of \"name\" is not above version 5, ": n.Publish("name", 5, []byte("five")),
+		"name: it has 0 bytes":                            n.Publish("", 1, nil),
+		"name: it has 257 bytes":                          n.Publish(strings.Repeat("n", 257), 1, nil),
+		"value: \"name\" has 4097 bytes":                  n.Publish("name", 6, make([]byte, 4097)),
+	} {
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+	require.NoError(t, n.Publish("name", 1<<64-1, nil))
+	require.ErrorContains(t, n.Publish("name", 0, []byte("again")), "there is none above it")
+
+	value := []byte("mine")
+	require.NoError(t, n.Publish("kept", 1, value))
+	value[0] = 'd'
+	values, _ := n.Published("kept")
+	require.Equal(t, "mine", string(values[0].Value))
+
+	for i := range maxPublished - 2 {
+		require.NoError(t, n.Publish(fmt.Sprint(i), 1, []byte("v")))
+	}
+	require.ErrorContains(t, n.Publish("one more", 1, []byte("v")), "value: there is no room for \"one more\" beside 16384 values")
+	require.NoError(t, n.Publish("one more", 1, nil))
+	require.NoError(t, n.Publish("kept", 2, []byte("in its own place")))
+	require.NoError(t, n.Publish("0", 2, nil))
+	require.NoError(t, n.Publish("another", 1, []byte("v")))
+	require.NoError(t, n.Close())
+	require.ErrorIs(t, n.Publish("name", 0, nil), ErrClosed)
+}
+
+func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
+	n := solo(t, Config{})
+	for i := range maxPublishedBytes / (maxPublishedValue + 4) {
+		require.NoError(t, n.Publish(fmt.Sprintf("%04d", i), 1, make([]byte, maxPublishedValue)))
+	}
+	require.ErrorContains(t, n.Publish("more", 1, make([]byte, maxPublishedValue)), "there is no room for \"more\"")
+}
+
+func FuzzBoardMessages(f *testing.F) {
+	var b board
+	b.put([]posting{{Published: Published{Name: "a", Version: 7, Value: []byte("v")}}, {Published: Published{Name: "b", Version: 1}}}, 0)
+	q := comparison{after: "0", digests: digests{1}}
+	d := b.differs(&q, postingBytes)
+	f.Add(q.append(nil))
+	f.Add(d.append(nil, 5))
+	f.Add(appendPostings(nil, d.list, 5))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		if list, err := parsePostings(message, 5); err == nil {
+			b.put(list, 5)
+		}
+		if q, err := parseComparison(message); err == nil {
+			b.differs(&q, 100)
+		}
+		if d, err := parseDifference(message, &q, 5); err == nil {
+			b.put(d.list, 5)
+		}
+	})
+}

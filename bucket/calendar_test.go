@@ -1,0 +1,206 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// calendarOf is days of 23, 24 and 25 hours one after the other.
+func calendarOf(lengths []int64) (starts []int64) {
+	starts = []int64{origin}
+	for _, hours := range lengths {
+		starts = append(starts, starts[len(starts)-1]+hours*int64(time.Hour))
+	}
+	return starts
+}
+
+// TestCalendarWindowsKeepTheLatestName holds a count that goes from store to store
+// to a list of units by the window's number, where every asker and every store has
+// a clock of its own, some of which step.
+func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const days = 12
+		starts := calendarOf(rapid.SliceOfN(rapid.Int64Range(23, 25), days, days).Draw(t, "hours"))
+		dayOf := func(now int64) int {
+			for i := range starts {
+				if now < starts[i] {
+					return max(0, i-1)
+				}
+			}
+			return days
+		}
+		rate := rapid.Int64Range(1, 6).Draw(t, "rate")
+		limitAt := func(now int64) *Limit {
+			d := dayOf(now)
+			return &Limit{Algorithm: FixedWindow, Rate: rate, Start: starts[d], Per: time.Duration(starts[d+1] - starts[d])}
+		}
+		skew := rapid.Int64Range(-int64(2*time.Hour), int64(2*time.Hour))
+		stores := []*Store{NewStore(10), NewStore(10)}
+		owner, ahead := 0, skew.Draw(t, "owner's clock")
+		id := ID{1, 2}
+		var used [days + 2]int64
+		now, current := origin+int64(3*time.Hour), 0
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = min(now+rapid.OneOf(rapid.Int64Range(0, int64(time.Hour)), rapid.Int64Range(0, int64(30*time.Hour))).Draw(t, "step"),
+				starts[days-1]-int64(5*time.Hour))
+			l := limitAt(now + skew.Draw(t, "asker's clock"))
+			clock := now + ahead
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				stores[owner].Compact(clock)
+				continue
+			case 1: // the owner hands over to another, whose clock is the same
+				var c Count
+				_, _, held := stores[owner].Export(id, clock, Mark{}, &c)
+				if held {
+					var carried Count
+					carried.Limit = c.Limit
+					_, err := carried.Parse(c.Append(nil))
+					require.NoError(t, err)
+					owner = 1 - owner
+					stores[owner].Import(id, &carried, clock, 0)
+				}
+				continue
+			}
+			// The asker's name, unless it is over by the owner's clock, or behind.
+			day := dayOf(l.Start)
+			if clock >= starts[day+1] {
+				day++
+			}
+			if used[current] > 0 && current > day {
+				day = current
+			}
+			if day != current {
+				current = day
+			}
+			n := rapid.Int64Range(1, rate).Draw(t, "units")
+			r := stores[owner].Take(id, l, clock, n)
+			require.Equal(t, used[day]+n <= rate, r.Allowed, "day %d has %d of %d", day, used[day], rate)
+			if r.Allowed {
+				used[day] += n
+			} else {
+				require.EqualValues(t, until(starts[day+1], 0, clock), r.RetryAfter, "until the next day")
+			}
+			require.Equal(t, rate-used[day], r.Remaining)
+		}
+	})
+}
+
+func TestCalendarWindows(t *testing.T) {
+	day := func(start int64) *Limit {
+		return &Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: start}
+	}
+	const hour = int64(time.Hour)
+	const today, tomorrow = origin, origin + 24*hour
+	id := ID{1, 2}
+	for name, check := range map[string]func(t *testing.T, s *Store){
+		"end with the day, not a day after the first ask": func(t *testing.T, s *Store) {
+			require.True(t, s.Take(id, day(today), today+23*hour, 10).Allowed)
+			r := s.Take(id, day(today), today+23*hour, 1)
+			require.False(t, r.Allowed)
+			require.Equal(t, time.Hour, r.RetryAfter)
+			require.Equal(t, time.Hour, r.ResetAfter)
+			require.True(t, s.Take(id, day(tomorrow), tomorrow, 10).Allowed)
+		},
+		"begin early by the clock of an asker that is ahead, and stay begun for one that is behind": func(t *testing.T, s *Store) {
+			require.True(t, s.Take(id, day(today), tomorrow-2, 10).Allowed)
+			require.True(t, s.Take(id, day(tomorrow), tomorrow-1, 6).Allowed)
+			require.False(t, s.Take(id, day(today), tomorrow-1, 5).Allowed)
+			require.True(t, s.Take(id, day(today), tomorrow+1, 4).Allowed)
+			require.False(t, s.Take(id, day(tomorrow), tomorrow+1, 1).Allowed)
+		},
+		"that are over by the clock of their holder do not begin again": func(t *testing.T, s *Store) {
+			require.True(t, s.Take(id, day(today), today, 10).Allowed)
+			s.Compact(tomorrow)
+			require.True(t, s.Take(id, day(today), tomorrow, 10).Allowed)
+			require.False(t, s.Take(id, day(tomorrow), tomorrow+1, 1).Allowed, "that was tomorrow's")
+		},
+		"keep their name when the clock of their holder steps back": func(t *testing.T, s *Store) {
+			require.True(t, s.Take(id, day(tomorrow), tomorrow, 10).Allowed)
+			require.False(t, s.Take(id, day(today), today, 1).Allowed)
+			require.False(t, s.Peek(id, day(today), today-hour, 1).Allowed)
+		},
+		"take a debt into the next one only": func(t *testing.T, s *Store) {
+			require.False(t, s.Debit(id, day(today), today, 15).Allowed)
+			require.EqualValues(t, 5, s.Peek(id, day(tomorrow), tomorrow, 1).Remaining)
+			require.EqualValues(t, 10, s.Peek(id, day(tomorrow+24*hour), tomorrow+24*hour, 1).Remaining)
+		},
+		"take a debt from a short month into a long one, and from a long one into a short one": func(t *testing.T, s *Store) {
+			month := func(start, days int64) *Limit {
+				return &Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Duration(24 * hour * days), Start: start}
+			}
+			february, march := today+31*24*hour, today+59*24*hour
+			s.Debit(id, month(today, 31), today, 15)
+			require.EqualValues(t, 5, s.Peek(id, month(february, 28), february, 1).Remaining)
+			require.EqualValues(t, 10, s.Peek(id, month(march, 31), march, 1).Remaining)
+			s.Reset(id)
+			s.Debit(id, month(february, 28), february, 15)
+			require.EqualValues(t, 5, s.Peek(id, month(march, 31), march, 1).Remaining)
+			require.EqualValues(t, 10, s.Peek(id, month(march+31*24*hour, 30), march+31*24*hour, 1).Remaining)
+		},
+		"give back only what was taken in them": func(t *testing.T, s *Store) {
+			yesterday := s.Take(id, day(today), today, 3).Receipt
+			s.Take(id, day(tomorrow), tomorrow, 4)
+			require.False(t, s.Refund(id, day(tomorrow), tomorrow, 3, yesterday, false))
+			require.EqualValues(t, 6, s.Peek(id, day(tomorrow), tomorrow, 1).Remaining)
+		},
+		"keep what is used when a limit becomes one of the calendar, and when it ceases to be": func(t *testing.T, s *Store) {
+			for version := range uint64(2) {
+				plain := &Limit{Algorithm: FixedWindow, Rate: 10, Per: time.Hour}
+				s.Take(id, plain, today+12*hour, 4)
+				l := day(today)
+				l.Version = version
+				require.EqualValues(t, 6, s.Peek(id, l, today+12*hour, 1).Remaining)
+				require.EqualValues(t, 6, s.Peek(id, l, today+23*hour, 1).Remaining)
+				plain.Per, plain.Version = 24*time.Hour, 2*version
+				require.EqualValues(t, 6, s.Peek(id, plain, today+23*hour, 1).Remaining)
+				s.Reset(id)
+			}
+		},
+		"keep their name when rules of a later version come from a clock that is behind": func(t *testing.T, s *Store) {
+			s.Take(id, day(tomorrow), tomorrow, 10)
+			l := day(today)
+			l.Version, l.Rate = 1, 12
+			require.EqualValues(t, 2, s.Peek(id, l, tomorrow-1, 1).Remaining)
+			l.Start = tomorrow
+			require.EqualValues(t, 2, s.Peek(id, l, tomorrow, 1).Remaining)
+		},
+		"reach another store under their own name, whatever its clock": func(t *testing.T, s *Store) {
+			s.Take(id, day(tomorrow), tomorrow, 10)
+			for _, clock := range []int64{tomorrow - hour, tomorrow + hour} {
+				other, c := NewStore(10), new(Count)
+				_, _, held := s.Export(id, tomorrow-1, Mark{}, c)
+				require.True(t, held)
+				other.Import(id, c, clock, 0)
+				require.False(t, other.Take(id, day(today), clock, 1).Allowed)
+				r := other.Take(id, day(tomorrow), clock, 1)
+				require.False(t, r.Allowed)
+				require.EqualValues(t, tomorrow+24*hour-clock, r.RetryAfter)
+			}
+		},
+		"take in what was spent elsewhere in a later one": func(t *testing.T, s *Store) {
+			s.Take(id, day(today), tomorrow-2, 10)
+			s.SpendElsewhere(id, day(tomorrow), tomorrow-1, 7)
+			require.EqualValues(t, 3, s.Peek(id, day(today), tomorrow, 1).Remaining)
+		},
+		"are shared like any other limit": func(t *testing.T, s *Store) {
+			l := day(today)
+			l.Rate = 0
+			require.False(t, s.Take(id, l, today, 1).Allowed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { check(t, NewStore(10)) })
+	}
+}
+
+func TestOnlyAFixedWindowHasAStart(t *testing.T) {
+	l := Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: origin}
+	require.NoError(t, l.Validate())
+	l.Algorithm = SlidingWindow
+	require.ErrorContains(t, l.Validate(), "Start is 1800000000000000000: only a FixedWindow")
+	l = Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: 1<<62 + 1}
+	require.ErrorContains(t, l.Validate(), "Start is 4611686018427387905: it must be from")
+}

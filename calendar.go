@@ -1,0 +1,116 @@
+package weir
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// Calendar has the windows of a FixedWindow begin where the calendar's do, in
+// Limit.Zone.
+type Calendar uint8
+
+const (
+	NoCalendar Calendar = iota // windows of Per that start at the key's first ask
+	Day                        // from midnight to midnight, 23 to 25 hours
+	Week                       // from Monday, as in ISO 8601
+	Month                      // from its first day
+)
+
+func (c Calendar) String() string {
+	switch c {
+	case NoCalendar:
+		return "NoCalendar"
+	case Day:
+		return "Day"
+	case Week:
+		return "Week"
+	case Month:
+		return "Month"
+	}
+	return fmt.Sprintf("Calendar(%d)", uint8(c))
+}
+
+// zone is the time zone of a name. Another machine's Local is another zone.
+func zone(name string) (*time.Location, error) {
+	if name == "Local" {
+		return nil, errors.New("another machine's may be another: use an IANA name such as \"Europe/Berlin\", or none for UTC")
+	}
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("use an IANA name such as \"Europe/Berlin\"; on a machine without time zones, import _ \"time/tzdata\": %w", err)
+	}
+	return loc, nil
+}
+
+// window is where the calendar's window begins that t lies in, and where the next
+// one does.
+func (c Calendar) window(t time.Time) (start, end time.Time) {
+	year, month, day := t.Date()
+	next := func() { day++ }
+	switch c {
+	case Week:
+		day -= (int(t.Weekday()) + 6) % 7
+		next = func() { day += 7 }
+	case Month:
+		day = 1
+		next = func() { month++ }
+	}
+	start = midnight(year, month, day, t.Location())
+	for {
+		next()
+		if end = midnight(year, month, day, t.Location()); t.Before(end) {
+			return start, end
+		}
+		start = end
+	}
+}
+
+// midnight is the first instant of a date: where clocks are put forward at
+// midnight that is one o'clock, and where they are put back over it, the earlier of
+// the two, with which the date begins and does not begin again.
+func midnight(year int, month time.Month, day int, loc *time.Location) time.Time {
+	utc := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	// A zone's offset is well below a day. In each of the zone's stretches of one
+	// offset, the date is reached at one instant at most.
+	for t := utc.Add(-24 * time.Hour).In(loc); ; {
+		begin, end := t.ZoneBounds()
+		_, offset := t.Zone()
+		first := utc.Add(-time.Duration(offset) * time.Second)
+		if !begin.IsZero() && first.Before(begin) {
+			first = begin
+		}
+		if end.IsZero() || first.Before(end) {
+			return first.In(loc)
+		}
+		t = end
+	}
+}
+
+// calendarWindow is the numbers of a Calendar's limit in the window that is open,
+// by the clock of this node. No zone goes to other nodes.
+type calendarWindow struct {
+	calendar Calendar
+	zone     *time.Location
+	open     atomic.Pointer[bucket.Limit]
+}
+
+// numbers are those of the window that now lies in.
+func (w *calendarWindow) numbers(whole *bucket.Limit, now int64) *bucket.Limit {
+	l := w.open.Load()
+	if l != nil && now >= l.Start && now < l.Start+int64(l.Per) {
+		return l
+	}
+	start, end := w.calendar.window(time.Unix(0, now).In(w.zone))
+	l = new(*whole)
+	l.Start = start.UnixNano()
+	if l.Start == 0 {
+		l.Start = 1 // zero would name no window
+	}
+	l.Per = time.Duration(end.UnixNano() - l.Start)
+	w.open.Store(l)
+	return l
+}

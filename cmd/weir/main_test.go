@@ -1,0 +1,180 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/rules"
+)
+
+const file = `
+version: 3
+tiers: {free: {}, paid: {multiply: 10}}
+exempt: {user: root}
+rules:
+- {name: all, key: global, limit: {rate: 1000, per: 1s}}
+- name: login
+  match: {method: POST, path: /login}
+  key: [user, ip]
+  missing_key: skip
+  limits:
+  - {rate: 5, per: 1m}
+  - {name: month, rate: 100, calendar: month, zone: Europe/Berlin}
+  soft: {over: 20%, for: 10m}
+- name: upload
+  match: {method: PUT, path: "/files/{path...}", host: api.example.com}
+  key: header:X-Tenant
+  cost: {from: content_length, unit: 1000}
+  limit: {algorithm: leaky_bucket, rate: 100, per: 1m, burst: 3}
+  queue: 2s
+- name: watch
+  match: {path: /watch}
+  key: ip
+  cost: header:X-Cost
+  limit: {rate: 5, per: 90m}
+  shadow: true
+`
+
+// weir runs the command on a file of the text, which it calls FILE.
+func weir(t *testing.T, text string, args ...string) (code int, stdout, stderr string) {
+	name := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	for i := range args {
+		if args[i] == "FILE" {
+			args[i] = name
+		}
+	}
+	var out, errs strings.Builder
+	code = run(args, &out, &errs)
+	return code, strings.ReplaceAll(out.String(), name, "FILE"), strings.ReplaceAll(errs.String(), name, "FILE")
+}
+
+const good = "FILE is good: 4 rules, 5 limits, version 3\n"
+
+func TestCheckExplainsWhatARequestMeets(t *testing.T) {
+	for _, c := range []struct {
+		about string
+		args  []string
+		want  string
+	}{
+		{"the file alone", nil, ""},
+		{"one rule", []string{"-request", "GET /x"}, `
+GET /x meets 1 rule:
+
+all: path /
+  key:   "", by global
+  cost:  1 unit
+  limit: all: 1000 per 1s, sliding_window, majority_share
+`},
+		{"several limits, a tier, a combined key and an overrun", []string{"-request", "post https://example.com//login", "-user", "al|ice", "-ip", "::ffff:192.0.2.1", "-tier", "paid"}, `
+POST example.com//login in tier paid meets 2 rules:
+
+all: path /
+  key:   "", by global
+  cost:  1 unit
+  limit: all: 1000 per 1s, sliding_window, majority_share
+
+login: path /login
+  key:   al\|ice|192.0.2.1, by user|ip
+  cost:  1 unit
+  limit: login/1: 50 per 1m, sliding_window, majority_share
+  limit: login/month: 1000 per calendar month of Europe/Berlin, fixed_window, majority_share
+  soft:  20% more in 10m0s, marked, once a limit is exhausted
+`},
+		{"a key that is missing", []string{"-request", "POST /login", "-tier", "gold"}, `
+POST /login (the file has no tier "gold") meets 2 rules:
+
+all: path /
+  key:   "", by global
+  cost:  1 unit
+  limit: all: 1000 per 1s, sliding_window, majority_share
+
+login: path /login
+  does not apply: the request lacks a part of the key user|ip
+`},
+		{"a cost that can never be granted, and a queue", []string{"-length", "3001", "-header", "x-tenant: acme", "-request", "PUT https://API.example.com:8443/files/a/b"}, `
+PUT API.example.com:8443/files/a/b meets 2 rules:
+
+all: path /
+  key:   "", by global
+  cost:  1 unit
+  limit: all: 1000 per 1s, sliding_window, majority_share
+
+upload: path /files/{path...}
+  key:   acme, by header:X-Tenant
+  cost:  4 units, by content_length/1000, or 1
+  limit: upload: 100 per 1m, burst 3, leaky_bucket, majority_share
+         never allowed: it costs more than the 3 that the limit can grant
+  queue: waits up to 2s for its turn
+`},
+		{"a shadow, at no cost", []string{"-request", "/watch", "-ip", "2001:db8::1", "-header", "X-Cost: 0"}, `
+GET /watch meets 2 rules:
+
+all: path /
+  key:   "", by global
+  cost:  1 unit
+  limit: all: 1000 per 1s, sliding_window, majority_share
+
+watch: path /watch
+  key:   2001:db8::/64, by ip
+  cost:  0 units, by header:X-Cost, or 1
+  limit: watch: 5 per 1h30m, sliding_window, majority_share
+  shadow: counted, and never enforced
+  spends nothing
+`},
+		{"who is exempt", []string{"-request", "GET /x", "-user", "root"}, "\nGET /x meets no rule: it is exempt.\n"},
+	} {
+		code, stdout, stderr := weir(t, file, append([]string{"rules", "check", "FILE"}, c.args...)...)
+		require.Equal(t, []any{ok, good + c.want, ""}, []any{code, stdout, stderr}, c.about)
+		code, again, _ := weir(t, file, append(append([]string{"rules", "check"}, c.args...), "FILE")...)
+		require.Equal(t, []any{ok, stdout}, []any{code, again}, "the flags first: %s", c.about)
+	}
+}
+
+func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
+	code, stdout, _ := weir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
+	require.Equal(t, ok, code)
+	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nIt switches the limiter off: no request meets a rule.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
+	_, stdout, _ = weir(t, "rules: []", "rules", "check", "FILE", "-request", "/")
+	require.Contains(t, stdout, "GET / meets no rule.\n")
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		about  string
+		args   []string
+		code   int
+		stderr string
+	}{
+		{"a bad file", []string{"rules", "check", "FILE"}, bad, "FILE:1:1: unknown field \"rule\": did you mean \"rules\"?\nFILE:1:1: rules is missing\n"},
+		{"no such file", []string{"rules", "check", "FILE.none"}, bad, "open FILE.none: no such file or directory\n"},
+		{"no file", []string{"rules", "check"}, usage, "weir rules check: 0 files: give one\n"},
+		{"two files", []string{"rules", "check", "FILE", "FILE"}, usage, "weir rules check: 2 files: give one\n"},
+		{"a request without its flag", []string{"rules", "check", "FILE", "-ip", "192.0.2.1"}, usage, "weir rules check: no -request: the other flags are about one\n"},
+		{"an unknown flag", []string{"rules", "check", "FILE", "-x"}, usage, "flag provided but not defined: -x\n" + help},
+		{"no address", []string{"rules", "check", "FILE", "-ip", "x"}, usage, "invalid value \"x\" for flag -ip: ParseAddr(\"x\"): unable to parse IP\n" + help},
+		{"no field", []string{"rules", "check", "FILE", "-header", "x"}, usage, "invalid value \"x\" for flag -header: \"x\" is no field: use 'Name: value'\n" + help},
+		{"no URL", []string{"rules", "check", "FILE", "-request", "GET x"}, usage, "invalid value \"GET x\" for flag -request: \"x\" is neither a URL, like https://api.example.com/v1, nor a path, like /v1\n" + help},
+		{"no command", nil, usage, help},
+		{"an unknown command", []string{"rules", "chekc"}, usage, help},
+	} {
+		args := append([]string(nil), c.args...)
+		code, stdout, stderr := weir(t, "rule: []", args...)
+		require.Equal(t, []any{c.code, "", c.stderr}, []any{code, stdout, stderr}, c.about)
+	}
+	for _, arg := range []string{"help", "-h", "--help"} {
+		code, stdout, _ := weir(t, "", arg)
+		require.Equal(t, []any{ok, help}, []any{code, stdout})
+	}
+	code, _, stderr := weir(t, "", "rules", "check", "-h")
+	require.Equal(t, []any{ok, help}, []any{code, stderr})
+}
+
+func TestTheSchemaIsPrinted(t *testing.T) {
+	code, stdout, _ := weir(t, "", "rules", "schema")
+	require.Equal(t, []any{ok, string(rules.Schema())}, []any{code, stdout})
+}

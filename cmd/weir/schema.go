@@ -1,0 +1,17 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/weir-go/weir/rules"
+)
+
+// schema prints the JSON Schema of rules files.
+func schema(stdout, stderr io.Writer) int {
+	if _, err := stdout.Write(rules.Schema()); err != nil {
+		fmt.Fprintln(stderr, err)
+		return bad
+	}
+	return ok
+}

@@ -1,0 +1,73 @@
+package grpclimit
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/weir-go/weir/rules"
+)
+
+// request is a call as rules look at it.
+func (l *Limits) request(ctx context.Context, method string) *rules.Request {
+	md, _ := metadata.FromIncomingContext(ctx)
+	r := &rules.Request{Method: http.MethodPost, Path: method, Header: headerOf(md), Length: -1}
+	if authority := md.Get(":authority"); len(authority) == 1 {
+		r.Host = authority[0]
+	}
+	from := http.Request{Header: r.Header}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		from.RemoteAddr = p.Addr.String()
+	}
+	r.Client = l.o.Client.Of(&from)
+	for _, who := range []struct {
+		is   *string
+		from func(context.Context) string
+	}{{&r.User, l.o.User}, {&r.APIKey, l.o.APIKey}, {&r.Tier, l.o.Tier}} {
+		if who.from != nil {
+			*who.is = who.from(ctx)
+		}
+	}
+	return r
+}
+
+// headerOf is metadata with the names that http.Header has. Values that are bytes
+// are no text to compare with, and left out.
+func headerOf(md metadata.MD) http.Header {
+	h := make(http.Header, len(md))
+	for name, values := range md {
+		if !strings.HasPrefix(name, ":") && !strings.HasSuffix(name, "-bin") {
+			h[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	return h
+}
+
+// MetadataValue is a function for Options that reads the metadata of a call: empty
+// if the name is not there, or there twice. It is worth as much as who sets it: an
+// API key that is checked later on, or a user that a proxy of yours has looked up
+// and writes over what the client sent.
+func MetadataValue(name string) func(context.Context) string {
+	name = strings.ToLower(name)
+	return func(ctx context.Context) string {
+		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) == 1 {
+			return values[0]
+		}
+		return ""
+	}
+}
+
+// BearerToken is a function for Options.APIKey: the token in the authorization
+// metadata (RFC 6750), empty if there is none.
+func BearerToken(ctx context.Context) string {
+	scheme, token, _ := strings.Cut(authorization(ctx), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.Trim(token, " ")
+}
+
+var authorization = MetadataValue("authorization")

@@ -1,0 +1,448 @@
+package grpclimit
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// service answers each call and echoes each message of a stream.
+type service struct {
+	pb.UnimplementedTestServiceServer
+	calls    atomic.Int64
+	messages atomic.Int64
+	goesOn   bool // when a message is denied
+}
+
+func (s *service) EmptyCall(ctx context.Context, _ *pb.Empty) (*pb.Empty, error) {
+	s.calls.Add(1)
+	return &pb.Empty{}, grpc.SetHeader(ctx, metadata.Pairs("x-own", "1"))
+}
+
+func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
+	s.calls.Add(1)
+	for {
+		_, err := stream.Recv()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil && !(s.goesOn && status.Code(err) == codes.ResourceExhausted):
+			return err
+		case err == nil:
+			s.messages.Add(1)
+		}
+		answer := &pb.StreamingOutputCallResponse{Payload: &pb.Payload{Body: []byte(status.Code(err).String())}}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// serve has the service listen on loopback behind the limits.
+func serve(t *testing.T, s *service, limits *Limits) pb.TestServiceClient {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary()), grpc.ChainStreamInterceptor(limits.Stream()))
+	pb.RegisterTestServiceServer(server, s)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return pb.NewTestServiceClient(conn)
+}
+
+func start(t *testing.T, cfg weir.Config) *weir.Node {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	node, err := weir.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	return node
+}
+
+func booked(t *testing.T, node *weir.Node, text string) *rules.Book {
+	t.Helper()
+	set, err := rules.Parse("rules.yaml", []byte(text))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, book.Close()) })
+	return book
+}
+
+// byRules are Limits of a node of its own.
+func byRules(t *testing.T, text string, o Options) *Limits {
+	t.Helper()
+	node := start(t, weir.Config{})
+	limits, err := New(node, booked(t, node, text), o)
+	require.NoError(t, err)
+	return limits
+}
+
+// call calls once, with metadata, and returns the header and the status.
+func call(t *testing.T, c pb.TestServiceClient, pairs ...string) (metadata.MD, *status.Status) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), pairs...), 10*time.Second)
+	defer cancel()
+	var header metadata.MD
+	_, err := c.EmptyCall(ctx, &pb.Empty{}, grpc.Header(&header))
+	return header, status.Convert(err)
+}
+
+// details are those of a status.
+func details(s *status.Status) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure) {
+	for _, d := range s.Details() {
+		switch d := d.(type) {
+		case *errdetails.RetryInfo:
+			retry = d
+		case *errdetails.QuotaFailure:
+			quota = d
+		}
+	}
+	return retry, quota
+}
+
+const twoCalls = `
+rules:
+- name: calls
+  match: {path: /grpc.testing.TestService/}
+  key: ip
+  limits:
+  - {name: minute, algorithm: fixed_window, rate: 2, per: 1m}
+  - {name: hour, rate: 1000, per: 1h}
+`
+
+func TestACallAboveTheLimitIsDeniedWithWhatAClientNeeds(t *testing.T) {
+	s := new(service)
+	c := serve(t, s, byRules(t, twoCalls, Options{}))
+	for i := range 2 {
+		header, st := call(t, c)
+		require.Equal(t, codes.OK, st.Code(), st.Message())
+		require.Equal(t, []string{"2"}, header.Get("x-ratelimit-limit"))
+		require.Equal(t, []string{strconv.Itoa(1 - i)}, header.Get("x-ratelimit-remaining"))
+		require.Contains(t, header.Get("ratelimit")[0], `"calls/hour";r=`)
+		require.Equal(t, []string{`"calls/minute";q=2;w=60, "calls/hour";q=1000;w=3600`}, header.Get("ratelimit-policy"))
+		require.Equal(t, []string{"1"}, header.Get("x-own"), "what the handler says is there too")
+		require.Empty(t, header.Get("retry-after"))
+	}
+	header, st := call(t, c)
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+	require.True(t, strings.HasPrefix(st.Message(), `rate limit exceeded ("calls/minute"): try again in `), st.Message())
+	retry, quota := details(st)
+	require.Greater(t, retry.RetryDelay.AsDuration(), 50*time.Second)
+	require.LessOrEqual(t, retry.RetryDelay.AsDuration(), time.Minute)
+	require.Len(t, quota.Violations, 1)
+	require.Equal(t, "limit:calls/minute", quota.Violations[0].Subject)
+	require.Equal(t, "2 per 1m, fixed_window, majority_share", quota.Violations[0].Description)
+	require.EqualValues(t, 2, quota.Violations[0].QuotaValue)
+	seconds, err := strconv.Atoi(header.Get("retry-after")[0])
+	require.NoError(t, err)
+	require.InDelta(t, retry.RetryDelay.AsDuration().Seconds(), seconds, 1)
+	require.Equal(t, []string{"0"}, header.Get("x-ratelimit-remaining"))
+	require.EqualValues(t, 2, s.calls.Load(), "the handler does not see it")
+	require.NotContains(t, st.Message(), "127.0.0.1")
+	require.NotContains(t, quota.String(), "127.0.0.1")
+}
+
+func TestACallThatCostsTooMuchIsNotToBeTriedAgain(t *testing.T) {
+	c := serve(t, new(service), byRules(t, "rules: [{name: r, key: ip, cost: header:X-Cost, limit: {rate: 5, per: 1m}}]", Options{}))
+	_, st := call(t, c, "x-cost", "6")
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+	require.Equal(t, `the call costs more than its limit can ever grant ("r")`, st.Message())
+	retry, quota := details(st)
+	require.Nil(t, retry)
+	require.Equal(t, "r", quota.Violations[0].QuotaId)
+	header, st := call(t, c, "x-cost", "5")
+	require.Equal(t, codes.OK, st.Code())
+	require.Equal(t, []string{"0"}, header.Get("x-ratelimit-remaining"))
+}
+
+func TestWhatFailsClosedIsUnavailable(t *testing.T) {
+	node := start(t, weir.Config{Bind: "127.0.0.1:0", Expect: 3})
+	limits, err := New(node, booked(t, node, "rules: [{name: r, key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}}]"), Options{})
+	require.NoError(t, err)
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 5, Per: time.Minute, Partition: weir.FailClosed})
+	require.NoError(t, err)
+	one, err := ByLimiter(l, Options{})
+	require.NoError(t, err)
+	for _, limits := range []*Limits{limits, one} {
+		s := new(service)
+		header, st := call(t, serve(t, s, limits))
+		require.Equal(t, codes.Unavailable, st.Code(), st.Message())
+		retry, quota := details(st)
+		require.GreaterOrEqual(t, retry.RetryDelay.AsDuration(), time.Second)
+		require.Nil(t, quota, "no quota of the client's is exceeded")
+		require.NotEmpty(t, header.Get("retry-after"))
+		require.Zero(t, s.calls.Load())
+	}
+}
+
+func TestAClosedNodeIsUnavailable(t *testing.T) {
+	node := start(t, weir.Config{})
+	limits, err := New(node, booked(t, node, twoCalls), Options{})
+	require.NoError(t, err)
+	c := serve(t, new(service), limits)
+	require.NoError(t, node.Close())
+	_, st := call(t, c)
+	require.Equal(t, codes.Unavailable, st.Code())
+	retry, _ := details(st)
+	require.Equal(t, time.Second, retry.RetryDelay.AsDuration())
+}
+
+func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
+	node := start(t, weir.Config{})
+	l, err := node.Limiter(weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})
+	require.NoError(t, err)
+	messages, err := ByLimiter(l, Options{})
+	require.NoError(t, err)
+	limits, err := New(node, booked(t, node, twoCalls), Options{Messages: messages})
+	require.NoError(t, err)
+	s := &service{}
+	c := serve(t, s, limits)
+	stream, err := c.FullDuplexCall(t.Context())
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+		_, err = stream.Recv()
+		require.NoError(t, err)
+	}
+	header, err := stream.Header()
+	require.NoError(t, err)
+	require.Equal(t, []string{"1"}, header.Get("x-ratelimit-remaining"), "of streams")
+	require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+	_, err = stream.Recv()
+	st := status.Convert(err)
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+	retry, quota := details(st)
+	require.Positive(t, retry.RetryDelay.AsDuration())
+	require.Equal(t, "limit:messages", quota.Violations[0].Subject)
+	require.EqualValues(t, 3, s.messages.Load())
+
+	require.NoError(t, l.Reset(t.Context(), "127.0.0.1"))
+	_, err = c.EmptyCall(t.Context(), &pb.Empty{})
+	require.NoError(t, err, "the second call of the minute")
+	stream, err = c.FullDuplexCall(t.Context())
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	_, quota = details(status.Convert(err))
+	require.Equal(t, "limit:calls/minute", quota.Violations[0].Subject)
+	require.EqualValues(t, 2, s.calls.Load())
+}
+
+func TestAHandlerMayGoOnAfterADeniedMessage(t *testing.T) {
+	node := start(t, weir.Config{})
+	l, err := node.Limiter(weir.Limit{Name: "messages", Rate: 2, Per: time.Hour})
+	require.NoError(t, err)
+	messages, err := ByLimiter(l, Options{})
+	require.NoError(t, err)
+	limits, err := ByLimiter(l, Options{Messages: messages, Key: func(context.Context, *rules.Request) (string, bool) { return "", false }})
+	require.NoError(t, err)
+	c := serve(t, &service{goesOn: true}, limits)
+	stream, err := c.FullDuplexCall(t.Context())
+	require.NoError(t, err)
+	var answers []string
+	for i := range 5 {
+		if i == 4 {
+			require.NoError(t, l.Reset(t.Context(), "127.0.0.1"))
+		}
+		require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+		answer, err := stream.Recv()
+		require.NoError(t, err)
+		answers = append(answers, string(answer.Payload.Body))
+	}
+	require.Equal(t, []string{"OK", "OK", "ResourceExhausted", "ResourceExhausted", "OK"}, answers)
+}
+
+// A spoofed address neither escapes the limit nor spends another's.
+func TestAnAddressIsBelievedAsFarAsItIsTrusted(t *testing.T) {
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	for _, c := range []struct {
+		about  string
+		client httplimit.ClientAddress
+		pairs  []string
+		want   string
+	}{
+		{"no trust", httplimit.ClientAddress{}, []string{"x-forwarded-for", "192.0.2.1"}, "127.0.0.1"},
+		{"one proxy", httplimit.FromRight("X-Forwarded-For", 1), []string{"x-forwarded-for", "203.0.113.9, 192.0.2.1"}, "192.0.2.1"},
+		{"many lines are one list", httplimit.FromRight("X-Forwarded-For", 2), []string{"x-forwarded-for", "203.0.113.9", "x-forwarded-for", "192.0.2.1, 198.51.100.1"}, "192.0.2.1"},
+		{"rightmost untrusted", httplimit.RightmostUntrusted("X-Forwarded-For", loopback), []string{"x-forwarded-for", "203.0.113.9, 192.0.2.1, 127.0.0.9"}, "192.0.2.1"},
+		{"a peer that is not trusted", httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")), []string{"x-forwarded-for", "192.0.2.1"}, "127.0.0.1"},
+		{"Forwarded", httplimit.FromRight("Forwarded", 1), []string{"forwarded", `for="[2001:db8::1]:80"`}, "2001:db8::1"},
+		{"a garbled entry", httplimit.FromRight("X-Forwarded-For", 1), []string{"x-forwarded-for", "192.0.2.1, nonsense"}, "127.0.0.1"},
+		{"one header", httplimit.Header("X-Real-IP"), []string{"x-real-ip", "192.0.2.1"}, "192.0.2.1"},
+		{"one header, twice", httplimit.Header("X-Real-IP"), []string{"x-real-ip", "192.0.2.1", "x-real-ip", "192.0.2.2"}, "127.0.0.1"},
+	} {
+		var seen netip.Addr
+		node := start(t, weir.Config{})
+		l, err := node.Limiter(weir.Limit{Name: "l", Rate: 5, Per: time.Minute})
+		require.NoError(t, err)
+		limits, err := ByLimiter(l, Options{Client: c.client, OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) { seen = r.Client }})
+		require.NoError(t, err)
+		_, st := call(t, serve(t, new(service), limits), c.pairs...)
+		require.Equal(t, codes.OK, st.Code(), c.about)
+		require.Equal(t, c.want, seen.String(), c.about)
+	}
+}
+
+func TestRulesSeeACallAsHTTPCarriesIt(t *testing.T) {
+	var seen rules.Request
+	var met []string
+	limits := byRules(t, `
+tiers: {free: {}, gold: {multiply: 10}}
+rules:
+- {name: a, match: {method: POST, path: /grpc.testing.TestService/EmptyCall, header: {X-Plan: gold}, tier: gold}, key: [user, api_key], limit: {rate: 1, per: 1m}}
+- {name: b, match: {method: GET}, key: ip, limit: {rate: 1, per: 1m}}
+- {name: c, match: {path: /grpc.testing.TestService/Other}, key: ip, limit: {rate: 1, per: 1m}}
+`, Options{
+		User: MetadataValue("X-User"), APIKey: BearerToken, Tier: func(context.Context) string { return "gold" },
+		OnDecision: func(_ context.Context, r *rules.Request, o *httplimit.Outcome) {
+			seen = *r
+			for _, v := range o.Verdicts {
+				met = append(met, v.Decision.Name+" "+v.Key)
+			}
+		},
+	})
+	c := serve(t, new(service), limits)
+	header, st := call(t, c, "x-plan", "gold", "x-user", "u|1", "authorization", "bearer  k", "x-bytes-bin", "\x00")
+	require.Equal(t, codes.OK, st.Code())
+	require.Equal(t, []string{`a u\|1|k`}, met)
+	require.Equal(t, []string{"10"}, header.Get("x-ratelimit-limit"))
+	require.Equal(t, "POST", seen.Method)
+	require.True(t, strings.HasPrefix(seen.Host, "127.0.0.1:"), seen.Host)
+	require.NotContains(t, seen.Header, "X-Bytes-Bin")
+	require.EqualValues(t, -1, seen.Length)
+
+	header, st = call(t, c, "x-plan", "silver")
+	require.Equal(t, codes.OK, st.Code())
+	require.Empty(t, header.Get("x-ratelimit-limit"), "it met no rule")
+	require.Len(t, met, 1)
+}
+
+func TestShadowsAndQueuesHoldForCallsToo(t *testing.T) {
+	c := serve(t, new(service), byRules(t, "rules: [{name: r, key: ip, shadow: true, limit: {rate: 1, per: 1m}}]", Options{}))
+	for range 3 {
+		header, st := call(t, c)
+		require.Equal(t, codes.OK, st.Code())
+		require.Empty(t, header.Get("x-ratelimit-limit"))
+	}
+	c = serve(t, new(service), byRules(t, "rules: [{name: r, key: ip, queue: 5s, limit: {algorithm: leaky_bucket, rate: 20, per: 1s, burst: 3}}]", Options{}))
+	begun := time.Now()
+	for range 4 {
+		_, st := call(t, c)
+		require.Equal(t, codes.OK, st.Code(), "each waits for its turn")
+	}
+	require.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
+}
+
+func TestACallThatIsGivenUpInAQueueSaysSo(t *testing.T) {
+	var code atomic.Uint32
+	node := start(t, weir.Config{})
+	limits, err := New(node, booked(t, node, "rules: [{name: r, key: global, queue: 30s, limit: {algorithm: leaky_bucket, rate: 1, per: 20s, burst: 2}}]"), Options{})
+	require.NoError(t, err)
+	done := make(chan struct{}, 2)
+	watched := &Limits{limits.o, func(ctx context.Context, r *rules.Request) httplimit.Outcome {
+		o := limits.judge(ctx, r)
+		code.Store(uint32(status.Code(statusOf(&o))))
+		done <- struct{}{}
+		return o
+	}}
+	c := serve(t, new(service), watched)
+	_, st := call(t, c)
+	require.Equal(t, codes.OK, st.Code())
+	<-done
+	short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err = c.EmptyCall(short, &pb.Empty{})
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "its turn would come after its deadline: it does not wait in vain")
+	<-done
+	ctx, giveUp := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, giveUp)
+	_, err = c.EmptyCall(ctx, &pb.Empty{})
+	require.Equal(t, codes.Canceled, status.Code(err))
+	<-done
+	require.Equal(t, codes.Canceled, codes.Code(code.Load()))
+}
+
+func TestOptionsLeaveOutWhatIsNotWanted(t *testing.T) {
+	node := start(t, weir.Config{})
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
+	require.NoError(t, err)
+	limits, err := ByLimiter(l, Options{NoMetadata: true})
+	require.NoError(t, err)
+	c := serve(t, new(service), limits)
+	header, st := call(t, c)
+	require.Equal(t, codes.OK, st.Code())
+	require.Empty(t, header.Get("x-ratelimit-limit"))
+	_, st = call(t, c)
+	require.Equal(t, codes.ResourceExhausted, st.Code())
+
+	limits, err = ByLimiter(l, Options{Skip: func(method string) bool { return method == "/grpc.testing.TestService/EmptyCall" }})
+	require.NoError(t, err)
+	header, st = call(t, serve(t, new(service), limits))
+	require.Equal(t, codes.OK, st.Code())
+	require.Empty(t, header.Get("x-ratelimit-limit"))
+}
+
+func TestClientKeyHasOneCountForWhoeverPicksAmongAddresses(t *testing.T) {
+	for from, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
+	} {
+		key, ok := ClientKey(t.Context(), &rules.Request{Client: netip.MustParseAddr(from)})
+		require.True(t, ok)
+		require.Equal(t, want, key)
+	}
+	key, ok := ClientKey(t.Context(), new(rules.Request))
+	require.True(t, ok)
+	require.Empty(t, key)
+}
+
+func TestWrongOptionsAreRefused(t *testing.T) {
+	node := start(t, weir.Config{})
+	book := booked(t, node, twoCalls)
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Minute})
+	require.NoError(t, err)
+	odd, err := node.Limiter(weir.Limit{Name: "a\"\n", Rate: 1, Per: time.Minute})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		want string
+		make func() (*Limits, error)
+	}{
+		{"weir: invalid httplimit.New: it needs a node and a book", func() (*Limits, error) { return New(nil, book, Options{}) }},
+		{"weir: invalid Options.Key: rules have their own keys: use ByLimiter, or leave it nil", func() (*Limits, error) { return New(node, book, Options{Key: ClientKey}) }},
+		{"weir: invalid Options.Client: FromRight(0): use 1 for the rightmost address, or more", func() (*Limits, error) {
+			return ByLimiter(l, Options{Client: httplimit.FromRight("X-Forwarded-For", 0)})
+		}},
+		{"weir: invalid grpclimit.ByLimiter: it needs a Limiter", func() (*Limits, error) { return ByLimiter(nil, Options{}) }},
+		{`weir: invalid grpclimit.ByLimiter: metadata cannot tell the limit's name "a\"\n": use letters, digits and spaces, or set Options.NoMetadata`, func() (*Limits, error) { return ByLimiter(odd, Options{}) }},
+	} {
+		limits, err := c.make()
+		require.EqualError(t, err, c.want)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		require.Nil(t, limits)
+	}
+	_, err = ByLimiter(odd, Options{NoMetadata: true})
+	require.NoError(t, err)
+}

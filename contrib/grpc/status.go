@@ -1,0 +1,93 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// outageRetry is for where nobody knows when to come back.
+const outageRetry = time.Second
+
+// admit decides on a call or a message: what to tell, and the status if it goes
+// no further.
+func (l *Limits) admit(ctx context.Context, r *rules.Request) (header metadata.MD, err error) {
+	o := l.judge(ctx, r)
+	if len(o.Verdicts) == 0 {
+		return nil, nil
+	}
+	if l.o.OnDecision != nil {
+		l.o.OnDecision(ctx, r, &o)
+	}
+	if !l.o.NoMetadata {
+		fields := make(http.Header)
+		httplimit.SetHeader(fields, &o)
+		header = make(metadata.MD, len(fields))
+		for name, values := range fields {
+			header[strings.ToLower(name)] = values
+		}
+	}
+	return header, statusOf(&o)
+}
+
+// statusOf is the error for an Outcome, nil if it lets the call go on.
+func statusOf(o *httplimit.Outcome) error {
+	switch {
+	case o.Status == 0:
+		return nil
+	case errors.Is(o.Err, context.Canceled), errors.Is(o.Err, context.DeadlineExceeded):
+		return status.FromContextError(o.Err).Err()
+	}
+	code, retry, message := codes.ResourceExhausted, max(o.RetryAfter(), time.Millisecond), ""
+	names := `"` + strings.Join(o.Violated(nil), `", "`) + `"`
+	switch o.Status {
+	case http.StatusTooManyRequests:
+		message = fmt.Sprintf("rate limit exceeded (%s): try again in %v", names, retry.Round(time.Millisecond))
+	case http.StatusRequestEntityTooLarge:
+		retry, message = 0, fmt.Sprintf("the call costs more than its limit can ever grant (%s)", names)
+	default:
+		code, retry = codes.Unavailable, max(retry, outageRetry)
+		message = fmt.Sprintf("calls cannot be counted at the moment: try again in %v", retry.Round(time.Millisecond))
+	}
+	var details []protoadapt.MessageV1
+	if retry > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
+	}
+	if violations := violationsOf(o); code == codes.ResourceExhausted && len(violations) > 0 {
+		details = append(details, &errdetails.QuotaFailure{Violations: violations})
+	}
+	s, err := status.New(code, message).WithDetails(details...)
+	if err != nil {
+		return status.Error(code, message)
+	}
+	return s.Err()
+}
+
+// violationsOf names the limits that deny. It tells no key: that is the server's
+// affair.
+func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_Violation) {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Rule.Shadow || v.Decision.Allowed || v.Decision.Name == "" {
+			continue
+		}
+		l := v.Limiter.Limit()
+		violations = append(violations, &errdetails.QuotaFailure_Violation{
+			Subject: "limit:" + l.Name, Description: rules.Describe(l), QuotaId: l.Name, QuotaValue: v.Decision.Limit,
+		})
+	}
+	return violations
+}

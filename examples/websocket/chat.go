@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
+
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// maxOver is how many messages a connection may send in vain, one after the
+// other, before it is closed.
+const maxOver = 20
+
+// idle is how long a connection may be silent.
+const idle = 5 * time.Minute
+
+// answer is what a client gets for each of its messages.
+type answer struct {
+	Echo       string `json:"echo,omitempty"`
+	Error      string `json:"error,omitempty"`
+	RetryAfter int64  `json:"retry_after_ms,omitempty"`
+}
+
+// chat answers connections. The middleware has limited them before: a WebSocket
+// begins as a request. Their messages, which net/http never sees, are checked one
+// by one, so that a user has one count however many connections it opens, and
+// wherever.
+func chat(limit *httplimit.Middleware) http.Handler {
+	return limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return // Accept has answered
+		}
+		defer conn.CloseNow()
+		message := limit.Request(r)
+		message.Method = http.MethodPost
+		if err := serve(r.Context(), conn, limit, &message); errors.Is(err, errOver) {
+			conn.Close(websocket.StatusPolicyViolation, err.Error())
+		}
+	}))
+}
+
+var errOver = errors.New("too many messages")
+
+func serve(ctx context.Context, conn *websocket.Conn, limit *httplimit.Middleware, message *rules.Request) error {
+	for over := 0; over < maxOver; {
+		text, err := read(ctx, conn)
+		if err != nil {
+			return err
+		}
+		a := answer{Echo: text}
+		if o := limit.Check(ctx, message); o.Status != 0 {
+			a = answer{Error: errOver.Error(), RetryAfter: o.RetryAfter().Milliseconds()}
+			over++
+		} else {
+			over = 0
+		}
+		if err := wsjson.Write(ctx, conn, a); err != nil {
+			return err
+		}
+	}
+	return errOver
+}
+
+func read(ctx context.Context, conn *websocket.Conn) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, idle)
+	defer cancel()
+	_, text, err := conn.Read(ctx)
+	return string(text), err
+}

@@ -1,0 +1,58 @@
+// Command websocket limits WebSockets: how many connections an address opens, and
+// how many messages a user sends over all of its connections. With -bind and
+// -join, replicas share both limits.
+package main
+
+import (
+	"context"
+	"flag"
+	"log"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+func main() {
+	var (
+		listen = flag.String("listen", "127.0.0.1:8080", "where to serve /chat")
+		file   = flag.String("rules", "rules.yaml", "the rules file")
+		bind   = flag.String("bind", "", "host:port for the other replicas")
+		join   = flag.String("join", "", "other replicas, separated by commas")
+	)
+	flag.Parse()
+	cfg := weir.Config{Bind: *bind}
+	if *join != "" {
+		cfg.Join = strings.Split(*join, ",")
+	}
+	if err := run(*listen, *file, cfg); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(listen, file string, cfg weir.Config) error {
+	ctx := context.Background()
+	node, err := weir.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	book, err := rules.Open(ctx, node, file, rules.BookOptions{})
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	limit, err := httplimit.New(node, book, httplimit.Options{
+		User: httplimit.HeaderValue("X-User"), // as a proxy sets it that knows who asks
+	})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/chat", chat(limit))
+	server := http.Server{Addr: listen, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	return server.ListenAndServe()
+}

@@ -1,0 +1,84 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// form is how a denial's body is written.
+type form uint8
+
+const (
+	asProblem form = iota
+	asJSON
+	asText
+	forms
+)
+
+// mediaTypes are what a client asks for to get a form. Who asks for a page gets
+// text.
+var mediaTypes = [forms][]string{{"application/problem+json"}, {"application/json"}, {"text/plain", "text/html"}}
+
+// maxAcceptBytes is how much of Accept is read.
+const maxAcceptBytes = 1 << 10
+
+// formFor is the form that a client accepts most (RFC 9110, section 12.5.1); of
+// several, one that it names, and else the first. Who accepts none gets a problem:
+// a status without a reason helps nobody.
+func formFor(h http.Header) form {
+	var (
+		quality  [forms]float64
+		precise  [forms]int // how precisely a form is named: */* is 1, text/* 2, text/plain 3
+		accepted = strings.Join(h["Accept"], ",")
+	)
+	for part := range strings.SplitSeq(accepted[:min(len(accepted), maxAcceptBytes)], ",") {
+		media, parameters, _ := strings.Cut(part, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+		q := qualityOf(parameters)
+		for f := range forms {
+			if p := precision(media, f); p > precise[f] || p > 0 && p == precise[f] && q > quality[f] {
+				precise[f], quality[f] = p, q
+			}
+		}
+	}
+	best := asProblem
+	for f := range forms {
+		if quality[f] > quality[best] || quality[f] == quality[best] && quality[f] > 0 && precise[f] > precise[best] {
+			best = f
+		}
+	}
+	return best
+}
+
+// precision is how precisely a media range names a form, 0 if it does not.
+func precision(media string, f form) int {
+	switch kind, ok := strings.CutSuffix(media, "/*"); {
+	case media == "*/*":
+		return 1
+	case ok && strings.HasPrefix(mediaTypes[f][0], kind+"/"):
+		return 2
+	}
+	for _, name := range mediaTypes[f] {
+		if media == name {
+			return 3
+		}
+	}
+	return 0
+}
+
+// qualityOf reads the q among the parameters of a media range: 1 if there is none,
+// 0 if it is wrong.
+func qualityOf(parameters string) float64 {
+	for p := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(p, "=")
+		if !strings.EqualFold(strings.TrimSpace(name), "q") {
+			continue
+		}
+		if q, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && q >= 0 && q <= 1 {
+			return q
+		}
+		return 0
+	}
+	return 1
+}

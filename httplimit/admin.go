@@ -1,0 +1,226 @@
+package httplimit
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/rules"
+)
+
+// AdminOptions say who may use the admin API. Tokens or MutualTLS must be there;
+// where both are, a request needs both.
+type AdminOptions struct {
+	Tokens      [][]byte                     // bearer tokens of 16 bytes and more, all accepted: to rotate, add the new, then remove the old
+	MutualTLS   bool                         // the server has verified the client's certificate (tls.RequireAndVerifyClientCert)
+	Certificate func(*x509.Certificate) bool // a further condition on that certificate, such as its name; any if nil. Only with MutualTLS
+	Logger      *slog.Logger                 // each change, with its author, and what failed; slog.Default if nil. Never sees a key
+}
+
+const (
+	adminMinToken = 16
+	adminPatience = 10 * time.Second // for a request's body, and then for its work
+)
+
+// Admin is the status and admin API, for an address of its own. docs/admin.md
+// describes it, and so does what it serves at /openapi.json. book may be nil:
+// what is about rules is not found then.
+//
+// It answers to nobody who lacks what o asks for; the error is weir.ErrInvalid if
+// that is nothing, or a token is too short. A request has 10 s to bring its body,
+// of at most 64 KiB, and 10 s more; give the http.Server a ReadHeaderTimeout and
+// an IdleTimeout too.
+func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, error) {
+	g, err := newAdminGate(o)
+	if err != nil {
+		return nil, err
+	}
+	a := &admin{node: node, book: book, gate: g, log: o.Logger, routes: make(map[string]map[string]adminFunc)}
+	if a.log == nil {
+		a.log = slog.Default()
+	}
+	for _, r := range adminRoutes {
+		if a.routes[r.path] == nil {
+			a.routes[r.path] = make(map[string]adminFunc)
+		}
+		a.routes[r.path][r.method] = r.serve
+	}
+	return a, nil
+}
+
+type admin struct {
+	node   *weir.Node
+	book   *rules.Book // may be nil
+	gate   *adminGate
+	log    *slog.Logger
+	routes map[string]map[string]adminFunc // by path, then by method
+	csrf   http.CrossOriginProtection      // a browser may have a certificate
+}
+
+// adminFunc answers a request: with nothing if the answer is nil.
+type adminFunc func(*admin, *adminRequest) (status int, answer any, err error)
+
+// adminRequest is a request that was admitted.
+type adminRequest struct {
+	*http.Request
+	w    http.ResponseWriter // for the bounds on the body
+	by   string              // who asks, as far as that is known
+	rest string              // of the path, after its route's
+}
+
+// adminRoute is one operation. A path that ends with / has a name after it.
+type adminRoute struct {
+	method, path string
+	serve        adminFunc
+}
+
+var adminRoutes = []adminRoute{
+	{http.MethodGet, "/v1/status", (*admin).status},
+	{http.MethodGet, "/v1/overrides", (*admin).overrides},
+	{http.MethodPost, "/v1/overrides", (*admin).setOverride},
+	{http.MethodDelete, "/v1/overrides", (*admin).deleteOverride},
+	{http.MethodDelete, "/v1/counts", (*admin).deleteCount},
+	{http.MethodGet, "/v1/members", (*admin).members},
+	{http.MethodDelete, adminMemberPath, (*admin).deleteMember},
+	{http.MethodGet, "/v1/ring", (*admin).ring},
+	{http.MethodGet, "/v1/stats", (*admin).stats},
+	{http.MethodGet, "/v1/rules", (*admin).rules},
+	{http.MethodPost, "/v1/check", (*admin).check},
+	{http.MethodGet, "/openapi.json", (*admin).openAPI},
+}
+
+const adminMemberPath = "/v1/members/"
+
+// adminError is what is wrong with a request, in words for whoever sent it.
+type adminError struct {
+	status int
+	detail string
+}
+
+func (e *adminError) Error() string { return e.detail }
+
+func adminRefusal(status int, format string, args ...any) error {
+	return &adminError{status, fmt.Sprintf(format, args...)}
+}
+
+func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	status, answer, err := a.answer(w, r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	if answer == nil {
+		w.WriteHeader(status)
+		return
+	}
+	body, isText := answer.([]byte)
+	if !isText {
+		if body, err = json.Marshal(answer); err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		body = append(body, '\n')
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	w.Write(body)
+}
+
+// answer finds out who asks before it says anything of what is there.
+func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answer any, err error) {
+	by, err := a.gate.admit(w, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := a.csrf.Check(r); err != nil {
+		return 0, nil, adminRefusal(http.StatusForbidden, "the request comes from a page of another origin")
+	}
+	methods, rest := a.routes[r.URL.Path], ""
+	if name, ok := strings.CutPrefix(r.URL.Path, adminMemberPath); ok && name != "" {
+		methods, rest = a.routes[adminMemberPath], name
+	} else if ok {
+		methods = nil
+	}
+	if methods == nil {
+		return 0, nil, adminRefusal(http.StatusNotFound, "there is nothing at this path: /openapi.json says what there is")
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	serve := methods[method]
+	if serve == nil {
+		w.Header().Set("Allow", adminAllow(methods))
+		return 0, nil, adminRefusal(http.StatusMethodNotAllowed, "this path answers %s", adminAllow(methods))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*adminPatience)
+	defer cancel()
+	return serve(a, &adminRequest{r.WithContext(ctx), w, by, rest})
+}
+
+func adminAllow(methods map[string]adminFunc) string {
+	var names []string
+	for name := range methods {
+		names = append(names, name)
+		if name == http.MethodGet {
+			names = append(names, http.MethodHead)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// refuse says what is wrong: what the caller can mend in full, the rest in the log.
+func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var told *adminError
+	switch {
+	case errors.As(err, &told):
+	case errors.Is(err, weir.ErrInvalid):
+		detail := strings.ReplaceAll(err.Error(), weir.ErrInvalid.Error()+" ", "")
+		told = &adminError{http.StatusBadRequest, strings.ReplaceAll(detail, "\n", "; ")}
+	case errors.Is(err, weir.ErrClosed):
+		told = &adminError{http.StatusServiceUnavailable, "the node is closed: ask another"}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		told = &adminError{http.StatusGatewayTimeout, "the other nodes did not answer in time: ask again"}
+	default:
+		a.log.Error("the admin API failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
+	}
+	writeProblem(w, r, &problem{Type: "about:blank", Title: http.StatusText(told.status), Status: told.status, Detail: told.detail})
+}
+
+// current is the rules that hold now.
+func (a *admin) current() (*rules.Snapshot, error) {
+	if a.book == nil {
+		return nil, adminRefusal(http.StatusNotFound, "this node has no rules")
+	}
+	return a.book.Current(), nil
+}
+
+// adminLimit finds a limit of the rules.
+func adminLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
+	l, _, ok := s.Limit(name)
+	if !ok {
+		var known []string
+		for _, r := range s.Rules() {
+			for i := range r.Limits {
+				known = append(known, r.Limits[i].Name)
+			}
+		}
+		return nil, adminRefusal(http.StatusNotFound, "there is no limit %q: %s", name, strictyaml.Meant(name, known))
+	}
+	return l, nil
+}

@@ -1,0 +1,490 @@
+package httplimit
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+const (
+	adminToken = "0123456789abcdef"
+	adminRules = `
+version: 3
+tiers: {free: {}, premium: {multiply: 10}}
+default_tier: free
+exempt: {user: monitoring}
+rules:
+- name: api
+  match: {path: /v1/, header: {X-Plan: gold}}
+  key: user
+  limits:
+  - {name: burst, algorithm: token_bucket, rate: 10, per: 1s, burst: 20}
+  - {name: hourly, rate: 1000, per: 1h}
+- name: address
+  key: ip
+  limit: {rate: 5, per: 1m}
+  soft: {over: 40%, for: 10m}
+- name: both
+  key: [user, "header:X-Project"]
+  limit: {rate: 7, per: 1m}
+  shadow: true
+- name: all
+  match: {method: POST}
+  key: global
+  limit: {algorithm: fixed_window, rate: 100, calendar: day, zone: Europe/Berlin}
+- name: paid
+  match: {tier: premium}
+  key: user
+  limit: {algorithm: leaky_bucket, rate: 3, per: 1m}
+  queue: 2s
+`
+)
+
+// adminOf is a node with rules, and its API.
+type adminOf struct {
+	t    testing.TB
+	node *weir.Node
+	book *rules.Book
+	api  http.Handler
+	log  *bytes.Buffer
+}
+
+func newAdmin(t testing.TB) *adminOf {
+	t.Helper()
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	return adminOn(t, node)
+}
+
+func adminOn(t testing.TB, node *weir.Node) *adminOf {
+	t.Helper()
+	set, err := rules.Parse("rules.yaml", []byte(adminRules))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, book.Close()) })
+	a := &adminOf{t: t, node: node, book: book, log: new(bytes.Buffer)}
+	a.api, err = Admin(node, book, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}, Logger: slog.New(slog.NewTextHandler(a.log, nil))})
+	require.NoError(t, err)
+	return a
+}
+
+// ask sends a request with the token; with a body it is JSON.
+func (a *adminOf) ask(method, path, body string) *httptest.ResponseRecorder {
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, path, reader)
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	w := httptest.NewRecorder()
+	a.api.ServeHTTP(w, r)
+	require.Equal(a.t, "no-store", w.Header().Get("Cache-Control"))
+	return w
+}
+
+// get reads an answer.
+func (a *adminOf) get(method, path, body string, status int, into any) {
+	a.t.Helper()
+	w := a.ask(method, path, body)
+	require.Equal(a.t, status, w.Code, w.Body.String())
+	require.NoError(a.t, json.Unmarshal(w.Body.Bytes(), into), w.Body.String())
+}
+
+func query(pairs ...string) string {
+	q := make(url.Values)
+	for i := 0; i < len(pairs); i += 2 {
+		q.Add(pairs[i], pairs[i+1])
+	}
+	return "?" + q.Encode()
+}
+
+func TestAdminRefusesToBeOpenToAll(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	any := func(*x509.Certificate) bool { return true }
+	for _, c := range []struct {
+		about, want string
+		o           AdminOptions
+	}{
+		{"neither", "weir: invalid AdminOptions: neither Tokens nor MutualTLS: give it a token of 16 bytes or more, or set MutualTLS; it is never open to all", AdminOptions{}},
+		{"an empty token", "weir: invalid AdminOptions: Tokens[0] has 0 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{nil}}},
+		{"a short token beside a good one", "weir: invalid AdminOptions: Tokens[1] has 5 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{[]byte(adminToken), []byte("12345")}}},
+		{"a condition on nothing", "weir: invalid AdminOptions: Certificate is set and MutualTLS is not: set it too, or nobody is asked for a certificate", AdminOptions{Tokens: [][]byte{[]byte(adminToken)}, Certificate: any}},
+	} {
+		api, err := Admin(node, nil, c.o)
+		require.ErrorIs(t, err, weir.ErrInvalid, c.about)
+		require.EqualError(t, err, c.want, c.about)
+		require.Nil(t, api, c.about)
+	}
+}
+
+func TestAdminAnswersToItsTokensAlone(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	const old = "the token of last month, which is longer"
+	api, err := Admin(node, nil, AdminOptions{Tokens: [][]byte{[]byte(adminToken), []byte(old)}})
+	require.NoError(t, err)
+	const howTo, which = "send one Authorization header: Bearer and a token", "the token is not one of those that may ask"
+	for _, c := range []struct {
+		about  string
+		header []string
+		detail string // empty: it is answered
+	}{
+		{"the first token", []string{"Bearer " + adminToken}, ""},
+		{"the second token", []string{"Bearer " + old}, ""},
+		{"a scheme of other case", []string{"bEARER " + adminToken}, ""},
+		{"none", nil, howTo},
+		{"an empty one", []string{""}, howTo},
+		{"another scheme", []string{"Basic " + adminToken}, howTo},
+		{"no scheme", []string{adminToken}, howTo},
+		{"two headers", []string{"Bearer " + adminToken, "Bearer " + adminToken}, howTo},
+		{"no token", []string{"Bearer"}, which},
+		{"an empty token", []string{"Bearer "}, which},
+		{"the start of a token", []string{"Bearer " + adminToken[:15]}, which},
+		{"a token and more", []string{"Bearer " + adminToken + "0"}, which},
+		{"two tokens", []string{"Bearer " + adminToken + " " + old}, which},
+		{"another of the same length", []string{"Bearer 0123456789abcdeF"}, which},
+	} {
+		for _, path := range []string{"/v1/members", "/openapi.json", "/nothing", "/v1/members/x"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header["Authorization"] = c.header
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			if c.detail == "" {
+				require.NotEqual(t, http.StatusUnauthorized, w.Code, c.about)
+				continue
+			}
+			require.Equal(t, http.StatusUnauthorized, w.Code, "%s: %s: who may not ask is told nothing of what is there", c.about, path)
+			require.Equal(t, `Bearer realm="weir"`, w.Header().Get("WWW-Authenticate"), c.about)
+			require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+			require.Equal(t, `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"`+c.detail+`"}`+"\n", w.Body.String(), c.about)
+		}
+	}
+}
+
+// A comparison that ends early would tell how far a guess is right.
+func TestTokensAreComparedInConstantTime(t *testing.T) {
+	var hashes [][32]byte
+	for i := range 5 {
+		hashes = append(hashes, [32]byte{byte(i)})
+	}
+	for i := range hashes {
+		require.Equal(t, i, indexInConstantTime(hashes, hashes[i]))
+	}
+	require.Equal(t, -1, indexInConstantTime(hashes, [32]byte{9}))
+	require.Equal(t, -1, indexInConstantTime(nil, hashes[0]))
+
+	guards := functionsOf(t, "admingate.go")
+	compare := guards["indexInConstantTime"]
+	require.Contains(t, compare.calls, "subtle.ConstantTimeCompare")
+	require.Contains(t, compare.calls, "subtle.ConstantTimeSelect")
+	require.Zero(t, compare.branches, "what it does depends on no byte")
+	require.Contains(t, guards["token"].calls, "indexInConstantTime")
+	require.Contains(t, guards["token"].calls, "sha256.Sum256", "a token's length does not matter")
+}
+
+func TestAdminAnswersToVerifiedCertificatesAlone(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	leaf := func(name string) *x509.Certificate { return &x509.Certificate{Subject: pkix.Name{CommonName: name}} }
+	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf("ops")}}}
+	for _, c := range []struct {
+		about  string
+		o      AdminOptions
+		tls    *tls.ConnectionState
+		token  string
+		status int
+	}{
+		{"verified", AdminOptions{MutualTLS: true}, verified, "", 200},
+		{"no TLS", AdminOptions{MutualTLS: true}, nil, "", 403},
+		{"no certificate", AdminOptions{MutualTLS: true}, &tls.ConnectionState{}, "", 403},
+		{"one that was not verified", AdminOptions{MutualTLS: true}, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf("ops")}}, "", 403},
+		{"an empty chain", AdminOptions{MutualTLS: true}, &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}, "", 403},
+		{"a token in its place", AdminOptions{MutualTLS: true}, nil, adminToken, 403},
+		{"another's name", AdminOptions{MutualTLS: true, Certificate: func(c *x509.Certificate) bool { return c.Subject.CommonName == "root" }}, verified, "", 403},
+		{"the right name", AdminOptions{MutualTLS: true, Certificate: func(c *x509.Certificate) bool { return c.Subject.CommonName == "ops" }}, verified, "", 200},
+		{"both are asked for, and there", AdminOptions{MutualTLS: true, Tokens: [][]byte{[]byte(adminToken)}}, verified, adminToken, 200},
+		{"both are asked for, one is there", AdminOptions{MutualTLS: true, Tokens: [][]byte{[]byte(adminToken)}}, verified, "", 401},
+	} {
+		api, err := Admin(node, nil, c.o)
+		require.NoError(t, err, c.about)
+		r := httptest.NewRequest(http.MethodGet, "/v1/members", nil)
+		r.TLS = c.tls
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		require.Equal(t, c.status, w.Code, c.about)
+	}
+}
+
+func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
+	a := newAdmin(t)
+	long := strings.Repeat("k", 1025)
+	for _, c := range []struct {
+		about, method, path, body string
+		status                    int
+		detail                    string
+	}{
+		{"no such path", "GET", "/v2/status", "", 404, `there is nothing at this path: /openapi.json says what there is`},
+		{"a path with a slash more", "GET", "/v1//status", "", 404, `there is nothing at this path: /openapi.json says what there is`},
+		{"a member without a name", "DELETE", "/v1/members/", "", 404, `there is nothing at this path: /openapi.json says what there is`},
+		{"a method that is not there", "PUT", "/v1/overrides", "{}", 405, `this path answers DELETE, GET, HEAD, POST`},
+		{"OPTIONS", "OPTIONS", "/v1/check", "", 405, `this path answers POST`},
+		{"a parameter nobody knows", "GET", "/v1/status?kye=a&key=b", "", 400, `unknown parameter "kye": did you mean "key"?`},
+		{"a parameter where none is", "GET", "/v1/ring?key=a", "", 400, `unknown parameter "key": there are none`},
+		{"a parameter twice", "GET", "/v1/status?key=a&key=b", "", 400, `parameter "key" is there 2 times: once is enough`},
+		{"a broken query", "GET", "/v1/status?key=%zz", "", 400, `the query is not as application/x-www-form-urlencoded has it: escape %, &, + and ;`},
+		{"nobody's status", "GET", "/v1/status", "", 400, `say whose status: key, or what keys are made of (ip, user, api_key, header)`},
+		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: use it, or what keys are made of (ip, user, api_key, header), not both`},
+		{"no address", "GET", "/v1/status?ip=localhost", "", 400, `ip is "localhost": use an IP address`},
+		{"no header", "GET", "/v1/status?header=X", "", 400, `header is not like X-Plan: gold`},
+		{"no such tier", "GET", "/v1/status?key=a&tier=premum", "", 400, `there is no tier "premum": did you mean "premium"?`},
+		{"no such rule", "GET", "/v1/status?key=a&rule=adress", "", 404, `there is no rule "adress": did you mean "address"?`},
+		{"no such limit to go on after", "GET", "/v1/status?key=a&after=x", "", 404, `there is no limit "x": known are api/burst, api/hourly, address, both, all, paid`},
+		{"a key that is too long", "GET", "/v1/status?key=" + long, "", 400, `the key has 1025 bytes: use at most 1024`},
+
+		{"an override of nothing", "POST", "/v1/overrides", `{}`, 400, `field "limit" is missing; field "key" is missing; field "rate" is missing`},
+		{"an override of no limit", "POST", "/v1/overrides", `{"limit":"api","key":"a","rate":1}`, 404, `there is no limit "api": known are api/burst, api/hourly, address, both, all, paid`},
+		{"a rate of 0", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":0}`, 400, `rate is 0: use 1 to 1000000000000`},
+		{"a rate in quotes", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":"5"}`, 400, `rate is "5": use a number, without quotes`},
+		{"half a rate", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":1.5}`, 400, `rate is 1.5: use a whole number`},
+		{"a rate of null", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":null}`, 400, `rate is null: use a whole number`},
+		{"a key that is a number", "POST", "/v1/overrides", `{"limit":"address","key":5,"rate":5}`, 400, `key is 5: use a text, in quotes`},
+		{"a time of nothing", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"0s"}`, 400, `per is "0s": use a duration above 0, like 1m30s or 250ms`},
+		{"a time without a unit", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"60"}`, 400, `per is "60": use a duration above 0, like 1m30s or 250ms`},
+		{"a day's name", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"Friday"}`, 400, `until is "Friday": use a time like 2006-01-02T15:04:05Z`},
+		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z: it is past`},
+		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `Limit: Burst is 6: only TokenBucket and LeakyBucket have one; leave it zero`},
+		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `Limit: Per is 1h0m0s and Calendar Day: leave Per zero, the calendar says how long a window is`},
+		{"an author without end", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"by":"` + strings.Repeat("b", 129) + `"}`, 400, `by has 129 bytes: use at most 128`},
+		{"an unknown field", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"untill":"x"}`, 400, `unknown field "untill": did you mean "until"?`},
+		{"a field of other case", "POST", "/v1/overrides", `{"Limit":"address","key":"a","rate":5}`, 400, `unknown field "Limit": did you mean "limit"?; field "limit" is missing`},
+		{"a field twice", "POST", "/v1/overrides", `{"limit":"address","limit":"all","key":"a","rate":5}`, 400, `field "limit" is there twice`},
+		{"a query and a body", "POST", "/v1/overrides?limit=address", `{"key":"a","rate":5}`, 400, `send the fields in the body: this path takes no query`},
+		{"no body", "POST", "/v1/overrides", ` `, 400, `the body is empty: send a JSON object`},
+		{"a list", "POST", "/v1/overrides", `[]`, 400, `the body is no JSON object`},
+		{"half an object", "POST", "/v1/overrides", `{"limit":`, 400, `the body is not JSON: at byte 9: unexpected end of JSON input`},
+		{"two objects", "POST", "/v1/overrides", `{} {}`, 400, `the body is not JSON: at byte 4: invalid character '{' after top-level value`},
+		{"no UTF-8", "POST", "/v1/overrides", "{\"key\":\"\xff\"}", 400, `the body is not UTF-8`},
+		{"a body without end", "POST", "/v1/overrides", `{"key":"` + strings.Repeat("a", 64<<10) + `"}`, 413, `the body is larger than 65536 bytes`},
+
+		{"an override of nobody to take back", "DELETE", "/v1/overrides?limit=address", "", 400, `parameter "key" is missing`},
+		{"no override's limit", "DELETE", "/v1/overrides?limit=a&key=b", "", 404, `there is no limit "a": known are api/burst, api/hourly, address, both, all, paid`},
+		{"a count of nobody", "DELETE", "/v1/counts?limit=", "", 400, `limit is empty; parameter "key" is missing`},
+		{"no count's limit", "DELETE", "/v1/counts?limit=api/hurly&key=a", "", 404, `there is no limit "api/hurly": did you mean "api/hourly"?`},
+		{"no such member", "DELETE", "/v1/members/a%2Fb%20c", "", 404, `there is no member "a/b c": known are ` + a.node.Members()[0].Name},
+		{"a member that lives", "DELETE", "/v1/members/" + a.node.Members()[0].Name, "", 409, `"` + a.node.Members()[0].Name + `" is serving: only a dead member can be forgotten`},
+
+		{"a check of nothing", "POST", "/v1/check", `{}`, 400, `field "key" is missing; field "limit" is missing; field "window_ms" is missing`},
+		{"a check with a misspelt field", "POST", "/v1/check", `{"key":"a","limit":1,"window":5}`, 400, `unknown field "window": known are key, limit, window_ms, weight, name; field "window_ms" is missing`},
+		{"a check of wrong numbers", "POST", "/v1/check", `{"key":"a","limit":0,"window_ms":-1,"weight":-1}`, 400, `limit is 0: use 1 to 1000000000000; window_ms is -1: use 1 to 31622400000; weight is -1: use 0 to 1000000000000`},
+		{"a check beyond all numbers", "POST", "/v1/check", `{"key":"a","limit":99999999999999999999,"window_ms":1000}`, 400, `limit is 99999999999999999999: use a whole number`},
+		{"a check of a long key", "POST", "/v1/check", `{"key":"` + long + `","limit":1,"window_ms":1000}`, 400, `the key has 1025 bytes: use at most 1024`},
+		{"a check of a long name", "POST", "/v1/check", `{"key":"a","limit":1,"window_ms":1000,"name":"` + long[:129] + `"}`, 400, `name has 129 bytes: use at most 128`},
+		{"a check above its limit", "POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000,"weight":6}`, 413, `weight is 6: more than the limit of 5 can ever grant`},
+	} {
+		w := a.ask(c.method, c.path, c.body)
+		want, err := json.Marshal(problem{Type: "about:blank", Title: http.StatusText(c.status), Status: c.status, Detail: c.detail})
+		require.NoError(t, err)
+		require.Equal(t, string(want)+"\n", w.Body.String(), c.about)
+		require.Equal(t, c.status, w.Code, c.about)
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), c.about)
+	}
+	require.Equal(t, "DELETE, GET, HEAD, POST", a.ask("PUT", "/v1/overrides", "").Header().Get("Allow"))
+	require.Empty(t, a.log.String(), "nothing has changed")
+	require.Zero(t, a.node.Stats().Keys, "nothing was counted")
+}
+
+func TestABodyMustSayThatItIsJSON(t *testing.T) {
+	a := newAdmin(t)
+	const body = `{"key":"a","limit":5,"window_ms":1000}`
+	for kind, status := range map[string]int{
+		"application/json": 200, "Application/JSON; charset=UTF-8": 200, "": 415, "text/plain": 415, "application/x-www-form-urlencoded": 415,
+		"application/json; charset=latin1": 415, "application/jsonp": 415, "garbage;;": 415,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+adminToken)
+		r.Header.Set("Content-Type", kind)
+		w := httptest.NewRecorder()
+		a.api.ServeHTTP(w, r)
+		require.Equal(t, status, w.Code, kind)
+		if status == 415 {
+			require.Equal(t, `{"type":"about:blank","title":"Unsupported Media Type","status":415,"detail":"send application/json"}`+"\n", w.Body.String())
+		}
+	}
+}
+
+func TestAPageOfAnotherOriginChangesNothing(t *testing.T) {
+	a := newAdmin(t)
+	r := httptest.NewRequest(http.MethodDelete, "/v1/counts?limit=address&key=a", nil)
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	w := httptest.NewRecorder()
+	a.api.ServeHTTP(w, r)
+	require.Equal(t, `{"type":"about:blank","title":"Forbidden","status":403,"detail":"the request comes from a page of another origin"}`+"\n", w.Body.String())
+	require.Equal(t, http.StatusForbidden, w.Code)
+}
+
+func TestAClosedNodeSaysSo(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	a := adminOn(t, node)
+	require.NoError(t, node.Close())
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/v1/status?key=a", ""}, {"DELETE", "/v1/counts?limit=address&key=a", ""},
+		{"POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000}`}, {"POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5}`},
+	} {
+		w := a.ask(c.method, c.path, c.body)
+		require.Equal(t, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the node is closed: ask another"}`+"\n", w.Body.String(), c.path)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code, c.path)
+	}
+}
+
+func TestWithoutABookThereAreNoRules(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	api, err := Admin(node, nil, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
+	require.NoError(t, err)
+	a := &adminOf{t: t, node: node, api: api}
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/v1/status?key=a", ""}, {"GET", "/v1/rules", ""}, {"GET", "/v1/overrides", ""}, {"POST", "/v1/overrides", `{}`},
+		{"DELETE", "/v1/overrides?limit=a&key=b", ""}, {"DELETE", "/v1/counts?limit=a&key=b", ""},
+	} {
+		w := a.ask(c.method, c.path, c.body)
+		require.Equal(t, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this node has no rules"}`+"\n", w.Body.String(), c.path)
+	}
+	var d checkAnswer
+	a.get("POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000}`, 200, &d)
+	require.True(t, d.Allowed)
+	var reset resetAnswer
+	a.get("DELETE", "/v1/counts"+query("limit", "/check/5/1000", "key", "a"), "", 200, &reset)
+}
+
+func TestACheckIsForServicesWithoutANode(t *testing.T) {
+	a := newAdmin(t)
+	check := func(body string) (d checkAnswer) {
+		t.Helper()
+		a.get("POST", "/v1/check", body, 200, &d)
+		return d
+	}
+	const window = `"limit":10,"window_ms":3600000`
+	d := check(`{"key":"a",` + window + `}`)
+	require.True(t, d.Allowed)
+	require.EqualValues(t, 9, d.Remaining)
+	require.EqualValues(t, 0, d.RetryAfterS)
+	require.InDelta(t, 2*3600*1000, d.ResetMS, 3600*1000+1000)
+	require.EqualValues(t, 2, check(`{"key":"a",`+window+`,"weight":7}`).Remaining)
+	require.Equal(t, checkAnswer{Allowed: true, Remaining: 2, ResetMS: check(`{"key":"a",` + window + `,"weight":0}`).ResetMS}, check(`{"key":"a",`+window+`,"weight":0}`), "a weight of 0 spends nothing")
+	d = check(`{"key":"a",` + window + `,"weight":3}`)
+	require.False(t, d.Allowed)
+	require.EqualValues(t, 2, d.Remaining)
+	require.Positive(t, d.RetryAfterS)
+	require.EqualValues(t, 9, check(`{"key":"b",`+window+`}`).Remaining, "another key")
+	require.EqualValues(t, 19, check(`{"key":"a","limit":20,"window_ms":3600000}`).Remaining, "other numbers are another limit")
+
+	require.EqualValues(t, 9, check(`{"key":"a",`+window+`,"name":"n"}`).Remaining)
+	require.EqualValues(t, 18, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n"}`).Remaining, "with a name the count goes on")
+	var reset resetAnswer
+	a.get("DELETE", "/v1/counts"+query("limit", "/check/n", "key", "a"), "", 200, &reset)
+	require.EqualValues(t, 20, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n","weight":0}`).Remaining)
+
+	require.EqualValues(t, 4, check(`{"key":"","limit":5,"window_ms":1}`).Remaining, "the empty key is one")
+}
+
+func TestNoKeyIsLogged(t *testing.T) {
+	a := newAdmin(t)
+	const key = "alice@example.com"
+	var set overrideAnswer
+	a.get("POST", "/v1/overrides", `{"limit":"api/hourly","key":"`+key+`","rate":5000}`, 200, &set)
+	require.Equal(t, "token 1", set.By)
+	require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/overrides"+query("limit", "api/hourly", "key", key), "").Code)
+	require.Equal(t, http.StatusOK, a.ask("DELETE", "/v1/counts"+query("limit", "api/hourly", "key", key), "").Code)
+	require.Equal(t, http.StatusOK, a.ask("GET", "/v1/status"+query("key", key), "").Code)
+	require.Equal(t, http.StatusBadRequest, a.ask("GET", "/v1/status"+query("key", key, "kye", key), "").Code)
+	require.Equal(t, 3, strings.Count(a.log.String(), "\n"), a.log)
+	require.Equal(t, 3, strings.Count(a.log.String(), set.ID), "each change is logged with what stands for the key")
+	require.Equal(t, 3, strings.Count(a.log.String(), `from="token 1"`))
+	require.NotContains(t, a.log.String(), "alice")
+	require.NotContains(t, a.log.String(), adminToken)
+}
+
+func TestAnOverrideIsSetListedAndTakenBack(t *testing.T) {
+	a := newAdmin(t)
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	body, err := json.Marshal(map[string]any{"limit": "api/burst", "key": "u", "rate": 50, "per": "2s", "burst": 500, "until": until.In(time.FixedZone("", 7200)).Format(time.RFC3339), "by": "ops"})
+	require.NoError(t, err)
+	var set overrideAnswer
+	a.get("POST", "/v1/overrides", string(body), 200, &set)
+	utc, id := until.UTC(), a.limiter("api/burst").ID("u")
+	require.Equal(t, overrideAnswer{Limit: "api/burst", ID: hex.EncodeToString(id[:]), Rate: 50, Per: "2s", Burst: 500, Until: &utc, By: "ops", At: set.At}, set)
+	require.WithinDuration(t, time.Now(), set.At, 2*time.Second)
+
+	var all overridesAnswer
+	a.get("GET", "/v1/overrides", "", 200, &all)
+	require.Equal(t, []*overrideAnswer{&set}, all.Overrides)
+	status := a.statusOf("key", "u", "rule", "api")
+	require.Equal(t, &set, status.Limits[0].Override)
+	require.EqualValues(t, 500, status.Limits[0].Limit)
+	require.Nil(t, status.Limits[1].Override, "of another limit of the rule")
+
+	w := a.ask("DELETE", "/v1/overrides"+query("limit", "api/burst", "key", "u"), "")
+	require.Equal(t, http.StatusNoContent, w.Code)
+	require.Empty(t, w.Body.String())
+	require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/overrides"+query("limit", "api/burst", "key", "u"), "").Code, "again")
+	a.get("GET", "/v1/overrides", "", 200, &all)
+	require.Empty(t, all.Overrides)
+	require.EqualValues(t, 20, a.statusOf("key", "u", "rule", "api").Limits[0].Limit)
+}
+
+func (a *adminOf) limiter(name string) *weir.Limiter {
+	l, _, ok := a.book.Current().Limit(name)
+	require.True(a.t, ok, name)
+	return a.book.Current().Limiter(l, "", "")
+}
+
+func TestAResetForgetsTheOverrunToo(t *testing.T) {
+	a := newAdmin(t)
+	l, _, _ := a.book.Current().Limit("address")
+	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Soft(l, "", "192.0.2.1")
+	for _, l := range []*weir.Limiter{hard, soft} {
+		_, err := l.AllowN(t.Context(), "192.0.2.1", 2)
+		require.NoError(t, err)
+	}
+	before := a.statusOf("ip", "192.0.2.1", "rule", "address").Limits[0]
+	require.EqualValues(t, 3, before.Remaining)
+	require.EqualValues(t, 2, before.Soft.Limit)
+	require.EqualValues(t, 0, before.Soft.Remaining)
+	var reset resetAnswer
+	a.get("DELETE", "/v1/counts"+query("limit", "address", "key", "192.0.2.1"), "", 200, &reset)
+	require.Equal(t, resetAnswer{[]string{}}, reset)
+	after := a.statusOf("ip", "192.0.2.1", "rule", "address").Limits[0]
+	require.EqualValues(t, 5, after.Remaining)
+	require.EqualValues(t, 2, after.Soft.Remaining)
+}

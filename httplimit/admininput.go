@@ -1,0 +1,227 @@
+package httplimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+const (
+	adminMaxBody  = 64 << 10 // bytes
+	adminMaxKey   = 1024     // bytes that a node takes
+	adminMaxBy    = 128      // bytes that an override takes
+	adminMaxUnits = 1_000_000_000_000
+)
+
+// adminField is a parameter or a field that a request may have.
+type adminField struct {
+	name     string
+	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr or, as a parameter that may be there many times, *[]string
+	required bool
+}
+
+func adminNames(fields []adminField) (names []string) {
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// adminWrongs collects all that is wrong with a request.
+type adminWrongs []string
+
+func (w *adminWrongs) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+
+func (w adminWrongs) err() error {
+	if len(w) == 0 {
+		return nil
+	}
+	return adminRefusal(http.StatusBadRequest, "%s", strings.Join(w, "; "))
+}
+
+func (w *adminWrongs) between(name string, n, least, most int64) {
+	if n < least || n > most {
+		w.add("%s is %d: use %d to %d", name, n, least, most)
+	}
+}
+
+func (w *adminWrongs) key(key string) {
+	if len(key) > adminMaxKey {
+		w.add("the key has %d bytes: use at most %d", len(key), adminMaxKey)
+	}
+}
+
+// unknown finds what is given and not known.
+func (w *adminWrongs) unknown(kind string, given []string, fields []adminField) {
+	known := adminNames(fields)
+	slices.Sort(given)
+	for _, name := range given {
+		if !slices.Contains(known, name) {
+			w.add("unknown %s %q: %s", kind, name, strictyaml.Meant(name, known))
+		}
+	}
+}
+
+// parameters reads the query, strictly.
+func (r *adminRequest) parameters(fields ...adminField) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return adminRefusal(http.StatusBadRequest, "the query is not as application/x-www-form-urlencoded has it: escape %%, &, + and ;")
+	}
+	var wrong adminWrongs
+	wrong.unknown("parameter", slices.Collect(maps.Keys(query)), fields)
+	for _, f := range fields {
+		values := query[f.name]
+		many, isMany := f.into.(*[]string)
+		switch {
+		case isMany:
+			*many = values
+		case len(values) > 1:
+			wrong.add("parameter %q is there %d times: once is enough", f.name, len(values))
+		case len(values) == 1:
+			f.read(&wrong, values[0])
+		case f.required:
+			wrong.add("parameter %q is missing", f.name)
+		}
+	}
+	return wrong.err()
+}
+
+// body reads a JSON object, strictly.
+func (r *adminRequest) body(fields ...adminField) error {
+	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if charset := parameters["charset"]; err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return adminRefusal(http.StatusUnsupportedMediaType, "send application/json")
+	}
+	if r.URL.RawQuery != "" {
+		return adminRefusal(http.StatusBadRequest, "send the fields in the body: this path takes no query")
+	}
+	// A recorder in a test has no deadlines.
+	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(adminPatience))
+	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, adminMaxBody))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return adminRefusal(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", adminMaxBody)
+	case err != nil:
+		return adminRefusal(http.StatusBadRequest, "the body broke off")
+	}
+	given, err := adminObject(text)
+	if err != nil {
+		return err
+	}
+	var wrong adminWrongs
+	wrong.unknown("field", slices.Collect(maps.Keys(given)), fields)
+	for _, f := range fields {
+		switch value, ok := given[f.name]; {
+		case ok:
+			f.readJSON(&wrong, value)
+		case f.required:
+			wrong.add("field %q is missing", f.name)
+		}
+	}
+	return wrong.err()
+}
+
+// adminObject splits a text into an object's fields, each there once.
+func adminObject(text []byte) (map[string]json.RawMessage, error) {
+	refuse := func(format string, args ...any) (map[string]json.RawMessage, error) {
+		return nil, adminRefusal(http.StatusBadRequest, format, args...)
+	}
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return refuse("the body is empty: send a JSON object")
+	case !utf8.Valid(text):
+		return refuse("the body is not UTF-8")
+	}
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, new(json.RawMessage)); errors.As(err, &syntax) {
+		return refuse("the body is not JSON: at byte %d: %v", syntax.Offset, syntax)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if open, _ := decoder.Token(); open != json.Delim('{') {
+		return refuse("the body is no JSON object")
+	}
+	fields := make(map[string]json.RawMessage)
+	for decoder.More() {
+		token, _ := decoder.Token()
+		name, _ := token.(string)
+		if _, twice := fields[name]; twice {
+			return refuse("field %q is there twice", name)
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return refuse("the body is not JSON: %v", err)
+		}
+		fields[name] = value
+	}
+	return fields, nil
+}
+
+// readJSON reads a field: a number for numbers, a text for all else.
+func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
+	_, isNumber := f.into.(*int64)
+	var text string
+	switch isText := value[0] == '"'; {
+	case isNumber && isText:
+		wrong.add("%s is %s: use a number, without quotes", f.name, adminShort(string(value)))
+		return
+	case isNumber:
+		text = string(value)
+	case !isText || json.Unmarshal(value, &text) != nil:
+		wrong.add("%s is %s: use a text, in quotes", f.name, adminShort(string(value)))
+		return
+	}
+	f.read(wrong, text)
+}
+
+// read reads a text as what is wanted.
+func (f *adminField) read(wrong *adminWrongs, text string) {
+	told := strconv.Quote(adminShort(text))
+	var err error
+	switch into := f.into.(type) {
+	case *string:
+		*into = text
+		if text == "" && f.required && f.name != "key" {
+			wrong.add("%s is empty", f.name)
+		}
+	case *int64:
+		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
+			wrong.add("%s is %s: use a whole number", f.name, adminShort(text))
+		}
+	case *time.Duration:
+		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {
+			wrong.add("%s is %s: use a duration above 0, like 1m30s or 250ms", f.name, told)
+		}
+	case *time.Time:
+		if *into, err = time.Parse(time.RFC3339, text); err != nil {
+			wrong.add("%s is %s: use a time like 2006-01-02T15:04:05Z", f.name, told)
+		}
+	case *netip.Addr:
+		if *into, err = netip.ParseAddr(text); err != nil {
+			wrong.add("%s is %s: use an IP address", f.name, told)
+		}
+	}
+}
+
+// adminShort keeps messages short.
+func adminShort(text string) string {
+	const most = 40
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}

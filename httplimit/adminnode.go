@@ -1,0 +1,145 @@
+package httplimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+type memberAnswer struct {
+	Name   string `json:"name"`
+	Addr   string `json:"addr"`
+	Region string `json:"region"`
+	Self   bool   `json:"self"`
+	State  string `json:"state"`
+}
+
+type membersAnswer struct {
+	Members []memberAnswer `json:"members"`
+}
+
+func (a *admin) members(r *adminRequest) (int, any, error) {
+	if err := r.parameters(); err != nil {
+		return 0, nil, err
+	}
+	answer := membersAnswer{[]memberAnswer{}}
+	for _, m := range a.node.Members() {
+		answer.Members = append(answer.Members, memberAnswer{m.Name, m.Addr, m.Region, m.Self, m.State.String()})
+	}
+	return http.StatusOK, answer, nil
+}
+
+// deleteMember takes a dead member off the roster.
+func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
+	if err := r.parameters(); err != nil {
+		return 0, nil, err
+	}
+	var (
+		names []string
+		found *weir.Member
+	)
+	for _, m := range a.node.Members() {
+		names = append(names, m.Name)
+		if m.Name == r.rest {
+			found = &m
+		}
+	}
+	switch {
+	case found == nil:
+		return 0, nil, adminRefusal(http.StatusNotFound, "there is no member %q: %s", r.rest, strictyaml.Meant(r.rest, names))
+	case found.State != weir.Dead:
+		return 0, nil, adminRefusal(http.StatusConflict, "%q is %v: only a dead member can be forgotten", r.rest, found.State)
+	}
+	if err := a.node.Forget(r.rest); err != nil {
+		return 0, nil, err
+	}
+	a.log.Info("member forgotten", "member", r.rest, "from", r.by, "at", r.RemoteAddr)
+	return http.StatusNoContent, nil, nil
+}
+
+type ringAnswer struct {
+	Members []ringMember `json:"members"`
+}
+
+type ringMember struct {
+	Name  string  `json:"name"`
+	Share float64 `json:"share"`
+}
+
+// ring tells the part of all keys that each member owns.
+func (a *admin) ring(r *adminRequest) (int, any, error) {
+	if err := r.parameters(); err != nil {
+		return 0, nil, err
+	}
+	answer, parts := ringAnswer{[]ringMember{}}, a.node.Ring()
+	for _, m := range a.node.Members() {
+		answer.Members = append(answer.Members, ringMember{m.Name, parts[m.Name]})
+	}
+	return http.StatusOK, answer, nil
+}
+
+type outcomesAnswer struct {
+	Allowed uint64 `json:"allowed"`
+	Denied  uint64 `json:"denied"`
+}
+
+type statsAnswer struct {
+	Ready     bool                      `json:"ready"`
+	Decisions map[string]outcomesAnswer `json:"decisions"`
+	Shadows   outcomesAnswer            `json:"shadows"`
+	Served    uint64                    `json:"served"`
+	Passed    uint64                    `json:"passed"`
+	LateUnits uint64                    `json:"late_units"`
+	Keys      int                       `json:"keys"`
+	Evicted   uint64                    `json:"evicted"`
+	Stream    streamAnswer              `json:"stream"`
+	Published publishedAnswer           `json:"published"`
+	Cluster   clusterAnswer             `json:"cluster"`
+}
+
+type streamAnswer struct {
+	Unsent  int   `json:"unsent"`
+	LagMS   int64 `json:"lag_ms"`
+	Tallies int   `json:"tallies"`
+}
+
+type publishedAnswer struct {
+	Values     int    `json:"values"`
+	Tombstones int    `json:"tombstones"`
+	Bytes      int    `json:"bytes"`
+	Revision   uint64 `json:"revision"`
+	Dropped    uint64 `json:"dropped"`
+}
+
+type clusterAnswer struct {
+	Refused   map[string]uint64 `json:"refused"`
+	Timeouts  uint64            `json:"timeouts"`
+	Late      uint64            `json:"late"`
+	Dropped   uint64            `json:"dropped"`
+	JoinError string            `json:"join_error"`
+	Joined    int               `json:"joined"`
+}
+
+func (a *admin) stats(r *adminRequest) (int, any, error) {
+	if err := r.parameters(); err != nil {
+		return 0, nil, err
+	}
+	s := a.node.Stats()
+	decisions := make(map[string]outcomesAnswer)
+	for source, o := range s.Decisions {
+		decisions[adminSource(source)] = outcomesAnswer(o)
+	}
+	refused := s.Cluster.Refused
+	if refused == nil {
+		refused = map[string]uint64{}
+	}
+	return http.StatusOK, statsAnswer{
+		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
+		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Keys: s.Keys, Evicted: s.Evicted,
+		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
+		Published: publishedAnswer(s.Published),
+		Cluster:   clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},
+	}, nil
+}

@@ -1,0 +1,205 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// overrideAnswer is an override as the API shows it.
+type overrideAnswer struct {
+	Limit string     `json:"limit"`
+	ID    string     `json:"id"`
+	Rate  int64      `json:"rate"`
+	Per   string     `json:"per,omitempty"`
+	Burst int64      `json:"burst,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+	By    string     `json:"by,omitempty"`
+	At    time.Time  `json:"at"`
+}
+
+func answerOf(o rules.Override) *overrideAnswer {
+	a := &overrideAnswer{Limit: o.Limit, ID: hex.EncodeToString(o.ID[:]), Rate: o.Rate, Burst: o.Burst, By: o.By, At: o.At.UTC()}
+	if o.Per != 0 {
+		a.Per = o.Per.String()
+	}
+	if !o.Until.IsZero() {
+		until := o.Until.UTC()
+		a.Until = &until
+	}
+	return a
+}
+
+type overridesAnswer struct {
+	Overrides []*overrideAnswer `json:"overrides"`
+}
+
+func (a *admin) overrides(r *adminRequest) (int, any, error) {
+	_, err := a.current()
+	if err == nil {
+		err = r.parameters()
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	all := a.book.Overrides()
+	answer := overridesAnswer{make([]*overrideAnswer, len(all))}
+	for i, o := range all {
+		answer.Overrides[i] = answerOf(o)
+	}
+	return http.StatusOK, answer, nil
+}
+
+func (a *admin) setOverride(r *adminRequest) (int, any, error) {
+	s, err := a.current()
+	if err != nil {
+		return 0, nil, err
+	}
+	var (
+		limit, key string
+		o          rules.Override
+	)
+	if err := r.body(
+		adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key, required: true},
+		adminField{name: "rate", into: &o.Rate, required: true}, adminField{name: "per", into: &o.Per},
+		adminField{name: "burst", into: &o.Burst}, adminField{name: "until", into: &o.Until}, adminField{name: "by", into: &o.By},
+	); err != nil {
+		return 0, nil, err
+	}
+	if _, err := adminLimit(s, limit); err != nil {
+		return 0, nil, err
+	}
+	if o.By == "" {
+		o.By = adminShort(r.by)
+	}
+	if err := overrideWrongs(key, o, time.Now()).err(); err != nil {
+		return 0, nil, err
+	}
+	if err := a.book.Override(limit, key, o); err != nil {
+		return 0, nil, err
+	}
+	set, ok := a.book.OverrideOf(limit, key)
+	if !ok {
+		return 0, nil, errors.New("the override was set, and taken back at once by another")
+	}
+	answer := answerOf(set)
+	a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", o.Until, "by", o.By, "from", r.by, "at", r.RemoteAddr)
+	return http.StatusOK, answer, nil
+}
+
+// overrideWrongs finds what is wrong with an override whatever its limit.
+func overrideWrongs(key string, o rules.Override, now time.Time) (wrong adminWrongs) {
+	wrong.key(key)
+	wrong.between("rate", o.Rate, 1, adminMaxUnits)
+	wrong.between("burst", o.Burst, 0, adminMaxUnits)
+	if !o.Until.IsZero() && !o.Until.After(now) {
+		wrong.add("until is %s: it is past", o.Until.UTC().Format(time.RFC3339))
+	}
+	if len(o.By) > adminMaxBy {
+		wrong.add("by has %d bytes: use at most %d", len(o.By), adminMaxBy)
+	}
+	return wrong
+}
+
+// limitAndKey reads what a DELETE is about.
+func (r *adminRequest) limitAndKey() (limit, key string, err error) {
+	err = r.parameters(adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key, required: true})
+	if err == nil {
+		var wrong adminWrongs
+		wrong.key(key)
+		err = wrong.err()
+	}
+	return limit, key, err
+}
+
+func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
+	s, err := a.current()
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, key, err := r.limitAndKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := adminLimit(s, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := a.book.Restore(limit, key); err != nil {
+		return 0, nil, err
+	}
+	id := s.Limiter(l, "", key).ID(key)
+	a.log.Info("override taken back", "limit", limit, "id", hex.EncodeToString(id[:]), "from", r.by, "at", r.RemoteAddr)
+	return http.StatusNoContent, nil, nil
+}
+
+// resetAnswer names the members that may still hold the count.
+type resetAnswer struct {
+	NotReached []string `json:"not_reached"`
+}
+
+// deleteCount forgets a count, and that of the overrun that its rule allows.
+func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
+	limit, key, err := r.limitAndKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	limiters, err := a.limitersOf(limit, key)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := resetAnswer{NotReached: []string{}}
+	for _, l := range limiters {
+		var partial *weir.ErrPartial
+		switch err := adminReset(r.Context(), l, key); {
+		case errors.As(err, &partial):
+			answer.NotReached = append(answer.NotReached, partial.Members...)
+		case err != nil:
+			return 0, nil, err
+		}
+	}
+	slices.Sort(answer.NotReached)
+	answer.NotReached = slices.Compact(answer.NotReached)
+	id := limiters[0].ID(key)
+	a.log.Info("count forgotten", "limit", limit, "id", hex.EncodeToString(id[:]), "not reached", answer.NotReached, "from", r.by, "at", r.RemoteAddr)
+	if len(answer.NotReached) > 0 {
+		return http.StatusMultiStatus, answer, nil
+	}
+	return http.StatusOK, answer, nil
+}
+
+// limitersOf are those that count a key under a limit: of the rules, or of checks.
+func (a *admin) limitersOf(limit, key string) ([]*weir.Limiter, error) {
+	if strings.HasPrefix(limit, adminCheckPrefix) {
+		l, err := a.node.Limiter(weir.Limit{Name: limit, Rate: 1, Per: time.Second})
+		return []*weir.Limiter{l}, err
+	}
+	s, err := a.current()
+	if err != nil {
+		return nil, err
+	}
+	l, err := adminLimit(s, limit)
+	if err != nil {
+		return nil, err
+	}
+	limiters := []*weir.Limiter{s.Limiter(l, "", key)}
+	if soft := s.Soft(l, "", key); soft != nil {
+		limiters = append(limiters, soft)
+	}
+	return limiters, nil
+}
+
+const adminResetPatience = 5 * time.Second
+
+func adminReset(ctx context.Context, l *weir.Limiter, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, adminResetPatience)
+	defer cancel()
+	return l.Reset(ctx, key)
+}

@@ -1,0 +1,223 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// scratch is what deciding on a request works with, kept from one to the next.
+type scratch struct {
+	request   rules.Request
+	rules     []*rules.Rule
+	keys      []byte
+	asks      []weir.Ask
+	decisions weir.Decisions
+	header    []byte
+	outcome   Outcome
+}
+
+// forget drops what belongs to a request, and keeps the room.
+func (s *scratch) forget() {
+	clear(s.rules)
+	clear(s.outcome.Verdicts)
+	clear(s.asks)
+	clear(s.decisions)
+	s.request = rules.Request{}
+	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
+}
+
+// decide has all limits that the request meets decide together, and fills in the
+// outcome. One Snapshot is all that it looks at.
+func (m *Middleware) decide(ctx context.Context, s *scratch) {
+	o := &s.outcome
+	o.Snapshot = m.book.Current()
+	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
+	s.meet()
+	if len(o.Verdicts) == 0 {
+		return
+	}
+	if s.tooLarge() {
+		o.Status = http.StatusRequestEntityTooLarge
+		return
+	}
+	if o.Err = m.take(ctx, s); o.Err != nil {
+		o.Status = http.StatusServiceUnavailable
+		return
+	}
+	if s.denied() && !m.overrun(ctx, s) {
+		o.Status = s.denial()
+		return
+	}
+	m.queue(ctx, s)
+}
+
+// meet looks up what the rules want of the request: a Verdict for each of their
+// limits. Those that it costs nothing are none.
+func (s *scratch) meet() {
+	o := &s.outcome
+	o.Verdicts, s.keys = o.Verdicts[:0], s.keys[:0]
+	for _, rule := range s.rules {
+		units := rule.Units(&s.request)
+		if units <= 0 {
+			continue
+		}
+		begin := len(s.keys)
+		var ok bool
+		if s.keys, ok = rule.AppendKey(s.keys, &s.request); !ok {
+			continue
+		}
+		for range rule.Limits {
+			o.Verdicts = append(o.Verdicts, Verdict{})
+			v := &o.Verdicts[len(o.Verdicts)-1]
+			v.Rule, v.Units, v.begin, v.end = rule, units, begin, len(s.keys)
+			v.queued = rule.Queue > 0 && !rule.Shadow
+		}
+	}
+	keys := string(s.keys) // one text, of which each key is a part
+	for i := 0; i < len(o.Verdicts); {
+		rule := o.Verdicts[i].Rule
+		for j := range rule.Limits {
+			v, l := &o.Verdicts[i], &rule.Limits[j]
+			v.Key = keys[v.begin:v.end]
+			v.Limiter = o.Snapshot.Limiter(l, s.request.Tier, v.Key)
+			if rule.Soft.Over > 0 && !rule.Shadow {
+				v.overrun = o.Snapshot.Soft(l, s.request.Tier, v.Key)
+			}
+			i++
+		}
+	}
+}
+
+// tooLarge says that a limit that is enforced can never grant what the request
+// costs.
+func (s *scratch) tooLarge() (is bool) {
+	for i := range s.outcome.Verdicts {
+		v := &s.outcome.Verdicts[i]
+		if v.Units == 1 || v.Rule.Shadow {
+			continue
+		}
+		if l := v.Limiter.Limit(); v.Units > rules.Capacity(l) {
+			v.Decision.Name, v.Decision.Limit = l.Name, rules.Capacity(l)
+			is = true
+		}
+	}
+	return is
+}
+
+// take asks all limits but the queues, and notes their answers.
+func (m *Middleware) take(ctx context.Context, s *scratch) error {
+	s.asks = s.asks[:0]
+	for i := range s.outcome.Verdicts {
+		if v := &s.outcome.Verdicts[i]; !v.queued {
+			s.asks = append(s.asks, weir.Ask{Limiter: v.Limiter, Key: v.Key, Units: v.Units, Shadow: v.Rule.Shadow})
+		}
+	}
+	if len(s.asks) == 0 {
+		return nil
+	}
+	var err error
+	if s.decisions, err = m.node.AllowAllInto(ctx, s.asks, s.decisions); err != nil {
+		return err
+	}
+	at := 0
+	for i := range s.outcome.Verdicts {
+		if v := &s.outcome.Verdicts[i]; !v.queued {
+			v.Decision = s.decisions[at]
+			at++
+		}
+	}
+	return nil
+}
+
+func (s *scratch) denied() bool {
+	for i := range s.outcome.Verdicts {
+		if s.outcome.Verdicts[i].denies() {
+			return true
+		}
+	}
+	return false
+}
+
+// denial is the status for those of the limits that deny: it is the client's fault
+// if any of them knows its count.
+func (s *scratch) denial() int {
+	for i := range s.outcome.Verdicts {
+		if v := &s.outcome.Verdicts[i]; v.denies() && v.Decision.Source != weir.FailedClosed {
+			return http.StatusTooManyRequests
+		}
+	}
+	return http.StatusServiceUnavailable
+}
+
+// overrun asks once more, where all limits that deny have an overrun that may
+// admit the request, with those in their places. Whatever it answers is decided
+// together, too; if it is no, the first answers stand.
+func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
+	o := &s.outcome
+	at := 0
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.queued {
+			continue
+		}
+		ask := &s.asks[at]
+		at++
+		if !v.denies() {
+			continue
+		}
+		if v.overrun == nil || v.Decision.Source == weir.FailedClosed || v.Units > v.overrun.Limit().Rate {
+			return false
+		}
+		ask.Limiter = v.overrun
+	}
+	var err error
+	s.decisions, err = m.node.AllowAllInto(ctx, s.asks, s.decisions)
+	if err != nil || !s.decisions.Allowed() {
+		return false
+	}
+	at = 0
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.queued {
+			continue
+		}
+		if v.denies() {
+			v.Soft, v.Decision.Allowed, v.Decision.Remaining, v.Decision.RetryAfter = true, true, 0, 0
+		} else {
+			v.Decision = s.decisions[at]
+		}
+		at++
+	}
+	return true
+}
+
+// refundTimeout is the most that a denial waits until what it costs is given back.
+const refundTimeout = time.Second
+
+// giveBack refunds what take has spent, as a queue denies.
+func (s *scratch) giveBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+	defer cancel()
+	var errs []error
+	for i := range s.outcome.Verdicts {
+		v := &s.outcome.Verdicts[i]
+		if v.queued || !v.Decision.Allowed {
+			continue
+		}
+		spent := v.Limiter
+		if v.Soft {
+			spent = v.overrun
+		} else {
+			v.Decision.Remaining += v.Units
+		}
+		if err := spent.Refund(ctx, v.Key, v.Units); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,326 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// left is what a limit of m has left for a key.
+func left(t testing.TB, m *Middleware, limit, key string) int64 {
+	t.Helper()
+	s := m.book.Current()
+	l, _, ok := s.Limit(limit)
+	require.True(t, ok)
+	d, err := s.Limiter(l, "", key).Peek(t.Context(), key)
+	require.NoError(t, err)
+	return d.Remaining
+}
+
+func TestARequestThatOneLimitDeniesCostsTheOthersNothing(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: address, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
+- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 100, per: 1h}}
+- {name: tried, key: global, shadow: true, limit: {algorithm: fixed_window, rate: 100, per: 1h}}
+- {name: large, match: {path: /large}, key: ip, cost: 20, limit: {rate: 10, per: 1h}}
+`, Options{}, weir.Config{})
+	h := m.Handler(hello)
+	for range 10 {
+		answer(h, get("/", "192.0.2.1"))
+	}
+	require.EqualValues(t, 98, left(t, m, "everyone", ""))
+	require.EqualValues(t, 98, left(t, m, "tried", ""))
+	require.Equal(t, 413, answer(h, get("/large", "192.0.2.2")).Code)
+	require.EqualValues(t, 98, left(t, m, "everyone", ""))
+}
+
+func TestOnDecisionIsToldAll(t *testing.T) {
+	var told []string
+	o := byUser
+	o.Tier = HeaderValue("X-Tier")
+	o.Client = Header("X-Real-IP")
+	o.OnDecision = func(r *http.Request, o *Outcome) {
+		text := fmt.Sprintf("%s %d %v %v", r.URL.Path, o.Status, o.Soft(), o.Violated(nil))
+		for _, v := range o.Verdicts {
+			text += fmt.Sprintf("; %s %s %d/%d %v %v %v", v.Decision.Name, v.Key, v.Units, v.Decision.Limit, v.Decision.Allowed, v.Decision.Shadow, v.Soft)
+		}
+		told = append(told, text)
+	}
+	m := newLimiter(t, `
+tiers: {free: {}, paid: {multiply: 2}}
+default_tier: free
+rules:
+- {name: user, key: user, soft: {over: 50%, for: 1h}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
+- {name: tried, key: ip, cost: 2, shadow: true, limit: {algorithm: fixed_window, rate: 3, per: 1h}}
+`, o, weir.Config{})
+	h := m.Handler(hello)
+	for range 4 {
+		answer(h, get("/a", "192.0.2.1", "X-User", "ada"))
+	}
+	answer(h, get("/b", "192.0.2.1", "X-User", "bob", "X-Tier", "paid", "X-Real-IP", "192.0.2.9"))
+	require.Equal(t, []string{
+		"/a 0 false []; user ada 1/2 true false false; tried 192.0.2.1 2/3 true true false",
+		"/a 0 false []; user ada 1/2 true false false; tried 192.0.2.1 2/3 false true false",
+		"/a 0 true []; user ada 1/2 true false true; tried 192.0.2.1 2/3 false true false",
+		"/a 429 false [user]; user ada 1/2 false false false; tried 192.0.2.1 2/3 false true false",
+		"/b 0 false []; user bob 1/4 true false false; tried 192.0.2.9 2/6 true true false",
+	}, told)
+}
+
+// An overrun admits only where everything else does, and is spent only then.
+func TestAnOverrunIsDecidedTogetherWithTheOtherLimits(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: soft, key: ip, soft: {over: 100%, for: 1h}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
+- {name: hard, match: {path: /hard}, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
+`, Options{}, weir.Config{})
+	h := m.Handler(hello)
+	ask := func(path string) (int, bool) {
+		w := answer(h, get(path, "192.0.2.1"))
+		return w.Code, w.Header().Get("X-RateLimit-Soft") != ""
+	}
+	for i, c := range []struct {
+		path   string
+		status int
+		soft   bool
+	}{
+		{"/hard", 200, false},
+		{"/hard", 200, false},
+		{"/hard", 429, false}, // both are exhausted, and one has no overrun
+		{"/hard", 429, false},
+		{"/", 200, true},
+		{"/", 200, true},
+		{"/", 429, false},
+	} {
+		status, soft := ask(c.path)
+		require.Equal(t, []any{c.status, c.soft}, []any{status, soft}, i)
+	}
+}
+
+func TestOverridesAreWhatCounts(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: user, key: user, limit: {algorithm: fixed_window, rate: 1, per: 1h}}\n", byUser, weir.Config{})
+	require.NoError(t, m.book.Override("user", "ada", rules.Override{Rate: 5}))
+	h := m.Handler(hello)
+	for user, want := range map[string]string{"ada": `"user";q=5;w=3600`, "bob": `"user";q=1;w=3600`} {
+		w := answer(h, get("/", "192.0.2.1", "X-User", user))
+		require.Equal(t, want, w.Header().Get("RateLimit-Policy"))
+		require.Equal(t, want[9:10], w.Header().Get("X-RateLimit-Limit"))
+	}
+}
+
+// Whatever spelling a path has, and whatever a key has in it, the header is one.
+func TestHeadersAreStructuredForEveryNameThatRulesMayHave(t *testing.T) {
+	var all strings.Builder
+	for c := ' '; c <= '~'; c++ {
+		if _, err := rules.Parse("r", fmt.Appendf(nil, "rules:\n- {name: %q, key: ip, limit: {rate: 1, per: 1s}}\n", "a"+string(c)+"b")); err == nil {
+			all.WriteRune(c)
+		}
+	}
+	names := all.String()
+	require.Greater(t, len(names), 60)
+	m := newLimiter(t, fmt.Sprintf("rules:\n- {name: %q, key: ip, limits: [{name: %q, rate: 2, per: 1s}]}\n- {name: %q, key: ip, limit: {rate: 1000000000000, per: 8784h}}\n",
+		"a"+names[:40]+"b", "x"+names[40:]+"y", "z"+names[20:60]), Options{}, weir.Config{})
+	w := answer(m.Handler(hello), get("/", "192.0.2.1"))
+	require.NotEmpty(t, w.Header().Get("RateLimit"))
+	requireStructured(t, w.Header())
+}
+
+func TestCheckDecidesWithoutHTTP(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: messages, match: {method: POST, path: /chat}, key: user, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n", Options{}, weir.Config{})
+	message := &rules.Request{Method: "POST", Path: "/chat", User: "ada", Client: netip.MustParseAddr("192.0.2.1")}
+	first := m.Check(t.Context(), message)
+	for _, want := range []int{0, 429} {
+		require.Equal(t, want, m.Check(t.Context(), message).Status)
+	}
+	require.EqualValues(t, 1, first.Verdicts[0].Decision.Remaining, "an Outcome may be kept")
+	require.Empty(t, m.Check(t.Context(), &rules.Request{Method: "GET", Path: "/chat"}).Verdicts)
+}
+
+func TestHandlersCanFlushAndHijack(t *testing.T) {
+	m := newLimiter(t, threeLimits, byUser, weir.Config{})
+	server := httptest.NewServer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hijack" {
+			c, buf, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				buf.WriteString("HTTP/1.1 101 Switching Protocols\r\n\r\nhello")
+				buf.Flush()
+				c.Close()
+			}
+			return
+		}
+		io.WriteString(w, "first")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})))
+	defer server.Close()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	answer, err := server.Client().Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.NotEmpty(t, answer.Header.Get("RateLimit"))
+	part := make([]byte, 5)
+	_, err = io.ReadFull(answer.Body, part)
+	require.NoError(t, err)
+	require.Equal(t, "first", string(part))
+
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "GET /hijack HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	text, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 101 Switching Protocols\r\n\r\nhello", string(text))
+}
+
+const oneEvery50ms = `
+rules:
+- {name: reports, key: ip, queue: 2s, limit: {algorithm: leaky_bucket, rate: 20, per: 1s, burst: 10}}
+- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}
+`
+
+// Requests wait in the order in which they came, each for its turn.
+func TestAQueueServesInOrder(t *testing.T) {
+	var waited []time.Duration
+	var mu sync.Mutex
+	m := newLimiter(t, oneEvery50ms, Options{OnDecision: func(_ *http.Request, o *Outcome) {
+		mu.Lock()
+		waited = append(waited, o.Waited)
+		mu.Unlock()
+	}}, weir.Config{})
+	var served []int
+	h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		served = append(served, int(r.ContentLength))
+	}))
+	begun := time.Now()
+	var all sync.WaitGroup
+	for i := range 8 {
+		r := get("/", "192.0.2.1")
+		r.ContentLength = int64(i)
+		all.Go(func() { require.Equal(t, 200, answer(h, r).Code) })
+		want := int64(1000 - i - 1)
+		require.Eventually(t, func() bool { return left(t, m, "everyone", "") == want }, time.Second, 100*time.Microsecond)
+		require.Eventually(t, func() bool { return left(t, m, "reports", "192.0.2.1") <= int64(10-i) }, time.Second, 100*time.Microsecond)
+	}
+	all.Wait()
+	require.GreaterOrEqual(t, time.Since(begun), 7*50*time.Millisecond)
+	require.True(t, slices.IsSorted(served), served)
+	require.Greater(t, waited[7], waited[0])
+}
+
+// A queue that is full, one whose turn would come too late, and one that too many
+// wait in, deny at once, and give back what the other limits were asked for.
+func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
+	for _, c := range []struct{ about, rules string }{
+		{"full", "{name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}"},
+		{"too late", "{name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}"},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			m := newLimiter(t, "rules:\n- "+c.rules+"\n- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}\n", Options{}, weir.Config{})
+			h := m.Handler(hello)
+			require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+			for range 5 {
+				begun := time.Now()
+				w := answer(h, get("/", "192.0.2.1"))
+				require.Equal(t, 429, w.Code)
+				require.Less(t, time.Since(begun), 500*time.Millisecond)
+				require.NotEmpty(t, w.Header().Get("Retry-After"))
+				require.NotEqual(t, "1", w.Header().Get("Retry-After"))
+			}
+			require.EqualValues(t, 999, left(t, m, "everyone", ""))
+		})
+	}
+}
+
+func TestARequestThatOthersDenyTakesNoPlaceInTheQueue(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}\n- {name: other, key: ip, limit: {rate: 1, per: 1h}}\n", Options{}, weir.Config{})
+	h := m.Handler(hello)
+	for range 5 {
+		answer(h, get("/", "192.0.2.1"))
+	}
+	require.EqualValues(t, 4, left(t, m, "q", "192.0.2.1"))
+}
+
+// waits says how many requests wait by a rule.
+func (m *Middleware) waits(rule string) int64 {
+	n, ok := m.waiting.Load(rule)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Int64).Load()
+}
+
+func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n", Options{MaxWaiting: 3}, weir.Config{})
+	h := m.Handler(hello)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range 3 { // of three addresses
+		from := fmt.Sprintf("192.0.2.%d", i)
+		require.Equal(t, 200, answer(h, get("/", from)).Code)
+		all.Go(func() { answer(h, get("/", from).WithContext(ctx)) })
+	}
+	require.Eventually(t, func() bool { return m.waits("q") == 3 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, 429, answer(h, get("/", "192.0.2.9")).Code)
+	cancel()
+	all.Wait()
+	require.Zero(t, m.waits("q"))
+	require.Equal(t, 200, answer(h, get("/", "192.0.2.9")).Code)
+}
+
+// Over a real connection, a client that goes away gives its place to the next.
+func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 2}}\n- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}\n", Options{}, weir.Config{})
+	server := httptest.NewServer(m.Handler(hello))
+	defer server.Close()
+	ask := func(ctx context.Context) (int, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		require.NoError(t, err)
+		a, err := server.Client().Do(r)
+		if err != nil {
+			return 0, err
+		}
+		a.Body.Close()
+		return a.StatusCode, nil
+	}
+	status, err := ask(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 200, status)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := ask(ctx)
+		gone <- err
+	}()
+	full := func() bool { return left(t, m, "q", "127.0.0.1") == 0 }
+	require.Eventually(t, full, 5*time.Second, time.Millisecond)
+	status, err = ask(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 429, status, "both places are taken")
+	cancel()
+	require.ErrorIs(t, <-gone, context.Canceled)
+	require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+}

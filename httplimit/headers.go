@@ -1,0 +1,99 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// The de facto fields, as http.Header has their names, in which case does not
+// matter.
+const (
+	limitField     = "X-Ratelimit-Limit"
+	remainingField = "X-Ratelimit-Remaining"
+	resetField     = "X-Ratelimit-Reset" // in Unix seconds
+	softField      = "X-Ratelimit-Soft"
+)
+
+// maxFields is how many fields tell sets.
+const maxFields = 5
+
+// tell sets the fields that say what was decided: X-RateLimit-* of the strictest
+// limit, RateLimit and RateLimit-Policy of all. Limits that are not enforced are
+// not told, nor the state of one whose count is not known. All values are parts
+// of one text.
+func (m *Middleware) tell(h http.Header, s *scratch) {
+	o := &s.outcome
+	b := s.header[:0]
+	var (
+		names [maxFields]string
+		ends  [maxFields]int
+		n     int
+	)
+	end := func(name string) {
+		names[n], ends[n] = name, len(b)
+		n++
+	}
+	if !m.o.NoXHeaders {
+		if d, ok := s.strictest(); ok {
+			b = strconv.AppendInt(b, d.Limit, 10)
+			end(limitField)
+			b = strconv.AppendInt(b, d.Remaining, 10)
+			end(remainingField)
+			b = strconv.AppendInt(b, seconds(time.Duration(m.now().UnixNano())+d.ResetAfter), 10)
+			end(resetField)
+		}
+	}
+	if !m.o.NoIETFHeaders {
+		begin := len(b)
+		for i := range o.Verdicts {
+			if v := &o.Verdicts[i]; !v.Rule.Shadow {
+				b = appendPolicy(separate(b, begin), v)
+			}
+		}
+		if len(b) > begin {
+			end(policyField)
+		}
+		begin = len(b)
+		for i := range o.Verdicts {
+			if v := &o.Verdicts[i]; v.known() {
+				b = appendState(separate(b, begin), &v.Decision)
+			}
+		}
+		if len(b) > begin {
+			end(stateField)
+		}
+	}
+	s.header = b
+	text, values := string(b), make([]string, n)
+	begin := 0
+	for i := range n {
+		values[i] = text[begin:ends[i]]
+		h[names[i]] = values[i : i+1 : i+1] // to add one more is to copy
+		begin = ends[i]
+	}
+	if o.Soft() {
+		h.Set(softField, "true")
+	}
+}
+
+// separate goes on to the next item of a list.
+func separate(b []byte, begin int) []byte {
+	if len(b) > begin {
+		b = append(b, ", "...)
+	}
+	return b
+}
+
+// strictest is the answer to show of those that tell something.
+func (s *scratch) strictest() (weir.Decision, bool) {
+	s.decisions = s.decisions[:0]
+	for i := range s.outcome.Verdicts {
+		if v := &s.outcome.Verdicts[i]; v.known() {
+			s.decisions = append(s.decisions, v.Decision)
+		}
+	}
+	return s.decisions.Strictest(), len(s.decisions) > 0
+}

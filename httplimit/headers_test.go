@@ -1,0 +1,485 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// allFields are those that this package sets, by the names that are on the wire.
+var allFields = []string{
+	"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Soft", "RateLimit", "RateLimit-Policy",
+	"Retry-After", "Cache-Control", "Content-Type",
+}
+
+// fieldsOf is what an answer has of them, one a line.
+func fieldsOf(h http.Header) string {
+	var b strings.Builder
+	for _, name := range allFields {
+		for _, value := range h.Values(name) {
+			fmt.Fprintf(&b, "%s: %s\n", name, value)
+		}
+	}
+	return b.String()
+}
+
+// Every field in every case: the answer to the last of some requests.
+func TestEveryHeaderInEveryCase(t *testing.T) {
+	const (
+		hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
+		reset  = "1795266000" // an hour from noon
+	)
+	missing := weir.Config{Expect: 3} // this node is one of three, and hears no other
+	for _, c := range []struct {
+		about    string
+		rules    string
+		o        Options
+		cfg      weir.Config
+		fields   []string // of the request
+		length   int64    // of its content
+		requests int
+		status   int
+		want     string
+	}{
+		{
+			about: "allowed", rules: hourly, requests: 1, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 1
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=1;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about: "the last one", rules: hourly, requests: 2, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about: "denied", rules: hourly, requests: 3, status: 429,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Retry-After: 3600
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about: "denied, without the de facto fields", rules: hourly, o: Options{NoXHeaders: true}, requests: 3, status: 429,
+			want: `RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Retry-After: 3600
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about: "denied, without the IETF's fields", rules: hourly, o: Options{NoIETFHeaders: true}, requests: 3, status: 429,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+Retry-After: 3600
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about: "denied, without either", rules: hourly, o: Options{NoXHeaders: true, NoIETFHeaders: true}, requests: 3, status: 429,
+			want: "Retry-After: 3600\nCache-Control: no-store\nContent-Type: application/problem+json\n",
+		}, {
+			about:    "several limits: the strictest is shown, and all are told, with parts of seconds rounded up",
+			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1s, burst: 25}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n- {name: daily, key: global, limit: {algorithm: fixed_window, rate: 1000, calendar: day}}\n- {name: monthly, key: global, limit: {algorithm: fixed_window, rate: 10000, calendar: month}}\n",
+			requests: 1, status: 200,
+			want: `X-RateLimit-Limit: 4
+X-RateLimit-Remaining: 3
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "api/burst";r=24;t=1, "api/hourly";r=3;t=3600, "daily";r=999;t=43200, "monthly";r=9999;t=820800
+RateLimit-Policy: "api/burst";q=25;w=3, "api/hourly";q=4;w=3600, "daily";q=1000;w=86400, "monthly";q=10000
+Content-Type: text/plain
+`,
+		}, {
+			about:    "several limits, of which one denies: it is shown",
+			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1m, burst: 2}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n",
+			requests: 3, status: 429,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: 1795262412
+RateLimit: "api/burst";r=0;t=6, "api/hourly";r=2;t=3600
+RateLimit-Policy: "api/burst";q=2;w=12, "api/hourly";q=4;w=3600
+Retry-After: 6
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "a shadow tells clients nothing",
+			rules:    "rules:\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
+			requests: 3, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about:    "a shadow beside an enforced limit",
+			rules:    hourly + "- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
+			requests: 2, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "on the overrun of a soft limit",
+			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			requests: 3, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+X-RateLimit-Soft: true
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "beyond the overrun of a soft limit",
+			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			requests: 4, status: 429,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Retry-After: 3600
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "failed open: the whole limit, by this node's count alone",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
+			cfg:      missing,
+			requests: 1, status: 200,
+			want: `X-RateLimit-Limit: 30
+X-RateLimit-Remaining: 29
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=29;t=3600
+RateLimit-Policy: "hourly";q=30;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "within a share: the share is the limit, and the policy is as ever",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fair_share, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
+			cfg:      missing,
+			requests: 1, status: 200,
+			want: `X-RateLimit-Limit: 10
+X-RateLimit-Remaining: 9
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=9;t=3600
+RateLimit-Policy: "hourly";q=30;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "failed closed: not the client's fault, and nothing is known of its count",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_closed, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
+			cfg:      missing,
+			requests: 1, status: 503,
+			want: `RateLimit-Policy: "hourly";q=30;w=3600
+Retry-After: 1
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "failed closed costs the other limits nothing",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_closed, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n- {name: own, key: ip, match: {path: /x}, partition: fail_open, cost: {from: header:X-Cost, default: 2}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			cfg:      missing,
+			requests: 1, status: 503,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 2
+X-RateLimit-Reset: 1795262400
+RateLimit: "own";r=2;t=0
+RateLimit-Policy: "hourly";q=30;w=3600, "own";q=2;w=3600
+Retry-After: 1
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "a shadow that fails closed denies nothing",
+			rules:    "rules:\n- {name: hourly, key: ip, shadow: true, partition: fail_closed, limit: {algorithm: fixed_window, rate: 30, per: 1h}}\n",
+			cfg:      missing,
+			requests: 1, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about:    "more than the limit can ever grant",
+			rules:    hourly + "- {name: costly, key: ip, cost: header:X-Cost, limit: {rate: 10, per: 1m}}\n",
+			fields:   []string{"X-Cost", "11"},
+			requests: 1, status: 413,
+			want: `RateLimit-Policy: "hourly";q=2;w=3600, "costly";q=10;w=60
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "more than a shadow can ever grant",
+			rules:    "rules:\n- {name: costly, key: ip, shadow: true, cost: header:X-Cost, limit: {rate: 10, per: 1m}}\n",
+			fields:   []string{"X-Cost", "11"},
+			requests: 1, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about:    "a cost of nothing is not asked for",
+			rules:    "rules:\n- {name: costly, key: ip, cost: header:X-Cost, limit: {rate: 10, per: 1m}}\n",
+			fields:   []string{"X-Cost", "0"},
+			requests: 30, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about:    "bytes are told as such",
+			rules:    "rules:\n- {name: upload, key: ip, cost: content_length, limit: {algorithm: fixed_window, rate: 1000, per: 250ms}}\n",
+			length:   300,
+			requests: 1, status: 200,
+			want: `X-RateLimit-Limit: 1000
+X-RateLimit-Remaining: 700
+X-RateLimit-Reset: 1795262401
+RateLimit: "upload";r=700;t=1
+RateLimit-Policy: "upload";q=1000;w=1;qu="content-bytes"
+Content-Type: text/plain
+`,
+		}, {
+			about:    "a turn in a queue",
+			rules:    "rules:\n- {name: reports, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 3}}\n",
+			requests: 1, status: 200,
+			want: `X-RateLimit-Limit: 3
+X-RateLimit-Remaining: 2
+X-RateLimit-Reset: 1795262460
+RateLimit: "reports";r=2;t=60
+RateLimit-Policy: "reports";q=3;w=180
+Content-Type: text/plain
+`,
+		}, {
+			about:    "no turn in a queue in time",
+			rules:    "rules:\n- {name: reports, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 3}}\n",
+			requests: 2, status: 429,
+			want: `X-RateLimit-Limit: 3
+X-RateLimit-Remaining: 2
+X-RateLimit-Reset: 1795262460
+RateLimit: "reports";r=2;t=59
+RateLimit-Policy: "reports";q=3;w=180
+Retry-After: 59
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about: "exempt", rules: "exempt: {ip: 192.0.2.0/24}\n" + hourly, requests: 5, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about: "switched off", rules: "enabled: false\n" + hourly, requests: 5, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about: "skipped", rules: hourly, o: Options{Skip: func(*http.Request) bool { return true }}, requests: 5, status: 200,
+			want: "Content-Type: text/plain\n",
+		}, {
+			about:    "no rule",
+			rules:    "rules:\n- {name: other, match: {path: /y}, key: ip, limit: {rate: 1, per: 1h}}\n",
+			requests: 5, status: 200,
+			want: "Content-Type: text/plain\n",
+		},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			c.cfg.Now = func() time.Time { return noon }
+			m := newLimiter(t, c.rules, c.o, c.cfg)
+			m.now = c.cfg.Now
+			h := m.Handler(hello)
+			for range c.requests - 1 {
+				answer(h, get("/x", "192.0.2.1", c.fields...))
+			}
+			last := get("/x", "192.0.2.1", c.fields...)
+			last.ContentLength = c.length
+			w := answer(h, last)
+			require.Equal(t, c.status, w.Code, w.Body)
+			require.Equal(t, c.want, fieldsOf(w.Header()))
+			requireStructured(t, w.Header())
+		})
+	}
+}
+
+// requireStructured holds the structured fields to the draft, by another's
+// parser.
+func requireStructured(t testing.TB, h http.Header) {
+	t.Helper()
+	for name, parameters := range map[string][]string{"RateLimit": {"r", "t"}, "RateLimit-Policy": {"q", "w", "qu"}} {
+		if len(h.Values(name)) == 0 {
+			continue
+		}
+		list, err := httpsfv.UnmarshalList(h.Values(name))
+		require.NoError(t, err)
+		require.NotEmpty(t, list)
+		for _, member := range list {
+			item := member.(httpsfv.Item)
+			require.IsType(t, "", item.Value, "a String, no Token")
+			for i, p := range parameters {
+				value, ok := item.Params.Get(p)
+				require.True(t, ok || i > 0, "%s of %s", p, name)
+				if n, isInt := value.(int64); ok && p != "qu" {
+					require.True(t, isInt)
+					require.GreaterOrEqual(t, n, int64(0))
+					require.True(t, n > 0 || p != "w")
+				}
+			}
+			for _, p := range item.Params.Names() {
+				require.Contains(t, parameters, p)
+			}
+		}
+		again, err := httpsfv.Marshal(list)
+		require.NoError(t, err)
+		require.Equal(t, again, h.Get(name))
+	}
+}
+
+func TestBodiesAreWhatTheClientAccepts(t *testing.T) {
+	exhausted := "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: a, algorithm: fixed_window, rate: 1, per: 1h}\n  - {name: b, algorithm: fixed_window, rate: 1, per: 30m}\n"
+	closed := "rules:\n- {name: api, key: ip, partition: fail_closed, limit: {rate: 30, per: 1h}}\n"
+	large := "rules:\n- {name: api, key: ip, cost: {from: header:X-Cost, default: 20}, limit: {rate: 10, per: 1h}}\n"
+	for _, c := range []struct {
+		about, rules, accept string
+		cfg                  weir.Config
+		status               int
+		contentType, body    string
+	}{
+		{"a problem", exhausted, "application/problem+json", weir.Config{}, 429, "application/problem+json",
+			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"rate limit exceeded (\"api/a\", \"api/b\"): try again in 3600 s","violated-policies":["api/a","api/b"]}`},
+		{"JSON", exhausted, "application/json", weir.Config{}, 429, "application/json",
+			`{"error":"rate_limit_exceeded","message":"rate limit exceeded (\"api/a\", \"api/b\"): try again in 3600 s","retry_after":3600}`},
+		{"text", exhausted, "text/plain", weir.Config{}, 429, "text/plain; charset=utf-8",
+			`rate limit exceeded ("api/a", "api/b"): try again in 3600 s`},
+		{"a problem, failed closed", closed, "", weir.Config{Expect: 3}, 503, "application/problem+json",
+			`{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Service Unavailable","status":503,"detail":"requests cannot be counted at the moment: try again in 1 s","violated-policies":["api"]}`},
+		{"JSON, failed closed", closed, "application/json", weir.Config{Expect: 3}, 503, "application/json",
+			`{"error":"temporarily_unavailable","message":"requests cannot be counted at the moment: try again in 1 s","retry_after":1}`},
+		{"a problem, too large", large, "", weir.Config{}, 413, "application/problem+json",
+			`{"type":"about:blank","title":"Request Entity Too Large","status":413,"detail":"the request costs more than its limit can ever grant (\"api\")","violated-policies":["api"]}`},
+		{"JSON, too large", large, "application/json", weir.Config{}, 413, "application/json",
+			`{"error":"request_too_large","message":"the request costs more than its limit can ever grant (\"api\")"}`},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			c.cfg.Now = func() time.Time { return noon }
+			h := newLimiter(t, c.rules, Options{}, c.cfg).Handler(hello)
+			answer(h, get("/", "192.0.2.1"))
+			r := get("/", "192.0.2.1", "Accept", c.accept)
+			w := answer(h, r)
+			require.Equal(t, c.status, w.Code)
+			require.Equal(t, c.contentType, w.Header().Get("Content-Type"))
+			require.Equal(t, c.body+"\n", w.Body.String())
+			if strings.HasSuffix(c.contentType, "json") {
+				require.True(t, json.Valid(w.Body.Bytes()))
+			}
+			r.Method = http.MethodHead
+			require.Empty(t, answer(h, r).Body.String())
+		})
+	}
+}
+
+func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
+	for accept, want := range map[string]form{
+		"":                                  asProblem,
+		"*/*":                               asProblem,
+		"application/*":                     asProblem,
+		"application/json":                  asJSON,
+		"Application/JSON ; charset=utf-8":  asJSON,
+		"text/plain":                        asText,
+		"text/*;q=0.5, application/json":    asJSON,
+		"application/json, text/plain, */*": asJSON,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": asText,
+		"application/json;q=0.2, application/problem+json;q=0.1":          asJSON,
+		"application/json;q=0, */*":                                       asProblem,
+		"application/problem+json;q=0, */*":                               asJSON,
+		"application/problem+json;q=0, application/json;q=0, */*":         asText,
+		"image/png":                                 asProblem,
+		"application/json;q=2":                      asProblem,
+		"application/json;q=x":                      asProblem,
+		"text/plain;q=NaN":                          asProblem,
+		",,;;q=,=,/":                                asProblem,
+		strings.Repeat("text/plain,", 1):            asText,
+		strings.Repeat("a/b,", 1000) + "text/plain": asProblem, // what is too long is not read
+	} {
+		require.Equal(t, want, formFor(http.Header{"Accept": {accept}}), accept)
+	}
+	require.Equal(t, asText, formFor(http.Header{"Accept": {"image/png", "text/plain"}}), "many lines are one list")
+	require.Equal(t, asProblem, formFor(http.Header{}))
+}
+
+func TestRetryAfterIsRoundedUp(t *testing.T) {
+	now := noon
+	m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {algorithm: fixed_window, rate: 1, per: 2s}}\n", Options{},
+		weir.Config{Now: func() time.Time { return now }})
+	h := m.Handler(hello)
+	answer(h, get("/", "192.0.2.1"))
+	for after, want := range map[time.Duration]string{0: "2", 1: "2", time.Second: "1", time.Second + 1: "1", 2*time.Second - 1: "1"} {
+		now = noon.Add(after)
+		w := answer(h, get("/", "192.0.2.1"))
+		require.Equal(t, 429, w.Code)
+		require.Equal(t, want, w.Header().Get("Retry-After"), after)
+	}
+}
+
+// What a handler changes is as it changes it, and what it adds is added to this
+// answer alone.
+func TestHandlersMayOverrideWhatIsSet(t *testing.T) {
+	m := newLimiter(t, threeLimits, byUser, weir.Config{})
+	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.NotEmpty(t, w.Header().Get("RateLimit"))
+		w.Header().Set("X-RateLimit-Limit", "7")
+		w.Header().Add("X-RateLimit-Remaining", "8")
+		w.Header().Del("RateLimit-Policy")
+	}))
+	w := answer(h, get("/", "192.0.2.1", "X-User", "ada"))
+	require.Equal(t, []string{"7"}, w.Header().Values("X-RateLimit-Limit"))
+	require.Len(t, w.Header().Values("X-RateLimit-Remaining"), 2)
+	require.Empty(t, w.Header().Values("RateLimit-Policy"))
+	reset, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, reset, time.Now().Unix(), "what is beside it is as it was")
+	require.NotEmpty(t, w.Header().Get("RateLimit"))
+}
+
+// A limit that fails closed is not the client's fault, unless another one is.
+func TestWhoIsOverALimitIsToldSoWhateverElseFailsClosed(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: own, key: ip, partition: fail_open, limit: {rate: 1, per: 1h}}
+- {name: closed, match: {path: /closed}, key: ip, partition: fail_closed, limit: {rate: 30, per: 1h}}
+`, Options{}, weir.Config{Expect: 3})
+	h := m.Handler(hello)
+	require.Equal(t, 503, answer(h, get("/closed", "192.0.2.1")).Code)
+	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+	w := answer(h, get("/closed", "192.0.2.1"))
+	require.Equal(t, 429, w.Code)
+	require.NotEqual(t, "1", w.Header().Get("Retry-After"))
+}
+
+func TestAClosedNodeIsAnsweredWith503(t *testing.T) {
+	var told Outcome
+	m := newLimiter(t, threeLimits, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = *o }}, weir.Config{})
+	require.NoError(t, m.node.Close())
+	w := answer(m.Handler(hello), get("/", "192.0.2.1"))
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, "1", w.Header().Get("Retry-After"))
+	require.ErrorIs(t, told.Err, weir.ErrClosed)
+	require.Equal(t, 503, told.Status)
+}
+
+func TestAClientThatIsGoneSpendsNothing(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {rate: 1, per: 1h}}\n", Options{}, weir.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h := m.Handler(hello)
+	require.Equal(t, 503, answer(h, get("/", "192.0.2.1").WithContext(ctx)).Code)
+	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+}

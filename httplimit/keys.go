@@ -1,0 +1,34 @@
+package httplimit
+
+import (
+	"net/http"
+	"strings"
+)
+
+// HeaderValue is a function for Options that reads a header field: empty if it is
+// not there, or there twice. It is worth as much as who sets the field: an API key
+// that is checked later on, or a user that a proxy of yours has looked up and
+// writes over what the client sent.
+func HeaderValue(field string) func(*http.Request) string {
+	field = http.CanonicalHeaderKey(field)
+	return func(r *http.Request) string {
+		if lines := r.Header[field]; len(lines) == 1 {
+			return lines[0]
+		}
+		return ""
+	}
+}
+
+// BearerToken is a function for Options.APIKey: the token in Authorization (RFC
+// 6750), empty if there is none.
+func BearerToken(r *http.Request) string {
+	lines := r.Header["Authorization"]
+	if len(lines) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(lines[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.Trim(token, " ")
+}

@@ -1,0 +1,172 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// Options say how a Middleware reads requests and answers them. The zero Options
+// are valid: by the connection's address, without users, keys and tiers.
+type Options struct {
+	Client ClientAddress // which address a request comes from; RemoteAddr if zero
+
+	// User, APIKey and Tier say who asks, by means that cannot be forged; empty
+	// if it is not known, as when they are nil. They are called for each request
+	// that is not skipped, and must not block.
+	User, APIKey, Tier func(*http.Request) string
+
+	NoXHeaders    bool // no X-RateLimit-Limit, -Remaining and -Reset
+	NoIETFHeaders bool // no RateLimit and RateLimit-Policy
+
+	// MaxWaiting is how many requests of one rule may wait for their turn at
+	// once, here; more are denied. 1,024 if zero.
+	MaxWaiting int
+
+	// Skip says of a request that it is not looked at, like one for a health
+	// check. Nil: none is.
+	Skip func(*http.Request) bool
+
+	// OnDecision is told what became of each request that met a rule, before it
+	// goes on or is answered; the Outcome must not be kept. It must not block.
+	OnDecision func(*http.Request, *Outcome)
+
+	Logger *slog.Logger // slog.Default if nil. Never sees a key
+}
+
+const defaultMaxWaiting = 1024
+
+// Middleware decides on requests by the rules of a Book. It is safe for concurrent
+// use, and has nothing to close.
+type Middleware struct {
+	node *weir.Node
+	book *rules.Book
+	o    Options
+	now  func() time.Time
+
+	scratches sync.Pool
+	waiting   sync.Map // by a rule's name, an *atomic.Int64: how many wait
+	logged    atomic.Int64
+}
+
+// New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
+func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
+	if node == nil || book == nil {
+		return nil, fmt.Errorf("%w httplimit.New: it needs a node and a book", weir.ErrInvalid)
+	}
+	if err := o.Client.validate(); err != nil {
+		return nil, err
+	}
+	if o.MaxWaiting < 0 {
+		return nil, fmt.Errorf("%w Options.MaxWaiting: %d: use 0 for %d, or how many may wait", weir.ErrInvalid, o.MaxWaiting, defaultMaxWaiting)
+	}
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = defaultMaxWaiting
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	m := &Middleware{node: node, book: book, o: o, now: time.Now}
+	m.scratches.New = func() any { return new(scratch) }
+	return m, nil
+}
+
+// Handler has next answer the requests that all limits allow. The header's fields
+// are set before next is called, which may change them, and finds there what was
+// decided. next gets the ResponseWriter as it is: it can flush, hijack, and
+// whatever else its server offers.
+func (m *Middleware) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m.o.Skip == nil || !m.o.Skip(r) {
+			if !m.admit(w, r) {
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit decides on a request, and answers it if it is denied.
+func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
+	s := m.scratches.Get().(*scratch)
+	m.read(&s.request, r)
+	m.decide(r.Context(), s)
+	o := &s.outcome
+	if len(o.Verdicts) == 0 {
+		m.done(s)
+		return true
+	}
+	if o.Err != nil {
+		m.complain(o.Err)
+	}
+	if m.o.OnDecision != nil {
+		m.o.OnDecision(r, o)
+	}
+	m.tell(w.Header(), s)
+	admitted := o.Status == 0
+	if !admitted {
+		deny(w, r, o)
+	}
+	m.done(s)
+	return admitted
+}
+
+// done keeps s for the next request, but nothing of this one's.
+func (m *Middleware) done(s *scratch) {
+	s.forget()
+	m.scratches.Put(s)
+}
+
+// read is what rules look at of a request.
+func (m *Middleware) read(to *rules.Request, r *http.Request) {
+	to.Method, to.Host, to.Path = r.Method, r.Host, r.URL.EscapedPath()
+	to.Header, to.Length = r.Header, r.ContentLength
+	to.Client = m.o.Client.Of(r)
+	if m.o.User != nil {
+		to.User = m.o.User(r)
+	}
+	if m.o.APIKey != nil {
+		to.APIKey = m.o.APIKey(r)
+	}
+	if m.o.Tier != nil {
+		to.Tier = m.o.Tier(r)
+	}
+}
+
+// Request is what the rules look at of r, by the Options.
+func (m *Middleware) Request(r *http.Request) rules.Request {
+	var to rules.Request
+	m.read(&to, r)
+	return to
+}
+
+// Check decides on a request that does not come by net/http: a message on a
+// WebSocket, or a call of another protocol. It waits where a rule has a queue.
+// Without a rule that the request meets, the Outcome has no Verdicts and lets it
+// go on. Skip, OnDecision and what is about headers have no part in it. The
+// Outcome may be kept.
+func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
+	s := new(scratch)
+	s.request = *r
+	m.decide(ctx, s)
+	return s.outcome
+}
+
+// complain logs why requests cannot be judged, once a second at most.
+func (m *Middleware) complain(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	now, last := m.now().Unix(), m.logged.Load()
+	if now != last && m.logged.CompareAndSwap(last, now) {
+		m.o.Logger.Error("requests cannot be judged by the limits and are answered with 503", "error", err)
+	}
+}

@@ -1,0 +1,111 @@
+package httplimit
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// quietly is a logger that nobody reads.
+var quietly = slog.New(slog.DiscardHandler)
+
+// newLimiter is a Middleware on a node of its own, by rules that do not change.
+func newLimiter(t testing.TB, file string, o Options, cfg weir.Config) *Middleware {
+	t.Helper()
+	cfg.Logger, o.Logger = quietly, quietly
+	n, err := weir.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { n.Close() })
+	set, err := rules.Parse("rules.yaml", []byte(file))
+	require.NoError(t, err)
+	book, err := rules.Static(n, set)
+	require.NoError(t, err)
+	t.Cleanup(func() { book.Close() })
+	m, err := New(n, book, o)
+	require.NoError(t, err)
+	return m
+}
+
+// clock is what a node and a Middleware read, standing still.
+var noon = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
+
+// get is a request from an address, with fields in pairs.
+func get(path, from string, fields ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr = from + ":1234"
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	return r
+}
+
+// hello is what is limited.
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain")
+	w.Write([]byte("hello"))
+})
+
+func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+const threeLimits = `
+rules:
+- {name: per address, key: ip, limit: {algorithm: token_bucket, rate: 1000000000, per: 1s}}
+- name: per user
+  key: user
+  limits:
+  - {name: second, algorithm: token_bucket, rate: 1000000000, per: 1s}
+  - {name: hour, rate: 1000000000000, per: 1h}
+`
+
+var byUser = Options{User: HeaderValue("X-User")}
+
+// room is a ResponseWriter that can be used again.
+type room struct{ header http.Header }
+
+func (r *room) Header() http.Header         { return r.header }
+func (r *room) Write(p []byte) (int, error) { return len(p), nil }
+func (r *room) WriteHeader(int)             {}
+
+// Three allocations: the keys, the header's values, and the list of these.
+func TestThreeOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector makes sync.Pool drop what it holds")
+	}
+	m := newLimiter(t, threeLimits, byUser, weir.Config{})
+	limited := m.Handler(hello)
+	w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1", "X-User", "ada")
+	run := func(h http.Handler) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+	}
+	bare := run(hello)
+	require.LessOrEqual(t, run(limited)-bare, 3.0)
+	require.Len(t, w.header, 6)
+}
+
+func BenchmarkMiddleware(b *testing.B) {
+	m := newLimiter(b, threeLimits, byUser, weir.Config{})
+	for name, h := range map[string]http.Handler{"bare": hello, "limited": m.Handler(hello)} {
+		b.Run(name, func(b *testing.B) {
+			w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1", "X-User", "ada")
+			b.ReportAllocs()
+			for b.Loop() {
+				clear(w.header)
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}

@@ -1,0 +1,20 @@
+package httplimit
+
+import (
+	_ "embed"
+	"net/http"
+	"slices"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// OpenAPI is the OpenAPI 3.1 document of the admin API.
+func OpenAPI() []byte { return slices.Clone(openAPI) }
+
+func (a *admin) openAPI(r *adminRequest) (int, any, error) {
+	if err := r.parameters(); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, openAPI, nil
+}

@@ -1,0 +1,300 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The parts of OpenAPI and JSON Schema that the document uses. Fields that are not
+// here make the test fail: it would not know what they say.
+type (
+	apiDocument struct {
+		OpenAPI    string                              `json:"openapi"`
+		Info       map[string]string                   `json:"info"`
+		Security   []map[string][]string               `json:"security"`
+		Paths      map[string]map[string]*apiOperation `json:"paths"`
+		Components struct {
+			Schemas   map[string]*apiSchema   `json:"schemas"`
+			Responses map[string]*apiResponse `json:"responses"`
+			Security  map[string]any          `json:"securitySchemes"`
+		} `json:"components"`
+	}
+	apiOperation struct {
+		ID         string                  `json:"operationId"`
+		Summary    string                  `json:"summary"`
+		Parameters []*apiParameter         `json:"parameters"`
+		Body       *apiBody                `json:"requestBody"`
+		Responses  map[string]*apiResponse `json:"responses"`
+	}
+	apiParameter struct {
+		Name        string     `json:"name"`
+		In          string     `json:"in"`
+		Description string     `json:"description"`
+		Required    bool       `json:"required"`
+		Schema      *apiSchema `json:"schema"`
+	}
+	apiBody struct {
+		Required bool                 `json:"required"`
+		Content  map[string]*apiMedia `json:"content"`
+	}
+	apiResponse struct {
+		Ref         string               `json:"$ref"`
+		Description string               `json:"description"`
+		Headers     map[string]any       `json:"headers"`
+		Content     map[string]*apiMedia `json:"content"`
+	}
+	apiMedia struct {
+		Schema *apiSchema `json:"schema"`
+	}
+	apiSchema struct {
+		Ref                  string                `json:"$ref"`
+		Description          string                `json:"description"`
+		Type                 string                `json:"type"`
+		Format               string                `json:"format"`
+		Enum                 []string              `json:"enum"`
+		Pattern              string                `json:"pattern"`
+		MinLength            int                   `json:"minLength"`
+		MaxLength            int                   `json:"maxLength"`
+		Minimum              *float64              `json:"minimum"`
+		Maximum              *float64              `json:"maximum"`
+		Items                *apiSchema            `json:"items"`
+		Properties           map[string]*apiSchema `json:"properties"`
+		Required             []string              `json:"required"`
+		PropertyNames        *apiSchema            `json:"propertyNames"`
+		AdditionalProperties json.RawMessage       `json:"additionalProperties"`
+	}
+)
+
+func readAPI(t *testing.T) *apiDocument {
+	decoder := json.NewDecoder(strings.NewReader(string(OpenAPI())))
+	decoder.DisallowUnknownFields()
+	var d apiDocument
+	require.NoError(t, decoder.Decode(&d))
+	return &d
+}
+
+// wrong says where a value is not as the schema says, empty if it is nowhere.
+func (d *apiDocument) wrong(s *apiSchema, v any, at string) string {
+	if s.Ref != "" {
+		named, ok := d.Components.Schemas[path.Base(s.Ref)]
+		if !ok {
+			return at + ": no schema " + s.Ref
+		}
+		return d.wrong(named, v, at)
+	}
+	kind := s.Type
+	switch v := v.(type) {
+	case map[string]any:
+		if kind != "object" {
+			return at + ": an object"
+		}
+		return d.wrongObject(s, v, at)
+	case []any:
+		if kind != "array" {
+			return at + ": a list"
+		}
+		for _, item := range v {
+			if wrong := d.wrong(s.Items, item, at+"[]"); wrong != "" {
+				return wrong
+			}
+		}
+	case string:
+		_, notTime := time.Parse(time.RFC3339, v)
+		if kind != "string" || s.Enum != nil && !slices.Contains(s.Enum, v) || s.Pattern != "" && !regexp.MustCompile(s.Pattern).MatchString(v) ||
+			len(v) < s.MinLength || s.MaxLength > 0 && len(v) > s.MaxLength || s.Format == "date-time" && notTime != nil {
+			return at + ": " + v
+		}
+	case float64:
+		if kind != "number" && (kind != "integer" || v != float64(int64(v))) || s.Minimum != nil && v < *s.Minimum || s.Maximum != nil && v > *s.Maximum {
+			return at + ": a number"
+		}
+	case bool:
+		if kind != "boolean" {
+			return at + ": a bool"
+		}
+	default:
+		return at + ": null"
+	}
+	return ""
+}
+
+func (d *apiDocument) wrongObject(s *apiSchema, v map[string]any, at string) string {
+	for _, name := range s.Required {
+		if _, ok := v[name]; !ok {
+			return at + "." + name + " is missing"
+		}
+	}
+	for name, value := range v {
+		p := s.Properties[name]
+		if p == nil && len(s.AdditionalProperties) > 0 {
+			if string(s.AdditionalProperties) == "false" {
+				return at + "." + name + " is not in the schema"
+			}
+			if json.Unmarshal(s.AdditionalProperties, &p) != nil {
+				return at + ": additionalProperties"
+			}
+		}
+		if s.PropertyNames != nil && !slices.Contains(s.PropertyNames.Enum, name) {
+			return at + ": the name " + name
+		}
+		if p != nil {
+			if wrong := d.wrong(p, value, at+"."+name); wrong != "" {
+				return wrong
+			}
+		}
+	}
+	return ""
+}
+
+// resolved is what a response stands for.
+func (d *apiDocument) resolved(r *apiResponse) *apiResponse {
+	if r.Ref != "" {
+		return d.Components.Responses[path.Base(r.Ref)]
+	}
+	return r
+}
+
+func TestTheDocumentHasTheRoutesAndNoOthers(t *testing.T) {
+	d := readAPI(t)
+	require.Equal(t, "3.1.0", d.OpenAPI)
+	var documented, served []string
+	ids := make(map[string]bool)
+	for path, operations := range d.Paths {
+		for method, o := range operations {
+			documented = append(documented, strings.ToUpper(method)+" "+strings.TrimSuffix(path, "{name}"))
+			require.False(t, ids[o.ID], o.ID)
+			ids[o.ID] = true
+			require.NotEmpty(t, o.Summary)
+			for status, r := range o.Responses {
+				require.NotNil(t, d.resolved(r), "%s %s %s", method, path, status)
+			}
+		}
+	}
+	for _, r := range adminRoutes {
+		served = append(served, r.method+" "+r.path)
+	}
+	require.ElementsMatch(t, served, documented)
+	for _, security := range d.Security {
+		for name := range security {
+			require.Contains(t, d.Components.Security, name)
+		}
+	}
+}
+
+// A parameter or field that is not there makes a request fail that names what is:
+// so each is asked for with one that is unknown.
+func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
+	d, a := readAPI(t), newAdmin(t)
+	known := regexp.MustCompile(`known are ([a-z_, ]+)|there are none`)
+	for path, operations := range d.Paths {
+		for method, o := range operations {
+			var documented, read []string
+			asked := strings.ReplaceAll(path, "{name}", "x")
+			body := ""
+			if o.Body != nil {
+				schema := d.Components.Schemas[base(o.Body.Content["application/json"].Schema.Ref)]
+				documented = slices.Collect(maps.Keys(schema.Properties))
+				body = `{"unknown_to_all_of_them":1}`
+				for name := range schema.Properties {
+					w := a.ask(strings.ToUpper(method), asked, `{}`)
+					require.Equal(t, slices.Contains(schema.Required, name), strings.Contains(w.Body.String(), `field \"`+name+`\" is missing`), "%s %s: %s", method, path, name)
+				}
+			} else {
+				asked += "?unknown_to_all_of_them=1"
+				for _, p := range o.Parameters {
+					if p.In == "query" {
+						documented = append(documented, p.Name)
+						w := a.ask(strings.ToUpper(method), strings.Split(asked, "?")[0], "")
+						require.Equal(t, p.Required, strings.Contains(w.Body.String(), `parameter \"`+p.Name+`\" is missing`), "%s %s: %s", method, path, p.Name)
+					}
+				}
+			}
+			w := a.ask(strings.ToUpper(method), asked, body)
+			require.Equal(t, http.StatusBadRequest, w.Code, "%s %s: %s", method, asked, w.Body)
+			found := known.FindStringSubmatch(w.Body.String())
+			require.NotNil(t, found, w.Body.String())
+			if found[1] != "" {
+				read = strings.Split(found[1], ", ")
+			}
+			require.ElementsMatch(t, documented, read, "%s %s", method, path)
+		}
+	}
+}
+
+func base(ref string) string { return path.Base(ref) }
+
+// exchange asks, and holds the answer to the document.
+func (d *apiDocument) exchange(a *adminOf, method, path, body, pattern string, status int) {
+	a.t.Helper()
+	w := a.ask(method, path, body)
+	require.Equal(a.t, status, w.Code, "%s %s: %s", method, path, w.Body)
+	operation := d.Paths[pattern][strings.ToLower(method)]
+	require.NotNil(a.t, operation, "%s %s", method, pattern)
+	response := operation.Responses[strconv.Itoa(status)]
+	require.NotNil(a.t, response, "%s %s answers %d: the document does not have it", method, pattern, status)
+	response = d.resolved(response)
+	for name := range response.Headers {
+		require.NotEmpty(a.t, w.Header().Get(name), name)
+	}
+	if len(response.Content) == 0 {
+		require.Empty(a.t, w.Body.String())
+		return
+	}
+	media := response.Content[w.Header().Get("Content-Type")]
+	require.NotNil(a.t, media, "%s %s: %s", method, path, w.Header().Get("Content-Type"))
+	var v any
+	require.NoError(a.t, json.Unmarshal(w.Body.Bytes(), &v))
+	require.Empty(a.t, d.wrong(media.Schema, v, ""), "%s %s: %s", method, path, w.Body)
+}
+
+func TestAnswersAreAsTheDocumentSays(t *testing.T) {
+	d, a := readAPI(t), newAdmin(t)
+	const override = `{"limit":"api/burst","key":"u","rate":50,"per":"2s","burst":500,"until":"2999-01-01T00:00:00Z"}`
+	for _, c := range []struct {
+		method, path, body, pattern string
+		status                      int
+	}{
+		{"POST", "/v1/overrides", override, "/v1/overrides", 200},
+		{"POST", "/v1/overrides", `{"limit":"address","key":"1","rate":1}`, "/v1/overrides", 200},
+		{"GET", "/v1/overrides", "", "/v1/overrides", 200},
+		{"GET", "/v1/status?key=u&tier=premium", "", "/v1/status", 200},
+		{"GET", "/v1/status?user=u&ip=192.0.2.1&header=X-Project:+p", "", "/v1/status", 200},
+		{"GET", "/v1/rules", "", "/v1/rules", 200},
+		{"GET", "/v1/members", "", "/v1/members", 200},
+		{"GET", "/v1/ring", "", "/v1/ring", 200},
+		{"GET", "/v1/stats", "", "/v1/stats", 200},
+		{"GET", "/openapi.json", "", "/openapi.json", 200},
+		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":1,"name":"n"}`, "/v1/check", 200},
+		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":1,"name":"n"}`, "/v1/check", 200},
+		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":2}`, "/v1/check", 413},
+		{"POST", "/v1/check", `{}`, "/v1/check", 400},
+		{"DELETE", "/v1/counts?limit=address&key=1", "", "/v1/counts", 200},
+		{"DELETE", "/v1/counts?limit=a&key=1", "", "/v1/counts", 404},
+		{"DELETE", "/v1/overrides?limit=address&key=1", "", "/v1/overrides", 204},
+		{"DELETE", "/v1/members/x", "", "/v1/members/{name}", 404},
+		{"DELETE", "/v1/members/" + a.node.Members()[0].Name, "", "/v1/members/{name}", 409},
+	} {
+		d.exchange(a, c.method, c.path, c.body, c.pattern, c.status)
+	}
+	w := a.ask("GET", "/openapi.json", "")
+	require.Equal(t, OpenAPI(), w.Body.Bytes())
+
+	// A validator that accepts anything would prove nothing.
+	var v any
+	require.NoError(t, json.Unmarshal([]byte(`{"allowed":true,"remaining":-1,"reset_ms":0,"retry_after_s":0}`), &v))
+	require.NotEmpty(t, d.wrong(d.Components.Schemas["Decision"], v, ""))
+	require.NoError(t, json.Unmarshal([]byte(`{"allowed":true,"remaining":1,"reset_ms":0}`), &v))
+	require.NotEmpty(t, d.wrong(d.Components.Schemas["Decision"], v, ""))
+	require.NoError(t, json.Unmarshal([]byte(`{"allowed":true,"remaining":1,"reset_ms":0,"retry_after_s":0,"more":1}`), &v))
+	require.NotEmpty(t, d.wrong(d.Components.Schemas["Decision"], v, ""))
+}

@@ -1,0 +1,73 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// queue has the request wait for its turn under each rule that has a queue, once
+// all other limits have admitted it. A request that gets no turn in time has what
+// it spent on them given back.
+func (m *Middleware) queue(ctx context.Context, s *scratch) {
+	o := &s.outcome
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if !v.queued {
+			continue
+		}
+		begun := time.Now()
+		err := m.wait(ctx, v)
+		o.Waited += time.Since(begun)
+		if err == nil && v.Decision.Allowed {
+			continue
+		}
+		o.Status = http.StatusServiceUnavailable
+		if o.Err = err; err == nil {
+			o.Status = s.denial()
+		}
+		if err := s.giveBack(ctx); err != nil {
+			m.complain(err)
+		}
+		return
+	}
+}
+
+// wait waits for a turn, and decides. The error is why it cannot be said.
+func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
+	waiting, ok := m.waiting.Load(v.Rule.Name)
+	if !ok {
+		waiting, _ = m.waiting.LoadOrStore(v.Rule.Name, new(atomic.Int64))
+	}
+	n := waiting.(*atomic.Int64)
+	defer n.Add(-1)
+	err := weir.ErrFull
+	if n.Add(1) <= int64(m.o.MaxWaiting) {
+		turn, cancel := context.WithTimeout(ctx, v.Rule.Queue)
+		err = v.Limiter.Wait(turn, v.Key, v.Units)
+		cancel()
+	}
+	switch {
+	case ctx.Err() != nil: // the client is gone, and its place free
+		return ctx.Err()
+	case err != nil && !errors.Is(err, weir.ErrFull) && !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	// Wait tells no Decision. This one is as of now, for a unit more.
+	d, peekErr := v.Limiter.Peek(ctx, v.Key)
+	if peekErr != nil {
+		return peekErr
+	}
+	if d.Allowed = err == nil; d.Allowed {
+		d.RetryAfter = 0
+	} else {
+		// A new turn comes when those that wait have had theirs.
+		d.RetryAfter = max(d.RetryAfter, d.ResetAfter-v.Rule.Queue, time.Millisecond)
+	}
+	v.Decision = d
+	return nil
+}

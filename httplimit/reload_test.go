@@ -1,0 +1,136 @@
+package httplimit
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// versioned is a file of which every number tells its version, as does how many
+// rules there are.
+func versioned(version int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "version: %d\nrules:\n", version)
+	fmt.Fprintf(&b, "- {name: counted, key: global, limit: {algorithm: fixed_window, rate: %d, per: 1h}}\n", firstRate+version)
+	for i := range 1 + version%3 {
+		fmt.Fprintf(&b, "- {name: more %d, key: ip, limit: {algorithm: token_bucket, rate: %d, per: 1s}}\n", i, firstRate+version)
+	}
+	return b.String()
+}
+
+const firstRate = 1_000_000_000
+
+// Real files, a real server, and clients that ask all the time: no request fails,
+// none is judged by halves of two versions, and not a unit is forgotten.
+func TestReloadsUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rules.yaml")
+	put := func(text string) {
+		require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
+		require.NoError(t, os.Rename(path+".new", path))
+	}
+	put(versioned(1))
+	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
+	require.NoError(t, err)
+	defer node.Close()
+	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: quietly})
+	require.NoError(t, err)
+	defer book.Close()
+	m, err := New(node, book, Options{Logger: quietly})
+	require.NoError(t, err)
+	server := httptest.NewServer(m.Handler(hello))
+	defer server.Close()
+
+	var (
+		clients  sync.WaitGroup
+		stop     atomic.Bool
+		admitted atomic.Int64
+		seen     sync.Map
+	)
+	for range 4 {
+		clients.Go(func() {
+			for !stop.Load() {
+				answer, err := server.Client().Get(server.URL)
+				if err != nil {
+					t.Errorf("a request failed: %v", err)
+					return
+				}
+				io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+				if answer.StatusCode != http.StatusOK {
+					t.Errorf("a request was answered with %d", answer.StatusCode)
+					return
+				}
+				admitted.Add(1)
+				version, err := versionOf(answer.Header)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				seen.Store(version, true)
+			}
+		})
+	}
+	last := 1
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && !t.Failed(); {
+		last++
+		switch last % 5 {
+		case 3:
+			put("rules: [{name: nothing}]") // is refused
+			refused := book.Stats().Refused
+			require.Eventually(t, func() bool { return book.Stats().Refused > refused }, 10*time.Second, time.Millisecond)
+		case 4:
+			require.NoError(t, os.Remove(path)) // is missed
+			require.Eventually(t, func() bool { return book.Stats().Missing }, 10*time.Second, time.Millisecond)
+		}
+		put(versioned(last))
+		require.Eventually(t, func() bool { return book.Stats().Version == uint64(last) }, 10*time.Second, time.Millisecond)
+	}
+	stop.Store(true)
+	clients.Wait()
+
+	versions := 0
+	seen.Range(func(any, any) bool { versions++; return true })
+	require.Greater(t, versions, 5)
+	require.Equal(t, int64(firstRate+last)-admitted.Load(), left(t, m, "counted", ""), "no count resets")
+	t.Logf("%d requests, %d versions, of which requests met %d", admitted.Load(), last, versions)
+}
+
+// versionOf is the one version that all fields of an answer are of.
+func versionOf(h http.Header) (int64, error) {
+	policies, err := httpsfv.UnmarshalList(h.Values("RateLimit-Policy"))
+	if err != nil {
+		return 0, err
+	}
+	states, err := httpsfv.UnmarshalList(h.Values("RateLimit"))
+	if err != nil {
+		return 0, err
+	}
+	version := int64(-1)
+	for _, p := range policies {
+		q, _ := p.(httpsfv.Item).Params.Get("q")
+		if v := q.(int64) - firstRate; version < 0 {
+			version = v
+		} else if v != version {
+			return 0, fmt.Errorf("a request saw versions %d and %d: %v", version, v, h)
+		}
+	}
+	if want := int(2 + version%3); len(policies) != want || len(states) != want {
+		return 0, fmt.Errorf("a request of version %d saw %d policies and %d states: %v", version, len(policies), len(states), h)
+	}
+	return version, nil
+}

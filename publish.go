@@ -1,0 +1,231 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// Published is a small value that all nodes have.
+type Published struct {
+	Name    string
+	Version uint64
+	Value   []byte // not to be changed
+}
+
+// Publish gives all nodes a small value under a name: rules that change while
+// running, an override for one key. Of two values of a name the one with the
+// higher version holds on every node, and of the same version the one whose bytes
+// are greater. A nil or empty value takes the name back. It returns when this node
+// has the value; those that it hears have it a packet's way later, the others when
+// they meet somebody who does, also after a split or a restart of all but one.
+//
+// Version 0 stands for one above what this node knows of the name, and at least the
+// time of day in nanoseconds: the last writer wins.
+//
+// A name has 1 to 256 bytes, a value at most 4 KiB; there are at most 16,384
+// values, with 8 MiB in all. What was taken back is remembered for a day: a node
+// that was cut off for longer brings it back. Values do not expire.
+//
+// The error is ErrInvalid and names what is wrong, among that a version that is not
+// above the one that holds and a value that there is no more room for; or it is
+// ErrClosed. To publish again what holds is no error.
+func (n *Node) Publish(name string, version uint64, value []byte) error {
+	switch {
+	case n.closed.Load():
+		return ErrClosed
+	case name == "" || len(name) > maxPublishedName:
+		return fmt.Errorf("%w name: it has %d bytes: use 1 to %d", ErrInvalid, len(name), maxPublishedName)
+	case len(value) > maxPublishedValue:
+		return fmt.Errorf("%w value: %q has %d bytes: use at most %d", ErrInvalid, name, len(value), maxPublishedValue)
+	}
+	p := posting{Published{name, version, slices.Clone(value)}, n.now()}
+	news, err := n.board.publish(p, uint64(max(1, n.cfg.timeOfDay())), n.now())
+	if err == nil && len(news) > 0 {
+		n.spread(n.view.Load(), news, -1)
+	}
+	return err
+}
+
+// publish is put of what a caller of this node says.
+func (b *board) publish(p posting, clock uint64, now int64) (news []posting, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held, known := b.all[p.Name]
+	values, live := b.values, b.live
+	if p.Version == 0 {
+		if known && held.Version == math.MaxUint64 {
+			return nil, fmt.Errorf("%w version: %q has version %d, and there is none above it", ErrInvalid, p.Name, held.Version)
+		}
+		p.Version = max(clock, held.Version+1)
+	}
+	if known {
+		switch c := p.compare(&held); {
+		case c == 0:
+			return nil, nil
+		case c < 0:
+			return nil, fmt.Errorf("%w version: %d of %q is not above version %d, which holds: use a higher one, or 0 for the next", ErrInvalid, p.Version, p.Name, held.Version)
+		}
+	}
+	if !p.tombstone() {
+		if known && !held.tombstone() {
+			values, live = values-1, live-held.size()
+		}
+		if values >= maxPublished || live+p.size() > maxPublishedBytes {
+			return nil, fmt.Errorf("%w value: there is no room for %q beside %d values with %d bytes: take some back, there may be %d with %d", ErrInvalid, p.Name, values, live, maxPublished, maxPublishedBytes)
+		}
+	}
+	return b.merge([]posting{p}, now), nil
+}
+
+// Published is the values whose names begin with prefix, sorted by name, and the
+// revision of all values, which rises with each change that comes to this node:
+// whoever polls need not look at the values while it stays. The slice and the
+// values are shared, and must not be changed. What was taken back is not among
+// them.
+func (n *Node) Published(prefix string) (values []Published, revision uint64) {
+	s := n.board.current()
+	return s.prefixed(prefix), s.revision
+}
+
+const (
+	// compareEvery is how often a node compares its board with the next one of
+	// those that it hears: what was lost on its way is found then.
+	compareEvery = 2 * time.Second
+	// compareWait is how long a question about a board may go unanswered.
+	compareWait = time.Second
+)
+
+// spread tells the members that this node hears what is news, in one message: all
+// of them, or those that the member it came from does not hear. More news than go
+// into a message wait until boards are compared.
+func (n *Node) spread(v *view, news []posting, from int) {
+	size := 0
+	for i := range news {
+		size += news[i].encodedSize()
+	}
+	if size > postingBytes {
+		return
+	}
+	var body []byte
+	for i, m := range v.Members {
+		if i == v.Self || i == from || !v.Direct[i] || from >= 0 && v.Hears[from][i] {
+			continue
+		}
+		if body == nil {
+			body = appendPostings(nil, news, n.now())
+		}
+		m.Peer.Tell(append(header{op: opPublish, to: v.hashes[i]}.append(nil), body...))
+	}
+}
+
+// servePublished takes in what another node has published, or has come to know.
+func (n *Node) servePublished(v *view, from string, body []byte, now int64) error {
+	list, err := parsePostings(body, now)
+	if err != nil {
+		return err
+	}
+	if news := n.board.put(list, now); len(news) > 0 {
+		i, known := v.named[nameHash(from)]
+		if !known {
+			i = -1
+		}
+		n.spread(v, news, i)
+	}
+	return nil
+}
+
+// serveComparison answers another node's question about this one's board, apart
+// from checks: a board that has changed is sorted first.
+func (n *Node) serveComparison(body []byte, answer cluster.Later) {
+	q, err := parseComparison(body)
+	if err != nil {
+		answer(nil)
+		return
+	}
+	started := n.background(func(context.Context) {
+		d := n.board.differs(&q, postingBytes)
+		answer(d.append(appendAnswer(nil, statusDone, 0), n.now()))
+	})
+	if !started {
+		answer(appendAnswer(nil, statusUnreached, 0))
+	}
+}
+
+// keepPublished compares this node's board with those of the others, until the
+// node closes: with everyone whom it begins to hear, and then with one after the
+// other.
+func (n *Node) keepPublished() {
+	tick := time.NewTicker(compareEvery)
+	defer tick.Stop()
+	met := make(map[countsync.Member]bool) // those that it hears, and has compared with
+	next := 0
+	for {
+		due := false
+		select {
+		case <-n.met:
+		case <-tick.C:
+			due = true
+			n.board.crumble(n.now())
+		case <-n.life.Done():
+			return
+		}
+		v := n.view.Load()
+		var heard []int
+		for i, m := range v.hashes {
+			if i == v.Self || !v.Direct[i] {
+				delete(met, m)
+				continue
+			}
+			heard = append(heard, i)
+			if !met[m] {
+				met[m] = n.compare(v, i) == nil
+			}
+		}
+		if due && len(heard) > 0 {
+			next++
+			_ = n.compare(v, heard[next%len(heard)]) // it is asked again when its turn comes
+		}
+		for m := range met {
+			if _, known := v.named[m]; !known {
+				delete(met, m)
+			}
+		}
+	}
+}
+
+// compare takes over what another's board has that this node's has not. The other
+// does the same, as it hears this one.
+func (n *Node) compare(v *view, with int) error {
+	q := comparison{digests: n.board.digestsNow()}
+	for {
+		request := q.append(header{op: opCompare, to: v.hashes[with]}.append(nil))
+		answer, err := v.Members[with].Peer.Ask(n.life, request, nil, compareWait)
+		if err != nil {
+			return err
+		}
+		switch s, err := parseAnswer(answer, 0); {
+		case err != nil:
+			return err
+		case s == statusUnreached:
+			return errUnreached
+		}
+		now := n.now()
+		d, err := parseDifference(answer[answerHeaderBytes:], &q, now)
+		if err != nil {
+			return err
+		}
+		if news := n.board.put(d.list, now); len(news) > 0 {
+			n.spread(v, news, with)
+		}
+		if !d.more {
+			return nil
+		}
+		q.after = d.list[len(d.list)-1].Name
+	}
+}

@@ -1,0 +1,153 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// one is a file of one rule with these fields, which begin on line 3.
+func one(fields string) string {
+	return "rules:\n- name: r\n  " + strings.ReplaceAll(fields, "\n", "\n  ")
+}
+
+func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
+	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
+	for _, c := range []struct{ about, text, want string }{
+		{"nothing", "", `rules.yaml: the file is empty`},
+		{"no YAML", "rules: [", `rules.yaml:2: not YAML: did not find expected node content`},
+		{"no rules", "version: 1", `rules.yaml:1:1: rules is missing`},
+		{"a misspelt field of the file", "rulse: []", "rules.yaml:1:1: unknown field \"rulse\": did you mean \"rules\"?\nrules.yaml:1:1: rules is missing"},
+		{"rules as a map", "rules: {a: b}", `rules.yaml:1:8: rules is a map: use a list`},
+		{"a misspelt field of a rule", one("keys: ip\nlimit: {rate: 1, per: 1s}"), "rules.yaml:2:3: key is missing\nrules.yaml:3:3: unknown field \"keys\": did you mean \"key\"?"},
+		{"a misspelt field of a limit", one("key: ip\nlimit: {rate: 1, per: 1s, brust: 3}"), `rules.yaml:4:29: unknown field "brust": did you mean "burst"?`},
+		{"a misspelt field of a match", one("match: {paths: /}" + good), `rules.yaml:3:11: unknown field "paths": did you mean "path"?`},
+		{"no name", "rules:\n- key: ip\n  limit: {rate: 1, per: 1s}", `rules.yaml:2:3: name is missing`},
+		{"an empty name", "rules:\n- name: ''\n  key: ip\n  limit: {rate: 1, per: 1s}", `rules.yaml:2:9: the name is empty`},
+		{"a name that no header can show", "rules:\n- name: a/b\n  key: ip\n  limit: {rate: 1, per: 1s}", `rules.yaml:2:9: name is "a/b": use letters, digits, spaces and . _ : -`},
+		{"a name that is too long", "rules:\n- name: " + strings.Repeat("a", 65) + "\n  key: ip\n  limit: {rate: 1, per: 1s}", `rules.yaml:2:9: name has 65 bytes: use at most 64`},
+		{"two rules of a name", "rules:\n- {name: r, key: ip, limit: {rate: 1, per: 1s}}\n- {name: r, key: ip, limit: {rate: 1, per: 1s}}", `rules.yaml:3:10: rule "r" is there twice: the first is on line 2`},
+		{"two limits of a name", one("key: ip\nlimits:\n- {name: a, rate: 1, per: 1s}\n- {name: a, rate: 2, per: 1h}"), `rules.yaml:6:5: limit "r/a" is there twice: the first is on line 5`},
+		{"a limit named like another's place", one("key: ip\nlimits:\n- {name: '2', rate: 1, per: 1s}\n- {rate: 2, per: 1h}"), `rules.yaml:6:5: limit "r/2" is there twice: the first is on line 5`},
+		{"no limit", one("key: ip"), `rules.yaml:2:3: limit is missing`},
+		{"limit and limits", one("key: ip\nlimit: {rate: 1, per: 1s}\nlimits: [{rate: 1, per: 1s}]"), `rules.yaml:5:11: limits and limit: use one of both`},
+		{"limits without any", one("key: ip\nlimits: []"), `rules.yaml:4:11: limits is empty: a rule needs a limit`},
+
+		{"a rate of 0", one("key: ip\nlimit: {rate: 0, per: 1s}"), `rules.yaml:4:17: rate is 0: use 1 to 1000000000000`},
+		{"a rate below 0", one("key: ip\nlimit: {rate: -5, per: 1s}"), `rules.yaml:4:17: rate is -5: use 1 to 1000000000000`},
+		{"a broken rate", one("key: ip\nlimit: {rate: 1.5, per: 1s}"), `rules.yaml:4:17: rate is "1.5": use a whole number`},
+		{"a rate with its time", one("key: ip\nlimit: {rate: 5/s}"), "rules.yaml:4:10: per is missing\nrules.yaml:4:17: rate is \"5/s\": use a whole number"},
+		{"no rate", one("key: ip\nlimit: {per: 1s}"), `rules.yaml:4:10: rate is missing`},
+		{"no time", one("key: ip\nlimit: {rate: 1}"), `rules.yaml:4:10: per is missing`},
+		{"a time without its unit", one("key: ip\nlimit: {rate: 1, per: 60}"), `rules.yaml:4:25: per is 60: say of what, like 60s or 60ms`},
+		{"a time that is too short", one("key: ip\nlimit: {rate: 1, per: 0s}"), `rules.yaml:4:25: per is 0s: use 1ms to 8784h0m0s`},
+		{"a time that is empty", one("key: ip\nlimit: {rate: 1, per: ''}"), `rules.yaml:4:25: per is the text "": write it without quotes`},
+		{"a day for a time", one("key: ip\nlimit: {rate: 1, per: day}"), `rules.yaml:4:25: per is "day": did you mean calendar: day? Else write the duration, like 24h`},
+		{"an unknown algorithm", one("key: ip\nlimit: {rate: 1, per: 1s, algorithm: leaky}"), `rules.yaml:4:40: unknown algorithm "leaky": known are sliding_window, sliding_log, fixed_window, token_bucket, leaky_bucket`},
+		{"a misspelt algorithm", one("key: ip\nlimit: {rate: 1, per: 1s, algorithm: token-bucket}"), `rules.yaml:4:40: unknown algorithm "token-bucket": did you mean "token_bucket"?`},
+		{"a burst of a window", one("key: ip\nlimit: {rate: 1, per: 1s, burst: 2}"), `rules.yaml:4:36: burst with sliding_window: only token_bucket and leaky_bucket have one`},
+		{"a log that is too large", one("key: ip\nlimit: {rate: 200000, per: 1s, algorithm: sliding_log}"), `rules.yaml:4:10: Rate is 200000: a SlidingLog remembers every admission, and takes at most 100000; use SlidingWindow`},
+		{"an unknown calendar", one("key: ip\nlimit: {rate: 1, calendar: monthly}"), `rules.yaml:4:30: unknown calendar "monthly": did you mean "month"?`},
+		{"a calendar and a time", one("key: ip\nlimit: {rate: 1, calendar: month, per: 1h}"), `rules.yaml:4:42: per with calendar: the calendar says how long, remove one of both`},
+		{"a calendar of a bucket", one("key: ip\nlimit: {rate: 1, calendar: month, algorithm: token_bucket}"), `rules.yaml:4:30: calendar with token_bucket: calendar windows are of fixed_window`},
+		{"a zone of nothing", one("key: ip\nlimit: {rate: 1, per: 1s, zone: UTC}"), `rules.yaml:4:35: zone without calendar: only calendar windows have one`},
+		{"an unknown zone", one("key: ip\nlimit: {rate: 1, calendar: day, zone: Europe/Atlantis}"), `rules.yaml:4:41: unknown zone "Europe/Atlantis": use a name like Europe/Berlin or UTC`},
+		{"the machine's zone", one("key: ip\nlimit: {rate: 1, calendar: day, zone: Local}"), `rules.yaml:4:41: zone is "Local": use a name like Europe/Berlin or UTC`},
+
+		{"an unknown key", one("key: adress\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: unknown key "adress": known are ip, user, api_key, global, header:X`},
+		{"a misspelt key", one("key: apikey\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: unknown key "apikey": did you mean "api_key"?`},
+		{"a key without parts", one("key: []\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: key is empty: use global for one count`},
+		{"global among others", one("key: [ip, global]\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:13: key global among others: it is one count for all, use it alone`},
+		{"a part twice", one("key: [ip, ip]\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:13: key "ip" is there twice`},
+		{"too many parts", one("key: [ip, user, api_key, 'header:A', 'header:B']\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: key has 5 parts: use at most 4`},
+		{"a header without a name", one("key: 'header:'\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:8: header "" is no name of a field`},
+		{"an unknown way to do without a key", one("key: user\nmissing_key: deny\nlimit: {rate: 1, per: 1s}"), `rules.yaml:4:16: unknown way to do without a key "deny": known are ip, skip, shared`},
+
+		{"a path that is relative", one("match: {path: v1}" + good), `rules.yaml:3:17: path is "v1": begin it with /; a host has a field of its own, match.host`},
+		{"a path with a method", one("match: {path: GET /v1}" + good), `rules.yaml:3:17: path is "GET /v1": a path has no space; a method has a field of its own, match.method`},
+		{"a path that is not clean", one("match: {path: /v1//a/../b}" + good), `rules.yaml:3:17: path is "/v1//a/../b": requests are matched by their clean path, did you mean "/v1/b"?`},
+		{"a path with a query", one("match: {path: '/v1?x=1'}" + good), `rules.yaml:3:17: path is "/v1?x=1": a path has no query; write %3F or %23 for the characters ? and #`},
+		{"a star", one("match: {path: /v1/*}" + good), `rules.yaml:3:17: path is "/v1/*": * stands for itself here: use {name} for one segment and {name...} for the rest, or %2A for the character`},
+		{"a colon", one("match: {path: /v1/:id}" + good), `rules.yaml:3:17: path is "/v1/:id": :id stands for itself here: use {id}, or %3A for the character`},
+		{"a wildcard within a segment", one("match: {path: '/v1/a{id}'}" + good), `rules.yaml:3:17: path is "/v1/a{id}": a wildcard is a whole segment, like {name}: "a{id}" is not`},
+		{"a wildcard that does not end", one("match: {path: '/v1/{id'}" + good), `rules.yaml:3:17: path is "/v1/{id": a wildcard is a whole segment, like {name}: "{id" is not`},
+		{"a rest that is not at the end", one("match: {path: '/{x...}/a'}" + good), `rules.yaml:3:17: path is "/{x...}/a": {x...} is the rest of a path: nothing can follow it`},
+		{"an end that is not at the end", one("match: {path: '/{$}/a'}" + good), `rules.yaml:3:17: path is "/{$}/a": {$} is the end of a path: nothing can follow it`},
+		{"a wildcard twice", one("match: {path: '/{x}/{x}'}" + good), `rules.yaml:3:17: path is "/{x}/{x}": the wildcard {x} is there twice: use two names`},
+		{"a wildcard without a name", one("match: {path: '/{}'}" + good), `rules.yaml:3:17: path is "/{}": the wildcard {} has no good name: use letters, digits and _, like {name}`},
+		{"no text for a path", one("match: {path: 5}" + good), `rules.yaml:3:17: path is 5, a number: put it in quotes if it is a text`},
+		{"an empty path", one("match: {path: ''}" + good), `rules.yaml:3:17: path is "": use / for every path`},
+		{
+			"paths in conflict", "rules:\n- {name: a, match: {path: '/{x}/b'}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: b, match: {path: '/a/{y}'}, key: ip, limit: {rate: 1, per: 1s}}",
+			`rules.yaml:3:27: path "/a/{y}" conflicts with "/{x}/b" of rule "a" on line 2: some paths match both, and neither is more specific; split the one that means less`,
+		},
+		{
+			"paths in conflict, the more general one later", "rules:\n- {name: a, match: {path: '/a/{y}/c'}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: b, match: {path: '/{x}/b/'}, key: ip, limit: {rate: 1, per: 1s}}",
+			`rules.yaml:3:27: path "/{x}/b/" conflicts with "/a/{y}/c" of rule "a" on line 2: some paths match both, and neither is more specific; split the one that means less`,
+		},
+		{"an unknown method", one("match: {method: GTE}" + good), `rules.yaml:3:19: unknown method "GTE": did you mean "GET"?`},
+		{"a method in lower case", one("match: {method: post}" + good), `rules.yaml:3:19: unknown method "post": did you mean "POST"?`},
+		{"a host with a port", one("match: {host: 'example.com:80'}" + good), `rules.yaml:3:17: host is "example.com:80": did you mean "example.com"? A port and a final dot do not matter`},
+		{"a host with a wildcard", one("match: {host: '*.example.com'}" + good), `rules.yaml:3:17: host is "*.example.com": hosts have no wildcards, list each host, or leave it out to match all`},
+		{"a host that no client sends", one("match: {host: münchen.de}" + good), `rules.yaml:3:17: host is "münchen.de": clients send a name in ASCII, like xn--mnchen-3ya.de for münchen.de`},
+		{"a URL for a host", one("match: {host: 'https://example.com'}" + good), `rules.yaml:3:17: host is "https://example.com": use a name or an address, like api.example.com`},
+		{"the host as a header", one("match: {header: {host: a}}" + good), `rules.yaml:3:20: header "host" is no field here: use match.host`},
+		{"a header that is none", one("match: {header: {'X Y': a}}" + good), `rules.yaml:3:20: header "X Y" is no name of a field`},
+		{"a number for a header's value", one("match: {header: {X-V: 2}}" + good), `rules.yaml:3:25: X-V is 2, a number: put it in quotes if it is a text`},
+		{"any value among others", one("match: {header: {X-V: [a, '*']}}" + good), `rules.yaml:3:25: X-V is * among others: * stands for any value`},
+
+		{"an unknown tier", "tiers: {free: {}, premium: {}}\n" + one("match: {tier: premum}"+good), `rules.yaml:4:17: unknown tier "premum": did you mean "premium"?`},
+		{"a tier where there are none", one("match: {tier: free}" + good), `rules.yaml:3:17: unknown tier "free": there are none`},
+		{"an unknown tier of a limit", "tiers: {free: {}}\n" + one("key: ip\nlimit: {rate: 1, per: 1s, tiers: {basic: {rate: 2}}}"), `rules.yaml:5:37: unknown tier "basic": known are free`},
+		{"an unknown default tier", "tiers: {free: {}}\ndefault_tier: gold\nrules: []", `rules.yaml:2:15: unknown tier "gold": known are free`},
+		{"a tier that is multiplied by nothing", "tiers: {free: {multiply: 0}}\nrules: []", `rules.yaml:1:26: multiply is 0: use 0.001 to 1e+06`},
+		{"a tier with a rate of 0", "tiers: {free: {}}\n" + one("key: ip\nlimit: {rate: 1, per: 1s, tiers: {free: {rate: 0}}}"), `rules.yaml:5:50: rate is 0: use 1 to 1000000000000`},
+		{"a tier that is multiplied too far", "tiers: {all: {multiply: 1000}}\n" + one("key: ip\nlimit: {rate: 10000000000, per: 1s}"), `rules.yaml:5:10: in tier "all" the rate is 2000000000000: multiplied it is at most 1000000000000`},
+		{"a tier whose log is too large", "tiers: {all: {multiply: 1000}}\n" + one("key: ip\nlimit: {rate: 1000, per: 1s, algorithm: sliding_log}"), `rules.yaml:5:10: Rate is 1000000: a SlidingLog remembers every admission, and takes at most 100000; use SlidingWindow`},
+		{"a tier with a burst of a window", "tiers: {free: {}}\n" + one("key: ip\nlimit: {rate: 1, per: 1s, tiers: {free: {rate: 5, burst: 9}}}"), `rules.yaml:5:60: burst with sliding_window: only token_bucket and leaky_bucket have one`},
+
+		{"an unknown cost", one("cost: size" + good), `rules.yaml:3:9: cost is "size": use a number, content_length or header:X`},
+		{"a cost below 0", one("cost: -1" + good), `rules.yaml:3:9: cost is -1: use 0 to 1000000000000`},
+		{"a cost from nowhere", one("cost: {default: 5}" + good), `rules.yaml:3:9: from is missing`},
+		{"a cost in units of nothing", one("cost: {from: content_length, unit: 0}" + good), `rules.yaml:3:38: unit is 0: use 1 to 1000000000000`},
+		{"an unknown policy", one("partition: fail-open" + good), `rules.yaml:3:14: unknown partition policy "fail-open": did you mean "fail_open"?`},
+		{"a shadow that is no truth", one("shadow: yes" + good), `rules.yaml:3:11: shadow is "yes": use true or false`},
+		{"an overrun of nothing", one("soft: {over: 0%, for: 1m}" + good), `rules.yaml:3:16: over is 0%: use more than 0%, or no soft`},
+		{"an overrun that is no percentage", one("soft: {over: 0.2, for: 1m}" + good), `rules.yaml:3:16: over is 0.2: use a percentage, like 20%`},
+		{"an overrun without its time", one("soft: {over: 20%}" + good), `rules.yaml:3:9: for is missing`},
+		{"an overrun of a shadow", one("shadow: true\nsoft: {over: 20%, for: 1m}" + good), `rules.yaml:4:9: soft in a rule with shadow: true: a shadow denies nothing, remove one of both`},
+		{"a queue of a window", one("queue: 2s" + good), `rules.yaml:3:10: queue in a rule whose limit is not one leaky_bucket: requests take turns in a leaky_bucket alone`},
+		{"a queue of two limits", one("key: ip\nqueue: 2s\nlimits: [{rate: 1, per: 1s, algorithm: leaky_bucket}, {rate: 1, per: 1h}]"), `rules.yaml:4:10: queue in a rule whose limit is not one leaky_bucket: requests take turns in a leaky_bucket alone`},
+		{"a queue that is too long", one("key: ip\nqueue: 2h\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue is 2h: use 1ms to 1m0s`},
+		{"an exempt address that is none", "exempt: {ip: [10.0.0.0/33]}\nrules: []", `rules.yaml:1:15: ip is "10.0.0.0/33": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
+		{"nobody exempt", "exempt: {user: []}\nrules: []", `rules.yaml:1:16: the list is empty: remove it, or add to it`},
+		{"an IPv6 prefix out of range", "ipv6_prefix: 16\nrules: []", `rules.yaml:1:14: ipv6_prefix is 16: use 32 to 128`},
+		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, header:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is there twice: the first is on line 2\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
+	} {
+		_, err := Parse("rules.yaml", []byte(c.text))
+		require.EqualError(t, err, c.want, c.about)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(large(20))
+	f.Add(one("key: [user, 'header:X']\ncost: {from: content_length, unit: 3}\nsoft: {over: 5%, for: 1h}\nlimits: [{rate: 5, calendar: week, zone: Asia/Kathmandu}]"))
+	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse("rules.yaml", []byte(text))
+		if err != nil {
+			require.True(t, strings.HasPrefix(err.Error(), "rules.yaml:"), err)
+			return
+		}
+		for _, rule := range s.Rules() {
+			require.NotEmpty(t, rule.Limits)
+			for i := range rule.Limits {
+				for _, tier := range append(s.Tiers(), "") {
+					require.NoError(t, rule.Limits[i].For(tier).Validate())
+				}
+			}
+		}
+		s.Match(&Request{Method: "GET", Path: "/a/b", Host: "h"}, nil)
+	})
+}

@@ -1,0 +1,48 @@
+package rules
+
+import "net/netip"
+
+// exempt is who is never limited.
+type exempt struct {
+	networks map[netip.Prefix]bool
+	bits     [2][]int // the lengths that the networks have, of IPv4 and IPv6
+	users    map[string]bool
+	apiKeys  map[string]bool
+}
+
+func (e *exempt) add(network netip.Prefix) {
+	if e.networks == nil {
+		e.networks = make(map[netip.Prefix]bool)
+	}
+	e.networks[network] = true
+	f := family(network.Addr())
+	for _, b := range e.bits[f] {
+		if b == network.Bits() {
+			return
+		}
+	}
+	e.bits[f] = append(e.bits[f], network.Bits())
+}
+
+func (e *exempt) has(r *Request) bool {
+	if r.User != "" && e.users[r.User] || r.APIKey != "" && e.apiKeys[r.APIKey] {
+		return true
+	}
+	if e.networks == nil || !r.Client.IsValid() {
+		return false
+	}
+	client := r.Client.Unmap().WithZone("")
+	for _, bits := range e.bits[family(client)] {
+		if network, err := client.Prefix(bits); err == nil && e.networks[network] {
+			return true
+		}
+	}
+	return false
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,312 @@
+package rules
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// namesOf is which rules a request meets.
+func namesOf(s *Set, r Request) (names []string) {
+	for _, rule := range s.Match(&r, nil) {
+		names = append(names, rule.Name)
+	}
+	return names
+}
+
+// serves says whether a ServeMux that has the pattern alone answers for a path.
+func serves(pattern, path string) bool {
+	mux := http.NewServeMux()
+	mux.Handle(pattern, http.NotFoundHandler())
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	u, err := url.ParseRequestURI(path)
+	if err != nil {
+		return false
+	}
+	r.URL = u
+	_, by := mux.Handler(r)
+	return by != ""
+}
+
+// conflicts says whether a ServeMux refuses to have both patterns.
+func conflicts(a, b string) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	mux := http.NewServeMux()
+	mux.Handle(a, http.NotFoundHandler())
+	mux.Handle(b, http.NotFoundHandler())
+	return false
+}
+
+func drawPattern(t *rapid.T) string {
+	parts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "%61", "a%20c", "{w}"}), 0, 4).Draw(t, "segments")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "{w}", fmt.Sprintf("{w%d}", i))
+	}
+	end := rapid.SampledFrom([]string{"", "/", "/{$}", "/{rest...}"}).Draw(t, "end")
+	if len(parts) == 0 && end == "" {
+		end = "/"
+	}
+	return strings.Join(append([]string{""}, parts...), "/") + end
+}
+
+func drawPath(t *rapid.T) string {
+	parts := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "%61", "a%20c", "", ".", "..", "..."}), 0, 5).Draw(t, "path")
+	return "/" + strings.Join(parts, "/")
+}
+
+// canonical is a pattern without the names of its wildcards, as ServeMux compares
+// them.
+func canonical(p pattern) string {
+	var b strings.Builder
+	for _, s := range p.segments {
+		fmt.Fprintf(&b, "/%d%q", s.kind, s.text)
+	}
+	return b.String()
+}
+
+// The index finds what a ServeMux for each pattern finds, and refuses what one
+// ServeMux for all refuses.
+func TestMatchingIsThatOfServeMux(t *testing.T) {
+	refused, met := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		var patterns []string
+		seen := make(map[string]bool)
+		wantConflict := false
+		for range rapid.IntRange(1, 8).Draw(t, "patterns") {
+			text := drawPattern(t)
+			p, err := parsePattern(text)
+			require.NoError(t, err)
+			if seen[canonical(p)] {
+				continue // ServeMux has no two handlers for one, rules may
+			}
+			seen[canonical(p)] = true
+			for _, other := range patterns {
+				wantConflict = wantConflict || conflicts(other, text)
+			}
+			patterns = append(patterns, text)
+		}
+		var file strings.Builder
+		file.WriteString("rules:\n")
+		for i, text := range patterns {
+			fmt.Fprintf(&file, "- {name: r%d, match: {path: %q}, key: ip, limit: {rate: 1, per: 1s}}\n", i, text)
+		}
+		s, err := Parse("rules.yaml", []byte(file.String()))
+		if wantConflict {
+			refused++
+			require.ErrorContains(t, err, "conflicts with", "%q", patterns)
+			return
+		}
+		require.NoError(t, err, "%q", patterns)
+		for range 10 {
+			path := drawPath(t)
+			var want []string
+			for i, text := range patterns {
+				plain, err := url.PathUnescape(path)
+				require.NoError(t, err)
+				if serves(text, path) || serves(text, (&url.URL{Path: plain}).EscapedPath()) {
+					want = append(want, fmt.Sprintf("r%d", i))
+				}
+			}
+			met += len(want)
+			require.Equal(t, want, namesOf(s, Request{Method: "GET", Path: path}), "%q of %q", path, patterns)
+		}
+	})
+	require.Positive(t, refused)
+	require.Positive(t, met)
+}
+
+func TestARequestMeetsTheRulesThatMatchIt(t *testing.T) {
+	s := mustParse(t, `
+tiers: {free: {}, paid: {multiply: 2}}
+default_tier: free
+exempt: {ip: [10.0.0.0/8, "::1"], user: root, api_key: [k1, k2]}
+rules:
+- {name: all, key: global, limit: {rate: 1, per: 1s}}
+- {name: get, match: {method: GET}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: write, match: {method: [POST, PUT]}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: item, match: {path: "/v1/items/{id}"}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: new item, match: {path: /v1/items/new, method: POST}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: tree, match: {path: /tree/}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: home, match: {path: "/{$}"}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: api host, match: {host: [api.example.com, "[::1]"]}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: api tree, match: {host: API.example.com, path: /tree/a}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: beta, match: {header: {x-plan: [beta, gamma]}}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: traced, match: {header: {traceparent: "*"}}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: paid, match: {tier: paid}, key: ip, limit: {rate: 1, per: 1s}}
+- {name: free, match: {tier: [free]}, key: ip, limit: {rate: 1, per: 1s}}
+`)
+	for _, c := range []struct {
+		about string
+		r     Request
+		want  []string
+	}{
+		{"no more than matches", Request{Method: "DELETE", Path: "/x"}, []string{"all", "free"}},
+		{"GET is HEAD too", Request{Method: "HEAD", Path: "/x"}, []string{"all", "get", "free"}},
+		{"several methods", Request{Method: "PUT", Path: "/x"}, []string{"all", "write", "free"}},
+		{"an unknown method is none of those named", Request{Method: "PROPFIND", Path: "/x"}, []string{"all", "free"}},
+		{"methods are told by case", Request{Method: "get", Path: "/x"}, []string{"all", "free"}},
+		{"no method", Request{Path: "/x"}, []string{"all", "free"}},
+		{"the more specific pattern and those above it", Request{Method: "POST", Path: "/v1/items/new"}, []string{"all", "write", "item", "new item", "free"}},
+		{"the more general pattern, where the other is for another method", Request{Method: "GET", Path: "/v1/items/new"}, []string{"all", "get", "item", "free"}},
+		{"a wildcard is one segment", Request{Path: "/v1/items/1/2"}, []string{"all", "free"}},
+		{"the root alone", Request{Path: "/"}, []string{"all", "home", "free"}},
+		{"no path is the root", Request{Path: ""}, []string{"all", "home", "free"}},
+		{"OPTIONS *", Request{Method: "OPTIONS", Path: "*"}, []string{"all", "free"}},
+		{"CONNECT", Request{Method: "CONNECT", Host: "example.com:443"}, []string{"all", "home", "free"}},
+		{"a tree, and what would be redirected to it", Request{Path: "/tree"}, []string{"all", "tree", "free"}},
+		{"doubled slashes", Request{Path: "//v1///items//1"}, []string{"all", "item", "free"}},
+		{"dots", Request{Path: "/x/../v1/./items/1"}, []string{"all", "item", "free"}},
+		{"escaped letters", Request{Path: "/v1/%69tems/1"}, []string{"all", "item", "free"}},
+		{"an escaped slash, read both ways", Request{Path: "/v1%2fitems/1"}, []string{"all", "item", "free"}},
+		{"escaped dots, read both ways", Request{Path: "/tree/%2e%2e/v1/items/1"}, []string{"all", "item", "tree", "free"}},
+		{"escapes without a meaning", Request{Path: "/v1/items/%zz"}, []string{"all", "item", "free"}},
+		{"a host", Request{Path: "/x", Host: "api.example.com"}, []string{"all", "api host", "free"}},
+		{"a host by any spelling", Request{Path: "/tree/a", Host: "Api.Example.COM.:8443"}, []string{"all", "tree", "api host", "api tree", "free"}},
+		{"an address as host", Request{Path: "/x", Host: "[::1]:80"}, []string{"all", "api host", "free"}},
+		{"another host", Request{Path: "/x", Host: "example.com"}, []string{"all", "free"}},
+		{"a header", Request{Path: "/x", Header: http.Header{"X-Plan": {"beta"}}}, []string{"all", "beta", "free"}},
+		{"any line of a header", Request{Path: "/x", Header: http.Header{"X-Plan": {"alpha", "gamma"}}}, []string{"all", "beta", "free"}},
+		{"many values of a header meet a rule once", Request{Path: "/x", Header: http.Header{"X-Plan": {"beta", "gamma", "beta"}}}, []string{"all", "beta", "free"}},
+		{"another value", Request{Path: "/x", Header: http.Header{"X-Plan": {"delta"}}}, []string{"all", "free"}},
+		{"any value", Request{Path: "/x", Header: http.Header{"Traceparent": {""}}}, []string{"all", "traced", "free"}},
+		{"a tier", Request{Path: "/x", Tier: "paid"}, []string{"all", "paid"}},
+		{"a tier that the file does not have is the default", Request{Path: "/x", Tier: "gold"}, []string{"all", "free"}},
+		{"an exempt network", Request{Path: "/x", Client: netip.MustParseAddr("10.9.9.9")}, nil},
+		{"an exempt network within IPv6", Request{Path: "/x", Client: netip.MustParseAddr("::ffff:10.9.9.9")}, nil},
+		{"an exempt address", Request{Path: "/x", Client: netip.MustParseAddr("::1")}, nil},
+		{"another address", Request{Path: "/x", Client: netip.MustParseAddr("11.0.0.1")}, []string{"all", "free"}},
+		{"an exempt user", Request{Path: "/x", User: "root"}, nil},
+		{"an exempt API key", Request{Path: "/x", APIKey: "k2"}, nil},
+	} {
+		require.Equal(t, c.want, namesOf(s, c.r), c.about)
+	}
+}
+
+func TestTheKillSwitchLeavesNoRule(t *testing.T) {
+	s := mustParse(t, "enabled: false\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
+	require.False(t, s.Enabled())
+	require.Empty(t, namesOf(s, Request{Path: "/"}))
+	require.Len(t, s.Rules(), 1)
+}
+
+func TestMatchAppends(t *testing.T) {
+	s := mustParse(t, "rules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
+	first := s.Match(&Request{Path: "/"}, nil)
+	require.Len(t, s.Match(&Request{Path: "/"}, first), 2)
+}
+
+// large is a file of n rules: hosts, wildcards, literals, methods and tiers.
+func large(n int) string {
+	var b strings.Builder
+	b.WriteString("tiers: {free: {}, paid: {multiply: 10}}\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}\n- {name: api, match: {path: /api/}, key: ip, limit: {rate: 1, per: 1s}}\n")
+	for i := range n - 2 {
+		match := ""
+		switch i % 5 {
+		case 0:
+			match = fmt.Sprintf("path: /api/v1/r%d/", i)
+		case 1:
+			match = fmt.Sprintf(`path: "/api/v1/r%d/{id}"`, i)
+		case 2:
+			match = fmt.Sprintf(`path: "/api/v2/{tenant}/r%d/{id}"`, i)
+		case 3:
+			match = fmt.Sprintf(`host: h%d.example.com, path: "/{x...}"`, i%97)
+		case 4:
+			match = fmt.Sprintf("method: POST, path: /api/v1/r%d/x/y, tier: paid", i)
+		}
+		fmt.Fprintf(&b, "- {name: r%d, match: {%s}, key: ip, limit: {rate: 9, per: 1s}}\n", i, match)
+	}
+	return b.String()
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		s := mustParse(b, large(n))
+		last := n - 5 - (n-5)%5
+		for _, c := range []struct {
+			about string
+			r     Request
+			want  int
+		}{
+			{"literal", Request{Method: "GET", Host: "api.example.com", Path: fmt.Sprintf("/api/v1/r%d/", last)}, 3},
+			{"wildcards", Request{Method: "GET", Host: "api.example.com:8443", Path: fmt.Sprintf("/api/v2/acme/r%d/77", last-3)}, 3},
+			{"nothing", Request{Method: "GET", Host: "api.example.com", Path: "/other/path"}, 1},
+			{"escaped", Request{Method: "GET", Host: "api.example.com", Path: fmt.Sprintf("/api/v1/r%d/%%20", last)}, 3},
+		} {
+			b.Run(fmt.Sprintf("rules=%d/%s", n, c.about), func(b *testing.B) {
+				dst := make([]*Rule, 0, 16)
+				require.Len(b, s.Match(&c.r, nil), c.want)
+				b.ReportAllocs()
+				for b.Loop() {
+					dst = s.Match(&c.r, dst[:0])
+				}
+			})
+		}
+	}
+}
+
+// Tenants have a rule each, by a header, on one path.
+func BenchmarkMatchTenants(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("rules:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "- {name: r%d, match: {header: {X-Tenant: t%d}}, key: ip, limit: {rate: 9, per: 1s}}\n", i, i)
+	}
+	s := mustParse(b, text.String())
+	r := Request{Method: "GET", Path: "/", Header: http.Header{"X-Tenant": {"t9876"}}}
+	dst := make([]*Rule, 0, 16)
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = s.Match(&r, dst[:0])
+	}
+	require.Len(b, dst, 1)
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := []byte(large(10_000))
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if _, err := Parse("rules.yaml", text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestMatchingAllocatesNothing(t *testing.T) {
+	s := mustParse(t, large(100))
+	r := Request{Method: "GET", Host: "h3.example.com:80", Path: "/api/v2/acme/r7/77", Client: netip.MustParseAddr("192.0.2.1")}
+	dst, key := make([]*Rule, 0, 16), make([]byte, 0, 256)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		dst = s.Match(&r, dst[:0])
+		for _, rule := range dst {
+			key, _ = rule.AppendKey(key[:0], &r)
+			rule.Units(&r)
+		}
+	}))
+	require.Len(t, dst, 4)
+}
+
+func FuzzMatch(f *testing.F) {
+	s := mustParse(f, large(50))
+	f.Add("GET", "api.example.com:80", "/api/v1/r5/x", "X-Plan", "beta", "paid")
+	f.Add("CONNECT", "[::1", "*", "", "", "")
+	f.Add("", ":::", "%2e%2e/%", "\x00", "|\\", "x")
+	f.Fuzz(func(t *testing.T, method, host, path, name, value, tier string) {
+		r := Request{Method: method, Host: host, Path: path, Header: http.Header{name: {value}}, User: value, APIKey: path, Tier: tier}
+		met := s.Match(&r, nil)
+		require.Contains(t, met, s.Rules()[0])
+		require.True(t, slices.IsSortedFunc(met, func(a, b *Rule) int { return a.Index - b.Index }))
+		for i, rule := range met {
+			require.False(t, slices.Contains(met[:i], rule))
+			key, _ := rule.Key(&r)
+			require.LessOrEqual(t, len(key), maxKeyBytes)
+		}
+	})
+}

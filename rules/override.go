@@ -1,0 +1,172 @@
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Override gives one key of one limit other numbers, on all nodes, whatever its
+// tier.
+type Override struct {
+	Limit string        // its name, see Limit.Name
+	ID    [16]byte      // of the key, by weir.Limiter.ID; no key's text is published
+	Rate  int64         // units, 1 to 10^12
+	Per   time.Duration // the limit's if zero
+	Burst int64         // for the buckets; Rate if zero
+	Until time.Time     // to the second; for ever if zero
+	By    string        // who set it, at most 128 bytes
+	At    time.Time     // when it was set, to the second
+}
+
+// Published under the name override/LIMIT/ID, an override is this.
+type published struct {
+	Rate  int64  `json:"rate"`
+	Per   int64  `json:"per,omitempty"` // ns
+	Burst int64  `json:"burst,omitempty"`
+	Until int64  `json:"until,omitempty"` // s
+	By    string `json:"by,omitempty"`
+	At    int64  `json:"at"` // s
+}
+
+const (
+	overridePrefix = "override/"
+	maxByBytes     = 128
+	maxKeyBytes    = 1024 // that a node takes
+)
+
+func publishedName(limit string, id [16]byte) string {
+	return overridePrefix + limit + "/" + hex.EncodeToString(id[:])
+}
+
+func (o *Override) published() []byte {
+	p := published{Rate: o.Rate, Per: int64(o.Per), Burst: o.Burst, By: o.By, At: o.At.Unix()}
+	if !o.Until.IsZero() {
+		p.Until = o.Until.Unix()
+	}
+	value, _ := json.Marshal(p) // numbers and a text always have a form
+	return value
+}
+
+// readOverride reads what some node has published.
+func readOverride(v weir.Published) (o Override, err error) {
+	name, ok := strings.CutPrefix(v.Name, overridePrefix)
+	at := strings.LastIndexByte(name, '/')
+	if !ok || at < 0 || len(name)-at-1 != 2*len(o.ID) {
+		return Override{}, fmt.Errorf("rules: %q is no name of an override", v.Name)
+	}
+	if _, err := hex.Decode(o.ID[:], []byte(name[at+1:])); err != nil {
+		return Override{}, fmt.Errorf("rules: %q is no name of an override: %w", v.Name, err)
+	}
+	var p published
+	if err := json.Unmarshal(v.Value, &p); err != nil {
+		return Override{}, fmt.Errorf("rules: %s: %w", v.Name, err)
+	}
+	o.Limit, o.Rate, o.Per, o.Burst, o.By = name[:at], p.Rate, time.Duration(p.Per), p.Burst, p.By
+	o.At = time.Unix(p.At, 0)
+	if p.Until != 0 {
+		o.Until = time.Unix(p.Until, 0)
+	}
+	return o, nil
+}
+
+// over is a limit with the override's numbers.
+func (o *Override) over(l weir.Limit) weir.Limit {
+	l.Rate, l.Burst = o.Rate, o.Burst
+	if o.Per != 0 {
+		l.Per = o.Per
+	}
+	return l
+}
+
+func (o *Override) past(now time.Time) bool { return !o.Until.IsZero() && !now.Before(o.Until) }
+
+// Override sets the numbers of a key under a limit, on all nodes, in the place of
+// what was set before: the last writer wins. o's Limit, ID and At are filled in.
+// It holds here at once, and elsewhere when it has come there. The error is
+// weir.ErrInvalid for what is wrong with it, or that of weir.Node.Publish.
+func (b *Book) Override(limit, key string, o Override) error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w Override: "+format, append([]any{weir.ErrInvalid}, args...)...)
+	}
+	l, id, err := b.named(limit, key)
+	if err != nil {
+		return err
+	}
+	o.Limit, o.ID, o.At, o.Until = limit, id, b.now().Truncate(time.Second), o.Until.Truncate(time.Second)
+	switch {
+	case len(o.By) > maxByBytes:
+		return wrong("By has %d bytes: use at most %d", len(o.By), maxByBytes)
+	case o.past(b.now()):
+		return wrong("Until is %s: it is past", o.Until.Format(time.RFC3339))
+	}
+	if err := o.over(l.base).Validate(); err != nil {
+		return err
+	}
+	if err := b.values.Publish(publishedName(limit, id), 0, o.published()); err != nil {
+		return err
+	}
+	b.refresh()
+	return nil
+}
+
+// Restore takes a key's override back, on all nodes. Without one it does nothing.
+func (b *Book) Restore(limit, key string) error {
+	_, id, err := b.named(limit, key)
+	if err != nil {
+		return err
+	}
+	name := publishedName(limit, id)
+	if values, _ := b.values.Published(name); len(values) == 0 {
+		return nil
+	}
+	if err := b.values.Publish(name, 0, nil); err != nil {
+		return err
+	}
+	b.refresh()
+	return nil
+}
+
+// OverrideOf is a key's override under a limit.
+func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
+	_, id, err := b.named(limit, key)
+	if err != nil {
+		return Override{}, false
+	}
+	if g := b.Current().overrides[id]; g != nil {
+		return g.Override, true
+	}
+	return Override{}, false
+}
+
+// Overrides are those that hold now, by limit and ID.
+func (b *Book) Overrides() []Override {
+	now := b.Current()
+	all := make([]Override, 0, len(now.overrides))
+	for _, o := range now.overrides {
+		all = append(all, o.Override)
+	}
+	slices.SortFunc(all, func(a, b Override) int {
+		return cmp.Or(strings.Compare(a.Limit, b.Limit), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return all
+}
+
+func (b *Book) named(limit, key string) (l *Limit, id [16]byte, err error) {
+	s := b.Current()
+	l, _, ok := s.Limit(limit)
+	switch {
+	case !ok:
+		return nil, id, fmt.Errorf("%w Override: there is no limit %q", weir.ErrInvalid, limit)
+	case len(key) > maxKeyBytes:
+		return nil, id, fmt.Errorf("%w Override: the key has %d bytes: use at most %d", weir.ErrInvalid, len(key), maxKeyBytes)
+	}
+	return l, s.limiters[l.Index][0].hard.ID(key), nil
+}

@@ -1,0 +1,305 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// Parse reads a file, YAML or JSON, of at most 1 MiB (which is as much as a
+// Kubernetes ConfigMap holds). The name is for the errors alone. An error is all
+// that is wrong, joined, each with file, line and column.
+func Parse(name string, text []byte) (*Set, error) {
+	file, err := strictyaml.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	p := parser{
+		set:   &Set{name: name, text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
+		lines: make(map[string]int),
+		zones: make(map[string]bool),
+	}
+	p.file(file.Root())
+	p.plant()
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	return p.set, nil
+}
+
+// parser makes a Set of a file.
+type parser struct {
+	set      *Set
+	ipv6     int
+	multiply []float64       // of each tier
+	lines    map[string]int  // of each name
+	zones    map[string]bool // whether it is one
+	plants   []plant
+}
+
+func (p *parser) file(v strictyaml.Value) {
+	m := v.Map(fileFields...)
+	s := p.set
+	m.Get("$schema").Text()
+	s.version = m.Get("version").Uint()
+	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
+	p.ipv6 = 64
+	if bits := m.Get("ipv6_prefix"); bits.Present() {
+		p.ipv6 = int(bits.Int(32, 128))
+	}
+	p.tiers(m.Get("tiers"), m.Get("default_tier"))
+	p.exempt(m.Get("exempt"))
+	for _, rule := range m.Get("rules").Required().List() {
+		p.rule(rule)
+	}
+}
+
+func (p *parser) tiers(tiers, byDefault strictyaml.Value) {
+	p.set.tierAt = make(map[string]int)
+	entries := entriesOf(tiers)
+	if len(entries) > maxTiers {
+		tiers.Errorf("%d tiers: use at most %d", len(entries), maxTiers)
+		return
+	}
+	for i, e := range entries {
+		checkName(e.Key, e.Field)
+		m := e.Value.Map(tierFields...)
+		by := 1.0
+		if multiply := m.Get("multiply"); multiply.Present() {
+			by = multiply.Float(0.001, 1_000_000)
+		}
+		p.set.tierAt[e.Field] = i
+		p.set.tiers = append(p.set.tiers, e.Field)
+		p.multiply = append(p.multiply, by)
+	}
+	if byDefault.Present() {
+		if tier := byDefault.OneOf("tier", p.set.tiers); tier != "" {
+			p.set.defaultTier = p.set.tierAt[tier]
+		}
+	}
+}
+
+func (p *parser) exempt(v strictyaml.Value) {
+	if !v.Present() {
+		return
+	}
+	m := v.Map(exemptFields...)
+	for _, network := range m.Get("ip").OneOrMore() {
+		if text := network.Text(); text != "" {
+			if prefix, ok := networkOf(text); ok {
+				p.set.exempt.add(prefix)
+			} else {
+				network.Errorf("ip is %q: use an address or a network, like 192.0.2.1 or 10.0.0.0/8", text)
+			}
+		}
+	}
+	p.set.exempt.users = texts(m.Get("user"))
+	p.set.exempt.apiKeys = texts(m.Get("api_key"))
+}
+
+func networkOf(text string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		a = a.Unmap().WithZone("")
+		return netip.PrefixFrom(a, a.BitLen()), true
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil || prefix.Addr().Is4In6() {
+		return netip.Prefix{}, false
+	}
+	return prefix.Masked(), true
+}
+
+func texts(v strictyaml.Value) map[string]bool {
+	all := make(map[string]bool)
+	for _, text := range textList(v) {
+		all[text] = true
+	}
+	return all
+}
+
+// textList reads one or more texts, none of them empty.
+func textList(v strictyaml.Value) (all []string) {
+	if v.Present() && len(v.OneOrMore()) == 0 {
+		v.Errorf("the list is empty: remove it, or add to it")
+	}
+	for _, item := range v.OneOrMore() {
+		if !item.IsText() {
+			item.Text()
+			continue
+		}
+		text := item.Text()
+		if text == "" {
+			item.Errorf("the text is empty")
+			continue
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func (p *parser) rule(v strictyaml.Value) {
+	m := v.Map(ruleFields...)
+	r := &Rule{Index: len(p.set.rules), key: key{ipv6: p.ipv6}}
+	name := m.Get("name").Required()
+	r.Name = name.Text()
+	if r.Name != "" || name.IsText() {
+		checkName(name, r.Name)
+		p.once(name, "rule", r.Name)
+	}
+	p.match(r, m.Get("match"), v)
+	p.key(r, m.Get("key").Required())
+	r.key.lacking = lacking(slices.Index(lackingNames, oneOf(m.Get("missing_key"), "way to do without a key", lackingNames)))
+	p.cost(r, m.Get("cost"))
+	r.Shadow = m.Get("shadow").Bool()
+
+	base := weir.Limit{
+		Scope:     named(m.Get("scope"), "scope", scopeNames, scopes),
+		Partition: named(m.Get("partition"), "partition policy", partitionNames, partitions),
+		Version:   p.set.version,
+	}
+	p.soft(r, m.Get("soft"))
+	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
+	p.queue(r, m.Get("queue"))
+	if r.Shadow && r.Soft.Over > 0 {
+		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of both")
+	}
+	r.By, r.Cost = r.key.String(), r.cost.String()
+	p.set.rules = append(p.set.rules, r)
+}
+
+// once refuses a name that another of its kind has.
+func (p *parser) once(v strictyaml.Value, what, name string) {
+	line, _ := v.Position()
+	if first, twice := p.lines[what+" "+name]; twice {
+		v.Errorf("%s %q is there twice: the first is on line %d", what, name, first)
+		return
+	}
+	p.lines[what+" "+name] = line
+}
+
+func (p *parser) key(r *Rule, v strictyaml.Value) {
+	parts := v.OneOrMore()
+	switch {
+	case v.Present() && len(parts) == 0:
+		v.Errorf("key is empty: use global for one count")
+	case len(parts) > maxParts:
+		v.Errorf("key has %d parts: use at most %d", len(parts), maxParts)
+	}
+	for _, item := range parts {
+		if !item.IsText() {
+			item.Text()
+			continue
+		}
+		var new part
+		text := item.Text()
+		if name, ok := headerName(text); ok {
+			new = part{from: fromHeader, header: p.headerName(item, name)}
+		} else if from := slices.Index(keyNames, text); from >= 0 {
+			new.from = source(from)
+		} else {
+			item.Errorf("unknown key %q: %s", text, strictyaml.Meant(text, keyNames))
+			continue
+		}
+		if new.from == fromNothing && len(parts) > 1 {
+			item.Errorf("key global among others: it is one count for all, use it alone")
+		}
+		if slices.Contains(r.key.parts, new) {
+			item.Errorf("key %q is there twice", text)
+		}
+		r.key.parts = append(r.key.parts, new)
+	}
+}
+
+func (p *parser) cost(r *Rule, v strictyaml.Value) {
+	r.cost = cost{fixed: 1, unit: 1}
+	from := v
+	switch {
+	case !v.Present():
+		return
+	case v.IsMap():
+		m := v.Map(costFields...)
+		from = m.Get("from").Required()
+		if n := m.Get("default"); n.Present() {
+			r.cost.fixed = n.Int(0, maxRate)
+		}
+		if n := m.Get("unit"); n.Present() {
+			r.cost.unit = max(1, n.Int(1, maxRate))
+		}
+		if !from.Present() {
+			return
+		}
+	case !v.IsText():
+		r.cost.fixed = v.Int(0, maxRate)
+		return
+	}
+	text := from.Text()
+	if name, ok := headerName(text); ok {
+		r.cost.header = p.headerName(from, name)
+		return
+	}
+	if r.cost.length = text == contentLength; !r.cost.length && from.IsText() {
+		from.Errorf("cost is %q: use a number, %s or header:X", text, contentLength)
+	}
+}
+
+func (p *parser) soft(r *Rule, v strictyaml.Value) {
+	if !v.Present() {
+		return
+	}
+	m := v.Map(softFields...)
+	over, during := m.Get("over").Required(), m.Get("for").Required()
+	r.Soft.Over = over.Unquoted().Percent()
+	if over.IsText() && r.Soft.Over == 0 && isZero(over.Text()) {
+		over.Errorf("over is %s: use more than 0%%, or no soft", over.Text())
+	}
+	r.Soft.For = duration(during, minPer, maxPer)
+}
+
+func isZero(percent string) bool { return strings.Trim(percent, "0.%") == "" }
+
+func (p *parser) queue(r *Rule, v strictyaml.Value) {
+	if !v.Present() {
+		return
+	}
+	r.Queue = duration(v, time.Millisecond, maxQueue)
+	switch {
+	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket:
+		v.Errorf("queue in a rule whose limit is not one leaky_bucket: requests take turns in a leaky_bucket alone")
+	case r.Shadow:
+		v.Errorf("queue in a rule with shadow: true: a shadow makes nobody wait, remove one of both")
+	case r.Soft.Over > 0:
+		v.Errorf("queue in a rule with soft: remove one of both")
+	}
+}
+
+// entriesOf reads a map with any fields, if there is one.
+func entriesOf(v strictyaml.Value) []strictyaml.Entry {
+	if !v.Present() {
+		return nil
+	}
+	return v.Entries()
+}
+
+// checkName refuses a name that a header or a metric could not show as it is.
+func checkName(v strictyaml.Value, name string) {
+	switch {
+	case name == "" && v.IsText():
+		v.Errorf("the name is empty")
+	case len(name) > maxNameBytes:
+		v.Errorf("name has %d bytes: use at most %d", len(name), maxNameBytes)
+	case strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(" ._:-", c)
+	}):
+		v.Errorf("name is %q: use letters, digits, spaces and . _ : -", name)
+	}
+}
+
+// duration reads a duration, in quotes or not. Zero is refused like any other
+// that is too short.
+func duration(v strictyaml.Value, low, high time.Duration) time.Duration {
+	return v.Unquoted().Duration(low, high)
+}

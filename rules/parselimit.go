@@ -1,0 +1,213 @@
+package rules
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Limit) {
+	var values []strictyaml.Value
+	switch {
+	case one.Present() && many.Present():
+		many.Errorf("limits and limit: use one of both")
+		return
+	case one.Present():
+		values = []strictyaml.Value{one}
+	case many.Present():
+		if values = many.List(); len(values) == 0 {
+			many.Errorf("limits is empty: a rule needs a limit")
+		}
+		if len(values) > maxLimits {
+			many.Errorf("%d limits: use at most %d in a rule", len(values), maxLimits)
+		}
+	default:
+		rule.Errorf("limit is missing")
+	}
+	r.Limits = make([]Limit, len(values))
+	for i, v := range values {
+		m := v.Map(limitFields...)
+		l := &r.Limits[i]
+		l.set, l.soft, l.Index = p.set, r.Soft, len(p.set.limits)
+		l.Name = r.Name
+		if name := m.Get("name"); name.Present() {
+			checkName(name, name.Text())
+			l.Name += "/" + name.Text()
+		} else if len(values) > 1 {
+			l.Name += "/" + strconv.Itoa(i+1)
+		}
+		if r.Name != "" && i > 0 {
+			p.once(v, "limit", l.Name)
+		} else {
+			line, _ := v.Position()
+			p.lines["limit "+l.Name] = line
+		}
+		l.base = base
+		l.base.Name = l.Name
+		p.limit(r, l, v, m)
+		p.set.limits = append(p.set.limits, l)
+		p.set.ruleOf = append(p.set.ruleOf, r)
+		p.set.names[l.Name] = l
+	}
+}
+
+func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) {
+	at := v
+	l.base.Algorithm = weir.SlidingWindow
+	calendar := m.Get("calendar")
+	if calendar.Present() {
+		l.base.Algorithm = weir.FixedWindow
+		l.base.Calendar = named(calendar, "calendar", calendarNames, calendars)
+	}
+	if algorithm := m.Get("algorithm"); algorithm.Present() {
+		at = algorithm
+		l.base.Algorithm = named(algorithm, "algorithm", algorithmNames, algorithms)
+		if calendar.Present() && l.base.Algorithm != weir.FixedWindow {
+			calendar.Errorf("calendar with %s: calendar windows are of fixed_window", algorithm.Text())
+			l.base.Calendar = 0
+		}
+	}
+	l.line, l.column = at.Position()
+	if zone := m.Get("zone"); zone.Present() {
+		l.base.Zone = p.zone(zone, calendar.Present())
+	}
+	l.base.Rate = m.Get("rate").Required().Int(1, maxRate)
+	switch per := m.Get("per"); {
+	case calendar.Present() && per.Present():
+		per.Errorf("per with calendar: the calendar says how long, remove one of both")
+	case !calendar.Present():
+		l.base.Per = p.per(per.Required())
+	}
+	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
+	good := l.base.Rate > 0 && (l.base.Per > 0 || l.base.Calendar != weir.NoCalendar) && p.valid(v, l.base, l.soft)
+	p.limitTiers(r, l, v, m.Get("tiers"), good)
+}
+
+// valid reports what a node would refuse.
+func (p *parser) valid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
+	if l.Name == "" {
+		l.Name = "the rule has none" // which is told where the rule is
+	}
+	l.Zone = "" // which was read once for all limits
+	err := l.Validate()
+	if s, ok := soft.of(l); ok && err == nil && s.Per > 0 {
+		err = s.Validate()
+	}
+	if err != nil {
+		v.Errorf("%s", strings.ReplaceAll(err.Error(), weir.ErrInvalid.Error()+" Limit: ", ""))
+	}
+	return err == nil
+}
+
+func (p *parser) zone(v strictyaml.Value, calendar bool) string {
+	zone := v.Text()
+	switch {
+	case !v.IsText():
+	case !calendar:
+		v.Errorf("zone without calendar: only calendar windows have one")
+	case zone == "" || zone == "Local":
+		v.Errorf("zone is %q: use a name like Europe/Berlin or UTC", zone)
+	default:
+		known, ok := p.zones[zone]
+		if !ok {
+			_, err := time.LoadLocation(zone)
+			known = err == nil
+			p.zones[zone] = known
+		}
+		if !known {
+			v.Errorf("unknown zone %q: use a name like Europe/Berlin or UTC", zone)
+			return ""
+		}
+		return zone
+	}
+	return ""
+}
+
+func (p *parser) per(v strictyaml.Value) time.Duration {
+	if v.IsText() {
+		if text := v.Text(); slices.Contains(calendarNames, text) {
+			v.Errorf("per is %q: did you mean calendar: %s? Else write the duration, like 24h", text, text)
+			return 0
+		}
+	}
+	return duration(v, minPer, maxPer)
+}
+
+// limitTiers makes what each tier has of a limit. Where the limit itself is not
+// good, that is told, and not again for each tier.
+func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good bool) {
+	own := make(map[string]strictyaml.Value)
+	for _, e := range entriesOf(tiers) {
+		if !slices.Contains(p.set.tiers, e.Field) {
+			e.Key.Errorf("unknown tier %q: %s", e.Field, strictyaml.Meant(e.Field, p.set.tiers))
+			continue
+		}
+		own[e.Field] = e.Value
+	}
+	changed := false
+	variants := make([]weir.Limit, len(p.set.tiers))
+	for i, tier := range p.set.tiers {
+		t := l.base
+		variants[i] = t
+		at, mine := own[tier]
+		if mine {
+			t = p.own(t, at.Map(numberFields...))
+		} else {
+			at = v
+			if r.key.isGlobal() {
+				continue // what all have together is no user's to multiply
+			}
+			t.Rate, t.Burst = times(t.Rate, p.multiply[i]), times(t.Burst, p.multiply[i])
+		}
+		changed = changed || t != l.base
+		variants[i] = t
+		if t == l.base || t.Rate == 0 || t.Per == 0 && t.Calendar == weir.NoCalendar {
+			continue
+		}
+		if t.Rate > maxRate || t.Burst > maxRate {
+			at.Errorf("in tier %q the rate is %d: multiplied it is at most %d", tier, max(t.Rate, t.Burst), int64(maxRate))
+			continue
+		}
+		if good || mine {
+			p.valid(at, t, l.soft)
+		}
+	}
+	if changed {
+		l.tiers = variants
+	}
+}
+
+// own is a limit with the numbers that a tier has of its own.
+func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
+	t.Rate = m.Get("rate").Required().Int(1, maxRate)
+	if per := m.Get("per"); per.Present() {
+		if t.Per = p.per(per); t.Calendar != weir.NoCalendar {
+			per.Errorf("per with calendar: the calendar says how long, remove one of both")
+			t.Per = 0
+		}
+	}
+	t.Burst = p.burst(m.Get("burst"), t.Algorithm)
+	return t
+}
+
+func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
+	if v.Present() && !isBucket(a) {
+		v.Errorf("burst with %s: only token_bucket and leaky_bucket have one", nameOf(a, algorithmNames, algorithms))
+		return 0
+	}
+	return v.Int(1, maxRate)
+}
+
+// times multiplies whole units, down to a whole, but to no less than one.
+func times(n int64, by float64) int64 {
+	if n == 0 {
+		return 0
+	}
+	return max(1, int64(min(float64(n)*by, 2*maxRate)))
+}
+
+func isBucket(a weir.Algorithm) bool { return a == weir.TokenBucket || a == weir.LeakyBucket }

@@ -1,0 +1,193 @@
+package rules
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// kind is what one segment of a pattern matches.
+type kind uint8
+
+const (
+	literal kind = iota
+	wild         // {x}: one segment, whatever it is
+	slash        // {$}: nothing, after a final slash
+	rest         // {x...} or a final slash: whatever follows
+)
+
+type segment struct {
+	kind kind
+	text string // of a literal, without escapes
+}
+
+// pattern is a path pattern of http.ServeMux.
+type pattern struct {
+	text     string
+	segments []segment // at least one; slash and rest only at the end
+}
+
+// parsePattern reads a pattern; what it refuses never matches in a ServeMux, or
+// means something else there than it seems to.
+func parsePattern(text string) (pattern, error) {
+	p := pattern{text: text}
+	wrong := func(format string, args ...any) (pattern, error) {
+		return pattern{}, fmt.Errorf("path is %q: "+format, append([]any{text}, args...)...)
+	}
+	switch {
+	case text == "":
+		return wrong("use / for every path")
+	case strings.ContainsAny(text, " \t"):
+		return wrong("a path has no space; a method has a field of its own, match.method")
+	case text[0] != '/':
+		return wrong("begin it with /; a host has a field of its own, match.host")
+	case strings.ContainsAny(text, "?#"):
+		return wrong("a path has no query; write %%3F or %%23 for the characters ? and #")
+	case text != clean(text):
+		return wrong("requests are matched by their clean path, did you mean %q?", clean(text))
+	}
+	seen := make(map[string]bool)
+	for left := text; left != ""; {
+		left = left[1:]
+		if left == "" {
+			p.segments = append(p.segments, segment{kind: rest})
+			break
+		}
+		at := strings.IndexByte(left, '/')
+		if at < 0 {
+			at = len(left)
+		}
+		var part string
+		part, left = left[:at], left[at:]
+		if !strings.Contains(part, "{") {
+			if part == "*" || part == "**" {
+				return wrong("%s stands for itself here: use {name} for one segment and {name...} for the rest, or %%2A for the character", part)
+			}
+			if part[0] == ':' {
+				return wrong("%s stands for itself here: use {%s}, or %%3A for the character", part, part[1:])
+			}
+			p.segments = append(p.segments, segment{kind: literal, text: unescape(part)})
+			continue
+		}
+		if part[0] != '{' || part[len(part)-1] != '}' {
+			return wrong("a wildcard is a whole segment, like {name}: %q is not", part)
+		}
+		name := part[1 : len(part)-1]
+		if name == "$" {
+			if left != "" {
+				return wrong("{$} is the end of a path: nothing can follow it")
+			}
+			p.segments = append(p.segments, segment{kind: slash})
+			break
+		}
+		name, tail := strings.CutSuffix(name, "...")
+		switch {
+		case tail && left != "":
+			return wrong("%s is the rest of a path: nothing can follow it", part)
+		case !isName(name):
+			return wrong("the wildcard %s has no good name: use letters, digits and _, like {name}", part)
+		case seen[name]:
+			return wrong("the wildcard {%s} is there twice: use two names", name)
+		}
+		seen[name] = true
+		p.segments = append(p.segments, segment{kind: wild})
+		if tail {
+			p.segments[len(p.segments)-1].kind = rest
+		}
+	}
+	return p, nil
+}
+
+// isName says whether a wildcard may be called so: as a Go identifier, of ASCII.
+func isName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// generality orders patterns so that none comes before one that is more general
+// than it: the less is fixed, the earlier. Of two, of which one matches all that
+// the other does and more, that one has fewer segments before its rest, or as
+// many with fewer literals, or as many of both and a rest.
+func (p pattern) generality() (fixed, literals, whole int) {
+	whole = 1
+	for _, s := range p.segments {
+		switch s.kind {
+		case rest:
+			whole = 0
+			continue
+		case literal, slash:
+			literals++
+		}
+		fixed++
+	}
+	return fixed, literals, whole
+}
+
+// example is a path that the pattern matches.
+func (p pattern) example() string {
+	var b strings.Builder
+	for _, s := range p.segments {
+		b.WriteByte('/')
+		switch s.kind {
+		case literal:
+			b.WriteString(url.PathEscape(s.text))
+		case wild, rest:
+			b.WriteByte('x')
+		}
+	}
+	return b.String()
+}
+
+// clean is a path without empty segments, . and .., as ServeMux has it: a final
+// slash stays. It allocates only for a path that is not clean.
+func clean(p string) string {
+	if p == "" {
+		return "/"
+	}
+	if p[0] != '/' {
+		p = "/" + p
+	}
+	if isClean(p) {
+		return p
+	}
+	c := path.Clean(p)
+	switch {
+	case p[len(p)-1] != '/' || c == "/":
+		return c
+	case len(c)+1 == len(p):
+		return p
+	}
+	return c + "/"
+}
+
+// isClean says whether no segment of a path may be empty, . or ..; it takes one
+// that begins with a dot for unclean.
+func isClean(p string) bool {
+	for {
+		i := strings.IndexByte(p, '/')
+		if i < 0 {
+			return true
+		}
+		p = p[i+1:]
+		if p != "" && (p[0] == '/' || p[0] == '.') {
+			return false
+		}
+	}
+}
+
+// unescape decodes a segment; what has no meaning stays as it is.
+func unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	if plain, err := url.PathUnescape(s); err == nil {
+		return plain
+	}
+	return s
+}

@@ -1,0 +1,65 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// plant is a rule that is to be put in the trees.
+type plant struct {
+	at      strictyaml.Value
+	rule    *Rule
+	pattern pattern
+}
+
+// plant puts the rules in the trees, the more general patterns first.
+func (p *parser) plant() {
+	slices.SortStableFunc(p.plants, func(a, b plant) int {
+		af, al, aw := a.pattern.generality()
+		bf, bl, bw := b.pattern.generality()
+		return slices.Compare([]int{af, al, aw}, []int{bf, bl, bw})
+	})
+	planters := make(map[*place]plant)
+	for _, one := range p.plants {
+		for _, t := range p.trees(one.rule) {
+			at, conflict := t.insert(one.pattern)
+			if conflict != nil {
+				p.conflict(one, planters[conflict])
+				continue
+			}
+			if _, there := planters[at]; !there {
+				planters[at] = one
+			}
+			at.add(one.rule)
+		}
+	}
+}
+
+// trees are those that a rule is to be found in.
+func (p *parser) trees(r *Rule) (trees []*tree) {
+	if len(r.When.Hosts) == 0 {
+		return []*tree{&p.set.any}
+	}
+	if p.set.hosts == nil {
+		p.set.hosts = make(map[string]*tree)
+	}
+	for _, host := range r.When.Hosts {
+		if p.set.hosts[host] == nil {
+			p.set.hosts[host] = new(tree)
+		}
+		trees = append(trees, p.set.hosts[host])
+	}
+	return trees
+}
+
+// conflict tells of two patterns where the later of both is.
+func (p *parser) conflict(one, other plant) {
+	line, column := one.at.Position()
+	if l, c := other.at.Position(); slices.Compare([]int{l, c}, []int{line, column}) > 0 {
+		one, other = other, one
+	}
+	line, _ = other.at.Position()
+	one.at.Errorf("path %q conflicts with %q of rule %q on line %d: some paths match both, and neither is more specific; split the one that means less",
+		one.pattern.text, other.pattern.text, other.rule.Name, line)
+}

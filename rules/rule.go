@@ -1,0 +1,193 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Rule is one rule of a Set. It is shared, and must not be changed.
+type Rule struct {
+	Name    string
+	Index   int // in Set.Rules
+	When    Condition
+	By      string  // what the key is made of, like "ip" or "user|header:X-Plan"
+	Cost    string  // in words, like "1" or "header:X-Cost, or 1"
+	Limits  []Limit // at least one; all must allow
+	Shadow  bool    // counted and reported, never enforced
+	Soft    Soft
+	Queue   time.Duration // how long a request may wait for its turn, none if zero; with it there is one Limit, a LeakyBucket
+	methods methods
+	tiers   uint64 // a bit for each that it is for, of Set.tiers; all if zero
+	key     key
+	cost    cost
+}
+
+// Condition says which requests a rule is for. What is empty does not matter.
+type Condition struct {
+	Methods []string // upper case; GET is HEAD too
+	Hosts   []string // lower case, without a port
+	Path    string   // a pattern of http.ServeMux without method and host
+	Headers []Header // all of them
+	Tiers   []string
+}
+
+// Header is a condition on one field of a request's header.
+type Header struct {
+	Name   string   // canonical
+	Values []string // any line is one of these; empty: the field is there
+}
+
+// Soft is an overrun that a rule allows for a time, while a limit is exhausted.
+type Soft struct {
+	Over float64       // the part of the limit's Rate, at least one unit; none if zero
+	For  time.Duration // over which it may be spent, from the first unit of it
+}
+
+// Units is what a request costs under this rule; 0 spends nothing. A header of
+// the request that is missing, twice there or no number is not believed: it costs
+// what the rule says then.
+func (r *Rule) Units(req *Request) int64 { return r.cost.of(req) }
+
+// CountsBytes says that the units are the bytes of the content.
+func (r *Rule) CountsBytes() bool { return r.cost.length && r.cost.unit == 1 }
+
+// Key is the key of a request under this rule; not ok if the rule does not apply
+// to it, as it lacks what the key is made of.
+func (r *Rule) Key(req *Request) (key string, ok bool) {
+	var room [128]byte
+	b, ok := r.AppendKey(room[:0], req)
+	return string(b), ok
+}
+
+// AppendKey appends the key to b. It allocates nothing where b has the room, no
+// header has many lines and no part is so long that it is hashed. If it is not
+// ok, it appends nothing.
+func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
+
+// admits says whether a request meets the rule's conditions, but for its path and
+// host.
+func (r *Rule) admits(req *Request, method methods, tier uint64) bool {
+	if r.methods&method == 0 || r.tiers != 0 && r.tiers&tier == 0 {
+		return false
+	}
+	for i := range r.When.Headers {
+		if !r.When.Headers[i].admits(req) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *Header) admits(req *Request) bool {
+	lines := req.Header[h.Name]
+	if len(h.Values) == 0 {
+		return len(lines) > 0
+	}
+	for _, line := range lines {
+		if slices.Contains(h.Values, line) {
+			return true
+		}
+	}
+	return false
+}
+
+// methods is a set of methods.
+type methods uint16
+
+const everyMethod = ^methods(0)
+
+var methodNames = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"}
+
+// methodOf is the set of one method; all that are not named share one.
+func methodOf(name string) methods {
+	if i := slices.Index(methodNames, name); i >= 0 {
+		return 1 << i
+	}
+	return 1 << len(methodNames)
+}
+
+// Limit is one limit of a rule.
+type Limit struct {
+	Name  string // the rule's, or "rule/limit"
+	Index int    // among all limits of the Set, in the order of the file
+
+	set    *Set
+	base   weir.Limit
+	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
+	soft   Soft
+	line   int // of its algorithm, or of itself
+	column int
+}
+
+// For is the limit for a tier. A tier changes numbers and never the name: a key
+// that changes its tier keeps its count.
+func (l *Limit) For(tier string) weir.Limit { return l.of(l.variant(tier)) }
+
+// of is one of the limit's variants: 0 is as the file says, and i is that of the
+// tier i-1.
+func (l *Limit) of(variant int) weir.Limit {
+	if variant == 0 {
+		return l.base
+	}
+	return l.tiers[variant-1]
+}
+
+func (l *Limit) variant(tier string) int {
+	if l.tiers == nil {
+		return 0
+	}
+	return l.set.tier(tier) + 1
+}
+
+// softOf is the limit on the overrun over another, if there may be one.
+func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
+	if s.Over == 0 {
+		return weir.Limit{}, false
+	}
+	return weir.Limit{
+		Name: l.Name + "/soft", Algorithm: weir.FixedWindow, Rate: max(1, int64(s.Over*float64(l.Rate))), Per: s.For,
+		Scope: l.Scope, Partition: l.Partition, Version: l.Version,
+	}, true
+}
+
+// Capacity is the most units that one ask of a limit can be granted.
+func Capacity(l weir.Limit) int64 {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Rate
+}
+
+// Describe is a limit's numbers in the words of a file, like "1000 per 1h,
+// sliding_window, majority_share".
+func Describe(l weir.Limit) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d per ", l.Rate)
+	if l.Calendar == weir.NoCalendar {
+		b.WriteString(brief(l.Per))
+	} else {
+		fmt.Fprintf(&b, "calendar %s of %s", nameOf(l.Calendar, calendarNames, calendars), cmp.Or(l.Zone, "UTC"))
+	}
+	if l.Burst > 0 {
+		fmt.Fprintf(&b, ", burst %d", l.Burst)
+	}
+	fmt.Fprintf(&b, ", %s, %s", nameOf(l.Algorithm, algorithmNames, algorithms), nameOf(l.Partition, partitionNames, partitions))
+	return b.String()
+}
+
+// brief is a duration without the parts at its end that are zero: 1h, not 1h0m0s.
+func brief(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,168 @@
+package rules
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Set is a file's rules, compiled. It never changes, and is safe for concurrent
+// use.
+type Set struct {
+	name        string // of the file, for errors
+	text        []byte
+	version     uint64
+	enabled     bool
+	exempt      exempt
+	tiers       []string
+	tierAt      map[string]int
+	defaultTier int // -1 if there is none
+
+	rules  []*Rule
+	limits []*Limit
+	names  map[string]*Limit
+	ruleOf []*Rule // of each limit
+	any    tree    // for every host
+	hosts  map[string]*tree
+}
+
+// Rules are in the order of the file. They must not be changed.
+func (s *Set) Rules() []*Rule { return s.rules }
+
+// Enabled is false if the file switches the whole limiter off.
+func (s *Set) Enabled() bool { return s.enabled }
+
+// Version is the file's version, which each of its limits has.
+func (s *Set) Version() uint64 { return s.version }
+
+// Tiers are the names of the tiers, in the order of the file. They must not be
+// changed.
+func (s *Set) Tiers() []string { return s.tiers }
+
+// Tier is the tier that a request of the given one counts as: itself, if the
+// file has it, else the default tier, which may be empty.
+func (s *Set) Tier(tier string) string {
+	if i := s.tier(tier); i >= 0 {
+		return s.tiers[i]
+	}
+	return ""
+}
+
+// tier is the place of a tier in tiers, -1 if there is none.
+func (s *Set) tier(name string) int {
+	if name != "" {
+		if i, ok := s.tierAt[name]; ok {
+			return i
+		}
+	}
+	return s.defaultTier
+}
+
+// Text is the file that the Set was made of. It must not be changed.
+func (s *Set) Text() []byte { return s.text }
+
+// Exempt says whether a request is never limited: its address, user or API key
+// is exempt. Match then finds no rule.
+func (s *Set) Exempt(r *Request) bool { return s.exempt.has(r) }
+
+// Limit finds a limit by its name.
+func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
+	if l, ok = s.names[name]; !ok {
+		return nil, nil, false
+	}
+	return l, s.ruleOf[l.Index], true
+}
+
+// Match appends to dst the rules that a request meets, in the order of the file:
+// none if it is exempt or the limiter is switched off. It allocates nothing where
+// dst has the room, unless the path is not clean, or has escapes, or the host has
+// upper case.
+//
+// A path is matched as http.ServeMux would, once it is clean (without //, . and
+// ..): so /a is matched by /a/ and by /a/{x...} too, as it would be redirected
+// there. One with escapes is matched both as ServeMux reads it, segment by
+// segment, and as servers do that decode it first: no spelling leads around a
+// rule.
+func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
+	if !s.enabled || s.exempt.has(r) {
+		return dst
+	}
+	m := match{request: r, method: methodOf(r.Method), dst: dst, from: len(dst)}
+	if i := s.tier(r.Tier); i >= 0 {
+		m.tier = 1 << i
+	}
+	path := clean(r.Path)
+	m.in(&s.any, path)
+	if s.hosts != nil {
+		if host := s.hosts[hostOf(r.Host)]; host != nil {
+			m.in(host, path)
+		}
+	}
+	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
+	return m.dst
+}
+
+// match is one search for the rules of a request.
+type match struct {
+	request *Request
+	method  methods
+	tier    uint64
+	dst     []*Rule
+	from    int    // of dst
+	last    *place // that was collected
+}
+
+// in collects the rules of a tree.
+func (m *match) in(t *tree, path string) {
+	m.last = nil
+	m.read(t, path, true)
+	if strings.IndexByte(path, '%') >= 0 {
+		if plain, err := url.PathUnescape(path); err == nil {
+			m.read(t, clean(plain), false)
+		}
+	}
+}
+
+// read collects the rules of one way to read a path.
+func (m *match) read(t *tree, path string, escaped bool) {
+	m.collect(t.find(path, false, escaped))
+	if path[len(path)-1] != '/' {
+		m.collect(t.find(path, true, escaped))
+	}
+}
+
+func (m *match) collect(at *place) {
+	if at == nil || at == m.last {
+		return
+	}
+	first := m.last == nil
+	m.last = at
+	for ; at != nil; at = at.parent {
+		m.add(at.rules, first)
+		for i := range at.headers {
+			h := &at.headers[i]
+			lines := m.request.Header[h.name]
+			for _, line := range lines {
+				m.add(h.rules[line], first && len(lines) == 1)
+			}
+		}
+	}
+}
+
+// add adds the rules that admit the request; of those that are not new, only what
+// is not there.
+func (m *match) add(rules []*Rule, new bool) {
+	for _, r := range rules {
+		if r.admits(m.request, m.method, m.tier) && (new || !slices.Contains(m.dst[m.from:], r)) {
+			m.dst = append(m.dst, r)
+		}
+	}
+}
+
+// hostOf is a host as rules have it: lower case, without a port or a final dot.
+func hostOf(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

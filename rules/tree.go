@@ -1,0 +1,212 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+)
+
+// tree finds the patterns that match a path. Patterns of which two overlap, and
+// neither is more general than the other, are not let in: so those that match a
+// path are nested, and are the most specific one and its parents.
+//
+// The search is that of http.ServeMux: a literal segment is more specific than a
+// wildcard, and that than the rest.
+type tree struct {
+	literals map[string]*tree
+	wild     *tree
+	end      *place // of the patterns that end here
+	slash    *place // with {$}
+	rest     *place // with a rest
+}
+
+// place is a pattern in a tree, and the rules that have it.
+type place struct {
+	pattern pattern
+	parent  *place  // the next more general pattern
+	rules   []*Rule // but for those in headers
+	headers []byValue
+}
+
+// byValue has the rules that want certain values of a field, which may be one
+// for each of many tenants.
+type byValue struct {
+	name  string
+	rules map[string][]*Rule
+}
+
+func (p *place) add(r *Rule) {
+	i := slices.IndexFunc(r.When.Headers, func(h Header) bool { return len(h.Values) > 0 })
+	if i < 0 {
+		p.rules = append(p.rules, r)
+		return
+	}
+	h := r.When.Headers[i]
+	at := slices.IndexFunc(p.headers, func(b byValue) bool { return b.name == h.Name })
+	if at < 0 {
+		at = len(p.headers)
+		p.headers = append(p.headers, byValue{h.Name, make(map[string][]*Rule)})
+	}
+	for _, value := range h.Values {
+		if !slices.Contains(p.headers[at].rules[value], r) {
+			p.headers[at].rules[value] = append(p.headers[at].rules[value], r)
+		}
+	}
+}
+
+// insert adds a pattern, unless it is there. It must not be more general than one
+// that is (see pattern.generality). The place in conflict overlaps with it, and
+// neither is more general.
+func (t *tree) insert(p pattern) (at, conflict *place) {
+	if conflict = t.conflict(p.segments, false, false); conflict != nil {
+		return nil, conflict
+	}
+	parent := t.find(p.example(), false, true)
+	for _, s := range p.segments {
+		var next **place
+		switch s.kind {
+		case literal:
+			if t.literals == nil {
+				t.literals = make(map[string]*tree)
+			}
+			if t.literals[s.text] == nil {
+				t.literals[s.text] = new(tree)
+			}
+			t = t.literals[s.text]
+			continue
+		case wild:
+			if t.wild == nil {
+				t.wild = new(tree)
+			}
+			t = t.wild
+			continue
+		case slash:
+			next = &t.slash
+		case rest:
+			next = &t.rest
+		}
+		return fill(next, p, parent), nil
+	}
+	return fill(&t.end, p, parent), nil
+}
+
+func fill(at **place, p pattern, parent *place) *place {
+	if *at == nil {
+		*at = &place{pattern: p, parent: parent}
+	}
+	return *at
+}
+
+// conflict finds a place whose pattern matches some paths that p matches, and
+// some that p does not, while p matches some that it does not. The flags say
+// which of both has been the more specific in a segment before.
+func (t *tree) conflict(p []segment, pIs, otherIs bool) *place {
+	if t == nil {
+		return nil
+	}
+	if len(p) == 0 {
+		return both(t.end, pIs, otherIs)
+	}
+	if c := both(t.rest, pIs || p[0].kind != rest, otherIs); c != nil {
+		return c
+	}
+	switch p[0].kind {
+	case literal:
+		if c := t.literals[p[0].text].conflict(p[1:], pIs, otherIs); c != nil {
+			return c
+		}
+		return t.wild.conflict(p[1:], true, otherIs)
+	case wild:
+		for _, next := range t.literals {
+			if c := next.conflict(p[1:], pIs, true); c != nil {
+				return c
+			}
+		}
+		return t.wild.conflict(p[1:], pIs, otherIs)
+	case slash:
+		return both(t.slash, pIs, otherIs)
+	}
+	return t.under(pIs)
+}
+
+// under finds any place below: all overlap with a pattern whose rest begins here,
+// and are more specific from here on.
+func (t *tree) under(pIs bool) *place {
+	if t == nil || !pIs {
+		return nil
+	}
+	for _, at := range []*place{t.slash, t.wild.any()} {
+		if at != nil {
+			return at
+		}
+	}
+	for _, next := range t.literals {
+		if at := next.any(); at != nil {
+			return at
+		}
+	}
+	return nil
+}
+
+func (t *tree) any() *place {
+	if t == nil {
+		return nil
+	}
+	for _, at := range []*place{t.end, t.slash, t.rest, t.wild.any()} {
+		if at != nil {
+			return at
+		}
+	}
+	for _, next := range t.literals {
+		if at := next.any(); at != nil {
+			return at
+		}
+	}
+	return nil
+}
+
+func both(at *place, pIs, otherIs bool) *place {
+	if pIs && otherIs {
+		return at
+	}
+	return nil
+}
+
+// find is the most specific place that matches a clean path, nil if there is
+// none. With slashed, the path is looked up as if it had one more slash at its
+// end; with escaped, its segments are decoded.
+func (t *tree) find(path string, slashed, escaped bool) *place {
+	if path == "" {
+		if !slashed {
+			return t.end
+		}
+		path = "/"
+	}
+	if path == "/" {
+		if t.slash != nil {
+			return t.slash
+		}
+		return t.rest
+	}
+	part := path[1:]
+	after := ""
+	if i := strings.IndexByte(part, '/'); i >= 0 {
+		part, after = part[:i], part[i:]
+	}
+	if len(t.literals) > 0 {
+		text := part
+		if escaped {
+			text = unescape(part)
+		}
+		if next := t.literals[text]; next != nil {
+			if at := next.find(after, slashed, escaped); at != nil {
+				return at
+			}
+		}
+	}
+	if t.wild != nil {
+		if at := t.wild.find(after, slashed, escaped); at != nil {
+			return at
+		}
+	}
+	return t.rest
+}

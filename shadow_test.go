@@ -1,0 +1,166 @@
+package weir
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+)
+
+// Each of these is asked for on one node that owns all, on one that owns none, and
+// on one that owns some.
+func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
+	nodes := fleet(t, 3, nil)
+	few := limiters(t, nodes, Limit{Name: "few", Rate: 2, Per: time.Hour})[0]
+	many := limiters(t, nodes, Limit{Name: "many", Algorithm: TokenBucket, Rate: 100, Per: time.Hour})[0]
+	for where, owners := range map[string][2]*Node{
+		"owned":          {nodes[0], nodes[0]},
+		"forwarded":      {nodes[1], nodes[1]},
+		"of two owners":  {nodes[1], nodes[2]},
+		"here and there": {nodes[0], nodes[1]},
+		"there and here": {nodes[1], nodes[0]},
+	} {
+		t.Run(where, func(t *testing.T) {
+			f, m := Ask{Limiter: few, Key: ownedBy(t, few, owners[0])}, Ask{Limiter: many, Key: ownedBy(t, many, owners[1])}
+			fs, ms := f, m
+			fs.Shadow, ms.Shadow = true, true
+			left := func(fewLeft, manyLeft int64) {
+				t.Helper()
+				require.Eventually(t, func() bool {
+					return remaining(t, few, f.Key) == fewLeft && remaining(t, many, m.Key) == manyLeft
+				}, time.Second, time.Millisecond, "%d and %d are left", remaining(t, few, f.Key), remaining(t, many, m.Key))
+			}
+			ask := func(asks ...Ask) Decisions {
+				t.Helper()
+				ds, err := nodes[0].AllowAll(t.Context(), asks...)
+				require.NoError(t, err)
+				return ds
+			}
+			require.NoError(t, few.Reset(t.Context(), f.Key))
+			require.NoError(t, many.Reset(t.Context(), m.Key))
+
+			for range 2 {
+				ds := ask(fs, m)
+				require.True(t, ds.Allowed() && ds[0].Allowed && ds[0].Shadow && !ds[1].Shadow)
+			}
+			left(0, 98)
+			ds := ask(fs, m)
+			require.True(t, ds.Allowed(), "a shadow denies nothing")
+			require.False(t, ds[0].Allowed, "and says that it would have")
+			require.Positive(t, ds[0].RetryAfter)
+			require.Equal(t, "many", ds.Strictest().Name, "of those that are enforced")
+			left(0, 97)
+
+			ds = ask(f, ms)
+			require.False(t, ds.Allowed())
+			require.True(t, ds[1].Allowed, "it would have been")
+			left(0, 97)
+			ds = ask(f, ms, ms)
+			require.False(t, ds.Allowed())
+			left(0, 97)
+
+			require.True(t, ask(fs).Allowed(), "a shadow alone")
+			require.Zero(t, ask(fs).Strictest())
+			ds = ask(ms, ms)
+			require.True(t, ds[0].Shadow && ds[1].Shadow && ds[0].Allowed)
+			require.EqualValues(t, 95, ds[1].Remaining, "the two are summed")
+			ds = ask(ms, m)
+			require.False(t, ds[0].Shadow || ds[1].Shadow, "enforced if one of them is")
+			left(0, 93)
+
+			huge := ms
+			huge.Units = 1_000
+			ds = ask(huge, Ask{Limiter: few, Key: "of its own " + where})
+			require.True(t, ds.Allowed(), "what can never be granted is a denial, of a shadow")
+			require.False(t, ds[0].Allowed)
+			left(0, 93)
+			huge.Shadow = false
+			_, err := nodes[0].AllowAll(t.Context(), huge, f)
+			require.ErrorIs(t, err, ErrInvalid)
+			ds, err = nodes[0].AllowAll(t.Context(), Ask{Limiter: many, Key: m.Key, Units: -1, Shadow: true})
+			require.ErrorIs(t, err, ErrInvalid)
+			require.False(t, ds.Allowed(), "with an error everything is a denial")
+		})
+	}
+	total := nodes[0].Stats().Shadows
+	require.Positive(t, total.Allowed)
+	require.Positive(t, total.Denied)
+}
+
+func TestShadowsInAnOutageDenyNothing(t *testing.T) {
+	n := solo(t, Config{Expect: 3, Now: newHand().Now})
+	closed := limiter(t, n, Limit{Name: "closed", Rate: 9, Per: time.Minute, Partition: FailClosed})
+	open := limiter(t, n, Limit{Name: "open", Rate: 9, Per: time.Minute, Partition: FailOpen})
+	ds, err := n.AllowAll(t.Context(), Ask{Limiter: closed, Key: "k", Shadow: true}, Ask{Limiter: open, Key: "k"})
+	require.NoError(t, err)
+	require.True(t, ds.Allowed())
+	require.False(t, ds[0].Allowed)
+	require.Equal(t, FailedClosed, ds[0].Source)
+	require.EqualValues(t, 8, remaining(t, open, "k"))
+	ds, err = n.AllowAll(t.Context(), Ask{Limiter: closed, Key: "k"}, Ask{Limiter: open, Key: "k", Shadow: true})
+	require.NoError(t, err)
+	require.False(t, ds.Allowed())
+	require.EqualValues(t, 8, remaining(t, open, "k"))
+}
+
+func TestAllowAllIntoKeepsToTheRoomItIsGiven(t *testing.T) {
+	n := solo(t, Config{})
+	var asks []Ask
+	for i := range 3 {
+		asks = append(asks, Ask{Limiter: limiter(t, n, Limit{Name: fmt.Sprint(i), Rate: 1_000_000, Per: time.Hour}), Key: "k"})
+	}
+	room := make(Decisions, 5)
+	room[4].Name = "not its own"
+	ds, err := n.AllowAllInto(t.Context(), asks, room[:0])
+	require.NoError(t, err)
+	require.Len(t, ds, 3)
+	require.Same(t, &room[0], &ds[0])
+	require.Equal(t, "not its own", room[4].Name)
+	ds, err = n.AllowAllInto(t.Context(), []Ask{{Limiter: asks[0].Limiter, Units: -1}}, ds)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.False(t, ds.Allowed(), "what was there before is no answer")
+}
+
+// told is a Peer that notes what it is told.
+type told struct {
+	cluster.Peer
+	requests [][]byte
+}
+
+func (p *told) Tell(request []byte) { p.requests = append(p.requests, request) }
+
+func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
+	n := solo(t, Config{})
+	limit := bucket.Limit{Rate: 10, Per: time.Hour}
+	late := func(enforced bool) (units []int64) {
+		request := header{op: opTake, asks: 3, hops: maxHops}.append(nil)
+		answer := appendAnswer(nil, statusDone, 3)
+		for i, allowed := range []bool{enforced, false, true} {
+			a := ask{id: bucket.ID{Hi: uint64(i)}, limit: &limit, units: int64(i + 1), shadow: i > 0}
+			request = a.append(request)
+			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner}
+			answer = r.append(answer)
+		}
+		var to told
+		inbound{n}.Late(&to, request, answer)
+		for _, refund := range to.requests {
+			h, err := parseHeader(refund)
+			require.NoError(t, err)
+			require.Equal(t, opRefund, h.op)
+			for i := range int(h.asks) {
+				a, err := parseAsk(refund, i, new(bucket.Limit))
+				require.NoError(t, err)
+				require.EqualValues(t, a.units+6, a.receipt)
+				units = append(units, a.units)
+			}
+		}
+		return units
+	}
+	require.Equal(t, []int64{1, 3}, late(true))
+	require.EqualValues(t, 4, n.Stats().LateUnits)
+	require.Empty(t, late(false), "nothing was spent")
+}

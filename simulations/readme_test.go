@@ -18,3 +18,12 @@ func TestTheScenarioInTheReadmeIsRead(t *testing.T) {
 	_, err = parse("README.md", []byte(example))
 	require.NoError(t, err)
 }
+
+func TestTheBenchmarkInTheReadmeIsRead(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	const file = "testdata/hour.yaml"
+	require.Contains(t, string(text), "./simulations/"+file)
+	_, err = find(file)
+	require.NoError(t, err)
+}

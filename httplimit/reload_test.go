@@ -134,3 +134,41 @@ func versionOf(h http.Header) (int64, error) {
 	}
 	return version, nil
 }
+
+// A request that waits for its turn ends by the version by which it began.
+func TestARequestThatWaitsKeepsItsVersion(t *testing.T) {
+	file := func(version, rate int) string {
+		return fmt.Sprintf(`
+version: %d
+rules:
+- {name: q, key: ip, queue: 30s, limit: {algorithm: leaky_bucket, rate: %d, per: 60s, burst: 100}}
+- {name: counted, key: ip, limit: {algorithm: fixed_window, rate: %d, per: 1h}}
+`, version, rate, 1000*version)
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(file(1, 60)), 0o600))
+	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
+	require.NoError(t, err)
+	defer node.Close()
+	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: quietly})
+	require.NoError(t, err)
+	defer book.Close()
+	var met atomic.Uint64
+	m, err := New(node, book, Options{Logger: quietly, OnDecision: func(_ *http.Request, o *Outcome) { met.Store(o.Snapshot.Version()) }})
+	require.NoError(t, err)
+	h := m.Handler(hello)
+	answer(h, get("/", "192.0.2.1"))
+
+	waited := make(chan http.Header)
+	go func() { waited <- answer(h, get("/", "192.0.2.1")).Header() }()
+	require.Eventually(t, func() bool { return m.waits("q") == 1 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, os.WriteFile(path+".new", []byte(file(2, 120)), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	require.Eventually(t, func() bool { return book.Stats().Version == 2 }, 5*time.Second, time.Millisecond)
+	require.EqualValues(t, 1, m.waits("q"), "it waits a second, and the reload took longer: the machine is too slow for this test")
+
+	require.Equal(t, `"q";q=100;w=100, "counted";q=1000;w=3600`, (<-waited).Get("RateLimit-Policy"))
+	require.EqualValues(t, 1, met.Load())
+	require.Equal(t, `"q";q=100;w=50, "counted";q=2000;w=3600`, answer(h, get("/", "192.0.2.2")).Header().Get("RateLimit-Policy"))
+	require.EqualValues(t, 1998, left(t, m, "counted", "192.0.2.1"))
+}

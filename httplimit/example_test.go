@@ -1,0 +1,62 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// A gateway with rules that do not change; rules.Open has those of a file, and
+// follows it.
+func Example() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	set, err := rules.Parse("rules.yaml", []byte(`
+rules:
+  - name: api
+    match: {path: /v1/}
+    key: user
+    limits:
+      - {name: burst, algorithm: token_bucket, rate: 10, per: 1s}
+      - {name: hourly, algorithm: fixed_window, rate: 2, per: 1h}
+`))
+	if err != nil {
+		panic(err)
+	}
+	book, err := rules.Static(node, set)
+	if err != nil {
+		panic(err)
+	}
+	defer book.Close()
+	limit, err := httplimit.New(node, book, httplimit.Options{
+		Client: httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")),
+		User:   httplimit.HeaderValue("X-User"), // as a proxy sets it that knows who asks
+	})
+	if err != nil {
+		panic(err)
+	}
+	handler := limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	}))
+
+	for range 3 {
+		r := httptest.NewRequest("GET", "/v1/items", nil)
+		r.Header.Set("X-User", "ada")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// 200 1 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
+	// 200 0 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
+	// 429 0 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
+}

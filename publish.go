@@ -161,7 +161,7 @@ func (n *Node) serveComparison(body []byte, answer cluster.Later) {
 // node closes: with everyone whom it begins to hear, and then with one after the
 // other.
 func (n *Node) keepPublished() {
-	tick := time.NewTicker(compareEvery)
+	tick := time.NewTimer(compareEvery + n.view.Load().offset(compareEvery))
 	defer tick.Stop()
 	met := make(map[countsync.Member]bool) // those that it hears, and has compared with
 	next := 0
@@ -171,6 +171,7 @@ func (n *Node) keepPublished() {
 		case <-n.met:
 		case <-tick.C:
 			due = true
+			tick.Reset(compareEvery)
 			n.board.crumble(n.now())
 		case <-n.life.Done():
 			return
@@ -197,6 +198,15 @@ func (n *Node) keepPublished() {
 			}
 		}
 	}
+}
+
+// offset is this node's own part of a period, so that nodes which have started
+// together do not all do the same at one moment.
+func (v *view) offset(period time.Duration) time.Duration {
+	if v.Self < 0 {
+		return 0
+	}
+	return time.Duration(v.hashes[v.Self] % uint64(period))
 }
 
 // compare takes over what another's board has that this node's has not. The other

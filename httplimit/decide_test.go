@@ -324,3 +324,31 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 	require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
 }
+
+// A queue that cannot be counted denies when the time to wait is over.
+func TestAQueueThatFailsClosedIsNotTheClientsFault(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: q, key: ip, queue: 50ms, partition: fail_closed, limit: {algorithm: leaky_bucket, rate: 10, per: 1s}}
+- {name: own, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 10, per: 1h}}
+`, Options{}, weir.Config{Expect: 3})
+	w := answer(m.Handler(hello), get("/", "192.0.2.1"))
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, "1", w.Header().Get("Retry-After"))
+	require.Equal(t, `"own";r=10;t=3600`, w.Header().Get("RateLimit"))
+	require.EqualValues(t, 10, left(t, m, "own", "192.0.2.1"))
+}
+
+func TestMoreLimitsThanCanBeDecidedTogetherAreSaid(t *testing.T) {
+	file := "rules:\n"
+	for i := range 16 {
+		file += fmt.Sprintf("- name: r%d\n  key: ip\n  limits:\n", i)
+		for j := range 16 {
+			file += fmt.Sprintf("  - {name: l%d, rate: 10, per: 1s}\n", j)
+		}
+	}
+	var told error
+	m := newLimiter(t, file, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = o.Err }}, weir.Config{})
+	require.Equal(t, 503, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
+	require.ErrorIs(t, told, weir.ErrInvalid)
+}

@@ -38,7 +38,7 @@ const (
 //
 // It answers to nobody who lacks what o asks for; the error is weir.ErrInvalid if
 // that is nothing, or a token is too short. A request has 10 s to bring its body,
-// of at most 64 KiB, and 10 s more; give the http.Server a ReadHeaderTimeout and
+// of at most 64 KiB, and 20 s in all; give the http.Server a ReadHeaderTimeout and
 // an IdleTimeout too.
 func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, error) {
 	g, err := newAdminGate(o)

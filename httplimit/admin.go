@@ -41,6 +41,9 @@ const (
 // of at most 64 KiB, and 20 s in all; give the http.Server a ReadHeaderTimeout and
 // an IdleTimeout too.
 func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, error) {
+	if node == nil {
+		return nil, fmt.Errorf("%w httplimit.Admin: it needs a node", weir.ErrInvalid)
+	}
 	g, err := newAdminGate(o)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,8 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 		require.EqualError(t, err, c.want, c.about)
 		require.Nil(t, api, c.about)
 	}
+	_, err = Admin(nil, nil, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
+	require.EqualError(t, err, "weir: invalid httplimit.Admin: it needs a node")
 }
 
 func TestAdminAnswersToItsTokensAlone(t *testing.T) {
@@ -478,6 +481,47 @@ func (a *adminOf) limiter(name string) *weir.Limiter {
 	l, _, ok := a.book.Current().Limit(name)
 	require.True(a.t, ok, name)
 	return a.book.Current().Limiter(l, "", "")
+}
+
+func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
+	a, path := newAdmin(t), filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(adminRules), 0o600))
+	var err error
+	a.book, err = rules.Open(t.Context(), a.node, path, rules.BookOptions{Logger: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond})
+	require.NoError(t, err)
+	defer a.book.Close()
+	a.api, err = Admin(a.node, a.book, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
+	require.NoError(t, err)
+	var now rulesAnswer
+	a.get("GET", "/v1/rules", "", 200, &now)
+	require.Equal(t, path, now.Path)
+	require.EqualValues(t, 3, now.Version)
+	require.Empty(t, now.LastError)
+	require.Equal(t, []string{"free", "premium"}, now.Tiers)
+	require.Equal(t, ruleAnswer{
+		Name: "api", Match: matchAnswer{Path: "/v1/", Headers: map[string][]string{"X-Plan": {"gold"}}}, Key: "user", Cost: "1",
+		Limits: []limitAnswer{
+			{"api/burst", "10 per 1s, burst 20, token_bucket, majority_share", map[string]string{"premium": "100 per 1s, burst 200, token_bucket, majority_share"}},
+			{"api/hourly", "1000 per 1h, sliding_window, majority_share", map[string]string{"premium": "10000 per 1h, sliding_window, majority_share"}},
+		},
+	}, now.Rules[0])
+	require.Equal(t, &softAnswer{0.4, "10m0s"}, now.Rules[1].Soft)
+	require.True(t, now.Rules[2].Shadow)
+	require.Equal(t, matchAnswer{Methods: []string{"POST"}, Path: "/"}, now.Rules[3].Match)
+	require.Equal(t, "2s", now.Rules[4].Queue)
+	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
+
+	hash := now.Hash
+	require.NoError(t, os.WriteFile(path+".new", []byte("rules: [{name: r, key: ip, limit: {rate: 0, per: 1s}}]"), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	for deadline := time.Now().Add(10 * time.Second); now.LastError == ""; time.Sleep(5 * time.Millisecond) {
+		require.Less(t, time.Now(), deadline)
+		a.get("GET", "/v1/rules", "", 200, &now)
+	}
+	require.Equal(t, path+":1:42: rate is 0: use 1 to 1000000000000", now.LastError)
+	require.Equal(t, hash, now.Hash, "the last good version is in force")
+	require.EqualValues(t, 1, now.Refused)
+	require.Len(t, now.Rules, 5)
 }
 
 func TestAResetForgetsTheOverrunToo(t *testing.T) {

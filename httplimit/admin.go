@@ -38,14 +38,17 @@ const (
 //
 // It answers to nobody who lacks what o asks for; the error is weir.ErrInvalid if
 // that is nothing, or a token is too short. A request has 10 s to bring its body,
-// of at most 64 KiB, and 10 s more; give the http.Server a ReadHeaderTimeout and
+// of at most 64 KiB, and 20 s in all; give the http.Server a ReadHeaderTimeout and
 // an IdleTimeout too.
 func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, error) {
+	if node == nil {
+		return nil, fmt.Errorf("%w httplimit.Admin: it needs a node", weir.ErrInvalid)
+	}
 	g, err := newAdminGate(o)
 	if err != nil {
 		return nil, err
 	}
-	a := &admin{node: node, book: book, gate: g, log: o.Logger, routes: make(map[string]map[string]adminFunc)}
+	a := &admin{node: node, book: book, gate: g, log: o.Logger, patience: adminPatience, routes: make(map[string]map[string]adminFunc)}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -59,12 +62,13 @@ func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, err
 }
 
 type admin struct {
-	node   *weir.Node
-	book   *rules.Book // may be nil
-	gate   *adminGate
-	log    *slog.Logger
-	routes map[string]map[string]adminFunc // by path, then by method
-	csrf   http.CrossOriginProtection      // a browser may have a certificate
+	node     *weir.Node
+	book     *rules.Book // may be nil
+	gate     *adminGate
+	log      *slog.Logger
+	patience time.Duration
+	routes   map[string]map[string]adminFunc // by path, then by method
+	csrf     http.CrossOriginProtection      // a browser may have a certificate
 }
 
 // adminFunc answers a request: with nothing if the answer is nil.
@@ -73,9 +77,10 @@ type adminFunc func(*admin, *adminRequest) (status int, answer any, err error)
 // adminRequest is a request that was admitted.
 type adminRequest struct {
 	*http.Request
-	w    http.ResponseWriter // for the bounds on the body
-	by   string              // who asks, as far as that is known
-	rest string              // of the path, after its route's
+	w        http.ResponseWriter // for the bounds on the body
+	by       string              // who asks, as far as that is known
+	rest     string              // of the path, after its route's
+	patience time.Duration       // for the body
 }
 
 // adminRoute is one operation. A path that ends with / has a name after it.
@@ -166,9 +171,9 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 		w.Header().Set("Allow", adminAllow(methods))
 		return 0, nil, adminRefusal(http.StatusMethodNotAllowed, "this path answers %s", adminAllow(methods))
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 2*adminPatience)
+	ctx, cancel := context.WithTimeout(r.Context(), 2*a.patience)
 	defer cancel()
-	return serve(a, &adminRequest{r.WithContext(ctx), w, by, rest})
+	return serve(a, &adminRequest{r.WithContext(ctx), w, by, rest, a.patience})
 }
 
 func adminAllow(methods map[string]adminFunc) string {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,9 +10,12 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +142,8 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 		require.EqualError(t, err, c.want, c.about)
 		require.Nil(t, api, c.about)
 	}
+	_, err = Admin(nil, nil, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
+	require.EqualError(t, err, "weir: invalid httplimit.Admin: it needs a node")
 }
 
 func TestAdminAnswersToItsTokensAlone(t *testing.T) {
@@ -294,7 +300,10 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"no UTF-8", "POST", "/v1/overrides", "{\"key\":\"\xff\"}", 400, `the body is not UTF-8`},
 		{"a body without end", "POST", "/v1/overrides", `{"key":"` + strings.Repeat("a", 64<<10) + `"}`, 413, `the body is larger than 65536 bytes`},
 
-		{"an override of nobody to take back", "DELETE", "/v1/overrides?limit=address", "", 400, `parameter "key" is missing`},
+		{"an override of nobody to take back", "DELETE", "/v1/overrides?limit=address", "", 400, `say whose override: key, or the id that the list has`},
+		{"a key and an id", "DELETE", "/v1/overrides?limit=address&key=a&id=b", "", 400, `say whose override: key, or the id that the list has`},
+		{"a short id", "DELETE", "/v1/overrides?limit=address&id=abcd", "", 400, `id is "abcd": use the 32 hexadecimal digits that the list has`},
+		{"a long id", "DELETE", "/v1/overrides?limit=address&id=0123456789abcdef0123456789abcdef01", "", 400, `id is "0123456789abcdef0123456789abcdef01": use the 32 hexadecimal digits that the list has`},
 		{"no override's limit", "DELETE", "/v1/overrides?limit=a&key=b", "", 404, `there is no limit "a": known are api/burst, api/hourly, address, both, all, paid`},
 		{"a count of nobody", "DELETE", "/v1/counts?limit=", "", 400, `limit is empty; parameter "key" is missing`},
 		{"no count's limit", "DELETE", "/v1/counts?limit=api/hurly&key=a", "", 404, `there is no limit "api/hurly": did you mean "api/hourly"?`},
@@ -461,12 +470,58 @@ func TestAnOverrideIsSetListedAndTakenBack(t *testing.T) {
 	a.get("GET", "/v1/overrides", "", 200, &all)
 	require.Empty(t, all.Overrides)
 	require.EqualValues(t, 20, a.statusOf("key", "u", "rule", "api").Limits[0].Limit)
+
+	a.get("POST", "/v1/overrides", `{"limit":"address","key":"192.0.2.1","rate":50}`, 200, &set)
+	require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/overrides"+query("limit", "address", "id", set.ID), "").Code, "who sets it may not be who takes it back")
+	a.get("GET", "/v1/overrides", "", 200, &all)
+	require.Empty(t, all.Overrides)
 }
 
 func (a *adminOf) limiter(name string) *weir.Limiter {
 	l, _, ok := a.book.Current().Limit(name)
 	require.True(a.t, ok, name)
 	return a.book.Current().Limiter(l, "", "")
+}
+
+func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
+	a, path := newAdmin(t), filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(adminRules), 0o600))
+	var err error
+	a.book, err = rules.Open(t.Context(), a.node, path, rules.BookOptions{Logger: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond})
+	require.NoError(t, err)
+	defer a.book.Close()
+	a.api, err = Admin(a.node, a.book, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}})
+	require.NoError(t, err)
+	var now rulesAnswer
+	a.get("GET", "/v1/rules", "", 200, &now)
+	require.Equal(t, path, now.Path)
+	require.EqualValues(t, 3, now.Version)
+	require.Empty(t, now.LastError)
+	require.Equal(t, []string{"free", "premium"}, now.Tiers)
+	require.Equal(t, ruleAnswer{
+		Name: "api", Match: matchAnswer{Path: "/v1/", Headers: map[string][]string{"X-Plan": {"gold"}}}, Key: "user", Cost: "1",
+		Limits: []limitAnswer{
+			{"api/burst", "10 per 1s, burst 20, token_bucket, majority_share", map[string]string{"premium": "100 per 1s, burst 200, token_bucket, majority_share"}},
+			{"api/hourly", "1000 per 1h, sliding_window, majority_share", map[string]string{"premium": "10000 per 1h, sliding_window, majority_share"}},
+		},
+	}, now.Rules[0])
+	require.Equal(t, &softAnswer{0.4, "10m0s"}, now.Rules[1].Soft)
+	require.True(t, now.Rules[2].Shadow)
+	require.Equal(t, matchAnswer{Methods: []string{"POST"}, Path: "/"}, now.Rules[3].Match)
+	require.Equal(t, "2s", now.Rules[4].Queue)
+	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
+
+	hash := now.Hash
+	require.NoError(t, os.WriteFile(path+".new", []byte("rules: [{name: r, key: ip, limit: {rate: 0, per: 1s}}]"), 0o600))
+	require.NoError(t, os.Rename(path+".new", path))
+	for deadline := time.Now().Add(10 * time.Second); now.LastError == ""; time.Sleep(5 * time.Millisecond) {
+		require.Less(t, time.Now(), deadline)
+		a.get("GET", "/v1/rules", "", 200, &now)
+	}
+	require.Equal(t, path+":1:42: rate is 0: use 1 to 1000000000000", now.LastError)
+	require.Equal(t, hash, now.Hash, "the last good version is in force")
+	require.EqualValues(t, 1, now.Refused)
+	require.Len(t, now.Rules, 5)
 }
 
 func TestAResetForgetsTheOverrunToo(t *testing.T) {
@@ -487,4 +542,54 @@ func TestAResetForgetsTheOverrunToo(t *testing.T) {
 	after := a.statusOf("ip", "192.0.2.1", "rule", "address").Limits[0]
 	require.EqualValues(t, 5, after.Remaining)
 	require.EqualValues(t, 2, after.Soft.Remaining)
+}
+
+func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	a := newAdmin(t)
+	a.api.(*admin).patience = 100 * time.Millisecond
+	server := httptest.NewServer(a.api)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "+adminToken+"\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{\"key\":")
+	require.NoError(t, err)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Equal(t, `{"type":"about:blank","title":"Request Timeout","status":408,"detail":"the body did not come within 100ms"}`+"\n", string(body))
+	require.Equal(t, http.StatusRequestTimeout, response.StatusCode)
+}
+
+// Nothing that can be sent panics, fails inside, or is answered with what is no JSON.
+func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
+	f.Add("POST", "/v1/overrides", "", `{"limit":"address","key":"a","rate":5,"per":"1s","burst":1,"until":"2999-01-01T00:00:00Z","by":"b"}`)
+	f.Add("POST", "/v1/check", "", `{"key":"a","limit":5,"window_ms":1000,"weight":2,"name":"n"}`)
+	f.Add("GET", "/v1/status", "user=a&ip=::1&header=X:%20y&tier=free&rule=api&after=all", "")
+	f.Add("DELETE", "/v1/overrides", "limit=address&id=00", "")
+	f.Add("DELETE", "/v1/counts", "limit=/check/x&key=%00", "")
+	f.Add("DELETE", "/v1/members/%2F", "", "")
+	a := newAdmin(f)
+	f.Fuzz(func(t *testing.T, method, path, query, body string) {
+		r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body))
+		r.Method, r.URL = method, &url.URL{Path: path, RawQuery: query}
+		r.Header.Set("Authorization", "Bearer "+adminToken)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		a.api.ServeHTTP(w, r)
+		if w.Code == http.StatusInternalServerError || w.Code != http.StatusNoContent && !json.Valid(w.Body.Bytes()) {
+			t.Fatalf("%s %s?%s %s: %d %s", method, path, query, body, w.Code, w.Body)
+		}
+	})
+}
+
+func TestTheDocsHaveEveryRoute(t *testing.T) {
+	text, err := os.ReadFile("../docs/admin.md")
+	require.NoError(t, err)
+	for _, r := range adminRoutes {
+		require.Contains(t, string(text), "`"+r.method+" "+r.path, "%s %s", r.method, r.path)
+	}
 }

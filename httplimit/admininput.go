@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,11 +112,13 @@ func (r *adminRequest) body(fields ...adminField) error {
 		return adminRefusal(http.StatusBadRequest, "send the fields in the body: this path takes no query")
 	}
 	// A recorder in a test has no deadlines.
-	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(adminPatience))
+	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(r.patience))
 	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, adminMaxBody))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return adminRefusal(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", adminMaxBody)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return adminRefusal(http.StatusRequestTimeout, "the body did not come within %v", r.patience)
 	case err != nil:
 		return adminRefusal(http.StatusBadRequest, "the body broke off")
 	}

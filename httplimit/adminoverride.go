@@ -119,24 +119,41 @@ func (r *adminRequest) limitAndKey() (limit, key string, err error) {
 	return limit, key, err
 }
 
+// deleteOverride takes back the override of a key, or one that the list shows.
 func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
 	s, err := a.current()
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, key, err := r.limitAndKey()
-	if err != nil {
+	var limit, key, id string
+	if err := r.parameters(adminField{name: "limit", into: &limit, required: true}, adminField{name: "key", into: &key}, adminField{name: "id", into: &id}); err != nil {
 		return 0, nil, err
 	}
-	l, err := adminLimit(s, limit)
-	if err != nil {
+	var raw [16]byte
+	switch hasKey, hasID := r.URL.Query().Has("key"), r.URL.Query().Has("id"); {
+	case hasKey == hasID:
+		return 0, nil, adminRefusal(http.StatusBadRequest, "say whose override: key, or the id that the list has")
+	case hasID:
+		given, err := hex.DecodeString(id)
+		if err != nil || len(given) != len(raw) {
+			return 0, nil, adminRefusal(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits that the list has", adminShort(id))
+		}
+		copy(raw[:], given)
+	default:
+		var wrong adminWrongs
+		if wrong.key(key); wrong != nil {
+			return 0, nil, wrong.err()
+		}
+		l, err := adminLimit(s, limit)
+		if err != nil {
+			return 0, nil, err
+		}
+		raw = s.Limiter(l, "", key).ID(key)
+	}
+	if err := a.book.RestoreID(limit, raw); err != nil {
 		return 0, nil, err
 	}
-	if err := a.book.Restore(limit, key); err != nil {
-		return 0, nil, err
-	}
-	id := s.Limiter(l, "", key).ID(key)
-	a.log.Info("override taken back", "limit", limit, "id", hex.EncodeToString(id[:]), "from", r.by, "at", r.RemoteAddr)
+	a.log.Info("override taken back", "limit", limit, "id", hex.EncodeToString(raw[:]), "from", r.by, "at", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }
 

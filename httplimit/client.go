@@ -40,7 +40,8 @@ func RemoteAddr() ClientAddress { return ClientAddress{} }
 // RightmostUntrusted goes back along a list of addresses to which each proxy
 // appends the one that it was asked from, and takes the first that is not in a
 // trusted network. It begins with the connection's: who is no proxy of yours is
-// not believed. If all are trusted, it is the first of the list.
+// not believed. If all are trusted, it is the first of the list. Who asks from
+// within a trusted network can name anyone: trust those of your proxies alone.
 //
 // The field is X-Forwarded-For, or another one of its form, or Forwarded (RFC
 // 7239). It must be the one that all of your proxies append to, or take out: an

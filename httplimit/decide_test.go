@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -192,41 +192,34 @@ func TestHandlersCanFlushAndHijack(t *testing.T) {
 	require.Equal(t, "HTTP/1.1 101 Switching Protocols\r\n\r\nhello", string(text))
 }
 
-const oneEvery50ms = `
-rules:
-- {name: reports, key: ip, queue: 2s, limit: {algorithm: leaky_bucket, rate: 20, per: 1s, burst: 10}}
-- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}
-`
-
 // Requests wait in the order in which they came, each for its turn.
 func TestAQueueServesInOrder(t *testing.T) {
-	var waited []time.Duration
-	var mu sync.Mutex
-	m := newLimiter(t, oneEvery50ms, Options{OnDecision: func(_ *http.Request, o *Outcome) {
-		mu.Lock()
-		waited = append(waited, o.Waited)
-		mu.Unlock()
-	}}, weir.Config{})
-	var served []int
-	h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		served = append(served, int(r.ContentLength))
-	}))
-	begun := time.Now()
-	var all sync.WaitGroup
-	for i := range 8 {
-		r := get("/", "192.0.2.1")
-		r.ContentLength = int64(i)
-		all.Go(func() { require.Equal(t, 200, answer(h, r).Code) })
-		want := int64(1000 - i - 1)
-		require.Eventually(t, func() bool { return left(t, m, "everyone", "") == want }, time.Second, 100*time.Microsecond)
-		require.Eventually(t, func() bool { return left(t, m, "reports", "192.0.2.1") <= int64(10-i) }, time.Second, 100*time.Microsecond)
-	}
-	all.Wait()
-	require.GreaterOrEqual(t, time.Since(begun), 7*50*time.Millisecond)
-	require.True(t, slices.IsSorted(served), served)
-	require.Greater(t, waited[7], waited[0])
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			mu     sync.Mutex
+			served []int64
+			waited []time.Duration
+		)
+		m := newLimiter(t, "rules:\n- {name: reports, key: ip, queue: 2s, limit: {algorithm: leaky_bucket, rate: 20, per: 1s, burst: 10}}\n",
+			Options{OnDecision: func(r *http.Request, o *Outcome) {
+				mu.Lock()
+				defer mu.Unlock()
+				served, waited = append(served, r.ContentLength), append(waited, o.Waited)
+			}}, weir.Config{})
+		h := m.Handler(hello)
+		var clients sync.WaitGroup
+		for i := range 8 {
+			r := get("/", "192.0.2.1")
+			r.ContentLength = int64(i)
+			clients.Go(func() { answer(h, r) })
+			time.Sleep(time.Millisecond)
+		}
+		clients.Wait()
+		require.Equal(t, []int64{0, 1, 2, 3, 4, 5, 6, 7}, served)
+		for i := range waited {
+			require.Equal(t, time.Duration(i)*49*time.Millisecond, waited[i])
+		}
+	})
 }
 
 // A queue that is full, one whose turn would come too late, and one that too many
@@ -323,4 +316,32 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 	require.ErrorIs(t, <-gone, context.Canceled)
 	require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+}
+
+// A queue that cannot be counted denies when the time to wait is over.
+func TestAQueueThatFailsClosedIsNotTheClientsFault(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: q, key: ip, queue: 50ms, partition: fail_closed, limit: {algorithm: leaky_bucket, rate: 10, per: 1s}}
+- {name: own, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 10, per: 1h}}
+`, Options{}, weir.Config{Expect: 3})
+	w := answer(m.Handler(hello), get("/", "192.0.2.1"))
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, "1", w.Header().Get("Retry-After"))
+	require.Equal(t, `"own";r=10;t=3600`, w.Header().Get("RateLimit"))
+	require.EqualValues(t, 10, left(t, m, "own", "192.0.2.1"))
+}
+
+func TestMoreLimitsThanCanBeDecidedTogetherAreSaid(t *testing.T) {
+	file := "rules:\n"
+	for i := range 16 {
+		file += fmt.Sprintf("- name: r%d\n  key: ip\n  limits:\n", i)
+		for j := range 16 {
+			file += fmt.Sprintf("  - {name: l%d, rate: 10, per: 1s}\n", j)
+		}
+	}
+	var told error
+	m := newLimiter(t, file, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = o.Err }}, weir.Config{})
+	require.Equal(t, 503, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
+	require.ErrorIs(t, told, weir.ErrInvalid)
 }

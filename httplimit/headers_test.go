@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -416,13 +417,13 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 }
 
 func TestRetryAfterIsRoundedUp(t *testing.T) {
-	now := noon
+	var since atomic.Int64 // noon
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, limit: {algorithm: fixed_window, rate: 1, per: 2s}}\n", Options{},
-		weir.Config{Now: func() time.Time { return now }})
+		weir.Config{Now: func() time.Time { return noon.Add(time.Duration(since.Load())) }})
 	h := m.Handler(hello)
 	answer(h, get("/", "192.0.2.1"))
 	for after, want := range map[time.Duration]string{0: "2", 1: "2", time.Second: "1", time.Second + 1: "1", 2*time.Second - 1: "1"} {
-		now = noon.Add(after)
+		since.Store(int64(after))
 		w := answer(h, get("/", "192.0.2.1"))
 		require.Equal(t, 429, w.Code)
 		require.Equal(t, want, w.Header().Get("Retry-After"), after)

@@ -105,7 +105,7 @@ func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if o.Err != nil {
-		m.complain(o.Err)
+		m.complain("requests cannot be counted and are answered with 503", o.Err)
 	}
 	if m.o.OnDecision != nil {
 		m.o.OnDecision(r, o)
@@ -160,13 +160,13 @@ func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	return s.outcome
 }
 
-// complain logs why requests cannot be judged, once a second at most.
-func (m *Middleware) complain(err error) {
+// complain logs what is wrong here and no client's fault, once a second at most.
+func (m *Middleware) complain(what string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	now, last := m.now().Unix(), m.logged.Load()
 	if now != last && m.logged.CompareAndSwap(last, now) {
-		m.o.Logger.Error("requests cannot be judged by the limits and are answered with 503", "error", err)
+		m.o.Logger.Error(what, "error", err)
 	}
 }

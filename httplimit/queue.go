@@ -31,7 +31,7 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 			o.Status = s.denial()
 		}
 		if err := s.giveBack(ctx); err != nil {
-			m.complain(err)
+			m.complain("units of a request that got no turn may not have been given back", err)
 		}
 		return
 	}

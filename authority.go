@@ -124,7 +124,7 @@ func (v *view) inherited(next *view, now int64) countsync.Ranges {
 }
 
 // orphaned is what is without authority in the next view, because its member has
-// gone while others are missing.
+// gone while others are missing, or is away and the ring gives it to another.
 func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 	if !next.scattered(now) {
 		return nil
@@ -134,8 +134,11 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 		return all
 	}
 	for _, i := range v.points {
-		if _, stays := next.named[v.hashes[i]]; !stays {
+		switch j, stays := next.named[v.hashes[i]]; {
+		case !stays:
 			all = all.Union(v.owned(i))
+		case next.away[j] && slices.Contains(next.points, j):
+			all = all.Union(v.owned(i).Minus(next.owned(j)))
 		}
 	}
 	return all

@@ -45,7 +45,7 @@ type demo struct {
 
 func startDemo(t *testing.T, args ...string) *demo {
 	d := &demo{cmd: exec.Command(os.Args[0], args...), pids: map[int]bool{}}
-	d.cmd.Env = append(os.Environ(), runEnv+"=1")
+	d.cmd.Env = append(os.Environ(), runEnv+"=1", "TMPDIR="+t.TempDir()) // where a demo that is killed leaves its rules
 	stdout, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	d.cmd.Stderr = os.Stderr

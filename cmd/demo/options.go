@@ -21,8 +21,8 @@ type options struct {
 }
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
-them under one limit for each client, deploys, new rules and faults. It ends by itself with a
-verdict, and exit status 1 if a promise was broken.
+them under one limit for each client, deploys, new rules and faults. It ends by
+itself with a verdict, and exit status 1 if a promise was broken.
 
 	go run ./cmd/demo [flags]
 

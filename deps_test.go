@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"rules":               {".", "internal/strictyaml", "net/http", "time"},
 	"cmd/weir":            {"rules", "net/http"},
 	"httplimit":           {".", "rules", "internal/strictyaml", "net/http", "time"},
-	"cmd/demo":            {".", "httplimit", "net", "net/http", "time"},
+	"cmd/demo":            {".", "httplimit", "rules", "net", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.

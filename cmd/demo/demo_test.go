@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -43,7 +45,7 @@ type demo struct {
 
 func startDemo(t *testing.T, args ...string) *demo {
 	d := &demo{cmd: exec.Command(os.Args[0], args...), pids: map[int]bool{}}
-	d.cmd.Env = append(os.Environ(), runEnv+"=1")
+	d.cmd.Env = append(os.Environ(), runEnv+"=1", "TMPDIR="+t.TempDir()) // where a demo that is killed leaves its rules
 	stdout, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	d.cmd.Stderr = os.Stderr
@@ -114,7 +116,9 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	d := startDemo(t, "-duration", "8s", "-rate", "300", "-limit", "10")
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait())
-	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT", "Every promise held."} {
+	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
+		"the rules file changes", "all gateways grant 2,000 an hour", "override that", "all gateways grant that user 5,000 an hour",
+		"its counts and the override", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
 	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
@@ -135,7 +139,7 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 
 func TestCtrlCEndsEveryProcess(t *testing.T) {
 	d := startDemo(t)
-	require.True(t, d.readUntil("  1.0 s"))
+	require.True(t, d.readUntil(" stalls"))
 	require.GreaterOrEqual(t, len(d.pids), 3, "a slow machine may have scaled out by then")
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
@@ -148,18 +152,64 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 	d := startDemo(t, "-serve", "-nodes", "2")
 	require.True(t, d.readUntil("Ctrl-C"))
 	require.Contains(t, d.output.String(), "curl -i -H")
+	file := regexp.MustCompile(`/\S+/rules.yaml`).FindString(d.output.String())
+	require.FileExists(t, file)
+	url := regexp.MustCompile(`http://\S+/v1/search`).FindString(d.output.String())
+	response, err := http.Get(url)
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, `"address";q=200;w=10, "search";q=3;w=10`, response.Header.Get("RateLimit-Policy"))
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait())
 	require.Len(t, d.pids, 2)
 	requireGone(t, d.pids)
+	require.NoDirExists(t, filepath.Dir(file))
+}
+
+func TestServeLimitsByRulesOfTheUsers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 7, per: 1m}}]"), 0o600))
+	d := startDemo(t, "-serve", "-nodes", "2", "-rules", file)
+	require.True(t, d.readUntil("Ctrl-C"))
+	said := d.output.String()
+	response, err := http.Get(regexp.MustCompile(`curl -i (\S+)`).FindStringSubmatch(said)[1])
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, `"mine";q=7;w=60`, response.Header.Get("RateLimit-Policy"))
+
+	admin := regexp.MustCompile(`'Authorization: Bearer (\S+)' (\S+)`).FindStringSubmatch(said)
+	for token, status := range map[string]int{admin[1]: http.StatusOK, "another": http.StatusUnauthorized} {
+		r, err := http.NewRequest(http.MethodGet, admin[2], nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		response.Body.Close()
+		require.Equal(t, status, response.StatusCode)
+	}
+	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
+	d.readUntil("")
+	require.Equal(t, exitFine, d.wait())
+	requireGone(t, d.pids)
+	require.FileExists(t, file, "it is not the demo's to remove")
+}
+
+func TestRulesThatAreWrongAreRefusedWithTheirPlace(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 0, per: 1m}}]"), 0o600))
+	f := newFleet(options{nodes: 2, replicas: 1, limit: 10, rules: file}, time.Second, nil)
+	defer f.stop()
+	require.ErrorContains(t, f.open(t.Context()), "mine.yaml:1:")
 }
 
 // Nothing of the demo's own can run then: the system and the gateways see to it,
 // one of which cannot run either.
 func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 	d := startDemo(t)
-	require.True(t, d.readUntil("  1.0 s"))
+	require.True(t, d.readUntil(" stalls"))
 	require.Len(t, d.pids, 3)
 	if runtime.GOOS == "linux" {
 		for pid := range d.pids {
@@ -196,6 +246,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	defer taken.Close()
 	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
 	defer f.stop()
+	require.NoError(t, f.rules.create())
 	require.NoError(t, f.launch(0))
 	f.mu.Lock()
 	f.current[1] = &incarnation{report: report{Name: "gateway-2-0", Addr: taken.Addr().String(), HTTP: "127.0.0.1:0"}}
@@ -238,6 +289,7 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 		{"-duration 1s", "-duration is 1s: use 8s to 10m"},
 		{"-duration soon", "-duration"},
 		{"-seed -1", "-seed"},
+		{"-rules mine.yaml", "-rules without -serve"},
 		{"-what", "-h lists the flags"},
 		{"now", `"now" is no flag`},
 	} {

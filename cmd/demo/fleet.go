@@ -66,7 +66,8 @@ type fleet struct {
 	replicas int
 	limit    int64
 	per      time.Duration
-	workers  int // requests at once
+	workers  int    // requests at once
+	token    string // of the gateways' admin API
 
 	polls sync.WaitGroup
 
@@ -77,14 +78,23 @@ type fleet struct {
 	deaf      []span        // when some that were up did not hear each other, though nothing was happening
 	lag       time.Duration // the furthest that a replica was behind
 	broken    []string      // promises, in words
+	version   uint64        // of the rules, at least
+	overrides int           // that hold
+	unproven  bool          // the rules change, and not all gateways have shown it
+	shown     string        // what they have shown, in words
 	events    []event
 	announced func(event)
+
+	// What follows belongs to open, and then to one change at a time.
+	rules rulesFile
+	proof proof
 }
 
 func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 	return &fleet{
 		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per, workers: workers,
 		current: make([]*incarnation, o.nodes+1), announced: announced,
+		token: newToken(), rules: rulesFile{path: o.rules, limit: o.limit, per: per},
 	}
 }
 
@@ -93,14 +103,14 @@ func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 func (f *fleet) launch(gateway int) error {
 	f.mu.Lock()
 	s := settings{
-		Label: label(gateway), Bind: "127.0.0.1:0", HTTP: "127.0.0.1:0",
-		Expect: f.nodes, Replicas: f.replicas, Limit: f.limit, Per: f.per,
+		Label: label(gateway), Bind: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
+		Expect: f.nodes, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
 	}
 	for i, other := range f.current {
 		switch {
 		case other == nil || other.report.Name == "":
 		case i == gateway:
-			s.Bind, s.HTTP = other.report.Addr, other.report.HTTP
+			s.Bind, s.HTTP, s.Admin = other.report.Addr, other.report.HTTP, other.report.Admin
 		default:
 			s.Join = append(s.Join, other.report.Addr)
 		}
@@ -219,6 +229,12 @@ func (f *fleet) settle(at int64) {
 		freeze: "all others know that it is gone: for its keys answers who has copies of its counts",
 		thaw:   "all hear it and ask it again",
 	}[h.kind]
+	switch {
+	case h.kind.guarantee() == healthy:
+		what = f.shown
+	case h.kind == start && f.overrides > 0:
+		what = "it has its counts and the override, is ready, and all ask it for the keys that it owns"
+	}
 	f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
 }
 
@@ -231,11 +247,17 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// agreed says that nobody comes or goes, and that all gateways that are up hear
-// each other, and no other. f.mu is held.
+// agreed says that nobody comes or goes, that all gateways that are up hear each
+// other, and no other, and that they decide by the rules that hold. f.mu is held.
 func (f *fleet) agreed() bool {
+	if f.unproven {
+		return false
+	}
 	for _, inc := range f.current {
 		if inc != nil && slices.Contains([]condition{starting, joining, leaving}, inc.condition) {
+			return false
+		}
+		if inc != nil && inc.condition == up && (inc.report.Rules < f.version || inc.report.Overrides < f.overrides) {
 			return false
 		}
 	}
@@ -294,7 +316,7 @@ func (f *fleet) ended(inc *incarnation, p *process) {
 func (f *fleet) do(what step) error {
 	f.mu.Lock()
 	inc := f.current[what.gateway]
-	number, now, pid := what.gateway+1, time.Now().UnixNano(), 0
+	n, now, pid := what.gateway+1, time.Now().UnixNano(), 0
 	if inc != nil {
 		pid = inc.process.pid()
 	}
@@ -304,16 +326,21 @@ func (f *fleet) do(what step) error {
 	switch what.kind {
 	case leave:
 		inc.condition = leaving
-		f.say("leave", "gateway %d, process %d, is told to leave by SIGTERM", number, pid)
+		f.say("leave", "gateway %d, process %d, is told to leave by SIGTERM", n, pid)
 	case kill:
 		inc.condition, inc.ready = killed, false
 		inc.down = append(inc.down, span{now, never})
-		f.say("kill", "gateway %d, process %d, dies by SIGKILL", number, pid)
+		f.say("kill", "gateway %d, process %d, dies by SIGKILL", n, pid)
 	case freeze:
 		inc.condition, inc.ready = frozen, false
 		inc.down = append(inc.down, span{now, never})
-		f.say("freeze", "gateway %d, process %d, is frozen by SIGSTOP", number, pid)
+		f.say("freeze", "gateway %d, process %d, is frozen by SIGSTOP", n, pid)
+	case reload:
+		f.say("reload", "the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))
+	case override:
+		f.say("admin", "gateway %d's admin API is told to override that for one user", n)
 	}
+	f.unproven = what.kind.guarantee() == healthy
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	f.mu.Unlock()
 
@@ -329,12 +356,14 @@ func (f *fleet) do(what step) error {
 		err = inc.process.freeze()
 	case thaw:
 		err = inc.process.thaw()
+	case reload, override:
+		f.polls.Go(func() { f.change(what.kind) })
 	}
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("gateway %d: %v: %w", number, what.kind, err)
+		return fmt.Errorf("gateway %d: %v: %w", n, what.kind, err)
 	}
 	switch what.kind {
 	case start:
@@ -342,11 +371,11 @@ func (f *fleet) do(what step) error {
 		if inc != nil {
 			again = " again at the same address"
 		}
-		f.say("start", "gateway %d starts%s, as process %d", number, again, f.current[what.gateway].process.pid())
+		f.say("start", "gateway %d starts%s, as process %d", n, again, f.current[what.gateway].process.pid())
 	case thaw:
 		inc.condition = joining
 		inc.down[len(inc.down)-1].to = time.Now().UnixNano()
-		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", number)
+		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", n)
 	}
 	return nil
 }
@@ -392,6 +421,12 @@ func (f *fleet) open(ctx context.Context) error {
 			}
 		}
 	}
+	if f.rules.path == "" {
+		if err := f.rules.create(); err != nil {
+			return err
+		}
+		f.version = 1
+	}
 	for i := range f.nodes {
 		if err := f.launch(i); err != nil {
 			return err
@@ -427,7 +462,7 @@ func (f *fleet) may(next step, now time.Time) (bool, error) {
 		return f.settledSince(next.calm, now.UnixNano()), nil
 	}
 	if now.UnixNano()-h.from > int64(seenWithin) {
-		return false, fmt.Errorf("%v of gateway %d: not all gateways had seen it after %v", h.kind, h.gateway+1, seenWithin)
+		return false, fmt.Errorf("%v: not all gateways had seen it after %v", h.step, seenWithin)
 	}
 	return false, nil
 }
@@ -453,6 +488,13 @@ func (f *fleet) url(inc *incarnation) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return "http://" + inc.report.HTTP
+}
+
+// adminURL is where its admin API is.
+func (f *fleet) adminURL(inc *incarnation) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return "http://" + inc.report.Admin
 }
 
 // wasDown says that the incarnation could not be expected to answer all the time
@@ -507,7 +549,7 @@ func (f *fleet) outvoted() []span {
 	defer f.mu.Unlock()
 	var spans []span
 	for i, h := range f.happened {
-		if h.kind != start && h.kind != thaw && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
+		if h.kind.takesAway() && h.gateway < f.nodes && 2*(f.nodes-1) <= f.nodes {
 			s := span{h.from, never}
 			if i+1 < len(f.happened) { // it is back
 				s.to = f.happened[i+1].seenBy
@@ -556,4 +598,5 @@ func (f *fleet) stop() {
 		}
 	}
 	f.polls.Wait()
+	f.rules.remove()
 }

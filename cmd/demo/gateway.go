@@ -13,11 +13,13 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
 )
 
 // gatewayEnv, in a process's environment, makes it a gateway. It holds the
@@ -29,11 +31,12 @@ type settings struct {
 	Label    string   // of its node
 	Bind     string   // of its node
 	HTTP     string   // where it serves
+	Admin    string   // where its admin API is
+	Token    string   // of its admin API
+	Rules    string   // the file
 	Join     []string // other gateways' nodes
 	Expect   int      // how many gateways there are
 	Replicas int      // of each count
-	Limit    int64    // requests of one client ...
-	Per      time.Duration
 }
 
 // report is what a gateway tells the demo, a line of JSON each on its standard
@@ -44,11 +47,15 @@ type report struct {
 	At      int64  // when it saw this
 	Error   string `json:",omitempty"` // why it does not serve, or did not leave in order
 	HTTP    string // where it serves
+	Admin   string // where its admin API is
 	Name    string // of its node
 	Addr    string // of its node
 	Members []seen
 	Owns    int // clients, by its ring
 	Stream  weir.StreamStats
+
+	Rules     uint64 // the version that it decides by
+	Overrides int    // that it knows
 }
 
 // seen is a member as a gateway sees it.
@@ -60,9 +67,12 @@ type seen struct {
 // Headers of a gateway's answers.
 const (
 	clientHeader  = "X-Client"  // of a request: who asks
+	userHeader    = "X-User"    // the same, for a person. A gateway in earnest would look at a session
+	tierHeader    = "X-Tier"    // what the user pays for
+	apiKeyHeader  = "X-Api-Key" // for rules that want one
 	gatewayHeader = "X-Gateway" // who answers
-	decidedHeader = "X-Decided" // where it was decided: a weir.Source
-	ownerHeader   = "X-Owner"   // the node that owns the client's key
+	decidedHeader = "X-Decided" // where each limit was decided: weir.Sources
+	ownerHeader   = "X-Owner"   // the nodes that own the keys
 	checkedHeader = "X-Checked" // when the check began and ended, in Unix nanoseconds
 )
 
@@ -112,17 +122,27 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	}
 	toldToLeave, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	node, err := weir.Start(ctx, weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
 		Timeout: timeout,
-		Logger:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Logger:  log,
 		Now:     time.Now, // the clock that the audit reads, too
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	perClient, err := node.Limiter(weir.Limit{Name: "per client", Algorithm: weir.SlidingLog, Rate: s.Limit, Per: s.Per})
+	book, err := rules.Open(ctx, node, s.Rules, rules.BookOptions{Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, book.Close()) }()
+	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Logger: log})
+	if err != nil {
+		return err
+	}
+	answers, err := limited(s.Label, node, book, log)
 	if err != nil {
 		return err
 	}
@@ -130,22 +150,32 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	if err != nil {
 		return err
 	}
+	defer listener.Close()
+	adminListener, err := net.Listen("tcp", s.Admin)
+	if err != nil {
+		return err
+	}
 	routes := http.NewServeMux()
-	routes.Handle("/", limited(s.Label, perClient))
+	routes.Handle("/", answers)
 	routes.Handle(readyPath, httplimit.Readiness(node))
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
 	defer server.Close()
-	served := make(chan error, 1)
+	adminServer := &http.Server{Handler: admin, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	defer adminServer.Close()
+	served := make(chan error, 2)
 	go func() { served <- server.Serve(listener) }()
+	go func() { served <- adminServer.Serve(adminListener) }()
 
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var last report
 	for since := time.Now().UnixNano(); ; {
 		members, now := node.Members(), time.Now().UnixNano()
-		if r := (report{Since: since, At: now, HTTP: listener.Addr().String()}); !r.see(members, &last) || now-last.At >= int64(tellInterval) {
+		r := report{Since: since, At: now, HTTP: listener.Addr().String(), Admin: adminListener.Addr().String()}
+		r.Rules, r.Overrides = book.Current().Version(), book.Stats().Overrides
+		if !r.see(members, &last) || now-last.At >= int64(tellInterval) {
 			r.Stream = node.Stats().Stream
-			r.Owns = owned(perClient)
+			r.Owns = owned(book.Current())
 			if err := out.Encode(r); err != nil {
 				return err
 			}
@@ -164,7 +194,8 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	}
 }
 
-// see takes in the members, and says whether they are those of the last report.
+// see takes in the members, and says whether they, and the rules, are those of
+// the last report.
 func (r *report) see(members []weir.Member, last *report) bool {
 	for _, m := range members {
 		if m.Self {
@@ -172,18 +203,7 @@ func (r *report) see(members []weir.Member, last *report) bool {
 		}
 		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
-	return slices.Equal(r.Members, last.Members)
-}
-
-// owned is how many clients' keys this node owns.
-func owned(perClient *weir.Limiter) int {
-	n := 0
-	for client := range clients {
-		if perClient.Owner(clientName(client)).Self {
-			n++
-		}
-	}
-	return n
+	return slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Overrides == last.Overrides
 }
 
 // goAway is a gateway's orderly end: it hands its counts over while it serves,
@@ -203,32 +223,50 @@ func goAway(demo context.Context, node *weir.Node, server *http.Server) error {
 	return err
 }
 
-// limited serves clients that are within their limit.
-func limited(gateway string, perClient *weir.Limiter) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client := r.Header.Get(clientHeader)
-		h := w.Header()
-		h.Set(gatewayHeader, gateway)
-		if client == "" {
-			http.Error(w, "who are you? send a header "+clientHeader, http.StatusBadRequest)
-			return
-		}
-		from := time.Now()
-		d, err := perClient.Allow(r.Context(), client)
-		to := time.Now()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		h.Set(decidedHeader, d.Source.String())
-		h.Set(ownerHeader, perClient.Owner(client).Name)
-		h.Set(checkedHeader, strconv.FormatInt(from.UnixNano(), 10)+" "+strconv.FormatInt(to.UnixNano(), 10))
-		if !d.Allowed {
-			seconds := int64((d.RetryAfter + time.Second - 1) / time.Second)
-			h.Set("Retry-After", strconv.FormatInt(max(seconds, 1), 10))
-			http.Error(w, fmt.Sprintf("too many requests: come back in %v", d.RetryAfter.Round(time.Millisecond)), http.StatusTooManyRequests)
-			return
-		}
-		fmt.Fprintf(w, "hello %s: %d of %d left\n", client, d.Remaining, d.Limit)
+// limited is a handler behind the rules. Its answers say, besides what the client
+// of a gateway gets to know, what the demo wants to know.
+func limited(gateway string, node *weir.Node, book *rules.Book, log *slog.Logger) (http.Handler, error) {
+	limits, err := httplimit.New(node, book, httplimit.Options{
+		User: httplimit.HeaderValue(userHeader), Tier: httplimit.HeaderValue(tierHeader), APIKey: httplimit.HeaderValue(apiKeyHeader),
+		OnDecision: func(r *http.Request, o *httplimit.Outcome) {
+			if c, ok := r.Context().Value(checkKey{}).(check); ok {
+				c.decided(o)
+			}
+		},
+		Logger: log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	hello := limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "hello from %s\n", gateway)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(gatewayHeader, gateway)
+		c := check{header: w.Header(), from: time.Now()}
+		hello.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), checkKey{}, c)))
+	}), nil
+}
+
+// check is what belongs to a request while its limits decide, under checkKey in
+// its context.
+type check struct {
+	header http.Header // of the answer
+	from   time.Time   // before they were asked
+}
+
+type checkKey struct{}
+
+// decided tells when and where the limits were decided.
+func (c check) decided(o *httplimit.Outcome) {
+	to := time.Now()
+	var sources, owners []string
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		sources = append(sources, v.Decision.Source.String())
+		owners = append(owners, v.Limiter.Owner(v.Key).Name)
+	}
+	c.header.Set(decidedHeader, strings.Join(sources, ", "))
+	c.header.Set(ownerHeader, strings.Join(owners, ", "))
+	c.header.Set(checkedHeader, strconv.FormatInt(c.from.UnixNano(), 10)+" "+strconv.FormatInt(to.UnixNano(), 10))
 }

@@ -1,6 +1,7 @@
 // Demo starts a cluster of gateways as processes on this machine, sends real HTTP
-// traffic through all of them, adds one and takes it away, restarts all, kills
-// one, freezes another, and holds what the clients saw against what Weir promises.
+// traffic through all of them, adds one and takes it away, restarts all, changes
+// their rules, kills one, freezes another, and holds what the clients saw against
+// what Weir promises.
 package main
 
 import (
@@ -90,6 +91,9 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 		}
 		s.say(key)
 	}
+	first := f.current[0]
+	s.say(fmt.Sprintf("try it:     curl -i -H '%s: alice' %s/v1/search", userHeader, f.url(first)))
+	s.say(fmt.Sprintf("its admin:  curl -s -H 'Authorization: Bearer %s' %s/v1/stats", f.token, f.adminURL(first)))
 	t := newTally(f)
 	m := &monitor{
 		fleet: f, tally: t, begun: begun, length: o.duration, taken: []time.Time{begun},

@@ -50,7 +50,7 @@ func (m *monitor) frame(now time.Time) *frame {
 	if len(m.coming) > 0 {
 		c := m.coming[0]
 		in := max(0, c.after-f.elapsed)
-		f.next = fmt.Sprintf("next: %v gateway %d", c.kind, c.gateway+1)
+		f.next = "next: " + c.String()
 		if in > 0 {
 			f.next += fmt.Sprintf(" in %.0f s", in.Seconds())
 		}

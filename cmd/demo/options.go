@@ -11,6 +11,7 @@ import (
 // options is what the command line says.
 type options struct {
 	serve    bool
+	rules    string
 	nodes    int
 	replicas int
 	rate     int
@@ -20,8 +21,8 @@ type options struct {
 }
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
-them under one limit for each client, deploys and faults. It ends by itself with a
-verdict, and exit status 1 if a promise was broken.
+them under one limit for each client, deploys, new rules and faults. It ends by
+itself with a verdict, and exit status 1 if a promise was broken.
 
 	go run ./cmd/demo [flags]
 
@@ -34,6 +35,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.serve, "serve", false, "start the gateways and keep them up, without traffic or faults, until Ctrl-C")
+	flags.StringVar(&o.rules, "rules", "", "a rules `file` in the place of the demo's, with -serve; it is watched")
 	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
 	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000")
@@ -54,6 +56,9 @@ func parse(args []string, help io.Writer) (options, error) {
 	report := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 	if flags.NArg() > 0 {
 		report("%q is no flag: -h lists them", flags.Arg(0))
+	}
+	if o.rules != "" && !o.serve {
+		report("-rules without -serve: the verdict judges the demo's own rules, add -serve")
 	}
 	if o.nodes < 2 || o.nodes > 9 {
 		report("-nodes is %d: use 2 to 9, one is killed and another frozen", o.nodes)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -9,27 +10,35 @@ import (
 type kind uint8
 
 const (
-	start  kind = iota
-	leave       // by SIGTERM: in order
-	kill        // by SIGKILL
-	freeze      // by SIGSTOP
-	thaw        // by SIGCONT
+	start    kind = iota
+	leave         // by SIGTERM: in order
+	kill          // by SIGKILL
+	freeze        // by SIGSTOP
+	thaw          // by SIGCONT
+	reload        // of the rules, by all
+	override      // of a key's limit, set at one for all
 )
 
 func (k kind) String() string {
-	return [...]string{"start", "leave", "kill", "freeze", "thaw"}[k]
+	return [...]string{"start", "leave", "kill", "freeze", "thaw", "reload", "override"}[k]
 }
 
-// guarantee is the row that judges windows in which this happens.
+// guarantee is the row that judges windows in which this happens. Rules change
+// without an excuse.
 func (k kind) guarantee() guarantee {
 	switch k {
 	case start, leave:
 		return deployed
 	case kill:
 		return crashed
+	case reload, override:
+		return healthy
 	}
 	return timedOut
 }
+
+// takesAway says that a gateway is missing from then on.
+func (k kind) takesAway() bool { return k == leave || k == kill || k == freeze }
 
 // step is something that will happen to a gateway, once all have seen the step
 // before it.
@@ -41,9 +50,19 @@ type step struct {
 	calm    time.Duration // since all have seen the step before, at least
 }
 
+func (s step) String() string {
+	switch s.kind {
+	case reload:
+		return "reload the rules"
+	case override:
+		return "override a limit"
+	}
+	return fmt.Sprintf("%v gateway %d", s.kind, s.gateway+1)
+}
+
 // plan spreads the steps over the run, more than one Per apart, so that no window
 // holds two but those of one deploy. A gateway joins the others and leaves again;
-// all are restarted, one after the other; and two are chosen, one to be killed and
+// all are restarted, one after the other; the rules change twice; and two are chosen, one to be killed and
 // replaced, one to be frozen and thawed.
 func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	var steps []step
@@ -67,6 +86,8 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 			add(0, start, gateway, "")
 		}
 	}
+	add(41, reload, 0, "")
+	add(48, override, 0, "")
 	add(55, kill, victims[0], "crash: a gateway dies without a goodbye")
 	add(65, start, victims[0], "replacement: it starts again")
 	if signals {

@@ -17,21 +17,38 @@ const restartAfter = 3 * time.Second
 // that ends is started again.
 func serve(ctx context.Context, f *fleet, s *screen) int {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d gateways, one limit: each client gets %d in %v, whichever it asks.\n\n", f.nodes, f.limit, f.per)
+	fmt.Fprintf(&b, "%d gateways, one file of rules, which they watch:\n\n  rules      %s\n", f.nodes, f.rules.path)
 	for i, inc := range f.current[:f.nodes] {
 		fmt.Fprintf(&b, "  gateway %d  %s/  process %d\n", i+1, f.url(inc), inc.process.pid())
 	}
 	first, last := f.current[0], f.current[f.nodes-1]
+	if f.rules.dir != "" {
+		fmt.Fprintf(&b, `
+Ask one of them: by address, by user, by tier and by endpoint, and what is left of
+each. The fourth search in 10 s is denied, in the form that you accept.
+
+  curl -i -H '%[1]s: alice' %[3]s/v1/search
+  curl -i -H '%[1]s: alice' -H '%[2]s: premium' %[3]s/v1/orders
+  curl -i -H '%[1]s: alice' -H 'Accept: application/json' %[4]s/v1/search
+
+Use up a client's %[5]d in %[6]v through one gateway, and ask another:
+
+  for i in $(seq %[5]d); do curl -s -H '%[7]s: bob' %[3]s/; done
+  curl -i -H '%[7]s: bob' %[4]s/
+
+Give alice more, at one for all, and see her status at another:
+
+  curl -s -H 'Authorization: Bearer %[8]s' -H 'Content-Type: application/json' \
+    -d '{"limit":"%[9]s","key":"alice","rate":5000}' %[10]s/v1/overrides
+  curl -s -H 'Authorization: Bearer %[8]s' '%[11]s/v1/status?user=alice'
+`, userHeader, tierHeader, f.url(first), f.url(last), f.limit, f.per, clientHeader, f.token, hourLimit, f.adminURL(first), f.adminURL(last))
+	} else {
+		fmt.Fprintf(&b, `
+  curl -i %s/
+  curl -s -H 'Authorization: Bearer %s' %s/v1/rules
+`, f.url(first), f.token, f.adminURL(first))
+	}
 	fmt.Fprintf(&b, `
-Ask one of them, and see who decided:
-
-  curl -i -H '%s: alice' %s/
-
-Use up a client's limit through one gateway, and ask another:
-
-  for i in $(seq %d); do curl -s -H '%s: bob' %s/; done
-  curl -i -H '%s: bob' %s/
-
 Freeze a gateway and thaw it, have it leave in order, or kill it: one that has
 ended is started again after %v.
 
@@ -40,8 +57,7 @@ ended is started again after %v.
   kill -KILL %d
 
 Ctrl-C ends them all.
-`, clientHeader, f.url(first), f.limit, clientHeader, f.url(first), clientHeader, f.url(last),
-		restartAfter, last.process.pid(), last.process.pid(), last.process.pid(), last.process.pid())
+`, restartAfter, last.process.pid(), last.process.pid(), last.process.pid(), last.process.pid())
 	s.say(b.String())
 
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -27,6 +27,7 @@ type verdict struct {
 	shared   int           // checks that were decided by a share
 	timedOut int           // of both, those where the one to ask was up, and no crash or freeze was near
 	lag      time.Duration // the furthest that a replica was behind
+	proof    proof         // of the rules
 	broken   []string      // promises of the fleet, in words
 }
 
@@ -71,7 +72,7 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 			f.breaks("gateway %d did not start in time", i+1)
 		}
 	}
-	v.lag, v.broken = f.lag, f.broken
+	v.lag, v.proof, v.broken = f.lag, f.proof, f.broken
 	return v
 }
 
@@ -133,6 +134,12 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up; at most %d%%", mostTimedOut)
 	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
 	row(true, "lag", short(v.lag), "the furthest that copies were behind")
+	if v.proof.reloaded > 0 {
+		row(true, "reload", short(v.proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+	}
+	if v.proof.overruled > 0 {
+		row(true, "override", short(v.proof.overruled), "until all gateways decided by what one's admin API was told")
+	}
 	fmt.Fprintf(w, "\n  The most that a client got in a window of %v, of what it is promised there at most:\n\n", v.per)
 	for g, found := range v.found {
 		most := found.promise.most(guarantee(g))

@@ -56,6 +56,14 @@ func TestVerdict(t *testing.T) {
 			f.happens(start, 10*second, never)
 			t.admits(17, "owner", "", 20*second)
 		}, "in which gateways started"},
+		"nor does a reload of the rules": {func(f *fleet, t *tally) {
+			f.happens(reload, 10*second, 11*second)
+			t.admits(17, "owner", "", 10*second)
+		}, "17 in one of the windows of 1s in which all was well"},
+		"nor an override, which is another key's": {func(f *fleet, t *tally) {
+			f.happens(override, 10*second, 11*second)
+			t.admits(17, "owner", "", 10*second)
+		}, "17 in one of the windows of 1s in which all was well"},
 		"a crash may cost a sixteenth": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, "owner", "", 10*second)
@@ -191,7 +199,7 @@ func TestThePlanRestartsAllAndSparesTheRest(t *testing.T) {
 		require.NotEqual(t, victims[kill], victims[freeze])
 		require.Equal(t, victims[kill], victims[start], "the last to start takes the place of the killed one")
 		require.Equal(t, victims[freeze], victims[thaw])
-		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1}, happens)
+		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1, reload: 1, override: 1}, happens)
 	}
 }
 
@@ -208,7 +216,7 @@ func TestAStepWaitsUntilAllHaveSeenTheOneBefore(t *testing.T) {
 	f.happens(kill, 10*second, never)
 	require.False(t, may(12*second))
 	_, err := f.may(next, at(10*second+int64(seenWithin)+1))
-	require.ErrorContains(t, err, "kill of gateway 2: not all gateways had seen it")
+	require.ErrorContains(t, err, "kill gateway 2: not all gateways had seen it")
 	f.happened[0].seenBy = 12 * second
 	require.False(t, may(12*second))
 	require.True(t, may(13*second))
@@ -257,6 +265,27 @@ func TestGatewaysThatAreUpAndDoNotHearEachOtherAreNoted(t *testing.T) {
 	f.current[1].condition = killed
 	sees(2, 7*second, weir.Serving, weir.Dead, weir.Serving)
 	require.Len(t, f.deaf, 1, "what happens explains it")
+}
+
+func TestAllHaveSeenAChangeOnceTheyHaveShownItAndKeepIt(t *testing.T) {
+	f, _ := scene()
+	all := []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Serving}, {"gateway-3-0", weir.Serving}}
+	reports := func(of int, version uint64, overrides int) {
+		f.told(f.current[of], report{Name: label(of) + "-0", At: 2 * second, Members: all, Rules: version, Overrides: overrides})
+	}
+	f.happens(override, second, never)
+	f.version, f.overrides, f.unproven = 2, 1, true
+	for of := range f.nodes {
+		reports(of, 2, 1)
+	}
+	require.False(t, f.settled(), "it has not been shown")
+	f.unproven = false
+	reports(1, 1, 1)
+	require.False(t, f.settled(), "one has old rules")
+	reports(1, 2, 0)
+	require.False(t, f.settled(), "one does not know the override")
+	reports(1, 2, 1)
+	require.True(t, f.settled())
 }
 
 // The load balancer's view of readiness.

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// prover is the user whose quota shows, at every gateway, which rules hold and
+// that its count goes on.
+const prover = "the-demo"
+
+const (
+	// provePath meets the limits of its user and of its address.
+	provePath = "/v1/proof"
+	// proveWithin is how long the gateways may take to show a change.
+	proveWithin = 5 * time.Second
+	// provePause is between two requests to one gateway.
+	provePause = 20 * time.Millisecond
+	// spentBefore is how much of the quota is used through each gateway before the
+	// rules change, so that there is a count that could be reset.
+	spentBefore = 2
+)
+
+// newToken is a bearer token that nobody guesses.
+func newToken() string { return rand.Text() }
+
+// errEnding is that a gateway is not up any more, as the demo ends.
+var errEnding = errors.New("the gateway has ended")
+
+// proof is what was shown of a change of the rules, and with which count.
+type proof struct {
+	spent     int64         // units that the prover was granted by all gateways
+	reloaded  time.Duration // until all decided by the new version, 0 if they have not
+	overruled time.Duration // until all decided by the override, 0 if they have not
+}
+
+// change has the rules changed, and every gateway show what holds then.
+func (f *fleet) change(k kind) {
+	f.mu.Lock()
+	inc := f.current[0]
+	f.mu.Unlock()
+	var (
+		begun time.Time
+		text  string
+		err   error
+	)
+	switch k {
+	case reload:
+		for range spentBefore {
+			err = errors.Join(err, f.prove(hourly, proveWithin))
+		}
+		if begun = time.Now(); err == nil {
+			err = f.rules.write(2, hourlyReloaded)
+		}
+		if err == nil {
+			err = f.prove(hourlyReloaded, proveWithin)
+		}
+		text = fmt.Sprintf("all gateways grant %s an hour; of a user's %%d units none was forgotten", number(hourlyReloaded))
+	case override:
+		begun = time.Now()
+		if err = f.override(inc); err == nil {
+			err = f.prove(hourlyGranted, proveWithin)
+		}
+		text = fmt.Sprintf("all gateways grant that user %s an hour, less the %%d units that it has used", number(hourlyGranted))
+	}
+	took := time.Since(begun)
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unproven = false
+	switch {
+	case errors.Is(err, errEnding):
+		return
+	case err != nil:
+		f.breaks("%v: %v", k, err)
+		f.shown = "not all gateways have shown it"
+	default:
+		f.shown = fmt.Sprintf(text, f.proof.spent)
+		if k == reload {
+			f.proof.reloaded, f.version = took, 2
+		} else {
+			f.proof.overruled = took
+			f.overrides++
+		}
+	}
+	last := &f.happened[len(f.happened)-1]
+	last.from = begun.UnixNano()
+	f.settle(time.Now().UnixNano())
+}
+
+// prove asks every gateway, within a time, until it shows the limit that should hold,
+// and what is left of it if nothing that was ever granted is forgotten. What has
+// been forgotten stays so, and no further request makes it right.
+func (f *fleet) prove(limit int64, within time.Duration) error {
+	f.mu.Lock()
+	var all []*incarnation
+	for _, inc := range f.current {
+		if inc != nil && inc.condition != gone {
+			all = append(all, inc)
+		}
+	}
+	f.mu.Unlock()
+	deadline := time.Now().Add(within)
+	for _, inc := range all {
+		for {
+			shown, left, err := f.quota(inc)
+			if err != nil {
+				return err
+			}
+			if shown == limit && left == limit-f.proof.spent {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("gateway %d says after %v that %d are left of %d an hour: it should be %d of %d",
+					inc.gateway+1, within, left, shown, limit-f.proof.spent, limit)
+			}
+			select {
+			case <-time.After(provePause):
+			case <-inc.over:
+				return errEnding
+			}
+		}
+	}
+	return nil
+}
+
+// Items of the RateLimit-Policy and RateLimit fields.
+var (
+	hourPolicy = regexp.MustCompile(`"` + hourLimit + `";q=(\d+)`)
+	hourState  = regexp.MustCompile(`"` + hourLimit + `";r=(\d+)`)
+)
+
+// quota asks a gateway for the prover, and reads its quota from the answer.
+func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
+	r, err := http.NewRequest(http.MethodGet, f.url(inc)+provePath, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	r.Header.Set(userHeader, prover)
+	response, err := f.answer(inc, r)
+	if err != nil {
+		return 0, 0, err
+	}
+	switch response.StatusCode {
+	case http.StatusOK:
+		f.proof.spent++
+	case http.StatusTooManyRequests:
+	default:
+		return 0, 0, fmt.Errorf("gateway %d answered %s", inc.gateway+1, response.Status)
+	}
+	item := func(pattern *regexp.Regexp, field string) (n int64) {
+		if found := pattern.FindStringSubmatch(response.Header.Get(field)); found != nil {
+			n, _ = strconv.ParseInt(found[1], 10, 64)
+		}
+		return n
+	}
+	return item(hourPolicy, "RateLimit-Policy"), item(hourState, "RateLimit"), nil
+}
+
+// override has one gateway's admin API give the prover a quota of its own.
+func (f *fleet) override(inc *incarnation) error {
+	body, err := json.Marshal(map[string]any{"limit": hourLimit, "key": prover, "rate": hourlyGranted, "by": "the demo"})
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequest(http.MethodPost, f.adminURL(inc)+"/v1/overrides", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+f.token)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := f.answer(inc, r)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the admin API of gateway %d answered %s", inc.gateway+1, response.Status)
+	}
+	return err
+}
+
+// answer is a gateway's to a request, without its body.
+func (f *fleet) answer(inc *incarnation, r *http.Request) (*http.Response, error) {
+	response, err := inc.client.Do(r)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+	if err == nil {
+		return response, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if inc.condition == stopped {
+		return nil, errEnding
+	}
+	return nil, fmt.Errorf("gateway %d: %w", inc.gateway+1, err)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weir-go/weir/rules"
+)
+
+// Names in the demo's rules.
+const (
+	clientLimit = "client"    // of the traffic, which the verdict judges
+	hourLimit   = "user/hour" // what a reload and an override change
+)
+
+// What each user gets in an hour: at first, by the second version of the rules,
+// and by the override.
+const (
+	hourly         = 1000
+	hourlyReloaded = 2000
+	hourlyGranted  = 5000
+)
+
+const rulesText = `# The rules of Weir's demo: per client, address, user, tier and endpoint.
+version: %d
+
+tiers:
+  free: {}
+  premium: {}
+default_tier: free
+
+rules:
+  # The demo's own traffic. The verdict judges every window of every client.
+  - name: client
+    match: {path: "/{$}"}
+    key: header:X-Client
+    limit: {algorithm: sliding_log, rate: %d, per: %v}
+
+  # Whoever asks from one address.
+  - name: address
+    match: {path: /v1/}
+    key: ip
+    limit: {rate: 200, per: 10s}
+
+  # A user, wherever from: a burst, and a quota that lasts. Premium has more.
+  - name: user
+    match: {path: /v1/}
+    key: user
+    missing_key: skip
+    limits:
+      - name: burst
+        algorithm: token_bucket
+        rate: 10
+        per: 1s
+        burst: 20
+        tiers: {premium: {rate: 100, per: 1s, burst: 200}}
+      - name: hour
+        algorithm: fixed_window
+        rate: %d
+        per: 1h
+        tiers: {premium: {rate: 100000, per: 1h}}
+
+  # One endpoint that costs more than others.
+  - name: search
+    match: {method: GET, path: /v1/search}
+    key: [user, ip]
+    limit: {algorithm: sliding_log, rate: 3, per: 10s}
+`
+
+// rulesFile is the file that all gateways watch.
+type rulesFile struct {
+	path  string
+	dir   string // of the demo's own file, empty if it is the user's
+	limit int64
+	per   time.Duration
+}
+
+// create puts the first version of the demo's own file in a directory of its own.
+func (r *rulesFile) create() (err error) {
+	if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+		return err
+	}
+	r.path = filepath.Join(r.dir, "rules.yaml")
+	return r.write(1, hourly)
+}
+
+// write swaps a version in: who reads sees the old one or the new one.
+func (r *rulesFile) write(version uint64, hourly int64) error {
+	text := fmt.Sprintf(rulesText, version, r.limit, r.per, hourly)
+	next := r.path + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, r.path)
+}
+
+// remove leaves nothing behind but a file that is the user's.
+func (r *rulesFile) remove() {
+	if r.dir != "" {
+		os.RemoveAll(r.dir)
+	}
+}
+
+// owned is how many clients' keys this node owns, 0 without a rule for clients.
+func owned(s *rules.Snapshot) (n int) {
+	l, _, ok := s.Limit(clientLimit)
+	if !ok {
+		return 0
+	}
+	for client := range clients {
+		if name := clientName(client); s.Limiter(l, "", name).Owner(name).Self {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+func TestWhatTheDemosRulesLimit(t *testing.T) {
+	quietly := slog.New(slog.NewTextHandler(io.Discard, nil))
+	file := rulesFile{limit: 2, per: 1500 * time.Millisecond}
+	require.NoError(t, file.create())
+	t.Cleanup(file.remove)
+	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
+	require.NoError(t, err)
+	defer node.Close()
+	book, err := rules.Open(t.Context(), node, file.path, rules.BookOptions{Logger: quietly})
+	require.NoError(t, err)
+	defer book.Close()
+	h, err := limited("gateway-1", node, book, quietly)
+	require.NoError(t, err)
+	ask := func(path string, fields ...string) *http.Response {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		for i := 0; i < len(fields); i += 2 {
+			r.Header.Set(fields[i], fields[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	const address = `"address";q=200;w=10`
+	for name, c := range map[string]struct {
+		path   string
+		fields []string
+		policy string
+	}{
+		"a client":            {"/", []string{clientHeader, "a"}, `"client";q=2;w=2`},
+		"without a name":      {"/", nil, `"client";q=2;w=2`},
+		"an address":          {"/v1/orders", nil, address},
+		"a user":              {"/v1/orders", []string{userHeader, "u"}, address + `, "user/burst";q=20;w=2, "user/hour";q=1000;w=3600`},
+		"a user's tier":       {"/v1/orders", []string{userHeader, "u", tierHeader, "premium"}, address + `, "user/burst";q=200;w=2, "user/hour";q=100000;w=3600`},
+		"an unknown tier":     {"/v1/orders", []string{userHeader, "u", tierHeader, "gold"}, address + `, "user/burst";q=20;w=2, "user/hour";q=1000;w=3600`},
+		"an endpoint":         {"/v1/search", nil, address + `, "search";q=3;w=10`},
+		"what nobody asks of": {"/health", []string{userHeader, "u"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.policy, ask(c.path, c.fields...).Header.Get("RateLimit-Policy"))
+		})
+	}
+
+	var a answer
+	ask("/", clientHeader, "b")
+	first := ask("/", clientHeader, "b")
+	require.NoError(t, a.read(first))
+	require.True(t, a.allowed)
+	require.Equal(t, weir.Owner.String(), a.source)
+	require.Equal(t, node.Members()[0].Name, a.owner)
+	require.LessOrEqual(t, a.check.from, a.check.to)
+	denied := ask("/", clientHeader, "b", "Accept", "application/json")
+	a = answer{}
+	require.NoError(t, a.read(denied))
+	require.False(t, a.allowed)
+	require.Equal(t, "2", denied.Header.Get("Retry-After"))
+	require.Equal(t, "0", denied.Header.Get("X-RateLimit-Remaining"))
+	require.Equal(t, "application/json", denied.Header.Get("Content-Type"))
+
+	require.NoError(t, file.write(2, hourlyReloaded))
+	require.Eventually(t, func() bool { return book.Current().Version() == 2 }, 10*time.Second, time.Millisecond)
+	reloaded := ask("/v1/orders", userHeader, "u").Header
+	require.Contains(t, reloaded.Get("RateLimit-Policy"), fmt.Sprintf(`"user/hour";q=%d`, hourlyReloaded))
+	require.Contains(t, reloaded.Get("RateLimit"), fmt.Sprintf(`"user/hour";r=%d`, hourlyReloaded-4), "what was used stays used")
+	require.Equal(t, clients, owned(book.Current()), "there is one node")
+	file.remove()
+	_, err = os.Stat(file.dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

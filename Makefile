@@ -1,4 +1,4 @@
-.PHONY: test race fuzz sim bench lint demo
+.PHONY: test race fuzz sim pictures bench lint demo
 
 test:
 	go test work
@@ -17,6 +17,15 @@ SIMS ?= 2000
 SEED ?=
 sim:
 	go run ./simulations -n $(SIMS) $(if $(SEED),-seed $(SEED))
+
+# The pictures of docs/partitions.md. A run replays exactly from its seed, so that
+# they change only when what they show does.
+PICTURES = clean-split flapping fail-open owner-in-minority split-beyond-forget three-way-split
+pictures:
+	for name in $(PICTURES); do \
+		go run ./simulations -svg docs/partitions/$$name.svg $$name >/dev/null || exit; \
+	done
+	go run ./simulations -svg docs/partitions/majority-share.svg docs/partitions/majority-share.yaml >/dev/null
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster

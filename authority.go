@@ -26,7 +26,9 @@ type authority struct {
 	settled bool
 }
 
-// wait is what another member still holds.
+// wait is what another member still holds. What this node does not want any more,
+// as somebody else has joined, is kept in mind: who has joined takes this node for
+// its holder, and passes checks on to it.
 type wait struct {
 	ranges countsync.Ranges
 	from   string // the member that the ring gave it to before; empty if that has left, and gave it to nobody knows whom
@@ -82,6 +84,9 @@ func (v *view) passOn(next *view, now int64) authority {
 	for _, w := range v.waits {
 		before = before.Union(w.ranges)
 		if w.from != "" || next.Self < 0 {
+			if others := w.ranges.Minus(a.want).Minus(a.held); len(others) > 0 && now < w.until && next.expects(w.from) {
+				a.waits = append(a.waits, wait{others, w.from, w.until})
+			}
 			await(w)
 			continue
 		}

@@ -224,7 +224,7 @@ func (n *Node) Ready() bool {
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.points) > 0 && v.side < len(v.points) && !v.yields()
 	}
-	return v.serves() && !slices.ContainsFunc(v.waits, func(w wait) bool { return w.from != "" })
+	return v.serves() && !slices.ContainsFunc(v.waits, func(w wait) bool { return w.from != "" && len(w.ranges.Intersect(v.want)) > 0 })
 }
 
 // Forget takes a dead member off the roster at once, because it will not come

@@ -90,6 +90,11 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 			return -1, 0
 		}
 		w, to, _ := v.route(id, owner, now)
+		if h.flags&passBits > 0 && w != here {
+			if from := v.holder(id); from >= 0 && v.Direct[from] {
+				w, to = direct, from // the owner waits for this node, which waited for that one
+			}
+		}
 		if w != direct && w != relay || i > 0 && to != member {
 			return -1, 0
 		}

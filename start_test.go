@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -79,5 +80,41 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 				w.close(t)
 			}
 		}
+	})
+}
+
+// Who starts again soon after a heal waits for what nobody holds yet, and who
+// joins then waits for it in turn. Checks find the one that answers all the same.
+func TestThoseWhoJoinAfterAHealWaitForOneAnotherInNoCircle(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		time.Sleep(2 * time.Second)
+		w.network.Host("c").Kill()
+		w.network.Heal()
+		time.Sleep(time.Second)
+		w.start(t, "c", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		w.start(t, "d", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		passed := func() (n uint64) {
+			for _, name := range w.names {
+				n += w.nodes[name].Stats().Passed
+			}
+			return n
+		}
+		for i := range 400 {
+			for _, name := range w.names {
+				before := passed()
+				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.LessOrEqual(t, passed()-before, uint64(3), "key %d of %s", i, name)
+			}
+		}
+		w.close(t)
 	})
 }

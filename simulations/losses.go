@@ -15,8 +15,10 @@ import (
 //     side has a survivor and no more than Replicas crash before the survivors
 //     have made new copies; where it was cut off from others in the last 2 s,
 //     since then, as these may have had the copies;
-//   - with a side that dies out, what it admitted since it was cut off;
-//   - where more died than there were replicas, anything. A node that freezes
+//   - with a side that dies out, what it admitted since it was cut off, or since
+//     it was cut off from others in the 2 s before;
+//   - where more died than there were replicas, anything; so, too, where those with
+//     the copies were apart, and each side died out. A node that freezes
 //     then counts as one of them: another stands in, and when it thaws it takes
 //     the other's counts for its own.
 //
@@ -195,14 +197,14 @@ func (s *stage) copies() int {
 func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 	c := s.witness.crashes[n]
 	died = []int{h}
-	if !c.orderly {
-		join := func(other crash) {
-			for _, i := range other.hosts {
-				if !other.orderly && s.hosts[i].region == s.hosts[h].region && !slices.Contains(died, i) {
-					died = append(died, i)
-				}
+	join := func(other crash) {
+		for _, i := range other.hosts {
+			if !other.orderly && s.hosts[i].region == s.hosts[h].region && !slices.Contains(died, i) {
+				died = append(died, i)
 			}
 		}
+	}
+	if !c.orderly {
 		for _, other := range s.witness.crashes[:n+1] {
 			if other.at >= c.at-recopied {
 				join(other)
@@ -214,16 +216,7 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 			}
 		}
 	}
-	at := len(s.past) - 1
-	for ; at > 0 && s.past[at].since >= c.heldSince; at-- {
-	}
-	last := s.past[at].of
-	side := []int{h}
-	for i := range last {
-		if i != h && last[i] >= 0 && last[i] == last[h] {
-			side = append(side, i)
-		}
-	}
+	at, side := s.sideOf(h, c.heldSince)
 	alive := func(i int) bool { return !slices.Contains(died, i) }
 	if slices.ContainsFunc(side, alive) {
 		if c.orderly {
@@ -233,23 +226,49 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 	}
 	// The side has died out: all that was ever on it, as long as nobody else was.
 	since = c.heldSince
-	for ; at >= 0; at-- {
+	for survived := false; at >= 0 && !survived; at-- {
 		of := s.past[at].of
 		for i := range of {
-			if of[i] < 0 || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
+			if of[i] < 0 || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
 				continue
 			}
-			if !slices.Contains(side, i) {
-				if !s.diesBetween(i, s.past[at].since, c.at) {
-					return died, since
-				}
-				side = append(side, i)
-				died = append(died, i)
+			if survived = !s.diesBetween(i, s.past[at].since, c.at); survived {
+				break
+			}
+			side = append(side, i)
+			died = append(died, i)
+		}
+		if !survived {
+			since = s.past[at].since
+		}
+	}
+	// Who died elsewhere meanwhile, with nobody left there or too soon for new
+	// copies, had the only other copies of what is older.
+	for _, other := range s.witness.crashes[:n+1] {
+		for _, i := range other.hosts {
+			_, theirs := s.sideOf(i, other.heldSince)
+			outlived := slices.ContainsFunc(theirs, func(j int) bool { return !slices.Contains(other.hosts, j) })
+			if other.at >= since && (!outlived || other.at < since+noticed) {
+				join(other)
 			}
 		}
-		since = s.past[at].since
 	}
-	return died, since
+	return died, s.shrunk(h, since)
+}
+
+// sideOf is who was on a host's side just before a moment, the host first, and
+// where in the past that is.
+func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
+	for at = len(s.past) - 1; at > 0 && s.past[at].since >= before; at-- {
+	}
+	of := s.past[at].of
+	side = []int{h}
+	for i := range of {
+		if i != h && of[i] >= 0 && of[i] == of[h] {
+			side = append(side, i)
+		}
+	}
+	return at, side
 }
 
 // shrunk is when a host's side last lost a member, if that was so shortly before

@@ -171,10 +171,22 @@ func (n *Node) keepPublished() {
 		case <-n.met:
 		case <-tick.C:
 			due = true
-			tick.Reset(compareEvery)
-			n.board.crumble(n.now())
 		case <-n.life.Done():
 			return
+		}
+		// Where both are ready, both are taken, whichever was picked.
+		select {
+		case <-n.met:
+		default:
+		}
+		select {
+		case <-tick.C:
+			due = true
+		default:
+		}
+		if due {
+			tick.Reset(compareEvery)
+			n.board.crumble(n.now())
 		}
 		v := n.view.Load()
 		var heard []int

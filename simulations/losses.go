@@ -217,8 +217,9 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		}
 	}
 	at, side := s.sideOf(h, c.heldSince)
-	alive := func(i int) bool { return !slices.Contains(died, i) }
-	if slices.ContainsFunc(side, alive) {
+	weighs := s.weighing(c.heldSince)
+	survives := func(i int) bool { return weighs[i] && !slices.Contains(died, i) }
+	if slices.ContainsFunc(side, survives) {
 		if c.orderly {
 			return nil, never // it has handed over
 		}
@@ -269,6 +270,42 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 		}
 	}
 	return at, side
+}
+
+// weighing is which hosts' nodes have points at a time, and so may have copies: who
+// starts while a member is missing has none until that is back, or another runs at
+// its address.
+func (s *stage) weighing(at time.Duration) []bool {
+	weighs, dead := make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
+	before := time.Duration(-1)
+	for n, p := range s.past {
+		if p.since > at {
+			break
+		}
+		for _, c := range s.witness.crashes {
+			if c.at > before && c.at <= p.since {
+				for _, i := range c.hosts {
+					weighs[i], dead[i] = false, !c.orderly
+				}
+			}
+		}
+		before = p.since
+		for i, side := range p.of {
+			dead[i] = dead[i] && side < 0
+			weighs[i] = weighs[i] || n == 0 && side >= 0
+		}
+		for i, side := range p.of {
+			if side < 0 || weighs[i] {
+				continue
+			}
+			missing := false
+			for j := range s.hosts {
+				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j] && p.of[j] != side)
+			}
+			weighs[i] = !missing
+		}
+	}
+	return weighs
 }
 
 // shrunk is when a host's side last lost a member, if that was so shortly before

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -95,8 +96,11 @@ func ExampleLimiter_Debit() {
 
 // A quota for each month of a customer's time zone.
 func ExampleLimit_calendar() {
-	now := time.Date(2026, time.March, 31, 21, 59, 59, 0, time.UTC) // one second before April, there
-	node, err := weir.Start(context.Background(), weir.Config{Now: func() time.Time { return now }})
+	var later atomic.Int64                                            // seconds
+	march := time.Date(2026, time.March, 31, 21, 59, 59, 0, time.UTC) // its last second, there
+	node, err := weir.Start(context.Background(), weir.Config{Now: func() time.Time {
+		return march.Add(time.Duration(later.Load()) * time.Second)
+	}})
 	if err != nil {
 		panic(err)
 	}
@@ -109,7 +113,7 @@ func ExampleLimit_calendar() {
 		d, _ := monthly.Allow(context.Background(), "ada")
 		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter)
 	}
-	now = now.Add(time.Second)
+	later.Add(1)
 	d, _ := monthly.Allow(context.Background(), "ada")
 	fmt.Println(d.Allowed, d.Remaining, d.ResetAfter == 30*24*time.Hour)
 	// Output:

@@ -222,6 +222,9 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 
 // A kill in the middle of a burst loses what the successor had not acknowledged.
 func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
+	if raceDetector {
+		t.Skip("the guarantee rests on how fast copies are acknowledged, which the race detector and all that runs beside it slow down by more than a round trip shows")
+	}
 	const limit = 16_000
 	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
 	owner := process(t, nodes[0])

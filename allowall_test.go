@@ -11,7 +11,7 @@ import (
 )
 
 func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
-	if raceDetector {
+	if weir.RaceDetector {
 		t.Skip("under the race detector a pool forgets at random")
 	}
 	n, err := weir.Start(t.Context(), weir.Config{Logger: quiet})

@@ -1,6 +1,6 @@
 //go:build !race
 
-package weir_test
+package weir
 
-// raceDetector is explained in race_test.go.
-const raceDetector = false
+// RaceDetector is explained in race_test.go.
+const RaceDetector = false

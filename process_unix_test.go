@@ -222,7 +222,7 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 
 // A kill in the middle of a burst loses what the successor had not acknowledged.
 func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
-	if raceDetector {
+	if RaceDetector {
 		t.Skip("the guarantee rests on how fast copies are acknowledged, which the race detector and all that runs beside it slow down by more than a round trip shows")
 	}
 	const limit = 16_000

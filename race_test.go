@@ -1,10 +1,10 @@
 //go:build race
 
-package weir_test
+package weir
 
-// raceDetector says that every access to memory is watched, which makes a test
+// RaceDetector says that every access to memory is watched, which makes a test
 // some seven times as slow. What the detector can see is which goroutines meet
 // where: another thousand keys, or the same scenario over again, show it nothing
 // new. So some tests are smaller under it; the plain run keeps each promise at
 // its full size.
-const raceDetector = true
+const RaceDetector = true

@@ -51,7 +51,7 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
 	runs := 20
-	if raceDetector {
+	if weir.RaceDetector {
 		runs = len(algorithms)
 	}
 	for _, n := range []int{2, 3, 5} {
@@ -206,7 +206,7 @@ type load struct {
 // random node, so often that every key is asked for more than it is granted.
 func (w *world) load(t *testing.T) *load {
 	keys := 1000
-	if raceDetector {
+	if weir.RaceDetector {
 		keys = 100
 	}
 	const clients = 10

@@ -251,3 +251,24 @@ func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
 	v.audiences()
 	require.NotEmpty(t, v.Targets(nil, id))
 }
+
+// Who began apart holds nothing once it meets those who serve, unless it has more
+// counts than can be made spends in one step.
+func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
+	for _, laden := range []bool{false, true} {
+		m := &moving{views: make(map[string]*view)}
+		first := m.serve()
+		m.look(first)
+		before := m.views[first]
+		require.True(t, before.alone && before.held.Equal(countsync.All()))
+		m.born++
+		stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
+		m.members = append(m.members, stranger)
+		c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}}
+		v := newView(m.now, c, terms{copies: 1, laden: laden}, before)
+		require.False(t, v.alone)
+		require.Equal(t, !laden, before.meetsStrangers(v))
+		require.Equal(t, laden, v.held.Equal(countsync.All()))
+		require.Equal(t, !laden, v.orphans.Equal(countsync.All()))
+	}
+}

@@ -27,7 +27,7 @@ type Node struct {
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
 	board     board         // what is published
-	met       chan struct{} // this node may hear somebody whose board it does not know
+	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
@@ -76,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		counts:   bucket.NewStore(cfg.MaxKeys),
 	}
 	n.stream = newStream()
-	n.met = make(chan struct{}, 1)
+	n.newcomers = make(chan struct{}, 1)
 	if cfg.Now == nil {
 		n.steady = n.now
 	}
@@ -104,7 +104,10 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 
 // terms are what this node's views are made by.
 func (n *Node) terms() terms {
-	return terms{expect: n.cfg.Expect, copies: max(0, n.cfg.Replicas), leavers: n.stream.leavers}
+	return terms{
+		expect: n.cfg.Expect, copies: max(0, n.cfg.Replicas), leavers: n.stream.leavers,
+		laden: n.counts.Len() > maxDisowned,
+	}
 }
 
 // look makes the view anew of what the cluster says.
@@ -131,7 +134,7 @@ func (n *Node) replace(v *view) {
 	}
 	n.view.Store(v)
 	signal(n.stream.turned)
-	signal(n.met)
+	signal(n.newcomers)
 }
 
 // signal wakes whoever waits for c, which has room for one.

@@ -168,7 +168,7 @@ func (n *Node) keepPublished() {
 	for {
 		due := false
 		select {
-		case <-n.met:
+		case <-n.newcomers:
 		case <-tick.C:
 			due = true
 		case <-n.life.Done():
@@ -176,7 +176,7 @@ func (n *Node) keepPublished() {
 		}
 		// Where both are ready, both are taken, whichever was picked.
 		select {
-		case <-n.met:
+		case <-n.newcomers:
 		default:
 		}
 		select {

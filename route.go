@@ -36,6 +36,7 @@ type view struct {
 	// alone says that this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	alone bool
+	laden bool // terms.laden
 	authority
 }
 
@@ -67,14 +68,20 @@ type terms struct {
 	expect  int
 	copies  int
 	leavers map[countsync.Member]bool
+	laden   bool // there are too many counts here to make spends of in one step
 }
+
+// maxDisowned is how many counts a node that began by itself makes its spends when
+// it meets others, all in one step, for which gossip waits. With more it keeps
+// authority, and hands over what others own a frame at a time.
+const maxDisowned = 16 << 10
 
 // newView adds to what the cluster says of now, given the view before. A node
 // that starts (before is nil) or joins takes the ring as it finds it. Later, who
 // is new has points once this side hears it: until then the owner before it can
 // still be asked, and it cannot.
 func newView(now int64, c *cluster.View, t terms, before *view) *view {
-	v := &view{View: c, expect: t.expect, copies: t.copies, named: make(map[uint64]int, len(c.Members))}
+	v := &view{View: c, expect: t.expect, copies: t.copies, laden: t.laden, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
 	v.hear(now, before)
 	var names []string
@@ -105,7 +112,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 // meetsStrangers says that this node began by itself, apart from others whom it
 // meets in the next view. They may have counts of what it took for its own.
 func (v *view) meetsStrangers(next *view) bool {
-	return v != nil && v.alone && v.serves() && next.Self >= 0 && v.hasStrangers(next)
+	return v != nil && v.alone && v.serves() && next.Self >= 0 && !next.laden && v.hasStrangers(next)
 }
 
 // hasStrangers says that members of the next view's ring have not joined this one.

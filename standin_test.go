@@ -3,7 +3,6 @@ package weir_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -136,8 +135,7 @@ func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
 // others, what either side has counted is there, once.
 func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	t.Parallel()
-	const gossip = false // whose rosters can tell of the newcomer before they tell of the one that it replaced
-	synctest.Test(t, func(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, n := range []int{2, 3, 5} {
 			w := newWorld(t, n, gossip)
 			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}

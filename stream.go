@@ -306,7 +306,7 @@ func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
 // isStrange says that a frame comes from a member that this node has yet to meet,
 // which holds nothing any more once it has.
 func (v *view) isStrange(frame []byte) bool {
-	if !v.alone || !v.serves() {
+	if !v.alone || !v.serves() || v.laden {
 		return false
 	}
 	from, ok := countsync.Sender(frame)

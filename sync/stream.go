@@ -294,6 +294,7 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 // Disown makes all that this node has counted its own tallies: it had begun apart
 // from others, and what they have counted is no part of it. It is called before
 // Roles says that this node holds nothing any more; Review passes the tallies on.
+// It goes through the whole store in one step: not for one that holds very much.
 func (s *Stream) Disown(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -261,7 +261,6 @@ func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 		m.look(first)
 		before := m.views[first]
 		require.True(t, before.alone && before.held.Equal(countsync.All()))
-		m.born++
 		stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
 		m.members = append(m.members, stranger)
 		c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}}

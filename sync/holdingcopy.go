@@ -1,0 +1,90 @@
+package countsync
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// A copy of a holding is what its successor needs of it, little-endian; numbers
+// without a width are unsigned varints:
+//
+//	limit | accounts | for each: granted | to 8 | for | heard | received | for | number
+//
+// with the times that are left in the place of times.
+
+// appendCopy appends a copy of id's holding, nothing if there is none.
+func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits, steady int64) []byte {
+	sh := h.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	x := sh.of[id]
+	if x == nil {
+		return b
+	}
+	at, isNew, ok := known.index(&x.whole)
+	if !ok {
+		return b
+	}
+	b = known.append(b, &x.whole, at, isNew)
+	b = binary.AppendUvarint(b, uint64(len(x.accounts)))
+	for i := range x.accounts {
+		a := &x.accounts[i]
+		b = binary.AppendUvarint(b, uint64(a.granted))
+		b = binary.LittleEndian.AppendUint64(b, a.grantedTo)
+		b = binary.AppendUvarint(b, uint64(max(0, a.grantedUntil-steady)))
+		b = binary.AppendUvarint(b, uint64(a.heard))
+		b = binary.AppendUvarint(b, uint64(a.received))
+		b = binary.AppendUvarint(b, uint64(max(0, a.receivedUntil-steady)))
+		b = binary.AppendUvarint(b, uint64(a.number))
+	}
+	return b
+}
+
+// adoptCopy takes in a copy: of each account, what is later.
+func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, t Time) {
+	whole := known.read(r)
+	n := r.uvarint()
+	if r.err == nil && n != uint64(len(h.regions.names)) {
+		r.fail("%d accounts of %d regions", n, len(h.regions.names))
+	}
+	if r.err != nil {
+		return
+	}
+	accounts := make([]account, n)
+	for i := range accounts {
+		a := &accounts[i]
+		a.granted, a.grantedTo = r.total(), r.uint64()
+		a.grantedUntil = t.Steady + min(r.age(), keptFor)
+		a.heard = r.number()
+		a.received = r.total()
+		a.receivedUntil = t.Steady + min(r.age(), term)
+		a.number = r.number()
+	}
+	if r.err != nil {
+		return
+	}
+	sh := h.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	x := h.holding(sh, id, &whole, t)
+	if x == nil {
+		return
+	}
+	x.seen = t.Steady
+	for i := range accounts {
+		a, from := &x.accounts[i], &accounts[i]
+		if from.heard >= a.heard {
+			a.granted, a.grantedTo, a.grantedUntil, a.heard = from.granted, from.grantedTo, from.grantedUntil, from.heard
+		}
+		if from.number >= a.number {
+			a.received, a.receivedUntil, a.number, a.waits = from.received, from.receivedUntil, from.number, false
+		}
+		a.known = true
+	}
+	h.renew(x, t)
+}
+
+// number is one of a statement.
+func (r *reader) number() int64 { return int64(min(r.uvarint(), math.MaxInt64/2)) }

@@ -20,7 +20,7 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits, steady int6
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x := sh.of[id]
-	if x == nil {
+	if x == nil || x.unsure {
 		return b
 	}
 	at, isNew, ok := known.index(&x.whole)

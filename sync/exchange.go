@@ -128,6 +128,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 // most, most of the time. answers says of an id whether it is this node that
 // decides. changed is the ids whose holdings others of this region have to know.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
+	h.tick(t)
 	due = make(map[string][]Statement)
 	for i := range h.shards {
 		sh := &h.shards[i]
@@ -315,9 +316,7 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.agreed[region] {
-		h.agreeOn(region)
-	}
+	h.agreed[region] = true
 	return true
 }
 

@@ -3,6 +3,7 @@ package countsync
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,13 +31,14 @@ type Holdings struct {
 	rule    rule
 	shards  [holdingShards]holdings
 
+	steady atomic.Int64 // the last that was told
 	kept   atomic.Int64 // how many
 	refuse atomic.Uint64
 
 	mu     sync.Mutex
-	unsure int64  // until when an id without a holding may be one that was forgotten, by the steady clock
+	begun  int64  // since when all is remembered, by the steady clock
 	agreed []bool // the regions that have shown since then that they share limits out alike
-	begun  int64
+	told   bool   // of begun, by another node
 }
 
 const (
@@ -131,41 +133,70 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 // Forgotten says that what this region's holdings were is lost, or may be: what
 // others have of this region they have to say. Until they have, an id has nothing.
 func (h *Holdings) Forgotten(t Time) {
+	h.tick(t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.begun, h.unsure = t.Steady, math.MaxInt64
+	h.begun, h.told = t.Steady, false
 	h.agreed = make([]bool, len(h.regions.names))
 	h.agreed[h.regions.self] = true
-	h.agreeOn(h.regions.self)
 }
 
-// Sure says that another node, which knows of all holdings but those forgotten
-// less than a term ago, has given its knowledge to this one: doubt is what Doubt
-// returned there.
-func (h *Holdings) Sure(doubt time.Duration, t Time) {
+// Sure says that another node, which remembers this region's holdings but for
+// those that may have been forgotten, has given authority to this one: doubt is
+// what Doubt returned there.
+func (h *Holdings) Sure(doubt time.Duration) {
+	if h == nil || doubt >= forever {
+		return
+	}
+	begun := h.steady.Load() + int64(doubt) - keptFor
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.unsure = t.Steady + int64(min(doubt, 1<<61))
+	if h.told {
+		begun = max(begun, h.begun)
+	}
+	h.begun, h.told = begun, true
+	for i := range h.agreed {
+		h.agreed[i] = true
+	}
 }
 
-// Doubt is for how long an id may still be one whose holding was forgotten.
-func (h *Holdings) Doubt(t Time) time.Duration {
+// forever is a doubt that ends only when the other regions have been heard.
+const forever = time.Duration(1 << 60)
+
+// Doubt is for how long an id without a holding may still be one that was
+// forgotten: until every other region has been heard, and whatever was granted
+// before this one forgot has ended.
+func (h *Holdings) Doubt() time.Duration {
+	if h == nil {
+		return 0
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Duration(max(0, h.unsure-t.Steady))
+	if slices.Contains(h.agreed, false) {
+		return forever
+	}
+	return time.Duration(max(0, h.begun+keptFor-h.steady.Load()))
 }
 
-// agreed notes that a region shares limits out as this one does. h.mu is held.
-func (h *Holdings) agreeOn(region int) {
-	h.agreed[region] = true
-	for _, agreed := range h.agreed {
-		if !agreed {
-			return
+func (h *Holdings) tick(t Time) {
+	for last := h.steady.Load(); t.Steady > last && !h.steady.CompareAndSwap(last, t.Steady); last = h.steady.Load() {
+	}
+}
+
+// ids are those that have a holding.
+func (h *Holdings) ids() (ids []bucket.ID) {
+	if h == nil {
+		return nil
+	}
+	for i := range h.shards {
+		sh := &h.shards[i]
+		sh.mu.Lock()
+		for _, x := range sh.all {
+			ids = append(ids, x.id)
 		}
+		sh.mu.Unlock()
 	}
-	if h.unsure == math.MaxInt64 {
-		h.unsure = h.begun + keptFor
-	}
+	return ids
 }
 
 func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdingShards] }
@@ -245,7 +276,7 @@ func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) (l bucket.Li
 
 // beginning is the limit of an id that there is no room to keep a holding of.
 func (h *Holdings) beginning(whole *bucket.Limit, t Time) bucket.Limit {
-	if h.Doubt(t) > 0 {
+	if h.Doubt() > 0 {
 		return portion(whole, 0)
 	}
 	return portion(whole, h.regions.start(whole.Capacity(), h.regions.self))
@@ -274,7 +305,7 @@ func (h *Holdings) keep(sh *holdings, id bucket.ID, t Time) *holding {
 		return nil
 	}
 	x := &holding{id: id, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now, place: len(sh.all)}
-	x.unsure = h.Doubt(t) > 0
+	x.unsure = h.Doubt() > 0
 	if sh.of == nil {
 		sh.of = make(map[bucket.ID]*holding)
 	}
@@ -353,11 +384,9 @@ func (h *Holdings) renew(x *holding, t Time) {
 		promised += a.promised
 	}
 	if forgotten {
-		h.mu.Lock()
-		doubtful := h.unsure
-		h.mu.Unlock()
-		if x.unsure = t.Steady < doubtful; x.unsure {
-			held, until = 0, min(until, doubtful)
+		doubt := h.Doubt()
+		if x.unsure = doubt > 0; x.unsure {
+			held, until = 0, min(until, t.Steady+int64(min(doubt, time.Second)))
 		}
 	}
 	x.held, x.until = min(max(0, held), capacity), until

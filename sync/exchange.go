@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -14,7 +13,8 @@ import (
 type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
-	Number int64 // rises with each statement of a region to another about the id; 0 says nothing of Received
+	Number int64  // rises with each statement of a region to another about the id; 0 says nothing of Received
+	From   Member // who decides about the id in the sender's region; nobody, if Number is 0
 
 	// Of what the receiver has granted.
 	Received int64 // what the sender has, at most, until it takes an answer to this Number
@@ -34,19 +34,18 @@ type Statement struct {
 	Series int64 // rises when that begins again
 }
 
-// Exchange is statements of a region's node to another region.
+// Exchange is statements of a region to another.
 type Exchange struct {
 	Region     string
-	From       Member
 	Print      uint64 // of the Regions
 	Statements []Statement
 }
 
 const exchangeVersion = 1
 
-// maxStatements is how many statements fit into one message for sure, with what
+// MaxStatements is how many statements fit into one message for sure, with what
 // is in it beside them.
-const maxStatements = 320
+const MaxStatements = 320
 
 // statementMore is the only flag of a statement.
 const statementMore = 1
@@ -57,7 +56,6 @@ var errExchange = errors.New("countsync: malformed exchange")
 func (e *Exchange) Append(b []byte) []byte {
 	b = append(b, exchangeVersion, byte(len(e.Region)))
 	b = append(b, e.Region...)
-	b = binary.LittleEndian.AppendUint64(b, e.From)
 	b = binary.LittleEndian.AppendUint64(b, e.Print)
 	var known limits
 	for i := range e.Statements {
@@ -76,6 +74,9 @@ func (e *Exchange) Append(b []byte) []byte {
 			b = binary.AppendUvarint(b, uint64(max(0, *n)))
 		}
 		b = binary.AppendUvarint(b, uint64(max(0, st.Retry)))
+		if st.Number > 0 {
+			b = binary.LittleEndian.AppendUint64(b, st.From)
+		}
 	}
 	return b
 }
@@ -99,7 +100,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 	}
 	e.Region = string(r.b[:n])
 	r.b = r.b[n:]
-	e.From, e.Print = r.uint64(), r.uint64()
+	e.Print = r.uint64()
 	var known limits
 	for len(r.b) > 0 {
 		st := Statement{ID: r.id()}
@@ -110,7 +111,10 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 			*n = r.number()
 		}
 		st.Retry = time.Duration(min(r.uvarint(), uint64(longestRefusal)))
-		if r.err == nil && (flags&^statementMore != 0 || st.Limit.Validate() != nil || len(e.Statements) == maxStatements) {
+		if st.Number > 0 {
+			st.From = r.uint64()
+		}
+		if r.err == nil && (flags&^statementMore != 0 || st.Limit.Validate() != nil || len(e.Statements) == MaxStatements) {
 			r.fail("a statement")
 		}
 		if r.err != nil {
@@ -122,6 +126,11 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 		return Exchange{}, r.err
 	}
 	return e, nil
+}
+
+// Exchange is statements of this region.
+func (h *Holdings) Exchange(sts []Statement) Exchange {
+	return Exchange{Region: h.regions.names[h.regions.self], Print: h.regions.print, Statements: sts}
 }
 
 // Due is what this node has to say to the other regions, by region: nothing to
@@ -224,7 +233,7 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
 	a.sent, a.waits, a.reported = t.Steady, true, x.spent
 	return Statement{
-		ID: x.id, Limit: x.whole, Number: a.number, Received: a.received,
+		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received,
 		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: x.spent, Series: x.series,
 	}
 }
@@ -280,7 +289,7 @@ func (x *holding) spare(peek *bucket.Result, steady int64) int64 {
 // Serve takes in what a region's node states, and answers. ok is false if there
 // is no answer: the regions do not agree how limits are shared out, or there is no
 // room for the id.
-func (h *Holdings) Serve(from string, sender Member, print uint64, st *Statement, t Time) (answer Statement, ok bool) {
+func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answer Statement, ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
 		return answer, false
@@ -294,7 +303,7 @@ func (h *Holdings) Serve(from string, sender Member, print uint64, st *Statement
 	}
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
-	isNew := h.heed(x, a, sender, st, t)
+	isNew := h.heed(x, a, st, t)
 	answer = Statement{
 		ID: x.id, Answers: st.Number, Heard: a.heard, Holding: x.held, Spent: x.spent, Series: x.series,
 	}
@@ -323,12 +332,12 @@ func (h *Holdings) agree(region int, print uint64) bool {
 // heed takes in what a region has received of this one. What it does not have any
 // more is unspent, if the node that says so is the one that had it; else nobody
 // knows.
-func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t Time) (isNew bool) {
+func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
 	}
 	if st.Series == a.series && st.Spent > a.theirs {
-		h.store.SpendElsewhere(elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
+		h.store.SpendElsewhere(Elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
 		a.theirs = st.Spent
 	}
 	if st.Number <= a.heard {
@@ -340,7 +349,7 @@ func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t 
 	var lost int64
 	switch {
 	case st.Received < a.granted:
-		if a.grantedTo != sender {
+		if a.grantedTo != st.From {
 			lost = a.granted - st.Received
 		}
 		a.granted = st.Received
@@ -350,7 +359,7 @@ func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t 
 		peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
 		a.granted += min(st.Received-a.granted, peek.Remaining)
 	}
-	a.grantedTo, a.grantedUntil = sender, t.Steady+keptFor
+	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
 	h.renew(x, t)
 	if lost > 0 {
 		h.store.SpendElsewhere(x.id, &x.limit, t.Now, lost)
@@ -396,7 +405,7 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 		a.received -= back
 		a.number = max(a.number+1, t.Now)
 		a.waits = false
-		answer.Number, answer.Received = a.number, a.received
+		answer.Number, answer.From, answer.Received = a.number, h.self, a.received
 	}
 	a.granted += units - back
 	a.grantedUntil = t.Steady + keptFor
@@ -436,8 +445,9 @@ func (h *Holdings) retry(x *holding, peek *bucket.Result) time.Duration {
 	return min(peek.ResetAfter, time.Duration(longestRefusal))
 }
 
-// Answered takes in a region's answer.
-func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statement, t Time) (changed bool) {
+// Answered takes in a region's answer. ok is false if the regions do not agree how
+// limits are shared out.
+func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
 		return false
@@ -447,11 +457,11 @@ func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statem
 	defer sh.mu.Unlock()
 	x := sh.of[st.ID]
 	if x == nil {
-		return false
+		return true
 	}
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
-	h.heed(x, a, sender, st, t)
+	h.heed(x, a, st, t)
 	switch {
 	case st.Answers == a.number && a.waits && st.Heard == st.Answers:
 		gained := st.Granted - a.received
@@ -486,13 +496,13 @@ func (x *holding) refusal(a *account) int64 {
 	return min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// elsewhere is the id of what the other regions have spent of a limit.
-func elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
+// Elsewhere is the id of what the other regions have spent of a limit.
+func Elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
-// Elsewhere is what the other regions have told that they have spent, and that has
+// SpentElsewhere is what the other regions have told that they have spent, and that has
 // not recovered.
-func (h *Holdings) Elsewhere(id bucket.ID, now int64) int64 {
-	used, _, _ := h.store.Used(elsewhere(id), now)
+func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
+	used, _, _ := h.store.Used(Elsewhere(id), now)
 	return used
 }
 
@@ -513,9 +523,4 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 		}
 		sh.mu.Unlock()
 	}
-}
-
-// Regions are the names of the other regions.
-func (h *Holdings) Regions() []string {
-	return slices.Delete(slices.Clone(h.regions.names), h.regions.self, h.regions.self+1)
 }

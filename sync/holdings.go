@@ -208,7 +208,7 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	x := sh.of[id]
 	if x == nil || t.Steady >= x.until || !x.follows(whole) {
 		if x = h.holding(sh, id, whole, t); x == nil {
-			l := h.beginning(whole, t)
+			l := h.beginning(whole)
 			h.store.TakeInto(id, &l, t.Now, units, r)
 			sh.mu.Unlock()
 			return
@@ -218,6 +218,52 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	x.took(units, t.Steady, r)
 	sh.push(x)
 	sh.mu.Unlock()
+}
+
+// TakeAll is the store's, each of whose asks with a whole is within what this
+// region has of that. The ids are distinct.
+func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
+	var few [16]uint64
+	shards := few[:0]
+	for i := range asks {
+		if wholes[i] != nil {
+			shards = append(shards, asks[i].ID.Lo%holdingShards)
+		}
+	}
+	// All who lock several do so in one order, so that none waits in a circle.
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	for _, i := range shards {
+		h.shards[i].mu.Lock()
+	}
+	for i := range asks {
+		if wholes[i] == nil {
+			continue
+		}
+		if x := h.holding(h.shard(asks[i].ID), asks[i].ID, wholes[i], t); x != nil {
+			asks[i].Limit = &x.limit
+		} else {
+			l := h.beginning(wholes[i])
+			asks[i].Limit = &l
+		}
+	}
+	all := h.store.TakeAll(asks, t.Now, answers)
+	for i := range asks {
+		sh := h.shard(asks[i].ID)
+		if wholes[i] == nil || sh.of[asks[i].ID] == nil {
+			continue
+		}
+		x, r := sh.of[asks[i].ID], &answers[i]
+		if !all && r.Allowed {
+			continue // another one denied, and nothing was spent
+		}
+		x.took(asks[i].Units, t.Steady, r)
+		sh.push(x)
+	}
+	for _, i := range shards {
+		h.shards[i].mu.Unlock()
+	}
+	return all
 }
 
 // took notes what an ask came to.
@@ -255,7 +301,7 @@ func (h *Holdings) Do(id bucket.ID, whole *bucket.Limit, t Time, f func(*bucket.
 	defer sh.mu.Unlock()
 	x := h.holding(sh, id, whole, t)
 	if x == nil {
-		l := h.beginning(whole, t)
+		l := h.beginning(whole)
 		f(&l)
 		return
 	}
@@ -275,7 +321,7 @@ func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) (l bucket.Li
 }
 
 // beginning is the limit of an id that there is no room to keep a holding of.
-func (h *Holdings) beginning(whole *bucket.Limit, t Time) bucket.Limit {
+func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
 	if h.Doubt() > 0 {
 		return portion(whole, 0)
 	}

@@ -1,0 +1,296 @@
+package weir
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const (
+	// exchangeWait is how long another region may take to answer.
+	exchangeWait = 2 * time.Second
+	// exchangesAtOnce bounds the messages under way to one region.
+	exchangesAtOnce = 32
+)
+
+// regions has this region's holdings of Global limits follow its demand: it
+// carries what countsync says to the other regions, and what they say.
+type regions struct {
+	*countsync.Holdings // nil where there are no other regions
+	links               map[string]*regionLink
+	disagrees           atomic.Bool
+}
+
+// regionLink counts what goes to and fro between this node and a region.
+type regionLink struct {
+	places                     chan struct{} // one for each message under way
+	answered                   atomic.Int64  // when it last did, by the steady clock; 0 if never
+	statements, unanswered     atomic.Uint64
+	sentBytes, receivedBytes   atomic.Uint64
+	servedStatements, disputed atomic.Uint64
+}
+
+// RegionStats says what this node has told another region of Global limits.
+type RegionStats struct {
+	Reached    bool   // it answered within the last ten seconds; a region that nothing is told is not asked either
+	Statements uint64 // sent: each is of one key
+	Unanswered uint64 // of these
+	Served     uint64 // statements of that region that were answered here
+	Disputed   uint64 // statements that were refused because the region shares limits out in another way: its Regions or RegionShares differ
+	SentBytes  uint64 // of statements and answers, without what the connection adds
+	Received   uint64 // bytes of the same
+}
+
+func (n *Node) newRegions(v *view) {
+	r := &n.regions
+	if len(n.cfg.Regions) == 0 {
+		return
+	}
+	others := slices.Collect(maps.Keys(n.cfg.Regions))
+	r.links = make(map[string]*regionLink)
+	for _, name := range others {
+		r.links[name] = &regionLink{places: make(chan struct{}, exchangesAtOnce)}
+	}
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.hashes[v.Self], n.counts, n.time(n.now()))
+}
+
+// time is that of a step, whose counts' clock is now.
+func (n *Node) time(now int64) countsync.Time {
+	if n.cfg.Now == nil {
+		return countsync.Time{Now: now, Steady: now}
+	}
+	return countsync.Time{Now: now, Steady: n.steady()}
+}
+
+// applyGlobal carries out op within what this region has of a Global limit.
+func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Result) {
+	t := n.time(now)
+	switch op {
+	case opTake:
+		n.regions.Take(a.id, a.limit, t, a.units, r)
+	case opReset:
+		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
+	default:
+		n.regions.Do(a.id, a.limit, t, func(held *bucket.Limit) (spent int64) {
+			before, _, _ := n.counts.Used(a.id, now)
+			n.apply(op, flags, a, held, now, r)
+			after, _, _ := n.counts.Used(a.id, now)
+			if op == opPeek {
+				r.Remaining = max(0, a.limit.Capacity()-after-n.regions.SpentElsewhere(a.id, now))
+			}
+			return after - before
+		})
+	}
+}
+
+// speaks says that this node is the one of its region that decides about an id's
+// holding: who has authority, or stands in for it, with a majority of the roster.
+func (v *view) speaks(id bucket.ID) bool {
+	return v.Self >= 0 && (v.complete || 2*v.side > max(len(v.points), v.expect)) && v.Answers(id) == v.hashes[v.Self]
+}
+
+// keepHoldings states to the other regions what there is to state, until the node
+// closes.
+func (n *Node) keepHoldings() {
+	tick := time.NewTicker(countsync.ExchangeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-n.life.Done():
+			return
+		}
+		v, now := n.view.Load(), n.now()
+		if n.fenced(v, now) {
+			continue
+		}
+		due, changed := n.regions.Due(n.time(now), v.speaks)
+		n.wake(n.stream.Copy(changed, now, v))
+		for _, region := range slices.Sorted(maps.Keys(due)) {
+			for sts := range slices.Chunk(due[region], countsync.MaxStatements) {
+				n.state(region, sts)
+			}
+		}
+	}
+}
+
+// state sends statements to a region, and takes in what it answers.
+func (n *Node) state(region string, sts []countsync.Statement) {
+	link := n.regions.links[region]
+	link.statements.Add(uint64(len(sts)))
+	unanswered := func() {
+		link.unanswered.Add(uint64(len(sts)))
+		n.regions.Unanswered(region, sts, n.time(n.now()))
+	}
+	select {
+	case link.places <- struct{}{}:
+	default:
+		unanswered()
+		return
+	}
+	started := n.background(func(ctx context.Context) {
+		defer func() { <-link.places }()
+		answer, err := n.askRegion(ctx, region, link, header{op: opExchange}, n.regions.Exchange(sts))
+		if err != nil {
+			unanswered()
+			return
+		}
+		n.stated(region, link, answer)
+	})
+	if !started {
+		<-link.places
+		unanswered()
+	}
+}
+
+func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h header, e countsync.Exchange) (answer countsync.Exchange, err error) {
+	peer := n.cluster.Region(region)
+	if peer == nil {
+		return answer, cluster.ErrUnheard
+	}
+	request := e.Append(h.append(nil))
+	link.sentBytes.Add(uint64(len(request)))
+	got, err := peer.Ask(ctx, request, nil, exchangeWait)
+	if err != nil {
+		return answer, err
+	}
+	link.receivedBytes.Add(uint64(len(got)))
+	if s, err := parseAnswer(got[:min(len(got), answerHeaderBytes)], 0); err != nil {
+		return answer, err
+	} else if s != statusDone {
+		return answer, errUnreached
+	}
+	link.answered.Store(n.steady())
+	return countsync.ParseExchange(got[answerHeaderBytes:])
+}
+
+// stated takes in the answers to statements.
+func (n *Node) stated(region string, link *regionLink, answers countsync.Exchange) {
+	v, now := n.view.Load(), n.now()
+	t := n.time(now)
+	var changed []bucket.ID
+	for i := range answers.Statements {
+		st := &answers.Statements[i]
+		switch {
+		case !v.speaks(st.ID):
+		case n.regions.Answered(region, answers.Print, st, t):
+			changed = append(changed, st.ID)
+		default:
+			link.disputed.Add(1)
+		}
+	}
+	n.wake(n.stream.Copy(changed, now, v))
+}
+
+// serveExchange answers the statements of another region: those that this node has
+// to decide about here, the others by asking who does.
+func (n *Node) serveExchange(v *view, b *cluster.Batch, i int, h header, now int64) {
+	e, err := countsync.ParseExchange(b.Requests[i][headerBytes:])
+	link := n.regions.links[e.Region]
+	switch {
+	case err != nil, b.Region != n.cfg.Region && b.Region != e.Region:
+		b.Reply(i, nil)
+		return
+	case link == nil || n.regions.Holdings == nil:
+		b.Reply(i, appendAnswer(nil, statusUnreached, 0))
+		return
+	}
+	link.receivedBytes.Add(uint64(len(b.Requests[i])))
+	var own []countsync.Statement
+	others := make(map[int][]countsync.Statement)
+	for _, st := range e.Statements {
+		switch to, known := v.named[v.Answers(st.ID)]; {
+		case v.speaks(st.ID):
+			own = append(own, st)
+		case known && to != v.Self && v.Direct[to] && h.flags&passBits < maxExchangePasses:
+			others[to] = append(others[to], st)
+		}
+	}
+	answers := n.regions.Exchange(n.serveStatements(link, &e, own, v, now))
+	if len(others) == 0 {
+		b.Reply(i, n.exchanged(link, &answers))
+		return
+	}
+	later := b.Later(i)
+	h.flags++
+	started := n.background(func(ctx context.Context) {
+		var (
+			wait sync.WaitGroup
+			mu   sync.Mutex
+		)
+		for to, sts := range others {
+			wait.Go(func() {
+				request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: sts}).Append(h.append(nil))
+				got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
+				if err != nil || len(got) < answerHeaderBytes {
+					return
+				}
+				theirs, err := countsync.ParseExchange(got[answerHeaderBytes:])
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				answers.Statements = append(answers.Statements, theirs.Statements...)
+			})
+		}
+		wait.Wait()
+		later(n.exchanged(link, &answers))
+	})
+	if !started {
+		later(n.exchanged(link, &answers))
+	}
+}
+
+// maxExchangePasses is how often statements are passed on: by whoever they reach
+// to who decides, or to who did until just now.
+const maxExchangePasses = 2
+
+func (n *Node) exchanged(link *regionLink, answers *countsync.Exchange) []byte {
+	answer := answers.Append(appendAnswer(nil, statusDone, 0))
+	link.sentBytes.Add(uint64(len(answer)))
+	return answer
+}
+
+func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view, now int64) (answers []countsync.Statement) {
+	var changed []bucket.ID
+	for i := range sts {
+		answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.time(now))
+		if !ok {
+			link.disputed.Add(1)
+			continue
+		}
+		answers = append(answers, answer)
+		changed = append(changed, answer.ID)
+	}
+	link.servedStatements.Add(uint64(len(answers)))
+	n.wake(n.stream.Copy(changed, now, v))
+	return answers
+}
+
+func (n *Node) regionStats() map[string]RegionStats {
+	if n.regions.Holdings == nil {
+		return nil
+	}
+	stats := make(map[string]RegionStats, len(n.regions.links))
+	for name, l := range n.regions.links {
+		at := l.answered.Load()
+		stats[name] = RegionStats{
+			Reached:    at != 0 && n.steady()-at < int64(10*time.Second),
+			Statements: l.statements.Load(),
+			Unanswered: l.unanswered.Load(),
+			Served:     l.servedStatements.Load(),
+			Disputed:   l.disputed.Load(),
+			SentBytes:  l.sentBytes.Load(),
+			Received:   l.receivedBytes.Load(),
+		}
+	}
+	return stats
+}

@@ -18,6 +18,9 @@ const (
 	exchangeWait = 2 * time.Second
 	// exchangesAtOnce bounds the messages under way to one region.
 	exchangesAtOnce = 32
+	// greetEvery is how often a region that has not been heard is told of this one,
+	// in exchanges.
+	greetEvery = 10
 )
 
 // regions has this region's holdings of Global limits follow its demand: it
@@ -25,12 +28,12 @@ const (
 type regions struct {
 	*countsync.Holdings // nil where there are no other regions
 	links               map[string]*regionLink
-	disagrees           atomic.Bool
 }
 
 // regionLink counts what goes to and fro between this node and a region.
 type regionLink struct {
 	places                     chan struct{} // one for each message under way
+	disagrees                  atomic.Bool   // how limits are shared out
 	answered                   atomic.Int64  // when it last did, by the steady clock; 0 if never
 	statements, unanswered     atomic.Uint64
 	sentBytes, receivedBytes   atomic.Uint64
@@ -78,15 +81,15 @@ func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Resu
 	case opReset:
 		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
 	default:
-		n.regions.Do(a.id, a.limit, t, func(held *bucket.Limit) (spent int64) {
-			before, _, _ := n.counts.Used(a.id, now)
-			n.apply(op, flags, a, held, now, r)
-			after, _, _ := n.counts.Used(a.id, now)
-			if op == opPeek {
-				r.Remaining = max(0, a.limit.Capacity()-after-n.regions.SpentElsewhere(a.id, now))
-			}
-			return after - before
-		})
+		held := n.regions.Limit(a.id, a.limit, t)
+		before, _, _ := n.counts.Used(a.id, now)
+		n.apply(op, flags, a, &held, now, r)
+		after, _, _ := n.counts.Used(a.id, now)
+		if op == opPeek {
+			r.Remaining = max(0, a.limit.Capacity()-after-n.regions.SpentElsewhere(a.id, now))
+		} else {
+			n.regions.Spent(a.id, after-before)
+		}
 	}
 }
 
@@ -101,7 +104,12 @@ func (v *view) speaks(id bucket.ID) bool {
 func (n *Node) keepHoldings() {
 	tick := time.NewTicker(countsync.ExchangeEvery)
 	defer tick.Stop()
-	for {
+	for i := 0; ; i++ {
+		if i%greetEvery == 0 {
+			for _, region := range n.regions.Strangers() {
+				n.state(region, nil)
+			}
+		}
 		select {
 		case <-tick.C:
 		case <-n.life.Done():
@@ -173,6 +181,7 @@ func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h
 
 // stated takes in the answers to statements.
 func (n *Node) stated(region string, link *regionLink, answers countsync.Exchange) {
+	n.meetRegion(region, link, answers.Print)
 	v, now := n.view.Load(), n.now()
 	t := n.time(now)
 	var changed []bucket.ID
@@ -189,6 +198,13 @@ func (n *Node) stated(region string, link *regionLink, answers countsync.Exchang
 	n.wake(n.stream.Copy(changed, now, v))
 }
 
+// meetRegion notes whether a region shares limits out as this one does.
+func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
+	if agree := n.regions.Meet(region, print); link.disagrees.Swap(!agree) == agree && !agree {
+		n.cfg.Logger.Error("weir: a region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it", "region", region)
+	}
+}
+
 // serveExchange answers the statements of another region: those that this node has
 // to decide about here, the others by asking who does.
 func (n *Node) serveExchange(v *view, b *cluster.Batch, i int, h header, now int64) {
@@ -203,6 +219,7 @@ func (n *Node) serveExchange(v *view, b *cluster.Batch, i int, h header, now int
 		return
 	}
 	link.receivedBytes.Add(uint64(len(b.Requests[i])))
+	n.meetRegion(e.Region, link, e.Print)
 	var own []countsync.Statement
 	others := make(map[int][]countsync.Statement)
 	for _, st := range e.Statements {

@@ -110,7 +110,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 		for _, n := range st.numbers() {
 			*n = r.number()
 		}
-		st.Retry = time.Duration(min(r.uvarint(), uint64(longestRefusal)))
+		st.Retry = time.Duration(min(r.uvarint(), uint64(366*24*time.Hour)))
 		if st.Number > 0 {
 			st.From = r.uint64()
 		}
@@ -145,7 +145,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 		queue := sh.queue
 		sh.queue = nil
 		for _, x := range queue {
-			x.queued = false
+			x.queued.Store(false)
 		}
 		// Beside those that were asked for, all others once in a while.
 		for range (len(sh.all) + lookParts - 1) / lookParts {
@@ -155,8 +155,8 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 			queue = append(queue, sh.all[sh.next])
 		}
 		for _, x := range queue {
-			if sh.of[x.id] != x || !answers(x.id) {
-				if sh.of[x.id] == x && t.Steady-x.seen > 2*keptFor {
+			if kept := sh.find(x.id) == x; !kept || !answers(x.id) {
+				if kept && t.Steady-x.seen > 2*keptFor {
 					h.drop(sh, x) // a copy that nobody has renewed
 				}
 				continue
@@ -176,13 +176,14 @@ const lookParts = 10
 // look takes a holding a step further, and says whether copies of it have to
 // change.
 func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]Statement) (changed bool) {
-	if t.Steady >= x.until {
+	if t.Steady >= x.judging.Load().until {
 		h.renew(x, t)
 		changed = true
 	}
 	x.measure(t.Steady)
-	peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
-	wants := x.wants(&peek)
+	spent, largest := x.spent(), x.largest.Swap(0)
+	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
+	wants := x.wants(&peek, largest)
 	spare := x.spare(&peek, t.Steady)
 	busy := false
 	for i := range x.accounts {
@@ -198,26 +199,22 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		renews := a.received > 0 && since >= renewAfter
 		returns := spare > 0 && a.received > 0
 		unknown := x.unsure && !a.known
-		tells := x.spent != a.reported && since >= reportEvery(&x.whole)
-		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || unknown || x.spent != a.reported
+		tells := spent != a.reported && since >= reportEvery(&x.whole)
+		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || unknown || spent != a.reported
 		if a.waits || since < int64(ExchangeEvery) && a.sent != 0 || !(ask || renews || returns || unknown || tells) {
 			continue
 		}
 		if returns {
-			back := min(spare, a.received)
-			a.received -= back
-			spare -= back
-			h.renew(x, t)
+			spare -= h.release(x, min(spare, a.received), t, func(units int64) { a.received -= units })
 		}
 		st := h.statement(x, a, t)
 		if ask {
-			st.Wants, st.Must = wants, x.largest
+			st.Wants, st.Must = wants, largest
 		}
 		region := h.regions.names[i]
 		due[region] = append(due[region], st)
 		changed = true
 	}
-	x.largest = 0
 	switch {
 	case wants > 0:
 		sh.push(x)
@@ -228,13 +225,21 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 	return changed
 }
 
+// drop forgets a holding. Who is just spending by it looks it up anew.
+func (h *Holdings) drop(sh *holdings, x *holding) {
+	sh.drop(x)
+	j := *x.judging.Load()
+	x.judging.Store(&j)
+	h.kept.Add(-1)
+}
+
 // statement is the next one about a holding to a region.
 func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
-	a.sent, a.waits, a.reported = t.Steady, true, x.spent
+	a.sent, a.waits, a.reported = t.Steady, true, x.spent()
 	return Statement{
 		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received,
-		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: x.spent, Series: x.series,
+		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
 	}
 }
 
@@ -251,8 +256,11 @@ func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6)
 func (x *holding) measure(steady int64) {
 	tau := settling(&x.whole)
 	x.demand *= math.Exp(-float64(max(0, steady-x.at)) / tau)
-	x.demand += float64(x.asked) * 1e9 / tau
-	x.asked, x.at = 0, steady
+	if asked := x.asked.Load(); asked != x.counted {
+		x.demand += float64(asked-x.counted) * 1e9 / tau
+		x.counted, x.seen = asked, steady
+	}
+	x.at = steady
 }
 
 // need is how many units would do for the demand: those of a Per, or of the time
@@ -267,10 +275,10 @@ func recoveryTime(l *bucket.Limit) float64 {
 
 // wants is how many units more this region would have: ahead of need, once half of
 // what it has is used.
-func (x *holding) wants(peek *bucket.Result) int64 {
+func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
-	want := min(max(x.need(), x.largest), most) - x.held
-	if x.largest == 0 && 2*peek.Remaining > peek.Limit {
+	want := min(max(x.need(), largest), most) - x.held
+	if largest == 0 && 2*peek.Remaining > peek.Limit {
 		return 0
 	}
 	return max(0, want)
@@ -304,8 +312,9 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
 	isNew := h.heed(x, a, st, t)
+	a.reported = x.spent()
 	answer = Statement{
-		ID: x.id, Answers: st.Number, Heard: a.heard, Holding: x.held, Spent: x.spent, Series: x.series,
+		ID: x.id, Answers: st.Number, Heard: a.heard, Holding: x.held, Spent: a.reported, Series: x.series,
 	}
 	if isNew && st.Wants > 0 {
 		h.grant(x, a, st, &answer, t)
@@ -313,10 +322,27 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	if st.Number == a.heard {
 		answer.Granted = a.granted
 	}
-	a.reported = x.spent
 	answer.Limit = x.whole
 	sh.push(x)
 	return answer, true
+}
+
+// Strangers are the regions that are not known yet to share limits out alike.
+func (h *Holdings) Strangers() (names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, agreed := range h.agreed {
+		if !agreed {
+			names = append(names, h.regions.names[i])
+		}
+	}
+	return names
+}
+
+// Meet takes in that a region has such a print, be it that it states nothing.
+func (h *Holdings) Meet(region string, print uint64) (agree bool) {
+	i := h.regions.index(region)
+	return i >= 0 && h.agree(i, print)
 }
 
 func (h *Holdings) agree(region int, print uint64) bool {
@@ -356,13 +382,12 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 	case st.Received > a.granted && first && x.unsure:
 		a.granted = st.Received
 	case st.Received > a.granted:
-		peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
-		a.granted += min(st.Received-a.granted, peek.Remaining)
+		h.release(x, st.Received-a.granted, t, func(units int64) { a.granted += units })
 	}
 	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
 	h.renew(x, t)
 	if lost > 0 {
-		h.store.SpendElsewhere(x.id, &x.limit, t.Now, lost)
+		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, lost)
 	}
 	return true
 }
@@ -387,7 +412,7 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	x.measure(t.Steady)
 	a.promised = 0
 	h.renew(x, t)
-	peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
+	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
 	both := x.held + st.Holding
 	target := h.rule(demands{x.demand, float64(st.Demand) / 1000}, both, st.Holding, peek.Remaining)
 	floor := h.regions.start(x.whole.Capacity(), h.regions.self) / 8
@@ -396,26 +421,25 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	}
 	due := min(st.Wants, target-st.Holding, x.held-floor)
 	if due <= 0 || due < both/16 && x.need() > x.held/2 {
-		answer.Retry = h.retry(x, &peek)
+		answer.Retry = h.retry(x, &peek, t.Now)
 		return
 	}
 	units := min(due, peek.Remaining)
-	back := min(units, a.received)
+	back := h.release(x, min(units, a.received), t, func(units int64) { a.received -= units })
 	if back > 0 {
-		a.received -= back
 		a.number = max(a.number+1, t.Now)
 		a.waits = false
 		answer.Number, answer.From, answer.Received = a.number, h.self, a.received
 	}
-	a.granted += units - back
 	a.grantedUntil = t.Steady + keptFor
+	units = back + h.release(x, units-back, t, func(units int64) { a.granted += units })
 	if a.promised = due - units; a.promised > 0 {
 		a.promisedTill = t.Steady + promiseFor
 		answer.More = true
 	}
 	h.renew(x, t)
 	if units == 0 {
-		answer.Retry = h.retry(x, &peek)
+		answer.Retry = h.retry(x, &peek, t.Now)
 	}
 }
 
@@ -438,11 +462,11 @@ func byDemand(d demands, both, _, _ int64) int64 {
 const promiseFor = int64(time.Second)
 
 // retry is when something may be unspent here.
-func (h *Holdings) retry(x *holding, peek *bucket.Result) time.Duration {
+func (h *Holdings) retry(x *holding, peek *bucket.Result, now int64) time.Duration {
 	if peek.Remaining > 0 {
 		return 0
 	}
-	return min(peek.ResetAfter, time.Duration(longestRefusal))
+	return h.store.Peek(x.id, &x.judging.Load().limit, now, 1).RetryAfter
 }
 
 // Answered takes in a region's answer. ok is false if the regions do not agree how
@@ -455,7 +479,7 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	sh := h.shard(st.ID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := sh.of[st.ID]
+	x := sh.find(st.ID)
 	if x == nil {
 		return true
 	}
@@ -470,14 +494,15 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 		a.trip = t.Steady - a.sent
 		switch {
 		case gained > 0:
-			a.refusals, a.again = 0, t.Steady
+			a.refusals, a.again, a.hint = 0, t.Steady, 0
 		case st.More:
-			a.again = t.Steady
+			a.again, a.hint = t.Steady, 0
 		default:
 			a.refusals = min(a.refusals+1, 10)
 			wait := x.refusal(a)
-			if st.Retry > 0 {
+			if a.hint = 0; st.Retry > 0 {
 				wait = min(wait, int64(st.Retry))
+				a.hint = t.Steady + int64(st.Retry)
 			}
 			a.again = t.Steady + wait
 		}
@@ -513,7 +538,7 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	for i := range sts {
 		sh := h.shard(sts[i].ID)
 		sh.mu.Lock()
-		if x := sh.of[sts[i].ID]; x != nil {
+		if x := sh.find(sts[i].ID); x != nil {
 			if a := &x.accounts[at]; a.number == sts[i].Number && a.waits {
 				a.waits = false
 				a.refusals = min(a.refusals+1, 10)

@@ -23,7 +23,7 @@ import (
 // nobody has to find out about it.
 //
 // Of each id the one node decides that answers for it. Methods are safe for
-// concurrent use; each takes the lock of one shard of the ids.
+// concurrent use; Take locks nothing where the id has a holding.
 type Holdings struct {
 	regions *Regions
 	self    Member
@@ -31,9 +31,9 @@ type Holdings struct {
 	rule    rule
 	shards  [holdingShards]holdings
 
-	steady atomic.Int64 // the last that was told
-	kept   atomic.Int64 // how many
-	refuse atomic.Uint64
+	steady  atomic.Int64 // the last that was told
+	kept    atomic.Int64 // how many
+	refused atomic.Uint64
 
 	mu     sync.Mutex
 	begun  int64  // since when all is remembered, by the steady clock
@@ -69,34 +69,33 @@ const (
 // one that never steps, both in nanoseconds.
 type Time struct{ Now, Steady int64 }
 
-type holdings struct {
-	mu    sync.Mutex
-	of    map[bucket.ID]*holding
-	queue []*holding // those to be looked at by the next Due
-	all   []*holding // in no order
-	next  int        // of all, to be looked at
+// holding is one id's. Its shard's lock guards it, but for what is atomic.
+type holding struct {
+	id      bucket.ID
+	judging atomic.Pointer[judging]
+	asked   atomic.Int64 // units in all
+	denied  atomic.Int64 // of these
+	largest atomic.Int64 // ask that was denied, since the last look
+	queued  atomic.Bool  // to be looked at
+
+	whole    bucket.Limit // by which it was asked for last
+	held     int64        // what this region has: what judges, and what is promised
+	accounts []account    // by index in regions; that of this one is unused
+	counted  int64        // of asked, in demand
+	demand   float64      // units asked for in a second, as of at
+	at       int64
+	seen     int64 // when it was last known to be asked for
+	series   int64 // of what was spent
+
+	place  int  // in holdings.all
+	unsure bool // made when an id without a holding may have been forgotten
 }
 
-// holding is one id's.
-type holding struct {
-	id       bucket.ID
-	whole    bucket.Limit // by which it was asked for last
-	limit    bucket.Limit // which judges here: whole's part
-	held     int64        // limit's capacity, and what is promised
-	until    int64        // when limit has to be made anew
-	accounts []account    // by index in regions; that of this one is unused
-
-	asked   int64   // since at
-	demand  float64 // units asked for in a second, as of at
-	at      int64
-	largest int64 // ask that was denied, since the last look
-	seen    int64 // when it was asked for last
-	spent   int64 // since series
-	series  int64
-
-	place  int // in shard.all
-	queued bool
-	unsure bool // made when an id without a holding may have been forgotten
+// judging is what asks are judged by. It is immutable.
+type judging struct {
+	limit bucket.Limit // whole's part
+	whole bucket.Limit
+	until int64 // when it has to be made anew
 }
 
 // account is what one region has of another, both ways.
@@ -115,6 +114,7 @@ type account struct {
 	waits         bool  // for its answer
 	again         int64 // when it is asked for more at the earliest
 	refusals      int
+	hint          int64 // when it may have something unspent, as it said
 
 	known    bool  // it has said what it has of this region
 	reported int64 // spent, when it was last told
@@ -204,120 +204,135 @@ func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdin
 // Take is the store's, within what this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
 	sh := h.shard(id)
-	sh.mu.Lock()
-	x := sh.of[id]
-	if x == nil || t.Steady >= x.until || !x.follows(whole) {
-		if x = h.holding(sh, id, whole, t); x == nil {
-			l := h.beginning(whole)
-			h.store.TakeInto(id, &l, t.Now, units, r)
-			sh.mu.Unlock()
-			return
+	for {
+		x := sh.find(id)
+		if x == nil {
+			if x = h.make(sh, id, whole, t); x == nil {
+				l := h.beginning(whole)
+				h.store.TakeInto(id, &l, t.Now, units, r)
+				return
+			}
 		}
+		j := x.judging.Load()
+		if t.Steady >= j.until || !j.follows(whole) {
+			j = h.brought(sh, x, whole, t)
+		}
+		h.store.TakeInto(id, &j.limit, t.Now, units, r)
+		if r.Allowed && x.judging.Load() != j {
+			// Meanwhile some of it may have been granted away, as unspent.
+			h.store.Refund(id, &j.limit, t.Now, units, r.Receipt, false)
+			continue
+		}
+		h.took(sh, x, units, t, r)
+		return
 	}
-	h.store.TakeInto(id, &x.limit, t.Now, units, r)
-	x.took(units, t.Steady, r)
-	sh.push(x)
-	sh.mu.Unlock()
 }
 
 // TakeAll is the store's, each of whose asks with a whole is within what this
 // region has of that. The ids are distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
-	var few [16]uint64
-	shards := few[:0]
-	for i := range asks {
-		if wholes[i] != nil {
-			shards = append(shards, asks[i].ID.Lo%holdingShards)
+	var few [16]*judging
+	for {
+		judges := append(few[:0], make([]*judging, len(asks))...)
+		for i := range asks {
+			if wholes[i] != nil {
+				judges[i] = h.judge(asks[i].ID, wholes[i], t)
+				asks[i].Limit = &judges[i].limit
+			}
 		}
-	}
-	// All who lock several do so in one order, so that none waits in a circle.
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
-	for _, i := range shards {
-		h.shards[i].mu.Lock()
-	}
-	for i := range asks {
-		if wholes[i] == nil {
+		all := h.store.TakeAll(asks, t.Now, answers)
+		stands := true
+		for i, j := range judges {
+			stands = stands && (j == nil || !all || h.stands(asks[i].ID, j))
+		}
+		if !stands {
+			for i := range asks {
+				if answers[i].Allowed {
+					h.store.Refund(asks[i].ID, asks[i].Limit, t.Now, asks[i].Units, answers[i].Receipt, false)
+				}
+			}
 			continue
 		}
-		if x := h.holding(h.shard(asks[i].ID), asks[i].ID, wholes[i], t); x != nil {
-			asks[i].Limit = &x.limit
-		} else {
-			l := h.beginning(wholes[i])
-			asks[i].Limit = &l
+		for i := range asks {
+			sh := h.shard(asks[i].ID)
+			if x := sh.find(asks[i].ID); wholes[i] != nil && x != nil && (all || !answers[i].Allowed) {
+				h.took(sh, x, asks[i].Units, t, &answers[i])
+			}
 		}
+		return all
 	}
-	all := h.store.TakeAll(asks, t.Now, answers)
-	for i := range asks {
-		sh := h.shard(asks[i].ID)
-		if wholes[i] == nil || sh.of[asks[i].ID] == nil {
-			continue
-		}
-		x, r := sh.of[asks[i].ID], &answers[i]
-		if !all && r.Allowed {
-			continue // another one denied, and nothing was spent
-		}
-		x.took(asks[i].Units, t.Steady, r)
-		sh.push(x)
+}
+
+// judge is what judges an id now.
+func (h *Holdings) judge(id bucket.ID, whole *bucket.Limit, t Time) *judging {
+	sh := h.shard(id)
+	x := sh.find(id)
+	if x == nil {
+		x = h.make(sh, id, whole, t)
 	}
-	for _, i := range shards {
-		h.shards[i].mu.Unlock()
+	if x == nil {
+		return &judging{limit: h.beginning(whole)}
 	}
-	return all
+	if j := x.judging.Load(); t.Steady < j.until && j.follows(whole) {
+		return j
+	}
+	return h.brought(sh, x, whole, t)
+}
+
+// stands is whether an id is still judged by j.
+func (h *Holdings) stands(id bucket.ID, j *judging) bool {
+	x := h.shard(id).find(id)
+	return x == nil || x.judging.Load() == j
 }
 
 // took notes what an ask came to.
-func (x *holding) took(units, steady int64, r *bucket.Result) {
-	x.asked += units
-	x.seen = steady
-	if r.Allowed {
-		x.spent += units
-		return
+func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
+	x.asked.Add(units)
+	if !r.Allowed {
+		h.refuse(sh, x, units, t, r)
 	}
-	x.largest = max(x.largest, units)
-	r.RetryAfter = min(r.RetryAfter, x.soonest(steady))
+	if !x.queued.Load() {
+		sh.look(x)
+	}
 }
 
-// soonest is how long it takes until more may have come from elsewhere.
-func (x *holding) soonest(steady int64) time.Duration {
-	soonest := int64(math.MaxInt64)
-	for i := range x.accounts {
-		if a := &x.accounts[i]; a.number != 0 || x.unsure && !a.known {
-			trip := a.trip
-			if trip == 0 {
-				trip = firstTrip
-			}
-			soonest = min(soonest, max(0, a.again-steady)+int64(ExchangeEvery)+trip)
-		}
-	}
-	return time.Duration(soonest)
-}
-
-// Do calls f with the limit that judges id here, alone with it. f returns what it
-// has spent, below zero if it gave back.
-func (h *Holdings) Do(id bucket.ID, whole *bucket.Limit, t Time, f func(*bucket.Limit) (spent int64)) {
-	sh := h.shard(id)
+// refuse notes a denial, and says when more may have come from elsewhere.
+func (h *Holdings) refuse(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
+	x.denied.Add(units)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.holding(sh, id, whole, t)
-	if x == nil {
-		l := h.beginning(whole)
-		f(&l)
-		return
-	}
-	spent := f(&x.limit)
-	x.spent = max(0, x.spent+spent)
-	if spent > 0 {
-		x.asked += spent
-		x.seen = t.Steady
-		sh.push(x)
+	x.largest.Store(max(x.largest.Load(), units))
+	for i := range x.accounts {
+		a := &x.accounts[i]
+		trip := a.trip
+		if trip == 0 {
+			trip = firstTrip
+		}
+		if i != h.regions.self {
+			r.RetryAfter = min(r.RetryAfter, time.Duration(max(0, a.again-t.Steady, a.hint-t.Steady)+int64(ExchangeEvery)+trip))
+		}
 	}
 }
 
-// Limit is what judges id here, for who decides within a share of it.
-func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) (l bucket.Limit) {
-	h.Do(id, whole, t, func(of *bucket.Limit) int64 { l = *of; return 0 })
-	return l
+// Limit is what judges id here.
+func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit {
+	return h.judge(id, whole, t).limit
+}
+
+// Spent notes units that were spent without asking, below zero those that were
+// given back.
+func (h *Holdings) Spent(id bucket.ID, units int64) {
+	sh := h.shard(id)
+	x := sh.find(id)
+	if x == nil {
+		return
+	}
+	if units < 0 {
+		x.denied.Add(-units)
+		return
+	}
+	x.asked.Add(units)
+	sh.look(x)
 }
 
 // beginning is the limit of an id that there is no room to keep a holding of.
@@ -328,72 +343,63 @@ func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
 	return portion(whole, h.regions.start(whole.Capacity(), h.regions.self))
 }
 
-// holding is id's, up to date; nil if there is none and no room.
-func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	x := sh.of[id]
-	if x == nil {
-		if x = h.keep(sh, id, t); x == nil {
-			return nil
-		}
-		x.whole = *whole
-		h.renew(x, t)
-	} else if !x.follows(whole) && x.adopt(whole) || t.Steady >= x.until {
-		h.renew(x, t)
-	}
-	return x
+// make makes a holding for an id that has none, nil if there is no room.
+func (h *Holdings) make(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return h.holding(sh, id, whole, t)
 }
 
-// keep makes a holding for an id that has none, nil if there is no room.
-func (h *Holdings) keep(sh *holdings, id bucket.ID, t Time) *holding {
+// brought is what judges from now on.
+func (h *Holdings) brought(sh *holdings, x *holding, whole *bucket.Limit, t Time) *judging {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if j := x.judging.Load(); x.adopt(whole) || t.Steady >= j.until {
+		h.renew(x, t)
+	}
+	return x.judging.Load()
+}
+
+// holding is id's, up to date; nil if there is none and no room. The shard is
+// locked.
+func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+	x := sh.find(id)
+	if x != nil {
+		if t.Steady >= x.judging.Load().until {
+			h.renew(x, t)
+		}
+		return x
+	}
 	if h.kept.Add(1) > MaxHoldings {
 		h.kept.Add(-1)
-		h.refuse.Add(1)
+		h.refused.Add(1)
 		return nil
 	}
-	x := &holding{id: id, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now, place: len(sh.all)}
+	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
 	x.unsure = h.Doubt() > 0
-	if sh.of == nil {
-		sh.of = make(map[bucket.ID]*holding)
-	}
-	sh.of[id] = x
-	sh.all = append(sh.all, x)
-	sh.push(x)
+	h.renew(x, t)
+	x.queued.Store(true)
+	sh.add(x)
 	return x
 }
 
-// drop forgets a holding.
-func (h *Holdings) drop(sh *holdings, x *holding) {
-	last := sh.all[len(sh.all)-1]
-	sh.all[x.place], last.place = last, x.place
-	sh.all[len(sh.all)-1] = nil
-	sh.all = sh.all[:len(sh.all)-1]
-	delete(sh.of, x.id)
-	h.kept.Add(-1)
-}
-
-func (sh *holdings) push(x *holding) {
-	if !x.queued {
-		x.queued = true
-		sh.queue = append(sh.queue, x)
-	}
-}
-
-// follows is whether the holding was made for these numbers.
-func (x *holding) follows(l *bucket.Limit) bool {
-	w := &x.whole
+// follows is whether asks by this limit are judged by j.
+func (j *judging) follows(l *bucket.Limit) bool {
+	w := &j.whole
 	return w.Rate == l.Rate && w.Per == l.Per && w.Burst == l.Burst && w.Start == l.Start && w.Version == l.Version && w.Algorithm == l.Algorithm
 }
 
-// adopt takes over a limit's numbers, unless the ones that it has are later.
+// adopt takes over the numbers by which this region asks, unless those that it
+// knows are of a higher Version, or of a later window.
 func (x *holding) adopt(l *bucket.Limit) bool {
-	if l.Version < x.whole.Version || l.Version == x.whole.Version && l.Start < x.whole.Start && l.Algorithm == x.whole.Algorithm {
+	if *l == x.whole || l.Version < x.whole.Version || l.Version == x.whole.Version && l.Start < x.whole.Start && l.Algorithm == x.whole.Algorithm {
 		return false
 	}
 	x.whole = *l
 	return true
 }
 
-// renew ends what is at its end, and makes the limit that judges from now on.
+// renew ends what is at its end, and makes what judges from now on.
 func (h *Holdings) renew(x *holding, t Time) {
 	capacity := x.whole.Capacity()
 	held, until := h.regions.start(capacity, h.regions.self), int64(math.MaxInt64)
@@ -404,28 +410,10 @@ func (h *Holdings) renew(x *holding, t Time) {
 		if i == h.regions.self {
 			continue
 		}
-		if x.unsure && !a.known {
-			forgotten = true
-		}
-		if a.granted > 0 && t.Steady >= a.grantedUntil {
-			lost += a.granted
-			a.granted = 0
-		}
-		if a.received > 0 && t.Steady >= a.receivedUntil {
-			a.received = 0
-		}
-		if a.promised > 0 && t.Steady >= a.promisedTill {
-			a.promised = 0
-		}
-		if a.granted > 0 {
-			until = min(until, a.grantedUntil)
-		}
-		if a.received > 0 {
-			until = min(until, a.receivedUntil)
-		}
-		if a.promised > 0 {
-			until = min(until, a.promisedTill)
-		}
+		forgotten = forgotten || x.unsure && !a.known
+		lost += ended(&a.granted, a.grantedUntil, t.Steady, &until)
+		ended(&a.received, a.receivedUntil, t.Steady, &until)
+		ended(&a.promised, a.promisedTill, t.Steady, &until)
 		held += a.received - a.granted
 		promised += a.promised
 	}
@@ -435,15 +423,47 @@ func (h *Holdings) renew(x *holding, t Time) {
 			held, until = 0, min(until, t.Steady+int64(min(doubt, time.Second)))
 		}
 	}
-	x.held, x.until = min(max(0, held), capacity), until
-	x.limit = portion(&x.whole, max(0, x.held-promised))
+	x.held = min(max(0, held), capacity)
+	j := &judging{limit: portion(&x.whole, max(0, x.held-promised)), whole: x.whole, until: until}
 	if lost > 0 {
-		h.store.SpendElsewhere(x.id, &x.limit, t.Now, lost)
+		h.store.SpendElsewhere(x.id, &j.limit, t.Now, lost)
 	}
+	x.judging.Store(j)
 }
 
-// portion is a limit of so many of another's units, which recover at the same part of
-// its rate. A bucket's rate is that of a multiple of Per, where that is needed to
+// ended makes units nothing if they are at their end, and returns how many they
+// were; else that end is one to look out for.
+func ended(units *int64, end, steady int64, until *int64) (lost int64) {
+	if *units <= 0 {
+		return 0
+	}
+	if steady < end {
+		*until = min(*until, end)
+		return 0
+	}
+	lost, *units = *units, 0
+	return lost
+}
+
+// release takes units off what this region has, as many of them as are unspent, by
+// a change that off makes, and undoes below zero. It returns how many.
+func (h *Holdings) release(x *holding, units int64, t Time, off func(units int64)) int64 {
+	off(units)
+	h.renew(x, t)
+	used, _, _ := h.store.Used(x.id, t.Now) // whoever takes from now on is judged by less
+	if spent := min(units, used-x.held); spent > 0 {
+		off(-spent)
+		h.renew(x, t)
+		units -= spent
+	}
+	return units
+}
+
+// spent is how many units were spent here in all.
+func (x *holding) spent() int64 { return max(0, x.asked.Load()-x.denied.Load()) }
+
+// portion is a limit of so many of another's units, which recover at the same part
+// of its rate. A bucket's rate is that of a multiple of Per, where that is needed to
 // have it exact within a thousandth; it is never above the part.
 func portion(whole *bucket.Limit, units int64) bucket.Limit {
 	l := *whole

@@ -34,6 +34,40 @@ func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
+func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
+	good := Config{Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946", "10.0.0.1:1"}, "farther": {"[::1]:1"}}}
+	require.NoError(t, good.Validate())
+	good.Bind, good.Cluster = "", cluster.NewSolo("x", "near")
+	require.NoError(t, good.Validate())
+
+	wrong := map[string][]string{"": {"a:1"}, "near": {"a:1"}, "far": nil, "farther": {"a:1", "far.example"}}
+	for name, c := range map[string]Config{
+		"on a port":                  {Bind: ":7946", Region: "near", Regions: wrong},
+		"with a Cluster of its own":  {Cluster: cluster.NewSolo("x", "near"), Region: "near", Regions: wrong},
+		"without a port":             {Region: "near", Regions: wrong},
+		"without a port or a Region": {Regions: wrong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.Validate()
+			require.ErrorIs(t, err, ErrInvalid)
+			says := []string{"without a name", `Regions["far"] has no addresses`, `Regions["farther"][1]: "far.example" is not host:port`}
+			if c.Region != "" {
+				says = append(says, `Regions["near"] is this node's own Region`)
+			} else {
+				says = append(says, "Regions is set and Region is empty")
+			}
+			if c.Bind == "" && c.Cluster == nil {
+				says = append(says, "Regions is set and Bind is empty")
+			}
+			for _, word := range says {
+				require.ErrorContains(t, err, "Config: Regions")
+				require.ErrorContains(t, err, word)
+			}
+			require.Len(t, strings.Split(err.Error(), "\n"), len(says), "and nothing else")
+		})
+	}
+}
+
 func TestWhatNeedsANetworkIsRefusedWithoutBind(t *testing.T) {
 	err := Config{Join: []string{"a:1"}, Secrets: [][]byte{make([]byte, 16)}}.Validate()
 	require.ErrorContains(t, err, "Join is set and Bind is empty")

@@ -211,23 +211,7 @@ func (g *gossip) lookUp(ctx context.Context, entries []string) (addrs map[string
 	if port == "" || port == "0" {
 		port = g.port
 	}
-	addrs = make(map[string]bool)
-	found := make([][]string, len(entries))
-	errs := make([]error, len(entries))
-	var wg sync.WaitGroup
-	for i, entry := range entries {
-		wg.Go(func() { found[i], errs[i] = resolve(ctx, g.cfg.Network, entry, port) })
-	}
-	wg.Wait()
-	for i := range entries {
-		for _, addr := range found[i] {
-			addrs[addr] = true
-		}
-		if errs[i] != nil {
-			problems = append(problems, errs[i].Error())
-		}
-	}
-	return addrs, problems
+	return resolveAll(ctx, g.cfg.Network, entries, port)
 }
 
 // inAndMissing returns the addresses of the members that gossip has for alive

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +27,8 @@ type Config struct {
 	Region    string   // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
 
 	Regions map[string][]string // for each other region, "host:port" addresses that reach any of its nodes; DNS names are looked up again for as long as the node lives. Needs Region
+
+	RegionShares map[string]int64 // with how much of each Global limit each region begins, in relation to the others: a region of 70 % of the traffic may begin with 70. Equal on all nodes of all regions. Nil: all begin with as much
 
 	Seed    []byte      // keys the id hash; equal on all nodes, never rotated. Nil: a fixed public key. A join with another Seed is refused
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
@@ -80,6 +84,7 @@ func (c Config) Validate() error {
 			}
 		}
 	}
+	c.checkShares(wrong)
 	if c.Expect < 0 {
 		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
 	}
@@ -96,6 +101,29 @@ func (c Config) Validate() error {
 		wrong("MaxKeys is %d: use 0 for %d, or how many counts may be held", c.MaxKeys, defaultMaxKeys)
 	}
 	return errors.Join(errs...)
+}
+
+// maxRegionShare bounds one of RegionShares.
+const maxRegionShare = 1_000_000
+
+// checkShares is Validate of RegionShares.
+func (c *Config) checkShares(wrong func(format string, args ...any)) {
+	if c.RegionShares == nil {
+		return
+	}
+	names := append(slices.Collect(maps.Keys(c.Regions)), c.Region)
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if _, ok := c.RegionShares[name]; !ok {
+			wrong("RegionShares has no share of %q: give one to Region and to each of Regions, or leave it nil", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.RegionShares)) {
+		if share := c.RegionShares[name]; !slices.Contains(names, name) {
+			wrong("RegionShares names %q, which is neither Region nor one of Regions: take it off, or add the region", name)
+		} else if share < 1 || share > maxRegionShare {
+			wrong("RegionShares of %q is %d: use 1 to %d", name, share, maxRegionShare)
+		}
+	}
 }
 
 // withDefaults is a copy with every zero field filled in.

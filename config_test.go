@@ -100,7 +100,7 @@ func TestLimits(t *testing.T) {
 		{"a burst for a window", "Burst", func(l *Limit) { l.Burst = 5 }},
 		{"a burst for a bucket", "", func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, 5 }},
 		{"a log above 100,000 units", "Rate", func(l *Limit) { l.Algorithm, l.Rate = SlidingLog, 100_001 }},
-		{"regions, which are not there yet", "Scope", func(l *Limit) { l.Scope = Global }},
+		{"a scope", "Scope", func(l *Limit) { l.Scope = Global + 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := good
@@ -112,6 +112,34 @@ func TestLimits(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.wrong)
 			require.True(t, errors.Is(err, ErrInvalid))
+		})
+	}
+}
+
+func TestSharesOfRegionsAreOfEachOfThem(t *testing.T) {
+	good := Config{
+		Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
+		RegionShares: map[string]int64{"near": 7, "far": 3},
+	}
+	require.NoError(t, good.Validate())
+	for name, c := range map[string]struct {
+		shares map[string]int64
+		says   []string
+	}{
+		"one too few":        {map[string]int64{"near": 1}, []string{`no share of "far"`}},
+		"one too many":       {map[string]int64{"near": 1, "far": 1, "mars": 1}, []string{`names "mars"`}},
+		"nothing for one":    {map[string]int64{"near": 1, "far": 0}, []string{`of "far" is 0`}},
+		"more than a number": {map[string]int64{"near": 1_000_001, "far": 1}, []string{`of "near" is 1000001`}},
+		"none at all":        {map[string]int64{}, []string{`no share of "far"`, `no share of "near"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := good
+			bad.RegionShares = c.shares
+			err := bad.Validate()
+			require.ErrorIs(t, err, ErrInvalid)
+			for _, says := range c.says {
+				require.ErrorContains(t, err, says)
+			}
 		})
 	}
 }

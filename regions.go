@@ -32,12 +32,12 @@ type regions struct {
 
 // regionLink counts what goes to and fro between this node and a region.
 type regionLink struct {
-	places                     chan struct{} // one for each message under way
-	disagrees                  atomic.Bool   // how limits are shared out
-	answered                   atomic.Int64  // when it last did, by the steady clock; 0 if never
-	statements, unanswered     atomic.Uint64
-	sentBytes, receivedBytes   atomic.Uint64
-	servedStatements, disputed atomic.Uint64
+	places                         chan struct{} // one for each message under way
+	disagrees                      atomic.Bool   // how limits are shared out
+	answered                       atomic.Int64  // when it last did, by the steady clock; 0 if never
+	statements, unanswered, served atomic.Uint64
+	disputed                       atomic.Uint64
+	sentBytes, receivedBytes       atomic.Uint64
 }
 
 // RegionStats says what this node has told another region of Global limits.
@@ -46,8 +46,8 @@ type RegionStats struct {
 	Statements uint64 // sent: each is of one key
 	Unanswered uint64 // of these
 	Served     uint64 // statements of that region that were answered here
-	Disputed   uint64 // statements that were refused because the region shares limits out in another way: its Regions or RegionShares differ
-	SentBytes  uint64 // of statements and answers, without what the connection adds
+	Disputed   uint64 // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
+	Sent       uint64 // bytes of statements and answers, without what the connection adds
 	Received   uint64 // bytes of the same
 }
 
@@ -187,12 +187,8 @@ func (n *Node) stated(region string, link *regionLink, answers countsync.Exchang
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
-		switch {
-		case !v.speaks(st.ID):
-		case n.regions.Answered(region, answers.Print, st, t):
+		if v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
 			changed = append(changed, st.ID)
-		default:
-			link.disputed.Add(1)
 		}
 	}
 	n.wake(n.stream.Copy(changed, now, v))
@@ -200,7 +196,11 @@ func (n *Node) stated(region string, link *regionLink, answers countsync.Exchang
 
 // meetRegion notes whether a region shares limits out as this one does.
 func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
-	if agree := n.regions.Meet(region, print); link.disagrees.Swap(!agree) == agree && !agree {
+	agree := n.regions.Meet(region, print)
+	if !agree {
+		link.disputed.Add(1)
+	}
+	if link.disagrees.Swap(!agree) == agree && !agree {
 		n.cfg.Logger.Error("weir: a region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it", "region", region)
 	}
 }
@@ -279,15 +279,12 @@ func (n *Node) exchanged(link *regionLink, answers *countsync.Exchange) []byte {
 func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view, now int64) (answers []countsync.Statement) {
 	var changed []bucket.ID
 	for i := range sts {
-		answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.time(now))
-		if !ok {
-			link.disputed.Add(1)
-			continue
+		if answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.time(now)); ok {
+			answers = append(answers, answer)
+			changed = append(changed, answer.ID)
 		}
-		answers = append(answers, answer)
-		changed = append(changed, answer.ID)
 	}
-	link.servedStatements.Add(uint64(len(answers)))
+	link.served.Add(uint64(len(answers)))
 	n.wake(n.stream.Copy(changed, now, v))
 	return answers
 }
@@ -303,9 +300,9 @@ func (n *Node) regionStats() map[string]RegionStats {
 			Reached:    at != 0 && n.steady()-at < int64(10*time.Second),
 			Statements: l.statements.Load(),
 			Unanswered: l.unanswered.Load(),
-			Served:     l.servedStatements.Load(),
+			Served:     l.served.Load(),
 			Disputed:   l.disputed.Load(),
-			SentBytes:  l.sentBytes.Load(),
+			Sent:       l.sentBytes.Load(),
 			Received:   l.receivedBytes.Load(),
 		}
 	}

@@ -138,44 +138,46 @@ func (h *Holdings) Exchange(sts []Statement) Exchange {
 // decides. changed is the ids whose holdings others of this region have to know.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
 	h.tick(t)
-	due = make(map[string][]Statement)
+	d := dues{to: make(map[string][]Statement), reports: maxReports}
+	var looked []*holding
 	for i := range h.shards {
 		sh := &h.shards[i]
-		sh.mu.Lock()
-		queue := sh.queue
-		sh.queue = nil
-		for _, x := range queue {
+		looked = sh.take(looked[:0])
+		for _, x := range looked {
+			sh.mu.Lock()
 			x.queued.Store(false)
-		}
-		// Beside those that were asked for, all others once in a while.
-		for range (len(sh.all) + lookParts - 1) / lookParts {
-			if sh.next++; sh.next >= len(sh.all) {
-				sh.next = 0
-			}
-			queue = append(queue, sh.all[sh.next])
-		}
-		for _, x := range queue {
-			if kept := sh.find(x.id) == x; !kept || !answers(x.id) {
-				if kept && t.Steady-x.seen > 2*keptFor {
+			kept := sh.find(x.id) == x
+			switch {
+			case !kept:
+			case !answers(x.id):
+				if t.Steady-x.seen > 2*keptFor {
 					h.drop(sh, x) // a copy that nobody has renewed
 				}
-				continue
-			}
-			if h.look(sh, x, t, due) {
+			case h.look(sh, x, t, &d):
 				changed = append(changed, x.id)
 			}
+			sh.mu.Unlock()
 		}
-		sh.mu.Unlock()
 	}
-	return due, changed
+	return d.to, changed
 }
+
+// dues are the statements of one round.
+type dues struct {
+	to      map[string][]Statement
+	reports int // that may still be made of what was spent, and of nothing else
+}
+
+// maxReports bounds what one round reports of what was spent; the others come
+// later.
+const maxReports = 1000
 
 // lookParts is in how many parts holdings are looked at that nobody asked for.
 const lookParts = 10
 
 // look takes a holding a step further, and says whether copies of it have to
 // change.
-func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]Statement) (changed bool) {
+func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
 	if t.Steady >= x.judging.Load().until {
 		h.renew(x, t)
 		changed = true
@@ -201,6 +203,9 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		unknown := x.unsure && !a.known
 		tells := spent != a.reported && since >= reportEvery(&x.whole)
 		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || unknown || spent != a.reported
+		if tells = tells && d.reports > 0; tells && !(ask || renews || returns || unknown) {
+			d.reports--
+		}
 		if a.waits || since < int64(ExchangeEvery) && a.sent != 0 || !(ask || renews || returns || unknown || tells) {
 			continue
 		}
@@ -212,8 +217,8 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 			st.Wants, st.Must = wants, largest
 		}
 		region := h.regions.names[i]
-		due[region] = append(due[region], st)
-		changed = true
+		d.to[region] = append(d.to[region], st)
+		changed = changed || a.received > 0 || a.granted > 0 || returns
 	}
 	switch {
 	case wants > 0:
@@ -251,16 +256,17 @@ func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 
 // tell it from chance, and short beside Per, in which it has to be followed.
 func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
-// measure brings the demand up to date: of each unit asked for it counts a part
-// that falls exponentially.
+// measure brings the demand up to date: a mean of which what is past fades
+// exponentially.
 func (x *holding) measure(steady int64) {
-	tau := settling(&x.whole)
-	x.demand *= math.Exp(-float64(max(0, steady-x.at)) / tau)
-	if asked := x.asked.Load(); asked != x.counted {
-		x.demand += float64(asked-x.counted) * 1e9 / tau
+	since := float64(max(1, steady-x.at))
+	fades := -math.Expm1(-since / settling(&x.whole))
+	asked := x.asked.Load()
+	x.demand += (float64(asked-x.counted)*1e9/since - x.demand) * fades
+	if asked != x.counted {
 		x.counted, x.seen = asked, steady
 	}
-	x.at = steady
+	x.at = max(x.at, steady)
 }
 
 // need is how many units would do for the demand: those of a Per, or of the time

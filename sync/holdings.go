@@ -291,7 +291,7 @@ func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket
 	if !r.Allowed {
 		h.refuse(sh, x, units, t, r)
 	}
-	if !x.queued.Load() {
+	if (!r.Allowed || 2*r.Remaining <= r.Limit) && !x.queued.Load() {
 		sh.look(x)
 	}
 }

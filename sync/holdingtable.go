@@ -99,3 +99,20 @@ func (sh *holdings) push(x *holding) {
 		sh.queue = append(sh.queue, x)
 	}
 }
+
+// take is the holdings to be looked at: those for which somebody has called look,
+// and of all others a part each time.
+func (sh *holdings) take(list []*holding) []*holding {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	list = append(list, sh.queue...)
+	clear(sh.queue)
+	sh.queue = sh.queue[:0]
+	for range (len(sh.all) + lookParts - 1) / lookParts {
+		if sh.next++; sh.next >= len(sh.all) {
+			sh.next = 0
+		}
+		list = append(list, sh.all[sh.next])
+	}
+	return list
+}

@@ -10,7 +10,7 @@ import (
 // A copy of a holding is what its successor needs of it, little-endian; numbers
 // without a width are unsigned varints:
 //
-//	limit | accounts | for each: granted | to 8 | for | heard | received | for | number
+//	limit | series | accounts | for each: granted | to 8 | for | heard | received | for | number
 //
 // with the times that are left in the place of times.
 
@@ -28,6 +28,7 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits, steady int6
 		return b
 	}
 	b = known.append(b, &x.whole, at, isNew)
+	b = binary.AppendUvarint(b, uint64(max(0, x.series)))
 	b = binary.AppendUvarint(b, uint64(len(x.accounts)))
 	for i := range x.accounts {
 		a := &x.accounts[i]
@@ -42,9 +43,12 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits, steady int6
 	return b
 }
 
-// adoptCopy takes in a copy: of each account, what is later.
+// adoptCopy takes in a copy: of each account, what is later. Before this node
+// grants any of it, it asks the others what they have: the copy may be older than
+// the last grant.
 func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, t Time) {
 	whole := known.read(r)
+	series := r.number()
 	n := r.uvarint()
 	if r.err == nil && n != uint64(len(h.regions.names)) {
 		r.fail("%d accounts of %d regions", n, len(h.regions.names))
@@ -61,6 +65,9 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, t Time) {
 		a.received = r.total()
 		a.receivedUntil = t.Steady + min(r.age(), term)
 		a.number = r.number()
+	}
+	if err := whole.Validate(); r.err == nil && err != nil {
+		r.fail("limit: %w", err) // that of a holding is no share
 	}
 	if r.err != nil {
 		return
@@ -79,10 +86,14 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, t Time) {
 			a.granted, a.grantedTo, a.grantedUntil, a.heard = from.granted, from.grantedTo, from.grantedUntil, from.heard
 		}
 		if from.number >= a.number {
-			a.received, a.receivedUntil, a.number, a.waits = from.received, from.receivedUntil, from.number, false
+			a.received, a.receivedUntil, a.number = from.received, from.receivedUntil, from.number
 		}
-		a.known = true
+		a.waits = false
+		// What it has granted since the copy was made it is to tell.
+		a.known = i == h.regions.self
 	}
+	x.unsure, x.copied = false, t.Steady
+	x.series = max(x.series, series+1)
 	h.renew(x, t)
 }
 

@@ -11,9 +11,12 @@ import (
 )
 
 // Holdings are what this region has of Global limits. It begins with its part of
-// each, and grants of it to other regions, as they grant to it: always of what is
-// unspent, and taken off here before it is told. What all regions have at any time
-// so sums to the limit at most, and what each has used is within what it has.
+// each, and grants of it to other regions, as they grant to it: taken off here
+// before it is told, and of what is unspent, or with what is spent of it. Only its
+// own part does a region grant; what it has received goes back to where it is from.
+// So each pair of regions has accounts that no third one has a part in, what all
+// regions have at any time sums to the limit at most, and what each has used is
+// within what it has.
 //
 // A grant is for a term. Who has received it renews that while it needs it, gives
 // it back when it does not, and is without it when the term ends; who granted it
@@ -80,7 +83,7 @@ type holding struct {
 	id       bucket.ID
 	whole    bucket.Limit // by which it was asked for last
 	limit    bucket.Limit // which judges here: whole's part
-	held     int64        // limit's capacity, and what is promised
+	held     int64        // limit's capacity, and what is promised or to be passed
 	until    int64        // when limit has to be made anew
 	accounts []account    // by index in regions; that of this one is unused
 
@@ -92,9 +95,13 @@ type holding struct {
 	spent   int64 // since series
 	series  int64
 
+	passing  int64 // received, and to go back since a third region asked for it
+	passTill int64
+
 	place  int // in shard.all
 	queued bool
-	unsure bool // made when an id without a holding may have been forgotten
+	unsure bool  // made when an id without a holding may have been forgotten
+	copied int64 // when it was taken from another node
 }
 
 // account is what one region has of another, both ways.
@@ -114,7 +121,7 @@ type account struct {
 	again         int64 // when it is asked for more at the earliest
 	refusals      int
 
-	known    bool  // it has said what it has of this region
+	known    bool  // what it has of this region: it has said so, or nothing was forgotten
 	reported int64 // spent, when it was last told
 	theirs   int64 // what it has told
 	series   int64 // of theirs
@@ -184,28 +191,32 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 		}
 	}
 	h.store.TakeInto(id, &x.limit, t.Now, units, r)
-	x.took(units, t.Steady, r)
+	h.took(x, units, t.Steady, r)
 	sh.push(x)
 	sh.mu.Unlock()
 }
 
 // took notes what an ask came to.
-func (x *holding) took(units, steady int64, r *bucket.Result) {
-	x.asked += units
+func (h *Holdings) took(x *holding, units, steady int64, r *bucket.Result) {
+	x.asked += max(0, units)
 	x.seen = steady
 	if r.Allowed {
-		x.spent += units
+		x.spent += max(0, units)
 		return
 	}
 	x.largest = max(x.largest, units)
-	r.RetryAfter = min(r.RetryAfter, x.soonest(steady))
+	r.RetryAfter = min(r.RetryAfter, h.soonest(x, steady))
 }
 
 // soonest is how long it takes until more may have come from elsewhere.
-func (x *holding) soonest(steady int64) time.Duration {
+func (h *Holdings) soonest(x *holding, steady int64) time.Duration {
 	soonest := int64(math.MaxInt64)
+	if x.held >= x.whole.Capacity() {
+		return time.Duration(soonest) // there is none
+	}
 	for i := range x.accounts {
-		if a := &x.accounts[i]; a.number != 0 || x.unsure && !a.known {
+		if i != h.regions.self {
+			a := &x.accounts[i]
 			trip := a.trip
 			if trip == 0 {
 				trip = firstTrip
@@ -275,6 +286,9 @@ func (h *Holdings) keep(sh *holdings, id bucket.ID, t Time) *holding {
 	}
 	x := &holding{id: id, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now, place: len(sh.all)}
 	x.unsure = h.Doubt(t) > 0
+	for i := range x.accounts {
+		x.accounts[i].known = !x.unsure || i == h.regions.self
+	}
 	if sh.of == nil {
 		sh.of = make(map[bucket.ID]*holding)
 	}
@@ -307,9 +321,11 @@ func (x *holding) follows(l *bucket.Limit) bool {
 	return w.Rate == l.Rate && w.Per == l.Per && w.Burst == l.Burst && w.Start == l.Start && w.Version == l.Version && w.Algorithm == l.Algorithm
 }
 
-// adopt takes over a limit's numbers, unless the ones that it has are later.
+// adopt takes over a limit's numbers, unless the ones that it has are later. As in
+// the store, another Algorithm takes a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
-	if l.Version < x.whole.Version || l.Version == x.whole.Version && l.Start < x.whole.Start && l.Algorithm == x.whole.Algorithm {
+	w := &x.whole
+	if l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Start < w.Start) {
 		return false
 	}
 	x.whole = *l
@@ -318,53 +334,84 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 
 // renew ends what is at its end, and makes the limit that judges from now on.
 func (h *Holdings) renew(x *holding, t Time) {
+	if w := &x.whole; w.Algorithm == bucket.FixedWindow && w.Start != 0 && t.Now-w.Start >= int64(w.Per) {
+		// What is unspent from now on is that of a later window, and is not to be
+		// granted to who is in the one before.
+		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
+	}
 	capacity := x.whole.Capacity()
-	held, until := h.regions.start(capacity, h.regions.self), int64(math.MaxInt64)
-	var promised, lost int64
-	forgotten := false
+	until := int64(math.MaxInt64)
+	var received, promised, lost int64
+	doubtful := false
+	ends := func(units *int64, at int64) (ended int64) {
+		switch {
+		case *units == 0:
+		case t.Steady >= at:
+			ended, *units = *units, 0
+		default:
+			until = min(until, at)
+		}
+		return ended
+	}
+	ends(&x.passing, x.passTill)
 	for i := range x.accounts {
-		a := &x.accounts[i]
 		if i == h.regions.self {
 			continue
 		}
-		if x.unsure && !a.known {
-			forgotten = true
-		}
-		if a.granted > 0 && t.Steady >= a.grantedUntil {
-			lost += a.granted
-			a.granted = 0
-		}
-		if a.received > 0 && t.Steady >= a.receivedUntil {
-			a.received = 0
-		}
-		if a.promised > 0 && t.Steady >= a.promisedTill {
-			a.promised = 0
-		}
-		if a.granted > 0 {
-			until = min(until, a.grantedUntil)
-		}
-		if a.received > 0 {
-			until = min(until, a.receivedUntil)
-		}
-		if a.promised > 0 {
-			until = min(until, a.promisedTill)
-		}
-		held += a.received - a.granted
+		a := &x.accounts[i]
+		lost += ends(&a.granted, a.grantedUntil)
+		ends(&a.received, a.receivedUntil)
+		ends(&a.promised, a.promisedTill)
+		a.received = min(a.received, h.regions.start(capacity, i)) // where the limit became less
+		received += a.received
 		promised += a.promised
+		doubtful = doubtful || !a.known
 	}
-	if forgotten {
-		h.mu.Lock()
-		doubtful := h.unsure
-		h.mu.Unlock()
-		if x.unsure = t.Steady < doubtful; x.unsure {
-			held, until = 0, min(until, doubtful)
+	if doubtful {
+		if end := h.doubt(x); t.Steady < end {
+			until = min(until, end)
+		} else {
+			doubtful = false // whatever was granted has come back by then
+			for i := range x.accounts {
+				x.accounts[i].known = true
+			}
 		}
 	}
-	x.held, x.until = min(max(0, held), capacity), until
-	x.limit = portion(&x.whole, max(0, x.held-promised))
+	x.unsure = x.unsure && doubtful
+	x.held, x.until = min(max(0, h.own(x)+received), capacity), until
+	if x.unsure {
+		x.held = 0
+	}
+	x.limit = portion(&x.whole, max(0, x.held-promised-x.passing))
 	if lost > 0 {
 		h.store.SpendElsewhere(x.id, &x.limit, t.Now, lost)
 	}
+}
+
+// doubt is until when another region may have more of this one than is known here.
+func (h *Holdings) doubt(x *holding) int64 {
+	if !x.unsure {
+		return x.copied + keptFor
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unsure
+}
+
+// own is what this region has left of the part that it began with: below zero if
+// the limit became less than what was granted of it.
+func (h *Holdings) own(x *holding) int64 {
+	own := h.regions.start(x.whole.Capacity(), h.regions.self)
+	for i := range x.accounts {
+		own -= x.accounts[i].granted
+	}
+	return own
+}
+
+// debt is what was spent here beyond what this region has.
+func (h *Holdings) debt(x *holding, now int64) int64 {
+	used, _, _ := h.store.Used(x.id, now)
+	return max(0, used-x.held)
 }
 
 // portion is a limit of so many of another's units, which recover at the same part of
@@ -394,8 +441,8 @@ func portion(whole *bucket.Limit, units int64) bucket.Limit {
 		lo *= times
 	}
 	rate, _ := bits.Div64(hi, lo, uint64(l.Whole))
-	if l.Rate, l.Per = int64(rate), l.Per*time.Duration(times); rate == 0 {
-		l.Burst = -1 // what is spent would never recover
+	if l.Rate, l.Per = int64(rate), l.Per*time.Duration(times); l.Validate() != nil {
+		l.Burst = -1 // what is spent would not recover in any time that counts
 	}
 	return l
 }

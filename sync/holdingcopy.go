@@ -59,10 +59,10 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, t Time) {
 	accounts := make([]account, n)
 	for i := range accounts {
 		a := &accounts[i]
-		a.granted, a.grantedTo = r.total(), r.uint64()
+		a.granted, a.grantedTo = r.units(), r.uint64()
 		a.grantedUntil = t.Steady + min(r.age(), keptFor)
 		a.heard = r.number()
-		a.received = r.total()
+		a.received = r.units()
 		a.receivedUntil = t.Steady + min(r.age(), term)
 		a.number = r.number()
 	}
@@ -99,3 +99,6 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, t Time) {
 
 // number is one of a statement.
 func (r *reader) number() int64 { return int64(min(r.uvarint(), math.MaxInt64/2)) }
+
+// units are of a holding: more than any limit has are that many.
+func (r *reader) units() int64 { return int64(min(r.uvarint(), 1<<40)) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -18,15 +19,18 @@ type Statement struct {
 
 	// Of what the receiver has granted.
 	Received int64 // what the sender has, at most, until it takes an answer to this Number
+	Debt     int64 // what it has spent beyond all that it has
 	Wants    int64 // how much more it would have
 	Must     int64 // the largest ask that it had to deny
 	Demand   int64 // units that it is asked for in 1,000 seconds
 	Holding  int64 // what it has in all
+	Forgot   bool  // it does not know what the receiver has of it
 
 	// Of what the sender has granted.
 	Answers int64         // the Number that this answers, 0 for none
-	Granted int64         // what the receiver may have received from then on
-	Heard   int64         // the highest Number that came
+	Granted int64         // what the receiver may have from then on
+	Used    int64         // how much of what that is more is spent already
+	Heard   int64         // the highest Number that came; told too where the sender has Forgot
 	More    bool          // more of it comes as soon as it is unspent here
 	Retry   time.Duration // when there may be more, if nothing was granted
 
@@ -47,8 +51,11 @@ const exchangeVersion = 1
 // is in it beside them.
 const MaxStatements = 320
 
-// statementMore is the only flag of a statement.
-const statementMore = 1
+// The flags of a statement.
+const (
+	statementMore = 1 << iota
+	statementForgot
+)
 
 var errExchange = errors.New("countsync: malformed exchange")
 
@@ -68,6 +75,9 @@ func (e *Exchange) Append(b []byte) []byte {
 		if st.More {
 			flags |= statementMore
 		}
+		if st.Forgot {
+			flags |= statementForgot
+		}
 		b = append(appendID(b, st.ID), flags)
 		b = known.append(b, &st.Limit, at, isNew)
 		for _, n := range st.numbers() {
@@ -81,10 +91,10 @@ func (e *Exchange) Append(b []byte) []byte {
 	return b
 }
 
-func (st *Statement) numbers() [11]*int64 {
-	return [11]*int64{
-		&st.Number, &st.Received, &st.Wants, &st.Must, &st.Demand, &st.Holding,
-		&st.Answers, &st.Granted, &st.Heard, &st.Spent, &st.Series,
+func (st *Statement) numbers() [13]*int64 {
+	return [13]*int64{
+		&st.Number, &st.Received, &st.Debt, &st.Wants, &st.Must, &st.Demand, &st.Holding,
+		&st.Answers, &st.Granted, &st.Used, &st.Heard, &st.Spent, &st.Series,
 	}
 }
 
@@ -105,7 +115,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 	for len(r.b) > 0 {
 		st := Statement{ID: r.id()}
 		flags := r.byte()
-		st.More = flags&statementMore != 0
+		st.More, st.Forgot = flags&statementMore != 0, flags&statementForgot != 0
 		st.Limit = known.read(&r)
 		for _, n := range st.numbers() {
 			*n = r.number()
@@ -114,7 +124,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 		if st.Number > 0 {
 			st.From = r.uint64()
 		}
-		if r.err == nil && (flags&^statementMore != 0 || st.Limit.Validate() != nil || len(e.Statements) == MaxStatements) {
+		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == MaxStatements) {
 			r.fail("a statement")
 		}
 		if r.err != nil {
@@ -173,12 +183,12 @@ type dues struct {
 const maxReports = 1000
 
 // lookParts is in how many parts holdings are looked at that nobody asked for.
-const lookParts = 10
+const lookParts = 20
 
 // look takes a holding a step further, and says whether copies of it have to
 // change.
 func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
-	if t.Steady >= x.judging.Load().until {
+	if t.Steady >= x.judging.Load().until || x.unsure {
 		h.renew(x, t)
 		changed = true
 	}
@@ -186,7 +196,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 	spent, largest := x.spent(), x.largest.Swap(0)
 	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
 	wants := x.wants(&peek, largest)
-	spare := x.spare(&peek, t.Steady)
+	spare := h.spare(x, &peek, t)
 	busy := false
 	for i := range x.accounts {
 		if i == h.regions.self {
@@ -200,9 +210,9 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		ask := wants > 0 && t.Steady >= a.again
 		renews := a.received > 0 && since >= renewAfter
 		returns := spare > 0 && a.received > 0
-		unknown := x.unsure && !a.known
+		unknown := !a.known && t.Steady >= a.again
 		tells := spent != a.reported && since >= reportEvery(&x.whole)
-		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || unknown || spent != a.reported
+		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || !a.known || spent != a.reported
 		if tells = tells && d.reports > 0; tells && !(ask || renews || returns || unknown) {
 			d.reports--
 		}
@@ -210,8 +220,12 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 			continue
 		}
 		if returns {
-			spare -= h.release(x, min(spare, a.received), t, func(units int64) { a.received -= units })
+			back := min(spare, a.received)
+			a.received -= back
+			spare -= back
+			x.passing = max(0, x.passing-back)
 		}
+		h.renew(x, t)
 		st := h.statement(x, a, t)
 		if ask {
 			st.Wants, st.Must = wants, largest
@@ -221,7 +235,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		changed = changed || a.received > 0 || a.granted > 0 || returns
 	}
 	switch {
-	case wants > 0:
+	case wants > 0 || x.passing > 0:
 		sh.push(x)
 	case !busy && peek.ResetAfter == 0 && t.Steady-x.seen > keptFor:
 		h.drop(sh, x)
@@ -242,10 +256,14 @@ func (h *Holdings) drop(sh *holdings, x *holding) {
 func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
 	a.sent, a.waits, a.reported = t.Steady, true, x.spent()
-	return Statement{
-		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received,
+	st := Statement{
+		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received, Debt: h.debt(x, t.Now),
 		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
 	}
+	if !a.known {
+		st.Forgot, st.Heard = true, a.heard
+	}
+	return st
 }
 
 // reportEvery is how often a region is told what was spent, if there is nothing
@@ -290,14 +308,26 @@ func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	return max(0, want)
 }
 
-// spare is how many units can be given back to whom they were received from: where
-// nobody has asked for a while, all that are unspent. Until then a region that
-// needs them has to ask.
-func (x *holding) spare(peek *bucket.Result, steady int64) int64 {
-	if steady-x.seen < min(max(int64(x.whole.Per), term), 6*term) {
-		return 0
+// spare is how many units can be given back to whom they were received from: what
+// a third region has asked for; and where nobody has asked for a while, all that
+// are unspent. Until then a region that needs them has to ask.
+func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
+	switch {
+	case t.Steady-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
+		return peek.Remaining
+	case x.passing > 0 && !isBucket(&x.whole):
+		used, _, _ := h.store.Used(x.id, t.Now)
+		return min(x.passing, max(0, x.held-used))
 	}
-	return peek.Remaining
+	return x.passing
+}
+
+// isBucket is whether what is spent of a limit goes along when that is granted.
+// Of a window it stays where it was spent, and is forgotten there when its time
+// comes. A level does not fall at any time but by a rate, and this belongs to the
+// capacity: who kept the one until the level has fallen would keep the other too.
+func isBucket(l *bucket.Limit) bool {
+	return l.Algorithm == bucket.TokenBucket || l.Algorithm == bucket.LeakyBucket
 }
 
 // Serve takes in what a region's node states, and answers. ok is false if there
@@ -319,16 +349,25 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	a := &x.accounts[region]
 	isNew := h.heed(x, a, st, t)
 	a.reported = x.spent()
-	answer = Statement{
-		ID: x.id, Answers: st.Number, Heard: a.heard, Holding: x.held, Spent: a.reported, Series: x.series,
-	}
+	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: a.reported, Series: x.series}
+	before := a.received
 	if isNew && st.Wants > 0 {
 		h.grant(x, a, st, &answer, t)
 	}
-	if st.Number == a.heard {
-		answer.Granted = a.granted
+	back := before - a.received
+	if back > 0 || st.Forgot {
+		// An answer that is on its way to the number before is not for what is told now.
+		a.number, a.waits = max(a.number+1, t.Now), false
 	}
-	answer.Limit = x.whole
+	debt := h.debt(x, t.Now)
+	if !a.waits {
+		answer.Number, answer.From, answer.Received, answer.Debt = a.number, h.self, a.received, debt
+	}
+	if st.Number == a.heard && st.From == a.grantedTo {
+		answer.Granted = min(a.granted, max(0, h.own(x)+a.granted))
+		answer.Used = min(max(0, answer.Granted-st.Received), max(0, debt-back))
+	}
+	answer.Limit, answer.Holding = x.whole, x.held
 	sh.push(x)
 	return answer, true
 }
@@ -362,8 +401,8 @@ func (h *Holdings) agree(region int, print uint64) bool {
 }
 
 // heed takes in what a region has received of this one. What it does not have any
-// more is unspent, if the node that says so is the one that had it; else nobody
-// knows.
+// more is unspent but for its debt, if the node that says so is the one that had
+// it; else nobody knows.
 func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
@@ -372,23 +411,23 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 		h.store.SpendElsewhere(Elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
 		a.theirs = st.Spent
 	}
+	if st.Heard > a.number {
+		a.number, a.waits = st.Heard, false // of a node before this one
+	}
+	h.renew(x, t)
 	if st.Number <= a.heard {
-		h.renew(x, t)
 		return false
 	}
-	first := !a.known
-	a.heard, a.known = st.Number, true
+	a.heard = st.Number
 	var lost int64
-	switch {
-	case st.Received < a.granted:
-		if a.grantedTo != st.From {
-			lost = a.granted - st.Received
+	switch less := a.granted - st.Received; {
+	case less > 0:
+		if lost = less; a.grantedTo == st.From {
+			lost = min(less, st.Debt)
 		}
-		a.granted = st.Received
-	case st.Received > a.granted && first && x.unsure:
-		a.granted = st.Received
-	case st.Received > a.granted:
-		h.release(x, st.Received-a.granted, t, func(units int64) { a.granted += units })
+		a.granted -= less
+	case !a.known:
+		a.granted = min(st.Received, h.regions.start(x.whole.Capacity(), h.regions.self))
 	}
 	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
 	h.renew(x, t)
@@ -410,43 +449,57 @@ func (x *holding) catchUp(l *bucket.Limit) {
 	}
 }
 
-// grant has a region have more, of what is unspent here, and in the first place of
-// what it has granted itself. Of what the two of them hold each is to have as much
-// as its part in the demand; a region without demand keeps a small part of what it
-// begins with, so that it can start, unless a single ask needs all.
+// grant has a region have more: first of what it has granted itself, then of what
+// this one began with. Of what the two of them hold each is to have as much as the
+// rule says; a region without demand keeps a small part of what it began with, so
+// that it can start, unless a single ask needs all. What a third one has granted
+// goes back to that, where it can be asked for.
 func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statement, t Time) {
 	x.measure(t.Steady)
 	a.promised = 0
 	h.renew(x, t)
 	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
-	both := x.held + st.Holding
-	target := h.rule(demands{x.demand, float64(st.Demand) / 1000}, both, st.Holding, peek.Remaining)
-	floor := h.regions.start(x.whole.Capacity(), h.regions.self) / 8
-	if st.Must > st.Holding {
+	theirs := min(st.Holding, x.whole.Capacity())
+	both := x.held + theirs
+	target := h.rule(demands{x.demand, float64(st.Demand) / 1000}, both, theirs, peek.Remaining)
+	floor := h.regions.start(x.whole.Capacity(), h.regions.self) / floorPart
+	if st.Must > theirs {
 		floor = 0
 	}
-	due := min(st.Wants, target-st.Holding, x.held-floor)
-	if due <= 0 || due < both/16 && x.need() > x.held/2 {
+	due := min(st.Wants, target-theirs, x.held-floor)
+	if due <= 0 || due < both/16 && x.need() > x.held/2 || !x.known() {
 		answer.Retry = h.retry(x, &peek, t.Now)
 		return
 	}
-	units := min(due, peek.Remaining)
-	back := h.release(x, min(units, a.received), t, func(units int64) { a.received -= units })
-	if back > 0 {
-		a.number = max(a.number+1, t.Now)
-		a.waits = false
-		answer.Number, answer.From, answer.Received = a.number, h.self, a.received
+	able := min(due, max(0, h.own(x)-floor)+a.received)
+	if x.passing = due - able; x.passing > 0 {
+		x.passTill = t.Steady + promiseFor
 	}
+	units := able
+	if !isBucket(&x.whole) {
+		units = min(able, peek.Remaining)
+	}
+	back := min(units, a.received)
+	a.received -= back
+	a.granted += units - back
 	a.grantedUntil = t.Steady + keptFor
-	units = back + h.release(x, units-back, t, func(units int64) { a.granted += units })
-	if a.promised = due - units; a.promised > 0 {
-		a.promisedTill = t.Steady + promiseFor
-		answer.More = true
-	}
 	h.renew(x, t)
-	if units == 0 {
+	if a.promised = able - units; a.promised > 0 {
+		later := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, max(1, min(a.promised, able/8)))
+		answer.More, answer.Retry = true, min(later.RetryAfter, time.Duration(longestRefusal))
+		a.promisedTill = t.Steady + int64(answer.Retry) + promiseFor
+		h.renew(x, t)
+	} else if units == 0 {
 		answer.Retry = h.retry(x, &peek, t.Now)
 	}
+}
+
+// floorPart is which part of what it begins with a region keeps without demand.
+const floorPart = 16
+
+// known is whether all that others have of this region is.
+func (x *holding) known() bool {
+	return !slices.ContainsFunc(x.accounts, func(a account) bool { return !a.known })
 }
 
 // demands are units asked for in a second.
@@ -492,39 +545,39 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
 	h.heed(x, a, st, t)
+	sh.push(x)
+	if st.Answers != a.number || !a.waits || st.Heard != st.Answers {
+		return true
+	}
+	gained := st.Granted - a.received
+	a.received, a.receivedUntil = st.Granted, a.sent+term
+	a.waits, a.known = false, a.known || st.Number == a.heard
+	a.trip = t.Steady - a.sent
 	switch {
-	case st.Answers == a.number && a.waits && st.Heard == st.Answers:
-		gained := st.Granted - a.received
-		a.received, a.receivedUntil = st.Granted, a.sent+term
-		a.waits, a.known = false, true
-		a.trip = t.Steady - a.sent
-		switch {
-		case gained > 0:
-			a.refusals, a.again, a.hint = 0, t.Steady, 0
-		case st.More:
-			a.again, a.hint = t.Steady, 0
-		default:
-			a.refusals = min(a.refusals+1, 10)
-			wait := x.refusal(a)
-			if a.hint = 0; st.Retry > 0 {
-				wait = min(wait, int64(st.Retry))
-				a.hint = t.Steady + int64(st.Retry)
-			}
-			a.again = t.Steady + wait
+	case st.More:
+		a.refusals, a.again, a.hint = 0, t.Steady+min(int64(st.Retry), longestRefusal), 0
+	case gained > 0:
+		a.refusals, a.again, a.hint = 0, t.Steady, 0
+	default:
+		a.refuse(x, t)
+		if a.hint = 0; st.Retry > 0 {
+			a.hint = t.Steady + int64(st.Retry)
+			a.again = min(a.again, a.hint)
 		}
-	case st.Heard > a.number:
-		a.number, a.waits = st.Heard, false
 	}
 	h.renew(x, t)
-	sh.push(x)
+	if used := min(gained, st.Used); used > 0 {
+		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, used)
+	}
 	return true
 }
 
-// refusal is how long a region is not asked for more that has refused so often:
-// not so long that demand which moves is not followed within a Per.
-func (x *holding) refusal(a *account) int64 {
+// refuse puts off when a region is asked for more, the longer the more often it has
+// refused, but not so long that demand which moves is not followed within a Per.
+func (a *account) refuse(x *holding, t Time) {
+	a.refusals = min(a.refusals+1, 10)
 	longest := min(max(int64(x.whole.Per)/4, 2*int64(ExchangeEvery)), longestRefusal)
-	return min(int64(ExchangeEvery)<<a.refusals, longest)
+	a.again = t.Steady + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
 // Elsewhere is the id of what the other regions have spent of a limit.
@@ -541,14 +594,16 @@ func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
 // answered.
 func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	at := h.regions.index(region)
+	if at < 0 {
+		return
+	}
 	for i := range sts {
 		sh := h.shard(sts[i].ID)
 		sh.mu.Lock()
 		if x := sh.find(sts[i].ID); x != nil {
 			if a := &x.accounts[at]; a.number == sts[i].Number && a.waits {
 				a.waits = false
-				a.refusals = min(a.refusals+1, 10)
-				a.again = t.Steady + x.refusal(a)
+				a.refuse(x, t)
 				a.reported = -1
 			}
 		}

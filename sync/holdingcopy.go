@@ -10,7 +10,7 @@ import (
 // A copy of a holding is what its successor needs of it, little-endian; numbers
 // without a width are unsigned varints:
 //
-//	limit | accounts | for each: granted | to 8 | for | heard | received | for | number
+//	limit | series | accounts | for each: granted | to 8 | for | heard | received | for | number
 //
 // with the times that are left in the place of times.
 
@@ -35,6 +35,7 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 		return b
 	}
 	b = known.append(b, &x.whole, at, isNew)
+	b = binary.AppendUvarint(b, uint64(max(0, x.series)))
 	b = binary.AppendUvarint(b, uint64(len(x.accounts)))
 	for i := range x.accounts {
 		a := &x.accounts[i]
@@ -49,9 +50,12 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	return b
 }
 
-// adoptCopy takes in a copy: of each account, what is later.
+// adoptCopy takes in a copy: of each account, what is later. Before this node
+// grants any of it, it asks the others what they have: the copy may be older than
+// the last grant.
 func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) {
 	whole := known.read(r)
+	series := r.number()
 	n := r.uvarint()
 	if r.err == nil && n > maxRegions {
 		r.fail("%d accounts", n)
@@ -66,12 +70,15 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	accounts := make([]account, n)
 	for i := range accounts {
 		a := &accounts[i]
-		a.granted, a.grantedTo = r.total(), r.uint64()
+		a.granted, a.grantedTo = r.units(), r.uint64()
 		a.grantedUntil = t.Steady + min(r.age(), keptFor)
 		a.heard = r.number()
-		a.received = r.total()
+		a.received = r.units()
 		a.receivedUntil = t.Steady + min(r.age(), term)
 		a.number = r.number()
+	}
+	if err := whole.Validate(); r.err == nil && err != nil {
+		r.fail("limit: %w", err) // that of a holding is no share
 	}
 	if r.err != nil || h == nil || len(accounts) != len(h.regions.names) {
 		return // the members do not agree on what regions there are, as long as that changes
@@ -90,12 +97,19 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 			a.granted, a.grantedTo, a.grantedUntil, a.heard = from.granted, from.grantedTo, from.grantedUntil, from.heard
 		}
 		if from.number >= a.number {
-			a.received, a.receivedUntil, a.number, a.waits = from.received, from.receivedUntil, from.number, false
+			a.received, a.receivedUntil, a.number = from.received, from.receivedUntil, from.number
 		}
-		a.known = true
+		a.waits = false
+		// What it has granted since the copy was made it is to tell.
+		a.known = i == h.regions.self
 	}
+	x.unsure, x.copied = false, t.Steady
+	x.series = max(x.series, series+1)
 	h.renew(x, t)
 }
 
 // number is one of a statement.
 func (r *reader) number() int64 { return int64(min(r.uvarint(), math.MaxInt64/2)) }
+
+// units are of a holding: more than any limit has are that many.
+func (r *reader) units() int64 { return int64(min(r.uvarint(), 1<<40)) }

@@ -12,9 +12,12 @@ import (
 )
 
 // Holdings are what this region has of Global limits. It begins with its part of
-// each, and grants of it to other regions, as they grant to it: always of what is
-// unspent, and taken off here before it is told. What all regions have at any time
-// so sums to the limit at most, and what each has used is within what it has.
+// each, and grants of it to other regions, as they grant to it: taken off here
+// before it is told, and of what is unspent, or with what is spent of it. Only its
+// own part does a region grant; what it has received goes back to where it is from.
+// So each pair of regions has accounts that no third one has a part in, what all
+// regions have at any time sums to the limit at most, and what each has used is
+// within what it has.
 //
 // A grant is for a term. Who has received it renews that while it needs it, gives
 // it back when it does not, and is without it when the term ends; who granted it
@@ -79,7 +82,7 @@ type holding struct {
 	queued  atomic.Bool  // to be looked at
 
 	whole    bucket.Limit // by which it was asked for last
-	held     int64        // what this region has: what judges, and what is promised
+	held     int64        // what this region has: what judges, and what is promised or to be passed
 	accounts []account    // by index in regions; that of this one is unused
 	counted  int64        // of asked, in demand
 	demand   float64      // units asked for in a second, as of at
@@ -87,8 +90,12 @@ type holding struct {
 	seen     int64 // when it was last known to be asked for
 	series   int64 // of what was spent
 
-	place  int  // in holdings.all
-	unsure bool // made when an id without a holding may have been forgotten
+	passing  int64 // received, and to go back since a third region asked for it
+	passTill int64
+
+	place  int   // in holdings.all
+	unsure bool  // made when an id without a holding may have been forgotten
+	copied int64 // when it was taken from another node
 }
 
 // judging is what asks are judged by. It is immutable.
@@ -116,7 +123,7 @@ type account struct {
 	refusals      int
 	hint          int64 // when it may have something unspent, as it said
 
-	known    bool  // it has said what it has of this region
+	known    bool  // what it has of this region: it has said so, or nothing was forgotten
 	reported int64 // spent, when it was last told
 	theirs   int64 // what it has told
 	series   int64 // of theirs
@@ -302,6 +309,9 @@ func (h *Holdings) refuse(sh *holdings, x *holding, units int64, t Time, r *buck
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x.largest.Store(max(x.largest.Load(), units))
+	if x.held >= x.whole.Capacity() {
+		return // there is none
+	}
 	for i := range x.accounts {
 		a := &x.accounts[i]
 		trip := a.trip
@@ -377,6 +387,9 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
 	x.unsure = h.Doubt() > 0
+	for i := range x.accounts {
+		x.accounts[i].known = !x.unsure || i == h.regions.self
+	}
 	h.renew(x, t)
 	x.queued.Store(true)
 	sh.add(x)
@@ -389,10 +402,11 @@ func (j *judging) follows(l *bucket.Limit) bool {
 	return w.Rate == l.Rate && w.Per == l.Per && w.Burst == l.Burst && w.Start == l.Start && w.Version == l.Version && w.Algorithm == l.Algorithm
 }
 
-// adopt takes over the numbers by which this region asks, unless those that it
-// knows are of a higher Version, or of a later window.
+// adopt takes over a limit's numbers, unless the ones that it has are later. As in
+// the store, another Algorithm takes a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
-	if *l == x.whole || l.Version < x.whole.Version || l.Version == x.whole.Version && l.Start < x.whole.Start && l.Algorithm == x.whole.Algorithm {
+	w := &x.whole
+	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Start < w.Start) {
 		return false
 	}
 	x.whole = *l
@@ -401,69 +415,90 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 
 // renew ends what is at its end, and makes what judges from now on.
 func (h *Holdings) renew(x *holding, t Time) {
+	if w := &x.whole; w.Algorithm == bucket.FixedWindow && w.Start != 0 && t.Now-w.Start >= int64(w.Per) {
+		// What is unspent from now on is that of a later window, and is not to be
+		// granted to who is in the one before.
+		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
+	}
 	capacity := x.whole.Capacity()
-	held, until := h.regions.start(capacity, h.regions.self), int64(math.MaxInt64)
-	var promised, lost int64
-	forgotten := false
+	until := int64(math.MaxInt64)
+	var received, promised, lost int64
+	doubtful := false
+	ends := func(units *int64, at int64) (ended int64) {
+		switch {
+		case *units == 0:
+		case t.Steady >= at:
+			ended, *units = *units, 0
+		default:
+			until = min(until, at)
+		}
+		return ended
+	}
+	ends(&x.passing, x.passTill)
 	for i := range x.accounts {
-		a := &x.accounts[i]
 		if i == h.regions.self {
 			continue
 		}
-		forgotten = forgotten || x.unsure && !a.known
-		lost += ended(&a.granted, a.grantedUntil, t.Steady, &until)
-		ended(&a.received, a.receivedUntil, t.Steady, &until)
-		ended(&a.promised, a.promisedTill, t.Steady, &until)
-		held += a.received - a.granted
+		a := &x.accounts[i]
+		lost += ends(&a.granted, a.grantedUntil)
+		ends(&a.received, a.receivedUntil)
+		ends(&a.promised, a.promisedTill)
+		a.received = min(a.received, h.regions.start(capacity, i)) // where the limit became less
+		received += a.received
 		promised += a.promised
+		doubtful = doubtful || !a.known
 	}
-	if forgotten {
-		doubt := h.Doubt()
-		if x.unsure = doubt > 0; x.unsure {
-			held, until = 0, min(until, t.Steady+int64(min(doubt, time.Second)))
+	if doubtful {
+		if end := h.doubt(x, t.Steady); t.Steady < end {
+			until = min(until, end)
+		} else {
+			doubtful = false // whatever was granted has come back by then
+			for i := range x.accounts {
+				x.accounts[i].known = true
+			}
 		}
 	}
-	x.held = min(max(0, held), capacity)
-	j := &judging{limit: portion(&x.whole, max(0, x.held-promised)), whole: x.whole, until: until}
+	x.unsure = x.unsure && doubtful
+	if x.held = min(max(0, h.own(x)+received), capacity); x.unsure {
+		x.held = 0
+	}
+	j := &judging{limit: portion(&x.whole, max(0, x.held-promised-x.passing)), whole: x.whole, until: until}
 	if lost > 0 {
 		h.store.SpendElsewhere(x.id, &j.limit, t.Now, lost)
 	}
 	x.judging.Store(j)
 }
 
-// ended makes units nothing if they are at their end, and returns how many they
-// were; else that end is one to look out for.
-func ended(units *int64, end, steady int64, until *int64) (lost int64) {
-	if *units <= 0 {
-		return 0
+// doubt is until when another region may have more of this one than is known here,
+// or when that is to be asked again.
+func (h *Holdings) doubt(x *holding, steady int64) int64 {
+	if !x.unsure {
+		return x.copied + keptFor
 	}
-	if steady < end {
-		*until = min(*until, end)
-		return 0
-	}
-	lost, *units = *units, 0
-	return lost
+	return steady + int64(min(h.Doubt(), time.Second))
 }
 
-// release takes units off what this region has, as many of them as are unspent, by
-// a change that off makes, and undoes below zero. It returns how many.
-func (h *Holdings) release(x *holding, units int64, t Time, off func(units int64)) int64 {
-	off(units)
-	h.renew(x, t)
-	used, _, _ := h.store.Used(x.id, t.Now) // whoever takes from now on is judged by less
-	if spent := min(units, used-x.held); spent > 0 {
-		off(-spent)
-		h.renew(x, t)
-		units -= spent
+// own is what this region has left of the part that it began with: below zero if
+// the limit became less than what was granted of it.
+func (h *Holdings) own(x *holding) int64 {
+	own := h.regions.start(x.whole.Capacity(), h.regions.self)
+	for i := range x.accounts {
+		own -= x.accounts[i].granted
 	}
-	return units
+	return own
 }
 
 // spent is how many units were spent here in all.
 func (x *holding) spent() int64 { return max(0, x.asked.Load()-x.denied.Load()) }
 
-// portion is a limit of so many of another's units, which recover at the same part
-// of its rate. A bucket's rate is that of a multiple of Per, where that is needed to
+// debt is what was spent here beyond what this region has.
+func (h *Holdings) debt(x *holding, now int64) int64 {
+	used, _, _ := h.store.Used(x.id, now)
+	return max(0, used-x.held)
+}
+
+// portion is a limit of so many of another's units, which recover at the same part of
+// its rate. A bucket's rate is that of a multiple of Per, where that is needed to
 // have it exact within a thousandth; it is never above the part.
 func portion(whole *bucket.Limit, units int64) bucket.Limit {
 	l := *whole
@@ -489,8 +524,8 @@ func portion(whole *bucket.Limit, units int64) bucket.Limit {
 		lo *= times
 	}
 	rate, _ := bits.Div64(hi, lo, uint64(l.Whole))
-	if l.Rate, l.Per = int64(rate), l.Per*time.Duration(times); rate == 0 {
-		l.Burst = -1 // what is spent would never recover
+	if l.Rate, l.Per = int64(rate), l.Per*time.Duration(times); l.Validate() != nil {
+		l.Burst = -1 // what is spent would not recover in any time that counts
 	}
 	return l
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-var traces = flag.Bool("messages", false, "have a world that fails say what every node had after each message")
+var traces = flag.Bool("messages", false, "have a world that fails say what every node had and said")
 
 // trace says what every node has: its count (! if it holds it), its tallies, and
 // what it has queued (>) and in flight (>>).

@@ -1,0 +1,174 @@
+package countsync
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+var (
+	schedules = flag.Int("schedules", 1000, "how many schedules of regions to play")
+	firstSeed = flag.Uint64("first", 1, "the seed of the first schedule of regions")
+)
+
+var algorithms = []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}
+
+// turn is something that befalls regions, and how long it is until the next.
+type turn struct {
+	kind, a, b int
+	wait       int64
+}
+
+const (
+	demandTurns = iota
+	cutBoth
+	cutOneWay
+	heal
+	healAll
+	crash
+	crashWholly
+	stepBack
+	stepForth
+	askMuch
+	kinds
+)
+
+// play has a schedule befall regions, and holds them to what they promise.
+func play(w *globe, turns []turn, every int64) {
+	n := len(w.regions)
+	on := make([]bool, n)
+	units := max(1, w.limit.Capacity()/40)
+	for i, r := range w.regions {
+		on[i] = w.rand.IntN(3) > 0
+		r.demand(every, units, 60, func() bool { return on[i] })
+	}
+	for _, t := range turns {
+		a, b := t.a%n, t.b%n
+		r := w.regions[a]
+		w.logf("turn %+v", t)
+		switch t.kind {
+		case demandTurns:
+			on[a] = !on[a]
+		case cutBoth:
+			w.cut[a][b], w.cut[b][a] = true, true
+		case cutOneWay:
+			w.cut[a][b] = true
+		case heal:
+			w.cut[a][b], w.cut[b][a] = false, false
+		case healAll:
+			w.cut = [8][8]bool{}
+		case crash:
+			r.crash(r.copies == nil)
+		case crashWholly:
+			r.crash(true)
+		case stepBack:
+			r.ahead -= t.wait
+			w.setBack = true
+		case stepForth:
+			if r.ahead += t.wait; w.limit.Algorithm == bucket.FixedWindow {
+				r.ahead = min(r.ahead, sec/2) // windows that are named take clocks within a second of each other
+			}
+			w.stepped = true
+		case askMuch:
+			r.ask(1 + int64(t.b)*w.limit.Capacity()/8)
+		}
+		w.run(t.wait)
+	}
+	w.cut = [8][8]bool{}
+	w.run(3 * sec)
+	w.checkAdmissions()
+}
+
+// drawGlobe is regions as a seed says.
+func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
+	draw := rand.New(rand.NewPCG(seed, 0x676c6f6265))
+	pick := func(of ...int64) int64 { return of[draw.IntN(len(of))] }
+	limit := bucket.Limit{
+		Algorithm: algorithms[draw.IntN(len(algorithms))],
+		Rate:      pick(2, 5, 20, 100, 300, 1000), Per: time.Duration(pick(200*ms, sec, sec, 5*sec, 20*sec)), Version: 1,
+	}
+	if isBucket(&limit) {
+		limit.Burst = limit.Rate * pick(1, 1, 2, 5) / pick(1, 2)
+	}
+	net := network{delay: pick(5, 50, 50, 100) * ms, jitter: pick(1, 20, 200) * ms, lose: float64(pick(0, 0, 5, 20)) / 100, repeat: float64(pick(0, 5, 20)) / 100, late: pick(100*ms, 5*sec)}
+	w = newGlobe(t, seed, int(pick(2, 3, 3, 3, 4, 5)), limit, net)
+	for _, r := range w.regions {
+		r.wall = draw.Int64N(sec) - sec/2
+		r.ahead = draw.Int64N(sec) - sec/2
+	}
+	return w, pick(20, 40, 200) * ms
+}
+
+// Three regions and more, each with as much demand as it can have, on a network
+// that loses, repeats and reorders, with cuts, crashes and clocks that step: never
+// is more admitted than the limit says, and the holdings never sum to more.
+// go test ./sync -run Schedules -schedules 100000 -first 7 plays more.
+func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
+	n := *schedules
+	if testing.Short() {
+		n = min(n, 100)
+	}
+	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
+		w, every := drawGlobe(seeded{t, seed}, seed)
+		draw := rand.New(rand.NewPCG(seed, 0x7475726e73))
+		crashes := draw.IntN(2) == 0
+		var turns []turn
+		for range 4 + draw.IntN(12) {
+			x := turn{kind: draw.IntN(kinds), a: draw.IntN(60), b: draw.IntN(60), wait: draw.Int64N(3 * sec)}
+			if draw.IntN(8) == 0 {
+				x.wait += 12 * sec // beyond a term
+			}
+			if !crashes && (x.kind == crash || x.kind == crashWholly) {
+				x.kind = cutBoth
+			}
+			turns = append(turns, x)
+		}
+		play(w, turns, every)
+	}
+}
+
+// seeded says how to play a schedule that failed again.
+type seeded struct {
+	t    *testing.T
+	seed uint64
+}
+
+func (s seeded) Fatalf(format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("%s\ngo test ./sync -run %s -schedules 1 -first %d", fmt.Sprintf(format, args...), s.t.Name(), s.seed)
+}
+
+// The same, drawn so that a schedule that fails is made smaller.
+func TestHoldingsSumToTheLimit(t *testing.T) {
+	checks(t, 200)
+	rapid.Check(t, func(t *rapid.T) {
+		w, every := drawGlobe(t, rapid.Uint64Range(1, 1<<32).Draw(t, "seed"))
+		turns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) turn {
+			return turn{
+				kind: rapid.IntRange(0, kinds-1).Draw(t, "kind"),
+				a:    rapid.IntRange(0, 59).Draw(t, "a"), b: rapid.IntRange(0, 59).Draw(t, "b"),
+				wait: rapid.Int64Range(0, 4*sec).Draw(t, "wait"),
+			}
+		}), 0, 8).Draw(t, "turns")
+		play(w, turns, every)
+	})
+}
+
+// checks has rapid draw so many schedules, of which each takes longer than most.
+func checks(t *testing.T, n int) {
+	t.Helper()
+	before := flag.Lookup("rapid.checks").Value.String()
+	set := func(v string) {
+		if err := flag.Set("rapid.checks", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(fmt.Sprint(n))
+	t.Cleanup(func() { set(before) })
+}

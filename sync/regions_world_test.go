@@ -1,0 +1,638 @@
+package countsync
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+const (
+	ms  = int64(time.Millisecond)
+	sec = int64(time.Second)
+)
+
+// globe is regions as small as can be, of one node each that answers for all ids,
+// with clocks of their own, and a network between them that delays, loses, repeats,
+// reorders and is cut. Whatever is drawn comes from its seed.
+type globe struct {
+	t       failer
+	rand    *rand.Rand
+	limit   bucket.Limit
+	ids     []bucket.ID
+	net     network
+	regions []*region
+	rule    rule
+
+	now    int64
+	events events
+	seq    int
+	cut    [8][8]bool // from one region to another
+	flying []*post    // answers that have not come for the last time
+
+	admitted []spell
+	charges  []spell // that nobody here asked for
+	lost     int64   // units whose count or grant may have gone with a crash
+	lostTill int64   // until when that may show
+	members  Member
+	said     traffic
+	asks     struct{ granted, denied int64 }
+	log      []string
+	stepped  bool // a clock that counts go by has stepped forth
+	setBack  bool // or back: then what is used by it is more than it was
+}
+
+type network struct {
+	delay, jitter int64
+	lose, repeat  float64
+	late          int64 // a repetition comes up to so much later
+}
+
+type traffic struct{ statements, messages, bytes int64 }
+
+// spell is units at a time, in the window of a calendar that they count in.
+type spell struct {
+	at, units, window int64
+	region            int
+}
+
+// region is one of a globe: the node that answers for its ids.
+type region struct {
+	w        *globe
+	index    int
+	name     string
+	regions  *Regions
+	member   Member
+	holdings *Holdings
+	store    *bucket.Store
+	ahead    int64 // of Now, before what is true
+	begun    int64 // of Steady
+	wall     int64 // ahead of the clock of who asks, which names windows
+	copies   []duplicate
+	answers  map[int64]bool // outstanding messages, by their serial number
+}
+
+// duplicate is what a successor has of an id.
+type duplicate struct {
+	holding  []byte
+	doubt    time.Duration
+	count    []bucket.Count
+	accounts []account // as they were
+	spent    int64     // admitted here until then
+}
+
+type post struct {
+	from, to int
+	bytes    []byte
+	serial   int64 // of the message that this is, or answers
+	member   Member
+	answer   bool
+	times    int // that it is still to come
+}
+
+type event struct {
+	at  int64
+	seq int
+	do  func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].seq < e[j].seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	x := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return x
+}
+
+const epoch = int64(1_767_225_600_000_000_000) // 2026, a multiple of every Per here
+
+func newGlobe(t failer, seed uint64, regions int, limit bucket.Limit, net network) *globe {
+	w := &globe{
+		t: t, rand: rand.New(rand.NewPCG(seed, 0x776f726c64)), limit: limit, net: net, rule: byDemand,
+		now: epoch, ids: []bucket.ID{{Hi: 0x2545f4914f6cdd1d, Lo: 0xd1342543de82ef95}},
+	}
+	var names []string
+	for i := range regions {
+		names = append(names, fmt.Sprintf("r%d", i))
+	}
+	for i, name := range names {
+		r := &region{w: w, index: i, name: name, regions: NewRegions(name, names, nil), answers: make(map[int64]bool)}
+		w.regions = append(w.regions, r)
+		r.restart(nil)
+		w.after(w.rand.Int64N(100*ms), r.tick)
+	}
+	return w
+}
+
+func (w *globe) after(d int64, do func()) {
+	w.seq++
+	heap.Push(&w.events, event{w.now + d, w.seq, do})
+}
+
+// run lets time pass.
+func (w *globe) run(d int64) {
+	end := w.now + d
+	for len(w.events) > 0 && w.events[0].at <= end {
+		e := heap.Pop(&w.events).(event)
+		w.now = e.at
+		e.do()
+	}
+	w.now = end
+}
+
+func (w *globe) logf(format string, args ...any) {
+	if *traces {
+		w.log = append(w.log, fmt.Sprintf("%9.1f ms ", float64(w.now-epoch)/float64(ms))+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *globe) fail(format string, args ...any) {
+	for _, line := range w.log[max(0, len(w.log)-400):] {
+		fmt.Println(line)
+	}
+	w.t.Fatalf("after %v: %s", time.Duration(w.now-epoch), fmt.Sprintf(format, args...))
+}
+
+func (r *region) time() Time {
+	return Time{Now: r.w.now + r.ahead, Steady: r.w.now - epoch + r.begun}
+}
+
+// restart begins with another node, which has a copy of each id, or with nothing.
+func (r *region) restart(copies []duplicate) {
+	w := r.w
+	w.members++
+	r.member = w.members
+	r.begun = 1 + w.rand.Int64N(1000*sec)
+	clear(r.answers)
+	r.store = bucket.NewStore(1024)
+	t := r.time()
+	r.holdings = NewHoldings(r.regions, r.member, r.store, t)
+	r.holdings.rule = func(d demands, both, theirs, unspent int64) int64 { return w.rule(d, both, theirs, unspent) }
+	r.copies = nil
+	if copies == nil {
+		return
+	}
+	r.holdings.Sure(copies[0].doubt)
+	for i, id := range w.ids {
+		var known limits
+		if len(copies[i].holding) > 0 {
+			rd := reader{b: copies[i].holding}
+			r.holdings.adoptCopy(id, &rd, &known, t.Now)
+			if rd.err != nil || len(rd.b) > 0 {
+				w.fail("copy: %v, and %d bytes", rd.err, len(rd.b))
+			}
+		}
+		for j := range copies[i].count {
+			r.store.Import(id, &copies[i].count[j], t.Now, 0)
+		}
+	}
+	r.copies = copies
+}
+
+// duplicate is what the node that comes next begins with.
+func (r *region) duplicate() {
+	w := r.w
+	t := r.time()
+	r.copies = nil
+	for i, id := range w.ids {
+		var known limits
+		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), doubt: r.holdings.Doubt()}
+		var mark bucket.Mark
+		for more := true; more; {
+			var c bucket.Count
+			mark, more, _ = r.store.Export(id, t.Now, mark, &c)
+			d.count = append(d.count, c)
+		}
+		if x := r.holding(i); x != nil {
+			d.accounts = slices.Clone(x.accounts)
+		}
+		d.spent = w.spentBy(r.index)
+		r.copies = append(r.copies, d)
+	}
+}
+
+func (w *globe) spentBy(region int) (units int64) {
+	for i := range w.admitted {
+		if w.admitted[i].region == region {
+			units += w.admitted[i].units
+		}
+	}
+	return units
+}
+
+// crash has the region's node die. Another one goes on with the copies, or none
+// does and the region starts without memory.
+func (r *region) crash(wholly bool) {
+	w := r.w
+	copies := r.copies
+	if wholly {
+		copies = nil
+	}
+	for i := range w.ids {
+		// What is neither in a count nor in an account afterwards.
+		x := r.holding(i)
+		if copies == nil {
+			w.lost += 2 * w.limit.Capacity()
+		} else {
+			w.lost += w.spentBy(r.index) - copies[i].spent
+			for j := range r.regions.names {
+				var before account
+				if copies[i].accounts != nil {
+					before = copies[i].accounts[j]
+				}
+				if x != nil {
+					w.lost += max(0, x.accounts[j].granted-before.granted) + max(0, before.received-x.accounts[j].received)
+				}
+			}
+		}
+	}
+	w.lostTill = w.now + 4*sec
+	w.logf("%s crashes, wholly: %v", r.name, copies == nil)
+	r.restart(copies)
+}
+
+func (r *region) holding(i int) *holding {
+	id := r.w.ids[i]
+	return r.holdings.shard(id).find(id)
+}
+
+// tick is what a node does ten times a second.
+func (r *region) tick() {
+	w := r.w
+	r.charged(func() {
+		due, changed := r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+		if len(changed) > 0 || r.copies == nil || w.rand.IntN(2) == 0 {
+			r.duplicate()
+		}
+		for i := range w.regions {
+			if sts := due[w.regions[i].name]; len(sts) > 0 {
+				r.send(i, sts)
+			} else if slices.Contains(r.holdings.Strangers(), w.regions[i].name) {
+				r.send(i, nil)
+			}
+		}
+	})
+	w.check()
+	w.after(100*ms, r.tick)
+}
+
+func (r *region) send(to int, sts []Statement) {
+	w := r.w
+	w.seq++
+	serial := int64(w.seq)
+	r.answers[serial] = true
+	e := r.holdings.Exchange(sts)
+	for i := range sts {
+		w.logf("%s -> r%d %v", r.name, to, &sts[i])
+	}
+	w.post(&post{from: r.index, to: to, bytes: e.Append(nil), serial: serial, member: r.member})
+	w.said.statements += int64(len(sts))
+	holdings, name := r.holdings, w.regions[to].name
+	w.after(2*sec, func() {
+		if r.answers[serial] && r.holdings == holdings {
+			delete(r.answers, serial)
+			holdings.Unanswered(name, sts, r.time())
+		}
+	})
+}
+
+func (w *globe) post(p *post) {
+	w.said.messages++
+	w.said.bytes += int64(len(p.bytes))
+	p.times = 1
+	if w.rand.Float64() < w.net.lose {
+		p.times = 0
+	}
+	if w.rand.Float64() < w.net.repeat {
+		p.times++
+	}
+	if p.answer && p.times > 0 {
+		w.flying = append(w.flying, p)
+	}
+	for i := range p.times {
+		d := w.net.delay
+		if w.net.jitter > 0 {
+			d += w.rand.Int64N(w.net.jitter)
+		}
+		if i > 0 && w.net.late > 0 {
+			d += w.rand.Int64N(w.net.late)
+		}
+		w.after(d, func() {
+			w.arrive(p)
+			w.check()
+		})
+	}
+}
+
+func (w *globe) arrive(p *post) {
+	if p.times--; p.times == 0 && p.answer {
+		w.flying = slices.DeleteFunc(w.flying, func(q *post) bool { return q == p })
+	}
+	if w.cut[p.from][p.to] {
+		return
+	}
+	r := w.regions[p.to]
+	e, err := ParseExchange(p.bytes)
+	if err != nil {
+		w.fail("%x: %v", p.bytes, err)
+	}
+	r.holdings.Meet(e.Region, e.Print)
+	r.charged(func() {
+		if p.answer {
+			delete(r.answers, p.serial)
+			for i := range e.Statements {
+				w.logf("%s takes answer of r%d", r.name, p.from)
+				r.holdings.Answered(e.Region, e.Print, &e.Statements[i], r.time())
+			}
+			return
+		}
+		var answers []Statement
+		for i := range e.Statements {
+			if answer, ok := r.holdings.Serve(e.Region, e.Print, &e.Statements[i], r.time()); ok {
+				w.logf("%s answers r%d %v", r.name, p.from, &answer)
+				answers = append(answers, answer)
+			}
+		}
+		if len(answers) > 0 || len(e.Statements) == 0 {
+			back := r.holdings.Exchange(answers)
+			w.post(&post{from: p.to, to: p.from, bytes: back.Append(nil), serial: p.serial, member: p.member, answer: true})
+		}
+	})
+}
+
+func (st *Statement) String() string {
+	return fmt.Sprintf("{n %d received %d debt %d wants %d must %d demand %d holding %d forgot %v | answers %d granted %d used %d heard %d more %v retry %v}",
+		st.Number%1e12, st.Received, st.Debt, st.Wants, st.Must, st.Demand, st.Holding, st.Forgot, st.Answers%1e12, st.Granted, st.Used, st.Heard%1e12, st.More, st.Retry)
+}
+
+// charged notes what a step has counted that nobody asked for.
+func (r *region) charged(f func()) {
+	before := r.used()
+	f()
+	if more := r.used() - before; more > 0 {
+		r.w.charges = append(r.w.charges, spell{at: r.w.now, units: more, region: r.index})
+	}
+}
+
+func (r *region) used() (units int64) {
+	for _, id := range r.w.ids {
+		used, _, _ := r.store.Used(id, r.time().Now)
+		units += used
+	}
+	return units
+}
+
+// whole is the limit as somebody in the region asks for it.
+func (r *region) whole() bucket.Limit {
+	l := r.w.limit
+	if l.Algorithm == bucket.FixedWindow {
+		at := r.w.now + r.wall
+		l.Start = at - at%int64(l.Per)
+	}
+	return l
+}
+
+func (r *region) ask(units int64) bucket.Result {
+	w := r.w
+	var res bucket.Result
+	before := r.used()
+	l := r.whole()
+	r.holdings.Take(w.ids[0], &l, r.time(), units, &res)
+	taken := int64(0)
+	if res.Allowed {
+		taken = units
+		w.asks.granted += units
+		s := spell{at: w.now, units: units, region: r.index}
+		if l.Algorithm == bucket.FixedWindow {
+			var c bucket.Count
+			r.store.Export(w.ids[0], r.time().Now, bucket.Mark{}, &c)
+			s.window = c.Limit.Start
+		}
+		w.admitted = append(w.admitted, s)
+		w.logf("%s admits %d", r.name, units)
+	} else {
+		w.asks.denied += units
+	}
+	if more := r.used() - before - taken; more > 0 {
+		w.charges = append(w.charges, spell{at: w.now, units: more, region: r.index})
+	}
+	if res.Allowed && w.limit.Algorithm == bucket.SlidingWindow {
+		w.checkEstimate()
+	}
+	return res
+}
+
+// demand has a region ask for units each so often, as many times as it is granted
+// them, at most most times in a row, while on says so.
+func (r *region) demand(every, units int64, most int, on func() bool) {
+	w := r.w
+	var again func()
+	again = func() {
+		if on() {
+			for range most {
+				if !r.ask(units).Allowed {
+					break
+				}
+			}
+		}
+		w.after(every/2+w.rand.Int64N(every), again)
+	}
+	w.after(w.rand.Int64N(every), again)
+}
+
+// check holds the books: what each region may spend sums to the limit, and of each
+// pair none has more of the other than that has granted.
+func (w *globe) check() {
+	for i := range w.ids {
+		capacity := w.limit.Capacity()
+		var sum int64
+		unknown := false
+		for _, r := range w.regions {
+			x, t := r.holding(i), r.time()
+			if x == nil {
+				if r.holdings.Doubt() == 0 {
+					sum += r.regions.start(capacity, r.index)
+				} else {
+					unknown = true
+				}
+				continue
+			}
+			unknown = unknown || !x.known()
+			sum += min(capacity, max(0, x.has(r, t)))
+			if x.judging.Load().limit.Capacity() > x.held || x.held > capacity {
+				w.fail("%s holds %d and judges by %d", r.name, x.held, x.judging.Load().limit.Capacity())
+			}
+		}
+		if sum > capacity && !(unknown && w.now < w.lostTill) {
+			w.fail("regions hold %d of %d: %s", sum, capacity, w.books(i))
+		}
+		for _, g := range w.regions {
+			for _, r := range w.regions {
+				if g != r && !unknown {
+					w.checkPair(i, g, r)
+				}
+			}
+		}
+	}
+}
+
+// has is what may be spent here, as of now.
+func (x *holding) has(r *region, t Time) int64 {
+	if x.unsure {
+		return 0
+	}
+	units := r.regions.start(x.whole.Capacity(), r.index)
+	for i := range x.accounts {
+		a := &x.accounts[i]
+		if t.Steady < a.grantedUntil {
+			units -= a.granted
+		}
+		if t.Steady < a.receivedUntil {
+			units += a.received
+		}
+	}
+	return units
+}
+
+func (w *globe) checkPair(id int, g, r *region) {
+	var granted, received int64
+	if x := g.holding(id); x != nil {
+		if a := &x.accounts[r.index]; g.time().Steady < a.grantedUntil {
+			granted = a.granted
+		}
+	}
+	x := r.holding(id)
+	if x == nil {
+		return
+	}
+	a, steady := &x.accounts[g.index], r.time().Steady
+	if steady < a.receivedUntil {
+		received = a.received
+	}
+	for _, p := range w.flying {
+		if p.from != g.index || p.to != r.index || !a.waits || steady >= a.sent+term {
+			continue
+		}
+		e, _ := ParseExchange(p.bytes)
+		for i := range e.Statements {
+			if st := &e.Statements[i]; st.ID == x.id && st.Answers == a.number && st.Heard == st.Answers {
+				received = max(received, st.Granted)
+			}
+		}
+	}
+	if received > granted {
+		w.fail("%s has %d of %s, which has granted it %d: %s", r.name, received, g.name, granted, w.books(id))
+	}
+}
+
+func (w *globe) books(id int) (s string) {
+	for _, r := range w.regions {
+		if x := r.holding(id); x != nil {
+			s += fmt.Sprintf("\n%s held %d judged by %d used %d demand %.0f unsure %v passing %d", r.name, x.held, x.judging.Load().limit.Capacity(), r.used(), x.demand, x.unsure, x.passing)
+			for j := range x.accounts {
+				if j != r.index {
+					a := &x.accounts[j]
+					s += fmt.Sprintf(" | r%d granted %d received %d promised %d known %v number %d heard %d", j, a.granted, a.received, a.promised, a.known, a.number%1e12, a.heard%1e12)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// checkEstimate says that the estimates of all regions sum to the limit, but for
+// what was charged twice to be safe.
+func (w *globe) checkEstimate() {
+	if w.stepped || w.setBack {
+		return
+	}
+	var sum, charged int64
+	for _, r := range w.regions {
+		sum += r.used()
+	}
+	for i := len(w.charges) - 1; i >= 0 && w.charges[i].at > w.now-2*int64(w.limit.Per); i-- {
+		charged += w.charges[i].units
+	}
+	if sum > w.limit.Capacity()+charged+w.lost {
+		w.fail("estimates sum to %d of %d, and %d charged: %s", sum, w.limit.Capacity(), charged, w.books(0))
+	}
+}
+
+// checkAdmissions holds all that was admitted against the algorithm's own
+// definition, in true time.
+func (w *globe) checkAdmissions() {
+	a := w.admitted
+	slices.SortStableFunc(a, func(x, y spell) int { return cmp.Compare(x.at, y.at) })
+	w.checkAgainst(a, w.lost)
+	if w.lost > 0 {
+		settled, _ := slices.BinarySearchFunc(a, w.lostTill+2*int64(w.limit.Per), func(s spell, at int64) int { return cmp.Compare(s.at, at) })
+		w.checkAgainst(a[settled:], 0)
+	}
+}
+
+// checkAgainst lets crashes have lost as many units.
+func (w *globe) checkAgainst(a []spell, lost int64) {
+	l := &w.limit
+	capacity, per := l.Capacity()+lost, int64(l.Per)
+	switch l.Algorithm {
+	case bucket.SlidingLog:
+		if !w.stepped {
+			if most := mostIn(a, per); most > capacity {
+				w.fail("%d of %d in one window", most, capacity)
+			}
+		}
+	case bucket.FixedWindow:
+		windows := make(map[int64]int64)
+		for i := range a {
+			if windows[a[i].window] += a[i].units; windows[a[i].window] > capacity {
+				w.fail("%d of %d in the window %v", windows[a[i].window], capacity, time.Duration(a[i].window-epoch))
+			}
+		}
+	case bucket.TokenBucket, bucket.LeakyBucket:
+		if over := overBurst(a, l) - lost; over > l.Capacity() && !w.stepped {
+			w.fail("%d beyond the rate, of a burst of %d", over, l.Capacity())
+		}
+	default:
+		if most := mostIn(a, per); most > 2*capacity && !w.stepped {
+			w.fail("%d of %d in one window", most, capacity)
+		}
+	}
+}
+
+// mostIn is the most units in any window of this length.
+func mostIn(a []spell, per int64) (most int64) {
+	var sum int64
+	from := 0
+	for i := range a {
+		for sum += a[i].units; a[i].at-a[from].at >= per; from++ {
+			sum -= a[from].units
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// overBurst is the most by which what was admitted in any time exceeds the rate's
+// part of it.
+func overBurst(a []spell, l *bucket.Limit) int64 {
+	var most, level, last float64
+	for i := range a {
+		at := float64(a[i].at - epoch)
+		level = max(0, level-(at-last)*float64(l.Rate)/float64(l.Per)) + float64(a[i].units)
+		last = at
+		most = max(most, level)
+	}
+	return int64(math.Ceil(most - 1e-6))
+}

@@ -193,11 +193,15 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		changed = true
 	}
 	x.measure(t.Steady)
-	spent, largest := x.spent(), x.largest.Swap(0)
+	largest := x.largest.Swap(0)
 	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
+	if peek.ResetAfter == 0 {
+		x.recovered(t.Now)
+	}
+	spent := x.spent()
 	wants := x.wants(&peek, largest)
 	spare := h.spare(x, &peek, t)
-	busy := false
+	busy := h.SpentElsewhere(x.id, t.Now) > 0
 	for i := range x.accounts {
 		if i == h.regions.self {
 			continue
@@ -212,7 +216,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		returns := spare > 0 && a.received > 0
 		unknown := !a.known && t.Steady >= a.again
 		tells := spent != a.reported && since >= reportEvery(&x.whole)
-		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || !a.known || spent != a.reported
+		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || !a.known && !x.unsure || spent != a.reported
 		if tells = tells && d.reports > 0; tells && !(ask || renews || returns || unknown) {
 			d.reports--
 		}

@@ -89,6 +89,7 @@ type holding struct {
 	at       int64
 	seen     int64 // when it was last known to be asked for
 	series   int64 // of what was spent
+	before   int64 // units spent before the series began
 
 	passing  int64 // received, and to go back since a third region asked for it
 	passTill int64
@@ -488,8 +489,21 @@ func (h *Holdings) own(x *holding) int64 {
 	return own
 }
 
-// spent is how many units were spent here in all.
-func (x *holding) spent() int64 { return max(0, x.asked.Load()-x.denied.Load()) }
+// spent is how many units were spent here since the series began.
+func (x *holding) spent() int64 { return max(0, x.asked.Load()-x.denied.Load()-x.before) }
+
+// recovered begins the series anew when nothing is used any more: who hears of it
+// from then on, and knows nothing of what was before, counts only what is used.
+// What was not told by then needs no telling.
+func (x *holding) recovered(now int64) {
+	if spent := x.spent(); spent > 0 {
+		x.before += spent
+		x.series = max(x.series+1, now)
+	}
+	for i := range x.accounts {
+		x.accounts[i].reported = 0
+	}
+}
 
 // debt is what was spent here beyond what this region has.
 func (h *Holdings) debt(x *holding, now int64) int64 {

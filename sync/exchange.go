@@ -193,7 +193,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		if a.waits && since >= unanswered {
 			a.waits = false
 		}
-		ask := wants > 0 && t.Steady >= a.again
+		ask := wants > 0 && !x.unsure && t.Steady >= a.again
 		renews := a.received > 0 && since >= renewAfter
 		returns := spare > 0 && a.received > 0
 		unknown := !a.known
@@ -204,6 +204,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		}
 		if returns {
 			back := min(spare, a.received)
+			a.owes += h.carry(x, back, t)
 			a.received -= back
 			spare -= back
 			x.passing = max(0, x.passing-back)
@@ -233,11 +234,11 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
 	a.sent, a.waits, a.reported = t.Steady, true, x.spent
 	st := Statement{
-		ID: x.id, Limit: x.whole, Number: a.number, Received: a.received, Debt: h.debt(x, t.Now),
+		ID: x.id, Limit: x.whole, Number: a.number, Received: a.received, Debt: h.debt(x, t.Now) + a.owes,
 		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: x.spent, Series: x.series,
 	}
 	if !a.known {
-		st.Forgot, st.Heard = true, a.heard
+		st.Forgot, st.Heard, a.asked = true, a.heard, a.number
 	}
 	return st
 }
@@ -321,22 +322,19 @@ func (h *Holdings) Serve(from string, sender Member, print uint64, st *Statement
 	a := &x.accounts[region]
 	isNew := h.heed(x, a, sender, st, t)
 	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: x.spent, Series: x.series}
-	before := a.received
+	had := a.received
 	if isNew && st.Wants > 0 {
 		h.grant(x, a, st, &answer, t)
 	}
-	back := before - a.received
-	if back > 0 || st.Forgot {
+	if a.received < had || st.Forgot {
 		// An answer that is on its way to the number before is not for what is told now.
 		a.number, a.waits = max(a.number+1, t.Now), false
 	}
-	debt := h.debt(x, t.Now)
 	if !a.waits {
-		answer.Number, answer.Received, answer.Debt = a.number, a.received, debt
+		answer.Number, answer.Received, answer.Debt = a.number, a.received, h.debt(x, t.Now)+a.owes
 	}
 	if st.Number == a.heard && sender == a.grantedTo {
-		answer.Granted = min(a.granted, max(0, h.own(x)+a.granted))
-		answer.Used = min(max(0, answer.Granted-st.Received), max(0, debt-back))
+		answer.Granted, answer.Used = min(a.granted, max(0, h.own(x)+a.granted)), a.moved
 	}
 	answer.Limit, answer.Holding = x.whole, x.held
 	a.reported = x.spent
@@ -379,12 +377,13 @@ func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t 
 	switch less := a.granted - st.Received; {
 	case less > 0:
 		if lost = less; a.grantedTo == sender {
-			lost = min(less, st.Debt)
+			lost = min(less, st.Debt+a.moved)
 		}
 		a.granted -= less
 	case !a.known:
 		a.granted = min(st.Received, h.regions.start(x.whole.Capacity(), h.regions.self))
 	}
+	a.moved = 0
 	a.grantedTo, a.grantedUntil = sender, t.Steady+keptFor
 	h.renew(x, t)
 	if lost > 0 {
@@ -436,6 +435,9 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 		units = min(able, peek.Remaining)
 	}
 	back := min(units, a.received)
+	spent := h.carry(x, units, t)
+	a.owes += min(spent, back)
+	a.moved += max(0, spent-back)
 	a.received -= back
 	a.granted += units - back
 	a.grantedUntil = t.Steady + keptFor
@@ -448,6 +450,19 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	} else if units == 0 {
 		answer.Retry = h.retry(&peek)
 	}
+}
+
+// carry takes what is spent of units that go to another region off the count here:
+// nothing, as long as they are of what is unspent.
+func (h *Holdings) carry(x *holding, units int64, t Time) (spent int64) {
+	if !isBucket(&x.whole) {
+		return 0
+	}
+	used, _, _ := h.store.Used(x.id, t.Now)
+	if spent = min(used, max(0, used+units-x.held)); spent > 0 {
+		h.store.SpendElsewhere(x.id, &x.limit, t.Now, -spent)
+	}
+	return spent
 }
 
 // floorPart is which part of what it begins with a region keeps without demand.
@@ -500,13 +515,17 @@ func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statem
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
 	h.heed(x, a, sender, st, t)
+	if a.asked != 0 && st.Answers == a.asked && st.Number == a.heard {
+		a.known = true
+	}
+	h.renew(x, t)
 	sh.push(x)
 	if st.Answers != a.number || !a.waits || st.Heard != st.Answers {
 		return true
 	}
 	gained := st.Granted - a.received
 	a.received, a.receivedUntil = st.Granted, a.sent+term
-	a.waits, a.known = false, a.known || st.Number == a.heard
+	a.waits, a.owes = false, 0
 	a.trip = t.Steady - a.sent
 	switch {
 	case st.More:

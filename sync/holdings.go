@@ -109,13 +109,16 @@ type account struct {
 	granted      int64  // to the region, that it may still have
 	grantedTo    Member // who made its last statement
 	grantedUntil int64
+	moved        int64 // spent, and gone with the last grant: it counts here again if that was not taken
 	heard        int64 // the number of that statement
 	promised     int64 // that the region is to have as soon as it is unspent here
 	promisedTill int64
 
 	received      int64 // of the region
 	receivedUntil int64
+	owes          int64 // spent, and gone with what was given back, as long as the region may not know
 	number        int64 // of the last statement to it
+	asked         int64 // of the last that asked what it has of this region
 	sent          int64 // when that was
 	waits         bool  // for its answer
 	again         int64 // when it is asked for more at the earliest

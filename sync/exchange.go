@@ -21,7 +21,8 @@ type Statement struct {
 	Debt     int64 // what it has spent beyond all that it has
 	Wants    int64 // how much more it would have
 	Must     int64 // the largest ask that it had to deny
-	Demand   int64 // units that it is asked for in 1,000 seconds
+	Demand   int64 // units that it is asked for in 1,000 seconds, of late
+	Usual    int64 // and over windows
 	Holding  int64 // what it has in all
 	Forgot   bool  // it does not know what the receiver has of it
 
@@ -89,9 +90,9 @@ func (e *Exchange) Append(b []byte) []byte {
 	return b
 }
 
-func (st *Statement) numbers() [13]*int64 {
-	return [13]*int64{
-		&st.Number, &st.Received, &st.Debt, &st.Wants, &st.Must, &st.Demand, &st.Holding,
+func (st *Statement) numbers() [14]*int64 {
+	return [14]*int64{
+		&st.Number, &st.Received, &st.Debt, &st.Wants, &st.Must, &st.Demand, &st.Usual, &st.Holding,
 		&st.Answers, &st.Granted, &st.Used, &st.Heard, &st.Spent, &st.Series,
 	}
 }
@@ -235,7 +236,7 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.sent, a.waits, a.reported = t.Steady, true, x.spent
 	st := Statement{
 		ID: x.id, Limit: x.whole, Number: a.number, Received: a.received, Debt: h.debt(x, t.Now) + a.owes,
-		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: x.spent, Series: x.series,
+		Demand: int64(min(x.demand*1000, 1<<60)), Usual: int64(min(x.usual*1000, 1<<60)), Holding: x.held, Spent: x.spent, Series: x.series,
 	}
 	if !a.known {
 		st.Forgot, st.Heard, a.asked = true, a.heard, a.number
@@ -247,16 +248,22 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 // else to tell: ten times in a Per, about.
 func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 10e9) }
 
-// settling is the time in which demand is forgotten to a third: long enough to
-// tell it from chance, and short beside Per, in which it has to be followed.
+// settling is the time in which demand of late is forgotten to a third: long enough
+// to tell it from chance, and short beside Per, in which it has to be followed.
 func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
+
+// windows is that of the usual demand: as regions whose windows all are used up ask
+// in bursts, when these begin, only demand over some windows tells them apart.
+func windows(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
 // measure brings the demand up to date: of each unit asked for it counts a part
 // that falls exponentially.
 func (x *holding) measure(steady int64) {
+	since, asked := float64(max(0, steady-x.at)), float64(x.asked)*1e9
 	tau := settling(&x.whole)
-	x.demand *= math.Exp(-float64(max(0, steady-x.at)) / tau)
-	x.demand += float64(x.asked) * 1e9 / tau
+	x.demand = x.demand*math.Exp(-since/tau) + asked/tau
+	tau = windows(&x.whole)
+	x.usual = x.usual*math.Exp(-since/tau) + asked/tau
 	x.asked, x.at = 0, steady
 }
 
@@ -416,7 +423,11 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
-	target := h.rule(demands{x.demand, float64(st.Demand) / 1000}, both, theirs, peek.Remaining)
+	d := demands{x.demand, float64(st.Demand) / 1000}
+	if x.denied != 0 && float64(t.Steady-x.denied) < settling(&x.whole) {
+		d = demands{x.usual, float64(st.Usual) / 1000}
+	}
+	target := h.rule(d, both, theirs, peek.Remaining)
 	floor := h.regions.start(x.whole.Capacity(), h.regions.self) / floorPart
 	if st.Must > theirs {
 		floor = 0

@@ -88,9 +88,11 @@ type holding struct {
 	accounts []account    // by index in regions; that of this one is unused
 
 	asked   int64   // since at
-	demand  float64 // units asked for in a second, as of at
+	demand  float64 // units asked for in a second, of late, as of at
+	usual   float64 // and over windows
 	at      int64
 	largest int64 // ask that was denied, since the last look
+	denied  int64 // when that was
 	seen    int64 // when it was asked for last
 	spent   int64 // since series
 	series  int64
@@ -207,7 +209,7 @@ func (h *Holdings) took(x *holding, units, steady int64, r *bucket.Result) {
 		x.spent += max(0, units)
 		return
 	}
-	x.largest = max(x.largest, units)
+	x.largest, x.denied = max(x.largest, units), steady
 	r.RetryAfter = min(r.RetryAfter, h.soonest(x, steady))
 }
 

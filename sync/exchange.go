@@ -182,7 +182,10 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 	}
 	x.measure(t.Steady)
 	peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
-	wants := x.wants(&peek)
+	wants := int64(0)
+	if !x.unsure {
+		wants = x.wants(&peek)
+	}
 	spare := h.spare(x, &peek, t)
 	busy := false
 	for i := range x.accounts {
@@ -194,7 +197,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		if a.waits && since >= unanswered {
 			a.waits = false
 		}
-		ask := wants > 0 && !x.unsure && t.Steady >= a.again
+		ask := wants > 0 && t.Steady >= a.again
 		renews := a.received > 0 && since >= renewAfter
 		returns := spare > 0 && a.received > 0
 		unknown := !a.known
@@ -212,7 +215,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		}
 		h.renew(x, t)
 		st := h.statement(x, a, t)
-		if ask {
+		if a.wants = wants > 0; a.wants {
 			st.Wants, st.Must = wants, x.largest
 		}
 		region := h.regions.names[i]
@@ -543,7 +546,7 @@ func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statem
 		a.refusals, a.again = 0, t.Steady+int64(st.Retry)
 	case gained > 0:
 		a.refusals, a.again = 0, t.Steady
-	default:
+	case a.wants:
 		a.refuse(x, t)
 		if st.Retry > 0 {
 			a.again = min(a.again, t.Steady+int64(st.Retry))

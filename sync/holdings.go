@@ -123,6 +123,7 @@ type account struct {
 	asked         int64 // of the last that asked what it has of this region
 	sent          int64 // when that was
 	waits         bool  // for its answer
+	wants         bool  // it asked for more
 	again         int64 // when it is asked for more at the earliest
 	refusals      int
 

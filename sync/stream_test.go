@@ -681,3 +681,34 @@ func TestWhoIsNoTargetAnyMoreIsToldWhatItAsks(t *testing.T) {
 		require.EqualValues(t, 9, used, "at %d", i+1)
 	}
 }
+
+// Who sent its copy as a stand-in and then becomes the authority, with less, is
+// asked again: where nothing is left of a count, no scan tells of it.
+func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 4)
+	x.exchange(t, 0, 1)
+	*x.roles[1], *x.roles[2] = fixed{answers: 2, standIn: 2, targets: []Member{3}}, fixed{answers: 2, standIn: 2}
+	x.streams[1].Owe(3, All())
+	x.exchange(t, 1, 2)
+
+	// The owner is back for the second only, and gives authority to it.
+	*x.roles[1] = fixed{answers: 1}
+	x.stores[0].Refund(id, &limit, x.now, 4, 0, false)
+	x.exchange(t, 0, 1)
+	*x.roles[0], *x.roles[1] = fixed{answers: 2}, fixed{holds: true, answers: 2, targets: []Member{3}}
+	x.streams[1].Owe(3, All())
+	for i := range x.streams {
+		x.streams[i].Review(x.now, x.roles[i])
+	}
+	for range 3 {
+		x.exchange(t, 2, 1)
+		x.exchange(t, 1, 2)
+	}
+	for i := range x.stores {
+		used, _, _ := x.stores[i].Used(id, x.now)
+		require.Zero(t, used, "at %d", i+1)
+	}
+}

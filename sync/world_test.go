@@ -611,11 +611,17 @@ func (w *world) quiet() {
 	w.rounds()
 }
 
-// rounds exchanges until nothing is left to tell.
+// rounds exchanges until nothing is left to tell. A frame has room for one item of
+// those that wait at least, and has one more wait if it is refused.
 func (w *world) rounds() {
-	still := 0
+	still, most := 0, 500
+	for _, n := range w.nodes {
+		for _, o := range n.stream.outbounds {
+			most = max(most, 500+2*o.queue.len())
+		}
+	}
 	for round := 0; still < 4; round++ {
-		if round > 500 {
+		if round > most {
 			w.t.Fatalf("it goes on and on\n%s", w.history())
 		}
 		moved := false

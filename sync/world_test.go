@@ -530,8 +530,13 @@ func (w *world) forget(m Member) bool {
 	}
 	w.logf("%d is forgotten", m)
 	w.roster = slices.DeleteFunc(w.roster, func(x Member) bool { return x == m })
-	if w.node(m) != nil {
+	if n := w.node(m); n != nil {
 		w.buried[m] = true
+		for _, id := range w.ids {
+			if n.holds[id] {
+				w.twice[id] += w.used(n, id) // it tells those it has not sent it all of it, and they may have it
+			}
+		}
 	}
 	for _, n := range side[best] {
 		n.refresh()

@@ -831,6 +831,13 @@ func (w *world) oneHolderEach() bool {
 			if n.holds[id] {
 				holders++
 			}
+			for _, o := range n.stream.outbounds {
+				for _, g := range slices.Concat(o.gives, o.flight.gives) {
+					if to := w.node(o.to); g.ranges.Contains(id.Hi) && (to == nil || to.stream.inbounds.get(n.name).move < g.move) {
+						holders++ // it has not been taken
+					}
+				}
+			}
 		}
 		if holders > 1 {
 			return false

@@ -303,15 +303,15 @@ func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
 	return answer
 }
 
-// isStrange says that a frame comes from a member that this node has yet to meet,
-// which holds nothing any more once it has.
+// isStrange says that a frame comes from a member that this node has yet to meet:
+// one of the two holds nothing any more once it has.
 func (v *view) isStrange(frame []byte) bool {
-	if !v.alone || !v.serves() || v.laden {
+	if !v.serves() || v.laden {
 		return false
 	}
 	from, ok := countsync.Sender(frame)
 	i, known := v.named[from]
-	return ok && !(known && v.Members[i].Announced == cluster.Joining)
+	return ok && (!known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving)
 }
 
 // arrived swaps the view if what came with a frame changes it. The sender may be

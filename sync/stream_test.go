@@ -712,3 +712,15 @@ func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
 		require.Zero(t, used, "at %d", i+1)
 	}
 }
+
+// Who began apart with others has copies of theirs, which are theirs to tell.
+func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, own, copied := newTrio(), someID(0), someID(1)
+	x.stores[0].Take(own, &limit, x.now, 4)
+	x.stores[0].Take(copied, &limit, x.now, 5)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now)
+	require.EqualValues(t, 4, x.streams[0].ledger.find(own, 1).net())
+	require.Nil(t, x.streams[0].ledger.find(copied, 1))
+}

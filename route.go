@@ -281,6 +281,11 @@ func (v *view) route(id bucket.ID, owner int, now int64) (w way, to, hop int) {
 // reaches says that a member is heard, directly or through others.
 func (v *view) reaches(i int) bool { return i >= 0 && v.next[i] >= 0 }
 
+func (v *view) reachesMember(m countsync.Member) bool {
+	i, known := v.named[m]
+	return known && v.reaches(i)
+}
+
 // standIn is the member that answers where to is not reached: the first on this
 // side in ring order, the same for all its members; -1 if there is none.
 func (v *view) standIn(id bucket.ID, to int) int {

@@ -201,7 +201,8 @@ func (n *Node) wake(members []countsync.Member) {
 	}
 }
 
-// feed sends one member what it is to have, a frame at a time.
+// feed sends one member what it is to have, a frame at a time, while it is reached:
+// whatever makes it so changes the view, which wakes this.
 func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -214,7 +215,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			return
 		}
 		runtime.Gosched()
-		for ctx.Err() == nil {
+		for ctx.Err() == nil && n.view.Load().reachesMember(to) {
 			begun, most := time.Now(), frameBytes
 			if n.stream.Lag(to, n.now()).Counts > longQueue {
 				most = longFrameBytes
@@ -233,7 +234,11 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				n.wake(more)
 			}
 			if err != nil {
-				n.stream.Lost(to)
+				if unsent(err) {
+					n.stream.Unsent(to)
+				} else {
+					n.stream.Lost(to)
+				}
 				again.Reset(resendAfter)
 				break
 			}

@@ -265,6 +265,33 @@ func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
 }
 
+// What was not sent need not be asked about, so a member that is reached for short
+// moments only is brought up to date in each of them.
+func TestAFrameThatWasNotSentIsBuiltAgain(t *testing.T) {
+	l, id := newLink(t), someID(0)
+	limit := limitOf(bucket.FixedWindow)
+	next := func() []byte {
+		l.stores[0].Take(id, &limit, l.now, 1)
+		l.streams[0].Collect(l.now, false, l.roles(0))
+		return l.streams[0].Next(2, l.now, l.roles(0), nil, 16<<10)
+	}
+	require.NotEmpty(t, next())
+	l.streams[0].Unsent(2)
+	require.Zero(t, next()[1]&flagSettle)
+	l.streams[0].Unsent(2)
+	require.True(t, l.send(0))
+	require.EqualValues(t, 2, l.used(1, id))
+
+	require.Zero(t, next()[1]&flagSettle)
+	l.streams[0].Lost(2)
+	for range 2 {
+		require.NotZero(t, next()[1]&flagSettle, "whether the first was applied is still not known")
+		l.streams[0].Unsent(2)
+	}
+	l.settle()
+	require.EqualValues(t, 5, l.used(1, id))
+}
+
 // A frame that was given up and asked about is never applied later.
 func TestALateFrameIsNotAppliedOnceItWasAskedAbout(t *testing.T) {
 	l := newLink(t)

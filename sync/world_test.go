@@ -304,12 +304,14 @@ func (n *node) pump() (sent bool) {
 			continue
 		}
 		sent = true
-		if !w.connected(n.name, m) {
+		switch {
+		case w.connected(n.name, m):
+			w.net = append(w.net, message{n.name, m, true, frame})
+		case n.heard[m]:
 			n.stream.Lost(m)
-			continue
+		default:
+			n.stream.Unsent(m)
 		}
-		sent = true
-		w.net = append(w.net, message{n.name, m, true, frame})
 	}
 	return sent
 }

@@ -271,3 +271,53 @@ func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 		require.Equal(t, !laden, v.orphans.Equal(countsync.All()))
 	}
 }
+
+// Of two that each are several and have never met, those who began later hold
+// nothing once they meet the others, and take nothing in from them before.
+func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
+	member := func(name string, born int64) cluster.Member {
+		return cluster.Member{Name: name, Born: time.Unix(born, 0), State: cluster.Serving, Announced: cluster.Serving}
+	}
+	a, b, c, d := member("a", 1), member("b", 5), member("c", 3), member("d", 4)
+	see := func(self string, before *view, members ...cluster.Member) *view {
+		x := &cluster.View{Members: members}
+		for i, m := range members {
+			if m.Name == self {
+				x.Self = i
+			}
+			x.Direct = append(x.Direct, true)
+			x.Hears = append(x.Hears, slices.Repeat([]bool{true}, len(members)))
+		}
+		return newView(int64(time.Hour), x, terms{copies: 1}, before)
+	}
+	sender := func(m cluster.Member) []byte {
+		stream := countsync.New(nameHash(m.Name), bucket.NewStore(1))
+		stream.Meet([]countsync.Member{1})
+		stream.Owe(1, nil)
+		return stream.Next(1, 0, see(m.Name, nil, m), nil, 1<<10)
+	}
+	for _, c := range []struct {
+		self   string
+		before []cluster.Member
+		after  []cluster.Member
+		apart  bool
+	}{
+		{"c", []cluster.Member{c, d}, []cluster.Member{a, b, c, d}, true},
+		{"c", []cluster.Member{c, d}, []cluster.Member{b, c, d}, false}, // until they meet the eldest
+		{"a", []cluster.Member{a, b}, []cluster.Member{a, b, c, d}, false},
+		{"b", []cluster.Member{a, b}, []cluster.Member{a, b, c, d}, false},
+	} {
+		before := see(c.self, nil, c.before...)
+		before = before.given(before.want)
+		next := see(c.self, before, c.after...)
+		require.Equal(t, c.apart, before.meetsStrangers(next), "%v", c)
+		require.Equal(t, c.apart, len(next.held) == 0, "%v", c)
+		require.Equal(t, c.apart, next.orphans.Equal(countsync.All()), "%v", c)
+		for _, m := range c.after {
+			if m.Name != c.self {
+				require.Equal(t, !slices.ContainsFunc(c.before, func(o cluster.Member) bool { return o.Name == m.Name }), before.isStrange(sender(m)), "%s to %s", m.Name, c.self)
+				require.False(t, next.isStrange(sender(m)))
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -175,6 +176,9 @@ func (n *Node) handOver(ctx context.Context) error {
 // handedOver says that nothing is left to hand over to anyone who may yet take it.
 func (n *Node) handedOver() bool {
 	v := n.view.Load()
+	if slices.ContainsFunc(v.waits, func(w wait) bool { return w.from == "" }) {
+		return false // what nobody gives in a moment is this node's to give
+	}
 	held := v.answerers(v.held)
 	for i, m := range v.hashes {
 		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(held[i]) > 0) {

@@ -227,3 +227,30 @@ func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A member starts again at once, and before its successor knows that nobody gives
+// it what the one before had, it leaves: its copies are all there is.
+func TestWhoLeavesWaitsForWhatMayBeItsOwn(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		const keys = 60
+		for i := range keys {
+			require.Equal(t, 100, ask(t, ls, fmt.Sprint(i), 100, "a", "b", "c"))
+		}
+		time.Sleep(time.Second)
+		w.network.Host("a").Kill()
+		require.NoError(t, w.nodes["a"].Close())
+		w.start(t, "a", gossip, weir.Config{})
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, w.nodes["b"].Leave(t.Context()))
+		require.NoError(t, w.nodes["b"].Close())
+		time.Sleep(3 * time.Second)
+		for i := range keys {
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.Zero(t, d.Remaining, "key %d", i)
+		}
+	})
+}

@@ -135,9 +135,9 @@ func (n *Node) look() {
 
 // replace puts a view in place of the one before. n.stream.swap is held.
 func (n *Node) replace(v *view) {
-	if n.view.Load().meetsStrangers(v) {
+	if before := n.view.Load(); before.meetsStrangers(v) {
 		n.counts.Track(n.stream.hurry)
-		n.stream.Disown(n.now())
+		n.stream.Disown(before.held, n.now())
 	}
 	n.view.Store(v)
 	signal(n.stream.turned)

@@ -343,6 +343,32 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 	})
 }
 
+// Over a link that is slower than checks wait, members hear each other for moments
+// only. Each of them brings the copies up to date.
+func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
+		own, others := keyOf(t, ls["a"]), keyOf(t, ls["b"])
+		w.network.SetLink("a", "b", weirtest.Link{Latency: 70 * time.Millisecond})
+		const every, last = 25 * time.Millisecond, time.Second
+		const asks = 10 * int64(time.Second/every)
+		for range asks {
+			for _, key := range []string{own, others} {
+				_, err := ls["a"].Allow(t.Context(), key)
+				require.NoError(t, err)
+			}
+			time.Sleep(every)
+		}
+		require.NoError(t, w.nodes["a"].Close())
+		time.Sleep(2 * time.Second)
+		d, err := ls["b"].Peek(t.Context(), own)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, d.Limit-d.Remaining, asks-int64(last/every))
+	})
+}
+
 // An owner that stalls carries out what it was sent when it goes on: a refund
 // must not have been made elsewhere meanwhile.
 func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {

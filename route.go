@@ -109,18 +109,27 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	return v
 }
 
-// meetsStrangers says that this node began by itself, apart from others whom it
-// meets in the next view. They may have counts of what it took for its own.
+// meetsStrangers says that this node, or those that it is with, began apart from
+// others whom it meets in the next view. They may have counts of what it took for
+// its own. Of two that each are several, those began apart who began later.
 func (v *view) meetsStrangers(next *view) bool {
-	return v != nil && v.alone && v.serves() && next.Self >= 0 && !next.laden && v.hasStrangers(next)
+	if v == nil || len(v.points) == 0 || !v.serves() || next.Self < 0 || next.laden {
+		return false
+	}
+	return v.alone && v.hasStrangers(next) || slices.ContainsFunc(next.points, func(i int) bool {
+		m := &next.Members[i]
+		return v.isStranger(m) && !slices.ContainsFunc(v.points, func(j int) bool { return !m.Born.Before(v.Members[j].Born) })
+	})
 }
 
 // hasStrangers says that members of the next view's ring have not joined this one.
 func (v *view) hasStrangers(next *view) bool {
-	return slices.ContainsFunc(next.points, func(i int) bool {
-		j, known := v.named[next.hashes[i]]
-		return !known || !slices.Contains(v.points, j) && v.Members[j].Announced == cluster.Serving
-	})
+	return slices.ContainsFunc(next.points, func(i int) bool { return v.isStranger(&next.Members[i]) })
+}
+
+func (v *view) isStranger(m *cluster.Member) bool {
+	i, known := v.named[nameHash(m.Name)]
+	return !known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving
 }
 
 // hear says since when each member is lost, who is away, when the last of these
@@ -271,6 +280,11 @@ func (v *view) route(id bucket.ID, owner int, now int64) (w way, to, hop int) {
 
 // reaches says that a member is heard, directly or through others.
 func (v *view) reaches(i int) bool { return i >= 0 && v.next[i] >= 0 }
+
+func (v *view) reachesMember(m countsync.Member) bool {
+	i, known := v.named[m]
+	return known && v.reaches(i)
+}
 
 // standIn is the member that answers where to is not reached: the first on this
 // side in ring order, the same for all its members; -1 if there is none.

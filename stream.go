@@ -201,7 +201,8 @@ func (n *Node) wake(members []countsync.Member) {
 	}
 }
 
-// feed sends one member what it is to have, a frame at a time.
+// feed sends one member what it is to have, a frame at a time, while it is reached:
+// whatever makes it so changes the view, which wakes this.
 func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -214,7 +215,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			return
 		}
 		runtime.Gosched()
-		for ctx.Err() == nil {
+		for ctx.Err() == nil && n.view.Load().reachesMember(to) {
 			begun, most := time.Now(), frameBytes
 			if n.stream.Lag(to, n.now()).Counts > longQueue {
 				most = longFrameBytes
@@ -233,7 +234,11 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				n.wake(more)
 			}
 			if err != nil {
-				n.stream.Lost(to)
+				if unsent(err) {
+					n.stream.Unsent(to)
+				} else {
+					n.stream.Lost(to)
+				}
 				again.Reset(resendAfter)
 				break
 			}
@@ -303,15 +308,15 @@ func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
 	return answer
 }
 
-// isStrange says that a frame comes from a member that this node has yet to meet,
-// which holds nothing any more once it has.
+// isStrange says that a frame comes from a member that this node has yet to meet:
+// one of the two holds nothing any more once it has.
 func (v *view) isStrange(frame []byte) bool {
-	if !v.alone || !v.serves() || v.laden {
+	if !v.serves() || v.laden {
 		return false
 	}
 	from, ok := countsync.Sender(frame)
 	i, known := v.named[from]
-	return ok && !(known && v.Members[i].Announced == cluster.Joining)
+	return ok && (!known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving)
 }
 
 // arrived swaps the view if what came with a frame changes it. The sender may be

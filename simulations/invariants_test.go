@@ -279,7 +279,10 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"one counts twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 101, 101 }, accounted},
 		{"two have authority", func(j *Journal) { j.Ends[0].Owners = []int16{1, 4} }, oneAuthority},
 		{"nobody has authority", func(j *Journal) { j.Ends[0].Owners = nil }, oneAuthority},
-		{"the copy differs", func(j *Journal) { j.Ends[0].Replica = 99 }, equalReplicas},
+		{"the copy has more", func(j *Journal) { j.Ends[0].Replica = 101 }, equalReplicas},
+		{"the copy has what was given back", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Maybe = 103, 3 }, ""},
+		{"the copy has more than that", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Maybe = 104, 3 }, equalReplicas},
+		{"the copy has less", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Maybe = 99, 3 }, equalReplicas},
 		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
 	} {
 		j := journal(s)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // other nodes of its side, at most 100 ms old. So what a crash takes is
 //   - what the node admitted in the last 100 ms and on the way, as long as its
 //     side has a survivor and no more than Replicas crash before the survivors
-//     have made new copies; where it was cut off from others in the last 2 s,
-//     since then, as these may have had the copies;
+//     have made new copies; where it was cut off from others in the last 2 s, or a
+//     link of it went down, since then, as these may have had the copies;
 //   - with a side that dies out, what it admitted since it was cut off, or since
 //     it was cut off from others in the 2 s before;
 //   - where more died than there were replicas, anything; so, too, where those with
@@ -110,7 +111,8 @@ func (l *ledger) slowest(link weirtest.Link) {
 // moment on.
 type sides struct {
 	since time.Duration
-	of    []int // each host's side, -1 where none runs or it is frozen
+	of    []int           // each host's side, -1 where none runs or it is frozen
+	cut   map[[2]int]bool // the links that are down
 }
 
 // remember takes down who hears whom from now on.
@@ -136,7 +138,7 @@ func (s *stage) remember(now time.Duration) {
 			spread(i, i)
 		}
 	}
-	s.past = append(s.past, sides{now, of})
+	s.past = append(s.past, sides{now, of, maps.Clone(s.links)})
 }
 
 // losses is how many units of each key of the witness may be gone.
@@ -308,8 +310,9 @@ func (s *stage) weighing(at time.Duration) []bool {
 	return weighs
 }
 
-// shrunk is when a host's side last lost a member, if that was so shortly before
-// that what it counted may have had no other copy since, else before.
+// shrunk is when a host's side last lost a member, or a link to one, if that was so
+// shortly before that what it counted may have had no other copy since, else before:
+// nobody has noticed yet that copies have to go to another, or through another.
 func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 	since := before
 	for n := len(s.past) - 1; n > 0 && s.past[n].since >= before-noticed; n-- {
@@ -318,7 +321,9 @@ func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 			continue
 		}
 		for i := range now {
-			if was[i] == was[h] && now[i] != now[h] {
+			link, back := [2]int{h, i}, [2]int{i, h}
+			lost := s.past[n].cut[link] && !s.past[n-1].cut[link] || s.past[n].cut[back] && !s.past[n-1].cut[back]
+			if was[i] == was[h] && (now[i] != now[h] || lost) {
 				since = s.past[n].since
 			}
 		}

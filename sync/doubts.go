@@ -75,8 +75,9 @@ func (d *doubts) refused(id bucket.ID, who Member) {
 	d.again = true
 }
 
-// review calls ask for each id that the answering member has not sent itself, if
-// it has not been asked or changed says that it may not be who was asked.
+// review calls ask for each id that the answering member has not sent itself as
+// the authority, if it has not been asked or changed says that it may not be who
+// was asked, or what it was.
 func (d *doubts) review(now int64, self Member, roles Roles, changed bool, ask func(id bucket.ID, who Member)) {
 	d.again = false
 	kept := d.order[:0]
@@ -89,7 +90,7 @@ func (d *doubts) review(now int64, self Member, roles Roles, changed bool, ask f
 			answers == x.from && x.held && now-x.at > trusted:
 			delete(d.from, id)
 			continue
-		case answers == 0, answers == self, answers == x.from, !changed && x.asked != 0:
+		case answers == 0, answers == self, answers == x.from && x.held, !changed && x.asked != 0:
 		default:
 			ask(id, answers)
 		}

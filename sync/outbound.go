@@ -53,6 +53,7 @@ type flight struct {
 	number   uint64 // 0 if there is none
 	at       int64  // the stream's time when it was built
 	lost     bool
+	asked    bool // about: it was sent, and got no answer
 	items    []item
 	more     []int   // items that are the piece of a log which more follow
 	marks    []piece // of logs: their mark once it is applied
@@ -183,7 +184,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	}
 	f := &o.flight
 	if f.number != 0 {
-		f.lost = false
+		f.lost, f.asked = false, true
 		return appendHeader(b[:0], flags|flagSettle, s.self, to, f.number)
 	}
 	s.tick(now)
@@ -413,6 +414,22 @@ func (s *Stream) Lost(to Member) {
 	defer s.mu.Unlock()
 	if o := s.outbound(to); o != nil && o.flight.number != 0 {
 		o.flight.lost = true
+	}
+}
+
+// Unsent says that what Next built last for a member has not been sent: what it
+// brings waits again.
+func (s *Stream) Unsent(to Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.outbound(to)
+	switch {
+	case o == nil || o.flight.number == 0:
+	case o.flight.asked:
+		o.flight.lost = true
+	default:
+		o.unapplied()
+		o.trim()
 	}
 }
 

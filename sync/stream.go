@@ -317,18 +317,21 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
 }
 
-// Disown makes all that this node has counted its own tallies: it had begun apart
-// from others, and what they have counted is no part of it. It is called before
-// Roles says that this node holds nothing any more; Review passes the tallies on.
-// It goes through the whole store in one step: not for one that holds very much.
-func (s *Stream) Disown(now int64) {
+// Disown makes all that this node has counted of what it holds, ranges, its own
+// tallies: it had begun apart from others, and what they have counted is no part of
+// it. It is called before Roles says that this node holds nothing any more; Review
+// passes the tallies on. It goes through the whole store in one step: not for one
+// that holds very much.
+func (s *Stream) Disown(ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
 	for cursor, over := uint64(0), false; !over; over = cursor == 0 {
 		cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
 		for _, id := range s.ids {
-			s.spentWithout(item{id: id, units: everything, at: s.clock, kind: state}, now)
+			if ranges.Contains(id.Hi) {
+				s.spentWithout(item{id: id, units: everything, at: s.clock, kind: state}, now)
+			}
 		}
 	}
 }

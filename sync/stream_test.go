@@ -265,6 +265,33 @@ func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
 }
 
+// What was not sent need not be asked about, so a member that is reached for short
+// moments only is brought up to date in each of them.
+func TestAFrameThatWasNotSentIsBuiltAgain(t *testing.T) {
+	l, id := newLink(t), someID(0)
+	limit := limitOf(bucket.FixedWindow)
+	next := func() []byte {
+		l.stores[0].Take(id, &limit, l.now, 1)
+		l.streams[0].Collect(l.now, false, l.roles(0))
+		return l.streams[0].Next(2, l.now, l.roles(0), nil, 16<<10)
+	}
+	require.NotEmpty(t, next())
+	l.streams[0].Unsent(2)
+	require.Zero(t, next()[1]&flagSettle)
+	l.streams[0].Unsent(2)
+	require.True(t, l.send(0))
+	require.EqualValues(t, 2, l.used(1, id))
+
+	require.Zero(t, next()[1]&flagSettle)
+	l.streams[0].Lost(2)
+	for range 2 {
+		require.NotZero(t, next()[1]&flagSettle, "whether the first was applied is still not known")
+		l.streams[0].Unsent(2)
+	}
+	l.settle()
+	require.EqualValues(t, 5, l.used(1, id))
+}
+
 // A frame that was given up and asked about is never applied later.
 func TestALateFrameIsNotAppliedOnceItWasAskedAbout(t *testing.T) {
 	l := newLink(t)
@@ -680,4 +707,47 @@ func TestWhoIsNoTargetAnyMoreIsToldWhatItAsks(t *testing.T) {
 		used, _, _ := x.stores[i].Used(id, x.now)
 		require.EqualValues(t, 9, used, "at %d", i+1)
 	}
+}
+
+// Who sent its copy as a stand-in and then becomes the authority, with less, is
+// asked again: where nothing is left of a count, no scan tells of it.
+func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 4)
+	x.exchange(t, 0, 1)
+	*x.roles[1], *x.roles[2] = fixed{answers: 2, standIn: 2, targets: []Member{3}}, fixed{answers: 2, standIn: 2}
+	x.streams[1].Owe(3, All())
+	x.exchange(t, 1, 2)
+
+	// The owner is back for the second only, and gives authority to it.
+	*x.roles[1] = fixed{answers: 1}
+	x.stores[0].Refund(id, &limit, x.now, 4, 0, false)
+	x.exchange(t, 0, 1)
+	*x.roles[0], *x.roles[1] = fixed{answers: 2}, fixed{holds: true, answers: 2, targets: []Member{3}}
+	x.streams[1].Owe(3, All())
+	for i := range x.streams {
+		x.streams[i].Review(x.now, x.roles[i])
+	}
+	for range 3 {
+		x.exchange(t, 2, 1)
+		x.exchange(t, 1, 2)
+	}
+	for i := range x.stores {
+		used, _, _ := x.stores[i].Used(id, x.now)
+		require.Zero(t, used, "at %d", i+1)
+	}
+}
+
+// Who began apart with others has copies of theirs, which are theirs to tell.
+func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, own, copied := newTrio(), someID(0), someID(1)
+	x.stores[0].Take(own, &limit, x.now, 4)
+	x.stores[0].Take(copied, &limit, x.now, 5)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now)
+	require.EqualValues(t, 4, x.streams[0].ledger.find(own, 1).net())
+	require.Nil(t, x.streams[0].ledger.find(copied, 1))
 }

@@ -304,12 +304,14 @@ func (n *node) pump() (sent bool) {
 			continue
 		}
 		sent = true
-		if !w.connected(n.name, m) {
+		switch {
+		case w.connected(n.name, m):
+			w.net = append(w.net, message{n.name, m, true, frame})
+		case n.heard[m]:
 			n.stream.Lost(m)
-			continue
+		default:
+			n.stream.Unsent(m)
 		}
-		sent = true
-		w.net = append(w.net, message{n.name, m, true, frame})
 	}
 	return sent
 }
@@ -530,8 +532,13 @@ func (w *world) forget(m Member) bool {
 	}
 	w.logf("%d is forgotten", m)
 	w.roster = slices.DeleteFunc(w.roster, func(x Member) bool { return x == m })
-	if w.node(m) != nil {
+	if n := w.node(m); n != nil {
 		w.buried[m] = true
+		for _, id := range w.ids {
+			if n.holds[id] {
+				w.twice[id] += w.used(n, id) // it tells those it has not sent it all of it, and they may have it
+			}
+		}
 	}
 	for _, n := range side[best] {
 		n.refresh()
@@ -611,11 +618,17 @@ func (w *world) quiet() {
 	w.rounds()
 }
 
-// rounds exchanges until nothing is left to tell.
+// rounds exchanges until nothing is left to tell. A frame has room for one item of
+// those that wait at least, and has one more wait if it is refused.
 func (w *world) rounds() {
-	still := 0
+	still, most := 0, 500
+	for _, n := range w.nodes {
+		for _, o := range n.stream.outbounds {
+			most = max(most, 500+2*o.queue.len())
+		}
+	}
 	for round := 0; still < 4; round++ {
-		if round > 500 {
+		if round > most {
 			w.t.Fatalf("it goes on and on\n%s", w.history())
 		}
 		moved := false
@@ -819,6 +832,13 @@ func (w *world) oneHolderEach() bool {
 		for _, n := range w.nodes {
 			if n.holds[id] {
 				holders++
+			}
+			for _, o := range n.stream.outbounds {
+				for _, g := range slices.Concat(o.gives, o.flight.gives) {
+					if to := w.node(o.to); g.ranges.Contains(id.Hi) && (to == nil || to.stream.inbounds.get(n.name).move < g.move) {
+						holders++ // it has not been taken
+					}
+				}
 			}
 		}
 		if holders > 1 {

@@ -108,13 +108,7 @@ func (n *Node) mayServe(v *view) bool {
 		if v.met != 0 && uint64(n.now()-v.met) < uint64(settle) {
 			return false
 		}
-		self := &v.Members[v.Self]
-		for i, m := range v.Members {
-			if v.next[i] >= 0 && m.Announced == cluster.Joining && (m.Born.Before(self.Born) || m.Born.Equal(self.Born) && m.Name < self.Name) {
-				return false
-			}
-		}
-		return true
+		return v.eldest() == v.Self
 	}
 	if v.side < len(v.points) || v.yields() {
 		return false

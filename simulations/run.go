@@ -381,6 +381,10 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	if s.Replicas < 0 || len(candidates) == 0 {
 		return
 	}
+	// A question that is lost would be answered from a copy of another.
+	lossless := s.Network
+	lossless.Loss = 0
+	s.each(Fault{}, func(from, to string) { s.cluster.Network().SetLink(from, to, lossless) })
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
 	time.Sleep(stoodInWithin)

@@ -142,7 +142,7 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 		switch j, stays := next.named[v.hashes[i]]; {
 		case !stays:
 			all = all.Union(v.owned(i))
-		case next.away[j] && slices.Contains(next.points, j):
+		case next.away[j]:
 			all = all.Union(v.owned(i).Minus(next.owned(j)))
 		}
 	}

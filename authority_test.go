@@ -271,3 +271,20 @@ func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 		require.Equal(t, !laden, v.orphans.Equal(countsync.All()))
 	}
 }
+
+// What a member holds that leaves out of sight goes to its own side. Who hears of
+// that before it hears anybody does not take it.
+func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
+	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
+	apart := hearing(2, whole, "1000", "0100", "0010", "0001")
+	apart = hearing(2+int64(holdDown), apart, "1000", "0100", "0010", "0001")
+	require.True(t, apart.away[3])
+	c := *apart.View
+	c.Members = slices.Clone(c.Members)
+	c.Members[3].Announced = cluster.Leaving
+	v := newView(3+int64(holdDown), &c, terms{copies: 1}, apart)
+	left := apart.owned(3)
+	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
+	require.Empty(t, v.held.Intersect(left))
+	require.Empty(t, left.Minus(v.orphans))
+}

@@ -288,3 +288,20 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	require.Empty(t, v.held.Intersect(left))
 	require.Empty(t, left.Minus(v.orphans))
 }
+
+// Who comes next on this side may stand in before it is sent copies, which go to
+// those before it until these are away. Only then is it given authority.
+func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
+	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
+	one := hearing(2, whole, "1101", "1101", "0010", "1101")
+	both := hearing(2+int64(holdDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
+	id := ordered(both, 2, 3, 1)
+	require.Equal(t, []bool{false, false, true, false}, both.away)
+	require.Equal(t, 1, both.standIn(id, -1))
+	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
+	require.NotContains(t, both.given(arc).Targets(nil, id), both.hashes[1])
+	require.Empty(t, both.answerers(arc)[1])
+	away := hearing(2+2*int64(holdDown), both, "1100", "1100", "0010", "0001")
+	require.Contains(t, away.given(arc).Targets(nil, id), away.hashes[1])
+	require.Equal(t, arc, away.answerers(arc)[1])
+}

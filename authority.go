@@ -142,7 +142,7 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 		switch j, stays := next.named[v.hashes[i]]; {
 		case !stays:
 			all = all.Union(v.owned(i))
-		case next.away[j] && slices.Contains(next.points, j):
+		case next.away[j]:
 			all = all.Union(v.owned(i).Minus(next.owned(j)))
 		}
 	}
@@ -245,9 +245,9 @@ func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.hashes[i])
 	}
-	if len(v.joiners) > 0 && v.Holds(id) {
+	if joiners := v.admitted(); len(joiners) > 0 && v.Holds(id) {
 		var room [8]int
-		for _, j := range v.joiners {
+		for _, j := range joiners {
 			if j.among(room[:0], id.Hi, v.copies) {
 				dst = append(dst, v.hashes[j.member])
 			}
@@ -279,6 +279,15 @@ func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 			return members
 		}
 	}
+}
+
+// admitted is the joiners that are to have counts now. While there are orphans that
+// is nobody: who joins knows of none, and would wait for the one that had them last.
+func (v *view) admitted() []joiner {
+	if len(v.orphans) > 0 {
+		return nil
+	}
+	return v.joiners
 }
 
 // among says that the joiner will own the hash, or be one of so many successors.
@@ -335,7 +344,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		m := v.hashes[i]
 		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
-	for _, j := range v.joiners {
+	for _, j := range v.admitted() {
 		var rs []countsync.Range
 		j.ring.Arcs(func(first, last uint64) {
 			if j.among(room[:0], last, v.copies) {

@@ -321,3 +321,37 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 		}
 	}
 }
+
+// What a member holds that leaves out of sight goes to its own side. Who hears of
+// that before it hears anybody does not take it.
+func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
+	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
+	apart := hearing(2, whole, "1000", "0100", "0010", "0001")
+	apart = hearing(2+int64(holdDown), apart, "1000", "0100", "0010", "0001")
+	require.True(t, apart.away[3])
+	c := *apart.View
+	c.Members = slices.Clone(c.Members)
+	c.Members[3].Announced = cluster.Leaving
+	v := newView(3+int64(holdDown), &c, terms{copies: 1}, apart)
+	left := apart.owned(3)
+	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
+	require.Empty(t, v.held.Intersect(left))
+	require.Empty(t, left.Minus(v.orphans))
+}
+
+// Who comes next on this side may stand in before it is sent copies, which go to
+// those before it until these are away. Only then is it given authority.
+func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
+	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
+	one := hearing(2, whole, "1101", "1101", "0010", "1101")
+	both := hearing(2+int64(holdDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
+	id := ordered(both, 2, 3, 1)
+	require.Equal(t, []bool{false, false, true, false}, both.away)
+	require.Equal(t, 1, both.standIn(id, -1))
+	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
+	require.NotContains(t, both.given(arc).Targets(nil, id), both.hashes[1])
+	require.Empty(t, both.answerers(arc)[1])
+	away := hearing(2+2*int64(holdDown), both, "1100", "1100", "0010", "0001")
+	require.Contains(t, away.given(arc).Targets(nil, id), away.hashes[1])
+	require.Equal(t, arc, away.answerers(arc)[1])
+}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -57,17 +56,32 @@ func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 		if len(rest) == 0 || rest[0].First > last {
 			return
 		}
-		owner := v.points[v.ring.Owner(last)]
-		if v.away[owner] {
-			owner = v.standIn(bucket.ID{Hi: last}, owner)
-		}
-		arcs[owner] = append(arcs[owner], countsync.Range{First: first, Last: last})
+		i := v.heir(last)
+		arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
 	})
 	answerers := make(map[int]countsync.Ranges, len(arcs))
 	for i, rs := range arcs {
 		answerers[i] = countsync.NewRanges(rs...).Intersect(hashes)
 	}
 	return answerers
+}
+
+// heir is the first member in ring order that is not away, -1 if there is none: the
+// first that copies go to. Who comes after one that is lost, and not away yet, has
+// none.
+func (v *view) heir(hash uint64) int {
+	var room [16]int
+	for most := 4; ; most *= 4 {
+		order := v.ring.Order(room[:0], hash, most)
+		for _, at := range order {
+			if i := v.points[at]; !v.away[i] {
+				return i
+			}
+		}
+		if len(order) < most {
+			return -1
+		}
+	}
 }
 
 // cede gives authority away. From the swap on this node passes checks on; what
@@ -109,13 +123,7 @@ func (n *Node) mayServe(v *view) bool {
 		if v.met != 0 && uint64(n.now()-v.met) < uint64(settle) {
 			return false
 		}
-		self := &v.Members[v.Self]
-		for i, m := range v.Members {
-			if v.next[i] >= 0 && m.Announced == cluster.Joining && (m.Born.Before(self.Born) || m.Born.Equal(self.Born) && m.Name < self.Name) {
-				return false
-			}
-		}
-		return true
+		return v.eldest() == v.Self
 	}
 	if v.side < len(v.points) || v.yields() {
 		return false

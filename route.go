@@ -275,6 +275,9 @@ func (v *view) route(id bucket.ID, owner int, now int64) (w way, to, hop int) {
 	if s := v.standIn(id, to); s >= 0 {
 		return standIn, s, v.next[s]
 	}
+	if s := v.eldest(); s >= 0 && s != to && len(v.points) > 0 {
+		return standIn, s, v.next[s]
+	}
 	return alone, -1, -1
 }
 
@@ -301,6 +304,21 @@ func (v *view) standIn(id bucket.ID, to int) int {
 			return -1
 		}
 	}
+}
+
+// eldest is the first to have started of those on this side that are about to join,
+// -1 if there is none. Where nobody else is left of a side, it answers for all.
+func (v *view) eldest() int {
+	eldest := -1
+	for i, m := range v.Members {
+		if v.next[i] < 0 || m.Announced != cluster.Joining {
+			continue
+		}
+		if eldest < 0 || m.Born.Before(v.Members[eldest].Born) { // the first by name of those of one age
+			eldest = i
+		}
+	}
+	return eldest
 }
 
 // detour is the neighbour that begins the shortest path to a member that has

@@ -101,9 +101,6 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 		if w != direct && w != relay || i > 0 && to != member {
 			return -1, 0
 		}
-		if h.flags&passBits > 0 && v.orphans.Contains(id.Hi) {
-			return -1, 0 // whoever passed it on takes this node for the one that has it
-		}
 		member = to
 	}
 	return member, h.flags&^flagStandIn + 1

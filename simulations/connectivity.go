@@ -82,7 +82,7 @@ type world struct {
 	weighs                    []bool
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
-	leftAt                    []time.Duration   // when it last began to leave
+	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
 }
 
 // courseOf replays the faults for one region. end is the end of what was asked.
@@ -193,7 +193,12 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		if heals {
 			settle = w.settle
 		}
-		w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
+		// Until they have noticed, each of the sides that there are more of has it all.
+		_, was := w.sides(before)
+		_, is := w.sides(w.edges())
+		for range max(1, is-was) {
+			w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
+		}
 	}
 	for _, f := range faults {
 		for _, i := range w.indices(f.Nodes) {
@@ -222,6 +227,7 @@ func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
 	}
 	arrive := func() {
 		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
+		w.leftAt[i] = 0
 		clear(w.known[i])
 		w.known[i][i] = true
 		for j := range w.lost {
@@ -230,7 +236,7 @@ func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
 	}
 	switch f.Kind {
 	case FaultKill:
-		if !w.runs[i] && !(w.left[i] && at < w.leftAt[i]+moving) {
+		if !w.runs[i] && !(w.leftAt[i] > 0 && at < w.leftAt[i]+moving) {
 			w.frozen[i] = false
 			return
 		}
@@ -250,7 +256,10 @@ func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
 		if !w.runs[i] {
 			return
 		}
-		w.runs[i], w.left[i], w.leftAt[i] = false, true, at
+		// Who reaches nobody to hand over to says no goodbye.
+		side, _ := w.sides(w.edges())
+		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
+		w.runs[i], w.leftAt[i] = false, at
 		add(moved, moving)
 		if !calm {
 			add(changed, settling)

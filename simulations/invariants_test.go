@@ -383,3 +383,33 @@ func TestTheCourseFollowsTheFaults(t *testing.T) {
 	}
 	require.Equal(t, 7, changes, "split, heal, two cuts, a heal; a start while a member is missing, and a leave before all was calm")
 }
+
+func TestASplitIsAsManyChangesAsThereAreSidesMore(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+		Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}, {"e"}}},
+		Fault{At: 15 * time.Second, Kind: FaultHeal},
+		Fault{At: 20 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}},
+	)
+	c := courseOf(s, "", s.Lasts)
+	changes := make(map[time.Duration]int)
+	for _, e := range c.events {
+		changes[e.from]++
+	}
+	require.Equal(t, map[time.Duration]int{10 * time.Second: 2, 15 * time.Second: 1, 20 * time.Second: 1}, changes)
+}
+
+func TestWhoLeavesAloneIsMissing(t *testing.T) {
+	leave := Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"e"}}
+	for missing, side := range map[bool][]string{true: {"e"}, false: {"d", "e"}} {
+		others := slices.DeleteFunc([]string{"a", "b", "c", "d", "e"}, func(name string) bool { return slices.Contains(side, name) })
+		s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+			Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{others, side}}, leave, healAt25)
+		end := courseOf(s, "", s.Lasts).at(30 * time.Second)
+		require.Equal(t, missing, end.missing, "of %v", side)
+		if missing {
+			require.Equal(t, 5, end.roster)
+		} else {
+			require.Equal(t, 4, end.roster)
+		}
+	}
+}

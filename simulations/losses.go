@@ -228,11 +228,12 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		return died, s.shrunk(h, c.heldSince)
 	}
 	// The side has died out: all that was ever on it, as long as nobody else was.
+	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !weighs[i] })
 	since = c.heldSince
 	for survived := false; at >= 0 && !survived; at-- {
-		of := s.past[at].of
+		of, had := s.past[at].of, s.weighing(s.past[at].since)
 		for i := range of {
-			if of[i] < 0 || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
+			if of[i] < 0 || !had[i] || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
 				continue
 			}
 			if survived = !s.diesBetween(i, s.past[at].since, c.at); survived {
@@ -246,12 +247,13 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		}
 	}
 	// Who died elsewhere meanwhile, with nobody left there or too soon for new
-	// copies, had the only other copies of what is older.
+	// copies, had the only other copies of what is older; so had who died too soon
+	// before for copies beyond the cut.
 	for _, other := range s.witness.crashes[:n+1] {
 		for _, i := range other.hosts {
 			_, theirs := s.sideOf(i, other.heldSince)
 			outlived := slices.ContainsFunc(theirs, func(j int) bool { return !slices.Contains(other.hosts, j) })
-			if other.at >= since && (!outlived || other.at < since+noticed) {
+			if other.at >= since-recopied && (!outlived || other.at < since+noticed) {
 				join(other)
 			}
 		}

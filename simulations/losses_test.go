@@ -31,3 +31,49 @@ func TestWhatASideHasShrunkBy(t *testing.T) {
 		require.Equal(t, c.since, s.shrunk(c.host, c.before), c.name)
 	}
 }
+
+// What a crash may take is what nobody who lives can have had a copy of.
+func TestWhatCrashesMayTake(t *testing.T) {
+	const a, b, c = 0, 1, 2
+	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	for _, test := range []struct {
+		name    string
+		past    []sides
+		crashes []crash
+		old     bool // what was granted at the very beginning may be lost
+	}{
+		{"one of three, and the others have copies",
+			[]sides{{0, []int{0, 0, 0}, nil}, {at(12), []int{0, -1, 0}, nil}},
+			[]crash{{at: at(12), hosts: []int{b}}}, false},
+		{"one that was alone, and the others have copies of what is older",
+			[]sides{{0, []int{0, 0, 0}, nil}, {at(6), []int{0, 1, 0}, nil}, {at(12), []int{0, -1, 0}, nil}},
+			[]crash{{at: at(12), hosts: []int{b}}}, false},
+		{"the other crashed long before the cut",
+			[]sides{{0, []int{0, 0, 0}, nil}, {at(2), []int{0, 0, -1}, nil}, {at(6), []int{0, 1, -1}, nil}, {at(12), []int{0, -1, -1}, nil}},
+			[]crash{{at: at(2), hosts: []int{c}}, {at: at(12), hosts: []int{b}}}, false},
+		{"the other crashed too soon before the cut for new copies",
+			[]sides{{0, []int{0, 0, 0}, nil}, {at(5.6), []int{0, 0, -1}, nil}, {at(6), []int{0, 1, -1}, nil}, {at(12), []int{0, -1, -1}, nil}},
+			[]crash{{at: at(5.6), hosts: []int{c}}, {at: at(12), hosts: []int{b}}}, true},
+		{"both of a side, one after the other",
+			[]sides{{0, []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(12), []int{-1, -1, 2}, nil}},
+			[]crash{{at: at(7), hosts: []int{a}}, {at: at(12), hosts: []int{b}}}, true},
+		{"the first of them has started again, and weighs nothing",
+			[]sides{{0, []int{0, 0, 0}, nil}, {at(3), []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(9), []int{0, 0, 2}, nil}, {at(12), []int{0, -1, 2}, nil}},
+			[]crash{{at: at(7), hosts: []int{a}}, {at: at(12), hosts: []int{b}}}, true},
+	} {
+		s := &stage{Scenario: &Scenario{}, past: test.past}
+		for i, name := range []string{"a", "b", "c"} {
+			s.hosts = append(s.hosts, &host{name: name, index: i})
+		}
+		for i := range test.crashes {
+			test.crashes[i].heldSince = test.crashes[i].at
+		}
+		s.witness.crashes = test.crashes
+		s.witness.grants = [][]grant{{{units: 1, answered: at(1), by: b}}}
+		lost := int64(0)
+		if test.old {
+			lost = 1
+		}
+		require.Equal(t, []int64{lost}, s.losses(), test.name)
+	}
+}

@@ -75,6 +75,10 @@ func (v *view) passOn(next *view, now int64) authority {
 		case !stays && v.expects(w.from):
 			w.from, w.until = "", now+int64(holdDown)
 		default:
+			if next.scattered(now) { // it may give it to one of those who are missing
+				a.orphans = a.orphans.Union(w.ranges)
+				missing = missing.Minus(w.ranges)
+			}
 			return
 		}
 		a.waits = append(a.waits, w)

@@ -355,3 +355,40 @@ func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
 	require.Contains(t, away.given(arc).Targets(nil, id), away.hashes[1])
 	require.Equal(t, arc, away.answerers(arc)[1])
 }
+
+// What a member that leaves still has when it is lost may go to one of those who
+// are missing with it, and is nobody's on this side then.
+func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, before *view, leaving bool, lost ...string) *view {
+		x := &cluster.View{}
+		for _, name := range []string{"a", "b", "c"} {
+			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
+			if name == "c" && leaving {
+				m.Announced = cluster.Leaving
+			}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, !slices.Contains(lost, name))
+			x.Hears = append(x.Hears, make([]bool, 3))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	begin := func() *view {
+		v := see(100, nil, false)
+		return v.given(v.want)
+	}
+
+	waits := see(101, begin(), true)
+	require.NotEmpty(t, waits.waits)
+	missing := waits.want.Minus(waits.held)
+	apart := see(103, see(101, waits, true, "b", "c"), true, "b", "c")
+	require.Equal(t, waits.held, apart.held)
+	require.Empty(t, missing.Minus(apart.orphans), "it was waited for")
+	together := see(103, see(101, waits, true, "c"), true, "c")
+	require.Equal(t, together.want, together.held, "nobody else is missing, and it is gone")
+
+	cut := see(103, see(101, begin(), false, "b", "c"), false, "b", "c")
+	later := see(104, cut, true, "b", "c")
+	require.Equal(t, cut.held, later.held)
+	require.Empty(t, missing.Minus(later.orphans), "it was lost before it said that it leaves")
+}

@@ -438,6 +438,9 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 			continue
 		}
 		from, to := q.from+recovered(a.l, a.l.Rate), min(q.to, a.course.scenario.Lasts)
+		if a.course.joins(&q) {
+			from += moving + settling
+		}
 		for _, f := range a.course.scenario.Faults {
 			if f.Kind == FaultSkew && f.By < 0 { // a clock that went back frees nothing until it is where it was
 				from = max(from, f.At-f.By+2*a.l.Per)
@@ -462,6 +465,18 @@ func (c *course) below(q *quiet) bool {
 		}
 	}
 	return q.roster > nodes
+}
+
+// joins says that the roster is below Expect until those have joined who started
+// while members were missing: nobody does while there are orphans.
+func (c *course) joins(q *quiet) bool {
+	weigh := 0
+	for _, i := range c.members {
+		if q.side[i] >= 0 && q.weighs[i] {
+			weigh++
+		}
+	}
+	return weigh < c.scenario.Expect
 }
 
 // shareGrants looks at the sides of each time in which nothing changes while a

@@ -413,3 +413,15 @@ func TestWhoLeavesAloneIsMissing(t *testing.T) {
 		}
 	}
 }
+
+func TestBelowExpectThoseWhoStartedInASplitHaveTimeToJoin(t *testing.T) {
+	start := Fault{At: 15 * time.Second, Kind: FaultStart, Nodes: []string{"e"}}
+	kill := Fault{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"e"}}
+	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}, splitAt10, kill, start, healAt25)
+	s.Lasts = time.Minute
+	half := append(asked(25*5000, 8, 0, 25*time.Second, 0), asked(17*5000, 8, 25*time.Second, 42*time.Second, 0)...)
+	rest := asked(18*4000, 4, 42*time.Second, s.Lasts, 0)
+	require.NotEmpty(t, brokenOf(journal(s, half, rest), fullGrant))
+	s.Expect = 5
+	require.Empty(t, brokenOf(journal(s, half, rest), fullGrant))
+}

@@ -216,6 +216,38 @@ func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
 	}
 }
 
+// Those who live take each other for a way to the dead one, until each has heard of
+// the other that it is not. What they send each other for it is no reason to take
+// each other for dead.
+func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		for _, from := range w.names {
+			for _, to := range w.names {
+				if from != to {
+					w.network.SetLink(from, to, weirtest.Link{Latency: 900 * time.Microsecond, Jitter: 400 * time.Microsecond})
+				}
+			}
+		}
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
+		for i := range 200 {
+			if i == 100 {
+				w.network.Host("a").Kill()
+			}
+			for k := range 10 {
+				ask(t, ls, fmt.Sprint(k), 1, "b", "c")
+			}
+			time.Sleep(10 * time.Millisecond)
+			for _, name := range []string{"b", "c"} {
+				for _, m := range w.nodes[name].Members() {
+					require.True(t, m.Name[0] == 'a' || m.State == weir.Serving, "%s takes %s for %v, %v after the death", name, m.Name, m.State, time.Duration(i-99)*10*time.Millisecond)
+				}
+			}
+		}
+		w.close(t)
+	})
+}
+
 func TestALinkThatIsDownCostsAHop(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

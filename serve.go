@@ -37,6 +37,11 @@ func (in inbound) Serve(b *cluster.Batch) {
 		}
 		if member, flags := v.onward(h, request, now); member >= 0 {
 			h.flags = flags
+			if hop := v.next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
+				// Each of the two takes the other for the way there.
+				b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
+				continue
+			}
 			n.handOn(v, member, h, request, b.Later(i))
 			continue
 		}
@@ -137,7 +142,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, h.wait)
 			defer cancel()
-			wait = n.cfg.Timeout
+			wait = max(n.cfg.Timeout, 2*h.wait)
 		}
 		got, err := peer.Ask(ctx, onward, nil, wait)
 		switch {

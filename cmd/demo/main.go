@@ -57,6 +57,9 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 	begun := time.Now()
 	s := newScreen(out)
 	defer s.close()
+	if o.regions > 0 {
+		return travel(ctx, o, s, complain)
+	}
 	announced := func(e event) {
 		if !s.terminal || o.serve {
 			s.say(e.line(begun).render(s.palette, 1000))

@@ -37,6 +37,9 @@ func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
 	good := Config{Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946", "10.0.0.1:1"}, "farther": {"[::1]:1"}}}
 	require.NoError(t, good.Validate())
+	made := good.cluster("x-1", [16]byte{})
+	require.NotNil(t, made.Region("far"))
+	require.Nil(t, made.Region("near"))
 	good.Bind, good.Cluster = "", cluster.NewSolo("x", "near")
 	require.NoError(t, good.Validate())
 

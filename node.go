@@ -129,6 +129,7 @@ func (n *Node) look() {
 		n.newRegions(v)
 		n.stream.Hold(n.regions.Holdings)
 	}
+	n.regain(n.view.Load(), v)
 	n.replace(v)
 }
 

@@ -93,6 +93,14 @@ func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Resu
 	}
 }
 
+// regain has this node ask what its region holds of what it has come to hold, where
+// nobody had a copy of that.
+func (n *Node) regain(before, v *view) {
+	if n.regions.Holdings != nil && n.cfg.Replicas < 0 && len(v.held.Minus(before.held)) > 0 {
+		n.regions.Forgotten(n.time(n.now()))
+	}
+}
+
 // speaks says that this node is the one of its region that decides about an id's
 // holding: who has authority, or stands in for it, with a majority of the roster.
 func (v *view) speaks(id bucket.ID) bool {
@@ -206,20 +214,35 @@ func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
 }
 
 // serveExchange answers the statements of another region: those that this node has
-// to decide about here, the others by asking who does.
-func (n *Node) serveExchange(v *view, b *cluster.Batch, i int, h header, now int64) {
-	e, err := countsync.ParseExchange(b.Requests[i][headerBytes:])
+// to decide about here, the others by asking who does. It does so apart, as checks
+// wait behind what is served.
+func (n *Node) serveExchange(from string, request []byte, h header, answer cluster.Later) {
+	e, err := countsync.ParseExchange(request[headerBytes:])
 	link := n.regions.links[e.Region]
 	switch {
-	case err != nil, b.Region != n.cfg.Region && b.Region != e.Region:
-		b.Reply(i, nil)
+	case err != nil, from != n.cfg.Region && from != e.Region:
+		answer(nil)
 		return
-	case link == nil || n.regions.Holdings == nil:
-		b.Reply(i, appendAnswer(nil, statusUnreached, 0))
+	case link == nil || n.fenced(n.view.Load(), n.now()):
+		answer(appendAnswer(nil, statusUnreached, 0))
 		return
 	}
-	link.receivedBytes.Add(uint64(len(b.Requests[i])))
-	n.meetRegion(e.Region, link, e.Print)
+	link.receivedBytes.Add(uint64(len(request)))
+	started := n.background(func(ctx context.Context) {
+		n.meetRegion(e.Region, link, e.Print)
+		answers := n.regions.Exchange(n.exchangeWith(ctx, link, &e, h))
+		body := answers.Append(appendAnswer(nil, statusDone, 0))
+		link.sentBytes.Add(uint64(len(body)))
+		answer(body)
+	})
+	if !started {
+		answer(appendAnswer(nil, statusUnreached, 0))
+	}
+}
+
+// exchangeWith answers another region's statements, as far as that can be done now.
+func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.Exchange, h header) (answers []countsync.Statement) {
+	v := n.view.Load()
 	var own []countsync.Statement
 	others := make(map[int][]countsync.Statement)
 	for _, st := range e.Statements {
@@ -230,53 +253,36 @@ func (n *Node) serveExchange(v *view, b *cluster.Batch, i int, h header, now int
 			others[to] = append(others[to], st)
 		}
 	}
-	answers := n.regions.Exchange(n.serveStatements(link, &e, own, v, now))
-	if len(others) == 0 {
-		b.Reply(i, n.exchanged(link, &answers))
-		return
-	}
-	later := b.Later(i)
+	var (
+		wait sync.WaitGroup
+		mu   sync.Mutex
+	)
 	h.flags++
-	started := n.background(func(ctx context.Context) {
-		var (
-			wait sync.WaitGroup
-			mu   sync.Mutex
-		)
-		for to, sts := range others {
-			wait.Go(func() {
-				request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: sts}).Append(h.append(nil))
-				got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
-				if err != nil || len(got) < answerHeaderBytes {
-					return
-				}
-				theirs, err := countsync.ParseExchange(got[answerHeaderBytes:])
-				if err != nil {
-					return
-				}
+	for to, sts := range others {
+		wait.Go(func() {
+			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: sts}).Append(h.append(nil))
+			got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
+			if err != nil || len(got) < answerHeaderBytes || status(got[0]) != statusDone {
+				return
+			}
+			if theirs, err := countsync.ParseExchange(got[answerHeaderBytes:]); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				answers.Statements = append(answers.Statements, theirs.Statements...)
-			})
-		}
-		wait.Wait()
-		later(n.exchanged(link, &answers))
-	})
-	if !started {
-		later(n.exchanged(link, &answers))
+				answers = append(answers, theirs.Statements...)
+			}
+		})
 	}
+	here := n.serveStatements(link, e, own, v)
+	wait.Wait()
+	return append(answers, here...)
 }
 
 // maxExchangePasses is how often statements are passed on: by whoever they reach
 // to who decides, or to who did until just now.
 const maxExchangePasses = 2
 
-func (n *Node) exchanged(link *regionLink, answers *countsync.Exchange) []byte {
-	answer := answers.Append(appendAnswer(nil, statusDone, 0))
-	link.sentBytes.Add(uint64(len(answer)))
-	return answer
-}
-
-func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view, now int64) (answers []countsync.Statement) {
+func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view) (answers []countsync.Statement) {
+	now := n.now()
 	var changed []bucket.ID
 	for i := range sts {
 		if answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.time(now)); ok {

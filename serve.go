@@ -52,7 +52,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.serveComparison(request[headerBytes:], b.Later(i))
 			continue
 		case opExchange:
-			n.serveExchange(v, b, i, h, now)
+			n.serveExchange(b.Region, request, h, b.Later(i))
 			continue
 		case opStream:
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])

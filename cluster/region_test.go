@@ -161,7 +161,7 @@ func TestARegionThatDoesNotReadCostsNobodyMoreThanTheirWaitAndIsLeft(t *testing.
 			break
 		}
 		require.ErrorIs(t, err, ErrTimeout)
-		for range 10 {
+		for range 100 { // more than the queue holds
 			r.Tell(big)
 		}
 	}

@@ -40,15 +40,15 @@ type joinOutcome struct {
 func (g *gossip) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
 	g.wg.Go(func() { g.keepJoining(attempt) })
+	var refusal error
 	select {
-	case refusal := <-attempt:
-		return refusal
-	case <-ctx.Done():
-		if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("cluster: Start: %w", err)
-		}
-		return nil // it goes on trying
+	case refusal = <-attempt:
+	case <-ctx.Done(): // it goes on trying
 	}
+	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("cluster: Start: %w", err)
+	}
+	return refusal
 }
 
 func (g *gossip) keepJoining(first chan<- error) {

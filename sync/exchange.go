@@ -22,7 +22,8 @@ type Statement struct {
 	Debt     int64 // what it has spent beyond all that it has
 	Wants    int64 // how much more it would have
 	Must     int64 // the largest ask that it had to deny
-	Demand   int64 // units that it is asked for in 1,000 seconds
+	Demand   int64 // units that it is asked for in 1,000 seconds, of late
+	Usual    int64 // and over windows
 	Holding  int64 // what it has in all
 	Forgot   bool  // it does not know what the receiver has of it
 
@@ -91,9 +92,9 @@ func (e *Exchange) Append(b []byte) []byte {
 	return b
 }
 
-func (st *Statement) numbers() [13]*int64 {
-	return [13]*int64{
-		&st.Number, &st.Received, &st.Debt, &st.Wants, &st.Must, &st.Demand, &st.Holding,
+func (st *Statement) numbers() [14]*int64 {
+	return [14]*int64{
+		&st.Number, &st.Received, &st.Debt, &st.Wants, &st.Must, &st.Demand, &st.Usual, &st.Holding,
 		&st.Answers, &st.Granted, &st.Used, &st.Heard, &st.Spent, &st.Series,
 	}
 }
@@ -195,7 +196,10 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 	x.measure(t.Steady)
 	spent, largest := x.spent(), x.largest.Swap(0)
 	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
-	wants := x.wants(&peek, largest)
+	wants := int64(0)
+	if !x.unsure {
+		wants = x.wants(&peek, largest)
+	}
 	spare := h.spare(x, &peek, t)
 	busy := false
 	for i := range x.accounts {
@@ -220,14 +224,13 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 			continue
 		}
 		if returns {
-			back := min(spare, a.received)
-			a.received -= back
+			back, _ := h.release(x, a, min(spare, a.received), t)
 			spare -= back
 			x.passing = max(0, x.passing-back)
 		}
 		h.renew(x, t)
 		st := h.statement(x, a, t)
-		if ask {
+		if a.wants = wants > 0; a.wants {
 			st.Wants, st.Must = wants, largest
 		}
 		region := h.regions.names[i]
@@ -257,11 +260,11 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
 	a.sent, a.waits, a.reported = t.Steady, true, x.spent()
 	st := Statement{
-		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received, Debt: h.debt(x, t.Now),
-		Demand: int64(min(x.demand*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
+		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received, Debt: h.debt(x, t.Now) + a.owes,
+		Demand: int64(min(x.demand*1000, 1<<60)), Usual: int64(min(x.usual*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
 	}
 	if !a.known {
-		st.Forgot, st.Heard = true, a.heard
+		st.Forgot, st.Heard, a.asked = true, a.heard, a.number
 	}
 	return st
 }
@@ -270,17 +273,21 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 // else to tell: ten times in a Per, about.
 func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 10e9) }
 
-// settling is the time in which demand is forgotten to a third: long enough to
-// tell it from chance, and short beside Per, in which it has to be followed.
+// settling is the time in which demand of late is forgotten to a third: long enough
+// to tell it from chance, and short beside Per, in which it has to be followed.
 func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
-// measure brings the demand up to date: a mean of which what is past fades
+// windows is that of the usual demand: as regions whose windows all are used up ask
+// in bursts, when these begin, only demand over some windows tells them apart.
+func windows(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
+
+// measure brings the demand up to date: means of which what is past fades
 // exponentially.
 func (x *holding) measure(steady int64) {
-	since := float64(max(1, steady-x.at))
-	fades := -math.Expm1(-since / settling(&x.whole))
-	asked := x.asked.Load()
-	x.demand += (float64(asked-x.counted)*1e9/since - x.demand) * fades
+	since, asked := float64(max(1, steady-x.at)), x.asked.Load()
+	rate := float64(asked-x.counted) * 1e9 / since
+	x.demand += (rate - x.demand) * -math.Expm1(-since/settling(&x.whole))
+	x.usual += (rate - x.usual) * -math.Expm1(-since/windows(&x.whole))
 	if asked != x.counted {
 		x.counted, x.seen = asked, steady
 	}
@@ -350,22 +357,19 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	isNew := h.heed(x, a, st, t)
 	a.reported = x.spent()
 	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: a.reported, Series: x.series}
-	before := a.received
+	had := a.received
 	if isNew && st.Wants > 0 {
 		h.grant(x, a, st, &answer, t)
 	}
-	back := before - a.received
-	if back > 0 || st.Forgot {
+	if a.received < had || st.Forgot {
 		// An answer that is on its way to the number before is not for what is told now.
 		a.number, a.waits = max(a.number+1, t.Now), false
 	}
-	debt := h.debt(x, t.Now)
 	if !a.waits {
-		answer.Number, answer.From, answer.Received, answer.Debt = a.number, h.self, a.received, debt
+		answer.Number, answer.From, answer.Received, answer.Debt = a.number, h.self, a.received, h.debt(x, t.Now)+a.owes
 	}
 	if st.Number == a.heard && st.From == a.grantedTo {
-		answer.Granted = min(a.granted, max(0, h.own(x)+a.granted))
-		answer.Used = min(max(0, answer.Granted-st.Received), max(0, debt-back))
+		answer.Granted, answer.Used = min(a.granted, max(0, h.own(x)+a.granted)), a.moved
 	}
 	answer.Limit, answer.Holding = x.whole, x.held
 	sh.push(x)
@@ -423,12 +427,13 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 	switch less := a.granted - st.Received; {
 	case less > 0:
 		if lost = less; a.grantedTo == st.From {
-			lost = min(less, st.Debt)
+			lost = min(less, st.Debt+a.moved)
 		}
 		a.granted -= less
 	case !a.known:
 		a.granted = min(st.Received, h.regions.start(x.whole.Capacity(), h.regions.self))
 	}
+	a.moved = 0
 	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
 	h.renew(x, t)
 	if lost > 0 {
@@ -461,7 +466,11 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
-	target := h.rule(demands{x.demand, float64(st.Demand) / 1000}, both, theirs, peek.Remaining)
+	d := demands{x.demand, float64(st.Demand) / 1000}
+	if x.lacked != 0 && float64(t.Steady-x.lacked) < settling(&x.whole) {
+		d = demands{x.usual, float64(st.Usual) / 1000}
+	}
+	target := h.rule(d, both, theirs, peek.Remaining)
 	floor := h.regions.start(x.whole.Capacity(), h.regions.self) / floorPart
 	if st.Must > theirs {
 		floor = 0
@@ -479,11 +488,10 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	if !isBucket(&x.whole) {
 		units = min(able, peek.Remaining)
 	}
-	back := min(units, a.received)
-	a.received -= back
-	a.granted += units - back
-	a.grantedUntil = t.Steady + keptFor
-	h.renew(x, t)
+	back, granted := h.release(x, a, units, t)
+	if units = back + granted; granted > 0 {
+		a.grantedUntil = t.Steady + keptFor
+	}
 	if a.promised = able - units; a.promised > 0 {
 		later := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, max(1, min(a.promised, able/8)))
 		answer.More, answer.Retry = true, min(later.RetryAfter, time.Duration(longestRefusal))
@@ -492,6 +500,33 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	} else if units == 0 {
 		answer.Retry = h.retry(x, &peek, t.Now)
 	}
+}
+
+// release takes units off what is held here, for a region: what it has granted goes
+// back first, the rest it is granted. Whoever takes from then on is judged by less,
+// and what was spent until then is known: of a bucket it goes along, of a window
+// that much stays here.
+func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
+	back = min(units, a.received)
+	granted = units - back
+	a.received -= back
+	a.granted += granted
+	h.renew(x, t)
+	used, _, _ := h.store.Used(x.id, t.Now)
+	switch spent := min(units, used-x.held); {
+	case spent <= 0:
+	case isBucket(&x.whole):
+		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, -spent)
+		a.owes += min(spent, back)
+		a.moved += max(0, spent-back)
+	default:
+		stays := min(spent, granted)
+		a.granted -= stays
+		a.received += spent - stays
+		back, granted = back-(spent-stays), granted-stays
+		h.renew(x, t)
+	}
+	return back, granted
 }
 
 // floorPart is which part of what it begins with a region keeps without demand.
@@ -545,20 +580,24 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
 	h.heed(x, a, st, t)
+	if a.asked != 0 && st.Answers == a.asked && st.Number == a.heard {
+		a.known = true
+	}
+	h.renew(x, t)
 	sh.push(x)
 	if st.Answers != a.number || !a.waits || st.Heard != st.Answers {
 		return true
 	}
 	gained := st.Granted - a.received
 	a.received, a.receivedUntil = st.Granted, a.sent+term
-	a.waits, a.known = false, a.known || st.Number == a.heard
+	a.waits, a.owes = false, 0
 	a.trip = t.Steady - a.sent
 	switch {
 	case st.More:
 		a.refusals, a.again, a.hint = 0, t.Steady+min(int64(st.Retry), longestRefusal), 0
 	case gained > 0:
 		a.refusals, a.again, a.hint = 0, t.Steady, 0
-	default:
+	case a.wants:
 		a.refuse(x, t)
 		if a.hint = 0; st.Retry > 0 {
 			a.hint = t.Steady + int64(st.Retry)

@@ -10,7 +10,7 @@ import (
 // A copy of a holding is what its successor needs of it, little-endian; numbers
 // without a width are unsigned varints:
 //
-//	limit | series | accounts | for each: granted | to 8 | for | heard | received | for | number
+//	limit | series | accounts | for each: granted | to 8 | for | moved | heard | received | for | owes | number
 //
 // with the times that are left in the place of times.
 
@@ -42,9 +42,11 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 		b = binary.AppendUvarint(b, uint64(a.granted))
 		b = binary.LittleEndian.AppendUint64(b, a.grantedTo)
 		b = binary.AppendUvarint(b, uint64(max(0, a.grantedUntil-steady)))
+		b = binary.AppendUvarint(b, uint64(a.moved))
 		b = binary.AppendUvarint(b, uint64(a.heard))
 		b = binary.AppendUvarint(b, uint64(a.received))
 		b = binary.AppendUvarint(b, uint64(max(0, a.receivedUntil-steady)))
+		b = binary.AppendUvarint(b, uint64(a.owes))
 		b = binary.AppendUvarint(b, uint64(a.number))
 	}
 	return b
@@ -72,9 +74,11 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 		a := &accounts[i]
 		a.granted, a.grantedTo = r.units(), r.uint64()
 		a.grantedUntil = t.Steady + min(r.age(), keptFor)
+		a.moved = r.units()
 		a.heard = r.number()
 		a.received = r.units()
 		a.receivedUntil = t.Steady + min(r.age(), term)
+		a.owes = r.units()
 		a.number = r.number()
 	}
 	if err := whole.Validate(); r.err == nil && err != nil {
@@ -94,10 +98,12 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	for i := range accounts {
 		a, from := &x.accounts[i], &accounts[i]
 		if from.heard >= a.heard {
-			a.granted, a.grantedTo, a.grantedUntil, a.heard = from.granted, from.grantedTo, from.grantedUntil, from.heard
+			a.granted, a.grantedTo, a.grantedUntil = from.granted, from.grantedTo, from.grantedUntil
+			a.moved, a.heard = from.moved, from.heard
 		}
 		if from.number >= a.number {
-			a.received, a.receivedUntil, a.number = from.received, from.receivedUntil, from.number
+			a.received, a.receivedUntil = from.received, from.receivedUntil
+			a.owes, a.number = from.owes, from.number
 		}
 		a.waits = false
 		// What it has granted since the copy was made it is to tell.

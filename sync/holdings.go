@@ -85,8 +85,10 @@ type holding struct {
 	held     int64        // what this region has: what judges, and what is promised or to be passed
 	accounts []account    // by index in regions; that of this one is unused
 	counted  int64        // of asked, in demand
-	demand   float64      // units asked for in a second, as of at
+	demand   float64      // units asked for in a second, of late, as of at
+	usual    float64      // and over windows
 	at       int64
+	lacked   int64 // when an ask was denied last
 	seen     int64 // when it was last known to be asked for
 	series   int64 // of what was spent
 
@@ -110,15 +112,19 @@ type account struct {
 	granted      int64  // to the region, that it may still have
 	grantedTo    Member // who made its last statement
 	grantedUntil int64
+	moved        int64 // spent, and gone with the last grant: it counts here again if that was not taken
 	heard        int64 // the number of that statement
 	promised     int64 // that the region is to have as soon as it is unspent here
 	promisedTill int64
 
 	received      int64 // of the region
 	receivedUntil int64
+	owes          int64 // spent, and gone with what was given back, as long as the region may not know
 	number        int64 // of the last statement to it
+	asked         int64 // of the last that asked what it has of this region
 	sent          int64 // when that was
 	waits         bool  // for its answer
+	wants         bool  // it asked for more
 	again         int64 // when it is asked for more at the earliest
 	refusals      int
 	hint          int64 // when it may have something unspent, as it said
@@ -309,6 +315,7 @@ func (h *Holdings) refuse(sh *holdings, x *holding, units int64, t Time, r *buck
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x.largest.Store(max(x.largest.Load(), units))
+	x.lacked = t.Steady
 	if x.held >= x.whole.Capacity() {
 		return // there is none
 	}

@@ -52,38 +52,34 @@ func (m *member) Region(name string) cluster.Peer {
 
 // Ask implements cluster.Peer.
 func (r *region) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([]byte, error) {
-	m := r.member
-	m.net.mu.Lock()
-	at := r.at
-	var err error
-	switch {
-	case len(body) > cluster.MaxMessage: // as a peer says it
-	case m.closed:
-		err = cluster.ErrClosed
-	case at == nil || !at.heard:
-		err = cluster.ErrUnheard
+	if len(body) > cluster.MaxMessage {
+		return dst[:0], cluster.ErrTooLarge
 	}
-	m.net.mu.Unlock()
+	at, err := r.way()
 	if err != nil {
 		return dst[:0], err
-	}
-	if at == nil {
-		return dst[:0], cluster.ErrTooLarge
 	}
 	return at.Ask(ctx, body, dst, wait)
 }
 
 // Tell implements cluster.Peer.
 func (r *region) Tell(body []byte) {
-	r.member.net.mu.Lock()
-	at := r.at
-	if at != nil && !at.heard {
-		at = nil
-	}
-	r.member.net.mu.Unlock()
-	if at != nil {
+	if at, err := r.way(); err == nil {
 		at.Tell(body)
 	}
+}
+
+// way is who is asked now, or why nobody is.
+func (r *region) way() (*peer, error) {
+	r.member.net.mu.Lock()
+	defer r.member.net.mu.Unlock()
+	switch {
+	case r.member.closed:
+		return nil, cluster.ErrClosed
+	case r.at == nil || !r.at.heard:
+		return nil, cluster.ErrUnheard
+	}
+	return r.at, nil
 }
 
 // step is what is to be done next. n.mu is held, here and below.
@@ -249,12 +245,13 @@ func (m *member) dismiss() {
 }
 
 // say has a warning logged, from the goroutine that calls the handler, unless
-// one of its kind was lately.
+// one with the same first attribute was lately.
 func (m *member) say(what string, args ...any) {
-	if at, ok := m.said[what]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {
+	kind := fmt.Sprint(what, args[1])
+	if at, ok := m.said[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {
 		return
 	}
-	m.said[what] = time.Now()
+	m.said[kind] = time.Now()
 	log := m.config.Logger
 	m.take(happening{say: func() { log.Warn(what, args...) }})
 }

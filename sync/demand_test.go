@@ -1,0 +1,166 @@
+package countsync
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// far is a network whose round trips take 100 ms.
+var far = network{delay: 50 * ms, jitter: 2 * ms}
+
+func perSecond(a bucket.Algorithm) bucket.Limit {
+	return bucket.Limit{Algorithm: a, Rate: 1000, Per: time.Second, Version: 1}
+}
+
+func perMinute(a bucket.Algorithm) bucket.Limit {
+	return bucket.Limit{Algorithm: a, Rate: 5, Per: time.Minute, Version: 1}
+}
+
+func eachAlgorithm(t *testing.T, f func(t *testing.T, a bucket.Algorithm)) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) { f(t, a) })
+	}
+}
+
+// settle lets regions that have just begun learn that none has anything of another.
+func (w *globe) settle() {
+	w.run(12 * sec)
+	w.said = traffic{}
+}
+
+// saturate is the part of the limit that is granted in a minute where every region
+// asks for more than all of it.
+func saturate(t failer, l bucket.Limit, net network, use func(*globe), every []int64) (part float64, w *globe) {
+	w = newGlobe(t, 1, 3, l, net)
+	use(w)
+	w.settle()
+	for i, r := range w.regions {
+		r.demand(every[i], 1, 1000, func() bool { return true })
+	}
+	w.run(2 * int64(l.Per))
+	granted, said := w.asks.granted, w.said
+	span := max(60*sec, 5*int64(l.Per))
+	w.run(span)
+	w.checkAdmissions()
+	w.said.statements -= said.statements
+	w.said.bytes -= said.bytes
+	return float64(w.asks.granted-granted) / (float64(l.Rate) * float64(span) / float64(l.Per)), w
+}
+
+func defaults(*globe) {}
+
+func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		for _, every := range [][]int64{{4 * ms, 4 * ms, 4 * ms}, {2 * ms, 4 * ms, 16 * ms}} {
+			part, w := saturate(t, perSecond(a), far, defaults, every)
+			t.Logf("asked every %v: %.2f %% of the limit, %.1f statements and %.0f bytes a second", every, 100*part, float64(w.said.statements)/60, float64(w.said.bytes)/60)
+			require.GreaterOrEqual(t, part, 0.97)
+			require.LessOrEqual(t, part, 1.02) // a burst at its beginning
+		}
+	})
+}
+
+// one is a single node with the whole limit, that is asked what regions are.
+type one struct {
+	store   *bucket.Store
+	granted int64
+}
+
+// moved is what is granted where all demand moves from one region to another, in
+// the spans of time that follow `from` after it has; as part of what one node would
+// grant that had the whole limit.
+func moved(t failer, l bucket.Limit, net network, use func(*globe), from int64, spans ...int64) (parts []float64) {
+	w := newGlobe(t, 1, 3, l, net)
+	use(w)
+	w.settle()
+	whole := one{store: bucket.NewStore(16)}
+	place := 0
+	every := max(2*ms, int64(l.Per)/500)
+	w.after(0, func() {})
+	var again func()
+	again = func() {
+		r := w.regions[place]
+		for range 20 {
+			limit := r.whole()
+			allowed := whole.store.Take(w.ids[0], &limit, w.now, 1).Allowed
+			if allowed {
+				whole.granted++
+			}
+			if !r.ask(1).Allowed && !allowed {
+				break
+			}
+		}
+		w.after(every, again)
+	}
+	again()
+	w.run(5*int64(l.Per) + int64(l.Per)/3)
+	place = 1
+	w.run(from)
+	granted, could := w.asks.granted, whole.granted
+	for _, span := range spans {
+		w.run(span)
+		parts = append(parts, float64(w.asks.granted-granted)/float64(max(1, whole.granted-could)))
+	}
+	w.checkAdmissions()
+	if *traces {
+		fmt.Println(l, w.books(0))
+	}
+	return parts
+}
+
+func TestHoldingsFollowDemandThatMoves(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		for _, l := range []bucket.Limit{perSecond(a), {Algorithm: a, Rate: 300, Per: 10 * time.Second, Version: 1}, {Algorithm: a, Rate: 5, Per: time.Minute, Version: 1}} {
+			from := max(3*2*far.delay+int64(ExchangeEvery), int64(l.Per))
+			per := int64(l.Per)
+			parts := moved(t, l, far, defaults, from, per, per, 2*per, 4*per)
+			t.Logf("%d per %v: %.3f of what one node grants in the first Per, %.3f in two, %.3f in four, %.3f in eight", l.Rate, l.Per, parts[0], parts[1], parts[2], parts[3])
+			for _, part := range parts {
+				require.GreaterOrEqual(t, part, 0.9)
+			}
+		}
+	})
+}
+
+// lone has one user ask for all of a limit in one region, again after RetryAfter
+// where it is denied, and returns how long each unit took, and the denials.
+func lone(t failer, l bucket.Limit, net network, use func(*globe), region int, pace int64) (longest int64, denials int, w *globe) {
+	w = newGlobe(t, 7, 3, l, net)
+	use(w)
+	w.settle()
+	for range l.Capacity() {
+		asked := w.now
+		for {
+			res := w.regions[region].ask(1)
+			if res.Allowed {
+				break
+			}
+			denials++
+			if w.now-asked > 10*sec {
+				return w.now - asked, denials, w
+			}
+			w.run(int64(res.RetryAfter))
+		}
+		longest = max(longest, w.now-asked)
+		w.run(max(0, pace-(w.now-asked)))
+	}
+	return longest, denials, w
+}
+
+func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		l := perMinute(a)
+		for region := range 3 {
+			for _, pace := range []int64{0, 10 * ms, 100 * ms, 300 * ms, sec, 3 * sec, 10 * sec, 12 * sec} {
+				longest, denials, _ := lone(t, l, far, defaults, region, pace)
+				t.Logf("region %d, every %v: at most %v, %d denials", region, time.Duration(pace), time.Duration(longest), denials)
+				require.LessOrEqual(t, longest, 500*ms, fmt.Sprintf("region %d, every %v", region, time.Duration(pace)))
+			}
+		}
+	})
+}

@@ -22,14 +22,21 @@ type ledger struct {
 	problem error // the first
 	slow    []slow
 	took    latencies // of requests
-	calm    latencies // of checks, while no region was cut off
-	severed latencies // the same while one was
+	calm    checks    // while no region was cut off
+	severed checks    // while one was
 	global  [][customers][]admission
 	local   [][customers][]admission
 	guessed [][customers][]span // by region, checks that were admitted without the owner
+	asks    [customers][]int64  // when each request for the Global limit was decided
 	others  int                 // decisions without the owner
 	recent  []regionCounts      // since the last call of next
 	small   visit
+}
+
+// checks is how long checks took.
+type checks struct {
+	took latencies
+	slow []slow // as long as to another region and back, or longer
 }
 
 // visit is what the user of the small limit got.
@@ -76,6 +83,7 @@ func (l *ledger) add(region int, local bool, a answer) {
 		}
 	}
 	if !local {
+		l.asks[a.client] = append(l.asks[a.client], a.check.to)
 		l.recent[region].asked++
 	}
 	if !a.allowed {
@@ -108,10 +116,13 @@ func (l *ledger) check(region int, a *answer) {
 	r.checks.add(check)
 	r.took.add(a.took)
 	l.took.add(a.took)
+	of := &l.calm
 	if cut {
-		l.severed.add(check)
-	} else {
-		l.calm.add(check)
+		of = &l.severed
+	}
+	of.took.add(check)
+	if check >= there {
+		of.slow = append(of.slow, slow{a.check, check})
 	}
 }
 

@@ -40,9 +40,9 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.StringVar(&o.rules, "rules", "", "a rules `file` in the place of the demo's, with -serve; it is watched")
 	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
-	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 unless told")
-	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 100 unless told")
-	flags.DurationVar(&o.duration, "duration", 32*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 32s; with -regions 34s unless told, and 16s at least")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told")
+	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
+	flags.DurationVar(&o.duration, "duration", 32*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 32s; with -regions 36s unless told, 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -80,7 +80,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	if o.duration < 8*time.Second || o.duration > 10*time.Minute {
 		report("-duration is %v: use 8s to 10m, what happens needs room", o.duration)
 	}
-	if perSecond := leastRate(o.limit, window(o.duration)); len(wrong) == 0 && o.regions > 0 && o.rate < perSecond {
+	if perSecond := leastRate(o.limit, planetPer); len(wrong) == 0 && o.regions > 0 && o.rate < perSecond {
 		report("-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
 	}
 	return o, errors.Join(wrong...)
@@ -99,16 +99,16 @@ func (o *options) inRegions(flags *flag.FlagSet, report func(format string, args
 	if !told["nodes"] {
 		o.nodes = 2
 	}
-	if !told["rate"] {
-		o.rate = 600
-	}
 	if !told["limit"] {
-		o.limit = 100
+		o.limit = 50
 	}
-	switch {
-	case !told["duration"]:
-		o.duration = 34 * time.Second
-	case o.duration < 16*time.Second:
+	if !told["duration"] {
+		o.duration = 36 * time.Second
+	} else if o.duration < 16*time.Second {
 		report("-duration is %v: use 16s to 10m with -regions, what happens needs room", o.duration)
+		return
+	}
+	if !told["rate"] && o.limit > 0 {
+		o.rate = max(600, leastRate(o.limit, planetPer))
 	}
 }

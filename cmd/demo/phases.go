@@ -45,10 +45,10 @@ func journey(regions []string, duration time.Duration) []phase {
 	others := slices.Delete(slices.Clone(regions), thenBusy, thenBusy+1)
 	return []phase{
 		{"all regions ask", 0, all, false, -1},
-		{"demand moves: all of it to " + regions[firstBusy], at(15), only(firstBusy), false, firstBusy},
-		{fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), at(27), only(thenBusy), false, thenBusy},
-		{fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), at(38), all, true, -1},
-		{"heal: all regions reach each other again", at(85), all, false, -1},
+		{"demand moves: all of it to " + regions[firstBusy], at(17), only(firstBusy), false, firstBusy},
+		{fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), at(30), only(thenBusy), false, thenBusy},
+		{fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), at(43), all, true, -1},
+		{"heal: all regions reach each other again", at(88), all, false, -1},
 	}
 }
 
@@ -59,11 +59,14 @@ const (
 )
 
 // smallAt is when its user comes, in a run of this length.
-func smallAt(duration time.Duration) time.Duration { return duration * 34 / 100 }
+func smallAt(duration time.Duration) time.Duration { return duration * 38 / 100 }
 
 // Of a run with regions.
 const (
-	customers = 3
+	customers = 2
+	// planetPer is the limits' Per: beside it, the way to another region and back is
+	// short.
+	planetPer = 2 * time.Second
 	// localPart is which part of the requests meets the Regional limit and not the
 	// Global one.
 	localPart = 4
@@ -76,12 +79,13 @@ const (
 )
 
 // localRate is the Regional limit beside a Global one.
-func localRate(limit int64) int64 { return max(1, limit/20) }
+func localRate(limit int64) int64 { return max(1, limit/10) }
 
-// leastRate is how many requests a second are three times what the limits grant.
+// leastRate is how many requests a second are five times what the limits grant: with
+// less some of it is left because nobody comes for it in time.
 func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
-	return int(math.Ceil(3 * granted * localPart / (localPart - 1)))
+	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))
 }
 
 const (

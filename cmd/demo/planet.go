@@ -34,7 +34,7 @@ type planet struct {
 
 func newPlanet(o options, announced func(event)) (*planet, error) {
 	p := &planet{
-		regions: regionNames[:o.regions], limit: o.limit, per: window(o.duration), announced: announced,
+		regions: regionNames[:o.regions], limit: o.limit, per: planetPer, announced: announced,
 	}
 	p.wan = newWAN(p.regions)
 	p.rules = rulesFile{limit: p.limit, per: p.per}

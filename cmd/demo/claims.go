@@ -102,7 +102,7 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 		switch {
 		case ph.cut:
 			cut = span{from, to}
-			part("returned", leastUsed, from+int64(returned+p.per), to, nil, "%v after the cut, once what %s was lent has come back", returned+p.per, p.regions[thenBusy])
+			part("returned", leastMoved, from+int64(returned+p.per), to, nil, "%v after the cut, once what %s was lent has come back", returned+p.per, p.regions[thenBusy])
 		case ph.moved >= 0:
 			part("moved", leastMoved, from+int64(p.per), to, []int{ph.moved}, "in %s, from %v after all demand has moved there", p.regions[ph.moved], p.per)
 		case i == 0:

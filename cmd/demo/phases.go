@@ -58,8 +58,13 @@ const (
 	smallPer  = time.Minute
 )
 
-// smallAt is when its user comes, in a run of this length.
-func smallAt(duration time.Duration) time.Duration { return duration * 38 / 100 }
+// smallAt is when its user comes in a run of this length, before the cut. It does
+// not come in a short one: until nothing can be left of what was granted before the
+// regions started, the first who asks for a key has to wait for what they say of it.
+func smallAt(duration time.Duration) (at time.Duration, ok bool) {
+	at = duration * 38 / 100
+	return at, at >= returned
+}
 
 // Of a run with regions.
 const (

@@ -216,7 +216,9 @@ func travel(ctx context.Context, o options, s *screen, complain io.Writer) int {
 	var driven sync.WaitGroup
 	driven.Go(func() { p.drive(traffic, l, o.rate, o.seed) })
 	driven.Go(func() { l.pulse.beat(traffic) })
-	driven.Go(func() { p.visit(traffic, l, smallAt(o.duration)) })
+	if at, ok := smallAt(o.duration); ok {
+		driven.Go(func() { p.visit(traffic, l, at) })
+	}
 	m.watch(traffic, s)
 	over := time.Now().UnixNano()
 	end()

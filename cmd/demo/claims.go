@@ -108,7 +108,7 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 		case i == 0:
 			part("used", leastUsed, from+int64(p.per), to, nil, "while all regions ask")
 		default:
-			part("healed", leastUsed, from+int64(settling), to, nil, "while all regions ask, %v after the heal", settling)
+			part("healed", leastMoved, from+int64(settling), to, nil, "while all regions ask, %v after the heal", settling)
 		}
 	}
 	if s := l.small; s.over {

@@ -48,7 +48,7 @@ func journey(regions []string, duration time.Duration) []phase {
 		{"demand moves: all of it to " + regions[firstBusy], at(17), only(firstBusy), false, firstBusy},
 		{fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), at(30), only(thenBusy), false, thenBusy},
 		{fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), at(43), all, true, -1},
-		{"heal: all regions reach each other again", at(88), all, false, -1},
+		{"heal: all regions reach each other again", at(87), all, false, -1},
 	}
 }
 

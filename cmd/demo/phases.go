@@ -27,9 +27,6 @@ type phase struct {
 	moved int           // the region that all demand has moved to, -1 if it has not
 }
 
-// all says that all regions ask.
-func (p *phase) all() bool { return p.moved < 0 }
-
 // allAsk is how the traffic is spread while all regions ask.
 var allAsk = []int{5, 3, 2, 2}
 

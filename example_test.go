@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // A handler that asks once for each request. The zero Config is a node without
@@ -121,6 +122,43 @@ func ExampleLimit_calendar() {
 	// true 0 0s
 	// false 0 1s
 	// true 1 true
+}
+
+// One limit over two regions. Each begins with its part; the region where the
+// requests are is granted more by the other one, a round trip later.
+func ExampleLimit_global() {
+	ctx := context.Background()
+	regions, err := weirtest.NewCluster(ctx, weirtest.Options{
+		Nodes:   []string{"berlin", "boston"},
+		Regions: map[string]string{"berlin": "eu", "boston": "us"},
+		WAN:     weirtest.Link{Latency: 10 * time.Millisecond},
+		Config:  weir.Config{Timeout: 10 * time.Second}, // in real time a busy machine may be slow
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer regions.Close()
+	logins := weir.Limit{Name: "logins", Algorithm: weir.SlidingLog, Rate: 5, Per: time.Hour, Scope: weir.Global}
+	inBerlin, _ := regions.Node("berlin").Limiter(logins)
+	inBoston, _ := regions.Node("boston").Limiter(logins)
+
+	for range 5 {
+		d, _ := inBoston.Allow(ctx, "ada")
+		for !d.Allowed { // until more has come from the other region
+			time.Sleep(d.RetryAfter)
+			d, _ = inBoston.Allow(ctx, "ada")
+		}
+		fmt.Println(d.Allowed, d.Limit)
+	}
+	d, _ := inBerlin.Allow(ctx, "ada")
+	fmt.Println(d.Allowed, d.Limit)
+	// Output:
+	// true 5
+	// true 5
+	// true 5
+	// true 5
+	// true 5
+	// false 5
 }
 
 // What one node publishes, all of them have a moment later.

@@ -112,6 +112,24 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 	}
 }
 
+func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := planet(t, 2, weir.Config{})
+		time.Sleep(500 * time.Millisecond)
+		l := weir.Limit{Name: "new", Algorithm: weir.SlidingLog, Rate: 90, Per: time.Hour, Scope: weir.Global}
+		granted := 0
+		for range 100 { // a second in which all of them ask all the time
+			for _, node := range []string{"ap1", "eu1", "us1"} {
+				if allow(t, c, node, l, "user").Allowed {
+					granted++
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Equal(t, 90, granted)
+	})
+}
+
 func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := planet(t, 1, weir.Config{})

@@ -96,6 +96,7 @@ type statsAnswer struct {
 	Evicted   uint64                    `json:"evicted"`
 	Stream    streamAnswer              `json:"stream"`
 	Published publishedAnswer           `json:"published"`
+	Regions   map[string]regionAnswer   `json:"regions,omitempty"`
 	Cluster   clusterAnswer             `json:"cluster"`
 }
 
@@ -111,6 +112,16 @@ type publishedAnswer struct {
 	Bytes      int    `json:"bytes"`
 	Revision   uint64 `json:"revision"`
 	Dropped    uint64 `json:"dropped"`
+}
+
+type regionAnswer struct {
+	Reached    bool   `json:"reached"`
+	Statements uint64 `json:"statements"`
+	Unanswered uint64 `json:"unanswered"`
+	Served     uint64 `json:"served"`
+	Disputed   uint64 `json:"disputed"`
+	Sent       uint64 `json:"sent"`
+	Received   uint64 `json:"received"`
 }
 
 type clusterAnswer struct {
@@ -131,6 +142,10 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	for source, o := range s.Decisions {
 		decisions[adminSource(source)] = outcomesAnswer(o)
 	}
+	regions := make(map[string]regionAnswer)
+	for name, said := range s.Regions {
+		regions[name] = regionAnswer(said)
+	}
 	refused := s.Cluster.Refused
 	if refused == nil {
 		refused = map[string]uint64{}
@@ -139,7 +154,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
 		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Keys: s.Keys, Evicted: s.Evicted,
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
-		Published: publishedAnswer(s.Published),
-		Cluster:   clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},
+		Published: publishedAnswer(s.Published), Regions: regions,
+		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},
 	}, nil
 }

@@ -177,6 +177,9 @@ func Describe(l weir.Limit) string {
 		fmt.Fprintf(&b, ", burst %d", l.Burst)
 	}
 	fmt.Fprintf(&b, ", %s, %s", nameOf(l.Algorithm, algorithmNames, algorithms), nameOf(l.Partition, partitionNames, partitions))
+	if l.Scope != weir.Regional {
+		fmt.Fprintf(&b, ", %s", nameOf(l.Scope, scopeNames, scopes))
+	}
 	return b.String()
 }
 

@@ -202,6 +202,21 @@ func TestAnOverrunIsAWindowOfItsOwn(t *testing.T) {
 	require.False(t, ok)
 }
 
+func TestAScopeIsOfAllLimitsOfARuleAndOfItsOverrun(t *testing.T) {
+	for scope, want := range map[string]weir.Scope{"": weir.Regional, "scope: regional\n": weir.Regional, "scope: global\n": weir.Global} {
+		s := mustParse(t, one(scope+"key: ip\nsoft: {over: 20%, for: 10m}\nlimits:\n- {name: a, rate: 100, per: 1h}\n- {name: b, rate: 5, per: 1s, algorithm: token_bucket}"))
+		for _, l := range s.Rules()[0].Limits {
+			limit := l.For("")
+			require.Equal(t, want, limit.Scope)
+			require.NoError(t, limit.Validate())
+			soft, ok := s.Rules()[0].Soft.of(limit)
+			require.True(t, ok)
+			require.Equal(t, want, soft.Scope)
+			require.Equal(t, want == weir.Global, strings.HasSuffix(Describe(limit), ", global"))
+		}
+	}
+}
+
 func TestLimitsAreDescribedInTheWordsOfAFile(t *testing.T) {
 	s := mustParse(t, one("key: ip\npartition: fair_share\nlimits:\n- {rate: 5, per: 1h}\n- {rate: 5, per: 90m, algorithm: leaky_bucket, burst: 7}\n- {rate: 1, calendar: week}\n- {rate: 1, per: 10s}"))
 	var texts []string

@@ -267,7 +267,10 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 		Demand: int64(min(x.demand*1000, 1<<60)), Usual: int64(min(x.usual*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
 	}
 	if !a.known {
-		st.Forgot, st.Heard, a.asked = true, a.heard, a.number
+		st.Forgot, st.Heard = true, a.heard
+		if a.asked == 0 {
+			a.asked = a.number // an answer may take longer than until the next statement
+		}
 	}
 	return st
 }
@@ -583,7 +586,7 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
 	h.heed(x, a, st, t)
-	if a.asked != 0 && st.Answers == a.asked && st.Number == a.heard {
+	if a.asked != 0 && st.Answers >= a.asked && st.Number == a.heard {
 		a.known = true
 	}
 	h.renew(x, t)

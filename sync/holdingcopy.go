@@ -107,7 +107,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 		}
 		a.waits = false
 		// What it has granted since the copy was made it is to tell.
-		a.known = i == h.regions.self
+		a.known, a.asked = i == h.regions.self, 0
 	}
 	x.unsure, x.copied = false, t.Steady
 	x.series = max(x.series, series+1)

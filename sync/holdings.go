@@ -122,7 +122,7 @@ type account struct {
 	receivedUntil int64
 	owes          int64 // spent, and gone with what was given back, as long as the region may not know
 	number        int64 // of the last statement to it
-	asked         int64 // of the last that asked what it has of this region
+	asked         int64 // of the first that asked what it has of this region, since that is not known
 	sent          int64 // when that was
 	waits         bool  // for its answer
 	wants         bool  // it asked for more

@@ -148,6 +148,32 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 	requireGone(t, d.pids)
 }
 
+func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: what happens to regions needs 16 seconds")
+	}
+	d := startDemo(t, "-regions", "3", "-duration", "16s")
+	d.readUntil("")
+	require.Equal(t, exitFine, d.wait())
+	for _, said := range []string{"all of it to eu", "all of it from eu to us", "us, which has nearly all, is cut off", "heal",
+		"global", "cut", "regional", "Every promise held."} {
+		require.Contains(t, d.output.String(), said)
+	}
+	require.Len(t, d.pids, 6, "two gateways in each region")
+	requireGone(t, d.pids)
+}
+
+func TestCtrlCEndsEveryProcessOfAllRegions(t *testing.T) {
+	d := startDemo(t, "-regions", "2")
+	require.True(t, d.readUntil(" stalls"))
+	require.Len(t, d.pids, 4)
+	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
+	d.readUntil("")
+	require.Equal(t, exitInterrupted, d.wait())
+	require.Contains(t, d.output.String(), "Interrupted")
+	requireGone(t, d.pids)
+}
+
 func TestServeEndsWithCtrlC(t *testing.T) {
 	d := startDemo(t, "-serve", "-nodes", "2")
 	require.True(t, d.readUntil("Ctrl-C"))
@@ -290,6 +316,11 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 		{"-duration soon", "-duration"},
 		{"-seed -1", "-seed"},
 		{"-rules mine.yaml", "-rules without -serve"},
+		{"-regions 1", "-regions is 1: use 2 to 4"},
+		{"-regions 5", "-regions is 5: use 2 to 4"},
+		{"-regions 3 -serve", "-regions with -serve"},
+		{"-regions 3 -duration 15s", "-duration is 15s: use 16s to 10m"},
+		{"-regions 3 -limit 500 -rate 600", "-rate is 600: use 3334 or more"},
 		{"-what", "-h lists the flags"},
 		{"now", `"now" is no flag`},
 	} {

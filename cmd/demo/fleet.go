@@ -68,6 +68,9 @@ type fleet struct {
 	per      time.Duration
 	workers  int    // requests at once
 	token    string // of the gateways' admin API
+	region   string
+	abroad   map[string][]string // where nodes of each other region are reached
+	timeout  time.Duration       // the most that a check waits for other gateways
 
 	polls sync.WaitGroup
 
@@ -94,7 +97,7 @@ func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 	return &fleet{
 		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per, workers: workers,
 		current: make([]*incarnation, o.nodes+1), announced: announced,
-		token: newToken(), rules: rulesFile{path: o.rules, limit: o.limit, per: per},
+		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, limit: o.limit, per: per},
 	}
 }
 
@@ -105,6 +108,7 @@ func (f *fleet) launch(gateway int) error {
 	s := settings{
 		Label: label(gateway), Bind: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
 		Expect: f.nodes, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
+		Region: f.region, Regions: f.abroad, Timeout: f.timeout,
 	}
 	for i, other := range f.current {
 		switch {

@@ -37,6 +37,9 @@ type settings struct {
 	Join     []string // other gateways' nodes
 	Expect   int      // how many gateways there are
 	Replicas int      // of each count
+	Region   string
+	Regions  map[string][]string // where nodes of each other region are reached
+	Timeout  time.Duration       // of its node
 }
 
 // report is what a gateway tells the demo, a line of JSON each on its standard
@@ -53,6 +56,7 @@ type report struct {
 	Members []seen
 	Owns    int // clients, by its ring
 	Stream  weir.StreamStats
+	Regions map[string]weir.RegionStats `json:",omitempty"`
 
 	Rules     uint64 // the version that it decides by
 	Overrides int    // that it knows
@@ -125,7 +129,8 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	node, err := weir.Start(ctx, weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
-		Timeout: timeout,
+		Region: s.Region, Regions: s.Regions,
+		Timeout: s.Timeout,
 		Logger:  log,
 		Now:     time.Now, // the clock that the audit reads, too
 	})
@@ -174,7 +179,8 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 		r := report{Since: since, At: now, HTTP: listener.Addr().String(), Admin: adminListener.Addr().String()}
 		r.Rules, r.Overrides = book.Current().Version(), book.Stats().Overrides
 		if !r.see(members, &last) || now-last.At >= int64(tellInterval) {
-			r.Stream = node.Stats().Stream
+			stats := node.Stats()
+			r.Stream, r.Regions = stats.Stream, stats.Regions
 			r.Owns = owned(book.Current())
 			if err := out.Encode(r); err != nil {
 				return err

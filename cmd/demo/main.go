@@ -1,7 +1,9 @@
 // Demo starts a cluster of gateways as processes on this machine, sends real HTTP
 // traffic through all of them, adds one and takes it away, restarts all, changes
 // their rules, kills one, freezes another, and holds what the clients saw against
-// what Weir promises.
+// what Weir promises. With -regions it starts some in each of several regions
+// instead, which share limits, moves the traffic from one to another and cuts one
+// off.
 package main
 
 import (
@@ -57,6 +59,9 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 	begun := time.Now()
 	s := newScreen(out)
 	defer s.close()
+	if o.regions > 0 {
+		return travel(ctx, o, s, complain)
+	}
 	announced := func(e event) {
 		if !s.terminal || o.serve {
 			s.say(e.line(begun).render(s.palette, 1000))

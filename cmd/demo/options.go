@@ -11,6 +11,7 @@ import (
 // options is what the command line says.
 type options struct {
 	serve    bool
+	regions  int
 	rules    string
 	nodes    int
 	replicas int
@@ -35,12 +36,13 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.serve, "serve", false, "start the gateways and keep them up, without traffic or faults, until Ctrl-C")
+	flags.IntVar(&o.regions, "regions", 0, "how many `regions`, 2 to 4, which share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for none")
 	flags.StringVar(&o.rules, "rules", "", "a rules `file` in the place of the demo's, with -serve; it is watched")
-	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9")
+	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
-	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000")
-	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000")
-	flags.DurationVar(&o.duration, "duration", 32*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 32s")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told")
+	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
+	flags.DurationVar(&o.duration, "duration", 32*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 32s; with -regions 36s unless told, 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -54,6 +56,9 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	var wrong []error
 	report := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	if o.regions != 0 {
+		o.inRegions(flags, report)
+	}
 	if flags.NArg() > 0 {
 		report("%q is no flag: -h lists them", flags.Arg(0))
 	}
@@ -75,5 +80,35 @@ func parse(args []string, help io.Writer) (options, error) {
 	if o.duration < 8*time.Second || o.duration > 10*time.Minute {
 		report("-duration is %v: use 8s to 10m, what happens needs room", o.duration)
 	}
+	if perSecond := leastRate(o.limit, planetPer); len(wrong) == 0 && o.regions > 0 && o.rate < perSecond {
+		report("-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
+	}
 	return o, errors.Join(wrong...)
+}
+
+// inRegions fills in what was not told of a run with regions.
+func (o *options) inRegions(flags *flag.FlagSet, report func(format string, args ...any)) {
+	told := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
+	if o.regions < 2 || o.regions > len(regionNames) {
+		report("-regions is %d: use 2 to %d, or 0 for none", o.regions, len(regionNames))
+	}
+	if o.serve {
+		report("-regions with -serve: serve runs gateways of one region, take one of the two off")
+	}
+	if !told["nodes"] {
+		o.nodes = 2
+	}
+	if !told["limit"] {
+		o.limit = 50
+	}
+	if !told["duration"] {
+		o.duration = 36 * time.Second
+	} else if o.duration < 16*time.Second {
+		report("-duration is %v: use 16s to 10m with -regions, what happens needs room", o.duration)
+		return
+	}
+	if !told["rate"] && o.limit > 0 {
+		o.rate = max(600, leastRate(o.limit, planetPer))
+	}
 }

@@ -78,17 +78,26 @@ type rulesFile struct {
 }
 
 // create puts the first version of the demo's own file in a directory of its own.
-func (r *rulesFile) create() (err error) {
+func (r *rulesFile) create() error { return r.place(r.text(1, hourly)) }
+
+// place puts a text in a directory of the demo's own.
+func (r *rulesFile) place(text string) (err error) {
 	if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
 		return err
 	}
 	r.path = filepath.Join(r.dir, "rules.yaml")
-	return r.write(1, hourly)
+	return r.swap(text)
 }
 
-// write swaps a version in: who reads sees the old one or the new one.
-func (r *rulesFile) write(version uint64, hourly int64) error {
-	text := fmt.Sprintf(rulesText, version, r.limit, r.per, hourly)
+// write swaps a version in.
+func (r *rulesFile) write(version uint64, hourly int64) error { return r.swap(r.text(version, hourly)) }
+
+func (r *rulesFile) text(version uint64, hourly int64) string {
+	return fmt.Sprintf(rulesText, version, r.limit, r.per, hourly)
+}
+
+// swap swaps a text in: who reads sees the old one or the new one.
+func (r *rulesFile) swap(text string) error {
 	next := r.path + ".new"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
 		return err

@@ -27,8 +27,13 @@ func newScreen(out *os.File) *screen {
 	return s
 }
 
+// drawing is what fits itself into a terminal.
+type drawing interface {
+	lines(width, height int) []line
+}
+
 // draw shows a frame on a terminal.
-func (s *screen) draw(f *frame) {
+func (s *screen) draw(f drawing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	width, height, err := term.GetSize(int(s.out.Fd()))

@@ -183,7 +183,7 @@ func (f *frame) lines(width, height int) []line {
 	put := func(l line) { top = append(top, l) }
 	put(line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", f.nodes)).
 		add(plain, "each client gets ").add(bold, fmt.Sprintf("%d in %v", f.limit, f.per)).add(plain, ", whichever it asks"))
-	put(f.progress(width))
+	put(progress(f.elapsed, f.duration, f.next, width))
 	put(nil)
 
 	sees := 4
@@ -227,15 +227,7 @@ func (f *frame) lines(width, height int) []line {
 		line{}.add(dim, "reached the stand-in, which has a copy of the count; without that its share of the limit"),
 		line{}.add(dim, "lag: of the copies of its counts   sees: ").add(green, "✓").add(dim, " heard ").add(yellow, "?").add(dim, " not heard ").add(red, "✗").add(dim, " dead"),
 	}
-	good := func(n int) colour {
-		if n == 0 {
-			return green
-		}
-		return red
-	}
-	foot := []line{nil, line{}.add(plain, number(f.standing.requests)+" requests answered, ").
-		add(good(f.standing.errors), number(f.standing.errors)+" errors").add(plain, ", ").
-		add(good(f.standing.stalls), number(f.standing.stalls)+" stalls")}
+	foot := []line{nil, f.standing.line()}
 
 	// What does not fit is left away, the least important first.
 	room := height - 1 - len(top) - len(foot)
@@ -259,17 +251,6 @@ func (f *frame) lines(width, height int) []line {
 	}
 	all = append(all, legend...)
 	return all[:min(len(all), max(height-1, 1))]
-}
-
-// progress is how far the run is and what comes next.
-func (f *frame) progress(width int) line {
-	label := fmt.Sprintf("%5.1f s of %v  ", f.elapsed.Seconds(), f.duration)
-	bar := max(0, min(30, width-utf8.RuneCountInString(label)-utf8.RuneCountInString(f.next)-4))
-	done := 0
-	if f.duration > 0 {
-		done = min(bar, int(int64(bar)*int64(f.elapsed)/int64(f.duration)))
-	}
-	return line{}.add(plain, label).add(cyan, strings.Repeat("━", done)).add(dim, strings.Repeat("━", bar-done)).add(dim, "  "+f.next)
 }
 
 func (g *gatewayRow) sights() line {

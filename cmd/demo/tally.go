@@ -46,7 +46,7 @@ func (c *counts) add(o *counts) {
 	c.took.merge(&o.took)
 }
 
-// slow is a request to a gateway that was up that took longer than stallBound.
+// slow is a request to a gateway that was up that took longer than a bound.
 type slow struct {
 	span
 	took time.Duration
@@ -54,10 +54,14 @@ type slow struct {
 
 // stalls is how many requests took too long, and not because the machine stood
 // still. t.mu is held.
-func (t *tally) stalls() int {
+func (t *tally) stalls() int { return t.pulse.stalls(t.slow, stallBound) }
+
+// stalls is how many of these took longer than a bound, and not because the machine
+// stood still.
+func (p *pulse) stalls(all []slow, bound time.Duration) int {
 	n := 0
-	for _, s := range t.slow {
-		if s.took-t.pulse.within(s.from, s.to) > stallBound {
+	for _, s := range all {
+		if s.took-p.within(s.from, s.to) > bound {
 			n++
 		}
 	}

@@ -45,13 +45,27 @@ type answer struct {
 // done, and returns when all have been answered. What cannot be sent in time,
 // because all workers wait, is not sent at all.
 func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
+	pace(ctx, rate, seed, t.miss, func(random *rand.Rand) func() {
+		chosen := rand.NewZipf(random, zipf, 1, clients-1)
+		return func() {
+			if to := f.pick(random); to != nil {
+				t.add(request(f, to, int(chosen.Uint64())))
+			}
+		}
+	})
+}
+
+// pace has workers do what newWorker makes for each of them, rate times a second
+// all together, until ctx is done, and returns when all have. What cannot be done
+// in time, because all wait, is missed.
+func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker func(*rand.Rand) func()) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	begin, pause := time.Now(), time.Duration(workers)*time.Second/time.Duration(rate)
 	for w := range workers {
 		wait.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
-			chosen := rand.NewZipf(random, zipf, 1, clients-1)
+			work := newWorker(random)
 			next := begin.Add(pause * time.Duration(w) / workers)
 			timer := time.NewTimer(0)
 			defer timer.Stop()
@@ -62,13 +76,11 @@ func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
 				case <-ctx.Done():
 					return
 				}
-				if to := f.pick(random); to != nil {
-					t.add(request(f, to, int(chosen.Uint64())))
-				}
+				work()
 				next = next.Add(pause)
 				if behind := time.Since(next); behind > pause {
 					missed := behind / pause
-					t.miss(int(missed))
+					miss(int(missed))
 					next = next.Add(missed * pause)
 				}
 			}
@@ -78,13 +90,20 @@ func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
 
 // request asks one gateway for one client.
 func request(f *fleet, to *incarnation, client int) answer {
-	a := answer{to: to, client: client}
-	r, err := http.NewRequest(http.MethodGet, f.url(to)+"/", nil)
+	a := ask(f, to, "/", clientName(client))
+	a.client = client
+	return a
+}
+
+// ask asks one gateway for somebody.
+func ask(f *fleet, to *incarnation, path, who string) answer {
+	a := answer{to: to}
+	r, err := http.NewRequest(http.MethodGet, f.url(to)+path, nil)
 	if err != nil {
 		a.err = err
 		return a
 	}
-	r.Header.Set(clientHeader, clientName(client))
+	r.Header.Set(clientHeader, who)
 	sent := time.Now()
 	a.sent = sent.UnixNano()
 	response, err := to.client.Do(r)

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What a run with regions has to show.
+const (
+	leastUsed   = 97 // of a hundred units of the limit, while all regions ask
+	leastMoved  = 90 // of a hundred, in the region that demand has moved to
+	smallWithin = 500 * time.Millisecond
+	// there is the least that it takes to another region and back.
+	there = 2 * (oneWay - jitter)
+	// settling is what regions take to reach each other again after a heal, with
+	// some seconds between attempts to connect.
+	settling = 2 * time.Second
+)
+
+// withCut takes the place of deploys where windows are judged: of those that hold a
+// moment of a cut.
+const withCut = deployed
+
+// claim is one line of the verdict on a run with regions.
+type claim struct {
+	name, value, means string
+	broken             string // in words; empty if it held
+}
+
+// findings is how a run with regions went.
+type findings struct {
+	claims []claim
+	missed int
+	still  time.Duration
+	broken []string // promises of the gateways, in words
+}
+
+// judge looks at everything once the traffic has ended, at a time in Unix
+// nanoseconds. done are the phases that began.
+func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
+	p.mu.Lock()
+	began := append(slices.Clone(p.began), over)
+	p.mu.Unlock()
+	broken := p.broken()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := &findings{missed: l.missed, still: l.pulse.longest(), broken: broken}
+	claim := func(holds bool, name, value, format string, args ...any) {
+		c := claim{name: name, value: value, means: fmt.Sprintf(format, args...)}
+		if !holds {
+			c.broken = fmt.Sprintf("%s: %s, %s", name, value, c.means)
+		}
+		f.claims = append(f.claims, c)
+	}
+	claim(l.counted > 0, "requests", number(l.counted), "in all regions, with two scopes of limits")
+	what := "of gateways that were up all the time"
+	if l.problem != nil {
+		what += ": " + l.problem.Error()
+	}
+	claim(l.errors == 0, "errors", number(l.errors), "%s", what)
+	stalls := l.pulse.stalls(l.slow, planetStall)
+	claim(stalls == 0, "stalls", number(stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.most))
+	claim(100*l.others <= mostTimedOut*l.counted, "timeouts", number(l.others), "checks not answered by their owner in the region, though it was up; at most %d%%", mostTimedOut)
+	for _, c := range []struct {
+		name, when string
+		checks     *checks
+	}{{"p99", "while regions reach each other", &l.calm}, {"p99, cut", "while one is cut off", &l.severed}} {
+		if all := c.checks.took; all.total > 0 {
+			waited := l.pulse.stalls(c.checks.slow, there)
+			claim(100*waited <= all.total, c.name, short(all.quantile(0.99)), "of checks %s: none waits for another region, %v away there and back at least; p50 %s", c.when, there, short(all.quantile(0.5)))
+		}
+	}
+
+	alone := p.alone(l)
+	part := func(name string, least float64, from, to int64, of []int, format string, args ...any) {
+		granted := make([][]int64, customers)
+		for customer := range customers {
+			for region := range l.global {
+				if len(of) > 0 && !slices.Contains(of, region) {
+					continue
+				}
+				for _, a := range l.global[region][customer] {
+					granted[customer] = append(granted[customer], a.to)
+				}
+			}
+			slices.Sort(granted[customer])
+		}
+		whole := float64(int64(customers) * p.limit)
+		got, windows := mean(granted, from, to, p.per)
+		if windows == 0 {
+			return // there was no time to see it
+		}
+		could, _ := mean(alone[:], from, to, p.per)
+		claim(100*got >= least*could, name, fmt.Sprintf("%.1f%%", 100*got/whole), "of the limit granted %s; one limiter for all would have granted %.1f%%, and %v%% of that is promised", fmt.Sprintf(format, args...), 100*could/whole, least)
+	}
+	var cut span
+	for i, ph := range done {
+		from, to := began[i], began[i+1]
+		switch {
+		case ph.cut:
+			cut = span{from, to}
+			part("returned", leastMoved, from+int64(returned+p.per), to, nil, "%v after the cut, once what %s was lent has come back", returned+p.per, p.regions[thenBusy])
+		case ph.moved >= 0:
+			part("moved", leastMoved, from+int64(p.per), to, []int{ph.moved}, "in %s, from %v after all demand has moved there", p.regions[ph.moved], p.per)
+		case i == 0:
+			part("used", leastUsed, from+int64(p.per), to, nil, "while all regions ask")
+		default:
+			part("healed", leastMoved, from+int64(settling), to, nil, "while all regions ask, %v after the heal", settling)
+		}
+	}
+	if s := l.small; s.over {
+		claim(s.got == smallRate && s.more == 0 && s.took <= smallWithin, "small", short(s.took), "until a user in one region had all of %d a minute, asked for at once: at most %v; it got %d, and then %d in all regions", smallRate, smallWithin, s.got, s.more)
+	}
+
+	p.windows(l, cut, claim)
+	return f
+}
+
+// alone is when each customer would have been granted a request by one limiter that
+// counts for all regions and answers at once. l.mu is held.
+func (p *planet) alone(l *ledger) (granted [customers][]int64) {
+	for customer := range customers {
+		asks := slices.Sorted(slices.Values(l.asks[customer]))
+		log := granted[customer]
+		for _, at := range asks {
+			if n := len(log); n < int(p.limit) || at-log[n-int(p.limit)] >= int64(p.per) {
+				log = append(log, at)
+			}
+		}
+		granted[customer] = log
+	}
+	return granted
+}
+
+// mean is how many of all these moments, each list ascending, a window of per holds
+// on average that lies between two, and how many windows it looked at.
+func mean(all [][]int64, from, to int64, per time.Duration) (held float64, windows int) {
+	for begin := from; begin+int64(per) <= to; begin += int64(windowStep) {
+		for _, moments := range all {
+			first, _ := slices.BinarySearch(moments, begin)
+			end, _ := slices.BinarySearch(moments, begin+int64(per))
+			held += float64(end - first)
+		}
+		windows++
+	}
+	return held / float64(max(1, windows)), windows
+}
+
+// windowStep is how far two of these windows are apart.
+const windowStep = 10 * time.Millisecond
+
+// windows judges what was admitted in each window. l.mu is held.
+func (p *planet) windows(l *ledger, cut span, claim func(holds bool, name, value, format string, args ...any)) {
+	var global [guarantees]closest
+	var local closest
+	for customer := range customers {
+		var all []admission
+		var o occasions
+		if cut != (span{}) {
+			o[withCut] = []span{cut}
+		}
+		for region := range l.global {
+			all = append(all, l.global[region][customer]...)
+			o[timedOut] = append(o[timedOut], l.guessed[region][customer]...)
+			regional := audit(l.local[region][customer], &occasions{timedOut: l.guessed[region][customer]}, p.per)
+			local.add(healthy, regional[healthy], promise{limit: localRate(p.limit)})
+		}
+		for g, found := range audit(all, &o, p.per) {
+			global[g].add(guarantee(g), found, promise{limit: p.limit})
+		}
+	}
+	for _, row := range []struct {
+		g           guarantee
+		name, means string
+	}{
+		{healthy, "global", "without a cut: the limit"},
+		{withCut, "cut", "that hold a moment of the cut: the limit"},
+		{timedOut, "timeout", "in which a check timed out in its region: 2L"},
+	} {
+		if c := global[row.g]; c.windows > 0 {
+			most := c.promise.most(row.g)
+			claim(c.most <= most, row.name, fmt.Sprintf("%d of %d", c.most, most), "the most that a customer got in all regions, in %s windows %s", number(c.windows), row.means)
+		}
+	}
+	if local.windows > 0 {
+		claim(local.most <= local.promise.most(healthy), "regional", fmt.Sprintf("%d of %d", local.most, local.promise.most(healthy)), "the most that one got in a region by a Regional limit, in %s windows", number(local.windows))
+	}
+}
+
+// failures is the claims that do not hold, in words.
+func (f *findings) failures() []string {
+	var broken []string
+	for _, c := range f.claims {
+		if c.broken != "" {
+			broken = append(broken, c.broken)
+		}
+	}
+	return append(broken, f.broken...)
+}
+
+// print writes the verdict for people.
+func (f *findings) print(w io.Writer, p palette) {
+	for _, c := range f.claims {
+		mark := p.paint(green, "✓")
+		if c.broken != "" {
+			mark = p.paint(red, "✗")
+		}
+		fmt.Fprintf(w, "  %s %-9s %s  %s\n", mark, c.name, p.paint(bold, right(c.value, 10)), p.paint(dim, c.means))
+	}
+	if f.missed > 0 || f.still > 0 {
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, pulseSlack)), number(f.missed))))
+	}
+	fmt.Fprintln(w)
+	failures := f.failures()
+	for _, failure := range failures {
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "broken:"), strings.TrimSpace(failure))
+	}
+	if len(failures) == 0 {
+		fmt.Fprintf(w, "  %s\n", p.paint(green, "Every promise held."))
+	}
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"sync"
+	"time"
+)
+
+// planetStall is the longest that a request may take in a run with regions: a
+// check's Timeout, and what a busy machine may keep processes waiting.
+const planetStall = patience + 480*time.Millisecond
+
+// ledger is what the customers of all regions have seen. Its methods are safe for
+// concurrent use.
+type ledger struct {
+	planet *planet
+	pulse  pulse
+
+	mu      sync.Mutex
+	counted int // requests that were answered
+	missed  int // requests that were not sent in time
+	errors  int
+	problem error // the first
+	slow    []slow
+	took    latencies // of requests
+	calm    checks    // while no region was cut off
+	severed checks    // while one was
+	global  [][customers][]admission
+	local   [][customers][]admission
+	guessed [][customers][]span // by region, checks that were admitted without the owner
+	asks    [customers][]int64  // when each request for the Global limit was decided
+	others  int                 // decisions without the owner
+	recent  []regionCounts      // since the last call of next
+	small   visit
+}
+
+// checks is how long checks took.
+type checks struct {
+	took latencies
+	slow []slow // as long as to another region and back, or longer
+}
+
+// visit is what the user of the small limit got.
+type visit struct {
+	over      bool
+	got, more int
+	took      time.Duration // until all that it got had been granted
+}
+
+// regionCounts is what one region answered.
+type regionCounts struct {
+	asked  int
+	checks latencies
+	took   latencies
+}
+
+func (c *regionCounts) add(o *regionCounts) {
+	c.asked += o.asked
+	c.checks.merge(&o.checks)
+	c.took.merge(&o.took)
+}
+
+func newLedger(p *planet) *ledger {
+	n := len(p.regions)
+	return &ledger{
+		planet: p, global: make([][customers][]admission, n), local: make([][customers][]admission, n),
+		guessed: make([][customers][]span, n), recent: make([]regionCounts, n),
+	}
+}
+
+// add takes in the answer to a customer, of the Regional limit or the Global one.
+func (l *ledger) add(region int, local bool, a answer) {
+	l.check(region, &a)
+	if a.err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := placeOf(a.source)
+	if at == stoodIn || at == budget {
+		l.others++
+		if a.allowed {
+			l.guessed[region][a.client] = append(l.guessed[region][a.client], a.check)
+		}
+	}
+	if !local {
+		l.asks[a.client] = append(l.asks[a.client], a.check.to)
+		l.recent[region].asked++
+	}
+	if !a.allowed {
+		return
+	}
+	of := &l.global[region][a.client]
+	if local {
+		of = &l.local[region][a.client]
+	}
+	*of = append(*of, admission(a.check))
+}
+
+// check takes in how long an answer took, and whether there was one.
+func (l *ledger) check(region int, a *answer) {
+	cut := l.planet.now.Load().cut
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.took > planetStall {
+		l.slow = append(l.slow, slow{span{a.sent, a.done}, a.took})
+	}
+	if a.err != nil {
+		l.errors++
+		if l.problem == nil {
+			l.problem = a.err
+		}
+		return
+	}
+	l.counted++
+	check, r := time.Duration(a.check.to-a.check.from), &l.recent[region]
+	r.checks.add(check)
+	r.took.add(a.took)
+	l.took.add(a.took)
+	of := &l.calm
+	if cut {
+		of = &l.severed
+	}
+	of.took.add(check)
+	if check >= there {
+		of.slow = append(of.slow, slow{a.check, check})
+	}
+}
+
+func (l *ledger) miss(requests int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.missed += requests
+}
+
+// visited takes in what the user of the small limit got.
+func (l *ledger) visited(got, more int, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.small = visit{true, got, more, took}
+}
+
+// next is what happened since it was called last.
+func (l *ledger) next() []regionCounts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	recent := l.recent
+	l.recent = make([]regionCounts, len(recent))
+	return recent
+}
+
+func (l *ledger) standing() standing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return standing{l.counted, l.errors, l.pulse.stalls(l.slow, planetStall)}
+}
+
+// lately is how much of the Global limit each region was granted within per before
+// now.
+func (l *ledger) lately(now int64, per time.Duration) []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := make([]int, len(l.global))
+	for region := range l.global {
+		for _, as := range l.global[region] {
+			// They come in the order of their answers, which is nearly theirs.
+			for i := len(as) - 1; i >= 0 && as[i].to > now-2*int64(per); i-- {
+				if as[i].to > now-int64(per) {
+					held[region]++
+				}
+			}
+		}
+	}
+	return held
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// regionNames are those of a run with regions, as many as are wanted.
+var regionNames = []string{"eu", "us", "ap", "sa"}
+
+// Regions with a part of their own in what happens.
+const (
+	firstBusy = 0 // all demand moves here,
+	thenBusy  = 1 // and then here; and this one is cut off while it has all
+	lonely    = 2 // of the user of the small limit, where nobody else asks then
+)
+
+// phase is a part of a run with regions: what begins at a time.
+type phase struct {
+	name  string
+	after time.Duration // from the beginning of traffic
+	asks  []int         // by region, out of their sum, what is sent there of all traffic
+	cut   bool          // thenBusy is cut off from the others
+	moved int           // the region that all demand has moved to, -1 if it has not
+}
+
+// allAsk is how the traffic is spread while all regions ask.
+var allAsk = []int{5, 3, 2, 2}
+
+// journey is what happens in a run with regions, spread over it.
+func journey(regions []string, duration time.Duration) []phase {
+	at := func(percent int) time.Duration { return duration * time.Duration(percent) / 100 }
+	all := allAsk[:len(regions)]
+	only := func(region int) []int {
+		asks := make([]int, len(regions))
+		asks[region] = 1
+		return asks
+	}
+	others := slices.Delete(slices.Clone(regions), thenBusy, thenBusy+1)
+	return []phase{
+		{"all regions ask", 0, all, false, -1},
+		{"demand moves: all of it to " + regions[firstBusy], at(17), only(firstBusy), false, firstBusy},
+		{fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), at(30), only(thenBusy), false, thenBusy},
+		{fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), at(43), all, true, -1},
+		{"heal: all regions reach each other again", at(87), all, false, -1},
+	}
+}
+
+// Of the small limit.
+const (
+	smallRate = 5
+	smallPer  = time.Minute
+)
+
+// smallAt is when its user comes in a run of this length, before the cut. It does
+// not come in a short one: until nothing can be left of what was granted before the
+// regions started, the first who asks for a key has to wait for what they say of it.
+func smallAt(duration time.Duration) (at time.Duration, ok bool) {
+	at = duration * 38 / 100
+	return at, at >= returned
+}
+
+// Of a run with regions.
+const (
+	customers = 2
+	// planetPer is the limits' Per: beside it, the way to another region and back is
+	// short.
+	planetPer = 2 * time.Second
+	// localPart is which part of the requests meets the Regional limit and not the
+	// Global one.
+	localPart = 4
+	// patience is Config.Timeout there: longer than to another region and back, so
+	// that a check which waited for one would be seen to.
+	patience = 250 * time.Millisecond
+	// returned is how long a region that is cut off can keep what others granted it
+	// from them: a term of 10 s and its margin.
+	returned = 11250 * time.Millisecond
+)
+
+// localRate is the Regional limit beside a Global one.
+func localRate(limit int64) int64 { return max(1, limit/10) }
+
+// leastRate is how many requests a second are five times what the limits grant: with
+// less some of it is left because nobody comes for it in time.
+func leastRate(limit int64, per time.Duration) int {
+	granted := float64(customers*limit) / per.Seconds()
+	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))
+}
+
+const (
+	smallPath = "/small"
+	localPath = "/local"
+)
+
+const planetRules = `# The rules of Weir's demo with regions.
+version: 1
+
+rules:
+  # One limit over all regions. The verdict judges every window of every customer.
+  - name: customer
+    match: {path: "/{$}"}
+    key: header:X-Client
+    scope: global
+    limit: {algorithm: sliding_log, rate: %d, per: %v}
+
+  # So small that no region's part of it would do.
+  - name: small
+    match: {path: ` + smallPath + `}
+    key: header:X-Client
+    scope: global
+    limit: {algorithm: sliding_log, rate: %d, per: %v}
+
+  # One count for each region.
+  - name: local
+    match: {path: ` + localPath + `}
+    key: header:X-Client
+    limit: {algorithm: sliding_log, rate: %d, per: %v}
+`

@@ -1,0 +1,172 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// farGateway is a gateway of one of two regions, and its API.
+type farGateway struct {
+	*adminOf
+	handler http.Handler
+}
+
+// farGateways are two in each of the regions eu and us, a round trip of 80 ms apart.
+func farGateways(t *testing.T, file string) (*weirtest.Cluster, map[string]*farGateway) {
+	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{
+		Nodes:   []string{"eu1", "eu2", "us1", "us2"},
+		Regions: map[string]string{"eu1": "eu", "eu2": "eu", "us1": "us", "us2": "us"},
+		WAN:     weirtest.Link{Latency: 40 * time.Millisecond},
+		Config:  weir.Config{Logger: quietly},
+	})
+	require.NoError(t, err)
+	set, err := rules.Parse("rules.yaml", []byte(file))
+	require.NoError(t, err)
+	all := make(map[string]*farGateway)
+	for _, name := range c.Names() {
+		g := &farGateway{adminOf: &adminOf{t: t, node: c.Node(name)}}
+		g.book, err = rules.Static(g.node, set)
+		require.NoError(t, err)
+		g.api, err = Admin(g.node, g.book, AdminOptions{Tokens: [][]byte{[]byte(adminToken)}, Logger: quietly})
+		require.NoError(t, err)
+		m, err := New(g.node, g.book, Options{Logger: quietly})
+		require.NoError(t, err)
+		g.handler = m.Handler(hello)
+		all[name] = g
+	}
+	t.Cleanup(func() {
+		for _, g := range all {
+			g.book.Close()
+		}
+		c.Close()
+	})
+	time.Sleep(15 * time.Second)
+	return c, all
+}
+
+const farRules = `
+rules:
+- {name: everywhere, key: global, scope: global, limit: {algorithm: sliding_log, rate: 20, per: 1h}}
+- {name: here, key: ip, limit: {algorithm: sliding_log, rate: 1000, per: 1h}}
+`
+
+func TestARuleOfScopeGlobalIsOneLimitOverAllRegions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := farGateways(t, farRules)
+		admitted := map[string]int{}
+		for range 40 {
+			for _, name := range []string{"eu1", "us2", "eu2", "us1"} {
+				begun := time.Now()
+				w := answer(all[name].handler, get("/", "192.0.2.1"))
+				require.Less(t, time.Since(begun), 40*time.Millisecond, "no request waits for another region")
+				require.Equal(t, "20", w.Header().Get("X-RateLimit-Limit"), "the whole, and not what the region has")
+				require.Contains(t, w.Header().Get("RateLimit-Policy"), `"everywhere";q=20;w=3600`)
+				requireStructured(t, w.Header())
+				if w.Code == http.StatusOK {
+					admitted[name[:2]]++
+					continue
+				}
+				require.Equal(t, http.StatusTooManyRequests, w.Code)
+				require.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, 20, admitted["eu"]+admitted["us"])
+		require.Positive(t, admitted["eu"])
+		require.Positive(t, admitted["us"])
+	})
+}
+
+func TestARegionWhereAllTheRequestsAreIsGrantedAllOfAGlobalRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := farGateways(t, farRules)
+		admitted := 0
+		for range 100 {
+			if answer(all["us1"].handler, get("/", "192.0.2.1")).Code == http.StatusOK {
+				admitted++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.Equal(t, 20, admitted)
+	})
+}
+
+func TestACutGrantsNobodyMoreThanAGlobalRuleHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, all := farGateways(t, farRules)
+		c.Cut([]string{"eu1", "eu2"}, []string{"us1", "us2"})
+		admitted := 0
+		for range 600 {
+			for _, g := range all {
+				if answer(g.handler, get("/", "192.0.2.1")).Code == http.StatusOK {
+					admitted++
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, 20, admitted)
+	})
+}
+
+func TestAStatusLooksAtAllRegionsAndStatsTellOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := farGateways(t, farRules)
+		for range 3 {
+			require.Equal(t, http.StatusOK, answer(all["eu1"].handler, get("/", "192.0.2.1")).Code)
+		}
+		require.Equal(t, http.StatusOK, answer(all["us1"].handler, get("/", "192.0.2.1")).Code)
+		time.Sleep(20 * time.Second)
+		for name, g := range all {
+			status := g.statusOf("ip", "192.0.2.1", "rule", "everywhere").Limits[0]
+			require.EqualValues(t, 20, status.Limit, name)
+			require.EqualValues(t, 16, status.Remaining, name)
+			require.Equal(t, "20 per 1h, sliding_log, majority_share, global", status.Policy)
+		}
+		other := map[string]string{"eu": "us", "us": "eu"}
+		said := uint64(0)
+		for name, g := range all {
+			var stats statsAnswer
+			g.get("GET", "/v1/stats", "", http.StatusOK, &stats)
+			require.Len(t, stats.Regions, 1)
+			said += stats.Regions[other[name[:2]]].Statements
+		}
+		require.Positive(t, said)
+	})
+}
+
+func TestStatsWithoutRegionsSayNothingOfThem(t *testing.T) {
+	a := newAdmin(t)
+	var stats map[string]json.RawMessage
+	a.get("GET", "/v1/stats", "", http.StatusOK, &stats)
+	require.NotContains(t, stats, "regions")
+}
+
+func TestAResetIsOfAllRegions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := farGateways(t, farRules)
+		spend := func() (admitted int) {
+			for range 100 {
+				for _, name := range []string{"eu1", "us1"} {
+					if answer(all[name].handler, get("/", "192.0.2.1")).Code == http.StatusOK {
+						admitted++
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			return admitted
+		}
+		require.Equal(t, 20, spend())
+		require.Equal(t, http.StatusOK, all["eu2"].ask("DELETE", "/v1/counts?limit=everywhere&key=", "").Code)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 20, spend(), "what was forgotten is granted anew, and no more")
+	})
+}

@@ -244,14 +244,33 @@ func TestANewAlgorithmNeedsANewVersion(t *testing.T) {
 	}
 	write(t, path, file(3, "sliding_log"))
 	b, _ := open(t, path, BookOptions{Poll: never})
-	for i, version := range []int{3, 2} {
-		replace(t, path, file(version, "fixed_window"))
-		eventually(t, "refused", func() bool { return b.Stats().Refused == uint64(i+1) })
-		require.EqualError(t, b.Stats().LastError, fmt.Sprintf(
-			`%s:3:61: limit "r" was a sliding_log and is a fixed_window, at version %d: a new algorithm needs a version above 3`, path, version))
-	}
+	replace(t, path, file(3, "fixed_window"))
+	eventually(t, "refused", func() bool { return b.Stats().Refused == 1 })
+	require.EqualError(t, b.Stats().LastError,
+		path+`:3:61: limit "r" was a sliding_log and is a fixed_window, at version 3: a new algorithm needs a version above 3`)
 	replace(t, path, file(4, "fixed_window"))
 	eventually(t, "loaded", func() bool { return b.Stats().Version == 4 })
+}
+
+// Counts in use keep to the highest version that has asked for them. So a version
+// that falls would be shown as in force and not judge them.
+func TestAVersionThatFallsIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rated(5, 10))
+	b, _ := open(t, path, BookOptions{Poll: never})
+	refusals := uint64(0)
+	for text, at := range map[string]string{rated(4, 1000): ":1:10", "rules: []": ":1:1"} {
+		replace(t, path, text)
+		refusals++
+		eventually(t, "refused", func() bool { return b.Stats().Refused == refusals })
+		require.ErrorContains(t, b.Stats().LastError, path+at+": version is ")
+		require.ErrorContains(t, b.Stats().LastError, ", below 5, which is in force")
+		require.EqualValues(t, 10, rateOf(b))
+	}
+	replace(t, path, rated(5, 20))
+	eventually(t, "the same version may have other numbers", func() bool { return rateOf(b) == 20 })
+	replace(t, path, rated(6, 10))
+	eventually(t, "the way back is up", func() bool { return rateOf(b) == 10 })
 }
 
 // Each version has one number everywhere; who takes a Snapshot sees it everywhere,

@@ -45,7 +45,10 @@ func (p *parser) file(v strictyaml.Value) {
 	m := v.Map(fileFields...)
 	s := p.set
 	m.Get("$schema").Text()
-	s.version = m.Get("version").Uint()
+	s.version, s.versionAt = m.Get("version").Uint(), position{1, 1}
+	if v := m.Get("version"); v.Present() {
+		s.versionAt.line, s.versionAt.column = v.Position()
+	}
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
 	p.ipv6 = 64
 	if bits := m.Get("ipv6_prefix"); bits.Present() {

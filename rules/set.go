@@ -6,12 +6,16 @@ import (
 	"strings"
 )
 
+// position is a place in a file, both from 1.
+type position struct{ line, column int }
+
 // Set is a file's rules, compiled. It never changes, and is safe for concurrent
 // use.
 type Set struct {
 	name        string // of the file, for errors
 	text        []byte
 	version     uint64
+	versionAt   position
 	enabled     bool
 	exempt      exempt
 	tiers       []string

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -38,6 +39,11 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	o.Snapshot = m.book.Current()
 	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
 	s.meet()
+	if len(s.rules) > rules.MaxMet || len(o.Verdicts) > rules.MaxMet {
+		clear(o.Verdicts)
+		o.Verdicts, o.Status, o.Err = o.Verdicts[:0], http.StatusServiceUnavailable, errCrowd
+		return
+	}
 	if len(o.Verdicts) == 0 {
 		return
 	}
@@ -55,6 +61,9 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 	m.queue(ctx, s)
 }
+
+// errCrowd is for what rules.Parse cannot foresee.
+var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits, by several lines of a field or a path with escapes", rules.MaxMet)
 
 // meet looks up what the rules want of the request: a Verdict for each of their
 // limits. Those that it costs nothing are none.

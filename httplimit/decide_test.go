@@ -332,16 +332,34 @@ rules:
 	require.EqualValues(t, 10, left(t, m, "own", "192.0.2.1"))
 }
 
-func TestMoreLimitsThanCanBeDecidedTogetherAreSaid(t *testing.T) {
+// No file lets an ordinary request meet more limits than can be decided together.
+// One that says many things at once is refused, whatever it is that it says, and
+// costs nobody anything.
+func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing.T) {
 	file := "rules:\n"
-	for i := range 16 {
-		file += fmt.Sprintf("- name: r%d\n  key: ip\n  limits:\n", i)
-		for j := range 16 {
-			file += fmt.Sprintf("  - {name: l%d, rate: 10, per: 1s}\n", j)
-		}
+	for i := range 300 {
+		file += fmt.Sprintf("- {name: t%d, match: {header: {X-Tenant: t%d}}, key: user, missing_key: skip, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", i, i)
 	}
 	var told error
-	m := newLimiter(t, file, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = o.Err }}, weir.Config{})
-	require.Equal(t, 503, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
-	require.ErrorIs(t, told, weir.ErrInvalid)
+	o := byUser
+	o.OnDecision = func(_ *http.Request, o *Outcome) { told = o.Err }
+	m := newLimiter(t, file, o, weir.Config{})
+	h := m.Handler(hello)
+	tenants := func(n int, fields ...string) *http.Request {
+		r := get("/", "192.0.2.1", fields...)
+		for i := range n {
+			r.Header.Add("X-Tenant", fmt.Sprint("t", i))
+		}
+		return r
+	}
+	require.Equal(t, 200, answer(h, tenants(rules.MaxMet, "X-User", "ada")).Code)
+	require.NoError(t, told)
+	for _, r := range []*http.Request{tenants(rules.MaxMet+1, "X-User", "ada"), tenants(300, "X-User", "ada"), tenants(300)} {
+		told = nil
+		w := answer(h, r)
+		require.Equal(t, 503, w.Code)
+		require.Empty(t, w.Header().Get("RateLimit-Policy"))
+		require.EqualError(t, told, "httplimit: a request meets more than 255 limits, by several lines of a field or a path with escapes")
+	}
+	require.EqualValues(t, 8, left(t, m, "t0", "ada"))
 }

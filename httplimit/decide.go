@@ -13,6 +13,7 @@ import (
 
 // scratch is what deciding on a request works with, kept from one to the next.
 type scratch struct {
+	http      *http.Request // nil for what is no request of net/http
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -28,7 +29,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.request = rules.Request{}
+	s.http, s.request = nil, rules.Request{}
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 

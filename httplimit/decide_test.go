@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -282,40 +283,98 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.9")).Code)
 }
 
-// Over a real connection, a client that goes away gives its place to the next.
+// Over a real connection, a client that goes away gives its place to the next, also
+// with a body that nobody has asked for yet.
 func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 2}}\n- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}\n", Options{}, weir.Config{})
-	server := httptest.NewServer(m.Handler(hello))
-	defer server.Close()
-	ask := func(ctx context.Context) (int, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-		require.NoError(t, err)
-		a, err := server.Client().Do(r)
-		if err != nil {
-			return 0, err
-		}
-		a.Body.Close()
-		return a.StatusCode, nil
-	}
-	status, err := ask(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 200, status)
+	for _, c := range []struct {
+		about string
+		body  int
+		http2 bool
+	}{{"without a body", 0, false}, {"with a body", maxAhead, false}, {"HTTP/2", 0, true}, {"HTTP/2, with a large body", 1 << 20, true}} {
+		t.Run(c.about, func(t *testing.T) {
+			m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 2}}\n- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}\n", Options{}, weir.Config{})
+			server := httptest.NewUnstartedServer(m.Handler(hello))
+			server.EnableHTTP2 = c.http2
+			server.StartTLS()
+			defer server.Close()
+			ask := func(ctx context.Context) (int, error) {
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, c.body)))
+				require.NoError(t, err)
+				a, err := server.Client().Do(r)
+				if err != nil {
+					return 0, err
+				}
+				a.Body.Close()
+				require.Equal(t, c.http2, a.ProtoMajor == 2)
+				return a.StatusCode, nil
+			}
+			status, err := ask(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 200, status)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := ask(ctx)
-		gone <- err
-	}()
-	full := func() bool { return left(t, m, "q", "127.0.0.1") == 0 }
-	require.Eventually(t, full, 5*time.Second, time.Millisecond)
-	status, err = ask(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 429, status, "both places are taken")
-	cancel()
-	require.ErrorIs(t, <-gone, context.Canceled)
-	require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := make(chan error, 1)
+			go func() {
+				_, err := ask(ctx)
+				gone <- err
+			}()
+			full := func() bool { return left(t, m, "q", "127.0.0.1") == 0 }
+			require.Eventually(t, full, 5*time.Second, time.Millisecond)
+			status, err = ask(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 429, status, "both places are taken")
+			cancel()
+			require.ErrorIs(t, <-gone, context.Canceled)
+			require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// brokenBody is one that ends before it should.
+type brokenBody struct{ err error }
+
+func (b brokenBody) Read(p []byte) (int, error) { return copy(p, "ab"), b.err }
+func (brokenBody) Close() error                 { return nil }
+
+func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
+	const rule = "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1000, per: 1s}}\n"
+	for _, c := range []struct {
+		about  string
+		r      *http.Request
+		expect string
+		want   string // what the handler read
+		status int
+	}{
+		{"short", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "", "hello", 200},
+		{"none", httptest.NewRequest("POST", "/", nil), "", "", 200},
+		{"long", httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", maxAhead+1))), "", strings.Repeat("x", maxAhead+1), 200},
+		{"one that is asked for", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "100-continue", "hello", 200},
+		{"of unknown length", httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader("hello"))), "", "hello", 200},
+		{"above what may be read", httptest.NewRequest("POST", "/", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 4)), "", "hell, http: request body too large", 200},
+		{"broken off", httptest.NewRequest("POST", "/", brokenBody{io.ErrUnexpectedEOF}), "", "", 503},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			var told *Outcome
+			m := newLimiter(t, rule, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = o }}, weir.Config{})
+			got := ""
+			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				text, err := io.ReadAll(r.Body)
+				if got = string(text); err != nil {
+					got += ", " + err.Error()
+				}
+			}))
+			if c.expect != "" {
+				c.r.Header.Set("Expect", c.expect)
+			}
+			if c.about == "above what may be read" || c.about == "broken off" {
+				c.r.ContentLength = 5
+			}
+			require.Equal(t, c.status, answer(h, c.r).Code)
+			require.Equal(t, c.want, got)
+			require.NotNil(t, told)
+		})
+	}
 }
 
 // A queue that cannot be counted denies when the time to wait is over.

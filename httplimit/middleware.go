@@ -97,6 +97,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 // admit decides on a request, and answers it if it is denied.
 func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	s := m.scratches.Get().(*scratch)
+	s.http = r
 	m.read(&s.request, r)
 	m.decide(r.Context(), s)
 	o := &s.outcome

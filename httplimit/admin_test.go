@@ -389,6 +389,7 @@ func TestWithoutABookThereAreNoRules(t *testing.T) {
 		w := a.ask(c.method, c.path, c.body)
 		require.Equal(t, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this node has no rules"}`+"\n", w.Body.String(), c.path)
 	}
+	require.NotContains(t, a.ask("GET", "/v1/stats", "").Body.String(), `"rules"`)
 	var d checkAnswer
 	a.get("POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000}`, 200, &d)
 	require.True(t, d.Allowed)
@@ -511,6 +512,12 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 	require.Equal(t, "2s", now.Rules[4].Queue)
 	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
 
+	var stats statsAnswer
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, &rulesStats{
+		Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1, InForce: true, Rules: 5, Limits: 6,
+	}, stats.Rules)
+
 	hash := now.Hash
 	require.NoError(t, os.WriteFile(path+".new", []byte("rules: [{name: r, key: ip, limit: {rate: 0, per: 1s}}]"), 0o600))
 	require.NoError(t, os.Rename(path+".new", path))
@@ -522,6 +529,13 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 	require.Equal(t, hash, now.Hash, "the last good version is in force")
 	require.EqualValues(t, 1, now.Refused)
 	require.Len(t, now.Rules, 5)
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, []any{uint64(3), hash, uint64(1), false, false}, []any{stats.Rules.Version, stats.Rules.Hash, stats.Rules.Refused, stats.Rules.InForce, stats.Rules.Missing})
+	require.NoError(t, os.Remove(path))
+	require.Eventually(t, func() bool {
+		a.get("GET", "/v1/stats", "", 200, &stats)
+		return stats.Rules.Missing
+	}, 10*time.Second, 5*time.Millisecond)
 }
 
 func TestAResetForgetsTheOverrunToo(t *testing.T) {

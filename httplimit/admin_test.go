@@ -541,7 +541,7 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 func TestAResetForgetsTheOverrunToo(t *testing.T) {
 	a := newAdmin(t)
 	l, _, _ := a.book.Current().Limit("address")
-	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Soft(l, "", "192.0.2.1")
+	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Count(l, "", "192.0.2.1").Soft
 	for _, l := range []*weir.Limiter{hard, soft} {
 		_, err := l.AllowN(t.Context(), "192.0.2.1", 2)
 		require.NoError(t, err)

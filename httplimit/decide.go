@@ -94,10 +94,8 @@ func (s *scratch) meet() {
 		for j := range rule.Limits {
 			v, l := &o.Verdicts[i], &rule.Limits[j]
 			v.Key = keys[v.begin:v.end]
-			v.Limiter = o.Snapshot.Limiter(l, s.request.Tier, v.Key)
-			if rule.Soft.Over > 0 && !rule.Shadow {
-				v.overrun = o.Snapshot.Soft(l, s.request.Tier, v.Key)
-			}
+			count := o.Snapshot.Count(l, s.request.Tier, v.Key)
+			v.Limiter, v.overrun, v.policy = count.Limiter, count.Soft, count.Policy
 			i++
 		}
 	}

@@ -96,16 +96,40 @@ func TestThreeOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
 	require.Len(t, w.header, 6)
 }
 
+// inEarnest is threeLimits as a file in use has them: with numbers that people
+// write, tiers, and overrides of other keys.
+const inEarnest = `
+tiers: {free: {}, basic: {multiply: 5}, premium: {multiply: 50}}
+default_tier: free
+rules:
+- {name: per address, key: ip, limit: {algorithm: token_bucket, rate: 100000000, per: 1s}}
+- name: per user
+  key: user
+  limits:
+  - {name: second, algorithm: token_bucket, rate: 2000000, per: 1s, burst: 4000000}
+  - {name: hour, rate: 2000000000, per: 1h}
+`
+
 func BenchmarkMiddleware(b *testing.B) {
 	m := newLimiter(b, threeLimits, byUser, weir.Config{})
-	for name, h := range map[string]http.Handler{"bare": hello, "limited": m.Handler(hello)} {
-		b.Run(name, func(b *testing.B) {
-			w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1", "X-User", "ada")
+	o := byUser
+	o.Tier = HeaderValue("X-Tier")
+	tiered := newLimiter(b, inEarnest, o, weir.Config{})
+	for _, user := range []string{"bob", "cleo"} {
+		require.NoError(b, tiered.book.Override("per user/hour", user, rules.Override{Rate: 5000}))
+	}
+	for _, c := range []struct {
+		name string
+		h    http.Handler
+	}{{"bare", hello}, {"limited", m.Handler(hello)}, {"in earnest", tiered.Handler(hello)}} {
+		b.Run(c.name, func(b *testing.B) {
+			w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1", "X-User", "ada", "X-Tier", "premium")
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.header)
-				h.ServeHTTP(w, r)
+				c.h.ServeHTTP(w, r)
 			}
+			require.Equal(b, c.name == "bare", len(w.header) < 6)
 		})
 	}
 }

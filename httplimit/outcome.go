@@ -26,6 +26,7 @@ type Verdict struct {
 	Soft     bool          // the limit is exhausted, and the overrun that the rule allows has admitted the request
 
 	overrun *weir.Limiter // that may admit it, or has
+	policy  string        // as a field tells it; empty where no Snapshot has it
 	queued  bool          // the request waits for its turn
 	begin   int           // of its key among all
 	end     int

@@ -156,7 +156,10 @@ func (b *Book) Stats() BookStats {
 	defer b.mu.Unlock()
 	s, now := b.stats, b.current.Load()
 	s.Version, s.Serial = now.version, now.serial
-	s.Rules, s.Limits, s.Overrides = len(now.rules), len(now.limits), len(now.overrides)
+	s.Rules, s.Limits, s.Overrides = len(now.rules), len(now.limits), 0
+	for _, of := range now.overrides {
+		s.Overrides += len(of)
+	}
 	return s
 }
 

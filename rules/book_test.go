@@ -303,7 +303,7 @@ func TestNobodySeesHalfAVersion(t *testing.T) {
 					return
 				}
 				for _, r := range met {
-					hard, paid, soft := s.Limiter(&r.Limits[0], "", "k"), s.Limiter(&r.Limits[0], "paid", "k"), s.Soft(&r.Limits[0], "", "k")
+					hard, paid, soft := s.Limiter(&r.Limits[0], "", "k"), s.Limiter(&r.Limits[0], "paid", "k"), s.Count(&r.Limits[0], "", "k").Soft
 					if hard.Limit().Rate != n || paid.Limit().Rate != 2*n || soft.Limit().Rate != n || hard.Limit().Version != uint64(n) {
 						t.Errorf("version %d: limits of %d, %d and %d", n, hard.Limit().Rate, paid.Limit().Rate, soft.Limit().Rate)
 						return
@@ -414,8 +414,8 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 		require.EqualValues(t, 10, limit(b, "bucket", "", "123").Rate, "another limit")
 		s := b.Current()
 		l, _, _ := s.Limit("r")
-		require.EqualValues(t, 2500, s.Soft(l, "", "123").Limit().Rate)
-		require.EqualValues(t, 5, s.Soft(l, "", "124").Limit().Rate)
+		require.EqualValues(t, 2500, s.Count(l, "", "123").Soft.Limit().Rate)
+		require.EqualValues(t, 5, s.Count(l, "", "124").Soft.Limit().Rate)
 		o, ok := b.OverrideOf("r", "123")
 		require.True(t, ok)
 		require.Equal(t, Override{Limit: "r", ID: s.Limiter(l, "", "123").ID("123"), Rate: 5000, Until: now.Add(72 * time.Hour), By: "an admin", At: now}, o)
@@ -526,7 +526,7 @@ func TestASnapshotAllocatesNothing(t *testing.T) {
 	l := &s.Rules()[0].Limits[0]
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		s.Limiter(l, "paid", "k")
-		s.Soft(l, "free", "other")
+		s.Count(l, "free", "other")
 	}))
 }
 

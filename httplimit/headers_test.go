@@ -154,6 +154,37 @@ RateLimit-Policy: "hourly";q=2;w=3600
 Content-Type: text/plain
 `,
 		}, {
+			about:    "on the overrun of one of several limits: the others are told as they are",
+			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: daily, key: ip, limit: {algorithm: fixed_window, rate: 10, calendar: day}}\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
+			requests: 3, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+X-RateLimit-Soft: true
+RateLimit: "hourly";r=0;t=3600, "daily";r=7;t=43200
+RateLimit-Policy: "hourly";q=2;w=3600, "daily";q=10;w=86400
+Content-Type: text/plain
+`,
+		}, {
+			about:    "on an overrun, without either kind of fields: the mark stays",
+			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			o:        Options{NoXHeaders: true, NoIETFHeaders: true},
+			requests: 3, status: 200,
+			want: "X-RateLimit-Soft: true\nContent-Type: text/plain\n",
+		}, {
+			about:    "by the numbers of a tier",
+			rules:    "tiers: {free: {}, paid: {multiply: 2.5}}\ndefault_tier: free\nrules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			o:        Options{Tier: HeaderValue("X-Tier")},
+			fields:   []string{"X-Tier", "paid"},
+			requests: 3, status: 200,
+			want: `X-RateLimit-Limit: 5
+X-RateLimit-Remaining: 2
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=2;t=3600
+RateLimit-Policy: "hourly";q=5;w=3600
+Content-Type: text/plain
+`,
+		}, {
 			about:    "beyond the overrun of a soft limit",
 			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			requests: 4, status: 429,
@@ -176,6 +207,32 @@ X-RateLimit-Remaining: 29
 X-RateLimit-Reset: ` + reset + `
 RateLimit: "hourly";r=29;t=3600
 RateLimit-Policy: "hourly";q=30;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "failed open, and over it",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			cfg:      missing,
+			requests: 3, status: 429,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Retry-After: 3600
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "failed open beside failed closed in shadow: as if the shadow were not there",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: tried, key: ip, shadow: true, partition: fail_closed, limit: {rate: 1, per: 1h}}\n",
+			cfg:      missing,
+			requests: 2, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
 Content-Type: text/plain
 `,
 		}, {

@@ -416,6 +416,9 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 	require.False(t, d.Allowed)
 	require.EqualValues(t, 2, d.Remaining)
 	require.Positive(t, d.RetryAfterS)
+	check(`{"key":"a",` + window + `,"weight":2}`)
+	d = check(`{"key":"a",` + window + `,"weight":0}`)
+	require.Equal(t, checkAnswer{Allowed: true, ResetMS: d.ResetMS}, d, "a weight of 0 is allowed also where nothing is left")
 	require.EqualValues(t, 9, check(`{"key":"b",`+window+`}`).Remaining, "another key")
 	require.EqualValues(t, 19, check(`{"key":"a","limit":20,"window_ms":3600000}`).Remaining, "other numbers are another limit")
 
@@ -426,6 +429,23 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 	require.EqualValues(t, 20, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n","weight":0}`).Remaining)
 
 	require.EqualValues(t, 4, check(`{"key":"","limit":5,"window_ms":1}`).Remaining, "the empty key is one")
+}
+
+func TestARequestHasItsTimeAndNoMore(t *testing.T) {
+	a := newAdmin(t)
+	api := a.api.(*admin)
+	api.patience = 10 * time.Millisecond
+	api.routes["/v1/slow"] = map[string]adminFunc{http.MethodGet: func(_ *admin, r *adminRequest) (int, any, error) {
+		select {
+		case <-r.Context().Done():
+			return 0, nil, r.Context().Err()
+		case <-time.After(10 * time.Second):
+			return http.StatusOK, nil, nil
+		}
+	}}
+	w := a.ask("GET", "/v1/slow", "")
+	require.Equal(t, http.StatusGatewayTimeout, w.Code)
+	require.Contains(t, w.Body.String(), "ask again")
 }
 
 func TestNoKeyIsLogged(t *testing.T) {

@@ -84,8 +84,7 @@ func (s *scratch) meet() {
 		for range rule.Limits {
 			o.Verdicts = append(o.Verdicts, Verdict{})
 			v := &o.Verdicts[len(o.Verdicts)-1]
-			v.Rule, v.Units, v.begin, v.end = rule, units, begin, len(s.keys)
-			v.queued = rule.Queue > 0 && !rule.Shadow
+			v.Rule, v.Units, v.begin, v.end, v.queued = rule, units, begin, len(s.keys), rule.Queue > 0
 		}
 	}
 	keys := string(s.keys) // one text, of which each key is a part
@@ -195,7 +194,7 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 			continue
 		}
 		if v.denies() {
-			v.Soft, v.Decision.Allowed, v.Decision.Remaining, v.Decision.RetryAfter = true, true, 0, 0
+			v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
 		} else {
 			v.Decision = s.decisions[at]
 		}

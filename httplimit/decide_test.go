@@ -247,6 +247,70 @@ func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 	}
 }
 
+// What an overrun has admitted goes back to the overrun, and is not said to have
+// gone on.
+func TestARequestWithoutATurnCostsTheOverrunNothing(t *testing.T) {
+	var told []bool
+	m := newLimiter(t, `
+rules:
+- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}
+- {name: soft, key: ip, soft: {over: 100%, for: 1h}, limit: {algorithm: fixed_window, rate: 1, per: 1h}}
+`, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = append(told, o.Soft()) }}, weir.Config{})
+	h := m.Handler(hello)
+	s := m.book.Current()
+	l, _, _ := s.Limit("soft")
+	count := s.Count(l, "", "192.0.2.1")
+	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+	for range 3 {
+		w := answer(h, get("/", "192.0.2.1"))
+		require.Equal(t, 429, w.Code)
+		require.Empty(t, w.Header().Get("X-RateLimit-Soft"))
+		require.Equal(t, `"q"`, w.Header().Get("RateLimit")[:3])
+		overrun, err := count.Soft.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, overrun.Remaining)
+		require.EqualValues(t, 0, left(t, m, "soft", "192.0.2.1"))
+	}
+	require.Equal(t, []bool{false, false, false, false}, told)
+}
+
+// asked counts the checks that went wrong.
+type asked struct{ wrong atomic.Int64 }
+
+func (a *asked) Decided(_ context.Context, e weir.DecisionEvent) {
+	if e.Err != nil {
+		a.wrong.Add(1)
+	}
+}
+func (*asked) Hopped(context.Context, weir.HopEvent) {}
+
+// An overrun is for a limit that is exhausted: not for one that cannot be counted,
+// nor for a request that it could never admit.
+func TestAnOverrunAdmitsOnlyWhatALimitThatIsExhaustedDenies(t *testing.T) {
+	var seen asked
+	m := newLimiter(t, `
+rules:
+- {name: soft, key: ip, cost: {from: header:X-Cost}, soft: {over: 10%, for: 1h}, limit: {algorithm: fixed_window, rate: 20, per: 1h}}
+`, Options{}, weir.Config{Observer: &seen})
+	h := m.Handler(hello)
+	for _, c := range []struct {
+		cost   string
+		status int
+	}{{"19", 200}, {"3", 429}, {"2", 200}, {"1", 200}} {
+		require.Equal(t, c.status, answer(h, get("/", "192.0.2.1", "X-Cost", c.cost)).Code, c.cost)
+	}
+	require.Zero(t, seen.wrong.Load())
+
+	s := new(scratch)
+	m.read(&s.request, get("/", "192.0.2.2"))
+	m.decide(t.Context(), s)
+	v := &s.outcome.Verdicts[0]
+	v.Decision.Allowed, v.Decision.Source = false, weir.FailedClosed
+	require.False(t, m.overrun(t.Context(), s))
+	v.Decision.Source = weir.Owner
+	require.True(t, m.overrun(t.Context(), s))
+}
+
 func TestARequestThatOthersDenyTakesNoPlaceInTheQueue(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}\n- {name: other, key: ip, limit: {rate: 1, per: 1h}}\n", Options{}, weir.Config{})
 	h := m.Handler(hello)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +102,8 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 		p, whole, err := read("rules.yaml", []byte(file.String()))
 		require.NoError(t, err)
 		require.NoError(t, whole.Err())
-		for _, path := range slices.Concat(paths, []string{"/v1/new/", "/other"}) {
+		slices.Sort(paths)
+		for _, path := range append(slices.Compact(paths), "/v1/new/", "/other") {
 			for _, method := range methods {
 				for _, host := range hosts {
 					for _, tier := range tiers {
@@ -124,4 +126,20 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 		require.ErrorContains(t, err, "are decided together")
 	})
 	require.Greater(t, min(refused, good), 4, "%d refused, %d good", refused, good)
+}
+
+// Who says everything at once is not matched to the end.
+func TestMatchStopsOneAboveWhatCanBeDecided(t *testing.T) {
+	var file strings.Builder
+	file.WriteString("rules:\n")
+	r := Request{Path: "/", Header: make(http.Header)}
+	for i := range 2 * MaxMet {
+		fmt.Fprintf(&file, "- {name: t%d, match: {header: {X-Tenant: t%d}}, key: ip, limit: {rate: 9, per: 1s}}\n", i, i)
+		r.Header.Add("X-Tenant", fmt.Sprint("t", i))
+	}
+	s := mustParse(t, file.String())
+	require.Len(t, s.Match(&r, nil), MaxMet+1)
+	require.Len(t, s.Match(&r, s.Rules()[:7:7]), 7+MaxMet+1)
+	r.Header["X-Tenant"] = r.Header["X-Tenant"][:MaxMet]
+	require.Len(t, s.Match(&r, nil), MaxMet)
 }

@@ -198,9 +198,9 @@ func TestTheKillSwitchLeavesNoRule(t *testing.T) {
 }
 
 func TestMatchAppends(t *testing.T) {
-	s := mustParse(t, "rules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
-	first := s.Match(&Request{Path: "/"}, nil)
-	require.Len(t, s.Match(&Request{Path: "/"}, first), 2)
+	s := mustParse(t, "rules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}\n- {name: a, match: {path: /a}, key: global, limit: {rate: 1, per: 1s}}")
+	all, a := s.Rules()[0], s.Rules()[1]
+	require.Equal(t, []*Rule{a, all, all, a}, s.Match(&Request{Path: "/a"}, []*Rule{a, all}), "what is there stays as it is")
 }
 
 // large is a file of n rules: hosts, wildcards, literals, methods and tiers.

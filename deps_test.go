@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"cmd/weir":            {"rules", "net/http"},
 	"httplimit":           {".", "rules", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"cmd/demo":            {".", "httplimit", "rules", "net", "net/http", "time"},
+	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.

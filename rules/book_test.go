@@ -471,6 +471,24 @@ func TestOverridesOutliveAReload(t *testing.T) {
 	require.Empty(t, b.Overrides(), "its limit is gone")
 	require.NoError(t, b.take(mustParse(t, overridable)))
 	require.EqualValues(t, 99, rateOf(b), "and back")
+	require.NoError(t, b.take(mustParse(t, "version: 7\n"+strings.ReplaceAll(overridable, "per: 1h", "per: 2h"))))
+	s := b.Current()
+	l := s.Limiter(&s.Rules()[0].Limits[0], "", "k").Limit()
+	require.Equal(t, []any{int64(99), 2 * time.Hour, uint64(7)}, []any{l.Rate, l.Per, l.Version}, "what it does not say is as the file says now")
+}
+
+func TestEachOverrideEndsWhenItSays(t *testing.T) {
+	var shared board
+	now := time.Unix(1_800_000_000, 0)
+	b := booked(t, &shared, &now, overridable)
+	for key, minutes := range map[string]int{"a": 3, "b": 1, "c": 2} {
+		require.NoError(t, b.Override("r", key, Override{Rate: 99, Until: now.Add(time.Duration(minutes) * time.Minute)}))
+	}
+	for left := 3; left >= 0; left-- {
+		require.Len(t, b.Overrides(), left)
+		now = now.Add(time.Minute)
+		b.refresh()
+	}
 }
 
 func TestOverridesThatAreWrongAreRefused(t *testing.T) {

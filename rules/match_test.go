@@ -190,6 +190,13 @@ rules:
 	}
 }
 
+func TestARuleIsForAllTiersThatItNames(t *testing.T) {
+	s := mustParse(t, "tiers: {free: {}, basic: {}, gold: {}}\n"+one("match: {tier: [free, gold]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	for tier, want := range map[string]int{"free": 1, "basic": 0, "gold": 1, "": 0, "none": 0} {
+		require.Len(t, s.Match(&Request{Path: "/", Tier: tier}, nil), want, tier)
+	}
+}
+
 func TestTheKillSwitchLeavesNoRule(t *testing.T) {
 	s := mustParse(t, "enabled: false\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
 	require.False(t, s.Enabled())

@@ -44,7 +44,10 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	require.NoError(t, err)
 	keys := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(keys, []byte("k1 paid\n\nk2 free\n"), 0o600))
-	o := options{listen: freeAddr(t), admin: freeAddr(t), to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	const secret = "a token that nobody guesses"
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte(secret+"\n"), 0o600))
+	o := options{listen: freeAddr(t), admin: freeAddr(t), token: token, to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
@@ -87,6 +90,16 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 		}
 	}
 	require.Greater(t, denied, 10, "keys that are made up have one count, the address's")
+
+	for given, want := range map[string]int{"": http.StatusUnauthorized, secret: http.StatusOK} {
+		r, err := http.NewRequest(http.MethodGet, "http://"+o.admin+"/v1/status?api_key=k1&ip=192.0.2.1&tier=paid", nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+given)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, want, answer.StatusCode)
+	}
 
 	end()
 	require.NoError(t, <-ended)

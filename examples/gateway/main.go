@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -25,6 +27,7 @@ import (
 // options are what the command line says.
 type options struct {
 	listen, admin string
+	token         string // a file
 	to            *url.URL
 	rules         string
 	keys          string
@@ -35,7 +38,8 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where to serve")
-	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready")
+	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready, and to have the admin API")
+	flag.StringVar(&o.token, "token", "", "a file with the token of the admin API, which is off without one")
 	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
 	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
 	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
@@ -80,15 +84,26 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	readiness := http.NewServeMux()
-	readiness.Handle("/ready", httplimit.Readiness(node))
+	operators := http.NewServeMux()
+	operators.Handle("/ready", httplimit.Readiness(node))
+	if o.token != "" {
+		token, err := os.ReadFile(o.token)
+		if err != nil {
+			return err
+		}
+		admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{bytes.TrimSpace(token)}})
+		if err != nil {
+			return err
+		}
+		operators.Handle("/", admin)
+	}
 	served := make(chan error, 2)
 	serve := func(addr string, h http.Handler) *http.Server {
 		s := &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 		go func() { served <- s.ListenAndServe() }()
 		return s
 	}
-	public, admin := serve(o.listen, h), serve(o.admin, readiness)
+	public, admin := serve(o.listen, h), serve(o.admin, operators)
 	defer admin.Close()
 	defer public.Close()
 	select {

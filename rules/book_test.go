@@ -40,10 +40,12 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.text.Write(p)
 }
 
-func (j *journal) has(text string) bool {
+func (j *journal) has(text string) bool { return j.times(text) > 0 }
+
+func (j *journal) times(text string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return strings.Contains(j.text.String(), text)
+	return strings.Count(j.text.String(), text)
 }
 
 func open(t testing.TB, path string, o BookOptions) (*Book, *journal) {
@@ -192,6 +194,47 @@ func TestWhatNoEventTellsOfIsPolled(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	write(t, path, rated(3, 30))
 	eventually(t, "its directory is back", func() bool { return rateOf(b) == 30 })
+}
+
+func TestAFileThatStaysAwayIsToldOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rated(1, 10))
+	b, log := open(t, path, BookOptions{Poll: never})
+	require.NoError(t, os.Remove(path))
+	for range 5 {
+		b.reload()
+	}
+	require.Equal(t, 1, log.times("cannot be read"))
+	write(t, path, rated(1, 10))
+	b.reload()
+	require.NoError(t, os.Remove(path))
+	b.reload()
+	require.Equal(t, 2, log.times("cannot be read"), "it has been there meanwhile")
+}
+
+// Quiet is waited for no longer than a second.
+func TestAFileThatIsWrittenAllTheTimeIsReadAllTheSame(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, rated(1, 10))
+	b, _ := open(t, path, BookOptions{Poll: never})
+	stop, written := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(written)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+				if err := errors.Join(os.WriteFile(path+".new", []byte(rated(2, 20)), 0o600), os.Rename(path+".new", path)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	eventually(t, "read", func() bool { return rateOf(b) == 20 })
+	close(stop)
+	<-written
 }
 
 func TestOpenNeedsAGoodFile(t *testing.T) {

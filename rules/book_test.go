@@ -640,7 +640,7 @@ func TestTenThousandRulesLoadWithinASecond(t *testing.T) {
 	write(t, path, large(10_000))
 	n := startNode(t)
 	best := time.Hour
-	for range 3 { // other processes take their time
+	for tries := 0; tries < 10 && best >= time.Second; tries++ { // other processes take their time
 		begun := time.Now()
 		b, err := Open(t.Context(), n, path, BookOptions{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)

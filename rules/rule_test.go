@@ -36,6 +36,7 @@ func TestKeys(t *testing.T) {
 		{"no user: the address", "key: user", Request{Client: v4}, `\-192.0.2.1`},
 		{"a user who is called like an address", "key: user", Request{User: `\-192.0.2.1`}, `\\-192.0.2.1`},
 		{"no user: the rule does not apply", "key: user\nmissing_key: skip", Request{Client: v4}, "-"},
+		{"no API key: the rule does not apply, whatever else there is", "key: [user, api_key]\nmissing_key: skip", Request{User: "a"}, "-"},
 		{"no user: one count for all such", "key: [user, ip]\nmissing_key: shared", Request{Client: v4}, `\-|192.0.2.1`},
 		{"a part that is as long as may be", "key: user", Request{User: strings.Repeat("a", 200)}, strings.Repeat("a", 200)},
 		{"a part that is too long once it is written", "key: user", Request{User: strings.Repeat("|", 101)}, `\#` + strings.Repeat("?", 64)},

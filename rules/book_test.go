@@ -576,6 +576,13 @@ func TestWhatOthersPublishIsNotTrusted(t *testing.T) {
 	b.refresh()
 	require.Len(t, b.Overrides(), 1)
 	require.Equal(t, [16]byte{1}, b.Overrides()[0].ID)
+
+	held := shared.values[good]
+	held.Value = []byte(`{"rate":6}`)
+	shared.values[good] = held
+	shared.revision++
+	b.refresh()
+	require.EqualValues(t, 6, b.Overrides()[0].Rate, "of two that were set at one version the other may come later, and hold")
 }
 
 func TestASnapshotAllocatesNothing(t *testing.T) {

@@ -196,10 +196,29 @@ func TestWhatNoEventTellsOfIsPolled(t *testing.T) {
 	eventually(t, "its directory is back", func() bool { return rateOf(b) == 30 })
 }
 
+// unwatched is a Book of a file that is read when the test says so.
+func unwatched(t *testing.T, text string) (b *Book, path string, log *journal) {
+	path, log = filepath.Join(t.TempDir(), "rules.yaml"), new(journal)
+	write(t, path, text)
+	b = newBook(startNode(t), new(board), slog.New(slog.NewTextHandler(log, nil)))
+	b.path = path
+	b.reload()
+	require.NotNil(t, b.Current())
+	return b, path, log
+}
+
+func TestAFileThatStaysBadIsToldOnce(t *testing.T) {
+	b, path, log := unwatched(t, rated(1, 10))
+	write(t, path, rated(2, 0))
+	for range 5 {
+		b.reload()
+	}
+	require.Equal(t, 1, log.times("was refused"))
+	require.EqualValues(t, 1, b.Stats().Refused)
+}
+
 func TestAFileThatStaysAwayIsToldOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, rated(1, 10))
-	b, log := open(t, path, BookOptions{Poll: never})
+	b, path, log := unwatched(t, rated(1, 10))
 	require.NoError(t, os.Remove(path))
 	for range 5 {
 		b.reload()
@@ -483,7 +502,9 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 	require.EqualValues(t, 10, limit(there, "r", "", "123").Rate)
 	_, ok := here.OverrideOf("r", "123")
 	require.False(t, ok)
+	revision := shared.revision
 	require.NoError(t, here.Restore("r", "123"), "there is none, and that is fine")
+	require.Equal(t, revision, shared.revision, "and nothing to tell")
 }
 
 func TestAnOverrideEndsWhenItSays(t *testing.T) {

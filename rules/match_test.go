@@ -197,6 +197,11 @@ func TestARuleIsForAllTiersThatItNames(t *testing.T) {
 	}
 }
 
+func TestARuleThatNamesAValueTwiceIsMetOnce(t *testing.T) {
+	s := mustParse(t, one("match: {header: {X-V: [a, a]}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-V": {"a"}}}, nil), 1)
+}
+
 func TestTheKillSwitchLeavesNoRule(t *testing.T) {
 	s := mustParse(t, "enabled: false\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
 	require.False(t, s.Enabled())

@@ -395,6 +395,34 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 	}
 }
 
+// A queue must not hold what others choose to send, nor stop a stream.
+func TestOnlyShortBodiesAreReadAhead(t *testing.T) {
+	for _, c := range []struct {
+		about  string
+		length int64
+		major  int
+		expect []string
+		ahead  bool
+	}{
+		{"short", 5, 1, nil, true},
+		{"as long as may be", maxAhead, 1, nil, true},
+		{"longer", maxAhead + 1, 1, nil, false},
+		{"of unknown length", -1, 1, nil, false},
+		{"over HTTP/2, which needs no help", 5, 2, nil, false},
+		{"not sent yet", 5, 1, []string{"100-continue"}, false},
+	} {
+		body := io.NopCloser(strings.NewReader(strings.Repeat("x", maxAhead+1)))
+		r := &http.Request{Body: body, ContentLength: c.length, ProtoMajor: c.major, Header: http.Header{"Expect": c.expect}}
+		if c.expect == nil {
+			delete(r.Header, "Expect")
+		}
+		require.NoError(t, readAhead(r), c.about)
+		require.Equal(t, c.ahead, r.Body != body, c.about)
+	}
+	require.NoError(t, readAhead(nil))
+	require.NoError(t, readAhead(&http.Request{ContentLength: 5, ProtoMajor: 1}))
+}
+
 // brokenBody is one that ends before it should.
 type brokenBody struct{ err error }
 
@@ -485,4 +513,10 @@ func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing
 		require.EqualError(t, told, "httplimit: a request meets more than 255 limits, by several lines of a field or a path with escapes")
 	}
 	require.EqualValues(t, 8, left(t, m, "t0", "ada"))
+
+	twice := strings.ReplaceAll(file, "limit: {algorithm: fixed_window, rate: 9, per: 1h}", "limits: [{rate: 9, per: 1h}, {rate: 1, per: 1s}]")
+	h = newLimiter(t, twice, o, weir.Config{}).Handler(hello)
+	require.Equal(t, 200, answer(h, tenants(rules.MaxMet/2, "X-User", "ada")).Code)
+	require.Equal(t, 503, answer(h, tenants(rules.MaxMet/2+1, "X-User", "ada")).Code)
+	require.ErrorIs(t, told, errCrowd, "many limits of few rules")
 }

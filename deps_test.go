@@ -27,12 +27,14 @@ var mayImport = map[string][]string{
 	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/strictyaml": {"time"},
+	"internal/ratelimit":  {".", "time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
-	"rules":               {".", "internal/strictyaml", "net/http", "time"},
+	"rules":               {".", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"cmd/weir":            {"rules", "net/http"},
-	"httplimit":           {".", "rules", "internal/strictyaml", "net/http", "time"},
+	"httplimit":           {".", "rules", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"cmd/demo":            {".", "httplimit", "rules", "net", "net/http", "time"},
+	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.

@@ -169,6 +169,8 @@ func TestAResetNamesWhomItDidNotReachAndTheDeadCanBeForgotten(t *testing.T) {
 		d.exchange(a.adminOf, "DELETE", "/v1/counts?limit=api/hourly&key=u", "", "/v1/counts", 207)
 		a.get("DELETE", "/v1/counts?limit=api/hourly&key=u", "", http.StatusMultiStatus, &reset)
 		require.Equal(t, []string{c.name}, reset.NotReached)
+		a.get("DELETE", "/v1/counts?limit=address&key=u", "", http.StatusMultiStatus, &reset)
+		require.Equal(t, []string{c.name}, reset.NotReached, "once, though the overrun is not reached either")
 
 		dead := func(m *adminMember) bool {
 			var members membersAnswer

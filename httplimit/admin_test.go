@@ -389,6 +389,7 @@ func TestWithoutABookThereAreNoRules(t *testing.T) {
 		w := a.ask(c.method, c.path, c.body)
 		require.Equal(t, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this node has no rules"}`+"\n", w.Body.String(), c.path)
 	}
+	require.NotContains(t, a.ask("GET", "/v1/stats", "").Body.String(), `"rules"`)
 	var d checkAnswer
 	a.get("POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000}`, 200, &d)
 	require.True(t, d.Allowed)
@@ -415,6 +416,9 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 	require.False(t, d.Allowed)
 	require.EqualValues(t, 2, d.Remaining)
 	require.Positive(t, d.RetryAfterS)
+	check(`{"key":"a",` + window + `,"weight":2}`)
+	d = check(`{"key":"a",` + window + `,"weight":0}`)
+	require.Equal(t, checkAnswer{Allowed: true, ResetMS: d.ResetMS}, d, "a weight of 0 is allowed also where nothing is left")
 	require.EqualValues(t, 9, check(`{"key":"b",`+window+`}`).Remaining, "another key")
 	require.EqualValues(t, 19, check(`{"key":"a","limit":20,"window_ms":3600000}`).Remaining, "other numbers are another limit")
 
@@ -425,6 +429,23 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 	require.EqualValues(t, 20, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n","weight":0}`).Remaining)
 
 	require.EqualValues(t, 4, check(`{"key":"","limit":5,"window_ms":1}`).Remaining, "the empty key is one")
+}
+
+func TestARequestHasItsTimeAndNoMore(t *testing.T) {
+	a := newAdmin(t)
+	api := a.api.(*admin)
+	api.patience = 10 * time.Millisecond
+	api.routes["/v1/slow"] = map[string]adminFunc{http.MethodGet: func(_ *admin, r *adminRequest) (int, any, error) {
+		select {
+		case <-r.Context().Done():
+			return 0, nil, r.Context().Err()
+		case <-time.After(10 * time.Second):
+			return http.StatusOK, nil, nil
+		}
+	}}
+	w := a.ask("GET", "/v1/slow", "")
+	require.Equal(t, http.StatusGatewayTimeout, w.Code)
+	require.Contains(t, w.Body.String(), "ask again")
 }
 
 func TestNoKeyIsLogged(t *testing.T) {
@@ -511,6 +532,12 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 	require.Equal(t, "2s", now.Rules[4].Queue)
 	require.NotContains(t, a.ask("GET", "/v1/rules", "").Body.String(), "monitoring", "who is exempt is nobody's affair")
 
+	var stats statsAnswer
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, &rulesStats{
+		Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1, InForce: true, Rules: 5, Limits: 6,
+	}, stats.Rules)
+
 	hash := now.Hash
 	require.NoError(t, os.WriteFile(path+".new", []byte("rules: [{name: r, key: ip, limit: {rate: 0, per: 1s}}]"), 0o600))
 	require.NoError(t, os.Rename(path+".new", path))
@@ -522,12 +549,19 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 	require.Equal(t, hash, now.Hash, "the last good version is in force")
 	require.EqualValues(t, 1, now.Refused)
 	require.Len(t, now.Rules, 5)
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, []any{uint64(3), hash, uint64(1), false, false}, []any{stats.Rules.Version, stats.Rules.Hash, stats.Rules.Refused, stats.Rules.InForce, stats.Rules.Missing})
+	require.NoError(t, os.Remove(path))
+	require.Eventually(t, func() bool {
+		a.get("GET", "/v1/stats", "", 200, &stats)
+		return stats.Rules.Missing
+	}, 10*time.Second, 5*time.Millisecond)
 }
 
 func TestAResetForgetsTheOverrunToo(t *testing.T) {
 	a := newAdmin(t)
 	l, _, _ := a.book.Current().Limit("address")
-	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Soft(l, "", "192.0.2.1")
+	hard, soft := a.book.Current().Limiter(l, "", "192.0.2.1"), a.book.Current().Count(l, "", "192.0.2.1").Soft
 	for _, l := range []*weir.Limiter{hard, soft} {
 		_, err := l.AllowN(t.Context(), "192.0.2.1", 2)
 		require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ratelimit"
 )
 
 // adminCheckPrefix begins the names of the limits that checks bring along. No limit of
@@ -70,5 +71,5 @@ func (a *admin) check(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((d.ResetAfter + time.Millisecond - 1) / time.Millisecond), seconds(d.RetryAfter)}, nil
+	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((d.ResetAfter + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
 }

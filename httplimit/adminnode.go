@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/rules"
 )
 
 type memberAnswer struct {
@@ -98,6 +99,33 @@ type statsAnswer struct {
 	Published publishedAnswer           `json:"published"`
 	Regions   map[string]regionAnswer   `json:"regions,omitempty"`
 	Cluster   clusterAnswer             `json:"cluster"`
+	Rules     *rulesStats               `json:"rules,omitempty"`
+}
+
+// rulesStats is what of the rules is worth an alarm or a graph.
+type rulesStats struct {
+	Version   uint64    `json:"version"`
+	Hash      string    `json:"hash"`
+	Serial    uint64    `json:"serial"`
+	LoadedAt  time.Time `json:"loaded_at"`
+	Loads     uint64    `json:"loads"`
+	Refused   uint64    `json:"refused"`
+	InForce   bool      `json:"in_force"`
+	Missing   bool      `json:"missing"`
+	Rules     int       `json:"rules"`
+	Limits    int       `json:"limits"`
+	Overrides int       `json:"overrides"`
+}
+
+func statsOf(b *rules.Book) *rulesStats {
+	if b == nil {
+		return nil
+	}
+	s := b.Stats()
+	return &rulesStats{
+		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
+		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides,
+	}
 }
 
 type streamAnswer struct {
@@ -156,5 +184,6 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
 		Published: publishedAnswer(s.Published), Regions: regions,
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},
+		Rules:   statsOf(a.book),
 	}, nil
 }

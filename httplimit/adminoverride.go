@@ -206,9 +206,10 @@ func (a *admin) limitersOf(limit, key string) ([]*weir.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	limiters := []*weir.Limiter{s.Limiter(l, "", key)}
-	if soft := s.Soft(l, "", key); soft != nil {
-		limiters = append(limiters, soft)
+	count := s.Count(l, "", key)
+	limiters := []*weir.Limiter{count.Limiter}
+	if count.Soft != nil {
+		limiters = append(limiters, count.Soft)
 	}
 	return limiters, nil
 }

@@ -70,6 +70,7 @@ func TestClientAddress(t *testing.T) {
 		{"Forwarded, unknown", untrustedF, "10.0.0.1:80", []string{forwarded, `for=` + victim + `, for=unknown`}, "10.0.0.1"},
 		{"Forwarded, no for", untrustedF, "10.0.0.1:80", []string{forwarded, `for=` + victim + `, by=192.0.2.1`}, "10.0.0.1"},
 		{"Forwarded, an escape", untrustedF, "10.0.0.1:80", []string{forwarded, `for=` + victim + `, for="192.0.2.\1"`}, "10.0.0.1"},
+		{"Forwarded, an escape that hides an end of quotes", untrustedF, "10.0.0.1:80", []string{forwarded, `by="\";for=` + victim + `;a=""`}, "10.0.0.1"},
 		{"Forwarded, from the right", firstF, "10.0.0.1:80", []string{forwarded, `for=` + victim, forwarded, `for="192.0.2.1"`}, "192.0.2.1"},
 
 		{"the second from the right", second, "10.0.0.1:80", []string{xForwardedFor, victim + ", 192.0.2.1, 172.16.0.1"}, "192.0.2.1"},

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 // scratch is what deciding on a request works with, kept from one to the next.
 type scratch struct {
+	http      *http.Request // nil for what is no request of net/http
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
@@ -27,7 +29,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.request = rules.Request{}
+	s.http, s.request = nil, rules.Request{}
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
@@ -38,6 +40,11 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	o.Snapshot = m.book.Current()
 	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
 	s.meet()
+	if len(s.rules) > rules.MaxMet || len(o.Verdicts) > rules.MaxMet {
+		clear(o.Verdicts)
+		o.Verdicts, o.Status, o.Err = o.Verdicts[:0], http.StatusServiceUnavailable, errCrowd
+		return
+	}
 	if len(o.Verdicts) == 0 {
 		return
 	}
@@ -55,6 +62,9 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	}
 	m.queue(ctx, s)
 }
+
+// errCrowd is for what rules.Parse cannot foresee.
+var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits, by several lines of a field or a path with escapes", rules.MaxMet)
 
 // meet looks up what the rules want of the request: a Verdict for each of their
 // limits. Those that it costs nothing are none.
@@ -74,8 +84,7 @@ func (s *scratch) meet() {
 		for range rule.Limits {
 			o.Verdicts = append(o.Verdicts, Verdict{})
 			v := &o.Verdicts[len(o.Verdicts)-1]
-			v.Rule, v.Units, v.begin, v.end = rule, units, begin, len(s.keys)
-			v.queued = rule.Queue > 0 && !rule.Shadow
+			v.Rule, v.Units, v.begin, v.end, v.queued = rule, units, begin, len(s.keys), rule.Queue > 0
 		}
 	}
 	keys := string(s.keys) // one text, of which each key is a part
@@ -84,10 +93,8 @@ func (s *scratch) meet() {
 		for j := range rule.Limits {
 			v, l := &o.Verdicts[i], &rule.Limits[j]
 			v.Key = keys[v.begin:v.end]
-			v.Limiter = o.Snapshot.Limiter(l, s.request.Tier, v.Key)
-			if rule.Soft.Over > 0 && !rule.Shadow {
-				v.overrun = o.Snapshot.Soft(l, s.request.Tier, v.Key)
-			}
+			count := o.Snapshot.Count(l, s.request.Tier, v.Key)
+			v.Limiter, v.overrun, v.policy = count.Limiter, count.Soft, count.Policy
 			i++
 		}
 	}
@@ -187,7 +194,7 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 			continue
 		}
 		if v.denies() {
-			v.Soft, v.Decision.Allowed, v.Decision.Remaining, v.Decision.RetryAfter = true, true, 0, 0
+			v.Soft, v.Decision.Allowed, v.Decision.RetryAfter = true, true, 0
 		} else {
 			v.Decision = s.decisions[at]
 		}

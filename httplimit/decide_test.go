@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -246,6 +247,70 @@ func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 	}
 }
 
+// What an overrun has admitted goes back to the overrun, and is not said to have
+// gone on.
+func TestARequestWithoutATurnCostsTheOverrunNothing(t *testing.T) {
+	var told []bool
+	m := newLimiter(t, `
+rules:
+- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}
+- {name: soft, key: ip, soft: {over: 100%, for: 1h}, limit: {algorithm: fixed_window, rate: 1, per: 1h}}
+`, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = append(told, o.Soft()) }}, weir.Config{})
+	h := m.Handler(hello)
+	s := m.book.Current()
+	l, _, _ := s.Limit("soft")
+	count := s.Count(l, "", "192.0.2.1")
+	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+	for range 3 {
+		w := answer(h, get("/", "192.0.2.1"))
+		require.Equal(t, 429, w.Code)
+		require.Empty(t, w.Header().Get("X-RateLimit-Soft"))
+		require.Equal(t, `"q"`, w.Header().Get("RateLimit")[:3])
+		overrun, err := count.Soft.Peek(t.Context(), "192.0.2.1")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, overrun.Remaining)
+		require.EqualValues(t, 0, left(t, m, "soft", "192.0.2.1"))
+	}
+	require.Equal(t, []bool{false, false, false, false}, told)
+}
+
+// asked counts the checks that went wrong.
+type asked struct{ wrong atomic.Int64 }
+
+func (a *asked) Decided(_ context.Context, e weir.DecisionEvent) {
+	if e.Err != nil {
+		a.wrong.Add(1)
+	}
+}
+func (*asked) Hopped(context.Context, weir.HopEvent) {}
+
+// An overrun is for a limit that is exhausted: not for one that cannot be counted,
+// nor for a request that it could never admit.
+func TestAnOverrunAdmitsOnlyWhatALimitThatIsExhaustedDenies(t *testing.T) {
+	var seen asked
+	m := newLimiter(t, `
+rules:
+- {name: soft, key: ip, cost: {from: header:X-Cost}, soft: {over: 10%, for: 1h}, limit: {algorithm: fixed_window, rate: 20, per: 1h}}
+`, Options{}, weir.Config{Observer: &seen})
+	h := m.Handler(hello)
+	for _, c := range []struct {
+		cost   string
+		status int
+	}{{"19", 200}, {"3", 429}, {"2", 200}, {"1", 200}} {
+		require.Equal(t, c.status, answer(h, get("/", "192.0.2.1", "X-Cost", c.cost)).Code, c.cost)
+	}
+	require.Zero(t, seen.wrong.Load())
+
+	s := new(scratch)
+	m.read(&s.request, get("/", "192.0.2.2"))
+	m.decide(t.Context(), s)
+	v := &s.outcome.Verdicts[0]
+	v.Decision.Allowed, v.Decision.Source = false, weir.FailedClosed
+	require.False(t, m.overrun(t.Context(), s))
+	v.Decision.Source = weir.Owner
+	require.True(t, m.overrun(t.Context(), s))
+}
+
 func TestARequestThatOthersDenyTakesNoPlaceInTheQueue(t *testing.T) {
 	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}\n- {name: other, key: ip, limit: {rate: 1, per: 1h}}\n", Options{}, weir.Config{})
 	h := m.Handler(hello)
@@ -282,40 +347,126 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.9")).Code)
 }
 
-// Over a real connection, a client that goes away gives its place to the next.
+// Over a real connection, a client that goes away gives its place to the next, also
+// with a body that nobody has asked for yet.
 func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
-	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 2}}\n- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}\n", Options{}, weir.Config{})
-	server := httptest.NewServer(m.Handler(hello))
-	defer server.Close()
-	ask := func(ctx context.Context) (int, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-		require.NoError(t, err)
-		a, err := server.Client().Do(r)
-		if err != nil {
-			return 0, err
-		}
-		a.Body.Close()
-		return a.StatusCode, nil
-	}
-	status, err := ask(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 200, status)
+	for _, c := range []struct {
+		about string
+		body  int
+		http2 bool
+	}{{"without a body", 0, false}, {"with a body", maxAhead, false}, {"HTTP/2", 0, true}, {"HTTP/2, with a large body", 1 << 20, true}} {
+		t.Run(c.about, func(t *testing.T) {
+			m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 2}}\n- {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}\n", Options{}, weir.Config{})
+			server := httptest.NewUnstartedServer(m.Handler(hello))
+			server.EnableHTTP2 = c.http2
+			server.StartTLS()
+			defer server.Close()
+			ask := func(ctx context.Context) (int, error) {
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, c.body)))
+				require.NoError(t, err)
+				a, err := server.Client().Do(r)
+				if err != nil {
+					return 0, err
+				}
+				a.Body.Close()
+				require.Equal(t, c.http2, a.ProtoMajor == 2)
+				return a.StatusCode, nil
+			}
+			status, err := ask(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 200, status)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := ask(ctx)
-		gone <- err
-	}()
-	full := func() bool { return left(t, m, "q", "127.0.0.1") == 0 }
-	require.Eventually(t, full, 5*time.Second, time.Millisecond)
-	status, err = ask(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 429, status, "both places are taken")
-	cancel()
-	require.ErrorIs(t, <-gone, context.Canceled)
-	require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := make(chan error, 1)
+			go func() {
+				_, err := ask(ctx)
+				gone <- err
+			}()
+			full := func() bool { return left(t, m, "q", "127.0.0.1") == 0 }
+			require.Eventually(t, full, 5*time.Second, time.Millisecond)
+			status, err = ask(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 429, status, "both places are taken")
+			cancel()
+			require.ErrorIs(t, <-gone, context.Canceled)
+			require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// A queue must not hold what others choose to send, nor stop a stream.
+func TestOnlyShortBodiesAreReadAhead(t *testing.T) {
+	for _, c := range []struct {
+		about  string
+		length int64
+		major  int
+		expect []string
+		ahead  bool
+	}{
+		{"short", 5, 1, nil, true},
+		{"as long as may be", maxAhead, 1, nil, true},
+		{"longer", maxAhead + 1, 1, nil, false},
+		{"of unknown length", -1, 1, nil, false},
+		{"over HTTP/2, which needs no help", 5, 2, nil, false},
+		{"not sent yet", 5, 1, []string{"100-continue"}, false},
+	} {
+		body := io.NopCloser(strings.NewReader(strings.Repeat("x", maxAhead+1)))
+		r := &http.Request{Body: body, ContentLength: c.length, ProtoMajor: c.major, Header: http.Header{"Expect": c.expect}}
+		if c.expect == nil {
+			delete(r.Header, "Expect")
+		}
+		require.NoError(t, readAhead(r), c.about)
+		require.Equal(t, c.ahead, r.Body != body, c.about)
+	}
+	require.NoError(t, readAhead(nil))
+	require.NoError(t, readAhead(&http.Request{ContentLength: 5, ProtoMajor: 1}))
+}
+
+// brokenBody is one that ends before it should.
+type brokenBody struct{ err error }
+
+func (b brokenBody) Read(p []byte) (int, error) { return copy(p, "ab"), b.err }
+func (brokenBody) Close() error                 { return nil }
+
+func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
+	const rule = "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1000, per: 1s}}\n"
+	for _, c := range []struct {
+		about  string
+		r      *http.Request
+		expect string
+		want   string // what the handler read
+		status int
+	}{
+		{"short", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "", "hello", 200},
+		{"none", httptest.NewRequest("POST", "/", nil), "", "", 200},
+		{"long", httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", maxAhead+1))), "", strings.Repeat("x", maxAhead+1), 200},
+		{"one that is asked for", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "100-continue", "hello", 200},
+		{"of unknown length", httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader("hello"))), "", "hello", 200},
+		{"above what may be read", httptest.NewRequest("POST", "/", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 4)), "", "hell, http: request body too large", 200},
+		{"broken off", httptest.NewRequest("POST", "/", brokenBody{io.ErrUnexpectedEOF}), "", "", 503},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			var told *Outcome
+			m := newLimiter(t, rule, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = o }}, weir.Config{})
+			got := ""
+			h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				text, err := io.ReadAll(r.Body)
+				if got = string(text); err != nil {
+					got += ", " + err.Error()
+				}
+			}))
+			if c.expect != "" {
+				c.r.Header.Set("Expect", c.expect)
+			}
+			if c.about == "above what may be read" || c.about == "broken off" {
+				c.r.ContentLength = 5
+			}
+			require.Equal(t, c.status, answer(h, c.r).Code)
+			require.Equal(t, c.want, got)
+			require.NotNil(t, told)
+		})
+	}
 }
 
 // A queue that cannot be counted denies when the time to wait is over.
@@ -332,16 +483,40 @@ rules:
 	require.EqualValues(t, 10, left(t, m, "own", "192.0.2.1"))
 }
 
-func TestMoreLimitsThanCanBeDecidedTogetherAreSaid(t *testing.T) {
+// No file lets an ordinary request meet more limits than can be decided together.
+// One that says many things at once is refused, whatever it is that it says, and
+// costs nobody anything.
+func TestARequestThatMeetsMoreLimitsThanCanBeDecidedTogetherIsRefused(t *testing.T) {
 	file := "rules:\n"
-	for i := range 16 {
-		file += fmt.Sprintf("- name: r%d\n  key: ip\n  limits:\n", i)
-		for j := range 16 {
-			file += fmt.Sprintf("  - {name: l%d, rate: 10, per: 1s}\n", j)
-		}
+	for i := range 300 {
+		file += fmt.Sprintf("- {name: t%d, match: {header: {X-Tenant: t%d}}, key: user, missing_key: skip, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", i, i)
 	}
 	var told error
-	m := newLimiter(t, file, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = o.Err }}, weir.Config{})
-	require.Equal(t, 503, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
-	require.ErrorIs(t, told, weir.ErrInvalid)
+	o := byUser
+	o.OnDecision = func(_ *http.Request, o *Outcome) { told = o.Err }
+	m := newLimiter(t, file, o, weir.Config{})
+	h := m.Handler(hello)
+	tenants := func(n int, fields ...string) *http.Request {
+		r := get("/", "192.0.2.1", fields...)
+		for i := range n {
+			r.Header.Add("X-Tenant", fmt.Sprint("t", i))
+		}
+		return r
+	}
+	require.Equal(t, 200, answer(h, tenants(rules.MaxMet, "X-User", "ada")).Code)
+	require.NoError(t, told)
+	for _, r := range []*http.Request{tenants(rules.MaxMet+1, "X-User", "ada"), tenants(300, "X-User", "ada"), tenants(300)} {
+		told = nil
+		w := answer(h, r)
+		require.Equal(t, 503, w.Code)
+		require.Empty(t, w.Header().Get("RateLimit-Policy"))
+		require.EqualError(t, told, "httplimit: a request meets more than 255 limits, by several lines of a field or a path with escapes")
+	}
+	require.EqualValues(t, 8, left(t, m, "t0", "ada"))
+
+	twice := strings.ReplaceAll(file, "limit: {algorithm: fixed_window, rate: 9, per: 1h}", "limits: [{rate: 9, per: 1h}, {rate: 1, per: 1s}]")
+	h = newLimiter(t, twice, o, weir.Config{}).Handler(hello)
+	require.Equal(t, 200, answer(h, tenants(rules.MaxMet/2, "X-User", "ada")).Code)
+	require.Equal(t, 503, answer(h, tenants(rules.MaxMet/2+1, "X-User", "ada")).Code)
+	require.ErrorIs(t, told, errCrowd, "many limits of few rules")
 }

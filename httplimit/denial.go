@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// Problem types of the IANA registry, which the draft of structured.go has
+// Problem types of the IANA registry, which the draft of internal/ratelimit has
 // registered.
 const (
 	quotaExceeded    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -29,7 +31,7 @@ type denialJSON struct {
 // one client's, and of this moment. The body of the request is not read.
 func deny(w http.ResponseWriter, r *http.Request, o *Outcome) {
 	p := problem{Title: http.StatusText(o.Status), Status: o.Status, Violated: o.Violated(nil)}
-	body := denialJSON{RetryAfter: max(seconds(o.RetryAfter()), outageRetryAfter)}
+	body := denialJSON{RetryAfter: max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)}
 	names := quoted(p.Violated)
 	switch o.Status {
 	case http.StatusTooManyRequests:

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/weir-go/weir/internal/ratelimit"
 )
 
 // SetHeader sets the fields that tell of an Outcome, and Retry-After if it is a
@@ -13,7 +15,7 @@ func SetHeader(h http.Header, o *Outcome) {
 	m := Middleware{now: time.Now}
 	m.tell(h, &scratch{outcome: *o})
 	if o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable {
-		h.Set(retryAfterField, strconv.FormatInt(max(seconds(o.RetryAfter()), outageRetryAfter), 10))
+		h.Set(retryAfterField, strconv.FormatInt(max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter), 10))
 	}
 }
 

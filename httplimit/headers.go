@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ratelimit"
 )
 
 // The de facto fields, as http.Header has their names, in which case does not
@@ -42,7 +43,7 @@ func (m *Middleware) tell(h http.Header, s *scratch) {
 			end(limitField)
 			b = strconv.AppendInt(b, d.Remaining, 10)
 			end(remainingField)
-			b = strconv.AppendInt(b, seconds(time.Duration(m.now().UnixNano())+d.ResetAfter), 10)
+			b = strconv.AppendInt(b, ratelimit.Seconds(time.Duration(m.now().UnixNano())+d.ResetAfter), 10)
 			end(resetField)
 		}
 	}
@@ -50,20 +51,20 @@ func (m *Middleware) tell(h http.Header, s *scratch) {
 		begin := len(b)
 		for i := range o.Verdicts {
 			if v := &o.Verdicts[i]; !v.Rule.Shadow {
-				b = appendPolicy(separate(b, begin), v)
+				b = v.appendPolicy(separate(b, begin))
 			}
 		}
 		if len(b) > begin {
-			end(policyField)
+			end(ratelimit.PolicyField)
 		}
 		begin = len(b)
 		for i := range o.Verdicts {
 			if v := &o.Verdicts[i]; v.known() {
-				b = appendState(separate(b, begin), &v.Decision)
+				b = ratelimit.AppendState(separate(b, begin), &v.Decision)
 			}
 		}
 		if len(b) > begin {
-			end(stateField)
+			end(ratelimit.StateField)
 		}
 	}
 	s.header = b
@@ -77,6 +78,13 @@ func (m *Middleware) tell(h http.Header, s *scratch) {
 	if o.Soft() {
 		h.Set(softField, "true")
 	}
+}
+
+func (v *Verdict) appendPolicy(b []byte) []byte {
+	if v.policy == "" {
+		return ratelimit.AppendPolicy(b, v.Limiter.Limit(), v.Rule.CountsBytes())
+	}
+	return append(b, v.policy...)
 }
 
 // separate goes on to the next item of a list.

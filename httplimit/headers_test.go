@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // allFields are those that this package sets, by the names that are on the wire.
@@ -103,13 +104,13 @@ Content-Type: application/problem+json
 			want: "Retry-After: 3600\nCache-Control: no-store\nContent-Type: application/problem+json\n",
 		}, {
 			about:    "several limits: the strictest is shown, and all are told, with parts of seconds rounded up",
-			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1s, burst: 25}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n- {name: daily, key: global, limit: {algorithm: fixed_window, rate: 1000, calendar: day}}\n- {name: monthly, key: global, limit: {algorithm: fixed_window, rate: 10000, calendar: month}}\n",
+			rules:    "rules:\n- name: api\n  key: ip\n  limits:\n  - {name: burst, algorithm: token_bucket, rate: 10, per: 1s, burst: 25}\n  - {name: hourly, algorithm: fixed_window, rate: 4, per: 1h}\n- {name: daily, key: global, limit: {algorithm: fixed_window, rate: 1000, calendar: day}}\n- {name: weekly, key: global, limit: {rate: 5000, calendar: week}}\n- {name: monthly, key: global, limit: {algorithm: fixed_window, rate: 10000, calendar: month}}\n",
 			requests: 1, status: 200,
 			want: `X-RateLimit-Limit: 4
 X-RateLimit-Remaining: 3
 X-RateLimit-Reset: ` + reset + `
-RateLimit: "api/burst";r=24;t=1, "api/hourly";r=3;t=3600, "daily";r=999;t=43200, "monthly";r=9999;t=820800
-RateLimit-Policy: "api/burst";q=25;w=3, "api/hourly";q=4;w=3600, "daily";q=1000;w=86400, "monthly";q=10000
+RateLimit: "api/burst";r=24;t=1, "api/hourly";r=3;t=3600, "daily";r=999;t=43200, "weekly";r=4999;t=129600, "monthly";r=9999;t=820800
+RateLimit-Policy: "api/burst";q=25;w=3, "api/hourly";q=4;w=3600, "daily";q=1000;w=86400, "weekly";q=5000;w=604800, "monthly";q=10000
 Content-Type: text/plain
 `,
 		}, {
@@ -154,6 +155,49 @@ RateLimit-Policy: "hourly";q=2;w=3600
 Content-Type: text/plain
 `,
 		}, {
+			about:    "on the overrun of one of several limits: the others are told as they are",
+			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: daily, key: ip, limit: {algorithm: fixed_window, rate: 10, calendar: day}}\n- {name: tried, key: ip, shadow: true, limit: {rate: 1, per: 1h}}\n",
+			requests: 3, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+X-RateLimit-Soft: true
+RateLimit: "hourly";r=0;t=3600, "daily";r=7;t=43200
+RateLimit-Policy: "hourly";q=2;w=3600, "daily";q=10;w=86400
+Content-Type: text/plain
+`,
+		}, {
+			about:    "on an overrun for a request that costs more than is left: what is left stays",
+			rules:    "rules:\n- {name: hourly, key: ip, cost: 3, soft: {over: 100%, for: 10m}, limit: {algorithm: fixed_window, rate: 5, per: 1h}}\n",
+			requests: 2, status: 200,
+			want: `X-RateLimit-Limit: 5
+X-RateLimit-Remaining: 2
+X-RateLimit-Reset: ` + reset + `
+X-RateLimit-Soft: true
+RateLimit: "hourly";r=2;t=3600
+RateLimit-Policy: "hourly";q=5;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "on an overrun, without either kind of fields: the mark stays",
+			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			o:        Options{NoXHeaders: true, NoIETFHeaders: true},
+			requests: 3, status: 200,
+			want: "X-RateLimit-Soft: true\nContent-Type: text/plain\n",
+		}, {
+			about:    "by the numbers of a tier",
+			rules:    "tiers: {free: {}, paid: {multiply: 2.5}}\ndefault_tier: free\nrules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			o:        Options{Tier: HeaderValue("X-Tier")},
+			fields:   []string{"X-Tier", "paid"},
+			requests: 3, status: 200,
+			want: `X-RateLimit-Limit: 5
+X-RateLimit-Remaining: 2
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=2;t=3600
+RateLimit-Policy: "hourly";q=5;w=3600
+Content-Type: text/plain
+`,
+		}, {
 			about:    "beyond the overrun of a soft limit",
 			rules:    "rules:\n- {name: hourly, key: ip, soft: {over: 50%, for: 10m}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			requests: 4, status: 429,
@@ -176,6 +220,32 @@ X-RateLimit-Remaining: 29
 X-RateLimit-Reset: ` + reset + `
 RateLimit: "hourly";r=29;t=3600
 RateLimit-Policy: "hourly";q=30;w=3600
+Content-Type: text/plain
+`,
+		}, {
+			about:    "failed open, and over it",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			cfg:      missing,
+			requests: 3, status: 429,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
+Retry-After: 3600
+Cache-Control: no-store
+Content-Type: application/problem+json
+`,
+		}, {
+			about:    "failed open beside failed closed in shadow: as if the shadow were not there",
+			rules:    "rules:\n- {name: hourly, key: ip, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: tried, key: ip, shadow: true, partition: fail_closed, limit: {rate: 1, per: 1h}}\n",
+			cfg:      missing,
+			requests: 2, status: 200,
+			want: `X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: ` + reset + `
+RateLimit: "hourly";r=0;t=3600
+RateLimit-Policy: "hourly";q=2;w=3600
 Content-Type: text/plain
 `,
 		}, {
@@ -378,6 +448,7 @@ func TestBodiesAreWhatTheClientAccepts(t *testing.T) {
 			require.Equal(t, c.status, w.Code)
 			require.Equal(t, c.contentType, w.Header().Get("Content-Type"))
 			require.Equal(t, c.body+"\n", w.Body.String())
+			require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 			if strings.HasSuffix(c.contentType, "json") {
 				require.True(t, json.Valid(w.Body.Bytes()))
 			}
@@ -400,6 +471,7 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": asText,
 		"application/json;q=0.2, application/problem+json;q=0.1":          asJSON,
 		"application/json;q=0, */*":                                       asProblem,
+		"text/plain;q=0.1, text/html;q=0.9, application/json;q=0.5":       asText,
 		"application/problem+json;q=0, */*":                               asJSON,
 		"application/problem+json;q=0, application/json;q=0, */*":         asText,
 		"image/png":                                 asProblem,
@@ -427,6 +499,28 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 		w := answer(h, get("/", "192.0.2.1"))
 		require.Equal(t, 429, w.Code)
 		require.Equal(t, want, w.Header().Get("Retry-After"), after)
+	}
+}
+
+// For other protocols than HTTP.
+func TestSetHeaderSaysWhenToComeBackWhereTimeMendsIt(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: r, key: ip, cost: {from: header:X-Cost}, partition: fail_open, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n- {name: closed, match: {method: PUT}, key: ip, partition: fail_closed, limit: {rate: 9, per: 1h}}\n",
+		Options{}, weir.Config{Expect: 3, Now: func() time.Time { return noon }})
+	ask := func(method, cost string) (status int, retry string) {
+		o := m.Check(t.Context(), &rules.Request{Method: method, Path: "/", Header: http.Header{"X-Cost": {cost}}})
+		h := make(http.Header)
+		SetHeader(h, &o)
+		requireStructured(t, h)
+		require.NotEmpty(t, h.Get("RateLimit-Policy"))
+		return o.Status, h.Get("Retry-After")
+	}
+	for _, c := range []struct {
+		method, cost string
+		status       int
+		retry        string
+	}{{"PUT", "1", 503, "1"}, {"GET", "3", 413, ""}, {"GET", "2", 0, ""}, {"GET", "1", 429, "3600"}} {
+		status, retry := ask(c.method, c.cost)
+		require.Equal(t, []any{c.status, c.retry}, []any{status, retry}, c.method)
 	}
 }
 

@@ -97,10 +97,11 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 // admit decides on a request, and answers it if it is denied.
 func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	s := m.scratches.Get().(*scratch)
+	s.http = r
 	m.read(&s.request, r)
 	m.decide(r.Context(), s)
 	o := &s.outcome
-	if len(o.Verdicts) == 0 {
+	if len(o.Verdicts) == 0 && o.Status == 0 {
 		m.done(s)
 		return true
 	}
@@ -150,8 +151,8 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 
 // Check decides on a request that does not come by net/http: a message on a
 // WebSocket, or a call of another protocol. It waits where a rule has a queue.
-// Without a rule that the request meets, the Outcome has no Verdicts and lets it
-// go on. Skip, OnDecision and what is about headers have no part in it. The
+// Without a rule that the request meets, the Outcome has no Verdicts, and Status 0:
+// it goes on. Skip, OnDecision and what is about headers have no part in it. The
 // Outcome may be kept.
 func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s := new(scratch)

@@ -1,9 +1,12 @@
 package httplimit
 
 import (
+	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +80,66 @@ func (r *room) Header() http.Header         { return r.header }
 func (r *room) Write(p []byte) (int, error) { return len(p), nil }
 func (r *room) WriteHeader(int)             {}
 
+// Rules see the path with its escapes, and a length that is not known as such.
+func TestRulesSeeARequestAsItCame(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: item, match: {path: "/v1/{id}"}, key: ip, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
+- {name: upload, match: {method: PUT}, key: ip, cost: {from: content_length, default: 5}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
+`, Options{}, weir.Config{})
+	h := m.Handler(hello)
+	answer(h, get("/v1/a%2Fb", "192.0.2.1"))
+	require.EqualValues(t, 8, left(t, m, "item", "192.0.2.1"), "one segment")
+	r := httptest.NewRequest(http.MethodPut, "/", nil)
+	r.RemoteAddr, r.ContentLength = "192.0.2.1:1", -1
+	answer(h, r)
+	require.EqualValues(t, 4, left(t, m, "upload", "192.0.2.1"))
+	r.ContentLength = 0
+	answer(h, r)
+	require.EqualValues(t, 4, left(t, m, "upload", "192.0.2.1"), "nothing is known to be nothing")
+}
+
+// Whoever asks of a node that is closed must not fill its log, and who is gone is
+// nobody's fault.
+func TestWhatGoesWrongIsLoggedOnceASecond(t *testing.T) {
+	var log bytes.Buffer
+	m := newLimiter(t, threeLimits, Options{}, weir.Config{})
+	m.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	now := noon
+	m.now = func() time.Time { return now }
+	h := m.Handler(hello)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	answer(h, get("/", "192.0.2.1").WithContext(gone))
+	require.Empty(t, log.String())
+	require.NoError(t, m.node.Close())
+	for range 3 {
+		for range 100 {
+			require.Equal(t, 503, answer(h, get("/", "192.0.2.1")).Code)
+		}
+		now = now.Add(time.Second)
+	}
+	require.Equal(t, 3, strings.Count(log.String(), "\n"), log.String())
+	require.NotContains(t, log.String(), "192.0.2.1")
+}
+
+// What is kept from one request to the next has nothing of it: no key, and no old
+// version of the rules.
+func TestNothingOfARequestIsKept(t *testing.T) {
+	m := newLimiter(t, threeLimits, byUser, weir.Config{})
+	s := new(scratch)
+	m.read(&s.request, get("/", "192.0.2.1", "X-User", "ada"))
+	m.decide(t.Context(), s)
+	require.Len(t, s.outcome.Verdicts, 3)
+	s.forget()
+	require.Equal(t, Outcome{Verdicts: s.outcome.Verdicts}, s.outcome)
+	require.Equal(t, make([]Verdict, 3), s.outcome.Verdicts[:3])
+	require.Equal(t, make([]weir.Ask, 3), s.asks[:3])
+	require.Equal(t, make([]*rules.Rule, 2), s.rules[:2])
+	require.Equal(t, rules.Request{}, s.request)
+	require.Nil(t, s.http)
+}
+
 // Three allocations: the keys, the header's values, and the list of these.
 func TestThreeOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
 	if underRace {
@@ -96,16 +159,40 @@ func TestThreeOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
 	require.Len(t, w.header, 6)
 }
 
+// inEarnest is threeLimits as a file in use has them: with numbers that people
+// write, tiers, and overrides of other keys.
+const inEarnest = `
+tiers: {free: {}, basic: {multiply: 5}, premium: {multiply: 50}}
+default_tier: free
+rules:
+- {name: per address, key: ip, limit: {algorithm: token_bucket, rate: 100000000, per: 1s}}
+- name: per user
+  key: user
+  limits:
+  - {name: second, algorithm: token_bucket, rate: 2000000, per: 1s, burst: 4000000}
+  - {name: hour, rate: 2000000000, per: 1h}
+`
+
 func BenchmarkMiddleware(b *testing.B) {
 	m := newLimiter(b, threeLimits, byUser, weir.Config{})
-	for name, h := range map[string]http.Handler{"bare": hello, "limited": m.Handler(hello)} {
-		b.Run(name, func(b *testing.B) {
-			w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1", "X-User", "ada")
+	o := byUser
+	o.Tier = HeaderValue("X-Tier")
+	tiered := newLimiter(b, inEarnest, o, weir.Config{})
+	for _, user := range []string{"bob", "cleo"} {
+		require.NoError(b, tiered.book.Override("per user/hour", user, rules.Override{Rate: 5000}))
+	}
+	for _, c := range []struct {
+		name string
+		h    http.Handler
+	}{{"bare", hello}, {"limited", m.Handler(hello)}, {"in earnest", tiered.Handler(hello)}} {
+		b.Run(c.name, func(b *testing.B) {
+			w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1", "X-User", "ada", "X-Tier", "premium")
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.header)
-				h.ServeHTTP(w, r)
+				c.h.ServeHTTP(w, r)
 			}
+			require.Equal(b, c.name == "bare", len(w.header) < 6)
 		})
 	}
 }

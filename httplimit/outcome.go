@@ -13,7 +13,7 @@ type Outcome struct {
 	Status   int             // what it was answered with: 429, 413 or 503; 0 if it went on
 	Verdicts []Verdict       // on each limit that it met, in the order of the file
 	Waited   time.Duration   // in a queue
-	Err      error           // why it could not be judged: the node is closed, or the client is gone. With it Status is 503
+	Err      error           // why it could not be judged: the node is closed, the client is gone, or it met more limits than rules.MaxMet. With it Status is 503
 }
 
 // Verdict is the answer of one limit.
@@ -26,6 +26,7 @@ type Verdict struct {
 	Soft     bool          // the limit is exhausted, and the overrun that the rule allows has admitted the request
 
 	overrun *weir.Limiter // that may admit it, or has
+	policy  string        // as a field tells it; empty where no Snapshot has it
 	queued  bool          // the request waits for its turn
 	begin   int           // of its key among all
 	end     int

@@ -1,8 +1,11 @@
 package httplimit
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -20,9 +23,12 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		if !v.queued {
 			continue
 		}
-		begun := time.Now()
-		err := m.wait(ctx, v)
-		o.Waited += time.Since(begun)
+		err := readAhead(s.http)
+		if err == nil {
+			begun := time.Now()
+			err = m.wait(ctx, v)
+			o.Waited += time.Since(begun)
+		}
 		if err == nil && v.Decision.Allowed {
 			continue
 		}
@@ -35,6 +41,30 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		}
 		return
 	}
+}
+
+// maxAhead is how long a body may be that is read before its request waits.
+const maxAhead = 16 << 10
+
+// readAhead reads the body of a request that is to wait, if it is short and has
+// been sent without being asked for: over HTTP/1, a server notices only behind the
+// body that the client goes away. The handler gets what was read.
+func readAhead(r *http.Request) error {
+	if r == nil || r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1 || r.ContentLength <= 0 || r.ContentLength > maxAhead || r.Header["Expect"] != nil {
+		return nil
+	}
+	text := make([]byte, r.ContentLength)
+	n, err := io.ReadFull(r.Body, text)
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) {
+		return fmt.Errorf("%w: the body of a request that is to wait broke off: %w", context.Canceled, err)
+	}
+	rest := r.Body // which is at its end, or has the same error again
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text[:n]), rest), rest}
+	return nil
 }
 
 // wait waits for a turn, and decides. The error is why it cannot be said.

@@ -34,26 +34,79 @@ func versioned(version int) string {
 
 const firstRate = 1_000_000_000
 
-// Real files, a real server, and clients that ask all the time: no request fails,
-// none is judged by halves of two versions, and not a unit is forgotten.
+// swapped are the ways in which a file is changed: how to put the first and then
+// another version in a directory, how to take it away, and what it is called.
+var swapped = map[string]func(t *testing.T, dir string) (path string, put func(text string), remove func()){
+	"a file is renamed over": func(t *testing.T, dir string) (string, func(string), func()) {
+		path := filepath.Join(dir, "rules.yaml")
+		put := func(text string) {
+			require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
+			require.NoError(t, os.Rename(path+".new", path))
+		}
+		return path, put, func() { require.NoError(t, os.Remove(path)) }
+	},
+	// As the kubelet does: each version has a directory, a symlink leads to it, and
+	// the one before is removed.
+	"a ConfigMap's symlink is swapped": func(t *testing.T, dir string) (string, func(string), func()) {
+		path, data, versions := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "..data"), 0
+		require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
+		put := func(text string) {
+			old, _ := os.Readlink(data)
+			versions++
+			name := fmt.Sprintf("..2026_11_21_%d", versions)
+			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name, "rules.yaml"), []byte(text), 0o600))
+			require.NoError(t, os.Symlink(name, data+"_tmp"))
+			require.NoError(t, os.Rename(data+"_tmp", data))
+			if old != "" {
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, old)))
+			}
+		}
+		return path, put, func() { require.NoError(t, os.Remove(data)) }
+	},
+}
+
+// Two gateways over sockets, one file, and clients that ask all the time, while an
+// operator changes overrides: no request fails, none is judged by halves of two
+// versions, and not a unit is forgotten, whichever version either gateway is at.
 func TestReloadsUnderLoad(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "rules.yaml")
-	put := func(text string) {
-		require.NoError(t, os.WriteFile(path+".new", []byte(text), 0o600))
-		require.NoError(t, os.Rename(path+".new", path))
+	for how, prepare := range swapped {
+		t.Run(how, func(t *testing.T) { reloadUnderLoad(t, prepare) })
 	}
+}
+
+func reloadUnderLoad(t *testing.T, prepare func(*testing.T, string) (string, func(string), func())) {
+	path, put, remove := prepare(t, t.TempDir())
 	put(versioned(1))
-	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
-	require.NoError(t, err)
-	defer node.Close()
-	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: quietly})
-	require.NoError(t, err)
-	defer book.Close()
-	m, err := New(node, book, Options{Logger: quietly})
-	require.NoError(t, err)
-	server := httptest.NewServer(m.Handler(hello))
-	defer server.Close()
+	var (
+		all     []*Middleware
+		servers []*httptest.Server
+		join    []string
+	)
+	for range 2 {
+		node, err := weir.Start(t.Context(), weir.Config{Bind: "127.0.0.1:0", Join: join, Timeout: 2 * time.Second, Logger: quietly})
+		require.NoError(t, err)
+		defer node.Close()
+		join = []string{node.Members()[0].Addr}
+		book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: quietly})
+		require.NoError(t, err)
+		defer book.Close()
+		m, err := New(node, book, Options{Logger: quietly})
+		require.NoError(t, err)
+		server := httptest.NewServer(m.Handler(hello))
+		defer server.Close()
+		all, servers = append(all, m), append(servers, server)
+	}
+	m, book := all[0], all[0].book
+	for _, one := range all {
+		require.Eventually(t, func() bool { return one.node.Ready() && len(one.node.Members()) == 2 }, 10*time.Second, 5*time.Millisecond)
+	}
+	are := func(is func(rules.BookStats) bool) {
+		t.Helper()
+		for _, one := range all {
+			require.Eventually(t, func() bool { return is(one.book.Stats()) }, 10*time.Second, time.Millisecond)
+		}
+	}
 
 	var (
 		clients  sync.WaitGroup
@@ -61,7 +114,8 @@ func TestReloadsUnderLoad(t *testing.T) {
 		admitted atomic.Int64
 		seen     sync.Map
 	)
-	for range 4 {
+	for i := range 4 {
+		server := servers[i%len(servers)]
 		clients.Go(func() {
 			for !stop.Load() {
 				answer, err := server.Client().Get(server.URL)
@@ -86,19 +140,21 @@ func TestReloadsUnderLoad(t *testing.T) {
 		})
 	}
 	last := 1
-	for end := time.Now().Add(2 * time.Second); (time.Now().Before(end) || last < 12) && !t.Failed(); {
+	for end := time.Now().Add(time.Second); (time.Now().Before(end) || last < 12) && !t.Failed(); {
 		last++
 		switch last % 5 {
+		case 2:
+			require.NoError(t, book.Override("counted", "nobody", rules.Override{Rate: int64(last)}))
 		case 3:
-			put("rules: [{name: nothing}]") // is refused
 			refused := book.Stats().Refused
-			require.Eventually(t, func() bool { return book.Stats().Refused > refused }, 10*time.Second, time.Millisecond)
+			put("rules: [{name: nothing}]")
+			are(func(s rules.BookStats) bool { return s.Refused > refused || s.LastError != nil && !s.Missing })
 		case 4:
-			require.NoError(t, os.Remove(path)) // is missed
-			require.Eventually(t, func() bool { return book.Stats().Missing }, 10*time.Second, time.Millisecond)
+			remove()
+			are(func(s rules.BookStats) bool { return s.Missing })
 		}
 		put(versioned(last))
-		require.Eventually(t, func() bool { return book.Stats().Version == uint64(last) }, 10*time.Second, time.Millisecond)
+		are(func(s rules.BookStats) bool { return s.Version == uint64(last) })
 	}
 	stop.Store(true)
 	clients.Wait()
@@ -106,8 +162,10 @@ func TestReloadsUnderLoad(t *testing.T) {
 	versions := 0
 	seen.Range(func(any, any) bool { versions++; return true })
 	require.Greater(t, versions, 5)
-	require.Equal(t, int64(firstRate+last)-admitted.Load(), left(t, m, "counted", ""), "no count resets")
-	t.Logf("%d requests, %d versions, of which requests met %d", admitted.Load(), last, versions)
+	for _, one := range all {
+		require.Equal(t, int64(firstRate+last)-admitted.Load(), left(t, one, "counted", ""), "no count resets")
+	}
+	t.Logf("%d requests, %d versions, of which requests met %d; %v", admitted.Load(), last, versions, m.node.Stats().Decisions)
 }
 
 // versionOf is the one version that all fields of an answer are of.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/rules"
 )
@@ -56,7 +57,7 @@ type numbersLeft struct {
 }
 
 func statusLeft(d weir.Decision, now time.Time) numbersLeft {
-	return numbersLeft{d.Allowed, d.Limit, d.Remaining, now.Add(d.ResetAfter).UTC().Truncate(time.Millisecond), seconds(d.RetryAfter)}
+	return numbersLeft{d.Allowed, d.Limit, d.Remaining, now.Add(d.ResetAfter).UTC().Truncate(time.Millisecond), ratelimit.Seconds(d.RetryAfter)}
 }
 
 // adminSource is a Source as the API has it.
@@ -203,7 +204,8 @@ func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier strin
 }
 
 func (p *statusPeek) look(ctx context.Context, b *rules.Book, s *rules.Snapshot, tier string) (limitStatus, error) {
-	hard := s.Limiter(p.limit, tier, p.key)
+	count := s.Count(p.limit, tier, p.key)
+	hard := count.Limiter
 	d, err := hard.Peek(ctx, p.key)
 	if err != nil {
 		return limitStatus{}, err
@@ -217,7 +219,7 @@ func (p *statusPeek) look(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
 		status.Override = answerOf(o)
 	}
-	if soft := s.Soft(p.limit, tier, p.key); soft != nil {
+	if soft := count.Soft; soft != nil {
 		d, err := soft.Peek(ctx, p.key)
 		if err != nil {
 			return limitStatus{}, err

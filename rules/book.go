@@ -156,7 +156,10 @@ func (b *Book) Stats() BookStats {
 	defer b.mu.Unlock()
 	s, now := b.stats, b.current.Load()
 	s.Version, s.Serial = now.version, now.serial
-	s.Rules, s.Limits, s.Overrides = len(now.rules), len(now.limits), len(now.overrides)
+	s.Rules, s.Limits, s.Overrides = len(now.rules), len(now.limits), 0
+	for _, of := range now.overrides {
+		s.Overrides += len(of)
+	}
 	return s
 }
 
@@ -236,14 +239,20 @@ func (b *Book) take(set *Set) error {
 	return nil
 }
 
-// follows says whether a Set may take the place of another: a limit's counts go
-// on, and so a new algorithm needs a higher version, by which all nodes know
-// which of both holds.
+// follows says whether a Set may take the place of another. Counts go on, and a
+// count that is in use is judged by the numbers of the highest version that has
+// asked for it: so a lower version would be in force for some keys and not for
+// others, and a new algorithm needs a higher one.
 func (s *Set) follows(old *Set) error {
+	if s.version < old.version {
+		return strictyaml.At(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(
+			"version is %d, below %d, which is in force: counts that are in use would go on by its numbers; to go back to an older text, give it a version above %d",
+			s.version, old.version, old.version))
+	}
 	var errs []error
 	for _, l := range s.limits {
 		was := old.names[l.Name]
-		if was != nil && was.base.Algorithm != l.base.Algorithm && s.version <= old.version {
+		if was != nil && was.base.Algorithm != l.base.Algorithm && s.version == old.version {
 			errs = append(errs, strictyaml.At(s.name, l.line, l.column, fmt.Sprintf(
 				"limit %q was a %s and is a %s, at version %d: a new algorithm needs a version above %d",
 				l.Name, nameOf(was.base.Algorithm, algorithmNames, algorithms), nameOf(l.base.Algorithm, algorithmNames, algorithms), s.version, old.version)))

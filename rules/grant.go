@@ -25,7 +25,7 @@ func (b *Book) refresh() {
 // swap makes a Snapshot with the published overrides current.
 func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 	grants := make(map[string]*grant, len(values))
-	s.overrides = make(map[[16]byte]*granted, len(values))
+	s.overrides = make([]map[[16]byte]*granted, len(s.limits))
 	b.nextPast = time.Time{}
 	for _, v := range values {
 		g := b.grants[v.Name]
@@ -45,8 +45,12 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 		if !g.Until.IsZero() && (b.nextPast.IsZero() || g.Until.Before(b.nextPast)) {
 			b.nextPast = g.Until
 		}
-		if fit := b.fit(g, s.names[g.Limit]); fit != nil {
-			s.overrides[g.ID] = fit
+		l := s.names[g.Limit]
+		if fit := b.fit(g, l); fit != nil {
+			if s.overrides[l.Index] == nil {
+				s.overrides[l.Index] = make(map[[16]byte]*granted)
+			}
+			s.overrides[l.Index][g.ID] = fit
 		}
 	}
 	b.grants = grants
@@ -83,12 +87,12 @@ func (b *Book) fit(g *grant, l *Limit) *granted {
 	}
 	if l != g.limit {
 		g.limit, g.fit = l, nil
-		p, err := newPair(b.node, l, g.over(l.base))
+		c, err := newCount(b.node, l, g.over(l.base))
 		if err != nil {
 			b.log.Warn("an override does not fit its limit", "limit", g.Limit, "error", err)
 			return nil
 		}
-		g.fit = &granted{Override: g.Override, pair: p}
+		g.fit = &granted{Override: g.Override, count: c}
 	}
 	return g.fit
 }

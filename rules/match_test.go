@@ -190,6 +190,18 @@ rules:
 	}
 }
 
+func TestARuleIsForAllTiersThatItNames(t *testing.T) {
+	s := mustParse(t, "tiers: {free: {}, basic: {}, gold: {}}\n"+one("match: {tier: [free, gold]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	for tier, want := range map[string]int{"free": 1, "basic": 0, "gold": 1, "": 0, "none": 0} {
+		require.Len(t, s.Match(&Request{Path: "/", Tier: tier}, nil), want, tier)
+	}
+}
+
+func TestARuleThatNamesAValueTwiceIsMetOnce(t *testing.T) {
+	s := mustParse(t, one("match: {header: {X-V: [a, a]}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-V": {"a"}}}, nil), 1)
+}
+
 func TestTheKillSwitchLeavesNoRule(t *testing.T) {
 	s := mustParse(t, "enabled: false\nrules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
 	require.False(t, s.Enabled())
@@ -198,9 +210,9 @@ func TestTheKillSwitchLeavesNoRule(t *testing.T) {
 }
 
 func TestMatchAppends(t *testing.T) {
-	s := mustParse(t, "rules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}")
-	first := s.Match(&Request{Path: "/"}, nil)
-	require.Len(t, s.Match(&Request{Path: "/"}, first), 2)
+	s := mustParse(t, "rules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}\n- {name: a, match: {path: /a}, key: global, limit: {rate: 1, per: 1s}}")
+	all, a := s.Rules()[0], s.Rules()[1]
+	require.Equal(t, []*Rule{a, all, all, a}, s.Match(&Request{Path: "/a"}, []*Rule{a, all}), "what is there stays as it is")
 }
 
 // large is a file of n rules: hosts, wildcards, literals, methods and tiers.

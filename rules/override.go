@@ -96,7 +96,7 @@ func (b *Book) Override(limit, key string, o Override) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w Override: "+format, append([]any{weir.ErrInvalid}, args...)...)
 	}
-	l, id, err := b.named(limit, key)
+	l, id, err := b.Current().named(limit, key)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (b *Book) Override(limit, key string, o Override) error {
 
 // Restore takes a key's override back, on all nodes. Without one it does nothing.
 func (b *Book) Restore(limit, key string) error {
-	_, id, err := b.named(limit, key)
+	_, id, err := b.Current().named(limit, key)
 	if err != nil {
 		return err
 	}
@@ -136,11 +136,12 @@ func (b *Book) Restore(limit, key string) error {
 
 // OverrideOf is a key's override under a limit.
 func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
-	_, id, err := b.named(limit, key)
+	s := b.Current()
+	l, id, err := s.named(limit, key)
 	if err != nil {
 		return Override{}, false
 	}
-	if g := b.Current().overrides[id]; g != nil {
+	if g := s.override(l, id); g != nil {
 		return g.Override, true
 	}
 	return Override{}, false
@@ -148,10 +149,11 @@ func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
 
 // Overrides are those that hold now, by limit and ID.
 func (b *Book) Overrides() []Override {
-	now := b.Current()
-	all := make([]Override, 0, len(now.overrides))
-	for _, o := range now.overrides {
-		all = append(all, o.Override)
+	var all []Override
+	for _, of := range b.Current().overrides {
+		for _, o := range of {
+			all = append(all, o.Override)
+		}
 	}
 	slices.SortFunc(all, func(a, b Override) int {
 		return cmp.Or(strings.Compare(a.Limit, b.Limit), bytes.Compare(a.ID[:], b.ID[:]))
@@ -159,8 +161,7 @@ func (b *Book) Overrides() []Override {
 	return all
 }
 
-func (b *Book) named(limit, key string) (l *Limit, id [16]byte, err error) {
-	s := b.Current()
+func (s *Snapshot) named(limit, key string) (l *Limit, id [16]byte, err error) {
 	l, _, ok := s.Limit(limit)
 	switch {
 	case !ok:
@@ -168,5 +169,5 @@ func (b *Book) named(limit, key string) (l *Limit, id [16]byte, err error) {
 	case len(key) > maxKeyBytes:
 		return nil, id, fmt.Errorf("%w Override: the key has %d bytes: use at most %d", weir.ErrInvalid, len(key), maxKeyBytes)
 	}
-	return l, s.limiters[l.Index][0].hard.ID(key), nil
+	return l, s.counts[l.Index][0].Limiter.ID(key), nil
 }

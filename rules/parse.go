@@ -14,21 +14,34 @@ import (
 // Kubernetes ConfigMap holds). The name is for the errors alone. An error is all
 // that is wrong, joined, each with file, line and column.
 func Parse(name string, text []byte) (*Set, error) {
-	file, err := strictyaml.Parse(name, text)
+	p, file, err := read(name, text)
 	if err != nil {
 		return nil, err
+	}
+	if file.Err() == nil {
+		p.crowded()
+	}
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	return p.set, nil
+}
+
+// read makes the Set; what is wrong with it is the File's Err.
+func read(name string, text []byte) (*parser, *strictyaml.File, error) {
+	file, err := strictyaml.Parse(name, text)
+	if err != nil {
+		return nil, nil, err
 	}
 	p := parser{
 		set:   &Set{name: name, text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
 		lines: make(map[string]int),
 		zones: make(map[string]bool),
+		paths: make(map[*tree][]string),
 	}
 	p.file(file.Root())
 	p.plant()
-	if err := file.Err(); err != nil {
-		return nil, err
-	}
-	return p.set, nil
+	return &p, file, nil
 }
 
 // parser makes a Set of a file.
@@ -39,13 +52,17 @@ type parser struct {
 	lines    map[string]int  // of each name
 	zones    map[string]bool // whether it is one
 	plants   []plant
+	paths    map[*tree][]string // that the patterns match
 }
 
 func (p *parser) file(v strictyaml.Value) {
 	m := v.Map(fileFields...)
 	s := p.set
 	m.Get("$schema").Text()
-	s.version = m.Get("version").Uint()
+	s.version, s.versionAt = m.Get("version").Uint(), position{1, 1}
+	if v := m.Get("version"); v.Present() {
+		s.versionAt.line, s.versionAt.column = v.Position()
+	}
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
 	p.ipv6 = 64
 	if bits := m.Get("ipv6_prefix"); bits.Present() {

@@ -30,6 +30,7 @@ func (p *parser) plant() {
 			}
 			if _, there := planters[at]; !there {
 				planters[at] = one
+				p.paths[t] = append(p.paths[t], one.pattern.paths()...)
 			}
 			at.add(one.rule)
 		}

@@ -36,7 +36,10 @@ func TestKeys(t *testing.T) {
 		{"no user: the address", "key: user", Request{Client: v4}, `\-192.0.2.1`},
 		{"a user who is called like an address", "key: user", Request{User: `\-192.0.2.1`}, `\\-192.0.2.1`},
 		{"no user: the rule does not apply", "key: user\nmissing_key: skip", Request{Client: v4}, "-"},
+		{"no API key: the rule does not apply, whatever else there is", "key: [user, api_key]\nmissing_key: skip", Request{User: "a"}, "-"},
 		{"no user: one count for all such", "key: [user, ip]\nmissing_key: shared", Request{Client: v4}, `\-|192.0.2.1`},
+		{"a part that is as long as may be", "key: user", Request{User: strings.Repeat("a", 200)}, strings.Repeat("a", 200)},
+		{"a part that is too long once it is written", "key: user", Request{User: strings.Repeat("|", 101)}, `\#` + strings.Repeat("?", 64)},
 		{"a part that is too long", "key: user", Request{User: strings.Repeat("a", 201)}, `\#` + strings.Repeat("?", 64)},
 	} {
 		rule := mustParse(t, one(c.key+"\nlimit: {rate: 1, per: 1s}")).Rules()[0]
@@ -70,6 +73,7 @@ func TestKeysTellRequestsApart(t *testing.T) {
 		text := rapid.OneOf(
 			rapid.StringOfN(rapid.SampledFrom([]rune(`|\-#a1`)), 0, 4, -1),
 			rapid.Map(rapid.IntRange(195, 205), func(n int) string { return strings.Repeat("|", n/2) + strings.Repeat("a", n-n/2) }),
+			rapid.Just(strings.Repeat(`\`, maxPartBytes)),
 		)
 		r := Request{User: text.Draw(t, "user"), APIKey: text.Draw(t, "API key"), Header: http.Header{"X-A": {text.Draw(t, "header")}}}
 		r.Client = rapid.SampledFrom([]netip.Addr{netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("2::")}).Draw(t, "client")

@@ -6,12 +6,16 @@ import (
 	"strings"
 )
 
+// position is a place in a file, both from 1.
+type position struct{ line, column int }
+
 // Set is a file's rules, compiled. It never changes, and is safe for concurrent
 // use.
 type Set struct {
 	name        string // of the file, for errors
 	text        []byte
 	version     uint64
+	versionAt   position
 	enabled     bool
 	exempt      exempt
 	tiers       []string
@@ -74,7 +78,8 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 }
 
 // Match appends to dst the rules that a request meets, in the order of the file:
-// none if it is exempt or the limiter is switched off. It allocates nothing where
+// none if it is exempt or the limiter is switched off. It stops one above MaxMet:
+// nobody can decide on so many. It allocates nothing where
 // dst has the room, unless the path is not clean, or has escapes, or the host has
 // upper case.
 //
@@ -153,6 +158,9 @@ func (m *match) collect(at *place) {
 // is not there.
 func (m *match) add(rules []*Rule, new bool) {
 	for _, r := range rules {
+		if len(m.dst)-m.from > MaxMet {
+			return
+		}
 		if r.admits(m.request, m.method, m.tier) && (new || !slices.Contains(m.dst[m.from:], r)) {
 			m.dst = append(m.dst, r)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ratelimit"
 )
 
 // Snapshot is one version of a Book: the file's Set, and on top of it the node's
@@ -12,70 +13,70 @@ import (
 type Snapshot struct {
 	*Set
 	serial    uint64
-	limiters  [][]pair // by Limit.Index, then by variant
-	overrides map[[16]byte]*granted
+	counts    [][]Count               // by Limit.Index, then by variant
+	overrides []map[[16]byte]*granted // by Limit.Index; nil where no key has one
 }
 
-// pair is what counts a key under a limit: hard, and where the rule allows an
-// overrun, soft beyond it.
-type pair struct {
-	hard, soft *weir.Limiter
+// Count is what counts a key under a limit.
+type Count struct {
+	Limiter *weir.Limiter
+	Soft    *weir.Limiter // of the overrun that the limit's rule allows; nil if it allows none
+	Policy  string        // the limit as an item of the field RateLimit-Policy, written once for each version
 }
 
 // granted is an override that holds, and what counts with its numbers.
 type granted struct {
 	Override
-	pair
+	count Count
 }
 
 // newSnapshot makes the Limiters of a Set.
 func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
-	s := &Snapshot{Set: set, limiters: make([][]pair, len(set.limits))}
+	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits))}
 	for i, l := range set.limits {
-		s.limiters[i] = make([]pair, 1+len(l.tiers))
-		for v := range s.limiters[i] {
-			p, err := newPair(node, l, l.of(v))
+		s.counts[i] = make([]Count, 1+len(l.tiers))
+		for v := range s.counts[i] {
+			c, err := newCount(node, l, l.of(v))
 			if err != nil {
 				return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
 			}
-			s.limiters[i][v] = p
+			s.counts[i][v] = c
 		}
 	}
 	return s, nil
 }
 
-func newPair(node *weir.Node, l *Limit, numbers weir.Limit) (p pair, err error) {
-	if p.hard, err = node.Limiter(numbers); err != nil {
-		return pair{}, err
+func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error) {
+	if c.Limiter, err = node.Limiter(numbers); err != nil {
+		return Count{}, err
 	}
 	if soft, ok := l.soft.of(numbers); ok {
-		p.soft, err = node.Limiter(soft)
+		c.Soft, err = node.Limiter(soft)
 	}
-	return p, err
+	c.Policy = string(ratelimit.AppendPolicy(nil, numbers, l.set.ruleOf[l.Index].CountsBytes()))
+	return c, err
 }
 
-// Limiter is the Limiter that counts a key under a limit of this Snapshot's Set,
-// with the numbers of the key's override, or else of its tier.
-func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
-	return s.pair(l, tier, key).hard
-}
-
-// Soft is the Limiter of the overrun that the limit's rule allows a key, nil if
-// it allows none.
-func (s *Snapshot) Soft(l *Limit, tier, key string) *weir.Limiter {
-	return s.pair(l, tier, key).soft
-}
-
-func (s *Snapshot) pair(l *Limit, tier, key string) *pair {
-	p := &s.limiters[l.Index][l.variant(tier)]
-	if len(s.overrides) > 0 {
-		if o := s.overrides[p.hard.ID(key)]; o != nil {
-			return &o.pair
+// Count is what counts a key under a limit of this Snapshot's Set, with the numbers
+// of the key's override, or else of its tier. It must not be changed.
+func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
+	c := &s.counts[l.Index][l.variant(tier)]
+	if of := s.overrides[l.Index]; of != nil {
+		if o := of[c.Limiter.ID(key)]; o != nil {
+			return &o.count
 		}
 	}
-	return p
+	return c
+}
+
+// Limiter is that of Count.
+func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
+	return s.Count(l, tier, key).Limiter
 }
 
 // Serial rises by one with each Snapshot of a Book: with a new version of the
 // file, and with a change of the overrides.
 func (s *Snapshot) Serial() uint64 { return s.serial }
+
+// override is that of a key under a limit, nil if it has none.
+func (s *Snapshot) override(l *Limit, id [16]byte) *granted { return s.overrides[l.Index][id] }

@@ -23,13 +23,15 @@ const (
 	hourlyGranted  = 5000
 )
 
-const rulesText = `# The rules of Weir's demo: per client, address, user, tier and endpoint.
+const rulesText = `# The rules of Weir's demo: per client, address, user, tier and endpoint; with a
+# queue, an overrun, a cost and a shadow.
 version: %d
 
 tiers:
   free: {}
   premium: {}
 default_tier: free
+exempt: {user: monitoring}
 
 rules:
   # The demo's own traffic. The verdict judges every window of every client.
@@ -67,6 +69,29 @@ rules:
     match: {method: GET, path: /v1/search}
     key: [user, ip]
     limit: {algorithm: sliding_log, rate: 3, per: 10s}
+
+  # Exports wait for their turn, one in 2 s, instead of being denied.
+  - name: exports
+    match: {method: POST, path: /v1/exports}
+    key: user
+    limit: {algorithm: leaky_bucket, rate: 30, per: 1m, burst: 4}
+    queue: 5s
+
+  # Uploads cost what they weigh: 100 KiB a day, and half as much again that is
+  # marked. One that does not say its length costs all of it.
+  - name: uploads
+    match: {method: PUT, path: /v1/files/}
+    key: user
+    cost: {from: content_length, unit: 1024, default: 100}
+    limit: {rate: 100, calendar: day}
+    soft: {over: 50%%, for: 1h}
+
+  # What a limit on all together would deny: it denies nothing.
+  - name: everyone
+    match: {path: /v1/}
+    key: global
+    limit: {rate: 50, per: 1s}
+    shadow: true
 `
 
 // rulesFile is the file that all gateways watch.

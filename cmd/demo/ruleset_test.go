@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,31 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 			require.Equal(t, c.policy, ask(c.path, c.fields...).Header.Get("RateLimit-Policy"))
 		})
 	}
+
+	send := func(method, path, body string) *http.Response {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set(userHeader, "alice")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	var got []string
+	for range 4 {
+		w := send(http.MethodPut, "/v1/files/a", strings.Repeat("0", 40<<10))
+		got = append(got, fmt.Sprint(w.StatusCode, " ", w.Header.Get("X-RateLimit-Soft")))
+	}
+	require.Equal(t, []string{"200 ", "200 ", "200 true", "429 "}, got)
+	s := book.Current()
+	everyone, _, _ := s.Limit("everyone")
+	d, err := s.Limiter(everyone, "", "").Peek(t.Context(), "")
+	require.NoError(t, err)
+	require.Less(t, d.Remaining, int64(50), "what is in shadow is counted")
+	begun := time.Now()
+	for range 2 {
+		require.Equal(t, http.StatusOK, send(http.MethodPost, "/v1/exports", "").StatusCode)
+	}
+	require.Greater(t, time.Since(begun), 1900*time.Millisecond, "the second waited for its turn")
+	require.Empty(t, ask("/v1/search", userHeader, "monitoring").Header.Get("RateLimit"))
 
 	var a answer
 	ask("/", clientHeader, "b")

@@ -31,6 +31,12 @@ each. The fourth search in 10 s is denied, in the form that you accept.
   curl -i -H '%[1]s: alice' -H '%[2]s: premium' %[3]s/v1/orders
   curl -i -H '%[1]s: alice' -H 'Accept: application/json' %[4]s/v1/search
 
+Wait for a turn instead of being denied; and use up a day's 100 KiB in uploads of 40:
+the third is on an overrun, and marked, and the fourth is denied.
+
+  for i in 1 2 3; do curl -s -w '%%{time_total} s\n' -X POST -H '%[1]s: alice' %[3]s/v1/exports; done
+  for i in 1 2 3 4; do curl -si -X PUT -H '%[1]s: alice' -d "$(printf %%040960d 0)" %[3]s/v1/files/a; done
+
 Use up a client's %[5]d in %[6]v through one gateway, and ask another:
 
   for i in $(seq %[5]d); do curl -s -H '%[7]s: bob' %[3]s/; done

@@ -26,7 +26,7 @@ const outageRetry = time.Second
 // no further.
 func (l *Limits) admit(ctx context.Context, r *rules.Request) (header metadata.MD, err error) {
 	o := l.judge(ctx, r)
-	if len(o.Verdicts) == 0 {
+	if len(o.Verdicts) == 0 && o.Status == 0 {
 		return nil, nil
 	}
 	if l.o.OnDecision != nil {

@@ -27,18 +27,23 @@ type answer struct {
 	RetryAfter int64  `json:"retry_after_ms,omitempty"`
 }
 
-// chat answers connections. The middleware has limited them before: a WebSocket
-// begins as a request. Their messages, which net/http never sees, are checked one
-// by one, so that a user has one count however many connections it opens, and
-// wherever.
-func chat(limit *httplimit.Middleware) http.Handler {
+// chat answers connections. The middleware has limited before how often they are
+// opened: a WebSocket begins as a request. How many an address has open is up to
+// the doors. Messages, which net/http never sees, are checked one by one, so that a
+// user has one count however many connections it opens, and wherever.
+func chat(limit *httplimit.Middleware, doors *doors) http.Handler {
 	return limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		message := limit.Request(r)
+		if !doors.enter(message.Client) {
+			http.Error(w, "too many open connections from this address: close one", http.StatusTooManyRequests)
+			return
+		}
+		defer doors.leave(message.Client)
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return // Accept has answered
 		}
 		defer conn.CloseNow()
-		message := limit.Request(r)
 		message.Method = http.MethodPost
 		if err := serve(r.Context(), conn, limit, &message); errors.Is(err, errOver) {
 			conn.Close(websocket.StatusPolicyViolation, err.Error())

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +19,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// serveChat serves by a rules file.
-func serveChat(t *testing.T, file string) (url string) {
+// serveChat serves by a rules file, so many open connections for each address.
+func serveChat(t *testing.T, file string, open int) (url string) {
 	node, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { node.Close() })
@@ -29,7 +31,7 @@ func serveChat(t *testing.T, file string) (url string) {
 	t.Cleanup(func() { book.Close() })
 	limit, err := httplimit.New(node, book, httplimit.Options{User: httplimit.HeaderValue("X-User")})
 	require.NoError(t, err)
-	server := httptest.NewServer(chat(limit))
+	server := httptest.NewServer(chat(limit, newDoors(open)))
 	t.Cleanup(server.Close)
 	return server.URL + "/chat"
 }
@@ -63,7 +65,7 @@ rules:
 `
 
 func TestAnAddressOpensSoManyConnections(t *testing.T) {
-	url := serveChat(t, few)
+	url := serveChat(t, few, 10)
 	for range 3 {
 		connect(t, url, "ada")
 	}
@@ -73,8 +75,45 @@ func TestAnAddressOpensSoManyConnections(t *testing.T) {
 	require.NotEmpty(t, denied.Header.Get("Retry-After"))
 }
 
+func TestAnAddressHasSoManyConnectionsOpen(t *testing.T) {
+	url := serveChat(t, strings.ReplaceAll(few, "rate: 3", "rate: 1000"), 2)
+	first := connect(t, url, "ada")
+	connect(t, url, "bob")
+	_, denied, err := dial(t, url, "cleo")
+	require.Error(t, err)
+	require.Equal(t, http.StatusTooManyRequests, denied.StatusCode)
+	first.CloseNow()
+	require.Eventually(t, func() bool {
+		conn, _, err := dial(t, url, "cleo")
+		if err != nil {
+			return false
+		}
+		t.Cleanup(func() { conn.CloseNow() })
+		return true
+	}, 10*time.Second, 5*time.Millisecond, "who closes one may open another")
+	_, _, err = dial(t, url, "ada")
+	require.Error(t, err)
+}
+
+func TestDoorsCountNetworksAndForgetThem(t *testing.T) {
+	d := newDoors(1)
+	for _, c := range []struct {
+		from string
+		in   bool
+	}{{"192.0.2.1", true}, {"::ffff:192.0.2.1", false}, {"192.0.2.2", true}, {"2001:db8::1", true}, {"2001:db8::2", false}, {"2001:db8:0:1::1", true}} {
+		require.Equal(t, c.in, d.enter(netip.MustParseAddr(c.from)), c.from)
+	}
+	require.True(t, d.enter(netip.Addr{}), "an address that is not known is one, too")
+	require.False(t, d.enter(netip.Addr{}))
+	for _, from := range []string{"192.0.2.1", "192.0.2.2", "2001:db8::2", "2001:db8:0:1::7"} {
+		d.leave(netip.MustParseAddr(from))
+	}
+	d.leave(netip.Addr{})
+	require.Empty(t, d.open)
+}
+
 func TestAUserSendsSoManyMessagesOverAllConnections(t *testing.T) {
-	url := serveChat(t, few)
+	url := serveChat(t, few, 10)
 	one, two, other := connect(t, url, "ada"), connect(t, url, "ada"), connect(t, url, "bob")
 	for range 2 {
 		require.Equal(t, answer{Echo: "hello"}, say(t, one, "hello"))
@@ -89,7 +128,7 @@ func TestAUserSendsSoManyMessagesOverAllConnections(t *testing.T) {
 }
 
 func TestWhoGoesOnInVainIsDisconnected(t *testing.T) {
-	conn := connect(t, serveChat(t, few), "ada")
+	conn := connect(t, serveChat(t, few, 10), "ada")
 	for range 4 + maxOver {
 		say(t, conn, "hello")
 	}

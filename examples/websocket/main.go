@@ -1,6 +1,7 @@
-// Command websocket limits WebSockets: how many connections an address opens, and
-// how many messages a user sends over all of its connections. With -bind and
-// -join, replicas share both limits.
+// Command websocket limits WebSockets: how many connections an address opens in a
+// minute, how many it has open at once, and how many messages a user sends over all
+// of its connections. With -bind and -join, replicas share what is a rate; what is
+// open, each counts for itself.
 package main
 
 import (
@@ -20,6 +21,7 @@ func main() {
 	var (
 		listen = flag.String("listen", "127.0.0.1:8080", "where to serve /chat")
 		file   = flag.String("rules", "rules.yaml", "the rules file")
+		most   = flag.Int("open", 20, "connections that an address may have open at once, on this replica")
 		bind   = flag.String("bind", "", "host:port for the other replicas")
 		join   = flag.String("join", "", "other replicas, separated by commas")
 	)
@@ -28,12 +30,12 @@ func main() {
 	if *join != "" {
 		cfg.Join = strings.Split(*join, ",")
 	}
-	if err := run(*listen, *file, cfg); err != nil {
+	if err := run(*listen, *file, *most, cfg); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(listen, file string, cfg weir.Config) error {
+func run(listen, file string, most int, cfg weir.Config) error {
 	ctx := context.Background()
 	node, err := weir.Start(ctx, cfg)
 	if err != nil {
@@ -52,7 +54,7 @@ func run(listen, file string, cfg weir.Config) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/chat", chat(limit))
+	mux.Handle("/chat", chat(limit, newDoors(most)))
 	server := http.Server{Addr: listen, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	return server.ListenAndServe()
 }

@@ -1,0 +1,118 @@
+// Command gateway is a reverse proxy that limits by a file of rules: with -join, its
+// replicas have every limit together.
+//
+//	go run ./examples/gateway -to http://127.0.0.1:9000 -rules examples/gateway/rules.yaml
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// options are what the command line says.
+type options struct {
+	listen, admin string
+	token         string // a file
+	to            *url.URL
+	rules         string
+	keys          string
+	proxies       []netip.Prefix
+	node          weir.Config
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where to serve")
+	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready, and to have the admin API")
+	flag.StringVar(&o.token, "token", "", "a file with the token of the admin API, which is off without one")
+	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
+	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
+	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
+	flag.Func("proxy", "a network of proxies in front of it, like 10.0.0.0/8; may be repeated", func(text string) error {
+		network, err := netip.ParsePrefix(text)
+		o.proxies = append(o.proxies, network)
+		return err
+	})
+	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas")
+	flag.Func("join", "other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
+	flag.Parse()
+	if o.to == nil || o.to.Host == "" {
+		log.Fatal("gateway: -to is missing: say where the service is, like http://127.0.0.1:9000")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// leaveWithin bounds an orderly end, of which -admin's /ready warns whoever balances
+// load.
+const leaveWithin = 15 * time.Second
+
+func run(ctx context.Context, o options) (err error) {
+	callers, err := readCallers(o.keys)
+	if err != nil {
+		return err
+	}
+	node, err := weir.Start(ctx, o.node)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	book, err := rules.Open(ctx, node, o.rules, rules.BookOptions{})
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	h, err := gateway(node, book, callers, o)
+	if err != nil {
+		return err
+	}
+	operators := http.NewServeMux()
+	operators.Handle("/ready", httplimit.Readiness(node))
+	if o.token != "" {
+		token, err := os.ReadFile(o.token)
+		if err != nil {
+			return err
+		}
+		admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{bytes.TrimSpace(token)}})
+		if err != nil {
+			return err
+		}
+		operators.Handle("/", admin)
+	}
+	served := make(chan error, 2)
+	serve := func(addr string, h http.Handler) *http.Server {
+		s := &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+		go func() { served <- s.ListenAndServe() }()
+		return s
+	}
+	public, admin := serve(o.listen, h), serve(o.admin, operators)
+	defer admin.Close()
+	defer public.Close()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	// Its counts go to the others while it still serves.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	return errors.Join(node.Leave(ctx), public.Shutdown(ctx))
+}

@@ -1,0 +1,151 @@
+package rules
+
+import (
+	"slices"
+)
+
+// MaxMet is how many limits one request may meet: as many as a node decides
+// together (weir.Node.AllowAll). Parse refuses a file by which a request could
+// meet more. One whose header has several lines of a field, or whose path has
+// escapes that can be read two ways, meets the rules of all that it says, which
+// may be more all the same: Match stops one rule above MaxMet.
+const MaxMet = 255
+
+// crowd finds out how many limits a request can meet.
+type crowd struct {
+	kinds int // of requests: by method and by tier, of which the last is none
+	tiers int
+	sizes map[*place][]int32
+}
+
+func newCrowd(tiers int) *crowd {
+	return &crowd{(len(methodNames) + 1) * (tiers + 1), tiers, make(map[*place][]int32)}
+}
+
+// size is how many limits the rules of a place bring, for each kind of request. A
+// field of its header has one value.
+func (c *crowd) size(at *place) []int32 {
+	if sizes, known := c.sizes[at]; known {
+		return sizes
+	}
+	sizes := c.count(at.rules)
+	for _, h := range at.headers {
+		most := make([]int32, c.kinds)
+		for _, rules := range h.rules {
+			for i, n := range c.count(rules) {
+				most[i] = max(most[i], n)
+			}
+		}
+		for i := range sizes {
+			sizes[i] += most[i]
+		}
+	}
+	c.sizes[at] = sizes
+	return sizes
+}
+
+func (c *crowd) count(rules []*Rule) []int32 {
+	sizes := make([]int32, c.kinds)
+	for _, r := range rules {
+		for i := range sizes {
+			method, tier := i/(c.tiers+1), i%(c.tiers+1)
+			if r.methods&(1<<method) != 0 && (r.tiers == 0 || tier < c.tiers && r.tiers&(1<<tier) != 0) {
+				sizes[i] += int32(len(r.Limits))
+			}
+		}
+	}
+	return sizes
+}
+
+// most is how many limits a request meets at most whose path meets these places.
+func (c *crowd) most(places []*place) int {
+	sum := make([]int32, c.kinds)
+	for _, at := range places {
+		for i, n := range c.size(at) {
+			sum[i] += n
+		}
+	}
+	return int(slices.Max(sum))
+}
+
+// crowded refuses a file of which a request can meet too many limits.
+func (p *parser) crowded() {
+	c := newCrowd(len(p.set.tiers))
+	largest, ofHosts := make(map[*tree]int), 0 // that a request meets in the trees of hosts
+	for _, t := range p.set.hosts {
+		for _, path := range p.paths[t] {
+			in := t.places(path)
+			largest[t] = max(largest[t], c.most(in))
+			if p.tooMany(c, path, append(in, p.set.any.places(path)...)) {
+				return
+			}
+		}
+		ofHosts = max(ofHosts, largest[t])
+	}
+	for _, path := range p.paths[&p.set.any] {
+		in := p.set.any.places(path)
+		if p.tooMany(c, path, in) {
+			return
+		}
+		if n := c.most(in); n+ofHosts > MaxMet {
+			for _, t := range p.set.hosts {
+				if n+largest[t] > MaxMet && p.tooMany(c, path, append(t.places(path), in...)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// tooMany says whether a request to a path can meet too many limits, and tells
+// where the last of the rules is that it can meet.
+func (p *parser) tooMany(c *crowd, path string, in []*place) bool {
+	n := c.most(in)
+	if n <= MaxMet {
+		return false
+	}
+	var last plant
+	for _, one := range p.plants {
+		if slices.ContainsFunc(in, func(at *place) bool { return at.has(one.rule) }) && (last.rule == nil || one.rule.Index > last.rule.Index) {
+			last = one
+		}
+	}
+	last.at.Errorf("a request for %s can meet %d limits, of this rule and others: at most %d are decided together; match them more narrowly, or remove some", path, n, MaxMet)
+	return true
+}
+
+func (p *place) has(r *Rule) bool {
+	if slices.Contains(p.rules, r) {
+		return true
+	}
+	for _, h := range p.headers {
+		for _, rules := range h.rules {
+			if slices.Contains(rules, r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// paths are such that each of the places that they meet is met by one of them: one
+// that the pattern matches, and where that begins with something and ends with a
+// slash, the same without it.
+func (p pattern) paths() []string {
+	path := p.example()
+	if last := p.segments[len(p.segments)-1].kind; last != slash && last != rest || len(p.segments) == 1 {
+		return []string{path}
+	}
+	whole := pattern{segments: p.segments[:len(p.segments)-1]}
+	return []string{path, whole.example()}
+}
+
+// places are those of which a request to a path meets the rules.
+func (t *tree) places(path string) (all []*place) {
+	for _, slashed := range []bool{false, true} {
+		for at := t.find(path, slashed && path[len(path)-1] != '/', true); at != nil && !slices.Contains(all, at); at = at.parent {
+			all = append(all, at)
+		}
+	}
+	return all
+}

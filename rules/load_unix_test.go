@@ -1,0 +1,40 @@
+//go:build unix
+
+package rules
+
+import (
+	"log/slog"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spent is the time that processors have worked for this process. Other processes
+// have no part in it.
+func spent(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func TestTenThousandRulesLoadWithinASecond(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes its own time")
+	}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, path, large(10_000))
+	n := startNode(t)
+	best := time.Hour
+	for range 3 {
+		begun := spent(t)
+		b, err := Open(t.Context(), n, path, BookOptions{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		best = min(best, spent(t)-begun)
+		require.NoError(t, b.Close())
+	}
+	require.Less(t, best, time.Second)
+	t.Logf("%v", best)
+}

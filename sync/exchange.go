@@ -494,12 +494,17 @@ type demands struct{ own, theirs float64 }
 // have.
 type rule func(d demands, both, theirs, unspent int64) int64
 
-// byDemand gives each as much of both as it has of their demand.
-func byDemand(d demands, both, _, _ int64) int64 {
-	if d.own+d.theirs <= 0 {
+// byDemand gives each as much of both as it has of their demand; of what cannot be
+// parted, who has some does not get the rest, lest it goes to and fro.
+func byDemand(d demands, both, theirs, _ int64) int64 {
+	part := float64(both) * d.theirs / (d.own + d.theirs)
+	if d.own <= 0 || part > float64(both)-0.5 {
 		return both
 	}
-	return int64(math.Ceil(float64(both) * d.theirs / (d.own + d.theirs)))
+	if theirs == 0 {
+		part = math.Ceil(part)
+	}
+	return int64(part)
 }
 
 // promiseFor is how long units are kept for a region that does not come for them.

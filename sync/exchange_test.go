@@ -1,0 +1,219 @@
+package countsync
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+var anID = bucket.ID{Hi: 0x2545f4914f6cdd1d, Lo: 0xd1342543de82ef95}
+
+// twoRegions are regions that know of each other, and that nothing was forgotten.
+func twoRegions(l bucket.Limit) (w *globe, a, b *region) {
+	w = newGlobe(nil, 1, 2, l, network{})
+	for _, r := range w.regions {
+		r.holdings.Sure(0, r.time())
+	}
+	w.now++
+	return w, w.regions[0], w.regions[1]
+}
+
+func (r *region) serve(t *testing.T, from *region, st Statement) Statement {
+	t.Helper()
+	answer, ok := r.holdings.Serve(from.name, from.member, from.regions.Print(), &st, r.time())
+	require.True(t, ok)
+	return answer
+}
+
+func (r *region) limit() bucket.Limit {
+	l := r.whole()
+	return r.holdings.Limit(anID, &l, r.time())
+}
+
+func TestARepeatedStatementIsGrantedOnce(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Demand: 1e6, Holding: 50}
+		first := to.serve(t, from, ask)
+		require.EqualValues(t, 30, first.Granted)
+		again := to.serve(t, from, ask)
+		require.Equal(t, first, again)
+		l := to.limit()
+		require.EqualValues(t, 20, l.Capacity())
+
+		ask.Number = 6 // of before
+		require.Zero(t, to.serve(t, from, ask).Granted, "an older statement has no answer that counts")
+		l = to.limit()
+		require.EqualValues(t, 20, l.Capacity())
+
+		ask.Number, ask.Wants = 8, 0 // the answers were lost
+		require.Zero(t, to.serve(t, from, ask).Granted)
+		l = to.limit()
+		require.EqualValues(t, 50, l.Capacity(), "what was not taken is unspent")
+	})
+}
+
+func TestWhatWasSpentGoesAlongWithABucketsUnits(t *testing.T) {
+	_, from, to := twoRegions(bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Hour, Burst: 100})
+	for range 50 {
+		require.True(t, to.ask(1).Allowed)
+	}
+	to.w.now += 2 * sec
+	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Demand: 1e12, Holding: 50, Usual: 1e12}
+	answer := to.serve(t, from, ask)
+	require.EqualValues(t, 30, answer.Granted)
+	require.EqualValues(t, 30, answer.Used)
+	require.EqualValues(t, 20, to.used())
+	ask.Number, ask.Wants = 8, 0
+	to.serve(t, from, ask)
+	require.EqualValues(t, 50, to.used(), "not taken, it counts here again")
+}
+
+// Numbers that no honest region says neither panic nor let anyone spend more.
+func TestAbsurdStatementsCreateNothing(t *testing.T) {
+	huge := []int64{0, 1, 1 << 40, math.MaxInt64 / 2}
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		for _, n := range huge {
+			for _, m := range huge {
+				w, liar, r := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+				r.ask(1)
+				w.run(int64(ExchangeEvery))
+				st := Statement{
+					ID: anID, Limit: liar.whole(), Number: n, Received: m, Debt: n, Wants: m, Must: n, Demand: m, Usual: n, Holding: m,
+					Answers: n, Granted: m, Used: n, Heard: m, Spent: n, Series: m, Retry: time.Duration(m), Forgot: n > 1, More: m > 1,
+				}
+				x := r.holding(0)
+				for _, number := range []int64{n, x.accounts[0].number} {
+					st.Answers, st.Heard = number, number
+					r.holdings.Answered(liar.name, liar.member, liar.regions.Print(), &st, r.time())
+					r.serve(t, liar, st)
+					l := r.limit()
+					require.LessOrEqual(t, l.Capacity(), int64(100))
+					for i := range x.accounts {
+						require.LessOrEqual(t, x.accounts[i].received, r.regions.start(100, i), "of what a region began with it has no more to grant")
+						require.LessOrEqual(t, x.accounts[i].granted, int64(50))
+						require.GreaterOrEqual(t, x.accounts[i].granted, int64(0))
+					}
+					r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+				}
+			}
+		}
+	})
+}
+
+func TestRegionsThatDoNotAgreeExchangeNothing(t *testing.T) {
+	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	st := Statement{ID: anID, Limit: w.limit, Number: 1, Wants: 10}
+	_, ok := to.holdings.Serve(from.name, from.member, from.regions.Print()+1, &st, to.time())
+	require.False(t, ok)
+	_, ok = to.holdings.Serve("elsewhere", from.member, from.regions.Print(), &st, to.time())
+	require.False(t, ok)
+	_, ok = to.holdings.Serve(to.name, from.member, from.regions.Print(), &st, to.time())
+	require.False(t, ok, "nor a region with itself")
+	require.Nil(t, to.holding(0))
+	to.holdings.Unanswered("elsewhere", []Statement{st}, to.time())
+}
+
+func TestARegionHearsWhatOthersHaveSpentOnce(t *testing.T) {
+	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	st := Statement{ID: anID, Limit: w.limit, Spent: 10, Series: 5}
+	for number := range int64(3) {
+		st.Number = number
+		to.serve(t, from, st)
+	}
+	require.EqualValues(t, 10, to.holdings.Elsewhere(anID, to.time().Now))
+	st.Number, st.Spent = 4, 7 // late
+	to.serve(t, from, st)
+	st.Number, st.Spent, st.Series = 5, 3, 6 // begun again
+	to.serve(t, from, st)
+	require.EqualValues(t, 13, to.holdings.Elsewhere(anID, to.time().Now))
+}
+
+func TestAnExchangeArrivesAsItWasSent(t *testing.T) {
+	e := Exchange{Region: "eu", From: 12345, Print: 678, Statements: []Statement{
+		{ID: anID, Limit: bucket.Limit{Rate: 5, Per: time.Minute, Version: 3}, Number: 1, Received: 2, Debt: 3, Wants: 4, Must: 5, Demand: 6, Usual: 7, Holding: 8, Forgot: true},
+		{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Minute, Start: epoch}, Answers: 1, Granted: 2, Used: 3, Heard: 4, More: true, Retry: 5, Spent: 6, Series: 7},
+		{ID: bucket.ID{Hi: 3, Lo: 4}, Limit: bucket.Limit{Rate: 5, Per: time.Minute, Version: 3}},
+	}}
+	got, err := ParseExchange(e.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, e, got)
+}
+
+// What is said of ids that are asked for costs a bounded number of bytes: a statement
+// and its answer, ten times a second for each other region at most.
+func TestAStatementIsShort(t *testing.T) {
+	most := int64(math.MaxInt64 / 2)
+	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: 366 * 24 * time.Hour, Burst: 1e12, Version: math.MaxUint64}
+	st := Statement{
+		ID: anID, Limit: l, Number: most, Received: most, Debt: most, Wants: most, Must: most, Demand: most, Usual: most, Holding: most,
+		Answers: most, Granted: most, Used: most, Heard: most, More: true, Forgot: true, Retry: time.Duration(longestRefusal), Spent: most, Series: most,
+	}
+	e := Exchange{Region: "r"}
+	header := len(e.Append(nil))
+	e.Statements = []Statement{st}
+	require.LessOrEqual(t, len(e.Append(nil))-header, 192)
+	for len(e.Statements) < maxStatements {
+		st.Limit.Version--
+		e.Statements = append(e.Statements, st)
+	}
+	got, err := ParseExchange(e.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, e, got)
+	e.Statements = append(e.Statements, st)
+	_, err = ParseExchange(e.Append(nil))
+	require.Error(t, err, "one too many")
+}
+
+func FuzzExchange(f *testing.F) {
+	f.Add((&Exchange{Region: "eu", From: 1, Print: 2, Statements: []Statement{{ID: anID, Limit: bucket.Limit{Rate: 5, Per: time.Minute}, Number: 1, Wants: 3, Holding: 2}}}).Append(nil))
+	f.Add((&Exchange{Region: "r0", Statements: []Statement{{ID: anID, Limit: bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Minute, Start: epoch}, Answers: 1, Granted: 3, Heard: 1, More: true}}}).Append(nil))
+	f.Add([]byte{1, 200})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := ParseExchange(b)
+		if err != nil {
+			require.Empty(t, e.Statements)
+			return
+		}
+		again, err := ParseExchange(e.Append(nil))
+		require.NoError(t, err)
+		require.Equal(t, e, again)
+		// Whatever came is taken in without a panic, and creates nothing.
+		_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+		for i := range e.Statements {
+			st := &e.Statements[i]
+			l := st.Limit
+			to.holdings.Limit(st.ID, &l, to.time())
+			to.holdings.Serve(from.name, e.From, from.regions.Print(), st, to.time())
+			to.holdings.Answered(from.name, e.From, from.regions.Print(), st, to.time())
+			mine := to.holdings.Limit(st.ID, &l, to.time())
+			x := to.holdings.shard(st.ID).of[st.ID]
+			require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
+		}
+		to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
+	})
+}
+
+func FuzzHoldingCopy(f *testing.F) {
+	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	to.holdings.Serve(from.name, from.member, from.regions.Print(), &Statement{ID: anID, Limit: w.limit, Number: 1, Wants: 10, Holding: 50}, to.time())
+	var known limits
+	f.Add(to.holdings.appendCopy(nil, anID, &known, to.time().Steady))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, r, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+		var known limits
+		rd := reader{b: b}
+		r.holdings.adoptCopy(anID, &rd, &known, r.time())
+		x := r.holding(0)
+		if rd.err != nil {
+			require.Nil(t, x)
+			return
+		}
+		require.LessOrEqual(t, x.limit.Capacity(), x.whole.Capacity())
+		r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+	})
+}

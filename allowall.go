@@ -72,6 +72,7 @@ type scratch struct {
 	results []result
 	parts   []bucket.Limit
 	takes   []bucket.Ask
+	wholes  []*bucket.Limit // of those takes that are judged by this region's holdings
 	answers []bucket.Result
 }
 
@@ -82,7 +83,7 @@ func (n *Node) scratch(asks int) *scratch {
 		asks = max(asks, 8)
 		*s = scratch{
 			make([]ask, 0, asks), make([]int, 0, asks), make([]result, 0, asks),
-			make([]bucket.Limit, asks), make([]bucket.Ask, 0, asks), make([]bucket.Result, asks),
+			make([]bucket.Limit, asks), make([]bucket.Ask, 0, asks), make([]*bucket.Limit, 0, asks), make([]bucket.Result, asks),
 		}
 	}
 	return s
@@ -92,6 +93,7 @@ func (n *Node) scratch(asks int) *scratch {
 func (n *Node) done(s *scratch) {
 	clear(s.all[:cap(s.all)])
 	clear(s.takes[:cap(s.takes)])
+	clear(s.wholes[:cap(s.wholes)])
 	s.all, s.at, s.results, s.takes = s.all[:0], s.at[:0], s.results[:0], s.takes[:0]
 	n.scratches.Put(s)
 }
@@ -113,7 +115,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	}
 	for i := range ds {
 		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
-		r.tell(&ds[i], asks[i].Limiter.limit.Name)
+		asks[i].Limiter.tell(&ds[i], r)
 		ds[i].Shadow = a.shadow
 		n.meters.decided(a.id, r, a.shadow)
 	}
@@ -308,14 +310,16 @@ func (p *party) taken() []ask {
 // spendAll takes on all of the counts that are held here, or on none, each
 // within the share that this node has.
 func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch, results []result) {
-	s.takes = s.takes[:0]
-	whole, closed := as == asOwner && v.complete, false
+	s.takes, s.wholes = s.takes[:0], s.wholes[:0]
+	whole, closed, global := as == asOwner && v.complete, false, false
 	for i := range asks {
 		a, limit, source := &asks[i], asks[i].limit, Owner
+		part := share{all: true}
 		if !whole {
-			var part share
 			part, source = v.share(as, a.id, a.partition)
-			s.parts[i] = part.limit(limit)
+		}
+		if !part.all {
+			s.parts[i] = part.limit(n.wholeOf(a, now))
 			limit = &s.parts[i]
 		}
 		if results[i].source = source; source == FailedClosed {
@@ -323,15 +327,24 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 			closed = closed || !a.shadow
 			continue
 		}
+		if part.all && a.global && n.regions.Holdings != nil {
+			s.wholes = append(s.wholes, limit)
+			global = true
+		} else {
+			s.wholes = append(s.wholes, nil)
+		}
 		s.takes = append(s.takes, bucket.Ask{ID: a.id, Limit: limit, Units: a.units, Shadow: a.shadow})
 	}
 	answers := s.answers[:len(s.takes)]
-	if closed {
+	switch {
+	case closed:
 		for i := range s.takes {
 			t := &s.takes[i]
 			answers[i] = n.counts.Peek(t.ID, t.Limit, now, t.Units)
 		}
-	} else {
+	case global:
+		n.regions.TakeAll(s.takes, s.wholes, n.time(now), answers)
+	default:
 		n.counts.TakeAll(s.takes, now, answers)
 	}
 	for i := range results {

@@ -90,8 +90,9 @@ func midnight(year int, month time.Month, day int, loc *time.Location) time.Time
 	}
 }
 
-// calendarWindow is the numbers of a Calendar's limit in the window that is open,
-// by the clock of this node. No zone goes to other nodes.
+// calendarWindow is the numbers of a limit in the window that is open, by the clock
+// of this node, where windows have names: those of a Calendar, and of a Global
+// FixedWindow. No zone goes to other nodes.
 type calendarWindow struct {
 	calendar Calendar
 	zone     *time.Location
@@ -104,13 +105,24 @@ func (w *calendarWindow) numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	if l != nil && now >= l.Start && now < l.Start+int64(l.Per) {
 		return l
 	}
-	start, end := w.calendar.window(time.Unix(0, now).In(w.zone))
 	l = new(*whole)
-	l.Start = start.UnixNano()
+	end := w.bounds(l, now)
 	if l.Start == 0 {
 		l.Start = 1 // zero would name no window
 	}
-	l.Per = time.Duration(end.UnixNano() - l.Start)
+	l.Per = time.Duration(end - l.Start)
 	w.open.Store(l)
 	return l
+}
+
+// bounds sets the window's Start, and returns its end. Without a Calendar windows
+// begin at the multiples of Per, so that all regions have the same.
+func (w *calendarWindow) bounds(l *bucket.Limit, now int64) (end int64) {
+	if w.calendar == NoCalendar {
+		l.Start = now - now%int64(l.Per)
+		return l.Start + int64(l.Per)
+	}
+	start, next := w.calendar.window(time.Unix(0, now).In(w.zone))
+	l.Start = start.UnixNano()
+	return next.UnixNano()
 }

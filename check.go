@@ -116,7 +116,7 @@ func unsent(err error) bool {
 // elsewhere is counted all the same, also where the share is nothing.
 func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
 	if as == asOwner && v.complete {
-		n.apply(op, flags, a, a.limit, now, &r.Result)
+		n.applyWhole(op, flags, a, now, &r.Result)
 		r.source = Owner
 		return
 	}
@@ -124,11 +124,11 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 	r.source = source
 	switch {
 	case s.all:
-		n.apply(op, flags, a, a.limit, now, &r.Result)
+		n.applyWhole(op, flags, a, now, &r.Result)
 	case source == FailedClosed && (op == opTake || op == opPeek):
 		r.Result = bucket.Result{RetryAfter: outageRetry}
 	default:
-		part := s.limit(a.limit)
+		part := s.limit(n.wholeOf(a, now))
 		if (op == opDebit || op == opRefund) && part.Capacity() == 0 {
 			part = *a.limit
 		}
@@ -137,6 +137,24 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 			r.Allowed, r.RetryAfter = false, outageRetry
 		}
 	}
+}
+
+// applyWhole carries out op within all that this region has of the limit.
+func (n *Node) applyWhole(op op, flags uint8, a *ask, now int64, r *bucket.Result) {
+	if a.global && n.regions.Holdings != nil {
+		n.applyGlobal(op, flags, a, now, r)
+		return
+	}
+	n.apply(op, flags, a, a.limit, now, r)
+}
+
+// wholeOf is all that this region has of the limit of an ask.
+func (n *Node) wholeOf(a *ask, now int64) *bucket.Limit {
+	if !a.global || n.regions.Holdings == nil {
+		return a.limit
+	}
+	held := n.regions.Limit(a.id, a.limit, n.time(now))
+	return &held
 }
 
 // apply carries out op on the count that is held here.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +26,10 @@ type Config struct {
 	Expect    int      // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero
 	Region    string   // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
 
+	Regions map[string][]string // for each other region, "host:port" addresses that reach any of its nodes; DNS names are looked up again for as long as the node lives. Needs Region
+
+	RegionShares map[string]int64 // with how much of each Global limit each region begins, in relation to the others: a region of 70 % of the traffic may begin with 70. Equal on all nodes of all regions. Nil: all begin with as much
+
 	Seed    []byte      // keys the id hash; equal on all nodes, never rotated. Nil: a fixed public key. A join with another Seed is refused
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
@@ -35,7 +41,7 @@ type Config struct {
 
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
 	Observer Observer         // called for each decision and hop, must not block. None if nil
-	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for Expect, Seed and Timeout, are its own affair
+	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for Expect, the names in Regions, Seed and Timeout, are its own affair
 	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
 	Rand     io.Reader        // where incarnations come from. Nil: crypto/rand
 }
@@ -45,7 +51,6 @@ const (
 	defaultForget  = 5 * time.Minute
 	defaultMaxKeys = 5_000_000
 	maxLabelBytes  = 64
-	maxRegionBytes = 64
 	maxReplicas    = 8
 )
 
@@ -62,26 +67,24 @@ func (c Config) Validate() error {
 	if strings.ContainsFunc(c.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		wrong("Name %q has spaces or control characters: use a host's or pod's name", c.Name)
 	}
-	if len(c.Region) > maxRegionBytes {
-		wrong("Region has %d bytes: use at most %d", len(c.Region), maxRegionBytes)
+	gossip := cluster.Config{Name: "any", Bind: ":0", Region: c.Region, Regions: c.Regions}
+	if c.Cluster == nil && c.Bind != "" {
+		gossip.Bind, gossip.Advertise, gossip.Join, gossip.Secrets, gossip.TLS = c.Bind, c.Advertise, c.Join, c.Secrets, c.TLS
 	}
-	switch {
-	case c.Cluster != nil:
-	case c.Bind != "":
-		gossip := cluster.Config{Name: "any", Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Secrets: c.Secrets, TLS: c.TLS}
-		for _, err := range gossip.Problems() {
-			wrong("%w", err)
-		}
-	default:
+	for _, err := range gossip.Problems() {
+		wrong("%w", err)
+	}
+	if c.Cluster == nil && c.Bind == "" {
 		for _, field := range []struct {
 			name string
 			set  bool
-		}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil}} {
+		}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Regions", len(c.Regions) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil}} {
 			if field.set {
 				wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field.name)
 			}
 		}
 	}
+	c.checkShares(wrong)
 	if c.Expect < 0 {
 		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
 	}
@@ -98,6 +101,29 @@ func (c Config) Validate() error {
 		wrong("MaxKeys is %d: use 0 for %d, or how many counts may be held", c.MaxKeys, defaultMaxKeys)
 	}
 	return errors.Join(errs...)
+}
+
+// maxRegionShare bounds one of RegionShares.
+const maxRegionShare = 1_000_000
+
+// checkShares is Validate of RegionShares.
+func (c *Config) checkShares(wrong func(format string, args ...any)) {
+	if c.RegionShares == nil {
+		return
+	}
+	names := append(slices.Collect(maps.Keys(c.Regions)), c.Region)
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if _, ok := c.RegionShares[name]; !ok {
+			wrong("RegionShares has no share of %q: give one to Region and to each of Regions, or leave it nil", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.RegionShares)) {
+		if share := c.RegionShares[name]; !slices.Contains(names, name) {
+			wrong("RegionShares names %q, which is neither Region nor one of Regions: take it off, or add the region", name)
+		} else if share < 1 || share > maxRegionShare {
+			wrong("RegionShares of %q is %d: use 1 to %d", name, share, maxRegionShare)
+		}
+	}
 }
 
 // withDefaults is a copy with every zero field filled in.
@@ -178,7 +204,7 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 		return cluster.NewSolo(name, c.Region)
 	}
 	return cluster.NewGossip(cluster.Config{
-		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region,
+		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,
 		Seed: seed, Secrets: c.Secrets, TLS: c.TLS, Forget: c.Forget, Logger: c.Logger,
 	})
 }

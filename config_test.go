@@ -34,6 +34,43 @@ func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
+func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
+	good := Config{Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946", "10.0.0.1:1"}, "farther": {"[::1]:1"}}}
+	require.NoError(t, good.Validate())
+	made := good.cluster("x-1", [16]byte{})
+	require.NotNil(t, made.Region("far"))
+	require.Nil(t, made.Region("near"))
+	good.Bind, good.Cluster = "", cluster.NewSolo("x", "near")
+	require.NoError(t, good.Validate())
+
+	wrong := map[string][]string{"": {"a:1"}, "near": {"a:1"}, "far": nil, "farther": {"a:1", "far.example"}}
+	for name, c := range map[string]Config{
+		"on a port":                  {Bind: ":7946", Region: "near", Regions: wrong},
+		"with a Cluster of its own":  {Cluster: cluster.NewSolo("x", "near"), Region: "near", Regions: wrong},
+		"without a port":             {Region: "near", Regions: wrong},
+		"without a port or a Region": {Regions: wrong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.Validate()
+			require.ErrorIs(t, err, ErrInvalid)
+			says := []string{"without a name", `Regions["far"] has no addresses`, `Regions["farther"][1]: "far.example" is not host:port`}
+			if c.Region != "" {
+				says = append(says, `Regions["near"] is this node's own Region`)
+			} else {
+				says = append(says, "Regions is set and Region is empty")
+			}
+			if c.Bind == "" && c.Cluster == nil {
+				says = append(says, "Regions is set and Bind is empty")
+			}
+			for _, word := range says {
+				require.ErrorContains(t, err, "Config: Regions")
+				require.ErrorContains(t, err, word)
+			}
+			require.Len(t, strings.Split(err.Error(), "\n"), len(says), "and nothing else")
+		})
+	}
+}
+
 func TestWhatNeedsANetworkIsRefusedWithoutBind(t *testing.T) {
 	err := Config{Join: []string{"a:1"}, Secrets: [][]byte{make([]byte, 16)}}.Validate()
 	require.ErrorContains(t, err, "Join is set and Bind is empty")
@@ -66,7 +103,7 @@ func TestLimits(t *testing.T) {
 		{"a burst for a window", "Burst", func(l *Limit) { l.Burst = 5 }},
 		{"a burst for a bucket", "", func(l *Limit) { l.Algorithm, l.Burst = TokenBucket, 5 }},
 		{"a log above 100,000 units", "Rate", func(l *Limit) { l.Algorithm, l.Rate = SlidingLog, 100_001 }},
-		{"regions, which are not there yet", "Scope", func(l *Limit) { l.Scope = Global }},
+		{"a scope", "Scope", func(l *Limit) { l.Scope = Global + 1 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := good
@@ -78,6 +115,34 @@ func TestLimits(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.wrong)
 			require.True(t, errors.Is(err, ErrInvalid))
+		})
+	}
+}
+
+func TestSharesOfRegionsAreOfEachOfThem(t *testing.T) {
+	good := Config{
+		Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
+		RegionShares: map[string]int64{"near": 7, "far": 3},
+	}
+	require.NoError(t, good.Validate())
+	for name, c := range map[string]struct {
+		shares map[string]int64
+		says   []string
+	}{
+		"one too few":        {map[string]int64{"near": 1}, []string{`no share of "far"`}},
+		"one too many":       {map[string]int64{"near": 1, "far": 1, "mars": 1}, []string{`names "mars"`}},
+		"nothing for one":    {map[string]int64{"near": 1, "far": 0}, []string{`of "far" is 0`}},
+		"more than a number": {map[string]int64{"near": 1_000_001, "far": 1}, []string{`of "near" is 1000001`}},
+		"none at all":        {map[string]int64{}, []string{`no share of "far"`, `no share of "near"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := good
+			bad.RegionShares = c.shares
+			err := bad.Validate()
+			require.ErrorIs(t, err, ErrInvalid)
+			for _, says := range c.says {
+				require.ErrorContains(t, err, says)
+			}
 		})
 	}
 }

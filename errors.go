@@ -15,9 +15,9 @@ var (
 )
 
 // ErrPartial is the error of a Reset that did not reach every member of the
-// roster. Those that are named may still hold a count for the key.
+// roster, or every region. Those that are named may still hold a count for the key.
 type ErrPartial struct {
-	Members []string // names, sorted
+	Members []string // names, sorted; and then each other region that was not reached, as "region NAME"
 }
 
 func (e *ErrPartial) Error() string {

@@ -25,7 +25,7 @@ type Scope uint8
 
 const (
 	Regional Scope = iota // one count for each region
-	Global                // one limit over all regions; not available yet, Limiter refuses it
+	Global                // one limit over all regions of Config.Regions: each has a part, and grants of it what it does not need
 )
 
 // PartitionPolicy says what a node may still admit when a key's owner cannot be
@@ -108,11 +108,9 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		}
 	}
 	switch l.Scope {
-	case Regional:
-	case Global:
-		wrong("Scope Global is not available yet: use Regional")
+	case Regional, Global:
 	default:
-		wrong("Scope %d is unknown: use Regional", l.Scope)
+		wrong("Scope %d is unknown: use Regional or Global", l.Scope)
 	}
 	if l.Partition > FailClosed {
 		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)

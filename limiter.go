@@ -24,7 +24,7 @@ type Limiter struct {
 	node    *Node
 	limit   Limit
 	numbers bucket.Limit
-	window  *calendarWindow // nil without a Calendar
+	window  *calendarWindow // nil without a Calendar, and but for a Global FixedWindow
 	prefix  []byte          // what is hashed before each key
 }
 
@@ -122,7 +122,7 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 			n.meters.decided(a.id, &r, false)
 		}
 	}
-	r.tell(&d, l.limit.Name)
+	l.tell(&d, &r)
 	if n.cfg.Observer != nil {
 		n.observe(ctx, l, key, units, d, err, begun)
 	}
@@ -147,7 +147,7 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
 	a.id = l.node.identity.id(l.prefix, key)
-	a.limit, a.partition, a.units = &l.numbers, l.limit.Partition, units
+	a.limit, a.partition, a.units, a.global = &l.numbers, l.limit.Partition, units, l.limit.Scope == Global
 	if l.window != nil {
 		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
 	}
@@ -159,14 +159,17 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 
 // tell writes what the caller is told, field by field: a literal would be built
 // elsewhere first, and copied in larger pieces than it was written in, which
-// stalls.
-func (r *result) tell(d *Decision, name string) {
+// stalls. What a region has of a Global limit is nobody else's affair.
+func (l *Limiter) tell(d *Decision, r *result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit
+	if l.limit.Scope == Global && r.source < Budget && r.source != 0 {
+		d.Limit = l.numbers.Capacity()
+	}
 	d.Remaining = r.Remaining
 	d.RetryAfter = r.RetryAfter
 	d.ResetAfter = r.ResetAfter
-	d.Name = name
+	d.Name = l.limit.Name
 	d.Source = r.source
 }
 

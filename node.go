@@ -27,6 +27,7 @@ type Node struct {
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
 	board     board         // what is published
+	regions   regions       // what this region has of Global limits
 	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
@@ -96,6 +97,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.tasks.Go(n.compact)
 	n.tasks.Go(n.keepInStep)
 	n.tasks.Go(n.keepPublished)
+	if n.regions.Holdings != nil {
+		n.tasks.Go(n.keepHoldings)
+	}
 	n.hearOthers(ctx)
 	n.starting.Store(false)
 	n.enlist()
@@ -122,7 +126,10 @@ func (n *Node) look() {
 	if n.stream.Stream == nil && v.Self >= 0 {
 		// Only now is it known what a Cluster of the caller's calls this node.
 		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)
+		n.newRegions(v)
+		n.stream.Hold(n.regions.Holdings)
 	}
+	n.regain(n.view.Load(), v)
 	n.replace(v)
 }
 
@@ -182,7 +189,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 		return nil, err
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}
-	if l.Calendar != NoCalendar {
+	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
 		made.window = &calendarWindow{calendar: l.Calendar, zone: loc}
 	}
 	return made, nil
@@ -211,6 +218,7 @@ func (n *Node) Stats() Stats {
 		Evicted:   n.counts.Evicted(),
 		Stream:    n.streamStats(),
 		Published: n.board.stats(),
+		Regions:   n.regionStats(),
 		Cluster:   n.cluster.Stats(),
 	}
 }

@@ -2,20 +2,39 @@ package weir
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
+
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // reset forgets a count here and on every other member of the roster, each told
 // directly or through others. Whom it does not reach learns it from the states
-// that it is sent later, or from its own spends being refused.
+// that it is sent later, or from its own spends being refused. Of a Global limit
+// it tells one node of each other region as well, which has the others know.
 func (n *Node) reset(ctx context.Context, a *ask) error {
 	v, now := n.view.Load(), n.now()
 	a.units = int64(n.stream.Reset(a.id, now))
+	asks := []ask{*a}
+	var regions []string
+	if a.global && n.regions.Holdings != nil {
+		others := *a
+		others.id = countsync.Elsewhere(a.id)
+		others.units = int64(n.stream.Reset(others.id, now))
+		asks = append(asks, others)
+		regions = slices.Sorted(maps.Keys(n.regions.links))
+	}
 
 	var (
-		wait   sync.WaitGroup
-		missed = make([]bool, len(v.Members))
+		wait    sync.WaitGroup
+		missed  = make([]bool, len(v.Members))
+		unasked = make([]bool, len(regions))
 	)
+	for i, region := range regions {
+		wait.Go(func() { unasked[i] = n.resetRegion(ctx, region, asks) != nil })
+	}
 	for i := range v.Members {
 		if i == v.Self {
 			continue
@@ -26,7 +45,7 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 		}
 		wait.Go(func() {
 			by := answerer{i, v.next[i], 0}
-			missed[i] = n.relayed(ctx, v, by, opReset, []ask{*a}, make([]result, 1)) != nil
+			missed[i] = n.relayed(ctx, v, by, opReset, asks, make([]result, len(asks))) != nil
 		})
 	}
 	wait.Wait()
@@ -39,8 +58,33 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 			partial.Members = append(partial.Members, m.Name)
 		}
 	}
+	for i, region := range regions {
+		if unasked[i] {
+			partial.Members = append(partial.Members, "region "+region)
+		}
+	}
 	if partial.Members != nil {
 		return &partial
+	}
+	return nil
+}
+
+// resetRegion has one node of another region forget counts.
+func (n *Node) resetRegion(ctx context.Context, region string, asks []ask) error {
+	peer := n.cluster.Region(region)
+	if peer == nil {
+		return cluster.ErrUnheard
+	}
+	request := header{op: opReset, asks: uint8(len(asks))}.append(nil)
+	for i := range asks {
+		request = asks[i].append(request)
+	}
+	answer, err := peer.Ask(ctx, request, nil, exchangeWait)
+	if err != nil {
+		return err
+	}
+	if s, err := parseAnswer(answer, len(asks)); err != nil || s != statusDone {
+		return errUnreached
 	}
 	return nil
 }

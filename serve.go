@@ -27,7 +27,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 	fenced := n.fenced(v, now)
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
-		if err != nil {
+		if err != nil || b.Region != n.cfg.Region && !h.op.crosses() {
 			b.Reply(i, nil)
 			continue
 		}
@@ -50,6 +50,9 @@ func (in inbound) Serve(b *cluster.Batch) {
 			continue
 		case opCompare:
 			n.serveComparison(request[headerBytes:], b.Later(i))
+			continue
+		case opExchange:
+			n.serveExchange(b.Region, request, h, b.Later(i))
 			continue
 		case opStream:
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])

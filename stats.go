@@ -11,16 +11,17 @@ import (
 // Stats is a snapshot of a node's counters. They only grow, but for Keys,
 // Stream, Published, and what Cluster says of joining.
 type Stats struct {
-	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
-	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
-	Served    uint64              // checks that others made here
-	Passed    uint64              // checks that came here and were passed on
-	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
-	Keys      int                 // counts held
-	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
-	Stream    StreamStats         // of what keeps the replicas
-	Published PublishedStats      // of Publish
-	Cluster   cluster.Stats       // of the peer port and the membership
+	Decisions map[Source]Outcomes    // by where they were made; checks that others made here are theirs
+	Shadows   Outcomes               // of asks with Shadow, wherever they were decided; not among Decisions
+	Served    uint64                 // checks that others made here
+	Passed    uint64                 // checks that came here and were passed on
+	LateUnits uint64                 // units admitted by answers that came after their askers gave up, and refunded
+	Keys      int                    // counts held
+	Evicted   uint64                 // counts dropped before they had recovered, because MaxKeys was reached
+	Stream    StreamStats            // of what keeps the replicas
+	Published PublishedStats         // of Publish
+	Regions   map[string]RegionStats // by the name of another region, of what Global limits need
+	Cluster   cluster.Stats          // of the peer port and the membership
 }
 
 // StreamStats says how far the replicas are behind, and what is to be told yet.

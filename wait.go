@@ -34,7 +34,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		begun := l.node.observedSince()
 		err := l.node.decide(ctx, opTake, 0, &a, &r)
 		var d Decision
-		r.tell(&d, l.limit.Name)
+		l.tell(&d, &r)
 		l.node.observe(ctx, l, key, units, d, err, begun)
 		if err != nil {
 			return err

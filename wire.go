@@ -17,7 +17,7 @@ import (
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
 //
 // A FixedWindow has no burst, but may have a start. The highest bit of partition
-// says that an ask is a shadow.
+// says that an ask is a shadow, the next one that its limit is Global.
 const (
 	headerBytes       = 16
 	askBytes          = 66
@@ -30,6 +30,7 @@ const (
 	maxHops = 16
 
 	shadowBit = 1 << 7
+	globalBit = 1 << 6
 )
 
 // op is what a check wants of a count.
@@ -40,11 +41,15 @@ const (
 	opDebit
 	opRefund
 	opPeek
-	opReset   // units is the reset's number
-	opStream  // what follows is no asks, but a frame of the stream
-	opPublish // or what is published
-	opCompare // or a question about what is
+	opReset    // units is the reset's number
+	opStream   // what follows is no asks, but a frame of the stream
+	opPublish  // or what is published
+	opCompare  // or a question about what is
+	opExchange // or what regions say to each other
 )
+
+// crosses says that a node of another region may ask it.
+func (o op) crosses() bool { return o == opExchange || o == opReset }
 
 // Flags of a request. The lowest bits count how often a member that has no
 // authority over the id has passed it on.
@@ -73,6 +78,7 @@ type ask struct {
 	limit     *bucket.Limit
 	partition PartitionPolicy
 	shadow    bool // of several that are taken together: it has no say
+	global    bool // judged by what this region has of the limit
 	units     int64
 	receipt   bucket.Receipt
 }
@@ -116,6 +122,9 @@ func (a *ask) append(b []byte) []byte {
 	if a.shadow {
 		partition |= shadowBit
 	}
+	if a.global {
+		partition |= globalBit
+	}
 	return append(b, byte(a.limit.Algorithm), partition)
 }
 
@@ -132,7 +141,7 @@ func parseHeader(b []byte) (header, error) {
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch {
-	case h.op < opTake || h.op > opCompare || h.hops > maxHops,
+	case h.op < opTake || h.op > opExchange || h.hops > maxHops,
 		h.op >= opStream && h.asks != 0,
 		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed
@@ -159,8 +168,9 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	} else {
 		a.limit.Burst, a.limit.Start = capacity, 0
 	}
-	a.partition = PartitionPolicy(b[65] &^ shadowBit)
+	a.partition = PartitionPolicy(b[65] &^ (shadowBit | globalBit))
 	a.shadow = b[65]&shadowBit != 0
+	a.global = b[65]&globalBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed
 	}

@@ -58,6 +58,7 @@ func (r *roster) Start(_ context.Context, h cluster.Handler) error {
 }
 
 func (r *roster) View() *cluster.View          { return &r.view }
+func (r *roster) Region(string) cluster.Peer   { return nil }
 func (r *roster) Announce(cluster.State) error { return nil }
 func (r *roster) Forget(string) error          { return errors.New("bench: nobody is dead") }
 func (r *roster) Leave(context.Context) error  { return nil }

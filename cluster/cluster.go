@@ -38,6 +38,11 @@ type Cluster interface {
 	// never nil once Start has returned or Handler is called, never changes,
 	// and costs one atomic load.
 	View() *View
+	// Region is a way to ask any node of another region: one of those that its
+	// addresses reach. It is nil for a region that Config does not name, and for this
+	// node's own. Nodes of other regions are not in View, and Handler is told of them
+	// by Serve alone.
+	Region(name string) Peer
 	// Announce changes what this node says of itself: Joining, as it starts,
 	// Serving or Leaving. View shows it when Announce returns, and Changed is
 	// called. The members that this node hears know it about a packet's way
@@ -68,7 +73,8 @@ type Handler interface {
 	// time, and must not block. They may come while Start still runs: it
 	// tries every address to join, and members are heard meanwhile.
 	Changed()
-	// Serve answers requests that arrived together from one member. It is
+	// Serve answers requests that arrived together from one member, or from one
+	// node of another region, as Batch.Region says. It is
 	// called from several goroutines, one for each connection, and must not
 	// block: what cannot be answered at once is taken with Batch.Later.
 	Serve(b *Batch)
@@ -85,7 +91,18 @@ type Handler interface {
 	Late(from Peer, request, answer []byte)
 }
 
-// Peer is a way to ask one member.
+// Peer is a way to ask one member, or any node of one other region.
+//
+// A region is asked over one connection, to a node that was chosen at random. It
+// is opened as soon as the cluster starts, and another one takes its place, within
+// seconds, when it ends or its node stops answering. Where what follows speaks of
+// a member, for a region
+//   - ErrUnheard says that there is no connection now; it is being opened;
+//   - an ask that waits in vain blames nobody, however short its wait, and those
+//     that are under way when the connection ends return ErrTimeout;
+//   - an answer that comes after its asker gave up is dropped, and not handed to
+//     Handler.Late;
+//   - answers do not count for Handler.Heard.
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It waits no longer than wait; when that has passed, the member
@@ -196,22 +213,23 @@ func (v *View) equal(o *View) bool {
 type Stats struct {
 	Refused     map[string]uint64 // connections closed, by reason: "garbage", "version", "oversized", "authentication", "tls", "seed", "region", "timeout", "crowded"
 	Timeouts    uint64            // asks that waited their whole wait
-	Late        uint64            // answers that came after their asker gave up
+	Late        uint64            // answers that came after their asker gave up, also those of other regions
 	Dropped     uint64            // asks and tells refused because a queue was full
 	JoinError   string            // why the last attempt to join failed, empty when it did not
 	JoinedCount int               // members that the last attempt to join reached
 }
 
-// Batch is requests that arrived together from one member. Every request is
+// Batch is requests that arrived together from one node. Every request is
 // answered exactly once, by Reply or through Later, in any order.
 type Batch struct {
-	From     string   // the member's name
+	From     string   // the node's name
+	Region   string   // its region: this node's own if it is a member
 	Requests [][]byte // valid until Serve returns
 
 	replier Replier
 }
 
-// NewBatch is for implementations of Cluster.
+// NewBatch is for implementations of Cluster, which set Region and Requests.
 func NewBatch(from string, r Replier) *Batch { return &Batch{From: from, replier: r} }
 
 // Replier carries a batch's answers back. It is for implementations of Cluster.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,6 +42,12 @@ type Config struct {
 	// Region is the region's name, at most 64 bytes. Members of another
 	// region are refused.
 	Region string
+	// Regions is, for each other region, addresses that reach any of its nodes:
+	// "host:port", where a DNS name stands for all of its addresses. They are looked
+	// up again for as long as the node lives. With TLS and no ServerName, who answers
+	// is verified by the address that a name stands for, as with Join. A name has at
+	// most 64 bytes. It needs a Region.
+	Regions map[string][]string
 	// Seed is a fingerprint of what keys the ids. Members with another Seed
 	// are refused.
 	Seed [16]byte
@@ -103,6 +111,7 @@ func (c Config) Problems() []error {
 			problem("Join[%d]: %w", i, err)
 		}
 	}
+	problems = append(problems, c.regionProblems()...)
 	for i, secret := range c.Secrets {
 		if n := len(secret); n != 16 && n != 24 && n != 32 {
 			problem("Secrets[%d] has %d bytes: use 16, 24 or 32", i, n)
@@ -115,6 +124,47 @@ func (c Config) Problems() []error {
 		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetCertificate and GetClientCertificate")
 	}
 	return problems
+}
+
+// regionProblems is what is wrong with Regions.
+func (c Config) regionProblems() (problems []error) {
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+	if len(c.Regions) > 0 && c.Region == "" {
+		problem("Regions is set and Region is empty: name this node's own region too")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Regions)) {
+		switch {
+		case name == "":
+			problem("Regions has a region without a name: give each one its Region")
+		case len(name) > maxRegion:
+			problem("Regions[%.20q...] has a name of %d bytes: use at most %d", name, len(name), maxRegion)
+		case name == c.Region:
+			problem("Regions[%q] is this node's own Region: name only the others", name)
+		}
+		if len(c.Regions[name]) == 0 {
+			problem("Regions[%.20q] has no addresses: give at least one host:port that reaches a node of it", name)
+		}
+		for i, entry := range c.Regions[name] {
+			if err := checkEndpoint(entry); err != nil {
+				problem("Regions[%.20q][%d]: %w", name, i, err)
+			}
+		}
+	}
+	return problems
+}
+
+// checkEndpoint says what is wrong with a "host:port" of others that has both.
+func checkEndpoint(entry string) error {
+	if err := checkAddress(entry); err != nil {
+		return err
+	}
+	if _, port, _ := net.SplitHostPort(entry); port == "0" {
+		return fmt.Errorf("%q has port 0: give the one that the nodes there listen on", entry)
+	}
+	_, _, err := splitEntry(entry, "")
+	return err
 }
 
 // withDefaults is c with its zero values filled in.

@@ -17,10 +17,27 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		change func(*Config)
 		says   []string // nothing: it is valid
 	}{
-		"nothing but a name and a port":   {func(*Config) {}, nil},
-		"no name":                         {func(c *Config) { c.Name = "" }, []string{"Name is empty"}},
-		"a name too long":                 {func(c *Config) { c.Name = strings.Repeat("n", maxName+1) }, []string{"Name", "129", "128"}},
-		"a region too long":               {func(c *Config) { c.Region = strings.Repeat("r", maxRegion+1) }, []string{"Region", "65", "64"}},
+		"nothing but a name and a port": {func(*Config) {}, nil},
+		"no name":                       {func(c *Config) { c.Name = "" }, []string{"Name is empty"}},
+		"a name too long":               {func(c *Config) { c.Name = strings.Repeat("n", maxName+1) }, []string{"Name", "129", "128"}},
+		"a region too long":             {func(c *Config) { c.Region = strings.Repeat("r", maxRegion+1) }, []string{"Region", "65", "64"}},
+		"other regions": {func(c *Config) {
+			c.Region, c.Regions = "r", map[string][]string{"s": {"s.example:7946", "10.0.0.1:7946", "[::1]:1"}, "t": {"t:1"}}
+		}, nil},
+		"other regions and no own": {func(c *Config) { c.Regions = map[string][]string{"s": {"s:1"}} }, []string{"Regions is set and Region is empty"}},
+		"a region without addresses": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"s": nil} },
+			[]string{`Regions["s"] has no addresses`}},
+		"a region that is the own": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"r": {"s:1"}} },
+			[]string{`Regions["r"] is this node's own Region`}},
+		"every problem with regions at once": {func(c *Config) {
+			c.Region, c.Regions = "r", map[string][]string{
+				"": {"s:1"}, strings.Repeat("s", 65): {"s:1"}, "r": {"x"}, "t": {"t:1", "t.example", "", ":7946", "t:0", "t:x", "http://t:1", "10.0.0.1"},
+			}
+		}, []string{
+			"Regions has a region without a name", "a name of 65 bytes", `Regions["r"] is`, `Regions["r"][0]: "x"`, `Regions["t"][1]: "t.example" is not host:port`,
+			`Regions["t"][2]`, `Regions["t"][3]: ":7946" has no host`, `Regions["t"][4]: "t:0" has port 0`, `Regions["t"][5]: "t:x" has port "x"`,
+			`Regions["t"][6]: "http://t:1"`, `Regions["t"][7]: "10.0.0.1" is not host:port`,
+		}},
 		"no port to bind":                 {func(c *Config) { c.Bind = "10.0.0.1" }, []string{"Bind", "10.0.0.1", "host:port"}},
 		"a port out of range":             {func(c *Config) { c.Bind = ":65536" }, []string{"Bind", "65536"}},
 		"an advertised name":              {func(c *Config) { c.Advertise = "a.example:0" }, nil},

@@ -22,10 +22,27 @@
 // says itself, with [Cluster].Announce: over its connections first, and by gossip.
 // [View] has all of it.
 //
+// # Other regions
+//
+// Members are of one region: gossip, the roster and who hears whom stay in it.
+// [Config].Regions names others, by addresses that lead to any of their nodes, and
+// [Cluster].Region asks there. Each node keeps one connection to one node of each,
+// on the same port and with the same handshake, Seed, Secrets and TLS, in which it
+// says where it comes from and which region it wants to reach. If the address leads
+// to another, both sides refuse and say so. Over it come requests and pings, and
+// nothing else is taken in: a node of another region can ask, but it is no member,
+// is not heard, and learns nothing of who is.
+//
+// A node of the other region is chosen at random among all that the names resolve
+// to at that moment. It is pinged once a second; one that answers nothing for 3 s,
+// leaves or hangs up is left for another, those that failed last. Attempts follow
+// each other after 100 ms, and while they fail after up to 10 s.
+//
 // # Security
 //
 // Secrets encrypts UDP gossip and authenticates members to each other; without
-// it, everyone who reaches the port can join. To rotate a secret, give all
+// it, everyone who reaches the port can join, or ask as a node of another region.
+// To rotate a secret, give all
 // members [old, new], then [new, old], then [new]: members in adjacent stages
 // understand each other. TLS encrypts and authenticates the TCP side and leaves
 // UDP as it is, so use it together with Secrets.

@@ -32,6 +32,12 @@ func NewGossip(cfg Config) Cluster {
 		closed:   make(chan struct{}),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.regions = make(map[string]*region, len(cfg.Regions))
+	for name, entries := range cfg.Regions {
+		if name != cfg.Region {
+			g.regions[name] = newRegion(g.ctx, name, entries)
+		}
+	}
 	return g
 }
 
@@ -43,6 +49,7 @@ type gossip struct {
 	reachable netip.AddrPort // what it stands for, as gossip needs it
 	port      string         // the bound port
 
+	regions    map[string]*region // the others; never modified
 	peers      *peers
 	mux        *mux
 	list       *memberlist.Memberlist
@@ -106,6 +113,9 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 	// The node above answers from here on: it has to know of those who are
 	// found at once, not when the last address to join has been given up.
 	g.wg.Go(func() { g.watch(h) })
+	for _, r := range g.regions {
+		g.peers.reach(r, g.cfg.Network)
+	}
 	if err := g.firstJoin(ctx); err != nil {
 		return errors.Join(err, g.teardown())
 	}
@@ -486,6 +496,13 @@ func (g *gossip) keepAnnouncing() {
 	}
 }
 
+func (g *gossip) Region(name string) Peer {
+	if r := g.regions[name]; r != nil {
+		return r
+	}
+	return nil
+}
+
 func (g *gossip) Forget(name string) error {
 	err := g.running()
 	if err != nil {
@@ -528,6 +545,7 @@ func (g *gossip) Leave(ctx context.Context) error {
 	g.mu.Unlock()
 	signal(g.wake)
 	signal(g.announce)
+	g.peers.leave()
 	for _, r := range c.spread {
 		g.spread(r, func() { once.Do(func() { close(said) }) })
 	}

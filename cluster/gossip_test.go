@@ -196,6 +196,65 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 	}
 }
 
+func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
+	t.Parallel()
+	certs := newCertificates(t)
+	in := func(region, label string, join ...*node) cluster.Config {
+		c := config(label, join...)
+		c.Region, c.TLS = region, certs.config(t)
+		return c
+	}
+	a := launch(t, in("far", "a"))
+	b := launch(t, in("far", "b", a))
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	near := in("near", "c")
+	near.Regions = map[string][]string{"far": {a.addr, b.addr}}
+	c := launch(t, near)
+	reaches := func() {
+		t.Helper()
+		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+			answer, err := c.Region("far").Ask(t.Context(), []byte("who"), nil, time.Second)
+			if err == nil {
+				require.Equal(t, "who", string(answer))
+				return
+			}
+			require.Less(t, time.Since(begun), 5*time.Second, "%v", err)
+		}
+	}
+	reaches()
+	require.NoError(t, a.Close())
+	reaches()
+	d := launch(t, func() cluster.Config {
+		again := in("far", "d", b)
+		again.Bind = a.addr
+		return again
+	}())
+	require.NoError(t, b.Close())
+	reaches()
+	require.Equal(t, rosterText(cluster.Serving, c), c.roster())
+
+	refused := func(reason string, change func(*cluster.Config)) {
+		t.Helper()
+		cfg := in("near", "e")
+		cfg.Regions = map[string][]string{"far": {d.addr}}
+		change(&cfg)
+		before := d.Stats().Refused[reason]
+		e := launch(t, cfg)
+		for begun := time.Now(); d.Stats().Refused[reason] == before; time.Sleep(time.Millisecond) {
+			for name := range cfg.Regions {
+				_, err := e.Region(name).Ask(t.Context(), nil, nil, time.Second)
+				require.ErrorIs(t, err, cluster.ErrUnheard)
+			}
+			require.Less(t, time.Since(begun), 5*time.Second, "%v", d.Stats().Refused)
+		}
+		require.NoError(t, e.Close())
+	}
+	refused("authentication", func(c *cluster.Config) { c.Secrets = [][]byte{[]byte("fedcba9876543210")} })
+	refused("tls", func(c *cluster.Config) { c.TLS = newCertificates(t).config(t) })
+	refused("seed", func(c *cluster.Config) { c.Seed[0] = 1 })
+	refused("region", func(c *cluster.Config) { c.Regions = map[string][]string{"farther": c.Regions["far"]} })
+}
+
 func TestLeaverIsNeverSeenDead(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))

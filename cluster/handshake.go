@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -53,6 +54,7 @@ const (
 	statusSecret
 	statusSeed
 	statusRegion
+	statusLeft
 	statusGarbage
 )
 
@@ -62,19 +64,39 @@ var (
 	errSecret  = errors.New("cluster: the member and this node share no secret: the first of Secrets on each node must be among the Secrets of all others")
 	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
 	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
+	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
 	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
+	errAway    = errors.New("cluster: the node at the address has left its region: the addresses should lead to others, too")
 	errName    = errors.New("cluster: another member answers at the address")
 	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
 	errHungUp  = errors.New("cluster: what answers at the address closed the connection without a word: if it has TLS set this node needs it too, and it may be crowded")
 	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")
 )
 
-// hello is what each side of a connection says of itself.
+// hello is what each side of a connection says of itself. A node that wants to
+// reach its own region is a member; one that wants to reach another region may
+// ask, and no more.
 type hello struct {
 	Name   string   `codec:"n"`
 	Addr   string   `codec:"a"`
 	Region string   `codec:"r"`
 	Seed   [16]byte `codec:"s"` // fingerprint of the key of the id hash
+	To     string   `codec:"t"` // the region that a dialler wants to reach
+}
+
+// abroad says that whoever says this is of another region than it wants to reach.
+func (h hello) abroad() bool { return h.Region != h.To }
+
+// misses is why a dialler's hello does not fit a listener of that region, nil if
+// it does. Who has no Region neither reaches other regions nor is reached by them.
+func (h hello) misses(region string) error {
+	switch {
+	case !h.abroad() && h.Region != region:
+		return fmt.Errorf("%w: a node in %q would join one in %q", errRegion, h.Region, region)
+	case h.To != region || h.abroad() && (h.Region == "" || region == ""):
+		return fmt.Errorf("%w: a node in %q looks for %q there, and finds one in %q", errAstray, h.Region, h.To, region)
+	}
+	return nil
 }
 
 func (h hello) encode() ([]byte, error) {
@@ -92,6 +114,9 @@ func decodeHello(b []byte) (h hello, err error) {
 	if h.Name == "" {
 		return hello{}, fmt.Errorf("%w: a member without a name", errGarbage)
 	}
+	if len(h.Region) > maxRegion || len(h.To) > maxRegion {
+		return hello{}, fmt.Errorf("%w: a region's name of more than %d bytes", errGarbage, maxRegion)
+	}
 	return h, nil
 }
 
@@ -99,6 +124,7 @@ func decodeHello(b []byte) (h hello, err error) {
 type identity struct {
 	self    hello
 	secrets [][]byte
+	left    *atomic.Bool // the node is no member any more, and refuses other regions; nil: it is
 }
 
 func (id identity) keys() [][]byte {
@@ -149,10 +175,12 @@ func readHello(r io.Reader) (hello, mac []byte, err error) {
 	return b[:n:n], b[n:], nil
 }
 
-// dial is the dialler's side, after the first byte and TLS. Its error wraps
-// one of the sentinels above.
-func (id identity) dial(conn net.Conn) (hello, error) {
-	asked, err := id.self.encode()
+// dial is the dialler's side, after the first byte and TLS: it wants to reach a
+// node of region. Its error wraps one of the sentinels above.
+func (id identity) dial(conn net.Conn, region string) (hello, error) {
+	self := id.self
+	self.To = region
+	asked, err := self.encode()
 	if err != nil {
 		return hello{}, err
 	}
@@ -207,8 +235,14 @@ func (id identity) dial(conn net.Conn) (hello, error) {
 	switch status[0] {
 	case statusSeed:
 		return peer, errSeed
-	case statusRegion:
-		return peer, fmt.Errorf("%w: it is in %q, this node in %q", errRegion, peer.Region, id.self.Region)
+	case statusLeft:
+		return peer, errAway
+	}
+	if err := self.misses(peer.Region); err != nil {
+		return peer, err
+	}
+	if status[0] == statusRegion {
+		return peer, errForeign // it refuses what fits
 	}
 	return peer, nil
 }
@@ -272,9 +306,12 @@ func (id identity) accept(conn net.Conn) (peer hello, reason string, err error) 
 		status, reason = statusGarbage, reasonGarbage
 	case peer.Seed != id.self.Seed:
 		status, reason, err = statusSeed, reasonSeed, errSeed
-	case peer.Region != id.self.Region:
-		status, reason = statusRegion, reasonRegion
-		err = fmt.Errorf("%w: it is in %q, this node in %q", errRegion, peer.Region, id.self.Region)
+	default:
+		if err = peer.misses(id.self.Region); err != nil {
+			status, reason = statusRegion, reasonRegion
+		} else if peer.abroad() && id.left != nil && id.left.Load() {
+			status, err = statusLeft, errLeft
+		}
 	}
 	answer, e := id.self.encode()
 	if e != nil {

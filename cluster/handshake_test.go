@@ -7,6 +7,9 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,23 +29,44 @@ func TestHandshake(t *testing.T) {
 		return identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: region, Seed: [16]byte{seed}}, secrets: secrets(secret...)}
 	}
 	const old, new = "the old secret..", "the new secret.."
+	to := func(region string, id identity) identity {
+		id.self.To = region
+		return id
+	}
+	var gone atomic.Bool
+	gone.Store(true)
+	left := func(id identity) identity {
+		id.left = &gone
+		return id
+	}
 	for name, c := range map[string]struct {
 		dialler, listener identity
 		want              error
 		reason            string
 	}{
-		"no secrets on both sides":                {node("a", "r", 1), node("b", "r", 1), nil, ""},
-		"one secret on both sides":                {node("a", "r", 1, old), node("b", "r", 1, old), nil, ""},
-		"rotation: the listener accepts both":     {node("a", "r", 1, old), node("b", "r", 1, new, old), nil, ""},
-		"rotation: the dialler has both":          {node("a", "r", 1, old, new), node("b", "r", 1, old), nil, ""},
-		"the dialler's first secret is unknown":   {node("a", "r", 1, new, old), node("b", "r", 1, old), errSecret, reasonAuthentication},
-		"different secrets":                       {node("a", "r", 1, old), node("b", "r", 1, new), errSecret, reasonAuthentication},
-		"only the listener has secrets":           {node("a", "r", 1), node("b", "r", 1, old), errSecret, reasonAuthentication},
-		"only the dialler has secrets":            {node("a", "r", 1, old), node("b", "r", 1), errSecret, reasonAuthentication},
-		"another seed":                            {node("a", "r", 1, old), node("b", "r", 2, old), errSeed, reasonSeed},
-		"another region":                          {node("a", "r", 1, old), node("b", "s", 1, old), errRegion, reasonRegion},
-		"another seed and region: the seed first": {node("a", "r", 1), node("b", "s", 2), errSeed, reasonSeed},
-		"a dialler without a name":                {node("", "r", 1), node("b", "r", 1), errForeign, reasonGarbage},
+		"to another region":                          {to("s", node("a", "r", 1, old)), node("b", "s", 1, old), nil, ""},
+		"to another region, and find the own":        {to("s", node("a", "r", 1)), node("b", "r", 1), errAstray, reasonRegion},
+		"to another region, and find a third":        {to("s", node("a", "r", 1)), node("b", "t", 1), errAstray, reasonRegion},
+		"to another region, with another seed":       {to("s", node("a", "r", 2)), node("b", "s", 1), errSeed, reasonSeed},
+		"to another region, with another secret":     {to("s", node("a", "r", 1, old)), node("b", "s", 1, new), errSecret, reasonAuthentication},
+		"to another region, where the node has left": {to("s", node("a", "r", 1)), left(node("b", "s", 1)), errAway, ""},
+		"to the own region, where the node has left": {node("a", "r", 1), left(node("b", "r", 1)), nil, ""},
+		"from no region to one":                      {to("s", node("a", "", 1)), node("b", "s", 1), errAstray, reasonRegion},
+		"from a region to none":                      {to("", node("a", "r", 1)), node("b", "", 1), errAstray, reasonRegion},
+		"no regions at all":                          {to("", node("a", "", 1)), node("b", "", 1), nil, ""},
+		"a region's name that is too long":           {to(strings.Repeat("s", maxRegion+1), node("a", "r", 1)), node("b", "s", 1), errForeign, reasonGarbage},
+		"no secrets on both sides":                   {node("a", "r", 1), node("b", "r", 1), nil, ""},
+		"one secret on both sides":                   {node("a", "r", 1, old), node("b", "r", 1, old), nil, ""},
+		"rotation: the listener accepts both":        {node("a", "r", 1, old), node("b", "r", 1, new, old), nil, ""},
+		"rotation: the dialler has both":             {node("a", "r", 1, old, new), node("b", "r", 1, old), nil, ""},
+		"the dialler's first secret is unknown":      {node("a", "r", 1, new, old), node("b", "r", 1, old), errSecret, reasonAuthentication},
+		"different secrets":                          {node("a", "r", 1, old), node("b", "r", 1, new), errSecret, reasonAuthentication},
+		"only the listener has secrets":              {node("a", "r", 1), node("b", "r", 1, old), errSecret, reasonAuthentication},
+		"only the dialler has secrets":               {node("a", "r", 1, old), node("b", "r", 1), errSecret, reasonAuthentication},
+		"another seed":                               {node("a", "r", 1, old), node("b", "r", 2, old), errSeed, reasonSeed},
+		"another region":                             {node("a", "r", 1, old), node("b", "s", 1, old), errRegion, reasonRegion},
+		"another seed and region: the seed first":    {node("a", "r", 1), node("b", "s", 2), errSeed, reasonSeed},
+		"a dialler without a name":                   {node("", "r", 1), node("b", "r", 1), errForeign, reasonGarbage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := net.Pipe()
@@ -58,17 +82,29 @@ func TestHandshake(t *testing.T) {
 				there.Close()
 				accepted <- result{peer, reason, err}
 			}()
-			peer, err := c.dialler.dial(here)
+			region := c.dialler.self.To
+			if region == "" && c.listener.self.Region != "" {
+				region = c.dialler.self.Region // as for a member
+			}
+			peer, err := c.dialler.dial(here, region)
 			got := <-accepted
 			require.Equal(t, c.reason, got.reason)
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
 				require.Error(t, got.err)
+				if errors.Is(err, errRegion) || errors.Is(err, errAstray) {
+					for _, said := range []error{err, got.err} {
+						for _, region := range []string{c.dialler.self.Region, region, c.listener.self.Region} {
+							require.ErrorContains(t, said, strconv.Quote(region))
+						}
+					}
+				}
 				return
 			}
 			require.NoError(t, err)
 			require.NoError(t, got.err)
 			require.Equal(t, c.listener.self, peer)
+			c.dialler.self.To = region
 			require.Equal(t, c.dialler.self, got.peer)
 		})
 	}
@@ -87,7 +123,7 @@ func TestAListenerThatOnlyReflectsIsNotBelieved(t *testing.T) {
 		n, _ := there.Read(b)
 		there.Write(append([]byte{statusWelcome}, b[:n]...))
 	}()
-	_, err := id.dial(here)
+	_, err := id.dial(here, "r")
 	require.ErrorIs(t, err, errSecret)
 }
 
@@ -135,6 +171,9 @@ func FuzzHandshake(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(good)
 	f.Add(appendHello(good, asked, make([]byte, macSize)))
+	far, err := hello{Name: "a", Region: "far", To: "r"}.encode()
+	require.NoError(f, err)
+	f.Add(appendHello(good, far, make([]byte, macSize)))
 	f.Add(binary.BigEndian.AppendUint16(good, 0xFFFF))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
 	f.Add([]byte{tlsHandshake, 3, 1, 2, 0, 1})
@@ -159,6 +198,9 @@ func FuzzHello(f *testing.F) {
 	asked, err := hello{Name: "a", Region: "r"}.encode()
 	require.NoError(f, err)
 	f.Add(asked)
+	far, err := hello{Name: "a", Region: "far", To: "r"}.encode()
+	require.NoError(f, err)
+	f.Add(far)
 	f.Add([]byte{0x81, 0xA1, 'n', 0xDB, 0xFF, 0xFF, 0xFF, 0xFF})
 	f.Add([]byte{0xDD, 0xFF, 0xFF, 0xFF, 0xFF})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -168,6 +210,13 @@ func FuzzHello(f *testing.F) {
 		h, err := decodeHello(b)
 		if err == nil && h.Name == "" {
 			t.Fatal("a member without a name")
+		}
+		if err == nil && (len(h.Region) > maxRegion || len(h.To) > maxRegion) {
+			t.Fatal("a region's name above the bound")
+		}
+		// Whoever may come in is a member, or says that it is of another region.
+		if err == nil && h.misses("r") == nil && (h.To != "r" || h.abroad() != (h.Region != "r") || h.Region == "") {
+			t.Fatalf("%+v may come in", h)
 		}
 		if err != nil && !errors.Is(err, errGarbage) {
 			t.Fatal(err)

@@ -54,13 +54,21 @@ func newLink(p *peers, name, addr string) *link {
 
 // Ask implements Peer.
 func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
+	s := l.session.Load()
+	if s != nil && !l.heard.Load() {
+		s = nil
+	}
+	return ask(ctx, l, s, request, answer, wait)
+}
+
+// ask asks over s, which is nil if w leads nowhere now.
+func ask(ctx context.Context, w way, s *session, request, answer []byte, wait time.Duration) ([]byte, error) {
 	answer = answer[:0]
 	if len(request) > MaxMessage {
 		return answer, fmt.Errorf("%w: %d bytes, not more than %d", ErrTooLarge, len(request), MaxMessage)
 	}
-	s := l.session.Load()
-	if s == nil || !l.heard.Load() {
-		return answer, l.unreachable()
+	if s == nil {
+		return answer, w.unreachable()
 	}
 	if err := ctx.Err(); err != nil {
 		return answer, err
@@ -73,22 +81,35 @@ func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 
 // Tell implements Peer.
 func (l *link) Tell(request []byte) {
-	s := l.session.Load()
-	if s == nil {
-		return
-	}
-	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {
-		l.peers.dropped.Add(1)
+	if s := l.session.Load(); s != nil {
+		s.tell(request)
 	}
 }
 
-// unreachable is why nothing can be sent.
 func (l *link) unreachable() error {
 	if l.peers.ctx.Err() != nil {
 		return ErrClosed
 	}
 	return ErrUnheard
 }
+
+// lost marks the member unheard.
+func (l *link) lost(s *session) {
+	if l.session.CompareAndSwap(s, nil) {
+		l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
+	}
+}
+
+func (l *link) told(body []byte) error {
+	if take := l.peers.cfg.News; take != nil {
+		take(l.name, body)
+	}
+	return nil
+}
+
+func (l *link) proven() { l.peers.handler.Heard() }
+
+func (l *link) late(request, answer []byte) { l.peers.handler.Late(l, request, answer) }
 
 // failed marks the member unheard: it left something unanswered on s.
 func (l *link) failed(s *session) {
@@ -167,7 +188,7 @@ func (l *link) run() {
 				}
 			}
 			if s != nil {
-				l.shut(s)
+				s.shut()
 			}
 			return
 
@@ -183,7 +204,7 @@ func (l *link) run() {
 			// A connection over which nothing comes back may be of a path
 			// that is gone, or the member may be frozen. It is kept, in case
 			// it thaws, until a new one stands.
-			if dialing || s != nil && (time.Since(heard) < heardFor || s.brings()) {
+			if dialing || s != nil && (time.Since(heard) < heardFor || s.silence() < heardFor) {
 				continue
 			}
 			dialing = true
@@ -199,13 +220,13 @@ func (l *link) run() {
 					sever(next.conn)
 					continue
 				}
-				l.shut(s)
+				s.shut()
 			}
 			s, lost, opened = next, make(chan struct{}), time.Now()
 			heard = opened
 			l.session.Store(s)
 			l.peers.wg.Add(1)
-			go l.hold(s, lost)
+			go s.hold(lost)
 			s.introduce() // before the ping, so that a tombstone comes before the pong
 			l.ping(s)
 			ping.Reset(pingPace + rand.N(pingJitter))
@@ -238,43 +259,12 @@ func (l *link) run() {
 	}
 }
 
-// hold reads from s and has it written to, until its connection ends.
-func (l *link) hold(s *session, lost chan<- struct{}) {
-	defer l.peers.wg.Done()
-	l.peers.wg.Go(func() { s.out.run(s.quit) })
-	l.peers.wg.Go(s.watch)
-	err := s.read()
-	if reason := violation(err); reason != "" {
-		l.peers.refusals.add(reason, s.conn.RemoteAddr(), err)
-	}
-	l.shut(s)
-	close(s.quit)
-	close(lost)
-}
-
-// shut ends a session: first nobody begins to ask, then those who wait are
-// told. It may be called more than once.
-func (l *link) shut(s *session) {
-	if !s.closed.CompareAndSwap(false, true) {
-		return
-	}
-	sever(s.conn)
-	if l.session.CompareAndSwap(s, nil) {
-		l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
-	}
-	err := ErrTimeout
-	if l.peers.ctx.Err() != nil {
-		err = ErrClosed
-	}
-	s.finish(err)
-}
-
 // connect opens a connection and shakes hands, within dialWait. It is nil if
 // that failed.
 func (l *link) connect() *session {
 	ctx, cancel := context.WithTimeout(l.ctx, dialWait)
 	defer cancel()
-	conn, peer, err := l.peers.dial(ctx, l.addr)
+	conn, peer, err := l.peers.dial(ctx, l.addr, l.peers.cfg.Self.Region)
 	if err == nil && peer.Name != l.name {
 		sever(conn)
 		err = fmt.Errorf("%w: it is %s", errName, peer.Name)
@@ -289,7 +279,7 @@ func (l *link) connect() *session {
 		}
 		return nil
 	}
-	return newSession(l, conn)
+	return newSession(l.peers, l, conn)
 }
 
 // violation is the reason that a connection is closed for when its frames are

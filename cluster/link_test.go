@@ -24,12 +24,12 @@ type frozen struct {
 	conns    sync.Map
 }
 
-func freeze(t *testing.T, name string) *frozen {
+func freeze(t *testing.T, name, region string) *frozen {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &frozen{listener: listener}
 	f.thawed.Store(true)
-	id := identity{self: hello{Name: name, Addr: listener.Addr().String(), Region: "r"}}
+	id := identity{self: hello{Name: name, Addr: listener.Addr().String(), Region: region}}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -78,7 +78,7 @@ func (f *frozen) member(name string) Member {
 
 func TestAFrozenPeerWithAFullSocketCostsNobodyMoreThanTheirWait(t *testing.T) {
 	t.Parallel()
-	f := freeze(t, "b")
+	f := freeze(t, "b", "r")
 	a := startPeer(t, "a", nil)
 	a.set([]Member{a.member(), f.member("b")})
 	peer := a.peer("b")

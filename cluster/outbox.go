@@ -24,6 +24,7 @@ const (
 // batched by the load alone, without a timer.
 type outbox struct {
 	conn net.Conn
+	wait time.Duration // for the other side to read; writeWait unless told otherwise
 	wake chan struct{} // to the goroutine in run, with the duty to write
 
 	mu      sync.Mutex
@@ -34,7 +35,7 @@ type outbox struct {
 }
 
 func newOutbox(conn net.Conn) *outbox {
-	return &outbox{conn: conn, wake: make(chan struct{}, 1)}
+	return &outbox{conn: conn, wait: writeWait, wake: make(chan struct{}, 1)}
 }
 
 // fits says whether size more bytes may be queued. o.mu is held.
@@ -100,7 +101,7 @@ func (o *outbox) flush() {
 		o.buf = o.spare
 		o.mu.Unlock()
 
-		o.conn.SetWriteDeadline(time.Now().Add(writeWait))
+		o.conn.SetWriteDeadline(time.Now().Add(o.wait))
 		if _, err := o.conn.Write(buf); err != nil {
 			sever(o.conn)
 			return

@@ -44,8 +44,10 @@ type peers struct {
 	identity identity
 	handler  Handler
 	refusals *refusals
-	trouble  *trouble
+	trouble  *trouble // with members
+	abroad   *trouble // with regions
 	lobby    *lobby
+	left     atomic.Bool // this node is no member any more
 
 	timeouts, late, dropped atomic.Uint64
 
@@ -56,7 +58,7 @@ type peers struct {
 
 	mu      sync.Mutex // never held while waiting
 	links   map[string]*link
-	conns   map[net.Conn]struct{} // that came in
+	conns   map[net.Conn]bool // that came in; true if of another region
 	hearing *hearing
 	table   []byte // what pongs carry: version and table; nil if out of date
 }
@@ -67,16 +69,17 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	}
 	p := &peers{
 		cfg:      cfg,
-		identity: identity{self: cfg.Self, secrets: cfg.Secrets},
 		handler:  h,
 		refusals: newRefusals(cfg.Log),
-		trouble:  newTrouble(cfg.Log),
+		trouble:  newTrouble(cfg.Log, "cannot exchange messages with a member", "member"),
+		abroad:   newTrouble(cfg.Log, "cannot reach another region", "region"),
 		lobby:    newLobby(lobbySize, lobbyPerHost),
 		changed:  make(chan struct{}, 1),
 		links:    map[string]*link{},
-		conns:    map[net.Conn]struct{}{},
+		conns:    map[net.Conn]bool{},
 		hearing:  newHearing(cfg.Self.Name),
 	}
+	p.identity = identity{self: cfg.Self, secrets: cfg.Secrets, left: &p.left}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Add(1)
 	go p.notify()
@@ -238,14 +241,15 @@ func (p *peers) hears(names []string) (rows [][]bool, direct []bool) {
 	return p.hearing.matrix(names)
 }
 
-// dial connects to addr and shakes hands. The errors are those of handshake.go.
-func (p *peers) dial(ctx context.Context, addr string) (net.Conn, hello, error) {
+// dial connects to addr, to reach a node of region, and shakes hands. The errors
+// are those of handshake.go.
+func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello, error) {
 	conn, err := openStream(ctx, p.cfg.Dial, p.cfg.TLS, addr, firstByteCheck)
 	if err != nil {
 		return nil, hello{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { sever(conn) })
-	peer, err := p.identity.dial(conn)
+	peer, err := p.identity.dial(conn, region)
 	if !stop() && err == nil {
 		err = errSilent
 	}
@@ -263,7 +267,7 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	conn, peer, err := p.dial(ctx, addr)
+	conn, peer, err := p.dial(ctx, addr, p.cfg.Self.Region)
 	if err != nil {
 		return peer, err
 	}
@@ -284,7 +288,7 @@ func (p *peers) serve(conn net.Conn) {
 		}
 		return
 	}
-	p.conns[conn] = struct{}{}
+	p.conns[conn] = false
 	p.wg.Add(1)
 	p.mu.Unlock()
 	go func() {
@@ -313,10 +317,12 @@ func (p *peers) receive(conn net.Conn) {
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	p.came(peer.Name)
-
-	c := &incoming{peers: p, conn: conn, out: newOutbox(conn)}
-	c.batch = NewBatch(peer.Name, c)
+	c := newIncoming(p, conn, peer)
+	if !c.abroad {
+		p.came(peer.Name)
+	} else if !p.hosts(conn) {
+		return
+	}
 	quit := make(chan struct{})
 	p.wg.Add(1)
 	go func() {
@@ -328,6 +334,27 @@ func (p *peers) receive(conn net.Conn) {
 	close(quit)
 	if p.ctx.Err() == nil {
 		p.refusals.add(violation(err), conn.RemoteAddr(), err)
+	}
+}
+
+// hosts takes note that a connection is of another region. It says whether this
+// node is still a member, that others may ask.
+func (p *peers) hosts(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns[conn] = true
+	return !p.left.Load()
+}
+
+// leave has nodes of other regions ask another member from now on.
+func (p *peers) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left.Store(true)
+	for conn, abroad := range p.conns {
+		if abroad {
+			sever(conn)
+		}
 	}
 }
 

@@ -66,29 +66,31 @@ func (r *refusals) snapshot() map[string]uint64 {
 	return maps.Clone(r.counts)
 }
 
-// trouble logs why members cannot be reached, each at most once in logPace.
-// It is bounded by the roster: it forgets what was said before logPace.
+// trouble logs why members, or regions, cannot be reached, each at most once in
+// logPace. It is bounded by the roster: it forgets what was said before logPace.
 type trouble struct {
-	log *slog.Logger
+	log     *slog.Logger
+	message string
+	whom    string // what its names name
 
 	mu   sync.Mutex
 	said map[string]time.Time
 }
 
-func newTrouble(log *slog.Logger) *trouble {
-	return &trouble{log: log, said: map[string]time.Time{}}
+func newTrouble(log *slog.Logger, message, whom string) *trouble {
+	return &trouble{log: log, message: message, whom: whom, said: map[string]time.Time{}}
 }
 
-func (t *trouble) add(member, addr string, err error) {
+func (t *trouble) add(name, addr string, err error) {
 	now := time.Now()
 	t.mu.Lock()
 	maps.DeleteFunc(t.said, func(_ string, at time.Time) bool { return now.Sub(at) >= logPace })
-	_, hush := t.said[member]
+	_, hush := t.said[name]
 	if !hush {
-		t.said[member] = now
+		t.said[name] = now
 	}
 	t.mu.Unlock()
 	if !hush {
-		t.log.Warn("cannot exchange messages with a member", "member", member, "addr", addr, "error", err)
+		t.log.Warn(t.message, t.whom, name, "addr", addr, "error", err)
 	}
 }

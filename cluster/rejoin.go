@@ -40,15 +40,15 @@ type joinOutcome struct {
 func (g *gossip) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
 	g.wg.Go(func() { g.keepJoining(attempt) })
+	var refusal error
 	select {
-	case refusal := <-attempt:
-		return refusal
-	case <-ctx.Done():
-		if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("cluster: Start: %w", err)
-		}
-		return nil // it goes on trying
+	case refusal = <-attempt:
+	case <-ctx.Done(): // it goes on trying
 	}
+	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("cluster: Start: %w", err)
+	}
+	return refusal
 }
 
 func (g *gossip) keepJoining(first chan<- error) {
@@ -211,23 +211,7 @@ func (g *gossip) lookUp(ctx context.Context, entries []string) (addrs map[string
 	if port == "" || port == "0" {
 		port = g.port
 	}
-	addrs = make(map[string]bool)
-	found := make([][]string, len(entries))
-	errs := make([]error, len(entries))
-	var wg sync.WaitGroup
-	for i, entry := range entries {
-		wg.Go(func() { found[i], errs[i] = resolve(ctx, g.cfg.Network, entry, port) })
-	}
-	wg.Wait()
-	for i := range entries {
-		for _, addr := range found[i] {
-			addrs[addr] = true
-		}
-		if errs[i] != nil {
-			problems = append(problems, errs[i].Error())
-		}
-	}
-	return addrs, problems
+	return resolveAll(ctx, g.cfg.Network, entries, port)
 }
 
 // inAndMissing returns the addresses of the members that gossip has for alive

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 )
 
@@ -37,6 +38,27 @@ func resolve(ctx context.Context, n Network, entry, port string) ([]string, erro
 		addrs[i] = canonical(h, port)
 	}
 	return addrs, nil
+}
+
+// resolveAll returns the addresses that entries stand for, and what went wrong.
+func resolveAll(ctx context.Context, n Network, entries []string, port string) (addrs map[string]bool, problems []string) {
+	addrs = make(map[string]bool)
+	found := make([][]string, len(entries))
+	errs := make([]error, len(entries))
+	var wg sync.WaitGroup
+	for i, entry := range entries {
+		wg.Go(func() { found[i], errs[i] = resolve(ctx, n, entry, port) })
+	}
+	wg.Wait()
+	for i := range entries {
+		for _, addr := range found[i] {
+			addrs[addr] = true
+		}
+		if errs[i] != nil {
+			problems = append(problems, errs[i].Error())
+		}
+	}
+	return addrs, problems
 }
 
 // canonical writes one address one way, so that addresses can be compared:

@@ -11,6 +11,9 @@ const (
 	// idleWait is how long a connection may bring no whole frame: members
 	// ping several times a second.
 	idleWait = 3 * time.Second
+	// idleAbroad is the same for those of other regions: they ping once a second,
+	// over paths that lose packets.
+	idleAbroad = 10 * time.Second
 	// maxBatch bounds the requests that are handed over, and answered, at once:
 	// the asker goes on with these while the next are looked up.
 	maxBatch = 64
@@ -20,13 +23,25 @@ const (
 
 // incoming is the answering side of one connection. It is its batches' Replier.
 type incoming struct {
-	peers *peers
-	conn  net.Conn
-	out   *outbox
-	batch *Batch
+	peers  *peers
+	conn   net.Conn
+	out    *outbox
+	batch  *Batch
+	abroad bool          // it is of another region: it may ask and tell, and no more
+	idle   time.Duration // how long it may bring nothing
 
 	ids     []uint64 // of the batch's requests; noAnswer where none is wanted
 	replies []byte   // frames that answer the batch
+}
+
+func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
+	c := &incoming{peers: p, conn: conn, out: newOutbox(conn), abroad: from.abroad(), idle: idleWait}
+	if c.abroad {
+		c.idle, c.out.wait = idleAbroad, writeWaitAbroad
+	}
+	c.batch = NewBatch(from.Name, c)
+	c.batch.Region = from.Region
+	return c
 }
 
 // noAnswer is the id of a Tell; asks have a generation, so theirs are never 0.
@@ -61,7 +76,7 @@ func (c *incoming) Later(i int) Later {
 // read serves what comes in until the connection ends.
 func (c *incoming) read() error {
 	var in intake
-	c.conn.SetReadDeadline(time.Now().Add(idleWait))
+	c.conn.SetReadDeadline(time.Now().Add(c.idle))
 	for {
 		if err := in.fill(c.conn); err != nil {
 			return err
@@ -87,11 +102,18 @@ func (c *incoming) read() error {
 					requests = append(requests, f.body)
 					c.ids = append(c.ids, f.id)
 				case kindPing:
+					if c.abroad {
+						c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
+						continue
+					}
 					if len(f.body) != 8 {
 						return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 					}
 					c.pong(f.id, binary.BigEndian.Uint64(f.body))
 				case kindNews:
+					if c.abroad {
+						return fmt.Errorf("%w: news from another region", errGarbage)
+					}
 					c.news(f.body)
 				default:
 					return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
@@ -109,7 +131,7 @@ func (c *incoming) read() error {
 		}
 		in.drained()
 		if whole {
-			c.conn.SetReadDeadline(time.Now().Add(idleWait))
+			c.conn.SetReadDeadline(time.Now().Add(c.idle))
 		}
 	}
 }

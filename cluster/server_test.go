@@ -34,7 +34,7 @@ func greeted(t *testing.T, p *testPeer) net.Conn {
 	conn := raw(t, p)
 	self := p.cfg.Self
 	self.Name = "stranger"
-	_, err := identity{self: self, secrets: p.cfg.Secrets}.dial(conn)
+	_, err := identity{self: self, secrets: p.cfg.Secrets}.dial(conn, self.Region)
 	require.NoError(t, err)
 	return conn
 }

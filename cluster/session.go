@@ -20,10 +20,29 @@ const (
 	keepRequest = 1 << 10
 )
 
-// session is one connection to a member, after the handshake: the asks that
+// way is what a session is opened for: a link to one member, or to a region.
+type way interface {
+	// unreachable is why nothing can be sent.
+	unreachable() error
+	// failed is told that an ask was left unanswered for less than a second.
+	failed(s *session)
+	// ponged takes in a pong, and says whether it has come in time.
+	ponged(s *session, f frame) (inTime bool, err error)
+	// told takes in what the other side says of itself.
+	told(body []byte) error
+	// proven is told that an answer, or a pong, has come in time.
+	proven()
+	// late takes an answer whose asker has given up.
+	late(request, answer []byte)
+	// lost is told, before those who wait are, that the session is over.
+	lost(s *session)
+}
+
+// session is one connection to another node, after the handshake: the asks that
 // are under way on it. It ends with its connection.
 type session struct {
-	link   *link
+	peers  *peers
+	way    way
 	conn   net.Conn
 	out    *outbox
 	quit   chan struct{} // closed when the reader has ended
@@ -73,9 +92,10 @@ const (
 	slotGivenUp               // the asker is gone
 )
 
-func newSession(l *link, conn net.Conn) *session {
+func newSession(p *peers, w way, conn net.Conn) *session {
 	s := &session{
-		link:  l,
+		peers: p,
+		way:   w,
 		conn:  conn,
 		out:   newOutbox(conn),
 		quit:  make(chan struct{}),
@@ -133,7 +153,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	s.out.mu.Lock()
 	if s.over {
 		s.out.mu.Unlock()
-		return answer, s.link.unreachable()
+		return answer, s.way.unreachable()
 	}
 	var sl *slot
 	if s.out.fits(headerSize + len(request)) {
@@ -141,7 +161,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	}
 	if sl == nil {
 		s.out.mu.Unlock()
-		s.link.peers.dropped.Add(1)
+		s.peers.dropped.Add(1)
 		return answer, ErrBusy
 	}
 	sl.answer = answer
@@ -189,14 +209,50 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		if err := ctx.Err(); err != nil {
 			return answer, err
 		}
-		s.link.peers.timeouts.Add(1)
+		s.peers.timeouts.Add(1)
 		// A second's wait spans some pings: they have judged the member by now. It
 		// may be that a long request alone was slow.
 		if wait < heardFor {
-			s.link.failed(s)
+			s.way.failed(s)
 		}
 		return answer, ErrTimeout
 	}
+}
+
+// tell queues one request that wants no answer.
+func (s *session) tell(request []byte) {
+	if len(request) > MaxMessage || !s.out.put(kindTell, 0, request) {
+		s.peers.dropped.Add(1)
+	}
+}
+
+// hold reads from s and has it written to, until its connection ends.
+func (s *session) hold(over chan<- struct{}) {
+	defer s.peers.wg.Done()
+	s.peers.wg.Go(func() { s.out.run(s.quit) })
+	s.peers.wg.Go(s.watch)
+	err := s.read()
+	if reason := violation(err); reason != "" {
+		s.peers.refusals.add(reason, s.conn.RemoteAddr(), err)
+	}
+	s.shut()
+	close(s.quit)
+	close(over)
+}
+
+// shut ends a session: first nobody begins to ask, then those who wait are
+// told. It may be called more than once.
+func (s *session) shut() {
+	if !s.closed.CompareAndSwap(false, true) {
+		return
+	}
+	sever(s.conn)
+	s.way.lost(s)
+	err := ErrTimeout
+	if s.peers.ctx.Err() != nil {
+		err = ErrClosed
+	}
+	s.finish(err)
 }
 
 // watch wakes those whose wait has passed, until quit is closed. One timer for
@@ -259,7 +315,7 @@ func (sl *slot) end(generation uint64, body []byte, err error) (proves time.Dura
 
 // introduce says to the member what this node says of itself.
 func (s *session) introduce() {
-	if own := s.link.peers.cfg.Own; own != nil {
+	if own := s.peers.cfg.Own; own != nil {
 		s.out.put(kindNews, 0, own())
 	}
 }
@@ -295,19 +351,19 @@ func (s *session) read() error {
 				}
 				if sl.state.CompareAndSwap(generation<<2|slotGivenUp, generation<<2) {
 					s.givenUp.Add(-1)
-					s.link.peers.late.Add(1)
-					s.link.peers.handler.Late(s.link, sl.request, f.body)
+					s.peers.late.Add(1)
+					s.way.late(sl.request, f.body)
 					s.release(sl)
 				}
 			case kindPong:
-				inTime, err := s.link.ponged(s, f)
+				inTime, err := s.way.ponged(s, f)
 				if err != nil {
 					return err
 				}
 				heard = heard || inTime
 			case kindNews:
-				if take := s.link.peers.cfg.News; take != nil {
-					take(s.link.name, f.body)
+				if err := s.way.told(f.body); err != nil {
+					return err
 				}
 			default:
 				return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
@@ -318,14 +374,14 @@ func (s *session) read() error {
 			s.answered.Store(int64(now))
 		}
 		if heard {
-			s.link.peers.handler.Heard()
+			s.way.proven()
 		}
 	}
 }
 
-// brings says that frames came in on it lately, however late they were.
-func (s *session) brings() bool {
-	return time.Since(s.start)-time.Duration(s.answered.Load()) < heardFor
+// silence is how long no frame has come in on it.
+func (s *session) silence() time.Duration {
+	return time.Since(s.start) - time.Duration(s.answered.Load())
 }
 
 // forget frees the slots whose answers are too late to be told of.

@@ -49,6 +49,9 @@ func (s *solo) show(self Member) {
 
 func (s *solo) View() *View { return s.view.Load() }
 
+// Region is always nil: a cluster of one asks nobody.
+func (s *solo) Region(string) Peer { return nil }
+
 func (s *solo) Announce(state State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

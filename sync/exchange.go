@@ -14,7 +14,8 @@ import (
 type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
-	Number int64 // rises with each statement of a region to another about the id; 0 says nothing of Received
+	Number int64  // rises with each statement of a region to another about the id; 0 says nothing of Received
+	From   Member // who decides about the id in the sender's region; nobody, if Number is 0
 
 	// Of what the receiver has granted.
 	Received int64 // what the sender has, at most, until it takes an answer to this Number
@@ -38,19 +39,18 @@ type Statement struct {
 	Series int64 // rises when that begins again
 }
 
-// Exchange is statements of a region's node to another region.
+// Exchange is statements of a region to another.
 type Exchange struct {
 	Region     string
-	From       Member
 	Print      uint64 // of the Regions
 	Statements []Statement
 }
 
 const exchangeVersion = 1
 
-// maxStatements is how many statements fit into one message for sure, with what
+// MaxStatements is how many statements fit into one message for sure, with what
 // is in it beside them.
-const maxStatements = 320
+const MaxStatements = 320
 
 // The flags of a statement.
 const (
@@ -64,7 +64,6 @@ var errExchange = errors.New("countsync: malformed exchange")
 func (e *Exchange) Append(b []byte) []byte {
 	b = append(b, exchangeVersion, byte(len(e.Region)))
 	b = append(b, e.Region...)
-	b = binary.LittleEndian.AppendUint64(b, e.From)
 	b = binary.LittleEndian.AppendUint64(b, e.Print)
 	var known limits
 	for i := range e.Statements {
@@ -86,6 +85,9 @@ func (e *Exchange) Append(b []byte) []byte {
 			b = binary.AppendUvarint(b, uint64(max(0, *n)))
 		}
 		b = binary.AppendUvarint(b, uint64(max(0, st.Retry)))
+		if st.Number > 0 {
+			b = binary.LittleEndian.AppendUint64(b, st.From)
+		}
 	}
 	return b
 }
@@ -109,7 +111,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 	}
 	e.Region = string(r.b[:n])
 	r.b = r.b[n:]
-	e.From, e.Print = r.uint64(), r.uint64()
+	e.Print = r.uint64()
 	var known limits
 	for len(r.b) > 0 {
 		st := Statement{ID: r.id()}
@@ -119,8 +121,11 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 		for _, n := range st.numbers() {
 			*n = r.number()
 		}
-		st.Retry = time.Duration(min(r.uvarint(), uint64(longestRefusal)))
-		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == maxStatements) {
+		st.Retry = time.Duration(min(r.uvarint(), uint64(366*24*time.Hour)))
+		if st.Number > 0 {
+			st.From = r.uint64()
+		}
+		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == MaxStatements) {
 			r.fail("a statement")
 		}
 		if r.err != nil {
@@ -134,57 +139,66 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 	return e, nil
 }
 
+// Exchange is statements of this region.
+func (h *Holdings) Exchange(sts []Statement) Exchange {
+	return Exchange{Region: h.regions.names[h.regions.self], Print: h.regions.print, Statements: sts}
+}
+
 // Due is what this node has to say to the other regions, by region: nothing to
 // most, most of the time. answers says of an id whether it is this node that
 // decides. changed is the ids whose holdings others of this region have to know.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
-	due = make(map[string][]Statement)
+	h.tick(t)
+	d := dues{to: make(map[string][]Statement), reports: maxReports}
+	var looked []*holding
 	for i := range h.shards {
 		sh := &h.shards[i]
-		sh.mu.Lock()
-		queue := sh.queue
-		sh.queue = nil
-		for _, x := range queue {
-			x.queued = false
-		}
-		// Beside those that were asked for, all others once in a while.
-		for range (len(sh.all) + lookParts - 1) / lookParts {
-			if sh.next++; sh.next >= len(sh.all) {
-				sh.next = 0
-			}
-			queue = append(queue, sh.all[sh.next])
-		}
-		for _, x := range queue {
-			if sh.of[x.id] != x || !answers(x.id) {
-				if sh.of[x.id] == x && t.Steady-x.seen > 2*keptFor {
+		looked = sh.take(looked[:0])
+		for _, x := range looked {
+			sh.mu.Lock()
+			x.queued.Store(false)
+			kept := sh.find(x.id) == x
+			switch {
+			case !kept:
+			case !answers(x.id):
+				if t.Steady-x.seen > 2*keptFor {
 					h.drop(sh, x) // a copy that nobody has renewed
 				}
-				continue
-			}
-			if h.look(sh, x, t, due) {
+			case h.look(sh, x, t, &d):
 				changed = append(changed, x.id)
 			}
+			sh.mu.Unlock()
 		}
-		sh.mu.Unlock()
 	}
-	return due, changed
+	return d.to, changed
 }
 
+// dues are the statements of one round.
+type dues struct {
+	to      map[string][]Statement
+	reports int // that may still be made of what was spent, and of nothing else
+}
+
+// maxReports bounds what one round reports of what was spent; the others come
+// later.
+const maxReports = 1000
+
 // lookParts is in how many parts holdings are looked at that nobody asked for.
-const lookParts = 10
+const lookParts = 20
 
 // look takes a holding a step further, and says whether copies of it have to
 // change.
-func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]Statement) (changed bool) {
-	if t.Steady >= x.until || x.unsure {
+func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
+	if t.Steady >= x.judging.Load().until || x.unsure {
 		h.renew(x, t)
 		changed = true
 	}
 	x.measure(t.Steady)
-	peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
+	spent, largest := x.spent(), x.largest.Swap(0)
+	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
 	wants := int64(0)
 	if !x.unsure {
-		wants = x.wants(&peek)
+		wants = x.wants(&peek, largest)
 	}
 	spare := h.spare(x, &peek, t)
 	busy := false
@@ -200,29 +214,29 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 		ask := wants > 0 && t.Steady >= a.again
 		renews := a.received > 0 && since >= renewAfter
 		returns := spare > 0 && a.received > 0
-		unknown := !a.known
-		tells := x.spent != a.reported && since >= reportEvery(&x.whole)
-		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || unknown || x.spent != a.reported
-		if a.waits || since < int64(ExchangeEvery) && a.sent != 0 || !(ask || renews || returns || unknown && t.Steady >= a.again || tells) {
+		unknown := !a.known && t.Steady >= a.again
+		tells := spent != a.reported && since >= reportEvery(&x.whole)
+		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || !a.known || spent != a.reported
+		if tells = tells && d.reports > 0; tells && !(ask || renews || returns || unknown) {
+			d.reports--
+		}
+		if a.waits || since < int64(ExchangeEvery) && a.sent != 0 || !(ask || renews || returns || unknown || tells) {
 			continue
 		}
 		if returns {
-			back := min(spare, a.received)
-			a.owes += h.carry(x, back, t)
-			a.received -= back
+			back, _ := h.release(x, a, min(spare, a.received), t)
 			spare -= back
 			x.passing = max(0, x.passing-back)
 		}
 		h.renew(x, t)
 		st := h.statement(x, a, t)
 		if a.wants = wants > 0; a.wants {
-			st.Wants, st.Must = wants, x.largest
+			st.Wants, st.Must = wants, largest
 		}
 		region := h.regions.names[i]
-		due[region] = append(due[region], st)
-		changed = true
+		d.to[region] = append(d.to[region], st)
+		changed = changed || a.received > 0 || a.granted > 0 || returns
 	}
-	x.largest = 0
 	switch {
 	case wants > 0 || x.passing > 0:
 		sh.push(x)
@@ -233,13 +247,21 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, due map[string][]State
 	return changed
 }
 
+// drop forgets a holding. Who is just spending by it looks it up anew.
+func (h *Holdings) drop(sh *holdings, x *holding) {
+	sh.drop(x)
+	j := *x.judging.Load()
+	x.judging.Store(&j)
+	h.kept.Add(-1)
+}
+
 // statement is the next one about a holding to a region.
 func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 	a.number = max(a.number+1, t.Now)
-	a.sent, a.waits, a.reported = t.Steady, true, x.spent
+	a.sent, a.waits, a.reported = t.Steady, true, x.spent()
 	st := Statement{
-		ID: x.id, Limit: x.whole, Number: a.number, Received: a.received, Debt: h.debt(x, t.Now) + a.owes,
-		Demand: int64(min(x.demand*1000, 1<<60)), Usual: int64(min(x.usual*1000, 1<<60)), Holding: x.held, Spent: x.spent, Series: x.series,
+		ID: x.id, Limit: x.whole, Number: a.number, From: h.self, Received: a.received, Debt: h.debt(x, t.Now) + a.owes,
+		Demand: int64(min(x.demand*1000, 1<<60)), Usual: int64(min(x.usual*1000, 1<<60)), Holding: x.held, Spent: a.reported, Series: x.series,
 	}
 	if !a.known {
 		st.Forgot, st.Heard, a.asked = true, a.heard, a.number
@@ -259,15 +281,17 @@ func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6)
 // in bursts, when these begin, only demand over some windows tells them apart.
 func windows(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
-// measure brings the demand up to date: of each unit asked for it counts a part
-// that falls exponentially.
+// measure brings the demand up to date: means of which what is past fades
+// exponentially.
 func (x *holding) measure(steady int64) {
-	since, asked := float64(max(0, steady-x.at)), float64(x.asked)*1e9
-	tau := settling(&x.whole)
-	x.demand = x.demand*math.Exp(-since/tau) + asked/tau
-	tau = windows(&x.whole)
-	x.usual = x.usual*math.Exp(-since/tau) + asked/tau
-	x.asked, x.at = 0, steady
+	since, asked := float64(max(1, steady-x.at)), x.asked.Load()
+	rate := float64(asked-x.counted) * 1e9 / since
+	x.demand += (rate - x.demand) * -math.Expm1(-since/settling(&x.whole))
+	x.usual += (rate - x.usual) * -math.Expm1(-since/windows(&x.whole))
+	if asked != x.counted {
+		x.counted, x.seen = asked, steady
+	}
+	x.at = max(x.at, steady)
 }
 
 // need is how many units would do for the demand: those of a Per, or of the time
@@ -282,10 +306,10 @@ func recoveryTime(l *bucket.Limit) float64 {
 
 // wants is how many units more this region would have: ahead of need, once half of
 // what it has is used.
-func (x *holding) wants(peek *bucket.Result) int64 {
+func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
-	want := min(max(x.need(), x.largest), most) - x.held
-	if x.largest == 0 && 2*peek.Remaining > peek.Limit {
+	want := min(max(x.need(), largest), most) - x.held
+	if largest == 0 && 2*peek.Remaining > peek.Limit {
 		return 0
 	}
 	return max(0, want)
@@ -316,7 +340,7 @@ func isBucket(l *bucket.Limit) bool {
 // Serve takes in what a region's node states, and answers. ok is false if there
 // is no answer: the regions do not agree how limits are shared out, or there is no
 // room for the id.
-func (h *Holdings) Serve(from string, sender Member, print uint64, st *Statement, t Time) (answer Statement, ok bool) {
+func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answer Statement, ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
 		return answer, false
@@ -330,8 +354,9 @@ func (h *Holdings) Serve(from string, sender Member, print uint64, st *Statement
 	}
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
-	isNew := h.heed(x, a, sender, st, t)
-	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: x.spent, Series: x.series}
+	isNew := h.heed(x, a, st, t)
+	a.reported = x.spent()
+	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: a.reported, Series: x.series}
 	had := a.received
 	if isNew && st.Wants > 0 {
 		h.grant(x, a, st, &answer, t)
@@ -341,15 +366,32 @@ func (h *Holdings) Serve(from string, sender Member, print uint64, st *Statement
 		a.number, a.waits = max(a.number+1, t.Now), false
 	}
 	if !a.waits {
-		answer.Number, answer.Received, answer.Debt = a.number, a.received, h.debt(x, t.Now)+a.owes
+		answer.Number, answer.From, answer.Received, answer.Debt = a.number, h.self, a.received, h.debt(x, t.Now)+a.owes
 	}
-	if st.Number == a.heard && sender == a.grantedTo {
+	if st.Number == a.heard && st.From == a.grantedTo {
 		answer.Granted, answer.Used = min(a.granted, max(0, h.own(x)+a.granted)), a.moved
 	}
 	answer.Limit, answer.Holding = x.whole, x.held
-	a.reported = x.spent
 	sh.push(x)
 	return answer, true
+}
+
+// Strangers are the regions that are not known yet to share limits out alike.
+func (h *Holdings) Strangers() (names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, agreed := range h.agreed {
+		if !agreed {
+			names = append(names, h.regions.names[i])
+		}
+	}
+	return names
+}
+
+// Meet takes in that a region has such a print, be it that it states nothing.
+func (h *Holdings) Meet(region string, print uint64) (agree bool) {
+	i := h.regions.index(region)
+	return i >= 0 && h.agree(i, print)
 }
 
 func (h *Holdings) agree(region int, print uint64) bool {
@@ -358,21 +400,19 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.agreed[region] {
-		h.agreeOn(region)
-	}
+	h.agreed[region] = true
 	return true
 }
 
 // heed takes in what a region has received of this one. What it does not have any
 // more is unspent but for its debt, if the node that says so is the one that had
 // it; else nobody knows.
-func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t Time) (isNew bool) {
+func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
 	}
 	if st.Series == a.series && st.Spent > a.theirs {
-		h.store.SpendElsewhere(elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
+		h.store.SpendElsewhere(Elsewhere(x.id), &x.whole, t.Now, st.Spent-a.theirs)
 		a.theirs = st.Spent
 	}
 	if st.Heard > a.number {
@@ -386,7 +426,7 @@ func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t 
 	var lost int64
 	switch less := a.granted - st.Received; {
 	case less > 0:
-		if lost = less; a.grantedTo == sender {
+		if lost = less; a.grantedTo == st.From {
 			lost = min(less, st.Debt+a.moved)
 		}
 		a.granted -= less
@@ -394,10 +434,10 @@ func (h *Holdings) heed(x *holding, a *account, sender Member, st *Statement, t 
 		a.granted = min(st.Received, h.regions.start(x.whole.Capacity(), h.regions.self))
 	}
 	a.moved = 0
-	a.grantedTo, a.grantedUntil = sender, t.Steady+keptFor
+	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
 	h.renew(x, t)
 	if lost > 0 {
-		h.store.SpendElsewhere(x.id, &x.limit, t.Now, lost)
+		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, lost)
 	}
 	return true
 }
@@ -423,11 +463,11 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	x.measure(t.Steady)
 	a.promised = 0
 	h.renew(x, t)
-	peek := h.store.Peek(x.id, &x.limit, t.Now, 0)
+	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
 	d := demands{x.demand, float64(st.Demand) / 1000}
-	if x.denied != 0 && float64(t.Steady-x.denied) < settling(&x.whole) {
+	if x.lacked != 0 && float64(t.Steady-x.lacked) < settling(&x.whole) {
 		d = demands{x.usual, float64(st.Usual) / 1000}
 	}
 	target := h.rule(d, both, theirs, peek.Remaining)
@@ -437,7 +477,7 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	}
 	due := min(st.Wants, target-theirs, x.held-floor)
 	if due <= 0 || due < both/16 && x.need() > x.held/2 || !x.known() {
-		answer.Retry = h.retry(&peek)
+		answer.Retry = h.retry(x, &peek, t.Now)
 		return
 	}
 	able := min(due, max(0, h.own(x)-floor)+a.received)
@@ -448,35 +488,45 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 	if !isBucket(&x.whole) {
 		units = min(able, peek.Remaining)
 	}
-	back := min(units, a.received)
-	spent := h.carry(x, units, t)
-	a.owes += min(spent, back)
-	a.moved += max(0, spent-back)
-	a.received -= back
-	a.granted += units - back
-	a.grantedUntil = t.Steady + keptFor
-	h.renew(x, t)
+	back, granted := h.release(x, a, units, t)
+	if units = back + granted; granted > 0 {
+		a.grantedUntil = t.Steady + keptFor
+	}
 	if a.promised = able - units; a.promised > 0 {
-		later := h.store.Peek(x.id, &x.limit, t.Now, max(1, min(a.promised, able/8)))
+		later := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, max(1, min(a.promised, able/8)))
 		answer.More, answer.Retry = true, min(later.RetryAfter, time.Duration(longestRefusal))
 		a.promisedTill = t.Steady + int64(answer.Retry) + promiseFor
 		h.renew(x, t)
 	} else if units == 0 {
-		answer.Retry = h.retry(&peek)
+		answer.Retry = h.retry(x, &peek, t.Now)
 	}
 }
 
-// carry takes what is spent of units that go to another region off the count here:
-// nothing, as long as they are of what is unspent.
-func (h *Holdings) carry(x *holding, units int64, t Time) (spent int64) {
-	if !isBucket(&x.whole) {
-		return 0
-	}
+// release takes units off what is held here, for a region: what it has granted goes
+// back first, the rest it is granted. Whoever takes from then on is judged by less,
+// and what was spent until then is known: of a bucket it goes along, of a window
+// that much stays here.
+func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
+	back = min(units, a.received)
+	granted = units - back
+	a.received -= back
+	a.granted += granted
+	h.renew(x, t)
 	used, _, _ := h.store.Used(x.id, t.Now)
-	if spent = min(used, max(0, used+units-x.held)); spent > 0 {
-		h.store.SpendElsewhere(x.id, &x.limit, t.Now, -spent)
+	switch spent := min(units, used-x.held); {
+	case spent <= 0:
+	case isBucket(&x.whole):
+		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, -spent)
+		a.owes += min(spent, back)
+		a.moved += max(0, spent-back)
+	default:
+		stays := min(spent, granted)
+		a.granted -= stays
+		a.received += spent - stays
+		back, granted = back-(spent-stays), granted-stays
+		h.renew(x, t)
 	}
-	return spent
+	return back, granted
 }
 
 // floorPart is which part of what it begins with a region keeps without demand.
@@ -511,15 +561,16 @@ func byDemand(d demands, both, theirs, _ int64) int64 {
 const promiseFor = int64(time.Second)
 
 // retry is when something may be unspent here.
-func (h *Holdings) retry(peek *bucket.Result) time.Duration {
+func (h *Holdings) retry(x *holding, peek *bucket.Result, now int64) time.Duration {
 	if peek.Remaining > 0 {
 		return 0
 	}
-	return min(peek.ResetAfter, time.Duration(longestRefusal))
+	return h.store.Peek(x.id, &x.judging.Load().limit, now, 1).RetryAfter
 }
 
-// Answered takes in a region's answer.
-func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statement, t Time) (changed bool) {
+// Answered takes in a region's answer. ok is false if the regions do not agree how
+// limits are shared out.
+func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (ok bool) {
 	region := h.regions.index(from)
 	if region < 0 || !h.agree(region, print) {
 		return false
@@ -527,13 +578,13 @@ func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statem
 	sh := h.shard(st.ID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := sh.of[st.ID]
+	x := sh.find(st.ID)
 	if x == nil {
-		return false
+		return true
 	}
 	x.catchUp(&st.Limit)
 	a := &x.accounts[region]
-	h.heed(x, a, sender, st, t)
+	h.heed(x, a, st, t)
 	if a.asked != 0 && st.Answers == a.asked && st.Number == a.heard {
 		a.known = true
 	}
@@ -548,18 +599,19 @@ func (h *Holdings) Answered(from string, sender Member, print uint64, st *Statem
 	a.trip = t.Steady - a.sent
 	switch {
 	case st.More:
-		a.refusals, a.again = 0, t.Steady+int64(st.Retry)
+		a.refusals, a.again, a.hint = 0, t.Steady+min(int64(st.Retry), longestRefusal), 0
 	case gained > 0:
-		a.refusals, a.again = 0, t.Steady
+		a.refusals, a.again, a.hint = 0, t.Steady, 0
 	case a.wants:
 		a.refuse(x, t)
-		if st.Retry > 0 {
-			a.again = min(a.again, t.Steady+int64(st.Retry))
+		if a.hint = 0; st.Retry > 0 {
+			a.hint = t.Steady + int64(st.Retry)
+			a.again = min(a.again, a.hint)
 		}
 	}
 	h.renew(x, t)
 	if used := min(gained, st.Used); used > 0 {
-		h.store.SpendElsewhere(x.id, &x.limit, t.Now, used)
+		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, used)
 	}
 	return true
 }
@@ -572,13 +624,13 @@ func (a *account) refuse(x *holding, t Time) {
 	a.again = t.Steady + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// elsewhere is the id of what the other regions have spent of a limit.
-func elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
+// Elsewhere is the id of what the other regions have spent of a limit.
+func Elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
-// Elsewhere is what the other regions have told that they have spent, and that has
+// SpentElsewhere is what the other regions have told that they have spent, and that has
 // not recovered.
-func (h *Holdings) Elsewhere(id bucket.ID, now int64) int64 {
-	used, _, _ := h.store.Used(elsewhere(id), now)
+func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
+	used, _, _ := h.store.Used(Elsewhere(id), now)
 	return used
 }
 
@@ -592,7 +644,7 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	for i := range sts {
 		sh := h.shard(sts[i].ID)
 		sh.mu.Lock()
-		if x := sh.of[sts[i].ID]; x != nil {
+		if x := sh.find(sts[i].ID); x != nil {
 			if a := &x.accounts[at]; a.number == sts[i].Number && a.waits {
 				a.waits = false
 				a.refuse(x, t)
@@ -601,9 +653,4 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 		}
 		sh.mu.Unlock()
 	}
-}
-
-// Regions are the names of the other regions.
-func (h *Holdings) Regions() []string {
-	return slices.Delete(slices.Clone(h.regions.names), h.regions.self, h.regions.self+1)
 }

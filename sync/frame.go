@@ -13,7 +13,7 @@ import (
 // A frame, little-endian; numbers without a width are unsigned varints:
 //
 //	header  version 1 | flags 1 | from 8 | to 8 | number 8
-//	yours   move | ranges | for each: first 8, last 8          if flagGives
+//	yours   move | ranges | for each: first 8, last 8 | doubt   if flagGives
 //	items   until the end
 //
 // An item is its id 16 and a byte of flags with its kind, and then what the flags
@@ -25,7 +25,7 @@ import (
 //	limit   index | algorithm 1 | rate | per | burst or start | version | whole
 //
 // where the start is a FixedWindow's, which has no burst, and either is doubled,
-// +1 if below zero.
+// +1 if below zero. What follows a holding's kind is in holdingcopy.go.
 //
 // An answer:
 //
@@ -105,6 +105,8 @@ func appendRanges(b []byte, move uint64, ranges Ranges) []byte {
 	}
 	return b
 }
+
+const idBytes = 16
 
 func appendID(b []byte, id bucket.ID) []byte {
 	b = binary.LittleEndian.AppendUint64(b, id.Hi)

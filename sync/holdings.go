@@ -3,6 +3,7 @@ package countsync
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,7 @@ import (
 // nobody has to find out about it.
 //
 // Of each id the one node decides that answers for it. Methods are safe for
-// concurrent use; each takes the lock of one shard of the ids.
+// concurrent use; Take locks nothing where the id has a holding.
 type Holdings struct {
 	regions *Regions
 	self    Member
@@ -33,13 +34,14 @@ type Holdings struct {
 	rule    rule
 	shards  [holdingShards]holdings
 
-	kept   atomic.Int64 // how many
-	refuse atomic.Uint64
+	steady  atomic.Int64 // the last that was told
+	kept    atomic.Int64 // how many
+	refused atomic.Uint64
 
 	mu     sync.Mutex
-	unsure int64  // until when an id without a holding may be one that was forgotten, by the steady clock
+	begun  int64  // since when all is remembered, by the steady clock
 	agreed []bool // the regions that have shown since then that they share limits out alike
-	begun  int64
+	told   bool   // of begun, by another node
 }
 
 const (
@@ -70,40 +72,39 @@ const (
 // one that never steps, both in nanoseconds.
 type Time struct{ Now, Steady int64 }
 
-type holdings struct {
-	mu    sync.Mutex
-	of    map[bucket.ID]*holding
-	queue []*holding // those to be looked at by the next Due
-	all   []*holding // in no order
-	next  int        // of all, to be looked at
-}
-
-// holding is one id's.
+// holding is one id's. Its shard's lock guards it, but for what is atomic.
 type holding struct {
-	id       bucket.ID
-	whole    bucket.Limit // by which it was asked for last
-	limit    bucket.Limit // which judges here: whole's part
-	held     int64        // limit's capacity, and what is promised or to be passed
-	until    int64        // when limit has to be made anew
-	accounts []account    // by index in regions; that of this one is unused
+	id      bucket.ID
+	judging atomic.Pointer[judging]
+	asked   atomic.Int64 // units in all
+	denied  atomic.Int64 // of these
+	largest atomic.Int64 // ask that was denied, since the last look
+	queued  atomic.Bool  // to be looked at
 
-	asked   int64   // since at
-	demand  float64 // units asked for in a second, of late, as of at
-	usual   float64 // and over windows
-	at      int64
-	largest int64 // ask that was denied, since the last look
-	denied  int64 // when that was
-	seen    int64 // when it was asked for last
-	spent   int64 // since series
-	series  int64
+	whole    bucket.Limit // by which it was asked for last
+	held     int64        // what this region has: what judges, and what is promised or to be passed
+	accounts []account    // by index in regions; that of this one is unused
+	counted  int64        // of asked, in demand
+	demand   float64      // units asked for in a second, of late, as of at
+	usual    float64      // and over windows
+	at       int64
+	lacked   int64 // when an ask was denied last
+	seen     int64 // when it was last known to be asked for
+	series   int64 // of what was spent
 
 	passing  int64 // received, and to go back since a third region asked for it
 	passTill int64
 
-	place  int // in shard.all
-	queued bool
+	place  int   // in holdings.all
 	unsure bool  // made when an id without a holding may have been forgotten
 	copied int64 // when it was taken from another node
+}
+
+// judging is what asks are judged by. It is immutable.
+type judging struct {
+	limit bucket.Limit // whole's part
+	whole bucket.Limit
+	until int64 // when it has to be made anew
 }
 
 // account is what one region has of another, both ways.
@@ -126,6 +127,7 @@ type account struct {
 	wants         bool  // it asked for more
 	again         int64 // when it is asked for more at the earliest
 	refusals      int
+	hint          int64 // when it may have something unspent, as it said
 
 	known    bool  // what it has of this region: it has said so, or nothing was forgotten
 	reported int64 // spent, when it was last told
@@ -144,41 +146,70 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 // Forgotten says that what this region's holdings were is lost, or may be: what
 // others have of this region they have to say. Until they have, an id has nothing.
 func (h *Holdings) Forgotten(t Time) {
+	h.tick(t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.begun, h.unsure = t.Steady, math.MaxInt64
+	h.begun, h.told = t.Steady, false
 	h.agreed = make([]bool, len(h.regions.names))
 	h.agreed[h.regions.self] = true
-	h.agreeOn(h.regions.self)
 }
 
-// Sure says that another node, which knows of all holdings but those forgotten
-// less than a term ago, has given its knowledge to this one: doubt is what Doubt
-// returned there.
-func (h *Holdings) Sure(doubt time.Duration, t Time) {
+// Sure says that another node, which remembers this region's holdings but for
+// those that may have been forgotten, has given authority to this one: doubt is
+// what Doubt returned there.
+func (h *Holdings) Sure(doubt time.Duration) {
+	if h == nil || doubt >= forever {
+		return
+	}
+	begun := h.steady.Load() + int64(doubt) - keptFor
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.unsure = t.Steady + int64(min(doubt, 1<<61))
+	if h.told {
+		begun = max(begun, h.begun)
+	}
+	h.begun, h.told = begun, true
+	for i := range h.agreed {
+		h.agreed[i] = true
+	}
 }
 
-// Doubt is for how long an id may still be one whose holding was forgotten.
-func (h *Holdings) Doubt(t Time) time.Duration {
+// forever is a doubt that ends only when the other regions have been heard.
+const forever = time.Duration(1 << 60)
+
+// Doubt is for how long an id without a holding may still be one that was
+// forgotten: until every other region has been heard, and whatever was granted
+// before this one forgot has ended.
+func (h *Holdings) Doubt() time.Duration {
+	if h == nil {
+		return 0
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Duration(max(0, h.unsure-t.Steady))
+	if slices.Contains(h.agreed, false) {
+		return forever
+	}
+	return time.Duration(max(0, h.begun+keptFor-h.steady.Load()))
 }
 
-// agreed notes that a region shares limits out as this one does. h.mu is held.
-func (h *Holdings) agreeOn(region int) {
-	h.agreed[region] = true
-	for _, agreed := range h.agreed {
-		if !agreed {
-			return
+func (h *Holdings) tick(t Time) {
+	for last := h.steady.Load(); t.Steady > last && !h.steady.CompareAndSwap(last, t.Steady); last = h.steady.Load() {
+	}
+}
+
+// ids are those that have a holding.
+func (h *Holdings) ids() (ids []bucket.ID) {
+	if h == nil {
+		return nil
+	}
+	for i := range h.shards {
+		sh := &h.shards[i]
+		sh.mu.Lock()
+		for _, x := range sh.all {
+			ids = append(ids, x.id)
 		}
+		sh.mu.Unlock()
 	}
-	if h.unsure == math.MaxInt64 {
-		h.unsure = h.begun + keptFor
-	}
+	return ids
 }
 
 func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdingShards] }
@@ -186,144 +217,195 @@ func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdin
 // Take is the store's, within what this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
 	sh := h.shard(id)
-	sh.mu.Lock()
-	x := sh.of[id]
-	if x == nil || t.Steady >= x.until || !x.follows(whole) {
-		if x = h.holding(sh, id, whole, t); x == nil {
-			l := h.beginning(whole, t)
-			h.store.TakeInto(id, &l, t.Now, units, r)
-			sh.mu.Unlock()
-			return
+	for {
+		x := sh.find(id)
+		if x == nil {
+			if x = h.make(sh, id, whole, t); x == nil {
+				l := h.beginning(whole)
+				h.store.TakeInto(id, &l, t.Now, units, r)
+				return
+			}
 		}
+		j := x.judging.Load()
+		if t.Steady >= j.until || !j.follows(whole) {
+			j = h.brought(sh, x, whole, t)
+		}
+		h.store.TakeInto(id, &j.limit, t.Now, units, r)
+		if r.Allowed && x.judging.Load() != j {
+			// Meanwhile some of it may have been granted away, as unspent.
+			h.store.Refund(id, &j.limit, t.Now, units, r.Receipt, false)
+			continue
+		}
+		h.took(sh, x, units, t, r)
+		return
 	}
-	h.store.TakeInto(id, &x.limit, t.Now, units, r)
-	h.took(x, units, t.Steady, r)
-	sh.push(x)
-	sh.mu.Unlock()
+}
+
+// TakeAll is the store's, each of whose asks with a whole is within what this
+// region has of that. The ids are distinct.
+func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
+	var few [16]*judging
+	for {
+		judges := append(few[:0], make([]*judging, len(asks))...)
+		for i := range asks {
+			if wholes[i] != nil {
+				judges[i] = h.judge(asks[i].ID, wholes[i], t)
+				asks[i].Limit = &judges[i].limit
+			}
+		}
+		all := h.store.TakeAll(asks, t.Now, answers)
+		stands := true
+		for i, j := range judges {
+			stands = stands && (j == nil || !all || h.stands(asks[i].ID, j))
+		}
+		if !stands {
+			for i := range asks {
+				if answers[i].Allowed {
+					h.store.Refund(asks[i].ID, asks[i].Limit, t.Now, asks[i].Units, answers[i].Receipt, false)
+				}
+			}
+			continue
+		}
+		for i := range asks {
+			sh := h.shard(asks[i].ID)
+			if x := sh.find(asks[i].ID); wholes[i] != nil && x != nil && (all || !answers[i].Allowed) {
+				h.took(sh, x, asks[i].Units, t, &answers[i])
+			}
+		}
+		return all
+	}
+}
+
+// judge is what judges an id now.
+func (h *Holdings) judge(id bucket.ID, whole *bucket.Limit, t Time) *judging {
+	sh := h.shard(id)
+	x := sh.find(id)
+	if x == nil {
+		x = h.make(sh, id, whole, t)
+	}
+	if x == nil {
+		return &judging{limit: h.beginning(whole)}
+	}
+	if j := x.judging.Load(); t.Steady < j.until && j.follows(whole) {
+		return j
+	}
+	return h.brought(sh, x, whole, t)
+}
+
+// stands is whether an id is still judged by j.
+func (h *Holdings) stands(id bucket.ID, j *judging) bool {
+	x := h.shard(id).find(id)
+	return x == nil || x.judging.Load() == j
 }
 
 // took notes what an ask came to.
-func (h *Holdings) took(x *holding, units, steady int64, r *bucket.Result) {
-	x.asked += max(0, units)
-	x.seen = steady
-	if r.Allowed {
-		x.spent += max(0, units)
-		return
+func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
+	x.asked.Add(units)
+	if !r.Allowed {
+		h.refuse(sh, x, units, t, r)
 	}
-	x.largest, x.denied = max(x.largest, units), steady
-	r.RetryAfter = min(r.RetryAfter, h.soonest(x, steady))
+	if (!r.Allowed || 2*r.Remaining <= r.Limit) && !x.queued.Load() {
+		sh.look(x)
+	}
 }
 
-// soonest is how long it takes until more may have come from elsewhere.
-func (h *Holdings) soonest(x *holding, steady int64) time.Duration {
-	soonest := int64(math.MaxInt64)
-	if x.held >= x.whole.Capacity() {
-		return time.Duration(soonest) // there is none
-	}
-	for i := range x.accounts {
-		if i != h.regions.self {
-			a := &x.accounts[i]
-			trip := a.trip
-			if trip == 0 {
-				trip = firstTrip
-			}
-			soonest = min(soonest, max(0, a.again-steady)+int64(ExchangeEvery)+trip)
-		}
-	}
-	return time.Duration(soonest)
-}
-
-// Do calls f with the limit that judges id here, alone with it. f returns what it
-// has spent, below zero if it gave back.
-func (h *Holdings) Do(id bucket.ID, whole *bucket.Limit, t Time, f func(*bucket.Limit) (spent int64)) {
-	sh := h.shard(id)
+// refuse notes a denial, and says when more may have come from elsewhere.
+func (h *Holdings) refuse(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
+	x.denied.Add(units)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.holding(sh, id, whole, t)
-	if x == nil {
-		l := h.beginning(whole, t)
-		f(&l)
-		return
+	x.largest.Store(max(x.largest.Load(), units))
+	x.lacked = t.Steady
+	if x.held >= x.whole.Capacity() {
+		return // there is none
 	}
-	spent := f(&x.limit)
-	x.spent = max(0, x.spent+spent)
-	if spent > 0 {
-		x.asked += spent
-		x.seen = t.Steady
-		sh.push(x)
+	for i := range x.accounts {
+		a := &x.accounts[i]
+		trip := a.trip
+		if trip == 0 {
+			trip = firstTrip
+		}
+		if i != h.regions.self {
+			r.RetryAfter = min(r.RetryAfter, time.Duration(max(0, a.again-t.Steady, a.hint-t.Steady)+int64(ExchangeEvery)+trip))
+		}
 	}
 }
 
-// Limit is what judges id here, for who decides within a share of it.
-func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) (l bucket.Limit) {
-	h.Do(id, whole, t, func(of *bucket.Limit) int64 { l = *of; return 0 })
-	return l
+// Limit is what judges id here.
+func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit {
+	return h.judge(id, whole, t).limit
+}
+
+// Spent notes units that were spent without asking, below zero those that were
+// given back.
+func (h *Holdings) Spent(id bucket.ID, units int64) {
+	sh := h.shard(id)
+	x := sh.find(id)
+	if x == nil {
+		return
+	}
+	if units < 0 {
+		x.denied.Add(-units)
+		return
+	}
+	x.asked.Add(units)
+	sh.look(x)
 }
 
 // beginning is the limit of an id that there is no room to keep a holding of.
-func (h *Holdings) beginning(whole *bucket.Limit, t Time) bucket.Limit {
-	if h.Doubt(t) > 0 {
+func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
+	if h.Doubt() > 0 {
 		return portion(whole, 0)
 	}
 	return portion(whole, h.regions.start(whole.Capacity(), h.regions.self))
 }
 
-// holding is id's, up to date; nil if there is none and no room.
-func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	x := sh.of[id]
-	if x == nil {
-		if x = h.keep(sh, id, t); x == nil {
-			return nil
-		}
-		x.whole = *whole
-		h.renew(x, t)
-	} else if !x.follows(whole) && x.adopt(whole) || t.Steady >= x.until {
-		h.renew(x, t)
-	}
-	return x
+// make makes a holding for an id that has none, nil if there is no room.
+func (h *Holdings) make(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return h.holding(sh, id, whole, t)
 }
 
-// keep makes a holding for an id that has none, nil if there is no room.
-func (h *Holdings) keep(sh *holdings, id bucket.ID, t Time) *holding {
+// brought is what judges from now on.
+func (h *Holdings) brought(sh *holdings, x *holding, whole *bucket.Limit, t Time) *judging {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if j := x.judging.Load(); x.adopt(whole) || t.Steady >= j.until {
+		h.renew(x, t)
+	}
+	return x.judging.Load()
+}
+
+// holding is id's, up to date; nil if there is none and no room. The shard is
+// locked.
+func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+	x := sh.find(id)
+	if x != nil {
+		if t.Steady >= x.judging.Load().until {
+			h.renew(x, t)
+		}
+		return x
+	}
 	if h.kept.Add(1) > MaxHoldings {
 		h.kept.Add(-1)
-		h.refuse.Add(1)
+		h.refused.Add(1)
 		return nil
 	}
-	x := &holding{id: id, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now, place: len(sh.all)}
-	x.unsure = h.Doubt(t) > 0
+	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
+	x.unsure = h.Doubt() > 0
 	for i := range x.accounts {
 		x.accounts[i].known = !x.unsure || i == h.regions.self
 	}
-	if sh.of == nil {
-		sh.of = make(map[bucket.ID]*holding)
-	}
-	sh.of[id] = x
-	sh.all = append(sh.all, x)
-	sh.push(x)
+	h.renew(x, t)
+	x.queued.Store(true)
+	sh.add(x)
 	return x
 }
 
-// drop forgets a holding.
-func (h *Holdings) drop(sh *holdings, x *holding) {
-	last := sh.all[len(sh.all)-1]
-	sh.all[x.place], last.place = last, x.place
-	sh.all[len(sh.all)-1] = nil
-	sh.all = sh.all[:len(sh.all)-1]
-	delete(sh.of, x.id)
-	h.kept.Add(-1)
-}
-
-func (sh *holdings) push(x *holding) {
-	if !x.queued {
-		x.queued = true
-		sh.queue = append(sh.queue, x)
-	}
-}
-
-// follows is whether the holding was made for these numbers.
-func (x *holding) follows(l *bucket.Limit) bool {
-	w := &x.whole
+// follows is whether asks by this limit are judged by j.
+func (j *judging) follows(l *bucket.Limit) bool {
+	w := &j.whole
 	return w.Rate == l.Rate && w.Per == l.Per && w.Burst == l.Burst && w.Start == l.Start && w.Version == l.Version && w.Algorithm == l.Algorithm
 }
 
@@ -331,14 +413,14 @@ func (x *holding) follows(l *bucket.Limit) bool {
 // the store, another Algorithm takes a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
 	w := &x.whole
-	if l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Start < w.Start) {
+	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Start < w.Start) {
 		return false
 	}
 	x.whole = *l
 	return true
 }
 
-// renew ends what is at its end, and makes the limit that judges from now on.
+// renew ends what is at its end, and makes what judges from now on.
 func (h *Holdings) renew(x *holding, t Time) {
 	if w := &x.whole; w.Algorithm == bucket.FixedWindow && w.Start != 0 && t.Now-w.Start >= int64(w.Per) {
 		// What is unspent from now on is that of a later window, and is not to be
@@ -374,7 +456,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 		doubtful = doubtful || !a.known
 	}
 	if doubtful {
-		if end := h.doubt(x); t.Steady < end {
+		if end := h.doubt(x, t.Steady); t.Steady < end {
 			until = min(until, end)
 		} else {
 			doubtful = false // whatever was granted has come back by then
@@ -384,24 +466,23 @@ func (h *Holdings) renew(x *holding, t Time) {
 		}
 	}
 	x.unsure = x.unsure && doubtful
-	x.held, x.until = min(max(0, h.own(x)+received), capacity), until
-	if x.unsure {
+	if x.held = min(max(0, h.own(x)+received), capacity); x.unsure {
 		x.held = 0
 	}
-	x.limit = portion(&x.whole, max(0, x.held-promised-x.passing))
+	j := &judging{limit: portion(&x.whole, max(0, x.held-promised-x.passing)), whole: x.whole, until: until}
 	if lost > 0 {
-		h.store.SpendElsewhere(x.id, &x.limit, t.Now, lost)
+		h.store.SpendElsewhere(x.id, &j.limit, t.Now, lost)
 	}
+	x.judging.Store(j)
 }
 
-// doubt is until when another region may have more of this one than is known here.
-func (h *Holdings) doubt(x *holding) int64 {
+// doubt is until when another region may have more of this one than is known here,
+// or when that is to be asked again.
+func (h *Holdings) doubt(x *holding, steady int64) int64 {
 	if !x.unsure {
 		return x.copied + keptFor
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.unsure
+	return steady + int64(min(h.Doubt(), time.Second))
 }
 
 // own is what this region has left of the part that it began with: below zero if
@@ -413,6 +494,9 @@ func (h *Holdings) own(x *holding) int64 {
 	}
 	return own
 }
+
+// spent is how many units were spent here in all.
+func (x *holding) spent() int64 { return max(0, x.asked.Load()-x.denied.Load()) }
 
 // debt is what was spent here beyond what this region has.
 func (h *Holdings) debt(x *holding, now int64) int64 {

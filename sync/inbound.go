@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 )
@@ -102,9 +103,13 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		in.answer = appendAnswer(in.answer[:0], number, 0, nil, nil)
 		return append(dst, in.answer...), a, nil
 	}
-	var move uint64
+	var (
+		move  uint64
+		doubt int64
+	)
 	if flags&flagGives != 0 {
 		move, a.Given = r.ranges()
+		doubt = r.age()
 	}
 	x := arriving{Stream: s, roles: roles, in: in, from: from, number: number, now: now}
 	x.limits = s.limits[:0]
@@ -123,6 +128,9 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		a.Given = nil
 	} else {
 		in.move = move
+		if a.Given != nil {
+			s.holdings.Sure(time.Duration(doubt))
+		}
 	}
 	a.Complete = flags&flagComplete != 0
 	if o := s.outbound(from); o != nil {
@@ -152,11 +160,15 @@ type arriving struct {
 
 func (x *arriving) item(r *reader) {
 	id, flags := r.id(), r.byte()
-	if kind := kind(flags & kindMask); kind == ask && r.err == nil {
+	switch kind := kind(flags & kindMask); {
+	case r.err != nil:
+		return
+	case kind == ask:
 		x.asked(id)
 		return
-	} else if kind != state && kind != spend {
-		r.fail("an item of kind %d", kind)
+	case kind == grants:
+		x.holdings.adoptCopy(id, r, &x.limits, x.now)
+		return
 	}
 	var number uint64
 	made := x.now

@@ -205,6 +205,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	b = appendHeader(b[:0], flags, s.self, to, f.number)
 	for _, g := range f.gives {
 		b = appendRanges(b, g.move, g.ranges)
+		b = binary.AppendUvarint(b, uint64(s.holdings.Doubt()))
 	}
 	s.scan(o, now, roles)
 	s.limits = s.limits[:0]
@@ -237,6 +238,11 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 		for _, id := range s.resets.order {
 			if o.scan.Contains(id.Hi) && s.resets.of[id].heeded(now) {
 				s.push(o, item{id: id, at: s.clock, kind: spend})
+			}
+		}
+		for _, id := range s.holdings.ids() {
+			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
+				s.push(o, item{id: id, at: s.clock, kind: grants})
 			}
 		}
 		for i := range s.ledger.all {
@@ -279,8 +285,14 @@ func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 
 // encode appends an item; nothing, if there is nothing to tell.
 func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) []byte {
-	if it.kind == ask {
+	switch it.kind {
+	case ask:
 		return append(appendID(b, it.id), byte(ask))
+	case grants:
+		if with := s.holdings.appendCopy(append(appendID(b, it.id), byte(grants)), it.id, &s.limits); len(with) > len(b)+idBytes+1 {
+			return with
+		}
+		return b // it is as every region begins
 	}
 	var (
 		flags = byte(it.kind)

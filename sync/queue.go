@@ -12,9 +12,10 @@ import (
 type kind uint8
 
 const (
-	state kind = iota + 1 // the count, absolute
-	spend                 // the tallies, and the reset number
-	ask                   // that the receiver's state is wanted
+	grants kind = iota // the holding
+	state              // the count, absolute
+	spend              // the tallies, and the reset number
+	ask                // that the receiver's state is wanted
 )
 
 // item is one id that waits for a member.

@@ -15,7 +15,7 @@ type Regions struct {
 	names []string // ascending
 	ends  []uint64 // the sum of the weights up to and with each
 	self  int
-	print uint64
+	print uint64 // the same where the names and weights are
 }
 
 // maxWeights bounds the sum of the weights, so that no product overflows.
@@ -50,9 +50,6 @@ func NewRegions(self string, others []string, weights map[string]int64) *Regions
 	r.print = xxhash.Sum64(b)
 	return r
 }
-
-// Print is the same where the regions and their weights are.
-func (r *Regions) Print() uint64 { return r.print }
 
 // start is the part of a whole with which a region begins. All of them sum to it.
 func (r *Regions) start(whole int64, region int) int64 {

@@ -184,12 +184,12 @@ func (r *region) restart(copies []duplicate) {
 	if copies == nil {
 		return
 	}
-	r.holdings.Sure(copies[0].doubt, t)
+	r.holdings.Sure(copies[0].doubt)
 	for i, id := range w.ids {
 		var known limits
 		if len(copies[i].holding) > 0 {
 			rd := reader{b: copies[i].holding}
-			r.holdings.adoptCopy(id, &rd, &known, t)
+			r.holdings.adoptCopy(id, &rd, &known, t.Now)
 			if rd.err != nil || len(rd.b) > 0 {
 				w.fail("copy: %v, and %d bytes", rd.err, len(rd.b))
 			}
@@ -208,7 +208,7 @@ func (r *region) duplicate() {
 	r.copies = nil
 	for i, id := range w.ids {
 		var known limits
-		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known, t.Steady), doubt: r.holdings.Doubt(t)}
+		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), doubt: r.holdings.Doubt()}
 		var mark bucket.Mark
 		for more := true; more; {
 			var c bucket.Count
@@ -265,7 +265,7 @@ func (r *region) crash(wholly bool) {
 
 func (r *region) holding(i int) *holding {
 	id := r.w.ids[i]
-	return r.holdings.shard(id).of[id]
+	return r.holdings.shard(id).find(id)
 }
 
 // tick is what a node does ten times a second.
@@ -279,6 +279,8 @@ func (r *region) tick() {
 		for i := range w.regions {
 			if sts := due[w.regions[i].name]; len(sts) > 0 {
 				r.send(i, sts)
+			} else if slices.Contains(r.holdings.Strangers(), w.regions[i].name) {
+				r.send(i, nil)
 			}
 		}
 	})
@@ -291,7 +293,7 @@ func (r *region) send(to int, sts []Statement) {
 	w.seq++
 	serial := int64(w.seq)
 	r.answers[serial] = true
-	e := Exchange{Region: r.name, From: r.member, Print: r.regions.Print(), Statements: sts}
+	e := r.holdings.Exchange(sts)
 	for i := range sts {
 		w.logf("%s -> r%d %v", r.name, to, &sts[i])
 	}
@@ -346,24 +348,25 @@ func (w *globe) arrive(p *post) {
 	if err != nil {
 		w.fail("%x: %v", p.bytes, err)
 	}
+	r.holdings.Meet(e.Region, e.Print)
 	r.charged(func() {
 		if p.answer {
 			delete(r.answers, p.serial)
 			for i := range e.Statements {
 				w.logf("%s takes answer of r%d", r.name, p.from)
-				r.holdings.Answered(e.Region, e.From, e.Print, &e.Statements[i], r.time())
+				r.holdings.Answered(e.Region, e.Print, &e.Statements[i], r.time())
 			}
 			return
 		}
 		var answers []Statement
 		for i := range e.Statements {
-			if answer, ok := r.holdings.Serve(e.Region, e.From, e.Print, &e.Statements[i], r.time()); ok {
+			if answer, ok := r.holdings.Serve(e.Region, e.Print, &e.Statements[i], r.time()); ok {
 				w.logf("%s answers r%d %v", r.name, p.from, &answer)
 				answers = append(answers, answer)
 			}
 		}
-		if len(answers) > 0 {
-			back := Exchange{Region: r.name, From: r.member, Print: r.regions.Print(), Statements: answers}
+		if len(answers) > 0 || len(e.Statements) == 0 {
+			back := r.holdings.Exchange(answers)
 			w.post(&post{from: p.to, to: p.from, bytes: back.Append(nil), serial: p.serial, member: p.member, answer: true})
 		}
 	})
@@ -459,7 +462,7 @@ func (w *globe) check() {
 		for _, r := range w.regions {
 			x, t := r.holding(i), r.time()
 			if x == nil {
-				if r.holdings.Doubt(t) == 0 {
+				if r.holdings.Doubt() == 0 {
 					sum += r.regions.start(capacity, r.index)
 				} else {
 					unknown = true
@@ -468,8 +471,8 @@ func (w *globe) check() {
 			}
 			unknown = unknown || !x.known()
 			sum += min(capacity, max(0, x.has(r, t)))
-			if x.limit.Capacity() > x.held || x.held > capacity {
-				w.fail("%s holds %d and judges by %d", r.name, x.held, x.limit.Capacity())
+			if x.judging.Load().limit.Capacity() > x.held || x.held > capacity {
+				w.fail("%s holds %d and judges by %d", r.name, x.held, x.judging.Load().limit.Capacity())
 			}
 		}
 		if sum > capacity && !(unknown && w.now < w.lostTill) {
@@ -537,7 +540,7 @@ func (w *globe) checkPair(id int, g, r *region) {
 func (w *globe) books(id int) (s string) {
 	for _, r := range w.regions {
 		if x := r.holding(id); x != nil {
-			s += fmt.Sprintf("\n%s held %d judged by %d used %d demand %.0f unsure %v passing %d", r.name, x.held, x.limit.Capacity(), r.used(), x.demand, x.unsure, x.passing)
+			s += fmt.Sprintf("\n%s held %d judged by %d used %d demand %.0f unsure %v passing %d", r.name, x.held, x.judging.Load().limit.Capacity(), r.used(), x.demand, x.unsure, x.passing)
 			for j := range x.accounts {
 				if j != r.index {
 					a := &x.accounts[j]

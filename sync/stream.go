@@ -45,6 +45,7 @@ type Stream struct {
 	ledger    ledger
 	resets    resets
 	doubts    doubts
+	holdings  *Holdings          // nil where there are no other regions
 	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
 	asked     int64              // when those in doubt were last asked about
 
@@ -73,6 +74,31 @@ func New(self Member, store *bucket.Store) *Stream {
 		inbounds: newInbounds(), ledger: newLedger(), resets: newResets(), doubts: newDoubts(),
 		bases: make(map[bucket.ID]base), unsent: make(map[bucket.ID]int64),
 	}
+}
+
+// Hold has the stream carry holdings, as it carries counts. It is called before
+// anything else.
+func (s *Stream) Hold(h *Holdings) { s.holdings = h }
+
+// Copy queues the holdings of these ids, which have changed, for those who are to
+// have the ids' states; of an id for which this node does not answer any more, for
+// whoever does. It returns what Collect does.
+func (s *Stream) Copy(ids []bucket.ID, now int64, roles Roles) []Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	for _, id := range ids {
+		answers := roles.Answers(id)
+		if s.targets = append(s.targets[:0], answers); answers == s.self || roles.Holds(id) {
+			s.targets = roles.Targets(s.targets[:0], id)
+		}
+		for _, to := range s.targets {
+			if o := s.outbound(to); o != nil {
+				s.push(o, item{id: id, at: s.clock, kind: grants})
+			}
+		}
+	}
+	return s.ready()
 }
 
 // Meet says who is in the roster: something is kept to be sent for each of

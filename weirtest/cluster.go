@@ -27,11 +27,16 @@ type Options struct {
 	// if empty.
 	Nodes []string
 	// Regions is the region of each host, also of those that start later; the
-	// region "" if it has none here. Only nodes of one region share a ring.
+	// region "" if it has none here. Only nodes of one region share a ring. Those of a
+	// region with a name can ask the nodes of every other one with a name.
 	Regions map[string]string
 	// Seed is what all randomness comes from: what befalls packets, the
 	// names of the nodes and with them who owns what. 1 if zero.
 	Seed uint64
+	// WAN is what a link between hosts of different regions is like, instead of
+	// Link. 40 ms and up to 35 ms more, one way, if zero: the round trip takes 80
+	// to 150 ms.
+	WAN Link
 	// Link is what every link is like until Network().SetLink says otherwise.
 	// A latency of 100 µs and nothing else if zero.
 	Link Link
@@ -39,8 +44,8 @@ type Options struct {
 	// It costs several times as much real time, and its runs differ from
 	// one to the next. Without it membership is simulated, as Host.Cluster has it.
 	Gossip bool
-	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Now
-	// and Rand are set for each.
+	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
+	// Now and Rand are set for each.
 	Config weir.Config
 }
 
@@ -95,13 +100,25 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Link == (Link{}) {
 		o.Link.Latency = 100 * time.Microsecond
 	}
+	if o.WAN == (Link{}) {
+		o.WAN = Link{Latency: 40 * time.Millisecond, Jitter: 35 * time.Millisecond}
+	}
 	o.Nodes, o.Regions = slices.Clone(o.Nodes), maps.Clone(o.Regions)
 	c := &Cluster{options: o, network: NewNetwork(o.Seed, o.Link), hosts: make(map[string]*machine)}
+	c.network.standard = func(from, to string) Link {
+		if o.Regions[from] != o.Regions[to] {
+			return o.WAN
+		}
+		return o.Link
+	}
 	for i, name := range o.Nodes {
 		if slices.Contains(o.Nodes[:i], name) {
 			return nil, fmt.Errorf("weirtest: Options.Nodes has %q twice: give each node a name of its own", name)
 		}
 		c.machine(name).up = true
+	}
+	for _, name := range o.Nodes {
+		c.publish(o.Regions[name])
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, settleWithin, errors.New("weirtest: the nodes of the new cluster do not see each other"))
 	defer cancel()
@@ -208,38 +225,58 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	member := cluster.Config{
 		Name:    fmt.Sprintf("%s-%016x", name, random.Uint64()),
 		Region:  region,
+		Regions: c.others(region),
 		Secrets: cfg.Secrets,
 		TLS:     cfg.TLS,
 		Forget:  cfg.Forget,
 		Logger:  cfg.Logger,
 	}
+	service := c.publish(region)
 	if c.options.Gossip {
-		service := c.publish(region)
 		member.Bind, member.Join, member.Network = name+":"+strconv.Itoa(simPort), []string{service}, host.Network()
 		cfg.Cluster = cluster.NewGossip(member)
 	} else {
 		cfg.Cluster = host.Cluster(member)
 	}
-	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region = name, "", "", nil, region
+	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
 	return cfg
 }
 
-// publish says in the network's names which hosts of a region run a node, as a
-// headless service does. c.mu is held.
-func (c *Cluster) publish(region string) (service string) {
-	service = "weir.internal"
-	if region != "" {
-		service = region + "." + service
+// service is the name of a region's nodes.
+func service(region string) string {
+	if region == "" {
+		return "weir.internal"
 	}
+	return region + ".weir.internal"
+}
+
+// others is what a node of a region knows of the other ones.
+func (c *Cluster) others(region string) map[string][]string {
+	if region == "" {
+		return nil
+	}
+	others := make(map[string][]string)
+	for _, other := range c.options.Regions {
+		if other != "" && other != region {
+			others[other] = []string{service(other) + ":" + strconv.Itoa(simPort)}
+		}
+	}
+	return others
+}
+
+// publish says in the network's names which hosts of a region run a node, as a
+// headless service does. c.mu is held, or c is not shared yet.
+func (c *Cluster) publish(region string) (name string) {
 	var up []string
 	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
 		if c.hosts[name].up && c.options.Regions[name] == region {
 			up = append(up, name)
 		}
 	}
-	c.network.SetName(service, up...)
-	return service
+	name = service(region)
+	c.network.SetName(name, up...)
+	return name
 }
 
 // Leave has a node hand over and say goodbye, and then stops it, as a deploy
@@ -284,9 +321,7 @@ func (c *Cluster) stopped(name string, node *weir.Node) {
 // down takes a host off the names of its region. c.mu is held.
 func (c *Cluster) down(name string, m *machine) {
 	m.up = false
-	if c.options.Gossip {
-		c.publish(c.options.Regions[name])
-	}
+	c.publish(c.options.Regions[name])
 }
 
 // Freeze holds all that a host sends and is sent, until Thaw, as if its process
@@ -304,7 +339,7 @@ func (c *Cluster) Thaw(name string) { c.network.Host(name).Thaw() }
 // only there is Network().Cut.
 func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 
-// Heal mends all links: none is cut, and each is as Options.Link again.
+// Heal mends all links: none is cut, and each is as Options.Link, or WAN, again.
 func (c *Cluster) Heal() { c.network.reset() }
 
 // Skew steps a host's clock, forward or, if by is negative, back. It steps what

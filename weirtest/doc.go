@@ -22,6 +22,10 @@
 // [cluster.Cluster] that passes whole messages and simulates membership, for
 // long runs of many nodes. A Cluster runs on either.
 //
+// Hosts may be of different regions ([Options].Regions): then they do not gossip,
+// and their nodes ask each other over links that are slower (Options.WAN) and can be
+// cut like any other.
+//
 // In a testing/synctest bubble time is virtual: hours of it pass in seconds, and
 // no machine is too slow for a timeout. Outside a bubble the same code runs in
 // real time.

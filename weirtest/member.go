@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -33,17 +32,18 @@ const (
 // heard for 5 s is dead there. Messages are ordered and reliable, as on a
 // stream: a cut or a freeze holds them.
 //
-// Of c it wants what cluster.NewGossip does with Name, Region, Seed, Join and
-// Forget, except that an empty Name is the host's with the number of its
+// Of c it wants what cluster.NewGossip does with Name, Region, Regions, Seed, Join
+// and Forget, except that an empty Name is the host's with the number of its
 // start, and an empty Join is all hosts of the network that run a member of the
-// same Region and Seed. The ports in Join and all other fields are not looked at.
+// same Region and Seed. A Logger, if there is one, is told why another region is
+// not reached. The ports in Join and Regions and all other fields are not looked at.
 //
 // A host runs one at a time, until its Close or the host's Kill.
 func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 	if c.Forget <= 0 {
 		c.Forget = 5 * time.Minute
 	}
-	return &member{
+	m := &member{
 		net: h.net, host: h, config: c, name: c.Name,
 		addr:    fmt.Sprintf("%s:%d", h.ip, simPort),
 		entries: make(map[string]entry),
@@ -52,7 +52,18 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 		missing: make(map[string]time.Time),
 		work:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
+
+		regions:   make(map[string]*region),
+		strangers: make(map[string]*peer),
+		refused:   make(map[string]uint64),
+		said:      make(map[string]time.Time),
 	}
+	for name, entries := range c.Regions {
+		if name != c.Region {
+			m.regions[name] = &region{member: m, name: name, entries: slices.Clone(entries), misses: make(map[*Host]int)}
+		}
+	}
+	return m
 }
 
 // member is one simulated cluster.Cluster. Network.mu guards it.
@@ -78,6 +89,11 @@ type member struct {
 	stats    cluster.Stats
 	progress signal // a pong has come
 
+	regions   map[string]*region // that can be asked; never modified
+	strangers map[string]*peer   // the members of other regions that were talked to
+	refused   map[string]uint64  // of them, by reason
+	said      map[string]time.Time
+
 	inbox   []happening
 	changed bool
 	heard   bool // somebody has answered in time, and the handler does not know
@@ -93,6 +109,7 @@ type happening struct {
 	from            *peer
 	id              uint64 // zero if no answer is wanted
 	request, answer []byte
+	say             func() // a warning; nothing else is set
 }
 
 func (m *member) Start(ctx context.Context, h cluster.Handler) error {
@@ -124,6 +141,9 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	m.refresh()
 	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(pingEvery))), m.tick)
 	m.ping()
+	for _, name := range slices.Sorted(maps.Keys(m.regions)) {
+		m.regions[name].step()
+	}
 	go m.serve()
 	n.mu.Unlock()
 
@@ -163,7 +183,7 @@ func (m *member) Stats() cluster.Stats {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	s := m.stats
-	s.Refused = map[string]uint64{}
+	s.Refused = maps.Clone(m.refused)
 	return s
 }
 
@@ -230,6 +250,7 @@ func (m *member) Leave(ctx context.Context) error {
 	e.epoch++
 	m.learn(m.name, e)
 	m.refresh()
+	m.dismiss()
 	said := time.Now()
 	m.ping()
 	n.mu.Unlock()
@@ -273,8 +294,7 @@ func (m *member) shut() {
 	m.ticks.Stop()
 	m.inbox = nil
 	m.progress.wake()
-	for _, name := range slices.Sorted(maps.Keys(m.peers)) { // a map's order would not replay
-		p := m.peers[name]
+	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.strangers)) {
 		for _, id := range slices.Sorted(maps.Keys(p.asks)) {
 			if a := p.asks[id]; !a.over {
 				a.finish(nil, cluster.ErrClosed)
@@ -285,6 +305,15 @@ func (m *member) shut() {
 		}
 		p.send(message{kind: reset})
 	}
+}
+
+// inOrder is peers in an order that replays, which a map's would not.
+func inOrder(peers map[string]*peer) []*peer {
+	sorted := make([]*peer, 0, len(peers))
+	for _, name := range slices.Sorted(maps.Keys(peers)) {
+		sorted = append(sorted, peers[name])
+	}
+	return sorted
 }
 
 // take has the handler serve a request.
@@ -333,6 +362,11 @@ func (m *member) serve() {
 		}
 		for rest := inbox; len(rest) > 0; {
 			from := rest[0].from
+			if say := rest[0].say; say != nil {
+				say()
+				rest = rest[1:]
+				continue
+			}
 			if late := rest[0]; late.answer != nil {
 				m.handler.Late(from, late.request, late.answer)
 				rest = rest[1:]
@@ -345,7 +379,7 @@ func (m *member) serve() {
 				rest = rest[1:]
 			}
 			b := cluster.NewBatch(from.to.name, &together)
-			b.Requests = requests
+			b.Region, b.Requests = from.to.config.Region, requests
 			m.handler.Serve(b)
 		}
 	}
@@ -355,14 +389,7 @@ func (m *member) serve() {
 func (m *member) targets() []*member {
 	hosts := m.net.hosts
 	if len(m.config.Join) > 0 {
-		hosts = nil
-		for _, entry := range m.config.Join {
-			name, _, err := net.SplitHostPort(entry)
-			if err != nil {
-				name = entry
-			}
-			hosts = append(hosts, m.net.lookup(name)...)
-		}
+		hosts = m.net.hostsOf(m.config.Join)
 	}
 	var at []*member
 	for _, h := range hosts {

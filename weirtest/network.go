@@ -40,7 +40,7 @@ type Network struct {
 	// in a bubble a goroutine that waits for a mutex stops the clock.
 	mu       sync.Mutex
 	seed     uint64
-	standard Link
+	standard func(from, to string) Link
 	hosts    []*Host
 	names    map[string][]*Host
 	links    map[[2]*Host]*link
@@ -54,7 +54,7 @@ type Network struct {
 func NewNetwork(seed uint64, l Link) *Network {
 	return &Network{
 		seed:     seed,
-		standard: l,
+		standard: func(string, string) Link { return l },
 		names:    make(map[string][]*Host),
 		links:    make(map[[2]*Host]*link),
 		agenda:   agenda{start: time.Now(), last: -1},
@@ -145,8 +145,8 @@ func (n *Network) Heal() {
 // reset mends all links, and makes them like those that nothing was said of.
 func (n *Network) reset() {
 	n.mu.Lock()
-	for _, l := range n.links {
-		l.Link = n.standard
+	for pair, l := range n.links {
+		l.Link = n.standard(pair[0].name, pair[1].name)
 	}
 	n.mu.Unlock()
 	n.Heal()
@@ -164,7 +164,7 @@ type link struct {
 func (n *Network) link(from, to *Host) *link {
 	l := n.links[[2]*Host{from, to}]
 	if l == nil {
-		l = &link{Link: n.standard, number: from.number<<16 | to.number, rng: n.rand(from.name, to.name)}
+		l = &link{Link: n.standard(from.name, to.name), number: from.number<<16 | to.number, rng: n.rand(from.name, to.name)}
 		n.links[[2]*Host{from, to}] = l
 	}
 	return l
@@ -345,6 +345,18 @@ func (n *Network) lookup(name string) []*Host {
 		return n.hosts[i : i+1]
 	}
 	return n.names[name]
+}
+
+// hostsOf is the hosts that entries stand for, names with or without a port.
+func (n *Network) hostsOf(entries []string) (hosts []*Host) {
+	for _, entry := range entries {
+		name, _, err := net.SplitHostPort(entry)
+		if err != nil {
+			name = entry
+		}
+		hosts = append(hosts, n.lookup(name)...)
+	}
+	return hosts
 }
 
 // signal wakes all who wait for a change. Network.mu guards it.

@@ -21,12 +21,21 @@ type peer struct {
 	noted     time.Time // when the last ping that has its pong was sent
 	merged    *gossip   // the last that was taken in
 	asks      map[uint64]*ask
+
+	abroad   bool    // it is of another region, or was taken for it
+	region   *region // that is asked by way of it, if any
+	reaching bool    // it has not said yet whether it may be asked
+	guest    bool    // it may ask here
+}
+
+func newPeer(from, to *member) *peer {
+	return &peer{owner: from, to: to, out: flow{from: from.host, to: to.host}, asks: make(map[uint64]*ask)}
 }
 
 func (m *member) peer(to *member) *peer {
 	p := m.peers[to.name]
 	if p == nil {
-		p = &peer{owner: m, to: to, out: flow{from: m.host, to: to.host}, asks: make(map[uint64]*ask)}
+		p = newPeer(m, to)
 		m.peers[to.name] = p
 	}
 	return p
@@ -49,7 +58,10 @@ const (
 	news
 	request
 	answer
-	reset // the sender is no more
+	reset   // the sender is no more
+	reach   // a node of another region wants to ask
+	welcome // it may
+	refused // it may not
 )
 
 // send sends a message. n.mu is held.
@@ -58,15 +70,27 @@ func (p *peer) send(m message) {
 	p.owner.net.send(&p.out, &m)
 }
 
+// counterpart is the other side of the pair.
+func (p *peer) counterpart() *peer {
+	if p.abroad {
+		return p.to.stranger(p.owner)
+	}
+	return p.to.peer(p.owner)
+}
+
 // arrive is the message at the receiver's side of the pair. A receiver that is
 // no more answers with a reset.
 func (m *message) arrive() {
 	from := m.from
-	there := from.to.peer(from.owner)
+	there := from.counterpart()
 	if there.owner.closed {
 		if !from.owner.closed {
 			there.send(message{kind: reset})
 		}
+		return
+	}
+	if there.abroad {
+		m.cross(there)
 		return
 	}
 	switch m.kind {
@@ -212,7 +236,7 @@ func (a *ask) void() bool { return a.over }
 // occur is that the wait has passed.
 func (a *ask) occur() {
 	a.to.owner.stats.Timeouts++
-	if a.wait < heardFor {
+	if a.wait < heardFor && !a.to.abroad {
 		a.to.blame()
 	}
 	a.finish(nil, cluster.ErrTimeout)
@@ -268,7 +292,7 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 	switch {
 	case !a.over:
-		if err == nil && time.Since(a.sent) <= heardFor {
+		if err == nil && !p.abroad && time.Since(a.sent) <= heardFor {
 			if a.heard = p.owner.resting; !a.heard {
 				p.owner.hear() // after what the handler has yet to be told
 			}
@@ -277,6 +301,9 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	case err == nil:
 		m := p.owner
 		m.stats.Late++
+		if p.abroad {
+			return
+		}
 		m.inbox = append(m.inbox, happening{from: p, request: a.request, answer: answer})
 		m.wake()
 	}

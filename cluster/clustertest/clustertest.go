@@ -32,6 +32,16 @@ type World struct {
 	// Freeze, if there is one, holds all that member i sends and is sent, until
 	// thaw is called.
 	Freeze func(i int) (thaw func())
+
+	// Abroad, if there is one, makes a node like New's but of c's Region and Seed,
+	// which is not started yet. It is called once for each i, from 0. Those that New
+	// makes have a Region, and a region "far" among their Regions.
+	Abroad func(i int, c cluster.Config) cluster.Cluster
+	// Resolve has the addresses of region "far" lead to those nodes of Abroad, and
+	// no others, from now on. Until it is called they lead nowhere.
+	Resolve func(nodes ...int)
+	// FreezeAbroad, if there is one, is Freeze for a node of Abroad.
+	FreezeAbroad func(i int) (thaw func())
 }
 
 // Run checks an implementation. with is called for each test and calls test
@@ -90,6 +100,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 	t.Run("who finds itself forgotten comes back, Joining", func(t *testing.T) {
 		with(t, superseded)
 	})
+	abroad(t, with)
 }
 
 // long bounds what is expected to take no time worth mentioning, on a busy
@@ -125,8 +136,13 @@ type late struct {
 
 func start(t *testing.T, w World, i int) *node {
 	t.Helper()
+	return begin(t, w.New(i), w.News)
+}
+
+func begin(t *testing.T, c cluster.Cluster, news time.Duration) *node {
+	t.Helper()
 	n := &node{
-		Cluster: w.New(i), t: t, news: w.News,
+		Cluster: c, t: t, news: news,
 		after: make(chan struct{}, 1),
 		told:  make(chan string, 100),
 		late:  make(chan late, 100),
@@ -136,14 +152,14 @@ func start(t *testing.T, w World, i int) *node {
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	if err := n.Start(ctx, n); err != nil {
-		t.Fatalf("member %d: Start: %v", i, err)
+		t.Fatalf("Start: %v", err)
 	}
 	v := n.View()
 	if v == nil {
-		t.Fatalf("member %d: View is nil after Start", i)
+		t.Fatal("View is nil after Start")
 	}
 	if self := v.Members[v.Self]; self.State != cluster.Joining || self.Announced != cluster.Joining {
-		t.Errorf("member %d began as %+v", i, self)
+		t.Errorf("a member began as %+v", self)
 	}
 	return n
 }
@@ -214,6 +230,8 @@ func (n *node) Heard() {
 //	hold x   is put off until release(x)
 //	tell x   is passed on to told
 //	large    is answered with MaxMessage bytes
+//	who      is answered with the node's name
+//	where    is answered with the region of who asks
 func (n *node) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
 		verb, rest, _ := strings.Cut(string(request), " ")
@@ -235,6 +253,14 @@ func (n *node) Serve(b *cluster.Batch) {
 			b.Reply(i, []byte("nobody wants this"))
 		case "large":
 			b.Reply(i, large)
+		case "who":
+			if v := n.View(); v.Self >= 0 {
+				b.Reply(i, []byte(v.Members[v.Self].Name))
+			} else {
+				b.Reply(i, []byte("one that has left"))
+			}
+		case "where":
+			b.Reply(i, []byte(b.Region))
 		case "":
 			b.Reply(i, nil)
 		}
@@ -417,6 +443,9 @@ func malformed(v *cluster.View) string {
 			return fmt.Sprintf("member %d is %v, and has announced %v", i, m.State, m.Announced)
 		}
 	}
+	if problem := strange(v); problem != "" {
+		return problem
+	}
 	if v.Self >= 0 && !slices.Equal(v.Direct, v.Hears[v.Self]) {
 		return "Direct is not the node's own row of Hears"
 	}
@@ -500,6 +529,9 @@ func asks(t *testing.T, nodes []*node) {
 		}
 	}
 	p := nodes[0].peer(nodes[1])
+	if got, err := p.Ask(t.Context(), []byte("where"), nil, long); err != nil || string(got) != nodes[0].View().Members[0].Region {
+		t.Errorf("a member asked from %q, %v", got, err)
+	}
 	buffer := append(make([]byte, 0, 100), "what was here before"...)
 	got, err := p.Ask(t.Context(), []byte("echo answer"), buffer, long)
 	if err != nil || string(got) != "answer" {

@@ -1,0 +1,338 @@
+package clustertest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// far is the other region, that World.New's members name.
+const far = "far"
+
+// replaced bounds how long it takes until another node of a region is asked, on
+// a busy machine: silence is noticed in 4 s, and an attempt may take 3.
+const replaced = 12 * time.Second
+
+// abroad checks what a Cluster promises of other regions.
+func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))) {
+	for _, c := range []struct {
+		promise string
+		check   func(t *testing.T, w World, n *node)
+	}{
+		{"there is no way to this node's own region, nor to one that is not named", noRegion},
+		{"a node of another region is asked and told, and sees who asks", asksAbroad},
+		{"a message to another region has at most MaxMessage bytes", boundsAbroad},
+		{"a late answer from another region is dropped, and nobody is blamed", lateAbroad},
+		{"nobody of another region is in View, and nobody there is heard", unseen},
+		{"a node of the wrong region is refused, until the name leads to the right one", wrongRegion},
+		{"a node with another Seed is refused, until the name leads to one with the same", wrongSeed},
+		{"where one address of a region is wrong, the others are tried", oneWrong},
+		{"when a node of another region dies, another one is asked within seconds", func(t *testing.T, w World, n *node) {
+			replaces(t, w, n, func(_ int, gone *node) { _ = gone.Close() })
+		}},
+		{"when a node of another region leaves, another one is asked within seconds", func(t *testing.T, w World, n *node) {
+			replaces(t, w, n, func(_ int, gone *node) { _ = gone.Leave(t.Context()) })
+		}},
+		{"when a node of another region hangs, another one is asked within seconds", func(t *testing.T, w World, n *node) {
+			if w.FreezeAbroad == nil {
+				t.Skip("nobody can be frozen here")
+			}
+			replaces(t, w, n, func(i int, _ *node) { t.Cleanup(w.FreezeAbroad(i)) })
+		}},
+		{"the names of a region are looked up again", looksAgain},
+		{"Close ends what waits for another region", closesAbroad},
+	} {
+		t.Run(c.promise, func(t *testing.T) {
+			with(t, func(t *testing.T, w World) {
+				if w.Abroad == nil {
+					t.Skip("there are no other regions here")
+				}
+				if w.News == 0 {
+					w.News = 30 * time.Second
+				}
+				n := start(t, w, 0)
+				defer stop(t, []*node{n})
+				n.announce(cluster.Serving)
+				c.check(t, w, n)
+			})
+		})
+	}
+}
+
+// settlers starts so many nodes of the far region, to which its name leads.
+func settlers(t *testing.T, w World, count int) []*node {
+	t.Helper()
+	var nodes []*node
+	var all []int
+	for i := range count {
+		nodes = append(nodes, settler(t, w, i, cluster.Config{Region: far}))
+		all = append(all, i)
+	}
+	w.Resolve(all...)
+	return nodes
+}
+
+// settler starts a node that t ends.
+func settler(t *testing.T, w World, i int, c cluster.Config) *node {
+	t.Helper()
+	n := begin(t, w.Abroad(i, c), w.News)
+	t.Cleanup(func() { stop(t, []*node{n}) })
+	return n
+}
+
+// reaches waits until p's region answers, and returns the name of who did.
+func reaches(t *testing.T, p cluster.Peer, within time.Duration) (name string) {
+	t.Helper()
+	begun := time.Now()
+	for {
+		answer, err := p.Ask(t.Context(), []byte("who"), nil, long)
+		switch {
+		case err == nil:
+			return string(answer)
+		case !errors.Is(err, cluster.ErrUnheard) && !errors.Is(err, cluster.ErrTimeout):
+			t.Fatal("asking another region:", err)
+		case time.Since(begun) > within:
+			t.Fatalf("another region is not reached after %v: %v", time.Since(begun), err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func noRegion(t *testing.T, w World, n *node) {
+	for _, name := range []string{"", "nowhere", n.View().Members[0].Region} {
+		if p := n.Region(name); p != nil {
+			t.Errorf("Region(%q) is %v", name, p)
+		}
+	}
+	begin := time.Now()
+	if _, err := n.Region(far).Ask(t.Context(), []byte("who"), nil, long); !errors.Is(err, cluster.ErrUnheard) || time.Since(begin) > long/2 {
+		t.Errorf("asking a region of which nobody is known: %v after %v", err, time.Since(begin))
+	}
+	n.Region(far).Tell([]byte("tell nobody"))
+}
+
+func asksAbroad(t *testing.T, w World, n *node) {
+	there := settlers(t, w, 1)[0]
+	p := n.Region(far)
+	if name := reaches(t, p, replaced); name != there.name() {
+		t.Errorf("%s answered", name)
+	}
+	if got, err := p.Ask(t.Context(), []byte("where"), nil, long); err != nil || string(got) != n.View().Members[0].Region {
+		t.Errorf("the node there was asked from %q, %v", got, err)
+	}
+	p.Tell([]byte("tell news"))
+	if got := receive(t, there.told, "tell"); got != n.name()+" news" {
+		t.Errorf("told %q", got)
+	}
+	var callers sync.WaitGroup
+	for i := range 20 {
+		callers.Go(func() {
+			var answer []byte
+			for j := range 5 {
+				verb := []string{"echo", "soon"}[j%2]
+				want := fmt.Sprintf("%d of %d", j, i)
+				var err error
+				answer, err = p.Ask(t.Context(), []byte(verb+" "+want), answer, long)
+				if err != nil || string(answer) != want {
+					t.Errorf("asked for %q, got %q and %v", want, answer, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func boundsAbroad(t *testing.T, w World, n *node) {
+	settlers(t, w, 1)
+	p := n.Region(far)
+	reaches(t, p, replaced)
+	echo(t, p, string(large[len("echo "):]))
+	if got, err := p.Ask(t.Context(), []byte("large"), nil, long); err != nil || !bytes.Equal(got, large) {
+		t.Fatalf("asked for %d bytes, got %d and %v", len(large), len(got), err)
+	}
+	if _, err := p.Ask(t.Context(), append(large, 'x'), nil, long); !errors.Is(err, cluster.ErrTooLarge) {
+		t.Fatal("above the bound:", err)
+	}
+	p.Tell(append(large, 'x'))
+	echo(t, p, "as before")
+}
+
+func lateAbroad(t *testing.T, w World, n *node) {
+	there := settlers(t, w, 1)[0]
+	p := n.Region(far)
+	reaches(t, p, replaced)
+	for range 3 {
+		begin := time.Now()
+		_, err := p.Ask(t.Context(), []byte("hold x"), nil, 20*time.Millisecond)
+		if took := time.Since(begin); !errors.Is(err, cluster.ErrTimeout) || took < 20*time.Millisecond || took > long {
+			t.Fatalf("got %v after %v", err, took)
+		}
+		receive(t, there.off, "request")
+		echo(t, p, "at once")
+		there.release("x")
+		echo(t, p, "whatever else is on its way comes before this")
+	}
+	if len(n.late) > 0 {
+		t.Errorf("late came %q", (<-n.late).request)
+	}
+	if s := n.Stats(); s.Late != 3 || s.Timeouts != 3 {
+		t.Errorf("Late is %d, Timeouts is %d", s.Late, s.Timeouts)
+	}
+}
+
+func unseen(t *testing.T, w World, n *node) {
+	there := settlers(t, w, 1)[0]
+	p := n.Region(far)
+	reaches(t, p, replaced)
+	for range 30 {
+		echo(t, p, "x")
+		time.Sleep(100 * time.Millisecond)
+	}
+	for _, one := range []*node{n, there} {
+		if v := one.View(); len(v.Members) != 1 || v.Self != 0 || len(v.Side()) != 1 {
+			t.Errorf("one of two nodes in different regions sees\n%s", text(v))
+		}
+		if k := one.heard.Load(); k != 0 {
+			t.Errorf("Heard was called %d times", k)
+		}
+		if err := one.Forget(n.name()); err == nil {
+			t.Error("Forget of one that is well found nothing wrong")
+		}
+	}
+	if joined := n.Stats().JoinedCount + there.Stats().JoinedCount; joined != 0 {
+		t.Errorf("%d members of another region count as joined", joined)
+	}
+}
+
+func wrongRegion(t *testing.T, w World, n *node) {
+	refuses(t, w, n, cluster.Config{Region: "elsewhere"}, "region")
+}
+
+func wrongSeed(t *testing.T, w World, n *node) {
+	refuses(t, w, n, cluster.Config{Region: far, Seed: [16]byte{1}}, "seed")
+}
+
+func refuses(t *testing.T, w World, n *node, c cluster.Config, reason string) {
+	wrong := settler(t, w, 0, c)
+	right := settler(t, w, 1, cluster.Config{Region: far})
+	w.Resolve(0)
+	begun := time.Now()
+	for wrong.Stats().Refused[reason] < 3 {
+		if _, err := n.Region(far).Ask(t.Context(), []byte("who"), nil, long); !errors.Is(err, cluster.ErrUnheard) {
+			t.Fatal("asked one that is wrong:", err)
+		}
+		if time.Since(begun) > replaced {
+			t.Fatalf("refused were %v", wrong.Stats().Refused)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if v := wrong.View(); len(v.Members) != 1 {
+		t.Errorf("the one that is wrong sees\n%s", text(v))
+	}
+	w.Resolve(1)
+	if name := reaches(t, n.Region(far), replaced); name != right.name() {
+		t.Errorf("%s answered", name)
+	}
+}
+
+func oneWrong(t *testing.T, w World, n *node) {
+	settler(t, w, 0, cluster.Config{Region: "elsewhere"})
+	right := settler(t, w, 1, cluster.Config{Region: far})
+	for range 2 {
+		w.Resolve(0, 1)
+		if name := reaches(t, n.Region(far), replaced); name != right.name() {
+			t.Errorf("%s answered", name)
+		}
+	}
+}
+
+// replaces has the one of two nodes that answers go, and waits for the other.
+func replaces(t *testing.T, w World, n *node, goes func(i int, gone *node)) {
+	nodes := settlers(t, w, 2)
+	p := n.Region(far)
+	first := reaches(t, p, replaced)
+	i := 0
+	if nodes[1].name() == first {
+		i = 1
+	}
+	other := nodes[1-i].name()
+	var asker sync.WaitGroup
+	asker.Go(func() {
+		if _, err := p.Ask(t.Context(), []byte("hold x"), nil, long); !errors.Is(err, cluster.ErrTimeout) {
+			t.Error("an ask that was under way:", err)
+		}
+	})
+	receive(t, nodes[i].off, "request")
+	begun := time.Now()
+	goes(i, nodes[i])
+	asker.Wait()
+	if name := reaches(t, p, replaced); name != other {
+		t.Errorf("%s answered", name)
+	}
+	if took := time.Since(begun); took > replaced {
+		t.Errorf("it took %v", took)
+	} else {
+		t.Logf("another one answered after %v", took)
+	}
+	echo(t, p, "as before")
+}
+
+func looksAgain(t *testing.T, w World, n *node) {
+	nodes := settlers(t, w, 1)
+	p := n.Region(far)
+	reaches(t, p, replaced)
+	nodes = append(nodes, settler(t, w, 1, cluster.Config{Region: far}))
+	w.Resolve(1)
+	echo(t, p, "what stands stands")
+	if err := nodes[0].Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	if name := reaches(t, p, replaced); name != nodes[1].name() {
+		t.Errorf("%s answered", name)
+	}
+}
+
+func closesAbroad(t *testing.T, w World, n *node) {
+	there := settlers(t, w, 1)[0]
+	p := n.Region(far)
+	reaches(t, p, replaced)
+	var asker sync.WaitGroup
+	asker.Go(func() {
+		if _, err := p.Ask(t.Context(), []byte("hold x"), nil, long); !errors.Is(err, cluster.ErrClosed) {
+			t.Error("closed while waiting:", err)
+		}
+	})
+	receive(t, there.off, "request")
+	if err := n.Close(); err != nil {
+		t.Fatal("Close:", err)
+	}
+	asker.Wait()
+	if _, err := p.Ask(t.Context(), []byte("who"), nil, long); !errors.Is(err, cluster.ErrClosed) {
+		t.Error("closed before:", err)
+	}
+	p.Tell([]byte("tell x"))
+	if p := n.Region(far); p == nil {
+		t.Error("Region is nil after Close")
+	}
+}
+
+// strange says what is wrong with members of more than one region.
+func strange(v *cluster.View) string {
+	var regions []string
+	for _, m := range v.Members {
+		if m.Region != v.Members[0].Region {
+			regions = append(regions, m.Region)
+		}
+	}
+	if regions == nil {
+		return ""
+	}
+	return "members of region " + v.Members[0].Region + " and also of " + strings.Join(regions, ", ")
+}

@@ -1,0 +1,263 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reach has p ask region "far" by these addresses.
+func reach(p *testPeer, n Network, entries ...string) *region {
+	r := newRegion(p.ctx, "far", entries)
+	p.reach(r, n)
+	return r
+}
+
+func abroad(c *peersConfig) { c.Self.Region = "far" }
+
+// answers waits until somebody of the region answers.
+func answers(t *testing.T, r *region, within time.Duration) {
+	t.Helper()
+	eventually(t, within, func() bool {
+		_, err := r.Ask(t.Context(), []byte("x"), nil, time.Second)
+		return err == nil
+	}, "nobody of the region answers")
+}
+
+// lines is a log that tests read.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) with(all ...string) (count int) {
+next:
+	for line := range strings.Lines(l.String()) {
+		for _, word := range all {
+			if !strings.Contains(line, word) {
+				continue next
+			}
+		}
+		count++
+	}
+	return count
+}
+
+// log has peers log to lines.
+func (l *lines) log(c *peersConfig) {
+	c.Log = slog.New(slog.NewTextHandler(l, nil))
+}
+
+func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 1)
+	p := startPeer(t, "b", &testHandler{serve: func(b *Batch) {
+		if string(b.Requests[0]) == "tell" {
+			told <- b.From + " of " + b.Region
+		}
+		b.Reply(0, []byte("answer"))
+	}}, func(c *peersConfig) {
+		c.News = func(string, []byte) []byte { panic("what another region says of itself was taken in") }
+	})
+	other := startPeer(t, "a", nil)
+	meet(t, p, other) // so that there is a table to tell of
+	for name, c := range map[string]struct {
+		send   []byte
+		gets   []byte
+		closed bool
+	}{
+		"a ping":                      {appendFrame(nil, kindPing, 7, nil), appendFrame(nil, kindPong, 7, nil), false},
+		"a ping of a member":          {appendFrame(nil, kindPing, 7, make([]byte, 8)), appendFrame(nil, kindPong, 7, nil), false},
+		"an ask":                      {appendFrame(nil, kindAsk, 7, nil), appendFrame(nil, kindAnswer, 7, []byte("answer")), false},
+		"what it says of itself":      {appendFrame(nil, kindNews, 0, []byte("x")), nil, true},
+		"an answer":                   {appendFrame(nil, kindAnswer, 7, nil), nil, true},
+		"a table of who hears whom":   {appendFrame(nil, kindPong, 7, make([]byte, 8)), nil, true},
+		"a request above its bound":   {append([]byte{protocol, byte(kindAsk), 255, 255, 255, 255}, make([]byte, 8)...), nil, true},
+		"what is not a frame, at all": {bytes.Repeat([]byte{0xEE}, 20), nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := raw(t, p)
+			_, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
+			require.NoError(t, err)
+			conn.Write(c.send)
+			if c.closed {
+				requireClosed(t, conn, time.Second)
+				return
+			}
+			got := make([]byte, len(c.gets))
+			conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+			_, err = io.ReadFull(conn, got)
+			require.NoError(t, err)
+			require.Equal(t, c.gets, got)
+		})
+	}
+	conn := raw(t, p)
+	_, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
+	require.NoError(t, err)
+	conn.Write(appendFrame(nil, kindTell, 0, []byte("tell")))
+	require.Equal(t, "stranger of far", <-told)
+	_, direct := p.hears([]string{"a", "b", "stranger"})
+	require.Equal(t, []bool{true, true, false}, direct)
+	require.Nil(t, p.peer("stranger"))
+}
+
+func TestAWrongRegionIsNamedOnBothSidesAndNotInAFlood(t *testing.T) {
+	t.Parallel()
+	var here, there lines
+	wrong := startPeer(t, "b", nil, there.log, func(c *peersConfig) { c.Self.Region = "elsewhere" })
+	a := startPeer(t, "a", nil, here.log)
+	r := reach(a, nil, wrong.cfg.Self.Addr)
+	eventually(t, 5*time.Second, func() bool { return wrong.stats().Refused[reasonRegion] >= 3 }, "it was not refused again and again")
+	_, err := r.Ask(t.Context(), nil, nil, time.Second)
+	require.ErrorIs(t, err, ErrUnheard)
+	named := []string{`\"r\"`, `\"far\"`, `\"elsewhere\"`}
+	require.Equal(t, 1, here.with(append(named, "cannot reach another region", "region=far", wrong.cfg.Self.Addr)...), here.String())
+	require.Equal(t, 1, there.with(append(named, "refused a connection", "reason=region")...), there.String())
+}
+
+func TestARegionThatDoesNotReadCostsNobodyMoreThanTheirWaitAndIsLeft(t *testing.T) {
+	t.Parallel()
+	hung, well := freeze(t, "b", "far"), startPeer(t, "c", nil, abroad)
+	a := startPeer(t, "a", nil)
+	signs := &signposts{at: map[string][]string{"far.test": {"192.0.2.1"}}}
+	signs.dial = func(addr string) string {
+		return map[string]string{"192.0.2.1:1": hung.listener.Addr().String(), "192.0.2.2:1": well.cfg.Self.Addr}[addr]
+	}
+	a.cfg.Dial = signs.Dial
+	r := reach(a, signs, "far.test:1", "nobody.test:1")
+	eventually(t, 3*time.Second, func() bool { return r.session.Load() != nil }, "no connection")
+	signs.set("far.test", "192.0.2.1", "192.0.2.2")
+	hung.thawed.Store(false)
+	big := make([]byte, MaxMessage)
+	const wait = 20 * time.Millisecond
+	var worst time.Duration
+	for {
+		begun := time.Now()
+		_, err := r.Ask(t.Context(), big, nil, wait)
+		worst = max(worst, time.Since(begun))
+		if errors.Is(err, ErrBusy) {
+			break
+		}
+		require.ErrorIs(t, err, ErrTimeout)
+		for range 100 { // more than the queue holds
+			r.Tell(big)
+		}
+	}
+	require.Less(t, worst, wait+writeWait/2)
+	dropped := a.stats().Dropped
+	require.NotZero(t, dropped)
+	r.Tell(big)
+	require.Equal(t, dropped+1, a.stats().Dropped)
+	answers(t, r, patienceAbroad+4*time.Second)
+	require.Zero(t, a.stats().Late)
+}
+
+// signposts is a network of names, whose addresses stand for others.
+type signposts struct {
+	mu   sync.Mutex
+	at   map[string][]string
+	dial func(addr string) string // to where; empty: nobody answers
+}
+
+func (n *signposts) set(name string, addrs ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at[name] = addrs
+}
+
+func (n *signposts) LookupHost(_ context.Context, host string) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.at[host] == nil {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return n.at[host], nil
+}
+
+func (n *signposts) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	to := n.dial(addr)
+	if to == "" {
+		return nil, errors.New("nobody there")
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", to)
+}
+
+func (n *signposts) Listen(context.Context, string) (net.Listener, net.PacketConn, error) {
+	return nil, nil, errors.ErrUnsupported
+}
+
+func TestARegionIsTriedLessAndLessOftenAndEachOfItsAddressesInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		dials := map[string]int{}
+		var at []time.Time
+		signs := &signposts{at: map[string][]string{"far.test": {"192.0.2.1", "192.0.2.2"}, "other.test": {"192.0.2.3", "192.0.2.1"}}}
+		signs.dial = func(addr string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			dials[addr]++
+			at = append(at, time.Now())
+			if n := len(at) % 3; n == 0 {
+				require.Len(t, dials, 3)
+				for addr, count := range dials {
+					require.Equal(t, len(at)/3, count, "%s after %d attempts", addr, len(at))
+				}
+			}
+			return ""
+		}
+		p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a", Region: "r"}, Dial: signs.Dial}, &testHandler{})
+		defer p.close()
+		start := time.Now()
+		p.reach(newRegion(p.ctx, "far", []string{"far.test:1", "nobody.test:1", "other.test:1"}), signs)
+		time.Sleep(5 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, start, at[0], "at once")
+		for i := range at[1:] {
+			pause, most := at[i+1].Sub(at[i]), min(firstPauseAbroad<<min(i, 16), lastPauseAbroad)
+			require.GreaterOrEqual(t, pause, most/2, "pause %d", i)
+			require.LessOrEqual(t, pause, most, "pause %d", i)
+		}
+		require.Greater(t, len(at), 30)
+	})
+}
+
+func TestEachNodeOfARegionIsAskedBySome(t *testing.T) {
+	t.Parallel()
+	var nodes []*testPeer
+	for i := range 3 {
+		nodes = append(nodes, startPeer(t, "b"+string(rune('0'+i)), nil, abroad))
+	}
+	chosen := map[string]bool{}
+	for range 40 {
+		a := startPeer(t, "a", nil)
+		r := reach(a, nil, nodes[0].cfg.Self.Addr, nodes[1].cfg.Self.Addr, nodes[2].cfg.Self.Addr)
+		answers(t, r, 3*time.Second)
+		chosen[r.session.Load().conn.RemoteAddr().String()] = true
+		a.stop()
+	}
+	require.Len(t, chosen, 3)
+}

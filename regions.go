@@ -1,0 +1,316 @@
+package weir
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const (
+	// exchangeWait is how long another region may take to answer.
+	exchangeWait = 2 * time.Second
+	// exchangesAtOnce bounds the messages under way to one region.
+	exchangesAtOnce = 32
+	// greetEvery is how often a region that has not been heard is told of this one,
+	// in exchanges.
+	greetEvery = 10
+)
+
+// regions has this region's holdings of Global limits follow its demand: it
+// carries what countsync says to the other regions, and what they say.
+type regions struct {
+	*countsync.Holdings // nil where there are no other regions
+	links               map[string]*regionLink
+}
+
+// regionLink counts what goes to and fro between this node and a region.
+type regionLink struct {
+	places                         chan struct{} // one for each message under way
+	disagrees                      atomic.Bool   // how limits are shared out
+	answered                       atomic.Int64  // when it last did, by the steady clock; 0 if never
+	statements, unanswered, served atomic.Uint64
+	disputed                       atomic.Uint64
+	sentBytes, receivedBytes       atomic.Uint64
+}
+
+// RegionStats says what this node has told another region of Global limits.
+type RegionStats struct {
+	Reached    bool   // it answered within the last ten seconds; a region that nothing is told is not asked either
+	Statements uint64 // sent: each is of one key
+	Unanswered uint64 // of these
+	Served     uint64 // statements of that region that were answered here
+	Disputed   uint64 // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
+	Sent       uint64 // bytes of statements and answers, without what the connection adds
+	Received   uint64 // bytes of the same
+}
+
+func (n *Node) newRegions(v *view) {
+	r := &n.regions
+	if len(n.cfg.Regions) == 0 {
+		return
+	}
+	others := slices.Collect(maps.Keys(n.cfg.Regions))
+	r.links = make(map[string]*regionLink)
+	for _, name := range others {
+		r.links[name] = &regionLink{places: make(chan struct{}, exchangesAtOnce)}
+	}
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.hashes[v.Self], n.counts, n.time(n.now()))
+}
+
+// time is that of a step, whose counts' clock is now.
+func (n *Node) time(now int64) countsync.Time {
+	if n.cfg.Now == nil {
+		return countsync.Time{Now: now, Steady: now}
+	}
+	return countsync.Time{Now: now, Steady: n.steady()}
+}
+
+// applyGlobal carries out op within what this region has of a Global limit.
+func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Result) {
+	t := n.time(now)
+	switch op {
+	case opTake:
+		n.regions.Take(a.id, a.limit, t, a.units, r)
+	case opReset:
+		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
+	default:
+		held := n.regions.Limit(a.id, a.limit, t)
+		before, _, _ := n.counts.Used(a.id, now)
+		n.apply(op, flags, a, &held, now, r)
+		after, _, _ := n.counts.Used(a.id, now)
+		if op == opPeek {
+			r.Remaining = max(0, a.limit.Capacity()-after-n.regions.SpentElsewhere(a.id, now))
+		} else {
+			n.regions.Spent(a.id, after-before)
+		}
+	}
+}
+
+// regain has this node ask what its region holds of what it has come to hold, where
+// nobody had a copy of that.
+func (n *Node) regain(before, v *view) {
+	if n.regions.Holdings != nil && n.cfg.Replicas < 0 && len(v.held.Minus(before.held)) > 0 {
+		n.regions.Forgotten(n.time(n.now()))
+	}
+}
+
+// speaks says that this node is the one of its region that decides about an id's
+// holding: who has authority, or stands in for it, with a majority of the roster.
+func (v *view) speaks(id bucket.ID) bool {
+	return v.Self >= 0 && (v.complete || 2*v.side > max(len(v.points), v.expect)) && v.Answers(id) == v.hashes[v.Self]
+}
+
+// keepHoldings states to the other regions what there is to state, until the node
+// closes.
+func (n *Node) keepHoldings() {
+	tick := time.NewTicker(countsync.ExchangeEvery)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		if i%greetEvery == 0 {
+			for _, region := range n.regions.Strangers() {
+				n.state(region, nil)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-n.life.Done():
+			return
+		}
+		v, now := n.view.Load(), n.now()
+		if n.fenced(v, now) {
+			continue
+		}
+		due, changed := n.regions.Due(n.time(now), v.speaks)
+		n.wake(n.stream.Copy(changed, now, v))
+		for _, region := range slices.Sorted(maps.Keys(due)) {
+			for sts := range slices.Chunk(due[region], countsync.MaxStatements) {
+				n.state(region, sts)
+			}
+		}
+	}
+}
+
+// state sends statements to a region, and takes in what it answers.
+func (n *Node) state(region string, sts []countsync.Statement) {
+	link := n.regions.links[region]
+	link.statements.Add(uint64(len(sts)))
+	unanswered := func() {
+		link.unanswered.Add(uint64(len(sts)))
+		n.regions.Unanswered(region, sts, n.time(n.now()))
+	}
+	select {
+	case link.places <- struct{}{}:
+	default:
+		unanswered()
+		return
+	}
+	started := n.background(func(ctx context.Context) {
+		defer func() { <-link.places }()
+		answer, err := n.askRegion(ctx, region, link, header{op: opExchange}, n.regions.Exchange(sts))
+		if err != nil {
+			unanswered()
+			return
+		}
+		n.stated(region, link, answer)
+	})
+	if !started {
+		<-link.places
+		unanswered()
+	}
+}
+
+func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h header, e countsync.Exchange) (answer countsync.Exchange, err error) {
+	peer := n.cluster.Region(region)
+	if peer == nil {
+		return answer, cluster.ErrUnheard
+	}
+	request := e.Append(h.append(nil))
+	link.sentBytes.Add(uint64(len(request)))
+	got, err := peer.Ask(ctx, request, nil, exchangeWait)
+	if err != nil {
+		return answer, err
+	}
+	link.receivedBytes.Add(uint64(len(got)))
+	if s, err := parseAnswer(got[:min(len(got), answerHeaderBytes)], 0); err != nil {
+		return answer, err
+	} else if s != statusDone {
+		return answer, errUnreached
+	}
+	link.answered.Store(n.steady())
+	return countsync.ParseExchange(got[answerHeaderBytes:])
+}
+
+// stated takes in the answers to statements.
+func (n *Node) stated(region string, link *regionLink, answers countsync.Exchange) {
+	n.meetRegion(region, link, answers.Print)
+	v, now := n.view.Load(), n.now()
+	t := n.time(now)
+	var changed []bucket.ID
+	for i := range answers.Statements {
+		st := &answers.Statements[i]
+		if v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
+			changed = append(changed, st.ID)
+		}
+	}
+	n.wake(n.stream.Copy(changed, now, v))
+}
+
+// meetRegion notes whether a region shares limits out as this one does.
+func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
+	agree := n.regions.Meet(region, print)
+	if !agree {
+		link.disputed.Add(1)
+	}
+	if link.disagrees.Swap(!agree) == agree && !agree {
+		n.cfg.Logger.Error("weir: a region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it", "region", region)
+	}
+}
+
+// serveExchange answers the statements of another region: those that this node has
+// to decide about here, the others by asking who does. It does so apart, as checks
+// wait behind what is served.
+func (n *Node) serveExchange(from string, request []byte, h header, answer cluster.Later) {
+	e, err := countsync.ParseExchange(request[headerBytes:])
+	link := n.regions.links[e.Region]
+	switch {
+	case err != nil, from != n.cfg.Region && from != e.Region:
+		answer(nil)
+		return
+	case link == nil || n.fenced(n.view.Load(), n.now()):
+		answer(appendAnswer(nil, statusUnreached, 0))
+		return
+	}
+	link.receivedBytes.Add(uint64(len(request)))
+	started := n.background(func(ctx context.Context) {
+		n.meetRegion(e.Region, link, e.Print)
+		answers := n.regions.Exchange(n.exchangeWith(ctx, link, &e, h))
+		body := answers.Append(appendAnswer(nil, statusDone, 0))
+		link.sentBytes.Add(uint64(len(body)))
+		answer(body)
+	})
+	if !started {
+		answer(appendAnswer(nil, statusUnreached, 0))
+	}
+}
+
+// exchangeWith answers another region's statements, as far as that can be done now.
+func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.Exchange, h header) (answers []countsync.Statement) {
+	v := n.view.Load()
+	var own []countsync.Statement
+	others := make(map[int][]countsync.Statement)
+	for _, st := range e.Statements {
+		switch to, known := v.named[v.Answers(st.ID)]; {
+		case v.speaks(st.ID):
+			own = append(own, st)
+		case known && to != v.Self && v.Direct[to] && h.flags&passBits < maxExchangePasses:
+			others[to] = append(others[to], st)
+		}
+	}
+	var (
+		wait sync.WaitGroup
+		mu   sync.Mutex
+	)
+	h.flags++
+	for to, sts := range others {
+		wait.Go(func() {
+			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: sts}).Append(h.append(nil))
+			got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
+			if err != nil || len(got) < answerHeaderBytes || status(got[0]) != statusDone {
+				return
+			}
+			if theirs, err := countsync.ParseExchange(got[answerHeaderBytes:]); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				answers = append(answers, theirs.Statements...)
+			}
+		})
+	}
+	here := n.serveStatements(link, e, own, v)
+	wait.Wait()
+	return append(answers, here...)
+}
+
+// maxExchangePasses is how often statements are passed on: by whoever they reach
+// to who decides, or to who did until just now.
+const maxExchangePasses = 2
+
+func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view) (answers []countsync.Statement) {
+	now := n.now()
+	var changed []bucket.ID
+	for i := range sts {
+		if answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.time(now)); ok {
+			answers = append(answers, answer)
+			changed = append(changed, answer.ID)
+		}
+	}
+	link.served.Add(uint64(len(answers)))
+	n.wake(n.stream.Copy(changed, now, v))
+	return answers
+}
+
+func (n *Node) regionStats() map[string]RegionStats {
+	if n.regions.Holdings == nil {
+		return nil
+	}
+	stats := make(map[string]RegionStats, len(n.regions.links))
+	for name, l := range n.regions.links {
+		at := l.answered.Load()
+		stats[name] = RegionStats{
+			Reached:    at != 0 && n.steady()-at < int64(10*time.Second),
+			Statements: l.statements.Load(),
+			Unanswered: l.unanswered.Load(),
+			Served:     l.served.Load(),
+			Disputed:   l.disputed.Load(),
+			Sent:       l.sentBytes.Load(),
+			Received:   l.receivedBytes.Load(),
+		}
+	}
+	return stats
+}

@@ -1,0 +1,257 @@
+package weirtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// The pace of what goes to another region, as gossip clusters have it.
+const (
+	pingAbroad       = time.Second
+	patienceAbroad   = 3 * time.Second // that a node may answer nothing, and an attempt may take
+	firstPauseAbroad = 100 * time.Millisecond
+	lastPauseAbroad  = 10 * time.Second
+	sayEvery         = 10 * time.Second // that one kind of trouble is logged
+)
+
+// region is how a member asks any node of another region: it implements
+// cluster.Peer. Network.mu guards it.
+type region struct {
+	member  *member
+	name    string
+	entries []string
+	at      *peer     // that it asks, or tries to reach; nil between attempts
+	since   time.Time // when at was reached
+	misses  map[*Host]int
+	tries   int
+	turn    uint64 // of its steps; what was put on the agenda before is void
+}
+
+// stranger is how this member talks to one of another region.
+func (m *member) stranger(to *member) *peer {
+	p := m.strangers[to.name]
+	if p == nil {
+		p = newPeer(m, to)
+		p.abroad = true
+		m.strangers[to.name] = p
+	}
+	return p
+}
+
+func (m *member) Region(name string) cluster.Peer {
+	if r := m.regions[name]; r != nil {
+		return r
+	}
+	return nil
+}
+
+// Ask implements cluster.Peer.
+func (r *region) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([]byte, error) {
+	if len(body) > cluster.MaxMessage {
+		return dst[:0], cluster.ErrTooLarge
+	}
+	at, err := r.way()
+	if err != nil {
+		return dst[:0], err
+	}
+	return at.Ask(ctx, body, dst, wait)
+}
+
+// Tell implements cluster.Peer.
+func (r *region) Tell(body []byte) {
+	if at, err := r.way(); err == nil {
+		at.Tell(body)
+	}
+}
+
+// way is who is asked now, or why nobody is.
+func (r *region) way() (*peer, error) {
+	r.member.net.mu.Lock()
+	defer r.member.net.mu.Unlock()
+	switch {
+	case r.member.closed:
+		return nil, cluster.ErrClosed
+	case r.at == nil || !r.at.heard:
+		return nil, cluster.ErrUnheard
+	}
+	return r.at, nil
+}
+
+// step is what is to be done next. n.mu is held, here and below.
+func (r *region) step() {
+	switch p := r.at; {
+	case p == nil:
+		r.reach()
+	case !p.heard || time.Since(p.answered) > patienceAbroad:
+		r.member.say("cannot reach another region", "region", r.name, "host", p.to.host.name, "error", "it has answered nothing for some seconds")
+		r.lose()
+	default:
+		p.send(message{kind: ping})
+		r.in(pingAbroad + time.Duration(r.member.rng.Int64N(int64(pingAbroad/10))))
+	}
+}
+
+// turn is a step of a region that is on the agenda.
+type turn struct {
+	of     *region
+	number uint64
+}
+
+func (t turn) void() bool { return t.of.member.closed || t.of.turn != t.number }
+func (t turn) occur()     { t.of.step() }
+
+// in has the next step come after d.
+func (r *region) in(d time.Duration) {
+	r.turn++
+	r.member.net.at(time.Now().Add(d), r.member.host.number<<16, false, turn{r, r.turn})
+}
+
+// reach tries one, at random, of those hosts that failed the fewest times.
+func (r *region) reach() {
+	m := r.member
+	var best []*Host
+	for _, h := range m.net.hostsOf(r.entries) {
+		if len(best) > 0 && r.misses[h] < r.misses[best[0]] {
+			best = best[:0]
+		}
+		if (len(best) == 0 || r.misses[h] == r.misses[best[0]]) && !slices.Contains(best, h) {
+			best = append(best, h)
+		}
+	}
+	if len(best) == 0 {
+		m.say("cannot reach another region", "region", r.name, "error", fmt.Sprintf("no host has the names %q", r.entries))
+		r.in(r.pause())
+		return
+	}
+	h := best[m.rng.IntN(len(best))]
+	there := h.process.member
+	if there == nil {
+		m.say("cannot reach another region", "region", r.name, "host", h.name, "error", "no cluster runs there")
+		r.misses[h]++
+		r.in(r.pause())
+		return
+	}
+	p := m.stranger(there)
+	r.at, p.region = p, r
+	if !p.reaching { // one that a cut or a freeze holds is not added to
+		p.reaching = true
+		p.send(message{kind: reach, body: []byte(r.name)})
+	}
+	r.in(patienceAbroad)
+}
+
+// reached is that at has said welcome.
+func (r *region) reached() {
+	r.at.heard, r.at.answered, r.since = true, time.Now(), time.Now()
+	r.step()
+}
+
+// lose gives up the node that is asked, or was to be.
+func (r *region) lose() {
+	p := r.at
+	if p.answered.After(r.since) && p.heard {
+		clear(r.misses)
+		r.tries = 0
+	}
+	r.misses[p.to.host]++
+	r.at, p.region, p.heard = nil, nil, false
+	for _, id := range slices.Sorted(maps.Keys(p.asks)) {
+		p.settle(id, nil, cluster.ErrTimeout)
+	}
+	r.in(r.pause())
+}
+
+// pause is how long to wait before the next attempt.
+func (r *region) pause() time.Duration {
+	d := lastPauseAbroad
+	if r.tries < 16 {
+		d = min(d, firstPauseAbroad<<r.tries)
+	}
+	r.tries++
+	return d/2 + time.Duration(r.member.rng.Int64N(int64(d/2)))
+}
+
+// cross is a message of a member of another region, at the receiver's side of
+// the pair. Nothing that it may hold tells of anybody.
+func (m *message) cross(there *peer) {
+	switch m.kind {
+	case reach:
+		reason, problem := there.owner.refuses(there.to, string(m.body))
+		if there.guest = problem == ""; there.guest {
+			there.send(message{kind: welcome})
+			return
+		}
+		if reason != "" {
+			there.owner.refused[reason]++
+			there.owner.say("refused a connection", "reason", reason, "from", there.to.host.name, "error", problem)
+		}
+		there.send(message{kind: refused, body: []byte(problem)})
+	case welcome:
+		there.reaching = false
+		if there.region != nil && !there.heard {
+			there.region.reached()
+		}
+	case refused:
+		there.reaching = false
+		if r := there.region; r != nil {
+			r.member.say("cannot reach another region", "region", r.name, "host", there.to.host.name, "error", string(m.body))
+			r.lose()
+		}
+	case ping:
+		there.send(message{kind: pong})
+	case pong:
+		there.answered = time.Now()
+	case request:
+		if there.guest {
+			there.owner.take(happening{from: there, id: m.id, request: m.body})
+		}
+	case answer:
+		there.settle(m.id, m.body, nil)
+	case reset:
+		there.guest, there.reaching = false, false
+		if there.region != nil {
+			there.region.lose()
+		}
+	}
+}
+
+// refuses says why a node that looks for a region may not ask here, and under
+// which reason that counts, if any; the problem is empty if it may.
+func (m *member) refuses(from *member, region string) (reason, problem string) {
+	switch {
+	case from.config.Seed != m.config.Seed:
+		return "seed", "it has another Seed"
+	case region != m.config.Region:
+		return "region", fmt.Sprintf("a node in %q looks for %q there, and finds one in %q", from.config.Region, region, m.config.Region)
+	case m.entries[m.name].status == left:
+		return "", "it has left"
+	}
+	return "", ""
+}
+
+// dismiss has nodes of other regions ask another member from now on.
+func (m *member) dismiss() {
+	for _, name := range slices.Sorted(maps.Keys(m.strangers)) {
+		if p := m.strangers[name]; p.guest {
+			p.guest = false
+			p.send(message{kind: refused, body: []byte("it has left")})
+		}
+	}
+}
+
+// say has a warning logged, from the goroutine that calls the handler, unless
+// one with the same first attribute was lately.
+func (m *member) say(what string, args ...any) {
+	kind := fmt.Sprint(what, args[1])
+	if at, ok := m.said[kind]; ok && time.Since(at) < sayEvery || m.config.Logger == nil {
+		return
+	}
+	m.said[kind] = time.Now()
+	log := m.config.Logger
+	m.take(happening{say: func() { log.Warn(what, args...) }})
+}

@@ -2,6 +2,8 @@ package countsync
 
 import (
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,5 +221,43 @@ func FuzzHoldingCopy(f *testing.F) {
 		mine := x.judging.Load().limit
 		require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
 		r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+	})
+}
+
+// Takes lock nothing: what is granted away while they are under way is not spent too.
+func TestWhatIsGrantedIsNotSpentMeanwhile(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		for range 20 {
+			_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 20_000, Per: time.Hour})
+			to.w.rule = func(_ demands, both, _, _ int64) int64 { return both }
+			whole, at := to.whole(), to.time()
+			var admitted atomic.Int64
+			var takers sync.WaitGroup
+			for range 4 {
+				takers.Go(func() {
+					for range 2000 {
+						var r bucket.Result
+						l := whole
+						if to.holdings.Take(anID, &l, at, 1, &r); r.Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			var granted, used int64
+			for number := range int64(20) {
+				st := Statement{
+					ID: anID, Limit: whole, Number: number + 1, From: from.member, Received: granted,
+					Wants: 300, Must: 300, Holding: granted, Demand: 1e15, Usual: 1e15,
+				}
+				answer, ok := to.holdings.Serve(from.name, from.regions.print, &st, at)
+				require.True(t, ok)
+				granted = answer.Granted
+				used += answer.Used
+			}
+			takers.Wait()
+			require.LessOrEqual(t, admitted.Load()+granted-used, int64(10_000))
+			require.Positive(t, granted)
+		}
 	})
 }

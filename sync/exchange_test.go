@@ -261,3 +261,38 @@ func TestWhatIsGrantedIsNotSpentMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// A region's node that dies leaves its holding to its successor, which grants
+// nothing of it before it knows what was granted since the copy was made.
+func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		w.rule = func(_ demands, both, _, _ int64) int64 { return both }
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 10, Must: 100, Holding: 50}
+		require.EqualValues(t, 10, to.serve(t, from, ask).Granted)
+		to.duplicate()
+		ask.Number, ask.Received = 8, 10
+		require.EqualValues(t, 20, to.serve(t, from, ask).Granted)
+
+		to.restart(to.copies)
+		l := to.limit()
+		require.EqualValues(t, 40, l.Capacity())
+		ask.Number, ask.Received = 9, 20
+		refused := to.serve(t, from, ask)
+		require.EqualValues(t, 20, refused.Granted, "what it has it keeps")
+
+		due, _ := to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
+		require.Len(t, due[from.name], 1)
+		asks := due[from.name][0]
+		require.True(t, asks.Forgot)
+		answer := Statement{
+			ID: anID, Limit: from.whole(), Number: 10, From: from.member, Received: 20,
+			Answers: asks.Number, Heard: asks.Number, Holding: 70,
+		}
+		require.True(t, to.holdings.Answered(from.name, from.regions.print, &answer, to.time()))
+		l = to.limit()
+		require.EqualValues(t, 30, l.Capacity())
+		ask.Number = 11
+		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+	})
+}

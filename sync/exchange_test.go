@@ -296,3 +296,46 @@ func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T)
 		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
 	})
 }
+
+// What a node had received and its successor knows nothing of may have been spent.
+func TestWhatNobodyKnowsOfIsTakenBackAsSpent(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+		from.member++
+		ask.Number, ask.Wants, ask.Received = 8, 0, 10
+		require.EqualValues(t, 10, to.serve(t, from, ask).Granted)
+		require.EqualValues(t, 20, to.used())
+		l := to.limit()
+		require.EqualValues(t, 40, l.Capacity())
+	})
+}
+
+// Of who spent it beyond all that it has, the rest is not unspent.
+func TestADebtComesBackAsSpent(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+		ask.Number, ask.Wants, ask.Received = 8, 0, 30
+		to.serve(t, from, ask)
+		ask.Number, ask.Received, ask.Debt = 9, 0, 12
+		require.Zero(t, to.serve(t, from, ask).Granted)
+		require.EqualValues(t, 12, to.used())
+	})
+}
+
+// A lower limit is shared out anew, however much was granted of the higher one.
+func TestALowerLimitIsHeldToItsParts(t *testing.T) {
+	_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+	require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+	ask.Limit.Rate, ask.Limit.Version = 10, 1
+	ask.Number, ask.Wants, ask.Received = 8, 0, 30
+	require.EqualValues(t, 5, to.serve(t, from, ask).Granted)
+	ask.Number, ask.Received = 9, 5
+	require.EqualValues(t, 5, to.serve(t, from, ask).Granted)
+	l := to.holdings.Limit(anID, &ask.Limit, to.time())
+	require.Zero(t, l.Capacity())
+}

@@ -28,6 +28,7 @@ func TestRegionsBeginWithTheirPartsOfTheWhole(t *testing.T) {
 		{"equal parts where one is none of them", map[string]int64{"a": 5, "b": 3, "c": 1, "d": 1}, 9, []int64{3, 3, 3}},
 		{"equal parts where all weigh nothing", map[string]int64{"a": 0, "b": 0, "c": 0}, 9, []int64{3, 3, 3}},
 		{"equal parts where the weights are too many", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 2}, 9, []int64{3, 3, 3}},
+		{"equal parts where the weights' sum overflows", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 3}, 9, []int64{3, 3, 3}},
 		{"a weight below zero is none", map[string]int64{"a": -5, "b": 1, "c": 1}, 10, []int64{0, 5, 5}},
 		{"nothing of nothing", nil, 0, []int64{0, 0, 0}},
 		{"the largest limit", nil, 1e12, []int64{333333333333, 333333333333, 333333333334}},

@@ -66,7 +66,7 @@ func TestWhatWasSpentGoesAlongWithABucketsUnits(t *testing.T) {
 		require.True(t, to.ask(1).Allowed)
 	}
 	to.w.now += 2 * sec
-	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Demand: 1e12, Holding: 50, Usual: 1e12}
+	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Must: 100, Demand: 1e12, Holding: 50, Usual: 1e12}
 	answer := to.serve(t, from, ask)
 	require.EqualValues(t, 30, answer.Granted)
 	require.EqualValues(t, 30, answer.Used)

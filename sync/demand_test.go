@@ -164,3 +164,34 @@ func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
 		}
 	})
 }
+
+// A region that asks for little beside two that ask for all has its part, too.
+func TestARegionOfLittleDemandHasItsPart(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		w := newGlobe(t, 2, 3, perSecond(a), far)
+		w.settle()
+		little := false
+		w.regions[0].demand(4*ms, 1, 1000, func() bool { return true })
+		w.regions[1].demand(4*ms, 2, 1000, func() bool { return true })
+		w.run(10 * sec) // region 2 has granted what it began with
+		var granted, asked int64
+		every := sec / 40 // 4 % of the limit
+		var again func()
+		again = func() {
+			if w.regions[2].ask(1).Allowed && little {
+				granted++
+			}
+			if little {
+				asked++
+			}
+			w.after(every, again)
+		}
+		again()
+		w.run(5 * sec)
+		little = true
+		w.run(20 * sec)
+		w.checkAdmissions()
+		t.Logf("%d of %d", granted, asked)
+		require.GreaterOrEqual(t, granted, asked*8/10)
+	})
+}

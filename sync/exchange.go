@@ -300,10 +300,10 @@ func (x *holding) measure(steady int64) {
 	x.at = max(x.at, steady)
 }
 
-// need is how many units would do for the demand: those of a Per, or of the time
-// in which a bucket fills, and a quarter more.
-func (x *holding) need() int64 {
-	return int64(min(1.25*x.demand*recoveryTime(&x.whole)/1e9, 1<<60))
+// need is how many units would do for a demand: those of a Per, or of the time in
+// which a bucket fills, and a quarter more.
+func (x *holding) need(demand float64) int64 {
+	return int64(min(1.25*demand*recoveryTime(&x.whole)/1e9, 1<<60))
 }
 
 func recoveryTime(l *bucket.Limit) float64 {
@@ -314,7 +314,7 @@ func recoveryTime(l *bucket.Limit) float64 {
 // what it has is used.
 func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	most := x.whole.Capacity()
-	want := min(max(x.need(), largest), most) - x.held
+	want := min(max(x.need(x.demand), largest), most) - x.held
 	if largest == 0 && 2*peek.Remaining > peek.Limit {
 		return 0
 	}
@@ -365,7 +365,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	answer = Statement{ID: x.id, Answers: st.Number, Heard: a.heard, Spent: a.reported, Series: x.series}
 	had := a.received
 	if isNew && st.Wants > 0 {
-		h.grant(x, a, st, &answer, t)
+		h.grant(x, region, st, &answer, t)
 	}
 	if a.received < had || st.Forgot {
 		// An answer that is on its way to the number before is not for what is told now.
@@ -465,7 +465,8 @@ func (x *holding) catchUp(l *bucket.Limit) {
 // rule says; a region without demand keeps a small part of what it began with, so
 // that it can start, unless a single ask needs all. What a third one has granted
 // goes back to that, where it can be asked for.
-func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statement, t Time) {
+func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
+	a := &x.accounts[region]
 	x.measure(t.Steady)
 	a.promised = 0
 	h.renew(x, t)
@@ -477,12 +478,16 @@ func (h *Holdings) grant(x *holding, a *account, st *Statement, answer *Statemen
 		d = demands{x.usual, float64(st.Usual) / 1000}
 	}
 	target := h.rule(d, both, theirs, peek.Remaining)
-	floor := h.regions.start(x.whole.Capacity(), h.regions.self) / floorPart
+	mine := h.regions.start(x.whole.Capacity(), h.regions.self)
+	// What it began with each has as far as it needs that, however loudly others ask.
+	target = max(target, min(theirs+st.Wants, h.regions.start(x.whole.Capacity(), region), both-mine))
+	floor := max(mine/floorPart, min(mine, x.need(d.own)))
 	if st.Must > theirs {
 		floor = 0
 	}
 	due := min(st.Wants, target-theirs, x.held-floor)
-	if due <= 0 || due < both/16 && x.need() > x.held/2 || !x.known() {
+	slight := due < min(both/16, theirs/4) && x.need(x.demand) > x.held/2 // no more than chance
+	if due <= 0 || slight || !x.known() {
 		answer.Retry = h.retry(x, &peek, t.Now)
 		return
 	}
@@ -550,12 +555,17 @@ type demands struct{ own, theirs float64 }
 // have.
 type rule func(d demands, both, theirs, unspent int64) int64
 
-// byDemand gives each as much of both as it has of their demand.
-func byDemand(d demands, both, _, _ int64) int64 {
-	if d.own+d.theirs <= 0 {
+// byDemand gives each as much of both as it has of their demand; of what cannot be
+// parted, who has some does not get the rest, lest it goes to and fro.
+func byDemand(d demands, both, theirs, _ int64) int64 {
+	part := float64(both) * d.theirs / (d.own + d.theirs)
+	if d.own <= 0 || part > float64(both)-0.5 {
 		return both
 	}
-	return int64(math.Ceil(float64(both) * d.theirs / (d.own + d.theirs)))
+	if theirs == 0 {
+		part = math.Ceil(part)
+	}
+	return int64(part)
 }
 
 // promiseFor is how long units are kept for a region that does not come for them.

@@ -51,7 +51,8 @@ const (
 	MaxHoldings = 256 << 10
 	// term is for how long a grant may be spent, from when it was asked for; and
 	// keptFor how long who granted it does without, from when it was told. The
-	// margin is for clocks that differ in pace.
+	// margin is for clocks that differ in pace; and where windows are named, for
+	// those that differ in the time of day: by a second, all bounds hold.
 	term    = int64(10 * time.Second)
 	keptFor = term + term/8
 	// renewAfter is when a grant is asked for anew.

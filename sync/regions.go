@@ -22,14 +22,14 @@ type Regions struct {
 const maxWeights = 1 << 32
 
 // NewRegions are this region and the others, whose weights say how a limit is
-// shared out at first: equally, if there are none. Weights are positive, and of
-// every region.
+// shared out at first. A weight below zero is none. All weigh the same if weights
+// are not of these very regions, or sum to nothing or to more than 2³².
 func NewRegions(self string, others []string, weights map[string]int64) *Regions {
 	names := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(others), self))))
 	r := &Regions{names: names, self: slices.Index(names, self)}
 	var total uint64
 	for _, w := range weights {
-		total += uint64(max(0, w))
+		total += uint64(min(max(0, w), maxWeights+1))
 	}
 	if !slices.Equal(slices.Sorted(maps.Keys(weights)), names) || total == 0 || total > maxWeights {
 		weights = nil

@@ -470,7 +470,11 @@ func (w *globe) check() {
 				continue
 			}
 			unknown = unknown || !x.known()
-			sum += min(capacity, max(0, x.has(r, t)))
+			has := min(capacity, max(0, x.has(r, t)))
+			if t.Steady < x.judging.Load().until {
+				has = max(has, x.held)
+			}
+			sum += has
 			if x.judging.Load().limit.Capacity() > x.held || x.held > capacity {
 				w.fail("%s holds %d and judges by %d", r.name, x.held, x.judging.Load().limit.Capacity())
 			}

@@ -1,0 +1,344 @@
+package countsync
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+var anID = bucket.ID{Hi: 0x2545f4914f6cdd1d, Lo: 0xd1342543de82ef95}
+
+// twoRegions are regions that know of each other, and that nothing was forgotten.
+func twoRegions(l bucket.Limit) (w *globe, a, b *region) {
+	w = newGlobe(nil, 1, 2, l, network{})
+	for _, r := range w.regions {
+		r.holdings.Sure(0)
+	}
+	w.now++
+	return w, w.regions[0], w.regions[1]
+}
+
+func (r *region) serve(t *testing.T, from *region, st Statement) Statement {
+	t.Helper()
+	st.From = from.member
+	answer, ok := r.holdings.Serve(from.name, from.regions.print, &st, r.time())
+	require.True(t, ok)
+	return answer
+}
+
+func (r *region) limit() bucket.Limit {
+	l := r.whole()
+	return r.holdings.Limit(anID, &l, r.time())
+}
+
+func TestARepeatedStatementIsGrantedOnce(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Demand: 1e6, Holding: 50}
+		first := to.serve(t, from, ask)
+		require.EqualValues(t, 30, first.Granted)
+		again := to.serve(t, from, ask)
+		require.Equal(t, first, again)
+		l := to.limit()
+		require.EqualValues(t, 20, l.Capacity())
+
+		ask.Number = 6 // of before
+		require.Zero(t, to.serve(t, from, ask).Granted, "an older statement has no answer that counts")
+		l = to.limit()
+		require.EqualValues(t, 20, l.Capacity())
+
+		ask.Number, ask.Wants = 8, 0 // the answers were lost
+		require.Zero(t, to.serve(t, from, ask).Granted)
+		l = to.limit()
+		require.EqualValues(t, 50, l.Capacity(), "what was not taken is unspent")
+	})
+}
+
+func TestWhatWasSpentGoesAlongWithABucketsUnits(t *testing.T) {
+	_, from, to := twoRegions(bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Hour, Burst: 100})
+	for range 50 {
+		require.True(t, to.ask(1).Allowed)
+	}
+	to.w.now += 2 * sec
+	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Must: 100, Demand: 1e12, Holding: 50, Usual: 1e12}
+	answer := to.serve(t, from, ask)
+	require.EqualValues(t, 30, answer.Granted)
+	require.EqualValues(t, 30, answer.Used)
+	require.EqualValues(t, 20, to.used())
+	ask.Number, ask.Wants = 8, 0
+	to.serve(t, from, ask)
+	require.EqualValues(t, 50, to.used(), "not taken, it counts here again")
+}
+
+// Numbers that no honest region says neither panic nor let anyone spend more.
+func TestAbsurdStatementsCreateNothing(t *testing.T) {
+	huge := []int64{0, 1, 1 << 40, math.MaxInt64 / 2}
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		for _, n := range huge {
+			for _, m := range huge {
+				w, liar, r := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+				r.ask(50)
+				r.ask(50)
+				w.now += int64(ExchangeEvery)
+				due, _ := r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+				require.Len(t, due[liar.name], 1)
+				st := Statement{
+					ID: anID, Limit: liar.whole(), Number: n, From: liar.member, Received: m, Debt: n, Wants: m, Must: n, Demand: m, Usual: n, Holding: m,
+					Granted: m, Used: n, Spent: n, Series: m, Retry: time.Duration(m), Forgot: n > 1, More: m > 1,
+				}
+				x := r.holding(0)
+				for _, number := range []int64{due[liar.name][0].Number, n} {
+					st.Answers, st.Heard = number, number
+					r.holdings.Answered(liar.name, liar.regions.print, &st, r.time())
+					for i := range x.accounts {
+						require.LessOrEqual(t, x.accounts[i].received, int64(50), "of what a region began with it has no more to grant")
+						require.LessOrEqual(t, x.accounts[i].granted, int64(50))
+						require.GreaterOrEqual(t, x.accounts[i].granted, int64(0))
+					}
+					r.serve(t, liar, st)
+					l := r.limit()
+					require.LessOrEqual(t, l.Capacity(), int64(100))
+					r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+				}
+			}
+		}
+	})
+}
+
+func TestRegionsThatDoNotAgreeExchangeNothing(t *testing.T) {
+	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	st := Statement{ID: anID, Limit: w.limit, Number: 1, Wants: 10}
+	_, ok := to.holdings.Serve(from.name, from.regions.print+1, &st, to.time())
+	require.False(t, ok)
+	_, ok = to.holdings.Serve("elsewhere", from.regions.print, &st, to.time())
+	require.False(t, ok)
+	_, ok = to.holdings.Serve(to.name, from.regions.print, &st, to.time())
+	require.False(t, ok, "nor a region with itself")
+	require.Nil(t, to.holding(0))
+	to.holdings.Unanswered("elsewhere", []Statement{st}, to.time())
+}
+
+func TestARegionHearsWhatOthersHaveSpentOnce(t *testing.T) {
+	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	st := Statement{ID: anID, Limit: w.limit, Spent: 10, Series: 5}
+	for number := range int64(3) {
+		st.Number = number
+		to.serve(t, from, st)
+	}
+	require.EqualValues(t, 10, to.holdings.SpentElsewhere(anID, to.time().Now))
+	st.Number, st.Spent = 4, 7 // late
+	to.serve(t, from, st)
+	st.Number, st.Spent, st.Series = 5, 3, 6 // begun again
+	to.serve(t, from, st)
+	require.EqualValues(t, 13, to.holdings.SpentElsewhere(anID, to.time().Now))
+}
+
+func TestAnExchangeArrivesAsItWasSent(t *testing.T) {
+	e := Exchange{Region: "eu", Print: 678, Statements: []Statement{
+		{ID: anID, Limit: bucket.Limit{Rate: 5, Per: time.Minute, Version: 3}, Number: 1, From: 12345, Received: 2, Debt: 3, Wants: 4, Must: 5, Demand: 6, Usual: 7, Holding: 8, Forgot: true},
+		{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Minute, Start: epoch}, Answers: 1, Granted: 2, Used: 3, Heard: 4, More: true, Retry: 5, Spent: 6, Series: 7},
+		{ID: bucket.ID{Hi: 3, Lo: 4}, Limit: bucket.Limit{Rate: 5, Per: time.Minute, Version: 3}},
+	}}
+	got, err := ParseExchange(e.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, e, got)
+}
+
+// What is said of ids that are asked for costs a bounded number of bytes: a statement
+// and its answer, ten times a second for each other region at most.
+func TestAStatementIsShort(t *testing.T) {
+	most := int64(math.MaxInt64 / 2)
+	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: 366 * 24 * time.Hour, Burst: 1e12, Version: math.MaxUint64}
+	st := Statement{
+		ID: anID, Limit: l, Number: most, From: math.MaxUint64, Received: most, Debt: most, Wants: most, Must: most, Demand: most, Usual: most, Holding: most,
+		Answers: most, Granted: most, Used: most, Heard: most, More: true, Forgot: true, Retry: 366 * 24 * time.Hour, Spent: most, Series: most,
+	}
+	e := Exchange{Region: "r"}
+	header := len(e.Append(nil))
+	e.Statements = []Statement{st}
+	require.LessOrEqual(t, len(e.Append(nil))-header, 200)
+	for len(e.Statements) < MaxStatements {
+		st.Limit.Version--
+		e.Statements = append(e.Statements, st)
+	}
+	got, err := ParseExchange(e.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, e, got)
+	e.Statements = append(e.Statements, st)
+	_, err = ParseExchange(e.Append(nil))
+	require.Error(t, err, "one too many")
+}
+
+func FuzzExchange(f *testing.F) {
+	f.Add((&Exchange{Region: "eu", Print: 2, Statements: []Statement{{ID: anID, Limit: bucket.Limit{Rate: 5, Per: time.Minute}, Number: 1, Wants: 3, Holding: 2}}}).Append(nil))
+	f.Add((&Exchange{Region: "r0", Statements: []Statement{{ID: anID, Limit: bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 5, Per: time.Minute, Start: epoch}, Answers: 1, Granted: 3, Heard: 1, More: true}}}).Append(nil))
+	f.Add([]byte{1, 200})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := ParseExchange(b)
+		if err != nil {
+			require.Empty(t, e.Statements)
+			return
+		}
+		again, err := ParseExchange(e.Append(nil))
+		require.NoError(t, err)
+		require.Equal(t, e, again)
+		// Whatever came is taken in without a panic, and creates nothing.
+		_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+		for i := range e.Statements {
+			st := &e.Statements[i]
+			l := st.Limit
+			to.holdings.Limit(st.ID, &l, to.time())
+			to.holdings.Serve(from.name, from.regions.print, st, to.time())
+			to.holdings.Answered(from.name, from.regions.print, st, to.time())
+			mine := to.holdings.Limit(st.ID, &l, to.time())
+			x := to.holdings.shard(st.ID).find(st.ID)
+			require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
+		}
+		to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
+	})
+}
+
+func FuzzHoldingCopy(f *testing.F) {
+	w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	to.holdings.Serve(from.name, from.regions.print, &Statement{ID: anID, Limit: w.limit, Number: 1, From: from.member, Wants: 10, Holding: 50}, to.time())
+	var known limits
+	f.Add(to.holdings.appendCopy(nil, anID, &known))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, r, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+		var known limits
+		rd := reader{b: b}
+		r.holdings.adoptCopy(anID, &rd, &known, r.time().Now)
+		x := r.holding(0)
+		if rd.err != nil {
+			require.Nil(t, x)
+		}
+		if x == nil {
+			return // of other regions
+		}
+		mine := x.judging.Load().limit
+		require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
+		r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+	})
+}
+
+// Takes lock nothing: what is granted away while they are under way is not spent too.
+func TestWhatIsGrantedIsNotSpentMeanwhile(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		for range 20 {
+			_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 20_000, Per: time.Hour})
+			to.w.rule = func(_ demands, both, _, _ int64) int64 { return both }
+			whole, at := to.whole(), to.time()
+			var admitted atomic.Int64
+			var takers sync.WaitGroup
+			for range 4 {
+				takers.Go(func() {
+					for range 2000 {
+						var r bucket.Result
+						l := whole
+						if to.holdings.Take(anID, &l, at, 1, &r); r.Allowed {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			var granted, used int64
+			for number := range int64(20) {
+				st := Statement{
+					ID: anID, Limit: whole, Number: number + 1, From: from.member, Received: granted,
+					Wants: 300, Must: 300, Holding: granted, Demand: 1e15, Usual: 1e15,
+				}
+				answer, ok := to.holdings.Serve(from.name, from.regions.print, &st, at)
+				require.True(t, ok)
+				granted = answer.Granted
+				used += answer.Used
+			}
+			takers.Wait()
+			require.LessOrEqual(t, admitted.Load()+granted-used, int64(10_000))
+			require.Positive(t, granted)
+		}
+	})
+}
+
+// A region's node that dies leaves its holding to its successor, which grants
+// nothing of it before it knows what was granted since the copy was made.
+func TestASuccessorHasTheHoldingAndGrantsOnceItKnowsWhatOthersHave(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		w.rule = func(_ demands, both, _, _ int64) int64 { return both }
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 10, Must: 100, Holding: 50}
+		require.EqualValues(t, 10, to.serve(t, from, ask).Granted)
+		to.duplicate()
+		ask.Number, ask.Received = 8, 10
+		require.EqualValues(t, 20, to.serve(t, from, ask).Granted)
+
+		to.restart(to.copies)
+		l := to.limit()
+		require.EqualValues(t, 40, l.Capacity())
+		ask.Number, ask.Received = 9, 20
+		refused := to.serve(t, from, ask)
+		require.EqualValues(t, 20, refused.Granted, "what it has it keeps")
+
+		due, _ := to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
+		require.Len(t, due[from.name], 1)
+		asks := due[from.name][0]
+		require.True(t, asks.Forgot)
+		answer := Statement{
+			ID: anID, Limit: from.whole(), Number: 10, From: from.member, Received: 20,
+			Answers: asks.Number, Heard: asks.Number, Holding: 70,
+		}
+		require.True(t, to.holdings.Answered(from.name, from.regions.print, &answer, to.time()))
+		l = to.limit()
+		require.EqualValues(t, 30, l.Capacity())
+		ask.Number = 11
+		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+	})
+}
+
+// What a node had received and its successor knows nothing of may have been spent.
+func TestWhatNobodyKnowsOfIsTakenBackAsSpent(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+		from.member++
+		ask.Number, ask.Wants, ask.Received = 8, 0, 10
+		require.EqualValues(t, 10, to.serve(t, from, ask).Granted)
+		require.EqualValues(t, 20, to.used())
+		l := to.limit()
+		require.EqualValues(t, 40, l.Capacity())
+	})
+}
+
+// Of who spent it beyond all that it has, the rest is not unspent.
+func TestADebtComesBackAsSpent(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		_, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
+		ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+		require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+		ask.Number, ask.Wants, ask.Received = 8, 0, 30
+		to.serve(t, from, ask)
+		ask.Number, ask.Received, ask.Debt = 9, 0, 12
+		require.Zero(t, to.serve(t, from, ask).Granted)
+		require.EqualValues(t, 12, to.used())
+	})
+}
+
+// A lower limit is shared out anew, however much was granted of the higher one.
+func TestALowerLimitIsHeldToItsParts(t *testing.T) {
+	_, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Minute})
+	ask := Statement{ID: anID, Limit: from.whole(), Number: 7, Wants: 30, Holding: 50, Demand: 1e12}
+	require.EqualValues(t, 30, to.serve(t, from, ask).Granted)
+	ask.Limit.Rate, ask.Limit.Version = 10, 1
+	ask.Number, ask.Wants, ask.Received = 8, 0, 30
+	require.EqualValues(t, 5, to.serve(t, from, ask).Granted)
+	ask.Number, ask.Received = 9, 5
+	require.EqualValues(t, 5, to.serve(t, from, ask).Granted)
+	l := to.holdings.Limit(anID, &ask.Limit, to.time())
+	require.Zero(t, l.Capacity())
+}

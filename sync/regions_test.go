@@ -1,0 +1,152 @@
+package countsync
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+func TestRegionsBeginWithTheirPartsOfTheWhole(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		weights map[string]int64
+		whole   int64
+		want    []int64 // of a, b and c
+	}{
+		{"equal parts where none are said", nil, 9, []int64{3, 3, 3}},
+		{"what cannot be parted goes to some", nil, 5, []int64{1, 2, 2}},
+		{"by weight", map[string]int64{"a": 5, "b": 3, "c": 2}, 1000, []int64{500, 300, 200}},
+		{"a region of no weight begins with nothing", map[string]int64{"a": 1, "b": 0, "c": 1}, 10, []int64{5, 0, 5}},
+		{"equal parts where a region is missing", map[string]int64{"a": 5, "b": 3}, 9, []int64{3, 3, 3}},
+		{"equal parts where one is none of them", map[string]int64{"a": 5, "b": 3, "c": 1, "d": 1}, 9, []int64{3, 3, 3}},
+		{"equal parts where all weigh nothing", map[string]int64{"a": 0, "b": 0, "c": 0}, 9, []int64{3, 3, 3}},
+		{"equal parts where the weights are too many", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 2}, 9, []int64{3, 3, 3}},
+		{"equal parts where the weights' sum overflows", map[string]int64{"a": math.MaxInt64, "b": math.MaxInt64, "c": 3}, 9, []int64{3, 3, 3}},
+		{"a weight below zero is none", map[string]int64{"a": -5, "b": 1, "c": 1}, 10, []int64{0, 5, 5}},
+		{"nothing of nothing", nil, 0, []int64{0, 0, 0}},
+		{"the largest limit", nil, 1e12, []int64{333333333333, 333333333333, 333333333334}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := NewRegions("b", []string{"c", "a"}, test.weights)
+			for i, want := range test.want {
+				require.Equal(t, want, r.start(test.whole, i))
+			}
+		})
+	}
+}
+
+func TestAllNodesMakeTheSameRegions(t *testing.T) {
+	a := NewRegions("a", []string{"b", "c", "b"}, nil)
+	b := NewRegions("b", []string{"c", "a"}, nil)
+	require.Equal(t, a.print, b.print)
+	require.Equal(t, a.print, NewRegions("c", []string{"a", "b", "c"}, nil).print)
+	require.NotEqual(t, a.print, NewRegions("a", []string{"b"}, nil).print)
+	require.NotEqual(t, a.print, NewRegions("a", []string{"b", "c"}, map[string]int64{"a": 1, "b": 1, "c": 2}).print)
+	require.NotEqual(t, NewRegions("a", []string{"bc"}, nil).print, NewRegions("ab", []string{"c"}, nil).print)
+	require.Equal(t, -1, a.index("a"))
+	require.Equal(t, 1, a.index("b"))
+	require.Equal(t, -1, a.index("x"))
+}
+
+func TestStartsSumToTheWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names, weights := drawRegions(t)
+		r := NewRegions(names[0], names, weights)
+		whole := rapid.Int64Range(0, 1e12).Draw(t, "whole")
+		var sum int64
+		for i := range r.names {
+			start := r.start(whole, i)
+			if start < 0 {
+				t.Fatalf("%d begins with %d", i, start)
+			}
+			sum += start
+		}
+		if sum != whole {
+			t.Fatalf("%d of %d", sum, whole)
+		}
+	})
+}
+
+func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
+	weights = make(map[string]int64)
+	for i := range rapid.IntRange(1, 8).Draw(t, "regions") {
+		name := fmt.Sprint("r", i)
+		names = append(names, name)
+		weights[name] = rapid.Int64Range(0, 1<<29).Draw(t, "weight")
+	}
+	return names, weights
+}
+
+// A bucket's portions recover at no more than their exact parts of the rate, all
+// together at no more than the whole; and at no less than these but for a
+// thousandth, where a year is long enough to say so.
+func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := bucket.Limit{
+			Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
+			Rate:      rapid.Custom(func(t *rapid.T) int64 { return drawUnits(t) }).Draw(t, "rate"),
+			Per:       time.Duration(rapid.Int64Range(ms, int64(366*24*time.Hour)).Draw(t, "per")),
+		}
+		if isBucket(&whole) {
+			whole.Burst = drawUnits(t)
+		} else if whole.Algorithm == bucket.SlidingLog {
+			whole.Rate = min(whole.Rate, 100_000)
+		}
+		if whole.Validate() != nil {
+			t.Skip("not a limit")
+		}
+		names, weights := drawRegions(t)
+		r := NewRegions(names[0], names, weights)
+		rates, burst := new(big.Rat), int64(0)
+		for i := range r.names {
+			units := r.start(whole.Capacity(), i)
+			l := portion(&whole, units)
+			if err := sane(&l); err != nil {
+				t.Fatalf("%d of %+v: %v", units, whole, err)
+			}
+			if l.Whole != whole.Capacity() {
+				t.Fatalf("%d of %+v is of %d", units, whole, l.Whole)
+			}
+			burst += l.Capacity()
+			if !isBucket(&whole) {
+				if l.Rate != units || l.Per != whole.Per {
+					t.Fatalf("%d of %+v is %+v", units, whole, l)
+				}
+				continue
+			}
+			if l.Burst == -1 {
+				continue
+			}
+			if l.Burst != units {
+				t.Fatalf("%d of %+v is %+v", units, whole, l)
+			}
+			rate := big.NewRat(l.Rate, int64(l.Per))
+			exact := new(big.Rat).Mul(big.NewRat(whole.Rate, int64(whole.Per)), big.NewRat(units, whole.Capacity()))
+			if rate.Cmp(exact) > 0 {
+				t.Fatalf("%d of %+v recovers at %v, above %v", units, whole, rate, exact)
+			}
+			near := new(big.Rat).Mul(exact, big.NewRat(999, 1000))
+			if rate.Cmp(near) < 0 && l.Per+whole.Per <= 366*24*time.Hour {
+				t.Fatalf("%d of %+v recovers at %v, below %v", units, whole, rate, exact)
+			}
+			rates.Add(rates, rate)
+		}
+		if rates.Cmp(big.NewRat(whole.Rate, int64(whole.Per))) > 0 || burst > whole.Capacity() {
+			t.Fatalf("portions of %+v recover at %v, and have %d", whole, rates, burst)
+		}
+	})
+}
+
+func drawUnits(t *rapid.T) int64 {
+	if rapid.Bool().Draw(t, "small") {
+		return rapid.Int64Range(1, 2000).Draw(t, "units")
+	}
+	return rapid.Int64Range(1, 1e12).Draw(t, "units")
+}

@@ -206,7 +206,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 func (w *world) each(f Fault, do func(i, j int)) {
 	for _, i := range w.members {
 		for _, j := range w.members {
-			if i != j && (f.From == "" || f.From == w.scenario.Nodes[i].Name) && (f.To == "" || f.To == w.scenario.Nodes[j].Name) {
+			if f.covers(&w.scenario.Nodes[i], &w.scenario.Nodes[j]) {
 				do(i, j)
 			}
 		}

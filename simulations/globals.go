@@ -127,6 +127,9 @@ func peeks(r *trial, broken func(time.Duration, string, ...any)) {
 		if a := of[s]; a != nil {
 			spent = a.admitted(look.At-memory, look.Answered)
 		}
+		if isBucket(l) {
+			spent *= 2 // what was spent of a grant goes along with it, and is told as well
+		}
 		if look.Used > spent {
 			told[s] = true
 			broken(look.Answered, "limit %q key %d: %s says that %d units are used, and %d were granted since %v",

@@ -95,7 +95,7 @@ func TestAProcessThatEndsIsAFinding(t *testing.T) {
 	w, err := startWorker()
 	require.NoError(t, err)
 	require.NoError(t, w.process.Process.Kill())
-	_, err = w.play(1)
+	_, err = w.play(1, false)
 	require.ErrorContains(t, err, "the process that played it ended")
 	w.stop()
 }

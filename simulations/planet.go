@@ -170,10 +170,9 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 	all.regions = len(p.courses)
 	for _, c := range p.courses {
 		s := c.situation(l, from-granted, to, 0, 0)
-		// A region that dies out loses what it has, once.
-		s.bare = c.deaths(from-granted, to)
+		torn := c.alone(&s, from-granted, to)
 		e := s.excess(l.Partition)
-		if s.sides > 1 || s.kills+s.timeouts+s.c > 0 {
+		if torn || s.sides > 1 || s.kills+s.timeouts+s.c > 0 {
 			e++ // what it has granted, or was granted, since others had a copy
 		}
 		all.abroad += e
@@ -193,17 +192,31 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 	return all
 }
 
-// deaths is how many times a span holds a crash of members whose counts nobody
-// has a copy of; those that die together die once.
-func (c *course) deaths(from, to time.Duration) (n int) {
+// alone makes of a region's situation in a span that of what it has of a Global
+// limit. Those of its members that die together die once. Where all do, what the
+// region has granted the others remember: it may admit once more what it had, and
+// that is all. inside says that some members died without a copy, and others did
+// not.
+func (c *course) alone(s *situation, from, to time.Duration) (inside bool) {
+	s.bare = 0
 	last := time.Duration(-1)
 	for i := range c.events {
-		if e := &c.events[i]; e.kind == killed && e.fresh && e.overlaps(from, to) && e.from != last {
-			n++
-			last = e.from
+		e := &c.events[i]
+		switch {
+		case !e.overlaps(from, to):
+		case e.kind == killed && e.fresh:
+			if e.from != last {
+				s.bare++
+				last = e.from
+			}
+			inside = inside || !e.region
+		case e.kind == killed && e.region:
+			s.kills--
+		case e.kind == changed && e.region:
+			s.c--
 		}
 	}
-	return n
+	return inside
 }
 
 // inFlight is course.inFlight of all regions together.

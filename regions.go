@@ -110,7 +110,7 @@ func (v *view) speaks(id bucket.ID) bool {
 // keepHoldings states to the other regions what there is to state, until the node
 // closes.
 func (n *Node) keepHoldings() {
-	tick := time.NewTicker(countsync.ExchangeEvery)
+	tick := time.NewTimer(countsync.ExchangeEvery + n.view.Load().offset(countsync.ExchangeEvery))
 	defer tick.Stop()
 	for i := 0; ; i++ {
 		if i%greetEvery == 0 {
@@ -120,6 +120,7 @@ func (n *Node) keepHoldings() {
 		}
 		select {
 		case <-tick.C:
+			tick.Reset(countsync.ExchangeEvery)
 		case <-n.life.Done():
 			return
 		}
@@ -258,9 +259,9 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 		mu   sync.Mutex
 	)
 	h.flags++
-	for to, sts := range others {
+	for _, to := range slices.Sorted(maps.Keys(others)) { // in one order, so that simulations replay
 		wait.Go(func() {
-			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: sts}).Append(h.append(nil))
+			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}).Append(h.append(nil))
 			got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
 			if err != nil || len(got) < answerHeaderBytes || status(got[0]) != statusDone {
 				return

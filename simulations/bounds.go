@@ -48,6 +48,11 @@ type situation struct {
 	strangers int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
 	nodes     int // the most that ran at one time
 	slow      int // the most ends of links at one time on which checks may time out
+
+	// Of a Global limit, where all else is of its regions together:
+	regions int     // 0 of others
+	abroad  float64 // their excesses
+	torn    bool    // some region does not reach another one
 }
 
 // excess is how many times L may be admitted on top of L, and is the one place
@@ -83,6 +88,11 @@ func (s situation) excess(p weir.PartitionPolicy) float64 {
 // bound is the most units that a window of Per may hold in this situation, without
 // what is in flight. MajorityShare stays below its bound.
 func (s situation) bound(l *weir.Limit) int64 {
+	if s.regions > 0 {
+		// A region has L at most.
+		most := float64(healthyPlanet(l, s.regions)) + s.abroad*float64(healthy(l))
+		return int64(most + float64(s.kills)*math.Ceil(float64(capacity(l))/16))
+	}
 	most := float64(healthy(l)) * (1 + s.excess(l.Partition))
 	if s.kills > 0 {
 		most += float64(s.kills) * math.Ceil(float64(capacity(l))/16)
@@ -104,6 +114,7 @@ func (s situation) row() string {
 			row += name
 		}
 	}
+	add(s.torn, "regions apart")
 	add(s.sides > 1, "split")
 	add(s.strangers > 0, "sides that have not met, or have forgotten")
 	add(s.c > 0, "change of connectivity")

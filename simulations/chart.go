@@ -101,11 +101,11 @@ func chart(j *Journal) (*plot.Plot, error) {
 	p.X.Min, p.X.Max = 0, lasts.Seconds()
 	p.Y.Min, p.Y.Max = 0, top
 
-	for _, e := range a.course.eras {
-		if e.sides < 2 || e.from >= lasts {
+	for _, s := range a.shaded() {
+		if s.from >= lasts {
 			continue
 		}
-		from, to := e.from.Seconds(), min(e.to, lasts).Seconds()
+		from, to := s.from.Seconds(), min(s.to, lasts).Seconds()
 		band, err := plotter.NewPolygon(plotter.XYs{{X: from}, {X: to}, {X: to, Y: top}, {X: from, Y: top}})
 		if err != nil {
 			return nil, err
@@ -143,12 +143,18 @@ func chart(j *Journal) (*plot.Plot, error) {
 		line("bound", bound, verdict, 1, vg.Points(2), vg.Points(2)),
 		line("limit", plotter.XYs{{X: 0, Y: limit}, {X: lasts.Seconds(), Y: limit}}, ink, 1.5),
 	)
+	together := "all sides"
+	if a.planet != nil {
+		together = "all regions"
+	}
 	if len(sides) > 1 {
-		err = errors.Join(err, line("all sides", all, faint, 1, vg.Points(6), vg.Points(2)))
+		err = errors.Join(err, line(together, all, faint, 1, vg.Points(6), vg.Points(2)))
 	}
 	for i, xys := range sides {
 		name := "admitted"
 		switch {
+		case a.planet != nil:
+			name = a.planet.names[i]
 		case len(sides) > 1 && i == 0:
 			name = "whole, or the largest side"
 		case i > 0:
@@ -178,13 +184,27 @@ func chart(j *Journal) (*plot.Plot, error) {
 	return p, nil
 }
 
+// shaded is when there is more than one side; of a Global limit, when some region
+// does not reach another.
+func (a *asks) shaded() (all []span) {
+	if a.planet != nil {
+		return a.planet.torn
+	}
+	for _, e := range a.course.eras {
+		if e.sides > 1 {
+			all = append(all, span{e.from, e.to})
+		}
+	}
+	return all
+}
+
 // samples is what each side admitted in the Per that ends at each of so many
 // moments, what all did, and the bound.
 func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plotter.XYs) {
 	places := 1
 	for _, e := range a.course.eras {
 		if e.from < lasts {
-			places = max(places, e.sides)
+			places = max(places, a.places(e.from))
 		}
 	}
 	places = min(places, 4)
@@ -192,9 +212,9 @@ func (a *asks) samples(lasts time.Duration) (sides []plotter.XYs, all, bound plo
 	in := make([]int64, places)
 	count := func(at int32, sign int64) {
 		c := &a.checks[at]
-		in[min(a.course.at(c.Asked).rank(int(c.Node)), places-1)] += sign * c.Units
+		in[min(a.place(c.Asked, c.Node), places-1)] += sign * c.Units
 	}
-	stretches := a.course.stretches(a.l)
+	stretches := a.stretches()
 	first, next, row := 0, 0, 0
 	for i := range chartSamples + 1 {
 		t := lasts * time.Duration(i) / chartSamples

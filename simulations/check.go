@@ -64,6 +64,7 @@ func (s *Scenario) check(report func(at place, field, message string)) {
 		c.wrong("lasts", "lasts is %s: use 1s to %s", short(s.Lasts), short(maxLasts))
 	}
 	c.link("network", s.Network)
+	c.link("wan", s.WAN)
 	c.settings()
 	c.nodes()
 	c.limits()
@@ -102,6 +103,30 @@ func (c *checker) settings() {
 	s := c.s
 	c.at = place{part: partSettings}
 	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget}.Validate())
+	c.regionShares()
+}
+
+// regionShares has the library look at those of the first region's nodes; the
+// others' are the same.
+func (c *checker) regionShares() {
+	if c.s.RegionShares == nil {
+		return
+	}
+	names := c.s.regions()
+	if len(names) < 2 {
+		c.wrong("region-shares", "region-shares is of two regions or more: give each node one")
+		return
+	}
+	config := weir.Config{Bind: ":0", Region: names[0], Regions: make(map[string][]string), RegionShares: c.s.RegionShares}
+	for _, name := range names[1:] {
+		config.Regions[name] = []string{"any:1"}
+	}
+	if err := config.Validate(); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			line = strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "weir: invalid Config: ")
+			c.wrong("region-shares", "%s", strings.Replace(line, "RegionShares", "region-shares", 1))
+		}
+	}
 }
 
 func (c *checker) nodes() {
@@ -127,6 +152,17 @@ func (c *checker) nodes() {
 		}
 		c.names = append(c.names, n.Name)
 	}
+	for i, n := range c.s.Nodes {
+		c.at = place{partNode, i}
+		if n.Region != "" && slices.Contains(c.names, n.Region) {
+			c.wrong("name", "region %q has the name of a node: give it another", n.Region)
+			break
+		}
+	}
+	c.at = place{}
+	if c.s.WAN != (weirtest.Link{}) && len(c.s.regions()) < 2 {
+		c.wrong("wan", "wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}")
+	}
 }
 
 func (c *checker) limits() {
@@ -145,6 +181,8 @@ func (c *checker) limits() {
 			c.wrong("name", "limit %q: each run has one of that name itself; take another", l.Name)
 		case slices.Contains(names, l.Name):
 			c.wrong("name", "limit %q is there twice", l.Name)
+		case l.Scope == weir.Global && len(c.s.regions()) < 2:
+			c.wrong("scope", "limit %q is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}", l.Name)
 		}
 		names = append(names, l.Name)
 	}
@@ -236,6 +274,22 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 	return l.Rate * lasts
 }
 
+// any says that there is a link that a fault covers.
+func (s *Scenario) any(f *Fault) bool {
+	for i := range s.Nodes {
+		for j := range s.Nodes {
+			if f.covers(&s.Nodes[i], &s.Nodes[j]) {
+				return true
+			}
+		}
+	}
+	return len(s.Nodes) == 1
+}
+
+func (c *checker) isRegion(name string) bool {
+	return name != "" && slices.Contains(c.s.regions(), name)
+}
+
 func (c *checker) known(field, name string) bool {
 	if slices.Contains(c.names, name) {
 		return true
@@ -313,13 +367,15 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		return
 	case FaultCut, FaultLink:
 		for _, end := range []string{f.From, f.To} {
-			if (end != "" || f.Kind == FaultCut) && !c.known(field, end) {
+			if (end != "" || f.Kind == FaultCut) && !c.isRegion(end) && !c.known(field, end) {
 				return
 			}
 		}
 		switch {
 		case f.From == f.To && f.From != "":
 			c.wrong(field, "%s from %q to itself: name two nodes", field, f.From)
+		case !c.s.any(f):
+			c.wrong(field, "%s from %q to %q: no link goes there; between a region and others name the others", field, f.From, f.To)
 		case f.Kind == FaultLink:
 			c.link(field, f.Link)
 		}

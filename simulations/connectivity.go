@@ -68,6 +68,7 @@ type event struct {
 	by       time.Duration // of a step
 	fresh    bool          // of a kill: nobody has a copy of what it held
 	spell    int           // events of one freeze have one number
+	region   bool          // it is of all of the region: they end, or start where nobody is
 }
 
 func (e *event) overlaps(from, to time.Duration) bool { return e.from < to && e.to >= from }
@@ -200,9 +201,15 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			w.events = append(w.events, event{kind: changed, from: at, to: at + settle, node: -1})
 		}
 	}
+	nobody := !slices.Contains(w.runs, true)
 	for _, f := range faults {
 		for _, i := range w.indices(f.Nodes) {
 			w.befall(at, f, i, calm)
+		}
+	}
+	if nobody || !slices.Contains(w.runs, true) {
+		for i := range w.events {
+			w.events[i].region = w.events[i].region || w.events[i].from == at
 		}
 	}
 }
@@ -211,7 +218,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 func (w *world) each(f Fault, do func(i, j int)) {
 	for _, i := range w.members {
 		for _, j := range w.members {
-			if i != j && (f.From == "" || f.From == w.scenario.Nodes[i].Name) && (f.To == "" || f.To == w.scenario.Nodes[j].Name) {
+			if f.covers(&w.scenario.Nodes[i], &w.scenario.Nodes[j]) {
 				do(i, j)
 			}
 		}

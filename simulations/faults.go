@@ -32,7 +32,9 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		})
 	case FaultLink:
 		s.each(f, func(from, to string) { s.cluster.Network().SetLink(from, to, f.Link) })
-		s.witness.slowest(f.Link)
+		if s.usual(&f) == s.Network { // it covers links within a region
+			s.witness.slowest(f.Link)
+		}
 	case FaultKill:
 		s.kill(f.Nodes)
 	case FaultStart:
@@ -65,7 +67,7 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 func (s *stage) each(f Fault, do func(from, to string)) {
 	for _, from := range s.hosts {
 		for _, to := range s.hosts {
-			if from != to && (f.From == "" || f.From == from.name) && (f.To == "" || f.To == to.name) {
+			if f.covers(&s.Nodes[from.index], &s.Nodes[to.index]) {
 				do(from.name, to.name)
 			}
 		}
@@ -94,6 +96,7 @@ func (s *stage) kill(names []string) {
 		h := s.named[name]
 		if h.runs != nil {
 			h.runs.killed = true
+			s.ended.add(h.runs.node)
 			died = append(died, h.index)
 		}
 		h.runs = nil
@@ -154,6 +157,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		s.mu.Lock()
 		if h.runs == p {
 			h.runs, h.up = nil, false
+			s.ended.add(p.node)
 			s.witness.left(s.now(), h.index, err != nil, s.hosts)
 		}
 		s.mu.Unlock()

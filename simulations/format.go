@@ -20,6 +20,7 @@ import (
 var (
 	algorithmNames = []string{"sliding-window", "sliding-log", "fixed-window", "token-bucket", "leaky-bucket"}
 	policyNames    = []string{"majority-share", "fair-share", "fail-open", "fail-closed"}
+	scopeNames     = []string{"regional", "global"}
 	memberships    = []string{"simulated", "gossip"}
 	// faultNames start at FaultSplit.
 	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew"}
@@ -37,6 +38,9 @@ const (
 	defaultSeed    = 1
 	defaultLatency = 500 * time.Microsecond
 	defaultJitter  = 200 * time.Microsecond
+	// weirtest's: a round trip takes 80 to 150 ms.
+	defaultWANLatency = 40 * time.Millisecond
+	defaultWANJitter  = 35 * time.Millisecond
 )
 
 //go:embed scenarios/*.yaml
@@ -90,14 +94,14 @@ func parse(name string, text []byte) (*Scenario, error) {
 // reader makes a Scenario of what a file says, and remembers where it says it.
 type reader struct {
 	places map[place]fields
-	names  struct{ nodes, limits []string } // that are known so far
+	names  struct{ nodes, regions, limits []string } // that are known so far
 }
 
 // fields finds the field of a place that an error is about.
 type fields func(name string) strictyaml.Value
 
 func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
-	top := root.Map("about", "seed", "lasts", "membership", "network", "nodes", "later", "settings", "limits", "load", "faults")
+	top := root.Map("about", "seed", "lasts", "membership", "network", "wan", "nodes", "later", "settings", "limits", "load", "faults")
 	r.places[place{}] = top.Get
 	s := &Scenario{
 		Name:   name,
@@ -115,14 +119,29 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 	r.nodes(s, top.Get("later"), true)
 	for _, n := range s.Nodes {
 		r.names.nodes = append(r.names.nodes, n.Name)
+		if n.Region != "" && !slices.Contains(r.names.regions, n.Region) {
+			r.names.regions = append(r.names.regions, n.Region)
+		}
+	}
+	if v := top.Get("wan"); v.Present() {
+		s.WAN = r.link(v.Map("latency", "jitter", "loss", "duplicates"), s.wan())
+		if s.WAN == (weirtest.Link{}) {
+			v.Errorf("wan takes no time: give it a latency")
+		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget")
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "region-shares")
 	r.places[place{part: partSettings}] = settings.Get
 	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
 	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
 	s.Timeout = settings.Get("timeout").Duration(math.MinInt64, math.MaxInt64)
 	s.Forget = settings.Get("forget").Duration(math.MinInt64, math.MaxInt64)
+	if v := settings.Get("region-shares"); v.Present() {
+		s.RegionShares = make(map[string]int64)
+		for _, e := range v.Entries() {
+			s.RegionShares[e.Field] = e.Value.Int(math.MinInt64, math.MaxInt64)
+		}
+	}
 
 	for _, v := range top.Get("limits").Required().List() {
 		r.limit(s, v)
@@ -157,7 +176,7 @@ func (r *reader) nodes(s *Scenario, v strictyaml.Value, later bool) {
 }
 
 func (r *reader) limit(s *Scenario, v strictyaml.Value) {
-	m := v.Map("name", "algorithm", "rate", "per", "burst", "partition", "version")
+	m := v.Map("name", "algorithm", "rate", "per", "burst", "scope", "partition", "version")
 	r.places[place{partLimit, len(s.Limits)}] = m.Get
 	s.Limits = append(s.Limits, weir.Limit{
 		Name:      m.Get("name").Required().Text(),
@@ -165,6 +184,7 @@ func (r *reader) limit(s *Scenario, v strictyaml.Value) {
 		Rate:      m.Get("rate").Required().Int(math.MinInt64, math.MaxInt64),
 		Per:       m.Get("per").Required().Duration(math.MinInt64, math.MaxInt64),
 		Burst:     m.Get("burst").Int(math.MinInt64, math.MaxInt64),
+		Scope:     weir.Scope(r.index(m.Get("scope"), "scope", scopeNames)),
 		Partition: weir.PartitionPolicy(r.index(m.Get("partition"), "policy", policyNames)),
 		Version:   m.Get("version").Uint(),
 	})
@@ -176,7 +196,7 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 		Limit:     m.Get("limit").Required().OneOf("limit", r.names.limits),
 		Keys:      int(m.Get("keys").Int(1, maxKeys)),
 		Zipf:      m.Get("zipf").Float(1.0001, 10),
-		From:      r.list(m.Get("from")),
+		From:      r.list(s, m.Get("from")),
 		Units:     m.Get("units").Int(1, math.MaxInt64),
 		Rate:      m.Get("rate").Rate(0.001, 100_000),
 		Burst:     int(m.Get("burst").Int(1, maxAsks)),
@@ -225,7 +245,7 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		switch f.Kind {
 		case FaultSplit:
 			for _, side := range v.List() {
-				f.Sides = append(f.Sides, r.list(side))
+				f.Sides = append(f.Sides, r.list(s, side))
 			}
 		case FaultHeal:
 			if !v.Bool() {
@@ -237,12 +257,12 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		case FaultLink:
 			link := v.Map("from", "to", "latency", "jitter", "loss", "duplicates")
 			f.From, f.To = r.node(link.Get("from")), r.node(link.Get("to"))
-			f.Link = r.link(link, s.Network)
+			f.Link = r.link(link, s.usual(&f))
 		case FaultSkew:
-			f.Nodes = r.list(v)
+			f.Nodes = r.list(s, v)
 			f.By = m.Get("by").Required().Duration(-maxLasts, maxLasts)
 		default:
-			f.Nodes = r.list(v)
+			f.Nodes = r.list(s, v)
 		}
 	}
 	if f.Kind == 0 {
@@ -323,11 +343,28 @@ func (r *reader) link(m strictyaml.Map, l weirtest.Link) weirtest.Link {
 	return l
 }
 
-func (r *reader) node(v strictyaml.Value) string { return v.OneOf("node", r.names.nodes) }
+// node is a node's name, or a region's.
+func (r *reader) node(v strictyaml.Value) string {
+	what := "node"
+	if len(r.names.regions) > 0 {
+		what = "node or region"
+	}
+	return v.OneOf(what, slices.Concat(r.names.nodes, r.names.regions))
+}
 
-func (r *reader) list(v strictyaml.Value) (names []string) {
-	for _, name := range v.OneOrMore() {
-		names = append(names, r.node(name))
+// list is names of nodes; a region's stands for all of its nodes.
+func (r *reader) list(s *Scenario, v strictyaml.Value) (names []string) {
+	for _, v := range v.OneOrMore() {
+		name := r.node(v)
+		if !slices.Contains(r.names.regions, name) {
+			names = append(names, name)
+			continue
+		}
+		for _, n := range s.Nodes {
+			if n.Region == name {
+				names = append(names, n.Name)
+			}
+		}
 	}
 	return names
 }

@@ -31,6 +31,7 @@ const (
 	accounted        = "accounted"
 	fullGrant        = "full grant"
 	shareGrant       = "share"
+	peekInvariant    = "peek"
 )
 
 // invariants are in the order in which verdicts are printed.
@@ -47,12 +48,14 @@ var invariants = []invariant{
 	{accounted, "in the end the owner counts what was admitted, each unit once", accounts},
 	{fullGrant, "a whole cluster grants 99 % of a limit that more is asked of", fullGrants},
 	{shareGrant, "a side grants its share, less 5 %, where more is asked of it", shareGrants},
+	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted", peeks},
 }
 
 // trial is a journal in the order in which it is judged.
 type trial struct {
 	*Journal
 	courses map[string]*course
+	planet  *planet // nil without a Global limit
 	asks    []*asks // by limit, key and region
 }
 
@@ -79,6 +82,9 @@ func newTrial(j *Journal) *trial {
 			r.courses[n.Region] = courseOf(j.Scenario, n.Region, end)
 		}
 	}
+	if j.Scenario.global() {
+		r.planet = planetOf(j.Scenario, r.courses)
+	}
 	of := make(map[subject]*asks)
 	for i := range j.Checks {
 		c := &j.Checks[i]
@@ -86,10 +92,18 @@ func newTrial(j *Journal) *trial {
 			continue
 		}
 		s := subject{c.Limit, c.Key, j.Scenario.Nodes[c.Node].Region}
+		l := &j.Scenario.Limits[c.Limit]
+		course := r.courses[s.region]
+		if l.Scope == weir.Global {
+			s.region = everywhere
+		}
 		a := of[s]
 		if a == nil {
-			a = &asks{subject: s, l: &j.Scenario.Limits[c.Limit], course: r.courses[s.region], checks: j.Checks}
+			a = &asks{subject: s, l: l, course: course, checks: j.Checks}
 			of[s] = a
+			if s.region == everywhere {
+				a.planet = r.planet
+			}
 			r.asks = append(r.asks, a)
 		}
 		a.of = append(a.of, int32(i))
@@ -108,7 +122,11 @@ func newTrial(j *Journal) *trial {
 
 func (a *asks) String() string {
 	s := fmt.Sprintf("limit %q (%v, %d per %v, %v) key %d", a.l.Name, a.l.Algorithm, a.l.Rate, a.l.Per, policyName(a.l.Partition), a.key)
-	if a.region != "" {
+	switch a.region {
+	case "":
+	case everywhere:
+		s += " " + everywhere
+	default:
 		s += " in " + a.region
 	}
 	return s
@@ -136,7 +154,7 @@ func bounds(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		of := course{a.limit, a.region}
 		if known[of] == nil {
-			known[of] = a.course.stretches(a.l)
+			known[of] = a.stretches()
 		}
 		stretches, at := known[of], 0
 		var worst window
@@ -151,20 +169,24 @@ func bounds(r *trial, broken func(time.Duration, string, ...any)) {
 			if w.units <= allowed {
 				return
 			}
-			allowed += a.course.inFlight(a.l, w.from, w.to, a.admitted)
+			allowed += a.inFlight(w.from, w.to)
 			if w.units > allowed && w.units-allowed > worst.units-worstAllowed {
 				worst, worstAllowed, row = w, allowed, *s
 			}
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
-				a, worst.units, worst.from, worst.to, worstAllowed, healthy(a.l), row.c, row.row())
+				a, worst.units, worst.from, worst.to, worstAllowed, a.healthy(), row.c, row.row())
 		}
 	}
 }
 
 func ownWindows(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
+		if a.l.Algorithm == weir.FixedWindow && a.planet != nil {
+			namedWindows(r, a, broken)
+			continue
+		}
 		if a.l.Algorithm != weir.FixedWindow || a.course.eras[0].slow > 0 || a.course.eras[0].sides > 1 {
 			continue
 		}
@@ -215,6 +237,15 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 		if !isBucket(a.l) {
 			continue
 		}
+		if a.planet != nil {
+			for _, q := range a.planet.undisturbed() {
+				if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
+					broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: no region is disturbed",
+						a, w.units, w.from, w.to, above, capacity(a.l))
+				}
+			}
+			continue
+		}
 		for _, q := range a.course.quiets() {
 			if q.sides > 1 && a.l.Partition != weir.FairShare && a.l.Partition != weir.FailClosed {
 				continue
@@ -237,8 +268,8 @@ const spreading = 200 * time.Millisecond
 // befell them but for what loses counts or time.
 func heals(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
-		if a.l.Algorithm != weir.SlidingLog {
-			continue
+		if a.l.Algorithm != weir.SlidingLog || a.planet != nil {
+			continue // of a Global limit each region knows its own
 		}
 		quiets, at := a.course.quiets(), 0
 		stretches, before := a.course.stretches(a.l), 0
@@ -429,6 +460,10 @@ func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
 // recovered.
 func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
+		if a.planet != nil {
+			fullPlanet(a, broken)
+			continue
+		}
 		quiets := a.course.quiets()
 		if len(quiets) == 0 {
 			continue
@@ -483,7 +518,7 @@ func (c *course) joins(q *quiet) bool {
 // member is missing.
 func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
-		if stepsBack(a.course.scenario) {
+		if a.planet != nil || stepsBack(a.course.scenario) {
 			continue
 		}
 		for _, q := range a.course.quiets() {

@@ -17,6 +17,26 @@ type Journal struct {
 	// that ran, and had told them everything.
 	Unsettled string
 	Took      time.Duration // of real time
+
+	Epoch time.Duration // from the beginning of 1970 to that of the run: where windows have names, they go by it
+	Looks []Look        // of Global limits, ascending by At
+	WAN   WAN
+}
+
+// Look is what a node answered to a Peek.
+type Look struct {
+	At, Answered time.Duration
+	Used         int64 // by all regions, as far as that is known there
+	Key          int32
+	Limit        int16
+	Node         int16
+}
+
+// WAN is what all nodes have sent to other regions about Global limits, until they
+// ended or the run did.
+type WAN struct {
+	Statements, Unanswered, Disputed uint64
+	Bytes                            uint64 // of statements and answers
 }
 
 // Check is one ask and its answer. Times are virtual, since the beginning.

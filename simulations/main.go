@@ -8,6 +8,7 @@
 //	simulations -seed 7 clean-split        plays it with other randomness
 //	simulations -random 10m                plays random scenarios for so long
 //	simulations -n 100 -seed 7             plays the 100 from this seed on
+//	simulations -regions -n 100            the same, of regions that share limits
 //
 // The exit status is 1 if an invariant is broken, 2 if the question is.
 package main
@@ -65,12 +66,13 @@ func bubbles(f func(t *testing.T) int) {
 
 // options is what the command line says.
 type options struct {
-	what   string // a scenario's name or a file; empty for none
-	svg    string
-	seed   uint64
-	seeded bool
-	random time.Duration
-	count  int
+	what    string // a scenario's name or a file; empty for none
+	svg     string
+	seed    uint64
+	seeded  bool
+	random  time.Duration
+	count   int
+	regions bool
 }
 
 // entry is the command, and returns the exit status.
@@ -104,6 +106,7 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	flags.StringVar(&o.svg, "svg", "", "draw the run into this `file`")
 	flags.Uint64Var(&o.seed, "seed", 0, "of all randomness; of the first random scenario. The scenario's own, or a new one, if not given")
 	flags.DurationVar(&o.random, "random", 0, "play random scenarios for this `long`, like 10m")
+	flags.BoolVar(&o.regions, "regions", false, "the random scenarios are of regions that share limits")
 	flags.IntVar(&o.count, "n", 0, "play so many random scenarios")
 	usage := func() {
 		fmt.Fprintln(out, "Usage: simulations [flags] [scenario or file.yaml]")
@@ -140,6 +143,8 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 		return o, fmt.Errorf("a scenario, %s, and random ones: give either", names[0])
 	case random && o.svg != "":
 		return o, errors.New("-svg draws one run: give a scenario, not random ones")
+	case o.regions && !random:
+		return o, errors.New("-regions is of random scenarios: give -n or -random as well")
 	case !random && len(names) == 0 && len(given) > 0:
 		return o, errors.New("which scenario? Without arguments they are listed")
 	}

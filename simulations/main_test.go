@@ -43,6 +43,7 @@ func TestTheCommandLine(t *testing.T) {
 		{[]string{"-random", "0s"}, exitUsage, "give a time"},
 		{[]string{"-random", "fast"}, exitUsage, "-random"},
 		{[]string{"-n", "0"}, exitUsage, "how many"},
+		{[]string{"-regions", "a"}, exitUsage, "-regions is of random"},
 		{[]string{"-n", "1", "a"}, exitUsage, "give either"},
 		{[]string{"-n", "1", "-svg", "x"}, exitUsage, "-svg draws one run"},
 		{[]string{"-test.v"}, exitUsage, "not defined"},
@@ -95,7 +96,7 @@ func TestAProcessThatEndsIsAFinding(t *testing.T) {
 	w, err := startWorker()
 	require.NoError(t, err)
 	require.NoError(t, w.process.Process.Kill())
-	_, err = w.play(1)
+	_, err = w.play(1, false)
 	require.ErrorContains(t, err, "the process that played it ended")
 	w.stop()
 }

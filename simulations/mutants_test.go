@@ -36,6 +36,24 @@ type edit struct {
 
 var mutants = []mutant{
 	{
+		name: "a grant is credited without being debited",
+		edits: []edit{{
+			"sync/holdings.go",
+			"		own -= x.accounts[i].granted\n",
+			"		own -= 0 * x.accounts[i].granted\n",
+		}},
+		scenario: "apart", breaks: boundInvariant,
+	},
+	{
+		name: "a grant's term outlives the time that it is kept for",
+		edits: []edit{{
+			"sync/exchange.go",
+			"a.received, a.receivedUntil = st.Granted, a.sent+term",
+			"a.received, a.receivedUntil = st.Granted, a.sent+4*term",
+		}},
+		scenario: "apart", breaks: boundInvariant,
+	},
+	{
 		name: "each side has the full limit",
 		edits: []edit{{
 			"share.go",
@@ -125,7 +143,18 @@ func shows() map[string]*Scenario {
 		scaled.Nodes = append(scaled.Nodes, Node{Name: name, Later: true})
 	}
 	scaled.Faults = slices.Insert(scaled.Faults, 1, Fault{At: 7 * time.Second, Kind: FaultStart, Nodes: later})
-	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled}
+	// What east has of west's when they are cut apart is west's again 11 s later.
+	apart := scene(4, Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}}},
+		Fault{At: 26 * time.Second, Kind: FaultHeal})
+	for i := range apart.Nodes {
+		apart.Nodes[i].Region = []string{"east", "west"}[i/2]
+	}
+	apart.Limits[0].Scope = weir.Global
+	apart.Loads = []Load{
+		{Limit: "calls", From: []string{"a", "b"}, Rate: 400},
+		{Limit: "calls", From: []string{"c", "d"}, Rate: 400, Begins: 12 * time.Second},
+	}
+	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled, "apart": apart}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

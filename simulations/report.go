@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 const columns = 96 // that reports keep to
@@ -13,10 +15,11 @@ const columns = 96 // that reports keep to
 // for each invariant.
 func report(w io.Writer, j *Journal, broken []Broken) {
 	heading(w, j.Scenario)
-	seconds := perSecond(j)
-	if len(seconds) > 0 {
-		table(w, j.Scenario, seconds)
+	r := newTrial(j)
+	if seconds := r.perSecond(); len(seconds) > 0 {
+		table(w, j.Scenario, seconds, r.mostAsked().placeNames())
 	}
+	wan(w, j)
 	verdicts(w, broken)
 	fmt.Fprintf(w, "\n%d checks in %v of virtual time, played in %v\n", len(j.Checks), j.Scenario.Lasts, j.Took.Round(time.Millisecond))
 }
@@ -33,13 +36,17 @@ func heading(w io.Writer, s *Scenario) {
 		if l.Burst > 0 {
 			burst = fmt.Sprintf(", burst %d", l.Burst)
 		}
-		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %s\n", l.Name, l.Rate, short(l.Per), burst, l.Algorithm, policyName(l.Partition))
+		scope := ""
+		if l.Scope == weir.Global {
+			scope = ", in all regions together"
+		}
+		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %s%s\n", l.Name, l.Rate, short(l.Per), burst, l.Algorithm, policyName(l.Partition), scope)
 	}
 }
 
 // table is the seconds in lines, and the faults where they fall. Each number of
 // the line is of the count that was asked most.
-func table(w io.Writer, s *Scenario, seconds []second) {
+func table(w io.Writer, s *Scenario, seconds []second, names []string) {
 	sides := 1
 	for i := range seconds {
 		sides = max(sides, len(seconds[i].Admitted))
@@ -48,7 +55,9 @@ func table(w io.Writer, s *Scenario, seconds []second) {
 	fmt.Fprintf(w, "%7s %8s ", "second", "offered")
 	for side := range sides {
 		name := "admitted"
-		if sides > 1 {
+		if side < len(names) {
+			name = names[side]
+		} else if sides > 1 {
 			name = fmt.Sprintf("side %d", side+1)
 		}
 		fmt.Fprintf(w, " %8s", name)
@@ -105,6 +114,21 @@ func (f *Fault) says() string {
 		fmt.Fprintf(b, " by %v", f.By)
 	}
 	return b.String()
+}
+
+// wan says what Global limits cost between regions.
+func wan(w io.Writer, j *Journal) {
+	if j.WAN.Statements == 0 {
+		return
+	}
+	keys := make(map[subject]bool)
+	for i := range j.Checks {
+		if c := &j.Checks[i]; c.Limit != witness && j.Scenario.Limits[c.Limit].Scope == weir.Global {
+			keys[subject{limit: c.Limit, key: c.Key}] = true
+		}
+	}
+	fmt.Fprintf(w, "\nbetween regions: %d statements, of which %d were not answered, and %d bytes: %.0f bytes a second for each of %d keys\n",
+		j.WAN.Statements, j.WAN.Unanswered, j.WAN.Bytes, float64(j.WAN.Bytes)/float64(max(1, len(keys)))/j.Scenario.Lasts.Seconds(), len(keys))
 }
 
 // verdicts is a line for each invariant, and what broke it.

@@ -26,6 +26,7 @@ const (
 	quietFor       = 2 * time.Second       // that all has been told before the counts are read
 	forgetAfter    = 10 * time.Second      // healed, before anybody is forgotten by hand: by then counts have come together
 	stoodInWithin  = 2 * time.Second       // of a crash
+	acquaintedIn   = 15 * time.Second      // regions that have started are, if they hear each other
 	defaultTimeout = 20 * time.Millisecond // weir.Config's
 	defaultForget  = 5 * time.Minute
 )
@@ -85,6 +86,8 @@ type stage struct {
 	mu      sync.Mutex // guards what follows and what of a host changes; never held while waiting
 	checks  []Check
 	witness ledger
+	looks   []Look
+	ended   WAN             // of nodes that run no more
 	links   map[[2]int]bool // those that are cut
 	past    []sides         // ascending
 }
@@ -122,16 +125,20 @@ func play(scenario *Scenario) (*Journal, error) {
 	defer stop()
 	s.remember(0)
 	s.asking.Go(func() { s.load(ctx) })
+	if s.global() {
+		s.asking.Go(func() { s.look(ctx) })
+	}
 	for _, f := range s.Faults {
 		time.Sleep(f.At - s.now())
 		s.strike(ctx, f)
 	}
 	time.Sleep(s.Lasts - s.now())
 	s.asking.Wait()
-	j := &Journal{Scenario: scenario}
+	j := &Journal{Scenario: scenario, Epoch: time.Duration(s.began.UnixNano()), WAN: s.wanUse()}
 	j.Unsettled = s.settle(ctx)
 	j.Ends = s.endings(ctx)
 	j.Checks = s.checks
+	j.Looks = s.looks
 	slices.SortFunc(j.Checks, func(a, b Check) int {
 		return cmp.Or(cmp.Compare(a.Asked, b.Asked), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 	})
@@ -149,11 +156,12 @@ func newStage(scenario *Scenario) (*stage, error) {
 		links:    make(map[[2]int]bool),
 	}
 	o := weirtest.Options{
-		Seed: scenario.Seed, Link: scenario.Network, Gossip: scenario.Gossip,
+		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
-			Logger: slog.New(slog.DiscardHandler),
+			RegionShares: scenario.RegionShares,
+			Logger:       slog.New(slog.DiscardHandler),
 		},
 	}
 	for i, n := range scenario.Nodes {
@@ -173,6 +181,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	for i := range s.limits {
 		o.Config.MaxKeys += roomier * s.keysOf(i)
+		if s.limits[i].Scope == weir.Global { // what was spent elsewhere is counted beside
+			o.Config.MaxKeys += roomier * s.keysOf(i)
+		}
 	}
 	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 4
 	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))
@@ -188,6 +199,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 	var err error
 	if s.cluster, err = weirtest.NewCluster(ctx, o); err != nil {
 		return nil, err
+	}
+	if s.global() {
+		time.Sleep(acquaintedIn)
 	}
 	s.began = time.Now()
 	for _, h := range s.hosts {

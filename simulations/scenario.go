@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -17,12 +18,15 @@ type Scenario struct {
 
 	Gossip  bool          // real memberlist and real frames; else membership is simulated, and a run replays exactly
 	Network weirtest.Link // what all links are like
+	WAN     weirtest.Link // what those between regions are like instead; weirtest's own if zero
 	Nodes   []Node
 
 	Replicas int           // as weir.Config
 	Expect   int           // as weir.Config
 	Timeout  time.Duration // as weir.Config
 	Forget   time.Duration // as weir.Config
+
+	RegionShares map[string]int64 // as weir.Config
 
 	Limits []weir.Limit
 	Loads  []Load
@@ -60,7 +64,7 @@ const (
 	FaultSplit  FaultKind = iota + 1 // Sides: every link between nodes of different sides goes down; those on no side keep theirs
 	FaultHeal                        // every link is up and as Network again
 	FaultCut                         // From, To: one direction goes down
-	FaultLink                        // From, To: one direction is as Link from now on; empty From or To stands for all
+	FaultLink                        // From, To: one direction is as Link from now on
 	FaultKill                        // Nodes: as kill -9
 	FaultStart                       // Nodes: a node starts on the host, as a new incarnation
 	FaultLeave                       // Nodes: Leave, then Close
@@ -75,7 +79,53 @@ type Fault struct {
 	Kind     FaultKind
 	Nodes    []string
 	Sides    [][]string
-	From, To string
+	From, To string // nodes or regions; empty stands for all
 	Link     weirtest.Link
 	By       time.Duration
+}
+
+// covers says that a fault with From and To is about what is sent from one node to
+// another. A region is all of its nodes towards those of others: what is within it
+// stays as it is.
+func (f *Fault) covers(from, to *Node) bool {
+	end := func(name string, n, other *Node) bool {
+		return name == "" || name == n.Name || name == n.Region && n.Region != other.Region
+	}
+	return from.Name != to.Name && end(f.From, from, to) && end(f.To, to, from)
+}
+
+// regions are the names of the regions, in the order of the nodes; one that is
+// empty, if there are none.
+func (s *Scenario) regions() (names []string) {
+	for _, n := range s.Nodes {
+		if !slices.Contains(names, n.Region) {
+			names = append(names, n.Region)
+		}
+	}
+	return names
+}
+
+// wan is what links between regions are like.
+func (s *Scenario) wan() weirtest.Link {
+	if s.WAN == (weirtest.Link{}) {
+		return weirtest.Link{Latency: defaultWANLatency, Jitter: defaultWANJitter}
+	}
+	return s.WAN
+}
+
+// usual is what the links that a fault covers are like where nothing befalls them.
+func (s *Scenario) usual(f *Fault) weirtest.Link {
+	for i := range s.Nodes {
+		for j := range s.Nodes {
+			if f.covers(&s.Nodes[i], &s.Nodes[j]) && s.Nodes[i].Region == s.Nodes[j].Region {
+				return s.Network
+			}
+		}
+	}
+	return s.wan()
+}
+
+// global says that there is a Global limit.
+func (s *Scenario) global() bool {
+	return slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Scope == weir.Global })
 }

@@ -17,10 +17,11 @@ const (
 
 // searching is a search for a scenario that breaks an invariant.
 type searching struct {
-	ctx   context.Context
-	until time.Time // the zero time is never
-	count int       // zero is any
-	out   io.Writer
+	ctx     context.Context
+	until   time.Time // the zero time is never
+	count   int       // zero is any
+	regions bool      // it is of scenarios of regions
+	out     io.Writer
 
 	mu      sync.Mutex // guards what follows
 	next    uint64     // the seed
@@ -36,7 +37,7 @@ type searching struct {
 // breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
-	f := &searching{ctx: ctx, count: o.count, out: out, next: o.seed}
+	f := &searching{ctx: ctx, count: o.count, regions: o.regions, out: out, next: o.seed}
 	if o.random > 0 {
 		f.until = begun.Add(o.random)
 	}
@@ -64,7 +65,11 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	}
 	fmt.Fprintf(out, "%d break an invariant\n", len(f.found))
 	for _, r := range f.found {
-		fmt.Fprintf(complain, "\nseed %d. Replay it with: %s -n 1 -seed %d\n", r.Seed, command(), r.Seed)
+		of := ""
+		if f.regions {
+			of = "-regions "
+		}
+		fmt.Fprintf(complain, "\nseed %d. Replay it with: %s %s-n 1 -seed %d\n", r.Seed, command(), of, r.Seed)
 		r.Broken[0].tell(complain)
 	}
 	if ctx.Err() == nil {
@@ -98,12 +103,12 @@ func (f *searching) have(w *worker) (more bool) {
 		if !more {
 			return false
 		}
-		r, err := w.play(seed)
+		r, err := w.play(seed, f.regions)
 		switch {
 		case f.ctx.Err() != nil:
 			return false
 		case err != nil:
-			s := random(seed)
+			s := drawn(seed, f.regions)
 			f.note(result{
 				Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts,
 				Broken: []Broken{{Invariant: unplayed, Says: err.Error()}},
@@ -153,7 +158,7 @@ func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 	}
 	fmt.Fprintf(complain, "\nseed %d is being made simpler\n", found.Seed)
 	ends := time.Now().Add(shrinkFor)
-	least := shrink(random(found.Seed), func(s *Scenario) bool {
+	least := shrink(drawn(found.Seed, f.regions), func(s *Scenario) bool {
 		if f.ctx.Err() != nil || time.Now().After(ends) {
 			return false
 		}

@@ -9,7 +9,7 @@ import (
 type second struct {
 	At       time.Duration // when it begins
 	Offered  int64         // units asked for
-	Admitted []int64       // units, on each side, those of most nodes first; one side if the nodes are whole
+	Admitted []int64       // units, on each side, those of most nodes first; one side if the nodes are whole; of a Global limit, in each region
 	Limit    int64         // what the limit grants in Per, in the long run: Rate
 	Window   int64         // units admitted in the window of Per that ends with this second; of the whole of a shorter time at the beginning
 	Bound    int64         // the most that this window may hold
@@ -44,7 +44,7 @@ func (r *trial) perSecond() []second {
 	for i := range all {
 		s := &all[i]
 		s.At, s.Limit = time.Duration(i)*time.Second, a.l.Rate
-		s.Admitted = make([]int64, max(1, a.course.at(s.At).sides))
+		s.Admitted = make([]int64, max(1, a.places(s.At)))
 	}
 	for _, i := range a.of {
 		c := &a.checks[i]
@@ -57,13 +57,13 @@ func (r *trial) perSecond() []second {
 		if !c.Allowed || c.Err != nil {
 			continue
 		}
-		side := a.course.at(c.Asked).rank(int(c.Node))
+		side := a.place(c.Asked, c.Node)
 		for side >= len(s.Admitted) {
 			s.Admitted = append(s.Admitted, 0)
 		}
 		s.Admitted[side] += c.Units
 	}
-	stretches, at, first, units := a.course.stretches(a.l), 0, 0, int64(0)
+	stretches, at, first, units := a.stretches(), 0, 0, int64(0)
 	next := 0
 	for i := range all {
 		s := &all[i]
@@ -78,7 +78,7 @@ func (r *trial) perSecond() []second {
 			at++
 		}
 		s.Window = units
-		s.Bound = stretches[at].bound(a.l) + a.course.inFlight(a.l, from, to, a.admitted)
+		s.Bound = stretches[at].bound(a.l) + a.inFlight(from, to)
 		s.Row = stretches[at].row()
 	}
 	return all

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -97,6 +98,8 @@ func (k *shrinker) plain() (better bool) {
 	change(func(s *Scenario) { s.Timeout = 0 })
 	change(func(s *Scenario) { s.Forget = 0 })
 	change(func(s *Scenario) { s.Network = weirtest.Link{Latency: defaultLatency} })
+	change(func(s *Scenario) { s.WAN = weirtest.Link{} })
+	change(func(s *Scenario) { s.RegionShares = nil })
 	change(func(s *Scenario) {
 		for i := range s.Nodes {
 			s.Nodes[i].Region = ""
@@ -200,6 +203,9 @@ func (s *Scenario) withoutNodes(from, to int) {
 		s.Loads[i].From = slices.DeleteFunc(s.Loads[i].From, is)
 	}
 	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return is(f.From) || is(f.To) })
+	if regions := s.regions(); len(s.RegionShares) > 0 {
+		maps.DeleteFunc(s.RegionShares, func(name string, _ int64) bool { return !slices.Contains(regions, name) })
+	}
 	for i := range s.Faults {
 		f := &s.Faults[i]
 		f.Nodes = slices.DeleteFunc(f.Nodes, is)
@@ -214,6 +220,7 @@ func (s *Scenario) withoutNodes(from, to int) {
 func (s *Scenario) clone() *Scenario {
 	c := *s
 	c.Nodes = slices.Clone(s.Nodes)
+	c.RegionShares = maps.Clone(s.RegionShares)
 	c.Limits = slices.Clone(s.Limits)
 	c.Loads = slices.Clone(s.Loads)
 	for i := range c.Loads {

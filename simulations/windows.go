@@ -15,15 +15,60 @@ type subject struct {
 	region string
 }
 
+// everywhere stands for the region of a Global limit.
+const everywhere = "in all regions"
+
 // asks is all checks of one subject, ascending by Asked.
 type asks struct {
 	subject
 	l      *weir.Limit
-	course *course
+	course *course // of the region; of the first, if the limit is Global
+	planet *planet // nil unless it is
 	checks []Check // of the whole journal
 	of     []int32 // indices in checks
 	admits []int32 // those of them that were admitted, ascending by Asked
 	ends   []int32 // the same, ascending by Answered
+}
+
+// stretches says of every moment what a window of Per that begins there holds.
+func (a *asks) stretches() []stretch {
+	if a.planet != nil {
+		return a.planet.stretches(a.l)
+	}
+	return a.course.stretches(a.l)
+}
+
+// inFlight is what may be on its way in a span, when authority moves or dies.
+func (a *asks) inFlight(from, to time.Duration) int64 {
+	if a.planet != nil {
+		return a.planet.inFlight(a.l, from, to, a.admitted)
+	}
+	return a.course.inFlight(a.l, from, to, a.admitted)
+}
+
+// places is how many places there are at a time for what is admitted, and place
+// is that of a node: the sides of a region, those of most nodes first; of a Global
+// limit, the regions.
+func (a *asks) places(at time.Duration) int {
+	if a.planet != nil {
+		return len(a.planet.names)
+	}
+	return a.course.at(at).sides
+}
+
+func (a *asks) place(at time.Duration, node int16) int {
+	if a.planet != nil {
+		return a.planet.region(node)
+	}
+	return a.course.at(at).rank(int(node))
+}
+
+// placeNames are the names of those places that have any.
+func (a *asks) placeNames() []string {
+	if a.planet != nil {
+		return a.planet.names
+	}
+	return nil
 }
 
 // window is units admitted in a span of time. All of them were admitted in it for

@@ -36,17 +36,29 @@ func work(t *testing.T, in io.Reader, out io.Writer) {
 	signal.Ignore(os.Interrupt) // which a terminal sends to all; who started this ends it
 	told, tells := bufio.NewScanner(in), json.NewEncoder(out)
 	for told.Scan() {
-		seed, err := strconv.ParseUint(told.Text(), 10, 64)
+		text, planet := strings.CutPrefix(told.Text(), ofRegions)
+		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			return
 		}
-		s := random(seed)
+		s := drawn(seed, planet)
 		r := result{Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts}
 		r.Checks, r.Broken = try(t, s)
 		if tells.Encode(r) != nil {
 			return
 		}
 	}
+}
+
+// ofRegions precedes the seeds of scenarios of regions.
+const ofRegions = "regions "
+
+// drawn is the random scenario of a seed.
+func drawn(seed uint64, planet bool) *Scenario {
+	if planet {
+		return randomPlanet(seed)
+	}
+	return random(seed)
 }
 
 // unplayed is the invariant of a scenario that ends before it is over.
@@ -93,8 +105,12 @@ func startWorker() (*worker, error) {
 }
 
 // play has a scenario played. The error is what a process said that ended of it.
-func (w *worker) play(seed uint64) (r result, err error) {
-	if _, err = fmt.Fprintln(w.seeds, seed); err == nil {
+func (w *worker) play(seed uint64, planet bool) (r result, err error) {
+	of := ""
+	if planet {
+		of = ofRegions
+	}
+	if _, err = fmt.Fprintf(w.seeds, "%s%d\n", of, seed); err == nil {
 		var line []byte
 		if line, err = w.results.ReadBytes('\n'); err == nil {
 			return r, json.Unmarshal(line, &r)

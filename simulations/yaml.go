@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +24,9 @@ func (s *Scenario) yaml() []byte {
 		top.text("membership", memberships[1])
 	}
 	top.add("network", flow(linkMapping(s.Network, weirtest.Link{})))
+	if s.WAN != (weirtest.Link{}) {
+		top.add("wan", flow(linkMapping(s.WAN, weirtest.Link{})))
+	}
 	s.addNodes(top, "nodes", false)
 	s.addNodes(top, "later", true)
 
@@ -30,6 +35,13 @@ func (s *Scenario) yaml() []byte {
 	settings.int("expect", int64(s.Expect))
 	settings.nonzero("timeout", s.Timeout)
 	settings.nonzero("forget", s.Forget)
+	if len(s.RegionShares) > 0 {
+		shares := new(mapping)
+		for _, region := range slices.Sorted(maps.Keys(s.RegionShares)) {
+			shares.plain(region, strconv.FormatInt(s.RegionShares[region], 10))
+		}
+		settings.add("region-shares", flow(shares))
+	}
 	if len(settings.nodes) > 0 {
 		top.add("settings", flow(settings))
 	}
@@ -42,7 +54,7 @@ func (s *Scenario) yaml() []byte {
 		loads = append(loads, flow(loadMapping(l)))
 	}
 	for _, f := range s.Faults {
-		faults = append(faults, flow(faultMapping(f, s.Network)))
+		faults = append(faults, flow(faultMapping(f, s.usual(&f))))
 	}
 	top.add("limits", block(limits))
 	top.add("load", block(loads))
@@ -102,6 +114,9 @@ func limitMapping(l weir.Limit) *mapping {
 	m.int("rate", l.Rate)
 	m.duration("per", l.Per)
 	m.int("burst", l.Burst)
+	if l.Scope != weir.Regional {
+		m.text("scope", scopeNames[l.Scope])
+	}
 	m.text("partition", policyNames[l.Partition])
 	if l.Version != 0 {
 		m.plain("version", strconv.FormatUint(l.Version, 10))
@@ -136,7 +151,7 @@ func loadMapping(l Load) *mapping {
 	return m
 }
 
-func faultMapping(f Fault, network weirtest.Link) *mapping {
+func faultMapping(f Fault, usual weirtest.Link) *mapping {
 	m := new(mapping)
 	m.duration("at", f.At)
 	switch f.Kind {
@@ -159,7 +174,7 @@ func faultMapping(f Fault, network weirtest.Link) *mapping {
 			ends.text("to", f.To)
 		}
 		if f.Kind == FaultLink {
-			ends.nodes = append(ends.nodes, linkMapping(f.Link, network).nodes...)
+			ends.nodes = append(ends.nodes, linkMapping(f.Link, usual).nodes...)
 		}
 		m.add(f.Kind.String(), flow(ends))
 	case FaultSkew:

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+const planetFile = `about: A planet.
+lasts: 1m
+wan: {latency: 20ms, loss: 1%}
+nodes: {eu: [a, b], us: [c]}
+settings: {region-shares: {eu: 70, us: 30}}
+limits: [{name: api, rate: 10, per: 5s, scope: global}]
+load: [{limit: api, from: eu, rate: 5/s}]
+faults: []
+`
+
+func TestARegionIsNamedWhereItsNodesAre(t *testing.T) {
+	text := strings.Replace(planetFile, "faults: []", `faults:
+  - {at: 5s, split: [eu, us], for: 1s}
+  - {at: 10s, cut: {from: eu, to: us}}
+  - {at: 11s, link: {from: us, to: a, latency: 2s}}
+  - {at: 12s, link: {from: us, latency: 3s}}
+  - {at: 20s, kill: eu, for: 2s}`, 1)
+	s, err := parse("planet.yaml", []byte(text))
+	require.NoError(t, err)
+	slow := weirtest.Link{Latency: 2 * time.Second, Jitter: 35 * time.Millisecond, Loss: 0.01}
+	slower := slow
+	slower.Latency = 3 * time.Second
+	require.Equal(t, weirtest.Link{Latency: 20 * time.Millisecond, Jitter: 35 * time.Millisecond, Loss: 0.01}, s.WAN)
+	require.Equal(t, map[string]int64{"eu": 70, "us": 30}, s.RegionShares)
+	require.Equal(t, weir.Global, s.Limits[0].Scope)
+	require.Equal(t, []string{"a", "b"}, s.Loads[0].From)
+	require.Equal(t, []Fault{
+		{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
+		{At: 6 * time.Second, Kind: FaultHeal},
+		{At: 10 * time.Second, Kind: FaultCut, From: "eu", To: "us"},
+		{At: 11 * time.Second, Kind: FaultLink, From: "us", To: "a", Link: slow},
+		{At: 12 * time.Second, Kind: FaultLink, From: "us", Link: slower},
+		{At: 20 * time.Second, Kind: FaultKill, Nodes: []string{"a", "b"}},
+		{At: 22 * time.Second, Kind: FaultStart, Nodes: []string{"a", "b"}},
+	}, s.Faults)
+	again, err := parse(s.Name, s.yaml())
+	require.NoError(t, err, "%s", s.yaml())
+	require.Equal(t, s, again)
+
+	covers := func(f Fault) (pairs []string) {
+		for i := range s.Nodes {
+			for j := range s.Nodes {
+				if f.covers(&s.Nodes[i], &s.Nodes[j]) {
+					pairs = append(pairs, s.Nodes[i].Name+s.Nodes[j].Name)
+				}
+			}
+		}
+		return pairs
+	}
+	require.Equal(t, []string{"ac", "bc"}, covers(Fault{From: "eu", To: "us"}))
+	require.Equal(t, []string{"ac", "bc"}, covers(Fault{From: "eu"}), "what is within a region stays as it is")
+	require.Equal(t, []string{"ca"}, covers(Fault{From: "us", To: "a"}))
+	require.Equal(t, []string{"ab", "ac"}, covers(Fault{From: "a"}))
+	require.Len(t, covers(Fault{}), 6)
+}
+
+func TestAPlanetThatCannotBeMeantIsRefused(t *testing.T) {
+	for _, c := range []struct{ about, old, new, want string }{
+		{"an unknown scope", "scope: global", "scope: globe", `x.yaml:6:48: unknown scope "globe": did you mean "global"?`},
+		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:27: region-shares is of two regions or more: give each node one\nx.yaml:6:48: limit \"api\" is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
+		{"a region that is called as a node", "us: [c]", "us: [eu]", `x.yaml:4:14: region "eu" has the name of a node: give it another`},
+		{"a share of a region that is not there", "us: 30", "as: 30", "x.yaml:5:27: region-shares has no share of \"us\": give one to Region and to each of Regions, or leave it nil\nx.yaml:5:27: region-shares names \"as\", which is neither Region nor one of Regions: take it off, or add the region"},
+		{"a share of nothing", "us: 30", "us: 0", `x.yaml:5:27: region-shares of "us" is 0: use 1 to 1000000`},
+		{"links that take no time", "latency: 20ms, loss: 1%", "latency: 0s, jitter: 0s", `x.yaml:3:6: wan takes no time: give it a latency`},
+		{"a load from nobody", "from: eu", "from: ue", `x.yaml:7:27: unknown node or region "ue": did you mean "eu"?`},
+		{"a cut within a region", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: a}}]", `x.yaml:8:24: cut from "eu" to "a": no link goes there; between a region and others name the others`},
+		{"a cut of a region from itself", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: eu}}]", `x.yaml:8:24: cut from "eu" to itself: name two nodes`},
+	} {
+		text := strings.Replace(planetFile, c.old, c.new, 1)
+		require.NotEqual(t, planetFile, text, c.about)
+		_, err := parse("x.yaml", []byte(text))
+		require.EqualError(t, err, c.want, c.about)
+	}
+}
+
+// global is told, of two regions and a Global limit.
+func global(l weir.Limit, faults ...Fault) *Scenario {
+	l.Name, l.Scope = "l", weir.Global
+	s := told(l, faults...)
+	s.Nodes = nil
+	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		s.Nodes = append(s.Nodes, Node{Name: name, Region: []string{"east", "west"}[i/3]})
+	}
+	return s
+}
+
+// Each row admits just so many units in a window, in two regions together, and
+// not one more.
+func TestRegionsTogetherHaveOneBound(t *testing.T) {
+	log := weir.Limit{Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second}
+	sliding, fixed, bucket := log, log, log
+	sliding.Algorithm, fixed.Algorithm, bucket.Algorithm, bucket.Burst = weir.SlidingWindow, weir.FixedWindow, weir.TokenBucket, 40
+	all := []string{"a", "b", "c"}
+	cut := Fault{At: 10 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "c"}, {"d", "e", "f"}}}
+	oneWay := Fault{At: 10 * time.Second, Kind: FaultCut, From: "east", To: "west"}
+	kill := func(names ...string) Fault { return Fault{At: 10 * time.Second, Kind: FaultKill, Nodes: names} }
+	const before = 10*time.Second - 500*ms
+	for _, row := range []struct {
+		name   string
+		l      weir.Limit
+		faults []Fault
+		from   time.Duration
+		most   int
+	}{
+		{"SlidingLog", log, nil, before, 160},
+		{"SlidingWindow, whose windows begin apart", sliding, nil, before, 360},
+		{"FixedWindow, anywhere", fixed, nil, 9400 * ms, 320},
+		{"TokenBucket", bucket, nil, before, 200},
+		{"as the regions are cut apart", log, []Fault{cut}, before, 160},
+		{"while they are", log, []Fault{cut}, 15 * time.Second, 160},
+		{"as one does not reach the other", log, []Fault{oneWay}, before, 160},
+		{"an owner crashes", log, []Fault{kill("a")}, before, 330},
+		{"a region dies out", log, []Fault{kill(all...)}, before, 320},
+		{"long after", log, []Fault{kill(all...)}, 30 * time.Second, 160},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := global(row.l, row.faults...)
+			from, to := row.from+ms, row.from+990*ms
+			if row.from == before {
+				to = 10*time.Second - 10*ms // nothing is in flight at the fault
+			}
+			checks := func(n int) *Journal {
+				return journal(s, spread(n/2, from, to, 0), spread(n-n/2, from, to, 3))
+			}
+			require.Empty(t, brokenOf(checks(row.most), boundInvariant))
+			says := brokenOf(checks(row.most+1), boundInvariant)
+			require.Len(t, says, 1)
+			require.Contains(t, says[0], fmt.Sprintf("in all regions: %d units", row.most+1))
+		})
+	}
+}
+
+func TestTheWindowsOfAGlobalFixedWindowHaveNames(t *testing.T) {
+	s := global(weir.Limit{Algorithm: weir.FixedWindow, Rate: 100, Per: time.Second})
+	// The run began 300 ms into a window.
+	judged := func(checks ...[]Check) []string {
+		j := journal(s, checks...)
+		j.Epoch = 10*time.Second + 300*ms
+		return brokenOf(j, ownWindow)
+	}
+	require.Empty(t, judged(spread(100, 600*ms, 690*ms, 0), spread(100, 710*ms, 800*ms, 3)))
+	require.NotEmpty(t, judged(spread(50, 600*ms, 690*ms, 0), spread(51, 600*ms, 690*ms, 3)))
+	require.NotEmpty(t, judged(spread(50, 710*ms, 720*ms, 0), spread(51, 1600*ms, 1690*ms, 3)))
+}
+
+func TestAGlobalBucketIsHeldToAnyTimeAcrossACut(t *testing.T) {
+	cut := Fault{At: 8 * time.Second, Kind: FaultCut, From: "east", To: "west"}
+	s := global(weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Per: time.Second, Burst: 20}, cut)
+	paced := [][]Check{spread(50, 2100*ms, 12100*ms, 0), spread(50, 2200*ms, 12200*ms, 3), spread(20, 2*time.Second, 2*time.Second)}
+	require.Empty(t, brokenOf(journal(s, paced...), anyTime))
+	require.NotEmpty(t, brokenOf(journal(s, append(paced, spread(1, 9*time.Second, 9*time.Second, 3))...), anyTime))
+}
+
+func TestAPlanetGrantsTheLimit(t *testing.T) {
+	s := global(weir.Limit{Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second})
+	s.Lasts = 65 * time.Second
+	asked := func(granted int) *Journal {
+		var all [][]Check
+		for _, node := range []int16{0, 3} {
+			denied := spread(1400*65, 0, s.Lasts, node)
+			for i := range denied {
+				denied[i].Allowed = false
+			}
+			all = append(all, denied, spread(granted/2*65, 0, s.Lasts, node))
+		}
+		return journal(s, all...)
+	}
+	require.Empty(t, brokenOf(asked(970), fullGrant))
+	require.NotEmpty(t, brokenOf(asked(940), fullGrant))
+}
+
+func TestNobodySaysThatMoreWasUsedThanWasGranted(t *testing.T) {
+	s := global(weir.Limit{Algorithm: weir.SlidingLog, Rate: 100, Per: time.Second})
+	looked := func(used int64) *Journal {
+		j := journal(s, spread(10, 20*time.Second, 20100*ms, 0), spread(20, 5*time.Second, 5100*ms, 0))
+		j.Looks = []Look{{At: 21 * time.Second, Answered: 21001 * ms, Used: used, Node: 4}}
+		return j
+	}
+	require.Empty(t, brokenOf(looked(10), peekInvariant))
+	require.NotEmpty(t, brokenOf(looked(11), peekInvariant))
+}
+
+// An hour's cut takes its time, and is left out of a short run.
+func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
+	all, err := bundled()
+	require.NoError(t, err)
+	algorithms := make(map[weir.Algorithm]bool)
+	rates := make(map[string]bool)
+	for _, s := range all {
+		if !s.global() || testing.Short() && s.Lasts > time.Hour {
+			continue
+		}
+		for _, l := range s.Limits {
+			algorithms[l.Algorithm] = true
+			rates[fmt.Sprint(l.Rate, " per ", l.Per)] = true
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			j, err := run(t, s)
+			require.NoError(t, err)
+			require.Empty(t, judge(j), "seed %d: go run ./simulations %s", s.Seed, s.Name)
+			require.NotZero(t, j.WAN.Statements)
+			require.Zero(t, j.WAN.Disputed)
+			require.NotEmpty(t, j.Looks)
+			keys := make(map[subject]bool)
+			for _, c := range j.Checks {
+				keys[subject{limit: c.Limit, key: c.Key}] = true
+			}
+			regions := uint64(len(s.regions()))
+			links, seconds := regions*(regions-1), uint64(s.Lasts/time.Second)
+			require.LessOrEqual(t, j.WAN.Statements, 10*uint64(len(keys))*links*seconds)
+			require.Less(t, j.WAN.Bytes, 2*200*j.WAN.Statements, "of a statement and its answer")
+		})
+	}
+	require.GreaterOrEqual(t, len(algorithms), 4)
+	require.Contains(t, rates, "5 per 1m0s")
+	require.Contains(t, rates, "1000 per 1s")
+}
+
+func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T) {
+	faults := make(map[FaultKind]int)
+	algorithms := make(map[weir.Algorithm]int)
+	regions, restarts, inside := make(map[int]int), 0, 0
+	for seed := range uint64(300) {
+		s := randomPlanet(seed)
+		require.NoError(t, s.validate(), "seed %d\n%s", seed, s.yaml())
+		again, err := parse(s.Name, s.yaml())
+		require.NoError(t, err, "seed %d\n%s", seed, s.yaml())
+		require.Equal(t, s, again, "seed %d\n%s", seed, s.yaml())
+		require.Equal(t, s, randomPlanet(seed), "seed %d", seed)
+		require.True(t, s.global(), "seed %d", seed)
+		regions[len(s.regions())]++
+		cut, befallen := false, false
+		for _, f := range s.Faults {
+			require.LessOrEqual(t, f.At, 36*time.Second, "seed %d", seed)
+			faults[f.Kind]++
+			cut = f.Kind != FaultHeal && (cut || f.Kind <= FaultLink)
+			befallen = befallen || f.Kind > FaultLink
+			if f.Kind == FaultKill && len(f.Nodes) > 1 {
+				restarts++
+			}
+		}
+		require.False(t, cut, "seed %d", seed)
+		if befallen {
+			inside++
+		}
+		for _, l := range s.Limits {
+			algorithms[l.Algorithm]++
+		}
+	}
+	require.Len(t, algorithms, len(algorithmNames))
+	require.Len(t, regions, 2)
+	require.Greater(t, faults[FaultSplit], 100)
+	require.Greater(t, faults[FaultCut], 100)
+	require.Greater(t, restarts, 10)
+	require.True(t, inside > 30 && inside < 120, "%d", inside)
+}
+
+func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
+	if randomScheduler {
+		t.Skip("the race detector has the scheduler pick at random")
+	}
+	s := randomPlanet(3)
+	s.Lasts = 30 * time.Second
+	s.repair()
+	first, err := run(t, s)
+	require.NoError(t, err)
+	again, err := run(t, s)
+	require.NoError(t, err)
+	require.Equal(t, len(first.Checks), len(again.Checks))
+	for i := range first.Checks {
+		require.Equal(t, first.Checks[i], again.Checks[i], "check %d", i)
+	}
+	require.Equal(t, first.Looks, again.Looks)
+	require.Equal(t, first.WAN, again.WAN)
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	// granted is how long a region may go on with units that another grants anew,
+	// because a crash lost the memory of the grant: a grant's term, and what
+	// clocks are allowed to differ by.
+	granted = 11250 * time.Millisecond
+	// following is how long it may take until what regions have of a limit follows
+	// a change of demand, or of who reaches whom.
+	following = 25 * time.Second
+)
+
+// planet is what befell all regions together, from the scenario alone: Global
+// limits are judged by it.
+type planet struct {
+	scenario *Scenario
+	names    []string
+	courses  []*course // of each region
+	torn     []span    // when some region could not reach another, one way at least
+	struck   []time.Duration
+}
+
+// span is a time.
+type span struct{ from, to time.Duration }
+
+func planetOf(s *Scenario, courses map[string]*course) *planet {
+	p := &planet{scenario: s, names: s.regions()}
+	for _, name := range p.names {
+		p.courses = append(p.courses, courses[name])
+	}
+	cut := make(map[[2]int]bool)
+	torn, since := false, time.Duration(0)
+	end := p.courses[0].end()
+	apart := func() bool {
+		for _, from := range p.names {
+			for _, to := range p.names {
+				if from != to && p.cutOff(cut, from, to) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		switch f.Kind {
+		case FaultHeal:
+			clear(cut)
+			p.struck = append(p.struck, f.At)
+		case FaultCut, FaultLink:
+			abroad := false
+			for i := range s.Nodes {
+				for j := range s.Nodes {
+					if !f.covers(&s.Nodes[i], &s.Nodes[j]) || s.Nodes[i].Region == s.Nodes[j].Region {
+						continue
+					}
+					abroad = true
+					cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind == FaultCut
+				}
+			}
+			if abroad {
+				p.struck = append(p.struck, f.At)
+			}
+		case FaultSplit:
+			sideOf := make(map[string]int)
+			for side, names := range f.Sides {
+				for _, name := range names {
+					sideOf[name] = side + 1
+				}
+			}
+			for i, from := range s.Nodes {
+				for j, to := range s.Nodes {
+					if a, b := sideOf[from.Name], sideOf[to.Name]; a > 0 && b > 0 && a != b {
+						cut[[2]int{i, j}] = true
+					}
+				}
+			}
+			p.struck = append(p.struck, f.At)
+		}
+		if now := apart(); now != torn {
+			if torn {
+				p.torn = append(p.torn, span{since, f.At})
+			}
+			torn, since = now, f.At
+		}
+	}
+	if torn {
+		p.torn = append(p.torn, span{since, end})
+	}
+	return p
+}
+
+// cutOff says that nothing gets from one region to another.
+func (p *planet) cutOff(cut map[[2]int]bool, from, to string) bool {
+	for i, a := range p.scenario.Nodes {
+		for j, b := range p.scenario.Nodes {
+			if a.Region == from && b.Region == to && !cut[[2]int{i, j}] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *course) end() time.Duration { return c.eras[len(c.eras)-1].to }
+
+func (p *planet) region(node int16) int {
+	return slices.Index(p.names, p.scenario.Nodes[node].Region)
+}
+
+// healthyPlanet is what the regions together admit of a Global limit in a window
+// of Per placed anywhere, whoever reaches whom. What they hold sums to the limit,
+// so that it is what one count admits, but for SlidingWindow: there each region's
+// windows begin with its own first ask. What one admits at the end of a window
+// flows back from then on, is granted to the next as it does, and flows back there
+// as well: with n regions, whose windows end one after the other, that comes to
+// (1 + 1/n)ⁿ, which is 2 for one and stays below e.
+func healthyPlanet(l *weir.Limit, regions int) int64 {
+	if l.Algorithm != weir.SlidingWindow {
+		return healthy(l)
+	}
+	n := float64(regions)
+	return int64(float64(l.Rate) * math.Pow(1+1/n, n))
+}
+
+// stretches is course.stretches of all regions together.
+func (p *planet) stretches(l *weir.Limit) []stretch {
+	var moments []time.Duration
+	add := func(from, to time.Duration) {
+		moments = append(moments, max(0, from-l.Per+1), max(0, to+1+granted))
+	}
+	for _, c := range p.courses {
+		for i := range c.events {
+			add(c.events[i].from, c.events[i].to)
+		}
+		for i := range c.eras {
+			add(c.eras[i].from, c.eras[i].to+c.settle-1)
+		}
+	}
+	for _, t := range p.torn {
+		moments = append(moments, max(0, t.from-l.Per+1), t.to+1)
+	}
+	moments = append(moments, 0)
+	slices.Sort(moments)
+	moments = slices.Compact(moments)
+	var all []stretch
+	for _, at := range moments {
+		if at >= p.courses[0].end() {
+			break
+		}
+		s := p.situation(l, at, at+l.Per)
+		if n := len(all); n == 0 || all[n-1].situation != s {
+			all = append(all, stretch{at, s})
+		}
+	}
+	return all
+}
+
+// situation adds up those of all regions. What a crash has cost of the memory of
+// grants is felt for as long as a grant is.
+func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
+	all.regions = len(p.courses)
+	for _, c := range p.courses {
+		s := c.situation(l, from-granted, to, 0, 0)
+		torn := c.alone(&s, from-granted, to)
+		e := s.excess(l.Partition)
+		if torn || s.sides > 1 || s.kills+s.timeouts+s.c > 0 {
+			e++ // what it has granted, or was granted, since others had a copy
+		}
+		all.abroad += e
+		all.c += s.c
+		all.kills += s.kills
+		all.bare += s.bare
+		all.moves += s.moves
+		all.timeouts += s.timeouts
+		all.steps += s.steps
+		all.sides = max(all.sides, s.sides)
+		all.strangers += s.strangers
+		all.nodes += s.nodes
+	}
+	for _, t := range p.torn {
+		all.torn = all.torn || t.from < to && t.to >= from
+	}
+	return all
+}
+
+// alone makes of a region's situation in a span that of what it has of a Global
+// limit. Those of its members that die together die once. Where all do, what the
+// region has granted the others remember: it may admit once more what it had, and
+// that is all. inside says that some members died without a copy, and others did
+// not.
+func (c *course) alone(s *situation, from, to time.Duration) (inside bool) {
+	s.bare = 0
+	last := time.Duration(-1)
+	for i := range c.events {
+		e := &c.events[i]
+		switch {
+		case !e.overlaps(from, to):
+		case e.kind == killed && e.fresh:
+			if e.from != last {
+				s.bare++
+				last = e.from
+			}
+			inside = inside || !e.region
+		case e.kind == killed && e.region:
+			s.kills--
+		case e.kind == changed && e.region:
+			s.c--
+		}
+	}
+	return inside
+}
+
+// inFlight is course.inFlight of all regions together.
+func (p *planet) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
+	for _, c := range p.courses {
+		units += c.inFlight(l, from, to, admitted)
+	}
+	return units
+}
+
+// undisturbed is when nothing befalls any region inside, and nothing that did is
+// felt. Between regions anything may be cut.
+func (p *planet) undisturbed() (all []span) {
+	var bad []span
+	for _, c := range p.courses {
+		for i := range c.events {
+			bad = append(bad, span{c.events[i].from, c.events[i].to + granted})
+		}
+		for i := range c.eras {
+			if e := &c.eras[i]; e.sides != 1 || e.strangers > 0 || e.slow > 0 || e.missing {
+				bad = append(bad, span{e.from, e.to + c.settle + granted})
+			}
+		}
+	}
+	slices.SortFunc(bad, func(a, b span) int { return int(a.from - b.from) })
+	at := time.Duration(0)
+	for _, b := range append(bad, span{p.courses[0].end(), p.courses[0].end()}) {
+		if b.from > at {
+			all = append(all, span{at, b.from})
+		}
+		at = max(at, b.to+1)
+	}
+	return all
+}
+
+// calm is when besides all regions reach each other, and what they have has
+// followed that.
+func (p *planet) calm() (all []span) {
+	for _, s := range p.undisturbed() {
+		at := s.from
+		for _, when := range append(slices.Clone(p.struck), s.to) {
+			if when < s.from || when > s.to {
+				continue
+			}
+			if when > at && !p.tornIn(at, when) {
+				all = append(all, span{at, when})
+			}
+			at = max(at, when+following)
+		}
+	}
+	return all
+}
+
+func (p *planet) tornIn(from, to time.Duration) bool {
+	return slices.ContainsFunc(p.torn, func(t span) bool { return t.from < to && t.to > from })
+}

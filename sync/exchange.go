@@ -189,7 +189,7 @@ const lookParts = 20
 // look takes a holding a step further, and says whether copies of it have to
 // change.
 func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
-	if t.Steady >= x.judging.Load().until || x.unsure {
+	if t.Steady >= x.judging.Load().until || x.unsure || x.over(t.Now) {
 		h.renew(x, t)
 		changed = true
 	}

@@ -424,7 +424,7 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 
 // renew ends what is at its end, and makes what judges from now on.
 func (h *Holdings) renew(x *holding, t Time) {
-	if w := &x.whole; w.Algorithm == bucket.FixedWindow && w.Start != 0 && t.Now-w.Start >= int64(w.Per) {
+	if w := &x.whole; x.over(t.Now) {
 		// What is unspent from now on is that of a later window, and is not to be
 		// granted to who is in the one before.
 		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
@@ -476,6 +476,14 @@ func (h *Holdings) renew(x *holding, t Time) {
 		h.store.SpendElsewhere(x.id, &j.limit, t.Now, lost)
 	}
 	x.judging.Store(j)
+}
+
+// over is whether the window that was named has ended. The store forgets its count
+// when it is next asked by other numbers; by its name it must not be asked for
+// again, should the clock step back.
+func (x *holding) over(now int64) bool {
+	w := &x.whole
+	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
 }
 
 // doubt is until when another region may have more of this one than is known here,

@@ -71,12 +71,14 @@ func play(w *globe, turns []turn, every int64) {
 			r.ahead -= t.wait
 			w.setBack = true
 		case stepForth:
-			if r.ahead += t.wait; w.limit.Algorithm == bucket.FixedWindow {
-				r.ahead = min(r.ahead, sec/2) // windows that are named take clocks within a second of each other
-			}
+			r.ahead += t.wait
 			w.stepped = true
 		case askMuch:
 			r.ask(1 + int64(t.b)*w.limit.Capacity()/8)
+		}
+		if w.limit.Algorithm == bucket.FixedWindow {
+			// Windows that are named take clocks within a second of each other.
+			r.ahead = min(max(r.ahead, -sec/2), sec/2)
 		}
 		w.run(t.wait)
 	}

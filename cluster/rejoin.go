@@ -74,24 +74,29 @@ func (g *gossip) keepJoining(first chan<- error) {
 		case g.hasLeft():
 			g.catchUp()
 		default:
-			g.join(g.ctx)
 			if v := g.view.Load(); v.Self >= 0 && v.Members[v.Self].Announced == Joining {
-				g.catchUp()
+				g.catchUp() // first: those who are missing take their time to be tried
 			}
+			g.join(g.ctx)
 		}
 	}
 }
 
 // catchUp fetches the roster from someone who is in: nobody gossips to a member
 // that has left, and nobody gossips to one that joins of those who were missing
-// before it came.
+// before it came. Who joins as well may know as little.
 func (g *gossip) catchUp() {
 	now := time.Now()
-	var at []string
+	var at, serving []string
 	for _, e := range g.members() {
-		if e.alive && !e.isDead(now) {
-			at = append(at, e.at)
+		if e.alive && !e.isDead(now) && e.Name != g.cfg.Name {
+			if at = append(at, e.at); e.Announced == Serving {
+				serving = append(serving, e.at)
+			}
 		}
+	}
+	if len(serving) > 0 {
+		at = serving
 	}
 	if len(at) == 0 {
 		return

@@ -1,0 +1,53 @@
+package countsync
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// What is granted away is unspent, though others take of it at the same time:
+// whatever they have taken by then stays here, or they have not taken it.
+func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
+	const whole = 4000
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: whole, Per: time.Hour, Start: int64(time.Hour)}
+	at := Time{int64(time.Hour), int64(time.Hour)}
+	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16), at)
+	h.agreed, h.begun = []bool{true, true}, h.begun-2*keptFor
+	total := int64(0)
+	for round := range 200 {
+		id := bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}
+		sh := h.shard(id)
+		x := h.make(sh, id, &limit, at)
+		var taken [2]int64
+		var done sync.WaitGroup
+		for k := range taken {
+			done.Go(func() {
+				var r bucket.Result
+				for r.Allowed = true; r.Allowed; {
+					if h.Take(id, &limit, at, 1, &r); r.Allowed {
+						taken[k]++
+					}
+				}
+			})
+		}
+		far := &x.accounts[h.regions.index("far")]
+		far.grantedUntil = at.Steady + keptFor
+		released := int64(0)
+		for range 50 {
+			sh.mu.Lock()
+			_, granted := h.release(x, far, 7, at)
+			sh.mu.Unlock()
+			released += granted
+		}
+		done.Wait()
+		total += released
+		require.LessOrEqual(t, taken[0]+taken[1]+released, int64(whole/2), "round %d", round)
+	}
+	require.Positive(t, total)
+}

@@ -1,4 +1,4 @@
-.PHONY: test race fuzz sim pictures bench lint demo
+.PHONY: test race fuzz sim sim-regions pictures bench lint demo
 
 test:
 	go test work
@@ -18,7 +18,12 @@ SEED ?=
 sim:
 	go run ./simulations -n $(SIMS) $(if $(SEED),-seed $(SEED))
 
-# The pictures of docs/partitions.md. A run replays exactly from its seed, so that
+# The same, of regions that share limits and are cut from each other.
+SIMS_REGIONS ?= 1000
+sim-regions:
+	go run ./simulations -regions -n $(SIMS_REGIONS) $(if $(SEED),-seed $(SEED))
+
+# The pictures of docs/partitions.md and docs/regions.md. A run replays exactly from its seed, so that
 # they change only when what they show does.
 PICTURES = clean-split flapping fail-open owner-in-minority split-beyond-forget three-way-split
 pictures:
@@ -26,6 +31,9 @@ pictures:
 		go run ./simulations -svg docs/partitions/$$name.svg $$name >/dev/null || exit; \
 	done
 	go run ./simulations -svg docs/partitions/majority-share.svg docs/partitions/majority-share.yaml >/dev/null
+	for name in follow-the-user region-isolated; do \
+		go run ./simulations -svg docs/regions/$$name.svg $$name >/dev/null || exit; \
+	done
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster

@@ -84,9 +84,10 @@ func fullPlanet(a *asks, broken func(time.Duration, string, ...any)) {
 
 // telling is how long after a unit was spent another region may be told of it: what
 // was spent is told ten times in a Per, once a second at most and every ten
-// seconds at least, and again two seconds later if it is lost.
+// seconds at least; of a limit that nobody asks for any more it is noticed within
+// two seconds; and what is lost, or waits for a packet that was, is told again.
 func telling(l *weir.Limit) time.Duration {
-	return min(max(l.Per/10, time.Second), 10*time.Second) + 4*time.Second
+	return min(max(l.Per/10, time.Second), 10*time.Second) + 8*time.Second
 }
 
 // counted is how long a unit may count as used.

@@ -287,3 +287,29 @@ func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
 	require.Equal(t, first.Looks, again.Looks)
 	require.Equal(t, first.WAN, again.WAN)
 }
+
+// A unit is not passed on between regions for as long as all of them ask.
+func TestALimitOfFewUnitsIsGrantedThoughEveryRegionAsksForThem(t *testing.T) {
+	for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {
+		for _, rate := range []int64{1, 5} {
+			s := &Scenario{
+				Name: "few", Seed: 1, Lasts: 100 * time.Second, Network: weirtest.Link{Latency: defaultLatency},
+				Limits: []weir.Limit{{Name: "l", Algorithm: algorithm, Rate: rate, Per: 10 * time.Second, Scope: weir.Global}},
+			}
+			for _, region := range []string{"ap", "eu", "us"} {
+				s.Nodes = append(s.Nodes, Node{Name: region + "-1", Region: region})
+				s.Loads = append(s.Loads, Load{Limit: "l", From: []string{region + "-1"}, Rate: 2})
+			}
+			j, err := run(t, s)
+			require.NoError(t, err)
+			require.Empty(t, judge(j))
+			granted := int64(0)
+			for _, c := range j.Checks {
+				if c.Limit == 0 && c.Allowed {
+					granted += c.Units
+				}
+			}
+			require.GreaterOrEqual(t, granted, 3*rate, "%v, %d per 10s: of %d", algorithm, rate, 10*rate)
+		}
+	}
+}

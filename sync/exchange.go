@@ -235,6 +235,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		st := h.statement(x, a, t)
 		if a.wants = wants > 0; a.wants {
 			st.Wants, st.Must = wants, largest
+			x.must = max(x.must, largest)
 		}
 		region := h.regions.names[i]
 		d.to[region] = append(d.to[region], st)
@@ -430,7 +431,8 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 	}
 	a.heard = st.Number
 	var lost int64
-	switch less := a.granted - st.Received; {
+	less := a.granted - st.Received
+	switch {
 	case less > 0:
 		if lost = less; a.grantedTo == st.From {
 			lost = min(less, st.Debt+a.moved)
@@ -445,7 +447,24 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 	if lost > 0 {
 		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, lost)
 	}
+	if less > 0 {
+		h.keep(x, t)
+	}
 	return true
+}
+
+// keep keeps units that have come because an ask was denied until it may have been
+// repeated: where there are few and several regions ask for them, they would else
+// be granted on before anybody could spend them; those of a bucket, whose level
+// goes along in whole units, before it has fallen by one.
+func (h *Holdings) keep(x *holding, t Time) {
+	if x.must == 0 {
+		return
+	}
+	x.keeps = min(x.must, x.held)
+	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, max(1, x.keeps))
+	x.keepTill = t.Steady + int64(min(peek.RetryAfter, time.Duration(recoveryTime(&x.whole)))) + promiseFor
+	x.must = 0
 }
 
 // catchUp takes over numbers that are later: of a higher Version, or of a later
@@ -485,7 +504,11 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	if st.Must > theirs {
 		floor = 0
 	}
-	due := min(st.Wants, target-theirs, x.held-floor)
+	keeps := floor
+	if t.Steady < x.keepTill {
+		keeps = max(floor, x.keeps)
+	}
+	due := min(st.Wants, target-theirs, x.held-keeps)
 	slight := due < min(both/16, theirs/4) && x.need(x.demand) > x.held/2 // no more than chance
 	if due <= 0 || slight || !x.known() {
 		answer.Retry = h.retry(x, &peek, t.Now)
@@ -495,6 +518,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	if x.passing = due - able; x.passing > 0 {
 		x.passTill = t.Steady + promiseFor
 	}
+	able = min(able, max(0, x.held-x.promised())) // no unit is promised twice
 	units := able
 	if !isBucket(&x.whole) {
 		units = min(able, peek.Remaining)
@@ -542,6 +566,14 @@ func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, g
 
 // floorPart is which part of what it begins with a region keeps without demand.
 const floorPart = 16
+
+// promised is how many units are kept for other regions.
+func (x *holding) promised() (units int64) {
+	for i := range x.accounts {
+		units += x.accounts[i].promised
+	}
+	return units
+}
 
 // known is whether all that others have of this region is.
 func (x *holding) known() bool {
@@ -623,6 +655,9 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	h.renew(x, t)
 	if used := min(gained, st.Used); used > 0 {
 		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, used)
+	}
+	if gained > 0 {
+		h.keep(x, t)
 	}
 	return true
 }

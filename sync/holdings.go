@@ -97,6 +97,10 @@ type holding struct {
 	passing  int64 // received, and to go back since a third region asked for it
 	passTill int64
 
+	must     int64 // the largest ask that was denied, when more was last asked for
+	keeps    int64 // of held, for whoever was denied to come back for
+	keepTill int64
+
 	place  int   // in holdings.all
 	unsure bool  // made when an id without a holding may have been forgotten
 	copied int64 // when it was taken from another node

@@ -49,8 +49,14 @@ func (v *view) passOn(next *view, now int64) authority {
 	}
 	var a authority
 	var unclaimed countsync.Ranges // what nobody is left to give
-	if next.Self >= 0 {            // who has said goodbye holds nothing
-		a.held = v.held.Union(v.inherited(next, now))
+	var theirs []wait
+	if next.Self >= 0 { // who has said goodbye holds nothing
+		mine := v.inherited(next, now)
+		for _, w := range v.leaving(next, mine, now) {
+			mine = mine.Minus(w.ranges)
+			theirs = append(theirs, w)
+		}
+		a.held = v.held.Union(mine)
 		a.orphans = v.orphaned(next, now).Minus(a.held)
 	}
 	if v.meetsStrangers(next) {
@@ -102,6 +108,9 @@ func (v *view) passOn(next *view, now int64) authority {
 		}
 		missing = missing.Minus(w.ranges)
 	}
+	for _, w := range theirs {
+		await(w)
+	}
 	if next.ring != v.ring {
 		for at, i := range v.points {
 			if i != v.Self && len(missing) > 0 {
@@ -130,6 +139,35 @@ func (v *view) inherited(next *view, now int64) countsync.Ranges {
 		}
 	})
 	return countsync.NewRanges(ranges...)
+}
+
+// leaving is what of these ranges those may still hold who leave: they found
+// nobody to give it to.
+func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
+	if len(ranges) == 0 {
+		return nil
+	}
+	var waits []wait
+	for i, m := range v.Members {
+		if m.Announced == cluster.Joining || slices.Contains(v.points, i) || !next.expects(m.Name) {
+			continue
+		}
+		names := append(slices.Clone(v.ring.Members()), m.Name)
+		slices.Sort(names)
+		r := ring.New(names)
+		at, _ := slices.BinarySearch(r.Members(), m.Name)
+		var had []countsync.Range
+		r.Arcs(func(first, last uint64) {
+			if r.Owner(last) == at {
+				had = append(had, countsync.Range{First: first, Last: last})
+			}
+		})
+		if w := countsync.NewRanges(had...).Intersect(ranges); len(w) > 0 {
+			waits = append(waits, wait{w, m.Name, now + int64(patience)})
+			ranges = ranges.Minus(w)
+		}
+	}
+	return waits
 }
 
 // orphaned is what is without authority in the next view, because its member has
@@ -235,6 +273,9 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	if !v.reaches(to) {
 		to = v.standIn(id, to)
 	}
+	if to < 0 && v.bequeaths() {
+		to = v.eldest()
+	}
 	if to < 0 {
 		return 0
 	}
@@ -288,7 +329,7 @@ func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 // admitted is the joiners that are to have counts now. While there are orphans that
 // is nobody: who joins knows of none, and would wait for the one that had them last.
 func (v *view) admitted() []joiner {
-	if len(v.orphans) > 0 {
+	if len(v.orphans) > 0 && !v.bequeaths() {
 		return nil
 	}
 	return v.joiners
@@ -348,6 +389,10 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		m := v.hashes[i]
 		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
+	left := v.held
+	if v.bequeaths() {
+		left = countsync.All()
+	}
 	for _, j := range v.admitted() {
 		var rs []countsync.Range
 		j.ring.Arcs(func(first, last uint64) {
@@ -355,9 +400,15 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 				rs = append(rs, countsync.Range{First: first, Last: last})
 			}
 		})
-		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(v.held)
+		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(left)
 	}
 	return audiences
+}
+
+// bequeaths says that this node leaves and nobody serves: who is about to is given
+// its copies of what lost members held, too, as nobody else may have any.
+func (v *view) bequeaths() bool {
+	return v.Self >= 0 && len(v.points) == 0 && v.Members[v.Self].Announced == cluster.Leaving
 }
 
 // owesAs says that audiences are the same in both views.

@@ -116,22 +116,28 @@ func (n *Node) enlist() {
 }
 
 // mayServe says that a joiner has all that it is to have. If nobody serves, the
-// eldest of those who would begins: those who start together may meet each other
-// before they hear of who serves, so each waits a moment for that.
+// eldest of those who would begins, with what those have who leave: those who start
+// together may meet each other before they hear of who serves, so each waits a
+// moment for that.
 func (n *Node) mayServe(v *view) bool {
 	if len(v.points) == 0 {
 		if v.met != 0 && uint64(n.now()-v.met) < uint64(settle) {
 			return false
 		}
-		return v.eldest() == v.Self
-	}
-	if v.side < len(v.points) || v.yields() {
+		if v.eldest() != v.Self {
+			return false
+		}
+	} else if v.side < len(v.points) || v.yields() {
 		return false
 	}
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
-	for _, i := range v.points {
-		if !n.stream.complete[v.hashes[i]] {
+	for i, m := range v.hashes {
+		gives := slices.Contains(v.points, i)
+		if len(v.points) == 0 {
+			gives = v.Members[i].Announced == cluster.Leaving && v.reaches(i)
+		}
+		if gives && !n.stream.complete[m] {
 			return false
 		}
 	}
@@ -189,7 +195,8 @@ func (n *Node) handedOver() bool {
 	}
 	held := v.answerers(v.held)
 	for i, m := range v.hashes {
-		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || len(held[i]) > 0) {
+		heir := len(held[i]) > 0 || len(v.points) == 0 && len(v.held) > 0 && v.Members[i].Announced == cluster.Joining
+		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || heir) {
 			return false
 		}
 	}

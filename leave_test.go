@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -253,4 +254,51 @@ func TestWhoLeavesWaitsForWhatMayBeItsOwn(t *testing.T) {
 			require.Zero(t, d.Remaining, "key %d", i)
 		}
 	})
+}
+
+// Who leaves as a lost member's next process joins is still the one that has what the
+// lost one was to own.
+func TestWhoInheritsFromTheLostWaitsForWhoLeaves(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 3) })
+}
+
+// Who is the last to serve, and leaves as another joins, waits until that one serves,
+// and gives it what it has of the lost, too.
+func TestTheLastToServeHandsOverToWhoJoins(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 2) })
+}
+
+// leaveAsAnotherJoins has b lost, and a leave as b starts again.
+func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
+	w := newWorld(t, nodes, gossip)
+	l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
+	const keys = 60
+	ls := w.limiters(t, l)
+	for i := range keys {
+		require.Equal(t, 20, ask(t, ls, fmt.Sprint(i), 10, "a", "b"))
+	}
+	time.Sleep(time.Second)
+	require.NoError(t, w.nodes["b"].Close())
+	w.network.Host("b").Kill()
+	delete(w.nodes, "b")
+	time.Sleep(500 * time.Millisecond) // it is lost, and may come back
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		_, err := w.tryStart(t, "b", gossip, weir.Config{})
+		assert.NoError(t, err)
+	}()
+	require.NoError(t, w.nodes["a"].Leave(t.Context()))
+	<-started
+	require.NoError(t, w.nodes["a"].Close())
+	time.Sleep(3 * time.Second)
+	limiter, err := w.nodes["b"].Limiter(l)
+	require.NoError(t, err)
+	for i := range keys {
+		d, err := limiter.Peek(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		require.EqualValues(t, 80, d.Remaining, "of key %d", i)
+	}
 }

@@ -114,12 +114,12 @@ var mutants = []mutant{
 			"	for i, m := range v.Members {",
 		}, {
 			"handover.go",
-			"	if v.side < len(v.points) || v.yields() {",
-			"	if v.yields() {",
+			"} else if v.side < len(v.points) || v.yields() {",
+			"} else if v.yields() {",
 		}, {
 			"handover.go",
-			"		if !n.stream.complete[v.hashes[i]] {",
-			"		if v.next[i] >= 0 && !n.stream.complete[v.hashes[i]] {",
+			"		if gives && !n.stream.complete[m] {",
+			"		if gives && v.next[i] >= 0 && !n.stream.complete[m] {",
 		}},
 		scenario: "scaled", breaks: boundInvariant,
 	},

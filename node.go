@@ -137,7 +137,7 @@ func (n *Node) look() {
 func (n *Node) replace(v *view) {
 	if before := n.view.Load(); before.meetsStrangers(v) {
 		n.counts.Track(n.stream.hurry)
-		n.stream.Disown(before.held, n.now())
+		n.stream.Disown(before.held, n.now(), before)
 	}
 	n.view.Store(v)
 	signal(n.stream.turned)

@@ -319,10 +319,11 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 
 // Disown makes all that this node has counted of what it holds, ranges, its own
 // tallies: it had begun apart from others, and what they have counted is no part of
-// it. It is called before Roles says that this node holds nothing any more; Review
-// passes the tallies on. It goes through the whole store in one step: not for one
-// that holds very much.
-func (s *Stream) Disown(ranges Ranges, now int64) {
+// it. Of what others answer for, roles says, who do the same, only the tallies stay
+// here: beside theirs their copies would count once more. It is called before Roles
+// says that this node holds nothing any more; Review passes the tallies on. It goes
+// through the whole store in one step: not for one that holds very much.
+func (s *Stream) Disown(ranges Ranges, now int64, roles Roles) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
@@ -331,6 +332,11 @@ func (s *Stream) Disown(ranges Ranges, now int64) {
 		for _, id := range s.ids {
 			if ranges.Contains(id.Hi) {
 				s.spentWithout(item{id: id, units: everything, at: s.clock, kind: state}, now)
+			} else if answers := roles.Answers(id); answers != 0 && answers != s.self {
+				s.spentWithout(item{id: id, at: s.clock, kind: state}, now)
+				used, limit, _ := s.store.Used(id, now)
+				s.store.Import(id, &bucket.Count{Limit: limit}, now, s.ledger.cap(id, used))
+				delete(s.bases, id)
 			}
 		}
 	}

@@ -747,7 +747,24 @@ func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	x.stores[0].Take(own, &limit, x.now, 4)
 	x.stores[0].Take(copied, &limit, x.now, 5)
 	x.streams[0].Collect(x.now, false, x.roles[0])
-	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now)
+	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now, x.roles[0])
 	require.EqualValues(t, 4, x.streams[0].ledger.find(own, 1).net())
 	require.Nil(t, x.streams[0].ledger.find(copied, 1))
+}
+
+// What others answer for who began apart, too, they tell as their own: a copy of it
+// beside that would count twice.
+func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	*x.roles[0], *x.roles[1] = fixed{answers: 2}, fixed{holds: true, answers: 2, targets: []Member{1}}
+	x.stores[1].Take(id, &limit, x.now, 5)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	x.exchange(t, 1, 0)
+	used, _, _ := x.stores[0].Used(id, x.now)
+	require.EqualValues(t, 5, used)
+	x.stores[0].Take(id, &limit, x.now, 2)
+	x.streams[0].Disown(nil, x.now, x.roles[0])
+	used, _, _ = x.stores[0].Used(id, x.now)
+	require.EqualValues(t, 2, used, "what was spent here")
 }

@@ -182,6 +182,8 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 	}
 	for _, i := range v.points {
 		switch j, stays := next.named[v.hashes[i]]; {
+		case !stays && !next.strays(v.hashes[i], now):
+			// Where it was, it was alone.
 		case !stays:
 			all = all.Union(v.owned(i))
 		case next.away[j]:
@@ -194,7 +196,18 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 // scattered says that members are missing or were until just now: what happened
 // among them, this node does not know.
 func (v *view) scattered(now int64) bool {
-	return v.side < len(v.points) || v.healed != 0 && uint64(now-v.healed) < uint64(patience)
+	return v.side < len(v.points) || v.healing(now)
+}
+
+// strays says that others than a member that has gone are missing, or were until
+// just now.
+func (v *view) strays(gone uint64, now int64) bool {
+	for _, i := range v.points {
+		if v.next[i] < 0 {
+			return true
+		}
+	}
+	return v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
 // expects says that a member may yet hand over what it had.

@@ -23,6 +23,7 @@ type view struct {
 	lost   []int64        // since when this node does not hear it, 0 if it does
 	away   []bool         // nobody here has heard it for a second: another has its states as well
 	healed int64          // when one that was away was last heard again, 0 if never
+	back   []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
 	met    int64          // since when this node knows of others, 0 if it has never
 	hashes []uint64       // of the names
 	named  map[uint64]int // index in Members by hash of the name
@@ -103,7 +104,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v.admit(names, before)
 	v.alone = (before == nil || before.alone) && (len(v.points) == 0 || v.serves() && len(v.points) == 1)
 	if before.meetsStrangers(v) || before.serves() && before.hasStrangers(v) {
-		v.healed = now
+		v.heal(0, now)
 	}
 	v.authority = before.passOn(v, now)
 	return v
@@ -139,6 +140,9 @@ func (v *view) hear(now int64, before *view) {
 	v.away = make([]bool, len(v.Members))
 	if before != nil {
 		v.healed, v.met = before.healed, before.met
+		if v.healing(now) {
+			v.back = slices.Clone(before.back)
+		}
 	}
 	if v.met == 0 && len(v.Members) > 1 {
 		v.met = now
@@ -149,7 +153,7 @@ func (v *view) hear(now int64, before *view) {
 			j, known = before.named[nameHash(m.Name)]
 		}
 		if known && before.away[j] && v.next[i] >= 0 {
-			v.healed = now
+			v.heal(nameHash(m.Name), now)
 		}
 		if v.Direct[i] || i == v.Self {
 			continue
@@ -160,6 +164,16 @@ func (v *view) hear(now int64, before *view) {
 		}
 		v.away[i] = v.next[i] < 0 && v.overdue(i, now)
 	}
+}
+
+// heal notes that a member was away, and is so no more.
+func (v *view) heal(member uint64, now int64) {
+	v.healed, v.back = now, append(v.back, member)
+}
+
+// healing says that a member that was away came back just now.
+func (v *view) healing(now int64) bool {
+	return v.healed != 0 && uint64(now-v.healed) < uint64(patience)
 }
 
 // overdue says that a lost member has been so for longer than a change of

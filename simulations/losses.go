@@ -49,6 +49,7 @@ type grant struct {
 	units    int64
 	answered time.Duration
 	by       int // the host that decided; -1 if that is not known
+	alone    int // the host that decided on its own, and has to tell the owner; -1 if none did
 }
 
 // crash is nodes that ended at one moment with what they knew.
@@ -68,12 +69,14 @@ func (l *ledger) note(c Check, owner int, killed bool) {
 	case killed || c.Err != nil:
 		l.maybe[c.Key] += c.Units
 	case c.Allowed:
-		g := grant{c.Units, c.Answered, -1}
+		g := grant{c.Units, c.Answered, -1, -1}
 		switch c.Source {
 		case weir.Owner:
 			g.by = int(c.Node)
 		case weir.Forwarded, weir.Relayed:
 			g.by = owner
+		case weir.Budget, weir.FailedOpen:
+			g.alone = int(c.Node)
 		}
 		l.grants[c.Key] = append(l.grants[c.Key], g)
 	}
@@ -167,6 +170,9 @@ func (s *stage) losses() []int64 {
 				}
 				for n, g := range s.witness.grants[k] {
 					theirs := g.by < 0 || slices.Contains(died, g.by)
+					if c.orderly && g.alone == h && g.answered > c.at-unsent {
+						gone[k][n] = true // it may have been told nobody before it closed
+					}
 					if g.answered <= c.at && all || theirs && g.answered > since-unsent && g.answered <= c.at+way {
 						gone[k][n] = true
 					}
@@ -282,6 +288,8 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 func (s *stage) weighing(at time.Duration) []bool {
 	weighs, dead := make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
 	before := time.Duration(-1)
+	healed := make(map[int]time.Duration) // by region: when some were heard again last
+	orphans := make(map[int]bool)         // one has gone since, whose counts others may know more of
 	for n, p := range s.past {
 		if p.since > at {
 			break
@@ -290,10 +298,20 @@ func (s *stage) weighing(at time.Duration) []bool {
 			if c.at > before && c.at <= p.since {
 				for _, i := range c.hosts {
 					weighs[i], dead[i] = false, !c.orderly
+					if region := s.hosts[i].region; n > 0 && (healing(healed, region, p.since) || s.apart(s.past[n-1].of, weighs, region)) {
+						orphans[region] = true
+					}
 				}
 			}
 		}
 		before = p.since
+		for region := range s.regions {
+			now := s.apart(p.of, weighs, region)
+			if n > 0 && !now && s.apart(s.past[n-1].of, weighs, region) {
+				healed[region] = p.since
+			}
+			orphans[region] = orphans[region] && (now || healing(healed, region, p.since))
+		}
 		for i, side := range p.of {
 			dead[i] = dead[i] && side < 0
 			weighs[i] = weighs[i] || n == 0 && side >= 0
@@ -306,10 +324,33 @@ func (s *stage) weighing(at time.Duration) []bool {
 			for j := range s.hosts {
 				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j] && p.of[j] != side)
 			}
-			weighs[i] = !missing
+			weighs[i] = !missing && !orphans[s.hosts[i].region]
 		}
 	}
 	return weighs
+}
+
+// unadmitted is how long after a heal nobody joins where a member has gone.
+const unadmitted = 15 * time.Second
+
+func healing(healed map[int]time.Duration, region int, now time.Duration) bool {
+	at, ever := healed[region]
+	return ever && now < at+unadmitted
+}
+
+// apart says that some of these hosts of a region are not on one side, or frozen.
+func (s *stage) apart(of []int, hosts []bool, region int) bool {
+	side := -1
+	for i, on := range hosts {
+		switch {
+		case !on || s.hosts[i].region != region:
+		case of[i] < 0 || side >= 0 && of[i] != side:
+			return true
+		default:
+			side = of[i]
+		}
+	}
+	return false
 }
 
 // shrunk is when a host's side last lost a member, or a link to one, if that was so

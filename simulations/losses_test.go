@@ -69,11 +69,38 @@ func TestWhatCrashesMayTake(t *testing.T) {
 			test.crashes[i].heldSince = test.crashes[i].at
 		}
 		s.witness.crashes = test.crashes
-		s.witness.grants = [][]grant{{{units: 1, answered: at(1), by: b}}}
+		s.witness.grants = [][]grant{{{units: 1, answered: at(1), by: b, alone: -1}}}
 		lost := int64(0)
 		if test.old {
 			lost = 1
 		}
 		require.Equal(t, []int64{lost}, s.losses(), test.name)
+	}
+}
+
+// Nobody joins while a member is missing, nor for a while after one came back if
+// another went meanwhile.
+func TestWhoStartsWeighsOnceNobodyIsMissing(t *testing.T) {
+	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	for _, test := range []struct {
+		name   string
+		freeze bool // b, from 16 s to 18 s
+		then   time.Duration
+		weighs bool // a, which died at 19 s and started at once
+	}{
+		{"nobody was missing", false, at(20), true},
+		{"b was, just before", true, at(20), false},
+		{"b was, long ago", true, at(34), true},
+	} {
+		s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{{0, []int{0, 0, 0}, nil}}}
+		for i, name := range []string{"a", "b", "c"} {
+			s.hosts = append(s.hosts, &host{name: name, index: i})
+		}
+		if test.freeze {
+			s.past = append(s.past, sides{at(16), []int{0, -1, 0}, nil}, sides{at(18), []int{0, 0, 0}, nil})
+		}
+		s.past = append(s.past, sides{at(19), []int{0, 0, 0}, nil}, sides{test.then, []int{0, 0, 0}, nil})
+		s.witness.crashes = []crash{{at: at(19), hosts: []int{0}, heldSince: at(19)}}
+		require.Equal(t, test.weighs, s.weighing(test.then)[0], test.name)
 	}
 }

@@ -1,0 +1,284 @@
+package weirprom
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+func solo(t testing.TB) *weir.Node {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { node.Close() })
+	return node
+}
+
+func limiter(t testing.TB, node *weir.Node, name string, rate int64) *weir.Limiter {
+	l, err := node.Limiter(weir.Limit{Name: name, Algorithm: weir.FixedWindow, Rate: rate, Per: 24 * time.Hour})
+	require.NoError(t, err)
+	return l
+}
+
+func registry(t testing.TB, c prometheus.Collector) *prometheus.Registry {
+	r := prometheus.NewPedanticRegistry()
+	require.NoError(t, r.Register(c))
+	return r
+}
+
+// series has the values that a registry gathers, by name and labels.
+func series(t testing.TB, r prometheus.Gatherer) map[string]float64 {
+	got, err := r.Gather()
+	require.NoError(t, err)
+	values := make(map[string]float64)
+	for _, f := range got {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			name := f.GetName()
+			if labels != nil {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return values
+}
+
+func TestAScrapeHasWhatTheNodeDecided(t *testing.T) {
+	node := solo(t)
+	limit, trial := limiter(t, node, "limit", 3), limiter(t, node, "trial", 1)
+	for range 5 {
+		_, err := limit.Allow(t.Context(), "a-secret-key")
+		require.NoError(t, err)
+	}
+	for range 4 {
+		_, err := node.AllowAll(t.Context(), weir.Ask{Limiter: trial, Key: "another-secret-key", Shadow: true})
+		require.NoError(t, err)
+	}
+	r := registry(t, New(node, nil))
+	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP weir_cluster_members The roster, this node included, by state as this node knows it.
+# TYPE weir_cluster_members gauge
+weir_cluster_members{state="dead"} 0
+weir_cluster_members{state="joining"} 0
+weir_cluster_members{state="serving"} 1
+weir_cluster_members{state="unheard"} 0
+# HELP weir_decisions_total Decisions by where they were made; checks that other nodes made here are theirs.
+# TYPE weir_decisions_total counter
+weir_decisions_total{outcome="allowed",source="budget"} 0
+weir_decisions_total{outcome="allowed",source="failed_closed"} 0
+weir_decisions_total{outcome="allowed",source="failed_open"} 0
+weir_decisions_total{outcome="allowed",source="forwarded"} 0
+weir_decisions_total{outcome="allowed",source="owner"} 3
+weir_decisions_total{outcome="allowed",source="relayed"} 0
+weir_decisions_total{outcome="allowed",source="stand_in"} 0
+weir_decisions_total{outcome="denied",source="budget"} 0
+weir_decisions_total{outcome="denied",source="failed_closed"} 0
+weir_decisions_total{outcome="denied",source="failed_open"} 0
+weir_decisions_total{outcome="denied",source="forwarded"} 0
+weir_decisions_total{outcome="denied",source="owner"} 2
+weir_decisions_total{outcome="denied",source="relayed"} 0
+weir_decisions_total{outcome="denied",source="stand_in"} 0
+# HELP weir_evicted_total Counts dropped before they had recovered, because MaxKeys was reached.
+# TYPE weir_evicted_total counter
+weir_evicted_total 0
+# HELP weir_keys Counts held.
+# TYPE weir_keys gauge
+weir_keys 2
+# HELP weir_ready 1 if the node holds what it owns, or has none to wait for.
+# TYPE weir_ready gauge
+weir_ready 1
+# HELP weir_shadows_total Decisions that were counted and not enforced; they are not among the other decisions.
+# TYPE weir_shadows_total counter
+weir_shadows_total{outcome="allowed"} 1
+weir_shadows_total{outcome="denied"} 3
+`), "weir_cluster_members", "weir_decisions_total", "weir_evicted_total", "weir_keys", "weir_ready", "weir_shadows_total"))
+
+	for name := range series(t, r) {
+		require.NotContains(t, name, "secret")
+	}
+}
+
+func TestTheVersionOfTheRulesIsInMetrics(t *testing.T) {
+	node := solo(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rules.yaml")
+	put := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "new"), []byte(text), 0o600))
+		require.NoError(t, os.Rename(filepath.Join(dir, "new"), path))
+	}
+	const good = `
+version: 7
+rules:
+  - {name: per address, key: ip, limit: {rate: 100, per: 1m}}
+  - {name: per user, key: user, limits: [{name: burst, rate: 10, per: 1s}, {name: daily, rate: 1000, per: 24h}]}
+`
+	put(good)
+	begun := time.Now()
+	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Poll: 10 * time.Millisecond})
+	require.NoError(t, err)
+	defer book.Close()
+	r := registry(t, New(node, book))
+	are := func(want map[string]float64) {
+		t.Helper()
+		var got map[string]float64
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			got = make(map[string]float64)
+			for name, value := range series(t, r) {
+				if strings.HasPrefix(name, "weir_rules") && name != "weir_rules_loaded_timestamp_seconds" {
+					got[name] = value
+				}
+			}
+			if time.Now().After(deadline) || got["weir_rules_in_force"] == want["weir_rules_in_force"] && got["weir_rules_missing"] == want["weir_rules_missing"] {
+				break
+			}
+		}
+		require.Equal(t, want, got)
+	}
+	now := map[string]float64{
+		"weir_rules_version": 7, "weir_rules_info{hash=" + book.Stats().Hash + "}": 1, "weir_rules_in_force": 1, "weir_rules_missing": 0,
+		"weir_rules_loads_total": 1, "weir_rules_refused_total": 0, "weir_rules": 2, "weir_rules_limits": 3, "weir_rules_overrides": 0,
+	}
+	are(now)
+	require.InDelta(t, float64(begun.UnixMilli())/1000, series(t, r)["weir_rules_loaded_timestamp_seconds"], 10)
+
+	put("version: 8\nrules: [{name: nonsense}]\n")
+	now["weir_rules_in_force"], now["weir_rules_refused_total"] = 0, 1
+	are(now)
+
+	require.NoError(t, os.Remove(path))
+	now["weir_rules_missing"] = 1
+	are(now)
+
+	delete(now, "weir_rules_info{hash="+book.Stats().Hash+"}")
+	put(strings.Replace(good, "version: 7", "version: 9", 1))
+	require.Eventually(t, func() bool { return book.Stats().Version == 9 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, book.Override("per address", "a-secret-key", rules.Override{Rate: 5}))
+	now["weir_rules_version"], now["weir_rules_in_force"], now["weir_rules_missing"], now["weir_rules_loads_total"] = 9, 1, 0, 2
+	now["weir_rules_info{hash="+book.Stats().Hash+"}"], now["weir_rules_overrides"] = 1, 1
+	are(now)
+}
+
+func TestTheNamesAreAsPrometheusWantsThem(t *testing.T) {
+	var all collectors
+	all = append(all, newFamilies(ofNode, func() nodeStats { return nodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"eu": {}}}} }))
+	all = append(all, newFamilies(ofBook, func() rules.BookStats { return rules.BookStats{} }))
+	problems, err := testutil.GatherAndLint(registry(t, all))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	n, err := testutil.GatherAndCount(registry(t, all))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, n, len(ofNode)+len(ofBook), "each family was linted")
+}
+
+func TestWhatIsNilHasNoMetrics(t *testing.T) {
+	require.Zero(t, testutil.CollectAndCount(New(nil, nil)))
+
+	node := solo(t)
+	set, err := rules.Parse("rules.yaml", []byte("version: 3\nrules: [{name: a, key: ip, limit: {rate: 1, per: 1s}}]"))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	defer book.Close()
+	for name := range series(t, registry(t, New(nil, book))) {
+		require.True(t, strings.HasPrefix(name, "weir_rules"), name)
+	}
+	for name := range series(t, registry(t, New(node, nil))) {
+		require.False(t, strings.HasPrefix(name, "weir_rules"), name)
+	}
+	r := prometheus.NewPedanticRegistry()
+	require.NoError(t, r.Register(New(node, nil)))
+	require.NoError(t, r.Register(New(nil, book)), "they are apart")
+	require.EqualValues(t, 3, series(t, r)["weir_rules_version"])
+}
+
+func TestTwoNodesOfOneProcessAreToldApartByALabel(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, prometheus.WrapRegistererWith(prometheus.Labels{"node": name}, r).Register(New(solo(t), nil)))
+	}
+	require.Error(t, r.Register(New(solo(t), nil)))
+	got := series(t, r)
+	require.EqualValues(t, 1, got["weir_ready{node=a}"])
+	require.EqualValues(t, 1, got["weir_ready{node=b}"])
+}
+
+func TestAScrapeAfterCloseHasTheLastNumbers(t *testing.T) {
+	node := solo(t)
+	_, err := limiter(t, node, "limit", 3).Allow(t.Context(), "key")
+	require.NoError(t, err)
+	r := registry(t, New(node, nil))
+	require.NoError(t, node.Close())
+	got := series(t, r)
+	require.EqualValues(t, 1, got["weir_decisions_total{outcome=allowed,source=owner}"])
+	require.Zero(t, got["weir_ready"])
+}
+
+func TestScrapesBesideChecksNeverSeeACounterFall(t *testing.T) {
+	node := solo(t)
+	limit := limiter(t, node, "limit", 1000)
+	r := registry(t, New(node, nil))
+	ctx, stop := context.WithCancel(t.Context())
+	checked := make(chan int)
+	for range 2 {
+		go func() {
+			n := 0
+			for ctx.Err() == nil {
+				if d, _ := limit.Allow(context.Background(), "key"); d.Name != "" {
+					n++
+				}
+			}
+			checked <- n
+		}()
+	}
+	scraped := make(chan error)
+	for range 2 {
+		go func() {
+			last := 0.0
+			for range 200 {
+				got, err := r.Gather()
+				if err != nil {
+					scraped <- err
+					return
+				}
+				for _, f := range got {
+					if f.GetName() == "weir_decisions_total" {
+						sum := 0.0
+						for _, m := range f.Metric {
+							sum += m.GetCounter().GetValue()
+						}
+						if sum < last {
+							scraped <- fmt.Errorf("the sum of decisions fell from %v to %v", last, sum)
+							return
+						}
+						last = sum
+					}
+				}
+			}
+			scraped <- nil
+		}()
+	}
+	for range 2 {
+		require.NoError(t, <-scraped)
+	}
+	stop()
+	total := float64(<-checked + <-checked)
+	got := series(t, r)
+	require.Equal(t, total, got["weir_decisions_total{outcome=allowed,source=owner}"]+got["weir_decisions_total{outcome=denied,source=owner}"])
+	require.EqualValues(t, 1000, got["weir_decisions_total{outcome=allowed,source=owner}"])
+}

@@ -1,0 +1,67 @@
+package weirprom
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// family is a metric with all its series, read from an S.
+type family[S any] struct {
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+	read       func(s *S, emit emit)
+}
+
+// emit takes one series: its value, and those of the family's labels.
+type emit func(value float64, labels ...string)
+
+func gauge[S any](name, help string, read func(s *S) float64) family[S] {
+	return single(name, help, prometheus.GaugeValue, read)
+}
+
+func counter[S any](name, help string, read func(s *S) float64) family[S] {
+	return single(name, help, prometheus.CounterValue, read)
+}
+
+func single[S any](name, help string, kind prometheus.ValueType, read func(s *S) float64) family[S] {
+	return family[S]{name, help, kind, nil, func(s *S, emit emit) { emit(read(s)) }}
+}
+
+// families collects what one reading of an S has.
+type families[S any] struct {
+	all   []family[S]
+	descs []*prometheus.Desc
+	stats func() S
+}
+
+func newFamilies[S any](all []family[S], stats func() S) *families[S] {
+	c := &families[S]{all, make([]*prometheus.Desc, len(all)), stats}
+	for i, f := range all {
+		c.descs[i] = prometheus.NewDesc(f.name, f.help, f.labels, nil)
+	}
+	return c
+}
+
+func (c *families[S]) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		descs <- d
+	}
+}
+
+func (c *families[S]) Collect(metrics chan<- prometheus.Metric) {
+	s := c.stats()
+	for i, f := range c.all {
+		f.read(&s, func(value float64, labels ...string) {
+			m, err := prometheus.NewConstMetric(c.descs[i], f.kind, value, labels...)
+			if err != nil {
+				m = prometheus.NewInvalidMetric(c.descs[i], err)
+			}
+			metrics <- m
+		})
+	}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,143 @@
+package weirprom
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-go/weir"
+)
+
+// nodeStats is one reading of a node.
+type nodeStats struct {
+	weir.Stats
+	ready   bool
+	members []weir.Member
+}
+
+var ofNode = []family[nodeStats]{
+	{"weir_decisions_total", "Decisions by where they were made; checks that other nodes made here are theirs.",
+		prometheus.CounterValue, []string{"source", "outcome"}, func(s *nodeStats, emit emit) {
+			// Past the last source the names end.
+			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
+				o := s.Decisions[source]
+				emit(float64(o.Allowed), sourceLabel(source), "allowed")
+				emit(float64(o.Denied), sourceLabel(source), "denied")
+			}
+		}},
+	{"weir_shadows_total", "Decisions that were counted and not enforced; they are not among the other decisions.",
+		prometheus.CounterValue, []string{"outcome"}, func(s *nodeStats, emit emit) {
+			emit(float64(s.Shadows.Allowed), "allowed")
+			emit(float64(s.Shadows.Denied), "denied")
+		}},
+	counter("weir_served_total", "Checks that other nodes made here.",
+		func(s *nodeStats) float64 { return float64(s.Served) }),
+	counter("weir_passed_total", "Checks that came here and were passed on.",
+		func(s *nodeStats) float64 { return float64(s.Passed) }),
+	counter("weir_late_units_total", "Units admitted by answers that came after their askers gave up, and refunded.",
+		func(s *nodeStats) float64 { return float64(s.LateUnits) }),
+	gauge("weir_keys", "Counts held.",
+		func(s *nodeStats) float64 { return float64(s.Keys) }),
+	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",
+		func(s *nodeStats) float64 { return float64(s.Evicted) }),
+	gauge("weir_ready", "1 if the node holds what it owns, or has none to wait for.",
+		func(s *nodeStats) float64 { return truth(s.ready) }),
+
+	gauge("weir_stream_unsent", "Counts whose last changes some member has not acknowledged.",
+		func(s *nodeStats) float64 { return float64(s.Stream.Unsent) }),
+	gauge("weir_stream_lag_seconds", "How long the oldest change that is not acknowledged has waited.",
+		func(s *nodeStats) float64 { return s.Stream.Lag.Seconds() }),
+	gauge("weir_stream_tallies", "Counts that were spent from without authority, and have not recovered.",
+		func(s *nodeStats) float64 { return float64(s.Stream.Tallies) }),
+
+	gauge("weir_published_values", "Published values that hold.",
+		func(s *nodeStats) float64 { return float64(s.Published.Values) }),
+	gauge("weir_published_tombstones", "Published names that were taken back within the last day.",
+		func(s *nodeStats) float64 { return float64(s.Published.Tombstones) }),
+	gauge("weir_published_bytes", "Size of published names and values.",
+		func(s *nodeStats) float64 { return float64(s.Published.Bytes) }),
+	gauge("weir_published_revision", "Rises with each change of what is published that comes to this node.",
+		func(s *nodeStats) float64 { return float64(s.Published.Revision) }),
+	counter("weir_published_dropped_total", "Published names that there was no room for: two sides of a split had too many together.",
+		func(s *nodeStats) float64 { return float64(s.Published.Dropped) }),
+
+	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; a region that nothing is told is not asked either.",
+		prometheus.GaugeValue, func(r weir.RegionStats) float64 { return truth(r.Reached) }),
+	ofRegion("weir_region_statements_total", "Statements sent to the region.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Statements) }),
+	ofRegion("weir_region_unanswered_total", "Statements sent to the region that it did not answer.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Unanswered) }),
+	ofRegion("weir_region_served_total", "Statements of the region that were answered here.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Served) }),
+	ofRegion("weir_region_disputed_total", "Messages refused because the region's Regions or RegionShares differ.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Disputed) }),
+	ofRegion("weir_region_sent_bytes_total", "Size of the statements and answers sent to the region.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Sent) }),
+	ofRegion("weir_region_received_bytes_total", "Size of the statements and answers received from the region.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Received) }),
+
+	{"weir_cluster_refused_total", "Connections to the peer port that were closed, by reason.",
+		prometheus.CounterValue, []string{"reason"}, func(s *nodeStats, emit emit) {
+			for _, reason := range refusals {
+				emit(float64(s.Cluster.Refused[reason]), reason)
+			}
+			for reason, n := range s.Cluster.Refused { // a cluster.Cluster that is not ours may have its own
+				if !slices.Contains(refusals, reason) {
+					emit(float64(n), label(reason))
+				}
+			}
+		}},
+	counter("weir_cluster_timeouts_total", "Asks of other nodes that waited their whole wait.",
+		func(s *nodeStats) float64 { return float64(s.Cluster.Timeouts) }),
+	counter("weir_cluster_late_total", "Answers of other nodes that came after their asker gave up.",
+		func(s *nodeStats) float64 { return float64(s.Cluster.Late) }),
+	counter("weir_cluster_dropped_total", "Messages to other nodes that were refused because a queue was full.",
+		func(s *nodeStats) float64 { return float64(s.Cluster.Dropped) }),
+	gauge("weir_cluster_join_failed", "1 if the last attempt to join failed.",
+		func(s *nodeStats) float64 { return truth(s.Cluster.JoinError != "") }),
+	gauge("weir_cluster_join_reached", "Members that the last attempt to join reached.",
+		func(s *nodeStats) float64 { return float64(s.Cluster.JoinedCount) }),
+	{"weir_cluster_members", "The roster, this node included, by state as this node knows it.",
+		prometheus.GaugeValue, []string{"state"}, func(s *nodeStats, emit emit) {
+			for _, state := range states {
+				n := 0
+				for _, m := range s.members {
+					if m.State == state {
+						n++
+					}
+				}
+				emit(float64(n), state.String())
+			}
+		}},
+}
+
+// refusals are the reasons that package cluster counts by.
+var refusals = []string{"garbage", "version", "oversized", "authentication", "tls", "seed", "region", "timeout", "crowded"}
+
+// states are those that weir.Node.Members has.
+var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Unheard, weir.Dead}
+
+// sourceLabel is a Source as the admin API has it.
+func sourceLabel(s weir.Source) string {
+	return strings.NewReplacer(" ", "_", "-", "_").Replace(s.String())
+}
+
+// label is a name as a label may have it: one that is not UTF-8 would cost the
+// whole scrape.
+func label(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	return strconv.Quote(name)
+}
+
+func ofRegion(name, help string, kind prometheus.ValueType, read func(r weir.RegionStats) float64) family[nodeStats] {
+	return family[nodeStats]{name, help, kind, []string{"region"}, func(s *nodeStats, emit emit) {
+		for region, r := range s.Regions {
+			emit(read(r), label(region))
+		}
+	}}
+}

@@ -1,0 +1,32 @@
+package weirprom
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-go/weir/rules"
+)
+
+var ofBook = []family[rules.BookStats]{
+	gauge("weir_rules_version", "The version of the rules in force. Exact below 2^53.",
+		func(s *rules.BookStats) float64 { return float64(s.Version) }),
+	{"weir_rules_info", "Always 1; the hash is of the text in force: the first 12 hexadecimal digits of its SHA-256.",
+		prometheus.GaugeValue, []string{"hash"}, func(s *rules.BookStats, emit emit) { emit(1, s.Hash) }},
+	gauge("weir_rules_in_force", "1 if the file as it is now is in force, 0 if it was refused, cannot be read or is missing.",
+		func(s *rules.BookStats) float64 { return truth(s.LastError == nil) }),
+	gauge("weir_rules_missing", "1 if the file is not there; the last good version is in force.",
+		func(s *rules.BookStats) float64 { return truth(s.Missing) }),
+	gauge("weir_rules_loaded_timestamp_seconds", "When the version in force was loaded, in Unix time.",
+		func(s *rules.BookStats) float64 { return float64(s.LoadedAt.UnixNano()) / float64(time.Second) }),
+	counter("weir_rules_loads_total", "Versions that were loaded.",
+		func(s *rules.BookStats) float64 { return float64(s.Loads) }),
+	counter("weir_rules_refused_total", "Versions that were refused.",
+		func(s *rules.BookStats) float64 { return float64(s.Refused) }),
+	gauge("weir_rules", "Rules in force.",
+		func(s *rules.BookStats) float64 { return float64(s.Rules) }),
+	gauge("weir_rules_limits", "Limits of the rules in force.",
+		func(s *rules.BookStats) float64 { return float64(s.Limits) }),
+	gauge("weir_rules_overrides", "Overrides that hold.",
+		func(s *rules.BookStats) float64 { return float64(s.Overrides) }),
+}

@@ -1,0 +1,94 @@
+package weirprom
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// TestASplitIsSeenInWhatAlarmsLookAt plays what docs/metrics.md has alarms for.
+func TestASplitIsSeenInWhatAlarmsLookAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{})
+		require.NoError(t, err)
+		defer c.Close()
+		node := c.Node("c")
+		r := registry(t, New(node, nil))
+		limit, err := node.Limiter(weir.Limit{Name: "limit", Rate: 90, Per: time.Hour})
+		require.NoError(t, err)
+		ask := func() (shares float64) {
+			before := series(t, r)
+			for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+				_, err := limit.Allow(t.Context(), key)
+				require.NoError(t, err)
+			}
+			after := series(t, r)
+			sum := 0.0
+			for source := weir.Owner; source.String() != "unknown"; source++ {
+				for _, outcome := range []string{"allowed", "denied"} {
+					name := "weir_decisions_total{outcome=" + outcome + ",source=" + sourceLabel(source) + "}"
+					sum += after[name] - before[name]
+					if source == weir.Budget {
+						shares += after[name] - before[name]
+					}
+				}
+			}
+			require.EqualValues(t, 8, sum, "each decision has one source")
+			return shares
+		}
+
+		require.Zero(t, ask())
+		require.EqualValues(t, 3, series(t, r)["weir_cluster_members{state=serving}"])
+
+		c.Cut([]string{"a", "b"}, []string{"c"})
+		time.Sleep(time.Minute)
+		got := series(t, r)
+		require.EqualValues(t, 1, got["weir_cluster_members{state=serving}"])
+		require.EqualValues(t, 2, got["weir_cluster_members{state=unheard}"]+got["weir_cluster_members{state=dead}"])
+		require.EqualValues(t, 8, ask(), "all within a share")
+		time.Sleep(time.Second) // they are counted now and then
+		require.NotZero(t, series(t, r)["weir_stream_tallies"])
+
+		c.Heal()
+		require.NoError(t, c.Await(t.Context(), c.Settled))
+		require.Zero(t, ask())
+		require.EqualValues(t, 3, series(t, r)["weir_cluster_members{state=serving}"])
+	})
+}
+
+func TestARegionThatIsCutOffIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Regions: map[string]string{"a": "eu", "b": "us"}, Nodes: []string{"a", "b"}})
+		require.NoError(t, err)
+		defer c.Close()
+		r := registry(t, New(c.Node("a"), nil))
+		limit, err := c.Node("a").Limiter(weir.Limit{Name: "limit", Rate: 100, Per: time.Second, Scope: weir.Global})
+		require.NoError(t, err)
+		ask := func() {
+			for range 2000 { // more than the half that the region begins with
+				_, err := limit.Allow(t.Context(), "key")
+				require.NoError(t, err)
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		ask()
+		before := series(t, r)
+		require.EqualValues(t, 1, before["weir_region_reached{region=us}"])
+		for _, of := range []string{"statements_total", "sent_bytes_total", "received_bytes_total"} {
+			require.NotZero(t, before["weir_region_"+of+"{region=us}"], of)
+		}
+
+		c.Cut([]string{"a"}, []string{"b"})
+		ask()
+		after := series(t, r)
+		require.Zero(t, after["weir_region_reached{region=us}"])
+		for _, of := range []string{"statements_total", "unanswered_total"} {
+			require.Greater(t, after["weir_region_"+of+"{region=us}"], before["weir_region_"+of+"{region=us}"], of)
+		}
+	})
+}

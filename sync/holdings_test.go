@@ -113,7 +113,7 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 // go test ./sync -run Schedules -schedules 100000 -first 7 plays more.
 func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
 	n := *schedules
-	if testing.Short() {
+	if testing.Short() || underRace {
 		n = min(n, 100)
 	}
 	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
@@ -170,6 +170,9 @@ func checks(t *testing.T, n int) {
 		if err := flag.Set("rapid.checks", v); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if underRace {
+		n = min(n, 20)
 	}
 	set(fmt.Sprint(n))
 	t.Cleanup(func() { set(before) })

@@ -1,0 +1,6 @@
+//go:build !race
+
+package countsync
+
+// underRace is explained in race_test.go.
+const underRace = false

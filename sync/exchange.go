@@ -254,8 +254,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 // drop forgets a holding. Who is just spending by it looks it up anew.
 func (h *Holdings) drop(sh *holdings, x *holding) {
 	sh.drop(x)
-	j := *x.judging.Load()
-	x.judging.Store(&j)
+	x.turn.Add(1)
 	h.kept.Add(-1)
 }
 

@@ -34,6 +34,10 @@ type Holdings struct {
 	rule    rule
 	shards  [holdingShards]holdings
 
+	// usual is what judges the ids that are as they begin, of some limits: they
+	// share it, so that it stays in a processor's cache.
+	usual [64]atomic.Pointer[judging]
+
 	steady  atomic.Int64 // the last that was told
 	kept    atomic.Int64 // how many
 	refused atomic.Uint64
@@ -77,10 +81,11 @@ type Time struct{ Now, Steady int64 }
 type holding struct {
 	id      bucket.ID
 	judging atomic.Pointer[judging]
-	asked   atomic.Int64 // units in all
-	denied  atomic.Int64 // of these
-	largest atomic.Int64 // ask that was denied, since the last look
-	queued  atomic.Bool  // to be looked at
+	turn    atomic.Uint64 // of judging: rises with each
+	asked   atomic.Int64  // units in all
+	denied  atomic.Int64  // of these
+	largest atomic.Int64  // ask that was denied, since the last look
+	queued  atomic.Bool   // to be looked at
 
 	whole    bucket.Limit // by which it was asked for last
 	held     int64        // what this region has: what judges, and what is promised or to be passed
@@ -232,12 +237,12 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 				return
 			}
 		}
-		j := x.judging.Load()
+		turn, j := x.turn.Load(), x.judging.Load()
 		if t.Steady >= j.until || !j.follows(whole) {
-			j = h.brought(sh, x, whole, t)
+			turn, j = h.brought(sh, x, whole, t)
 		}
 		h.store.TakeInto(id, &j.limit, t.Now, units, r)
-		if r.Allowed && x.judging.Load() != j {
+		if r.Allowed && x.turn.Load() != turn {
 			// Meanwhile some of it may have been granted away, as unspent.
 			h.store.Refund(id, &j.limit, t.Now, units, r.Receipt, false)
 			continue
@@ -250,9 +255,9 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 // TakeAll is the store's, each of whose asks with a whole is within what this
 // region has of that. The ids are distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
-	var few [16]*judging
+	var few [16]judged
 	for {
-		judges := append(few[:0], make([]*judging, len(asks))...)
+		judges := append(few[:0], make([]judged, len(asks))...)
 		for i := range asks {
 			if wholes[i] != nil {
 				judges[i] = h.judge(asks[i].ID, wholes[i], t)
@@ -262,7 +267,7 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 		all := h.store.TakeAll(asks, t.Now, answers)
 		stands := true
 		for i, j := range judges {
-			stands = stands && (j == nil || !all || h.stands(asks[i].ID, j))
+			stands = stands && (j.judging == nil || !all || h.stands(asks[i].ID, j))
 		}
 		if !stands {
 			for i := range asks {
@@ -282,26 +287,33 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 	}
 }
 
+// judged is what judges an id, and how often that had changed then.
+type judged struct {
+	*judging
+	turn uint64
+}
+
 // judge is what judges an id now.
-func (h *Holdings) judge(id bucket.ID, whole *bucket.Limit, t Time) *judging {
+func (h *Holdings) judge(id bucket.ID, whole *bucket.Limit, t Time) judged {
 	sh := h.shard(id)
 	x := sh.find(id)
 	if x == nil {
 		x = h.make(sh, id, whole, t)
 	}
 	if x == nil {
-		return &judging{limit: h.beginning(whole)}
+		return judged{judging: &judging{limit: h.beginning(whole)}}
 	}
-	if j := x.judging.Load(); t.Steady < j.until && j.follows(whole) {
-		return j
+	turn, j := x.turn.Load(), x.judging.Load()
+	if t.Steady >= j.until || !j.follows(whole) {
+		turn, j = h.brought(sh, x, whole, t)
 	}
-	return h.brought(sh, x, whole, t)
+	return judged{j, turn}
 }
 
 // stands is whether an id is still judged by j.
-func (h *Holdings) stands(id bucket.ID, j *judging) bool {
+func (h *Holdings) stands(id bucket.ID, j judged) bool {
 	x := h.shard(id).find(id)
-	return x == nil || x.judging.Load() == j
+	return x == nil || x.turn.Load() == j.turn
 }
 
 // took notes what an ask came to.
@@ -374,13 +386,13 @@ func (h *Holdings) make(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time)
 }
 
 // brought is what judges from now on.
-func (h *Holdings) brought(sh *holdings, x *holding, whole *bucket.Limit, t Time) *judging {
+func (h *Holdings) brought(sh *holdings, x *holding, whole *bucket.Limit, t Time) (turn uint64, j *judging) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if j := x.judging.Load(); x.adopt(whole) || t.Steady >= j.until {
 		h.renew(x, t)
 	}
-	return x.judging.Load()
+	return x.turn.Load(), x.judging.Load()
 }
 
 // holding is id's, up to date; nil if there is none and no room. The shard is
@@ -479,7 +491,11 @@ func (h *Holdings) renew(x *holding, t Time) {
 	if lost > 0 {
 		h.store.SpendElsewhere(x.id, &j.limit, t.Now, lost)
 	}
+	if until == math.MaxInt64 {
+		j = h.shared(j)
+	}
 	x.judging.Store(j)
+	x.turn.Add(1)
 }
 
 // over is whether the window that was named has ended. The store forgets its count
@@ -488,6 +504,16 @@ func (h *Holdings) renew(x *holding, t Time) {
 func (x *holding) over(now int64) bool {
 	w := &x.whole
 	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
+}
+
+// shared is what others are judged by that is the same as j, or j.
+func (h *Holdings) shared(j *judging) *judging {
+	at := &h.usual[uint64(j.limit.Rate^j.limit.Burst<<1^int64(j.limit.Per)>>10)%uint64(len(h.usual))]
+	if u := at.Load(); u != nil && *u == *j {
+		return u
+	}
+	at.Store(j)
+	return j
 }
 
 // doubt is until when another region may have more of this one than is known here,

@@ -20,7 +20,7 @@ func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16), at)
 	h.agreed, h.begun = []bool{true, true}, h.begun-2*keptFor
 	total := int64(0)
-	for round := range 200 {
+	for round := range 1000 {
 		id := bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}
 		sh := h.shard(id)
 		x := h.make(sh, id, &limit, at)

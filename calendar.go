@@ -83,7 +83,7 @@ func midnight(year int, month time.Month, day int, loc *time.Location) time.Time
 		if !begin.IsZero() && first.Before(begin) {
 			first = begin
 		}
-		if end.IsZero() || first.Before(end) {
+		if end.IsZero() || first.Before(end) || !end.After(t) { // package time knows ends of stretches that lie before them
 			return first.In(loc)
 		}
 		t = end

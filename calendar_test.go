@@ -135,3 +135,22 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 	w.zone = time.UTC
 	require.EqualValues(t, 1, w.numbers(&whole, 5).Start, "zero would be no name")
 }
+
+// At the turn of some years, far in the future, ZoneBounds says of a stretch that it
+// ends before the instant that it was asked for.
+func TestEveryNewYearHasItsWindows(t *testing.T) {
+	for _, name := range oddZones {
+		loc, err := zone(name)
+		require.NoError(t, err)
+		for year := 1970; year < 2200; year++ {
+			for _, hour := range []int{-36, -12, 0, 12, 36} {
+				at := time.Date(year, 1, 1, hour, 30, 0, 0, loc)
+				for _, c := range []Calendar{Day, Week, Month} {
+					start, end := c.window(at)
+					require.False(t, at.Before(start), "%v %v", c, at)
+					require.True(t, at.Before(end), "%v %v", c, at)
+				}
+			}
+		}
+	}
+}

@@ -38,9 +38,8 @@ type Holdings struct {
 	// share it, so that it stays in a processor's cache.
 	usual [64]atomic.Pointer[judging]
 
-	steady  atomic.Int64 // the last that was told
-	kept    atomic.Int64 // how many
-	refused atomic.Uint64
+	steady atomic.Int64 // the last that was told
+	kept   atomic.Int64 // how many
 
 	mu     sync.Mutex
 	begun  int64  // since when all is remembered, by the steady clock
@@ -407,7 +406,6 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 	}
 	if h.kept.Add(1) > MaxHoldings {
 		h.kept.Add(-1)
-		h.refused.Add(1)
 		return nil
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}

@@ -149,6 +149,10 @@ func TestEveryNewYearHasItsWindows(t *testing.T) {
 					start, end := c.window(at)
 					require.False(t, at.Before(start), "%v %v", c, at)
 					require.True(t, at.Before(end), "%v %v", c, at)
+					if c == Day {
+						require.Equal(t, named(c, at), named(c, start), "%v", at)
+						require.Equal(t, named(c, at), named(c, end.Add(-1)), "%v", at)
+					}
 				}
 			}
 		}

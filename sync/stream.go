@@ -418,19 +418,22 @@ func (s *Stream) Sweep(now int64) {
 }
 
 // remembered is for how long a tally that has recovered is kept, since it may
-// arrive once more by another path.
+// arrive once more by another path: longer than a sweep of all tallies takes, so
+// that by the time somebody forgets it, it counts nothing for anybody.
 const remembered = int64(10e9)
 
+// recovered is whether a tally may be forgotten. A count that never runs empty does
+// not show that a tally has recovered: its age does.
 func (s *Stream) recovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
 		t.changed = now
 	}
-	_, limit, ok := s.store.Used(t.id, now)
-	if !ok {
+	_, limit, _ := s.store.Used(t.id, now)
+	since, most := now-t.changed, 2*recovery(&limit)
+	if float64(since) >= most {
 		t.unrecovered = 0
-		return now-t.changed > remembered
 	}
-	return now-t.changed > remembered && float64(now-t.changed-remembered) > 2*recovery(&limit)
+	return float64(since-remembered) > most
 }
 
 // recovery is how long a count of this limit takes to empty at most, in

@@ -229,6 +229,29 @@ func TestTalliesAreForgottenOnceTheyHaveRecovered(t *testing.T) {
 	require.Zero(t, l.streams[1].Tallies())
 }
 
+// A count that is always full does not show that a tally has recovered: who forgets
+// it first says nothing of it, and whoever still knows it must not add it.
+func TestATallyThatOneHasForgottenCountsForNobody(t *testing.T) {
+	l := newLink(t)
+	limit := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 100, Per: time.Second}
+	l.stores[1].Take(someID(0), &limit, l.now, 50)
+	l.settle()
+	for end := l.now + remembered + 3*int64(limit.Per); l.now < end; l.now += int64(100 * time.Millisecond) {
+		for l.stores[0].Take(someID(0), &limit, l.now, 1).Allowed {
+		}
+		l.settle()
+		if end-l.now > 2*int64(limit.Per) {
+			l.streams[0].Sweep(l.now)
+			l.streams[1].Sweep(l.now)
+		}
+	}
+	l.streams[0].Sweep(l.now)
+	require.Equal(t, []int{0, 1}, []int{l.streams[0].Tallies(), l.streams[1].Tallies()})
+	require.True(t, l.stores[0].Take(someID(0), &limit, l.now, 1).Allowed)
+	l.settle()
+	require.Equal(t, l.used(0, someID(0)), l.used(1, someID(0)))
+}
+
 func TestATallyThatBeginsAgainCountsAnew(t *testing.T) {
 	l := newLink(t)
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}

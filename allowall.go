@@ -175,11 +175,11 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 		return n.decide(ctx, opTake, 0, &s.all[0], &s.results[0])
 	}
 	v, now := n.view.Load(), n.now()
-	if v.allHere(s.all, now) && !n.fenced(v, now) {
+	if v.allHere(s.all, n.steadily(now)) && !n.fenced(v, now) {
 		n.spendAll(v, asOwner, s.all, now, s, s.results)
 		return nil
 	}
-	parties := v.parties(s.all, now)
+	parties := v.parties(s.all, n.steadily(now))
 	var wait sync.WaitGroup
 	for _, p := range parties[1:] {
 		wait.Go(func() { n.take(ctx, v, p) })

@@ -15,7 +15,7 @@ import (
 func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result) error {
 	v, now := n.view.Load(), n.now()
 	owner := v.owner(a.id)
-	w, to, hop := v.route(a.id, owner, now)
+	w, to, hop := v.route(a.id, owner, n.steadily(now))
 	as := asSelf
 	switch {
 	case w == here && !n.fenced(v, now):
@@ -47,16 +47,18 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 
 // fenced says that this node has heard nobody for a second, by the clock read of
 // the check itself: it may have been frozen, and another answered in its stead.
-// Until it hears someone again it has no authority. A clock of the caller's may
-// step, which is no freeze.
+// Until it hears someone again it has no authority.
 func (n *Node) fenced(v *view, now int64) bool {
-	if len(v.points) < 2 {
-		return false
-	}
+	return len(v.points) > 1 && n.steadily(now)-n.heard.Load() > int64(holdDown)
+}
+
+// steadily is the time by the clock that views go by, where the one that checks
+// read says now: a clock of the caller's may step, which is no freeze and no silence.
+func (n *Node) steadily(now int64) int64 {
 	if n.cfg.Now != nil {
-		now = n.steady()
+		return n.steady()
 	}
-	return now-n.heard.Load() > int64(holdDown)
+	return now
 }
 
 // answerer is who answered, or was the last to be asked, and on what terms.
@@ -250,7 +252,7 @@ func (n *Node) exchange(ctx context.Context, v *view, hop int, x *exchange, wait
 // gives back. What cannot be delivered is lost, and the units stay spent.
 func (n *Node) tell(op op, flags uint8, a *ask) {
 	v, now := n.view.Load(), n.now()
-	w, to, hop := v.route(a.id, v.owner(a.id), now)
+	w, to, hop := v.route(a.id, v.owner(a.id), n.steadily(now))
 	by := answerer{to, hop, flags}
 	if w == standIn {
 		by.flags |= flagStandIn

@@ -121,7 +121,7 @@ func (n *Node) enlist() {
 // moment for that.
 func (n *Node) mayServe(v *view) bool {
 	if len(v.points) == 0 {
-		if v.met != 0 && uint64(n.now()-v.met) < uint64(settle) {
+		if v.met != 0 && uint64(n.steady()-v.met) < uint64(settle) {
 			return false
 		}
 		if v.eldest() != v.Self {

@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,6 +49,52 @@ func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 			}
 		}
 		require.Zero(t, fresh, "keys with a fresh quota of %d", keys)
+	})
+}
+
+// A clock that steps back makes nobody heard again: who was cut off still knows that
+// others may have what a member left with.
+func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
+		settleAfter(t)
+		var back atomic.Int64
+		for _, name := range w.names {
+			w.network.Host(name)
+		}
+		for _, name := range w.names {
+			w.start(t, name, false, weir.Config{Now: func() time.Time {
+				if name == "c" {
+					return time.Now().Add(-time.Duration(back.Load()))
+				}
+				return time.Now()
+			}})
+		}
+		w.ready(t, w.names...)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		const keys = 60
+		for i := range keys {
+			require.Equal(t, 30, ask(t, ls, fmt.Sprint(i), 10, w.names...))
+		}
+		time.Sleep(time.Second)
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		cut := time.Now()
+		time.Sleep(3 * time.Second)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		w.network.Host("a").Kill()
+		time.Sleep(time.Second)
+		back.Store(int64(time.Since(cut) - 800*time.Millisecond))
+		time.AfterFunc(200*time.Millisecond, w.network.Heal)
+		w.startTogether(t, false, weir.Config{}, "d") // which has c look again whom it hears
+		require.True(t, within(40*time.Second, func() bool { return w.agree("b", "c", "d") }))
+		time.Sleep(2 * time.Second)
+		for i := range keys {
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.EqualValues(t, 70, d.Remaining, "key %d", i)
+		}
 	})
 }
 

@@ -87,7 +87,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
 	n.starting.Store(true)
-	n.view.Store(newView(n.now(), &cluster.View{Self: -1}, n.terms(), nil))
+	n.view.Store(newView(n.steady(), &cluster.View{Self: -1}, n.terms(), nil))
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
 		n.end()
@@ -122,7 +122,7 @@ func (n *Node) look() {
 	if n.starting.Load() {
 		before = nil
 	}
-	v := newView(n.now(), n.cluster.View(), n.terms(), before)
+	v := newView(n.steady(), n.cluster.View(), n.terms(), before)
 	if n.stream.Stream == nil && v.Self >= 0 {
 		// Only now is it known what a Cluster of the caller's calls this node.
 		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)

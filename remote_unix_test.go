@@ -154,7 +154,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 // the node hears stayed the same, and those whom it does not hear have been lost
 // for long enough to be asked through others.
 func watch(n *Node, stop <-chan struct{}) (late time.Duration, calm bool) {
-	v, now := n.view.Load(), n.now()
+	v, now := n.view.Load(), n.steady()
 	calm = true
 	for i := range v.Members {
 		calm = calm && (v.lost[i] == 0 || v.overdue(i, now))

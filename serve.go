@@ -35,7 +35,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
-		if member, flags := v.onward(h, request, now); member >= 0 {
+		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
 			h.flags = flags
 			if hop := v.next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
 				// Each of the two takes the other for the way there.

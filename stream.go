@@ -96,7 +96,7 @@ func (n *Node) keepInStep() {
 		case <-n.life.Done():
 			return
 		}
-		if n.view.Load().stale(n.now()) {
+		if n.view.Load().stale(n.steady()) {
 			n.look()
 		}
 		v := n.view.Load()
@@ -336,7 +336,7 @@ func (n *Node) arrived(a countsync.Arrival) {
 	}
 	if a.Leaving && !s.leavers[a.From] {
 		s.leavers[a.From] = true
-		v = newView(n.now(), n.cluster.View(), n.terms(), v)
+		v = newView(n.steady(), n.cluster.View(), n.terms(), v)
 	}
 	if a.Given != nil {
 		v = v.given(a.Given)

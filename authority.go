@@ -171,7 +171,9 @@ func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
 }
 
 // orphaned is what is without authority in the next view, because its member has
-// gone while others are missing, or is away and the ring gives it to another.
+// gone while others are missing, or is away and the ring gives it to another; or
+// may be soon, because its member leaves and the ring gives it to one that is
+// missing: who is handed it instead may end before that one is back.
 func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 	if !next.scattered(now) {
 		return nil
@@ -188,6 +190,12 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 			all = all.Union(v.owned(i))
 		case next.away[j]:
 			all = all.Union(v.owned(i).Minus(next.owned(j)))
+		case !slices.Contains(next.points, j):
+			for _, k := range next.points {
+				if !next.reaches(k) {
+					all = all.Union(v.owned(i).Intersect(next.owned(k)))
+				}
+			}
 		}
 	}
 	return all

@@ -52,6 +52,37 @@ func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 	})
 }
 
+// Who leaves while the next owner is away hands over to another, which may end before
+// that owner is back: whoever has a copy then gives it that.
+func TestWhatIsHandedOverInASplitOutlivesWhoeverGotIt(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		const keys = 60
+		w.network.Split([]string{"a", "b", "c"}, []string{"d"})
+		time.Sleep(3 * time.Second)
+		for i := range keys {
+			require.Equal(t, 60, ask(t, ls, fmt.Sprint(i), 20, "a", "b", "c"))
+		}
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		w.network.Host("a").Kill()
+		time.Sleep(time.Second)
+		w.network.Host("b").Kill()
+		time.Sleep(2 * time.Second)
+		w.network.Heal()
+		time.Sleep(20 * time.Second)
+		for i := range keys {
+			for _, name := range []string{"c", "d"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.LessOrEqual(t, d.Remaining, int64(40), "key %d at %s", i, name)
+			}
+		}
+	})
+}
+
 // A clock that steps back makes nobody heard again: who was cut off still knows that
 // others may have what a member left with.
 func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {

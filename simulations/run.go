@@ -395,10 +395,9 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	if s.Replicas < 0 || len(candidates) == 0 {
 		return
 	}
-	// A question that is lost would be answered from a copy of another.
-	lossless := s.Network
-	lossless.Loss = 0
-	s.each(Fault{}, func(from, to string) { s.cluster.Network().SetLink(from, to, lossless) })
+	// A question that is lost, or late, would be answered from a copy of another.
+	prompt := weirtest.Link{Latency: min(s.Network.Latency, 100*time.Microsecond)}
+	s.each(Fault{}, func(from, to string) { s.cluster.Network().SetLink(from, to, prompt) })
 	victim := candidates[s.rand("victim").IntN(len(candidates))]
 	s.cluster.Kill(victim.name)
 	time.Sleep(stoodInWithin)

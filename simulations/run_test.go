@@ -61,8 +61,10 @@ func scenes() map[string]*Scenario {
 	for i := range regions.Nodes {
 		regions.Nodes[i].Region = []string{"east", "west"}[i/3]
 	}
+	hasty := scene(5) // a round trip can take longer than an owner is waited for
+	hasty.Timeout, hasty.Network = 10*time.Millisecond, weirtest.Link{Latency: 1900 * time.Microsecond, Jitter: 900 * time.Microsecond}
 	return map[string]*Scenario{
-		"healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions,
+		"hasty": hasty, "healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions,
 	}
 }
 

@@ -78,18 +78,18 @@ func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Resu
 	switch op {
 	case opTake:
 		n.regions.Take(a.id, a.limit, t, a.units, r)
-	case opReset:
-		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
-	default:
+	case opDebit:
+		*r = n.regions.Debit(a.id, a.limit, t, a.units)
+	case opPeek:
 		held := n.regions.Limit(a.id, a.limit, t)
-		before, _, _ := n.counts.Used(a.id, now)
 		n.apply(op, flags, a, &held, now, r)
-		after, _, _ := n.counts.Used(a.id, now)
-		if op == opPeek {
-			r.Remaining = max(0, a.limit.Capacity()-after-n.regions.SpentElsewhere(a.id, now))
-		} else {
-			n.regions.Spent(a.id, after-before)
-		}
+		used, _, _ := n.counts.Used(a.id, now)
+		r.Remaining = max(0, a.limit.Capacity()-used-n.regions.SpentElsewhere(a.id, now))
+	case opRefund:
+		held := n.regions.Limit(a.id, a.limit, t)
+		n.apply(op, flags, a, &held, now, r)
+	case opReset:
+		n.apply(op, flags, a, a.limit, now, r)
 	}
 }
 

@@ -66,7 +66,8 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 		x := from.holding(0)
 		a := &x.accounts[to.index]
 		from.holdings.shard(anID).mu.Lock()
-		a.received, a.receivedUntil, a.sent = 40, from.time().Steady+term, from.time().Steady
+		a.received, a.receivedUntil = 40, from.time().Steady+term
+		a.sent = a.receivedUntil // so that it is not asked for anew
 		from.holdings.renew(x, from.time())
 		from.holdings.shard(anID).mu.Unlock()
 		require.False(t, from.byStore(t))
@@ -81,21 +82,31 @@ func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
 			}
 			if looks {
 				from.holdings.Due(from.time(), func(bucket.ID) bool { return true })
+				from.holdings.Take(anID, &l, from.time(), 0, &res)
 			}
 		}
 	}
 }
 
+// The one that comes to stand in its place may not have been looked at in time.
 func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
 	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 	w.settled()
-	from.ask(1)
-	require.True(t, from.byStore(t))
+	other := bucket.ID{Hi: 1, Lo: anID.Lo}
+	l := from.whole()
+	var res bucket.Result
+	for range 2 {
+		from.holdings.Take(anID, &l, from.time(), 1, &res)
+		from.holdings.Take(other, &l, from.time(), 1, &res)
+	}
+	require.True(t, from.store.TakePart(anID, &l, w.now, 1, &res))
+	require.True(t, from.store.TakePart(other, &l, w.now, 1, &res))
 	sh := from.holdings.shard(anID)
 	sh.mu.Lock()
 	from.holdings.drop(sh, from.holding(0))
 	sh.mu.Unlock()
-	require.False(t, from.byStore(t))
+	require.False(t, from.store.TakePart(anID, &l, w.now, 1, &res))
+	require.False(t, from.store.TakePart(other, &l, w.now, 1, &res))
 }
 
 // Units are known as spent once the store has collected them, and demand is known

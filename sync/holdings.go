@@ -38,6 +38,7 @@ type Holdings struct {
 	told   atomic.Int64 // until when, by the steady clock, what judges is as the store was told
 	steady atomic.Int64 // the last that was told
 	kept   atomic.Int64 // how many
+	beyond atomic.Uint64
 
 	mu     sync.Mutex
 	begun  int64  // since when all is remembered, by the steady clock
@@ -200,6 +201,12 @@ func (h *Holdings) tick(t Time) {
 	for last := h.steady.Load(); t.Steady > last && !h.steady.CompareAndSwap(last, t.Steady); last = h.steady.Load() {
 	}
 }
+
+// Kept is how many ids have a holding.
+func (h *Holdings) Kept() int { return int(h.kept.Load()) }
+
+// Beyond is how often an id was asked for that there was no room to keep one of.
+func (h *Holdings) Beyond() uint64 { return h.beyond.Load() }
 
 // ids are those that have a holding.
 func (h *Holdings) ids() (ids []bucket.ID) {
@@ -404,6 +411,7 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 	}
 	if h.kept.Add(1) > MaxHoldings {
 		h.kept.Add(-1)
+		h.beyond.Add(1)
 		return nil
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}

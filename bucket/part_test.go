@@ -94,3 +94,44 @@ func TestAPartOfNoCountIsNotSet(t *testing.T) {
 	s.SetPart(ID{1, 2}, &other)
 	require.False(t, s.TakePart(ID{1, 2}, &whole, origin, 1, &r))
 }
+
+// The adversary spends all that one side has at the end of its window; what flows
+// back there goes to the other, whose first ask was half a window later, and is
+// spent at once, there too whenever some flows back. Were the windows of the two
+// not the same, that would be 2.25 of the limit.
+func TestSharesThatUnitsMoveBetweenAdmitLessThanTwiceALimitInAWindow(t *testing.T) {
+	const rate, per, steps = 1000, 60_000_000_000, 600
+	whole := Limit{Rate: rate, Per: per}
+	stores := [2]*Store{NewStore(1), NewStore(1)}
+	holds := [2]int64{rate, 0}
+	id := ID{1, 2}
+	take := func(side int, now, units int64) bool {
+		part := whole.Part(holds[side])
+		return stores[side].Take(id, &part, now, units).Allowed
+	}
+	for first := int64(0); first < per; first += per / 7 {
+		begun := origin + first
+		stores[0].Reset(id)
+		stores[1].Reset(id)
+		admitted, holds := int64(0), &holds
+		*holds = [2]int64{rate - 1, 1}
+		take(0, begun, 1)
+		take(1, begun+per/2, 1)
+		for side, units := range [2]int64{rate - 2, 0} {
+			if take(side, begun+per-1, units) {
+				admitted += units
+			}
+		}
+		for step := int64(0); step < steps; step++ {
+			now := begun + per - 1 + step*per/steps
+			used, _, _ := stores[0].Used(id, now)
+			free := max(0, holds[0]-used)
+			holds[0], holds[1] = holds[0]-free, holds[1]+free
+			for take(1, now, 1) {
+				admitted++
+			}
+		}
+		require.Less(t, admitted, int64(2*rate))
+		require.Greater(t, admitted, int64(rate))
+	}
+}

@@ -218,6 +218,7 @@ func (n *Node) Stats() Stats {
 		Evicted:   n.counts.Evicted(),
 		Stream:    n.streamStats(),
 		Published: n.board.stats(),
+		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
 		Cluster:   n.cluster.Stats(),
 	}

@@ -40,6 +40,13 @@ type regionLink struct {
 	sentBytes, receivedBytes       atomic.Uint64
 }
 
+// HoldingStats says what this node keeps of its region's part of Global limits.
+// Without other regions it is zero.
+type HoldingStats struct {
+	Keys   int    // that have a holding here, also as a copy of another node's; at most 262,144
+	Beyond uint64 // times that a key was asked for that there was no room for: it is judged by the part that the region begins with. It only grows
+}
+
 // RegionStats says what this node has told another region of Global limits.
 type RegionStats struct {
 	Reached    bool   // it answered within the last ten seconds; a region that nothing is told is not asked either
@@ -78,18 +85,18 @@ func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Resu
 	switch op {
 	case opTake:
 		n.regions.Take(a.id, a.limit, t, a.units, r)
-	case opReset:
-		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
-	default:
+	case opDebit:
+		*r = n.regions.Debit(a.id, a.limit, t, a.units)
+	case opPeek:
 		held := n.regions.Limit(a.id, a.limit, t)
-		before, _, _ := n.counts.Used(a.id, now)
 		n.apply(op, flags, a, &held, now, r)
-		after, _, _ := n.counts.Used(a.id, now)
-		if op == opPeek {
-			r.Remaining = max(0, a.limit.Capacity()-after-n.regions.SpentElsewhere(a.id, now))
-		} else {
-			n.regions.Spent(a.id, after-before)
-		}
+		used, _, _ := n.counts.Used(a.id, now)
+		r.Remaining = max(0, a.limit.Capacity()-used-n.regions.SpentElsewhere(a.id, now))
+	case opRefund:
+		held := n.regions.Limit(a.id, a.limit, t)
+		n.apply(op, flags, a, &held, now, r)
+	case opReset:
+		n.apply(op, flags, a, a.limit, now, r)
 	}
 }
 
@@ -294,6 +301,13 @@ func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []co
 	link.served.Add(uint64(len(answers)))
 	n.wake(n.stream.Copy(changed, now, v))
 	return answers
+}
+
+func (n *Node) holdingStats() HoldingStats {
+	if n.regions.Holdings == nil {
+		return HoldingStats{}
+	}
+	return HoldingStats{n.regions.Kept(), n.regions.Beyond()}
 }
 
 func (n *Node) regionStats() map[string]RegionStats {

@@ -20,6 +20,7 @@ type Stats struct {
 	Evicted   uint64                 // counts dropped before they had recovered, because MaxKeys was reached
 	Stream    StreamStats            // of what keeps the replicas
 	Published PublishedStats         // of Publish
+	Holdings  HoldingStats           // of Global limits
 	Regions   map[string]RegionStats // by the name of another region, of what Global limits need
 	Cluster   cluster.Stats          // of the peer port and the membership
 }

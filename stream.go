@@ -129,7 +129,7 @@ func (n *Node) keepInStep() {
 // who answers for what was spent without authority.
 func (n *Node) turn(v *view) {
 	s := n.stream
-	if len(v.Members) > 1 && s.owed == nil {
+	if (len(v.Members) > 1 || n.regions.Holdings != nil) && s.owed == nil {
 		n.counts.Track(s.hurry) // a node that has met nobody notes nothing
 	} else if s.owed == nil {
 		s.known = v

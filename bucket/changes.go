@@ -116,6 +116,22 @@ func (s *Store) CollectOne(id ID) (units int64, changed bool) {
 	return units, changed
 }
 
+// Uncollected is what an id's count has spent here less what was given back here,
+// since it was collected.
+func (s *Store) Uncollected(id ID) int64 {
+	if s.tracker.Load() == nil {
+		return 0
+	}
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	i := sh.find(id, s.hash(id))
+	if i < 0 {
+		return 0
+	}
+	return sh.uncollected(&sh.numbers.at[sh.slots[i].judge()], &sh.slots[i])
+}
+
 // Touch notes the id as changed, by no units, and even if there is no count of
 // it: Collect then returns it all the same.
 func (s *Store) Touch(id ID) {
@@ -271,7 +287,7 @@ func (sh *shard) collectOne(id ID) (units int64, ok bool) {
 	l := &sh.numbers.at[c.judge()]
 	units = sh.uncollected(l, c)
 	sh.setUncollected(l, c, 0)
-	c.limit &^= flagsMask
+	c.limit &^= changed | hurries
 	return units, true
 }
 

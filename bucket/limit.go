@@ -57,6 +57,10 @@ type Limit struct {
 	Version   uint64        // of the rules it came from; the higher one holds
 	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
 	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. Zero: windows start at the key's first ask
+
+	// Of the limit that this is a Part of, else zero. They judge nothing.
+	wholeRate int64
+	wholePer  time.Duration
 }
 
 // The ranges that Validate accepts.
@@ -118,7 +122,7 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// is says that two limits are the same. It takes a check a nanosecond less than !=,
+// is says that two limits judge the same. It takes a check a nanosecond less than !=,
 // for which the compiler calls a function that compares memory.
 func (l *Limit) is(o *Limit) bool {
 	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole

@@ -18,7 +18,8 @@ type slot struct {
 const (
 	changed   = 1 << 31 // since it was collected: the id is on the shard's list of changes
 	hurries   = 1 << 30 // it has spent so much that the id was put on the list of those that hurry
-	flagsMask = changed | hurries
+	parted    = 1 << 29 // the limit is the one that SetPart told
+	flagsMask = changed | hurries | parted
 )
 
 // judge is the index of the limit that last judged the count.
@@ -324,6 +325,6 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 	}
 	judging := l.later(stored)
 	judge := sh.intern(&judging)
-	s.limit = s.flags() | judge
+	s.limit = s.flags()&^parted | judge
 	return &sh.numbers.at[judge]
 }

@@ -207,7 +207,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	_, before := stored.advance(old.cell, &h, now)
 	again := min(net, int64(before)) // what has recovered is not spent again
 	n, used := sh.imported(old.id, c, &judge, now, addNet(extra, again), most)
-	flags := old.flags()
+	flags := old.flags() &^ parted
 	if used == 0 && net == 0 {
 		id := old.id
 		sh.release(&judge, &n)
@@ -226,7 +226,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 
 // appends adds the end of a log to the count in slot s, entry by entry.
 func (sh *shard) appends(s *slot, c *Count, now, extra int64) {
-	flags := s.flags()
+	flags := s.flags() &^ parted
 	most := max(c.Limit.most(), sh.numbers.at[s.judge()].most())
 	l := sh.settle(s, &c.Limit, now)
 	s.limit = s.judge() | flags // which notes no change, though settle did

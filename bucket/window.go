@@ -52,7 +52,8 @@ func refundFixed(c *cell, n uint64, r Receipt) uint64 {
 
 // A SlidingWindow keeps the units of the window that is open, x, and of the one
 // before, y, which slides out evenly: e into the window, Per−e of Per of it
-// counts. The windows are aligned at the key's first ask, and roll by whole Per.
+// counts. The windows are aligned at the key's first ask, those of a share at
+// multiples of Per, and roll by whole Per.
 //
 //	used = ⌈y·(Per−e)/Per⌉ + x
 //
@@ -64,7 +65,7 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	e := since(c.at, now)
 	if e >= per {
 		if e >= 2*per {
-			return cell{at: now}, 0
+			return cell{at: l.opens(now)}, 0
 		}
 		c = cell{at: after(c.at, per), y: c.x}
 		e -= per
@@ -75,7 +76,21 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	case c.x > 0:
 		return c, c.x
 	}
-	return cell{at: now}, 0
+	return cell{at: l.opens(now)}, 0
+}
+
+// opens is when a window opens that none goes before. Those of shares do at
+// multiples of Per, so that all shares of a limit have the same windows: their
+// estimates then sum to one of the whole, also where units go from share to share.
+func (l *Limit) opens(now int64) int64 {
+	if l.Whole == 0 {
+		return now
+	}
+	into := now % int64(l.per())
+	if into < 0 {
+		into += int64(l.per())
+	}
+	return before(now, uint64(into))
 }
 
 func (l *Limit) spanSliding(c cell) uint64 {

@@ -97,6 +97,7 @@ type statsAnswer struct {
 	Evicted   uint64                    `json:"evicted"`
 	Stream    streamAnswer              `json:"stream"`
 	Published publishedAnswer           `json:"published"`
+	Holdings  holdingsAnswer            `json:"holdings"`
 	Regions   map[string]regionAnswer   `json:"regions,omitempty"`
 	Cluster   clusterAnswer             `json:"cluster"`
 	Rules     *rulesStats               `json:"rules,omitempty"`
@@ -142,6 +143,11 @@ type publishedAnswer struct {
 	Dropped    uint64 `json:"dropped"`
 }
 
+type holdingsAnswer struct {
+	Keys   int    `json:"keys"`
+	Beyond uint64 `json:"beyond"`
+}
+
 type regionAnswer struct {
 	Reached    bool   `json:"reached"`
 	Statements uint64 `json:"statements"`
@@ -182,7 +188,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
 		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Keys: s.Keys, Evicted: s.Evicted,
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
-		Published: publishedAnswer(s.Published), Regions: regions,
+		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},
 		Rules:   statsOf(a.book),
 	}, nil

@@ -90,7 +90,7 @@ func (s situation) excess(p weir.PartitionPolicy) float64 {
 func (s situation) bound(l *weir.Limit) int64 {
 	if s.regions > 0 {
 		// A region has L at most.
-		most := float64(healthyPlanet(l, s.regions)) + s.abroad*float64(healthy(l))
+		most := (1 + s.abroad) * float64(healthy(l))
 		return int64(most + float64(s.kills)*math.Ceil(float64(capacity(l))/16))
 	}
 	most := float64(healthy(l)) * (1 + s.excess(l.Partition))

@@ -6,14 +6,6 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// healthy is L.
-func (a *asks) healthy() int64 {
-	if a.planet != nil {
-		return healthyPlanet(a.l, len(a.planet.names))
-	}
-	return healthy(a.l)
-}
-
 // namedWindows holds the windows of a Global FixedWindow to its Rate. They are
 // the multiples of Per, so that which one a check is of is known, but for those
 // under way at a window's end.

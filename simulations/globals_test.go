@@ -117,7 +117,7 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 		most   int
 	}{
 		{"SlidingLog", log, nil, before, 160},
-		{"SlidingWindow, whose windows begin apart", sliding, nil, before, 360},
+		{"SlidingWindow", sliding, nil, before, 319},
 		{"FixedWindow, anywhere", fixed, nil, 9400 * ms, 320},
 		{"TokenBucket", bucket, nil, before, 200},
 		{"as the regions are cut apart", log, []Fault{cut}, before, 160},

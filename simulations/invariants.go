@@ -176,7 +176,7 @@ func bounds(r *trial, broken func(time.Duration, string, ...any)) {
 		})
 		if worst.units > worstAllowed {
 			broken(worst.to, "%v: %d units from %v to %v, %d allowed: L = %d, c = %d, %s",
-				a, worst.units, worst.from, worst.to, worstAllowed, a.healthy(), row.c, row.row())
+				a, worst.units, worst.from, worst.to, worstAllowed, healthy(a.l), row.c, row.row())
 		}
 	}
 }

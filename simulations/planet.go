@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -114,21 +113,6 @@ func (c *course) end() time.Duration { return c.eras[len(c.eras)-1].to }
 
 func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
-}
-
-// healthyPlanet is what the regions together admit of a Global limit in a window
-// of Per placed anywhere, whoever reaches whom. What they hold sums to the limit,
-// so that it is what one count admits, but for SlidingWindow: there each region's
-// windows begin with its own first ask. What one admits at the end of a window
-// flows back from then on, is granted to the next as it does, and flows back there
-// as well: with n regions, whose windows end one after the other, that comes to
-// (1 + 1/n)ⁿ, which is 2 for one and stays below e.
-func healthyPlanet(l *weir.Limit, regions int) int64 {
-	if l.Algorithm != weir.SlidingWindow {
-		return healthy(l)
-	}
-	n := float64(regions)
-	return int64(float64(l.Rate) * math.Pow(1+1/n, n))
 }
 
 // stretches is course.stretches of all regions together.

@@ -151,16 +151,17 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 	h.tick(t)
 	d := dues{to: make(map[string][]Statement), reports: maxReports}
 	var looked []*holding
+	swept := t.Steady
 	for i := range h.shards {
 		sh := &h.shards[i]
-		looked = sh.take(looked[:0])
+		looked = sh.take(looked[:0], t.Steady)
 		for _, x := range looked {
 			sh.mu.Lock()
-			x.queued.Store(false)
-			kept := sh.find(x.id) == x
+			x.queued = false
 			switch {
-			case !kept:
+			case sh.of[x.id] != x:
 			case !answers(x.id):
+				h.store.ClearPart(x.id)
 				if t.Steady-x.seen > 2*keptFor {
 					h.drop(sh, x) // a copy that nobody has renewed
 				}
@@ -169,7 +170,9 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 			}
 			sh.mu.Unlock()
 		}
+		swept = min(swept, sh.swept)
 	}
+	h.told.Store(swept + lasting)
 	return d.to, changed
 }
 
@@ -189,13 +192,17 @@ const lookParts = 20
 // look takes a holding a step further, and says whether copies of it have to
 // change.
 func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
-	if t.Steady >= x.judging.Load().until || x.unsure || x.over(t.Now) {
+	switch {
+	case t.Steady >= x.until, x.unsure, x.over(t.Now):
 		h.renew(x, t)
 		changed = true
+	case x.until-t.Steady < lasting:
+		h.store.ClearPart(x.id)
 	}
-	x.measure(t.Steady)
-	largest := x.largest.Swap(0)
-	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
+	h.measure(x, t.Steady)
+	largest := x.largest
+	x.largest = 0
+	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
 	if peek.ResetAfter == 0 {
 		x.recovered(t.Now)
 	}
@@ -242,7 +249,7 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		changed = changed || a.received > 0 || a.granted > 0 || returns
 	}
 	switch {
-	case wants > 0 || x.passing > 0:
+	case wants > 0, x.passing > 0, 2*peek.Remaining <= peek.Limit && t.Steady-x.seen < restless:
 		sh.push(x)
 	case !busy && peek.ResetAfter == 0 && t.Steady-x.seen > keptFor:
 		h.drop(sh, x)
@@ -251,10 +258,15 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 	return changed
 }
 
-// drop forgets a holding. Who is just spending by it looks it up anew.
+// restless is how long a holding of which half is used is looked at in each round
+// after it was last asked for.
+const restless = int64(2 * time.Second)
+
+// drop forgets a holding.
 func (h *Holdings) drop(sh *holdings, x *holding) {
-	sh.drop(x)
-	x.turn.Add(1)
+	moved := sh.drop(x)
+	h.store.ClearPart(x.id)
+	h.store.ClearPart(moved.id)
 	h.kept.Add(-1)
 }
 
@@ -288,9 +300,10 @@ func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6)
 func windows(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
 // measure brings the demand up to date: means of which what is past fades
-// exponentially.
-func (x *holding) measure(steady int64) {
-	since, asked := float64(max(1, steady-x.at)), x.asked.Load()
+// exponentially. What is about to be told as Spent is missing for a moment.
+func (h *Holdings) measure(x *holding, steady int64) {
+	since := float64(max(1, steady-x.at))
+	asked := max(x.counted, x.asked+max(0, h.store.Uncollected(x.id)))
 	rate := float64(asked-x.counted) * 1e9 / since
 	x.demand += (rate - x.demand) * -math.Expm1(-since/settling(&x.whole))
 	x.usual += (rate - x.usual) * -math.Expm1(-since/windows(&x.whole))
@@ -444,7 +457,7 @@ func (h *Holdings) heed(x *holding, a *account, st *Statement, t Time) (isNew bo
 	a.grantedTo, a.grantedUntil = st.From, t.Steady+keptFor
 	h.renew(x, t)
 	if lost > 0 {
-		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, lost)
+		h.store.SpendElsewhere(x.id, &x.part, t.Now, lost)
 	}
 	if less > 0 {
 		h.keep(x, t)
@@ -461,7 +474,7 @@ func (h *Holdings) keep(x *holding, t Time) {
 		return
 	}
 	x.keeps = min(x.must, x.held)
-	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, max(1, x.keeps))
+	peek := h.store.Peek(x.id, &x.part, t.Now, max(1, x.keeps))
 	x.keepTill = t.Steady + int64(min(peek.RetryAfter, time.Duration(recoveryTime(&x.whole)))) + promiseFor
 	x.must = 0
 }
@@ -485,10 +498,10 @@ func (x *holding) catchUp(l *bucket.Limit) {
 // goes back to that, where it can be asked for.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
-	x.measure(t.Steady)
+	h.measure(x, t.Steady)
 	a.promised = 0
 	h.renew(x, t)
-	peek := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, 0)
+	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
 	d := demands{x.demand, float64(st.Demand) / 1000}
@@ -527,7 +540,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 		a.grantedUntil = t.Steady + keptFor
 	}
 	if a.promised = able - units; a.promised > 0 {
-		later := h.store.Peek(x.id, &x.judging.Load().limit, t.Now, max(1, min(a.promised, able/8)))
+		later := h.store.Peek(x.id, &x.part, t.Now, max(1, min(a.promised, able/8)))
 		answer.More, answer.Retry = true, min(later.RetryAfter, time.Duration(longestRefusal))
 		a.promisedTill = t.Steady + int64(answer.Retry) + promiseFor
 		h.renew(x, t)
@@ -550,7 +563,7 @@ func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, g
 	switch spent := min(units, used-x.held); {
 	case spent <= 0:
 	case isBucket(&x.whole):
-		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, -spent)
+		h.store.SpendElsewhere(x.id, &x.part, t.Now, -spent)
 		a.owes += min(spent, back)
 		a.moved += max(0, spent-back)
 	default:
@@ -607,7 +620,7 @@ func (h *Holdings) retry(x *holding, peek *bucket.Result, now int64) time.Durati
 	if peek.Remaining > 0 {
 		return 0
 	}
-	return h.store.Peek(x.id, &x.judging.Load().limit, now, 1).RetryAfter
+	return h.store.Peek(x.id, &x.part, now, 1).RetryAfter
 }
 
 // Answered takes in a region's answer. ok is false if the regions do not agree how
@@ -620,7 +633,7 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	sh := h.shard(st.ID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := sh.find(st.ID)
+	x := sh.of[st.ID]
 	if x == nil {
 		return true
 	}
@@ -653,7 +666,7 @@ func (h *Holdings) Answered(from string, print uint64, st *Statement, t Time) (o
 	}
 	h.renew(x, t)
 	if used := min(gained, st.Used); used > 0 {
-		h.store.SpendElsewhere(x.id, &x.judging.Load().limit, t.Now, used)
+		h.store.SpendElsewhere(x.id, &x.part, t.Now, used)
 	}
 	if gained > 0 {
 		h.keep(x, t)
@@ -689,7 +702,7 @@ func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	for i := range sts {
 		sh := h.shard(sts[i].ID)
 		sh.mu.Lock()
-		if x := sh.find(sts[i].ID); x != nil {
+		if x := sh.of[sts[i].ID]; x != nil {
 			if a := &x.accounts[at]; a.number == sts[i].Number && a.waits {
 				a.waits = false
 				a.refuse(x, t)

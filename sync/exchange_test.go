@@ -197,7 +197,7 @@ func FuzzExchange(f *testing.F) {
 			to.holdings.Serve(from.name, from.regions.print, st, to.time())
 			to.holdings.Answered(from.name, from.regions.print, st, to.time())
 			mine := to.holdings.Limit(st.ID, &l, to.time())
-			x := to.holdings.shard(st.ID).find(st.ID)
+			x := to.holdings.shard(st.ID).of[st.ID]
 			require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
 		}
 		to.holdings.Due(to.time(), func(bucket.ID) bool { return true })
@@ -221,7 +221,7 @@ func FuzzHoldingCopy(f *testing.F) {
 		if x == nil {
 			return // of other regions
 		}
-		mine := x.judging.Load().limit
+		mine := x.part
 		require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())
 		r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
 	})

@@ -26,7 +26,7 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := sh.find(id)
+	x := sh.of[id]
 	if x == nil || x.unsure {
 		return b
 	}

@@ -2,7 +2,6 @@ package countsync
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,7 +25,9 @@ import (
 // nobody has to find out about it.
 //
 // Of each id the one node decides that answers for it. Methods are safe for
-// concurrent use; Take locks nothing where the id has a holding.
+// concurrent use. What judges an id is told to the store, so that a Take by it is
+// the store's alone and locks nothing here; what was spent is learned of
+// afterwards, from what the store has collected.
 type Holdings struct {
 	regions *Regions
 	self    Member
@@ -34,17 +35,15 @@ type Holdings struct {
 	rule    rule
 	shards  [holdingShards]holdings
 
-	// usual is what judges the ids that are as they begin, of some limits: they
-	// share it, so that it stays in a processor's cache.
-	usual [64]atomic.Pointer[judging]
-
+	told   atomic.Int64 // until when, by the steady clock, what judges is as the store was told
 	steady atomic.Int64 // the last that was told
 	kept   atomic.Int64 // how many
+	beyond atomic.Uint64
 
 	mu     sync.Mutex
 	begun  int64  // since when all is remembered, by the steady clock
 	agreed []bool // the regions that have shown since then that they share limits out alike
-	told   bool   // of begun, by another node
+	sure   bool   // of begun, as another node is
 }
 
 const (
@@ -67,6 +66,10 @@ const (
 	unanswered = int64(2 * time.Second)
 	// longestRefusal bounds the time between two asks that are refused.
 	longestRefusal = int64(5 * time.Second)
+	// lasting is how long what judges an id has to hold good for the store to be told,
+	// or for what it was told to stand when the holding is looked at. Holdings are
+	// looked at more often than that, or the store is not asked by what it was told.
+	lasting = term / 2
 	// firstTrip is what a round trip to another region takes, as long as none was
 	// measured.
 	firstTrip = int64(200 * time.Millisecond)
@@ -76,22 +79,22 @@ const (
 // one that never steps, both in nanoseconds.
 type Time struct{ Now, Steady int64 }
 
-// holding is one id's. Its shard's lock guards it, but for what is atomic.
+// holding is one id's. Its shard's lock guards it.
 type holding struct {
 	id      bucket.ID
-	judging atomic.Pointer[judging]
-	turn    atomic.Uint64 // of judging: rises with each
-	asked   atomic.Int64  // units in all
-	denied  atomic.Int64  // of these
-	largest atomic.Int64  // ask that was denied, since the last look
-	queued  atomic.Bool   // to be looked at
+	whole   bucket.Limit // by which it was asked for last
+	part    bucket.Limit // of whole: what asks are judged by
+	until   int64        // when part has to be made anew
+	asked   int64        // units in all
+	denied  int64        // of these
+	largest int64        // ask that was denied, since the last look
+	queued  bool         // to be looked at
 
-	whole    bucket.Limit // by which it was asked for last
-	held     int64        // what this region has: what judges, and what is promised or to be passed
-	accounts []account    // by index in regions; that of this one is unused
-	counted  int64        // of asked, in demand
-	demand   float64      // units asked for in a second, of late, as of at
-	usual    float64      // and over windows
+	held     int64     // what this region has: part, and what is promised or to be passed
+	accounts []account // by index in regions; that of this one is unused
+	counted  int64     // of asked, in demand
+	demand   float64   // units asked for in a second, of late, as of at
+	usual    float64   // and over windows
 	at       int64
 	lacked   int64 // when an ask was denied last
 	seen     int64 // when it was last known to be asked for
@@ -108,13 +111,6 @@ type holding struct {
 	place  int   // in holdings.all
 	unsure bool  // made when an id without a holding may have been forgotten
 	copied int64 // when it was taken from another node
-}
-
-// judging is what asks are judged by. It is immutable.
-type judging struct {
-	limit bucket.Limit // whole's part
-	whole bucket.Limit
-	until int64 // when it has to be made anew
 }
 
 // account is what one region has of another, both ways.
@@ -159,7 +155,7 @@ func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.begun, h.told = t.Steady, false
+	h.begun, h.sure = t.Steady, false
 	h.agreed = make([]bool, len(h.regions.names))
 	h.agreed[h.regions.self] = true
 }
@@ -174,10 +170,10 @@ func (h *Holdings) Sure(doubt time.Duration) {
 	begun := h.steady.Load() + int64(doubt) - keptFor
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.told {
+	if h.sure {
 		begun = max(begun, h.begun)
 	}
-	h.begun, h.told = begun, true
+	h.begun, h.sure = begun, true
 	for i := range h.agreed {
 		h.agreed[i] = true
 	}
@@ -206,6 +202,12 @@ func (h *Holdings) tick(t Time) {
 	}
 }
 
+// Kept is how many ids have a holding.
+func (h *Holdings) Kept() int { return int(h.kept.Load()) }
+
+// Beyond is how often an id was asked for that there was no room to keep one of.
+func (h *Holdings) Beyond() uint64 { return h.beyond.Load() }
+
 // ids are those that have a holding.
 func (h *Holdings) ids() (ids []bucket.ID) {
 	if h == nil {
@@ -226,112 +228,114 @@ func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdin
 
 // Take is the store's, within what this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
-	sh := h.shard(id)
-	for {
-		x := sh.find(id)
-		if x == nil {
-			if x = h.make(sh, id, whole, t); x == nil {
-				l := h.beginning(whole)
-				h.store.TakeInto(id, &l, t.Now, units, r)
-				return
-			}
+	if t.Steady < h.told.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
+		if !r.Allowed || halves(units, r) {
+			sh := h.shard(id)
+			sh.mu.Lock()
+			h.took(sh, h.holding(sh, id, whole, t), units, t, r)
+			sh.mu.Unlock()
 		}
-		turn, j := x.turn.Load(), x.judging.Load()
-		if t.Steady >= j.until || !j.follows(whole) {
-			turn, j = h.brought(sh, x, whole, t)
-		}
-		h.store.TakeInto(id, &j.limit, t.Now, units, r)
-		if r.Allowed && x.turn.Load() != turn {
-			// Meanwhile some of it may have been granted away, as unspent.
-			h.store.Refund(id, &j.limit, t.Now, units, r.Receipt, false)
-			continue
-		}
-		h.took(sh, x, units, t, r)
 		return
 	}
+	sh := h.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	x := h.judge(sh, id, whole, t)
+	if x == nil {
+		l := h.beginning(whole)
+		h.store.TakeInto(id, &l, t.Now, units, r)
+		return
+	}
+	h.store.TakeInto(id, &x.part, t.Now, units, r)
+	if t.Steady < h.told.Load() && x.until-t.Steady >= lasting {
+		h.store.SetPart(id, &x.part)
+	}
+	h.took(sh, x, units, t, r)
+}
+
+// Debit is the store's, of what this region has.
+func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64) (r bucket.Result) {
+	sh := h.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	x := h.judge(sh, id, whole, t)
+	if x == nil {
+		l := h.beginning(whole)
+		return h.store.Debit(id, &l, t.Now, units)
+	}
+	r = h.store.Debit(id, &x.part, t.Now, units)
+	if 2*r.Remaining <= r.Limit {
+		sh.push(x)
+	}
+	return r
+}
+
+// halves is whether a take has left half of the limit or less, and was the first.
+func halves(units int64, r *bucket.Result) bool {
+	return 2*r.Remaining <= r.Limit && 2*(r.Remaining+units) > r.Limit
 }
 
 // TakeAll is the store's, each of whose asks with a whole is within what this
 // region has of that. The ids are distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
-	var few [16]judged
-	for {
-		judges := append(few[:0], make([]judged, len(asks))...)
-		for i := range asks {
-			if wholes[i] != nil {
-				judges[i] = h.judge(asks[i].ID, wholes[i], t)
-				asks[i].Limit = &judges[i].limit
-			}
+	var (
+		few   [16]uint64
+		xs    [16]*holding
+		parts [16]bucket.Limit
+	)
+	shards, judges, begin := few[:0], append(xs[:0], make([]*holding, len(asks))...), parts[:0]
+	for i := range asks {
+		if wholes[i] != nil {
+			shards = append(shards, asks[i].ID.Lo%holdingShards)
 		}
-		all := h.store.TakeAll(asks, t.Now, answers)
-		stands := true
-		for i, j := range judges {
-			stands = stands && (j.judging == nil || !all || h.stands(asks[i].ID, j))
-		}
-		if !stands {
-			for i := range asks {
-				if answers[i].Allowed {
-					h.store.Refund(asks[i].ID, asks[i].Limit, t.Now, asks[i].Units, answers[i].Receipt, false)
-				}
-			}
+	}
+	// All who lock several do so in one order, so that none waits in a circle.
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	for _, i := range shards {
+		h.shards[i].mu.Lock()
+	}
+	for i := range asks {
+		if wholes[i] == nil {
 			continue
 		}
-		for i := range asks {
-			sh := h.shard(asks[i].ID)
-			if x := sh.find(asks[i].ID); wholes[i] != nil && x != nil && (all || !answers[i].Allowed) {
-				h.took(sh, x, asks[i].Units, t, &answers[i])
-			}
+		if judges[i] = h.judge(h.shard(asks[i].ID), asks[i].ID, wholes[i], t); judges[i] != nil {
+			asks[i].Limit = &judges[i].part
+			continue
 		}
-		return all
+		begin = append(begin, h.beginning(wholes[i]))
+		asks[i].Limit = &begin[len(begin)-1]
 	}
+	all := h.store.TakeAll(asks, t.Now, answers)
+	for i, x := range judges {
+		if x != nil && (all || !answers[i].Allowed) {
+			h.took(h.shard(x.id), x, asks[i].Units, t, &answers[i])
+		}
+	}
+	for _, i := range shards {
+		h.shards[i].mu.Unlock()
+	}
+	return all
 }
 
-// judged is what judges an id, and how often that had changed then.
-type judged struct {
-	*judging
-	turn uint64
-}
-
-// judge is what judges an id now.
-func (h *Holdings) judge(id bucket.ID, whole *bucket.Limit, t Time) judged {
-	sh := h.shard(id)
-	x := sh.find(id)
-	if x == nil {
-		x = h.make(sh, id, whole, t)
-	}
-	if x == nil {
-		return judged{judging: &judging{limit: h.beginning(whole)}}
-	}
-	turn, j := x.turn.Load(), x.judging.Load()
-	if t.Steady >= j.until || !j.follows(whole) {
-		turn, j = h.brought(sh, x, whole, t)
-	}
-	return judged{j, turn}
-}
-
-// stands is whether an id is still judged by j.
-func (h *Holdings) stands(id bucket.ID, j judged) bool {
-	x := h.shard(id).find(id)
-	return x == nil || x.turn.Load() == j.turn
-}
-
-// took notes what an ask came to.
+// took notes what an ask came to. The shard is locked; x may be nil.
 func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
-	x.asked.Add(units)
-	if !r.Allowed {
-		h.refuse(sh, x, units, t, r)
+	if x == nil {
+		return
 	}
-	if (!r.Allowed || 2*r.Remaining <= r.Limit) && !x.queued.Load() {
-		sh.look(x)
+	if !r.Allowed {
+		h.refuse(x, units, t, r)
+	}
+	if !r.Allowed || 2*r.Remaining <= r.Limit {
+		sh.push(x)
 	}
 }
 
 // refuse notes a denial, and says when more may have come from elsewhere.
-func (h *Holdings) refuse(sh *holdings, x *holding, units int64, t Time, r *bucket.Result) {
-	x.denied.Add(units)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	x.largest.Store(max(x.largest.Load(), units))
+func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
+	x.asked += units
+	x.denied += units
+	x.largest = max(x.largest, units)
 	x.lacked = t.Steady
 	if x.held >= x.whole.Capacity() {
 		return // there is none
@@ -350,62 +354,64 @@ func (h *Holdings) refuse(sh *holdings, x *holding, units int64, t Time, r *buck
 
 // Limit is what judges id here.
 func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit {
-	return h.judge(id, whole, t).limit
+	sh := h.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if x := h.judge(sh, id, whole, t); x != nil {
+		return x.part
+	}
+	return h.beginning(whole)
 }
 
-// Spent notes units that were spent without asking, below zero those that were
-// given back.
+// Spent notes units that the store has collected as spent here, less those that
+// were given back.
 func (h *Holdings) Spent(id bucket.ID, units int64) {
+	if h == nil || units == 0 {
+		return
+	}
 	sh := h.shard(id)
-	x := sh.find(id)
-	if x == nil {
-		return
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	switch x := sh.of[id]; {
+	case x == nil:
+	case units < 0:
+		x.denied -= units
+	default:
+		x.asked += units
 	}
-	if units < 0 {
-		x.denied.Add(-units)
-		return
-	}
-	x.asked.Add(units)
-	sh.look(x)
 }
 
 // beginning is the limit of an id that there is no room to keep a holding of.
 func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
 	if h.Doubt() > 0 {
-		return portion(whole, 0)
+		return whole.Part(0)
 	}
-	return portion(whole, h.regions.start(whole.Capacity(), h.regions.self))
+	return whole.Part(h.regions.start(whole.Capacity(), h.regions.self))
 }
 
-// make makes a holding for an id that has none, nil if there is no room.
-func (h *Holdings) make(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return h.holding(sh, id, whole, t)
-}
-
-// brought is what judges from now on.
-func (h *Holdings) brought(sh *holdings, x *holding, whole *bucket.Limit, t Time) (turn uint64, j *judging) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if j := x.judging.Load(); x.adopt(whole) || t.Steady >= j.until {
+// judge is id's holding, whose part judges asks by this limit now; nil if there is
+// none and no room. The shard is locked.
+func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+	x := h.holding(sh, id, whole, t)
+	if x != nil && x.adopt(whole) {
 		h.renew(x, t)
 	}
-	return x.turn.Load(), x.judging.Load()
+	return x
 }
 
 // holding is id's, up to date; nil if there is none and no room. The shard is
 // locked.
 func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	x := sh.find(id)
+	x := sh.of[id]
 	if x != nil {
-		if t.Steady >= x.judging.Load().until {
+		if t.Steady >= x.until {
 			h.renew(x, t)
 		}
 		return x
 	}
 	if h.kept.Add(1) > MaxHoldings {
 		h.kept.Add(-1)
+		h.beyond.Add(1)
 		return nil
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
@@ -414,15 +420,8 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 		x.accounts[i].known = !x.unsure || i == h.regions.self
 	}
 	h.renew(x, t)
-	x.queued.Store(true)
 	sh.add(x)
 	return x
-}
-
-// follows is whether asks by this limit are judged by j.
-func (j *judging) follows(l *bucket.Limit) bool {
-	w := &j.whole
-	return w.Rate == l.Rate && w.Per == l.Per && w.Burst == l.Burst && w.Start == l.Start && w.Version == l.Version && w.Algorithm == l.Algorithm
 }
 
 // adopt takes over a limit's numbers, unless the ones that it has are later. As in
@@ -485,15 +484,14 @@ func (h *Holdings) renew(x *holding, t Time) {
 	if x.held = min(max(0, h.own(x)+received), capacity); x.unsure {
 		x.held = 0
 	}
-	j := &judging{limit: portion(&x.whole, max(0, x.held-promised-x.passing)), whole: x.whole, until: until}
+	part := x.whole.Part(max(0, x.held-promised-x.passing))
+	if part != x.part || until-t.Steady < lasting {
+		h.store.ClearPart(x.id)
+	}
+	x.part, x.until = part, until
 	if lost > 0 {
-		h.store.SpendElsewhere(x.id, &j.limit, t.Now, lost)
+		h.store.SpendElsewhere(x.id, &x.part, t.Now, lost)
 	}
-	if until == math.MaxInt64 {
-		j = h.shared(j)
-	}
-	x.judging.Store(j)
-	x.turn.Add(1)
 }
 
 // over is whether the window that was named has ended. The store forgets its count
@@ -502,16 +500,6 @@ func (h *Holdings) renew(x *holding, t Time) {
 func (x *holding) over(now int64) bool {
 	w := &x.whole
 	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
-}
-
-// shared is what others are judged by that is the same as j, or j.
-func (h *Holdings) shared(j *judging) *judging {
-	at := &h.usual[uint64(j.limit.Rate^j.limit.Burst<<1^int64(j.limit.Per)>>10)%uint64(len(h.usual))]
-	if u := at.Load(); u != nil && *u == *j {
-		return u
-	}
-	at.Store(j)
-	return j
 }
 
 // doubt is until when another region may have more of this one than is known here,
@@ -534,7 +522,7 @@ func (h *Holdings) own(x *holding) int64 {
 }
 
 // spent is how many units were spent here since the series began.
-func (x *holding) spent() int64 { return max(0, x.asked.Load()-x.denied.Load()-x.before) }
+func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
 // recovered begins the series anew when nothing is used any more: who hears of it
 // from then on, and knows nothing of what was before, counts only what is used.
@@ -553,37 +541,4 @@ func (x *holding) recovered(now int64) {
 func (h *Holdings) debt(x *holding, now int64) int64 {
 	used, _, _ := h.store.Used(x.id, now)
 	return max(0, used-x.held)
-}
-
-// portion is a limit of so many of another's units, which recover at the same part of
-// its rate. A bucket's rate is that of a multiple of Per, where that is needed to
-// have it exact within a thousandth; it is never above the part.
-func portion(whole *bucket.Limit, units int64) bucket.Limit {
-	l := *whole
-	l.Whole = whole.Capacity()
-	if l.Algorithm != bucket.TokenBucket && l.Algorithm != bucket.LeakyBucket {
-		l.Rate = units
-		return l
-	}
-	if units == 0 {
-		l.Burst = -1
-		return l
-	}
-	l.Burst = units
-	if l.Rate == l.Whole {
-		l.Rate = units
-		return l
-	}
-	const precise, longest = 1000, int64(366 * 24 * time.Hour)
-	hi, lo := bits.Mul64(uint64(l.Rate), uint64(units))
-	times := uint64(1)
-	if hi == 0 && lo/uint64(l.Whole) < precise && lo%uint64(l.Whole) != 0 {
-		times = max(1, min(precise*uint64(l.Whole)/lo+1, uint64(longest/int64(l.Per))))
-		lo *= times
-	}
-	rate, _ := bits.Div64(hi, lo, uint64(l.Whole))
-	if l.Rate, l.Per = int64(rate), l.Per*time.Duration(times); l.Validate() != nil {
-		l.Burst = -1 // what is spent would not recover in any time that counts
-	}
-	return l
 }

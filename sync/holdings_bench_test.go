@@ -1,6 +1,8 @@
 package countsync
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -8,37 +10,55 @@ import (
 )
 
 // BenchmarkTakeOfAHolding is a take within what a region holds, beside one of a
-// limit that is not shared.
+// limit that is not shared: of ids that are as they begin, and of those of which
+// another region has been granted a part.
 func BenchmarkTakeOfAHolding(b *testing.B) {
 	limit := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: time.Second}
-	ids := make([]bucket.ID, 1024)
-	for i := range ids {
-		ids[i] = bucket.ID{Hi: uint64(i) << 54, Lo: uint64(i) * 0x9e3779b97f4a7c15}
-	}
-	start := time.Now().UnixNano()
-	begun := time.Now()
-	b.Run("scope=regional", func(b *testing.B) {
-		s := bucket.NewStore(1 << 20)
-		var r bucket.Result
-		for i := 0; b.Loop(); i++ {
-			s.TakeInto(ids[i%len(ids)], &limit, start+int64(time.Since(begun)), 1, &r)
+	for _, n := range []int{1, 100_000} {
+		ids := make([]bucket.ID, n)
+		for i := range ids {
+			ids[i] = bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}
 		}
-	})
-	b.Run("scope=global", func(b *testing.B) {
+		run := func(name string, take func(id bucket.ID, t Time, r *bucket.Result)) {
+			b.Run(fmt.Sprintf("keys=%d/scope=%s", n, name), func(b *testing.B) {
+				var r bucket.Result
+				for i := 0; b.Loop(); i++ {
+					now := time.Now().UnixNano()
+					take(ids[i%len(ids)], Time{now, now}, &r)
+				}
+				if !r.Allowed {
+					b.Fatal("denied")
+				}
+			})
+		}
+		start := time.Now().UnixNano()
 		s := bucket.NewStore(1 << 20)
+		s.Track(nil)
+		run("regional", func(id bucket.ID, t Time, r *bucket.Result) { s.TakeInto(id, &limit, t.Now, 1, r) })
 		h := NewHoldings(NewRegions("a", []string{"b"}, nil), 1, s, Time{start, start})
 		h.Meet("b", h.regions.print)
 		h.begun -= 2 * keptFor
-		var r bucket.Result
-		for i := 0; b.Loop(); i++ {
-			now := start + int64(time.Since(begun))
-			h.Take(ids[i%len(ids)], &limit, Time{now, now}, 1, &r)
-			if i%(1<<20) == 0 {
-				h.Due(Time{now, now}, func(bucket.ID) bool { return true })
+		var looked int64
+		take := func(id bucket.ID, t Time, r *bucket.Result) {
+			if t.Steady-looked > int64(ExchangeEvery) {
+				h.Due(t, func(bucket.ID) bool { return true })
+				looked = t.Steady
 			}
+			h.Take(id, &limit, t, 1, r)
 		}
-		if !r.Allowed {
-			b.Fatal("denied")
+		for i := range lookParts + 1 {
+			h.Due(Time{start, start + int64(i)*int64(ExchangeEvery)}, func(bucket.ID) bool { return true })
 		}
-	})
+		for i := range ids {
+			ids[i].Hi++ // other ids of the same store
+		}
+		run("global", take)
+		now := time.Now().UnixNano()
+		for _, id := range ids {
+			h.Serve("b", h.regions.print, &Statement{
+				ID: id, Limit: limit, Number: 1, From: 2, Wants: 10, Must: 10, Demand: 1e15, Usual: 1e15,
+			}, Time{now, now})
+		}
+		run("granted", take)
+	}
 }

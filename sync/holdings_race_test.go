@@ -19,11 +19,14 @@ func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 	at := Time{int64(time.Hour), int64(time.Hour)}
 	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16), at)
 	h.agreed, h.begun = []bool{true, true}, h.begun-2*keptFor
+	h.told.Store(at.Steady + 1) // so that takes are by what the store was told, where they can be
 	total := int64(0)
 	for round := range 1000 {
 		id := bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}
 		sh := h.shard(id)
-		x := h.make(sh, id, &limit, at)
+		sh.mu.Lock()
+		x := h.holding(sh, id, &limit, at)
+		sh.mu.Unlock()
 		var taken [2]int64
 		var done sync.WaitGroup
 		for k := range taken {

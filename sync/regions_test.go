@@ -107,7 +107,7 @@ func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
 		rates, burst := new(big.Rat), int64(0)
 		for i := range r.names {
 			units := r.start(whole.Capacity(), i)
-			l := portion(&whole, units)
+			l := whole.Part(units)
 			if err := sane(&l); err != nil {
 				t.Fatalf("%d of %+v: %v", units, whole, err)
 			}

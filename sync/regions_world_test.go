@@ -177,6 +177,7 @@ func (r *region) restart(copies []duplicate) {
 	r.begun = 1 + w.rand.Int64N(1000*sec)
 	clear(r.answers)
 	r.store = bucket.NewStore(1024)
+	r.store.Track(nil)
 	t := r.time()
 	r.holdings = NewHoldings(r.regions, r.member, r.store, t)
 	r.holdings.rule = func(d demands, both, theirs, unspent int64) int64 { return w.rule(d, both, theirs, unspent) }
@@ -265,12 +266,15 @@ func (r *region) crash(wholly bool) {
 
 func (r *region) holding(i int) *holding {
 	id := r.w.ids[i]
-	return r.holdings.shard(id).find(id)
+	return r.holdings.shard(id).of[id]
 }
 
 // tick is what a node does ten times a second.
 func (r *region) tick() {
 	w := r.w
+	for _, c := range r.store.Collect(false, nil) {
+		r.holdings.Spent(c.ID, c.Units)
+	}
 	r.charged(func() {
 		due, changed := r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
 		if len(changed) > 0 || r.copies == nil || w.rand.IntN(2) == 0 {
@@ -471,12 +475,12 @@ func (w *globe) check() {
 			}
 			unknown = unknown || !x.known()
 			has := min(capacity, max(0, x.has(r, t)))
-			if t.Steady < x.judging.Load().until {
+			if t.Steady < x.until {
 				has = max(has, x.held)
 			}
 			sum += has
-			if x.judging.Load().limit.Capacity() > x.held || x.held > capacity {
-				w.fail("%s holds %d and judges by %d", r.name, x.held, x.judging.Load().limit.Capacity())
+			if x.part.Capacity() > x.held || x.held > capacity {
+				w.fail("%s holds %d and judges by %d", r.name, x.held, x.part.Capacity())
 			}
 		}
 		if sum > capacity && !(unknown && w.now < w.lostTill) {
@@ -544,7 +548,7 @@ func (w *globe) checkPair(id int, g, r *region) {
 func (w *globe) books(id int) (s string) {
 	for _, r := range w.regions {
 		if x := r.holding(id); x != nil {
-			s += fmt.Sprintf("\n%s held %d judged by %d used %d demand %.0f unsure %v passing %d", r.name, x.held, x.judging.Load().limit.Capacity(), r.used(), x.demand, x.unsure, x.passing)
+			s += fmt.Sprintf("\n%s held %d judged by %d used %d demand %.0f unsure %v passing %d", r.name, x.held, x.part.Capacity(), r.used(), x.demand, x.unsure, x.passing)
 			for j := range x.accounts {
 				if j != r.index {
 					a := &x.accounts[j]

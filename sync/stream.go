@@ -519,6 +519,7 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 	if len(s.bases) > 0 {
 		delete(s.bases, id)
 	}
+	s.holdings.Spent(id, units)
 	holds := roles.Holds(id)
 	if holds && units < 0 {
 		// Whoever does not know this node for the authority has its tally.
@@ -645,6 +646,7 @@ func (s *Stream) tally(id bucket.ID, units, now int64, spentNow bool) {
 // in use and in no tally yet. It returns how many.
 func (s *Stream) spentWithout(it item, now int64) int64 {
 	if units, changed := s.store.CollectOne(it.id); changed {
+		s.holdings.Spent(it.id, units)
 		if units != 0 {
 			s.tally(it.id, units, now, true)
 		}

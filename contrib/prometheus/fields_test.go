@@ -34,6 +34,8 @@ var exported = map[string]string{
 	"Published.Bytes":         "weir_published_bytes",
 	"Published.Revision":      "weir_published_revision",
 	"Published.Dropped":       "weir_published_dropped_total",
+	"Holdings.Keys":           "weir_holdings",
+	"Holdings.Beyond":         "weir_holdings_beyond_total",
 	"Regions.some.Reached":    "weir_region_reached{region=some}",
 	"Regions.some.Statements": "weir_region_statements_total{region=some}",
 	"Regions.some.Unanswered": "weir_region_unanswered_total{region=some}",

@@ -64,6 +64,11 @@ var ofNode = []family[nodeStats]{
 	counter("weir_published_dropped_total", "Published names that there was no room for: two sides of a split had too many together.",
 		func(s *nodeStats) float64 { return float64(s.Published.Dropped) }),
 
+	gauge("weir_holdings", "Keys of Global limits that have a holding here, also as a copy.",
+		func(s *nodeStats) float64 { return float64(s.Holdings.Keys) }),
+	counter("weir_holdings_beyond_total", "Times that a key was asked for that there was no room to keep a holding of.",
+		func(s *nodeStats) float64 { return float64(s.Holdings.Beyond) }),
+
 	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; a region that nothing is told is not asked either.",
 		prometheus.GaugeValue, func(r weir.RegionStats) float64 { return truth(r.Reached) }),
 	ofRegion("weir_region_statements_total", "Statements sent to the region.",

@@ -1,0 +1,137 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
+	whole := Limit{Rate: 100, Per: time.Minute, Version: 3}
+	part := whole.Part(30)
+	id := ID{1, 2}
+	for name, c := range map[string]struct {
+		do     func(s *Store)
+		whole  Limit // that is asked by afterwards
+		judges bool
+	}{
+		"takes by it":             {func(s *Store) { s.Take(id, &part, origin, 1) }, whole, true},
+		"peeks by another":        {func(s *Store) { s.Peek(ID{1, 3}, &whole, origin, 1) }, whole, true},
+		"its changes collected":   {func(s *Store) { s.Collect(false, nil) }, whole, true},
+		"the table grown":         {func(s *Store) { crowd(s, 3000) }, whole, true},
+		"spent elsewhere":         {func(s *Store) { s.SpendElsewhere(id, &part, origin, 4) }, whole, true},
+		"another part":            {func(s *Store) { l := whole.Part(20); s.Take(id, &l, origin, 1) }, whole, false},
+		"a share of it":           {func(s *Store) { l := part; l.Rate, l.Whole = 15, 30; s.Take(id, &l, origin, 1) }, whole, false},
+		"another, and it again":   {func(s *Store) { s.Take(id, &whole, origin, 1); s.Take(id, &part, origin, 1) }, whole, false},
+		"taken back":              {func(s *Store) { s.ClearPart(id) }, whole, false},
+		"reset":                   {func(s *Store) { s.Reset(id) }, whole, false},
+		"another node's count":    {func(s *Store) { s.Import(id, &Count{Limit: part, x: 3}, origin, 0) }, whole, false},
+		"asked by another Rate":   {func(*Store) {}, Limit{Rate: 101, Per: time.Minute, Version: 3}, false},
+		"asked by another Per":    {func(*Store) {}, Limit{Rate: 100, Per: time.Hour, Version: 3}, false},
+		"asked by another way":    {func(*Store) {}, Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute, Version: 3}, false},
+		"asked by a new Version":  {func(*Store) {}, Limit{Rate: 100, Per: time.Minute, Version: 4}, false},
+		"asked by an old Version": {func(*Store) {}, Limit{Rate: 100, Per: time.Minute, Version: 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(1<<14, 2)
+			s.Track(nil)
+			s.Take(id, &part, origin, 5)
+			s.SetPart(id, &part)
+			c.do(s)
+			before, _, _ := s.Used(id, origin)
+			var r Result
+			require.Equal(t, c.judges, s.TakePart(id, &c.whole, origin, 1, &r))
+			after, _, _ := s.Used(id, origin)
+			if !c.judges {
+				require.Equal(t, before, after, "it was taken all the same")
+				require.Zero(t, r)
+				return
+			}
+			require.Equal(t, before+1, after)
+			require.Equal(t, Result{Allowed: true, Limit: 30, Remaining: 30 - after, ResetAfter: r.ResetAfter, Receipt: r.Receipt}, r)
+		})
+	}
+}
+
+func crowd(s *Store, n uint64) {
+	l := Limit{Rate: 7, Per: time.Hour}
+	for i := range n {
+		s.Take(ID{i, i * 0x9e3779b97f4a7c15}, &l, origin, 1)
+	}
+}
+
+func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
+	for _, a := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket} {
+		whole := Limit{Algorithm: a, Rate: 100, Per: time.Minute}
+		part := whole.Part(30)
+		s := NewStore(100)
+		s.Track(nil)
+		id := ID{1, 2}
+		s.Take(id, &part, origin, 5)
+		s.SetPart(id, &part)
+		require.EqualValues(t, 5, s.Uncollected(id))
+		require.Equal(t, []Change{{id, 5}}, s.Collect(false, nil))
+		var r Result
+		require.True(t, s.TakePart(id, &whole, origin, 7, &r))
+		require.EqualValues(t, 7, s.Uncollected(id))
+		require.Equal(t, []Change{{id, 7}}, s.Collect(false, nil))
+		require.True(t, s.TakePart(id, &whole, origin, 19, &r))
+		require.False(t, r.Allowed)
+		require.Zero(t, s.Uncollected(id))
+	}
+}
+
+// A part that no count is judged by is not remembered for one that comes.
+func TestAPartOfNoCountIsNotSet(t *testing.T) {
+	whole := Limit{Rate: 100, Per: time.Minute}
+	part, other := whole.Part(30), whole.Part(20)
+	s := NewStore(100)
+	var r Result
+	s.SetPart(ID{1, 2}, &part)
+	s.Take(ID{1, 2}, &part, origin, 1)
+	require.False(t, s.TakePart(ID{1, 2}, &whole, origin, 1, &r))
+	s.SetPart(ID{1, 2}, &other)
+	require.False(t, s.TakePart(ID{1, 2}, &whole, origin, 1, &r))
+}
+
+// The adversary spends all that one side has at the end of its window; what flows
+// back there goes to the other, whose first ask was half a window later, and is
+// spent at once, there too whenever some flows back. Were the windows of the two
+// not the same, that would be 2.25 of the limit.
+func TestSharesThatUnitsMoveBetweenAdmitLessThanTwiceALimitInAWindow(t *testing.T) {
+	const rate, per, steps = 1000, 60_000_000_000, 600
+	whole := Limit{Rate: rate, Per: per}
+	stores := [2]*Store{NewStore(1), NewStore(1)}
+	holds := [2]int64{rate, 0}
+	id := ID{1, 2}
+	take := func(side int, now, units int64) bool {
+		part := whole.Part(holds[side])
+		return stores[side].Take(id, &part, now, units).Allowed
+	}
+	for first := int64(0); first < per; first += per / 7 {
+		begun := origin + first
+		stores[0].Reset(id)
+		stores[1].Reset(id)
+		admitted, holds := int64(0), &holds
+		*holds = [2]int64{rate - 1, 1}
+		take(0, begun, 1)
+		take(1, begun+per/2, 1)
+		for side, units := range [2]int64{rate - 2, 0} {
+			if take(side, begun+per-1, units) {
+				admitted += units
+			}
+		}
+		for step := int64(0); step < steps; step++ {
+			now := begun + per - 1 + step*per/steps
+			used, _, _ := stores[0].Used(id, now)
+			free := max(0, holds[0]-used)
+			holds[0], holds[1] = holds[0]-free, holds[1]+free
+			for take(1, now, 1) {
+				admitted++
+			}
+		}
+		require.Less(t, admitted, int64(2*rate))
+		require.Greater(t, admitted, int64(rate))
+	}
+}

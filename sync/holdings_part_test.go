@@ -1,0 +1,131 @@
+package countsync
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// settled has regions look at what they hold until takes may be the store's alone.
+func (w *globe) settled() {
+	for range 3 * lookParts {
+		w.now += int64(ExchangeEvery)
+		for _, r := range w.regions {
+			r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
+		}
+	}
+}
+
+// byStore asks for a unit, and says whether the store knew what judges.
+func (r *region) byStore(t *testing.T) bool {
+	l := r.whole()
+	var res bucket.Result
+	id, now := anID, r.time()
+	knew := now.Steady < r.holdings.told.Load() && r.store.TakePart(id, &l, now.Now, 0, &res)
+	r.holdings.Take(id, &l, now, 0, &res)
+	require.True(t, res.Allowed)
+	return knew
+}
+
+// What is unchanged since the last take judges without the holding, whether a
+// region has more than it began with, less, or as much.
+func TestTheStoreKnowsWhatJudges(t *testing.T) {
+	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
+		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Hour})
+		w.settled()
+		require.False(t, from.byStore(t), "nobody has asked yet")
+		from.ask(1)
+		to.ask(1)
+		w.settled()
+		require.True(t, from.byStore(t))
+		require.True(t, to.byStore(t))
+
+		st := Statement{ID: anID, Limit: from.whole(), Number: 1 << 62, Wants: 30, Demand: 1e6, Holding: 50}
+		answer := to.serve(t, from, st)
+		require.Positive(t, answer.Granted)
+		require.False(t, to.byStore(t), "it has granted some of that")
+		require.True(t, to.byStore(t))
+		l := to.whole()
+		var res bucket.Result
+		to.holdings.Take(anID, &l, to.time(), 0, &res)
+		require.EqualValues(t, 50-answer.Granted, res.Limit)
+	})
+}
+
+// A region whose node stands still for a while, and asks nothing of the others
+// meanwhile, does not go on by what it had received.
+func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {
+	for _, looks := range []bool{true, false} {
+		w, from, to := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
+		w.settled()
+		from.ask(1)
+		l := from.whole()
+		x := from.holding(0)
+		a := &x.accounts[to.index]
+		from.holdings.shard(anID).mu.Lock()
+		a.received, a.receivedUntil = 40, from.time().Steady+term
+		a.sent = a.receivedUntil // so that it is not asked for anew
+		from.holdings.renew(x, from.time())
+		from.holdings.shard(anID).mu.Unlock()
+		require.False(t, from.byStore(t))
+		require.True(t, from.byStore(t))
+		var res bucket.Result
+		for end := w.now + term; w.now < end+sec; w.now += int64(ExchangeEvery) {
+			from.holdings.Take(anID, &l, from.time(), 0, &res)
+			if w.now < end {
+				require.EqualValues(t, 90, res.Limit)
+			} else {
+				require.EqualValues(t, 50, res.Limit, "%v after it has ended", time.Duration(w.now-end))
+			}
+			if looks {
+				from.holdings.Due(from.time(), func(bucket.ID) bool { return true })
+				from.holdings.Take(anID, &l, from.time(), 0, &res)
+			}
+		}
+	}
+}
+
+// The one that comes to stand in its place may not have been looked at in time.
+func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
+	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
+	w.settled()
+	other := bucket.ID{Hi: 1, Lo: anID.Lo}
+	l := from.whole()
+	var res bucket.Result
+	for range 2 {
+		from.holdings.Take(anID, &l, from.time(), 1, &res)
+		from.holdings.Take(other, &l, from.time(), 1, &res)
+	}
+	require.True(t, from.store.TakePart(anID, &l, w.now, 1, &res))
+	require.True(t, from.store.TakePart(other, &l, w.now, 1, &res))
+	sh := from.holdings.shard(anID)
+	sh.mu.Lock()
+	from.holdings.drop(sh, from.holding(0))
+	sh.mu.Unlock()
+	require.False(t, from.store.TakePart(anID, &l, w.now, 1, &res))
+	require.False(t, from.store.TakePart(other, &l, w.now, 1, &res))
+}
+
+// Units are known as spent once the store has collected them, and demand is known
+// at once.
+func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
+	w, from, _ := twoRegions(bucket.Limit{Rate: 1000, Per: time.Hour})
+	w.settled()
+	from.ask(1)
+	for range 99 {
+		from.ask(1)
+	}
+	x := from.holding(0)
+	w.now += sec
+	from.holdings.measure(x, from.time().Steady)
+	require.InDelta(t, 100/7, x.demand, 90)
+	require.Positive(t, x.demand)
+	require.Zero(t, x.spent())
+	for _, c := range from.store.Collect(false, nil) {
+		from.holdings.Spent(c.ID, c.Units)
+	}
+	require.EqualValues(t, 100, x.spent())
+}

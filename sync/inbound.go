@@ -215,6 +215,10 @@ func (x *arriving) item(r *reader) {
 	if x.knows(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
 		x.spent(id, &c.Limit)
+		if o := x.outbound(x.from); o != nil && flags&itemHeld == 0 {
+			// Where this node has no count, nothing else tells it that its copy is wrong.
+			x.push(o, item{id: id, at: x.clock, kind: state})
+		}
 		return
 	}
 	x.state(id, c, flags, follows)

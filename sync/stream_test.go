@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -737,6 +738,49 @@ func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
 	for i := range x.stores {
 		used, _, _ := x.stores[i].Used(id, x.now)
 		require.Zero(t, used, "at %d", i+1)
+	}
+}
+
+// Who holds a count crashes when one member has its state, and another takes over
+// that has nothing to tell of it.
+func TestACopyEndsAsWhoTakesOverHasIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes, copies       int
+		holder, told, apart Member // by rank, the last is the first owner
+	}{
+		"its second successor had it":                      {nodes: 3, copies: 2, holder: 3, told: 1},
+		"who stood in for the next owner, cut off, had it": {nodes: 4, copies: 1, holder: 1, told: 3, apart: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, limitOf(bucket.FixedWindow), 1, c.copies)
+			for range c.nodes {
+				w.start(0)
+			}
+			clear(w.joining)
+			holder, id := w.node(c.holder), w.ids[0]
+			holder.holds[id] = true
+			refresh := func() {
+				for _, n := range w.nodes {
+					n.refresh()
+				}
+			}
+			refresh()
+			for range 3 {
+				w.exchange()
+			}
+			if c.apart != 0 {
+				w.sides[c.apart] = 1
+				refresh()
+			}
+			holder.take(id, 4)
+			holder.stream.Collect(w.now, false, holder)
+			holder.pump()
+			w.deliver(slices.IndexFunc(w.net, func(x message) bool { return x.to == c.told }), false)
+			require.EqualValues(t, 4, w.used(w.node(c.told), id))
+			w.crash(holder, false)
+			w.quiet()
+			w.check()
+		})
 	}
 }
 

@@ -304,13 +304,18 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	x.ledger.cap(id, used)
 	late := x.late(l)
 	var units int64
+	holds := x.roles.Holds(id)
 	for _, t := range x.seen {
-		units += x.ledger.learn(id, t, max(0, used+units), late)
+		most := used + units
+		if !holds { // the authority's units that it gives back may be yet to come
+			most -= x.ledger.beside(id, t.origin)
+		}
+		units += x.ledger.learn(id, t, max(0, most), late)
 	}
 	if units != 0 && l.Per > 0 {
 		x.store.SpendElsewhere(id, l, x.now, units)
 		delete(x.bases, id)
-		if !x.roles.Holds(id) {
+		if !holds {
 			// What was spent elsewhere may have been in a state already, and be
 			// here twice now: only the authority's next one tells.
 			x.doubt(id, 0, false)

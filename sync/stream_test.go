@@ -784,6 +784,34 @@ func TestACopyEndsAsWhoTakesOverHasIt(t *testing.T) {
 	}
 }
 
+// What was given back of the authority's count reaches the next owner before that
+// count does: it is not taken from what others have spent, which is there already.
+func TestARefundThatIsEarlyTakesNothingOfOthers(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2, 3}
+	x.stores[0].Take(id, &limit, x.now, 2)
+	x.exchange(t, 0, 1)
+	x.exchange(t, 0, 2)
+	*x.roles[1] = fixed{answers: 3}
+	x.stores[1].Take(id, &limit, x.now, 1)
+	x.exchange(t, 1, 2)
+
+	// The third is given authority. Its copy is the last to have what came meanwhile.
+	x.stores[0].Take(id, &limit, x.now, 18)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	x.stores[0].Refund(id, &limit, x.now, 3, 0, false)
+	*x.roles[0] = fixed{answers: 3}
+	x.streams[0].Give(3, 1, All(), x.now)
+	x.exchange(t, 0, 1)
+	x.streams[1].Review(x.now, x.roles[1])
+	x.exchange(t, 1, 2)
+	require.NotNil(t, x.streams[2].ledger.find(id, 1), "what the first gave back came by the second")
+	x.exchange(t, 0, 2)
+	used, _, _ := x.stores[2].Used(id, x.now)
+	require.EqualValues(t, 2+1+18-3, used)
+}
+
 // Who began apart with others has copies of theirs, which are theirs to tell.
 func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)

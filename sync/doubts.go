@@ -43,7 +43,7 @@ func (d *doubts) arrived(id bucket.ID, self, from, answers Member, held bool, no
 		d.from[id] = before
 		return false
 	case !known && len(d.order) >= maxDoubts:
-		d.all = true
+		d.all = d.all || !held || answers != self // else it is who is stood in for that is back, mostly
 		return false
 	case !known:
 		d.order = append(d.order, id)

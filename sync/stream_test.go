@@ -780,6 +780,7 @@ func TestACopyEndsAsWhoTakesOverHasIt(t *testing.T) {
 			w.crash(holder, false)
 			w.quiet()
 			w.check()
+			require.Zero(t, w.used(w.node(c.told), id), "as with who took over")
 		})
 	}
 }

@@ -6,6 +6,8 @@ import "github.com/weir-go/weir/bucket"
 // not call itself, the authority: a stand-in, or one that was just giving its
 // authority away. What the authority had sent before can be lost in it, and the
 // authority does not know. So it is asked for its state again, when it is known.
+// What the authority sends while this node stands in is in doubt, too: whoever is
+// stood in for can follow it with less.
 type doubts struct {
 	from  map[bucket.ID]doubt
 	order []bucket.ID // each once
@@ -32,7 +34,7 @@ func newDoubts() doubts { return doubts{from: make(map[bucket.ID]doubt)} }
 // arrived is told of a state that was applied. It says whether to ask answers.
 func (d *doubts) arrived(id bucket.ID, self, from, answers Member, held bool, now int64) bool {
 	before, known := d.from[id]
-	clean := held && (from == answers || answers == self || answers == 0)
+	clean := held && (from == answers || answers == 0)
 	switch {
 	case clean && (!known || before.over):
 		return false
@@ -41,7 +43,7 @@ func (d *doubts) arrived(id bucket.ID, self, from, answers Member, held bool, no
 		d.from[id] = before
 		return false
 	case !known && len(d.order) >= maxDoubts:
-		d.all = true
+		d.all = d.all || !held || answers != self // else it is who is stood in for that is back, mostly
 		return false
 	case !known:
 		d.order = append(d.order, id)

@@ -215,6 +215,10 @@ func (x *arriving) item(r *reader) {
 	if x.knows(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
 		x.spent(id, &c.Limit)
+		if o := x.outbound(x.from); o != nil && flags&itemHeld == 0 {
+			// Where this node has no count, nothing else tells it that its copy is wrong.
+			x.push(o, item{id: id, at: x.clock, kind: state})
+		}
 		return
 	}
 	x.state(id, c, flags, follows)
@@ -300,13 +304,18 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	x.ledger.cap(id, used)
 	late := x.late(l)
 	var units int64
+	holds := x.roles.Holds(id)
 	for _, t := range x.seen {
-		units += x.ledger.learn(id, t, max(0, used+units), late)
+		most := used + units
+		if !holds { // the authority's units that it gives back may be yet to come
+			most -= x.ledger.beside(id, t.origin)
+		}
+		units += x.ledger.learn(id, t, max(0, most), late)
 	}
 	if units != 0 && l.Per > 0 {
 		x.store.SpendElsewhere(id, l, x.now, units)
 		delete(x.bases, id)
-		if !x.roles.Holds(id) {
+		if !holds {
 			// What was spent elsewhere may have been in a state already, and be
 			// here twice now: only the authority's next one tells.
 			x.doubt(id, 0, false)

@@ -32,7 +32,7 @@ type entry struct {
 	tally
 	id      bucket.ID
 	next    int32 // of the same id; -1 ends the list
-	owed    int64 // given back elsewhere, and not here, where there was nothing to give back from
+	owed    int64 // at most 0: given back elsewhere, and not here, where there was nothing to give back from
 	foreign bool  // heard of from others, though its origin is this node, which has forgotten it
 }
 
@@ -129,9 +129,19 @@ func (l *ledger) cap(id bucket.ID, used int64) (theirs int64) {
 	for i := l.of(id); i != none; i = l.all[i].next {
 		t := &l.all[i]
 		t.unrecovered = min(t.unrecovered, used)
-		theirs += t.unrecovered + min(0, t.net())
+		theirs += t.unrecovered + min(0, t.net()-t.owed)
 	}
 	return theirs
+}
+
+// beside is what has not recovered of id's tallies of others than origin.
+func (l *ledger) beside(id bucket.ID, origin Member) (units int64) {
+	for i := l.of(id); i != none; i = l.all[i].next {
+		if l.all[i].origin != origin {
+			units += l.all[i].unrecovered
+		}
+	}
+	return units
 }
 
 // beyond is what of a tally's net units counts on top of those that were seen of
@@ -149,9 +159,9 @@ func beyond(net, seen, unrecovered, before int64, late bool) int64 {
 }
 
 // learn merges what a tally says into what is known, and returns the units that
-// have to be spent for it (below zero: given back, at most those in use). late says
-// of a time whether what was given back then comes too late.
-func (l *ledger) learn(id bucket.ID, t tally, used int64, late func(changed int64) bool) (units int64) {
+// have to be spent for it (below zero: given back, so many at most). late says of a
+// time whether what was given back then comes too late.
+func (l *ledger) learn(id bucket.ID, t tally, most int64, late func(changed int64) bool) (units int64) {
 	known := l.find(id, t.origin)
 	if known == nil {
 		known = l.add(id, tally{origin: t.origin, series: t.series, changed: t.changed})
@@ -166,8 +176,8 @@ func (l *ledger) learn(id bucket.ID, t tally, used int64, late func(changed int6
 	before := known.net()
 	known.merge(t)
 	units = beyond(known.net(), before, t.unrecovered, known.unrecovered, late(known.changed))
-	if units += known.owed; units < -used {
-		units, known.owed = -used, units+used
+	if units += known.owed; units < -most {
+		units, known.owed = -most, units+most
 	} else {
 		known.owed = 0
 	}

@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -761,6 +762,78 @@ func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
 		used, _, _ := x.stores[i].Used(id, x.now)
 		require.Zero(t, used, "at %d", i+1)
 	}
+}
+
+// Who holds a count crashes when one member has its state, and another takes over
+// that has nothing to tell of it.
+func TestACopyEndsAsWhoTakesOverHasIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes, copies       int
+		holder, told, apart Member // by rank, the last is the first owner
+	}{
+		"its second successor had it":                      {nodes: 3, copies: 2, holder: 3, told: 1},
+		"who stood in for the next owner, cut off, had it": {nodes: 4, copies: 1, holder: 1, told: 3, apart: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, limitOf(bucket.FixedWindow), 1, c.copies)
+			for range c.nodes {
+				w.start(0)
+			}
+			clear(w.joining)
+			holder, id := w.node(c.holder), w.ids[0]
+			holder.holds[id] = true
+			refresh := func() {
+				for _, n := range w.nodes {
+					n.refresh()
+				}
+			}
+			refresh()
+			for range 3 {
+				w.exchange()
+			}
+			if c.apart != 0 {
+				w.sides[c.apart] = 1
+				refresh()
+			}
+			holder.take(id, 4)
+			holder.stream.Collect(w.now, false, holder)
+			holder.pump()
+			w.deliver(slices.IndexFunc(w.net, func(x message) bool { return x.to == c.told }), false)
+			require.EqualValues(t, 4, w.used(w.node(c.told), id))
+			w.crash(holder, false)
+			w.quiet()
+			w.check()
+			require.Zero(t, w.used(w.node(c.told), id), "as with who took over")
+		})
+	}
+}
+
+// What was given back of the authority's count reaches the next owner before that
+// count does: it is not taken from what others have spent, which is there already.
+func TestARefundThatIsEarlyTakesNothingOfOthers(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2, 3}
+	x.stores[0].Take(id, &limit, x.now, 2)
+	x.exchange(t, 0, 1)
+	x.exchange(t, 0, 2)
+	*x.roles[1] = fixed{answers: 3}
+	x.stores[1].Take(id, &limit, x.now, 1)
+	x.exchange(t, 1, 2)
+
+	// The third is given authority. Its copy is the last to have what came meanwhile.
+	x.stores[0].Take(id, &limit, x.now, 18)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	x.stores[0].Refund(id, &limit, x.now, 3, 0, false)
+	*x.roles[0] = fixed{answers: 3}
+	x.streams[0].Give(3, 1, All(), x.now)
+	x.exchange(t, 0, 1)
+	x.streams[1].Review(x.now, x.roles[1])
+	x.exchange(t, 1, 2)
+	require.NotNil(t, x.streams[2].ledger.find(id, 1), "what the first gave back came by the second")
+	x.exchange(t, 0, 2)
+	used, _, _ := x.stores[2].Used(id, x.now)
+	require.EqualValues(t, 2+1+18-3, used)
 }
 
 // Who began apart with others has copies of theirs, which are theirs to tell.

@@ -56,6 +56,9 @@ func (v *view) passOn(next *view, now int64) authority {
 			mine = mine.Minus(w.ranges)
 			theirs = append(theirs, w)
 		}
+		if !next.scattered(now) {
+			mine = mine.Union(v.orphans.Intersect(v.want)) // who joins just then waits for this node
+		}
 		a.held = v.held.Union(mine)
 		a.orphans = v.orphaned(next, now).Minus(a.held)
 	}

@@ -392,3 +392,35 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	require.Equal(t, cut.held, later.held)
 	require.Empty(t, missing.Minus(later.orphans), "it was lost before it said that it leaves")
 }
+
+// Who joins at the moment that orphans end waits for the one that stood in for them,
+// and has the only copies: that one takes them, to hand them over.
+func TestOrphansThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, before *view, lost string, d cluster.State, names ...string) *view {
+		x := &cluster.View{}
+		for _, name := range names {
+			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
+			if name == "d" {
+				m.Announced = d
+			}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, name != lost)
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	v := see(100, nil, "", cluster.Joining, "a", "b", "c", "d")
+	v = v.given(v.want)
+	for now := range int64(2) { // b is lost, and then away
+		v = see(101+now, v, "b", cluster.Joining, "a", "b", "c", "d")
+	}
+	v = see(103, v, "b", cluster.Joining, "a", "b", "d")
+	v = see(104, v, "", cluster.Joining, "a", "b", "d")
+	orphans := v.orphans.Intersect(v.want)
+	require.NotEmpty(t, orphans)
+	v = see(104+int64(patience)/second, v, "", cluster.Serving, "a", "b", "d")
+	require.Empty(t, v.orphans)
+	require.NotEmpty(t, orphans.Minus(v.want), "some of it is the newcomer's")
+	require.True(t, orphans.Minus(v.held).Equal(nil), "nobody has it")
+}

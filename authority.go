@@ -364,7 +364,7 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 // audiences is what each member is to have the states of: of all that this node
 // holds or stands in for, as Targets says, and of the rest what that member stands
 // in for. Who answers for a lost owner need not have the latest copy: it may have
-// been cut off from it, and this node not.
+// been cut off from it, and this node not. So may an owner that was itself away.
 func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
 	var lost []countsync.Range
@@ -375,11 +375,12 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 			held[i] = append(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
-		reached := v.reaches(v.owner(id))
-		if reached && len(v.orphans) == 0 {
+		owner := v.owner(id)
+		knows := v.reaches(owner) && !v.missesHeirs(owner)
+		if knows && len(v.orphans) == 0 {
 			return
 		}
-		if !reached {
+		if !knows {
 			lost = append(lost, r)
 		}
 		s := v.standIn(id, -1)
@@ -419,6 +420,12 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(left)
 	}
 	return audiences
+}
+
+// missesHeirs says that a member was away until just now, and somebody is missing
+// or has gone who may have been given meanwhile what the ring gives to it.
+func (v *view) missesHeirs(member int) bool {
+	return slices.Contains(v.back, v.hashes[member]) && (v.side < len(v.points) || len(v.orphans) > 0)
 }
 
 // bequeaths says that this node leaves and nobody serves: who is about to is given

@@ -424,3 +424,20 @@ func TestOrphansThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 	require.NotEmpty(t, orphans.Minus(v.want), "some of it is the newcomer's")
 	require.True(t, orphans.Minus(v.held).Equal(nil), "nobody has it")
 }
+
+// While a member is away, what the ring gives to it is given to the next. If that one
+// is lost or gone when it comes back, those who have copies send them.
+func TestWhoComesBackIsSentWhatItsHeirMayHaveHad(t *testing.T) {
+	const away = 2 + int64(holdDown)
+	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
+	whole = whole.given(whole.want)
+	cut := []string{"1101", "1101", "0010", "1101"}
+	apart := hearing(away, hearing(2, whole, cut...), cut...)
+	sent := func(v *view) countsync.Ranges { return v.owned(2).Intersect(v.audiences()[v.hashes[2]]) }
+
+	require.Empty(t, sent(hearing(away+1, apart, "1111", "1111", "1111", "1111")))
+	lost := hearing(away+1, apart, "1110", "1110", "1110", "0001")
+	require.Equal(t, lost.owned(2), sent(lost))
+	gone := hearing(away+2, hearing(away+1, apart, "110", "110", "001"), "111", "111", "111")
+	require.Equal(t, gone.owned(2).Minus(gone.held), sent(gone))
+}

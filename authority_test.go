@@ -322,6 +322,35 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
+// Who began apart meets those first whom it hears first. The others whom these know
+// are no strangers to it any more: what it has been given since is no part of what
+// it counted apart.
+func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
+	see := func(before *view, hears string, names ...string) *view {
+		x := &cluster.View{}
+		for i, name := range names {
+			m := cluster.Member{Name: name, Born: time.Unix(int64(name[0]), 0), State: cluster.Serving, Announced: cluster.Serving}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, hears[i] == '1')
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+			if name == "d" {
+				x.Self = i
+			}
+		}
+		return newView(int64(time.Hour), x, terms{copies: 1}, before)
+	}
+	apart := see(nil, "1", "d")
+	require.True(t, apart.alone)
+	met := see(apart, "011", "b", "c", "d")
+	require.True(t, apart.meetsStrangers(met))
+	require.Equal(t, []string{"b", "c", "d"}, met.ring.Members())
+	given := met.given(met.want)
+	whole := see(given, "111", "b", "c", "d")
+	require.False(t, given.meetsStrangers(whole))
+	require.Equal(t, given.held, whole.held)
+	require.True(t, given.meetsStrangers(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
+}
+
 // What a member holds that leaves out of sight goes to its own side. Who hears of
 // that before it hears anybody does not take it.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {

@@ -422,10 +422,11 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	return audiences
 }
 
-// missesHeirs says that a member was away until just now, and somebody is missing
-// or has gone who may have been given meanwhile what the ring gives to it.
+// missesHeirs says that a member was away until just now, or unknown, and somebody
+// is missing or has gone who may have been given meanwhile what the ring gives to it.
 func (v *view) missesHeirs(member int) bool {
-	return slices.Contains(v.back, v.hashes[member]) && (v.side < len(v.points) || len(v.orphans) > 0)
+	return (v.side < len(v.points) || len(v.orphans) > 0) &&
+		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.hashes[member] })
 }
 
 // bequeaths says that this node leaves and nobody serves: who is about to is given

@@ -469,4 +469,9 @@ func TestWhoComesBackIsSentWhatItsHeirMayHaveHad(t *testing.T) {
 	require.Equal(t, lost.owned(2), sent(lost))
 	gone := hearing(away+2, hearing(away+1, apart, "110", "110", "001"), "111", "111", "111")
 	require.Equal(t, gone.owned(2).Minus(gone.held), sent(gone))
+
+	pair := hearing(1, nil, "11", "11")
+	pair = hearing(2, pair.given(pair.want), "10", "01")
+	stranger := hearing(3, pair, "101", "010", "101")
+	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }

@@ -475,3 +475,17 @@ func TestWhoComesBackIsSentWhatItsHeirMayHaveHad(t *testing.T) {
 	stranger := hearing(3, pair, "101", "010", "101")
 	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }
+
+// Who joins takes no orphans when they end: another may have them by then.
+func TestNobodyJoinsWhileItKnowsOfOrphans(t *testing.T) {
+	x := &cluster.View{Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}, Members: []cluster.Member{
+		{Name: "a", State: cluster.Joining, Announced: cluster.Joining},
+		{Name: "b", State: cluster.Serving, Announced: cluster.Serving},
+	}}
+	v := newView(int64(time.Hour), x, terms{copies: 1}, nil)
+	n := &Node{stream: newStream()}
+	n.stream.complete[v.hashes[1]] = true
+	require.True(t, n.mayServe(v))
+	v.orphans = countsync.All()
+	require.False(t, n.mayServe(v))
+}

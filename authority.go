@@ -180,6 +180,9 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 		return nil
 	}
 	all := v.orphans
+	if len(all) > 0 && !v.serves() && next.serves() {
+		all = nil // who joins is given what it owns, by whoever has taken it by then
+	}
 	if next.ring == v.ring {
 		return all
 	}

@@ -127,8 +127,8 @@ func (n *Node) mayServe(v *view) bool {
 		if v.eldest() != v.Self {
 			return false
 		}
-	} else if v.side < len(v.points) || v.yields() || len(v.orphans) > 0 {
-		return false // it would take orphans that another may have by now
+	} else if v.side < len(v.points) || v.yields() {
+		return false
 	}
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()

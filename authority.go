@@ -152,7 +152,8 @@ func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
 	}
 	var waits []wait
 	for i, m := range v.Members {
-		if m.Announced == cluster.Joining || slices.Contains(v.points, i) || !next.expects(m.Name) {
+		began := m.Announced == cluster.Serving && !v.reaches(i) // apart from this side, which has yet to meet it
+		if m.Announced == cluster.Joining || began || slices.Contains(v.points, i) || !next.expects(m.Name) {
 			continue
 		}
 		names := append(slices.Clone(v.ring.Members()), m.Name)

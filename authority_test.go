@@ -494,3 +494,25 @@ func TestWhoJoinsTakesNoOrphans(t *testing.T) {
 	require.Empty(t, v.held)
 	require.NotEmpty(t, v.waits)
 }
+
+// Who began apart is not taken for one that leaves: nothing that this side had is
+// its to give.
+func TestWhatIsInheritedIsNotWaitedForFromAStranger(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, before *view, hears string, names ...string) *view {
+		x := &cluster.View{}
+		for i, name := range names {
+			x.Members = append(x.Members, cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving})
+			x.Direct = append(x.Direct, hears[i] == '1')
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	v := see(100, nil, "11", "a", "b")
+	v = v.given(v.want)
+	v = see(102, see(101, v, "10", "a", "b"), "10", "a", "b")
+	v = see(103, v, "100", "a", "b", "stranger")
+	v = see(103, v, "10", "a", "stranger")
+	require.Empty(t, v.waits)
+	require.Equal(t, countsync.All(), v.held)
+}

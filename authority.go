@@ -56,6 +56,9 @@ func (v *view) passOn(next *view, now int64) authority {
 			mine = mine.Minus(w.ranges)
 			theirs = append(theirs, w)
 		}
+		if !next.scattered(now) {
+			mine = mine.Union(v.orphans.Intersect(v.want)) // who joins just then waits for this node
+		}
 		a.held = v.held.Union(mine)
 		a.orphans = v.orphaned(next, now).Minus(a.held)
 	}
@@ -149,7 +152,8 @@ func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
 	}
 	var waits []wait
 	for i, m := range v.Members {
-		if m.Announced == cluster.Joining || slices.Contains(v.points, i) || !next.expects(m.Name) {
+		began := m.Announced == cluster.Serving && !v.reaches(i) // apart from this side, which has yet to meet it
+		if m.Announced == cluster.Joining || began || slices.Contains(v.points, i) || !next.expects(m.Name) {
 			continue
 		}
 		names := append(slices.Clone(v.ring.Members()), m.Name)
@@ -179,6 +183,9 @@ func (v *view) orphaned(next *view, now int64) countsync.Ranges {
 		return nil
 	}
 	all := v.orphans
+	if len(all) > 0 && !v.serves() && next.serves() {
+		all = nil // who joins is given what it owns, by whoever has taken it by then
+	}
 	if next.ring == v.ring {
 		return all
 	}
@@ -369,7 +376,7 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 // audiences is what each member is to have the states of: of all that this node
 // holds or stands in for, as Targets says, and of the rest what that member stands
 // in for. Who answers for a lost owner need not have the latest copy: it may have
-// been cut off from it, and this node not.
+// been cut off from it, and this node not. So may an owner that was itself away.
 func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
 	var lost []countsync.Range
@@ -380,11 +387,12 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 			held[i] = append(held[i], r)
 		}
 		id := bucket.ID{Hi: last}
-		reached := v.reaches(v.owner(id))
-		if reached && len(v.orphans) == 0 {
+		owner := v.owner(id)
+		knows := v.reaches(owner) && !v.missesHeirs(owner)
+		if knows && len(v.orphans) == 0 {
 			return
 		}
-		if !reached {
+		if !knows {
 			lost = append(lost, r)
 		}
 		s := v.standIn(id, -1)
@@ -424,6 +432,13 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[v.hashes[j.member]] = countsync.NewRanges(rs...).Intersect(left)
 	}
 	return audiences
+}
+
+// missesHeirs says that a member was away until just now, or unknown, and somebody
+// is missing or has gone who may have been given meanwhile what the ring gives to it.
+func (v *view) missesHeirs(member int) bool {
+	return (v.side < len(v.points) || len(v.orphans) > 0) &&
+		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.hashes[member] })
 }
 
 // bequeaths says that this node leaves and nobody serves: who is about to is given

@@ -322,6 +322,35 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
+// Who began apart meets those first whom it hears first. The others whom these know
+// are no strangers to it any more: what it has been given since is no part of what
+// it counted apart.
+func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
+	see := func(before *view, hears string, names ...string) *view {
+		x := &cluster.View{}
+		for i, name := range names {
+			m := cluster.Member{Name: name, Born: time.Unix(int64(name[0]), 0), State: cluster.Serving, Announced: cluster.Serving}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, hears[i] == '1')
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+			if name == "d" {
+				x.Self = i
+			}
+		}
+		return newView(int64(time.Hour), x, terms{copies: 1}, before)
+	}
+	apart := see(nil, "1", "d")
+	require.True(t, apart.alone)
+	met := see(apart, "011", "b", "c", "d")
+	require.True(t, apart.meetsStrangers(met))
+	require.Equal(t, []string{"b", "c", "d"}, met.ring.Members())
+	given := met.given(met.want)
+	whole := see(given, "111", "b", "c", "d")
+	require.False(t, given.meetsStrangers(whole))
+	require.Equal(t, given.held, whole.held)
+	require.True(t, given.meetsStrangers(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
+}
+
 // What a member holds that leaves out of sight goes to its own side. Who hears of
 // that before it hears anybody does not take it.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
@@ -391,4 +420,99 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	later := see(104, cut, true, "b", "c")
 	require.Equal(t, cut.held, later.held)
 	require.Empty(t, missing.Minus(later.orphans), "it was lost before it said that it leaves")
+}
+
+// Who joins at the moment that orphans end waits for the one that stood in for them,
+// and has the only copies: that one takes them, to hand them over.
+func TestOrphansThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, before *view, lost string, d cluster.State, names ...string) *view {
+		x := &cluster.View{}
+		for _, name := range names {
+			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
+			if name == "d" {
+				m.Announced = d
+			}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, name != lost)
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	v := see(100, nil, "", cluster.Joining, "a", "b", "c", "d")
+	v = v.given(v.want)
+	for now := range int64(2) { // b is lost, and then away
+		v = see(101+now, v, "b", cluster.Joining, "a", "b", "c", "d")
+	}
+	v = see(103, v, "b", cluster.Joining, "a", "b", "d")
+	v = see(104, v, "", cluster.Joining, "a", "b", "d")
+	orphans := v.orphans.Intersect(v.want)
+	require.NotEmpty(t, orphans)
+	v = see(104+int64(patience)/second, v, "", cluster.Serving, "a", "b", "d")
+	require.Empty(t, v.orphans)
+	require.NotEmpty(t, orphans.Minus(v.want), "some of it is the newcomer's")
+	require.True(t, orphans.Minus(v.held).Equal(nil), "nobody has it")
+}
+
+// While a member is away, what the ring gives to it is given to the next. If that one
+// is lost or gone when it comes back, those who have copies send them.
+func TestWhoComesBackIsSentWhatItsHeirMayHaveHad(t *testing.T) {
+	const away = 2 + int64(holdDown)
+	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
+	whole = whole.given(whole.want)
+	cut := []string{"1101", "1101", "0010", "1101"}
+	apart := hearing(away, hearing(2, whole, cut...), cut...)
+	sent := func(v *view) countsync.Ranges { return v.owned(2).Intersect(v.audiences()[v.hashes[2]]) }
+
+	require.Empty(t, sent(hearing(away+1, apart, "1111", "1111", "1111", "1111")))
+	lost := hearing(away+1, apart, "1110", "1110", "1110", "0001")
+	require.Equal(t, lost.owned(2), sent(lost))
+	gone := hearing(away+2, hearing(away+1, apart, "110", "110", "001"), "111", "111", "111")
+	require.Equal(t, gone.owned(2).Minus(gone.held), sent(gone))
+
+	pair := hearing(1, nil, "11", "11")
+	pair = hearing(2, pair.given(pair.want), "10", "01")
+	stranger := hearing(3, pair, "101", "010", "101")
+	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
+}
+
+// Orphans end for one a moment later than for the others. If it joins meanwhile, it
+// waits for who has taken them, and takes none itself.
+func TestWhoJoinsTakesNoOrphans(t *testing.T) {
+	see := func(now int64, before *view, joiner cluster.State) *view {
+		x := &cluster.View{Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}, Members: []cluster.Member{
+			{Name: "a", State: joiner, Announced: joiner},
+			{Name: "b", State: cluster.Serving, Announced: cluster.Serving},
+		}}
+		return newView(now, x, terms{copies: 1}, before)
+	}
+	v := see(int64(time.Hour), nil, cluster.Joining)
+	v.healed, v.orphans = int64(time.Hour), countsync.All()
+	v = see(int64(time.Hour)+1, v, cluster.Serving)
+	require.Empty(t, v.orphans)
+	v = see(v.healed+int64(patience), v, cluster.Serving)
+	require.Empty(t, v.held)
+	require.NotEmpty(t, v.waits)
+}
+
+// Who began apart is not taken for one that leaves: nothing that this side had is
+// its to give.
+func TestWhatIsInheritedIsNotWaitedForFromAStranger(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, before *view, hears string, names ...string) *view {
+		x := &cluster.View{}
+		for i, name := range names {
+			x.Members = append(x.Members, cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving})
+			x.Direct = append(x.Direct, hears[i] == '1')
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	v := see(100, nil, "11", "a", "b")
+	v = v.given(v.want)
+	v = see(102, see(101, v, "10", "a", "b"), "10", "a", "b")
+	v = see(103, v, "100", "a", "b", "stranger")
+	v = see(103, v, "10", "a", "stranger")
+	require.Empty(t, v.waits)
+	require.Equal(t, countsync.All(), v.held)
 }

@@ -78,26 +78,21 @@ type terms struct {
 const maxDisowned = 16 << 10
 
 // newView adds to what the cluster says of now, given the view before. A node
-// that starts (before is nil) or joins takes the ring as it finds it. Later, who
-// is new has points once this side hears it: until then the owner before it can
-// still be asked, and it cannot.
+// that starts (before is nil), joins, or has begun apart from those it meets takes
+// the ring as it finds it. Later, who is new has points once this side hears it:
+// until then the owner before it can still be asked, and it cannot.
 func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v := &view{View: c, expect: t.expect, copies: t.copies, laden: t.laden, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
 	v.hear(now, before)
-	var names []string
 	for i, m := range c.Members {
 		h := nameHash(m.Name)
 		v.named[h] = i
 		v.hashes = append(v.hashes, h)
-		if m.Announced != cluster.Serving || t.leavers[h] || v.next[i] < 0 && !before.knows(m.Name) {
-			continue
-		}
-		names = append(names, m.Name)
-		v.points = append(v.points, i)
-		if v.next[i] >= 0 {
-			v.side++
-		}
+	}
+	names := v.givePoints(t, before)
+	if before.meetsStrangers(v) {
+		names = v.givePoints(t, nil) // later no fellow of those it meets is a stranger to it
 	}
 	v.ring = before.ringOf(names)
 	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
@@ -108,6 +103,22 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	}
 	v.authority = before.passOn(v, now)
 	return v
+}
+
+// givePoints finds the members that have points, and returns their names.
+func (v *view) givePoints(t terms, before *view) (names []string) {
+	v.points, v.side = nil, 0
+	for i, m := range v.Members {
+		if m.Announced != cluster.Serving || t.leavers[v.hashes[i]] || v.next[i] < 0 && !before.knows(m.Name) {
+			continue
+		}
+		names = append(names, m.Name)
+		v.points = append(v.points, i)
+		if v.next[i] >= 0 {
+			v.side++
+		}
+	}
+	return names
 }
 
 // meetsStrangers says that this node, or those that it is with, began apart from

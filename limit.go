@@ -120,5 +120,13 @@ func (l *Limit) check() (loc *time.Location, err error) {
 
 // numbers is what the arithmetic needs of the limit.
 func (l *Limit) numbers() bucket.Limit {
-	return bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version}
+	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version}
+	if l.Scope == Global && l.Algorithm == SlidingWindow {
+		numbers.Start = sameWindows
+	}
+	return numbers
 }
+
+// sameWindows is an instant at which a window begins in all regions: as good as any
+// other that is not zero.
+const sameWindows = 1

@@ -196,11 +196,13 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-func TestOnlyAFixedWindowHasAStart(t *testing.T) {
+func TestOnlyWindowsHaveAStart(t *testing.T) {
 	l := Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: origin}
 	require.NoError(t, l.Validate())
 	l.Algorithm = SlidingWindow
-	require.ErrorContains(t, l.Validate(), "Start is 1800000000000000000: only a FixedWindow")
+	require.NoError(t, l.Validate())
+	l.Algorithm = SlidingLog
+	require.ErrorContains(t, l.Validate(), "Start is 1800000000000000000: only FixedWindow and SlidingWindow")
 	l = Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: 1<<62 + 1}
 	require.ErrorContains(t, l.Validate(), "Start is 4611686018427387905: it must be from")
 }

@@ -37,7 +37,7 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	case sameKind && l.Algorithm == FixedWindow && since(v.at, now) < newPer:
 	case sameKind && l.Algorithm == SlidingLog && since(int64(v.y), now) < newPer:
 	default:
-		v = cell{at: now}
+		v = cell{at: l.opens(now)}
 		h.clear()
 		v = l.spend(v, &h, now, used)
 	}

@@ -56,7 +56,7 @@ type Limit struct {
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // of the rules it came from; the higher one holds
 	Whole     int64         // capacity of the limit that this is a share of; zero if it is none
-	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. Zero: windows start at the key's first ask
+	Start     int64         // FixedWindow: when the calendar's window begins that the ask is for. SlidingWindow: when one of its windows does, which follow each other Per by Per. Zero: windows start at the key's first ask
 
 	// Of the limit that this is a Part of, else zero. They judge nothing.
 	wholeRate int64
@@ -81,8 +81,8 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
 // SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
 // 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
-// years to refill, a Whole outside 0 to 10¹², and a Start for any but a
-// FixedWindow or more than 146 years from the epoch. It returns nil if all is well.
+// years to refill, a Whole outside 0 to 10¹², and a Start for any but
+// FixedWindow and SlidingWindow or more than 146 years from the epoch. It returns nil if all is well.
 func (l *Limit) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) {
@@ -114,8 +114,8 @@ func (l *Limit) Validate() error {
 	}
 	switch {
 	case l.Start == 0:
-	case l.Algorithm != FixedWindow:
-		report("Start is %d: only a FixedWindow begins with the calendar; leave it zero", l.Start)
+	case l.Algorithm != FixedWindow && l.Algorithm != SlidingWindow:
+		report("Start is %d: only FixedWindow and SlidingWindow have one; leave it zero", l.Start)
 	case l.Start < -maxStart || l.Start > maxStart:
 		report("Start is %d: it must be from %d to %d", l.Start, int64(-maxStart), int64(maxStart))
 	}

@@ -99,9 +99,9 @@ func TestAPartOfNoCountIsNotSet(t *testing.T) {
 // back there goes to the other, whose first ask was half a window later, and is
 // spent at once, there too whenever some flows back. Were the windows of the two
 // not the same, that would be 2.25 of the limit.
-func TestSharesThatUnitsMoveBetweenAdmitLessThanTwiceALimitInAWindow(t *testing.T) {
+func TestPartsThatUnitsMoveBetweenAdmitLessThanTwiceALimitInAWindow(t *testing.T) {
 	const rate, per, steps = 1000, 60_000_000_000, 600
-	whole := Limit{Rate: rate, Per: per}
+	whole := Limit{Rate: rate, Per: per, Start: 7}
 	stores := [2]*Store{NewStore(1), NewStore(1)}
 	holds := [2]int64{rate, 0}
 	id := ID{1, 2}

@@ -52,8 +52,8 @@ func refundFixed(c *cell, n uint64, r Receipt) uint64 {
 
 // A SlidingWindow keeps the units of the window that is open, x, and of the one
 // before, y, which slides out evenly: e into the window, Per−e of Per of it
-// counts. The windows are aligned at the key's first ask, those of a share at
-// multiples of Per, and roll by whole Per.
+// counts. The windows are aligned at the key's first ask, or at Start, and roll by
+// whole Per.
 //
 //	used = ⌈y·(Per−e)/Per⌉ + x
 //
@@ -79,17 +79,15 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	return cell{at: l.opens(now)}, 0
 }
 
-// opens is when a window opens that none goes before. Those of shares do at
-// multiples of Per, so that all shares of a limit have the same windows: their
-// estimates then sum to one of the whole, also where units go from share to share.
+// opens is when a window opens that none goes before. Parts of a limit that have
+// the same windows, by its Start, have estimates that sum to one of the whole, also
+// where units go from part to part.
 func (l *Limit) opens(now int64) int64 {
-	if l.Whole == 0 {
+	if l.Algorithm != SlidingWindow || l.Start == 0 {
 		return now
 	}
-	into := now % int64(l.per())
-	if into < 0 {
-		into += int64(l.per())
-	}
+	per := int64(l.per())
+	into := (now%per - l.Start%per + 2*per) % per
 	return before(now, uint64(into))
 }
 

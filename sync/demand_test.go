@@ -87,7 +87,6 @@ func moved(t failer, l bucket.Limit, net network, use func(*globe), at, from int
 		r := w.regions[place]
 		for range 20 {
 			limit := r.whole()
-			limit = limit.Part(limit.Capacity()) // its windows are those of the regions
 			allowed := whole.store.Take(w.ids[0], &limit, w.now, 1).Allowed
 			if allowed {
 				whole.granted++

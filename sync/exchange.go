@@ -486,7 +486,7 @@ func (x *holding) catchUp(l *bucket.Limit) {
 	switch {
 	case l.Version > w.Version:
 		*w = *l
-	case l.Version == w.Version && l.Algorithm == w.Algorithm && l.Start > w.Start && w.Start != 0:
+	case l.Version == w.Version && l.Algorithm == bucket.FixedWindow && w.Algorithm == bucket.FixedWindow && l.Start > w.Start && w.Start != 0:
 		w.Start, w.Per = l.Start, l.Per
 	}
 }

@@ -146,13 +146,18 @@ func (ls *limits) append(b []byte, l *bucket.Limit, i int, isNew bool) []byte {
 	b = append(b, byte(l.Algorithm))
 	b = binary.AppendUvarint(b, uint64(l.Rate))
 	b = binary.AppendUvarint(b, uint64(l.Per))
-	if l.Algorithm == bucket.FixedWindow {
+	if hasStart(l.Algorithm) {
 		b = binary.AppendVarint(b, l.Start)
 	} else {
 		b = binary.AppendVarint(b, l.Burst)
 	}
 	b = binary.AppendUvarint(b, l.Version)
 	return binary.AppendUvarint(b, uint64(l.Whole))
+}
+
+// hasStart is whether a limit has a Start where others have a Burst.
+func hasStart(a bucket.Algorithm) bool {
+	return a == bucket.FixedWindow || a == bucket.SlidingWindow
 }
 
 // read is the limit that comes next. Shares are limits too.
@@ -168,7 +173,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 	l.Algorithm = bucket.Algorithm(r.byte())
 	l.Rate = int64(r.uvarint())
 	l.Per = time.Duration(r.uvarint())
-	if l.Algorithm == bucket.FixedWindow {
+	if hasStart(l.Algorithm) {
 		l.Start = r.varint()
 	} else {
 		l.Burst = r.varint()

@@ -428,7 +428,7 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 // the store, another Algorithm takes a higher Version.
 func (x *holding) adopt(l *bucket.Limit) bool {
 	w := &x.whole
-	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Start < w.Start) {
+	if *l == *w || l.Version < w.Version || l.Version == w.Version && (l.Algorithm != w.Algorithm || l.Algorithm == bucket.FixedWindow && l.Start < w.Start) {
 		return false
 	}
 	x.whole = *l

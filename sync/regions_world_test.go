@@ -401,9 +401,12 @@ func (r *region) used() (units int64) {
 // whole is the limit as somebody in the region asks for it.
 func (r *region) whole() bucket.Limit {
 	l := r.w.limit
-	if l.Algorithm == bucket.FixedWindow {
+	switch l.Algorithm {
+	case bucket.FixedWindow:
 		at := r.w.now + r.wall
 		l.Start = at - at%int64(l.Per)
+	case bucket.SlidingWindow:
+		l.Start = int64(l.Per)
 	}
 	return l
 }

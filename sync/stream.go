@@ -340,6 +340,17 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles) {
 			}
 		}
 	}
+	s.settleAll(ranges) // it is in the tallies now
+}
+
+// settleAll forgets of ranges which units have yet to be told with a state.
+func (s *Stream) settleAll(ranges Ranges) {
+	for id := range s.unsent {
+		if ranges.Contains(id.Hi) {
+			delete(s.unsent, id)
+		}
+	}
+	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
 }
 
 // Leaving is told in every frame from now on.

@@ -848,6 +848,22 @@ func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	require.Nil(t, x.streams[0].ledger.find(copied, 1))
 }
 
+// Who is alone collects what it spends all the same. Once that is its tally, it is
+// not told once more for having been told nobody.
+func TestWhatIsDisownedIsTalliedOnce(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = nil
+	x.stores[0].Take(id, &limit, x.now, 4)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	x.stores[0].Take(id, &limit, x.now, 3)
+	x.streams[0].Disown(All(), x.now, x.roles[0])
+	*x.roles[0] = fixed{answers: 2}
+	x.streams[0].Give(2, 1, All(), x.now)
+	x.streams[0].Meet([]Member{3}) // who was to have it is gone
+	require.EqualValues(t, 7, x.streams[0].ledger.find(id, 1).net())
+}
+
 // What others answer for who began apart, too, they tell as their own: a copy of it
 // beside that would count twice.
 func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {

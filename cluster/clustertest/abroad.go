@@ -3,7 +3,6 @@ package clustertest
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -130,23 +129,7 @@ func asksAbroad(t *testing.T, w World, n *node) {
 	if got := receive(t, there.told, "tell"); got != n.name()+" news" {
 		t.Errorf("told %q", got)
 	}
-	var callers sync.WaitGroup
-	for i := range 20 {
-		callers.Go(func() {
-			var answer []byte
-			for j := range 5 {
-				verb := []string{"echo", "soon"}[j%2]
-				want := fmt.Sprintf("%d of %d", j, i)
-				var err error
-				answer, err = p.Ask(t.Context(), []byte(verb+" "+want), answer, long)
-				if err != nil || string(answer) != want {
-					t.Errorf("asked for %q, got %q and %v", want, answer, err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
+	askAtOnce(t, p, 20, 5)
 }
 
 func boundsAbroad(t *testing.T, w World, n *node) {

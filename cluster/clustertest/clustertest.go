@@ -543,11 +543,18 @@ func asks(t *testing.T, nodes []*node) {
 	if got, err := p.Ask(t.Context(), nil, nil, long); err != nil || len(got) != 0 {
 		t.Errorf("an empty request got %q and %v, not an empty answer", got, err)
 	}
-	var callers sync.WaitGroup
-	for i := range 64 {
-		callers.Go(func() {
+	askAtOnce(t, p, 64, 20)
+}
+
+// askAtOnce has callers ask at the same time, so many times each, and wants each to
+// get its own answers.
+func askAtOnce(t *testing.T, p cluster.Peer, callers, times int) {
+	t.Helper()
+	var asking sync.WaitGroup
+	for i := range callers {
+		asking.Go(func() {
 			var answer []byte
-			for j := range 20 {
+			for j := range times {
 				verb := []string{"echo", "soon"}[j%2]
 				want := fmt.Sprintf("%d of %d", j, i)
 				var err error
@@ -559,7 +566,7 @@ func asks(t *testing.T, nodes []*node) {
 			}
 		})
 	}
-	callers.Wait()
+	asking.Wait()
 }
 
 func answersLater(t *testing.T, nodes []*node) {

@@ -120,6 +120,15 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	if err != nil {
 		v.broken = append(v.broken, err.Error())
 	}
+	return conclude(ctx, s, &v)
+}
+
+// conclude prints the verdict on a run that was ended, by ctx or by itself, and
+// returns the exit status.
+func conclude(ctx context.Context, s *screen, v interface {
+	print(io.Writer, palette)
+	failures() []string
+}) int {
 	s.say("")
 	v.print(s.out, s.palette)
 	switch {

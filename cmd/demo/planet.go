@@ -226,17 +226,7 @@ func travel(ctx context.Context, o options, s *screen, complain io.Writer) int {
 	p.stop()
 	s.close()
 
-	v := p.judge(l, m.done, over)
-	s.say("")
-	v.print(s.out, s.palette)
-	switch {
-	case ctx.Err() != nil:
-		s.say("\nInterrupted: this is the verdict so far. All gateways have ended.")
-		return exitInterrupted
-	case len(v.failures()) > 0:
-		return exitBroken
-	}
-	return exitFine
+	return conclude(ctx, s, p.judge(l, m.done, over))
 }
 
 // introduce says who is there and how to ask them.

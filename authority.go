@@ -22,6 +22,9 @@ type authority struct {
 	// whom, or with what last count, these may know. Until all have been heard
 	// for a while nobody takes it, and whoever the ring gives it to stands in.
 	orphans countsync.Ranges
+	// claims are the orphans that the ring gives this node, or gave it until another
+	// joined: that one did not know of orphans, and waits for this node.
+	claims countsync.Ranges
 	// settled says that held is want: the ring alone answers.
 	settled bool
 }
@@ -57,7 +60,7 @@ func (v *view) passOn(next *view, now int64) authority {
 			theirs = append(theirs, w)
 		}
 		if !next.scattered(now) {
-			mine = mine.Union(v.orphans.Intersect(v.want)) // who joins just then waits for this node
+			mine = mine.Union(v.claims) // who joins just then waits for this node
 		}
 		a.held = v.held.Union(mine)
 		a.orphans = v.orphaned(next, now).Minus(a.held)
@@ -122,6 +125,12 @@ func (v *view) passOn(next *view, now int64) authority {
 		}
 	}
 	a.held = a.held.Union(missing).Union(unclaimed)
+	if len(a.orphans) > 0 {
+		if a.claims = a.want; next.serves() && !v.hasStrangers(next) {
+			a.claims = a.claims.Union(v.claims)
+		}
+		a.claims = a.claims.Intersect(a.orphans)
+	}
 	a.settled = a.held.Equal(a.want)
 	return a
 }
@@ -239,7 +248,7 @@ func (v *view) ceded(ranges countsync.Ranges) *view { return v.holding(v.held.Mi
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
-	next.held, next.waits, next.orphans = held, nil, v.orphans.Minus(held)
+	next.held, next.waits, next.orphans, next.claims = held, nil, v.orphans.Minus(held), v.claims.Minus(held)
 	for _, w := range v.waits {
 		if r := w.ranges.Minus(held); len(r) > 0 {
 			next.waits = append(next.waits, wait{r, w.from, w.until})

@@ -91,12 +91,14 @@ func (n *Node) cede(to countsync.Member, ranges countsync.Ranges) {
 	s := n.stream
 	n.wake(s.Collect(n.now(), false, n.view.Load()))
 	s.swap.Lock()
-	n.replace(n.view.Load().ceded(ranges))
-	s.swap.Unlock()
-	n.wake(s.Collect(n.now(), false, n.view.Load()))
+	v := n.view.Load()
+	ranges = ranges.Intersect(v.held) // if it has met others meanwhile, there may be nothing to give
+	n.replace(v.ceded(ranges))
+	ready := s.Collect(n.now(), false, n.view.Load())
 	s.moves++
 	s.Give(to, s.moves, ranges, n.now())
-	n.wake([]countsync.Member{to})
+	s.swap.Unlock()
+	n.wake(append(ready, to))
 }
 
 // enlist has this node own its part of the ring, once it has been sent what it

@@ -494,13 +494,18 @@ func (w *world) slow(edges [][]bool) int {
 	for _, i := range w.members {
 		for _, j := range w.members {
 			if i != j && w.runs[i] && w.runs[j] && !w.cut[i][j] && !w.cut[j][i] &&
-				(w.link[i][j].Loss > 0 || w.link[j][i].Loss > 0 || 4*hops*roundTrip(w.link[i][j], w.link[j][i]) >= timeoutOf(w.scenario)) {
+				timesOut(w.link[i][j], w.link[j][i], hops, w.scenario) {
 				ends++
 				break
 			}
 		}
 	}
 	return ends
+}
+
+// timesOut says that a check may time out on so many hops like this.
+func timesOut(there, back weirtest.Link, hops time.Duration, s *Scenario) bool {
+	return there.Loss > 0 || back.Loss > 0 || 4*hops*roundTrip(there, back) >= timeoutOf(s)
 }
 
 func timeoutOf(s *Scenario) time.Duration {

@@ -12,10 +12,11 @@ import (
 
 // What crashes may take with them. A count is at its authority and at Replicas
 // other nodes of its side, at most 100 ms old. So what a crash takes is
-//   - what the node admitted in the last 100 ms and on the way, as long as its
-//     side has a survivor and no more than Replicas crash before the survivors
-//     have made new copies; where it was cut off from others in the last 2 s, or a
-//     link of it went down, since then, as these may have had the copies;
+//   - what the node admitted in the last 100 ms, or since a ping where checks time
+//     out, and on the way, as long as its side has a survivor and no more than
+//     Replicas crash before the survivors have made new copies; where it was cut
+//     off from others in the last 2 s, or a link of it went down, since then, as
+//     these may have had the copies;
 //   - with a side that dies out, what it admitted since it was cut off, or since
 //     it was cut off from others in the 2 s before;
 //   - where more died than there were replicas, anything; so, too, where those with
@@ -31,6 +32,7 @@ const (
 	recopied   = 3 * time.Second        // after a crash there are Replicas again
 	noticed    = 2 * time.Second        // after a cut others have the copies that were beyond it
 	resends    = 3 * 200 * time.Millisecond
+	pingPace   = 300 * time.Millisecond
 	askedTwice = 2 // others besides the one that answers: the owner and its stand-in
 )
 
@@ -149,12 +151,7 @@ func (s *stage) losses() []int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.witness.slowest(s.Network)
-	link := s.witness.link
-	way := link.Latency + link.Jitter + time.Millisecond
-	if link.Loss > 0 {
-		way += resends
-	}
-	unsent := replicaAge + 2*way
+	way, unsent := s.delays()
 	gone := make([][]bool, len(s.witness.grants))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.grants[k]))
@@ -189,6 +186,22 @@ func (s *stage) losses() []int64 {
 		}
 	}
 	return lost
+}
+
+// delays is how long a message is under way at most, and how long what a node has
+// counted may be nowhere else. Where checks time out, a successor may be taken for
+// one that is not heard, by all at once, until its next pong.
+func (s *stage) delays() (way, unsent time.Duration) {
+	link := s.witness.link
+	way = link.Latency + link.Jitter + time.Millisecond
+	if link.Loss > 0 {
+		way += resends
+	}
+	unsent = replicaAge + 2*way
+	if timesOut(link, link, 1, s.Scenario) {
+		unsent += pingPace
+	}
+	return way, unsent
 }
 
 // copies is how many others have each count.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/weirtest"
 )
 
 // A link that goes down takes copies with it as a split does, until that is noticed.
@@ -102,5 +104,24 @@ func TestWhoStartsWeighsOnceNobodyIsMissing(t *testing.T) {
 		s.past = append(s.past, sides{at(19), []int{0, 0, 0}, nil}, sides{test.then, []int{0, 0, 0}, nil})
 		s.witness.crashes = []crash{{at: at(19), hosts: []int{0}, heldSince: at(19)}}
 		require.Equal(t, test.weighs, s.weighing(test.then)[0], test.name)
+	}
+}
+
+// Where checks time out, what was counted since the last ping may have had no copy.
+func TestWhatIsOnItsWay(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name        string
+		link        weirtest.Link
+		way, unsent time.Duration
+	}{
+		{"a link that is fast enough", weirtest.Link{Latency: ms}, 2 * ms, 104 * ms},
+		{"one on which checks time out", weirtest.Link{Latency: ms, Jitter: ms}, 3 * ms, 406 * ms},
+		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 602 * ms, 1604 * ms},
+	} {
+		s := &stage{Scenario: &Scenario{Timeout: 10 * ms}, witness: ledger{link: c.link}}
+		way, unsent := s.delays()
+		require.Equal(t, c.way, way, c.name)
+		require.Equal(t, c.unsent, unsent, c.name)
 	}
 }

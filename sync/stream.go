@@ -319,7 +319,7 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 
 // Disown makes all that this node has counted of what it holds, ranges, its own
 // tallies: it had begun apart from others, and what they have counted is no part of
-// it. Of what others answer for, roles says, who do the same, only the tallies stay
+// it. So it does with what it has given and nobody has taken, which it keeps. Of what others answer for, roles says, who do the same, only the tallies stay
 // here: beside theirs their copies would count once more. It is called before Roles
 // says that this node holds nothing any more; Review passes the tallies on. It goes
 // through the whole store in one step: not for one that holds very much.
@@ -327,6 +327,12 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
+	for _, o := range s.outbounds {
+		for _, g := range slices.Concat(o.gives, o.flight.gives) {
+			ranges = ranges.Union(g.ranges) // it is not this node's to give any more
+		}
+		o.gives, o.flight.gives = nil, nil
+	}
 	for cursor, over := uint64(0), false; !over; over = cursor == 0 {
 		cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
 		for _, id := range s.ids {

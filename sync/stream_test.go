@@ -864,6 +864,29 @@ func TestWhatIsDisownedIsTalliedOnce(t *testing.T) {
 	require.EqualValues(t, 7, x.streams[0].ledger.find(id, 1).net())
 }
 
+// What was given and has not arrived when its giver finds that it had begun apart is
+// no authority's any more. Whoever was to have it may have met others, too.
+func TestWhatIsOnItsWayIsDisowned(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	for _, flies := range []bool{false, true} {
+		x, id := newTrio(), someID(0)
+		x.stores[0].Take(id, &limit, x.now, 4)
+		x.streams[0].Collect(x.now, false, x.roles[0])
+		x.exchange(t, 0, 1)
+		*x.roles[0] = fixed{answers: 2}
+		x.streams[0].Give(2, 1, All(), x.now)
+		if flies {
+			x.streams[0].Next(2, x.now, x.roles[0], nil, 1<<10)
+		}
+		x.streams[0].Disown(nil, x.now, x.roles[0])
+		x.streams[0].Unsent(2)
+		require.False(t, x.streams[0].Giving())
+		require.EqualValues(t, 4, x.streams[0].ledger.find(id, 1).net())
+		used, _, _ := x.stores[0].Used(id, x.now)
+		require.EqualValues(t, 4, used)
+	}
+}
+
 // What others answer for who began apart, too, they tell as their own: a copy of it
 // beside that would count twice.
 func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {

@@ -308,7 +308,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 	for _, t := range x.seen {
 		most := used + units
 		if !holds { // the authority's units that it gives back may be yet to come
-			most -= x.ledger.beside(id, t.origin)
+			most = x.ledger.spares(id, t.origin, most)
 		}
 		units += x.ledger.learn(id, t, max(0, most), late)
 	}

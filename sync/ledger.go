@@ -134,14 +134,19 @@ func (l *ledger) cap(id bucket.ID, used int64) (theirs int64) {
 	return theirs
 }
 
-// beside is what has not recovered of id's tallies of others than origin.
-func (l *ledger) beside(id bucket.ID, origin Member) (units int64) {
+// spares is how much of id's units in use, most, is in no other's tally than
+// origin's. What has not recovered of each tally is known as a bound alone, and of
+// all together that can be more than is in use: its own it always has.
+func (l *ledger) spares(id bucket.ID, origin Member, most int64) int64 {
+	var own, others int64
 	for i := l.of(id); i != none; i = l.all[i].next {
-		if l.all[i].origin != origin {
-			units += l.all[i].unrecovered
+		if l.all[i].origin == origin {
+			own = l.all[i].unrecovered
+		} else {
+			others += l.all[i].unrecovered
 		}
 	}
-	return units
+	return min(most, max(own, most-others))
 }
 
 // beyond is what of a tally's net units counts on top of those that were seen of
@@ -172,6 +177,9 @@ func (l *ledger) learn(id bucket.ID, t tally, most int64, late func(changed int6
 		return 0
 	case t.series > known.series:
 		known.tally, known.owed, known.foreign = tally{origin: t.origin, series: t.series}, 0, true
+	}
+	if known.owed != 0 && late(known.changed) {
+		known.owed = 0 // time has given it back
 	}
 	before := known.net()
 	known.merge(t)

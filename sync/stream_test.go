@@ -836,6 +836,49 @@ func TestARefundThatIsEarlyTakesNothingOfOthers(t *testing.T) {
 	require.EqualValues(t, 2+1+18-3, used)
 }
 
+// What somebody has spent itself, it can give back, though what others had spent
+// before may count for as much as is in use.
+func TestARefundOfATallysOwnUnitsIsNotWithheldForOthers(t *testing.T) {
+	limit := limitOf(bucket.SlidingLog)
+	x, id := newTrio(), someID(0)
+	for i := range x.roles {
+		*x.roles[i] = fixed{answers: 3, standIn: 3}
+	}
+	spend := func(node int, units int64) {
+		require.True(t, x.stores[node].Take(id, &limit, x.now, units).Allowed)
+		x.exchange(t, node, 2)
+	}
+	spend(0, 5)
+	x.now += int64(limit.Per) * 3 / 4
+	spend(1, 5)
+	x.now += int64(limit.Per) / 2
+	spend(1, 1)
+	x.stores[1].Refund(id, &limit, x.now, 4, 0, false)
+	x.exchange(t, 1, 2)
+	used, _, _ := x.stores[2].Used(id, x.now)
+	require.EqualValues(t, 2, used)
+}
+
+// A refund of units that never came is not taken from what is spent after these
+// have recovered.
+func TestARefundThatWasTooEarlyLapses(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	for i := range x.roles {
+		*x.roles[i] = fixed{answers: 3, standIn: 3}
+	}
+	x.stores[1].Refund(id, &limit, x.now, 3, 0, false)
+	x.exchange(t, 1, 2)
+	x.now += 3 * int64(limit.Per)
+	x.stores[1].Take(id, &limit, x.now, 4)
+	x.exchange(t, 1, 2)
+	used, _, _ := x.stores[2].Used(id, x.now)
+	require.EqualValues(t, 4, used)
+}
+
 // Who began apart with others has copies of theirs, which are theirs to tell.
 func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)

@@ -296,8 +296,8 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 }
 
 // weighing is which hosts' nodes have points at a time, and so may have copies: who
-// starts while a member is missing has none until that is back, or another runs at
-// its address.
+// starts while a member is missing has none until that is back, or another that runs
+// at its address is heard.
 func (s *stage) weighing(at time.Duration) []bool {
 	weighs, dead := make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
 	before := time.Duration(-1)
@@ -326,7 +326,11 @@ func (s *stage) weighing(at time.Duration) []bool {
 			orphans[region] = orphans[region] && (now || healing(healed, region, p.since))
 		}
 		for i, side := range p.of {
-			dead[i] = dead[i] && side < 0
+			heard := false // that it runs again, by a member
+			for j := range s.hosts {
+				heard = heard || i != j && weighs[j] && p.of[j] == side
+			}
+			dead[i] = dead[i] && (side < 0 || !heard)
 			weighs[i] = weighs[i] || n == 0 && side >= 0
 		}
 		for i, side := range p.of {
@@ -335,7 +339,7 @@ func (s *stage) weighing(at time.Duration) []bool {
 			}
 			missing := false
 			for j := range s.hosts {
-				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j] && p.of[j] != side)
+				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j]) && p.of[j] != side
 			}
 			weighs[i] = !missing && !orphans[s.hosts[i].region]
 		}

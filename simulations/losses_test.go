@@ -62,6 +62,9 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		{"the first of them has started again, and weighs nothing",
 			[]sides{{0, []int{0, 0, 0}, nil}, {at(3), []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(9), []int{0, 0, 2}, nil}, {at(12), []int{0, -1, 2}, nil}},
 			[]crash{{at: at(7), hosts: []int{a}}, {at: at(12), hosts: []int{b}}}, true},
+		{"so has who was cut off, where nobody hears it",
+			[]sides{{0, []int{0, 0, 0}, nil}, {at(3), []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(8), []int{0, 0, 2}, nil}, {at(9), []int{0, 0, -1}, nil}, {at(10), []int{0, 0, 2}, nil}, {at(15), []int{0, -1, 2}, nil}},
+			[]crash{{at: at(7), hosts: []int{a}}, {at: at(9), hosts: []int{c}}, {at: at(15), hosts: []int{b}}}, true},
 	} {
 		s := &stage{Scenario: &Scenario{}, past: test.past}
 		for i, name := range []string{"a", "b", "c"} {

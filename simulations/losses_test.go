@@ -66,7 +66,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 			[]sides{{0, []int{0, 0, 0}, nil}, {at(3), []int{0, 0, 2}, nil}, {at(7), []int{-1, 1, 2}, nil}, {at(8), []int{0, 0, 2}, nil}, {at(9), []int{0, 0, -1}, nil}, {at(10), []int{0, 0, 2}, nil}, {at(15), []int{0, -1, 2}, nil}},
 			[]crash{{at: at(7), hosts: []int{a}}, {at: at(9), hosts: []int{c}}, {at: at(15), hosts: []int{b}}}, true},
 	} {
-		s := &stage{Scenario: &Scenario{}, past: test.past}
+		s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: test.past}
 		for i, name := range []string{"a", "b", "c"} {
 			s.hosts = append(s.hosts, &host{name: name, index: i})
 		}

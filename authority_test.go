@@ -319,6 +319,12 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 				require.False(t, next.isStrange(sender(m)))
 			}
 		}
+		now, both := int64(time.Hour), see(c.self, nil, c.after...).began()
+		require.False(t, next.predates(both, now), "who has met the same")
+		require.False(t, next.predates(0, now), "who is about to join")
+		require.Equal(t, both < d.Born.UnixNano(), next.predates(d.Born.UnixNano(), now), "who has yet to meet them")
+		require.False(t, next.predates(d.Born.UnixNano(), now+int64(patience)), "it takes too long")
+		require.False(t, before.predates(d.Born.UnixNano(), now), "this node has met nobody")
 	}
 }
 

@@ -54,7 +54,10 @@ func (v *view) passOn(next *view, now int64) authority {
 	var unclaimed countsync.Ranges // what nobody is left to give
 	var theirs []wait
 	if next.Self >= 0 { // who has said goodbye holds nothing
-		mine := v.inherited(next, now)
+		mine := v.inherited(next)
+		if next.scattered(now) {
+			a.claims, mine = mine, nil
+		}
 		for _, w := range v.leaving(next, mine, now) {
 			mine = mine.Minus(w.ranges)
 			theirs = append(theirs, w)
@@ -125,32 +128,51 @@ func (v *view) passOn(next *view, now int64) authority {
 		}
 	}
 	a.held = a.held.Union(missing).Union(unclaimed)
-	if len(a.orphans) > 0 {
-		if a.claims = a.want; next.serves() && !v.hasStrangers(next) {
-			a.claims = a.claims.Union(v.claims)
-		}
-		a.claims = a.claims.Intersect(a.orphans)
+	switch {
+	case len(a.orphans) == 0:
+		a.claims = nil
+	case !next.serves() || v.hasStrangers(next):
+		a.claims = a.want.Intersect(a.orphans)
+	default:
+		a.claims = a.claims.Union(v.claims).Union(a.want).Intersect(a.orphans)
 	}
 	a.settled = a.held.Equal(a.want)
 	return a
 }
 
-// inherited is what this node has stood in for, once all others are reached and the
-// owner is off the roster: to be forgotten, or to start again, leaves authority to
-// the stand-in.
-func (v *view) inherited(next *view, now int64) countsync.Ranges {
-	if next.ring == v.ring || next.scattered(now) {
+// inherited is what a member held that nobody reached and that is off the roster now,
+// and that this node is the next in ring order to have: to be forgotten, or to start
+// again, leaves authority to the stand-in, once all others are reached. Who has just
+// stood in for that one, for a moment, does not.
+func (v *view) inherited(next *view) countsync.Ranges {
+	if next.ring == v.ring {
 		return nil
 	}
 	var ranges []countsync.Range
 	v.ring.Arcs(func(first, last uint64) {
-		id := bucket.ID{Hi: last}
-		owner := v.owner(id)
-		if _, stays := next.named[v.hashes[owner]]; !stays && !v.reaches(owner) && v.standIn(id, owner) == v.Self {
+		owner := v.owner(bucket.ID{Hi: last})
+		if _, stays := next.named[v.hashes[owner]]; !stays && !v.reaches(owner) && v.remains(next, last) == v.Self {
 			ranges = append(ranges, countsync.Range{First: first, Last: last})
 		}
 	})
 	return countsync.NewRanges(ranges...)
+}
+
+// remains is the first member in ring order that has points in the next view as well,
+// -1 if there is none.
+func (v *view) remains(next *view, hash uint64) int {
+	var room [16]int
+	for most := 4; ; most *= 4 {
+		order := v.ring.Order(room[:0], hash, most)
+		for _, at := range order {
+			if _, stays := slices.BinarySearch(next.ring.Members(), v.ring.Members()[at]); stays {
+				return v.points[at]
+			}
+		}
+		if len(order) < most {
+			return -1
+		}
+	}
 }
 
 // leaving is what of these ranges those may still hold who leave: they found

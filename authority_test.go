@@ -319,6 +319,12 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 				require.False(t, next.isStrange(sender(m)))
 			}
 		}
+		now, both := int64(time.Hour), see(c.self, nil, c.after...).began()
+		require.False(t, next.predates(both, now), "who has met the same")
+		require.False(t, next.predates(0, now), "who is about to join")
+		require.Equal(t, both < d.Born.UnixNano(), next.predates(d.Born.UnixNano(), now), "who has yet to meet them")
+		require.False(t, next.predates(d.Born.UnixNano(), now+int64(patience)), "it takes too long")
+		require.False(t, before.predates(d.Born.UnixNano(), now), "this node has met nobody")
 	}
 }
 
@@ -499,6 +505,43 @@ func TestWhoJoinsTakesNoOrphans(t *testing.T) {
 	v = see(v.healed+int64(patience), v, cluster.Serving)
 	require.Empty(t, v.held)
 	require.NotEmpty(t, v.waits)
+}
+
+// Who stood in only because it did not hear the one before it for a moment takes
+// nothing when the member that is missing goes: that one does. If it cannot yet, as
+// somebody is missing to it, it claims it for later, whoever has joined.
+func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, self int, before *view, hears string, names ...string) *view {
+		x := &cluster.View{Self: self}
+		for i, name := range names {
+			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
+			if name == "d" && now < 103 {
+				m.Announced = cluster.Joining
+			}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, hears[i] == '1')
+			x.Hears = append(x.Hears, make([]bool, len(names)))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	var taken, claimed, lost countsync.Ranges
+	for self := range 2 { // a and b, while c is dead
+		v := see(100, self, nil, "1111", "a", "b", "c", "d")
+		v = v.given(v.want)
+		lost = v.owned(2)
+		v = see(102, self, see(101, self, v, "1101", "a", "b", "c", "d"), "1101", "a", "b", "c", "d")
+		flaps := []string{"1001", "0101"}[self] // each does not hear the other
+		alone := see(102, self, v, flaps, "a", "b", "c", "d")
+		whole := see(103, self, alone, "111", "a", "b", "d")
+		require.Zero(t, len(taken.Intersect(whole.held)), "only one takes it")
+		taken = taken.Union(whole.held)
+		parted := see(103, self, alone, flaps[:2]+"1", "a", "b", "d")
+		require.Zero(t, len(claimed.Intersect(parted.claims)))
+		claimed = claimed.Union(parted.claims)
+	}
+	require.Zero(t, len(lost.Minus(taken)))
+	require.Zero(t, len(lost.Minus(claimed)), "and one claims it")
 }
 
 // Who began apart is not taken for one that leaves: nothing that this side had is

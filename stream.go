@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"encoding/binary"
 	"maps"
 	"runtime"
 	"slices"
@@ -220,14 +221,15 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			if n.stream.Lag(to, n.now()).Counts > longQueue {
 				most = longFrameBytes
 			}
-			frame = n.stream.Next(to, n.now(), n.view.Load(), frame[:0], most)
+			v := n.view.Load()
+			frame = n.stream.Next(to, n.now(), v, frame[:0], most)
 			if len(frame) == 0 {
 				if !n.view.Load().settled {
 					signal(n.stream.turned) // authority can move now
 				}
 				break
 			}
-			answer, err := n.send(ctx, to, frame)
+			answer, err := n.send(ctx, to, v.began(), frame)
 			if err == nil {
 				var more []countsync.Member
 				more, err = n.stream.Answered(to, n.now(), answer, n.view.Load())
@@ -263,8 +265,9 @@ func (n *Node) rest(ctx context.Context, timer *time.Timer) bool {
 	}
 }
 
-// send asks a member to take in a frame, directly or through others.
-func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
+// send asks a member to take in a frame, directly or through others. Those that this
+// node was with when the frame was made had begun at a time.
+func (n *Node) send(ctx context.Context, to countsync.Member, began int64, frame []byte) ([]byte, error) {
 	v := n.view.Load()
 	i, known := v.named[to]
 	if !known || v.next[i] < 0 {
@@ -276,7 +279,9 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 		ctx, cancel = context.WithTimeout(ctx, frameWait/2)
 		defer cancel()
 	}
-	request := append(header{op: opStream, hops: maxHops, wait: frameWait / 2, to: to}.append(nil), frame...)
+	request := header{op: opStream, hops: maxHops, wait: frameWait / 2, to: to}.append(nil)
+	request = binary.LittleEndian.AppendUint64(request, uint64(began))
+	request = append(request, frame...)
 	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, request, nil, wait)
 	if err != nil {
 		return nil, err
@@ -293,11 +298,16 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 // serveFrame takes in a frame of another member, and answers it. Authority that
 // comes with it is this node's when it returns: what comes after it on the same
 // connection finds it here.
-func (n *Node) serveFrame(frame []byte, now int64, dst []byte) []byte {
+func (n *Node) serveFrame(request []byte, now int64, dst []byte) []byte {
+	if len(request) < 8 {
+		return nil
+	}
+	began, frame := int64(binary.LittleEndian.Uint64(request)), request[8:]
 	v := n.view.Load()
-	if (v.yields() || v.isStrange(frame)) && !n.starting.Load() {
+	if (v.yields() || v.isStrange(frame) || v.predates(began, n.steady())) && !n.starting.Load() {
 		// What this node has counted is on its way to who has authority now,
-		// and must not be overwritten before; or is about to be.
+		// and must not be overwritten before; or is about to be. Or it is what
+		// the sender has counted.
 		return appendAnswer(dst, statusUnreached, 0)
 	}
 	answer, arrival, err := n.stream.Serve(now, frame, v, appendAnswer(dst, statusDone, 0))
@@ -317,6 +327,23 @@ func (v *view) isStrange(frame []byte) bool {
 	from, ok := countsync.Sender(frame)
 	i, known := v.named[from]
 	return ok && (!known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving)
+}
+
+// began is when the first of the ring started, 0 if nobody serves.
+func (v *view) began() (first int64) {
+	for k, i := range v.points {
+		if born := v.Members[i].Born.UnixNano(); k == 0 || born < first {
+			first = born
+		}
+	}
+	return first
+}
+
+// predates says that this node has just met others, and among those that it is with
+// now one began before all that the sender of a frame was with: who has yet to meet
+// that one sends as the authority what it will disown.
+func (v *view) predates(began, now int64) bool {
+	return v.serves() && !v.laden && v.healing(now) && slices.Contains(v.back, 0) && v.began() < began
 }
 
 // arrived swaps the view if what came with a frame changes it. The sender may be

@@ -42,7 +42,7 @@ const (
 	opRefund
 	opPeek
 	opReset    // units is the reset's number
-	opStream   // what follows is no asks, but a frame of the stream
+	opStream   // what follows is no asks, but when the sender's ring began (8 bytes), and a frame of the stream
 	opPublish  // or what is published
 	opCompare  // or a question about what is
 	opExchange // or what regions say to each other

@@ -22,6 +22,9 @@ type authority struct {
 	// whom, or with what last count, these may know. Until all have been heard
 	// for a while nobody takes it, and whoever the ring gives it to stands in.
 	orphans countsync.Ranges
+	// gave is to whom this node gave authority lately, the last first: who joined
+	// at that moment, and owns it by now, may take this node for its holder.
+	gave []wait
 	// settled says that held is want: the ring alone answers.
 	settled bool
 }
@@ -122,6 +125,7 @@ func (v *view) passOn(next *view, now int64) authority {
 		}
 	}
 	a.held = a.held.Union(missing).Union(unclaimed)
+	a.gave = slices.DeleteFunc(slices.Clone(v.gave), func(w wait) bool { return now >= w.until })
 	a.settled = a.held.Equal(a.want)
 	return a
 }
@@ -234,8 +238,12 @@ func (v *view) expects(name string) bool {
 // given is the view in which ranges have come, by `yours`.
 func (v *view) given(ranges countsync.Ranges) *view { return v.holding(v.held.Union(ranges)) }
 
-// ceded is the view in which ranges have gone.
-func (v *view) ceded(ranges countsync.Ranges) *view { return v.holding(v.held.Minus(ranges)) }
+// ceded is the view in which ranges have gone to another member.
+func (v *view) ceded(ranges countsync.Ranges, to string, now int64) *view {
+	next := v.holding(v.held.Minus(ranges))
+	next.gave = append([]wait{{ranges, to, now + int64(patience)}}, v.gave...)
+	return next
+}
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
@@ -261,8 +269,11 @@ func (v *view) owned(member int) countsync.Ranges {
 }
 
 // holder is the member that has what this node waits for, -1 if that is nobody.
-func (v *view) holder(id bucket.ID) int {
-	for _, w := range v.waits {
+func (v *view) holder(id bucket.ID) int { return v.whoHas(id, v.waits) }
+
+// whoHas is the first member of these that has id, -1 if there is none.
+func (v *view) whoHas(id bucket.ID, waits []wait) int {
+	for _, w := range waits {
 		if w.ranges.Contains(id.Hi) {
 			if i, known := v.named[nameHash(w.from)]; known {
 				return i

@@ -37,7 +37,7 @@ func (n *Node) handExcess(v *view) {
 			n.wake(v.hashes[i : i+1])
 			continue
 		}
-		n.cede(v.hashes[i], ranges)
+		n.cede(&v.Members[i], ranges)
 	}
 }
 
@@ -87,16 +87,16 @@ func (v *view) heir(hash uint64) int {
 // cede gives authority away. From the swap on this node passes checks on; what
 // those spend that are still at it with the view before is collected as spent
 // without authority.
-func (n *Node) cede(to countsync.Member, ranges countsync.Ranges) {
-	s := n.stream
+func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) {
+	s, heir := n.stream, nameHash(to.Name)
 	n.wake(s.Collect(n.now(), false, n.view.Load()))
 	s.swap.Lock()
-	n.replace(n.view.Load().ceded(ranges))
+	n.replace(n.view.Load().ceded(ranges, to.Name, n.steady()))
 	s.swap.Unlock()
 	n.wake(s.Collect(n.now(), false, n.view.Load()))
 	s.moves++
-	s.Give(to, s.moves, ranges, n.now())
-	n.wake([]countsync.Member{to})
+	s.Give(heir, s.moves, ranges, n.now())
+	n.wake([]countsync.Member{heir})
 }
 
 // enlist has this node own its part of the ring, once it has been sent what it

@@ -25,6 +25,9 @@ type authority struct {
 	// claims are the orphans that the ring gives this node, or gave it until another
 	// joined: that one did not know of orphans, and waits for this node.
 	claims countsync.Ranges
+	// gave is to whom this node gave authority lately, the last first: who joined
+	// at that moment, and owns it by now, may take this node for its holder.
+	gave []wait
 	// settled says that held is want: the ring alone answers.
 	settled bool
 }
@@ -136,6 +139,7 @@ func (v *view) passOn(next *view, now int64) authority {
 	default:
 		a.claims = a.claims.Union(v.claims).Union(a.want).Intersect(a.orphans)
 	}
+	a.gave = slices.DeleteFunc(slices.Clone(v.gave), func(w wait) bool { return now >= w.until })
 	a.settled = a.held.Equal(a.want)
 	return a
 }
@@ -265,8 +269,12 @@ func (v *view) expects(name string) bool {
 // given is the view in which ranges have come, by `yours`.
 func (v *view) given(ranges countsync.Ranges) *view { return v.holding(v.held.Union(ranges)) }
 
-// ceded is the view in which ranges have gone.
-func (v *view) ceded(ranges countsync.Ranges) *view { return v.holding(v.held.Minus(ranges)) }
+// ceded is the view in which ranges have gone to another member.
+func (v *view) ceded(ranges countsync.Ranges, to string, now int64) *view {
+	next := v.holding(v.held.Minus(ranges))
+	next.gave = append([]wait{{ranges, to, now + int64(patience)}}, v.gave...)
+	return next
+}
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
@@ -292,8 +300,11 @@ func (v *view) owned(member int) countsync.Ranges {
 }
 
 // holder is the member that has what this node waits for, -1 if that is nobody.
-func (v *view) holder(id bucket.ID) int {
-	for _, w := range v.waits {
+func (v *view) holder(id bucket.ID) int { return v.whoHas(id, v.waits) }
+
+// whoHas is the first member of these that has id, -1 if there is none.
+func (v *view) whoHas(id bucket.ID, waits []wait) int {
+	for _, w := range waits {
 		if w.ranges.Contains(id.Hi) {
 			if i, known := v.named[nameHash(w.from)]; known {
 				return i

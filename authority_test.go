@@ -89,7 +89,7 @@ func (m *moving) hand(name string) {
 		if i == v.Self || len(r) == 0 || m.views[to] == nil {
 			continue
 		}
-		m.views[name] = m.views[name].ceded(r)
+		m.views[name] = m.views[name].ceded(r, to, m.now)
 		m.views[to] = m.views[to].given(r)
 	}
 }
@@ -564,4 +564,38 @@ func TestWhatIsInheritedIsNotWaitedForFromAStranger(t *testing.T) {
 	v = see(103, v, "10", "a", "stranger")
 	require.Empty(t, v.waits)
 	require.Equal(t, countsync.All(), v.held)
+}
+
+// Two join at once, and what the second owns the first is given, by one who has not
+// heard of the second yet: its checks find it there.
+func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
+	m := &moving{views: make(map[string]*view)}
+	m.serve()
+	m.look("node-01")
+	m.join()
+	m.join()
+	for name := range m.views {
+		m.look(name)
+	}
+	m.announce("node-02", cluster.Serving)
+	m.look("node-01")
+	m.announce("node-03", cluster.Serving)
+	m.look("node-02")
+	m.hand("node-01")
+	m.look("node-01")
+	m.look("node-03")
+
+	given := m.views["node-02"].held.Intersect(m.views["node-03"].want)
+	require.NotEmpty(t, given)
+	for _, r := range given {
+		a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}, id: bucket.ID{Hi: r.Last}}
+		v := m.views["node-03"]
+		_, to, _ := v.route(a.id, v.owner(a.id), m.now)
+		for flags := uint8(0); to >= 0; {
+			v = m.views[v.Members[to].Name]
+			h := header{op: opTake, flags: flags, asks: 1, to: v.hashes[v.Self]}
+			to, flags = v.onward(h, a.append(h.append(nil)), m.now)
+		}
+		require.Equal(t, "node-02", v.Members[v.Self].Name, "it is answered where it is held")
+	}
 }

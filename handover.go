@@ -37,7 +37,7 @@ func (n *Node) handExcess(v *view) {
 			n.wake(v.hashes[i : i+1])
 			continue
 		}
-		n.cede(v.hashes[i], ranges)
+		n.cede(&v.Members[i], ranges)
 	}
 }
 
@@ -87,18 +87,18 @@ func (v *view) heir(hash uint64) int {
 // cede gives authority away. From the swap on this node passes checks on; what
 // those spend that are still at it with the view before is collected as spent
 // without authority.
-func (n *Node) cede(to countsync.Member, ranges countsync.Ranges) {
-	s := n.stream
+func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) {
+	s, heir := n.stream, nameHash(to.Name)
 	n.wake(s.Collect(n.now(), false, n.view.Load()))
 	s.swap.Lock()
 	v := n.view.Load()
 	ranges = ranges.Intersect(v.held) // if it has met others meanwhile, there may be nothing to give
-	n.replace(v.ceded(ranges))
+	n.replace(v.ceded(ranges, to.Name, n.steady()))
 	ready := s.Collect(n.now(), false, n.view.Load())
 	s.moves++
-	s.Give(to, s.moves, ranges, n.now())
+	s.Give(heir, s.moves, ranges, n.now())
 	s.swap.Unlock()
-	n.wake(append(ready, to))
+	n.wake(append(ready, heir))
 }
 
 // enlist has this node own its part of the ring, once it has been sent what it

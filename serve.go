@@ -99,8 +99,12 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 		}
 		w, to, _ := v.route(id, owner, now)
 		if h.flags&passBits > 0 && w != here {
-			if from := v.holder(id); from >= 0 && v.Direct[from] {
-				w, to = direct, from // the owner waits for this node, which waited for that one
+			from := v.holder(id)
+			if from < 0 {
+				from = v.whoHas(id, v.gave)
+			}
+			if from >= 0 && v.Direct[from] {
+				w, to = direct, from // the owner waits for this node, which waited for that one, or gave to it
 			}
 		}
 		if w != direct && w != relay || i > 0 && to != member {

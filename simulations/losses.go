@@ -300,6 +300,7 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 // at its address is heard.
 func (s *stage) weighing(at time.Duration) []bool {
 	weighs, dead := make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
+	fell := make([]time.Duration, len(s.hosts)) // when it died last; another that does then is taken down after it
 	before := time.Duration(-1)
 	healed := make(map[int]time.Duration) // by region: when some were heard again last
 	orphans := make(map[int]bool)         // one has gone since, whose counts others may know more of
@@ -310,7 +311,7 @@ func (s *stage) weighing(at time.Duration) []bool {
 		for _, c := range s.witness.crashes {
 			if c.at > before && c.at <= p.since {
 				for _, i := range c.hosts {
-					weighs[i], dead[i] = false, !c.orderly
+					weighs[i], dead[i], fell[i] = false, !c.orderly, c.at
 					if region := s.hosts[i].region; n > 0 && (healing(healed, region, p.since) || s.apart(s.past[n-1].of, weighs, region)) {
 						orphans[region] = true
 					}
@@ -330,11 +331,11 @@ func (s *stage) weighing(at time.Duration) []bool {
 			for j := range s.hosts {
 				heard = heard || i != j && weighs[j] && p.of[j] == side
 			}
-			dead[i] = dead[i] && (side < 0 || !heard)
+			dead[i] = dead[i] && (side < 0 || !heard || p.since == fell[i])
 			weighs[i] = weighs[i] || n == 0 && side >= 0
 		}
 		for i, side := range p.of {
-			if side < 0 || weighs[i] {
+			if side < 0 || weighs[i] || dead[i] && p.since == fell[i] {
 				continue
 			}
 			missing := false

@@ -122,6 +122,19 @@ func TestWhoStartsWeighsNothingWhileItsSideMissesOneThatStartedBeyondTheCut(t *t
 	require.Equal(t, []bool{true, true, true}, s.weighing(13))
 }
 
+// Nor does who starts while another is missing that died in the same instant.
+func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
+	s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
+		{0, []int{0, 0, 0}, nil}, {4, []int{0, 0, -1}, nil}, {4, []int{0, -1, -1}, nil}, {9, []int{0, -1, 0}, nil}, {12, []int{0, 0, 0}, nil},
+	}}
+	for i, name := range []string{"a", "b", "c"} {
+		s.hosts = append(s.hosts, &host{name: name, index: i})
+	}
+	s.witness.crashes = []crash{{at: 4, hosts: []int{2}, heldSince: 4}, {at: 4, hosts: []int{1}, heldSince: 4}}
+	require.Equal(t, []bool{true, false, false}, s.weighing(10))
+	require.Equal(t, []bool{true, true, true}, s.weighing(13))
+}
+
 // Where checks time out, what was counted since the last ping may have had no copy.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond

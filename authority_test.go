@@ -599,3 +599,24 @@ func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 		require.Equal(t, "node-02", v.Members[v.Self].Name, "it is answered where it is held")
 	}
 }
+
+// Who joins holds nothing, wherever it was: once it is heard again, nobody has to wait
+// for what else it may bring.
+func TestWhoJoinsIsNotWaitedForWhenItComesBack(t *testing.T) {
+	const second = int64(time.Second)
+	for announced, healing := range map[cluster.State]bool{cluster.Joining: false, cluster.Serving: true} {
+		see := func(now int64, before *view, heard bool) *view {
+			x := &cluster.View{Direct: []bool{true, heard}, Hears: make([][]bool, 2)}
+			for i, state := range []cluster.State{cluster.Serving, announced} {
+				x.Members = append(x.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: state})
+				x.Hears[i] = make([]bool, 2)
+			}
+			return newView(now*second, x, terms{copies: 1}, before)
+		}
+		v := see(100, nil, true)
+		v = see(102, see(101, v, false), false)
+		require.True(t, v.away[1])
+		v = see(103, v, true)
+		require.Equal(t, healing, v.healing(103*second), announced)
+	}
+}

@@ -163,7 +163,7 @@ func (v *view) hear(now int64, before *view) {
 		if before != nil {
 			j, known = before.named[nameHash(m.Name)]
 		}
-		if known && before.away[j] && v.next[i] >= 0 {
+		if known && before.away[j] && v.next[i] >= 0 && m.Announced != cluster.Joining { // who joins holds nothing
 			v.heal(nameHash(m.Name), now)
 		}
 		if v.Direct[i] || i == v.Self {

@@ -157,7 +157,6 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 		looked = sh.take(looked[:0], t.Steady)
 		for _, x := range looked {
 			sh.mu.Lock()
-			x.queued = false
 			switch {
 			case sh.of[x.id] != x:
 			case !answers(x.id):

@@ -109,6 +109,18 @@ func TestAHoldingThatIsForgottenJudgesNoMore(t *testing.T) {
 	require.False(t, from.store.TakePart(other, &l, w.now, 1, &res))
 }
 
+// However often a holding is to be looked at, it is queued once.
+func TestAHoldingIsQueuedOnce(t *testing.T) {
+	w, from, _ := twoRegions(bucket.Limit{Rate: 10, Per: time.Minute})
+	from.ask(1)
+	for range 50 {
+		w.now += int64(ExchangeEvery)
+		from.ask(1)
+		from.holdings.Due(from.time(), func(bucket.ID) bool { return true })
+		require.LessOrEqual(t, len(from.holdings.shard(anID).queue), 1)
+	}
+}
+
 // Units are known as spent once the store has collected them, and demand is known
 // at once.
 func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {

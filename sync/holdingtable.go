@@ -53,7 +53,10 @@ func (sh *holdings) push(x *holding) {
 func (sh *holdings) take(list []*holding, steady int64) []*holding {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	list = append(list, sh.queue...)
+	for _, x := range sh.queue {
+		x.queued = false
+		list = append(list, x)
+	}
 	clear(sh.queue)
 	sh.queue = sh.queue[:0]
 	for range (len(sh.all) + lookParts - 1) / lookParts {

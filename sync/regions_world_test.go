@@ -74,6 +74,7 @@ type region struct {
 	begun    int64 // of Steady
 	wall     int64 // ahead of the clock of who asks, which names windows
 	copies   []duplicate
+	admitted int64 // units, by any of its nodes
 	answers  map[int64]bool // outstanding messages, by their serial number
 }
 
@@ -219,18 +220,9 @@ func (r *region) duplicate() {
 		if x := r.holding(i); x != nil {
 			d.accounts = slices.Clone(x.accounts)
 		}
-		d.spent = w.spentBy(r.index)
+		d.spent = r.admitted
 		r.copies = append(r.copies, d)
 	}
-}
-
-func (w *globe) spentBy(region int) (units int64) {
-	for i := range w.admitted {
-		if w.admitted[i].region == region {
-			units += w.admitted[i].units
-		}
-	}
-	return units
 }
 
 // crash has the region's node die. Another one goes on with the copies, or none
@@ -247,7 +239,7 @@ func (r *region) crash(wholly bool) {
 		if copies == nil {
 			w.lost += 2 * w.limit.Capacity()
 		} else {
-			w.lost += w.spentBy(r.index) - copies[i].spent
+			w.lost += r.admitted - copies[i].spent
 			for j := range r.regions.names {
 				var before account
 				if copies[i].accounts != nil {
@@ -428,6 +420,7 @@ func (r *region) ask(units int64) bucket.Result {
 			s.window = c.Limit.Start
 		}
 		w.admitted = append(w.admitted, s)
+		r.admitted += units
 		w.logf("%s admits %d", r.name, units)
 	} else {
 		w.asks.denied += units

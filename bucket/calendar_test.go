@@ -42,6 +42,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 		owner, ahead := 0, skew.Draw(t, "owner's clock")
 		id := ID{1, 2}
 		var used [days + 2]int64
+		var length [days + 2]time.Duration
 		now, current := origin+int64(3*time.Hour), 0
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = min(now+rapid.OneOf(rapid.Int64Range(0, int64(time.Hour)), rapid.Int64Range(0, int64(30*time.Hour))).Draw(t, "step"),
@@ -76,13 +77,17 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 			if day != current {
 				current = day
 			}
+			// A day that nobody has named yet is taken to be as long as the one before.
+			if used[day] == 0 || dayOf(l.Start) == day {
+				length[day] = l.Per
+			}
 			n := rapid.Int64Range(1, rate).Draw(t, "units")
 			r := stores[owner].Take(id, l, clock, n)
 			require.Equal(t, used[day]+n <= rate, r.Allowed, "day %d has %d of %d", day, used[day], rate)
 			if r.Allowed {
 				used[day] += n
 			} else {
-				require.EqualValues(t, until(starts[day+1], 0, clock), r.RetryAfter, "until the next day")
+				require.EqualValues(t, until(starts[day], uint64(length[day]), clock), r.RetryAfter, "until the next day")
 			}
 			require.Equal(t, rate-used[day], r.Remaining)
 		}

@@ -20,8 +20,13 @@ type inbound struct {
 	applied uint64 // the number of the last frame that was applied, or that never will be
 	answer  []byte // what was answered to it
 	move    uint64 // the last that came
+	doubted int64  // since when authority is not taken that it gives, for doubts; 0 if none is
 	parts   parts
 }
+
+// doubtedFor is how long authority is not taken for doubts. Where several give to
+// each other in a circle, each asks one that has yet to be told itself.
+const doubtedFor = uint64(10e9)
 
 // parts are the first pieces of a log whose last one is yet to come: until then
 // the count stays what it was.
@@ -121,7 +126,14 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		return dst, Arrival{}, r.err
 	}
 	outcome := byte(answerApplied)
-	if a.Given != nil && s.inDoubt(a.Given, from) {
+	doubted := a.Given != nil && s.inDoubt(a.Given, from)
+	switch {
+	case !doubted && a.Given != nil:
+		in.doubted = 0
+	case doubted && in.doubted == 0:
+		in.doubted = max(1, now)
+	}
+	if doubted && uint64(now-in.doubted) < doubtedFor {
 		outcome |= answerDoubts
 		a.Given = nil
 	} else if move < in.move {
@@ -215,10 +227,6 @@ func (x *arriving) item(r *reader) {
 	if x.knows(id, flags&itemHeld != 0) {
 		x.refused = append(x.refused, x.index)
 		x.spent(id, &c.Limit)
-		if o := x.outbound(x.from); o != nil && flags&itemHeld == 0 {
-			// Where this node has no count, nothing else tells it that its copy is wrong.
-			x.push(o, item{id: id, at: x.clock, kind: state})
-		}
 		return
 	}
 	x.state(id, c, flags, follows)

@@ -74,7 +74,7 @@ type region struct {
 	begun    int64 // of Steady
 	wall     int64 // ahead of the clock of who asks, which names windows
 	copies   []duplicate
-	admitted int64 // units, by any of its nodes
+	admitted int64          // units, by any of its nodes
 	answers  map[int64]bool // outstanding messages, by their serial number
 }
 

@@ -771,7 +771,6 @@ func TestACopyEndsAsWhoTakesOverHasIt(t *testing.T) {
 		nodes, copies       int
 		holder, told, apart Member // by rank, the last is the first owner
 	}{
-		"its second successor had it":                      {nodes: 3, copies: 2, holder: 3, told: 1},
 		"who stood in for the next owner, cut off, had it": {nodes: 4, copies: 1, holder: 1, told: 3, apart: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -877,6 +876,30 @@ func TestARefundThatWasTooEarlyLapses(t *testing.T) {
 	x.exchange(t, 1, 2)
 	used, _, _ := x.stores[2].Used(id, x.now)
 	require.EqualValues(t, 4, used)
+}
+
+// A doubt that nobody can dispel keeps authority from no node for ever.
+func TestAuthorityIsTakenInDoubtInTheEnd(t *testing.T) {
+	x, id := newTrio(), someID(0)
+	x.streams[2].doubts.arrived(id, 3, 2, 1, false, x.now)
+	*x.roles[0] = fixed{answers: 3}
+	x.streams[0].Give(3, 1, All(), x.now)
+	begun, end := x.now, x.now+int64(doubtedFor)
+	for x.now < end+int64(time.Second) {
+		frame := x.streams[0].Next(3, x.now, x.roles[0], nil, 16<<10)
+		require.NotNil(t, frame)
+		answer, a, err := x.streams[2].Serve(x.now, frame, x.roles[2], nil)
+		require.NoError(t, err)
+		_, err = x.streams[0].Answered(3, x.now, answer, x.roles[0])
+		require.NoError(t, err)
+		if a.Given != nil {
+			break
+		}
+		x.now += int64(50 * time.Millisecond)
+	}
+	require.Greater(t, x.now, begun, "it was not in doubt")
+	require.GreaterOrEqual(t, x.now, end)
+	require.LessOrEqual(t, x.now, end+int64(100*time.Millisecond))
 }
 
 // Who began apart with others has copies of theirs, which are theirs to tell.

@@ -131,7 +131,7 @@ func (n *Node) keepInStep() {
 func (n *Node) turn(v *view) {
 	s := n.stream
 	if (len(v.Members) > 1 || n.regions.Holdings != nil) && s.owed == nil {
-		n.counts.Track(s.hurry) // a node that has met nobody notes nothing
+		n.counts.Track(s.hurry) // who has nobody to tell, in this region or another, notes nothing
 	} else if s.owed == nil {
 		s.known = v
 		return

@@ -81,8 +81,8 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 // the field and its value: an unknown Algorithm, a Rate outside 1 to 10¹² (for a
 // SlidingLog, to 100,000), a Per outside 1 ms to 366 days, a Burst outside 0 to
 // 10¹², a Burst for an algorithm that has none, a Burst that takes more than 100
-// years to refill, a Whole outside 0 to 10¹², and a Start for any but
-// FixedWindow and SlidingWindow or more than 146 years from the epoch. It returns nil if all is well.
+// years to refill, a Whole outside 0 to 10¹², and a Start for any but FixedWindow and
+// SlidingWindow or more than 146 years from the epoch. It returns nil if all is well.
 func (l *Limit) Validate() error {
 	var problems []error
 	report := func(format string, args ...any) {

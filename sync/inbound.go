@@ -20,13 +20,14 @@ type inbound struct {
 	applied uint64 // the number of the last frame that was applied, or that never will be
 	answer  []byte // what was answered to it
 	move    uint64 // the last that came
-	doubted int64  // since when authority is not taken that it gives, for doubts; 0 if none is
+	doubted uint64 // the last that was not taken, for doubts
+	since   int64  // when it came first, by the stream's time
 	parts   parts
 }
 
 // doubtedFor is how long authority is not taken for doubts. Where several give to
 // each other in a circle, each asks one that has yet to be told itself.
-const doubtedFor = uint64(10e9)
+const doubtedFor = int64(10e9)
 
 // parts are the first pieces of a log whose last one is yet to come: until then
 // the count stays what it was.
@@ -127,13 +128,10 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	}
 	outcome := byte(answerApplied)
 	doubted := a.Given != nil && s.inDoubt(a.Given, from)
-	switch {
-	case !doubted && a.Given != nil:
-		in.doubted = 0
-	case doubted && in.doubted == 0:
-		in.doubted = max(1, now)
+	if doubted && in.doubted != move {
+		in.doubted, in.since = move, s.clock
 	}
-	if doubted && uint64(now-in.doubted) < doubtedFor {
+	if doubted && s.clock-in.since < doubtedFor {
 		outcome |= answerDoubts
 		a.Given = nil
 	} else if move < in.move {

@@ -319,10 +319,11 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 
 // Disown makes all that this node has counted of what it holds, ranges, its own
 // tallies: it had begun apart from others, and what they have counted is no part of
-// it. So it does with what it has given and nobody has taken, which it keeps. Of what others answer for, roles says, who do the same, only the tallies stay
-// here: beside theirs their copies would count once more. It is called before Roles
-// says that this node holds nothing any more; Review passes the tallies on. It goes
-// through the whole store in one step: not for one that holds very much.
+// it. So it does with what it has given and nobody has taken, which it keeps. Of what
+// others answer for, roles says, who do the same, only the tallies stay here: beside
+// theirs their copies would count once more. It is called before Roles says that this
+// node holds nothing any more; Review passes the tallies on. It goes through the whole
+// store in one step: not for one that holds very much.
 func (s *Stream) Disown(ranges Ranges, now int64, roles Roles) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -105,9 +105,6 @@ func (h header) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, h.to)
 }
 
-// hasStart is whether a limit has a Start where others have a Burst.
-func hasStart(a Algorithm) bool { return a == FixedWindow || a == SlidingWindow }
-
 func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, a.id.Hi)
 	b = binary.LittleEndian.AppendUint64(b, a.id.Lo)
@@ -115,7 +112,7 @@ func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Rate))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.limit.Per))
 	capacity := a.limit.Burst
-	if hasStart(a.limit.Algorithm) {
+	if !a.limit.IsBucket() {
 		capacity = a.limit.Start
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
@@ -166,10 +163,9 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	a.units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
 	a.limit.Algorithm = Algorithm(b[64])
-	if hasStart(a.limit.Algorithm) {
+	a.limit.Burst, a.limit.Start = capacity, 0
+	if !a.limit.IsBucket() {
 		a.limit.Burst, a.limit.Start = 0, capacity
-	} else {
-		a.limit.Burst, a.limit.Start = capacity, 0
 	}
 	a.partition = PartitionPolicy(b[65] &^ (shadowBit | globalBit))
 	a.shadow = b[65]&shadowBit != 0

@@ -43,6 +43,10 @@ func (a Algorithm) String() string {
 
 func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }
 
+// IsBucket is whether the limit has a level that falls, and a Burst. The others count
+// in windows, and may have a Start.
+func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
+
 // Limit is the numbers of a limit, all that the arithmetic needs of it.
 //
 // A share of a limit is a Limit too, and may be of nothing: a Rate of 0 never

@@ -340,19 +340,11 @@ func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
 	switch {
 	case t.Steady-x.seen >= min(max(int64(x.whole.Per), term), 6*term):
 		return peek.Remaining
-	case x.passing > 0 && !isBucket(&x.whole):
+	case x.passing > 0 && !x.whole.IsBucket():
 		used, _, _ := h.store.Used(x.id, t.Now)
 		return min(x.passing, max(0, x.held-used))
 	}
 	return x.passing
-}
-
-// isBucket is whether what is spent of a limit goes along when that is granted.
-// Of a window it stays where it was spent, and is forgotten there when its time
-// comes. A level does not fall at any time but by a rate, and this belongs to the
-// capacity: who kept the one until the level has fallen would keep the other too.
-func isBucket(l *bucket.Limit) bool {
-	return l.Algorithm == bucket.TokenBucket || l.Algorithm == bucket.LeakyBucket
 }
 
 // Serve takes in what a region's node states, and answers. ok is false if there
@@ -531,7 +523,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	}
 	able = min(able, max(0, x.held-x.promised())) // no unit is promised twice
 	units := able
-	if !isBucket(&x.whole) {
+	if !x.whole.IsBucket() {
 		units = min(able, peek.Remaining)
 	}
 	back, granted := h.release(x, a, units, t)
@@ -551,7 +543,9 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 // release takes units off what is held here, for a region: what it has granted goes
 // back first, the rest it is granted. Whoever takes from then on is judged by less,
 // and what was spent until then is known: of a bucket it goes along, of a window
-// that much stays here.
+// that much stays here, and is forgotten when its time comes. A level does not fall at
+// any time but by a rate, and this belongs to the capacity: who kept the one until the
+// level has fallen would keep the other too.
 func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
 	back = min(units, a.received)
 	granted = units - back
@@ -561,7 +555,7 @@ func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, g
 	used, _, _ := h.store.Used(x.id, t.Now)
 	switch spent := min(units, used-x.held); {
 	case spent <= 0:
-	case isBucket(&x.whole):
+	case x.whole.IsBucket():
 		h.store.SpendElsewhere(x.id, &x.part, t.Now, -spent)
 		a.owes += min(spent, back)
 		a.moved += max(0, spent-back)

@@ -146,18 +146,13 @@ func (ls *limits) append(b []byte, l *bucket.Limit, i int, isNew bool) []byte {
 	b = append(b, byte(l.Algorithm))
 	b = binary.AppendUvarint(b, uint64(l.Rate))
 	b = binary.AppendUvarint(b, uint64(l.Per))
-	if hasStart(l.Algorithm) {
-		b = binary.AppendVarint(b, l.Start)
-	} else {
+	if l.IsBucket() {
 		b = binary.AppendVarint(b, l.Burst)
+	} else {
+		b = binary.AppendVarint(b, l.Start)
 	}
 	b = binary.AppendUvarint(b, l.Version)
 	return binary.AppendUvarint(b, uint64(l.Whole))
-}
-
-// hasStart is whether a limit has a Start where others have a Burst.
-func hasStart(a bucket.Algorithm) bool {
-	return a == bucket.FixedWindow || a == bucket.SlidingWindow
 }
 
 // read is the limit that comes next. Shares are limits too.
@@ -173,10 +168,10 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 	l.Algorithm = bucket.Algorithm(r.byte())
 	l.Rate = int64(r.uvarint())
 	l.Per = time.Duration(r.uvarint())
-	if hasStart(l.Algorithm) {
-		l.Start = r.varint()
-	} else {
+	if l.IsBucket() {
 		l.Burst = r.varint()
+	} else {
+		l.Start = r.varint()
 	}
 	l.Version = r.uvarint()
 	l.Whole = int64(r.uvarint())

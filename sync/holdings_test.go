@@ -95,7 +95,7 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 		Algorithm: algorithms[draw.IntN(len(algorithms))],
 		Rate:      pick(2, 5, 20, 100, 300, 1000), Per: time.Duration(pick(200*ms, sec, sec, 5*sec, 20*sec)), Version: 1,
 	}
-	if isBucket(&limit) {
+	if limit.IsBucket() {
 		limit.Burst = limit.Rate * pick(1, 1, 2, 5) / pick(1, 2)
 	}
 	net := network{delay: pick(5, 50, 50, 100) * ms, jitter: pick(1, 20, 200) * ms, lose: float64(pick(0, 0, 5, 20)) / 100, repeat: float64(pick(0, 5, 20)) / 100, late: pick(100*ms, 5*sec)}

@@ -94,7 +94,7 @@ func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
 			Rate:      rapid.Custom(func(t *rapid.T) int64 { return drawUnits(t) }).Draw(t, "rate"),
 			Per:       time.Duration(rapid.Int64Range(ms, int64(366*24*time.Hour)).Draw(t, "per")),
 		}
-		if isBucket(&whole) {
+		if whole.IsBucket() {
 			whole.Burst = drawUnits(t)
 		} else if whole.Algorithm == bucket.SlidingLog {
 			whole.Rate = min(whole.Rate, 100_000)
@@ -115,7 +115,7 @@ func TestPortionsRecoverAtTheirPartsOfTheRate(t *testing.T) {
 				t.Fatalf("%d of %+v is of %d", units, whole, l.Whole)
 			}
 			burst += l.Capacity()
-			if !isBucket(&whole) {
+			if !whole.IsBucket() {
 				if l.Rate != units || l.Per != whole.Per {
 					t.Fatalf("%d of %+v is %+v", units, whole, l)
 				}

@@ -17,6 +17,14 @@ type Ask struct {
 // for as many as asks, and gets what each was answered; if none was taken, what each
 // would have been answered alone. It allocates nothing for up to 16 asks.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
+	all, _ := s.TakeAllParts(asks, nil, now, results)
+	return all
+}
+
+// TakeAllParts is TakeAll, where the part that SetPart has told judges each ask that
+// has a whole. It does nothing, and known is false, if none was told, or of another
+// whole.
+func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]
 	for i := range asks {
@@ -28,8 +36,20 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	for _, i := range shards {
 		s.shards[i].mu.Lock()
 	}
-	all := true
+	known = true
+	for i, whole := range wholes {
+		if whole != nil {
+			a := &asks[i]
+			sh := s.shardOf(a.ID)
+			a.Limit = sh.partOf(sh.find(a.ID, s.hash(a.ID)), whole)
+			known = known && a.Limit != nil
+		}
+	}
+	all = known
 	for i := range asks {
+		if !known {
+			break
+		}
 		a := &asks[i]
 		results[i] = s.peek(s.shardOf(a.ID), a.ID, a.Limit, now, a.Units)
 		all = all && (results[i].Allowed || a.Shadow)
@@ -54,5 +74,5 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	if all && len(asks) > 0 {
 		s.trim(asks[0].ID, now)
 	}
-	return all
+	return all, known
 }

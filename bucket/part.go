@@ -44,6 +44,18 @@ func (l *Limit) partOf(whole *Limit) bool {
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
 }
 
+// partOf is the part of whole that SetPart has told of the count in slot i, nil if it
+// has not, or i is below zero.
+func (sh *shard) partOf(i int, whole *Limit) *Limit {
+	if i < 0 || sh.slots[i].limit&parted == 0 {
+		return nil
+	}
+	if l := &sh.numbers.at[sh.slots[i].judge()]; l.partOf(whole) {
+		return l
+	}
+	return nil
+}
+
 // SetPart says of a count that the part judges it, of the whole that it is a Part
 // of: from then on TakePart does without being told the part. That ends with
 // ClearPart, and whenever another limit judges the count, or another node's count
@@ -83,16 +95,12 @@ func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool 
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	i := sh.find(id, s.hash(id))
-	if i < 0 || sh.slots[i].limit&parted == 0 {
+	l := sh.partOf(i, whole)
+	if l == nil {
 		sh.mu.Unlock()
 		return false
 	}
 	c := &sh.slots[i]
-	l := &sh.numbers.at[c.judge()]
-	if !l.partOf(whole) {
-		sh.mu.Unlock()
-		return false
-	}
 	l.takeInto(&c.cell, sh.logOf(l, c), now, units, r)
 	if r.Allowed && units > 0 {
 		s.note(sh, c, l, units)

@@ -278,12 +278,26 @@ func halves(units int64, r *bucket.Result) bool {
 // TakeAll is the store's, each of whose asks with a whole is within what this
 // region has of that. The ids are distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
+	if t.Steady < h.told.Load() {
+		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
+			for i := range asks {
+				r := &answers[i]
+				if wholes[i] != nil && (!r.Allowed || all && halves(asks[i].Units, r)) {
+					sh := h.shard(asks[i].ID)
+					sh.mu.Lock()
+					h.took(sh, h.holding(sh, asks[i].ID, wholes[i], t), asks[i].Units, t, r)
+					sh.mu.Unlock()
+				}
+			}
+			return all
+		}
+	}
 	var (
 		few   [16]uint64
 		xs    [16]*holding
-		parts [16]bucket.Limit
+		begin []bucket.Limit // seldom: there is no room for a holding
 	)
-	shards, judges, begin := few[:0], append(xs[:0], make([]*holding, len(asks))...), parts[:0]
+	shards, judges := few[:0], append(xs[:0], make([]*holding, len(asks))...)
 	for i := range asks {
 		if wholes[i] != nil {
 			shards = append(shards, asks[i].ID.Lo%holdingShards)
@@ -309,6 +323,9 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 	all := h.store.TakeAll(asks, t.Now, answers)
 	for i, x := range judges {
 		if x != nil && (all || !answers[i].Allowed) {
+			if t.Steady < h.told.Load() && x.until-t.Steady >= lasting {
+				h.store.SetPart(x.id, &x.part)
+			}
 			h.took(h.shard(x.id), x, asks[i].Units, t, &answers[i])
 		}
 	}

@@ -55,6 +55,43 @@ func TestTheStoreKnowsWhatJudges(t *testing.T) {
 	})
 }
 
+// Several asks at once are the store's alone, too, and all or none.
+func TestTheStoreKnowsWhatJudgesAllOfSeveralAsks(t *testing.T) {
+	w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
+	w.settled()
+	l, own := from.whole(), bucket.Limit{Rate: 70, Per: time.Hour}
+	other, regional := bucket.ID{Hi: 1, Lo: 2}, bucket.ID{Hi: 3, Lo: 4}
+	wholes := []*bucket.Limit{&l, nil, &l}
+	answers := make([]bucket.Result, 3)
+	asks := func(units int64) []bucket.Ask {
+		return []bucket.Ask{{ID: anID, Units: units}, {ID: regional, Limit: &own, Units: 1}, {ID: other, Units: 1}}
+	}
+	_, known := from.store.TakeAllParts(asks(1), wholes, w.now, answers)
+	require.False(t, known, "nobody has asked yet")
+	require.True(t, from.holdings.TakeAll(asks(10), wholes, from.time(), answers))
+	for _, c := range []struct {
+		units int64
+		all   bool
+		used  int64
+	}{{10, true, 20}, {31, false, 20}, {30, true, 50}} {
+		all, known := from.store.TakeAllParts(asks(0), wholes, w.now, answers)
+		require.True(t, all && known)
+		require.Equal(t, c.all, from.holdings.TakeAll(asks(c.units), wholes, from.time(), answers))
+		require.EqualValues(t, 50, answers[0].Limit)
+		used, _, _ := from.store.Used(anID, w.now)
+		require.Equal(t, c.used, used)
+	}
+	require.EqualValues(t, 31, from.holding(0).denied)
+	from.holdings.shard(other).mu.Lock()
+	from.store.ClearPart(other)
+	from.holdings.shard(other).mu.Unlock()
+	before, _, _ := from.store.Used(anID, w.now)
+	_, known = from.store.TakeAllParts(asks(0), wholes, w.now, answers)
+	after, _, _ := from.store.Used(anID, w.now)
+	require.False(t, known, "of one it is not told")
+	require.Equal(t, before, after)
+}
+
 // A region whose node stands still for a while, and asks nothing of the others
 // meanwhile, does not go on by what it had received.
 func TestWhatWasReceivedEndsInTimeThoughNobodyLooks(t *testing.T) {

@@ -171,6 +171,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		if !n.handedOver() {
 			idle = time.Time{}
 		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
+			n.stream.Left()
 			return nil
 		} else if idle.IsZero() {
 			idle = time.Now()

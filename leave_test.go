@@ -209,6 +209,35 @@ func TestALeaveThatIsCutOffLosesNothing(t *testing.T) {
 	}
 }
 
+// A goodbye that is lost on its way is said again, and until it has come the leaver
+// may be asked: what it grants on its own then is told although it is off the roster.
+func TestWhatIsGrantedWhileAGoodbyeIsUnderWayCounts(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 2, gossip)
+		w.network.Host("b").Kill()
+		time.Sleep(3 * time.Second)
+		w.start(t, "c", gossip, weir.Config{}) // while b is missing it holds nothing
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: weir.FailOpen})
+		w.network.Split([]string{"a"}, []string{"c"})
+		left := make(chan error, 1)
+		go func() { left <- w.nodes["c"].Leave(t.Context()) }()
+		time.Sleep(100 * time.Millisecond)
+		for range 7 {
+			d, err := ls["c"].Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			require.Equal(t, weir.FailedOpen, d.Source)
+		}
+		w.network.Heal()
+		require.NoError(t, <-left)
+		require.True(t, within(2*time.Second, func() bool {
+			d, err := ls["a"].Peek(t.Context(), "key")
+			return err == nil && d.Remaining == 93
+		}))
+	})
+}
+
 // A Leave that its context ends goes on all the same, and can be waited for again.
 func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -319,14 +319,15 @@ func (n *Node) serveFrame(request []byte, now int64, dst []byte) []byte {
 }
 
 // isStrange says that a frame comes from a member that this node has yet to meet:
-// one of the two holds nothing any more once it has.
+// one of the two holds nothing any more once it has. Who has said goodbye holds
+// nothing, but may have granted something on its own since.
 func (v *view) isStrange(frame []byte) bool {
 	if !v.serves() || v.laden {
 		return false
 	}
-	from, ok := countsync.Sender(frame)
+	from, left, ok := countsync.Sender(frame)
 	i, known := v.named[from]
-	return ok && (!known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving)
+	return ok && !left && (!known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving)
 }
 
 // began is when the first of the ring started, 0 if nobody serves.

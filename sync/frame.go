@@ -45,6 +45,7 @@ const (
 	flagGives
 	flagBegs   // send everything that I am a target of
 	flagSettle // no items: say what became of the frame with this number, and let it never be applied if it was not
+	flagLeft   // the sender has said goodbye: it has authority over nothing
 	knownFlags = 1<<iota - 1
 )
 
@@ -81,12 +82,13 @@ const maxTotal = math.MaxInt64 / 4
 
 var errFrame = errors.New("countsync: malformed frame")
 
-// Sender is who sent a frame; false if it is none.
-func Sender(frame []byte) (Member, bool) {
+// Sender is who sent a frame, and whether that has said goodbye; ok is false if it
+// is none.
+func Sender(frame []byte) (from Member, left, ok bool) {
 	if len(frame) < headerBytes || frame[0] != frameVersion {
-		return 0, false
+		return 0, false, false
 	}
-	return binary.LittleEndian.Uint64(frame[2:]), true
+	return binary.LittleEndian.Uint64(frame[2:]), frame[1]&flagLeft != 0, true
 }
 
 func appendHeader(b []byte, flags byte, from, to Member, number uint64) []byte {

@@ -182,6 +182,9 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	if s.leaving {
 		flags |= flagLeaving
 	}
+	if s.left {
+		flags |= flagLeft
+	}
 	f := &o.flight
 	if f.number != 0 {
 		f.lost, f.asked = false, true

@@ -40,6 +40,7 @@ type Stream struct {
 	series    int64 // the last that was given to a tally
 	number    uint64
 	leaving   bool
+	left      bool
 	outbounds []*outbound // by member, ascending
 	inbounds  inbounds
 	ledger    ledger
@@ -365,6 +366,14 @@ func (s *Stream) Leaving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving = true
+}
+
+// Left is told in every frame from now on: this node holds nothing any more, nor
+// will it. It is told before goodbye is said to the others.
+func (s *Stream) Left() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
 }
 
 // Reset forgets the id's count and tallies, here and, as its number is passed

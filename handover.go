@@ -167,12 +167,18 @@ func (n *Node) handOver(ctx context.Context) error {
 	deadline := time.NewTimer(handOverFor)
 	defer deadline.Stop()
 	var idle time.Time // since when nothing is left that anyone may yet take
+	told := false      // what was spent until then is told, too
 	for {
 		if !n.handedOver() {
 			idle = time.Time{}
 		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
-			n.stream.Left()
-			return nil
+			if told {
+				n.stream.Left()
+				return nil
+			}
+			told = true
+			n.tellRest()
+			continue
 		} else if idle.IsZero() {
 			idle = time.Now()
 		} else if time.Since(idle) > lastCopies {
@@ -188,6 +194,15 @@ func (n *Node) handOver(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
+}
+
+// tellRest has told what was spent since it was last collected: without authority,
+// too, and once this node has said goodbye it may be closed before the next round.
+func (n *Node) tellRest() {
+	n.stream.swap.Lock() // no authority moves meanwhile
+	ready := n.stream.Collect(n.now(), false, n.view.Load())
+	n.stream.swap.Unlock()
+	n.wake(ready)
 }
 
 // handedOver says that nothing is left to hand over to anyone who may yet take it.

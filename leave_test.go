@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -336,6 +337,77 @@ func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 	})
 }
 
+// What a leaver still admits once it holds nothing, as nobody else answers for all of
+// the asks together, it tells before it says goodbye: then it may be closed at once.
+func TestWhatALeaverAdmitsWithoutAuthorityIsTold(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+		var keys []string
+		for i := 0; len(keys) < 20; i++ {
+			if key := fmt.Sprint(i); ls["a"].Owner(key).Self {
+				keys = append(keys, key)
+			}
+		}
+		require.Equal(t, len(keys), askAll(t, w.nodes["b"], ls["b"], keys...))
+		time.Sleep(time.Second)
+		var asking sync.WaitGroup
+		for i := range 40 {
+			asking.Go(func() {
+				time.Sleep(time.Duration(i+1) * latency / 8)
+				assert.Equal(t, len(keys), askAll(t, w.nodes["b"], ls["b"], keys...))
+			})
+		}
+		time.Sleep(2 * latency)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		asking.Wait()
+		time.Sleep(time.Second)
+		for _, key := range keys {
+			for _, name := range []string{"b", "c"} {
+				d, err := ls[name].Peek(t.Context(), key)
+				require.NoError(t, err)
+				require.EqualValues(t, 1000-41, d.Remaining, "key %s at %s", key, name)
+			}
+		}
+	})
+}
+
+// Who leaves while the next owner is missing hands over to who stands in for that one,
+// and has it answer what it is still asked itself.
+func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+		const keys = 60
+		time.Sleep(time.Second)
+		w.network.Host("d").Kill()
+		time.Sleep(3 * time.Second)
+		used := make([]int, keys)
+		var asking sync.WaitGroup
+		for i := range keys {
+			asking.Go(func() {
+				time.Sleep(time.Duration(i+1) * latency / 15)
+				used[i] = ask(t, ls, fmt.Sprint(i), 1, "b")
+			})
+		}
+		time.Sleep(2 * latency)
+		require.NoError(t, w.nodes["a"].Leave(t.Context()))
+		require.NoError(t, w.nodes["a"].Close())
+		asking.Wait()
+		time.Sleep(time.Second)
+		for i := range keys {
+			for _, name := range []string{"b", "c"} {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, 1000-used[i], d.Remaining, "key %d at %s", i, name)
+			}
+		}
+	})
+}
+
 // A member starts again at once, and before its successor knows that nobody gives
 // it what the one before had, it leaves: its copies are all there is.
 func TestWhoLeavesWaitsForWhatMayBeItsOwn(t *testing.T) {
@@ -408,4 +480,18 @@ func leaveAsAnotherJoins(t *testing.T, gossip bool, nodes int) {
 		require.NoError(t, err)
 		require.EqualValues(t, 80, d.Remaining, "of key %d", i)
 	}
+}
+
+// askAll asks one node for a unit of each key at once, and says how many it granted.
+func askAll(t *testing.T, n *weir.Node, l *weir.Limiter, keys ...string) (granted int) {
+	asks := make([]weir.Ask, len(keys))
+	for i, key := range keys {
+		asks[i] = weir.Ask{Limiter: l, Key: key}
+	}
+	ds, err := n.AllowAll(t.Context(), asks...)
+	assert.NoError(t, err)
+	if ds.Allowed() {
+		granted = len(ds)
+	}
+	return granted
 }

@@ -107,6 +107,30 @@ func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 	}
 }
 
+// Who leaves, or has left, may never tell what it admits: whoever stands in for a lost
+// owner answers for it.
+func TestWhoLeavesPassesOnToWhoStandsIn(t *testing.T) {
+	whole := hearing(0, nil, "111", "111", "111")
+	cut := hearing(1, whole, "110", "110", "001")
+	cut.Members[0].Announced = cluster.Leaving
+	leaving := newView(2, cut.View, terms{copies: 1}, whole)
+	left := newView(3, &cluster.View{
+		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Hears: [][]bool{{true, false}, {false, true}},
+	}, terms{copies: 1}, leaving)
+	for name, v := range map[string]*view{"leaving": leaving, "left": left} {
+		a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}, id: ordered(v, 1, 0)}
+		for _, asked := range []uint8{0, flagStandIn, 1} {
+			h := header{op: opTake, flags: asked, asks: 1, to: nameHash("a")}
+			member, flags := v.onward(h, a.append(h.append(nil)), 10)
+			require.Equal(t, v.named[nameHash("b")], member, name)
+			require.Equal(t, asked&^flagStandIn+1|flagStandIn, flags, name)
+		}
+		h := header{op: opTake, flags: maxPasses, asks: 1, to: nameHash("a")}
+		member, _ := v.onward(h, a.append(h.append(nil)), 10)
+		require.Equal(t, -1, member, name)
+	}
+}
+
 func TestADetourAvoidsTheDirectLink(t *testing.T) {
 	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").detour(2))
 	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").detour(2))

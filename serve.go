@@ -107,12 +107,16 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 				w, to = direct, from // the owner waits for this node, which waited for that one, or gave to it
 			}
 		}
-		if w != direct && w != relay || i > 0 && to != member {
+		passes := w == direct || w == relay
+		if w == standIn && to != v.Self && !v.serves() { // who leaves, or has left, stands in for nobody
+			passes, flags = true, flagStandIn
+		}
+		if !passes || i > 0 && to != member {
 			return -1, 0
 		}
 		member = to
 	}
-	return member, h.flags&^flagStandIn + 1
+	return member, h.flags&^flagStandIn + 1 | flags
 }
 
 // handOn sends a request on to a member, or towards it, and brings its answer

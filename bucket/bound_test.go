@@ -189,10 +189,15 @@ func TestARefundNamesItsTake(t *testing.T) {
 	})
 	t.Run("a debit that was forgotten names no other's entry", func(t *testing.T) {
 		k := newCount(Limit{Algorithm: SlidingLog, Rate: 10, Per: time.Second})
-		k.debit(origin, 20)
-		r := k.debit(origin+1, 5).Receipt
-		require.False(t, k.refund(origin+2, 5, r, false))
-		require.Equal(t, int64(20), k.used(origin+2))
+		old := k.debit(origin, 5).Receipt
+		k.debit(origin+1, 15)
+		last := k.debit(origin+2, 5).Receipt
+		require.False(t, k.refund(origin+3, 5, old, false))
+		require.Equal(t, int64(20), k.used(origin+3))
+		require.True(t, k.refund(origin+3, 9, last, false))
+		require.Equal(t, int64(15), k.used(origin+3))
+		none := k.debit(origin+4, 0).Receipt
+		require.False(t, k.refund(origin+5, 5, none, false))
 	})
 	t.Run("a bucket gives back what has not drained", func(t *testing.T) {
 		k := newCount(Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second})

@@ -41,15 +41,14 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 }
 
 // debit spends without asking. What is used stays within twice the capacity of the
-// whole limit, so that a debt never exceeds one; units above that are forgotten. It
-// is Allowed unless it leaves a debt; RetryAfter is then when as much could be
-// taken. counted is what it spent.
+// whole limit, so that a debt never exceeds one; units above that are forgotten, the
+// newest, or of a log the oldest. It is Allowed unless it leaves a debt; RetryAfter
+// is then when as much could be taken. counted is what it spent.
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	capacity := l.capacity()
-	n := min(whole(units), sub(l.most(), used))
-	v = l.spend(v, &h, now, n)
+	v, n := l.spendUpTo(l.most(), v, &h, now, whole(units), used)
 	*c = v
 	save(g, &h)
 	span := l.span(v)
@@ -147,6 +146,19 @@ func (l *Limit) spend(c cell, g *log, now int64, n uint64) cell {
 	}
 	c.x = add(c.x, n)
 	return c
+}
+
+// spendUpTo adds n units to a count that is up to date, and says how many: no more are
+// used then than most, or than were before. A log forgets its oldest units for that, and
+// decides as if it had them: for as long as those would count, so does all that it
+// keeps, and that alone denies whatever is asked.
+func (l *Limit) spendUpTo(most uint64, c cell, g *log, now int64, n, used uint64) (_ cell, spent uint64) {
+	if l.Algorithm != SlidingLog {
+		n = min(n, sub(most, used))
+		return l.spend(c, g, now, n), n
+	}
+	n = min(n, most)
+	return g.forget(g.spend(c, now, n), min(n, sub(used+n, most))), n
 }
 
 // span is how long after c.at the count is empty; zero if it is.

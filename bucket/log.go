@@ -59,6 +59,15 @@ func (g *log) spend(c cell, now int64, n uint64) cell {
 	return c
 }
 
+// forget takes the oldest n units out of the log.
+func (g *log) forget(c cell, n uint64) cell {
+	for n > 0 && c.x > 0 {
+		delta, units, next := g.next(g.head)
+		n -= g.reduce(&c, g.head, next, delta, units, n)
+	}
+	return c
+}
+
 // wait is how long after the newest entry the oldest ones that hold need units
 // have expired.
 func (g *log) wait(c cell, per, need uint64) uint64 {

@@ -69,6 +69,43 @@ func logKeepsItsEntries(t *rapid.T) {
 
 func TestALogKeepsEveryEntryThatCounts(t *testing.T) { rapid.Check(t, logKeepsItsEntries) }
 
+// What debits are above a debt's bound, a log denies until it has recovered, too: it
+// decides as one that forgets nothing.
+func TestALogInDebtForgetsNothingThatItWouldDenyBy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 50).Draw(t, "rate"), Per: time.Minute}
+		s, all, id := newStore(10, 1), &logOracle{l: &l}, ID{1, 2}
+		now := origin
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			now += rapid.Int64Range(0, int64(l.Per)/10).Draw(t, "step")
+			units := rapid.Int64Range(1, l.Rate).Draw(t, "units")
+			switch rapid.IntRange(0, 3).Draw(t, "op") {
+			case 0:
+				s.Debit(id, &l, now, units)
+			case 1:
+				s.SpendElsewhere(id, &l, now, units)
+			case 2: // as it does where a count is replaced by a copy
+				var c Count
+				if _, _, held := s.Export(id, now, Mark{}, &c); !held {
+					continue
+				}
+				s.CollectOne(id)
+				s.Import(id, sent(t, &c), now, units)
+			default:
+				fits := ceil(all.used(now))+units <= l.Rate
+				require.Equal(t, fits, s.Take(id, &l, now, units).Allowed)
+				if !fits {
+					continue
+				}
+			}
+			all.spend(now, units)
+			used, _, _ := s.Used(id, now)
+			require.Equal(t, min(ceil(all.used(now)), 2*l.Rate), used)
+			checkStore(t, s)
+		}
+	})
+}
+
 func FuzzLog(f *testing.F) { f.Fuzz(rapid.MakeFuzz(logKeepsItsEntries)) }
 
 // FuzzLogBytes reads what is no log, as another node could send it.

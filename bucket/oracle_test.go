@@ -230,6 +230,17 @@ func (o *logOracle) spend(now, n int64) Receipt {
 	return Receipt(now)
 }
 
+// forget drops the oldest units.
+func (o *logOracle) forget(n int64) {
+	for n > 0 {
+		k := min(n, o.all[0].units)
+		n -= k
+		if o.all[0].units -= k; o.all[0].units == 0 {
+			o.all = o.all[1:]
+		}
+	}
+}
+
 func (o *logOracle) refund(now, n int64, r Receipt, onlyIfLast bool) bool {
 	all := o.live(now)
 	if onlyIfLast && (len(all) == 0 || all[len(all)-1].t != int64(r)) {

@@ -254,13 +254,12 @@ func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint
 	}
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
-	if n := min(whole(units), sub(most, used)); n > 0 {
-		v = l.spend(v, &h, now, n)
-		used += n
+	v, n := l.spendUpTo(most, v, &h, now, whole(units), used)
+	if n > 0 {
 		*c = v
 		save(g, &h)
 	}
-	return used
+	return max(used, min(used+n, most))
 }
 
 // SpendElsewhere counts units that were spent on another node, as Debit does, or

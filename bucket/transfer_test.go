@@ -109,9 +109,9 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, step)).Draw(t, "step")
 			units := rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, l.Rate)).Draw(t, "units")
-			_, _, held := here.Used(id, now)
+			used, _, held := here.Used(id, now)
 			whole = whole || !held
-			switch op := rapid.IntRange(0, 11).Draw(t, "op"); {
+			switch op := rapid.IntRange(0, 12).Draw(t, "op"); {
 			case op == 0:
 				whole = here.Refund(id, l, now, units, 0, false) || whole
 			case op == 1:
@@ -142,6 +142,10 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 				fresh = 0
 				require.Equal(t, logEntries(t, here, id, now), logEntries(t, there, id, now))
 				checkStore(t, there)
+			case op == 5:
+				here.Debit(id, l, now, units)
+				whole = whole || used+units > 2*l.Rate // it has forgotten its oldest
+				fresh++
 			default:
 				if here.Take(id, l, now, units).Allowed {
 					fresh++

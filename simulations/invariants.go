@@ -61,8 +61,9 @@ type trial struct {
 
 // judge says what does not hold. The first of each kind of breach in each count is
 // what it says; the others follow from the same cause.
-func judge(j *Journal) (all []Broken) {
-	r := newTrial(j)
+func judge(j *Journal) []Broken { return newTrial(j).judge() }
+
+func (r *trial) judge() (all []Broken) {
 	for _, i := range invariants {
 		i.holds(r, func(at time.Duration, format string, args ...any) {
 			all = append(all, Broken{i.name, at, fmt.Sprintf(format, args...)})

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 const (
@@ -31,13 +33,17 @@ type searching struct {
 	checks  int
 	virtual time.Duration
 	found   []result
+	steady  map[weir.PartitionPolicy]steady
 }
 
 // search plays random scenarios, one on each core, and shrinks the first that
 // breaks an invariant.
 func search(ctx context.Context, t *testing.T, o options, out, complain io.Writer) int {
 	begun := time.Now()
-	f := &searching{ctx: ctx, count: o.count, regions: o.regions, out: out, next: o.seed}
+	f := &searching{
+		ctx: ctx, count: o.count, regions: o.regions, out: out, next: o.seed,
+		steady: make(map[weir.PartitionPolicy]steady),
+	}
 	if o.random > 0 {
 		f.until = begun.Add(o.random)
 	}
@@ -54,6 +60,7 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 			return exitBroken
 		}
 	}
+	tellSteady(out, f.steady)
 	fmt.Fprintf(out, "%d scenarios, %d faults, %d checks, %v of virtual time in %v: ",
 		f.played, f.faults, f.checks, f.virtual, time.Since(begun).Round(time.Second))
 	if len(f.found) == 0 {
@@ -141,6 +148,11 @@ func (f *searching) note(r result) {
 	f.faults += r.Faults
 	f.checks += r.Checks
 	f.virtual += r.Lasts
+	for p, s := range r.Steady {
+		sum := f.steady[p]
+		sum.add(s)
+		f.steady[p] = sum
+	}
 	verdict := "✓"
 	if len(r.Broken) > 0 {
 		verdict = "✗ " + r.Broken[0].Invariant
@@ -162,8 +174,7 @@ func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 		if f.ctx.Err() != nil || time.Now().After(ends) {
 			return false
 		}
-		_, broken := try(t, s)
-		for _, b := range broken {
+		for _, b := range try(t, s).Broken {
 			if b.Invariant == wanted.Invariant {
 				wanted = b
 				return true

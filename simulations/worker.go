@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 // workerEnv is set in a process that plays the random scenarios whose seeds it
@@ -28,6 +30,7 @@ type result struct {
 	Checks        int
 	Lasts         time.Duration
 	Broken        []Broken
+	Steady        map[weir.PartitionPolicy]steady
 }
 
 // work plays the scenarios whose seeds come in, a line each, and sends a line of
@@ -42,9 +45,7 @@ func work(t *testing.T, in io.Reader, out io.Writer) {
 			return
 		}
 		s := drawn(seed, planet)
-		r := result{Seed: seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts}
-		r.Checks, r.Broken = try(t, s)
-		if tells.Encode(r) != nil {
+		if tells.Encode(try(t, s)) != nil {
 			return
 		}
 	}
@@ -65,16 +66,20 @@ func drawn(seed uint64, planet bool) *Scenario {
 const unplayed = "played"
 
 // try plays a scenario and judges it.
-func try(t *testing.T, s *Scenario) (checks int, broken []Broken) {
+func try(t *testing.T, s *Scenario) result {
 	stuck := time.AfterFunc(stuckAfter, func() {
 		panic(fmt.Sprintf("%s, seed %d: it has been played for %v", s.Name, s.Seed, stuckAfter))
 	})
 	defer stuck.Stop()
+	r := result{Seed: s.Seed, Nodes: len(s.Nodes), Faults: len(s.Faults), Lasts: s.Lasts}
 	j, err := run(t, s)
 	if err != nil {
-		return 0, []Broken{{Invariant: unplayed, Says: err.Error()}}
+		r.Broken = []Broken{{Invariant: unplayed, Says: err.Error()}}
+		return r
 	}
-	return len(j.Checks), judge(j)
+	judged := newTrial(j)
+	r.Checks, r.Broken, r.Steady = len(j.Checks), judged.judge(), judged.steadySplits()
+	return r
 }
 
 // worker is a process that works.

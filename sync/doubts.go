@@ -54,6 +54,14 @@ func (d *doubts) arrived(id bucket.ID, self, from, answers Member, held bool, no
 	return answers != 0 && answers != self && answers != from && before.asked != answers
 }
 
+// cameFrom is whether this node's count of id is what a member has sent, who is not
+// or was not the authority: what that sends next is later, also if it says that some
+// of it is a tally by now.
+func (d *doubts) cameFrom(id bucket.ID, from Member) bool {
+	x, known := d.from[id]
+	return known && !x.over && x.from == from
+}
+
 func (d *doubts) asked(id bucket.ID, who Member) {
 	if x, ok := d.from[id]; ok {
 		x.asked = who

@@ -362,7 +362,7 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 		return
 	}
 	answers := false
-	if flags&itemHeld == 0 {
+	if flags&itemHeld == 0 && !x.doubts.cameFrom(id, x.from) {
 		used := c.Used(x.now)
 		for i := range parts.list {
 			used += parts.list[i].count.Used(x.now)

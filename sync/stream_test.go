@@ -968,3 +968,35 @@ func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {
 	used, _, _ = x.stores[0].Used(id, x.now)
 	require.EqualValues(t, 2, used, "what was spent here")
 }
+
+// What the authority makes a tally is part of the copies that others have, also of
+// those that a stand-in has passed on.
+func TestACopyOfACopyFollowsWhatIsDisowned(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	const unreached, heir = 4, 5
+	x.streams[0].Meet([]Member{2, 3, unreached, heir})
+	x.roles[0].targets = []Member{2, unreached}
+	x.streams[0].Owe(2, All())
+	x.exchange(t, 0, 1)
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	*x.roles[0] = fixed{answers: 2}
+	x.streams[0].Give(heir, 1, All(), x.now)
+	*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
+	*x.roles[2] = fixed{answers: 2}
+	x.streams[1].Owe(3, All())
+	x.exchange(t, 1, 2)
+	x.streams[0].Meet([]Member{2, 3, unreached}) // and whether its heir has it is not known
+	for range 3 {
+		x.exchange(t, 0, 1)
+		x.streams[1].Review(x.now, x.roles[1])
+		x.exchange(t, 1, 2)
+		x.exchange(t, 2, 1)
+	}
+	require.EqualValues(t, 5, x.streams[0].ledger.find(id, 1).net())
+	for i := range x.stores {
+		used, _, _ := x.stores[i].Used(id, x.now)
+		require.EqualValues(t, 5, used, "at %d", i+1)
+	}
+}

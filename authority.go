@@ -30,6 +30,9 @@ type authority struct {
 	gave []wait
 	// settled says that held is want: the ring alone answers.
 	settled bool
+	// recalls says that something that this node waits for is late from now on. It may
+	// be that nobody has it: so everyone is to send their copies before it is given up.
+	recalls bool
 }
 
 // wait is what another member still holds. What this node does not want any more,
@@ -38,12 +41,20 @@ type authority struct {
 type wait struct {
 	ranges countsync.Ranges
 	from   string // the member that the ring gave it to before; empty if that has left, and gave it to nobody knows whom
-	until  int64  // when it is given up: whoever has it takes longer than any hand-over
+	until  int64  // when it is given up
+	late   bool   // whoever has it takes longer than any hand-over
 }
 
-// patience is how long a member that can be asked is waited for. Who leaves has
-// handOverFor.
-const patience = handOverFor + 5*time.Second
+const (
+	// patience is how long a member that can be asked is waited for.
+	patience = handOverFor + recallFor
+	// recallFor is how long copies of what nobody has handed over are waited for.
+	recallFor = 5 * time.Second
+)
+
+// isLate says of what a member still holds that it is about to be given up. Of what
+// nobody knows who holds it there are copies here.
+func (w *wait) isLate(now int64) bool { return w.from != "" && now >= w.until-int64(recallFor) }
 
 // passOn is the authority in the view that follows v. What the ring gives to this
 // node is waited for while the one that had it before can be asked, and is this
@@ -99,6 +110,9 @@ func (v *view) passOn(next *view, now int64) authority {
 			}
 			return
 		}
+		if !w.late && w.isLate(now) {
+			w.late, a.recalls = true, true
+		}
 		a.waits = append(a.waits, w)
 		missing = missing.Minus(w.ranges)
 	}
@@ -107,7 +121,7 @@ func (v *view) passOn(next *view, now int64) authority {
 		before = before.Union(w.ranges)
 		if w.from != "" || next.Self < 0 {
 			if others := w.ranges.Minus(a.want).Minus(a.held); len(others) > 0 && now < w.until && next.expects(w.from) {
-				a.waits = append(a.waits, wait{others, w.from, w.until})
+				a.waits = append(a.waits, wait{others, w.from, w.until, w.isLate(now)})
 			}
 			await(w)
 			continue
@@ -126,7 +140,7 @@ func (v *view) passOn(next *view, now int64) authority {
 	if next.ring != v.ring {
 		for at, i := range v.points {
 			if i != v.Self && len(missing) > 0 {
-				await(wait{v.owned(i).Minus(before), v.ring.Members()[at], now + int64(patience)})
+				await(wait{ranges: v.owned(i).Minus(before), from: v.ring.Members()[at], until: now + int64(patience)})
 			}
 		}
 	}
@@ -202,7 +216,7 @@ func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
 			}
 		})
 		if w := countsync.NewRanges(had...).Intersect(ranges); len(w) > 0 {
-			waits = append(waits, wait{w, m.Name, now + int64(patience)})
+			waits = append(waits, wait{ranges: w, from: m.Name, until: now + int64(patience)})
 			ranges = ranges.Minus(w)
 		}
 	}
@@ -272,16 +286,17 @@ func (v *view) given(ranges countsync.Ranges) *view { return v.holding(v.held.Un
 // ceded is the view in which ranges have gone to another member.
 func (v *view) ceded(ranges countsync.Ranges, to string, now int64) *view {
 	next := v.holding(v.held.Minus(ranges))
-	next.gave = append([]wait{{ranges, to, now + int64(patience)}}, v.gave...)
+	next.gave = append([]wait{{ranges: ranges, from: to, until: now + int64(patience)}}, v.gave...)
 	return next
 }
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
 	next.held, next.waits, next.orphans, next.claims = held, nil, v.orphans.Minus(held), v.claims.Minus(held)
+	next.recalls = false
 	for _, w := range v.waits {
 		if r := w.ranges.Minus(held); len(r) > 0 {
-			next.waits = append(next.waits, wait{r, w.from, w.until})
+			next.waits = append(next.waits, wait{r, w.from, w.until, w.late})
 		}
 	}
 	next.settled = held.Equal(v.want)

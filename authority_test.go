@@ -230,7 +230,19 @@ func TestAWaitEnds(t *testing.T) {
 	if v.settled || len(v.waits) != 1 || v.stale(m.now) {
 		t.Fatal("it waits for what it owns")
 	}
-	m.now += int64(patience)
+	m.now += int64(patience - recallFor)
+	if !v.stale(m.now) {
+		t.Fatal("it is late, and nobody notices")
+	}
+	m.look("node-02")
+	if v = m.views["node-02"]; !v.recalls || v.stale(m.now) || len(v.waits) != 1 {
+		t.Fatal("it asks for copies first, once")
+	}
+	m.look("node-02")
+	if v = m.views["node-02"]; v.recalls {
+		t.Fatal("it asks again")
+	}
+	m.now += int64(recallFor)
 	if !v.stale(m.now) {
 		t.Fatal("time passes unnoticed")
 	}

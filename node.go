@@ -140,6 +140,9 @@ func (n *Node) replace(v *view) {
 		n.stream.Disown(before.held, n.now(), before)
 	}
 	n.view.Store(v)
+	if v.recalls {
+		n.stream.Beg()
+	}
 	signal(n.stream.turned)
 	signal(n.newcomers)
 }

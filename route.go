@@ -197,7 +197,7 @@ func (v *view) overdue(i int, now int64) bool {
 // did not and was when the view was made.
 func (v *view) stale(now int64) bool {
 	for _, w := range v.waits {
-		if now >= w.until {
+		if now >= w.until || !w.late && w.isLate(now) {
 			return true
 		}
 	}

@@ -146,7 +146,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	if o := s.outbound(from); o != nil {
 		o.sent = o.sent.Union(a.Given) // it had all there is
 		if flags&flagBegs != 0 {
-			o.owe(All(), s.clock)
+			o.begged(s.clock)
 		}
 	}
 	in.applied = number

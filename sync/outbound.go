@@ -26,6 +26,7 @@ type outbound struct {
 
 	gives []give
 	begs  bool
+	again bool // it begs for everything, and is to have it once the scan that is under way has come
 
 	// covered are ids whose state was acknowledged while older items of theirs
 	// may wait still, with the time up to which those are part of that state.
@@ -119,6 +120,14 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 		o.scan = nil
 	}
 	o.scan, o.scanning, o.cursor = o.scan.Union(ranges), true, 0
+}
+
+// begged is told that the member begs for everything. A scan that is under way goes on
+// first: begun again, it would bring once more as new what it has brought.
+func (o *outbound) begged(at int64) {
+	if o.again = o.scanning || o.owes; !o.again {
+		o.owe(All(), at)
+	}
 }
 
 // covers is whether an item's units are part of a state that has been
@@ -561,6 +570,10 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 	if f.complete && o.owed <= f.at && !o.scanning {
 		o.owes = false
 		o.sent = o.sent.Union(o.scan)
+		if o.again {
+			o.again = false
+			o.owe(All(), s.clock)
+		}
 	}
 	for _, g := range f.gives {
 		if flags&answerDoubts == 0 {

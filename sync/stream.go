@@ -248,13 +248,25 @@ func (s *Stream) Review(now int64, roles Roles) []Member {
 	}
 	if s.doubts.all {
 		s.doubts = newDoubts()
-		for _, o := range s.outbounds {
-			o.begs = true
-		}
+		s.beg()
 	}
 	s.asked = now
 	s.doubts.review(now, s.self, roles, true, s.ask)
 	return s.ready()
+}
+
+// Beg asks all members for their counts of what this node answers for, or is a
+// target of.
+func (s *Stream) Beg() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beg()
+}
+
+func (s *Stream) beg() {
+	for _, o := range s.outbounds {
+		o.begs = true
+	}
 }
 
 // disown makes part of this node's tallies what it has spent with authority over

@@ -1000,3 +1000,28 @@ func TestACopyOfACopyFollowsWhatIsDisowned(t *testing.T) {
 		require.EqualValues(t, 5, used, "at %d", i+1)
 	}
 }
+
+// Who answers for what nobody has handed over begs for the copies that others have,
+// be it that a scan is under way already.
+func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	for _, scans := range []bool{false, true} {
+		x, id := newTrio(), someID(0)
+		x.roles[0].targets = []Member{2}
+		x.stores[0].Take(id, &limit, x.now, 5)
+		x.exchange(t, 0, 1)
+		for i := 1; i < 3; i++ {
+			x.streams[i].Meet([]Member{2, 3})
+			*x.roles[i] = fixed{answers: 3}
+		}
+		if scans {
+			x.streams[1].Owe(3, All())
+		}
+		x.streams[2].Beg()
+		for x.exchange(t, 2, 1) || x.exchange(t, 1, 2) {
+		}
+		used, _, _ := x.stores[2].Used(id, x.now)
+		require.EqualValues(t, 5, used)
+		require.True(t, x.streams[1].Idle(3))
+	}
+}

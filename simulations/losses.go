@@ -238,8 +238,8 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		}
 	}
 	at, side := s.sideOf(h, c.heldSince)
-	weighs := s.weighing(c.heldSince)
-	survives := func(i int) bool { return weighs[i] && !slices.Contains(died, i) }
+	weighs, hasCopies := s.weighing(c.heldSince)
+	survives := func(i int) bool { return hasCopies[i] && !slices.Contains(died, i) }
 	if slices.ContainsFunc(side, survives) {
 		if c.orderly {
 			return nil, never // it has handed over
@@ -250,13 +250,15 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !weighs[i] })
 	since = c.heldSince
 	for survived := false; at >= 0 && !survived; at-- {
-		of, had := s.past[at].of, s.weighing(s.past[at].since)
+		of := s.past[at].of
+		weighed, hadCopies := s.weighing(s.past[at].since)
 		for i := range of {
-			if of[i] < 0 || !had[i] || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
+			if of[i] < 0 || !weighed[i] || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
 				continue
 			}
-			if survived = !s.diesBetween(i, s.past[at].since, c.at); survived {
-				break
+			if !s.diesBetween(i, s.past[at].since, c.at) {
+				survived = survived || hadCopies[i]
+				continue
 			}
 			side = append(side, i)
 			died = append(died, i)
@@ -295,11 +297,13 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 	return at, side
 }
 
-// weighing is which hosts' nodes have points at a time, and so may have copies: who
-// starts while a member is missing has none until that is back, or another that runs
-// at its address is heard.
-func (s *stage) weighing(at time.Duration) []bool {
-	weighs, dead := make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
+// weighing is which hosts' nodes may have points at a time: who starts while a member
+// is missing has none until that is back, or another that runs at its address is heard.
+// And it is which have copies: who joins is sent them as long as nobody is missing.
+func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
+	weighs, hasCopies = make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
+	joins := make([]time.Duration, len(s.hosts)) // since when it is sent copies
+	dead := make([]bool, len(s.hosts))
 	fell := make([]time.Duration, len(s.hosts)) // when it died last; another that does then is taken down after it
 	before := time.Duration(-1)
 	healed := make(map[int]time.Duration) // by region: when some were heard again last
@@ -311,7 +315,7 @@ func (s *stage) weighing(at time.Duration) []bool {
 		for _, c := range s.witness.crashes {
 			if c.at > before && c.at <= p.since {
 				for _, i := range c.hosts {
-					weighs[i], dead[i], fell[i] = false, !c.orderly, c.at
+					weighs[i], hasCopies[i], dead[i], fell[i] = false, false, !c.orderly, c.at
 					if region := s.hosts[i].region; n > 0 && (healing(healed, region, p.since) || s.apart(s.past[n-1].of, weighs, region)) {
 						orphans[region] = true
 					}
@@ -332,20 +336,31 @@ func (s *stage) weighing(at time.Duration) []bool {
 				heard = heard || i != j && weighs[j] && p.of[j] == side
 			}
 			dead[i] = dead[i] && (side < 0 || !heard || p.since == fell[i])
-			weighs[i] = weighs[i] || n == 0 && side >= 0
+			if n == 0 {
+				weighs[i], hasCopies[i] = side >= 0, side >= 0
+			}
 		}
 		for i, side := range p.of {
-			if side < 0 || weighs[i] || dead[i] && p.since == fell[i] {
+			hasCopies[i] = hasCopies[i] || weighs[i] && p.since-joins[i] >= recopied
+			if side < 0 || hasCopies[i] || dead[i] && p.since == fell[i] {
 				continue
 			}
-			missing := false
+			missing := orphans[s.hosts[i].region]
 			for j := range s.hosts {
 				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j]) && p.of[j] != side
 			}
-			weighs[i] = !missing && !orphans[s.hosts[i].region]
+			switch {
+			case missing:
+				joins[i] = never
+			case !weighs[i] || joins[i] == never:
+				weighs[i], joins[i] = true, p.since
+			}
 		}
 	}
-	return weighs
+	for i := range hasCopies {
+		hasCopies[i] = hasCopies[i] || weighs[i] && at-joins[i] >= recopied
+	}
+	return weighs, hasCopies
 }
 
 // unadmitted is how long after a heal nobody joins where a member has gone.

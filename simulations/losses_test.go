@@ -103,7 +103,43 @@ func TestWhoStartsWeighsOnceNobodyIsMissing(t *testing.T) {
 		}
 		s.past = append(s.past, sides{at(19), []int{0, 0, 0}, nil}, sides{test.then, []int{0, 0, 0}, nil})
 		s.witness.crashes = []crash{{at: at(19), hosts: []int{0}, heldSince: at(19)}}
-		require.Equal(t, test.weighs, s.weighing(test.then)[0], test.name)
+		weighs, _ := s.weighing(test.then)
+		require.Equal(t, test.weighs, weighs[0], test.name)
+	}
+}
+
+func weighing(s *stage, at time.Duration) []bool {
+	weighs, _ := s.weighing(at)
+	return weighs
+}
+
+// Who joins is sent copies while nobody is missing, and by when it has them is not
+// known: what another dies with, and nobody else has, is lost.
+func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
+	const s = time.Second
+	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
+		{0, []int{0, 0, 0}, nil}, {5 * s, []int{0, -1, 0}, nil}, {6 * s, []int{0, 0, 0}, nil},
+		{7 * s, []int{0, 0, -1}, nil}, {8 * s, []int{0, 0, 0}, nil}, {15 * s, []int{0, 0, 0}, nil},
+	}}
+	for i, name := range []string{"a", "b", "c"} {
+		st.hosts = append(st.hosts, &host{name: name, index: i})
+	}
+	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
+	for _, test := range []struct {
+		at     time.Duration
+		copies []bool
+	}{
+		{4 * s, []bool{true, true, true}},
+		{5 * s, []bool{true, false, true}},
+		{6*s + recopied/4, []bool{true, false, true}},
+		{6*s + recopied, []bool{true, false, true}}, // c was missing meanwhile
+		{8*s + recopied - 1, []bool{true, false, true}},
+		{8*s + recopied, []bool{true, true, true}},
+		{16 * s, []bool{true, true, true}},
+	} {
+		weighs, copies := st.weighing(test.at)
+		require.Equal(t, test.copies, copies, test.at)
+		require.Equal(t, test.at < 5*s || test.at >= 6*s, weighs[1], test.at)
 	}
 }
 
@@ -118,8 +154,8 @@ func TestWhoStartsWeighsNothingWhileItsSideMissesOneThatStartedBeyondTheCut(t *t
 		s.hosts = append(s.hosts, &host{name: name, index: i})
 	}
 	s.witness.crashes = []crash{{at: 7, hosts: []int{a}, heldSince: 7}, {at: 9, hosts: []int{c}, heldSince: 9}}
-	require.Equal(t, []bool{false, true, false}, s.weighing(11))
-	require.Equal(t, []bool{true, true, true}, s.weighing(13))
+	require.Equal(t, []bool{false, true, false}, weighing(s, 11))
+	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
 }
 
 // Nor does who starts while another is missing that died in the same instant.
@@ -131,8 +167,8 @@ func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
 		s.hosts = append(s.hosts, &host{name: name, index: i})
 	}
 	s.witness.crashes = []crash{{at: 4, hosts: []int{2}, heldSince: 4}, {at: 4, hosts: []int{1}, heldSince: 4}}
-	require.Equal(t, []bool{true, false, false}, s.weighing(10))
-	require.Equal(t, []bool{true, true, true}, s.weighing(13))
+	require.Equal(t, []bool{true, false, false}, weighing(s, 10))
+	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
 }
 
 // Where checks time out, what was counted since the last ping may have had no copy.

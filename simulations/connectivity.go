@@ -38,9 +38,10 @@ type era struct {
 	from, to time.Duration
 	side     []int // of each node of the scenario: the side it is on, -1 if it is on none
 	sides    int
-	roster   int  // hosts that have run and did not leave: n, as the side that knows most counts it
-	missing  bool // a member of the roster is on no side
-	mute     bool // and one of these lives: what it admitted, or admits, it tells nobody
+	roster   int   // hosts that have run and did not leave: n, as who knows all counts it
+	rosters  []int // the same as each side counts it: who has left out of its sight is missing there
+	missing  bool  // a member of the roster is on no side
+	mute     bool  // and one of these lives: what it admitted, or admits, it tells nobody
 	// strangers is how many sides may think themselves whole though others live:
 	// they have not met any of them, or may have forgotten some by now.
 	strangers int
@@ -80,6 +81,7 @@ type world struct {
 	cut                       [][]bool
 	link                      [][]weirtest.Link
 	known                     [][]bool // whom each node has met
+	toldLeft                  [][]bool // who has left, as each node has heard
 	weighs                    []bool
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
@@ -102,6 +104,7 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		w.cut = append(w.cut, make([]bool, n))
 		w.link = append(w.link, slices.Repeat([]weirtest.Link{s.Network}, n))
 		w.known = append(w.known, make([]bool, n))
+		w.toldLeft = append(w.toldLeft, make([]bool, n))
 		w.lost = append(w.lost, slices.Repeat([]time.Duration{-1}, n))
 		if node.Region != region {
 			continue
@@ -237,6 +240,7 @@ func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
 		w.leftAt[i] = 0
 		clear(w.known[i])
 		w.known[i][i] = true
+		clear(w.toldLeft[i]) // it finds the roster as those on its side have it
 		for j := range w.lost {
 			w.lost[i][j], w.lost[j][i] = -1, -1
 		}
@@ -266,6 +270,9 @@ func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
 		// Who reaches nobody to hand over to says no goodbye.
 		side, _ := w.sides(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
+		for _, j := range w.members {
+			w.toldLeft[j][i] = w.left[i] && side[j] >= 0 && side[j] == side[i]
+		}
 		w.runs[i], w.leftAt[i] = false, at
 		add(moved, moving)
 		if !calm {
@@ -394,6 +401,17 @@ func (w *world) era(from, to time.Duration) {
 		}
 	}
 	e.roster = max(e.roster, w.scenario.Expect)
+	w.meet(e.side, w.toldLeft)
+	for side := range e.sides {
+		n := 0
+		for _, i := range w.members {
+			told := slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] == side && w.toldLeft[j][i] })
+			if w.begun[i] && !(w.left[i] && told) {
+				n++
+			}
+		}
+		e.rosters = append(e.rosters, max(n, w.scenario.Expect))
+	}
 	e.slow = w.slow(edges)
 
 	// Whom each side lacks, and from when it may have forgotten one that lives.
@@ -434,7 +452,7 @@ func (w *world) era(from, to time.Duration) {
 		meet = 20 * time.Second
 	}
 	if to-from >= meet {
-		w.meet(e.side)
+		w.meet(e.side, w.known)
 	}
 	if e.sides <= 1 && !e.missing && to-from >= moving {
 		for _, i := range w.members {
@@ -472,16 +490,16 @@ func (w *world) knows(side []int, i int) bool {
 	return false
 }
 
-// meet has all on a side know whom any of them knows.
-func (w *world) meet(side []int) {
+// meet has all on a side know of whom any of them knows.
+func (w *world) meet(side []int, known [][]bool) {
 	for _, i := range w.members {
 		for _, j := range w.members {
 			if side[i] < 0 || side[i] != side[j] {
 				continue
 			}
-			for k := range w.known[j] {
-				w.known[i][k] = w.known[i][k] || w.known[j][k]
-				w.known[j][k] = w.known[i][k]
+			for k := range known[j] {
+				known[i][k] = known[i][k] || known[j][k]
+				known[j][k] = known[i][k]
 			}
 		}
 	}

@@ -533,7 +533,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 						k++
 					}
 				}
-				part, depth := share(a.l, k, q.roster)
+				part, depth := share(a.l, k, q.rosters[side])
 				if part <= 0 {
 					continue
 				}
@@ -545,7 +545,7 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				least := 0.95*due(a.l, part, to-from, d) - float64(k)
 				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
 					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",
-						a, d.granted, from, to, k, q.roster, d.offered, least, part)
+						a, d.granted, from, to, k, q.rosters[side], d.offered, least, part)
 				}
 			}
 		}

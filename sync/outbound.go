@@ -3,6 +3,7 @@ package countsync
 import (
 	"encoding/binary"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/weir-go/weir/bucket"
@@ -16,7 +17,7 @@ type outbound struct {
 	queue  queue
 	flight flight
 
-	scan     Ranges // owed by the scan that is under way, or was the last
+	scan     Ranges // owed by scans, of which Complete has not been acknowledged
 	scanning bool
 	cursor   uint64
 	owes     bool  // Complete has not been told yet since Owe
@@ -91,6 +92,18 @@ func (f *flight) states() iter.Seq[*item] {
 	}
 }
 
+// states are the items that are states, and wait or are in flight.
+func (o *outbound) states() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for i := o.queue.head; i < len(o.queue.items); i++ {
+			if it := &o.queue.items[i]; it.kind == state && !yield(it) {
+				return
+			}
+		}
+		o.flight.states()(yield)
+	}
+}
+
 const (
 	scanBelow  = 256 // items that wait, for a scan to go on
 	scanPieces = 64  // of the store, at most, that one frame's scan looks at
@@ -115,9 +128,6 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 	o.owes, o.owed = true, at
 	if len(ranges) == 0 {
 		return
-	}
-	if !o.scanning {
-		o.scan = nil
 	}
 	o.scan, o.scanning, o.cursor = o.scan.Union(ranges), true, 0
 }
@@ -570,6 +580,8 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 	if f.complete && o.owed <= f.at && !o.scanning {
 		o.owes = false
 		o.sent = o.sent.Union(o.scan)
+		s.brought(o)
+		o.scan = nil
 		if o.again {
 			o.again = false
 			o.owe(All(), s.clock)
@@ -607,6 +619,19 @@ func next(list *[]int, i int) bool {
 	}
 	*list = (*list)[1:]
 	return true
+}
+
+// brought notes that a member has what a scan was to bring it: also the units that
+// had been queued for others alone. It is one more of those who are sent them, so
+// that they are not untold if none of the others ever has them.
+func (s *Stream) brought(o *outbound) {
+	for _, other := range s.outbounds {
+		for it := range other.states() {
+			if it.at <= o.owed && it.to < math.MaxUint8 && o.scan.Contains(it.id.Hi) {
+				it.to++
+			}
+		}
+	}
 }
 
 // convert makes the units of items that a member refused part of this node's

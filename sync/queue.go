@@ -24,7 +24,7 @@ type item struct {
 	units int64 // of a state: what this node spent with authority that the member may not have; all of it, if everything
 	at    int64 // the stream's time when it was queued
 	kind  kind
-	to    uint8 // of a state: how many members are sent these units
+	to    uint8 // of a state: how many members are sent these units, by themselves or by a scan
 	held  bool  // of a state: it is the authority's, though that may have moved since
 	// tallied says that the units are in this node's tally, until it is known
 	// whether they have arrived.

@@ -130,19 +130,13 @@ func (s *Stream) unmet(gone []*outbound) {
 	missed := make(map[batch]uint8)
 	for _, o := range gone {
 		covered := o.coveredIDs()
-		miss := func(it item) {
-			if it.kind != state || it.units == 0 || it.tallied || covers(covered, it) || s.voided(it) {
-				return
+		for it := range o.states() {
+			if it.units == 0 || it.tallied || covers(covered, *it) || s.voided(*it) {
+				continue
 			}
 			if missed[it.batch()]++; missed[it.batch()] == it.to {
-				s.unsend(it)
+				s.unsend(*it)
 			}
-		}
-		for _, it := range o.queue.items[o.queue.head:] {
-			miss(it)
-		}
-		for it := range o.flight.states() {
-			miss(*it)
 		}
 	}
 	for _, o := range gone {
@@ -731,12 +725,7 @@ func (s *Stream) settled(items []item) {
 // meant.
 func (s *Stream) settle(meant func(*item) bool) {
 	for _, o := range s.outbounds {
-		for i := range o.queue.items[o.queue.head:] {
-			if it := &o.queue.items[o.queue.head+i]; it.kind == state && !it.tallied && meant(it) {
-				it.units = 0
-			}
-		}
-		for it := range o.flight.states() {
+		for it := range o.states() {
 			if !it.tallied && meant(it) {
 				it.units = 0
 			}

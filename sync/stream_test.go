@@ -1025,3 +1025,47 @@ func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
 		require.True(t, x.streams[1].Idle(3))
 	}
 }
+
+// What was queued for a member alone that is gone is untold, and goes into the tally
+// once another refuses the state; not if a scan has brought it to that one.
+func TestWhatAScanHasBroughtIsNotUntold(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	const gone = 4
+	for _, c := range []struct {
+		name           string
+		brought, again bool
+	}{
+		{name: "not brought"},
+		{name: "brought", brought: true},
+		{name: "more is owed before it is known that all has come", brought: true, again: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x, id := newTrio(), someID(0)
+			x.streams[0].Meet([]Member{2, gone})
+			x.roles[0].targets = []Member{gone}
+			x.stores[0].Take(id, &limit, x.now, 5)
+			x.streams[0].Collect(x.now, false, x.roles[0])
+			x.roles[0].targets = []Member{2, gone}
+			if c.brought {
+				x.streams[0].Owe(2, Ranges{{id.Hi, id.Hi}})
+			}
+			if c.again {
+				frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
+				answer, _, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
+				require.NoError(t, err)
+				_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
+				require.NoError(t, err)
+				require.False(t, x.streams[0].Lag(2, x.now).Scanning)
+				x.streams[0].Owe(2, Ranges{{id.Hi + 1, id.Hi + 1}})
+			}
+			x.exchange(t, 0, 1)
+			x.stores[0].Take(id, &limit, x.now, 1)
+			x.streams[0].Collect(x.now, false, x.roles[0])
+			x.streams[0].Meet([]Member{2})
+			*x.roles[1] = fixed{holds: true, answers: 2}
+			x.exchange(t, 0, 1) // which refuses the one unit
+			used, _, _ := x.stores[1].Used(id, x.now)
+			require.EqualValues(t, 6, used)
+		})
+	}
+}

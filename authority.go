@@ -30,8 +30,8 @@ type authority struct {
 	gave []wait
 	// settled says that held is want: the ring alone answers.
 	settled bool
-	// recalls says that something that this node waits for is late from now on. It may
-	// be that nobody has it: so everyone is to send their copies before it is given up.
+	// recalls says that something that this node waits for is late, or that who had it
+	// is not there any more: it may be that nobody has it now, and others have copies.
 	recalls bool
 }
 
@@ -102,11 +102,12 @@ func (v *view) passOn(next *view, now int64) authority {
 			return
 		case w.from == "", next.expects(w.from):
 		case !stays && v.expects(w.from):
-			w.from, w.until = "", now+int64(holdDown)
+			w.from, w.until, a.recalls = "", now+int64(holdDown), true
 		default:
 			if next.scattered(now) { // it may give it to one of those who are missing
 				a.orphans = a.orphans.Union(w.ranges)
 				missing = missing.Minus(w.ranges)
+				a.recalls = true
 			}
 			return
 		}

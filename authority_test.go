@@ -431,6 +431,8 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	apart := see(103, see(101, waits, true, "b", "c"), true, "b", "c")
 	require.Equal(t, waits.held, apart.held)
 	require.Empty(t, missing.Minus(apart.orphans), "it was waited for")
+	require.True(t, apart.recalls, "others may have copies")
+	require.False(t, see(104, apart, true, "b", "c").recalls, "they are asked once")
 	together := see(103, see(101, waits, true, "c"), true, "c")
 	require.Equal(t, together.want, together.held, "nobody else is missing, and it is gone")
 

@@ -696,11 +696,12 @@ func (s *Stream) spentWithout(it item, now int64) int64 {
 	return units
 }
 
-// retell has the copies that others have from this node say which of the
-// authority's units have become a tally: they would count once more, beside it.
+// retell has the copies that others have from this node, or are being sent, say
+// which of the authority's units have become a tally: they would count once more,
+// beside it.
 func (s *Stream) retell(id bucket.ID) {
 	for _, o := range s.outbounds {
-		if o.sent.Contains(id.Hi) {
+		if o.sent.Contains(id.Hi) || o.scan.Contains(id.Hi) {
 			s.push(o, item{id: id, at: s.clock, kind: state, held: true})
 		}
 	}

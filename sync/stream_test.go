@@ -602,7 +602,7 @@ func newTrio() *trio {
 	x := &trio{now: int64(time.Hour)}
 	for i := range x.streams {
 		x.roles[i] = &fixed{answers: 1}
-		x.stores[i] = bucket.NewStore(100)
+		x.stores[i] = bucket.NewStore(1000)
 		x.stores[i].Track(nil)
 		x.streams[i] = New(Member(i+1), x.stores[i])
 		x.streams[i].Meet([]Member{1, 2, 3})
@@ -998,6 +998,42 @@ func TestACopyOfACopyFollowsWhatIsDisowned(t *testing.T) {
 	for i := range x.stores {
 		used, _, _ := x.stores[i].Used(id, x.now)
 		require.EqualValues(t, 5, used, "at %d", i+1)
+	}
+}
+
+// So it is part of those that are on their way then, by a scan that is over or goes
+// on, also if more is owed meanwhile: once it has arrived, the next authority may be
+// told of it by who is no target any more.
+func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	for _, ids := range []int{1, 2 * scanBelow} {
+		for _, more := range []Ranges{nil, {{0, 0}}} {
+			x := newTrio()
+			x.roles[0].targets = []Member{2}
+			for i := range ids {
+				x.stores[0].Take(someID(i), &limit, x.now, 5)
+			}
+			x.streams[0].Owe(2, All())
+			frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
+			x.streams[0].Owe(2, more)
+			x.streams[0].Disown(All(), x.now, x.roles[0])
+			answer, _, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
+			require.NoError(t, err)
+			for i := range x.roles {
+				*x.roles[i] = fixed{answers: 3}
+			}
+			_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
+			require.NoError(t, err)
+			x.exchange(t, 0, 1)
+			x.streams[0].Review(x.now, x.roles[0])
+			x.exchange(t, 0, 2)
+			x.streams[1].Owe(3, All())
+			x.exchange(t, 1, 2)
+			for i := range ids {
+				used, _, _ := x.stores[2].Used(someID(i), x.now)
+				require.EqualValues(t, 5, used, "of %d, more is %v", ids, more)
+			}
+		}
 	}
 }
 

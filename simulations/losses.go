@@ -82,9 +82,15 @@ func (l *ledger) note(c Check, owner int, killed bool) {
 		}
 		l.grants[c.Key] = append(l.grants[c.Key], g)
 	}
-	if c.Answered-c.Asked >= l.slow {
+	if c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) {
 		l.maybe[c.Key] += askedTwice * c.Units
 	}
+}
+
+// crashed says that a node died in that time: what it had been asked, and has passed
+// on, it can have given back by nobody.
+func (l *ledger) crashed(from, to time.Duration) bool {
+	return slices.ContainsFunc(l.crashes, func(c crash) bool { return !c.orderly && c.at >= from && c.at <= to })
 }
 
 func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {

@@ -171,6 +171,17 @@ func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
 }
 
+// A check that a node dies of may have been granted by it, or whom it asked, besides.
+func TestWhatADeadNodeWasAskedMayHaveBeenGrantedTwice(t *testing.T) {
+	const ms = time.Millisecond
+	for answered, maybe := range map[time.Duration]int64{9 * ms: 0, 10 * ms: 4, 12 * ms: 4} {
+		l := ledger{grants: make([][]grant, 1), maybe: make([]int64, 1), slow: 5 * ms}
+		l.crash(10*ms, []int{1}, []*host{{}, {}})
+		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, 0, false)
+		require.Equal(t, maybe, l.maybe[0], answered)
+	}
+}
+
 // Where checks time out, what was counted since the last ping may have had no copy.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond

@@ -18,7 +18,8 @@ import (
 //     off from others in the last 2 s, or a link of it went down, since then, as
 //     these may have had the copies;
 //   - with a side that dies out, what it admitted since it was cut off, or since
-//     it was cut off from others in the 2 s before;
+//     it was cut off from others in the 2 s before; so, too, where it dies out so
+//     soon after a heal, or a thaw, that it may have told the others nothing yet;
 //   - where more died than there were replicas, anything; so, too, where those with
 //     the copies were apart, and each side died out. A node that freezes
 //     then counts as one of them: another stands in, and when it thaws it takes
@@ -122,17 +123,24 @@ func (l *ledger) slowest(link weirtest.Link) {
 // moment on.
 type sides struct {
 	since time.Duration
-	of    []int           // each host's side, -1 where none runs or it is frozen
+	of    []int           // each host's side, or one of those below
 	cut   map[[2]int]bool // the links that are down
 }
+
+const (
+	absent = -1 // no node runs there
+	hangs  = -2 // it is frozen
+)
 
 // remember takes down who hears whom from now on.
 func (s *stage) remember(now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := make([]int, len(s.hosts))
-	for i := range of {
-		of[i] = -1
+	for i, h := range s.hosts {
+		if of[i] = absent; h.runs != nil {
+			of[i] = hangs // unless it is found on a side
+		}
 	}
 	lives := func(h *host) bool { return h.runs != nil && !h.frozen }
 	var spread func(i, side int)
@@ -245,7 +253,8 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 	}
 	at, side := s.sideOf(h, c.heldSince)
 	weighs, hasCopies := s.weighing(c.heldSince)
-	survives := func(i int) bool { return hasCopies[i] && !slices.Contains(died, i) }
+	told := func(i int) bool { return slices.Contains(died, i) || s.together(h, i, c.heldSince) }
+	survives := func(i int) bool { return hasCopies[i] && !slices.Contains(died, i) && told(i) }
 	if slices.ContainsFunc(side, survives) {
 		if c.orderly {
 			return nil, never // it has handed over
@@ -253,7 +262,7 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		return died, s.shrunk(h, c.heldSince)
 	}
 	// The side has died out: all that was ever on it, as long as nobody else was.
-	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !weighs[i] })
+	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !(weighs[i] && told(i)) })
 	since = c.heldSince
 	for survived := false; at >= 0 && !survived; at-- {
 		of := s.past[at].of
@@ -263,7 +272,7 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 				continue
 			}
 			if !s.diesBetween(i, s.past[at].since, c.at) {
-				survived = survived || hadCopies[i]
+				survived = survived || hadCopies[i] && slices.ContainsFunc(side, func(j int) bool { return s.together(i, j, since) })
 				continue
 			}
 			side = append(side, i)
@@ -301,6 +310,39 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 		}
 	}
 	return at, side
+}
+
+// together says that two were on one side just before a moment, and not only since a
+// heal, or a thaw, after which they may not have told each other yet what they had
+// counted apart. Who starts has counted nothing, and hears the others as it does.
+func (s *stage) together(i, j int, before time.Duration) bool {
+	met := false
+	for n := len(s.past) - 1; n >= 0; n-- {
+		p := s.past[n]
+		switch {
+		case p.since >= before:
+			continue
+		case met && (p.of[i] == absent || p.of[j] == absent):
+			return true
+		case p.of[i] < 0 || p.of[i] != p.of[j]:
+			return false
+		case p.since <= before-s.retold():
+			return true
+		}
+		met = true
+	}
+	return met
+}
+
+// retold is how long after a heal what was counted apart may be nowhere else. Who
+// is back is heard with the next pong, or the one after that: the first may answer
+// a ping that the cut has held for too long, or not know yet whom others hear.
+func (s *stage) retold() time.Duration {
+	if s.Gossip {
+		return gossipSettling + spreading
+	}
+	way, _ := s.delays()
+	return 2*(pingPace+2*way) + spreading
 }
 
 // weighing is which hosts' nodes may have points at a time: who starts while a member

@@ -80,6 +80,63 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	}
 }
 
+// Who was apart tells the others once they hear each other, and not at the heal itself.
+func TestWhatIsNotToldYetAfterAHeal(t *testing.T) {
+	const a, b = 0, 1
+	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	whole, alone := []int{0, 0, 0}, []int{0, 1, 0}
+	for _, test := range []struct {
+		name    string
+		gossip  bool
+		past    []sides
+		crashes []crash
+		lost    bool // what b granted at 6 s; what it granted at 3 s is not
+	}{
+		{"it died at once", false,
+			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}},
+			[]crash{{at: at(8.03), hosts: []int{b}}}, true},
+		{"it had the time to", false,
+			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}},
+			[]crash{{at: at(9), hosts: []int{b}}}, false},
+		{"real membership needs longer", true,
+			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}},
+			[]crash{{at: at(9), hosts: []int{b}}}, true},
+		{"it was cut off again at once", false,
+			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}, {at(8.03), alone, nil}},
+			[]crash{{at: at(12), hosts: []int{b}}}, true},
+		{"it was cut off again once it had told", false,
+			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}, {at(9), alone, nil}},
+			[]crash{{at: at(12), hosts: []int{b}}}, false},
+		{"another fault came in between", false,
+			[]sides{{0, whole, nil}, {at(5), alone, nil}, {at(8), whole, nil}, {at(8.02), whole, nil}},
+			[]crash{{at: at(8.03), hosts: []int{b}}}, true},
+		{"one of its side has it, and lives", false,
+			[]sides{{0, whole, nil}, {at(5), []int{0, 1, 1}, nil}, {at(8), whole, nil}},
+			[]crash{{at: at(8.03), hosts: []int{b}}}, false},
+		{"the others were frozen", false,
+			[]sides{{0, whole, nil}, {at(5), []int{hangs, 1, hangs}, nil}, {at(8), whole, nil}},
+			[]crash{{at: at(8.03), hosts: []int{b}}}, true},
+		{"it has just started", false,
+			[]sides{{0, whole, nil}, {at(5), []int{0, absent, 0}, nil}, {at(8), whole, nil}},
+			[]crash{{at: at(5), hosts: []int{b}}, {at: at(8.03), hosts: []int{b}}}, false},
+	} {
+		s := &stage{Scenario: &Scenario{Gossip: test.gossip}, regions: []string{""}, past: test.past}
+		for i, name := range []string{"a", "b", "c"} {
+			s.hosts = append(s.hosts, &host{name: name, index: i})
+		}
+		for i := range test.crashes {
+			test.crashes[i].heldSince = test.crashes[i].at
+		}
+		s.witness.crashes = test.crashes
+		s.witness.grants = [][]grant{{{units: 1, answered: at(3), by: b, alone: -1}, {units: 2, answered: at(6), by: -1, alone: b}, {units: 4, answered: at(6), by: a, alone: -1}}}
+		lost := int64(0)
+		if test.lost {
+			lost = 2
+		}
+		require.Equal(t, []int64{lost}, s.losses(), test.name)
+	}
+}
+
 // Nobody joins while a member is missing, nor for a while after one came back if
 // another went meanwhile.
 func TestWhoStartsWeighsOnceNobodyIsMissing(t *testing.T) {

@@ -537,15 +537,21 @@ func timeoutOf(s *Scenario) time.Duration {
 // each other.
 func longest(edges [][]bool) (hops int) {
 	for i := range edges {
-		far := slices.Repeat([]int{-1}, len(edges))
-		far[i] = 0
-		for queue := []int{i}; len(queue) > 0; queue = queue[1:] {
-			for j, up := range edges[queue[0]] {
-				if up && far[j] < 0 {
-					far[j] = far[queue[0]] + 1
-					hops = max(hops, far[j])
-					queue = append(queue, j)
-				}
+		hops = max(hops, farthest(edges, i))
+	}
+	return hops
+}
+
+// farthest is the length of the longest of the shortest ways from one to another.
+func farthest(edges [][]bool, from int) (hops int) {
+	far := slices.Repeat([]int{-1}, len(edges))
+	far[from] = 0
+	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
+		for j, up := range edges[queue[0]] {
+			if up && far[j] < 0 {
+				far[j] = far[queue[0]] + 1
+				hops = max(hops, far[j])
+				queue = append(queue, j)
 			}
 		}
 	}

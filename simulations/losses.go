@@ -12,11 +12,11 @@ import (
 
 // What crashes may take with them. A count is at its authority and at Replicas
 // other nodes of its side, at most 100 ms old. So what a crash takes is
-//   - what the node admitted in the last 100 ms, or since a ping where checks time
-//     out, and on the way, as long as its side has a survivor and no more than
-//     Replicas crash before the survivors have made new copies; where it was cut
-//     off from others in the last 2 s, or a link of it went down, since then, as
-//     these may have had the copies;
+//   - what the node admitted in the last 100 ms, or where checks time out since a
+//     ping for each hop that copies go, and on the way, as long as its side has a
+//     survivor and no more than Replicas crash before the survivors have made new
+//     copies; where it was cut off from others in the last 2 s, or a link of it went
+//     down, since then, as these may have had the copies;
 //   - with a side that dies out, what it admitted since it was cut off, or since
 //     it was cut off from others in the 2 s before; so, too, where it dies out so
 //     soon after a heal, or a thaw, that it may have told the others nothing yet;
@@ -165,7 +165,6 @@ func (s *stage) losses() []int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.witness.slowest(s.Network)
-	way, unsent := s.delays()
 	gone := make([][]bool, len(s.witness.grants))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.grants[k]))
@@ -174,6 +173,7 @@ func (s *stage) losses() []int64 {
 		for _, h := range c.hosts {
 			region := s.hosts[h].region
 			died, since := s.toll(i, h)
+			way, unsent := s.delays(s.hops(h, min(since, c.heldSince)))
 			all := len(died) > max(0, s.copies())
 			for k := range s.witness.grants {
 				if k/witnessKeys != region {
@@ -202,20 +202,36 @@ func (s *stage) losses() []int64 {
 	return lost
 }
 
-// delays is how long a message is under way at most, and how long what a node has
-// counted may be nowhere else. Where checks time out, a successor may be taken for
-// one that is not heard, by all at once, until its next pong.
-func (s *stage) delays() (way, unsent time.Duration) {
-	link := s.witness.link
+// delays is how long a message is under way at most, over so many hops, and how long
+// what a node has counted may be nowhere else. Where checks time out, a successor may
+// be taken for one that is not heard, by all at once, until its next pong; who is
+// further away hears of that a ping later for each hop.
+func (s *stage) delays(hops int) (way, unsent time.Duration) {
+	link, n := s.witness.link, time.Duration(hops)
 	way = link.Latency + link.Jitter + time.Millisecond
 	if link.Loss > 0 {
 		way += resends
 	}
+	way *= n
 	unsent = replicaAge + 2*way
-	if timesOut(link, link, 1, s.Scenario) {
-		unsent += pingPace
+	if timesOut(link, link, n, s.Scenario) {
+		unsent += n * pingPace
 	}
 	return way, unsent
+}
+
+// hops is how far from a host the last of its side was just before a moment: who asks,
+// or has the copies, may be that one.
+func (s *stage) hops(h int, before time.Duration) int {
+	at, side := s.sideOf(h, before)
+	edges := make([][]bool, len(s.hosts))
+	for i := range edges {
+		edges[i] = make([]bool, len(s.hosts))
+		for _, j := range side {
+			edges[i][j] = slices.Contains(side, i) && !s.past[at].cut[[2]int{i, j}] && !s.past[at].cut[[2]int{j, i}]
+		}
+	}
+	return max(1, farthest(edges, h))
 }
 
 // copies is how many others have each count.
@@ -341,7 +357,7 @@ func (s *stage) retold() time.Duration {
 	if s.Gossip {
 		return gossipSettling + spreading
 	}
-	way, _ := s.delays()
+	way, _ := s.delays(1)
 	return 2*(pingPace+2*way) + spreading
 }
 

@@ -239,21 +239,54 @@ func TestWhatADeadNodeWasAskedMayHaveBeenGrantedTwice(t *testing.T) {
 	}
 }
 
-// Where checks time out, what was counted since the last ping may have had no copy.
+// Where checks time out, what was counted since the last ping may have had no copy,
+// and where it goes through others since one ping more for each.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name        string
 		link        weirtest.Link
+		hops        int
 		way, unsent time.Duration
 	}{
-		{"a link that is fast enough", weirtest.Link{Latency: ms}, 2 * ms, 104 * ms},
-		{"one on which checks time out", weirtest.Link{Latency: ms, Jitter: ms}, 3 * ms, 406 * ms},
-		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 602 * ms, 1604 * ms},
+		{"a link that is fast enough", weirtest.Link{Latency: ms}, 1, 2 * ms, 104 * ms},
+		{"two of them", weirtest.Link{Latency: ms / 2}, 2, 3 * ms, 106 * ms},
+		{"one on which checks time out", weirtest.Link{Latency: ms, Jitter: ms}, 1, 3 * ms, 406 * ms},
+		{"one on which they do with a hop more", weirtest.Link{Latency: ms}, 2, 4 * ms, 708 * ms},
+		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 1, 602 * ms, 1604 * ms},
+		{"three of them", weirtest.Link{Latency: ms, Loss: 0.01}, 3, 1806 * ms, 4612 * ms},
 	} {
 		s := &stage{Scenario: &Scenario{Timeout: 10 * ms}, witness: ledger{link: c.link}}
-		way, unsent := s.delays()
+		way, unsent := s.delays(c.hops)
 		require.Equal(t, c.way, way, c.name)
 		require.Equal(t, c.unsent, unsent, c.name)
+	}
+}
+
+// What goes to those with the copies through others is longer on its way: how far they
+// are is what a side was like before the crash.
+func TestACrashTakesMoreWhereCopiesGoThroughOthers(t *testing.T) {
+	const a, s = 0, time.Second
+	chain := map[[2]int]bool{{2, 0}: true, {0, 3}: true, {1, 3}: true} // a-b-c-d is left
+	for _, c := range []struct {
+		name string
+		past []sides
+		hops int
+		lost int64
+	}{
+		{"all next to each other", []sides{{0, []int{0, 0, 0, 0}, nil}}, 1, 0},
+		{"a chain", []sides{{0, []int{0, 0, 0, 0}, chain}}, 3, 1},
+		{"a chain that has ended in between", []sides{{0, []int{0, 0, 0, 0}, chain}, {5 * s, []int{0, 0, -1, 3}, chain}}, 1, 0},
+		{"one that came to be then", []sides{{0, []int{0, 0, 0, 0}, nil}, {12 * s, []int{-1, 1, 1, 1}, chain}}, 1, 0},
+	} {
+		st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: append(c.past, sides{12 * s, []int{-1, 1, 1, 1}, chain})}
+		for i, name := range []string{"a", "b", "c", "d"} {
+			st.hosts = append(st.hosts, &host{name: name, index: i})
+		}
+		st.witness.link.Loss = 0.01
+		st.witness.crashes = []crash{{at: 12 * s, hosts: []int{a}, heldSince: 12 * s}}
+		st.witness.grants = [][]grant{{{units: 1, answered: 10 * s, by: a, alone: -1}}}
+		require.Equal(t, c.hops, st.hops(a, 12*s), c.name)
+		require.Equal(t, []int64{c.lost}, st.losses(), c.name)
 	}
 }

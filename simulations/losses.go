@@ -34,7 +34,7 @@ const (
 	noticed    = 2 * time.Second        // after a cut others have the copies that were beyond it
 	resends    = 3 * 200 * time.Millisecond
 	pingPace   = 300 * time.Millisecond
-	askedTwice = 2 // others besides the one that answers: the owner and its stand-in
+	besides    = 3 // the one that answers: the owner, whom the asker and the stand-in ask, and the stand-in
 )
 
 // ledger is what is known of the witness's units.
@@ -84,7 +84,7 @@ func (l *ledger) note(c Check, owner int, killed bool) {
 		l.grants[c.Key] = append(l.grants[c.Key], g)
 	}
 	if c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) {
-		l.maybe[c.Key] += askedTwice * c.Units
+		l.maybe[c.Key] += besides * c.Units
 	}
 }
 
@@ -399,7 +399,11 @@ func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 			for j := range s.hosts {
 				heard = heard || i != j && weighs[j] && p.of[j] == side
 			}
-			dead[i] = dead[i] && (side < 0 || !heard || p.since == fell[i])
+			replaced := dead[i] && side >= 0 && heard && p.since != fell[i]
+			if region := s.hosts[i].region; replaced && (healing(healed, region, p.since) || s.apart(p.of, weighs, region)) {
+				orphans[region] = true
+			}
+			dead[i] = dead[i] && !replaced
 			if n == 0 {
 				weighs[i], hasCopies[i] = side >= 0, side >= 0
 			}

@@ -200,6 +200,22 @@ func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
 	}
 }
 
+// Whose place is taken while another is missing leaves orphans, though all were there
+// when it died; until these end nobody joins.
+func TestWhoTakesAPlaceWhileAnotherIsMissingDoesNotJoin(t *testing.T) {
+	const s = time.Second
+	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
+		{0, []int{0, 0, 0}, nil}, {5 * s, []int{0, absent, 0}, nil}, {6 * s, []int{hangs, absent, 2}, nil},
+		{7 * s, []int{hangs, 1, 1}, nil}, {10 * s, []int{0, 0, 0}, nil}, {10*s + unadmitted, []int{0, 0, 0}, nil},
+	}}
+	for i, name := range []string{"a", "b", "c"} {
+		st.hosts = append(st.hosts, &host{name: name, index: i})
+	}
+	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
+	require.Equal(t, []bool{true, false, true}, weighing(st, 16*s))
+	require.Equal(t, []bool{true, true, true}, weighing(st, 10*s+unadmitted))
+}
+
 // Who starts again beyond a cut is missing on this side as before.
 func TestWhoStartsWeighsNothingWhileItsSideMissesOneThatStartedBeyondTheCut(t *testing.T) {
 	const a, c = 0, 2
@@ -231,7 +247,7 @@ func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
 // A check that a node dies of may have been granted by it, or whom it asked, besides.
 func TestWhatADeadNodeWasAskedMayHaveBeenGrantedTwice(t *testing.T) {
 	const ms = time.Millisecond
-	for answered, maybe := range map[time.Duration]int64{9 * ms: 0, 10 * ms: 4, 12 * ms: 4} {
+	for answered, maybe := range map[time.Duration]int64{9 * ms: 0, 10 * ms: 6, 12 * ms: 6} {
 		l := ledger{grants: make([][]grant, 1), maybe: make([]int64, 1), slow: 5 * ms}
 		l.crash(10*ms, []int{1}, []*host{{}, {}})
 		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, 0, false)

@@ -299,9 +299,8 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 func (p *party) taken() []ask {
 	taken := make([]ask, 0, len(p.asks))
 	for i, a := range p.asks {
-		if p.results[i].Allowed {
-			a.receipt = p.results[i].Receipt
-			taken = append(taken, a)
+		if r := &p.results[i]; r.Allowed {
+			taken = append(taken, a.taken(r))
 		}
 	}
 	return taken
@@ -322,6 +321,7 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 			s.parts[i] = part.limit(n.wholeOf(a, now))
 			limit = &s.parts[i]
 		}
+		results[i].stoodIn = as != asOwner
 		if results[i].source = source; source == FailedClosed {
 			results[i].Result = bucket.Result{RetryAfter: outageRetry}
 			closed = closed || !a.shadow

@@ -117,6 +117,7 @@ func unsent(err error) bool {
 // this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same, also where the share is nothing.
 func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
+	r.stoodIn = as != asOwner
 	if as == asOwner && v.complete {
 		n.applyWhole(op, flags, a, now, &r.Result)
 		r.source = Owner
@@ -169,9 +170,19 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 	case opPeek:
 		*r = n.counts.Peek(a.id, l, now, a.units)
 	case opRefund:
-		n.counts.Refund(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0)
+		n.refund(flags, a, l, now)
 	case opReset:
 		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
+	}
+}
+
+// refund gives back what a receipt was given for. What was granted without authority
+// counts on top of a state that has come since, whose windows or entries begin at
+// other times: it is among the newest units, for as long as it counts.
+func (n *Node) refund(flags uint8, a *ask, l *bucket.Limit, now int64) {
+	gave := n.counts.Refund(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0)
+	if !gave && a.stoodIn && !l.IsBucket() && uint64(now-int64(a.receipt)) < uint64(l.Per) {
+		n.counts.Refund(a.id, l, now, a.units, 0, false)
 	}
 }
 

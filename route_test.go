@@ -83,23 +83,25 @@ func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 		v       *view
 		h       header
 		receipt bucket.Receipt
+		stoodIn bool
 		member  int
 		flags   uint8
 	}{
-		{"for this node", v, header{op: opTake, to: self}, 0, 1, 1},
-		{"for the other", v, header{op: opTake, to: other}, 0, 1, 0},
-		{"passed on before", v, header{op: opTake, flags: 1, to: self}, 0, 1, 2},
-		{"passed on too often", v, header{op: opTake, flags: maxPasses, to: self}, 0, -1, 0},
-		{"a reset is for whom it is sent to", v, header{op: opReset, to: self}, 0, -1, 0},
-		{"a refund", v, header{op: opRefund, to: self}, 0, 1, 1},
-		{"a receipt means nothing elsewhere", v, header{op: opRefund, to: self}, 7, -1, 0},
-		{"asked to stand in, this node asks first", v, header{op: opTake, flags: flagStandIn, to: self}, 0, 1, 1},
-		{"a receipt from there goes the same way", v, header{op: opRefund, flags: flagStandIn, to: self}, 7, 1, 1},
-		{"and answers if it does not hear the owner", lost, header{op: opTake, flags: flagStandIn, to: self}, 0, -1, 0},
+		{"for this node", v, header{op: opTake, to: self}, 0, false, 1, 1},
+		{"for the other", v, header{op: opTake, to: other}, 0, false, 1, 0},
+		{"passed on before", v, header{op: opTake, flags: 1, to: self}, 0, false, 1, 2},
+		{"passed on too often", v, header{op: opTake, flags: maxPasses, to: self}, 0, false, -1, 0},
+		{"a reset is for whom it is sent to", v, header{op: opReset, to: self}, 0, false, -1, 0},
+		{"a refund", v, header{op: opRefund, to: self}, 0, false, 1, 1},
+		{"a receipt means nothing elsewhere", v, header{op: opRefund, to: self}, 7, false, -1, 0},
+		{"asked to stand in, this node asks first", v, header{op: opTake, flags: flagStandIn, to: self}, 0, false, 1, 1},
+		{"a receipt from there goes the same way", v, header{op: opRefund, flags: flagStandIn, to: self}, 7, false, 1, 1},
+		{"but one that was given here stays, now that the owner is heard", v, header{op: opRefund, flags: flagStandIn, to: self}, 7, true, -1, 0},
+		{"and answers if it does not hear the owner", lost, header{op: opTake, flags: flagStandIn, to: self}, 0, false, -1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.asks = 1
-			a.receipt = c.receipt
+			a.receipt, a.stoodIn = c.receipt, c.stoodIn
 			member, flags := c.v.onward(c.h, a.append(c.h.append(nil)), 10)
 			require.Equal(t, c.member, member)
 			require.Equal(t, c.flags, flags)

@@ -87,8 +87,10 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 	switch {
 	case h.op >= opReset, h.flags&passBits >= maxPasses:
 		return -1, 0
-	case h.op == opRefund && receiptOf(request) != 0 && !stands:
-		return -1, 0 // a receipt means nothing but where it was given
+	case h.op == opRefund:
+		if receipt, stoodIn := receiptOf(request); receipt != 0 && (stoodIn || !stands) {
+			return -1, 0 // a receipt means nothing but where it was given
+		}
 	}
 	member = -1
 	for i := range int(h.asks) {
@@ -130,6 +132,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		return
 	}
 	stands := request[1]&flagStandIn != 0 && h.flags&flagStandIn == 0
+	passes := h.to != v.hashes[member] // else it was for that one all along
 	h.hops--
 	h.to = v.hashes[member]
 	h.wait = h.wait * 3 / 4
@@ -158,6 +161,8 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 			got = n.standsIn(v.without(member), onward)
 		case err != nil:
 			got = unreached
+		case passes:
+			disown(got)
 		}
 		answer(got)
 	})
@@ -237,9 +242,8 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		case err != nil || !r.Allowed && !a.shadow:
 			return
 		case r.Allowed:
-			a.receipt = r.Receipt
 			units += uint64(a.units)
-			taken = append(taken, a)
+			taken = append(taken, a.taken(&r))
 		}
 	}
 	if len(taken) == 0 {

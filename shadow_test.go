@@ -142,7 +142,7 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 		for i, allowed := range []bool{enforced, false, true} {
 			a := ask{id: bucket.ID{Hi: uint64(i)}, limit: &limit, units: int64(i + 1), shadow: i > 0}
 			request = a.append(request)
-			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner}
+			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner, i > 0}
 			answer = r.append(answer)
 		}
 		var to told
@@ -155,6 +155,7 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 				a, err := parseAsk(refund, i, new(bucket.Limit))
 				require.NoError(t, err)
 				require.EqualValues(t, a.units+6, a.receipt)
+				require.Equal(t, a.units > 1, a.stoodIn, "who granted it without authority is told so")
 				units = append(units, a.units)
 			}
 		}

@@ -17,7 +17,9 @@ import (
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
 //
 // A FixedWindow has no burst, but may have a start. The highest bit of partition
-// says that an ask is a shadow, the next one that its limit is Global.
+// says that an ask is a shadow, the next one that its limit is Global. The third one
+// says of what is refunded, as the highest bit of source does of a result, that it
+// was granted without authority.
 const (
 	headerBytes       = 16
 	askBytes          = 66
@@ -29,8 +31,11 @@ const (
 	// maxHops bounds how often one check is handed on.
 	maxHops = 16
 
-	shadowBit = 1 << 7
-	globalBit = 1 << 6
+	shadowBit  = 1 << 7
+	globalBit  = 1 << 6
+	stoodInBit = 1 << 5
+
+	sourceStoodInBit = 1 << 7
 )
 
 // op is what a check wants of a count.
@@ -79,6 +84,7 @@ type ask struct {
 	partition PartitionPolicy
 	shadow    bool // of several that are taken together: it has no say
 	global    bool // judged by what this region has of the limit
+	stoodIn   bool // of a refund: what the receipt is of was granted without authority
 	units     int64
 	receipt   bucket.Receipt
 }
@@ -86,7 +92,14 @@ type ask struct {
 // result is one ask's answer.
 type result struct {
 	bucket.Result
-	source Source
+	source  Source
+	stoodIn bool // whoever was asked has decided it itself, without authority
+}
+
+// taken is the ask that gives back what r says it took.
+func (a ask) taken(r *result) ask {
+	a.receipt, a.stoodIn = r.Receipt, r.stoodIn
+	return a
 }
 
 // header begins a request.
@@ -124,6 +137,9 @@ func (a *ask) append(b []byte) []byte {
 	}
 	if a.global {
 		partition |= globalBit
+	}
+	if a.stoodIn {
+		partition |= stoodInBit
 	}
 	return append(b, byte(a.limit.Algorithm), partition)
 }
@@ -167,9 +183,10 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	if !a.limit.IsBucket() {
 		a.limit.Burst, a.limit.Start = 0, capacity
 	}
-	a.partition = PartitionPolicy(b[65] &^ (shadowBit | globalBit))
+	a.partition = PartitionPolicy(b[65] &^ (shadowBit | globalBit | stoodInBit))
 	a.shadow = b[65]&shadowBit != 0
 	a.global = b[65]&globalBit != 0
+	a.stoodIn = b[65]&stoodInBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed
 	}
@@ -183,9 +200,10 @@ func idOf(request []byte, i int) bucket.ID {
 }
 
 // receiptOf is the receipt of the first ask of a request that parseHeader has
-// accepted.
-func receiptOf(request []byte) bucket.Receipt {
-	return bucket.Receipt(binary.LittleEndian.Uint64(request[headerBytes+56:]))
+// accepted, and whether it was given without authority.
+func receiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {
+	b := request[headerBytes:]
+	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[65]&stoodInBit != 0
 }
 
 func appendAnswer(b []byte, s status, asks int) []byte { return append(b, byte(s), byte(asks)) }
@@ -195,12 +213,24 @@ func (r *result) append(b []byte) []byte {
 	if r.Allowed {
 		allowed = 1
 	}
-	b = append(b, allowed, byte(r.source))
+	source := byte(r.source)
+	if r.stoodIn {
+		source |= sourceStoodInBit
+	}
+	b = append(b, allowed, source)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Limit))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Remaining))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.RetryAfter))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
 	return binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+}
+
+// disown says of an answer that whoever was asked has got from another that it has
+// granted nothing without authority itself.
+func disown(answer []byte) {
+	for at := answerHeaderBytes; at+resultBytes <= len(answer); at += resultBytes {
+		answer[at+1] &^= sourceStoodInBit
+	}
 }
 
 // parseAnswer checks that an answer fits a request of so many asks, none for what
@@ -228,7 +258,8 @@ func parseAnswer(b []byte, asks int) (status, error) {
 func parseResult(answer []byte, i int) (r result) {
 	b := answer[answerHeaderBytes+i*resultBytes:]
 	r.Allowed = b[0] == 1
-	if r.source = Source(b[1]); r.source == 0 || r.source >= sources {
+	r.stoodIn = b[1]&sourceStoodInBit != 0
+	if r.source = Source(b[1] &^ sourceStoodInBit); r.source == 0 || r.source >= sources {
 		r.source = Owner
 	}
 	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))

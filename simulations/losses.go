@@ -43,7 +43,7 @@ type ledger struct {
 	maybe   []int64   // units of each key that may have been granted besides
 	crashes []crash
 	freezes []crash
-	slow    time.Duration // a check that takes longer has been asked of several
+	slow    time.Duration // a check that takes longer may have been asked of several
 	link    weirtest.Link // the slowest there has been
 }
 

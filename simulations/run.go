@@ -185,7 +185,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 			o.Config.MaxKeys += roomier * s.keysOf(i)
 		}
 	}
-	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 4
+	// Who passes a check on waits for three quarters of what its asker does, or half:
+	// after so much of Timeout the third one gives up, and answers itself.
+	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 8
 	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))
 	s.witness.maybe = make([]int64, witnessKeys*len(s.regions))
 	for i := range s.limits {

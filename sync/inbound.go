@@ -27,7 +27,7 @@ type inbound struct {
 
 // doubtedFor is how long authority is not taken for doubts. Where several give to
 // each other in a circle, each asks one that has yet to be told itself.
-const doubtedFor = int64(10e9)
+const doubtedFor = int64(1e9)
 
 // parts are the first pieces of a log whose last one is yet to come: until then
 // the count stays what it was.

@@ -140,9 +140,7 @@ func (n *Node) replace(v *view) {
 		n.stream.Disown(before.held, n.now(), before)
 	}
 	n.view.Store(v)
-	if v.recalls {
-		n.stream.Beg()
-	}
+	n.stream.recalls = n.stream.recalls || v.recalls
 	signal(n.stream.turned)
 	signal(n.newcomers)
 }

@@ -47,6 +47,7 @@ type stream struct {
 	swap     sync.Mutex
 	leavers  map[countsync.Member]bool // members that have said themselves that they leave, before gossip does
 	complete map[countsync.Member]bool // members that have sent this node, which joins, all that it is to have
+	recalls  bool                      // a view since the last turn recalls copies
 
 	feeding sync.Mutex
 	feeders map[countsync.Member]*feeder
@@ -141,6 +142,13 @@ func (n *Node) turn(v *view) {
 		n.owe(v)
 	}
 	s.known = v
+	s.swap.Lock()
+	recalls := s.recalls
+	s.recalls = false
+	s.swap.Unlock()
+	if recalls {
+		s.Beg()
+	}
 	n.wake(s.Review(n.now(), v))
 	n.wake(v.hashes)
 }

@@ -76,7 +76,7 @@ func (d *doubts) refused(id bucket.ID, who Member) {
 		d.order = append(d.order, id)
 	}
 	if !known || x.over {
-		x = doubt{from: who}
+		x = doubt{} // the count is not what that one has sent
 	}
 	if x.asked == who {
 		x.asked = 0

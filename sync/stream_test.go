@@ -1037,6 +1037,27 @@ func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
 	}
 }
 
+// Who is asked in vain has sent nothing: a copy of its that comes later may be older.
+func TestAnOlderCopyOfWhomWasAskedInVainReplacesNothing(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2, 3}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	x.exchange(t, 0, 2)
+	x.roles[0].targets = []Member{3}
+	x.stores[0].Take(id, &limit, x.now, 2)
+	x.exchange(t, 0, 2)
+	x.streams[2].ask(id, 2)
+	x.exchange(t, 2, 1) // which does not answer for it
+	*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
+	*x.roles[2] = fixed{answers: 2}
+	x.streams[1].Owe(3, All())
+	x.exchange(t, 1, 2)
+	used, _, _ := x.stores[2].Used(id, x.now)
+	require.EqualValues(t, 7, used)
+}
+
 // Who answers for what nobody has handed over begs for the copies that others have,
 // be it that a scan is under way already.
 func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {

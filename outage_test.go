@@ -401,6 +401,31 @@ func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 	})
 }
 
+// So they do where there are others who say that they hear it: a frame that goes round
+// among these would miss those moments.
+func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, Partition: weir.FailOpen})
+		for i, a := range w.names {
+			for _, b := range w.names[i+1:] {
+				w.network.SetLink(a, b, weirtest.Link{Latency: 70 * time.Millisecond, Jitter: 17 * time.Millisecond})
+			}
+		}
+		for begun, i := time.Now(), 0; time.Since(begun) < 20*time.Second; i++ {
+			for _, name := range w.names { // whom they ask is not heard until its next pong
+				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i%100))
+				require.NoError(t, err)
+			}
+			time.Sleep(25 * time.Millisecond)
+			for _, n := range w.nodes {
+				require.LessOrEqual(t, n.Stats().Stream.Lag, time.Second, "until it is acknowledged")
+			}
+		}
+	})
+}
+
 // An owner that stalls carries out what it was sent when it goes on: a refund
 // must not have been made elsewhere meanwhile.
 func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {

@@ -87,7 +87,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life, n.end = context.WithCancel(context.Background())
 	n.places = make(chan struct{}, maxBackground)
 	n.starting.Store(true)
-	n.view.Store(newView(n.steady(), &cluster.View{Self: -1}, n.terms(), nil))
+	nobody := newView(n.steady(), &cluster.View{Self: -1}, n.terms(), nil)
+	nobody.over = make(chan struct{})
+	n.view.Store(nobody)
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
 		n.end()
@@ -139,7 +141,8 @@ func (n *Node) replace(v *view) {
 		n.counts.Track(n.stream.hurry)
 		n.stream.Disown(before.held, n.now(), before)
 	}
-	n.view.Store(v)
+	v.over = make(chan struct{})
+	close(n.view.Swap(v).over)
 	n.stream.recalls = n.stream.recalls || v.recalls
 	signal(n.stream.turned)
 	signal(n.newcomers)

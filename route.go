@@ -37,7 +37,8 @@ type view struct {
 	// alone says that this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	alone bool
-	laden bool // terms.laden
+	laden bool          // terms.laden
+	over  chan struct{} // closed once another view is in place
 	authority
 }
 

@@ -35,6 +35,9 @@ func (in inbound) Serve(b *cluster.Batch) {
 			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
+		if v.awaits(h, request) && n.await(h, request, b.Later(i)) {
+			continue
+		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
 			h.flags = flags
 			if hop := v.next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {

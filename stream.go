@@ -252,7 +252,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				again.Reset(resendAfter)
 				break
 			}
-			if n.view.Load().serves() && n.stream.Lag(to, n.now()).Scanning {
+			if lag := n.stream.Lag(to, n.now()); lag.Scanning && !lag.Giving && n.view.Load().serves() {
 				// It is in no hurry, and checks are: it takes a fifth of the time.
 				if again.Reset(min(4*time.Since(begun), longestPause)); n.rest(ctx, again) {
 					continue
@@ -361,6 +361,9 @@ func (v *view) predates(began, now int64) bool {
 // arrived swaps the view if what came with a frame changes it. The sender may be
 // one that gossip has not told of yet.
 func (n *Node) arrived(a countsync.Arrival) {
+	if a.Doubted { // nobody holds what it gives until it has answered
+		n.wake([]countsync.Member{a.From})
+	}
 	if a.Given == nil && !a.Complete && !a.Leaving {
 		return
 	}

@@ -13,6 +13,7 @@ type Arrival struct {
 	Given    Ranges // authority that came with the frame; nil if none, or if that move came before. Who takes it calls Review
 	Complete bool   // all that From owed by its scans has come
 	Leaving  bool   // From hands over what it holds
+	Doubted  bool   // authority came and was not taken: From is asked about what is in doubt, and is to be sent that at once
 }
 
 // inbound is what is known of one sender's frames.
@@ -133,7 +134,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	}
 	if doubted && s.clock-in.since < doubtedFor {
 		outcome |= answerDoubts
-		a.Given = nil
+		a.Given, a.Doubted = nil, true
 	} else if move < in.move {
 		a.Given = nil
 	} else {

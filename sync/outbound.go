@@ -19,6 +19,7 @@ type outbound struct {
 
 	scan     Ranges // owed by scans, of which Complete has not been acknowledged
 	scanning bool
+	began    int64 // the stream's time when it began, 0 if it is to bring what waited before that
 	cursor   uint64
 	owes     bool  // Complete has not been told yet since Owe
 	owed     int64 // the stream's time of Owe, or when the scan was over
@@ -110,10 +111,11 @@ const (
 	maxMarks   = 64 << 10
 )
 
-// due is whether what came at a time is acknowledged: nothing older waits.
+// due is whether what came up to a time is acknowledged: nothing older waits, nor has
+// a scan yet to bring it.
 func (o *outbound) due(at int64) bool {
 	oldest, waits := o.queue.oldest()
-	return !o.scanning && (!waits || oldest > at)
+	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
 }
 
 // ready is whether there is something to be sent now.
@@ -124,10 +126,15 @@ func (o *outbound) ready() bool {
 	return o.queue.len() > 0 || o.scanning || o.owes || o.begs || len(o.gives) > 0
 }
 
+func (o *outbound) giving() bool { return len(o.gives)+len(o.flight.gives) > 0 }
+
 func (o *outbound) owe(ranges Ranges, at int64) {
 	o.owes, o.owed = true, at
 	if len(ranges) == 0 {
 		return
+	}
+	if !o.scanning {
+		o.began = at
 	}
 	o.scan, o.scanning, o.cursor = o.scan.Union(ranges), true, 0
 }
@@ -217,7 +224,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		f.gives = append(f.gives, o.gives[0])
 		o.gives = o.gives[1:]
 	}
-	if o.owes && o.due(o.owed) {
+	if o.owes && !o.scanning && o.due(o.owed) {
 		flags |= flagComplete
 		f.complete = true
 	}

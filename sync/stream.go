@@ -490,6 +490,7 @@ type Lag struct {
 	Counts   int           // ids that it has not acknowledged; an id can be among them more than once
 	Age      time.Duration // of the oldest of them
 	Scanning bool          // a scan is under way
+	Giving   bool          // it is given authority, and has yet to take it
 }
 
 // Lag is how much waits for a member.
@@ -500,7 +501,7 @@ func (s *Stream) Lag(to Member, now int64) Lag {
 	if o == nil {
 		return Lag{}
 	}
-	l := Lag{Counts: len(o.flight.items) + o.queue.len(), Scanning: o.scanning}
+	l := Lag{Counts: len(o.flight.items) + o.queue.len(), Scanning: o.scanning, Giving: o.giving()}
 	at, waits := o.queue.oldest()
 	if len(o.flight.items) > 0 {
 		at, waits = o.flight.items[0].at, true
@@ -523,7 +524,7 @@ func (s *Stream) Idle(to Member) bool {
 func (s *Stream) Giving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.outbounds, func(o *outbound) bool { return len(o.gives)+len(o.flight.gives) > 0 })
+	return slices.ContainsFunc(s.outbounds, (*outbound).giving)
 }
 
 func (s *Stream) tick(now int64) { s.clock = max(s.clock+1, now) }
@@ -613,6 +614,7 @@ func (s *Stream) push(o *outbound, it item) {
 		o.queue.clear()
 		o.covered, o.sent = nil, nil
 		o.owe(All(), s.clock)
+		o.began = 0 // it brings what waited
 	}
 }
 

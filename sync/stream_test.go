@@ -194,6 +194,40 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 	}
 }
 
+// What is owed later is not waited for: nobody holds what is given meanwhile. But a
+// scan that takes the place of what waited is.
+func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
+	for _, drops := range []bool{false, true} {
+		l := newLink(t)
+		limit := limitOf(bucket.TokenBucket)
+		for i := range 5000 {
+			l.stores[0].Take(someID(i), &limit, l.now, 1)
+		}
+		s := l.streams[0]
+		s.Owe(2, All())
+		l.settle()
+		if drops {
+			s.outbound(2).queue.most = 10
+			for i := range 10 {
+				l.stores[0].Take(someID(i), &limit, l.now, 1)
+			}
+			s.Collect(l.now, false, l.roles(0))
+		}
+		s.Give(2, 7, All(), l.now)
+		if drops {
+			l.stores[0].Take(someID(10), &limit, l.now, 1)
+			s.Collect(l.now, false, l.roles(0))
+		} else {
+			s.Owe(2, All())
+		}
+		frame := s.Next(2, l.now, l.roles(0), nil, 16<<10)
+		_, a, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
+		require.NoError(t, err)
+		require.Equal(t, !drops, a.Given != nil)
+		require.False(t, a.Complete)
+	}
+}
+
 func TestAResetReachesWhoHasNotHeardOfIt(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.SlidingWindow)
@@ -894,6 +928,7 @@ func TestAuthorityIsTakenInDoubtInTheEnd(t *testing.T) {
 			require.NoError(t, err)
 			_, err = x.streams[0].Answered(3, x.now, answer, x.roles[0])
 			require.NoError(t, err)
+			require.Equal(t, a.Given == nil, a.Doubted)
 			taken = a.Given != nil
 		}
 		require.True(t, taken)

@@ -213,7 +213,7 @@ func (n *node) refresh() {
 	for _, o := range n.stream.outbounds {
 		// Whether authority had come to who is gone, and from whom another then took
 		// it, is not known.
-		disowns = disowns || !slices.Contains(n.roster, o.to) && len(o.gives)+len(o.flight.gives) > 0
+		disowns = disowns || !slices.Contains(n.roster, o.to) && o.giving()
 	}
 	if disowns {
 		for _, id := range w.ids {
@@ -513,7 +513,7 @@ func (w *world) crashInASplit(n *node) {
 func (w *world) forget(m Member) bool {
 	for _, n := range w.nodes {
 		for _, o := range n.stream.outbounds {
-			if len(o.gives) > 0 || len(o.flight.gives) > 0 {
+			if o.giving() {
 				return false // whose authority that is would not be known
 			}
 		}

@@ -1,0 +1,53 @@
+package weir
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// awaits says that a check has come to a node that waits for authority over what it
+// asks for, and has been with whoever had that: it is on its way, and nobody has it.
+func (v *view) awaits(h header, request []byte) bool {
+	if v.settled || v.Self < 0 || h.op == opRefund || h.op >= opReset || h.wait == 0 || h.flags&passBits < 2 || h.to != v.hashes[v.Self] {
+		return false
+	}
+	for i := range int(h.asks) {
+		if v.holder(idOf(request, i)) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// await keeps a check until authority has come, for half of the asker's wait at most,
+// and has it go its way then. It is false if too much goes on already.
+func (n *Node) await(h header, request []byte, answer cluster.Later) bool {
+	request = append([]byte(nil), request...)
+	return n.background(func(ctx context.Context) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(ctx, h.wait/2)
+		defer cancel()
+		v := n.view.Load()
+		for v.awaits(h, request) && ctx.Err() == nil {
+			select {
+			case <-v.over:
+			case <-ctx.Done():
+			}
+			v = n.view.Load()
+		}
+		h.wait = max(1, h.wait-time.Since(begun))
+		if member, flags := v.onward(h, request, n.steady()); member >= 0 {
+			h.flags = flags
+			n.handOn(v, member, h, request, answer)
+			return
+		}
+		got, err := n.answer(v, h, request, nil, n.now())
+		if err != nil {
+			got = nil
+		}
+		n.meters.served.Add(uint64(h.asks))
+		answer(got)
+	})
+}

@@ -1,0 +1,91 @@
+package weir
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// underWay has one node wait for all that it owns and other has given it, which has
+// yet to come. What it returns has it come.
+func underWay(t *testing.T, owner, other *Node) (come func()) {
+	t.Helper()
+	edit := func(n *Node, change func(v *view)) {
+		n.stream.swap.Lock()
+		defer n.stream.swap.Unlock()
+		v := *n.view.Load()
+		change(&v)
+		n.replace(&v)
+	}
+	v := owner.view.Load()
+	moved, until := v.held, owner.steady()+int64(time.Hour)
+	from, to := other.view.Load(), v.Members[v.Self].Name
+	giver := from.Members[from.Self].Name
+	edit(other, func(v *view) { v.gave = []wait{{ranges: moved, from: to, until: until}} })
+	edit(owner, func(v *view) {
+		v.held, v.settled = nil, false
+		v.waits = []wait{{ranges: moved, from: giver, until: until}}
+	})
+	return func() {
+		edit(owner, func(v *view) { *v = *v.given(moved) })
+	}
+}
+
+// While authority is on its way nobody has it, and whoever answered then would do so
+// from a copy.
+func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
+	nodes := fleet(t, 2, nil)
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
+	key := ownedBy(t, ls[1], nodes[0])
+	come := underWay(t, nodes[0], nodes[1])
+	answered := make(chan Decision, 8)
+	for range cap(answered) {
+		go func() {
+			d, err := ls[1].Allow(context.WithoutCancel(t.Context()), key)
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- d
+		}()
+	}
+	require.Eventually(t, func() bool { return len(nodes[0].places) == 2*cap(answered) }, time.Second, time.Millisecond)
+	require.Empty(t, answered, "they wait, once passed on and once come back")
+	come()
+	var remaining []int64
+	for range cap(answered) {
+		d := <-answered
+		require.Equal(t, Forwarded, d.Source)
+		remaining = append(remaining, d.Remaining)
+	}
+	slices.Sort(remaining)
+	require.EqualValues(t, 100-cap(answered), remaining[0])
+}
+
+// Nor is it waited for without end: a copy answers then.
+func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
+	nodes := fleet(t, 2, nil)
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
+	key := ownedBy(t, ls[1], nodes[0])
+	underWay(t, nodes[0], nodes[1])
+	begun := time.Now()
+	d, err := ls[1].Allow(t.Context(), key)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	require.Contains(t, []Source{StandIn, Budget}, d.Source)
+	require.LessOrEqual(t, time.Since(begun), 2*time.Second, "Timeout")
+}
+
+// Who is given authority and doubts a count asks about it at once: until it has been
+// told, nobody has authority.
+func TestADoubtIsAskedAboutAtOnce(t *testing.T) {
+	s := newStream()
+	f := &feeder{wake: make(chan struct{}, 1)}
+	s.feeders[7] = f
+	(&Node{stream: s}).arrived(countsync.Arrival{From: 7, Doubted: true})
+	require.Len(t, f.wake, 1)
+}

@@ -334,7 +334,7 @@ func (v *view) whoHas(id bucket.ID, waits []wait) int {
 // taken off the roster while it lived. Whoever owns its ids now has authority,
 // and is sent what this node counted.
 func (v *view) yields() bool {
-	return v.Self >= 0 && len(v.held) > 0 && v.Members[v.Self].Announced == cluster.Joining
+	return v.joins() && len(v.held) > 0
 }
 
 // Holds is part of countsync.Roles: this node has authority over id.

@@ -105,7 +105,7 @@ func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) {
 // needs for that; or at once if there is nobody who could send it anything.
 func (n *Node) enlist() {
 	v := n.view.Load()
-	if n.starting.Load() || v.Self < 0 || v.Members[v.Self].Announced != cluster.Joining || !n.mayServe(v) {
+	if n.starting.Load() || !v.joins() || !n.mayServe(v) {
 		return
 	}
 	if err := n.cluster.Announce(cluster.Serving); err != nil {

@@ -132,6 +132,9 @@ func (n *Node) look() {
 		n.stream.Hold(n.regions.Holdings)
 	}
 	n.regain(n.view.Load(), v)
+	if v.joins() && !n.view.Load().joins() {
+		clear(n.stream.complete) // who was forgotten, and joins again, is to be sent all anew
+	}
 	n.replace(v)
 }
 

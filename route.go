@@ -253,7 +253,7 @@ func (v *view) ringWith(name string, base *ring.Ring) *ring.Ring {
 // knows says whether a member that is not heard now has points all the same:
 // it had them before, or this node has none and finds the ring as it is.
 func (v *view) knows(name string) bool {
-	if v == nil || v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining {
+	if v == nil || v.joins() {
 		return true
 	}
 	_, found := slices.BinarySearch(v.ring.Members(), name)
@@ -267,6 +267,11 @@ func (v *view) serves() bool {
 	}
 	_, found := slices.BinarySearch(v.points, v.Self)
 	return found
+}
+
+// joins says whether this node is about to have points.
+func (v *view) joins() bool {
+	return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining
 }
 
 // owner is the index in Members of the one that owns id, -1 if nobody does.

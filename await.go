@@ -38,16 +38,20 @@ func (n *Node) await(h header, request []byte, answer cluster.Later) bool {
 			v = n.view.Load()
 		}
 		h.wait = max(1, h.wait-time.Since(begun))
-		if member, flags := v.onward(h, request, n.steady()); member >= 0 {
+		now := n.now()
+		if n.fenced(v, now) {
+			answer(appendAnswer(nil, statusUnreached, 0))
+			return
+		}
+		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
 			h.flags = flags
 			n.handOn(v, member, h, request, answer)
 			return
 		}
-		got, err := n.answer(v, h, request, nil, n.now())
-		if err != nil {
-			got = nil
+		got, err := n.answer(v, h, request, nil, now)
+		if err == nil {
+			n.meters.served.Add(uint64(h.asks))
 		}
-		n.meters.served.Add(uint64(h.asks))
 		answer(got)
 	})
 }

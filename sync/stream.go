@@ -711,15 +711,18 @@ func (s *Stream) retell(id bucket.ID) {
 
 // settled takes items' units, which are part of a tally now, from all that waits.
 func (s *Stream) settled(items []item) {
-	if len(items) == 0 {
-		return
-	}
 	tallied := make(map[batch]bool, len(items))
 	for _, it := range items {
-		if it.units == everything {
+		switch it.units {
+		case 0: // what was queued at that time for others can have units all the same
+			continue
+		case everything:
 			it.at = 0
 		}
 		tallied[it.batch()] = true
+	}
+	if len(tallied) == 0 {
+		return
 	}
 	s.settle(func(it *item) bool { return tallied[it.batch()] || tallied[batch{it.id, 0}] })
 }

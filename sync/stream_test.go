@@ -576,6 +576,21 @@ func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
 func (f *fixed) StandIn(bucket.ID) Member                   { return f.standIn }
 func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
+// A state can wait for one member for its tallies alone, and for another at the same
+// time with units that it has yet to be told.
+func TestARefusalOfNothingNewTakesNothingFromOthers(t *testing.T) {
+	x, id, limit := newTrio(), someID(0), limitOf(bucket.SlidingWindow)
+	s := x.streams[0]
+	x.stores[0].Take(id, &limit, x.now, 1)
+	x.roles[0].targets = []Member{3}
+	s.Collect(x.now, false, x.roles[0])
+	s.push(s.outbound(2), item{id: id, at: s.clock, kind: state})
+	x.roles[1].holds = true
+	x.exchange(t, 0, 1)
+	require.Len(t, s.outbound(3).queue.items, 1)
+	require.EqualValues(t, 1, s.outbound(3).queue.items[0].units)
+}
+
 // Authority does not come over a count that a stand-in has overwritten meanwhile.
 func TestAuthorityIsTakenOverTheGiversOwnCountAlone(t *testing.T) {
 	limit := limitOf(bucket.TokenBucket)

@@ -405,6 +405,9 @@ func (n *node) spent(id bucket.ID, units int64) {
 	a.units += units
 	n.own[id] = a
 	n.gaveInAll[id] += max(0, -units)
+	if w.buried[n.name] && n.holds[id] {
+		w.twice[id] += max(0, units) // as what it held when it was buried
+	}
 	w.admitted[id] = append(w.admitted[id], admission{a.reset, units})
 }
 
@@ -602,6 +605,9 @@ func (w *world) quiet() {
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return !w.joining[n.name] }) {
 		clear(w.joining) // none is left that they could wait for
+		for _, id := range w.ids {
+			w.lost[id] += max(0, w.expected(id)) // who takes it over need not be who was sent copies
+		}
 	}
 	w.adopt(w.nodes)
 	for _, n := range w.nodes {

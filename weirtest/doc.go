@@ -35,5 +35,6 @@
 // instant: runtime.GOMAXPROCS is 1 (which is faster, too), the garbage collector
 // is held (debug.SetGCPercent(-1), and runtime.GC after synctest.Wait now and
 // then), the race detector is off, and two goroutines that use one link in one
-// instant do not change places.
+// instant do not change places. Requests to one member do not count: those of one
+// instant have an order of their own.
 package weirtest

@@ -1,6 +1,7 @@
 package weirtest
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -204,6 +205,7 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	a := &ask{to: p, request: slices.Clone(body), sent: time.Now(), wait: wait, done: make(chan struct{}, 1)}
 	p.asks[m.asks] = a
 	p.send(message{kind: request, id: m.asks, body: slices.Clone(body)}) // the handler there may write to its own
+	p.order()
 	m.net.at(a.sent.Add(wait), p.out.link.number, true, a)
 	m.net.mu.Unlock()
 
@@ -222,6 +224,20 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 		m.handler.Heard()
 	}
 	return append(dst, a.answer...), a.err
+}
+
+// order puts the request that was just sent among those of this instant by what they
+// say: which of the goroutines that ask goes first is not the seed's to say.
+func (p *peer) order() {
+	q := p.out.queue
+	for i := len(q) - 1; i > 0; i-- {
+		last, before := q[i].(*message), q[i-1].(*message)
+		a := p.asks[before.id]
+		if before.kind != request || a == nil || !a.sent.Equal(time.Now()) || bytes.Compare(before.body, last.body) <= 0 {
+			return
+		}
+		q[i-1], q[i] = last, before
+	}
 }
 
 // finish lets the asker go on. It comes last: the asker does not wait for

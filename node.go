@@ -116,15 +116,19 @@ func (n *Node) terms() terms {
 	}
 }
 
-// look makes the view anew of what the cluster says.
+// look makes the view anew of what the cluster says, unless it is of that already:
+// who has announced something looks, and is told of the change as well.
 func (n *Node) look() {
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
-	before := n.view.Load()
+	before, seen, now := n.view.Load(), n.cluster.View(), n.steady()
+	if before.View == seen && !before.stale(now) {
+		return
+	}
 	if n.starting.Load() {
 		before = nil
 	}
-	v := newView(n.steady(), n.cluster.View(), n.terms(), before)
+	v := newView(now, seen, n.terms(), before)
 	if n.stream.Stream == nil && v.Self >= 0 {
 		// Only now is it known what a Cluster of the caller's calls this node.
 		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)

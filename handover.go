@@ -22,10 +22,10 @@ const (
 )
 
 // handExcess hands over what this node holds and another owns, as soon as the other
-// has all but the last changes.
-func (n *Node) handExcess(v *view) {
+// has all but the last changes. It says for whom something waits then.
+func (n *Node) handExcess(v *view) (ready []countsync.Member) {
 	if v.settled || len(v.held) == 0 {
-		return
+		return nil
 	}
 	excess := v.answerers(v.held.Minus(v.want))
 	for _, i := range v.points {
@@ -34,11 +34,12 @@ func (n *Node) handExcess(v *view) {
 			continue
 		}
 		if lag := n.stream.Lag(v.hashes[i], n.now()); lag.Scanning || lag.Counts > cedeBelow {
-			n.wake(v.hashes[i : i+1])
+			ready = append(ready, v.hashes[i])
 			continue
 		}
-		n.cede(&v.Members[i], ranges)
+		ready = append(ready, n.cede(&v.Members[i], ranges)...)
 	}
+	return ready
 }
 
 // answerers says which of these hashes each member answers for by the ring: what
@@ -87,18 +88,18 @@ func (v *view) heir(hash uint64) int {
 // cede gives authority away. From the swap on this node passes checks on; what
 // those spend that are still at it with the view before is collected as spent
 // without authority.
-func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) {
+func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
 	s, heir := n.stream, nameHash(to.Name)
-	n.wake(s.Collect(n.now(), false, n.view.Load()))
+	ready := s.Collect(n.now(), false, n.view.Load())
 	s.swap.Lock()
 	v := n.view.Load()
 	ranges = ranges.Intersect(v.held) // if it has met others meanwhile, there may be nothing to give
 	n.replace(v.ceded(ranges, to.Name, n.steady()))
-	ready := s.Collect(n.now(), false, n.view.Load())
+	ready = append(ready, s.Collect(n.now(), false, n.view.Load())...)
 	s.moves++
 	s.Give(heir, s.moves, ranges, n.now())
 	s.swap.Unlock()
-	n.wake(append(ready, heir))
+	return append(ready, heir)
 }
 
 // enlist has this node own its part of the ring, once it has been sent what it

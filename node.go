@@ -163,6 +163,14 @@ func signal(c chan<- struct{}) {
 	}
 }
 
+// unsignal takes a signal back that nobody has seen.
+func unsignal(c <-chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}
+
 // hearOthers waits a moment until every living member is heard, so that the
 // first checks need no budget.
 func (n *Node) hearOthers(ctx context.Context) {

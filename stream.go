@@ -81,6 +81,9 @@ func newStream() *stream {
 func (n *Node) keepInStep() {
 	var begun time.Time // the round of collecting that is under way
 	over := true        // there is none
+	// Who is to be sent something is woken once all is done: what is sent before
+	// decides whether authority moves now or later.
+	var ready []countsync.Member
 	tick := time.NewTimer(collectEvery)
 	defer tick.Stop()
 	for {
@@ -105,26 +108,30 @@ func (n *Node) keepInStep() {
 		v := n.view.Load()
 		if v != n.stream.known {
 			n.turn(v)
+			ready = append(ready, v.hashes...)
 		}
 		if !hurried && (over || !due) {
-			n.handExcess(v)
+			ready = append(ready, n.handExcess(v)...)
 			n.enlist()
-			n.measure(v)
+			ready = append(ready, n.measure(v)...)
 			v = n.view.Load()
 		}
-		var ready []countsync.Member
+		var more []countsync.Member
 		switch {
 		case hurried:
-			ready = n.stream.Collect(n.now(), true, v)
+			more = n.stream.Collect(n.now(), true, v)
 		case due:
-			ready, over = n.stream.CollectPart(n.now(), v)
+			more, over = n.stream.CollectPart(n.now(), v)
 			next := collectEvery / collectParts
 			if over {
 				next = max(next, collectEvery-time.Since(begun))
 			}
 			tick.Reset(next)
 		}
-		n.wake(ready)
+		if ready = append(ready, more...); len(n.stream.turned) == 0 {
+			n.wake(ready)
+			ready = ready[:0]
+		}
 	}
 }
 
@@ -150,8 +157,7 @@ func (n *Node) turn(v *view) {
 	if recalls {
 		s.Beg()
 	}
-	n.wake(s.Review(n.now(), v))
-	n.wake(v.hashes)
+	s.Review(n.now(), v)
 }
 
 // owe has the stream scan what each member is to have that it did not before.
@@ -231,6 +237,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				most = longFrameBytes
 			}
 			v := n.view.Load()
+			unsignal(wake) // this frame has what it was for
 			frame = n.stream.Next(to, n.now(), v, frame[:0], most)
 			if len(frame) == 0 {
 				if !n.view.Load().settled {
@@ -389,9 +396,9 @@ func (n *Node) arrived(a countsync.Arrival) {
 	}
 }
 
-// measure notes how far the members that are heard are behind, and sees to it
-// that what waits for them is sent.
-func (n *Node) measure(v *view) {
+// measure notes how far the members that are heard are behind, and says for whom
+// something waits.
+func (n *Node) measure(v *view) (behind []countsync.Member) {
 	var s StreamStats
 	for i, m := range v.hashes {
 		if i != v.Self && v.reaches(i) {
@@ -399,12 +406,13 @@ func (n *Node) measure(v *view) {
 			s.Unsent += lag.Counts
 			s.Lag = max(s.Lag, lag.Age)
 			if lag.Counts > 0 || lag.Scanning {
-				n.wake(v.hashes[i : i+1])
+				behind = append(behind, m)
 			}
 		}
 	}
 	s.Tallies = n.stream.Tallies()
 	n.stream.lag.Store(&s)
+	return behind
 }
 
 func (n *Node) streamStats() StreamStats {

@@ -39,7 +39,7 @@ func underWay(t *testing.T, owner, other *Node) (come func()) {
 // While authority is on its way nobody has it, and whoever answered then would do so
 // from a copy.
 func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
-	nodes := fleet(t, 2, nil)
+	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[1], nodes[0])
 	come := underWay(t, nodes[0], nodes[1])
@@ -53,7 +53,7 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 			answered <- d
 		}()
 	}
-	require.Eventually(t, func() bool { return len(nodes[0].places) == 2*cap(answered) }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(nodes[0].places) == 2*cap(answered) }, 10*time.Second, time.Millisecond)
 	require.Empty(t, answered, "they wait, once passed on and once come back")
 	come()
 	var remaining []int64

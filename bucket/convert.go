@@ -7,7 +7,8 @@ package bucket
 // empty.
 //
 // Under the same Algorithm and Per the windows and the log stay as they are, since
-// no cell depends on Rate; a level falls at the old rate until now. Under another
+// no cell depends on Rate; but a level falls at the old rate until now, and what a
+// FixedWindow that has ended left as a debt was above the old rate. Under another
 // Per, a window that is still open and a log that lies within it keep their times,
 // and a level its fraction; a calendar's window keeps its name. All else becomes
 // usage of this instant, or of the window that the calendar has at this instant.
@@ -15,7 +16,7 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	oldPer, newPer := from.per(), l.per()
 	sameKind := from.Algorithm == l.Algorithm || from.Algorithm.isBucket() && l.Algorithm.isBucket()
 	named := l.calendar()
-	if sameKind && oldPer == newPer && named == from.calendar() && (from.Rate == l.Rate || !l.Algorithm.isBucket()) {
+	if sameKind && oldPer == newPer && named == from.calendar() && (from.Rate == l.Rate || !l.recoversByRate()) {
 		return
 	}
 	h := open(g)
@@ -44,3 +45,6 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	*c = v
 	save(g, &h)
 }
+
+// recoversByRate is whether it depends on Rate what of a cell counts as time passes.
+func (l *Limit) recoversByRate() bool { return l.Algorithm.isBucket() || l.Algorithm == FixedWindow }

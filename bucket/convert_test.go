@@ -63,6 +63,26 @@ func TestConvertedCounts(t *testing.T) {
 		to.Per = 500 * time.Millisecond
 		require.Equal(t, origin+second, convert(fixed, to).recovers(), "else it starts now")
 	})
+	t.Run("what an ended window left is what was above its own Rate", func(t *testing.T) {
+		named := fixed
+		named.Start = origin
+		for _, from := range []Limit{fixed, named} {
+			for _, now := range []int64{origin + second, origin + 2*second - 1} {
+				owes, paid := newCount(from), newCount(from)
+				owes.debit(origin, 13)
+				paid.debit(origin, 10)
+				for _, rate := range []int64{1, 3, 12, 100} {
+					to := from
+					to.Rate = rate
+					owing, free := owes.clone(), paid.clone()
+					owing.convert(to, now)
+					free.convert(to, now)
+					require.Equal(t, int64(3), owing.used(now), "to %+v", to)
+					require.Zero(t, free.used(now), "to %+v", to)
+				}
+			}
+		}
+	})
 	t.Run("a log that lies within the new Per keeps its entries", func(t *testing.T) {
 		to := log
 		to.Per = 2 * time.Second

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -398,37 +399,39 @@ func TestWithoutABookThereAreNoRules(t *testing.T) {
 }
 
 func TestACheckIsForServicesWithoutANode(t *testing.T) {
-	a := newAdmin(t)
-	check := func(body string) (d checkAnswer) {
-		t.Helper()
-		a.get("POST", "/v1/check", body, 200, &d)
-		return d
-	}
-	const window = `"limit":10,"window_ms":3600000`
-	d := check(`{"key":"a",` + window + `}`)
-	require.True(t, d.Allowed)
-	require.EqualValues(t, 9, d.Remaining)
-	require.EqualValues(t, 0, d.RetryAfterS)
-	require.InDelta(t, 2*3600*1000, d.ResetMS, 3600*1000+1000)
-	require.EqualValues(t, 2, check(`{"key":"a",`+window+`,"weight":7}`).Remaining)
-	require.Equal(t, checkAnswer{Allowed: true, Remaining: 2, ResetMS: check(`{"key":"a",` + window + `,"weight":0}`).ResetMS}, check(`{"key":"a",`+window+`,"weight":0}`), "a weight of 0 spends nothing")
-	d = check(`{"key":"a",` + window + `,"weight":3}`)
-	require.False(t, d.Allowed)
-	require.EqualValues(t, 2, d.Remaining)
-	require.Positive(t, d.RetryAfterS)
-	check(`{"key":"a",` + window + `,"weight":2}`)
-	d = check(`{"key":"a",` + window + `,"weight":0}`)
-	require.Equal(t, checkAnswer{Allowed: true, ResetMS: d.ResetMS}, d, "a weight of 0 is allowed also where nothing is left")
-	require.EqualValues(t, 9, check(`{"key":"b",`+window+`}`).Remaining, "another key")
-	require.EqualValues(t, 19, check(`{"key":"a","limit":20,"window_ms":3600000}`).Remaining, "other numbers are another limit")
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmin(t)
+		check := func(body string) (d checkAnswer) {
+			t.Helper()
+			a.get("POST", "/v1/check", body, 200, &d)
+			return d
+		}
+		const window = `"limit":10,"window_ms":3600000`
+		d := check(`{"key":"a",` + window + `}`)
+		require.True(t, d.Allowed)
+		require.EqualValues(t, 9, d.Remaining)
+		require.EqualValues(t, 0, d.RetryAfterS)
+		require.EqualValues(t, 2*3600*1000, d.ResetMS)
+		require.EqualValues(t, 2, check(`{"key":"a",`+window+`,"weight":7}`).Remaining)
+		require.Equal(t, checkAnswer{Allowed: true, Remaining: 2, ResetMS: check(`{"key":"a",` + window + `,"weight":0}`).ResetMS}, check(`{"key":"a",`+window+`,"weight":0}`), "a weight of 0 spends nothing")
+		d = check(`{"key":"a",` + window + `,"weight":3}`)
+		require.False(t, d.Allowed)
+		require.EqualValues(t, 2, d.Remaining)
+		require.Positive(t, d.RetryAfterS)
+		check(`{"key":"a",` + window + `,"weight":2}`)
+		d = check(`{"key":"a",` + window + `,"weight":0}`)
+		require.Equal(t, checkAnswer{Allowed: true, ResetMS: d.ResetMS}, d, "a weight of 0 is allowed also where nothing is left")
+		require.EqualValues(t, 9, check(`{"key":"b",`+window+`}`).Remaining, "another key")
+		require.EqualValues(t, 19, check(`{"key":"a","limit":20,"window_ms":3600000}`).Remaining, "other numbers are another limit")
 
-	require.EqualValues(t, 9, check(`{"key":"a",`+window+`,"name":"n"}`).Remaining)
-	require.EqualValues(t, 18, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n"}`).Remaining, "with a name the count goes on")
-	var reset resetAnswer
-	a.get("DELETE", "/v1/counts"+query("limit", "/check/n", "key", "a"), "", 200, &reset)
-	require.EqualValues(t, 20, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n","weight":0}`).Remaining)
+		require.EqualValues(t, 9, check(`{"key":"a",`+window+`,"name":"n"}`).Remaining)
+		require.EqualValues(t, 18, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n"}`).Remaining, "with a name the count goes on")
+		var reset resetAnswer
+		a.get("DELETE", "/v1/counts"+query("limit", "/check/n", "key", "a"), "", 200, &reset)
+		require.EqualValues(t, 20, check(`{"key":"a","limit":20,"window_ms":3600000,"name":"n","weight":0}`).Remaining)
 
-	require.EqualValues(t, 4, check(`{"key":"","limit":5,"window_ms":1}`).Remaining, "the empty key is one")
+		require.EqualValues(t, 4, check(`{"key":"","limit":5,"window_ms":1}`).Remaining, "the empty key is one")
+	})
 }
 
 func TestARequestHasItsTimeAndNoMore(t *testing.T) {

@@ -32,7 +32,8 @@ func (m *moment) before(o *moment) bool {
 // over when the next arrives.
 type agenda struct {
 	start   time.Time
-	heap    []moment
+	due     queue
+	late    queue // packets that are due, and arrive when none did; their at is zero
 	seq     uint64
 	last    time.Duration // when the last packet arrived
 	timer   *time.Timer
@@ -44,26 +45,16 @@ func (n *Network) at(t time.Time, link int, exact bool, e event) {
 	a := &n.agenda
 	a.seq++
 	m := moment{t.Sub(a.start), link, a.seq, exact, e}
-	a.heap = append(a.heap, m)
-	i := len(a.heap) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !m.before(&a.heap[parent]) {
-			break
-		}
-		a.heap[i] = a.heap[parent]
-		i = parent
-	}
-	a.heap[i] = m
-	if i == 0 && !a.running {
-		n.arm()
+	a.due.push(m)
+	if first, _ := a.first(); first.seq == m.seq && !a.running {
+		n.arm(first.at)
 	}
 }
 
 // arm sets the timer to the first event. n.mu is held.
-func (n *Network) arm() {
+func (n *Network) arm(at time.Duration) {
 	a := &n.agenda
-	d := a.heap[0].at - time.Since(a.start)
+	d := at - time.Since(a.start)
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, n.proceed)
 		return
@@ -78,22 +69,20 @@ func (n *Network) proceed() {
 	a := &n.agenda
 	a.running = true
 	now := time.Since(a.start)
-	for len(a.heap) > 0 {
-		m := a.heap[0]
-		switch {
-		case m.event.void():
-			a.pop()
-			continue
-		case !m.exact && m.at <= a.last:
-			m.at = a.last + 1
-			a.sink(m)
-			continue
-		case m.at > now:
-			a.running = false
-			n.arm()
-			return
+	for {
+		m, from := a.first()
+		if from == nil {
+			break
 		}
-		a.pop()
+		if m.event.void() {
+			from.pop()
+			continue
+		}
+		if m.at > now {
+			n.arm(m.at)
+			break
+		}
+		from.pop()
 		if !m.exact {
 			a.last = m.at
 		}
@@ -102,33 +91,71 @@ func (n *Network) proceed() {
 	a.running = false
 }
 
-// pop takes the first event off.
-func (a *agenda) pop() {
-	end := len(a.heap) - 1
-	last := a.heap[end]
-	a.heap[end] = moment{}
-	a.heap = a.heap[:end]
-	if end > 0 {
-		a.sink(last)
+// first is what happens next, and the queue that it is the first of: none if there
+// is nothing.
+func (a *agenda) first() (m moment, from *queue) {
+	for len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
+		m := a.due.pop()
+		m.at = 0
+		a.late.push(m)
 	}
+	if len(a.late) > 0 {
+		m, from = a.late[0], &a.late
+		m.at = a.last + 1
+	}
+	if len(a.due) > 0 && (from == nil || a.due[0].before(&m)) {
+		m, from = a.due[0], &a.due
+	}
+	return m, from
 }
 
-// sink puts m in the place of the first event, and then where it belongs.
-func (a *agenda) sink(m moment) {
+// queue is a heap of moments.
+type queue []moment
+
+func (q *queue) push(m moment) {
+	*q = append(*q, m)
+	h := *q
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !m.before(&h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = m
+}
+
+// pop takes the first moment off.
+func (q *queue) pop() moment {
+	h := *q
+	first, end := h[0], len(h)-1
+	last := h[end]
+	h[end] = moment{}
+	*q = h[:end]
+	if end > 0 {
+		h[:end].sink(last)
+	}
+	return first
+}
+
+// sink puts m in the place of the first moment, and then where it belongs.
+func (q queue) sink(m moment) {
 	i := 0
 	for {
 		child := 2*i + 1
-		if child >= len(a.heap) {
+		if child >= len(q) {
 			break
 		}
-		if right := child + 1; right < len(a.heap) && a.heap[right].before(&a.heap[child]) {
+		if right := child + 1; right < len(q) && q[right].before(&q[child]) {
 			child = right
 		}
-		if !a.heap[child].before(&m) {
+		if !q[child].before(&m) {
 			break
 		}
-		a.heap[i] = a.heap[child]
+		q[i] = q[child]
 		i = child
 	}
-	a.heap[i] = m
+	q[i] = m
 }

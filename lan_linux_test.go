@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,8 @@ type lan struct {
 	astray   [][2]int // sender and receiver, of neighbour entries that lead nowhere
 }
 
+var lans atomic.Int64 // of this process: it has several at a time
+
 // newLAN needs root and iproute2. What it makes goes with the test.
 func newLAN(t *testing.T, hosts int) *lan {
 	if os.Geteuid() != 0 {
@@ -37,7 +40,7 @@ func newLAN(t *testing.T, hosts int) *lan {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("making network namespaces needs the ip command (iproute2)")
 	}
-	l := &lan{t: t, prefix: fmt.Sprintf("weir%d", os.Getpid()), hosts: hosts}
+	l := &lan{t: t, prefix: fmt.Sprintf("weir%dn%d", os.Getpid(), lans.Add(1)), hosts: hosts}
 	l.namespace(l.switches())
 	for _, bridge := range []string{"br0", "br1"} {
 		l.need("a bridge", "-n", l.switches(), "link", "add", bridge, "type", "bridge")
@@ -236,7 +239,7 @@ func (l *lan) tap(namespace, name string) *os.File {
 		flags uint16
 		_     [22]byte
 	}{flags: iffTap | iffNoPI}
-	made := fmt.Sprint("weir", os.Getpid())
+	made := l.prefix
 	copy(request.name[:], made)
 	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(device), tunSetIff, uintptr(unsafe.Pointer(&request))); errno != 0 {
 		syscall.Close(device)

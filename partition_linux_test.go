@@ -138,7 +138,26 @@ func decidedBy(reports []report, question int) map[Source]int {
 
 func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-func TestASplitOfARealNetworkKeepsToTheGuarantees(t *testing.T) {
+// They do little but wait, so they wait together: but not beside tests that keep
+// the machine busy.
+func TestRealNetworks(t *testing.T) {
+	for _, test := range []struct {
+		promise string
+		keeps   func(t *testing.T)
+	}{
+		{"a split heals by itself", aSplitHealsByItself},
+		{"a slow and lossy link keeps to the limit", aSlowAndLossyLinkKeepsToTheLimit},
+		{"a split keeps to the guarantees", aSplitKeepsToTheGuarantees},
+		{"a link that loses one direction keeps to the limit", aLinkThatLosesOneDirectionKeepsToTheLimit},
+	} {
+		t.Run(test.promise, func(t *testing.T) {
+			t.Parallel()
+			test.keeps(t)
+		})
+	}
+}
+
+func aSplitKeepsToTheGuarantees(t *testing.T) {
 	const (
 		rate     = 101 // so that shares are no whole numbers
 		majority = 3
@@ -286,7 +305,7 @@ func (l *lan) told(nodes []*remote, owners []int, questions []question, reports 
 }
 
 // A link that is down in one direction is down: but its ends are on one side.
-func TestALinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
+func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 	const hosts, rate = 3, 101
 	l := newLAN(t, hosts)
 	nodes := l.runAll(patientTimeout)
@@ -340,9 +359,10 @@ func withNone(m map[Source]int, source Source) map[Source]int {
 // Timeout allows, and no longer: then others are asked, or the budget is. What
 // the owner grants is the limit and not one more; what the others grant meanwhile
 // is in its count afterwards.
-func TestASlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
+func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 	for _, timeout := range []time.Duration{defaultTimeout, 2 * time.Second} {
 		t.Run(fmt.Sprint("Timeout ", timeout), func(t *testing.T) {
+			t.Parallel()
 			const hosts, slow, rate = 3, 2, 201
 			l := newLAN(t, hosts)
 			t.Logf("host %d has a slow and lossy link, by %s: %v ± %v and %v %% of frames lost", slow, l.slow(slow), linkDelay, linkJitter, 100*linkLoss)

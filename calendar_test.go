@@ -139,6 +139,7 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 // At the turn of some years, far in the future, ZoneBounds says of a stretch that it
 // ends before the instant that it was asked for.
 func TestEveryNewYearHasItsWindows(t *testing.T) {
+	t.Parallel()
 	for _, name := range oddZones {
 		loc, err := zone(name)
 		require.NoError(t, err)

@@ -6,10 +6,13 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +35,7 @@ func TestMain(m *testing.M) {
 	if join := os.Getenv(joinVariable); join != "" {
 		os.Exit(serveUntilEOF(join))
 	}
+	flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))) // half of them wait; the command line overrides it
 	os.Exit(m.Run())
 }
 

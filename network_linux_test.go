@@ -8,7 +8,8 @@ import (
 )
 
 // The real thing: processes, sockets and a switch that is cut in two.
-func aSplitHealsByItself(t *testing.T) {
+func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
+	t.Parallel() // it does little but wait
 	const hosts, split = 4, 20 * time.Second
 	l := newLAN(t, hosts)
 	var nodes []*remote

@@ -139,13 +139,12 @@ func decidedBy(reports []report, question int) map[Source]int {
 func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
 // They do little but wait, so they wait together: but not beside tests that keep
-// the machine busy.
-func TestRealNetworks(t *testing.T) {
+// the machine busy, which would make checks time out.
+func TestRealNetworksKeepToTheLimit(t *testing.T) {
 	for _, test := range []struct {
 		promise string
 		keeps   func(t *testing.T)
 	}{
-		{"a split heals by itself", aSplitHealsByItself},
 		{"a slow and lossy link keeps to the limit", aSlowAndLossyLinkKeepsToTheLimit},
 		{"a split keeps to the guarantees", aSplitKeepsToTheGuarantees},
 		{"a link that loses one direction keeps to the limit", aLinkThatLosesOneDirectionKeepsToTheLimit},

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -87,6 +89,7 @@ type fleet struct {
 	shown     string        // what they have shown, in words
 	events    []event
 	announced func(event)
+	port      int // the next to be given out
 
 	// What follows belongs to open, and then to one change at a time.
 	rules rulesFile
@@ -97,6 +100,7 @@ func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 	return &fleet{
 		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per, workers: workers,
 		current: make([]*incarnation, o.nodes+1), announced: announced,
+		port:  firstPort + os.Getpid()%demosApart*portsOfDemo,
 		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, limit: o.limit, per: per},
 	}
 }
@@ -106,7 +110,7 @@ func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 func (f *fleet) launch(gateway int) error {
 	f.mu.Lock()
 	s := settings{
-		Label: label(gateway), Bind: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
+		Label: label(gateway), Bind: f.address(), HTTP: f.address(), Admin: f.address(),
 		Expect: f.nodes, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
 		Region: f.region, Regions: f.abroad, Timeout: f.timeout,
 	}
@@ -135,6 +139,33 @@ func (f *fleet) launch(gateway int) error {
 	defer f.mu.Unlock()
 	inc.process = p
 	return nil
+}
+
+// Gateways' ports are below those that systems give out themselves: while a gateway
+// restarts, nobody else is given its place. Demos side by side have their own.
+const (
+	firstPort    = 20_000
+	portsOfFleet = 32
+	portsOfDemo  = 4 * portsOfFleet
+	demosApart   = 90
+)
+
+// address is a free one. f.mu is held.
+func (f *fleet) address() string {
+	for range portsOfDemo {
+		address := fmt.Sprintf("127.0.0.1:%d", f.port)
+		f.port++
+		tcp, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		tcp.Close()
+		if udp, err := net.ListenPacket("udp", address); err == nil {
+			udp.Close()
+			return address
+		}
+	}
+	return "127.0.0.1:0"
 }
 
 // label is a gateway's node's.

@@ -51,6 +51,7 @@ func newPlanet(o options, announced func(event)) (*planet, error) {
 	for i, region := range p.regions {
 		f := newFleet(o, p.per, nil)
 		f.rules.path, f.region, f.timeout = p.rules.path, region, patience
+		f.port += i * portsOfFleet
 		f.abroad = make(map[string][]string)
 		for j, other := range p.regions {
 			if i == j {

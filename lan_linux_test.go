@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,13 +23,11 @@ import (
 // there are none, by a neighbour entry of the sender's that leads nowhere.
 type lan struct {
 	t        *testing.T
-	prefix   string
+	prefix   string // of all names; a link's has 15 letters at most
 	hosts    int
 	nftables bool
 	astray   [][2]int // sender and receiver, of neighbour entries that lead nowhere
 }
-
-var lans atomic.Int64 // of this process: it has several at a time
 
 // newLAN needs root and iproute2. What it makes goes with the test.
 func newLAN(t *testing.T, hosts int) *lan {
@@ -40,7 +37,7 @@ func newLAN(t *testing.T, hosts int) *lan {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("making network namespaces needs the ip command (iproute2)")
 	}
-	l := &lan{t: t, prefix: fmt.Sprintf("weir%dn%d", os.Getpid(), lans.Add(1)), hosts: hosts}
+	l := &lan{t: t, prefix: fmt.Sprintf("weir%08x", rand.Uint32()), hosts: hosts}
 	l.namespace(l.switches())
 	for _, bridge := range []string{"br0", "br1"} {
 		l.need("a bridge", "-n", l.switches(), "link", "add", bridge, "type", "bridge")

@@ -113,7 +113,6 @@ func running(pid int) bool {
 }
 
 func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
-	t.Parallel()
 	d := startDemo(t, "-duration", "8s", "-rate", "300", "-limit", "10")
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait())
@@ -128,7 +127,6 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 
 // What the verdict is for: a fleet without copies forgets what a crash takes.
 func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: takes as long as a run that keeps every promise")
 	}
@@ -151,7 +149,6 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 }
 
 func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short: what happens to regions needs 16 seconds")
 	}

@@ -4,24 +4,28 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/bucket"
 	countsync "github.com/weir-go/weir/sync"
 )
+
+// edit puts a changed view in place.
+func edit(n *Node, change func(v *view)) {
+	n.stream.swap.Lock()
+	defer n.stream.swap.Unlock()
+	v := *n.view.Load()
+	change(&v)
+	n.replace(&v)
+}
 
 // underWay has one node wait for all that it owns and other has given it, which has
 // yet to come. What it returns has it come.
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
-	edit := func(n *Node, change func(v *view)) {
-		n.stream.swap.Lock()
-		defer n.stream.swap.Unlock()
-		v := *n.view.Load()
-		change(&v)
-		n.replace(&v)
-	}
 	v := owner.view.Load()
 	moved, until := v.held, owner.steady()+int64(time.Hour)
 	from, to := other.view.Load(), v.Members[v.Self].Name
@@ -78,6 +82,33 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	require.True(t, d.Allowed)
 	require.Contains(t, []Source{StandIn, Budget}, d.Source)
 	require.LessOrEqual(t, time.Since(begun), 2*time.Second, "Timeout")
+}
+
+// Who was frozen while a check waited at it does not answer that by what it held.
+func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) {
+	for frozen, status := range map[bool]status{true: statusUnreached, false: statusDone} {
+		scripted(t, func(t *testing.T, _ *pair, n *Node) {
+			edit(n, func(v *view) {
+				v.held, v.settled = nil, false
+				v.waits = []wait{{ranges: countsync.All(), from: "b", until: n.steady() + int64(time.Hour)}}
+			})
+			h := header{op: opTake, flags: 2, hops: maxHops, asks: 1, wait: time.Second, to: nameHash("a")}
+			a := ask{id: bucket.ID{Hi: 1, Lo: 1}, limit: &bucket.Limit{Rate: 1, Per: time.Second}, units: 1}
+			answers := make(chan []byte, 1)
+			require.True(t, n.await(h, a.append(h.append(nil)), func(answer []byte) { answers <- slices.Clone(answer) }))
+			synctest.Wait()
+			require.Empty(t, answers)
+			if frozen {
+				n.heard.Store(n.steady() - int64(2*holdDown))
+			}
+			edit(n, func(v *view) { *v = *v.given(countsync.All()) })
+			synctest.Wait()
+			require.Len(t, answers, 1)
+			got, err := parseAnswer(<-answers, 1)
+			require.NoError(t, err)
+			require.Equal(t, status, got)
+		})
+	}
 }
 
 // Who is given authority and doubts a count asks about it at once: until it has been

@@ -136,8 +136,8 @@ func (n *Node) look() {
 		n.stream.Hold(n.regions.Holdings)
 	}
 	n.regain(n.view.Load(), v)
-	if v.joins() && !n.view.Load().joins() {
-		clear(n.stream.complete) // who was forgotten, and joins again, is to be sent all anew
+	if v.Self >= 0 && v.joinsAgain(v.Self, n.view.Load()) {
+		clear(n.stream.complete) // the others send all anew
 	}
 	n.replace(v)
 }

@@ -274,6 +274,16 @@ func (v *view) joins() bool {
 	return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining
 }
 
+// joinsAgain says that one of Members has been taken off the roster while it lived, and
+// is back, since the view before.
+func (v *view) joinsAgain(i int, before *view) bool {
+	if before == nil {
+		return false
+	}
+	j, known := before.named[v.hashes[i]]
+	return known && before.Members[j].Epoch < v.Members[i].Epoch
+}
+
 // owner is the index in Members of the one that owns id, -1 if nobody does.
 func (v *view) owner(id bucket.ID) int {
 	i := v.ring.Owner(id.Hi)

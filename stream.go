@@ -160,7 +160,8 @@ func (n *Node) turn(v *view) {
 	s.Review(n.now(), v)
 }
 
-// owe has the stream scan what each member is to have that it did not before.
+// owe has the stream scan what each member is to have that it did not before. Who
+// joins again waits to be told that it has all, also where that is what it had.
 func (n *Node) owe(v *view) {
 	s := n.stream
 	owed := v.audiences()
@@ -170,6 +171,9 @@ func (n *Node) owe(v *view) {
 			continue
 		}
 		before, met := s.owed[m]
+		if v.joinsAgain(i, s.known) {
+			before, met = nil, false
+		}
 		if more := ranges.Minus(before); len(more) > 0 || !met {
 			s.Owe(m, more)
 		}

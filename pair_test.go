@@ -1,0 +1,144 @@
+package weir
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// pair is a node's cluster of two, which a test scripts. The other one, b, takes in
+// what it is sent.
+type pair struct {
+	cluster.Cluster
+	handler  cluster.Handler
+	view     atomic.Pointer[cluster.View]
+	stream   *countsync.Stream // b's
+	complete atomic.Int64      // times that b was told that it has all
+	frames   atomic.Int64      // that b was sent
+	given    atomic.Int64      // times that b was given authority
+	serves   atomic.Int64      // times that the node announced that it does
+}
+
+func newPair() *pair {
+	p := &pair{Cluster: cluster.NewSolo("a", "")}
+	store := bucket.NewStore(100)
+	store.Track(nil)
+	p.stream = countsync.New(nameHash("b"), store)
+	p.stream.Meet([]countsync.Member{nameHash("a")})
+	p.see(cluster.Serving, 0, cluster.Serving, 0)
+	return p
+}
+
+// see has the node see itself and b so, from the next Changed on.
+func (p *pair) see(a cluster.State, epochOfA uint64, b cluster.State, epochOfB uint64) {
+	p.view.Store(&cluster.View{
+		Members: []cluster.Member{{Name: "a", State: a, Announced: a, Epoch: epochOfA}, {Name: "b", State: b, Announced: b, Epoch: epochOfB, Peer: p}},
+		Hears:   [][]bool{{true, true}, {true, true}}, Direct: []bool{true, true},
+	})
+}
+
+func (p *pair) Start(_ context.Context, h cluster.Handler) error {
+	p.handler = h
+	return nil
+}
+
+func (p *pair) View() *cluster.View { return p.view.Load() }
+
+func (p *pair) Announce(s cluster.State) error {
+	if s == cluster.Serving {
+		p.serves.Add(1)
+	}
+	return nil
+}
+
+func (p *pair) Tell([]byte) {}
+
+func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
+	time.Sleep(time.Millisecond)
+	p.handler.Heard()
+	if op(request[0]) != opStream {
+		return nil, cluster.ErrUnheard
+	}
+	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[headerBytes+8:], p, appendAnswer(answer[:0], statusDone, 0))
+	p.frames.Add(1)
+	if a.Complete {
+		p.complete.Add(1)
+	}
+	if a.Given != nil {
+		p.given.Add(1)
+	}
+	return answer, err
+}
+
+func (p *pair) Holds(bucket.ID) bool                                           { return false }
+func (p *pair) Answers(bucket.ID) countsync.Member                             { return nameHash("a") }
+func (p *pair) Targets(dst []countsync.Member, _ bucket.ID) []countsync.Member { return dst }
+
+func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair()
+		n, err := Start(t.Context(), Config{Cluster: p, Logger: quiet})
+		require.NoError(t, err)
+		defer n.Close()
+		time.Sleep(time.Second)
+		test(t, p, n)
+	})
+}
+
+// Who joins again waits to be told that it has all, also by those who have not heard
+// that it was off the roster: and what it is to have may be what it had.
+func TestWhoJoinsAgainIsToldOnceMoreThatItHasAll(t *testing.T) {
+	scripted(t, func(t *testing.T, p *pair, n *Node) {
+		told := p.complete.Load()
+		require.Positive(t, told)
+		p.see(cluster.Serving, 0, cluster.Joining, 1)
+		p.handler.Changed()
+		time.Sleep(time.Second)
+		require.Greater(t, p.complete.Load(), told)
+	})
+}
+
+// What a node was sent before it was off the roster it was sent as another's.
+func TestWhoJoinsAgainServesOnceItHasBeenSentAllAnew(t *testing.T) {
+	scripted(t, func(t *testing.T, p *pair, n *Node) {
+		b := countsync.Arrival{From: nameHash("b"), Complete: true}
+		n.arrived(b)
+		p.see(cluster.Joining, 1, cluster.Serving, 0)
+		p.handler.Changed()
+		time.Sleep(time.Second)
+		require.Zero(t, p.serves.Load())
+		n.arrived(b)
+		time.Sleep(time.Second)
+		require.Positive(t, p.serves.Load())
+	})
+}
+
+// A scan rests between its frames, for checks' sake: but not while nobody has what is
+// given to the one that it is for.
+func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
+	scripted(t, func(t *testing.T, p *pair, n *Node) {
+		b, limit := nameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
+		for i := range uint64(2000) {
+			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.now(), 1)
+		}
+		n.stream.Collect(n.now(), false, n.view.Load())
+		n.stream.Give(b, 1, countsync.All(), n.now())
+		n.stream.Owe(b, countsync.All())
+		begun, sent := time.Now(), p.frames.Load()
+		n.wake([]countsync.Member{b})
+		for p.given.Load() == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		frames := p.frames.Load() - sent
+		require.Greater(t, frames, int64(3), "what waited comes first")
+		require.LessOrEqual(t, time.Since(begun), time.Duration(frames+2)*time.Millisecond)
+	})
+}

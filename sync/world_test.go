@@ -605,9 +605,11 @@ func (w *world) quiet() {
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
 	if !slices.ContainsFunc(w.nodes, func(n *node) bool { return !w.joining[n.name] }) {
 		clear(w.joining) // none is left that they could wait for
-		for _, id := range w.ids {
-			w.lost[id] += max(0, w.expected(id)) // who takes it over need not be who was sent copies
+		for _, n := range w.nodes {
+			n.refresh()
+			n.stream.Beg() // who takes over need not be who was sent copies
 		}
+		w.settleSide(w.nodes[0])
 	}
 	w.adopt(w.nodes)
 	for _, n := range w.nodes {
@@ -760,6 +762,41 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 		w.quiet()
 		w.check()
 	})
+}
+
+// Where all who served are gone, those who were about to have copies, and whoever of
+// them takes over, or one that has just started, begs for these.
+func TestWhoTakesOverWhereNobodyServesFindsTheCopies(t *testing.T) {
+	for _, copies := range []int{1, 2} {
+		for dead := Member(1); dead <= 2; dead++ {
+			for units := int64(1); units <= 3; units++ {
+				w := newWorld(t, limitOf(bucket.SlidingWindow), 2, copies)
+				w.start(0)
+				w.start(0)
+				clear(w.joining)
+				for _, id := range w.ids {
+					w.node(3 - dead).holds[id] = true
+				}
+				for _, n := range w.nodes {
+					n.refresh()
+				}
+				w.sides[3-dead] = 1
+				w.start(0)
+				w.start(0)
+				w.crashInASplit(w.node(dead))
+				for _, id := range w.ids {
+					w.node(3-dead).take(id, units)
+				}
+				w.quiet()
+				w.check()
+				w.crash(w.node(3-dead), true)
+				w.start(0)
+				w.start(0)
+				w.quiet()
+				w.check()
+			}
+		}
+	}
 }
 
 // step is one event.

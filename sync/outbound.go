@@ -630,11 +630,12 @@ func next(list *[]int, i int) bool {
 
 // brought notes that a member has what a scan was to bring it: also the units that
 // had been queued for others alone. It is one more of those who are sent them, so
-// that they are not untold if none of the others ever has them.
+// that they are not untold if none of the others ever has them. What another scan is
+// to bring tells nothing that is new.
 func (s *Stream) brought(o *outbound) {
 	for _, other := range s.outbounds {
 		for it := range other.states() {
-			if it.at <= o.owed && it.to < math.MaxUint8 && o.scan.Contains(it.id.Hi) {
+			if it.at <= o.owed && it.units != everything && it.to < math.MaxUint8 && o.scan.Contains(it.id.Hi) {
 				it.to++
 			}
 		}

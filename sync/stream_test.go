@@ -1176,3 +1176,21 @@ func TestWhatAScanHasBroughtIsNotUntold(t *testing.T) {
 		})
 	}
 }
+
+// What a scan was to bring to a member that is gone is in the copies of the others.
+func TestAScanThatDidNotComeLeavesNothingUntold(t *testing.T) {
+	x, id, limit := newTrio(), someID(0), limitOf(bucket.FixedWindow)
+	const gone = 4
+	s := x.streams[0]
+	s.Meet([]Member{2, gone})
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	x.roles[0].targets = []Member{2, gone}
+	s.Owe(gone, All())
+	require.NotNil(t, s.Next(gone, x.now, x.roles[0], nil, 16<<10))
+	s.Owe(2, All())
+	x.exchange(t, 0, 1)
+	s.Meet([]Member{2})
+	require.Empty(t, s.unsent)
+}

@@ -131,8 +131,13 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	s.all = s.all[:last+1]
 	one := &s.all[last]
 	one.shadow = a.Shadow
-	if err := a.Limiter.ask(ctx, a.Key, a.units(), one); err != nil && !(a.Shadow && errors.Is(err, errAboveCapacity)) {
+	if err := a.Limiter.ask(ctx, a.Key, a.units(), one); err != nil {
 		return err
+	}
+	if !a.Shadow {
+		if err := a.Limiter.grants(a.units()); err != nil {
+			return err
+		}
 	}
 	at := indexOf(s.all[:last], one.id)
 	if at < 0 {

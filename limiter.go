@@ -3,7 +3,6 @@ package weir
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -51,10 +50,11 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 	return l.check(ctx, opDebit, key, units)
 }
 
-// Refund gives units back, never more than are used. Where the owner is known to
-// be out of reach it gives back to this node's own budget; where an answer fails
-// to come, the units may stay spent, rather than be given back twice. A deadline
-// that passes is its context's error.
+// Refund gives units back, 1 or more and never more than are used. It takes as many
+// as a Debit does: what a debt at its bound did not count, Refund does not give back.
+// Where the owner is known to be out of reach it gives back to this node's own
+// budget; where an answer fails to come, the units may stay spent, rather than be
+// given back twice. A deadline that passes is its context's error.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	var a ask
 	err := l.ask(ctx, key, units, &a)
@@ -117,7 +117,10 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 		r result
 	)
 	err = l.ask(ctx, key, units, &a)
-	if err == nil || op == opDebit && errors.Is(err, errAboveCapacity) {
+	if err == nil && op == opTake {
+		err = l.grants(units)
+	}
+	if err == nil {
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
 			n.meters.decided(a.id, &r, false)
 		}
@@ -128,9 +131,6 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 	}
 	return d, err
 }
-
-// errAboveCapacity: an ask for more could never be admitted.
-var errAboveCapacity = errors.New("above what the limit can ever grant")
 
 // ask looks the caller's question over and writes it to a.
 func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) error {
@@ -151,8 +151,14 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	if l.window != nil {
 		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
 	}
+	return nil
+}
+
+// grants returns an error if a take of so many units could never be admitted. What
+// is spent without asking, or given back, may be more.
+func (l *Limiter) grants(units int64) error {
 	if most := l.numbers.Capacity(); units > most {
-		return fmt.Errorf("%w units: %d is %w, %d of %q: ask for less at a time", ErrInvalid, units, errAboveCapacity, most, l.limit.Name)
+		return fmt.Errorf("%w units: %d is above what the limit can ever grant, %d of %q: ask for less at a time", ErrInvalid, units, most, l.limit.Name)
 	}
 	return nil
 }

@@ -447,6 +447,24 @@ func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
 	})
 }
 
+func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		d, err := ls["b"].Debit(t.Context(), key, 300)
+		require.NoError(t, err)
+		require.Equal(t, weir.Forwarded, d.Source)
+		require.False(t, d.Allowed)
+		require.NoError(t, ls["c"].Refund(t.Context(), key, 300))
+		d, err = ls["a"].AllowN(t.Context(), key, 100)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.Zero(t, d.Remaining, "what the debt did not count is not given back")
+	})
+}
+
 // The neighbour that a check is relayed through is not to blame for what lies
 // behind it.
 func TestASlowRelayIsNotBlamed(t *testing.T) {

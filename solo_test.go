@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,32 @@ func TestDebitRefundPeekAndReset(t *testing.T) {
 
 			require.NoError(t, l.Reset(ctx, "k"))
 			require.EqualValues(t, 10, remaining(t, l, "k"))
+		})
+	}
+}
+
+// A Debit may be of more than the limit, so its Refund may be. A debt is bounded, and
+// what it did not count is not given back.
+func TestARefundTakesWhatADebitTakesAndGivesNoMoreThanWasSpent(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 10, Per: time.Minute})
+			for _, units := range []int64{30, 11, 10, math.MaxInt64} {
+				allow(t, l, "k", 4)
+				d, err := l.Debit(t.Context(), "k", units)
+				require.NoError(t, err)
+				require.False(t, d.Allowed)
+				require.NoError(t, l.Refund(t.Context(), "k", units))
+				require.LessOrEqual(t, remaining(t, l, "k"), int64(10))
+				require.NoError(t, l.Refund(t.Context(), "k", units))
+				require.EqualValues(t, 10, remaining(t, l, "k"))
+				allow(t, l, "k", 10)
+				d, err = l.Allow(t.Context(), "k")
+				require.NoError(t, err)
+				require.False(t, d.Allowed, "ten units and not one more")
+				require.NoError(t, l.Refund(t.Context(), "k", 10))
+			}
+			require.ErrorIs(t, l.Refund(t.Context(), "k", 0), ErrInvalid)
 		})
 	}
 }

@@ -31,6 +31,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		if err := l.ask(ctx, key, units, &a); err != nil {
 			return err
 		}
+		if err := l.grants(units); err != nil {
+			return err
+		}
 		begun := l.node.observedSince()
 		err := l.node.decide(ctx, opTake, 0, &a, &r)
 		var d Decision

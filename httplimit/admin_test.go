@@ -285,6 +285,7 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"a key that is a number", "POST", "/v1/overrides", `{"limit":"address","key":5,"rate":5}`, 400, `key is 5: use a text, in quotes`},
 		{"a time of nothing", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"0s"}`, 400, `per is "0s": use a duration above 0, like 1m30s or 250ms`},
 		{"a time without a unit", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"60"}`, 400, `per is "60": use a duration above 0, like 1m30s or 250ms`},
+		{"a day", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"1d"}`, 400, `per is "1d": use a duration above 0, like 24h`},
 		{"a day's name", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"Friday"}`, 400, `until is "Friday": use a time like 2006-01-02T15:04:05Z`},
 		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z: it is past`},
 		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `Limit: Burst is 6: only TokenBucket and LeakyBucket have one; leave it zero`},

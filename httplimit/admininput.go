@@ -207,7 +207,11 @@ func (f *adminField) read(wrong *adminWrongs, text string) {
 		}
 	case *time.Duration:
 		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {
-			wrong.add("%s is %s: use a duration above 0, like 1m30s or 250ms", f.name, told)
+			like := "1m30s or 250ms"
+			if meant, ok := strictyaml.TimeMeant(text); err != nil && ok {
+				like = strictyaml.Brief(meant)
+			}
+			wrong.add("%s is %s: use a duration above 0, like %s", f.name, told, like)
 		}
 	case *time.Time:
 		if *into, err = time.Parse(time.RFC3339, text); err != nil {

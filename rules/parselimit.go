@@ -127,10 +127,18 @@ func (p *parser) zone(v strictyaml.Value, calendar bool) string {
 	return ""
 }
 
+// calendarLengths are the times that people write where they may mean the
+// calendar's windows, in the order of calendars.
+var calendarLengths = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
+
 func (p *parser) per(v strictyaml.Value) time.Duration {
 	if v.IsText() {
-		if text := v.Text(); slices.Contains(calendarNames, text) {
-			v.Errorf("per is %q: did you mean calendar: %s? Else write the duration, like 24h", text, text)
+		text := v.Text()
+		_, err := time.ParseDuration(text)
+		meant, _ := strictyaml.TimeMeant(text)
+		if i := slices.Index(calendarLengths, meant); err != nil && i >= 0 {
+			name := calendarNames[i]
+			v.Errorf("per is %q: write %s, or calendar: %s for the calendar's %s", text, strictyaml.Brief(meant), name, name)
 			return 0
 		}
 	}

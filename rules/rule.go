@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // Rule is one rule of a Set. It is shared, and must not be changed.
@@ -169,7 +170,7 @@ func Describe(l weir.Limit) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d per ", l.Rate)
 	if l.Calendar == weir.NoCalendar {
-		b.WriteString(brief(l.Per))
+		b.WriteString(strictyaml.Brief(l.Per))
 	} else {
 		fmt.Fprintf(&b, "calendar %s of %s", nameOf(l.Calendar, calendarNames, calendars), cmp.Or(l.Zone, "UTC"))
 	}
@@ -181,16 +182,4 @@ func Describe(l weir.Limit) string {
 		fmt.Fprintf(&b, ", %s", nameOf(l.Scope, scopeNames, scopes))
 	}
 	return b.String()
-}
-
-// brief is a duration without the parts at its end that are zero: 1h, not 1h0m0s.
-func brief(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

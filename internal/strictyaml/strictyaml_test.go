@@ -182,3 +182,18 @@ func FuzzNoFilePanics(f *testing.F) {
 		require.True(t, l.Ratio >= 0 && l.Ratio <= 1, "ratio %v", l.Ratio)
 	})
 }
+
+func TestTimeMeantReadsWhatPeopleWriteAndNothingElse(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1d": day, "1 day": day, "2days": 2 * day, "day": day, " 1 W ": 7 * day, "1wk": 7 * day, "1mo": 30 * day, "1 year": 365 * day,
+		"1 minute": time.Minute, "minute": time.Minute, "90 Secs": 90 * time.Second, "0.5h": 30 * time.Minute, "1d12h": 36 * time.Hour, "1h 30min": 90 * time.Minute,
+	} {
+		d, ok := TimeMeant(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, d, text)
+	}
+	for _, text := range []string{"", "soon", "1", "0 days", "-1 day", "1M", "1.2.3d", "1e3d", "300000 years", "1d!", "d1", "1 day 2", "infd"} {
+		_, ok := TimeMeant(text)
+		require.False(t, ok, text)
+	}
+}

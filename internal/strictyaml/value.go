@@ -211,6 +211,10 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 	if err != nil {
 		if _, ok := number(text); ok {
 			v.Errorf("%s is %s: say of what, like %ss or %sms", v.called(), text, text, text)
+		} else if meant, ok := TimeMeant(text); ok && meant >= low && meant <= high {
+			v.Errorf("%s is %q: write %s", v.called(), text, Brief(meant))
+		} else if ok {
+			v.Errorf("%s is %q, which is %s: use %v to %v", v.called(), text, Brief(meant), low, high)
 		} else {
 			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.called(), text)
 		}

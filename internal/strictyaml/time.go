@@ -1,0 +1,77 @@
+package strictyaml
+
+import (
+	"math"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const day = 24 * time.Hour
+
+// units are what people call lengths of time, in lower case and without a plural's
+// s. A month and a year have the lengths that a sliding window can have.
+var units = []struct {
+	length time.Duration
+	names  []string
+}{
+	{time.Millisecond, []string{"ms", "msec", "milli", "millisecond"}},
+	{time.Second, []string{"s", "sec", "second"}},
+	{time.Minute, []string{"m", "min", "minute"}},
+	{time.Hour, []string{"h", "hr", "hour"}},
+	{day, []string{"d", "day"}},
+	{7 * day, []string{"w", "wk", "week"}},
+	{30 * day, []string{"mo", "mon", "mth", "month"}},
+	{365 * day, []string{"y", "yr", "year"}},
+}
+
+func unitOf(name string) (time.Duration, bool) {
+	if name == "M" {
+		return 0, false // a minute to some, a month to others
+	}
+	name = strings.ToLower(name)
+	for _, u := range units {
+		for _, n := range u.names {
+			if name == n || name == n+"s" && len(n) > 1 {
+				return u.length, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// TimeMeant is the duration that a text means which time.ParseDuration does not
+// read, like 1d, 2 weeks, 1h 30min or minute.
+func TimeMeant(text string) (d time.Duration, ok bool) {
+	rest := strings.TrimSpace(text)
+	if d, ok := unitOf(rest); ok {
+		return d, true
+	}
+	for rest != "" {
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789."))]
+		rest = strings.TrimSpace(rest[len(digits):])
+		name := rest[:len(rest)-len(strings.TrimLeftFunc(rest, unicode.IsLetter))]
+		rest = strings.TrimLeft(rest[len(name):], " ")
+		x, isNumber := number(digits)
+		unit, known := unitOf(name)
+		sum := float64(d) + x*float64(unit)
+		if !isNumber || !known || sum <= 0 || sum >= math.MaxInt64 {
+			return 0, false
+		}
+		d = time.Duration(math.Round(sum))
+	}
+	return d, d > 0
+}
+
+// Brief is a duration as people write it: without parts at its end that are zero,
+// 24h and not 24h0m0s.
+func Brief(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

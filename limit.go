@@ -64,6 +64,11 @@ type Limit struct {
 	// its own numbers over the same used units, and a new Algorithm needs a
 	// higher Version.
 	Version uint64
+
+	// Varies says that other numbers at the same Name and Version are meant: they
+	// depend on the key, as by its tier, or change without a new Version. They are
+	// not compared with others, see Node.Limiter. The Algorithm may not vary.
+	Varies bool
 }
 
 // Validate reports everything that is wrong with the limit at once, nil if

@@ -28,6 +28,7 @@ type Node struct {
 	stream    *stream
 	board     board         // what is published
 	regions   regions       // what this region has of Global limits
+	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
@@ -75,6 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		steady:   steadyClock(),
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys),
+		registry: newRegistry(cfg.Logger),
 	}
 	n.stream = newStream()
 	n.newcomers = make(chan struct{}, 1)
@@ -99,6 +101,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.tasks.Go(n.compact)
 	n.tasks.Go(n.keepInStep)
 	n.tasks.Go(n.keepPublished)
+	n.tasks.Go(n.keepDeclared)
 	if n.regions.Holdings != nil {
 		n.tasks.Go(n.keepHoldings)
 	}
@@ -199,12 +202,23 @@ func (v *view) hearsAll() bool {
 // Limiter checks l and returns what checks keys against it. It is cheap and may
 // be called as often as limits change. The error is ErrInvalid, naming every
 // field that is wrong, or ErrClosed.
+//
+// Limits of one Name share each key's count. That another Limiter of the Name was
+// made with another Algorithm at the same Version is ErrInvalid: checks by it would
+// be judged by the other. Where other numbers were given at the same Version, to
+// this node or to another, all is judged as Limit.Version says, it counts in
+// Stats.Conflicts, and is logged at Warn, once for each Name and Version. Nodes tell
+// each other of their limits every few seconds. A node remembers the first 4,096
+// names that it is given, and of each the highest Version; others are not compared.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.closed.Load() {
 		return nil, ErrClosed
 	}
 	loc, err := l.check()
 	if err != nil {
+		return nil, err
+	}
+	if err := n.registry.add(l, n.steady()); err != nil {
 		return nil, err
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}
@@ -233,6 +247,7 @@ func (n *Node) Stats() Stats {
 		Served:    n.meters.served.Load(),
 		Passed:    n.meters.passed.Load(),
 		LateUnits: n.meters.lateUnits.Load(),
+		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),
 		Evicted:   n.counts.Evicted(),
 		Stream:    n.streamStats(),

@@ -59,6 +59,15 @@ func (in inbound) Serve(b *cluster.Batch) {
 		case opCompare:
 			n.serveComparison(request[headerBytes:], b.Later(i))
 			continue
+		case opDeclare:
+			limits, err := parseLimits(request[headerBytes:])
+			if err != nil {
+				b.Reply(i, nil)
+				continue
+			}
+			n.registry.compare(limits, b.From, n.steady())
+			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
+			continue
 		case opExchange:
 			n.serveExchange(b.Region, request, h, b.Later(i))
 			continue

@@ -16,6 +16,7 @@ type Stats struct {
 	Served    uint64                 // checks that others made here
 	Passed    uint64                 // checks that came here and were passed on
 	LateUnits uint64                 // units admitted by answers that came after their askers gave up, and refunded
+	Conflicts uint64                 // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
 	Keys      int                    // counts held
 	Evicted   uint64                 // counts dropped before they had recovered, because MaxKeys was reached
 	Stream    StreamStats            // of what keeps the replicas

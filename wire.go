@@ -51,6 +51,7 @@ const (
 	opPublish  // or what is published
 	opCompare  // or a question about what is
 	opExchange // or what regions say to each other
+	opDeclare  // or the limits that the sender has
 )
 
 // crosses says that a node of another region may ask it.
@@ -157,7 +158,7 @@ func parseHeader(b []byte) (header, error) {
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch {
-	case h.op < opTake || h.op > opExchange || h.hops > maxHops,
+	case h.op < opTake || h.op > opDeclare || h.hops > maxHops,
 		h.op >= opStream && h.asks != 0,
 		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed

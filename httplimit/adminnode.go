@@ -93,6 +93,7 @@ type statsAnswer struct {
 	Served    uint64                    `json:"served"`
 	Passed    uint64                    `json:"passed"`
 	LateUnits uint64                    `json:"late_units"`
+	Conflicts uint64                    `json:"conflicts"`
 	Keys      int                       `json:"keys"`
 	Evicted   uint64                    `json:"evicted"`
 	Stream    streamAnswer              `json:"stream"`
@@ -186,7 +187,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	}
 	return http.StatusOK, statsAnswer{
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
-		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Keys: s.Keys, Evicted: s.Evicted,
+		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Conflicts: s.Conflicts, Keys: s.Keys, Evicted: s.Evicted,
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},

@@ -195,7 +195,7 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 // limitersOf are those that count a key under a limit: of the rules, or of checks.
 func (a *admin) limitersOf(limit, key string) ([]*weir.Limiter, error) {
 	if strings.HasPrefix(limit, adminCheckPrefix) {
-		l, err := a.node.Limiter(weir.Limit{Name: limit, Rate: 1, Per: time.Second})
+		l, err := a.node.Limiter(weir.Limit{Name: limit, Rate: 1, Per: time.Second, Varies: true})
 		return []*weir.Limiter{l}, err
 	}
 	s, err := a.current()

@@ -46,11 +46,15 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 	return s, nil
 }
 
+// newCount makes what counts by the numbers. They may vary at one version: by tier
+// and override, and with a file that is loaded again.
 func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error) {
+	numbers.Varies = true
 	if c.Limiter, err = node.Limiter(numbers); err != nil {
 		return Count{}, err
 	}
 	if soft, ok := l.soft.of(numbers); ok {
+		soft.Varies = true
 		c.Soft, err = node.Limiter(soft)
 	}
 	c.Policy = string(ratelimit.AppendPolicy(nil, numbers, l.set.ruleOf[l.Index].CountsBytes()))

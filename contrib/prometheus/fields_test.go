@@ -24,6 +24,7 @@ var exported = map[string]string{
 	"Served":                  "weir_served_total",
 	"Passed":                  "weir_passed_total",
 	"LateUnits":               "weir_late_units_total",
+	"Conflicts":               "weir_limit_conflicts_total",
 	"Keys":                    "weir_keys",
 	"Evicted":                 "weir_evicted_total",
 	"Stream.Unsent":           "weir_stream_unsent",

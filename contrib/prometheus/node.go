@@ -39,6 +39,8 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(s.Passed) }),
 	counter("weir_late_units_total", "Units admitted by answers that came after their askers gave up, and refunded.",
 		func(s *nodeStats) float64 { return float64(s.LateUnits) }),
+	counter("weir_limit_conflicts_total", "Times that a limit had other numbers than another of its name and version, here or on another member.",
+		func(s *nodeStats) float64 { return float64(s.Conflicts) }),
 	gauge("weir_keys", "Counts held.",
 		func(s *nodeStats) float64 { return float64(s.Keys) }),
 	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",

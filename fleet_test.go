@@ -297,22 +297,6 @@ func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
 	require.Equal(t, []string{gone}, partial.Members)
 }
 
-func TestANodeThatHasLeftStillAsks(t *testing.T) {
-	nodes := fleet(t, 3, nil)
-	ls := limiters(t, nodes, Limit{Name: "test", Rate: 1000, Per: time.Hour})
-	require.NoError(t, nodes[2].Leave(t.Context()))
-	require.False(t, nodes[2].Ready())
-	require.Eventually(t, func() bool { return hearEachOther(nodes[:2]) }, 5*time.Second, 5*time.Millisecond)
-	for i := range 100 {
-		d, err := ls[2].Allow(t.Context(), fmt.Sprint(i))
-		require.NoError(t, err)
-		require.True(t, d.Allowed)
-		require.Equal(t, Forwarded, d.Source)
-	}
-	require.Len(t, nodes[0].Members(), 2)
-	require.Len(t, nodes[2].Members(), 2)
-}
-
 func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 	for _, c := range []struct {
 		policy PartitionPolicy

@@ -3,8 +3,6 @@ package weir_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,169 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/weirtest"
 )
-
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-
-const (
-	timeout = 20 * time.Millisecond
-	latency = 100 * time.Microsecond
-)
-
-// world is nodes on hosts "a", "b", "c" ... of a network in memory, in virtual
-// time: the real protocols, or simulated membership.
-type world struct {
-	network *weirtest.Network
-	names   []string
-	nodes   map[string]*weir.Node
-	gossips bool // for tests that start further nodes
-}
-
-func hosts(n int) (names []string) {
-	for i := range n {
-		names = append(names, string(rune('a'+i)))
-	}
-	return names
-}
-
-// newWorld starts n nodes, and waits until they are ready.
-func newWorld(t *testing.T, n int, gossip bool) *world {
-	return newWorldOf(t, n, gossip, weir.Config{})
-}
-
-// newWorldOf is newWorld with each node of this configuration.
-func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
-	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node), gossip}
-	settleAfter(t)
-	for _, name := range w.names {
-		w.network.Host(name)
-	}
-	for _, name := range w.names {
-		w.start(t, name, gossip, cfg)
-	}
-	w.ready(t, w.names...)
-	return w
-}
-
-// settleAfter lets memberlist's last probes run out before the bubble ends, as
-// it does not wait for them itself.
-func settleAfter(t *testing.T) {
-	t.Cleanup(func() { time.Sleep(time.Minute) })
-}
-
-func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *weir.Node {
-	n, err := w.tryStart(t, name, gossip, cfg)
-	require.NoError(t, err)
-	return n
-}
-
-func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
-	n, err := w.launch(t, name, gossip, cfg)
-	if err == nil {
-		w.nodes[name] = n
-	}
-	return n, err
-}
-
-// startTogether starts nodes at one moment, on new hosts.
-func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names ...string) {
-	w.names = append(w.names, names...)
-	for _, name := range names {
-		w.network.Host(name)
-	}
-	nodes, errs := make([]*weir.Node, len(names)), make([]error, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() { nodes[i], errs[i] = w.launch(t, name, gossip, cfg) })
-	}
-	all.Wait()
-	for i, name := range names {
-		require.NoError(t, errs[i])
-		w.nodes[name] = nodes[i]
-	}
-}
-
-// launch starts a node that is the caller's to keep.
-func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
-	host := w.network.Host(name)
-	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: 5 * time.Minute}
-	if gossip {
-		c.Bind, c.Network = name+":7946", host.Network()
-		for _, other := range w.names {
-			c.Join = append(c.Join, other+":7946")
-		}
-		cfg.Cluster = cluster.NewGossip(c)
-	} else {
-		cfg.Cluster = host.Cluster(c)
-	}
-	cfg.Logger = quiet
-	n, err := weir.Start(t.Context(), cfg)
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() { require.NoError(t, n.Close()) })
-	return n, nil
-}
-
-// agree says whether these nodes all see each other, and nobody else, serving.
-func (w *world) agree(names ...string) bool {
-	for _, name := range names {
-		members := w.nodes[name].Members()
-		if len(members) != len(names) {
-			return false
-		}
-		for _, m := range members {
-			if m.State != weir.Serving {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func within(d time.Duration, what func() bool) bool {
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if what() {
-			return true
-		}
-	}
-	return what()
-}
-
-func (w *world) limiters(t *testing.T, l weir.Limit) map[string]*weir.Limiter {
-	ls := make(map[string]*weir.Limiter)
-	for name, n := range w.nodes {
-		var err error
-		ls[name], err = n.Limiter(l)
-		require.NoError(t, err)
-	}
-	return ls
-}
-
-// keyOf finds a key that a node owns.
-func keyOf(t *testing.T, owner *weir.Limiter) string {
-	for i := range 10_000 {
-		if key := fmt.Sprint("key ", i); owner.Owner(key).Self {
-			return key
-		}
-	}
-	t.Fatal("it owns no key of 10,000")
-	return ""
-}
-
-// inBubbles runs a test in virtual time, once with the real protocols and once
-// with simulated membership. What runs beside a bubble does not change its time,
-// so bubbles run in parallel, after all tests that are not.
-func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
-	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { test(t, gossip) })
-		})
-	}
-}
 
 func TestAnOwnerThatIsGoneCostsOneWait(t *testing.T) {
 	t.Parallel()
@@ -527,40 +364,5 @@ func TestWaitDoesNotSleepThroughTheEndOfAnOutage(t *testing.T) {
 			cancel()
 			require.True(t, within(15*time.Second, func() bool { return w.agree(w.names...) }))
 		}
-	})
-}
-
-func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
-		for _, name := range w.names {
-			w.network.Host(name)
-		}
-		settleAfter(t)
-		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
-		for _, name := range w.names {
-			w.start(t, name, true, weir.Config{Expect: 3})
-		}
-		admitted := func(l weir.Limit) (total int64) {
-			for _, limiter := range w.limiters(t, l) {
-				for range 200 {
-					d, err := limiter.Allow(t.Context(), "k")
-					require.NoError(t, err)
-					if d.Allowed {
-						total++
-					}
-				}
-			}
-			return total
-		}
-		require.EqualValues(t, 99, admitted(weir.Limit{Name: "shared", Rate: 100, Per: time.Hour}))
-		require.EqualValues(t, 0, admitted(weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed}))
-		require.EqualValues(t, 300, admitted(weir.Limit{Name: "open", Rate: 100, Per: time.Hour, Partition: weir.FailOpen}))
-		require.NotEmpty(t, w.nodes["b"].Stats().Cluster.JoinError)
-
-		w.network.Heal()
-		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "it keeps trying")
-		require.EqualValues(t, 100, admitted(weir.Limit{Name: "whole", Rate: 100, Per: time.Hour}))
 	})
 }

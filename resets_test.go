@@ -18,36 +18,6 @@ import (
 // Nothing resets: what these tests state of a crash, a freeze, a deploy and a
 // scale-out is what the guarantees table promises.
 
-var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
-
-// ready waits until these nodes see each other and hold what they own.
-func (w *world) ready(t *testing.T, names ...string) {
-	t.Helper()
-	require.True(t, within(30*time.Second, func() bool {
-		for _, name := range names {
-			if !w.nodes[name].Ready() {
-				return false
-			}
-		}
-		return w.agree(names...)
-	}), "%v are ready", names)
-}
-
-// ask has every node ask for the key so often, and counts what is allowed.
-func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names ...string) (admitted int) {
-	t.Helper()
-	for range times {
-		for _, name := range names {
-			d, err := ls[name].Allow(t.Context(), key)
-			require.NoError(t, err)
-			if d.Allowed {
-				admitted++
-			}
-		}
-	}
-	return admitted
-}
-
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
 	runs := 20
@@ -172,14 +142,6 @@ func TestAThawedOwnerIsToldWhatWasSpentInItsStead(t *testing.T) {
 			w.close(t)
 		}
 	})
-}
-
-// close ends a world within a test that makes several.
-func (w *world) close(t *testing.T) {
-	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		w.network.Host(name).Kill()
-		require.NoError(t, w.nodes[name].Close())
-	}
 }
 
 // admissions are when each key was admitted.
@@ -529,70 +491,6 @@ func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
 	})
 }
 
-// Wherever on its way a joiner dies, every key has somebody who counts it.
-func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for after := time.Duration(0); after < 400*time.Millisecond; after += 23 * time.Millisecond {
-			w := newWorld(t, 3, gossip)
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
-			const keys = 50
-			for i := range keys {
-				require.Equal(t, 10, ask(t, ls, fmt.Sprint(i), 5, "a", "b"))
-			}
-			time.Sleep(200 * time.Millisecond)
-			w.network.Host("d")
-			w.names = append(w.names, "d")
-			time.AfterFunc(after, w.network.Host("d").Kill)
-			var starting sync.WaitGroup
-			starting.Go(func() { w.tryStart(t, "d", gossip, weir.Config{}) }) // which the kill may cut short
-			time.Sleep(after + time.Second)
-			for i := range keys {
-				require.LessOrEqual(t, ask(t, ls, fmt.Sprint(i), 10, "a", "b", "c"), 10, "killed after %v", after)
-			}
-			time.Sleep(10 * time.Second)
-			for i := range keys {
-				for _, name := range []string{"a", "b", "c"} {
-					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
-					require.NoError(t, err)
-					require.Zero(t, d.Remaining, "killed after %v", after)
-					require.Less(t, d.Source, weir.Budget, "killed after %v: somebody answers for key %d", after, i)
-				}
-			}
-			starting.Wait()
-			w.close(t)
-		}
-	})
-}
-
-// Who leaves has its counts with the next owners when Leave returns, and goes on
-// to answer its own callers, and whoever still asks it, by asking.
-func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, replicas := range []int{1, -1} {
-			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
-			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
-			const keys = 100
-			for i := range keys {
-				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
-			}
-			require.NoError(t, w.nodes["a"].Leave(t.Context()))
-			require.False(t, w.nodes["a"].Ready())
-			for i := range keys {
-				for _, name := range w.names {
-					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
-					require.NoError(t, err)
-					require.EqualValues(t, 15, d.Remaining, "replicas %d, at %s", replicas, name)
-				}
-				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
-			}
-			require.NoError(t, w.nodes["a"].Leave(t.Context()), "to leave again does nothing")
-			w.close(t)
-		}
-	})
-}
-
 // Whoever was taken off the roster while it lived yields to whom its keys went to,
 // and nothing that either has counted is lost.
 func TestAForgottenOwnerThatThawsYields(t *testing.T) {
@@ -624,32 +522,5 @@ func TestAForgottenOwnerThatThawsYields(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, d.Remaining, "at %s", name)
 		}
-	})
-}
-
-// A joiner owns nothing before it has the counts of what it will own and stand in
-// for.
-func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		const keys = 4000
-		w := newWorld(t, 3, gossip)
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
-		for i := range keys {
-			require.Equal(t, 1, ask(t, ls, fmt.Sprint(i), 1, "a"))
-		}
-		w.network.Host("d")
-		w.names = append(w.names, "d")
-		d := w.start(t, "d", gossip, weir.Config{})
-		require.True(t, within(10*time.Second, func() bool {
-			for _, m := range d.Members() {
-				if m.Self {
-					return m.State == weir.Serving
-				}
-			}
-			return false
-		}))
-		require.Greater(t, d.Stats().Keys, keys*2/4*85/100, "a quarter to own, a quarter to stand in for")
-		w.ready(t, w.names...)
 	})
 }

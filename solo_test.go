@@ -139,24 +139,6 @@ func TestACallersMistakeIsAnErrorAndADenial(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
-func TestAClosedNodeSaysSo(t *testing.T) {
-	n := solo(t, Config{})
-	l := limiter(t, n, Limit{Rate: 10, Per: time.Second})
-	require.True(t, n.Ready())
-	require.NoError(t, n.Close())
-	require.NoError(t, n.Close(), "again")
-	_, err := l.Allow(t.Context(), "k")
-	require.ErrorIs(t, err, ErrClosed)
-	_, err = n.AllowAll(t.Context(), Ask{Limiter: l})
-	require.ErrorIs(t, err, ErrClosed)
-	require.ErrorIs(t, l.Wait(t.Context(), "k", 1), ErrClosed)
-	require.ErrorIs(t, l.Refund(t.Context(), "k", 1), ErrClosed)
-	require.ErrorIs(t, l.Reset(t.Context(), "k"), ErrClosed)
-	_, err = n.Limiter(l.Limit())
-	require.ErrorIs(t, err, ErrClosed)
-	require.False(t, n.Ready())
-}
-
 func TestDebitRefundPeekAndReset(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {

@@ -15,14 +15,6 @@ import (
 
 const standInKeys = 60 // so that every node is a successor of some
 
-// fill asks for all keys on one side, and adds what is admitted to admitted.
-func fill(t *testing.T, ls map[string]*weir.Limiter, admitted []int, times int, names ...string) {
-	t.Helper()
-	for i := range admitted {
-		admitted[i] += ask(t, ls, fmt.Sprint(i), times, names...)
-	}
-}
-
 func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, algorithm := range algorithms {
@@ -128,40 +120,5 @@ func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
 			}
 		}
 		w.close(t)
-	})
-}
-
-// Who starts again where it reaches nobody begins with nothing. When it meets the
-// others, what either side has counted is there, once.
-func TestAStartOutOfSightLosesNothing(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
-		for _, n := range []int{2, 3, 5} {
-			w := newWorld(t, n, gossip)
-			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
-			ls := w.limiters(t, limit)
-			admitted := make([]int, standInKeys)
-			fill(t, ls, admitted, 3, w.names...)
-			time.Sleep(200 * time.Millisecond)
-			w.network.Host("a").Kill()
-			w.network.Split([]string{"a"}, w.names[1:])
-			time.Sleep(2 * time.Second)
-			fill(t, ls, admitted, 3, w.names[1:]...)
-			w.start(t, "a", gossip, weir.Config{})
-			ls = w.limiters(t, limit)
-			time.Sleep(2 * time.Second)
-			fill(t, ls, admitted, 3, w.names...)
-			w.network.Heal()
-			w.ready(t, w.names...)
-			time.Sleep(20 * time.Second)
-			for i := range admitted {
-				for _, name := range w.names {
-					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
-					require.NoError(t, err)
-					require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s of %d: %v", i, name, n, d.Source)
-				}
-			}
-			w.close(t)
-		}
 	})
 }

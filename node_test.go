@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,342 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/weirtest"
 )
+
+// Those who start together may meet each other before they hear of anybody who
+// serves. In a split they weigh nothing all the same.
+func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 5, gossip)
+		newcomers := []string{"f", "g", "h", "i"}
+		side := append([]string{"a", "b"}, newcomers...)
+		for _, name := range newcomers {
+			w.network.Host(name)
+		}
+		w.network.Split(side, []string{"c", "d", "e"})
+		time.Sleep(3 * time.Second)
+		w.startTogether(t, gossip, weir.Config{}, newcomers...)
+		for range 20 {
+			time.Sleep(500 * time.Millisecond)
+			for _, name := range side {
+				for _, m := range w.nodes[name].Members() {
+					if host := m.Name[:1]; host > "e" {
+						require.NotEqual(t, weir.Serving, m.State, "%s, to %s", host, name)
+					}
+				}
+			}
+		}
+		for _, name := range newcomers {
+			require.True(t, w.nodes[name].Ready(), "%s has nothing to wait for", name)
+		}
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: weir.FairShare})
+		for _, owner := range []string{"a", "c"} {
+			key := keyOf(t, ls[owner])
+			require.Equal(t, 40, ask(t, ls, key, 100, side...))
+			require.Equal(t, 60, ask(t, ls, key, 100, "c", "d", "e"))
+		}
+		w.network.Heal()
+		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }), "now they join")
+		w.close(t)
+	})
+}
+
+// Who starts alone serves at once; of those who start together one begins when it
+// has had the time to hear of those who serve, and the others join it.
+func TestAFirstStartIsReadySoon(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for n, soon := range map[int]time.Duration{1: 0, 2: 2 * time.Second, 3: 2 * time.Second, 5: 2 * time.Second} {
+			for _, expect := range []int{0, n} {
+				w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), nil, make(map[string]*weir.Node), gossip}
+				begun := time.Now()
+				w.startTogether(t, gossip, weir.Config{Expect: expect}, hosts(n)...)
+				ready := func() bool {
+					for _, node := range w.nodes {
+						if !node.Ready() {
+							return false
+						}
+					}
+					return w.agree(w.names...)
+				}
+				if soon == 0 {
+					require.True(t, ready(), "who is alone")
+					require.Zero(t, time.Since(begun))
+				}
+				require.True(t, within(20*time.Second, ready))
+				t.Log(n, "nodes are ready after", time.Since(begun))
+				require.LessOrEqual(t, time.Since(begun), soon)
+				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+				require.Equal(t, 10, ask(t, ls, "key", 10, w.names...))
+				w.close(t)
+			}
+		}
+	})
+}
+
+// Soon after a heal nobody holds what was held by one that crashed in the split. Who
+// starts then would wait for that from one that has not got it, and that one take
+// who has joined for its owner. Checks find the one that answers, now and later.
+func TestThoseWhoJoinAfterAHealWaitForOneAnotherInNoCircle(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		time.Sleep(2 * time.Second)
+		w.network.Host("c").Kill()
+		w.network.Heal()
+		time.Sleep(time.Second)
+		w.start(t, "c", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		w.start(t, "d", gossip, weir.Config{})
+		time.Sleep(2 * time.Second)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		passed := func() (n uint64) {
+			for _, name := range w.names {
+				n += w.nodes[name].Stats().Passed
+			}
+			return n
+		}
+		for i := range 800 {
+			for _, name := range w.names {
+				before := passed()
+				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i%80))
+				require.NoError(t, err)
+				require.LessOrEqual(t, passed()-before, uint64(3), "key %d of %s, round %d", i%80, name, i/80)
+			}
+			if i%80 == 79 {
+				time.Sleep(2 * time.Second)
+			}
+		}
+		require.True(t, w.agree(w.names...), "all have joined")
+		w.close(t)
+	})
+}
+
+// Where all members of a side have crashed and started again, one of the newcomers
+// answers for it: a side has one FailOpen limit, not one for each of them.
+func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		w.network.Split([]string{"a"}, []string{"b", "c"})
+		for _, name := range []string{"b", "c"} {
+			time.Sleep(3 * time.Second)
+			w.network.Host(name).Kill()
+			time.Sleep(3 * time.Second)
+			w.start(t, name, gossip, weir.Config{})
+		}
+		time.Sleep(3 * time.Second)
+		ls := w.limiters(t, weir.Limit{Name: "open", Rate: 100, Per: time.Hour, Partition: weir.FailOpen})
+		shared := w.limiters(t, weir.Limit{Name: "shared", Rate: 100, Per: time.Hour})
+		for i := range 10 {
+			require.Equal(t, 100, ask(t, ls, fmt.Sprint(i), 100, "b", "c"))
+			require.Equal(t, 0, ask(t, shared, fmt.Sprint(i), 1, "b", "c"), "they weigh nothing")
+		}
+		w.network.Heal()
+		require.True(t, within(30*time.Second, func() bool { return w.agree(w.names...) }))
+		for i := range 10 {
+			require.Equal(t, 0, ask(t, ls, fmt.Sprint(i), 1, w.names...), "what it admitted counts")
+		}
+		w.close(t)
+	})
+}
+
+func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
+		for _, name := range w.names {
+			w.network.Host(name)
+		}
+		settleAfter(t)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		for _, name := range w.names {
+			w.start(t, name, true, weir.Config{Expect: 3})
+		}
+		admitted := func(l weir.Limit) (total int64) {
+			for _, limiter := range w.limiters(t, l) {
+				for range 200 {
+					d, err := limiter.Allow(t.Context(), "k")
+					require.NoError(t, err)
+					if d.Allowed {
+						total++
+					}
+				}
+			}
+			return total
+		}
+		require.EqualValues(t, 99, admitted(weir.Limit{Name: "shared", Rate: 100, Per: time.Hour}))
+		require.EqualValues(t, 0, admitted(weir.Limit{Name: "closed", Rate: 100, Per: time.Hour, Partition: weir.FailClosed}))
+		require.EqualValues(t, 300, admitted(weir.Limit{Name: "open", Rate: 100, Per: time.Hour, Partition: weir.FailOpen}))
+		require.NotEmpty(t, w.nodes["b"].Stats().Cluster.JoinError)
+
+		w.network.Heal()
+		require.True(t, within(20*time.Second, func() bool { return w.agree(w.names...) }), "it keeps trying")
+		require.EqualValues(t, 100, admitted(weir.Limit{Name: "whole", Rate: 100, Per: time.Hour}))
+	})
+}
+
+// Who starts again where it reaches nobody begins with nothing. When it meets the
+// others, what either side has counted is there, once.
+func TestAStartOutOfSightLosesNothing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys = 60 // so that every node is a successor of some
+		for _, n := range []int{2, 3, 5} {
+			w := newWorld(t, n, gossip)
+			limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
+			ls := w.limiters(t, limit)
+			admitted := make([]int, keys)
+			fill(t, ls, admitted, 3, w.names...)
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("a").Kill()
+			w.network.Split([]string{"a"}, w.names[1:])
+			time.Sleep(2 * time.Second)
+			fill(t, ls, admitted, 3, w.names[1:]...)
+			w.start(t, "a", gossip, weir.Config{})
+			ls = w.limiters(t, limit)
+			time.Sleep(2 * time.Second)
+			fill(t, ls, admitted, 3, w.names...)
+			w.network.Heal()
+			w.ready(t, w.names...)
+			time.Sleep(20 * time.Second)
+			for i := range admitted {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s of %d: %v", i, name, n, d.Source)
+				}
+			}
+			w.close(t)
+		}
+	})
+}
+
+// A joiner owns nothing before it has the counts of what it will own and stand in
+// for.
+func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys = 4000
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
+		for i := range keys {
+			require.Equal(t, 1, ask(t, ls, fmt.Sprint(i), 1, "a"))
+		}
+		w.network.Host("d")
+		w.names = append(w.names, "d")
+		d := w.start(t, "d", gossip, weir.Config{})
+		require.True(t, within(10*time.Second, func() bool {
+			for _, m := range d.Members() {
+				if m.Self {
+					return m.State == weir.Serving
+				}
+			}
+			return false
+		}))
+		require.Greater(t, d.Stats().Keys, keys*2/4*85/100, "a quarter to own, a quarter to stand in for")
+		w.ready(t, w.names...)
+	})
+}
+
+// Wherever on its way a joiner dies, every key has somebody who counts it.
+func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for after := time.Duration(0); after < 400*time.Millisecond; after += 23 * time.Millisecond {
+			w := newWorld(t, 3, gossip)
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
+			const keys = 50
+			for i := range keys {
+				require.Equal(t, 10, ask(t, ls, fmt.Sprint(i), 5, "a", "b"))
+			}
+			time.Sleep(200 * time.Millisecond)
+			w.network.Host("d")
+			w.names = append(w.names, "d")
+			time.AfterFunc(after, w.network.Host("d").Kill)
+			var starting sync.WaitGroup
+			starting.Go(func() { w.tryStart(t, "d", gossip, weir.Config{}) }) // which the kill may cut short
+			time.Sleep(after + time.Second)
+			for i := range keys {
+				require.LessOrEqual(t, ask(t, ls, fmt.Sprint(i), 10, "a", "b", "c"), 10, "killed after %v", after)
+			}
+			time.Sleep(10 * time.Second)
+			for i := range keys {
+				for _, name := range []string{"a", "b", "c"} {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.Zero(t, d.Remaining, "killed after %v", after)
+					require.Less(t, d.Source, weir.Budget, "killed after %v: somebody answers for key %d", after, i)
+				}
+			}
+			starting.Wait()
+			w.close(t)
+		}
+	})
+}
+
+// Who leaves has its counts with the next owners when Leave returns, and goes on
+// to answer its own callers, and whoever still asks it, by asking.
+func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, replicas := range []int{1, -1} {
+			w := newWorldOf(t, 3, gossip, weir.Config{Replicas: replicas})
+			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
+			const keys = 100
+			for i := range keys {
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 5, w.names...))
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()))
+			require.False(t, w.nodes["a"].Ready())
+			for i := range keys {
+				for _, name := range w.names {
+					d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.EqualValues(t, 15, d.Remaining, "replicas %d, at %s", replicas, name)
+				}
+				require.Equal(t, 15, ask(t, ls, fmt.Sprint(i), 10, w.names...))
+			}
+			require.NoError(t, w.nodes["a"].Leave(t.Context()), "to leave again does nothing")
+			w.close(t)
+		}
+	})
+}
+
+// It runs on real sockets, not in virtual time.
+func TestANodeThatHasLeftStillAsks(t *testing.T) {
+	w := &world{names: hosts(3), nodes: make(map[string]*weir.Node)}
+	var join []string
+	for _, name := range w.names {
+		n, err := weir.Start(t.Context(), weir.Config{
+			Name: name, Bind: "127.0.0.1:0", Join: slices.Clone(join), Timeout: 2 * time.Second, Logger: quiet,
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		w.nodes[name] = n
+		for _, m := range n.Members() {
+			if m.Self {
+				join = append(join, m.Addr)
+			}
+		}
+	}
+	w.ready(t, w.names...)
+	ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
+	require.NoError(t, w.nodes["c"].Leave(t.Context()))
+	require.False(t, w.nodes["c"].Ready())
+	require.True(t, within(5*time.Second, func() bool { return w.agree("a", "b") }))
+	for i := range 100 {
+		d, err := ls["c"].Allow(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.Equal(t, weir.Forwarded, d.Source)
+	}
+	require.Len(t, w.nodes["a"].Members(), 2)
+	require.Len(t, w.nodes["c"].Members(), 2)
+}
 
 // Who leaves while the next owner is away hands over to who stands in for it.
 func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
@@ -494,4 +831,24 @@ func askAll(t *testing.T, n *weir.Node, l *weir.Limiter, keys ...string) (grante
 		granted = len(ds)
 	}
 	return granted
+}
+
+func TestAClosedNodeSaysSo(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	l, err := n.Limiter(weir.Limit{Name: "test", Rate: 10, Per: time.Second})
+	require.NoError(t, err)
+	require.True(t, n.Ready())
+	require.NoError(t, n.Close())
+	require.NoError(t, n.Close(), "again")
+	_, err = l.Allow(t.Context(), "k")
+	require.ErrorIs(t, err, weir.ErrClosed)
+	_, err = n.AllowAll(t.Context(), weir.Ask{Limiter: l})
+	require.ErrorIs(t, err, weir.ErrClosed)
+	require.ErrorIs(t, l.Wait(t.Context(), "k", 1), weir.ErrClosed)
+	require.ErrorIs(t, l.Refund(t.Context(), "k", 1), weir.ErrClosed)
+	require.ErrorIs(t, l.Reset(t.Context(), "k"), weir.ErrClosed)
+	_, err = n.Limiter(l.Limit())
+	require.ErrorIs(t, err, weir.ErrClosed)
+	require.False(t, n.Ready())
 }

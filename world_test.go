@@ -1,0 +1,225 @@
+package weir_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+const (
+	timeout = 20 * time.Millisecond
+	latency = 100 * time.Microsecond
+)
+
+// world is nodes on hosts "a", "b", "c" ... of a network in memory, in virtual
+// time: the real protocols, or simulated membership.
+type world struct {
+	network *weirtest.Network
+	names   []string
+	nodes   map[string]*weir.Node
+	gossips bool // for tests that start further nodes
+}
+
+func hosts(n int) (names []string) {
+	for i := range n {
+		names = append(names, string(rune('a'+i)))
+	}
+	return names
+}
+
+// newWorld starts n nodes, and waits until they are ready.
+func newWorld(t *testing.T, n int, gossip bool) *world {
+	return newWorldOf(t, n, gossip, weir.Config{})
+}
+
+// newWorldOf is newWorld with each node of this configuration.
+func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
+	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node), gossip}
+	settleAfter(t)
+	for _, name := range w.names {
+		w.network.Host(name)
+	}
+	for _, name := range w.names {
+		w.start(t, name, gossip, cfg)
+	}
+	w.ready(t, w.names...)
+	return w
+}
+
+// settleAfter lets memberlist's last probes run out before the bubble ends, as
+// it does not wait for them itself.
+func settleAfter(t *testing.T) {
+	t.Cleanup(func() { time.Sleep(time.Minute) })
+}
+
+func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *weir.Node {
+	n, err := w.tryStart(t, name, gossip, cfg)
+	require.NoError(t, err)
+	return n
+}
+
+func (w *world) tryStart(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
+	n, err := w.launch(t, name, gossip, cfg)
+	if err == nil {
+		w.nodes[name] = n
+	}
+	return n, err
+}
+
+// startTogether starts nodes at one moment, on new hosts.
+func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names ...string) {
+	w.names = append(w.names, names...)
+	for _, name := range names {
+		w.network.Host(name)
+	}
+	nodes, errs := make([]*weir.Node, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { nodes[i], errs[i] = w.launch(t, name, gossip, cfg) })
+	}
+	all.Wait()
+	for i, name := range names {
+		require.NoError(t, errs[i])
+		w.nodes[name] = nodes[i]
+	}
+}
+
+// launch starts a node that is the caller's to keep.
+func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
+	host := w.network.Host(name)
+	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: 5 * time.Minute}
+	if gossip {
+		c.Bind, c.Network = name+":7946", host.Network()
+		for _, other := range w.names {
+			c.Join = append(c.Join, other+":7946")
+		}
+		cfg.Cluster = cluster.NewGossip(c)
+	} else {
+		cfg.Cluster = host.Cluster(c)
+	}
+	cfg.Logger = quiet
+	n, err := weir.Start(t.Context(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	return n, nil
+}
+
+// agree says whether these nodes all see each other, and nobody else, serving.
+func (w *world) agree(names ...string) bool {
+	for _, name := range names {
+		members := w.nodes[name].Members()
+		if len(members) != len(names) {
+			return false
+		}
+		for _, m := range members {
+			if m.State != weir.Serving {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func within(d time.Duration, what func() bool) bool {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if what() {
+			return true
+		}
+	}
+	return what()
+}
+
+func (w *world) limiters(t *testing.T, l weir.Limit) map[string]*weir.Limiter {
+	ls := make(map[string]*weir.Limiter)
+	for name, n := range w.nodes {
+		var err error
+		ls[name], err = n.Limiter(l)
+		require.NoError(t, err)
+	}
+	return ls
+}
+
+// keyOf finds a key that a node owns.
+func keyOf(t *testing.T, owner *weir.Limiter) string {
+	for i := range 10_000 {
+		if key := fmt.Sprint("key ", i); owner.Owner(key).Self {
+			return key
+		}
+	}
+	t.Fatal("it owns no key of 10,000")
+	return ""
+}
+
+// inBubbles runs a test in virtual time, once with the real protocols and once
+// with simulated membership. What runs beside a bubble does not change its time,
+// so bubbles run in parallel, after all tests that are not.
+func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
+	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, gossip) })
+		})
+	}
+}
+
+// ready waits until these nodes see each other and hold what they own.
+func (w *world) ready(t *testing.T, names ...string) {
+	t.Helper()
+	require.True(t, within(30*time.Second, func() bool {
+		for _, name := range names {
+			if !w.nodes[name].Ready() {
+				return false
+			}
+		}
+		return w.agree(names...)
+	}), "%v are ready", names)
+}
+
+// ask has every node ask for the key so often, and counts what is allowed.
+func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names ...string) (admitted int) {
+	t.Helper()
+	for range times {
+		for _, name := range names {
+			d, err := ls[name].Allow(t.Context(), key)
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+	}
+	return admitted
+}
+
+// fill asks for all keys on one side, and adds what is admitted to admitted.
+func fill(t *testing.T, ls map[string]*weir.Limiter, admitted []int, times int, names ...string) {
+	t.Helper()
+	for i := range admitted {
+		admitted[i] += ask(t, ls, fmt.Sprint(i), times, names...)
+	}
+}
+
+// close ends a world within a test that makes several.
+func (w *world) close(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+		w.network.Host(name).Kill()
+		require.NoError(t, w.nodes[name].Close())
+	}
+}

@@ -57,8 +57,10 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 			answered <- d
 		}()
 	}
-	require.Eventually(t, func() bool { return len(nodes[0].places) == 2*cap(answered) }, 10*time.Second, time.Millisecond)
-	require.Empty(t, answered, "they wait, once passed on and once come back")
+	each := uint64(cap(answered))
+	passed := func() bool { return nodes[0].Stats().Passed >= each && nodes[1].Stats().Passed >= each }
+	require.Eventually(t, passed, 10*time.Second, time.Millisecond)
+	require.Empty(t, answered, "they wait, once passed on and once sent back")
 	come()
 	var remaining []int64
 	for range cap(answered) {
@@ -68,6 +70,7 @@ func TestAChecksAnswerWaitsForAuthorityThatIsOnItsWay(t *testing.T) {
 	}
 	slices.Sort(remaining)
 	require.EqualValues(t, 100-cap(answered), remaining[0])
+	require.Equal(t, []uint64{each, each}, []uint64{nodes[0].Stats().Passed, nodes[1].Stats().Passed}, "who came back was not passed on again")
 }
 
 // Nor is it waited for without end: a copy answers then.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
@@ -42,8 +44,8 @@ type lifetime struct {
 	closed   atomic.Bool
 	life     context.Context
 	end      context.CancelFunc
-	tasks    sync.WaitGroup
-	places   chan struct{} // one for each background task
+	tasks    sync.WaitGroup // what goes on for as long as the node does
+	errands  errgroup.Group // what background has started, maxBackground at once
 	closer   sync.Once
 }
 
@@ -87,7 +89,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.exchanges.New = func() any { return new(exchange) }
 	n.scratches.New = func() any { return new(scratch) }
 	n.life, n.end = context.WithCancel(context.Background())
-	n.places = make(chan struct{}, maxBackground)
+	n.errands.SetLimit(maxBackground)
 	n.starting.Store(true)
 	nobody := newView(n.steady(), &cluster.View{Self: -1}, n.terms(), nil)
 	nobody.over = make(chan struct{})
@@ -322,27 +324,19 @@ func (n *Node) Close() error {
 		n.closed.Store(true)
 		n.end()
 		err = n.cluster.Close()
-		n.tasks.Wait()
+		n.tasks.Wait()       // from here on only errands start errands
+		_ = n.errands.Wait() // they return no errors
 	})
 	return err
 }
 
-// background runs f in a goroutine that Close ends, false if too many are
-// running already.
+// background runs f in a goroutine that Close ends. It reports false if too many
+// are running already.
 func (n *Node) background(f func(context.Context)) bool {
-	if n.closed.Load() {
-		return false
-	}
-	select {
-	case n.places <- struct{}{}:
-	default:
-		return false
-	}
-	n.tasks.Go(func() {
+	return !n.closed.Load() && n.errands.TryGo(func() error {
 		f(n.life)
-		<-n.places
+		return nil
 	})
-	return true
 }
 
 const (

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
@@ -32,9 +34,9 @@ type regions struct {
 
 // regionLink counts what goes to and fro between this node and a region.
 type regionLink struct {
-	places                         chan struct{} // one for each message under way
-	disagrees                      atomic.Bool   // how limits are shared out
-	answered                       atomic.Int64  // when it last did, by the steady clock; 0 if never
+	places                         *semaphore.Weighted // one for each message under way
+	disagrees                      atomic.Bool         // how limits are shared out
+	answered                       atomic.Int64        // when it last did, by the steady clock; 0 if never
 	statements, unanswered, served atomic.Uint64
 	disputed                       atomic.Uint64
 	sentBytes, receivedBytes       atomic.Uint64
@@ -66,7 +68,7 @@ func (n *Node) newRegions(v *view) {
 	others := slices.Collect(maps.Keys(n.cfg.Regions))
 	r.links = make(map[string]*regionLink)
 	for _, name := range others {
-		r.links[name] = &regionLink{places: make(chan struct{}, exchangesAtOnce)}
+		r.links[name] = &regionLink{places: semaphore.NewWeighted(exchangesAtOnce)}
 	}
 	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.hashes[v.Self], n.counts, n.time(n.now()))
 }
@@ -153,14 +155,12 @@ func (n *Node) state(region string, sts []countsync.Statement) {
 		link.unanswered.Add(uint64(len(sts)))
 		n.regions.Unanswered(region, sts, n.time(n.now()))
 	}
-	select {
-	case link.places <- struct{}{}:
-	default:
+	if !link.places.TryAcquire(1) {
 		unanswered()
 		return
 	}
 	started := n.background(func(ctx context.Context) {
-		defer func() { <-link.places }()
+		defer link.places.Release(1)
 		answer, err := n.askRegion(ctx, region, link, header{op: opExchange}, n.regions.Exchange(sts))
 		if err != nil {
 			unanswered()
@@ -169,7 +169,7 @@ func (n *Node) state(region string, sts []countsync.Statement) {
 		n.stated(region, link, answer)
 	})
 	if !started {
-		<-link.places
+		link.places.Release(1)
 		unanswered()
 	}
 }

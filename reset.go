@@ -4,11 +4,15 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
+
+// resetsAtOnce bounds how many members are told of a reset at a time.
+const resetsAtOnce = 64
 
 // reset forgets a count here and on every other member of the roster, each told
 // directly or through others. Whom it does not reach learns it from the states
@@ -28,12 +32,16 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 	}
 
 	var (
-		wait    sync.WaitGroup
+		telling errgroup.Group
 		missed  = make([]bool, len(v.Members))
 		unasked = make([]bool, len(regions))
 	)
+	telling.SetLimit(len(regions) + resetsAtOnce) // no member waits for a region that is slow
 	for i, region := range regions {
-		wait.Go(func() { unasked[i] = n.resetRegion(ctx, region, asks) != nil })
+		telling.Go(func() error {
+			unasked[i] = n.resetRegion(ctx, region, asks) != nil
+			return nil
+		})
 	}
 	for i := range v.Members {
 		if i == v.Self {
@@ -43,12 +51,13 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 			missed[i] = true
 			continue
 		}
-		wait.Go(func() {
+		telling.Go(func() error {
 			by := answerer{i, v.next[i], 0}
 			missed[i] = n.relayed(ctx, v, by, opReset, asks, make([]result, len(asks))) != nil
+			return nil
 		})
 	}
-	wait.Wait()
+	_ = telling.Wait() // who was not reached is in missed and unasked
 	if err := ctx.Err(); err != nil {
 		return err
 	}

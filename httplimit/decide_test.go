@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/rules"
@@ -320,13 +321,19 @@ func TestARequestThatOthersDenyTakesNoPlaceInTheQueue(t *testing.T) {
 	require.EqualValues(t, 4, left(t, m, "q", "192.0.2.1"))
 }
 
-// waits says how many requests wait by a rule.
-func (m *Middleware) waits(rule string) int64 {
-	n, ok := m.waiting.Load(rule)
+// allFree reports whether all places are free that a rule's requests wait in. None
+// may come meanwhile: it takes them all for a moment.
+func (m *Middleware) allFree(rule string) bool {
+	waiting, ok := m.waiting.Load(rule)
 	if !ok {
-		return 0
+		return true
 	}
-	return n.(*atomic.Int64).Load()
+	places, all := waiting.(*semaphore.Weighted), int64(m.o.MaxWaiting)
+	free := places.TryAcquire(all)
+	if free {
+		places.Release(all)
+	}
+	return free
 }
 
 func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
@@ -339,12 +346,50 @@ func TestNoMoreRequestsOfARuleWaitThanMay(t *testing.T) {
 		require.Equal(t, 200, answer(h, get("/", from)).Code)
 		all.Go(func() { answer(h, get("/", from).WithContext(ctx)) })
 	}
-	require.Eventually(t, func() bool { return m.waits("q") == 3 }, 5*time.Second, time.Millisecond)
+	for i := range 3 {
+		require.Eventually(t, func() bool { return left(t, m, "q", fmt.Sprintf("192.0.2.%d", i)) == 3 }, 5*time.Second, time.Millisecond)
+	}
 	require.Equal(t, 429, answer(h, get("/", "192.0.2.9")).Code)
 	cancel()
 	all.Wait()
-	require.Zero(t, m.waits("q"))
+	require.True(t, m.allFree("q"))
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.9")).Code)
+}
+
+// looks is an Observer that has something done as soon as a key is looked at.
+type looks map[string]func()
+
+func (l looks) Hopped(context.Context, weir.HopEvent) {}
+
+func (l looks) Decided(_ context.Context, e weir.DecisionEvent) {
+	if do := l[e.Key]; do != nil {
+		delete(l, e.Key)
+		do()
+	}
+}
+
+// A request that is refused because too many wait takes no place itself while its
+// answer is made.
+func TestARefusedRequestTakesNoPlaceOfThoseThatMayWait(t *testing.T) {
+	const waits, refused, next = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+	seen := make(looks)
+	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n",
+		Options{MaxWaiting: 1}, weir.Config{Observer: seen})
+	h := m.Handler(hello)
+	require.Equal(t, 200, answer(h, get("/", waits)).Code)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() { answer(h, get("/", waits).WithContext(ctx)) })
+	require.Eventually(t, func() bool { return left(t, m, "q", waits) == 3 }, 5*time.Second, time.Millisecond)
+
+	status := 0
+	seen[refused] = func() {
+		cancel()
+		waiting.Wait()
+		status = answer(h, get("/", next)).Code
+	}
+	require.Equal(t, 429, answer(h, get("/", refused)).Code)
+	require.Equal(t, 200, status, "nobody waits any more")
 }
 
 // Over a real connection, a client that goes away gives its place to the next, also
@@ -389,7 +434,7 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 			require.Equal(t, 429, status, "both places are taken")
 			cancel()
 			require.ErrorIs(t, <-gone, context.Canceled)
-			require.Eventually(t, func() bool { return !full() && m.waits("q") == 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return !full() && m.allFree("q") }, 5*time.Second, time.Millisecond)
 			require.Eventually(t, func() bool { return left(t, m, "everyone", "") == 999 }, 5*time.Second, time.Millisecond)
 		})
 	}

@@ -53,7 +53,7 @@ type Middleware struct {
 	now  func() time.Time
 
 	scratches sync.Pool
-	waiting   sync.Map // by a rule's name, an *atomic.Int64: how many wait
+	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
 	logged    atomic.Int64
 }
 

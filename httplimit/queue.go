@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/weir-go/weir"
 )
@@ -69,18 +70,7 @@ func readAhead(r *http.Request) error {
 
 // wait waits for a turn, and decides. The error is why it cannot be said.
 func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
-	waiting, ok := m.waiting.Load(v.Rule.Name)
-	if !ok {
-		waiting, _ = m.waiting.LoadOrStore(v.Rule.Name, new(atomic.Int64))
-	}
-	n := waiting.(*atomic.Int64)
-	defer n.Add(-1)
-	err := weir.ErrFull
-	if n.Add(1) <= int64(m.o.MaxWaiting) {
-		turn, cancel := context.WithTimeout(ctx, v.Rule.Queue)
-		err = v.Limiter.Wait(turn, v.Key, v.Units)
-		cancel()
-	}
+	err := m.turn(ctx, v)
 	switch {
 	case ctx.Err() != nil: // the client is gone, and its place free
 		return ctx.Err()
@@ -100,4 +90,20 @@ func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
 	}
 	v.Decision = d
 	return nil
+}
+
+// turn waits for a turn, unless as many of the rule as may wait do already.
+func (m *Middleware) turn(ctx context.Context, v *Verdict) error {
+	waiting, ok := m.waiting.Load(v.Rule.Name)
+	if !ok {
+		waiting, _ = m.waiting.LoadOrStore(v.Rule.Name, semaphore.NewWeighted(int64(m.o.MaxWaiting)))
+	}
+	places := waiting.(*semaphore.Weighted)
+	if !places.TryAcquire(1) {
+		return weir.ErrFull
+	}
+	defer places.Release(1)
+	ctx, cancel := context.WithTimeout(ctx, v.Rule.Queue)
+	defer cancel()
+	return v.Limiter.Wait(ctx, v.Key, v.Units)
 }

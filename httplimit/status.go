@@ -3,13 +3,13 @@ package httplimit
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ratelimit"
@@ -131,17 +131,15 @@ func (a *admin) status(r *adminRequest) (int, any, error) {
 		answer.Next = peeks[statusPage-1].limit.Name
 	}
 	answer.Limits = make([]limitStatus, len(peeks))
-	errs := make([]error, len(peeks))
-	var wait sync.WaitGroup
-	for worker := range min(statusPeeks, len(peeks)) {
-		wait.Go(func() {
-			for i := worker; i < len(peeks); i += statusPeeks {
-				answer.Limits[i], errs[i] = peeks[i].look(r.Context(), a.book, s, answer.Tier)
-			}
+	var looking errgroup.Group
+	looking.SetLimit(statusPeeks)
+	for i := range peeks {
+		looking.Go(func() (err error) {
+			answer.Limits[i], err = peeks[i].look(r.Context(), a.book, s, answer.Tier)
+			return err
 		})
 	}
-	wait.Wait()
-	return http.StatusOK, answer, errors.Join(errs...)
+	return http.StatusOK, answer, looking.Wait()
 }
 
 // complete checks what was asked for, and notes what is known.

@@ -33,12 +33,29 @@ var mayImport = map[string][]string{
 	"rules":               {".", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"cmd/weir":            {"rules", "net/http"},
 	"httplimit":           {".", "rules", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"cmd/demo":            {".", "httplimit", "rules", "net", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }
 
 // guarded are the imports from outside that only those named above may have.
 var guarded = []string{"net", "net/http", "time", "crypto/tls", "github.com/hashicorp/memberlist"}
+
+// coreNeeds are the modules that the core's go.mod requires directly, and that whoever
+// imports Weir so has in its own graph. What one program alone needs is in a module of
+// that program's; porcupine, rapid and testify are for tests.
+var coreNeeds = []string{
+	"github.com/anishathalye/porcupine",
+	"github.com/cespare/xxhash/v2",
+	"github.com/dchest/siphash",
+	"github.com/dunglas/httpsfv",
+	"github.com/fsnotify/fsnotify",
+	"github.com/hashicorp/go-msgpack/v2",
+	"github.com/hashicorp/go-sockaddr",
+	"github.com/hashicorp/memberlist",
+	"github.com/stretchr/testify",
+	"go.yaml.in/yaml/v3",
+	"golang.org/x/sync",
+	"pgregory.net/rapid",
+}
 
 const modulePath = "github.com/weir-go/weir"
 
@@ -65,6 +82,18 @@ func TestPackagesImportOnlyWhatTheirFloorMay(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	var direct []string
+	for line := range strings.Lines(string(text)) {
+		if module, _, required := strings.Cut(line, " v"); required && strings.HasPrefix(line, "\t") && !strings.Contains(line, "// indirect") {
+			direct = append(direct, strings.TrimSpace(module))
+		}
+	}
+	require.ElementsMatch(t, coreNeeds, direct)
 }
 
 // packages finds the directories of this module that have Go code outside tests.

@@ -20,20 +20,6 @@ const (
 	Month                      // from its first day
 )
 
-func (c Calendar) String() string {
-	switch c {
-	case NoCalendar:
-		return "NoCalendar"
-	case Day:
-		return "Day"
-	case Week:
-		return "Week"
-	case Month:
-		return "Month"
-	}
-	return fmt.Sprintf("Calendar(%d)", uint8(c))
-}
-
 // zone is the time zone of a name. Another machine's Local is another zone.
 func zone(name string) (*time.Location, error) {
 	if name == "Local" {

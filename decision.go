@@ -29,15 +29,6 @@ const (
 	sources // how many there are, and one
 )
 
-var sourceNames = [sources]string{"none", "owner", "forwarded", "relayed", "stand-in", "budget", "failed open", "failed closed"}
-
-func (s Source) String() string {
-	if s < sources {
-		return sourceNames[s]
-	}
-	return "unknown"
-}
-
 // Decisions are the answers of AllowAll, in the order of its asks.
 type Decisions []Decision
 

@@ -20,19 +20,20 @@ import (
 // packages that reach the world outside, each package may import. What is not
 // named here may import neither.
 var mayImport = map[string][]string{
-	".":       {"bucket", "cluster", "ring", "sync", "crypto/tls", "time"},
-	"bucket":  {"time"},
+	".":       {"bucket", "cluster", "ring", "sync", "internal/spelling", "crypto/tls", "time"},
+	"bucket":  {"internal/spelling", "time"},
 	"ring":    {},
 	"sync":    {"bucket", "time"},
 	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
-	"internal/strictyaml": {"time"},
+	"internal/spelling":   {"time"},
+	"internal/strictyaml": {"internal/spelling", "time"},
 	"internal/ratelimit":  {".", "time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "net", "time"},
-	"rules":               {".", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"cmd/weir":            {"rules", "net/http"},
-	"httplimit":           {".", "rules", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"rules":               {".", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"cmd/weir":            {"internal/spelling", "rules", "net/http"},
+	"httplimit":           {".", "rules", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }
 

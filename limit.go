@@ -103,7 +103,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		wrong("Zone is %q and there is no Calendar: set Calendar to Day, Week or Month, or leave Zone empty", l.Zone)
 	case l.Calendar != NoCalendar:
 		if l.Algorithm != FixedWindow {
-			wrong("Calendar is %v and Algorithm %v: only a FixedWindow begins with the calendar", l.Calendar, l.Algorithm)
+			wrong("Calendar is %v and Algorithm %v: only fixed_window begins with the calendar", l.Calendar, l.Algorithm)
 		}
 		if l.Per != 0 {
 			wrong("Per is %v and Calendar %v: leave Per zero, the calendar says how long a window is", l.Per, l.Calendar)

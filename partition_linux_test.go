@@ -29,10 +29,10 @@ const (
 
 // logs are limits of each policy whose windows outlast the test.
 func logs(rate int64) (limits []Limit) {
-	for policy, name := range []string{"MajorityShare", "FairShare", "FailOpen", "FailClosed"} {
+	for policy := MajorityShare; policy <= FailClosed; policy++ {
 		limits = append(limits, Limit{
-			Name: name, Algorithm: SlidingLog,
-			Rate: rate, Per: time.Hour, Partition: PartitionPolicy(policy),
+			Name: policy.String(), Algorithm: SlidingLog,
+			Rate: rate, Per: time.Hour, Partition: policy,
 		})
 	}
 	return limits
@@ -243,7 +243,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	}
 	answered(t, patientTimeout, reports)
 	for i := range throughout.Questions {
-		t.Logf("through the cut and the heal: %d of %d admitted with FairShare %v", admitted(reports, i), rate, decidedBy(reports, i))
+		t.Logf("through the cut and the heal: %d of %d admitted with %v %v", admitted(reports, i), rate, FairShare, decidedBy(reports, i))
 		const changes = 2
 		require.LessOrEqual(t, admitted(reports, i), int64((1+changes)*rate))
 		require.GreaterOrEqual(t, admitted(reports, i), int64(rate))

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/spelling"
 )
 
 const (
@@ -162,21 +164,12 @@ func (l *Limit) spelled() Limit {
 // describe is what a limit's numbers are in a log.
 func (l *Limit) describe() string {
 	s := l.spelled()
-	text := fmt.Sprintf("%d per %v", s.Rate, s.Per)
+	text := fmt.Sprintf("%d per %s", s.Rate, spelling.Duration(s.Per))
 	if s.Calendar != NoCalendar {
 		text = fmt.Sprintf("%d per calendar %v of %s", s.Rate, s.Calendar, s.Zone)
 	}
 	if s.Burst != 0 {
 		text += fmt.Sprintf(", burst %d", s.Burst)
 	}
-	return text + fmt.Sprintf(", %v, %s, %s", s.Algorithm, nameOf("scope", uint8(s.Scope), "regional", "global"),
-		nameOf("partition", uint8(s.Partition), "majority_share", "fair_share", "fail_open", "fail_closed"))
-}
-
-// nameOf is the name of a value that another release may have sent.
-func nameOf(what string, value uint8, names ...string) string {
-	if int(value) < len(names) {
-		return names[value]
-	}
-	return fmt.Sprintf("%s %d", what, value)
+	return text + fmt.Sprintf(", %v, %v, %v", s.Algorithm, s.Scope, s.Partition)
 }

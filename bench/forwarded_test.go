@@ -47,7 +47,7 @@ type caller struct {
 }
 
 func newForwarded(tb testing.TB, callers int) *forwarded {
-	l, err := join(tb, 0, newMembers(tb, 1, 0)...).Limiter(limitOf("TokenBucket"))
+	l, err := join(tb, 0, newMembers(tb, 1, 0)...).Limiter(limitOf("token_bucket"))
 	require.NoError(tb, err)
 	return forward(l, othersKeys(l, forwardedKeys), callers)
 }

@@ -16,7 +16,7 @@ import (
 // beside the same check of a Regional one.
 func BenchmarkGlobal(b *testing.B) {
 	n := startRegion(b)
-	for _, name := range []string{"TokenBucket", "SlidingWindow"} {
+	for _, name := range []string{"token_bucket", "sliding_window"} {
 		for _, keys := range []int{1, 100_000} {
 			for _, scope := range []weir.Scope{weir.Regional, weir.Global} {
 				limit := limitOf(name)
@@ -107,7 +107,7 @@ func BenchmarkGlobalAll(b *testing.B) {
 		for _, scope := range []weir.Scope{weir.Regional, weir.Global} {
 			var ls []*weir.Limiter
 			for i := range 2 {
-				limit := limitOf("TokenBucket")
+				limit := limitOf("token_bucket")
 				limit.Name, limit.Scope = fmt.Sprint("all", i, scope), scope
 				l, err := n.Limiter(limit)
 				require.NoError(b, err)

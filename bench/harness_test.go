@@ -117,7 +117,7 @@ func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) {
 	m, err := weir.Start(context.Background(), weir.Config{Cluster: asker, Logger: quiet()})
 	require.NoError(t, err)
 	defer m.Close()
-	l, err := m.Limiter(limitOf("TokenBucket"))
+	l, err := m.Limiter(limitOf("token_bucket"))
 	require.NoError(t, err)
 	key := keysThat(1, func(key string) bool { return !l.Owner(key).Self })[0]
 
@@ -171,7 +171,7 @@ func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 }
 
 func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) {
-	l, err := startOwner(t, 1000).Limiter(limitOf("SlidingWindow"))
+	l, err := startOwner(t, 1000).Limiter(limitOf("sliding_window"))
 	require.NoError(t, err)
 	for _, key := range ownedBy(l, 1000) {
 		d, err := l.Allow(context.Background(), key)

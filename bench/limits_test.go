@@ -23,11 +23,11 @@ var algorithms = []struct {
 	name  string
 	limit weir.Limit
 }{
-	{"TokenBucket", weir.Limit{Name: "api", Algorithm: weir.TokenBucket, Rate: hourlyRate, Per: time.Hour, Burst: burst}},
-	{"LeakyBucket", weir.Limit{Name: "api", Algorithm: weir.LeakyBucket, Rate: hourlyRate, Per: time.Hour, Burst: burst}},
-	{"SlidingWindow", weir.Limit{Name: "api", Algorithm: weir.SlidingWindow, Rate: perWindow, Per: window}},
-	{"FixedWindow", weir.Limit{Name: "api", Algorithm: weir.FixedWindow, Rate: perWindow, Per: window}},
-	{"SlidingLog", weir.Limit{Name: "api", Algorithm: weir.SlidingLog, Rate: logRate, Per: logWindow}},
+	{"token_bucket", weir.Limit{Name: "api", Algorithm: weir.TokenBucket, Rate: hourlyRate, Per: time.Hour, Burst: burst}},
+	{"leaky_bucket", weir.Limit{Name: "api", Algorithm: weir.LeakyBucket, Rate: hourlyRate, Per: time.Hour, Burst: burst}},
+	{"sliding_window", weir.Limit{Name: "api", Algorithm: weir.SlidingWindow, Rate: perWindow, Per: window}},
+	{"fixed_window", weir.Limit{Name: "api", Algorithm: weir.FixedWindow, Rate: perWindow, Per: window}},
+	{"sliding_log", weir.Limit{Name: "api", Algorithm: weir.SlidingLog, Rate: logRate, Per: logWindow}},
 }
 
 // limitOf is the limit of an algorithm of that name.

@@ -153,7 +153,7 @@ func (s *service) Start(c MemberConfig, addr *string) (err error) {
 			*addr = m.Addr
 		}
 	}
-	s.limiter, err = s.node.Limiter(limitOf("SlidingWindow"))
+	s.limiter, err = s.node.Limiter(limitOf("sliding_window"))
 	return err
 }
 

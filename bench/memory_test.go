@@ -66,7 +66,7 @@ func BenchmarkGC(b *testing.B) {
 			node, err := weir.Start(context.Background(), weir.Config{MaxKeys: 10 * million, Logger: quiet()})
 			require.NoError(b, err)
 			defer node.Close()
-			l, err := node.Limiter(limitOf("SlidingWindow"))
+			l, err := node.Limiter(limitOf("sliding_window"))
 			require.NoError(b, err)
 			var key [keyBytes]byte
 			for i := range n {

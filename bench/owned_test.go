@@ -19,7 +19,7 @@ func BenchmarkOwned(b *testing.B) {
 	for _, a := range algorithms {
 		b.Run("keys=1/algorithm="+a.name, func(b *testing.B) { benchmarkOwned(b, a.name, 1) })
 	}
-	for _, name := range []string{"TokenBucket", "SlidingWindow"} {
+	for _, name := range []string{"token_bucket", "sliding_window"} {
 		b.Run(fmt.Sprintf("keys=%d/algorithm=%s", million, name), func(b *testing.B) { benchmarkOwned(b, name, million) })
 	}
 }

@@ -50,7 +50,7 @@ func newWeir(tb testing.TB) func(string) bool {
 	n, err := weir.Start(context.Background(), weir.Config{MaxKeys: 2 * million, Logger: quiet()})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
-	l, err := n.Limiter(limitOf("TokenBucket"))
+	l, err := n.Limiter(limitOf("token_bucket"))
 	require.NoError(tb, err)
 	return func(key string) bool {
 		d, err := l.Allow(context.Background(), key)

@@ -207,7 +207,7 @@ func TestOnlyWindowsHaveAStart(t *testing.T) {
 	l.Algorithm = SlidingWindow
 	require.NoError(t, l.Validate())
 	l.Algorithm = SlidingLog
-	require.ErrorContains(t, l.Validate(), "Start is 1800000000000000000: only FixedWindow and SlidingWindow")
+	require.ErrorContains(t, l.Validate(), "Start is 1800000000000000000: only fixed_window and sliding_window")
 	l = Limit{Algorithm: FixedWindow, Rate: 1, Per: time.Hour, Start: 1<<62 + 1}
 	require.ErrorContains(t, l.Validate(), "Start is 4611686018427387905: it must be from")
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/spelling"
 )
 
 // Algorithm says how a limit counts. The zero value is SlidingWindow.
@@ -25,21 +27,17 @@ const (
 	LeakyBucket
 )
 
-func (a Algorithm) String() string {
-	switch a {
-	case SlidingWindow:
-		return "SlidingWindow"
-	case SlidingLog:
-		return "SlidingLog"
-	case FixedWindow:
-		return "FixedWindow"
-	case TokenBucket:
-		return "TokenBucket"
-	case LeakyBucket:
-		return "LeakyBucket"
-	}
-	return fmt.Sprintf("Algorithm(%d)", uint8(a))
-}
+// algorithmNames are those that files, metrics and logs have.
+var algorithmNames = spelling.Table[Algorithm]{What: "algorithm", Names: []string{"sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket"}}
+
+// String returns the name that rules files have, like "sliding_window".
+func (a Algorithm) String() string { return algorithmNames.String(a) }
+
+// MarshalText returns the name, and an error for an unknown Algorithm.
+func (a Algorithm) MarshalText() ([]byte, error) { return algorithmNames.MarshalText(a) }
+
+// UnmarshalText reads the name. The error says what to write.
+func (a *Algorithm) UnmarshalText(name []byte) error { return algorithmNames.UnmarshalText(a, name) }
 
 func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }
 
@@ -98,7 +96,7 @@ func (l *Limit) Validate() error {
 	if l.Rate < 1 || l.Rate > maxUnits {
 		report("Rate is %d: it must be from 1 to %d units", l.Rate, int64(maxUnits))
 	} else if l.Algorithm == SlidingLog && l.Rate > maxLogged {
-		report("Rate is %d: a SlidingLog remembers every admission, and takes at most %d; use SlidingWindow", l.Rate, maxLogged)
+		report("Rate is %d: a sliding_log remembers every admission, and takes at most %d; use sliding_window", l.Rate, maxLogged)
 	}
 	if l.Per < minPer || l.Per > maxPer {
 		report("Per is %v: it must be from %v to %v", l.Per, minPer, maxPer)
@@ -106,7 +104,7 @@ func (l *Limit) Validate() error {
 	switch {
 	case !l.Algorithm.isBucket():
 		if l.Burst != 0 {
-			report("Burst is %d: only TokenBucket and LeakyBucket have one; leave it zero", l.Burst)
+			report("Burst is %d: only token_bucket and leaky_bucket have one; leave it zero", l.Burst)
 		}
 	case l.Burst < 0 || l.Burst > maxUnits:
 		report("Burst is %d: it must be from 1 to %d units, or 0 for as much as Rate", l.Burst, int64(maxUnits))
@@ -119,7 +117,7 @@ func (l *Limit) Validate() error {
 	switch {
 	case l.Start == 0:
 	case l.Algorithm != FixedWindow && l.Algorithm != SlidingWindow:
-		report("Start is %d: only FixedWindow and SlidingWindow have one; leave it zero", l.Start)
+		report("Start is %d: only fixed_window and sliding_window have one; leave it zero", l.Start)
 	case l.Start < -maxStart || l.Start > maxStart:
 		report("Start is %d: it must be from %d to %d", l.Start, int64(-maxStart), int64(maxStart))
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -225,7 +225,7 @@ func adminLimit(s *rules.Snapshot, name string) (*rules.Limit, error) {
 				known = append(known, r.Limits[i].Name)
 			}
 		}
-		return nil, adminRefusal(http.StatusNotFound, "there is no limit %q: %s", name, strictyaml.Meant(name, known))
+		return nil, adminRefusal(http.StatusNotFound, "there is no limit %q: %s", name, spelling.Meant(name, known))
 	}
 	return l, nil
 }

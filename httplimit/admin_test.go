@@ -288,8 +288,8 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"a day", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"1d"}`, 400, `per is "1d": use a duration above 0, like 24h`},
 		{"a day's name", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"Friday"}`, 400, `until is "Friday": use a time like 2006-01-02T15:04:05Z`},
 		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z: it is past`},
-		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `Limit: Burst is 6: only TokenBucket and LeakyBucket have one; leave it zero`},
-		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `Limit: Per is 1h0m0s and Calendar Day: leave Per zero, the calendar says how long a window is`},
+		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `Limit: Burst is 6: only token_bucket and leaky_bucket have one; leave it zero`},
+		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `Limit: Per is 1h0m0s and Calendar day: leave Per zero, the calendar says how long a window is`},
 		{"an author without end", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"by":"` + strings.Repeat("b", 129) + `"}`, 400, `by has 129 bytes: use at most 128`},
 		{"an unknown field", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"untill":"x"}`, 400, `unknown field "untill": did you mean "until"?`},
 		{"a field of other case", "POST", "/v1/overrides", `{"Limit":"address","key":"a","rate":5}`, 400, `unknown field "Limit": did you mean "limit"?; field "limit" is missing`},
@@ -530,7 +530,7 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 			{"api/hourly", "1000 per 1h, sliding_window, majority_share", map[string]string{"premium": "10000 per 1h, sliding_window, majority_share"}},
 		},
 	}, now.Rules[0])
-	require.Equal(t, &softAnswer{0.4, "10m0s"}, now.Rules[1].Soft)
+	require.Equal(t, &softAnswer{0.4, "10m"}, now.Rules[1].Soft)
 	require.True(t, now.Rules[2].Shadow)
 	require.Equal(t, matchAnswer{Methods: []string{"POST"}, Path: "/"}, now.Rules[3].Match)
 	require.Equal(t, "2s", now.Rules[4].Queue)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -49,7 +49,7 @@ func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
 	}
 	switch {
 	case found == nil:
-		return 0, nil, adminRefusal(http.StatusNotFound, "there is no member %q: %s", r.rest, strictyaml.Meant(r.rest, names))
+		return 0, nil, adminRefusal(http.StatusNotFound, "there is no member %q: %s", r.rest, spelling.Meant(r.rest, names))
 	case found.State != weir.Dead:
 		return 0, nil, adminRefusal(http.StatusConflict, "%q is %v: only a dead member can be forgotten", r.rest, found.State)
 	}
@@ -175,7 +175,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	s := a.node.Stats()
 	decisions := make(map[string]outcomesAnswer)
 	for source, o := range s.Decisions {
-		decisions[adminSource(source)] = outcomesAnswer(o)
+		decisions[source.String()] = outcomesAnswer(o)
 	}
 	regions := make(map[string]regionAnswer)
 	for name, said := range s.Regions {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -28,7 +29,7 @@ type overrideAnswer struct {
 func answerOf(o rules.Override) *overrideAnswer {
 	a := &overrideAnswer{Limit: o.Limit, ID: hex.EncodeToString(o.ID[:]), Rate: o.Rate, Burst: o.Burst, By: o.By, At: o.At.UTC()}
 	if o.Per != 0 {
-		a.Per = o.Per.String()
+		a.Per = spelling.Duration(o.Per)
 	}
 	if !o.Until.IsZero() {
 		until := o.Until.UTC()

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -91,10 +92,10 @@ func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		a.Match.Headers[h.Name] = append([]string{}, h.Values...)
 	}
 	if r.Soft.Over > 0 {
-		a.Soft = &softAnswer{r.Soft.Over, r.Soft.For.String()}
+		a.Soft = &softAnswer{r.Soft.Over, spelling.Duration(r.Soft.For)}
 	}
 	if r.Queue > 0 {
-		a.Queue = r.Queue.String()
+		a.Queue = spelling.Duration(r.Queue)
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]

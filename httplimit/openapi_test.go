@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 // The parts of OpenAPI and JSON Schema that the document uses. Fields that are not
@@ -229,6 +231,16 @@ func TestTheDocumentHasTheParametersAndFieldsThatAreRead(t *testing.T) {
 			require.ElementsMatch(t, documented, read, "%s %s", method, path)
 		}
 	}
+}
+
+func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
+	d := readAPI(t)
+	names := []string{weir.Source(0).String()}
+	for s := weir.Owner; s.String() != weir.Source(255).String(); s++ {
+		names = append(names, s.String())
+	}
+	require.Equal(t, names, d.Components.Schemas["LimitStatus"].Properties["source"].Enum)
+	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["decisions"].PropertyNames.Enum)
 }
 
 func base(ref string) string { return path.Base(ref) }

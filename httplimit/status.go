@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ratelimit"
-	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -60,11 +60,6 @@ func statusLeft(d weir.Decision, now time.Time) numbersLeft {
 	return numbersLeft{d.Allowed, d.Limit, d.Remaining, now.Add(d.ResetAfter).UTC().Truncate(time.Millisecond), ratelimit.Seconds(d.RetryAfter)}
 }
 
-// adminSource is a Source as the API has it.
-func adminSource(s weir.Source) string {
-	return strings.NewReplacer(" ", "_", "-", "_").Replace(s.String())
-}
-
 // statusQuery says whose status is asked for: one key's, whatever it is made of,
 // or that of all keys that can be made of what is known of a client.
 type statusQuery struct {
@@ -108,7 +103,7 @@ func (a *admin) status(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	if t := q.request.Tier; t != "" && !slices.Contains(s.Tiers(), t) {
-		return 0, nil, adminRefusal(http.StatusBadRequest, "there is no tier %q: %s", t, strictyaml.Meant(t, s.Tiers()))
+		return 0, nil, adminRefusal(http.StatusBadRequest, "there is no tier %q: %s", t, spelling.Meant(t, s.Tiers()))
 	}
 	answer := keyStatus{
 		Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(&q.request), Tier: s.Tier(q.request.Tier),
@@ -196,7 +191,7 @@ func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier strin
 		}
 	}
 	if only != "" && !slices.Contains(known, only) {
-		return nil, adminRefusal(http.StatusNotFound, "there is no rule %q: %s", only, strictyaml.Meant(only, known))
+		return nil, adminRefusal(http.StatusNotFound, "there is no rule %q: %s", only, spelling.Meant(only, known))
 	}
 	return peeks, nil
 }
@@ -211,7 +206,7 @@ func (p *statusPeek) look(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	now, id := time.Now(), hard.ID(p.key)
 	status := limitStatus{
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
-		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: adminSource(d.Source),
+		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
 		numbersLeft: statusLeft(d, now),
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {

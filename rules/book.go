@@ -255,7 +255,7 @@ func (s *Set) follows(old *Set) error {
 		if was != nil && was.base.Algorithm != l.base.Algorithm && s.version == old.version {
 			errs = append(errs, strictyaml.At(s.name, l.line, l.column, fmt.Sprintf(
 				"limit %q was a %s and is a %s, at version %d: a new algorithm needs a version above %d",
-				l.Name, nameOf(was.base.Algorithm, algorithmNames, algorithms), nameOf(l.base.Algorithm, algorithmNames, algorithms), s.version, old.version)))
+				l.Name, was.base.Algorithm, l.base.Algorithm, s.version, old.version)))
 		}
 	}
 	return errors.Join(errs...)

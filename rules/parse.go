@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -174,8 +175,8 @@ func (p *parser) rule(v strictyaml.Value) {
 	r.Shadow = m.Get("shadow").Bool()
 
 	base := weir.Limit{
-		Scope:     named(m.Get("scope"), "scope", scopeNames, scopes),
-		Partition: named(m.Get("partition"), "partition policy", partitionNames, partitions),
+		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
+		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
 		Version:   p.set.version,
 	}
 	p.soft(r, m.Get("soft"))
@@ -218,7 +219,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 		} else if from := slices.Index(keyNames, text); from >= 0 {
 			new.from = source(from)
 		} else {
-			item.Errorf("unknown key %q: %s", text, strictyaml.Meant(text, keyNames))
+			item.Errorf("unknown key %q: %s", text, spelling.Meant(text, keyNames))
 			continue
 		}
 		if new.from == fromNothing && len(parts) > 1 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -61,11 +62,11 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	calendar := m.Get("calendar")
 	if calendar.Present() {
 		l.base.Algorithm = weir.FixedWindow
-		l.base.Calendar = named(calendar, "calendar", calendarNames, calendars)
+		l.base.Calendar = p.calendar(calendar)
 	}
 	if algorithm := m.Get("algorithm"); algorithm.Present() {
 		at = algorithm
-		l.base.Algorithm = named(algorithm, "algorithm", algorithmNames, algorithms)
+		l.base.Algorithm = strictyaml.Named[weir.Algorithm](algorithm)
 		if calendar.Present() && l.base.Algorithm != weir.FixedWindow {
 			calendar.Errorf("calendar with %s: calendar windows are of fixed_window", algorithm.Text())
 			l.base.Calendar = 0
@@ -127,18 +128,27 @@ func (p *parser) zone(v strictyaml.Value, calendar bool) string {
 	return ""
 }
 
+func (p *parser) calendar(v strictyaml.Value) weir.Calendar {
+	calendar := strictyaml.Named[weir.Calendar](v)
+	if v.IsText() && v.Text() == weir.NoCalendar.String() {
+		v.Errorf("calendar is %v: leave it out, or use %v, %v or %v", calendar, weir.Day, weir.Week, weir.Month)
+	}
+	return calendar
+}
+
 // calendarLengths are the times that people write where they may mean the
-// calendar's windows, in the order of calendars.
-var calendarLengths = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
+// calendar's windows.
+var calendarLengths = map[time.Duration]weir.Calendar{
+	24 * time.Hour: weir.Day, 7 * 24 * time.Hour: weir.Week, 30 * 24 * time.Hour: weir.Month,
+}
 
 func (p *parser) per(v strictyaml.Value) time.Duration {
 	if v.IsText() {
 		text := v.Text()
 		_, err := time.ParseDuration(text)
 		meant, _ := strictyaml.TimeMeant(text)
-		if i := slices.Index(calendarLengths, meant); err != nil && i >= 0 {
-			name := calendarNames[i]
-			v.Errorf("per is %q: write %s, or calendar: %s for the calendar's %s", text, strictyaml.Brief(meant), name, name)
+		if calendar, ok := calendarLengths[meant]; ok && err != nil {
+			v.Errorf("per is %q: write %s, or calendar: %v for the calendar's %v", text, spelling.Duration(meant), calendar, calendar)
 			return 0
 		}
 	}
@@ -151,7 +161,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	own := make(map[string]strictyaml.Value)
 	for _, e := range entriesOf(tiers) {
 		if !slices.Contains(p.set.tiers, e.Field) {
-			e.Key.Errorf("unknown tier %q: %s", e.Field, strictyaml.Meant(e.Field, p.set.tiers))
+			e.Key.Errorf("unknown tier %q: %s", e.Field, spelling.Meant(e.Field, p.set.tiers))
 			continue
 		}
 		own[e.Field] = e.Value
@@ -204,7 +214,7 @@ func (p *parser) own(t weir.Limit, m strictyaml.Map) weir.Limit {
 
 func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
 	if v.Present() && !isBucket(a) {
-		v.Errorf("burst with %s: only token_bucket and leaky_bucket have one", nameOf(a, algorithmNames, algorithms))
+		v.Errorf("burst with %v: only token_bucket and leaky_bucket have one", a)
 		return 0
 	}
 	return v.Int(1, maxRate)

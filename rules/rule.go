@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/spelling"
 )
 
 // Rule is one rule of a Set. It is shared, and must not be changed.
@@ -170,16 +170,16 @@ func Describe(l weir.Limit) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d per ", l.Rate)
 	if l.Calendar == weir.NoCalendar {
-		b.WriteString(strictyaml.Brief(l.Per))
+		b.WriteString(spelling.Duration(l.Per))
 	} else {
-		fmt.Fprintf(&b, "calendar %s of %s", nameOf(l.Calendar, calendarNames, calendars), cmp.Or(l.Zone, "UTC"))
+		fmt.Fprintf(&b, "calendar %v of %s", l.Calendar, cmp.Or(l.Zone, "UTC"))
 	}
 	if l.Burst > 0 {
 		fmt.Fprintf(&b, ", burst %d", l.Burst)
 	}
-	fmt.Fprintf(&b, ", %s, %s", nameOf(l.Algorithm, algorithmNames, algorithms), nameOf(l.Partition, partitionNames, partitions))
+	fmt.Fprintf(&b, ", %v, %v", l.Algorithm, l.Partition)
 	if l.Scope != weir.Regional {
-		fmt.Fprintf(&b, ", %s", nameOf(l.Scope, scopeNames, scopes))
+		fmt.Fprintf(&b, ", %v", l.Scope)
 	}
 	return b.String()
 }

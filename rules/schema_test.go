@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-go/weir"
 )
 
 // schemaNode is what the Schema uses of JSON Schema. Fields that are not here
@@ -83,14 +86,28 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		names []string
 	}{
 		"method":      {root.Defs["method"], methodNames},
-		"algorithm":   {root.Defs["limit"].Properties["algorithm"], algorithmNames},
-		"calendar":    {root.Defs["limit"].Properties["calendar"], calendarNames},
-		"scope":       {root.Defs["rule"].Properties["scope"], scopeNames},
-		"partition":   {root.Defs["rule"].Properties["partition"], partitionNames},
+		"algorithm":   {root.Defs["limit"].Properties["algorithm"], spelled[weir.Algorithm]()},
+		"calendar":    {root.Defs["limit"].Properties["calendar"], spelled[weir.Calendar]()[1:]},
+		"scope":       {root.Defs["rule"].Properties["scope"], spelled[weir.Scope]()},
+		"partition":   {root.Defs["rule"].Properties["partition"], spelled[weir.PartitionPolicy]()},
 		"missing_key": {root.Defs["rule"].Properties["missing_key"], lackingNames},
 		"key":         {root.Defs["part"].AnyOf[0], keyNames[:len(keyNames)-1]},
 	} {
 		require.Equal(t, c.names, c.in.Enum, name)
+	}
+}
+
+// spelled are the names of an enumeration's values, in their order.
+func spelled[T interface {
+	~uint8
+	encoding.TextMarshaler
+}]() (names []string) {
+	for value := T(0); ; value++ {
+		name, err := value.MarshalText()
+		if err != nil {
+			return names
+		}
+		names = append(names, string(name))
 	}
 }
 

@@ -73,7 +73,7 @@ func chart(j *Journal) (*plot.Plot, error) {
 	p := plot.New()
 	p.BackgroundColor = paper
 	p.Title.Text = fmt.Sprintf("%s: %s, key %d (%v, %d per %v, %s), seed %d",
-		j.Scenario.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, policyName(a.l.Partition), j.Scenario.Seed)
+		j.Scenario.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, j.Scenario.Seed)
 	p.X.Label.Text = "seconds"
 	p.Y.Label.Text = fmt.Sprintf("units in %v", a.l.Per)
 	p.Legend.Top, p.Legend.Left = true, true

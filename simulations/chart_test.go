@@ -67,7 +67,7 @@ func TestAChartShowsSidesLimitSplitAndFaults(t *testing.T) {
 	require.NoError(t, err)
 	p := parsePicture(t, svg)
 	for _, text := range []string{
-		"told: calls, key 0 (SlidingLog, 160 per 1s, FairShare), seed 0",
+		"told: calls, key 0 (sliding_log, 160 per 1s, fair_share), seed 0",
 		"seconds", "units in 1s", "limit", "bound", "whole, or the largest side", "side 2", "all sides", "split 2|3", "heal",
 	} {
 		require.Contains(t, p.texts, text)

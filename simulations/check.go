@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -61,7 +61,7 @@ func (s *Scenario) validate() error {
 func (s *Scenario) check(report func(at place, field, message string)) {
 	c := &checker{s: s, report: report}
 	if s.Lasts < time.Second || s.Lasts > maxLasts {
-		c.wrong("lasts", "lasts is %s: use 1s to %s", short(s.Lasts), short(maxLasts))
+		c.wrong("lasts", "lasts is %s: use 1s to %s", spelling.Duration(s.Lasts), spelling.Duration(maxLasts))
 	}
 	c.link("network", s.Network)
 	c.link("wan", s.WAN)
@@ -114,7 +114,7 @@ func (c *checker) regionShares() {
 	}
 	names := c.s.regions()
 	if len(names) < 2 {
-		c.wrong("region-shares", "region-shares is of two regions or more: give each node one")
+		c.wrong("region_shares", "region_shares is of two regions or more: give each node one")
 		return
 	}
 	config := weir.Config{Bind: ":0", Region: names[0], Regions: make(map[string][]string), RegionShares: c.s.RegionShares}
@@ -124,7 +124,7 @@ func (c *checker) regionShares() {
 	if err := config.Validate(); err != nil {
 		for line := range strings.Lines(err.Error()) {
 			line = strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "weir: invalid Config: ")
-			c.wrong("region-shares", "%s", strings.Replace(line, "RegionShares", "region-shares", 1))
+			c.wrong("region_shares", "%s", strings.Replace(line, "RegionShares", "region_shares", 1))
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (c *checker) loads() {
 			for _, m := range c.s.Limits {
 				names = append(names, m.Name)
 			}
-			c.wrong("limit", "unknown limit %q: %s", l.Limit, strictyaml.Meant(l.Limit, names))
+			c.wrong("limit", "unknown limit %q: %s", l.Limit, spelling.Meant(l.Limit, names))
 			continue
 		}
 		limit := c.s.Limits[at]
@@ -228,13 +228,13 @@ func (c *checker) loads() {
 		case l.Units < 0:
 			c.wrong("units", "units is %d: use 1 or more", l.Units)
 		case l.Begins < 0 || l.Begins >= c.s.Lasts:
-			c.wrong(begins(l), "%s is %s: the scenario ends at %s", begins(l), short(l.Begins), short(c.s.Lasts))
+			c.wrong(begins(l), "%s is %s: the scenario ends at %s", begins(l), spelling.Duration(l.Begins), spelling.Duration(c.s.Lasts))
 		case l.Ends > c.s.Lasts:
-			c.wrong("ends", "ends is %s: the scenario ends at %s", short(l.Ends), short(c.s.Lasts))
+			c.wrong("ends", "ends is %s: the scenario ends at %s", spelling.Duration(l.Ends), spelling.Duration(c.s.Lasts))
 		case l.Burst != 0 && l.Ends != 0:
 			c.wrong("ends", "ends is of a steady load: a burst comes at once")
 		case l.Ends != 0 && l.Ends <= l.Begins:
-			c.wrong("ends", "ends is %s: that is not after it begins", short(l.Ends))
+			c.wrong("ends", "ends is %s: that is not after it begins", spelling.Duration(l.Ends))
 		}
 		if asks += c.s.asks(l, limit); asks > maxAsks {
 			c.wrong("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
@@ -294,7 +294,7 @@ func (c *checker) known(field, name string) bool {
 	if slices.Contains(c.names, name) {
 		return true
 	}
-	c.wrong(field, "unknown node %q: %s", name, strictyaml.Meant(name, c.names))
+	c.wrong(field, "unknown node %q: %s", name, spelling.Meant(name, c.names))
 	return false
 }
 
@@ -356,7 +356,7 @@ func (s *Scenario) beginning() map[string]condition {
 func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.At < 0 || f.At >= c.s.Lasts {
-		c.wrong("at", "%s at %s: the scenario ends at %s", field, short(f.At), short(c.s.Lasts))
+		c.wrong("at", "%s at %s: the scenario ends at %s", field, spelling.Duration(f.At), spelling.Duration(c.s.Lasts))
 		return
 	}
 	switch f.Kind {
@@ -394,13 +394,13 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		}
 		if f.Kind == FaultSkew {
 			if stepped[name] += f.By; f.By == 0 || stepped[name].Abs() > maxClock {
-				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, short(stepped[name]), short(maxClock))
+				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, spelling.Duration(stepped[name]), spelling.Duration(maxClock))
 			}
 			continue
 		}
 		is := hosts[name]
 		if m := may[f.Kind]; !slices.Contains(m.needs, is) {
-			c.wrong(field, "%s of %q at %s: it is %v then", field, name, short(f.At), is)
+			c.wrong(field, "%s of %q at %s: it is %v then", field, name, spelling.Duration(f.At), is)
 			continue
 		}
 		hosts[name] = may[f.Kind].makes

@@ -16,12 +16,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// The names that scenario files use. Their order is that of the constants.
+// The names that scenario files have beside those of limits, which are the types' own.
 var (
-	algorithmNames = []string{"sliding-window", "sliding-log", "fixed-window", "token-bucket", "leaky-bucket"}
-	policyNames    = []string{"majority-share", "fair-share", "fail-open", "fail-closed"}
-	scopeNames     = []string{"regional", "global"}
-	memberships    = []string{"simulated", "gossip"}
+	memberships = []string{"simulated", "gossip"}
 	// faultNames start at FaultSplit.
 	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew"}
 )
@@ -130,13 +127,13 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "region-shares")
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "region_shares")
 	r.places[place{part: partSettings}] = settings.Get
 	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
 	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
 	s.Timeout = settings.Get("timeout").Duration(math.MinInt64, math.MaxInt64)
 	s.Forget = settings.Get("forget").Duration(math.MinInt64, math.MaxInt64)
-	if v := settings.Get("region-shares"); v.Present() {
+	if v := settings.Get("region_shares"); v.Present() {
 		s.RegionShares = make(map[string]int64)
 		for _, e := range v.Entries() {
 			s.RegionShares[e.Field] = e.Value.Int(math.MinInt64, math.MaxInt64)
@@ -180,12 +177,12 @@ func (r *reader) limit(s *Scenario, v strictyaml.Value) {
 	r.places[place{partLimit, len(s.Limits)}] = m.Get
 	s.Limits = append(s.Limits, weir.Limit{
 		Name:      m.Get("name").Required().Text(),
-		Algorithm: weir.Algorithm(r.index(m.Get("algorithm"), "algorithm", algorithmNames)),
+		Algorithm: strictyaml.Named[weir.Algorithm](m.Get("algorithm")),
 		Rate:      m.Get("rate").Required().Int(math.MinInt64, math.MaxInt64),
 		Per:       m.Get("per").Required().Duration(math.MinInt64, math.MaxInt64),
 		Burst:     m.Get("burst").Int(math.MinInt64, math.MaxInt64),
-		Scope:     weir.Scope(r.index(m.Get("scope"), "scope", scopeNames)),
-		Partition: weir.PartitionPolicy(r.index(m.Get("partition"), "policy", policyNames)),
+		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
+		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
 		Version:   m.Get("version").Uint(),
 	})
 }
@@ -367,11 +364,6 @@ func (r *reader) list(s *Scenario, v strictyaml.Value) (names []string) {
 		}
 	}
 	return names
-}
-
-// index is the place of a name among those known; 0 if there is none.
-func (r *reader) index(v strictyaml.Value, what string, known []string) int {
-	return max(slices.Index(known, v.OneOf(what, known)), 0)
 }
 
 // sort puts faults in the order of time; those of one instant stay as they are.

@@ -16,7 +16,7 @@ const planetFile = `about: A planet.
 lasts: 1m
 wan: {latency: 20ms, loss: 1%}
 nodes: {eu: [a, b], us: [c]}
-settings: {region-shares: {eu: 70, us: 30}}
+settings: {region_shares: {eu: 70, us: 30}}
 limits: [{name: api, rate: 10, per: 5s, scope: global}]
 load: [{limit: api, from: eu, rate: 5/s}]
 faults: []
@@ -71,10 +71,10 @@ func TestARegionIsNamedWhereItsNodesAre(t *testing.T) {
 func TestAPlanetThatCannotBeMeantIsRefused(t *testing.T) {
 	for _, c := range []struct{ about, old, new, want string }{
 		{"an unknown scope", "scope: global", "scope: globe", `x.yaml:6:48: unknown scope "globe": did you mean "global"?`},
-		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:27: region-shares is of two regions or more: give each node one\nx.yaml:6:48: limit \"api\" is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
+		{"no regions", "{eu: [a, b], us: [c]}", "[a, b, c, eu]", "x.yaml:3:6: wan is what links between regions are like, and there are none: write nodes like {eu: [a, b], us: [c, d]}\nx.yaml:5:27: region_shares is of two regions or more: give each node one\nx.yaml:6:48: limit \"api\" is global, and there are no regions: write nodes like {eu: [a, b], us: [c, d]}"},
 		{"a region that is called as a node", "us: [c]", "us: [eu]", `x.yaml:4:14: region "eu" has the name of a node: give it another`},
-		{"a share of a region that is not there", "us: 30", "as: 30", "x.yaml:5:27: region-shares has no share of \"us\": give one to Region and to each of Regions, or leave it nil\nx.yaml:5:27: region-shares names \"as\", which is neither Region nor one of Regions: take it off, or add the region"},
-		{"a share of nothing", "us: 30", "us: 0", `x.yaml:5:27: region-shares of "us" is 0: use 1 to 1000000`},
+		{"a share of a region that is not there", "us: 30", "as: 30", "x.yaml:5:27: region_shares has no share of \"us\": give one to Region and to each of Regions, or leave it nil\nx.yaml:5:27: region_shares names \"as\", which is neither Region nor one of Regions: take it off, or add the region"},
+		{"a share of nothing", "us: 30", "us: 0", `x.yaml:5:27: region_shares of "us" is 0: use 1 to 1000000`},
 		{"links that take no time", "latency: 20ms, loss: 1%", "latency: 0s, jitter: 0s", `x.yaml:3:6: wan takes no time: give it a latency`},
 		{"a load from nobody", "from: eu", "from: ue", `x.yaml:7:27: unknown node or region "ue": did you mean "eu"?`},
 		{"a cut within a region", "faults: []", "faults: [{at: 5s, cut: {from: eu, to: a}}]", `x.yaml:8:24: cut from "eu" to "a": no link goes there; between a region and others name the others`},
@@ -261,7 +261,7 @@ func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T
 			algorithms[l.Algorithm]++
 		}
 	}
-	require.Len(t, algorithms, len(algorithmNames))
+	require.Len(t, algorithms, 5)
 	require.Len(t, regions, 2)
 	require.Greater(t, faults[FaultSplit], 100)
 	require.Greater(t, faults[FaultCut], 100)

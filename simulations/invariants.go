@@ -37,9 +37,9 @@ const (
 // invariants are in the order in which verdicts are printed.
 var invariants = []invariant{
 	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounds},
-	{ownWindow, "until the first fault, a FixedWindow admits its Rate in each of its own windows", ownWindows},
+	{ownWindow, "until the first fault, fixed_window admits its rate in each of its own windows", ownWindows},
 	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
-	{healedInvariant, "200 ms after all is heard again, a SlidingLog counts what every side admitted", heals},
+	{healedInvariant, "200 ms after all is heard again, sliding_log counts what every side admitted", heals},
 	{promptInvariant, "no check takes longer than Timeout", prompt},
 	{noErrors, "no check has an error for an answer", errorless},
 	{settledInvariant, "once all is whole again, the nodes see each other and have told everything", settled},
@@ -122,7 +122,7 @@ func newTrial(j *Journal) *trial {
 }
 
 func (a *asks) String() string {
-	s := fmt.Sprintf("limit %q (%v, %d per %v, %v) key %d", a.l.Name, a.l.Algorithm, a.l.Rate, a.l.Per, policyName(a.l.Partition), a.key)
+	s := fmt.Sprintf("limit %q (%v, %d per %v, %v) key %d", a.l.Name, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, a.key)
 	switch a.region {
 	case "":
 	case everywhere:
@@ -131,18 +131,6 @@ func (a *asks) String() string {
 		s += " in " + a.region
 	}
 	return s
-}
-
-func policyName(p weir.PartitionPolicy) string {
-	switch p {
-	case weir.FairShare:
-		return "FairShare"
-	case weir.FailOpen:
-		return "FailOpen"
-	case weir.FailClosed:
-		return "FailClosed"
-	}
-	return "MajorityShare"
 }
 
 // bounds holds each window of Per against the row that it falls under.

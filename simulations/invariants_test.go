@@ -244,7 +244,7 @@ func TestASideGrantsItsShare(t *testing.T) {
 			}
 			require.Empty(t, brokenOf(granted(part), shareGrant))
 			if part > 0 {
-				require.NotEmpty(t, brokenOf(granted(part*85/100), shareGrant), "%v, side %d", policyName(policy), side)
+				require.NotEmpty(t, brokenOf(granted(part*85/100), shareGrant), "%v, side %d", policy, side)
 			}
 		}
 	}

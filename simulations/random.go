@@ -146,7 +146,7 @@ func (d *dice) limits() {
 		}
 		l := weir.Limit{
 			Name:      [...]string{"api", "login", "search"}[i],
-			Algorithm: weir.Algorithm(d.IntN(len(algorithmNames))),
+			Algorithm: weir.Algorithm(d.IntN(int(weir.LeakyBucket) + 1)),
 			Per:       per,
 			// FairShare and MajorityShare have the sharpest bounds.
 			Partition: pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/spelling"
 )
 
 const columns = 96 // that reports keep to
@@ -40,7 +41,7 @@ func heading(w io.Writer, s *Scenario) {
 		if l.Scope == weir.Global {
 			scope = ", in all regions together"
 		}
-		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %s%s\n", l.Name, l.Rate, short(l.Per), burst, l.Algorithm, policyName(l.Partition), scope)
+		fmt.Fprintf(w, "limit %s: %d per %s%s, %v, %v%s\n", l.Name, l.Rate, spelling.Duration(l.Per), burst, l.Algorithm, l.Partition, scope)
 	}
 }
 
@@ -67,7 +68,7 @@ func table(w io.Writer, s *Scenario, seconds []second, names []string) {
 	for i := range seconds {
 		line := &seconds[i]
 		for ; len(faults) > 0 && faults[0].At < line.At+time.Second; faults = faults[1:] {
-			wrap(w, fmt.Sprintf("%7s ─ ", short(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
+			wrap(w, fmt.Sprintf("%7s ─ ", spelling.Duration(faults[0].At)), strings.Repeat(" ", 10), faults[0].says())
 		}
 		fmt.Fprintf(w, "%7d %8d ", int(line.At/time.Second), line.Offered)
 		for side := range sides {
@@ -108,7 +109,7 @@ func (f *Fault) says() string {
 		fmt.Fprintf(b, " %s → %s", everyone(f.From), everyone(f.To))
 	}
 	if f.Kind == FaultLink {
-		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", short(f.Link.Latency), short(f.Link.Jitter), percent(f.Link.Loss))
+		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", spelling.Duration(f.Link.Latency), spelling.Duration(f.Link.Jitter), percent(f.Link.Loss))
 	}
 	if f.Kind == FaultSkew {
 		fmt.Fprintf(b, " by %v", f.By)
@@ -151,7 +152,7 @@ func verdicts(w io.Writer, broken []Broken) {
 
 // tell prints what is broken.
 func (b *Broken) tell(w io.Writer) {
-	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", short(b.At), b.Says))
+	wrap(w, fmt.Sprintf("✗ %-14s ", b.Invariant), strings.Repeat(" ", 17), fmt.Sprintf("at %s: %s", spelling.Duration(b.At), b.Says))
 }
 
 // wrap prints text in lines of no more than the columns, after first and then

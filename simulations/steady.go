@@ -56,6 +56,6 @@ func tellSteady(w io.Writer, all map[weir.PartitionPolicy]steady) {
 	fmt.Fprintf(w, "In a split in which nothing changes (c = 0), a window of Per held at most\n")
 	for _, p := range slices.Sorted(maps.Keys(all)) {
 		s := all[p]
-		fmt.Fprintf(w, "%-13s  %.2f·L, in %d windows\n", policyName(p), float64(s.Units)/float64(s.L), s.Windows)
+		fmt.Fprintf(w, "%-14v  %.2f·L, in %d windows\n", p, float64(s.Units)/float64(s.L), s.Windows)
 	}
 }

@@ -32,7 +32,7 @@ func TestTheDensestWindowOfASteadySplitIsTold(t *testing.T) {
 		require.Greater(t, s.Windows, 100)
 	}
 	tellSteady(&out, sum)
-	require.Contains(t, out.String(), "FairShare      1.38·L")
+	require.Contains(t, out.String(), "fair_share      1.38·L")
 	out.Reset()
 	tellSteady(&out, nil)
 	require.Empty(t, out.String())

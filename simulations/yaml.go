@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/weirtest"
 	"go.yaml.in/yaml/v3"
 )
@@ -40,7 +41,7 @@ func (s *Scenario) yaml() []byte {
 		for _, region := range slices.Sorted(maps.Keys(s.RegionShares)) {
 			shares.plain(region, strconv.FormatInt(s.RegionShares[region], 10))
 		}
-		settings.add("region-shares", flow(shares))
+		settings.add("region_shares", flow(shares))
 	}
 	if len(settings.nodes) > 0 {
 		top.add("settings", flow(settings))
@@ -110,14 +111,14 @@ func linkMapping(l, usual weirtest.Link) *mapping {
 func limitMapping(l weir.Limit) *mapping {
 	m := new(mapping)
 	m.text("name", l.Name)
-	m.text("algorithm", algorithmNames[l.Algorithm])
+	m.text("algorithm", l.Algorithm.String())
 	m.int("rate", l.Rate)
 	m.duration("per", l.Per)
 	m.int("burst", l.Burst)
 	if l.Scope != weir.Regional {
-		m.text("scope", scopeNames[l.Scope])
+		m.text("scope", l.Scope.String())
 	}
-	m.text("partition", policyNames[l.Partition])
+	m.text("partition", l.Partition.String())
 	if l.Version != 0 {
 		m.plain("version", strconv.FormatUint(l.Version, 10))
 	}
@@ -206,7 +207,7 @@ func (m *mapping) int(field string, n int64) {
 	}
 }
 
-func (m *mapping) duration(field string, d time.Duration) { m.plain(field, short(d)) }
+func (m *mapping) duration(field string, d time.Duration) { m.plain(field, spelling.Duration(d)) }
 
 func (m *mapping) nonzero(field string, d time.Duration) {
 	if d != 0 {
@@ -231,18 +232,6 @@ func flow(m *mapping) *yaml.Node {
 
 func block(items []*yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Content: items}
-}
-
-// short is a duration without the zeros that Duration.String ends with.
-func short(d time.Duration) string {
-	s := strings.Replace(d.String(), "µ", "u", 1)
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }

@@ -79,7 +79,7 @@ func TestVerdict(t *testing.T) {
 		}, ""},
 		"once all know of a crash all is well again": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
-			t.admits(17, "stand-in", "gateway-2-0", 11*second+6)
+			t.admits(17, "stand_in", "gateway-2-0", 11*second+6)
 			f.all[1].down = []span{{0, never}}
 		}, "in which all was well"},
 		"two limits around a freeze": {func(f *fleet, t *tally) {
@@ -96,7 +96,7 @@ func TestVerdict(t *testing.T) {
 		}, ""},
 		"a check that timed out though its owner was up excuses a second limit": {func(f *fleet, t *tally) {
 			t.admits(16, "forwarded", "gateway-2-0", second)
-			t.admits(16, "stand-in", "gateway-2-0", second+5)
+			t.admits(16, "stand_in", "gateway-2-0", second+5)
 		}, ""},
 		"in the windows that hold it": {func(f *fleet, t *tally) {
 			t.admits(1, "budget", "gateway-2-0", second)
@@ -109,11 +109,11 @@ func TestVerdict(t *testing.T) {
 		"what is admitted elsewhere while its owner is gone excuses nothing": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{{0, never}}
 			t.admits(16, "forwarded", "gateway-3-0", second)
-			t.admits(1, "stand-in", "gateway-2-0", second+5)
+			t.admits(1, "stand_in", "gateway-2-0", second+5)
 		}, "in which all was well"},
 		"but for a share: there was a stand-in to ask, and it timed out": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{{0, never}}
-			t.admits(16, "stand-in", "gateway-2-0", second)
+			t.admits(16, "stand_in", "gateway-2-0", second)
 			t.admits(16, "budget", "gateway-2-0", second+5)
 		}, ""},
 		"unless those that were left are no majority": {func(f *fleet, t *tally) {
@@ -123,7 +123,7 @@ func TestVerdict(t *testing.T) {
 		}, "in which all was well"},
 		"while gateways that are up do not hear each other, some time out": {func(f *fleet, t *tally) {
 			f.deaf = []span{{second, 2 * second}}
-			t.admits(32, "stand-in", "gateway-2-0", 2*second)
+			t.admits(32, "stand_in", "gateway-2-0", 2*second)
 		}, ""},
 		"an error of a gateway that is up": {func(f *fleet, t *tally) {
 			t.admits(1, "owner", "", second)

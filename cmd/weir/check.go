@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -26,7 +27,7 @@ func check(args []string, stdout, stderr io.Writer) int {
 	flags.Func("header", "", func(text string) error { return header(&r, text) })
 	flags.Func("ip", "", func(text string) (err error) { r.Client, err = netip.ParseAddr(text); return err })
 	flags.StringVar(&r.User, "user", "", "")
-	flags.StringVar(&r.APIKey, "api-key", "", "")
+	flags.StringVar(&r.APIKey, "api_key", "", "")
 	flags.StringVar(&r.Tier, "tier", "", "")
 	flags.Int64Var(&r.Length, "length", 0, "")
 	files, err := interleaved(flags, args)
@@ -136,9 +137,9 @@ func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	case rule.Shadow:
 		fmt.Fprintln(w, "  shadow: counted, and never enforced")
 	case rule.Queue > 0:
-		fmt.Fprintf(w, "  queue: waits up to %v for its turn\n", rule.Queue)
+		fmt.Fprintf(w, "  queue: waits up to %s for its turn\n", spelling.Duration(rule.Queue))
 	case rule.Soft.Over > 0:
-		fmt.Fprintf(w, "  soft:  %.4g%% more in %v, marked, once a limit is exhausted\n", rule.Soft.Over*100, rule.Soft.For)
+		fmt.Fprintf(w, "  soft:  %.4g%% more in %s, marked, once a limit is exhausted\n", rule.Soft.Over*100, spelling.Duration(rule.Soft.For))
 	}
 	if units == 0 {
 		fmt.Fprintln(w, "  spends nothing")

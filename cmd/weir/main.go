@@ -28,7 +28,7 @@ Flags of check, which explain what a request meets:
   -header 'Name: value'   a field of its header; may be repeated
   -ip ADDRESS             who asks
   -user NAME
-  -api-key KEY
+  -api_key KEY
   -tier TIER
   -length BYTES           of its content
 

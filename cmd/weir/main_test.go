@@ -83,7 +83,7 @@ login: path /login
   cost:  1 unit
   limit: login/1: 50 per 1m, sliding_window, majority_share
   limit: login/month: 1000 per calendar month of Europe/Berlin, fixed_window, majority_share
-  soft:  20% more in 10m0s, marked, once a limit is exhausted
+  soft:  20% more in 10m, marked, once a limit is exhausted
 `},
 		{"a key that is missing", []string{"-request", "POST /login", "-tier", "gold"}, `
 POST /login (the file has no tier "gold") meets 2 rules:

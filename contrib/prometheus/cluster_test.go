@@ -31,7 +31,7 @@ func TestASplitIsSeenInWhatAlarmsLookAt(t *testing.T) {
 			sum := 0.0
 			for source := weir.Owner; source.String() != "unknown"; source++ {
 				for _, outcome := range []string{"allowed", "denied"} {
-					name := "weir_decisions_total{outcome=" + outcome + ",source=" + sourceLabel(source) + "}"
+					name := "weir_decisions_total{outcome=" + outcome + ",source=" + source.String() + "}"
 					sum += after[name] - before[name]
 					if source == weir.Budget {
 						shares += after[name] - before[name]

@@ -37,7 +37,7 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 		labels = append(labels, state.String())
 	}
 	for source := weir.Owner; source.String() != "unknown"; source++ {
-		labels = append(labels, sourceLabel(source))
+		labels = append(labels, source.String())
 	}
 	for _, label := range labels {
 		require.Contains(t, text, "`"+label+"`")

@@ -3,7 +3,6 @@ package weirprom
 import (
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,8 +23,8 @@ var ofNode = []family[nodeStats]{
 			// Past the last source the names end.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				o := s.Decisions[source]
-				emit(float64(o.Allowed), sourceLabel(source), "allowed")
-				emit(float64(o.Denied), sourceLabel(source), "denied")
+				emit(float64(o.Allowed), source.String(), "allowed")
+				emit(float64(o.Denied), source.String(), "denied")
 			}
 		}},
 	{"weir_shadows_total", "Decisions that were counted and not enforced; they are not among the other decisions.",
@@ -126,11 +125,6 @@ var refusals = []string{"garbage", "version", "oversized", "authentication", "tl
 
 // states are those that weir.Node.Members has.
 var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Unheard, weir.Dead}
-
-// sourceLabel is a Source as the admin API has it.
-func sourceLabel(s weir.Source) string {
-	return strings.NewReplacer(" ", "_", "-", "_").Replace(s.String())
-}
 
 // label is a name as a label may have it: one that is not UTF-8 would cost the
 // whole scrape.

@@ -30,7 +30,7 @@ func readLimit(text string) (l limit, err error) {
 	m := file.Root().Map("name", "policy", "enabled", "rate", "version", "ratio", "loss", "speed", "per", "nodes", "regions")
 	l = limit{
 		Name:    m.Get("name").Required().Text(),
-		Policy:  m.Get("policy").OneOf("policy", []string{"fair-share", "fail-open"}),
+		Policy:  m.Get("policy").OneOf("policy", []string{"fair_share", "fail_open"}),
 		On:      m.Get("enabled").Bool(),
 		Rate:    m.Get("rate").Int(1, 1000),
 		Version: m.Get("version").Uint(),
@@ -56,7 +56,7 @@ func readLimit(text string) (l limit, err error) {
 func TestAFileIsReadAsItsTypes(t *testing.T) {
 	l, err := readLimit(`
 name: "404" # in quotes, it is a text
-policy: fair-share
+policy: fair_share
 enabled: true
 rate: 1_000
 version: 18446744073709551615
@@ -69,7 +69,7 @@ regions: {east: [c], west: [d, e]}
 `)
 	require.NoError(t, err)
 	require.Equal(t, limit{
-		Name: "404", Policy: "fair-share", On: true, Rate: 1000, Version: math.MaxUint64, Ratio: 0.25, Loss: 0.001,
+		Name: "404", Policy: "fair_share", On: true, Rate: 1000, Version: math.MaxUint64, Ratio: 0.25, Loss: 0.001,
 		Speed: 0.5, Per: 90 * time.Second, Nodes: []string{"a", "b"},
 		Regions: map[string][]string{"east": {"c"}, "west": {"d", "e"}},
 	}, l)
@@ -92,9 +92,9 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a merge key", "name: api\n<<: {rate: 5}", `limits.yaml:2:1: unknown field "<<": known are name, policy, enabled, rate, version, ratio, loss, speed, per, nodes, regions`},
 		{"a required field that is missing", "{rate: 5}", `limits.yaml:1:1: name is missing`},
 		{"a field without a value", "name:\nrate: 5", `limits.yaml:1:6: name has no value: give it one, or remove it`},
-		{"a misspelt name", "name: api\npolicy: fairshare", `limits.yaml:2:9: unknown policy "fairshare": did you mean "fair-share"?`},
-		{"an unknown name", "name: api\npolicy: strict", `limits.yaml:2:9: unknown policy "strict": known are fair-share, fail-open`},
-		{"an empty name", "name: api\npolicy: ''", `limits.yaml:2:9: unknown policy "": known are fair-share, fail-open`},
+		{"a misspelt name", "name: api\npolicy: fairshare", `limits.yaml:2:9: unknown policy "fairshare": did you mean "fair_share"?`},
+		{"an unknown name", "name: api\npolicy: strict", `limits.yaml:2:9: unknown policy "strict": known are fair_share, fail_open`},
+		{"an empty name", "name: api\npolicy: ''", `limits.yaml:2:9: unknown policy "": known are fair_share, fail_open`},
 		{"a number for a text", "name: 404", `limits.yaml:1:7: name is 404, a number: put it in quotes if it is a text`},
 		{"a truth for a text", "name: true", `limits.yaml:1:7: name is true, true or false: put it in quotes if it is a text`},
 		{"a date for a text", "name: 2026-01-02", `limits.yaml:1:7: name is 2026-01-02, a date: put it in quotes if it is a text`},

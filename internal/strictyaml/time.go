@@ -62,16 +62,3 @@ func TimeMeant(text string) (d time.Duration, ok bool) {
 	}
 	return d, d > 0
 }
-
-// Brief is a duration as people write it: without parts at its end that are zero,
-// 24h and not 24h0m0s.
-func Brief(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}

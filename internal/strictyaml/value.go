@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"encoding"
 	"errors"
 	"math"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-go/weir/internal/spelling"
 )
 
 // Value is a place in a file and what is there: a map, a list, or a text, number
@@ -62,7 +65,7 @@ func (v Value) Map(known ...string) Map {
 	m := Map{in: v, fields: make(map[string]Value)}
 	for _, e := range v.Entries() {
 		if !slices.Contains(known, e.Field) {
-			e.Key.Errorf("unknown field %q: %s", e.Field, Meant(e.Field, known))
+			e.Key.Errorf("unknown field %q: %s", e.Field, spelling.Meant(e.Field, known))
 			continue
 		}
 		m.fields[e.Field] = e.Value
@@ -140,10 +143,24 @@ func (v Value) text() (text string, ok bool) {
 func (v Value) OneOf(what string, known []string) string {
 	text, ok := v.text()
 	if ok && !slices.Contains(known, text) {
-		v.Errorf("unknown %s %q: %s", what, text, Meant(text, known))
+		v.Errorf("unknown %s %q: %s", what, text, spelling.Meant(text, known))
 		return ""
 	}
 	return text
+}
+
+// Named reads the name of a T's value; T's zero, if there is none. What T refuses
+// is told in its words.
+func Named[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](v Value) (value T) {
+	if text, ok := v.text(); ok {
+		if err := P(&value).UnmarshalText([]byte(text)); err != nil {
+			v.Errorf("%v", err)
+		}
+	}
+	return value
 }
 
 // Bool reads true or false.
@@ -212,9 +229,9 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 		if _, ok := number(text); ok {
 			v.Errorf("%s is %s: say of what, like %ss or %sms", v.called(), text, text, text)
 		} else if meant, ok := TimeMeant(text); ok && meant >= low && meant <= high {
-			v.Errorf("%s is %q: write %s", v.called(), text, Brief(meant))
+			v.Errorf("%s is %q: write %s", v.called(), text, spelling.Duration(meant))
 		} else if ok {
-			v.Errorf("%s is %q, which is %s: use %v to %v", v.called(), text, Brief(meant), low, high)
+			v.Errorf("%s is %q, which is %s: use %v to %v", v.called(), text, spelling.Duration(meant), low, high)
 		} else {
 			v.Errorf("%s is %q: use a duration, like 1m30s or 250ms", v.called(), text)
 		}

@@ -1,0 +1,44 @@
+// Package spelling spells the values of enumerations. A type has one Table, of which
+// its String, MarshalText and UnmarshalText are made, and with them all that reads
+// or writes such a value: rules files, scenario files, the admin API, metrics and
+// logs. So a name has one spelling, and the other one is refused with the right one.
+package spelling
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Table has the names of a T's values.
+type Table[T ~uint8] struct {
+	What  string   // they are the names of, like "algorithm"
+	Names []string // in the order of the values, from zero
+}
+
+// String returns the name of value, or its number where it has none.
+func (t *Table[T]) String(value T) string {
+	if int(value) < len(t.Names) {
+		return t.Names[value]
+	}
+	return fmt.Sprintf("%s(%d)", strings.ReplaceAll(t.What, " ", "_"), uint8(value))
+}
+
+// MarshalText returns the name of value, and an error where it has none.
+func (t *Table[T]) MarshalText(value T) ([]byte, error) {
+	if int(value) < len(t.Names) {
+		return []byte(t.Names[value]), nil
+	}
+	return nil, fmt.Errorf("%s %d has no name", t.What, uint8(value))
+}
+
+// UnmarshalText sets value by its name. The error says what to write, and leaves
+// value as it is.
+func (t *Table[T]) UnmarshalText(value *T, name []byte) error {
+	i := slices.Index(t.Names, string(name))
+	if i < 0 {
+		return fmt.Errorf("unknown %s %q: %s", t.What, name, Meant(string(name), t.Names))
+	}
+	*value = T(i)
+	return nil
+}

@@ -1,0 +1,74 @@
+package weir
+
+import (
+	"encoding"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// enumeration is a type whose values have names in files.
+type enumeration[T any] interface {
+	*T
+	encoding.TextUnmarshaler
+}
+
+// requireNames requires that the values from zero on have these names, in all
+// ways to write and to read them, and no value after them has any.
+func requireNames[T interface {
+	~uint8
+	encoding.TextMarshaler
+	String() string
+}, P enumeration[T]](t *testing.T, names ...string) {
+	for i, name := range names {
+		require.Equal(t, name, T(i).String())
+		text, err := T(i).MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, name, string(text))
+		var value T
+		require.NoError(t, P(&value).UnmarshalText(text))
+		require.Equal(t, T(i), value)
+	}
+	past := T(len(names))
+	_, err := past.MarshalText()
+	require.Error(t, err)
+	require.NotContains(t, names, past.String())
+	require.Error(t, P(&past).UnmarshalText([]byte(past.String())))
+	require.Equal(t, T(len(names)), past, "a name that is refused changes nothing")
+}
+
+func TestAllThatHasANameIsReadByTheNameThatIsWritten(t *testing.T) {
+	requireNames[Algorithm](t, "sliding_window", "sliding_log", "fixed_window", "token_bucket", "leaky_bucket")
+	requireNames[Scope](t, "regional", "global")
+	requireNames[PartitionPolicy](t, "majority_share", "fair_share", "fail_open", "fail_closed")
+	requireNames[Calendar](t, "none", "day", "week", "month")
+}
+
+func TestAnotherSpellingIsRefusedWithTheOneToWrite(t *testing.T) {
+	for _, c := range []struct {
+		into encoding.TextUnmarshaler
+		text string
+		want string
+	}{
+		{new(Algorithm), "sliding-window", `unknown algorithm "sliding-window": did you mean "sliding_window"?`},
+		{new(Algorithm), "TokenBucket", `unknown algorithm "TokenBucket": did you mean "token_bucket"?`},
+		{new(Algorithm), "FIXED_WINDOW", `unknown algorithm "FIXED_WINDOW": did you mean "fixed_window"?`},
+		{new(Algorithm), "", `unknown algorithm "": known are sliding_window, sliding_log, fixed_window, token_bucket, leaky_bucket`},
+		{new(PartitionPolicy), "fail-open", `unknown partition policy "fail-open": did you mean "fail_open"?`},
+		{new(PartitionPolicy), "MajorityShare", `unknown partition policy "MajorityShare": did you mean "majority_share"?`},
+		{new(Scope), "Global", `unknown scope "Global": did you mean "global"?`},
+		{new(Calendar), "Month", `unknown calendar "Month": did you mean "month"?`},
+	} {
+		require.EqualError(t, c.into.UnmarshalText([]byte(c.text)), c.want)
+	}
+}
+
+func TestSourcesAreNamedAsEverythingElse(t *testing.T) {
+	require.Equal(t, "none", Source(0).String())
+	for s := Owner; s < sources; s++ {
+		require.Regexp(t, regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`), s.String())
+		require.NotEqual(t, "unknown", s.String())
+	}
+	require.Equal(t, "unknown", sources.String())
+}

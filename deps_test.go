@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "time"},
 	"cluster": {"net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/snippets":   {},
 	"internal/spelling":   {"time"},
 	"internal/strictyaml": {"internal/spelling", "time"},
 	"internal/ratelimit":  {".", "time"},

@@ -1,29 +1,95 @@
 package main
 
 import (
-	"os"
+	"fmt"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/snippets"
 )
 
-func TestTheScenarioInTheReadmeIsRead(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+func TestEveryScenarioInTheDocumentsIsRead(t *testing.T) {
+	all, err := snippets.All()
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(text), "```yaml\n")
-	require.True(t, ok)
-	example, _, ok := strings.Cut(rest, "```")
-	require.True(t, ok)
-	_, err = parse("README.md", []byte(example))
-	require.NoError(t, err)
+	read := 0
+	for _, s := range all {
+		if s.Language != "yaml" || s.Key() != "about" {
+			continue
+		}
+		read++
+		_, err := parse("snippet.yaml", []byte(s.Text))
+		require.NoError(t, err, "%s", s.At())
+	}
+	require.NotZero(t, read)
 }
 
-func TestTheBenchmarkInTheReadmeIsRead(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+// completed is a scenario in which a field that stands alone in a line has its
+// place.
+func completed(key, field string) string {
+	load, faults, settings := "rate: 5/s", "", ""
+	switch key {
+	case "adversary", "burst", "rate":
+		load = field
+	case "begins", "ends", "from":
+		load += ", " + field
+	case "region_shares":
+		settings = field
+	case "for":
+		faults = "{at: 5s, freeze: [a], " + field + "}"
+	case "repeat":
+		faults = "{at: 5s, freeze: [a], for: 2s, " + field + "}"
+	case "start":
+		faults = "{at: 4s, kill: [a]}, {at: 5s, " + field + "}"
+	case "thaw":
+		faults = "{at: 4s, freeze: [a]}, {at: 5s, " + field + "}"
+	default:
+		faults = "{at: 5s, " + field + "}"
+	}
+	return fmt.Sprintf(`about: A field.
+lasts: 2m
+nodes: {east: [a, b], west: [c]}
+settings: {%s}
+limits: [{name: api, rate: 1000, per: 5s}]
+load: [{limit: api, %s}]
+faults: [%s]
+`, settings, load, faults)
+}
+
+func TestEveryFieldInTheReadmeIsRead(t *testing.T) {
+	fields, err := snippets.Fields()
 	require.NoError(t, err)
-	const file = "testdata/hour.yaml"
-	require.Contains(t, string(text), "./simulations/"+file)
-	_, err = find(file)
+	read := 0
+	for _, s := range fields {
+		if s.File != "simulations/README.md" && s.Key() != "adversary" {
+			continue
+		}
+		read++
+		_, err := parse("snippet.yaml", []byte(completed(s.Key(), s.Text)))
+		require.NoError(t, err, "%s: %s", s.At(), s.Text)
+	}
+	require.NotZero(t, read)
+}
+
+func TestEveryRunInTheDocumentsIsUnderstood(t *testing.T) {
+	calls, err := snippets.CallsOf("go", "run", "./simulations")
 	require.NoError(t, err)
+	require.NotEmpty(t, calls)
+	root, err := snippets.Root()
+	require.NoError(t, err)
+	for _, c := range calls {
+		o, err := parseArgs(c.Words, io.Discard)
+		require.NoError(t, err, "%s: %q", c.At(), c.Words)
+		if o.what == "" || o.what == strings.ToUpper(o.what) { // a NAME or FILE of the reader's
+			continue
+		}
+		if strings.HasSuffix(o.what, ".yaml") {
+			o.what = filepath.Join(root, filepath.FromSlash(o.what))
+		}
+		_, err = find(o.what)
+		require.NoError(t, err, "%s: %q", c.At(), c.Words)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/snippets"
 )
 
 func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
@@ -42,6 +43,47 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 	for _, label := range labels {
 		require.Contains(t, text, "`"+label+"`")
 	}
+}
+
+// matcher is one of {label="value",label=~"value|value"}.
+var matcher = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
+
+func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *testing.T) {
+	all, err := snippets.All()
+	require.NoError(t, err)
+	labels := labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook)
+	values := map[string][]string{"outcome": {"allowed", "denied"}, "reason": refusals}
+	for _, state := range states {
+		values["state"] = append(values["state"], state.String())
+	}
+	for source := weir.Owner; source.String() != "unknown"; source++ {
+		values["source"] = append(values["source"], source.String())
+	}
+	named := 0
+	for _, s := range all {
+		if s.Language != "promql" && s.Key() != "groups" {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`\b(weir_\w+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(s.Text, -1) {
+			named++
+			require.Contains(t, labels, m[1], "%s", s.At())
+			for _, of := range matcher.FindAllStringSubmatch(m[2], -1) {
+				require.Contains(t, labels[m[1]], of[1], "%s: %s", s.At(), m[0])
+				for value := range strings.SplitSeq(of[3], "|") {
+					require.Contains(t, values[of[1]], value, "%s: %s", s.At(), m[0])
+				}
+			}
+		}
+	}
+	require.NotZero(t, named)
+}
+
+// labelsOf adds the labels of each metric, by its name.
+func labelsOf[S any](labels map[string][]string, all []family[S]) map[string][]string {
+	for _, f := range all {
+		labels[f.name] = f.labels
+	}
+	return labels
 }
 
 // rowsOf appends how the rows of families begin.

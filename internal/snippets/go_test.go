@@ -1,0 +1,152 @@
+package snippets_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/snippets"
+)
+
+// packages are those that snippets of Go use without an import, by their names.
+var packages = map[string]string{
+	"context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip",
+	"signal": "os/signal", "strconv": "strconv", "syscall": "syscall", "testing": "testing", "time": "time",
+
+	"grpc":       "google.golang.org/grpc",
+	"prometheus": "github.com/prometheus/client_golang/prometheus",
+	"promhttp":   "github.com/prometheus/client_golang/prometheus/promhttp",
+
+	"grpclimit": "github.com/weir-go/weir/contrib/grpc",
+	"httplimit": "github.com/weir-go/weir/httplimit",
+	"rules":     "github.com/weir-go/weir/rules",
+	"weir":      "github.com/weir-go/weir",
+	"weirprom":  "github.com/weir-go/weir/contrib/prometheus",
+	"weirtest":  "github.com/weir-go/weir/weirtest",
+}
+
+// around is what the service of a reader has around a snippet.
+const around = `
+var (
+	ctx           context.Context
+	t             *testing.T
+	secret, token []byte
+	mux           http.Handler
+	server        *http.Server
+	node, a       *weir.Node
+	book          *rules.Book
+	perUser       *weir.Limiter
+	messages      *weir.Limiter
+	registry      *prometheus.Registry
+	auth          struct{ UserOf func(context.Context) string }
+
+	authenticate       grpc.UnaryServerInterceptor
+	authenticateStream grpc.StreamServerInterceptor
+)
+
+func userOf(*http.Request) string
+func planOf(*http.Request) string
+`
+
+// ellipsis is a line for what a snippet leaves out.
+var ellipsis = regexp.MustCompile(`(?m)^\s*\.\.\.$`)
+
+func TestEverySnippetOfGoCompiles(t *testing.T) {
+	files, exports := token.NewFileSet(), exported(t)
+	from := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("no package %s is among those that snippets may use", path)
+		}
+		return os.Open(exports[path])
+	})
+	for _, s := range of(t, "go") {
+		for _, err := range compile(files, from, &s) {
+			t.Error(err)
+		}
+	}
+}
+
+// A test that finds nothing wrong may look for nothing.
+func TestABrokenSnippetOfGoDoesNotCompile(t *testing.T) {
+	files, exports := token.NewFileSet(), exported(t)
+	from := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for text, want := range map[string]string{
+		"node, err := weir.Start(ctx, weir.Config{})":               "",
+		"...\nunused := 1":                                          "",
+		"node, err := weir.Start(ctx, weir.Config{Bnd: \":7946\"})": "a.md:7:42: unknown field Bnd in struct literal of type weir.Config",
+		"node, err := weir.Begin(ctx)":                              "a.md:7:19: undefined: weir.Begin",
+		"node.Leave()":                                              "a.md:7:12: not enough arguments in call to node.Leave\n\thave ()\n\twant (context.Context)",
+		"if node {":                                                 "a.md:8:3: expected '}', found 'EOF'",
+		"weird.Start(ctx)":                                          "a.md:7:1: undefined: weird",
+		"limit := weir.Limit{Partition: weir.FairShare, Rate: \"1\"}": "a.md:7:54: cannot use \"1\" (untyped string constant) as int64 value in struct literal",
+	} {
+		errs := compile(files, from, &snippets.Snippet{File: "a.md", Line: 7, Text: text})
+		if want == "" {
+			require.Empty(t, errs, "%s", text)
+			continue
+		}
+		require.NotEmpty(t, errs, "%s", text)
+		require.EqualError(t, errs[0], want, "%s", text)
+	}
+}
+
+// compile checks a snippet as the body of a function. What is declared and not used
+// is no error: the snippet goes on somewhere else.
+func compile(files *token.FileSet, from types.Importer, s *snippets.Snippet) (errs []error) {
+	text := ellipsis.ReplaceAllString(s.Text, "")
+	var b bytes.Buffer
+	b.WriteString("package snippet\n")
+	for _, name := range slices.Sorted(maps.Keys(packages)) {
+		if strings.Contains(text+around, name+".") {
+			fmt.Fprintf(&b, "import %s %q\n", name, packages[name])
+		}
+	}
+	fmt.Fprintf(&b, "%s\nfunc _() {\n//line %s:%d:1\n%s\n}\n", around, s.File, s.Line, text)
+	file, err := parser.ParseFile(files, s.At(), b.Bytes(), parser.SkipObjectResolution)
+	if err != nil {
+		return []error{err}
+	}
+	report := func(err error) {
+		e := err.(types.Error) // which all are, says package types
+		if !e.Soft {
+			at := files.Position(e.Pos)
+			errs = append(errs, fmt.Errorf("%s:%d:%d: %s", at.Filename, at.Line, at.Column, e.Msg))
+		}
+	}
+	config := types.Config{Importer: from, Error: report}
+	_, _ = config.Check("snippet", files, []*ast.File{file}, nil) // report has the errors
+	return errs
+}
+
+// exported finds what the compiler exports of each package, and of all that they
+// import.
+func exported(t *testing.T) map[string]string {
+	root, err := snippets.Root()
+	require.NoError(t, err)
+	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, slices.Sorted(maps.Values(packages))...)...)
+	list.Dir = root
+	var complaint bytes.Buffer
+	list.Stderr = &complaint
+	out, err := list.Output()
+	require.NoError(t, err, "%s", &complaint)
+	exports := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	return exports
+}

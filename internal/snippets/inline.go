@@ -1,0 +1,40 @@
+package snippets
+
+import "regexp"
+
+// code is what stands in a line as code.
+var code = regexp.MustCompile("`([^`]+)`")
+
+// Inline returns the code that stands within the lines of every document.
+func Inline() (all []Snippet, err error) {
+	docs, err := documents()
+	for _, d := range docs {
+		all = append(all, d.inline()...)
+	}
+	return all, err
+}
+
+func (d *document) inline() (all []Snippet) {
+	for i, line := range d.prose() {
+		for _, m := range code.FindAllStringSubmatch(line, -1) {
+			all = append(all, Snippet{File: d.file, Line: i + 1, Text: m[1]})
+		}
+	}
+	return all
+}
+
+// field is a field of a YAML file, alone or with some that follow it.
+var field = regexp.MustCompile(`^[a-z_]+: `)
+
+// Fields returns the code within lines that is a field of a YAML file, like
+// "partition: fail_open".
+func Fields() (all []Snippet, err error) {
+	code, err := Inline()
+	for _, s := range code {
+		if field.MatchString(s.Text) {
+			s.Language = "yaml"
+			all = append(all, s)
+		}
+	}
+	return all, err
+}

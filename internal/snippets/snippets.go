@@ -1,0 +1,138 @@
+// Package snippets finds what the project's documents show in code, so that tests
+// can hold it against the parsers, commands and compilers that it is for. It is
+// used by tests alone:
+//
+//	go, json, rules in yaml, go test, make, curl   the tests of this package
+//	scenarios in yaml, go run ./simulations        simulations
+//	alerts in yaml, promql                         contrib/prometheus
+//	weir                                           cmd/weir
+//	go run ./cmd/demo                              cmd/demo
+//
+// A fence names its language. What no test can hold says what it is as well: text
+// or http.
+package snippets
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Snippet is a fenced block of a document.
+type Snippet struct {
+	File     string // slash-separated, from the project's root
+	Line     int    // of the first line of Text in File, from 1
+	Language string // as the fence has it; empty if it has none
+	Text     string
+}
+
+// At returns where the snippet begins, as "file:line".
+func (s *Snippet) At() string { return fmt.Sprintf("%s:%d", s.File, s.Line) }
+
+// topKey is a line that begins with a key of a YAML map.
+var topKey = regexp.MustCompile(`(?m)^([\w$]+):`)
+
+// Key returns the first key of a YAML map, by which a file of one kind is told
+// from that of another: a scenario begins with "about", alerts with "groups".
+func (s *Snippet) Key() string {
+	if m := topKey.FindStringSubmatch(s.Text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// Root returns the directory of the project, which has the file go.work, from any
+// directory below it.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return "", errors.New("snippets: no go.work above the working directory: run the tests in the project")
+		}
+		dir = above
+	}
+}
+
+// document is a file with its lines.
+type document struct {
+	file  string
+	lines []string
+}
+
+// documents reads every document of the project.
+func documents() (all []document, err error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := filepath.Rel(root, path)
+		all = append(all, document{filepath.ToSlash(file), strings.Split(string(text), "\n")})
+		return err
+	})
+	return all, err
+}
+
+// All returns every snippet of every document of the project.
+func All() (all []Snippet, err error) {
+	docs, err := documents()
+	for _, d := range docs {
+		all = append(all, d.snippets()...)
+	}
+	return all, err
+}
+
+// prose returns the lines with those of snippets empty.
+func (d *document) prose() []string {
+	lines := slices.Clone(d.lines)
+	fenced := false
+	for i, line := range lines {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		if fence || fenced {
+			lines[i] = ""
+		}
+		fenced = fenced != fence
+	}
+	return lines
+}
+
+func (d *document) snippets() (all []Snippet) {
+	var s *Snippet
+	for i, line := range d.lines {
+		fence, isFence := strings.CutPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case isFence && s == nil:
+			s = &Snippet{File: d.file, Line: i + 2, Language: strings.TrimSpace(fence)}
+		case isFence:
+			all = append(all, *s)
+			s = nil
+		case s != nil:
+			s.Text += line + "\n"
+		}
+	}
+	return all
+}

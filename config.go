@@ -19,12 +19,13 @@ import (
 // Config says how a node runs. The zero Config is valid: a cluster of one, with
 // no network.
 type Config struct {
-	Name      string   // a label, the host's name if empty; at most 64 bytes. Member.Name is label-incarnation, unique for each start
-	Bind      string   // "host:port": one port for gossip (UDP and TCP) and checks (TCP); port 0 picks a free one. Empty: a cluster of one, no network
-	Advertise string   // "host:port" that others dial. Bind if empty, with a private address of the machine where Bind has no host
-	Join      []string // "host:port" or DNS names (Bind's port if they have none) of any members; looked up again for as long as the node lives
-	Expect    int      // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero
-	Region    string   // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
+	Name        string        // a label, the host's name if empty; at most 64 bytes. Member.Name is label-incarnation, unique for each start
+	Bind        string        // "host:port": one port for gossip (UDP and TCP) and checks (TCP); port 0 picks a free one. Empty: a cluster of one, no network
+	Advertise   string        // "host:port" that others dial. Bind if empty, with a private address of the machine where Bind has no host
+	Join        []string      // "host:port" or DNS names (Bind's port if they have none) of any members; looked up again for as long as the node lives
+	JoinTimeout time.Duration // how long, from Start on, Ready stays false while Join names other nodes and no other member has ever been met; then the node is ready, and its log and Stats say that it counts alone. Checks are answered meanwhile. 10 s if zero; 1ms to 24h
+	Expect      int           // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero
+	Region      string        // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
 
 	Regions map[string][]string // for each other region, "host:port" addresses that reach any of its nodes; DNS names are looked up again for as long as the node lives. Needs Region
 
@@ -41,17 +42,20 @@ type Config struct {
 
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
 	Observer Observer         // called for each decision and hop, must not block. None if nil
-	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for Expect, the names in Regions, Seed and Timeout, are its own affair
+	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout, are its own affair
 	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
 	Rand     io.Reader        // where incarnations come from. Nil: crypto/rand
 }
 
 const (
 	defaultTimeout = 20 * time.Millisecond
-	defaultForget  = 5 * time.Minute
-	defaultMaxKeys = 5_000_000
-	maxLabelBytes  = 64
-	maxReplicas    = 8
+	// defaultJoinTimeout has time for three or four attempts to join.
+	defaultJoinTimeout = 10 * time.Second
+	maxJoinTimeout     = 24 * time.Hour
+	defaultForget      = 5 * time.Minute
+	defaultMaxKeys     = 5_000_000
+	maxLabelBytes      = 64
+	maxReplicas        = 8
 )
 
 // Validate reports everything that is wrong with the Config at once, nil if
@@ -87,6 +91,9 @@ func (c Config) Validate() error {
 	c.checkShares(wrong)
 	if c.Expect < 0 {
 		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
+	}
+	if c.JoinTimeout < 0 || c.JoinTimeout > 0 && c.JoinTimeout < time.Millisecond || c.JoinTimeout > maxJoinTimeout {
+		wrong("JoinTimeout is %v: use 0 for %v, or 1ms to 24h", c.JoinTimeout, defaultJoinTimeout)
 	}
 	if c.Timeout < 0 || c.Timeout > 0 && c.Timeout < 100*time.Microsecond || c.Timeout > time.Minute {
 		wrong("Timeout is %v: use 0 for %v, or 100µs to 1m", c.Timeout, defaultTimeout)
@@ -130,6 +137,9 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = hostLabel()
+	}
+	if c.JoinTimeout == 0 {
+		c.JoinTimeout = defaultJoinTimeout
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout

@@ -28,9 +28,11 @@ type Node struct {
 	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
-	board     board         // what is published
-	regions   regions       // what this region has of Global limits
-	registry  *registry     // of the limits that Limiters were made of
+	board     board     // what is published
+	regions   regions   // what this region has of Global limits
+	registry  *registry // of the limits that Limiters were made of
+	joining   joining
+	outages   outages
 	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
@@ -86,6 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.steady = n.now
 	}
 	n.heard.Store(n.steady())
+	n.joining.began = n.steady()
 	n.exchanges.New = func() any { return new(exchange) }
 	n.scratches.New = func() any { return new(scratch) }
 	n.life, n.end = context.WithCancel(context.Background())
@@ -110,6 +113,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.hearOthers(ctx)
 	n.starting.Store(false)
 	n.enlist()
+	if len(n.cluster.Stats().Unanswered) > 0 {
+		n.tasks.Go(n.reportJoin)
+	}
+	n.outages.restart(n.steady())
+	n.tasks.Go(n.watchOutages)
 	return n, nil
 }
 
@@ -155,6 +163,7 @@ func (n *Node) replace(v *view) {
 	}
 	v.over = make(chan struct{})
 	close(n.view.Swap(v).over)
+	n.outages.note(v, n.steady())
 	n.stream.recalls = n.stream.recalls || v.recalls
 	signal(n.stream.turned)
 	signal(n.newcomers)
@@ -243,6 +252,7 @@ func (n *Node) Members() []Member {
 
 // Stats is a snapshot of the node's counters.
 func (n *Node) Stats() Stats {
+	c := n.cluster.Stats()
 	return Stats{
 		Decisions: n.meters.outcomes(),
 		Shadows:   n.meters.shadows(),
@@ -256,18 +266,23 @@ func (n *Node) Stats() Stats {
 		Published: n.board.stats(),
 		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
-		Cluster:   n.cluster.Stats(),
+		Outage:    n.outages.stats(),
+		Unjoined:  n.unjoined(&c),
+		Cluster:   c,
 	}
 }
 
-// Ready says that the node holds authority over what it owns, or has none to
+// Ready reports whether the node holds authority over what it owns, or has none to
 // wait for: nobody joins while a member is missing, and until then it answers
 // through the others. It is false after Leave and after Close. A deploy that
 // waits for it before it stops the next node hands every count over.
+//
+// While Config.Join names other nodes and no other member has ever been met, it is
+// false for Config.JoinTimeout at most, so that a deploy notices a wrong address.
 func (n *Node) Ready() bool {
 	v := n.view.Load()
 	switch {
-	case n.closed.Load() || n.starting.Load() || v.Self < 0:
+	case n.closed.Load() || n.starting.Load() || v.Self < 0 || n.awaitsJoin():
 		return false
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.points) > 0 && v.side < len(v.points) && !v.yields()

@@ -9,7 +9,7 @@ import (
 )
 
 // Stats is a snapshot of a node's counters. They only grow, but for Keys,
-// Stream, Published, and what Cluster says of joining.
+// Stream, Published, Outage, Unjoined, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes    // by where they were made; checks that others made here are theirs
 	Shadows   Outcomes               // of asks with Shadow, wherever they were decided; not among Decisions
@@ -23,7 +23,13 @@ type Stats struct {
 	Published PublishedStats         // of Publish
 	Holdings  HoldingStats           // of Global limits
 	Regions   map[string]RegionStats // by the name of another region, of what Global limits need
-	Cluster   cluster.Stats          // of the peer port and the membership
+	Outage    OutageStats            // of checks that are not decided by those who own their keys
+	// Unjoined is for how long, since Start, this node has counted alone though
+	// Config.Join names other nodes: no other member has ever been met, and
+	// Cluster.Unanswered says why. Zero from the first member on, and if Join names
+	// no others.
+	Unjoined time.Duration
+	Cluster  cluster.Stats // of the peer port and the membership
 }
 
 // StreamStats says how far the replicas are behind, and what is to be told yet.

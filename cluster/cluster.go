@@ -217,6 +217,11 @@ type Stats struct {
 	Dropped     uint64            // asks and tells refused because a queue was full
 	JoinError   string            // why the last attempt to join failed, empty when it did not
 	JoinedCount int               // members that the last attempt to join reached
+	// Unanswered is the entries of Config.Join that stand for other nodes and have
+	// not led to a member since Start, each with what the last attempt said: a name
+	// that does not resolve, an address that does not answer. An entry that stands
+	// for this node alone is not among them. Empty if there are none.
+	Unanswered map[string]string
 }
 
 // Batch is requests that arrived together from one node. Every request is

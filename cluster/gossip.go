@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -25,6 +26,7 @@ import (
 func NewGossip(cfg Config) Cluster {
 	g := &gossip{
 		cfg:      cfg,
+		answered: make(map[string]bool),
 		wake:     make(chan struct{}, 1),
 		announce: make(chan struct{}, 1),
 		hurry:    make(chan struct{}, 1),
@@ -60,6 +62,8 @@ type gossip struct {
 	mu     sync.Mutex
 	roster *roster
 	joined joinOutcome
+
+	answered map[string]bool // the entries of Join that have led to a member; of keepJoining
 
 	viewing  sync.Mutex // makes refreshes take turns; no lock is held before it
 	view     atomic.Pointer[View]
@@ -108,6 +112,7 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 	if err := g.open(ctx, h); err != nil {
 		return errors.Join(err, g.teardown())
 	}
+	g.joined.unanswered = untried(g.cfg.Join)
 	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
 	// The node above answers from here on: it has to know of those who are
@@ -643,7 +648,7 @@ func (g *gossip) Stats() Stats {
 		s.Refused[reason] += n
 	}
 	g.mu.Lock()
-	s.JoinError, s.JoinedCount = g.joined.problem, g.joined.reached
+	s.JoinError, s.JoinedCount, s.Unanswered = g.joined.problem, g.joined.reached, maps.Clone(g.joined.unanswered)
 	g.mu.Unlock()
 	return s
 }

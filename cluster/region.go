@@ -123,7 +123,7 @@ func (r *region) pause() time.Duration {
 // connect opens a connection to one of the addresses that the entries stand for
 // now, and shakes hands. There is no session if that failed.
 func (r *region) connect() (addr string, s *session, err error) {
-	addrs, problems := resolveAll(r.peers.ctx, r.network, r.entries, "")
+	addrs, problems := addresses(lookUpAll(r.peers.ctx, r.network, r.entries, ""))
 	if addr = r.choose(addrs); addr == "" {
 		return "", nil, fmt.Errorf("cluster: no address to reach region %q by: %s", r.name, strings.Join(problems, "; "))
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,24 @@ const (
 
 // joinOutcome is how the last attempt to join went.
 type joinOutcome struct {
-	problem string // empty if it is as well as can be
-	reached int
+	problem    string // empty if it is as well as can be
+	reached    int
+	unanswered map[string]string // Stats.Unanswered; never modified
 }
+
+// untried is the unanswered of entries that nothing is known of yet.
+func untried(entries []string) map[string]string {
+	if len(entries) == 0 {
+		return nil
+	}
+	unanswered := make(map[string]string, len(entries))
+	for _, entry := range entries {
+		unanswered[entry] = notTried
+	}
+	return unanswered
+}
+
+const notTried = "it has not been tried yet"
 
 // firstJoin waits, as long as ctx allows, for keepJoining's first attempt. Its
 // error says that this node's configuration is not the cluster's, for that
@@ -111,7 +127,8 @@ func (g *gossip) catchUp() {
 // already have, a few of them at once, and notes how that went. refusal is the
 // word of a member that will not have this node as it is configured.
 func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
-	wanted, problems := g.lookUp(ctx, g.cfg.Join)
+	looked := g.lookUp(ctx, g.cfg.Join)
+	wanted, problems := addresses(looked)
 	own := map[string]bool{g.reachable.String(): true}
 	if addrs, err := resolve(ctx, g.cfg.Network, g.cfg.Bind, g.port); err == nil {
 		for _, addr := range addrs {
@@ -149,9 +166,16 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		wg.Go(func() { results[i].joined, results[i].err = g.joinOne(ctx, addr) })
 	}
 	wg.Wait()
+	said := make(map[string]error) // by the addresses that were tried in vain
 	for i, r := range results {
-		if r.joined {
+		switch {
+		case r.joined:
 			reached++
+			in[tries[i]] = true
+		case r.err == nil:
+			own[tries[i]] = true // by a way that was not known
+		default:
+			said[tries[i]] = r.err
 		}
 		switch err := r.err; {
 		case !wanted[tries[i]]:
@@ -163,7 +187,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 			problems = append(problems, err.Error())
 		}
 	}
-	outcome := joinOutcome{reached: reached}
+	outcome := joinOutcome{reached: reached, unanswered: g.unanswered(looked, in, own, said)}
 	switch {
 	case refusal != nil:
 		outcome.problem = refusal.Error()
@@ -175,6 +199,39 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		g.noteJoin(outcome)
 	}
 	return reached, refusal
+}
+
+// unanswered is Stats.Unanswered after an attempt: looked is what the entries of Join
+// stand for, in the addresses of members that are in, own this node's, and said what
+// came of those that were tried in vain.
+func (g *gossip) unanswered(looked []lookup, in, own map[string]bool, said map[string]error) map[string]string {
+	g.mu.Lock()
+	before := g.joined.unanswered
+	g.mu.Unlock()
+	var unanswered map[string]string
+	for _, l := range looked {
+		var problems []string
+		others := l.err != nil
+		if others {
+			problems = append(problems, l.err.Error())
+		}
+		for _, addr := range l.addrs {
+			others = others || !own[addr]
+			g.answered[l.entry] = g.answered[l.entry] || in[addr]
+			if err := said[addr]; err != nil {
+				problems = append(problems, err.Error())
+			}
+		}
+		if !others || g.answered[l.entry] {
+			continue
+		}
+		if unanswered == nil {
+			unanswered = make(map[string]string)
+		}
+		// There is nothing new of an entry whose addresses had no turn.
+		unanswered[l.entry] = cmp.Or(strings.Join(problems, "; "), before[l.entry], notTried)
+	}
+	return unanswered
 }
 
 // noteJoin keeps the outcome, and logs when it turns.
@@ -210,13 +267,13 @@ func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err err
 	return true, nil
 }
 
-// lookUp returns the addresses that entries stand for, and what went wrong.
-func (g *gossip) lookUp(ctx context.Context, entries []string) (addrs map[string]bool, problems []string) {
+// lookUp finds the addresses that entries stand for.
+func (g *gossip) lookUp(ctx context.Context, entries []string) []lookup {
 	_, port, _ := splitEntry(g.cfg.Bind, g.port)
 	if port == "" || port == "0" {
 		port = g.port
 	}
-	return resolveAll(ctx, g.cfg.Network, entries, port)
+	return lookUpAll(ctx, g.cfg.Network, entries, port)
 }
 
 // inAndMissing returns the addresses of the members that gossip has for alive
@@ -238,7 +295,7 @@ func (g *gossip) inAndMissing(ctx context.Context) (in, missing map[string]bool)
 		}
 	}
 	rand.Shuffle(len(absent), func(i, j int) { absent[i], absent[j] = absent[j], absent[i] })
-	missing, _ = g.lookUp(ctx, absent[:min(len(absent), maxAttempts)])
+	missing, _ = addresses(g.lookUp(ctx, absent[:min(len(absent), maxAttempts)]))
 	return in, missing
 }
 

@@ -40,22 +40,37 @@ func resolve(ctx context.Context, n Network, entry, port string) ([]string, erro
 	return addrs, nil
 }
 
-// resolveAll returns the addresses that entries stand for, and what went wrong.
-func resolveAll(ctx context.Context, n Network, entries []string, port string) (addrs map[string]bool, problems []string) {
-	addrs = make(map[string]bool)
-	found := make([][]string, len(entries))
-	errs := make([]error, len(entries))
+// lookup is the "ip:port" addresses that one entry of Join, or a member's address,
+// stood for when it was looked up, or why there are none.
+type lookup struct {
+	entry string
+	addrs []string
+	err   error
+}
+
+// lookUpAll looks up all entries at once. A missing port becomes port.
+func lookUpAll(ctx context.Context, n Network, entries []string, port string) []lookup {
+	found := make([]lookup, len(entries))
 	var wg sync.WaitGroup
 	for i, entry := range entries {
-		wg.Go(func() { found[i], errs[i] = resolve(ctx, n, entry, port) })
+		wg.Go(func() {
+			addrs, err := resolve(ctx, n, entry, port)
+			found[i] = lookup{entry, addrs, err}
+		})
 	}
 	wg.Wait()
-	for i := range entries {
-		for _, addr := range found[i] {
+	return found
+}
+
+// addresses returns the addresses of all lookups, and what went wrong.
+func addresses(found []lookup) (addrs map[string]bool, problems []string) {
+	addrs = make(map[string]bool)
+	for _, l := range found {
+		for _, addr := range l.addrs {
 			addrs[addr] = true
 		}
-		if errs[i] != nil {
-			problems = append(problems, errs[i].Error())
+		if l.err != nil {
+			problems = append(problems, l.err.Error())
 		}
 	}
 	return addrs, problems

@@ -45,13 +45,14 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 	}
 	m := &member{
 		net: h.net, host: h, config: c, name: c.Name,
-		addr:    fmt.Sprintf("%s:%d", h.ip, simPort),
-		entries: make(map[string]entry),
-		rows:    make(map[string]row),
-		peers:   make(map[string]*peer),
-		missing: make(map[string]time.Time),
-		work:    make(chan struct{}, 1),
-		stopped: make(chan struct{}),
+		addr:     fmt.Sprintf("%s:%d", h.ip, simPort),
+		entries:  make(map[string]entry),
+		rows:     make(map[string]row),
+		peers:    make(map[string]*peer),
+		missing:  make(map[string]time.Time),
+		answered: make(map[*Host]bool),
+		work:     make(chan struct{}, 1),
+		stopped:  make(chan struct{}),
 
 		regions:   make(map[string]*region),
 		strangers: make(map[string]*peer),
@@ -86,6 +87,7 @@ type member struct {
 	stale    bool    // the view may differ from what is known
 	peers    map[string]*peer
 	missing  map[string]time.Time // those that nobody on this side hears, since when
+	answered map[*Host]bool       // those of which a member ever has
 	stats    cluster.Stats
 	progress signal // a pong has come
 
@@ -184,7 +186,25 @@ func (m *member) Stats() cluster.Stats {
 	defer m.net.mu.Unlock()
 	s := m.stats
 	s.Refused = maps.Clone(m.refused)
+	s.Unanswered = m.unanswered()
 	return s
+}
+
+// unanswered is the entries of Join that have not led to a member. n.mu is held.
+func (m *member) unanswered() map[string]string {
+	unanswered := make(map[string]string)
+	for _, entry := range m.config.Join {
+		hosts := m.net.hostsOf([]string{entry})
+		others := slices.ContainsFunc(hosts, func(h *Host) bool { return h != m.host })
+		switch {
+		case slices.ContainsFunc(hosts, func(h *Host) bool { return m.answered[h] }):
+		case len(hosts) == 0:
+			unanswered[entry] = fmt.Sprintf("%q does not resolve", entry)
+		case others:
+			unanswered[entry] = "no member answers there"
+		}
+	}
+	return unanswered
 }
 
 // Announce tells those that hear this member at once, and the others as pings go.

@@ -141,6 +141,7 @@ func (p *peer) pong(g *gossip) {
 	m := p.owner
 	if p.answered.IsZero() {
 		m.stats.JoinedCount++
+		m.answered[p.to.host] = true
 	}
 	p.pinging = false
 	p.answered = time.Now()

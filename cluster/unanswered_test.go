@@ -1,0 +1,114 @@
+package cluster_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refuses := free.Addr().String()
+	require.NoError(t, free.Close())
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
+	require.NoError(t, err)
+	defer silent.Close()
+
+	b := launch(t, config("b"))
+	cfg := config("a", b)
+	cfg.Join = append(cfg.Join, "nobody.invalid", refuses, silent.Addr().String())
+	a := launch(t, cfg)
+	unanswered := a.Stats().Unanswered
+	require.Len(t, unanswered, 3)
+	require.NotContains(t, unanswered, b.addr)
+	require.Contains(t, unanswered["nobody.invalid"], "does not resolve")
+	require.Contains(t, unanswered[refuses], refuses)
+	require.Contains(t, unanswered[silent.Addr().String()], silent.Addr().String())
+
+	late := config("c")
+	late.Bind = refuses
+	launch(t, late)
+	require.Eventually(t, func() bool { return len(a.Stats().Unanswered) == 2 }, 10*time.Second, 10*time.Millisecond)
+	require.NotContains(t, a.Stats().Unanswered, refuses)
+}
+
+func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := free.Addr().String()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	for _, join := range [][]string{nil, {addr}, {"127.0.0.1", addr, "[::ffff:127.0.0.1]:" + port}} {
+		cfg := config("a")
+		cfg.Bind, cfg.Join = addr, join
+		a := launch(t, cfg)
+		require.Empty(t, a.Stats().Unanswered, "%q", join)
+		require.NoError(t, a.Close())
+	}
+}
+
+// A process may not know all addresses that lead to it: what answers there does.
+func TestAnAddressThatTurnsOutToBeTheNodesOwnIsNotUnanswered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		n.Host("a")
+		n.SetName("service", "a")
+		c := cluster.NewGossip(cluster.Config{
+			Name: "a", Bind: "a:7946", Advertise: "10.99.0.1:7946", Join: []string{"service"},
+			Secrets: secret, Logger: quiet, Network: n.Host("a").Network(),
+		})
+		defer c.Close()
+		require.NoError(t, c.Start(context.Background(), onChange(func() {})))
+		require.Empty(t, c.Stats().Unanswered)
+	})
+}
+
+// Start does not wait longer than its context allows: what is not known by then is
+// known later.
+func TestWhatHasNotBeenLookedUpYetIsUnanswered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		n.SetName("service", "a")
+		own, err := n.Host("a").Network().LookupHost(t.Context(), "a")
+		require.NoError(t, err)
+		slow := slowNames{n.Host("a").Network(), time.Second}
+		c := cluster.NewGossip(cluster.Config{
+			Name: "a", Bind: "a:7946", Advertise: own[0] + ":7946", Join: []string{"service"},
+			Secrets: secret, Logger: quiet, Network: slow,
+		})
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		require.NoError(t, c.Start(ctx, onChange(func() {})))
+		require.LessOrEqual(t, time.Since(begun), 100*time.Millisecond)
+		require.Contains(t, c.Stats().Unanswered, "service")
+		time.Sleep(3 * time.Second)
+		require.Empty(t, c.Stats().Unanswered, "it stands for this node alone")
+	})
+}
+
+// slowNames is a network whose names take their time.
+type slowNames struct {
+	cluster.Network
+	wait time.Duration
+}
+
+func (s slowNames) LookupHost(ctx context.Context, host string) ([]string, error) {
+	select {
+	case <-time.After(s.wait):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.Network.LookupHost(ctx, host)
+}

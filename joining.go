@@ -1,0 +1,75 @@
+package weir
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// joining is what is kept of whether this node has found any of those that
+// Config.Join names.
+type joining struct {
+	began int64       // when Start was called, by steady
+	over  atomic.Bool // nothing of Join is waited for any more; it stays so
+}
+
+// awaitsJoin reports whether the node is not ready yet because Config.Join names
+// others and none has been met. It lasts JoinTimeout at most. Once over it stays
+// over: a name that stood for this node alone may come to stand for others as well,
+// which is no reason to take a ready node out of service.
+func (n *Node) awaitsJoin() bool {
+	if n.joining.over.Load() {
+		return false
+	}
+	waited := n.steady() - n.joining.began
+	if waited < int64(n.cfg.JoinTimeout) && n.view.Load().met == 0 && len(n.cluster.Stats().Unanswered) > 0 {
+		return true
+	}
+	n.joining.over.Store(true)
+	return false
+}
+
+// unjoined is Stats.Unjoined.
+func (n *Node) unjoined(c *cluster.Stats) time.Duration {
+	if n.view.Load().met != 0 || len(c.Unanswered) == 0 || n.closed.Load() {
+		return 0
+	}
+	return time.Duration(n.steady() - n.joining.began)
+}
+
+// reportJoin logs, once JoinTimeout is over, which entries of Config.Join have not
+// led to a member, and what that means.
+func (n *Node) reportJoin() {
+	timeout := time.NewTimer(n.cfg.JoinTimeout - time.Duration(n.steady()-n.joining.began))
+	defer timeout.Stop()
+	select {
+	case <-timeout.C:
+	case <-n.life.Done():
+		return
+	}
+	v, c := n.view.Load(), n.cluster.Stats()
+	if v.Self < 0 || len(c.Unanswered) == 0 {
+		return
+	}
+	unanswered := make([]string, 0, len(c.Unanswered))
+	for _, entry := range slices.Sorted(maps.Keys(c.Unanswered)) {
+		unanswered = append(unanswered, fmt.Sprintf("%s: %s", entry, c.Unanswered[entry]))
+	}
+	attrs := []any{"waited", n.cfg.JoinTimeout, "unanswered", unanswered}
+	switch {
+	case v.met != 0:
+		n.cfg.Logger.Warn("some entries of Join have not led to a member: correct them, or take them out", attrs...)
+	case n.cfg.Expect > 1:
+		n.cfg.Logger.Warn("no other member has answered: this node is ready, and grants its share of Expect. "+
+			"Check that the entries of Join are right, that they resolve, and that their port is open, TCP and UDP",
+			append(attrs, "expect", n.cfg.Expect)...)
+	default:
+		n.cfg.Logger.Warn("no other member has answered: this node is ready, and counts alone. N nodes that do so grant N times each limit. "+
+			"Check that the entries of Join are right, that they resolve, and that their port is open, TCP and UDP; "+
+			"the first node of a new cluster can ignore this", attrs...)
+	}
+}

@@ -28,15 +28,15 @@ type Node struct {
 	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
-	board     board     // what is published
-	regions   regions   // what this region has of Global limits
-	registry  *registry // of the limits that Limiters were made of
-	joining   joining
-	outages   outages
+	board     board         // what is published
+	regions   regions       // what this region has of Global limits
+	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
+	joining   joining
+	outages   outages
 	lifetime
 }
 

@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -113,7 +114,7 @@ func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) 
 	} else {
 		cfg.Cluster = host.Cluster(c)
 	}
-	cfg.Logger = quiet
+	cfg.Logger = cmp.Or(cfg.Logger, quiet)
 	n, err := weir.Start(t.Context(), cfg)
 	if err != nil {
 		return nil, err

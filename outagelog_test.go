@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -181,6 +182,34 @@ func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
 		require.Len(t, lines, 1)
 		require.Equal(t, makeshift(w.nodes[b]), lines[0].number("decisions"))
 		require.Len(t, log.logged(anyOutage), 2)
+	})
+}
+
+// Such as of callers with short deadlines, which are no member's fault.
+func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w, c, log := watched(t, 3, gossip, weir.Config{})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
+		key := keyOf(t, ls["a"])
+		for range 40 {
+			ctx, cancel := context.WithTimeout(t.Context(), latency)
+			d, err := ls[c].Allow(ctx, key)
+			require.NoError(t, err)
+			require.Equal(t, weir.Budget, d.Source)
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+		}
+		lines := log.logged(outageBegan)
+		require.Len(t, lines, 1)
+		require.Empty(t, lines[0].names("missing"))
+		require.EqualValues(t, 3, lines[0].number("reached"))
+		require.Positive(t, lines[0].number("decisions"))
+		time.Sleep(outageOver)
+		lines = log.logged(outageEnded)
+		require.Len(t, lines, 1)
+		require.EqualValues(t, 40, lines[0].number("decisions"))
+		require.EqualValues(t, 40, lines[0].number("budget"))
 	})
 }
 

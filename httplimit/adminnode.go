@@ -100,6 +100,8 @@ type statsAnswer struct {
 	Published publishedAnswer           `json:"published"`
 	Holdings  holdingsAnswer            `json:"holdings"`
 	Regions   map[string]regionAnswer   `json:"regions,omitempty"`
+	Outage    outageAnswer              `json:"outage"`
+	Unjoined  int64                     `json:"unjoined_ms"`
 	Cluster   clusterAnswer             `json:"cluster"`
 	Rules     *rulesStats               `json:"rules,omitempty"`
 }
@@ -166,6 +168,25 @@ type clusterAnswer struct {
 	Dropped   uint64            `json:"dropped"`
 	JoinError string            `json:"join_error"`
 	Joined    int               `json:"joined"`
+
+	Unanswered map[string]string `json:"unanswered"`
+}
+
+type outageAnswer struct {
+	Since     *time.Time `json:"since,omitempty"`
+	Missing   []string   `json:"missing"`
+	Decisions uint64     `json:"decisions"`
+	Count     uint64     `json:"count"`
+}
+
+// outageOf is an outage as the API has it: since is left out if there is none.
+func outageOf(o weir.OutageStats) outageAnswer {
+	a := outageAnswer{Missing: append([]string{}, o.Missing...), Decisions: o.Decisions, Count: o.Count}
+	if !o.Since.IsZero() {
+		since := o.Since.UTC().Truncate(time.Millisecond)
+		a.Since = &since
+	}
+	return a
 }
 
 func (a *admin) stats(r *adminRequest) (int, any, error) {
@@ -185,12 +206,17 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	if refused == nil {
 		refused = map[string]uint64{}
 	}
+	unanswered := s.Cluster.Unanswered
+	if unanswered == nil {
+		unanswered = map[string]string{}
+	}
 	return http.StatusOK, statsAnswer{
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
 		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Conflicts: s.Conflicts, Keys: s.Keys, Evicted: s.Evicted,
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
-		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount},
+		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
+		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered},
 		Rules:   statsOf(a.book),
 	}, nil
 }

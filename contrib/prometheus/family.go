@@ -1,6 +1,10 @@
 package weirprom
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // family is a metric with all its series, read from an S.
 type family[S any] struct {
@@ -64,4 +68,12 @@ func truth(is bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// timestamp is a moment in Unix time, 0 for the zero Time.
+func timestamp(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return float64(at.UnixNano()) / float64(time.Second)
 }

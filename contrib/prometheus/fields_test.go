@@ -44,12 +44,18 @@ var exported = map[string]string{
 	"Regions.some.Disputed":   "weir_region_disputed_total{region=some}",
 	"Regions.some.Sent":       "weir_region_sent_bytes_total{region=some}",
 	"Regions.some.Received":   "weir_region_received_bytes_total{region=some}",
+	"Outage.Since":            "weir_outage_since_timestamp_seconds",
+	"Outage.Missing":          "weir_outage_missing", // their names are for the log and the admin API
+	"Outage.Decisions":        "weir_outage_decisions",
+	"Outage.Count":            "weir_outages_total",
+	"Unjoined":                "weir_cluster_unjoined_seconds",
 	"Cluster.Refused.some":    "weir_cluster_refused_total{reason=some}",
 	"Cluster.Timeouts":        "weir_cluster_timeouts_total",
 	"Cluster.Late":            "weir_cluster_late_total",
 	"Cluster.Dropped":         "weir_cluster_dropped_total",
 	"Cluster.JoinError":       "weir_cluster_join_failed", // its text is for the log and the admin API: a label of it would be unbounded
 	"Cluster.JoinedCount":     "weir_cluster_join_reached",
+	"Cluster.Unanswered.some": "weir_cluster_join_unanswered", // as with JoinError
 }
 
 // exportedRules is the same of rules.BookStats.
@@ -169,6 +175,8 @@ func fields(t *testing.T, v reflect.Value, path string, look func(path string, w
 			look(path, want)
 			v.SetZero()
 		})
+	case reflect.Slice:
+		set(reflect.MakeSlice(v.Type(), 3, 3).Interface(), 3)
 	case reflect.Bool:
 		set(true, 1)
 	case reflect.String:

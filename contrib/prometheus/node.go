@@ -47,6 +47,15 @@ var ofNode = []family[nodeStats]{
 	gauge("weir_ready", "1 if the node holds what it owns, or has none to wait for.",
 		func(s *nodeStats) float64 { return truth(s.ready) }),
 
+	gauge("weir_outage_since_timestamp_seconds", "When the outage under way began, 0 if there is none.",
+		func(s *nodeStats) float64 { return timestamp(s.Outage.Since) }),
+	gauge("weir_outage_missing", "Members that are not reached in the outage under way.",
+		func(s *nodeStats) float64 { return float64(len(s.Outage.Missing)) }),
+	gauge("weir_outage_decisions", "Decisions in the outage under way that the owners of the keys have not made.",
+		func(s *nodeStats) float64 { return float64(s.Outage.Decisions) }),
+	counter("weir_outages_total", "Outages that have begun.",
+		func(s *nodeStats) float64 { return float64(s.Outage.Count) }),
+
 	gauge("weir_stream_unsent", "Counts whose last changes some member has not acknowledged.",
 		func(s *nodeStats) float64 { return float64(s.Stream.Unsent) }),
 	gauge("weir_stream_lag_seconds", "How long the oldest change that is not acknowledged has waited.",
@@ -106,6 +115,10 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return truth(s.Cluster.JoinError != "") }),
 	gauge("weir_cluster_join_reached", "Members that the last attempt to join reached.",
 		func(s *nodeStats) float64 { return float64(s.Cluster.JoinedCount) }),
+	gauge("weir_cluster_join_unanswered", "Entries of Join that stand for other nodes and have not led to a member since the start.",
+		func(s *nodeStats) float64 { return float64(len(s.Cluster.Unanswered)) }),
+	gauge("weir_cluster_unjoined_seconds", "How long this node has counted alone though Join names other nodes; 0 once it has met a member.",
+		func(s *nodeStats) float64 { return s.Unjoined.Seconds() }),
 	{"weir_cluster_members", "The roster, this node included, by state as this node knows it.",
 		prometheus.GaugeValue, []string{"state"}, func(s *nodeStats, emit emit) {
 			for _, state := range states {

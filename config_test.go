@@ -19,12 +19,12 @@ func TestTheZeroConfigIsValid(t *testing.T) {
 func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	c := Config{
 		Name: "a b", Bind: "nowhere", Advertise: "10.0.0.1:x", Join: []string{""}, Expect: -1, Region: strings.Repeat("r", 65),
-		Secrets: [][]byte{make([]byte, 5)}, TLS: &tls.Config{}, Timeout: -1, Forget: time.Millisecond, MaxKeys: -3,
+		Secrets: [][]byte{make([]byte, 5)}, TLS: &tls.Config{}, Timeout: -1, Forget: time.Millisecond, MaxKeys: -3, JoinTimeout: -1,
 	}
 	before := c
 	err := c.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
-	for _, field := range []string{"Name", "Bind", "Advertise", "Join[0]", "Expect", "Region", "Secrets[0]", "TLS", "Timeout", "Forget", "MaxKeys"} {
+	for _, field := range []string{"Name", "Bind", "Advertise", "Join[0]", "Expect", "Region", "Secrets[0]", "TLS", "Timeout", "JoinTimeout", "Forget", "MaxKeys"} {
 		require.ErrorContains(t, err, "Config: "+field)
 	}
 	require.Equal(t, before, c, "Validate changes nothing")
@@ -32,6 +32,15 @@ func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	require.NoError(t, Config{Bind: "nowhere", Cluster: cluster.NewSolo("x", "")}.Validate(), "a Cluster's own affair")
 	_, err = Start(t.Context(), c)
 	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestJoinTimeoutHasARange(t *testing.T) {
+	for _, good := range []time.Duration{0, time.Millisecond, 24 * time.Hour} {
+		require.NoError(t, Config{JoinTimeout: good}.Validate())
+	}
+	for _, bad := range []time.Duration{-1, 1, 24*time.Hour + 1} {
+		require.ErrorContains(t, Config{JoinTimeout: bad}.Validate(), "use 0 for 10s, or 1ms to 24h")
+	}
 }
 
 func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {

@@ -61,8 +61,8 @@ const settle = time.Second
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
 // bounds Start only. That no member to join is found is no error: the node
-// starts, says so in its log and its Stats, serves within Config.Expect's share,
-// and keeps trying. The error is ErrInvalid for a Config that Validate refuses,
+// starts, says so in its log and its Stats, is not Ready for Config.JoinTimeout,
+// answers within Config.Expect's share, and keeps trying. The error is ErrInvalid for a Config that Validate refuses,
 // and otherwise says what to do: a port that is taken, a secret or Seed that the
 // cluster refuses.
 func Start(ctx context.Context, cfg Config) (*Node, error) {

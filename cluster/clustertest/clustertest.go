@@ -517,6 +517,11 @@ func meets(t *testing.T, nodes []*node) {
 		if err := n.Forget(nodes[0].name()); err == nil {
 			t.Error("Forget of one that is well found nothing wrong")
 		}
+		for end := time.Now().Add(n.news); len(n.Stats().Unanswered) > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("all hear all, and these entries to join by have led to nobody: %v", n.Stats().Unanswered)
+			}
+		}
 	}
 }
 

@@ -44,10 +44,7 @@ type shard struct {
 
 // The tables' sizes. At 24/32 a miss looks at 9 slots on average and a hit at
 // 3; a table that just grew by a fifth has 77 bytes for a count.
-const (
-	minSlots = 4
-	sample   = 8 // counts that an eviction chooses from
-)
+const minSlots = 4
 
 // room is how many counts a table of this many slots may hold. At least one
 // slot stays empty, where probes end.
@@ -175,37 +172,6 @@ func (sh *shard) remove(i int, skip uint) {
 	}
 	sh.slots[i] = slot{}
 	sh.n--
-}
-
-// evict removes the counts of a sample that have recovered, and says how many; if
-// none has, it removes the soonest to recover. The samples follow one another
-// through the table, where ids stand in no order that matters. The shard is not
-// empty.
-func (sh *shard) evict(now int64, skip uint) (recovered int) {
-	at, soonest, seen := -1, int64(0), 0
-	i := int(sh.hand) % len(sh.slots)
-	for steps := 0; steps < len(sh.slots) && seen < sample; {
-		s := &sh.slots[i]
-		if s.limit != 0 {
-			seen++
-			t := sh.recovers(s)
-			if t <= now {
-				sh.remove(i, skip) // which may put another one there
-				recovered++
-				continue
-			}
-			if at < 0 || t < soonest {
-				at, soonest = i, t
-			}
-		}
-		i = sh.next(i)
-		steps++
-	}
-	sh.hand = uint32(i)
-	if recovered == 0 {
-		sh.remove(at, skip)
-	}
-	return recovered
 }
 
 // reclaim removes the counts that have recovered and can go, and says how many.

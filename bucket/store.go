@@ -27,6 +27,7 @@ type Store struct {
 	_       [64]byte // what follows is written to, what stands above is read by every call
 	total   atomic.Int64
 	evicted atomic.Uint64
+	usedUp  atomic.Uint64 // of those evicted
 	step    atomic.Uint64 // of Compact
 }
 
@@ -175,6 +176,11 @@ func (s *Store) Len() int { return int(min(s.total.Load(), s.max)) }
 // recovered go first; to find all that have in time, call Compact regularly.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
+// EvictedUsedUp is how many of these had nothing left when they were forgotten: the
+// key was denied, and has begun again. A SlidingLog's units are those that it held
+// when it was last taken from.
+func (s *Store) EvictedUsedUp() uint64 { return s.usedUp.Load() }
+
 const (
 	compactShards = 64   // that one Compact looks at, at most
 	compactSlots  = 4096 // after which it looks at no further shard
@@ -245,39 +251,11 @@ func (s *Store) insert(sh *shard, c slot, l *Limit, now int64) {
 		return
 	}
 	if s.total.Add(1) > s.max && sh.n > 0 {
-		s.evict(sh, now)
+		s.evict(sh, now, c.id, false)
 	}
 	if sh.n >= room(len(sh.slots)) {
 		s.total.Add(-int64(sh.grow(now, s.skip())))
 	}
 	c.limit |= sh.intern(l)
 	sh.put(h, c)
-}
-
-// trim evicts what is too many after id was inserted where no other count was:
-// from the other shards, one after the other, since to wait for one while holding
-// another is how two callers would wait for each other.
-func (s *Store) trim(id ID, now int64) {
-	own := id.Lo >> s.shift
-	for i := range uint64(len(s.shards)) {
-		if s.total.Load() <= s.max {
-			return
-		}
-		sh := &s.shards[(own+1+i)%uint64(len(s.shards))]
-		sh.mu.Lock()
-		for sh.n > 0 && s.total.Load() > s.max {
-			s.evict(sh, now)
-		}
-		sh.mu.Unlock()
-	}
-}
-
-// evict forgets counts of sh, which has some and is locked: those of a sample
-// that have recovered, or one that has not.
-func (s *Store) evict(sh *shard, now int64) {
-	recovered := sh.evict(now, s.skip())
-	if recovered == 0 {
-		s.evicted.Add(1)
-	}
-	s.total.Add(-int64(max(1, recovered)))
 }

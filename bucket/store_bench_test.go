@@ -107,11 +107,15 @@ func BenchmarkStoreTakeParallel(b *testing.B) {
 }
 
 // BenchmarkStoreInsert is a first Take: into a store that grows, into one where
-// all counts have recovered, and into one that is full of counts that have not.
+// all counts have recovered, into one that is full of counts that have not, and
+// into one where all of them are used up, for which an eviction looks the longest.
 func BenchmarkStoreInsert(b *testing.B) {
-	for _, name := range []string{"growing", "recovered", "full"} {
+	for _, name := range []string{"growing", "recovered", "full", "used up"} {
 		b.Run(name, func(b *testing.B) {
 			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}
+			if name == "used up" {
+				l.Rate = 1
+			}
 			s := NewStore(1 << 24)
 			now := epoch
 			if name != "growing" {

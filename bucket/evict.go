@@ -1,0 +1,152 @@
+package bucket
+
+// A full store forgets a count for each that it inserts: of a sample, the one whose
+// loss matters least. That is its weight,
+//
+//	(the part of its capacity that is used, at most 1)⁸ · (how long until it has recovered)
+//
+// The part decides before the time does, or keys of a monthly limit, each asked for
+// once, would push out those that a limit of a minute denies. With the eighth power a
+// count that is half used up weighs as much as one that is used up and recovers 256
+// times as soon.
+//
+// The least of a sample can matter much where few of the counts do not. So if more
+// than half of it is used up, the sample grows; and if that is so of all the counts of
+// a shard, the shard keeps them, and trim looks at its neighbours. Each step is bounded,
+// and no call waits for one shard while it holds another.
+
+const (
+	sample     = 8   // counts that an eviction chooses from ...
+	thorough   = 32  // ... or up to so many, while each has more than ...
+	much       = 0.5 // ... this part of its capacity in use
+	neighbours = 2   // shards that trim looks at for a count with less in use
+)
+
+// usedNow is what is used of a count, rounded up. A log is not walked: what has
+// expired since it was last taken from counts.
+func (l *Limit) usedNow(c *cell, now int64) uint64 {
+	if l.Algorithm == SlidingLog {
+		return c.x
+	}
+	_, used := l.advance(*c, nil, now)
+	return used
+}
+
+// stored is at least what is used, at no cost.
+func (l *Limit) stored(c *cell) uint64 {
+	if l.Algorithm == SlidingWindow {
+		return add(c.x, c.y)
+	}
+	return c.x
+}
+
+// full is what usedNow is a part of. A share of nothing denies whether a count is
+// forgotten or not, so there it is the whole.
+func (l *Limit) full() uint64 {
+	if capacity := l.capacity(); capacity > 0 {
+		return capacity
+	}
+	return max(1, l.most()/2)
+}
+
+// weight is how much it matters to forget a count that recovers at t, and the part of
+// its capacity that is used.
+func (l *Limit) weight(c *cell, now, t int64) (weight, part float64) {
+	left := float64(since(now, t))
+	used := 0.0
+	switch {
+	case !l.Algorithm.isBucket():
+		used = float64(l.usedNow(c, now))
+	case l.rate() > 0:
+		used = left / float64(l.per()) * float64(l.rate()) // as the level falls evenly
+	default:
+		used, left = float64(c.x), float64(l.per()) // it never recovers, and is no weightier for that
+	}
+	part = min(1, used/float64(l.full()))
+	weight = part * part
+	weight *= weight
+	return weight * weight * left, part
+}
+
+// eviction is what one has removed from a shard: counts that have recovered, or one
+// that has not.
+type eviction struct {
+	recovered int
+	forgot    bool
+	usedUp    bool // what it forgot
+}
+
+// evict removes the counts of a sample that have recovered; if none has, it removes the
+// one with the least weight, but for keep. Unless it must, it keeps that too if it has
+// looked at all counts and each has much of its capacity in use. The samples follow one
+// another through the table, where ids stand in no order that matters. The table is not
+// empty.
+func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
+	at, least, part, seen, steps := -1, 0.0, 0.0, 0, 0
+	i := int(sh.hand) % len(sh.slots)
+	for steps < len(sh.slots) && (seen < sample || seen < thorough && part > much && e.recovered == 0) {
+		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
+			l := &sh.numbers.at[s.judge()]
+			if seen++; seen <= sample || l.stored(&s.cell) <= l.full()/2 {
+				t := l.recovers(&s.cell)
+				if t <= now {
+					sh.remove(i, skip) // which may put another one there
+					e.recovered++
+					continue
+				}
+				if w, p := l.weight(&s.cell, now, t); at < 0 || w < least {
+					at, least, part = i, w, p
+				}
+			}
+		}
+		i = sh.next(i)
+		steps++
+	}
+	sh.hand = uint32(i)
+	if at < 0 || e.recovered > 0 || !must && part > much && steps == len(sh.slots) {
+		return e
+	}
+	l := &sh.numbers.at[sh.slots[at].judge()]
+	e.forgot, e.usedUp = true, l.usedNow(&sh.slots[at].cell, now) >= l.full()
+	sh.remove(at, skip)
+	return e
+}
+
+// evict makes room in sh, which is locked and has counts, as its evict does. It reports
+// whether there is any.
+func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
+	e := sh.evict(now, s.skip(), keep, must)
+	removed := e.recovered
+	if e.forgot {
+		removed++
+		s.evicted.Add(1)
+	}
+	if e.usedUp {
+		s.usedUp.Add(1)
+	}
+	s.total.Add(-int64(removed))
+	return removed > 0
+}
+
+// trim evicts what is too many after id was inserted: where its shard had no other
+// count, or none that matters little. It takes from one shard after the other, since to
+// wait for one while holding another is how two callers would wait for each other: from
+// the neighbours what matters little, and then, of id's own shard first, what is there.
+func (s *Store) trim(id ID, now int64) {
+	own := id.Lo >> s.shift
+	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
+		s.trimShard(own+i, now, id, false)
+	}
+	for i := uint64(0); s.total.Load() > s.max && i < uint64(len(s.shards)); i++ {
+		s.trimShard(own+i, now, id, true)
+	}
+}
+
+// trimShard is trim of the shard with this number, which wraps around.
+func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
+	sh := &s.shards[number%uint64(len(s.shards))]
+	sh.mu.Lock()
+	for sh.n > 0 && s.total.Load() > s.max && s.evict(sh, now, keep, must) {
+	}
+	sh.mu.Unlock()
+}

@@ -38,7 +38,7 @@ type Config struct {
 	Timeout  time.Duration // the most that a check may wait for other nodes; then the budget answers. 20 ms if zero; a context's deadline shortens it
 	Forget   time.Duration // how long the dead stay in the roster. 5 min if zero
 	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
-	MaxKeys  int           // counts held at once; beyond it the soonest to recover of a sample is evicted, and Stats says so. 5,000,000 if zero (some 400 MB)
+	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 400 MB)
 
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
 	Observer Observer         // called for each decision and hop, must not block. None if nil

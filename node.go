@@ -262,6 +262,9 @@ func (n *Node) Stats() Stats {
 		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),
 		Evicted:   n.counts.Evicted(),
+
+		EvictedUsedUp: n.counts.EvictedUsedUp(),
+
 		Stream:    n.streamStats(),
 		Published: n.board.stats(),
 		Holdings:  n.holdingStats(),

@@ -11,14 +11,17 @@ import (
 // Stats is a snapshot of a node's counters. They only grow, but for Keys,
 // Stream, Published, Outage, Unjoined, and what Cluster says of joining.
 type Stats struct {
-	Decisions map[Source]Outcomes    // by where they were made; checks that others made here are theirs
-	Shadows   Outcomes               // of asks with Shadow, wherever they were decided; not among Decisions
-	Served    uint64                 // checks that others made here
-	Passed    uint64                 // checks that came here and were passed on
-	LateUnits uint64                 // units admitted by answers that came after their askers gave up, and refunded
-	Conflicts uint64                 // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
-	Keys      int                    // counts held
-	Evicted   uint64                 // counts dropped before they had recovered, because MaxKeys was reached
+	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
+	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
+	Served    uint64              // checks that others made here
+	Passed    uint64              // checks that came here and were passed on
+	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
+	Conflicts uint64              // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
+	Keys      int                 // counts held
+	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
+
+	EvictedUsedUp uint64 // of these, counts that had nothing left: keys that were denied, and begin again
+
 	Stream    StreamStats            // of what keeps the replicas
 	Published PublishedStats         // of Publish
 	Holdings  HoldingStats           // of Global limits

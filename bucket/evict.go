@@ -10,16 +10,24 @@ package bucket
 // count that is half used up weighs as much as one that is used up and recovers 256
 // times as soon.
 //
-// The least of a sample can matter much where few of the counts do not. So if more
-// than half of it is used up, the sample grows; and if that is so of all the counts of
-// a shard, the shard keeps them, and trim looks at its neighbours. Each step is bounded,
-// and no call waits for one shard while it holds another.
+// The least of a sample can matter much where few of the counts do not. So while more
+// than half of it is used up, the sample grows; then trim looks at neighbouring shards for
+// a count with less in use, and comes back if there is none. Each step is bounded, and no
+// call waits for one shard while it holds another.
 
 const (
-	sample     = 8   // counts that an eviction chooses from ...
-	thorough   = 32  // ... or up to so many, while each has more than ...
-	much       = 0.5 // ... this part of its capacity in use
-	neighbours = 2   // shards that trim looks at for a count with less in use
+	sample     = 8  // counts that are weighed
+	thorough   = 16 // counts that are looked at for one with less than half in use
+	neighbours = 2  // shards that are looked at for one
+)
+
+// choice is what an eviction may remove.
+type choice uint8
+
+const (
+	lightest choice = iota // the count of a sample that has the least weight
+	light                  // that one, if no more than half of its capacity is in use; else any such count
+	little                 // any such count
 )
 
 // usedNow is what is used of a count, rounded up. A log is not walked: what has
@@ -76,34 +84,42 @@ type eviction struct {
 	usedUp    bool // what it forgot
 }
 
-// evict removes the counts of a sample that have recovered; if none has, it removes the
-// one with the least weight, but for keep. Unless it must, it keeps that too if it has
-// looked at all counts and each has much of its capacity in use. The samples follow one
-// another through the table, where ids stand in no order that matters. The table is not
-// empty.
-func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
-	at, least, part, seen, steps := -1, 0.0, 0.0, 0, 0
+// evict removes the counts that it finds recovered; if there are none, it removes one
+// that has not, as the choice says, but for keep. Each begins where the one before has
+// ended in the table, where ids stand in no order that matters. The table is not empty.
+func (sh *shard) evict(now int64, skip uint, keep ID, may choice) (e eviction) {
+	weighed, looked := sample, thorough
+	switch may {
+	case little:
+		weighed = 0
+	case lightest:
+		looked = sample
+	}
+	at, lowest, part, seen, steps := -1, 0.0, 1.0, 0, 0
 	i := int(sh.hand) % len(sh.slots)
-	for steps < len(sh.slots) && (seen < sample || seen < thorough && part > much && e.recovered == 0) {
+	for steps < len(sh.slots) && (seen < weighed || seen < looked && part > 0.5 && e.recovered == 0) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l := &sh.numbers.at[s.judge()]
-			if seen++; seen <= sample || l.stored(&s.cell) <= l.full()/2 {
+			if seen++; seen <= weighed || l.stored(&s.cell) <= l.full()/2 {
 				t := l.recovers(&s.cell)
 				if t <= now {
 					sh.remove(i, skip) // which may put another one there
 					e.recovered++
 					continue
 				}
-				if w, p := l.weight(&s.cell, now, t); at < 0 || w < least {
-					at, least, part = i, w, p
+				if w, p := l.weight(&s.cell, now, t); at < 0 || w < lowest {
+					at, lowest, part = i, w, p
 				}
 			}
 		}
 		i = sh.next(i)
 		steps++
 	}
+	if steps == len(sh.slots) {
+		i += sample // or the next one would look at the same counts first
+	}
 	sh.hand = uint32(i)
-	if at < 0 || e.recovered > 0 || !must && part > much && steps == len(sh.slots) {
+	if at < 0 || e.recovered > 0 || may != lightest && part > 0.5 {
 		return e
 	}
 	l := &sh.numbers.at[sh.slots[at].judge()]
@@ -114,8 +130,8 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 
 // evict makes room in sh, which is locked and has counts, as its evict does. It reports
 // whether there is any.
-func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
-	e := sh.evict(now, s.skip(), keep, must)
+func (s *Store) evict(sh *shard, now int64, keep ID, may choice) bool {
+	e := sh.evict(now, s.skip(), keep, may)
 	removed := e.recovered
 	if e.forgot {
 		removed++
@@ -129,24 +145,24 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 }
 
 // trim evicts what is too many after id was inserted: where its shard had no other
-// count, or none that matters little. It takes from one shard after the other, since to
+// count, or none with little in use. It takes from one shard after the other, since to
 // wait for one while holding another is how two callers would wait for each other: from
-// the neighbours what matters little, and then, of id's own shard first, what is there.
+// the neighbours what has little in use, and then, from id's own shard on, what is there.
 func (s *Store) trim(id ID, now int64) {
 	own := id.Lo >> s.shift
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
-		s.trimShard(own+i, now, id, false)
+		s.trimShard(own+i, now, id, little)
 	}
 	for i := uint64(0); s.total.Load() > s.max && i < uint64(len(s.shards)); i++ {
-		s.trimShard(own+i, now, id, true)
+		s.trimShard(own+i, now, id, lightest)
 	}
 }
 
 // trimShard is trim of the shard with this number, which wraps around.
-func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
+func (s *Store) trimShard(number uint64, now int64, keep ID, may choice) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()
-	for sh.n > 0 && s.total.Load() > s.max && s.evict(sh, now, keep, must) {
+	for sh.n > 0 && s.total.Load() > s.max && s.evict(sh, now, keep, may) {
 	}
 	sh.mu.Unlock()
 }

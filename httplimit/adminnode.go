@@ -96,6 +96,7 @@ type statsAnswer struct {
 	Conflicts uint64                    `json:"conflicts"`
 	Keys      int                       `json:"keys"`
 	Evicted   uint64                    `json:"evicted"`
+	UsedUp    uint64                    `json:"evicted_used_up"`
 	Stream    streamAnswer              `json:"stream"`
 	Published publishedAnswer           `json:"published"`
 	Holdings  holdingsAnswer            `json:"holdings"`
@@ -212,7 +213,8 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	}
 	return http.StatusOK, statsAnswer{
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
-		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Conflicts: s.Conflicts, Keys: s.Keys, Evicted: s.Evicted,
+		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Conflicts: s.Conflicts,
+		Keys: s.Keys, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),

@@ -27,6 +27,7 @@ var exported = map[string]string{
 	"Conflicts":               "weir_limit_conflicts_total",
 	"Keys":                    "weir_keys",
 	"Evicted":                 "weir_evicted_total",
+	"EvictedUsedUp":           "weir_evicted_used_up_total",
 	"Stream.Unsent":           "weir_stream_unsent",
 	"Stream.Lag":              "weir_stream_lag_seconds",
 	"Stream.Tallies":          "weir_stream_tallies",

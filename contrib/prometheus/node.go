@@ -44,6 +44,8 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(s.Keys) }),
 	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",
 		func(s *nodeStats) float64 { return float64(s.Evicted) }),
+	counter("weir_evicted_used_up_total", "Counts dropped that had nothing left: keys that were denied, and begin again.",
+		func(s *nodeStats) float64 { return float64(s.EvictedUsedUp) }),
 	gauge("weir_ready", "1 if the node holds what it owns, or has none to wait for.",
 		func(s *nodeStats) float64 { return truth(s.ready) }),
 

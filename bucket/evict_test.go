@@ -1,0 +1,169 @@
+package bucket
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spent is a count as someone has left it: units taken of a limit, so long ago.
+type spent struct {
+	limit Limit
+	units int64
+	ago   time.Duration
+}
+
+func TestWhatMattersLeastGoesFirst(t *testing.T) {
+	const day = 24 * time.Hour
+	hour := func(a Algorithm) Limit { return Limit{Algorithm: a, Rate: 10, Per: time.Hour} }
+	month := Limit{Algorithm: FixedWindow, Rate: 10_000, Per: 31 * day, Start: epoch - epoch%int64(day)}
+	whole := Limit{Rate: 10, Per: time.Hour}
+	third, nothing := whole.Part(3), Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Hour, Burst: -1, Whole: 10}
+	cases := map[string]struct{ less, more spent }{
+		"asked once, of a limit that lasts longer": {spent{month, 100, 0}, spent{Limit{Rate: 5, Per: time.Minute}, 5, 0}},
+		"a limit of a second, before most of a month's": {
+			spent{Limit{Rate: 1, Per: time.Second}, 1, 0}, spent{month, 9_000, 0}},
+		"a bucket that was used up, and has drained":  {spent{hour(TokenBucket), 10, 50 * time.Minute}, spent{hour(TokenBucket), 3, 0}},
+		"a part of the limit, before a share used up": {spent{whole, 4, 0}, spent{third, 3, 0}},
+		"of two debts the smaller":                    {spent{hour(TokenBucket), 12, 0}, spent{hour(TokenBucket), 20, 0}},
+		"a share that never recovers":                 {spent{nothing, 1, 0}, spent{whole, 2, 0}},
+	}
+	for _, a := range algorithms {
+		cases[fmt.Sprint(a, " asked once, long after others were used up")] = struct{ less, more spent }{
+			spent{hour(a), 1, 0}, spent{hour(a), 10, 5 * time.Minute}}
+		cases[fmt.Sprint(a, " used up, and sooner to recover")] = struct{ less, more spent }{
+			spent{hour(a), 10, 4 * time.Minute}, spent{hour(a), 10, 2 * time.Minute}}
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			all := ids(9)
+			for at := range 8 {
+				s := newStore(8, 1)
+				for i, id := range all[:8] {
+					of := c.more
+					if i == at {
+						of = c.less
+					}
+					s.Debit(id, &of.limit, epoch-int64(of.ago), of.units)
+				}
+				require.Zero(t, s.Evicted())
+				s.Take(all[8], &Limit{Rate: 10, Per: time.Hour}, epoch, 1)
+				for i, id := range all {
+					_, _, held := s.Used(id, epoch)
+					require.Equal(t, i != at, held, "%d", i)
+				}
+				require.EqualValues(t, 1, s.Evicted())
+				checkStore(t, s)
+			}
+		})
+	}
+}
+
+// denied are counts that are used up, of which nobody should begin again.
+func denied(s *Store, ids []ID, l *Limit) {
+	for _, id := range ids {
+		s.Take(id, l, epoch, l.Rate)
+	}
+}
+
+func forgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
+	for _, id := range ids {
+		if s.Peek(id, l, now, 1).Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
+	for _, keys := range []int{100, 2_000, 100_000} { // a few shards, small ones, large ones
+		for _, a := range algorithms {
+			t.Run(fmt.Sprint(keys, a), func(t *testing.T) {
+				l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
+				s, all := NewStore(keys), ids(keys/2+4*keys)
+				denied(s, all[:keys/2], l)
+				now := epoch
+				for _, id := range all[keys/2:] {
+					now += int64(100 * time.Second / time.Duration(4*keys))
+					s.Take(id, l, now, 1)
+				}
+				require.Zero(t, forgotten(s, all[:keys/2], l, now))
+				require.Zero(t, s.EvictedUsedUp())
+				require.EqualValues(t, keys/2+4*keys-keys, s.Evicted())
+				checkStore(t, s)
+			})
+		}
+	}
+}
+
+func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
+	const shards = 8
+	for of := range uint64(neighbours) {
+		l := &Limit{Rate: 10, Per: time.Hour}
+		s := newStore(30, shards)
+		id := func(shard, i uint64) ID { return ID{i, shard<<(64-3) | i<<40} }
+		for i := range uint64(20) {
+			s.Take(id(2, i), l, epoch, 10)
+		}
+		for i := range uint64(10) {
+			s.Take(id((2+1+of)%shards, i), l, epoch+1, 1)
+		}
+		for i := range uint64(5) {
+			s.Take(id(2, 100+i), l, epoch+2, 10) // five more that are denied
+		}
+		require.EqualValues(t, 5, s.Evicted())
+		require.Zero(t, s.EvictedUsedUp(), "neighbour %d", of+1)
+		require.Equal(t, 30, s.Len())
+		checkStore(t, s)
+	}
+}
+
+func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
+	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 2}, {2, 64}, {30, 1}, {40, 8}, {200, 1}} {
+		for _, lasts := range []time.Duration{time.Second, time.Hour} { // less than the others, or as long
+			t.Run(fmt.Sprint(c.max, " in ", c.shards, " for ", lasts), func(t *testing.T) {
+				s, all := newStore(c.max, c.shards), ids(c.max+200)
+				denied(s, all[:c.max], &Limit{Rate: 1, Per: time.Hour})
+				l := &Limit{Rate: 1, Per: lasts}
+				for _, id := range all[c.max:] {
+					require.True(t, s.Take(id, l, epoch, 1).Allowed)
+					require.False(t, s.Take(id, l, epoch, 1).Allowed, "it is not held")
+					require.Equal(t, c.max, s.Len())
+				}
+				require.EqualValues(t, 200, s.Evicted())
+				require.EqualValues(t, 200, s.EvictedUsedUp())
+				checkStore(t, s)
+			})
+		}
+	}
+}
+
+func TestEvictedUsedUpCountsThoseWhoAreDenied(t *testing.T) {
+	for _, a := range algorithms {
+		for units, want := range map[int64]uint64{1: 0, 9: 0, 10: 1, 15: 1} {
+			l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
+			s, all := newStore(1, 1), ids(2)
+			s.Debit(all[0], l, epoch, units)
+			s.Take(all[1], l, epoch, 1)
+			require.EqualValues(t, 1, s.Evicted())
+			require.Equal(t, want, s.EvictedUsedUp(), "%v: %d of 10", a, units)
+		}
+	}
+}
+
+func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
+	for _, rate := range []int64{1, 10} {
+		for _, keys := range []int{1000, 100_000} {
+			l := &Limit{Rate: rate, Per: time.Hour}
+			s, all := NewStore(keys), ids(2*keys)
+			fill(s, all[:keys+keys/2], l)
+			i := keys + keys/2
+			require.Zero(t, testing.AllocsPerRun(keys/4, func() {
+				s.Take(all[i], l, epoch, 1)
+				i++
+			}), "%d keys of %d", keys, rate)
+		}
+	}
+}

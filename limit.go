@@ -28,15 +28,26 @@ const (
 	Global                // one limit over all regions of Config.Regions: each has a part, and grants of it what it does not need
 )
 
-// PartitionPolicy says what a node may still admit when a key's owner cannot be
-// reached, or the roster is below Config.Expect. The README has the bounds.
+// PartitionPolicy says what a node may still admit while a member of the roster
+// cannot be reached, or the roster is below Config.Expect, whose members count as
+// missing then. A node that reaches nobody who could answer is a side of its own.
+// The README has the bounds, and docs/partitions.md what they are of few units.
 type PartitionPolicy uint8
 
 const (
-	MajorityShare PartitionPolicy = iota // a node without a way to the owner spends its own share; a side with a majority of Expect has all
-	FairShare                            // the same, but a majority has its share too
-	FailOpen                             // each node without a way to the owner, and each side below Expect, has the whole limit
-	FailClosed                           // a node without a way to the owner denies, and so does a side without a majority of Expect
+	// MajorityShare: the nodes that reach each other, a side, spend the whole limit
+	// if they are more than half of the roster; else k of n nodes spend ⌊L·k/n⌋,
+	// which may be nothing. All sides together stay below 1.5·L.
+	MajorityShare PartitionPolicy = iota
+	// FairShare: each node has a part of the limit, and a side the sum of its
+	// nodes', a majority too. All sides together have exactly L.
+	FairShare
+	// FailOpen: each side has the whole limit, and each node has until its side
+	// agrees on who answers.
+	FailOpen
+	// FailClosed: a side has the whole limit if it is more than half of the roster,
+	// and denies if not.
+	FailClosed
 )
 
 // maxNameBytes bounds a limit's name: it is hashed with every key.

@@ -21,15 +21,6 @@ type share struct {
 	of    int
 }
 
-// first is the share of the first k of n.
-func first(k, n int) share {
-	s := share{ranks: make([]int, k), of: n}
-	for i := range s.ranks {
-		s.ranks[i] = i
-	}
-	return s
-}
-
 // part is the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
 func (s share) part(whole int64) int64 {
 	if s.all {
@@ -112,48 +103,62 @@ func (v *view) without(i int) *view {
 
 // sideShare is what this node may spend of an id for its side: everything while
 // no member is missing, or, with MajorityShare and FailClosed, on the side with a
-// majority of the roster. With FairShare it is the sum of what ring order gives
-// to each of the side's members; elsewhere k of n. Below Expect the roster counts
-// as of Expect members.
+// majority of the roster; else the part of its members.
 func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
-	if v.complete {
-		return share{all: true}, Owner
-	}
-	roster := max(len(v.points), v.expect)
-	majority := 2*v.side > roster
+	majority := 2*v.side > v.weight()
 	switch {
+	case v.complete:
+		return share{all: true}, Owner
 	case partition == FailOpen:
 		return share{all: true}, FailedOpen
 	case majority && partition != FairShare:
 		return share{all: true}, Owner
 	case partition == FailClosed:
 		return share{of: 1}, FailedClosed
-	case len(v.points) < v.expect || partition != FairShare:
-		return first(v.side, roster), Budget
 	}
-	s := share{of: len(v.points)}
-	for rank, i := range v.ranked(id) {
-		if v.next[i] >= 0 {
-			s.ranks = append(s.ranks, rank)
-		}
-	}
-	return s, Budget
+	return v.partOf(id, partition, v.reaches), Budget
 }
 
-// ownShare is what this node may spend of an id on its own: its part by ring
-// order. Who has no points has no share.
+// ownShare is what this node may spend of an id on its own: the part of one
+// member. A node that has no points has none.
 func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
-	switch {
-	case partition == FailOpen:
+	switch partition {
+	case FailOpen:
 		return share{all: true}, FailedOpen
-	case partition == FailClosed:
+	case FailClosed:
 		return share{of: 1}, FailedClosed
-	case !v.serves():
-		return share{of: 1}, Budget
-	case len(v.points) < v.expect:
-		return first(1, v.expect), Budget
 	}
-	return share{ranks: []int{slices.Index(v.ranked(id), v.Self)}, of: len(v.points)}, Budget
+	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), Budget
+}
+
+// weight is the size of the roster that shares and majorities are of. Below Expect
+// it is Expect.
+func (v *view) weight() int { return max(len(v.points), v.expect) }
+
+// partOf is the share of those members with points that are given, without a
+// majority: k of n members have ⌊whole·k/n⌋, so that, however these are divided up,
+// all that are no majority have less than half of the limit, and with one that has
+// all of it less than 1.5 times as much. A member's part of it may not depend on
+// the id: of a few units the owner's would be all of them. With FairShare nobody
+// has more than its part, and no unit is lost: ring order gives each to one member.
+// It does not while the roster is below Expect, as members that are not known have
+// no place in it.
+func (v *view) partOf(id bucket.ID, partition PartitionPolicy, member func(i int) bool) share {
+	s := share{of: v.weight()}
+	if partition == FairShare && len(v.points) >= v.expect {
+		for rank, i := range v.ranked(id) {
+			if member(i) {
+				s.ranks = append(s.ranks, rank)
+			}
+		}
+		return s
+	}
+	for _, i := range v.points {
+		if member(i) {
+			s.ranks = append(s.ranks, len(s.ranks)) // the first k
+		}
+	}
+	return s
 }
 
 // ranked is the members with points in ring order from the id, the owner last.

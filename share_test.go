@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -27,7 +28,93 @@ func seen(members, expect int, heard ...int) *view {
 	return newView(0, c, terms{expect: expect}, nil)
 }
 
-func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
+// apart is the view as one member has it that hears these, itself among them.
+func (v *view) apart(self int, hears []int) *view {
+	each, c := *v, *v.View
+	c.Self = self
+	each.View = &c
+	each.next = make([]int, len(v.Members))
+	for i := range each.next {
+		if each.next[i] = -1; slices.Contains(hears, i) {
+			each.next[i] = i
+		}
+	}
+	each.side = len(hears)
+	each.complete = each.side == len(v.points) && len(v.points) >= v.expect
+	return &each
+}
+
+// However the roster falls into sides, and whoever of a side decides on its own,
+// all of them together stay below the bound of their policy, down to one unit.
+func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 7).Draw(t, "members")
+		v := seen(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
+		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
+		sides := make([][]int, 3) // of seven no more can have two
+		var alone []int
+		for i := range n {
+			if side := rapid.SampledFrom([]int{0, 0, 0, 1, 2, -1, -1}).Draw(t, "side"); side >= 0 {
+				sides[side] = append(sides[side], i)
+			} else {
+				alone = append(alone, i)
+			}
+		}
+		units := rapid.OneOf(rapid.Int64Range(1, 4), rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12))
+		whole := &bucket.Limit{
+			Algorithm: rapid.SampledFrom([]bucket.Algorithm{SlidingLog, TokenBucket}).Draw(t, "algorithm"),
+			Rate:      units.Draw(t, "rate"), Per: time.Second,
+		}
+		if whole.IsBucket() {
+			whole.Burst = units.Draw(t, "burst")
+		}
+		for _, p := range []PartitionPolicy{MajorityShare, FairShare, FailClosed} {
+			var rate, most int64
+			spend := func(s share) {
+				part := s.limit(whole)
+				if most += part.Capacity(); part.Capacity() > 0 {
+					rate += part.Rate
+				}
+			}
+			for _, side := range sides {
+				if len(side) > 0 {
+					s, _ := v.apart(side[0], side).share(asStandIn, id, p)
+					spend(s)
+				}
+			}
+			for _, i := range alone {
+				s, _ := v.apart(i, []int{i}).share(asSelf, id, p)
+				spend(s)
+			}
+			if p == MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity()) ||
+				p != MajorityShare && (rate > whole.Rate || most > whole.Capacity()) {
+				t.Fatalf("policy %d: sides %v and %v have rate %d and %d at a time, of %+v", p, sides, alone, rate, most, whole)
+			}
+		}
+	})
+}
+
+// Whichever of them owns a key.
+func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
+	for n := 2; n <= 7; n++ {
+		v := seen(n, 0)
+		for whole := int64(1); whole <= 20; whole++ {
+			for k := 1; 2*k <= n; k++ {
+				var side []int
+				var alone int64
+				for i := range k {
+					side = append(side, i)
+					s, _ := v.apart(i, []int{i}).share(asSelf, bucket.ID{Hi: uint64(whole) << 58}, MajorityShare)
+					alone += s.part(whole)
+				}
+				s, _ := v.apart(0, side).share(asStandIn, bucket.ID{}, MajorityShare)
+				require.LessOrEqual(t, alone, s.part(whole), "%d of %d, %d units", k, n, whole)
+			}
+		}
+	}
+}
+
+func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := rapid.IntRange(1, 12).Draw(t, "members")
 		limit := &bucket.Limit{
@@ -35,7 +122,7 @@ func TestSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			Rate:      rapid.Int64Range(1, 1e12).Draw(t, "rate"), Per: time.Second,
 			Burst: rapid.Int64Range(1, 1e12).Draw(t, "burst"),
 		}
-		a := ask{id: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, limit: limit}
+		a := ask{id: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, limit: limit, partition: FairShare}
 		v := seen(members, 0)
 		var rate, burst int64
 		for self := range members {
@@ -73,10 +160,10 @@ func TestAShareWithoutARateDenies(t *testing.T) {
 	require.Equal(t, 2*time.Second, s.Take(bucket.ID{}, &part, 0, 1).ResetAfter, "what is used recovers all the same")
 }
 
-func TestTheOwnerHasTheLargestShareOfASmallLimit(t *testing.T) {
+func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
 	v := seen(3, 0)
 	for id := range uint64(100) {
-		a := ask{id: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, limit: &bucket.Limit{Rate: 1, Per: time.Second}}
+		a := ask{id: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, limit: &bucket.Limit{Rate: 1, Per: time.Second}, partition: FairShare}
 		s, _ := v.ownShare(a.id, a.partition)
 		require.Equal(t, v.owner(a.id) == v.Self, s.limit(a.limit).Rate == 1)
 	}

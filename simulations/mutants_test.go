@@ -57,8 +57,8 @@ var mutants = []mutant{
 		name: "each side has the full limit",
 		edits: []edit{{
 			"share.go",
-			"	if v.complete {\n		return share{all: true}, Owner",
-			"	if v.complete || v.side > 0 {\n		return share{all: true}, Owner",
+			"	case v.complete:\n",
+			"	case v.complete || v.side > 0:\n",
 		}},
 		scenario: "split", breaks: boundInvariant,
 	},

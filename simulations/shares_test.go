@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+var update = flag.Bool("update", false, "write the table of shares into docs/partitions.md")
+
+// smallSplits are those of the table in docs/partitions.md.
+var smallSplits = []struct {
+	name  string
+	sides [][]string
+}{
+	{"two, one", [][]string{{"a", "b"}, {"c"}}},
+	{"three, two", [][]string{{"a", "b", "c"}, {"d", "e"}}},
+	{"two, two", [][]string{{"a", "b"}, {"c", "d"}}},
+	{"one, one, one", [][]string{{"a"}, {"b"}, {"c"}}},
+}
+
+const (
+	mostOfSmall   = 10 // units
+	sharePer      = time.Minute
+	roundsPer     = 8 // in which each node asks until it is denied
+	rounds        = 3 * roundsPer
+	keysOfASplit  = 24
+	splitIsSteady = settling + time.Second
+)
+
+// inASplit has real nodes fall into sides, waits until nobody notices anything any
+// more, and has each node ask for all that it can get of fresh keys, some owned by
+// each node, for three Per. It returns the most units of one key that all sides
+// together granted in a Per, of each limit.
+func inASplit(t *testing.T, sides [][]string, limits []weir.Limit) (most []int64) {
+	most = make([]int64, len(limits))
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: slices.Concat(sides...)})
+		require.NoError(t, err)
+		defer c.Close()
+		c.Network().Split(sides...)
+		time.Sleep(splitIsSteady)
+
+		nodes := make([][]*weir.Limiter, 0, len(c.Names()))
+		for _, name := range c.Names() {
+			limiters := make([]*weir.Limiter, len(limits))
+			for i, l := range limits {
+				limiters[i], err = c.Node(name).Limiter(l)
+				require.NoError(t, err)
+			}
+			nodes = append(nodes, limiters)
+		}
+		var (
+			mu     sync.Mutex // guards most and owners
+			owners = make(map[string]bool)
+			asking sync.WaitGroup
+		)
+		began := time.Now()
+		for key := range keysOfASplit {
+			asking.Go(func() {
+				granted := make([][rounds]int64, len(limits))
+				for round := range rounds {
+					time.Sleep(time.Duration(round)*sharePer/roundsPer - time.Since(began))
+					for i := range limits {
+						for from := range nodes { // another is first in each round
+							granted[i][round] += drain(t.Context(), nodes[(from+round)%len(nodes)][i], fmt.Sprint("key ", key))
+						}
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range limits {
+					owners[nodes[0][i].Owner(fmt.Sprint("key ", key)).Name] = true
+					for first := range rounds - roundsPer + 1 {
+						var units int64
+						for _, u := range granted[i][first : first+roundsPer] {
+							units += u
+						}
+						most[i] = max(most[i], units)
+					}
+				}
+			})
+		}
+		asking.Wait()
+		require.Len(t, owners, len(nodes), "every node owns a key")
+	})
+	return most
+}
+
+// drain asks until it is denied.
+func drain(ctx context.Context, l *weir.Limiter, key string) (granted int64) {
+	for {
+		d, err := l.Allow(ctx, key)
+		if err != nil || !d.Allowed {
+			return granted
+		}
+		granted++
+	}
+}
+
+// The log is exact in every window, so that L is the Rate, and what comes on top is
+// the sides'.
+func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
+	policies := []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed, weir.FailOpen}
+	var limits []weir.Limit
+	for _, p := range policies {
+		for rate := range int64(mostOfSmall) {
+			limits = append(limits, weir.Limit{
+				Name: fmt.Sprint(policyName(p), rate+1), Algorithm: weir.SlidingLog, Rate: rate + 1, Per: sharePer, Partition: p,
+			})
+		}
+	}
+	var table strings.Builder
+	table.WriteString("| sides | L = | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, s := range smallSplits {
+		most := inASplit(t, s.sides, limits)
+		for i, l := range limits {
+			if i%mostOfSmall == 0 {
+				fmt.Fprintf(&table, "| %s | `%s` |", s.name, policyName(l.Partition))
+			}
+			fmt.Fprintf(&table, " %d |", most[i])
+			if (i+1)%mostOfSmall == 0 {
+				table.WriteByte('\n')
+			}
+			allowed := situation{sides: len(s.sides), nodes: len(slices.Concat(s.sides...))}.bound(&l)
+			require.LessOrEqual(t, most[i], allowed, "%s: %v of %d", s.name, policyName(l.Partition), l.Rate)
+		}
+	}
+	const file, begins, ends = "../docs/partitions.md", "<!-- shares of few units -->\n", "<!-- end -->"
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), begins)
+	require.True(t, found, begins)
+	was, after, found := strings.Cut(rest, ends)
+	require.True(t, found, ends)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(before+begins+table.String()+ends+after), 0o666))
+		return
+	}
+	require.Equal(t, was, table.String(), "write it anew with: go test ./simulations -run SharesOfFewUnits -update")
+}
+
+func TestEveryAlgorithmsSharesOfFewUnitsStayBelowTheirBound(t *testing.T) {
+	var limits []weir.Limit
+	for a := weir.SlidingWindow; a <= weir.LeakyBucket; a++ {
+		for _, p := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
+			for _, rate := range []int64{1, 2, 3, 4, 10} {
+				for _, burst := range []int64{0, 1, 2, 3 * rate} {
+					if burst == 0 || isBucket(&weir.Limit{Algorithm: a}) {
+						limits = append(limits, weir.Limit{
+							Name: fmt.Sprint(a, policyName(p), rate, burst), Algorithm: a, Rate: rate, Burst: burst, Per: sharePer, Partition: p,
+						})
+					}
+				}
+			}
+		}
+	}
+	for _, s := range smallSplits {
+		for i, units := range inASplit(t, s.sides, limits) {
+			allowed := situation{sides: len(s.sides), nodes: len(slices.Concat(s.sides...))}.bound(&limits[i])
+			require.LessOrEqual(t, units, allowed, "%s: %+v", s.name, limits[i])
+		}
+	}
+}

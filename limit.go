@@ -40,7 +40,7 @@ const (
 	// which may be nothing. All sides together stay below 1.5·L.
 	MajorityShare PartitionPolicy = iota
 	// FairShare: each node has a part of the limit, and a side the sum of its
-	// nodes', a majority too. All sides together have exactly L.
+	// nodes', a majority too. All sides together have L.
 	FairShare
 	// FailOpen: each side has the whole limit, and each node has until its side
 	// agrees on who answers.

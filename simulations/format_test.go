@@ -43,7 +43,7 @@ func TestTheBundledScenariosShowWhatGoesWrongInProductionAndEveryKindOfLimit(t *
 	require.Subset(t, names, []string{
 		"clean-split", "owner-in-minority", "three-way-split", "flapping", "asymmetric", "crash-in-burst", "rolling-deploy", "crash-loop",
 		"join-in-split", "autoscaled-split", "split-beyond-forget", "region-cut", "skewed-clocks", "hot-key", "slow-successor", "frozen-owner",
-		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart",
+		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart", "few-units",
 	})
 	require.Len(t, algorithms, 5)
 	require.Len(t, policies, 4)

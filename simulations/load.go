@@ -220,12 +220,12 @@ func (s *stage) attack(ctx context.Context, a *asker) {
 	}
 }
 
-// burst asks one node for the whole limit on every key, until it has been denied
-// a few times.
+// burst asks one node for the whole limit on every key, or as often as it takes to
+// be denied a few times, whichever is more.
 func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 	l := s.limits[a.limit]
 	units := max(1, a.load.Units)
-	asks := int(min(max(l.Rate, l.Burst)/units, adversaryMost))
+	asks := int(min(max(max(l.Rate, l.Burst)/units, enoughDenials), adversaryMost))
 	for key := range a.load.Keys {
 		var (
 			mu     sync.Mutex

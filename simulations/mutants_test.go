@@ -63,6 +63,15 @@ var mutants = []mutant{
 		scenario: "split", breaks: boundInvariant,
 	},
 	{
+		name: "the owner has what rounding leaves of a minority's parts",
+		edits: []edit{{
+			"share.go",
+			"	if partition == FairShare && len(v.points) >= v.expect {\n",
+			"	if len(v.points) >= v.expect {\n",
+		}},
+		scenario: "few", breaks: boundInvariant,
+	},
+	{
 		name: "one spend in a hundred dropped",
 		edits: []edit{{
 			"sync/stream.go",
@@ -154,7 +163,11 @@ func shows() map[string]*Scenario {
 		{Limit: "calls", From: []string{"a", "b"}, Rate: 400},
 		{Limit: "calls", From: []string{"c", "d"}, Rate: 400, Begins: 12 * time.Second},
 	}
-	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled, "apart": apart}
+	few := scene(3, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c"}}},
+		Fault{At: 25 * time.Second, Kind: FaultHeal})
+	few.Limits[0].Rate = 1
+	few.Loads = []Load{{Limit: "calls", Keys: 6, Rate: 100}}
+	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

@@ -18,6 +18,7 @@ const (
 	mayhemUntil = 33 * time.Second // all is whole again within 2 s of it, and the rest shows recovery
 	maxMoves    = 10
 	randomAsks  = 20_000 // about, in all
+	leastBurst  = 20     // asks, also of a limit that grants fewer
 )
 
 // random is a scenario of 3 to 9 nodes and 60 s that nobody thought of: limits of
@@ -151,7 +152,7 @@ func (d *dice) limits() {
 			// FairShare and MajorityShare have the sharpest bounds.
 			Partition: pick(d, weir.MajorityShare, weir.MajorityShare, weir.FairShare, weir.FairShare, weir.FailOpen, weir.FailClosed),
 		}
-		l.Rate = int64(min(d.logarithmic(5, 500), 60*per.Seconds()))
+		l.Rate = int64(min(d.logarithmic(1, 500), 60*per.Seconds())) // one unit as often as hundreds: what is rounded shows there
 		if isQueue(l.Algorithm) && d.one(2) {
 			l.Burst = max(1, int64(float64(l.Rate)*d.logarithmic(0.2, 3)))
 		}
@@ -211,7 +212,7 @@ func (d *dice) loads() {
 			add(l)
 		}
 		for range d.IntN(3) {
-			add(Load{Burst: int(min(limit.Rate, 300)), Begins: d.between(time.Second, 50*time.Second)})
+			add(Load{Burst: int(min(max(limit.Rate, leastBurst), 300)), Begins: d.between(time.Second, 50*time.Second)})
 		}
 	}
 	if len(d.s.Loads) == 0 {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
 )
 
 func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
@@ -101,4 +103,30 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, joinsInSplits, 100)
 	require.Greater(t, threeSides, 100)
 	require.Greater(t, regions, 20)
+}
+
+// Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most
+// of a limit of few units.
+func TestAThirdOfRandomLimitsHaveFewUnits(t *testing.T) {
+	limits, few := 0, 0
+	ones := make(map[weir.Algorithm]map[weir.PartitionPolicy]int)
+	for seed := range uint64(1000) {
+		for _, l := range random(seed).Limits {
+			if limits++; l.Rate <= 10 {
+				few++
+			}
+			if ones[l.Algorithm] == nil {
+				ones[l.Algorithm] = make(map[weir.PartitionPolicy]int)
+			}
+			if l.Rate == 1 {
+				ones[l.Algorithm][l.Partition]++
+			}
+		}
+	}
+	require.Greater(t, 3*few, limits)
+	for a := weir.SlidingWindow; a <= weir.LeakyBucket; a++ {
+		for p := weir.MajorityShare; p <= weir.FailClosed; p++ {
+			require.Positive(t, ones[a][p], "%v of one unit, %v", a, policyName(p))
+		}
+	}
 }

@@ -91,11 +91,11 @@ func (s situation) bound(l *weir.Limit) int64 {
 	if s.regions > 0 {
 		// A region has L at most.
 		most := (1 + s.abroad) * float64(healthy(l))
-		return int64(most + float64(s.kills)*math.Ceil(float64(capacity(l))/16))
+		return int64(most + float64(s.kills)*math.Floor(float64(capacity(l))/16))
 	}
 	most := float64(healthy(l)) * (1 + s.excess(l.Partition))
 	if s.kills > 0 {
-		most += float64(s.kills) * math.Ceil(float64(capacity(l))/16)
+		most += float64(s.kills) * math.Floor(float64(capacity(l))/16)
 	}
 	if l.Partition == weir.MajorityShare && s.sides > 1 {
 		return int64(math.Ceil(most)) - 1
@@ -247,7 +247,7 @@ func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 		case killed:
 			units += admitted(e.from-c.rtt, e.from+c.rtt)
 		case moved:
-			units += 1 + int64(math.Ceil(float64(l.Rate)*float64(c.rtt)/float64(l.Per)))
+			units += 1 + int64(float64(l.Rate)*float64(c.rtt)/float64(l.Per))
 		}
 	}
 	return units

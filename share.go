@@ -135,14 +135,17 @@ func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source)
 // it is Expect.
 func (v *view) weight() int { return max(len(v.points), v.expect) }
 
-// partOf is the share of those members with points that are given, without a
-// majority: k of n members have ⌊whole·k/n⌋, so that, however these are divided up,
-// all that are no majority have less than half of the limit, and with one that has
-// all of it less than 1.5 times as much. A member's part of it may not depend on
-// the id: of a few units the owner's would be all of them. With FairShare nobody
-// has more than its part, and no unit is lost: ring order gives each to one member.
-// It does not while the roster is below Expect, as members that are not known have
-// no place in it.
+// partOf returns the share of some members, which are no majority.
+//
+// k of n members have ⌊whole·k/n⌋, whether they spend it together or each on its
+// own. Beside a majority, which has all of the limit, fewer than half are left, so
+// that all together stay below 1.5 times the limit. A member's part must not depend
+// on the id: ring order gives the owner what rounding leaves of the others' parts,
+// and of one unit that is all of it.
+//
+// FairShare gives a majority no more than its part, so that what rounding leaves can
+// go to one member each by ring order, and the parts sum to the limit. Below Expect
+// they do not: members that are not known yet have no place in that order.
 func (v *view) partOf(id bucket.ID, partition PartitionPolicy, member func(i int) bool) share {
 	s := share{of: v.weight()}
 	if partition == FairShare && len(v.points) >= v.expect {

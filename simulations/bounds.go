@@ -63,7 +63,7 @@ type situation struct {
 //	                   FailOpen: what other sides have, and each node until its side agrees on a stand-in
 //	a link within a side  c, for the 2 s until it is as healthy again; 0 from then on
 //	a check times out  1 for each spell; FailOpen: one more for each node
-//	the owner crashes  L/16 and what was in flight, which inFlight adds; 1 where no copy outlives it
+//	the owner crashes  ⌊L/16⌋ and what was in flight, which inFlight adds; 1 where no copy outlives it
 //	never met, or forgotten  1 for each side that does not know of the others; all of them, and L is one's
 //
 // No row speaks of a clock that steps: by as much as it gains, more flows back (1
@@ -235,8 +235,8 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 
 // inFlight is what may be on its way when authority moves or dies: of a key whose
 // admissions the function counts. Each crash: 2a·RTT, which is what is admitted in
-// two round trips around it. Each move: one unit (measured), and what is admitted
-// in a round trip at the limit's own pace.
+// two round trips around it. Each move: what is admitted in a round trip at the
+// limit's own pace, one unit at least, as units come one by one.
 func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(from, to time.Duration) int64) (units int64) {
 	for i := range c.events {
 		e := &c.events[i]

@@ -76,6 +76,11 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 	log := func(p weir.PartitionPolicy) weir.Limit {
 		return weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: p}
 	}
+	few := func(rate int64) weir.Limit {
+		l := log(weir.MajorityShare)
+		l.Rate = rate
+		return l
+	}
 	bucket := log(weir.FairShare)
 	bucket.Algorithm, bucket.Burst = weir.TokenBucket, 40
 	sliding, fixed := log(weir.FairShare), log(weir.FairShare)
@@ -106,10 +111,15 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		{"split, FailOpen, c = 0", log(weir.FailOpen), []Fault{splitAt10, healAt25}, nil, torn, 320},
 		{"after the heal", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, late, 160},
 		{"the owner crashes", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, begins, 170},
+		{"the owner of 1 unit crashes", few(1), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, begins, 1},
+		{"the owner of 15 units crashes", few(15), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, begins, 15},
+		{"the owner of 16 units crashes", few(16), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, begins, 17},
+		{"split of 1 unit, MajorityShare, c = 0", few(1), []Fault{splitAt10, healAt25}, nil, torn, 1},
+		{"split of 4 units, MajorityShare, c = 0", few(4), []Fault{splitAt10, healAt25}, nil, torn, 5},
 		{"no copy", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, func(s *Scenario) { s.Replicas = -1 }, begins, 320},
 		{"two crash at once", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a", "b")}, nil, begins, 330},
 		{"after a crash", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, torn, 160},
-		{"a node joins", log(weir.FairShare), []Fault{at(FaultLeave, 9*time.Second, "a")}, nil, calm + 5*time.Second, 162},
+		{"a node joins", log(weir.FairShare), []Fault{at(FaultLeave, 9*time.Second, "a")}, nil, calm + 5*time.Second, 161},
 		{"a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 320},
 		{"a freeze and its thaw", log(weir.FairShare), []Fault{at(FaultFreeze, 9800*ms, "a"), at(FaultThaw, 10*time.Second, "a")}, nil, begins, 320},
 		{"in a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, torn, 160},

@@ -3,12 +3,18 @@ package weir
 import "time"
 
 // Decision is the answer to a check. The zero Decision is a denial.
+//
+// ResetAfter is zero if nothing is used. Else it is how long until the limit grants
+// everything to whoever asks steadily, at its rate: until the window ends, the log's
+// newest entry has expired, or the bucket is full again (or the queue of a LeakyBucket
+// empty). Where a window or log has nothing left, it is no later than when a unit is
+// there again. On a denial it is never below RetryAfter.
 type Decision struct {
 	Allowed    bool
 	Limit      int64         // what the limit grants (Rate, or Burst for the buckets), or this node's or side's share of it
 	Remaining  int64         // whole units left now, never below zero
 	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted
-	ResetAfter time.Duration // until the count is empty if nothing more is asked
+	ResetAfter time.Duration // until the whole limit is there again if nothing more is asked, see below
 	Name       string        // of the limit
 	Source     Source
 	Shadow     bool // of an Ask with Shadow: what would have been

@@ -42,10 +42,40 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 			per - 1, 2*rate - 1,
 		},
 		{
-			"SlidingWindow admits 2·Rate − 2 from just before a boundary",
+			"SlidingWindow admits 2·Rate − 1 from just before a boundary",
 			Limit{Algorithm: SlidingWindow, Rate: rate},
-			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate), []admission{{2*per - 2, 1}}),
-			per - 1, 2*rate - 2,
+			join([]admission{{0, 1}, {per - 1, rate - 1}}, each(per, 2*per-1, per/rate)),
+			per - 1, 2*rate - 1,
+		},
+		{
+			"SlidingWindow admits 2·Rate, where the unit that aligned it is given back and spent again",
+			Limit{Algorithm: SlidingWindow, Rate: rate},
+			join([]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}}, each(per, 2*per-1, per/rate)),
+			per - 1, 2 * rate,
+		},
+		{
+			"SlidingWindow admits 2·Rate where its windows are aligned by the clock",
+			Limit{Algorithm: SlidingWindow, Rate: rate, Start: per},
+			join([]admission{{per - 1, rate}}, each(per, 2*per-1, per/rate)),
+			per - 1, 2 * rate,
+		},
+		{
+			"SlidingWindow admits two of a Rate of 1 where its windows are aligned by the clock",
+			Limit{Algorithm: SlidingWindow, Rate: 1, Start: per},
+			each(per-1, 2*per-1, per/rate),
+			per - 1, 2,
+		},
+		{
+			"SlidingWindow admits one of a Rate of 1",
+			Limit{Algorithm: SlidingWindow, Rate: 1},
+			join([]admission{{0, 1}, {per - 1, 1}}, each(per, 2*per, 1000)),
+			per, 1,
+		},
+		{
+			"FixedWindow admits 2·Rate across a boundary, where the unit that began it is given back and spent again",
+			Limit{Algorithm: FixedWindow, Rate: rate},
+			[]admission{{0, 1}, {per - 1, rate - 1}, {per - 1, -1}, {per - 1, 1}, {per, rate}},
+			per - 1, 2 * rate,
 		},
 		{
 			"SlidingLog admits Rate and no more",
@@ -70,8 +100,17 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 			test.limit.Per = time.Duration(per)
 			k := newCount(test.limit)
 			var got int64
-			for _, ask := range test.asks {
-				if k.take(origin+ask.t, ask.units).Allowed && test.from <= ask.t && ask.t < test.from+per {
+			var first Receipt
+			for i, ask := range test.asks {
+				if ask.units < 0 { // gives back what was spent first
+					require.True(t, k.refund(origin+ask.t, -ask.units, first, false))
+					continue
+				}
+				r := k.take(origin+ask.t, ask.units)
+				if i == 0 {
+					first = r.Receipt
+				}
+				if r.Allowed && test.from <= ask.t && ask.t < test.from+per {
 					got += ask.units
 				}
 			}
@@ -81,16 +120,67 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 }
 
 // bound is the most units in a window that holds asks from a to b, both of them.
-func bound(l *Limit, a, b int64) *big.Rat {
+func bound(l *Limit, refunds bool, a, b int64) *big.Rat {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
 		return plus(rat(l.Capacity()), times(minus(rat(b), rat(a)), ratio(l.Rate, int64(l.Per))))
 	case SlidingLog:
 		return rat(l.Rate)
-	case FixedWindow:
-		return rat(2*l.Rate - 1)
 	}
-	return rat(max(l.Rate, 2*l.Rate-2))
+	if l.Start != 0 || refunds && l.Rate > 1 {
+		return rat(2 * l.Rate)
+	}
+	return rat(2*l.Rate - 1)
+}
+
+// All that an adversary can do with a small limit who asks for whole units at whole
+// nanoseconds: every state that a count can come to is looked at, with what was
+// admitted in the last Per. Nothing exceeds the bound, and something reaches it.
+func TestNoScheduleOfASmallSlidingWindowExceedsItsBound(t *testing.T) {
+	type state struct {
+		phase int64 // of now, in what windows are aligned by
+		c     cell  // its time is from now
+		last  [8]int8
+	}
+	for _, test := range []struct{ rate, per, start, want int64 }{
+		{1, 5, 0, 1}, {1, 8, 0, 1}, {2, 5, 0, 3}, {2, 8, 0, 3}, {3, 5, 0, 5}, {3, 7, 0, 5}, {4, 6, 0, 7}, {5, 6, 0, 9},
+		{1, 5, 1, 2}, {1, 8, 1, 2}, {2, 5, 1, 4}, {2, 7, 1, 4}, {3, 6, 1, 6}, {4, 5, 1, 8},
+	} {
+		l := Limit{Rate: test.rate, Per: time.Duration(test.per), Start: test.start}
+		require.LessOrEqual(t, rat(test.want).Cmp(bound(&l, false, 0, 0)), 0)
+		seen := map[state]bool{{}: true}
+		next := []state{{}}
+		worst := int64(0)
+		for len(next) > 0 {
+			s := next[len(next)-1]
+			next = next[:len(next)-1]
+			now := origin/test.per*test.per + s.phase
+			for units := range test.rate + 1 {
+				k := &count{Limit: &l, c: s.c}
+				k.c.at += now
+				if !k.take(now, units).Allowed {
+					break
+				}
+				then, sum := s, units
+				for i := range test.per - 1 {
+					sum += int64(s.last[i])
+				}
+				worst = max(worst, sum)
+				copy(then.last[1:test.per], s.last[:])
+				then.last[0] = int8(units)
+				then.c = k.c
+				then.c.at -= now + 1
+				if test.start != 0 {
+					then.phase = (s.phase + 1) % test.per
+				}
+				if !seen[then] {
+					seen[then] = true
+					next = append(next, then)
+				}
+			}
+		}
+		require.Equal(t, test.want, worst, "%+v, %d states", l, len(seen))
+	}
 }
 
 // A take that was refunded by its receipt is taken out of the list, and what is
@@ -112,11 +202,16 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 		now, refunds := origin, 0
 		for range rapid.IntRange(2, 40).Draw(t, "steps") {
 			now += max(0, drawStep(t, &l))
-			if i := len(list) - 1; l.Algorithm.isBucket() && i >= 0 && rapid.IntRange(0, 3).Draw(t, "refund") == 0 {
+			if i := len(list) - 1; i >= 0 && rapid.IntRange(0, 3).Draw(t, "refund") == 0 {
 				i = rapid.IntRange(0, i).Draw(t, "which")
-				if a := list[i]; a.refunds == refunds {
+				switch a := &list[i]; {
+				case !l.Algorithm.isBucket():
+					given, _ := l.refund(&k.c, k.g, now, a.units, a.receipt, false)
+					a.units -= given
+					refunds++
+				case a.refunds == refunds:
 					k.refund(now, a.units, a.receipt, false)
-					list[i].units = 0
+					a.units = 0
 					refunds++
 				}
 				continue
@@ -133,7 +228,7 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 					break
 				}
 				units += b.units
-				require.LessOrEqual(t, rat(units).Cmp(bound(&l, a.t, b.t)), 0, "%d units from %d to %d", units, a.t, b.t)
+				require.LessOrEqual(t, rat(units).Cmp(bound(&l, refunds > 0, a.t, b.t)), 0, "%d units from %d to %d", units, a.t, b.t)
 			}
 		}
 	})

@@ -18,12 +18,20 @@ type cell struct {
 }
 
 // Result is the answer to one operation on a count.
+//
+// ResetAfter is how long until the whole limit is there for whoever asks steadily, at
+// its rate, if nothing more is asked until then. Of a FixedWindow that is its window's
+// end (the following one's, if a debt is left); of a SlidingWindow, too, or, if nothing
+// was admitted in the window that is open, when all of the one before has slid out; of
+// a SlidingLog, when the newest entry has expired; of the buckets, when the level is
+// none. But where a window or log has nothing left, it is no later than when a unit is
+// there again. On a denial it is never below RetryAfter.
 type Result struct {
 	Allowed    bool
 	Limit      int64         // what the limit grants: Rate, or Burst for the buckets
 	Remaining  int64         // whole units left now, never below zero
 	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted
-	ResetAfter time.Duration // until the count is empty if nothing more is asked
+	ResetAfter time.Duration // zero if nothing is used; else until the whole limit is there again, see below
 	Receipt    Receipt       // of a Take that was allowed, or a Debit: what Refund wants
 }
 

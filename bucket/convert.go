@@ -2,7 +2,7 @@ package bucket
 
 // convert takes a count that was kept under from, and expresses what is used now
 // under l, once: nothing resets, and nothing counts twice. What is used, in whole
-// units rounded up, is the same before and after; what recovers afterwards does so
+// units, is the same before and after; what recovers afterwards does so
 // by l. g must not be nil if either is a SlidingLog; l's other algorithms leave it
 // empty.
 //

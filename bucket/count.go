@@ -25,19 +25,19 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 		r.Allowed = false
 		r.Remaining = int64(sub(capacity, used))
 		r.RetryAfter = l.retryAfter(v, &h, now, n)
-		r.ResetAfter = until(v.at, l.span(v), now)
+		l.setResetAfter(r, v, &h, now, l.restored(v))
 		r.Receipt = 0
 		return
 	}
 	v = l.spend(v, &h, now, n)
 	*c = v
 	save(g, &h)
-	span := l.span(v)
+	again := l.restored(v)
 	r.Allowed = true
 	r.Remaining = int64(capacity - used - n)
 	r.RetryAfter = 0
-	r.ResetAfter = until(v.at, span, now)
-	r.Receipt = l.receipt(v, span, now)
+	l.setResetAfter(r, v, &h, now, again)
+	r.Receipt = l.receipt(v, again, now)
 }
 
 // debit spends without asking. What is used stays within twice the capacity of the
@@ -51,17 +51,17 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	v, n := l.spendUpTo(l.most(), v, &h, now, whole(units), used)
 	*c = v
 	save(g, &h)
-	span := l.span(v)
+	again := l.restored(v)
 	r = Result{
-		Allowed:    used+whole(units) <= capacity,
-		Limit:      int64(capacity),
-		Remaining:  int64(sub(capacity, used+n)),
-		ResetAfter: until(v.at, span, now),
-		Receipt:    l.receipt(v, span, now),
+		Allowed:   used+whole(units) <= capacity,
+		Limit:     int64(capacity),
+		Remaining: int64(sub(capacity, used+n)),
+		Receipt:   l.receipt(v, again, now),
 	}
 	if !r.Allowed {
 		r.RetryAfter = l.retryAfter(v, g, now, whole(units))
 	}
+	l.setResetAfter(&r, v, &h, now, again)
 	return r, int64(n)
 }
 
@@ -72,14 +72,14 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	v, used := l.advance(*c, &h, now)
 	n, capacity := whole(units), l.capacity()
 	r := Result{
-		Allowed:    used+n <= capacity,
-		Limit:      int64(capacity),
-		Remaining:  int64(sub(capacity, used)),
-		ResetAfter: until(v.at, l.span(v), now),
+		Allowed:   used+n <= capacity,
+		Limit:     int64(capacity),
+		Remaining: int64(sub(capacity, used)),
 	}
 	if !r.Allowed {
 		r.RetryAfter = l.retryAfter(v, &h, now, n)
 	}
+	l.setResetAfter(&r, v, &h, now, l.restored(v))
 	return r
 }
 
@@ -122,7 +122,24 @@ func (l *Limit) recovers(c *cell) int64 {
 	return after(c.at, span)
 }
 
-// advance is a count brought up to date, and the units used, rounded up. An empty
+// setResetAfter sets r.ResetAfter, where all else of r is set. again is l.restored(v).
+//
+// A steady asker is granted each of its units from some moment on; the first of them
+// has room then, so while nothing is left that moment is no sooner than the one at
+// which a unit has room, and ResetAfter is no later than that. A bucket's stays until
+// its level is none, which is a place in the queue.
+func (l *Limit) setResetAfter(r *Result, v cell, g *log, now int64, again uint64) {
+	switch {
+	case r.Remaining > 0 || l.Algorithm.isBucket():
+		r.ResetAfter = max(until(v.at, again, now), r.RetryAfter)
+	case r.Allowed:
+		r.ResetAfter = min(until(v.at, again, now), l.retryAfter(v, g, now, 1))
+	default: // a unit is not denied for longer than what was asked for
+		r.ResetAfter = r.RetryAfter
+	}
+}
+
+// advance is a count brought up to date, and the units used, in whole ones. An empty
 // count becomes the zero cell at now. No entry of g changes.
 func (l *Limit) advance(c cell, g *log, now int64) (v cell, used uint64) {
 	switch l.Algorithm {
@@ -178,11 +195,26 @@ func (l *Limit) span(c cell) uint64 {
 	}
 }
 
+// restored is how long after c.at the whole limit is there for whoever asks steadily, if
+// nothing else is asked; zero if nothing is used. Of a SlidingWindow that is where the
+// next window begins, if anything was admitted in this one: what slides out there from
+// then on is what such an asker adds.
+func (l *Limit) restored(c cell) uint64 {
+	switch l.Algorithm {
+	case FixedWindow, SlidingLog, TokenBucket, LeakyBucket:
+		return l.span(c)
+	}
+	if c.x > 0 {
+		return l.per()
+	}
+	return l.spanSliding(c)
+}
+
 // receipt is what refund will find the units by that were spent now.
-func (l *Limit) receipt(c cell, span uint64, now int64) Receipt {
+func (l *Limit) receipt(c cell, empty uint64, now int64) Receipt {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
-		return Receipt(after(c.at, span))
+		return Receipt(after(c.at, empty))
 	case SlidingLog:
 		return Receipt(max(c.at, now)) // c.at is another's entry if no units were spent
 	default:

@@ -77,6 +77,9 @@ func drawLimit(t *rapid.T) Limit {
 			rapid.Int64Range(int64(minPer), int64(maxPer)),
 		).Draw(t, "per")),
 	}
+	if l.Algorithm == SlidingWindow && rapid.Bool().Draw(t, "aligned") {
+		l.Start = rapid.Int64Range(1, maxStart).Draw(t, "start")
+	}
 	if l.Algorithm.isBucket() {
 		l.Burst = rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(1, maxUnits)).Draw(t, "burst")
 	}
@@ -198,20 +201,26 @@ func promised(t require.TestingT, k *count, now, units int64) {
 	}
 }
 
-// resets holds ResetAfter and recovers to theirs: nothing is used then, and one
-// nanosecond earlier something is.
+// resets holds recovers to its word: nothing is used then, and one nanosecond earlier
+// something is. A bucket's ResetAfter says the same, and no other's is later.
 func resets(t require.TestingT, k *count, now int64) {
 	r := k.peek(now, 1)
+	then := k.recovers()
 	if k.used(now) == 0 {
 		require.Zero(t, r.ResetAfter)
-		require.LessOrEqual(t, k.recovers(), now)
+		require.LessOrEqual(t, then, now)
 		return
 	}
-	if r.ResetAfter == math.MaxInt64 {
+	require.Positive(t, r.ResetAfter)
+	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
+	if since(now, then) > math.MaxInt64 {
 		return // saturated
 	}
-	then := after(now, uint64(r.ResetAfter))
-	require.Equal(t, then, k.recovers())
+	if k.Algorithm.isBucket() {
+		require.Equal(t, then, after(now, uint64(r.ResetAfter)))
+	} else {
+		require.LessOrEqual(t, after(now, uint64(r.ResetAfter)), then)
+	}
 	if then < math.MaxInt64 {
 		require.Zero(t, k.used(then))
 		require.Positive(t, k.used(then-1))
@@ -266,7 +275,7 @@ func TestAShareOfNothingDeniesWithRetryAfterPer(t *testing.T) {
 		require.Zero(t, r.Limit)
 	}
 	k := newCount(Limit{Algorithm: TokenBucket, Rate: 33, Per: time.Second, Burst: -1})
-	require.Equal(t, Result{RetryAfter: time.Second}, k.take(origin, 1), "a share of the Rate, and none of the Burst")
+	require.Equal(t, Result{RetryAfter: time.Second, ResetAfter: time.Second}, k.take(origin, 1), "a share of the Rate, and none of the Burst")
 
 	k = newCount(Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Second, Burst: 2})
 	require.True(t, k.take(origin, 2).Allowed)

@@ -9,7 +9,7 @@
 //
 //	used + n <= capacity
 //
-// where used is what counts now, rounded up to whole units, and capacity is
+// where used is what counts now, in whole units, and capacity is
 // [Limit.Capacity]. They differ in what still counts at a given time. From the
 // same rule follow Remaining = capacity − used and RetryAfter, the first instant
 // at which the rule holds: the ask repeated then is admitted if nothing came in

@@ -13,7 +13,7 @@ type Algorithm uint8
 
 const (
 	// SlidingWindow keeps two counters and estimates the units of the last
-	// Per as previous·(the part of it still in the window) + current.
+	// Per as if those of the window before had come evenly, one by one.
 	SlidingWindow Algorithm = iota
 	// SlidingLog remembers each admission: exact in every window of Per.
 	SlidingLog

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"sort"
 )
 
 // The oracles are the algorithms as one would say them: lists of everything that
@@ -117,7 +118,8 @@ func (o *fixedOracle) refund(now, n int64, r Receipt, _ bool) bool {
 	return true
 }
 
-// slidingOracle: every admission under the start of its window.
+// slidingOracle: every admission under the start of its window. Those of the window
+// before are taken as having come evenly spread, each at a time of its own.
 type slidingOracle struct {
 	l     *Limit
 	start int64
@@ -133,8 +135,29 @@ func (o *slidingOracle) in(start int64) (units int64) {
 	return units
 }
 
-// at is the window that now is in: the first ask's while anything counts that
-// was spent in it or the one before, else a new one.
+// counting is the units that count at now, if the open window began at start.
+func (o *slidingOracle) counting(start, now int64) int64 {
+	per, before := int64(o.l.Per), o.in(start-int64(o.l.Per))
+	now = max(now, start)
+	expired := sort.Search(int(before), func(k int) bool {
+		after := new(big.Int).Mul(big.NewInt(int64(k)), big.NewInt(per))
+		t := start - per + after.Div(after, big.NewInt(before)).Int64() // when the k-th came
+		return elapsed(t, now).Cmp(rat(per)) < 0
+	})
+	return before - int64(expired) + o.in(start)
+}
+
+// opens is when a window opens that follows none.
+func (o *slidingOracle) opens(now int64) int64 {
+	if o.l.Start == 0 {
+		return now
+	}
+	into := new(big.Int).Sub(big.NewInt(now), big.NewInt(o.l.Start))
+	return now - into.Mod(into, big.NewInt(int64(o.l.Per))).Int64()
+}
+
+// at is the start of the window that now is in: the one that is open while
+// anything counts that was spent in it or the one before, else a new one.
 func (o *slidingOracle) at(now int64) int64 {
 	per := int64(o.l.Per)
 	start := o.start
@@ -143,20 +166,18 @@ func (o *slidingOracle) at(now int64) int64 {
 			start += per
 		}
 	}
-	if elapsed(start, now).Cmp(rat(per)) >= 0 || o.in(start) == 0 && o.in(start-per) == 0 {
-		return now
+	if elapsed(start, now).Cmp(rat(per)) >= 0 || o.counting(start, now) == 0 {
+		return o.opens(now)
 	}
 	return start
 }
 
 func (o *slidingOracle) used(now int64) *big.Rat {
-	per := int64(o.l.Per)
 	start := o.at(now)
-	if len(o.all) == 0 || start != o.start && start != o.start+per {
+	if len(o.all) == 0 || start != o.start && start != o.start+int64(o.l.Per) {
 		return new(big.Rat)
 	}
-	still := minus(rat(1), times(elapsed(start, now), ratio(1, per)))
-	return plus(times(rat(o.in(start-per)), still), rat(o.in(start)))
+	return rat(o.counting(start, now))
 }
 
 func (o *slidingOracle) spend(now, n int64) Receipt {

@@ -25,7 +25,7 @@ func (c *Count) Partial() bool { return c.partial }
 // Empty is whether nothing is used; of a Partial one, whether nothing came after.
 func (c *Count) Empty() bool { return c.x|c.y == 0 }
 
-// Used is the units of c that are used now, rounded up. A SlidingLog's are those
+// Used is the whole units of c that are used now. A SlidingLog's are those
 // that were used when it was exported: of c alone, if it is a piece.
 func (c *Count) Used(now int64) int64 {
 	if c.Empty() {
@@ -273,7 +273,7 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	}
 }
 
-// Used is the units of id that are used now, rounded up, and the limit that last
+// Used is the whole units of id that are used now, and the limit that last
 // judged them; ok is false if no count is held, or it has recovered.
 func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	sh := s.shardOf(id)

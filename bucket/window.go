@@ -51,14 +51,20 @@ func refundFixed(c *cell, n uint64, r Receipt) uint64 {
 }
 
 // A SlidingWindow keeps the units of the window that is open, x, and of the one
-// before, y, which slides out evenly: e into the window, Per−e of Per of it
-// counts. The windows are aligned at the key's first ask, or at Start, and roll by
-// whole Per.
+// before, y, which are taken as evenly spread over it: the k-th of them, from 0, at
+// ⌊k·Per/y⌋ after its start. Like an entry of a log, a unit at t counts while
+// now − t < Per. With e of the open window past, that is
 //
-//	used = ⌈y·(Per−e)/Per⌉ + x
+//	used = ⌊y·(Per − 1 − e)/Per⌋ + x
 //
-// Rounding up changes no decision: y·(Per−e) + (x+n)·Per ≤ Rate·Per in rationals
-// says the same, since x, n and Rate are whole.
+// in nanoseconds. A part of a unit is no unit: whoever asks steadily at the rate
+// finds one free whenever it asks, also of a Rate of 1, and where Per/Rate is no
+// whole number of nanoseconds. x never exceeds Rate but by a Debit or a lower Rate.
+//
+// The windows are aligned at the key's first ask, or at Start, and roll by whole
+// Per. A count of which nothing is used equals no count, so the next ask aligns them
+// anew: two windows in which something was admitted begin at least Per apart, and a
+// Rate of 1 is exact.
 
 func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	per := l.per()
@@ -70,18 +76,20 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 		c = cell{at: after(c.at, per), y: c.x}
 		e -= per
 	}
-	switch {
-	case c.y > 0:
-		return c, add(mulDivUp(c.y, per-e, 0, per), c.x)
-	case c.x > 0:
-		return c, c.x
+	used := c.x
+	if c.y > 0 {
+		used = add(mulDiv(c.y, per-1-e, per), c.x)
 	}
-	return cell{at: l.opens(now)}, 0
+	if used == 0 {
+		return cell{at: l.opens(now)}, 0
+	}
+	return c, used
 }
 
-// opens is when a window opens that none goes before. Parts of a limit that have
-// the same windows, by its Start, have estimates that sum to one of the whole, also
-// where units go from part to part.
+// opens is when a window opens that none goes before. Parts of a limit that have the
+// same windows, by its Start, admit no more than the limit in each of them, also where
+// units go from part to part, as long as a part gives up none that it has used: what
+// it has admitted in the window is never more than what it holds.
 func (l *Limit) opens(now int64) int64 {
 	if l.Algorithm != SlidingWindow || l.Start == 0 {
 		return now
@@ -91,27 +99,39 @@ func (l *Limit) opens(now int64) int64 {
 	return before(now, uint64(into))
 }
 
+// spanSliding is when the last of the newest units has slid out.
 func (l *Limit) spanSliding(c cell) uint64 {
 	switch {
 	case c.x > 0:
-		return 2 * l.per()
+		return l.per() + l.slides(c.x, c.x)
 	case c.y > 0:
-		return l.per()
+		return l.slides(c.y, c.y)
 	}
 	return 0
 }
 
-// waitSliding solves y·(Per−e) ≤ (Rate−n−x)·Per for the least e. If that has no
-// solution before the window ends, the next one's is Per later, where y is x.
+// slides is how long after the start of a window that follows one of y units so many
+// of them, from 1 to y, have slid out.
+func (l *Limit) slides(units, y uint64) uint64 {
+	if units == y { // the same, without a product
+		return l.per() - (l.per()-1)/y - 1
+	}
+	return mulDiv(units-1, l.per(), y)
+}
+
+// waitSliding is until so many units have slid out that n more have room: in this
+// window, or in the next one if what was admitted in this one is too much already.
 func (l *Limit) waitSliding(c cell, n uint64) uint64 {
-	per, rate := l.per(), l.rate()
-	before, room, start := c.y, rate-n, uint64(0)
+	y, room, start := c.y, l.rate()-n, uint64(0)
 	if room >= c.x {
 		room -= c.x
 	} else {
-		before, start = c.x, per
+		y, start = c.x, l.per()
 	}
-	return start + sub(per, mulDiv(room, per, before))
+	if y <= room {
+		return start
+	}
+	return start + l.slides(y-room, y)
 }
 
 func (l *Limit) refundSliding(c *cell, n uint64, r Receipt, onlyIfLast bool) uint64 {

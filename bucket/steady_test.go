@@ -1,0 +1,147 @@
+package bucket
+
+import (
+	"math/bits"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// steadily is when the k-th ask of one who asks at a multiple of the rate comes, in
+// whole nanoseconds: phase is from 0 to Rate·often − 1, in such parts of one.
+func steadily(l *Limit, from, often, phase, k int64) int64 {
+	hi, lo := bits.Mul64(uint64(k), uint64(l.Per))
+	lo, carry := bits.Add64(lo, uint64(phase), 0)
+	at, _ := bits.Div64(hi+carry, lo, uint64(l.Rate*often))
+	return from + int64(at)
+}
+
+// drawSteady is a limit that grants its rate to whoever asks steadily. A bucket of one
+// unit is full again only where a unit's time is a whole number of nanoseconds.
+func drawSteady(t *rapid.T) Limit {
+	l := Limit{
+		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
+		Rate:      rapid.Int64Range(1, 12).Draw(t, "rate"),
+		Per: time.Duration(rapid.OneOf(
+			rapid.Int64Range(12, 60),
+			rapid.SampledFrom([]int64{int64(minPer), int64(time.Second), int64(time.Minute) + 1, int64(24 * time.Hour)}),
+		).Draw(t, "per")),
+	}
+	if l.Algorithm == SlidingWindow && rapid.Bool().Draw(t, "aligned") {
+		l.Start = rapid.Int64Range(1, maxStart).Draw(t, "start")
+	}
+	return l
+}
+
+func TestWhoeverAsksSteadilyIsGrantedTheRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const periods = 5
+		l := drawSteady(t)
+		k := newCount(l)
+		often := rapid.Int64Range(1, 12).Draw(t, "often")
+		from := origin + rapid.Int64Range(0, int64(l.Per)).Draw(t, "from")
+		phase := rapid.Int64Range(0, l.Rate*often-1).Draw(t, "phase")
+		granted := int64(0)
+		for i := range periods * l.Rate * often {
+			if k.take(steadily(&l, from, often, phase, i), 1).Allowed {
+				granted++
+			}
+		}
+		require.GreaterOrEqual(t, granted, periods*l.Rate)
+	})
+}
+
+func TestWhoeverWaitsIsGrantedTheRate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const periods = 5
+		l := drawSteady(t)
+		k := newCount(l)
+		now := origin + rapid.Int64Range(0, int64(l.Per)).Draw(t, "from")
+		end, granted := now+periods*int64(l.Per), int64(0)
+		for now < end {
+			if r := k.take(now, 1); r.Allowed {
+				granted++
+			} else {
+				now += int64(r.RetryAfter)
+			}
+		}
+		require.GreaterOrEqual(t, granted, periods*l.Rate)
+	})
+}
+
+// grantsSteadily reports whether a copy of k grants each unit to whoever asks steadily
+// from then on.
+func grantsSteadily(k *count, from int64) bool {
+	k = k.clone()
+	for i := range 4 * k.Rate {
+		if !k.take(steadily(k.Limit, from, 1, 0, i), 1).Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// drawUsed is a count that has been used, and the time that it is. Without debts no
+// more than its capacity is.
+func drawUsed(t *rapid.T, l Limit, debts bool) (k *count, now int64) {
+	k, now = newCount(l), origin
+	for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		now += rapid.Int64Range(0, int64(l.Per)/2).Draw(t, "step")
+		units := rapid.Int64Range(1, l.Rate).Draw(t, "units")
+		switch op := rapid.SampledFrom([]string{"take", "take", "take", "refund", "debit"}).Draw(t, "op"); {
+		case op == "refund":
+			k.refund(now, units, 0, false)
+		case op == "debit" && debts:
+			k.debit(now, units)
+		default:
+			k.take(now, units)
+		}
+	}
+	return k, now
+}
+
+func TestResetAfterIsWhenASteadyAskerIsGrantedEverything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t, drawSteady(t), false)
+		r := k.peek(now, 1)
+		if r.Remaining > 0 || k.Algorithm.isBucket() {
+			require.True(t, grantsSteadily(k, now+int64(r.ResetAfter)), "%+v at %d: %+v", k.c, now, r)
+		}
+	})
+}
+
+// Who comes back at ResetAfter of a denial is granted what it was denied; and while
+// nothing is left, no earlier moment is one from which a steady asker is granted all.
+func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawSteady(t)
+		l.Per = time.Duration(rapid.Int64Range(12, 60).Draw(t, "short"))
+		k, now := drawUsed(t, l, true)
+		units := rapid.Int64Range(1, l.Rate).Draw(t, "asked")
+		r := k.take(now, units)
+		require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
+		if !r.Allowed {
+			require.True(t, k.clone().take(now+int64(r.ResetAfter), units).Allowed)
+		}
+		if l.Algorithm.isBucket() || r.Remaining > 0 || !r.Allowed && units > 1 {
+			return
+		}
+		for sooner := now; sooner < now+int64(r.ResetAfter); sooner++ {
+			require.False(t, grantsSteadily(k, sooner), "%+v at %d: %+v, but all is granted from %d on", k.c, now, r, sooner)
+		}
+	})
+}
+
+func TestASmallSlidingWindowComesBackWhenItsUnitDoes(t *testing.T) {
+	day := int64(24 * time.Hour)
+	k := newCount(Limit{Rate: 1, Per: 24 * time.Hour})
+	require.Equal(t, 24*time.Hour, k.take(origin, 1).ResetAfter)
+	r := k.take(origin+day/4, 1)
+	require.Equal(t, 18*time.Hour, r.RetryAfter)
+	require.Equal(t, 18*time.Hour, r.ResetAfter)
+	require.False(t, k.take(origin+day-1, 1).Allowed)
+	require.True(t, k.take(origin+day+day/2, 1).Allowed)
+	require.Equal(t, 24*time.Hour, k.take(origin+day+day/2, 1).RetryAfter, "its window began with it")
+}

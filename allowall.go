@@ -328,7 +328,7 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 		}
 		results[i].stoodIn = as != asOwner
 		if results[i].source = source; source == FailedClosed {
-			results[i].Result = bucket.Result{RetryAfter: outageRetry}
+			results[i].Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
 			closed = closed || !a.shadow
 			continue
 		}

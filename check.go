@@ -129,7 +129,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 	case s.all:
 		n.applyWhole(op, flags, a, now, &r.Result)
 	case source == FailedClosed && (op == opTake || op == opPeek):
-		r.Result = bucket.Result{RetryAfter: outageRetry}
+		r.Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
 	default:
 		part := s.limit(n.wholeOf(a, now))
 		if (op == opDebit || op == opRefund) && part.Capacity() == 0 {
@@ -137,7 +137,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 		}
 		n.apply(op, flags, a, &part, now, &r.Result)
 		if op == opDebit && source == FailedClosed {
-			r.Allowed, r.RetryAfter = false, outageRetry
+			r.Allowed, r.RetryAfter, r.ResetAfter = false, outageRetry, max(r.ResetAfter, outageRetry)
 		}
 	}
 }

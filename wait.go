@@ -13,8 +13,9 @@ import (
 // On a LeakyBucket it takes a place in the queue at once, and sleeps until that
 // is served: in order, at the limit's rate. At most Burst units wait; beyond
 // that it is ErrFull. A waiter that gives up gives its place back if nobody came
-// after it. With the other algorithms it asks again whenever an ask could be
-// admitted; waiters come in no order.
+// after it. A Burst of 1 has no place but that of the unit which is being served, and
+// so no queue: there, and with the other algorithms, it asks again whenever an ask
+// could be admitted; waiters come in no order.
 //
 // It returns ctx.Err when ctx is cancelled or its deadline passes,
 // context.DeadlineExceeded at once if the deadline would pass before the units
@@ -43,7 +44,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 			return err
 		}
 		l.node.meters.decided(a.id, &r, false)
-		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket
+		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket && l.numbers.Capacity() > 1
 		switch {
 		case queue && !d.Allowed && (d.Source == FailedClosed || units > d.Limit):
 			// No queue is full: the owner is not reached, and what this node has

@@ -412,7 +412,7 @@ func TestACheckIsForServicesWithoutANode(t *testing.T) {
 		require.True(t, d.Allowed)
 		require.EqualValues(t, 9, d.Remaining)
 		require.EqualValues(t, 0, d.RetryAfterS)
-		require.EqualValues(t, 2*3600*1000, d.ResetMS)
+		require.EqualValues(t, 3600*1000, d.ResetMS)
 		require.EqualValues(t, 2, check(`{"key":"a",`+window+`,"weight":7}`).Remaining)
 		require.Equal(t, checkAnswer{Allowed: true, Remaining: 2, ResetMS: check(`{"key":"a",` + window + `,"weight":0}`).ResetMS}, check(`{"key":"a",`+window+`,"weight":0}`), "a weight of 0 spends nothing")
 		d = check(`{"key":"a",` + window + `,"weight":3}`)

@@ -71,5 +71,5 @@ func (a *admin) check(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((d.ResetAfter + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
+	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
 }

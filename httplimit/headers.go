@@ -60,7 +60,7 @@ func (m *Middleware) tell(h http.Header, s *scratch) {
 		begin = len(b)
 		for i := range o.Verdicts {
 			if v := &o.Verdicts[i]; v.known() {
-				b = ratelimit.AppendState(separate(b, begin), &v.Decision)
+				b = ratelimit.AppendState(separate(b, begin), &v.Decision, v.Limiter)
 			}
 		}
 		if len(b) > begin {
@@ -95,12 +95,15 @@ func separate(b []byte, begin int) []byte {
 	return b
 }
 
-// strictest is the answer to show of those that tell something.
+// strictest is the answer to show of those that tell something, with the ResetAfter
+// that clients are told.
 func (s *scratch) strictest() (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]
 	for i := range s.outcome.Verdicts {
 		if v := &s.outcome.Verdicts[i]; v.known() {
-			s.decisions = append(s.decisions, v.Decision)
+			d := v.Decision
+			d.ResetAfter = ratelimit.ResetAfter(&d, v.Limiter)
+			s.decisions = append(s.decisions, d)
 		}
 	}
 	return s.decisions.Strictest(), len(s.decisions) > 0

@@ -119,7 +119,7 @@ Content-Type: text/plain
 			requests: 3, status: 429,
 			want: `X-RateLimit-Limit: 2
 X-RateLimit-Remaining: 0
-X-RateLimit-Reset: 1795262412
+X-RateLimit-Reset: 1795262406
 RateLimit: "api/burst";r=0;t=6, "api/hourly";r=2;t=3600
 RateLimit-Policy: "api/burst";q=2;w=12, "api/hourly";q=4;w=3600
 Retry-After: 6
@@ -340,7 +340,7 @@ Content-Type: text/plain
 			requests: 2, status: 429,
 			want: `X-RateLimit-Limit: 3
 X-RateLimit-Remaining: 2
-X-RateLimit-Reset: 1795262460
+X-RateLimit-Reset: 1795262459
 RateLimit: "reports";r=2;t=59
 RateLimit-Policy: "reports";q=3;w=180
 Retry-After: 59
@@ -378,6 +378,73 @@ Content-Type: application/problem+json
 			require.Equal(t, c.want, fieldsOf(w.Header()))
 			requireStructured(t, w.Header())
 		})
+	}
+}
+
+// A client that sleeps on any of the three is granted its next request, whenever it was
+// denied or has nothing left; and after a denial it comes back in the same second,
+// whichever of them it reads.
+func TestAClientCanSleepOnEachHeader(t *testing.T) {
+	fields := map[string]func(h http.Header, now time.Time) time.Duration{
+		"X-RateLimit-Reset": func(h http.Header, now time.Time) time.Duration {
+			at, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
+			require.NoError(t, err)
+			return time.Unix(at, 0).Sub(now)
+		},
+		"RateLimit": func(h http.Header, _ time.Time) time.Duration {
+			_, text, _ := strings.Cut(h.Get("RateLimit"), ";t=")
+			s, err := strconv.Atoi(text)
+			require.NoError(t, err)
+			return time.Duration(s) * time.Second
+		},
+		"Retry-After": func(h http.Header, _ time.Time) time.Duration {
+			s, err := strconv.Atoi(h.Get("Retry-After"))
+			require.NoError(t, err)
+			return time.Duration(s) * time.Second
+		},
+	}
+	for _, numbers := range []string{
+		"algorithm: sliding_window, rate: %d, per: 97s", "algorithm: sliding_log, rate: %d, per: 97s", "algorithm: fixed_window, rate: %d, per: 97s",
+		"algorithm: token_bucket, rate: %d, per: 97s", "algorithm: leaky_bucket, rate: 7, burst: %d, per: 97s",
+	} {
+		for _, rate := range []int{1, 2, 3, 5, 40} {
+			for _, expect := range []int{0, 3} {
+				for _, ahead := range []string{"X-RateLimit-Reset", "RateLimit", "Retry-After"} {
+					now, slept := noon, 0
+					cfg := weir.Config{Now: func() time.Time { return now }, Expect: expect}
+					m := newLimiter(t, "rules:\n- {name: x, key: ip, partition: fair_share, limit: {"+fmt.Sprintf(numbers, rate)+"}}\n", Options{}, cfg)
+					m.now = cfg.Now
+					h := m.Handler(hello)
+					must := false
+					for i := range 40 {
+						if !must {
+							now = now.Add(time.Duration(i*i%7) * 333 * time.Millisecond)
+						}
+						w := answer(h, get("/x", "192.0.2.1"))
+						if w.Header().Get("X-RateLimit-Limit") == "0" {
+							break // a share of nothing
+						}
+						about := fmt.Sprintf("%s, %d, %s, request %d: %s", numbers, rate, ahead, i, fieldsOf(w.Header()))
+						if must {
+							require.Equal(t, http.StatusOK, w.Code, about)
+						}
+						denied := w.Code == http.StatusTooManyRequests
+						if denied {
+							reset, retry := fields["X-RateLimit-Reset"](w.Header(), now), fields["Retry-After"](w.Header(), now)
+							require.Equal(t, retry, fields["RateLimit"](w.Header(), now), about)
+							require.Less(t, (retry - reset).Abs(), time.Second, about)
+						}
+						// Every other time it goes on without heed.
+						must = (denied || ahead != "Retry-After") && w.Header().Get("X-RateLimit-Remaining") == "0" && i%2 == 0
+						if must {
+							slept++
+							now = now.Add(fields[ahead](w.Header(), now))
+						}
+					}
+					require.True(t, slept > 0 || expect > 0 || rate == 40, "%s, %d", numbers, rate)
+				}
+			}
+		}
 	}
 }
 

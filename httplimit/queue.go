@@ -87,6 +87,7 @@ func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
 	} else {
 		// A new turn comes when those that wait have had theirs.
 		d.RetryAfter = max(d.RetryAfter, d.ResetAfter-v.Rule.Queue, time.Millisecond)
+		d.ResetAfter = max(d.ResetAfter, d.RetryAfter)
 	}
 	v.Decision = d
 	return nil

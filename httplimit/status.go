@@ -56,8 +56,11 @@ type numbersLeft struct {
 	RetryAfterS int64     `json:"retry_after_s"`
 }
 
-func statusLeft(d weir.Decision, now time.Time) numbersLeft {
-	return numbersLeft{d.Allowed, d.Limit, d.Remaining, now.Add(d.ResetAfter).UTC().Truncate(time.Millisecond), ratelimit.Seconds(d.RetryAfter)}
+// statusLeft is d of l, as of now, with times rounded up: who comes back then is not
+// too early.
+func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) numbersLeft {
+	at := now.Add(ratelimit.ResetAfter(&d, l) + time.Millisecond - 1).UTC().Truncate(time.Millisecond)
+	return numbersLeft{d.Allowed, d.Limit, d.Remaining, at, ratelimit.Seconds(d.RetryAfter)}
 }
 
 // statusQuery says whose status is asked for: one key's, whatever it is made of,
@@ -207,7 +210,7 @@ func (p *statusPeek) look(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	status := limitStatus{
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
 		Policy: rules.Describe(hard.Limit()), Shadow: p.rule.Shadow, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
-		numbersLeft: statusLeft(d, now),
+		numbersLeft: statusLeft(d, hard, now),
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
 		status.Override = answerOf(o)
@@ -217,7 +220,7 @@ func (p *statusPeek) look(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 		if err != nil {
 			return limitStatus{}, err
 		}
-		left := statusLeft(d, now)
+		left := statusLeft(d, soft, now)
 		status.Soft = &left
 	}
 	return status, nil

@@ -367,6 +367,9 @@ func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 			r.RetryAfter = min(r.RetryAfter, time.Duration(max(0, a.again-t.Steady, a.hint-t.Steady)+int64(ExchangeEvery)+trip))
 		}
 	}
+	if r.Remaining == 0 && !x.whole.IsBucket() {
+		r.ResetAfter = r.RetryAfter // a unit may be there then
+	}
 }
 
 // Limit is what judges id here.

@@ -57,16 +57,12 @@ func window(l weir.Limit) int64 {
 
 // AppendState appends what is left of a limit, as an item of RateLimit: r units,
 // which are all that there are in the next t seconds.
-func AppendState(b []byte, d *weir.Decision) []byte {
+func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	b = appendItem(b, d.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
-	t := d.ResetAfter
-	if !d.Allowed {
-		t = d.RetryAfter
-	}
 	b = append(b, ";t="...)
-	return strconv.AppendInt(b, Seconds(t), 10)
+	return strconv.AppendInt(b, Seconds(ResetAfter(d, l)), 10)
 }
 
 // appendItem appends a limit's name as a String, and begins its parameters. Rules

@@ -25,7 +25,7 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 		r.Allowed = false
 		r.Remaining = int64(sub(capacity, used))
 		r.RetryAfter = l.retryAfter(v, &h, now, n)
-		l.setResetAfter(r, v, &h, now, l.restored(v))
+		r.ResetAfter = l.resetAfter(r, v, now)
 		r.Receipt = 0
 		return
 	}
@@ -36,7 +36,10 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	r.Allowed = true
 	r.Remaining = int64(capacity - used - n)
 	r.RetryAfter = 0
-	l.setResetAfter(r, v, &h, now, again)
+	r.ResetAfter = until(v.at, again, now)
+	if r.Remaining == 0 {
+		r.ResetAfter = l.untilNext(r.ResetAfter, v, &h, now)
+	}
 	r.Receipt = l.receipt(v, again, now)
 }
 
@@ -58,10 +61,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 		Remaining: int64(sub(capacity, used+n)),
 		Receipt:   l.receipt(v, again, now),
 	}
-	if !r.Allowed {
-		r.RetryAfter = l.retryAfter(v, g, now, whole(units))
-	}
-	l.setResetAfter(&r, v, &h, now, again)
+	l.setTimes(&r, v, &h, now, whole(units))
 	return r, int64(n)
 }
 
@@ -76,10 +76,7 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 		Limit:     int64(capacity),
 		Remaining: int64(sub(capacity, used)),
 	}
-	if !r.Allowed {
-		r.RetryAfter = l.retryAfter(v, &h, now, n)
-	}
-	l.setResetAfter(&r, v, &h, now, l.restored(v))
+	l.setTimes(&r, v, &h, now, n)
 	return r
 }
 
@@ -122,21 +119,38 @@ func (l *Limit) recovers(c *cell) int64 {
 	return after(c.at, span)
 }
 
-// setResetAfter sets r.ResetAfter, where all else of r is set. again is l.restored(v).
-//
-// A steady asker is granted each of its units from some moment on; the first of them
-// has room then, so while nothing is left that moment is no sooner than the one at
-// which a unit has room, and ResetAfter is no later than that. A bucket's stays until
-// its level is none, which is a place in the queue.
-func (l *Limit) setResetAfter(r *Result, v cell, g *log, now int64, again uint64) {
-	switch {
-	case r.Remaining > 0 || l.Algorithm.isBucket():
-		r.ResetAfter = max(until(v.at, again, now), r.RetryAfter)
-	case r.Allowed:
-		r.ResetAfter = min(until(v.at, again, now), l.retryAfter(v, g, now, 1))
-	default: // a unit is not denied for longer than what was asked for
-		r.ResetAfter = r.RetryAfter
+// setTimes sets when to come back, of an ask of n units, where all else of r is set.
+func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
+	if !r.Allowed {
+		r.RetryAfter = l.retryAfter(v, g, now, n)
+		r.ResetAfter = l.resetAfter(r, v, now)
+		return
 	}
+	r.ResetAfter = until(v.at, l.restored(v), now)
+	if r.Remaining == 0 {
+		r.ResetAfter = l.untilNext(r.ResetAfter, v, g, now)
+	}
+}
+
+// resetAfter is the ResetAfter of a denial, where all else of r is set: never below
+// RetryAfter, and that where nothing is left, since a unit is not denied for longer
+// than what was asked for.
+func (l *Limit) resetAfter(r *Result, v cell, now int64) time.Duration {
+	if r.Remaining == 0 && !l.Algorithm.isBucket() {
+		return r.RetryAfter
+	}
+	return max(r.RetryAfter, until(v.at, l.restored(v), now))
+}
+
+// untilNext is a ResetAfter where nothing is left. A steady asker is granted each of
+// its units from some moment on, and the first of them has room then; so that moment is
+// no sooner than the one at which a unit has room, and ResetAfter is no later than it.
+// A bucket's stays until its level is none, which is a place in the queue.
+func (l *Limit) untilNext(reset time.Duration, v cell, g *log, now int64) time.Duration {
+	if l.Algorithm.isBucket() {
+		return reset
+	}
+	return min(reset, l.retryAfter(v, g, now, 1))
 }
 
 // advance is a count brought up to date, and the units used, in whole ones. An empty
@@ -200,14 +214,10 @@ func (l *Limit) span(c cell) uint64 {
 // next window begins, if anything was admitted in this one: what slides out there from
 // then on is what such an asker adds.
 func (l *Limit) restored(c cell) uint64 {
-	switch l.Algorithm {
-	case FixedWindow, SlidingLog, TokenBucket, LeakyBucket:
-		return l.span(c)
-	}
-	if c.x > 0 {
+	if l.Algorithm == SlidingWindow && c.x > 0 {
 		return l.per()
 	}
-	return l.spanSliding(c)
+	return l.span(c)
 }
 
 // receipt is what refund will find the units by that were spent now.

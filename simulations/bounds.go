@@ -23,17 +23,18 @@ func isBucket(l *weir.Limit) bool {
 
 // healthy is L: what the algorithm admits at most in a window of Per placed
 // anywhere (docs/algorithms.md). Answers that come too late are refunded, hence
-// the schedules with a refund.
+// the schedules with a refund. Windows that begin with a key's first ask grant a
+// limit of one unit exactly; those of a Global limit are at the multiples of Per.
 func healthy(l *weir.Limit) int64 {
 	switch {
 	case l.Algorithm == weir.SlidingLog:
 		return l.Rate
-	case l.Algorithm == weir.FixedWindow:
-		return 2 * l.Rate
 	case isBucket(l):
 		return capacity(l) + l.Rate
+	case l.Rate == 1 && l.Scope != weir.Global && l.Calendar == 0:
+		return 1
 	}
-	return max(l.Rate, 2*l.Rate-1)
+	return 2 * l.Rate
 }
 
 // situation is what a window holds, or has shortly before it.

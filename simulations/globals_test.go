@@ -117,7 +117,7 @@ func TestRegionsTogetherHaveOneBound(t *testing.T) {
 		most   int
 	}{
 		{"SlidingLog", log, nil, before, 160},
-		{"SlidingWindow", sliding, nil, before, 319},
+		{"SlidingWindow", sliding, nil, before, 320},
 		{"FixedWindow, anywhere", fixed, nil, 9400 * ms, 320},
 		{"TokenBucket", bucket, nil, before, 200},
 		{"as the regions are cut apart", log, []Fault{cut}, before, 160},

@@ -98,7 +98,7 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		most   int
 	}{
 		{"healthy, SlidingLog", log(weir.MajorityShare), nil, nil, calm, 160},
-		{"healthy, SlidingWindow", sliding, nil, nil, calm, 319},
+		{"healthy, SlidingWindow", sliding, nil, nil, calm, 320},
 		{"healthy, FixedWindow", fixed, nil, nil, calm, 320},
 		{"healthy, TokenBucket", bucket, nil, nil, calm, 200},
 		{"before the split", log(weir.FairShare), []Fault{splitAt10, healAt25}, nil, calm, 160},

@@ -414,7 +414,10 @@ func (r *region) ask(units int64) bucket.Result {
 		taken = units
 		w.asks.granted += units
 		s := spell{at: w.now, units: units, region: r.index}
-		if l.Algorithm == bucket.FixedWindow {
+		switch l.Algorithm {
+		case bucket.SlidingWindow:
+			s.window = r.time().Now - r.time().Now%int64(l.Per)
+		case bucket.FixedWindow:
 			var c bucket.Count
 			r.store.Export(w.ids[0], r.time().Now, bucket.Mark{}, &c)
 			s.window = c.Limit.Start
@@ -556,8 +559,8 @@ func (w *globe) books(id int) (s string) {
 	return s
 }
 
-// checkEstimate says that the estimates of all regions sum to the limit, but for
-// what was charged twice to be safe.
+// checkEstimate says that the estimates of all regions sum to the limit at most, but
+// for what was charged twice to be safe.
 func (w *globe) checkEstimate() {
 	if w.stepped || w.setBack {
 		return
@@ -598,12 +601,7 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 			}
 		}
 	case bucket.FixedWindow:
-		windows := make(map[int64]int64)
-		for i := range a {
-			if windows[a[i].window] += a[i].units; windows[a[i].window] > capacity {
-				w.fail("%d of %d in the window %v", windows[a[i].window], capacity, time.Duration(a[i].window-epoch))
-			}
-		}
+		w.checkWindows(a, capacity)
 	case bucket.TokenBucket, bucket.LeakyBucket:
 		if over := overBurst(a, l) - lost; over > l.Capacity() && !w.stepped {
 			w.fail("%d beyond the rate, of a burst of %d", over, l.Capacity())
@@ -611,6 +609,19 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 	default:
 		if most := mostIn(a, per); most > 2*capacity && !w.stepped {
 			w.fail("%d of %d in one window", most, capacity)
+		}
+		if !w.stepped {
+			w.checkWindows(a, capacity)
+		}
+	}
+}
+
+// checkWindows holds each of the windows that all regions have to the limit.
+func (w *globe) checkWindows(a []spell, capacity int64) {
+	windows := make(map[int64]int64)
+	for i := range a {
+		if windows[a[i].window] += a[i].units; windows[a[i].window] > capacity {
+			w.fail("%d of %d in the window %v", windows[a[i].window], capacity, time.Duration(a[i].window-epoch))
 		}
 	}
 }

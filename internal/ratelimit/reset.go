@@ -17,7 +17,7 @@ import (
 //
 // The second is d.ResetAfter but for the buckets, whose level is known from it: they
 // are told when the level has room for a unit. A region's part of a Global bucket is
-// taken for the whole there.
+// taken for the whole there, which can be too soon.
 func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	if !d.Allowed {
 		return d.RetryAfter
@@ -29,27 +29,17 @@ func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	if limit.Algorithm != weir.TokenBucket && limit.Algorithm != weir.LeakyBucket {
 		return d.ResetAfter
 	}
-	// Of at most Limit units one takes an equal part to go at least, also where a share
-	// of the limit counts, whose rate is not known to the unit.
-	per := (d.ResetAfter-1)/time.Duration(d.Limit) + 1
 	capacity := limit.Burst
 	if capacity == 0 {
 		capacity = limit.Rate
 	}
-	rate := uint64(limit.Rate)
-	if d.Limit < capacity {
-		rate = mulDiv(rate, uint64(d.Limit), uint64(capacity)) + 1
+	if d.Limit != capacity {
+		// A share, whose rate is not known. Of its level, Limit units at most, what
+		// is above Limit − 1 is at most an equal part: less than a unit too late.
+		return (d.ResetAfter-1)/time.Duration(d.Limit) + 1
 	}
-	rest := mulDiv(uint64(d.Limit-1), uint64(limit.Per), rate)
-	return min(per, d.ResetAfter-time.Duration(min(rest, uint64(d.ResetAfter)-1)))
-}
-
-// mulDiv is ⌊a·b/d⌋, or the largest uint64 if that is less.
-func mulDiv(a, b, d uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	if hi >= d {
-		return 1<<64 - 1
-	}
-	q, _ := bits.Div64(hi, lo, d)
-	return q
+	// The time that Limit − 1 units take to go, rounded down. The level is above that.
+	hi, lo := bits.Mul64(uint64(capacity-1), uint64(limit.Per))
+	rest, _ := bits.Div64(hi, lo, uint64(limit.Rate))
+	return max(1, d.ResetAfter-time.Duration(rest))
 }

@@ -1,0 +1,60 @@
+package ratelimit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir"
+)
+
+// Who has spent all of a limit and comes back when it is told to is granted a unit,
+// and of a whole limit nobody is granted one two nanoseconds sooner: also of a share,
+// whose rate a client's node does not know.
+func TestWhoHasNothingLeftIsToldWhenTheNextUnitIsThere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1_800_000_000, 0)
+		share := rapid.Bool().Draw(t, "share")
+		cfg := weir.Config{Now: func() time.Time { return now }}
+		if share {
+			cfg.Expect = 3
+		}
+		n, err := weir.Start(t.Context(), cfg)
+		require.NoError(t, err)
+		defer n.Close()
+		l := weir.Limit{
+			Name: "test", Algorithm: weir.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Partition: weir.FairShare,
+			Rate: rapid.Int64Range(1, 60).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1e6, 1e11).Draw(t, "per")),
+		}
+		if l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket {
+			l.Burst = rapid.Int64Range(0, 60).Draw(t, "burst")
+		}
+		limiter, err := n.Limiter(l)
+		require.NoError(t, err)
+		for range 200 {
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(l.Per)/l.Rate).Draw(t, "step")))
+			d, err := limiter.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			if d.Limit == 0 || l.Rate < 3 && share {
+				return // a share of nothing, or that never refills
+			}
+			if d.Allowed && d.Remaining > 0 {
+				continue
+			}
+			reset, at := ResetAfter(&d, limiter), now
+			require.LessOrEqual(t, reset, max(d.ResetAfter, d.RetryAfter))
+			if !share {
+				now = at.Add(reset - 2)
+				sooner, err := limiter.Peek(t.Context(), "key")
+				require.NoError(t, err)
+				require.False(t, sooner.Allowed, "%+v", d)
+			}
+			now = at.Add(reset)
+			next, err := limiter.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.True(t, next.Allowed, "%+v, told %v", d, reset)
+		}
+	})
+}

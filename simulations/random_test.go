@@ -126,7 +126,7 @@ func TestAThirdOfRandomLimitsHaveFewUnits(t *testing.T) {
 	require.Greater(t, 3*few, limits)
 	for a := weir.SlidingWindow; a <= weir.LeakyBucket; a++ {
 		for p := weir.MajorityShare; p <= weir.FailClosed; p++ {
-			require.Positive(t, ones[a][p], "%v of one unit, %v", a, policyName(p))
+			require.Positive(t, ones[a][p], "%v of one unit, %v", a, p)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 	for _, p := range policies {
 		for rate := range int64(mostOfSmall) {
 			limits = append(limits, weir.Limit{
-				Name: fmt.Sprint(policyName(p), rate+1), Algorithm: weir.SlidingLog, Rate: rate + 1, Per: sharePer, Partition: p,
+				Name: fmt.Sprint(p, rate+1), Algorithm: weir.SlidingLog, Rate: rate + 1, Per: sharePer, Partition: p,
 			})
 		}
 	}
@@ -128,14 +128,14 @@ func TestSharesOfFewUnitsAreThoseOfTheTable(t *testing.T) {
 		most := inASplit(t, s.sides, limits)
 		for i, l := range limits {
 			if i%mostOfSmall == 0 {
-				fmt.Fprintf(&table, "| %s | `%s` |", s.name, policyName(l.Partition))
+				fmt.Fprintf(&table, "| %s | `%s` |", s.name, l.Partition)
 			}
 			fmt.Fprintf(&table, " %d |", most[i])
 			if (i+1)%mostOfSmall == 0 {
 				table.WriteByte('\n')
 			}
 			allowed := situation{sides: len(s.sides), nodes: len(slices.Concat(s.sides...))}.bound(&l)
-			require.LessOrEqual(t, most[i], allowed, "%s: %v of %d", s.name, policyName(l.Partition), l.Rate)
+			require.LessOrEqual(t, most[i], allowed, "%s: %v of %d", s.name, l.Partition, l.Rate)
 		}
 	}
 	const file, begins, ends = "../docs/partitions.md", "<!-- shares of few units -->\n", "<!-- end -->"
@@ -160,7 +160,7 @@ func TestEveryAlgorithmsSharesOfFewUnitsStayBelowTheirBound(t *testing.T) {
 				for _, burst := range []int64{0, 1, 2, 3 * rate} {
 					if burst == 0 || isBucket(&weir.Limit{Algorithm: a}) {
 						limits = append(limits, weir.Limit{
-							Name: fmt.Sprint(a, policyName(p), rate, burst), Algorithm: a, Rate: rate, Burst: burst, Per: sharePer, Partition: p,
+							Name: fmt.Sprint(a, p, rate, burst), Algorithm: a, Rate: rate, Burst: burst, Per: sharePer, Partition: p,
 						})
 					}
 				}

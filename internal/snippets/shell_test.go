@@ -97,7 +97,8 @@ func goTest(t *testing.T, root string, c *snippets.Command, args []string) {
 			takes, known = !is || !b.IsBoolFlag(), true
 		}
 		if !known {
-			own, takes = append(own, name), true
+			// What comes next is its value, unless it is the last or another flag follows.
+			own, takes = append(own, name), i+1 < len(args) && !strings.HasPrefix(args[i+1], "-")
 		}
 		if takes && !has {
 			if i++; i == len(args) {

@@ -17,17 +17,8 @@ package bucket
 
 const (
 	sample     = 8  // counts that are weighed
-	thorough   = 16 // counts that are looked at for one with less than half in use
-	neighbours = 2  // shards that are looked at for one
-)
-
-// choice is what an eviction may remove.
-type choice uint8
-
-const (
-	lightest choice = iota // the count of a sample that has the least weight
-	light                  // that one, if no more than half of its capacity is in use; else any such count
-	little                 // any such count
+	thorough   = 16 // counts that are looked at for a lighter one, with less than half in use
+	neighbours = 2  // shards that are looked at so
 )
 
 // usedNow is what is used of a count, rounded up. A log is not walked: what has
@@ -84,23 +75,21 @@ type eviction struct {
 	usedUp    bool // what it forgot
 }
 
-// evict removes the counts that it finds recovered; if there are none, it removes one
-// that has not, as the choice says, but for keep. Each begins where the one before has
-// ended in the table, where ids stand in no order that matters. The table is not empty.
-func (sh *shard) evict(now int64, skip uint, keep ID, may choice) (e eviction) {
-	weighed, looked := sample, thorough
-	switch may {
-	case little:
-		weighed = 0
-	case lightest:
+// evict removes the counts that it finds recovered; if there are none, it removes the
+// lightest that it finds, but for keep. Unless it must, it keeps that too if more than
+// half of it is used up. Each begins where the one before has ended in the table, where
+// ids stand in no order that matters. The table is not empty.
+func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
+	looked := thorough
+	if must {
 		looked = sample
 	}
 	at, lowest, part, seen, steps := -1, 0.0, 1.0, 0, 0
 	i := int(sh.hand) % len(sh.slots)
-	for steps < len(sh.slots) && (seen < weighed || seen < looked && part > 0.5 && e.recovered == 0) {
+	for steps < len(sh.slots) && (seen < sample || seen < looked && part > 0.5 && e.recovered == 0) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l := &sh.numbers.at[s.judge()]
-			if seen++; seen <= weighed || l.stored(&s.cell) <= l.full()/2 {
+			if seen++; seen <= sample || l.stored(&s.cell) <= l.full()/2 {
 				t := l.recovers(&s.cell)
 				if t <= now {
 					sh.remove(i, skip) // which may put another one there
@@ -119,7 +108,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, may choice) (e eviction) {
 		i += sample // or the next one would look at the same counts first
 	}
 	sh.hand = uint32(i)
-	if at < 0 || e.recovered > 0 || may != lightest && part > 0.5 {
+	if at < 0 || e.recovered > 0 || !must && part > 0.5 {
 		return e
 	}
 	l := &sh.numbers.at[sh.slots[at].judge()]
@@ -130,8 +119,8 @@ func (sh *shard) evict(now int64, skip uint, keep ID, may choice) (e eviction) {
 
 // evict makes room in sh, which is locked and has counts, as its evict does. It reports
 // whether there is any.
-func (s *Store) evict(sh *shard, now int64, keep ID, may choice) bool {
-	e := sh.evict(now, s.skip(), keep, may)
+func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
+	e := sh.evict(now, s.skip(), keep, must)
 	removed := e.recovered
 	if e.forgot {
 		removed++
@@ -151,18 +140,18 @@ func (s *Store) evict(sh *shard, now int64, keep ID, may choice) bool {
 func (s *Store) trim(id ID, now int64) {
 	own := id.Lo >> s.shift
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
-		s.trimShard(own+i, now, id, little)
+		s.trimShard(own+i, now, id, false)
 	}
 	for i := uint64(0); s.total.Load() > s.max && i < uint64(len(s.shards)); i++ {
-		s.trimShard(own+i, now, id, lightest)
+		s.trimShard(own+i, now, id, true)
 	}
 }
 
 // trimShard is trim of the shard with this number, which wraps around.
-func (s *Store) trimShard(number uint64, now int64, keep ID, may choice) {
+func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()
-	for sh.n > 0 && s.total.Load() > s.max && s.evict(sh, now, keep, may) {
+	for sh.n > 0 && s.total.Load() > s.max && s.evict(sh, now, keep, must) {
 	}
 	sh.mu.Unlock()
 }

@@ -120,6 +120,24 @@ func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
 	}
 }
 
+// A limit of one a second is used up by the first ask, and matters for a second.
+func TestAFloodOfShortLimitsPushesOutNoneThatLast(t *testing.T) {
+	const keys = 2_000
+	month := &Limit{Algorithm: FixedWindow, Rate: 100, Per: 30 * 24 * time.Hour}
+	s, all := NewStore(keys), ids(20_000)
+	for _, id := range all[:keys/10] {
+		s.Take(id, month, epoch, 45)
+	}
+	for _, id := range all[keys/10:] {
+		s.Take(id, &Limit{Rate: 1, Per: time.Second}, epoch, 1)
+	}
+	for i, id := range all[:keys/10] {
+		_, _, held := s.Used(id, epoch)
+		require.True(t, held, "%d", i)
+	}
+	checkStore(t, s)
+}
+
 func TestANewCountIsHeldWhateverElseIs(t *testing.T) {
 	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 2}, {2, 64}, {30, 1}, {40, 8}, {200, 1}} {
 		for _, lasts := range []time.Duration{time.Second, time.Hour} { // less than the others, or as long

@@ -228,7 +228,8 @@ func TestAQueueServesInOrder(t *testing.T) {
 // wait in, deny at once, and give back what the other limits were asked for.
 func TestARequestWithoutATurnCostsTheOthersNothing(t *testing.T) {
 	for _, c := range []struct{ about, rules string }{
-		{"full", "{name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}"},
+		{"full", "{name: q, key: ip, cost: 2, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 2}}"},
+		{"in service, where nobody can wait", "{name: q, key: ip, queue: 59s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}"},
 		{"too late", "{name: q, key: ip, queue: 1s, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 5}}"},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -254,7 +255,7 @@ func TestARequestWithoutATurnCostsTheOverrunNothing(t *testing.T) {
 	var told []bool
 	m := newLimiter(t, `
 rules:
-- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 1}}
+- {name: q, key: ip, cost: 2, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 2}}
 - {name: soft, key: ip, soft: {over: 100%, for: 1h}, limit: {algorithm: fixed_window, rate: 1, per: 1h}}
 `, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = append(told, o.Soft()) }}, weir.Config{})
 	h := m.Handler(hello)

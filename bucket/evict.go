@@ -31,12 +31,14 @@ func (l *Limit) usedNow(c *cell, now int64) uint64 {
 	return used
 }
 
-// stored is at least what is used, at no cost.
-func (l *Limit) stored(c *cell) uint64 {
+// little reports whether no more than half is used, by the cell as it stands: it may
+// have recovered since, but reading costs next to nothing.
+func (l *Limit) little(c *cell) bool {
+	used := c.x
 	if l.Algorithm == SlidingWindow {
-		return add(c.x, c.y)
+		used = add(c.x, c.y)
 	}
-	return c.x
+	return used <= l.full()/2
 }
 
 // full is what usedNow is a part of. A share of nothing denies whether a count is
@@ -89,7 +91,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	for steps < len(sh.slots) && (seen < sample || seen < looked && part > 0.5 && e.recovered == 0) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l := &sh.numbers.at[s.judge()]
-			if seen++; seen <= sample || l.stored(&s.cell) <= l.full()/2 {
+			if seen++; seen <= sample || l.little(&s.cell) {
 				t := l.recovers(&s.cell)
 				if t <= now {
 					sh.remove(i, skip) // which may put another one there
@@ -115,6 +117,24 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	e.forgot, e.usedUp = true, l.usedNow(&sh.slots[at].cell, now) >= l.full()
 	sh.remove(at, skip)
 	return e
+}
+
+// promises reports whether evict would find a count with little in use, and has the next
+// one begin elsewhere if not: where all is used up, which is when neighbours are looked
+// at, that saves most of the work.
+func (sh *shard) promises() bool {
+	i := int(sh.hand) % len(sh.slots)
+	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {
+		if s := &sh.slots[i]; s.limit != 0 {
+			seen++
+			if sh.numbers.at[s.judge()].little(&s.cell) {
+				return true
+			}
+		}
+		i = sh.next(i)
+	}
+	sh.hand = uint32(i)
+	return false
 }
 
 // evict makes room in sh, which is locked and has counts, as its evict does. It reports
@@ -151,7 +171,7 @@ func (s *Store) trim(id ID, now int64) {
 func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()
-	for sh.n > 0 && s.total.Load() > s.max && s.evict(sh, now, keep, must) {
+	for sh.n > 0 && s.total.Load() > s.max && (must || sh.promises()) && s.evict(sh, now, keep, must) {
 	}
 	sh.mu.Unlock()
 }

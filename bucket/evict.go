@@ -19,6 +19,11 @@ const (
 	sample     = 8  // counts that are weighed
 	thorough   = 16 // counts that are looked at for a lighter one, with less than half in use
 	neighbours = 2  // shards that are looked at so
+
+	// vain, in a shard's hand, is set once its neighbours have been looked at in vain, and
+	// until a sample of its own has a lighter count again. Meanwhile it does not look
+	// further, which would double the cost of an insertion where everything is used up.
+	vain = 1 << 31
 )
 
 // usedNow is what is used of a count, rounded up. A log is not walked: what has
@@ -79,7 +84,7 @@ type eviction struct {
 
 // evict removes the counts that it finds recovered; if there are none, it removes the
 // lightest that it finds, but for keep. Unless it must, it keeps that too if more than
-// half of it is used up. Each begins where the one before has ended in the table, where
+// half of it is used up, for neighbours to be looked at. Each begins where the one before has ended in the table, where
 // ids stand in no order that matters. The table is not empty.
 func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	looked := thorough
@@ -87,7 +92,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 		looked = sample
 	}
 	at, lowest, part, seen, steps := -1, 0.0, 1.0, 0, 0
-	i := int(sh.hand) % len(sh.slots)
+	i := int(sh.hand&^vain) % len(sh.slots)
 	for steps < len(sh.slots) && (seen < sample || seen < looked && part > 0.5 && e.recovered == 0) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l := &sh.numbers.at[s.judge()]
@@ -109,9 +114,12 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	if steps == len(sh.slots) {
 		i += sample // or the next one would look at the same counts first
 	}
-	sh.hand = uint32(i)
+	sh.hand = sh.hand&vain | uint32(i)
 	if at < 0 || e.recovered > 0 || !must && part > 0.5 {
 		return e
+	}
+	if sh.hand &^= vain; part > 0.5 {
+		sh.hand |= vain
 	}
 	l := &sh.numbers.at[sh.slots[at].judge()]
 	e.forgot, e.usedUp = true, l.usedNow(&sh.slots[at].cell, now) >= l.full()
@@ -123,7 +131,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 // one begin elsewhere if not: where all is used up, which is when neighbours are looked
 // at, that saves most of the work.
 func (sh *shard) promises() bool {
-	i := int(sh.hand) % len(sh.slots)
+	i := int(sh.hand&^vain) % len(sh.slots)
 	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {
 		if s := &sh.slots[i]; s.limit != 0 {
 			seen++
@@ -133,7 +141,7 @@ func (sh *shard) promises() bool {
 		}
 		i = sh.next(i)
 	}
-	sh.hand = uint32(i)
+	sh.hand = sh.hand&vain | uint32(i)
 	return false
 }
 

@@ -34,7 +34,7 @@ func (s *slot) flags() uint32 { return s.limit & flagsMask }
 type shard struct {
 	mu      sync.Mutex
 	n       int32  // counts in the table
-	hand    uint32 // where the next sample for an eviction starts
+	hand    uint32 // where the next sample for an eviction starts, and the flag vain
 	slots   []slot
 	numbers numbers
 	// Here the second cache line begins. The first holds all that a hit reads.

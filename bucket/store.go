@@ -251,7 +251,7 @@ func (s *Store) insert(sh *shard, c slot, l *Limit, now int64) {
 		return
 	}
 	if s.total.Add(1) > s.max && sh.n > 0 {
-		s.evict(sh, now, c.id, false)
+		s.evict(sh, now, c.id, sh.hand&vain != 0)
 	}
 	if sh.n >= room(len(sh.slots)) {
 		s.total.Add(-int64(sh.grow(now, s.skip())))

@@ -84,8 +84,9 @@ type eviction struct {
 
 // evict removes the counts that it finds recovered; if there are none, it removes the
 // lightest that it finds, but for keep. Unless it must, it keeps that too if more than
-// half of it is used up, for neighbours to be looked at. Each begins where the one before has ended in the table, where
-// ids stand in no order that matters. The table is not empty.
+// half of it is used up, for neighbours to be looked at. Each call begins where the one
+// before has ended in the table, where ids stand in no order that matters. The table is
+// not empty.
 func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	looked := thorough
 	if must {

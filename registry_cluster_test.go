@@ -80,7 +80,7 @@ func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T
 			lines := log.about("api")
 			require.Len(t, lines, 2, "once on each of the two")
 			for _, line := range lines {
-				for _, part := range []string{"level=WARN", "version=0", "1000 per 1m0s, SlidingWindow, regional, majority_share", "2000 per 1m0s, SlidingWindow, regional, fair_share"} {
+				for _, part := range []string{"level=WARN", "version=0", "1000 per 1m, sliding_window, regional, majority_share", "2000 per 1m, sliding_window, regional, fair_share"} {
 					require.Contains(t, line, part)
 				}
 				require.NotContains(t, line, "ada")
@@ -113,8 +113,8 @@ func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
 		lines := log.about("api")
 		require.Len(t, lines, 2)
 		for _, line := range lines {
-			require.Contains(t, line, "100 per 1m0s, SlidingWindow")
-			require.Contains(t, line, "100 per 1m0s, burst 100, TokenBucket")
+			require.Contains(t, line, "100 per 1m, sliding_window")
+			require.Contains(t, line, "100 per 1m, burst 100, token_bucket")
 		}
 	})
 }

@@ -82,15 +82,15 @@ func TestOtherNumbersAtTheSameVersionAreLoggedOnceWithBothAndCounted(t *testing.
 		edit     func(l *Limit)
 		one, two string
 	}{
-		"Rate":      {window, func(l *Limit) { l.Rate = 12 }, "10 per 1m0s, SlidingWindow, regional, majority_share", "12 per 1m0s, SlidingWindow, regional, majority_share"},
-		"Per":       {window, func(l *Limit) { l.Per = time.Hour }, "10 per 1m0s", "10 per 1h0m0s"},
+		"Rate":      {window, func(l *Limit) { l.Rate = 12 }, "10 per 1m, sliding_window, regional, majority_share", "12 per 1m, sliding_window, regional, majority_share"},
+		"Per":       {window, func(l *Limit) { l.Per = time.Hour }, "10 per 1m", "10 per 1h"},
 		"Scope":     {window, func(l *Limit) { l.Scope = Global }, "regional", "global"},
 		"Partition": {window, func(l *Limit) { l.Partition = FailOpen }, "majority_share", "fail_open"},
 		"Burst":     {bucket, func(l *Limit) { l.Burst = 30 }, "burst 20", "burst 30"},
 		"no Burst":  {bucket, func(l *Limit) { l.Burst = 0 }, "burst 20", "burst 10"},
 		"Zone":      {daily, func(l *Limit) { l.Zone = "" }, "Europe/Berlin", "UTC"},
-		"Calendar":  {daily, func(l *Limit) { l.Calendar = Month }, "calendar Day", "calendar Month"},
-		"windows":   {daily, func(l *Limit) { l.Calendar, l.Zone, l.Per = NoCalendar, "", 24*time.Hour }, "calendar Day", "10 per 24h0m0s"},
+		"Calendar":  {daily, func(l *Limit) { l.Calendar = Month }, "calendar day", "calendar month"},
+		"windows":   {daily, func(l *Limit) { l.Calendar, l.Zone, l.Per = NoCalendar, "", 24*time.Hour }, "calendar day", "10 per 24h"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var log logbook

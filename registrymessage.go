@@ -12,8 +12,10 @@ import (
 //	limits  limits until the end
 //	limit   name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone
 const (
-	// declareEvery is how often a node tells the next one of those that it hears.
-	declareEvery = 5 * time.Second
+	// declareEvery is how often a node tells the next one of those that it hears. It is
+	// no part of any other time, so that in virtual time no two messages of a node
+	// are of one instant.
+	declareEvery = 5*time.Second - 7
 	// declareBytes bounds a message, which is looked through between checks; more
 	// limits take more messages.
 	declareBytes = 8 << 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -47,7 +48,9 @@ const (
 func inASplit(t *testing.T, sides [][]string, limits []weir.Limit) (most []int64) {
 	most = make([]int64, len(limits))
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: slices.Concat(sides...)})
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{
+			Nodes: slices.Concat(sides...), Config: weir.Config{Logger: slog.New(slog.DiscardHandler)},
+		})
 		require.NoError(t, err)
 		defer c.Close()
 		c.Network().Split(sides...)

@@ -25,6 +25,7 @@ const patience = time.Second
 type MemberConfig struct {
 	Join     []string
 	Replicas int // as in weir.Config
+	Timeout  time.Duration
 }
 
 func startNode(c MemberConfig) (*weir.Node, error) {
@@ -37,7 +38,7 @@ func startNode(c MemberConfig) (*weir.Node, error) {
 // join starts a node in this process, beside the members, and waits until all
 // serve.
 func join(tb testing.TB, replicas int, members ...*member) *weir.Node {
-	n, err := startNode(MemberConfig{[]string{members[0].addr}, replicas})
+	n, err := startNode(MemberConfig{Join: []string{members[0].addr}, Replicas: replicas})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
 	require.Eventually(tb, func() bool { return n.Ready() && serving(n) == len(members)+1 },
@@ -67,7 +68,7 @@ func newMembers(tb testing.TB, n, replicas int) []*member {
 func startMembers(tb testing.TB, n, replicas int) []*member {
 	members := []*member{startMember(tb, MemberConfig{Replicas: replicas})}
 	for len(members) < n {
-		members = append(members, startMember(tb, MemberConfig{[]string{members[0].addr}, replicas}))
+		members = append(members, startMember(tb, MemberConfig{Join: []string{members[0].addr}, Replicas: replicas}))
 	}
 	call[Met](tb, members, "Member.Meet", n)
 	return members

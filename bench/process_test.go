@@ -30,6 +30,7 @@ var roles = map[string]func(ready func(addr string), done <-chan struct{}) error
 	"member": serveMember,
 	"echo":   serveEcho,
 	"parent": serveThroughChild,
+	"busy":   serveBusy,
 }
 
 // startWait bounds how long a process may take to be ready, and to end.
@@ -76,6 +77,8 @@ type process struct {
 	addr string
 	kill func() error // as a crash would; end must follow
 	end  func() error // once
+
+	stop, resume func() error // as a CPU quota does
 }
 
 // startRole starts this test binary in a role.
@@ -108,6 +111,7 @@ func startRole(role string) (*process, error) {
 		_ = in.Close()
 		return endOf(cmd)
 	}}
+	p.stop, p.resume = pauses(cmd)
 	select {
 	case p.addr = <-line:
 	case <-time.After(startWait):

@@ -1,0 +1,333 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/rpc"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	busyGateways = 3
+	busyKeys     = 10_000
+	busyRate     = 5 // of each key, in a window that outlasts the benchmark
+	busyFor      = 5 * time.Second
+	// lonely keys are asked through one gateway alone, the rest through all: one
+	// key in so many.
+	lonely = 3
+)
+
+// BusyLoad is what each gateway's process does besides checks: goroutines that work
+// a while, yield, perhaps rest, and then check a key at random.
+type BusyLoad struct {
+	Goroutines int
+	Work, Rest time.Duration
+	Timeout    time.Duration // Config.Timeout; its default if zero
+	Throttled  []int         // the processes that are stopped for 60 ms of each 100
+	Gateway    int           // which one this is; of BusyGateway.Begin
+}
+
+var busyLoads = []struct {
+	name string
+	load BusyLoad
+}{
+	{"16x200us", BusyLoad{Goroutines: 16, Work: 200 * time.Microsecond}},
+	{"32x200us-rest-20ms", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Rest: 20 * time.Millisecond}},
+	{"64x1ms-rest-100ms", BusyLoad{Goroutines: 64, Work: time.Millisecond, Rest: 100 * time.Millisecond}},
+	{"32x200us-timeout-100ms", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Timeout: 100 * time.Millisecond}},
+	{"4x50us-rest-10ms-one-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0}}},
+	{"4x50us-rest-10ms-all-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0, 1, 2}}},
+}
+
+// BenchmarkBusy is gateways in processes of their own that leave the machine no
+// idle time. It says by whom checks were decided, how far what all of them granted
+// together is from what the limits grant, how long checks took, and how long after
+// the load's end all checks were exact again.
+func BenchmarkBusy(b *testing.B) {
+	for _, test := range busyLoads {
+		b.Run(test.name, func(b *testing.B) {
+			for range b.N {
+				busyRound(b, test.load)
+			}
+		})
+	}
+}
+
+func busyRound(b *testing.B, load BusyLoad) {
+	gateways := startGateways(b, load)
+	var throttles sync.WaitGroup
+	done := make(chan struct{})
+	for k, i := range load.Throttled {
+		throttles.Go(func() {
+			time.Sleep(time.Duration(k) * 37 * time.Millisecond) // out of step
+			throttle(gateways[i].process, done)
+		})
+	}
+	for i, g := range gateways {
+		load.Gateway = i
+		require.NoError(b, g.Call("Busy.Begin", load, new(int)))
+	}
+	time.Sleep(busyFor)
+	for _, g := range gateways {
+		require.NoError(b, g.Call("Busy.Stop", 0, new(int)))
+	}
+	close(done)
+	throttles.Wait()
+	begun := time.Now()
+	for _, g := range gateways {
+		require.NoError(b, g.Call("Busy.Exact", 0, new(int)))
+	}
+	exact := time.Since(begun)
+	var all BusyReport
+	for _, g := range gateways {
+		var r BusyReport
+		require.NoError(b, g.Call("Busy.Report", 0, &r))
+		all.add(&r)
+	}
+	endMembers(b, gateways)
+	all.report(b)
+	b.ReportMetric(float64(exact.Milliseconds()), "ms-until-exact")
+}
+
+func startGateways(b *testing.B, load BusyLoad) []*member {
+	var gateways []*member
+	var join []string
+	for range busyGateways {
+		m := new(member)
+		var err error
+		m.process, err = startRole("busy")
+		require.NoError(b, err)
+		m.Client, err = rpc.Dial("tcp", m.process.addr)
+		require.NoError(b, err)
+		require.NoError(b, m.Call("Busy.Start", MemberConfig{Join: join, Timeout: load.Timeout}, &m.addr))
+		join = []string{m.addr}
+		gateways = append(gateways, m)
+	}
+	for _, g := range gateways {
+		require.NoError(b, g.Call("Busy.Meet", len(gateways), new(int)))
+	}
+	return gateways
+}
+
+// Busy is a gateway's side of BenchmarkBusy.
+type Busy struct {
+	node    *weir.Node
+	limiter *weir.Limiter
+	ended   atomic.Bool
+	callers sync.WaitGroup
+
+	mu     sync.Mutex
+	report BusyReport
+}
+
+func serveBusy(ready func(string), done <-chan struct{}) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s := new(Busy)
+	server := rpc.NewServer()
+	if err := server.RegisterName("Busy", s); err != nil {
+		return err
+	}
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			server.ServeConn(conn) // until the process ends
+		}
+	}()
+	ready(listener.Addr().String())
+	<-done
+	s.ended.Store(true)
+	s.callers.Wait()
+	if s.node == nil {
+		return nil
+	}
+	return s.node.Close()
+}
+
+// Start starts the node, with the defaults but for Timeout, and answers with its address.
+func (s *Busy) Start(c MemberConfig, addr *string) (err error) {
+	s.node, err = weir.Start(context.Background(), weir.Config{
+		Name: "busy", Bind: "127.0.0.1:0", Join: c.Join, Timeout: c.Timeout, Logger: quiet(),
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range s.node.Members() {
+		if m.Self {
+			*addr = m.Addr
+		}
+	}
+	s.limiter, err = s.node.Limiter(weir.Limit{Name: "busy", Algorithm: weir.FixedWindow, Rate: busyRate, Per: time.Hour})
+	return err
+}
+
+// Meet waits until the node is ready and so many serve.
+func (s *Busy) Meet(members int, _ *int) error {
+	for begun := time.Now(); !s.node.Ready() || serving(s.node) != members; {
+		if time.Since(begun) > memberWait {
+			return fmt.Errorf("bench: after %v a gateway is not ready among %d: %v", memberWait, members, s.node.Members())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// Begin begins the load.
+func (s *Busy) Begin(load BusyLoad, _ *int) error {
+	s.report = BusyReport{Asked: make([]int, busyKeys), Granted: make([]int, busyKeys), Sources: map[string]int{}}
+	for range load.Goroutines {
+		s.callers.Go(func() { s.ask(load) })
+	}
+	return nil
+}
+
+func (s *Busy) ask(load BusyLoad) {
+	keys := keysThat(busyKeys, anyKey)
+	for !s.ended.Load() {
+		burn(load.Work)
+		runtime.Gosched()
+		if load.Rest > 0 {
+			time.Sleep(load.Rest)
+		}
+		i := rand.IntN(busyKeys)
+		if i%lonely == 0 {
+			i = i/(lonely*busyGateways)*(lonely*busyGateways) + lonely*load.Gateway
+			if i >= busyKeys {
+				continue
+			}
+		}
+		begun := time.Now()
+		d, err := s.limiter.Allow(context.Background(), keys[i])
+		took := time.Since(begun)
+		s.mu.Lock()
+		s.report.Asked[i]++
+		if d.Allowed {
+			s.report.Granted[i]++
+		}
+		if err != nil {
+			s.report.Errors++
+		}
+		s.report.Sources[d.Source.String()]++
+		s.report.Latencies = append(s.report.Latencies, took)
+		s.mu.Unlock()
+	}
+}
+
+// burn uses a core for so long.
+func burn(work time.Duration) {
+	for begun := time.Now(); time.Since(begun) < work; {
+	}
+}
+
+// Stop ends the load.
+func (s *Busy) Stop(_ int, _ *int) error {
+	s.ended.Store(true)
+	s.callers.Wait()
+	return nil
+}
+
+// Exact waits until a hundred keys in a row are decided by those with authority.
+func (s *Busy) Exact(_ int, _ *int) error {
+	keys := keysThat(100, anyKey)
+	for begun := time.Now(); time.Since(begun) < memberWait; time.Sleep(time.Millisecond) {
+		if !slices.ContainsFunc(keys, func(key string) bool {
+			d, _ := s.limiter.Peek(context.Background(), key)
+			return !byAuthority(d.Source)
+		}) {
+			return nil
+		}
+	}
+	return fmt.Errorf("bench: checks are not exact %v after the load", memberWait)
+}
+
+func byAuthority(s weir.Source) bool {
+	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed
+}
+
+// Report answers with what the load has seen.
+func (s *Busy) Report(_ int, r *BusyReport) error {
+	*r = s.report
+	return nil
+}
+
+// BusyReport is what a load has seen: of each key what was asked and granted, by
+// whom checks were decided, and how long each took.
+type BusyReport struct {
+	Asked, Granted []int
+	Sources        map[string]int
+	Latencies      []time.Duration
+	Errors         int
+}
+
+func (r *BusyReport) add(o *BusyReport) {
+	if r.Asked == nil {
+		r.Asked, r.Granted, r.Sources = make([]int, busyKeys), make([]int, busyKeys), map[string]int{}
+	}
+	for i := range o.Asked {
+		r.Asked[i] += o.Asked[i]
+		r.Granted[i] += o.Granted[i]
+	}
+	for source, n := range o.Sources {
+		r.Sources[source] += n
+	}
+	r.Latencies = append(r.Latencies, o.Latencies...)
+	r.Errors += o.Errors
+}
+
+func (r *BusyReport) report(b *testing.B) {
+	var due, granted, over int
+	for i := range r.Asked {
+		most := min(r.Asked[i], busyRate)
+		due += most
+		granted += r.Granted[i]
+		over += max(0, r.Granted[i]-most)
+	}
+	checks := len(r.Latencies)
+	authority := 0
+	for _, s := range []weir.Source{weir.Owner, weir.Forwarded, weir.Relayed} {
+		authority += r.Sources[s.String()]
+	}
+	share := func(n int) float64 { return 100 * float64(n) / float64(max(1, checks)) }
+	slices.Sort(r.Latencies)
+	at := func(per1000 int) float64 {
+		return float64(r.Latencies[min(checks-1, checks*per1000/1000)].Microseconds()) / 1000
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(share(authority), "%authority")
+	b.ReportMetric(share(r.Sources[weir.StandIn.String()]), "%stand-in")
+	b.ReportMetric(share(checks-authority-r.Sources[weir.StandIn.String()]), "%shares")
+	b.ReportMetric(100*float64(granted)/float64(max(1, due)), "%granted")
+	b.ReportMetric(100*float64(over)/float64(max(1, due)), "%over")
+	b.ReportMetric(float64(r.Errors), "errors")
+	b.ReportMetric(float64(checks)/busyFor.Seconds(), "checks/s")
+	b.ReportMetric(at(500), "p50-ms")
+	b.ReportMetric(at(990), "p99-ms")
+	b.ReportMetric(at(999), "p99.9-ms")
+}
+
+// throttle stops a process for 60 ms of each 100, as a CPU quota does, until done.
+func throttle(p *process, done <-chan struct{}) {
+	for {
+		_ = p.stop()
+		time.Sleep(60 * time.Millisecond)
+		_ = p.resume()
+		select {
+		case <-done:
+			return
+		case <-time.After(40 * time.Millisecond):
+		}
+	}
+}

@@ -240,11 +240,13 @@ func (s *Busy) Stop(_ int, _ *int) error {
 }
 
 // Exact waits until a hundred keys in a row are decided by those with authority.
-func (s *Busy) Exact(_ int, _ *int) error {
+func (s *Busy) Exact(_ int, _ *int) error { return untilExact(s.limiter) }
+
+func untilExact(l *weir.Limiter) error {
 	keys := keysThat(100, anyKey)
 	for begun := time.Now(); time.Since(begun) < memberWait; time.Sleep(time.Millisecond) {
 		if !slices.ContainsFunc(keys, func(key string) bool {
-			d, _ := s.limiter.Peek(context.Background(), key)
+			d, _ := l.Peek(context.Background(), key)
 			return !byAuthority(d.Source)
 		}) {
 			return nil

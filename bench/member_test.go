@@ -178,19 +178,35 @@ func (s *service) Meet(members int, met *Met) error {
 
 // Fill asks once for each of a million keys.
 func (s *service) Fill(callers int, _ *int) error {
+	return s.all(million, callers, func(key string) error {
+		_, err := s.limiter.Allow(context.Background(), key)
+		return err
+	})
+}
+
+// all calls do with so many keys, from so many callers at a time.
+func (s *service) all(keys, callers int, do func(key string) error) error {
 	var asking sync.WaitGroup
 	errs := make([]error, callers)
 	for c := range callers {
 		asking.Go(func() {
 			var key [keyBytes]byte
-			for i := c; i < million && errs[c] == nil; i += callers {
-				_, errs[c] = s.limiter.Allow(context.Background(), string(appendKey(key[:0], i)))
+			for i := c; i < keys && errs[c] == nil; i += callers {
+				errs[c] = do(string(appendKey(key[:0], i)))
 			}
 		})
 	}
 	asking.Wait()
 	return errors.Join(errs...)
 }
+
+// Reset resets that many keys, some at a time.
+func (s *service) Reset(keys int, _ *int) error {
+	return s.all(keys, fillers, func(key string) error { return s.limiter.Reset(context.Background(), key) })
+}
+
+// Exact waits until a hundred keys in a row are decided by those with authority.
+func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter) }
 
 // Load begins a steady load of so many checks a second, of the same keys at
 // random.

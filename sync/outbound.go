@@ -19,10 +19,12 @@ type outbound struct {
 
 	scan     Ranges // owed by scans, of which Complete has not been acknowledged
 	scanning bool
-	began    int64 // the stream's time when it began, 0 if it is to bring what waited before that
-	cursor   uint64
-	owes     bool  // Complete has not been told yet since Owe
-	owed     int64 // the stream's time of Owe, or when the scan was over
+	began    int64  // the stream's time when it began, 0 if it is to bring what waited before that
+	beside   review // how far it is through the resets and tallies, which come first
+	counts   bool   // it is through them
+	cursor   uint64 // how far it is through the store
+	owes     bool   // Complete has not been told yet since Owe
+	owed     int64  // the stream's time of Owe, or when the scan was over
 
 	sent Ranges // that a scan has brought once: what changes there has been queued ever since
 
@@ -108,7 +110,9 @@ func (o *outbound) states() iter.Seq[*item] {
 const (
 	scanBelow  = 256 // items that wait, for a scan to go on
 	scanPieces = 64  // of the store, at most, that one frame's scan looks at
-	maxMarks   = 64 << 10
+
+	scanBesides = 1024 // resets and tallies, at most, that one frame's scan looks at
+	maxMarks    = 64 << 10
 )
 
 // due is whether what came up to a time is acknowledged: nothing older waits, nor has
@@ -136,7 +140,8 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 	if !o.scanning {
 		o.began = at
 	}
-	o.scan, o.scanning, o.cursor = o.scan.Union(ranges), true, 0
+	o.scan, o.scanning = o.scan.Union(ranges), true
+	o.beside, o.counts, o.cursor = review{}, false, 0
 }
 
 // begged is told that the member begs for everything. A scan that is under way goes on
@@ -264,20 +269,13 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	if !o.scanning || o.queue.len() >= scanBelow {
 		return
 	}
-	if o.cursor == 0 {
-		for _, id := range s.resets.order {
-			if o.scan.Contains(id.Hi) && s.resets.of[id].heeded(now) {
-				s.push(o, item{id: id, at: s.clock, kind: spend})
-			}
+	if !o.counts {
+		if o.counts = s.scanBeside(o, now, roles); !o.counts {
+			return
 		}
 		for _, id := range s.holdings.ids() {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
 				s.push(o, item{id: id, at: s.clock, kind: grants})
-			}
-		}
-		for i := range s.ledger.all {
-			if t := &s.ledger.all[i]; t.origin != 0 && s.ledger.first[t.id] == int32(i) && roles.Answers(t.id) == o.to {
-				s.push(o, item{id: t.id, at: s.clock, kind: spend})
 			}
 		}
 	}
@@ -300,6 +298,24 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 			return
 		}
 	}
+}
+
+// scanBeside takes a scan a step further through the resets and tallies. It reports
+// whether it is through them: what is added meanwhile is passed on by who adds it.
+func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
+	for range scanBesides {
+		if o.queue.len() >= scanBelow {
+			return false
+		}
+		kind, id, ok := s.nextBeside(&o.beside)
+		switch {
+		case !ok:
+			return true
+		case kind == ofTally && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi) && s.resets.of[id].heeded(now):
+			s.push(o, item{id: id, at: s.clock, kind: spend})
+		}
+	}
+	return false
 }
 
 // isTarget is whether a member is to have the state of id from this node: so has

@@ -22,10 +22,18 @@ const (
 	maxResets = 1 << 20
 )
 
-// resets has the tombstones, and their ids in the order they were made.
+// resets has the tombstones, and the order in which they became known.
 type resets struct {
 	of    map[bucket.ID]reset
-	order []bucket.ID // oldest first; an id can be there twice
+	order []known // oldest first
+
+	forgotten uint64 // from the front of order, ever
+}
+
+// known is that an id was reset. Only the last one of an id stands for its tombstone.
+type known struct {
+	id   bucket.ID
+	made int64
 }
 
 func newResets() resets { return resets{of: make(map[bucket.ID]reset)} }
@@ -43,20 +51,24 @@ func (r *resets) put(id bucket.ID, t reset) {
 		r.forget(len(r.order) / 2)
 	}
 	r.of[id] = t
-	r.order = append(r.order, id)
+	r.order = append(r.order, known{id, t.made})
 }
 
+// forget drops the oldest. Their places are let go of as order grows.
 func (r *resets) forget(oldest int) {
-	for _, id := range r.order[:oldest] {
-		delete(r.of, id)
+	for _, k := range r.order[:oldest] {
+		if t, ok := r.of[k.id]; ok && t.made <= k.made {
+			delete(r.of, k.id)
+		}
 	}
-	r.order = append([]bucket.ID(nil), r.order[oldest:]...)
+	r.order = r.order[oldest:]
+	r.forgotten += uint64(oldest)
 }
 
 // sweep forgets up to so many that are old.
 func (r *resets) sweep(now int64, most int) {
 	n := 0
-	for n < min(most, len(r.order)) && now-r.of[r.order[n]].made > kept {
+	for n < min(most, len(r.order)) && now-r.order[n].made > kept {
 		n++
 	}
 	if n > 0 {

@@ -3,6 +3,7 @@ package countsync
 import (
 	"cmp"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -225,21 +226,16 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 
 // Review looks again at what has to be known by whoever answers, after the view
 // has changed or authority has been taken: tallies, resets, and counts in doubt.
-// It returns what Collect does.
+// It returns what Collect does. However many there are, it holds the lock for
+// reviewPart of them at a time, and lets who waits for it go first: what is added
+// meanwhile is passed on by who adds it.
 func (s *Stream) Review(now int64, roles Roles) []Member {
+	for part, over := s.review(review{}, now, roles); !over; part, over = s.review(part, now, roles) {
+		runtime.Gosched()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
-	for i := range s.ledger.all {
-		if id := s.ledger.all[i].id; s.ledger.all[i].origin != 0 && s.ledger.first[id] == int32(i) {
-			s.pass(id, roles)
-		}
-	}
-	for _, id := range s.resets.order {
-		if r := s.resets.of[id]; r.heeded(now) && !s.ledger.has(id) {
-			s.pass(id, roles)
-		}
-	}
 	if s.doubts.all {
 		s.doubts = newDoubts()
 		s.beg()
@@ -247,6 +243,61 @@ func (s *Stream) Review(now int64, roles Roles) []Member {
 	s.asked = now
 	s.doubts.review(now, s.self, roles, true, s.ask)
 	return s.ready()
+}
+
+const reviewPart = 256
+
+// review passes on the next part of what a Review looks at. It reports whether that
+// was the last.
+func (s *Stream) review(from review, now int64, roles Roles) (next review, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	for range reviewPart {
+		kind, id, ok := s.nextBeside(&from)
+		switch {
+		case !ok:
+			return from, true
+		case kind == ofTally, kind == ofReset && s.resets.of[id].heeded(now) && !s.ledger.has(id):
+			s.pass(id, roles)
+		}
+	}
+	return from, false
+}
+
+// review is a place in the order in which resets and then tallies are gone through.
+// The zero review is the beginning.
+type review struct {
+	resets  uint64 // of all that were ever made known here
+	entries int    // of the ledger
+}
+
+// beside is what is known of an id beside its count.
+type beside uint8
+
+const (
+	ofNothing beside = iota // a place that is not in use
+	ofReset
+	ofTally // the first of the id's
+)
+
+// nextBeside takes a review one step further: to an id of which something is known
+// beside its count. It is not ok at the end. An id can come more than once.
+func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
+	at.resets = max(at.resets, s.resets.forgotten)
+	if i := at.resets - s.resets.forgotten; i < uint64(len(s.resets.order)) {
+		at.resets++
+		return ofReset, s.resets.order[i].id, true
+	}
+	i := at.entries
+	if i >= len(s.ledger.all) {
+		return ofNothing, id, false
+	}
+	at.entries++
+	if id = s.ledger.all[i].id; s.ledger.all[i].origin != 0 && s.ledger.first[id] == int32(i) {
+		return ofTally, id, true
+	}
+	return ofNothing, id, true
 }
 
 // Beg asks all members for their counts of what this node answers for, or is a

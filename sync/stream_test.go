@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -1194,3 +1195,40 @@ func TestAScanThatDidNotComeLeavesNothingUntold(t *testing.T) {
 	s.Meet([]Member{2})
 	require.Empty(t, s.unsent)
 }
+
+// What else wants the stream meanwhile, frames and pings behind them, is not kept
+// waiting by how much there is to look at.
+func TestAReviewOfManyResetsLetsOthersGoFirst(t *testing.T) {
+	const resets = 100_000
+	s := New(1, bucket.NewStore(100))
+	s.Meet([]Member{2})
+	for i := range uint64(resets) {
+		s.ResetTo(bucket.ID{Hi: i, Lo: i << 40}, 7, 0, 0)
+	}
+	roles := &counting{begun: make(chan struct{})}
+	over := make(chan struct{})
+	go func() {
+		s.Review(1, roles)
+		close(over)
+	}()
+	<-roles.begun
+	s.Idle(2) // which takes the lock
+	require.Less(t, roles.asked.Load(), int64(resets/2))
+	<-over
+	require.EqualValues(t, resets, roles.asked.Load())
+}
+
+// counting has member 2 answer for everything, and counts how often it is asked.
+type counting struct {
+	asked atomic.Int64
+	begun chan struct{} // closed with the first
+}
+
+func (c *counting) Holds(bucket.ID) bool { return false }
+func (c *counting) Answers(bucket.ID) Member {
+	if c.asked.Add(1) == 1 {
+		close(c.begun)
+	}
+	return 2
+}
+func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }

@@ -88,7 +88,16 @@ func (n *Node) reach(ctx context.Context, v *view, w way, to, hop int, op op, fl
 		}
 	case standIn:
 		by.flags |= flagStandIn
-		return by, n.relayed(ctx, v, by, op, asks, results)
+		begun := time.Now()
+		err = n.relayed(ctx, v, by, op, asks, results)
+		// Nobody on the way has waited in vain when the answer comes so soon.
+		soon := time.Since(begun) < n.cfg.Timeout/8
+		failed := errors.Is(err, cluster.ErrTimeout) || errors.Is(err, cluster.ErrUnheard) || errors.Is(err, errUnreached)
+		if op == opRefund || !failed || !soon {
+			return by, err
+		}
+		// It has just died, then. The next one has its counts, and a share of this
+		// node's own would come on top of them.
 	}
 	s := v.standIn(asks[0].id, to)
 	switch {

@@ -278,11 +278,13 @@ type beside uint8
 const (
 	ofNothing beside = iota // a place that is not in use
 	ofReset
-	ofTally // the first of the id's
+	ofTally // the one of the id's that stands first in the ledger
 )
 
 // nextBeside takes a review one step further: to an id of which something is known
-// beside its count. It is not ok at the end. An id can come more than once.
+// beside its count. It is not ok at the end. An id comes with the tally of its that
+// stands first in the ledger, whichever was heard of first: any of them can be forgotten
+// between two parts, and what has not been gone through by then still comes.
 func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
 	at.resets = max(at.resets, s.resets.forgotten)
 	if i := at.resets - s.resets.forgotten; i < uint64(len(s.resets.order)) {
@@ -294,10 +296,16 @@ func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
 		return ofNothing, id, false
 	}
 	at.entries++
-	if id = s.ledger.all[i].id; s.ledger.all[i].origin != 0 && s.ledger.first[id] == int32(i) {
-		return ofTally, id, true
+	if s.ledger.all[i].origin == 0 {
+		return ofNothing, id, true
 	}
-	return ofNothing, id, true
+	id = s.ledger.all[i].id
+	for other := s.ledger.of(id); other != none; other = s.ledger.all[other].next {
+		if int(other) < i {
+			return ofNothing, id, true
+		}
+	}
+	return ofTally, id, true
 }
 
 // Beg asks all members for their counts of what this node answers for, or is a

@@ -356,7 +356,7 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	if to >= 0 && to == v.Self {
 		to = v.holder(id)
 	}
-	if !v.reaches(to) {
+	if !v.reaches(to) || v.Stalls(to) {
 		to = v.standIn(id, to)
 	}
 	if to < 0 && v.bequeaths() {
@@ -453,7 +453,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		if !knows {
 			lost = append(lost, r)
 		}
-		s := v.standIn(id, -1)
+		s := v.successor(id)
 		if s >= 0 && s != v.Self {
 			firsts[s] = append(firsts[s], r)
 		}

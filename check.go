@@ -68,59 +68,63 @@ type answerer struct {
 	flags  uint8
 }
 
-// reach has another member carry out op on asks that all go its way: the one with
-// authority, directly; if it does not answer in time, whoever stands in for it,
-// who asks it first. A refund is sent once only: the owner may yet carry out what
-// it has not answered, and of a take or debit that is done twice one is given
-// back when its answer comes late.
+// reach has another member carry out op on asks that all go its way, within Timeout:
+// the one with authority; if it does not answer in time, whoever stands in for it, who
+// asks it first. A refund is sent once only: the owner may yet carry out what it has
+// not answered, and of a take or debit that is done twice one is given back when its
+// answer comes late.
 func (n *Node) reach(ctx context.Context, v *view, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
+	begun, wait := time.Now(), n.cfg.Timeout/2
 	by = answerer{to, hop, flags}
 	switch w {
 	case direct:
-		err = n.forward(ctx, v, by, op, asks, results, n.cfg.Timeout/2)
-		if err == nil || op == opRefund || !errors.Is(err, cluster.ErrTimeout) && !errors.Is(err, cluster.ErrUnheard) {
-			return by, err
-		}
-	case relay:
-		err = n.relayed(ctx, v, by, op, asks, results)
-		if err == nil || op == opRefund {
-			return by, err
-		}
+		wait = n.cfg.Timeout * 3 / 4
 	case standIn:
 		by.flags |= flagStandIn
-		begun := time.Now()
-		err = n.relayed(ctx, v, by, op, asks, results)
-		// Nobody on the way has waited in vain when the answer comes so soon.
-		soon := time.Since(begun) < n.cfg.Timeout/8
-		failed := errors.Is(err, cluster.ErrTimeout) || errors.Is(err, cluster.ErrUnheard) || errors.Is(err, errUnreached)
-		if op == opRefund || !failed || !soon {
+	}
+	for {
+		tried := time.Now()
+		err = n.forward(ctx, v, by, op, asks, results, wait)
+		soon := time.Since(tried) < n.cfg.Timeout/8
+		if err == nil || op == opRefund || !unanswered(err) {
 			return by, err
 		}
-		// It has just died, then. The next one has its counts, and a share of this
-		// node's own would come on top of them.
+		// Of those that stand in, a second one is asked only where the first has just
+		// died, or answers nothing now: it has the counts, and a share of this node's
+		// own would come on top of them. After one that was waited for in vain it
+		// might count twice what is asked.
+		if by.flags&flagStandIn != 0 && !soon {
+			return by, err
+		}
+		wait = min(n.cfg.Timeout-time.Since(begun), n.cfg.Timeout/2)
+		s := v.standIn(asks[0].id, by.member)
+		switch {
+		case s < 0:
+			return by, err
+		case s != v.Self:
+			v, by = v.without(by.member), answerer{s, v.next[s], flags | flagStandIn}
+		case w == direct && by.member == to && by.hop == to && v.detour(to) >= 0:
+			by.hop = v.detour(to)
+		default:
+			by.member = v.Self
+			return by, err
+		}
 	}
-	s := v.standIn(asks[0].id, to)
-	switch {
-	case s < 0:
-		return by, err
-	case s != v.Self:
-		by = answerer{s, v.next[s], flags | flagStandIn}
-	case w == direct && v.detour(to) >= 0:
-		by.hop = v.detour(to)
-	default:
-		by.member = v.Self
-		return by, err
-	}
-	if err = n.relayed(ctx, v, by, op, asks, results); err != nil && s == v.Self {
-		by.member = v.Self
-	}
-	return by, err
 }
 
-// unsent says of an error of reach that the owner has not been asked.
-func unsent(err error) bool {
-	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBusy)
+// unanswered says of an error that whoever was asked has not answered: another one may.
+func unanswered(err error) bool {
+	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, errUnreached)
 }
+
+// unheard says of an error that nothing was sent, as whoever was to be asked is not
+// heard, or answers nothing now.
+func unheard(err error) bool {
+	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrStalled)
+}
+
+// unsent says of an error that nobody has been asked.
+func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrBusy) }
 
 // spend carries out op on the count that is held here, within the share that
 // this node has. FailClosed denies what asks; what was spent or given back
@@ -202,37 +206,30 @@ type exchange struct{ request, answer []byte }
 // errUnreached: whom we asked to hand a check on could not.
 var errUnreached = errors.New("weir: the owner was not reached")
 
-// forward sends asks to a member and takes in the results. The member they are
-// sent to is blamed if it has not answered after wait.
+// forward sends asks to a member, for itself or for one that it hears, and takes in
+// the results.
 func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	x.request = v.request(x.request[:0], by, op, n.cfg.Timeout/2, asks)
+	x.request = v.request(x.request[:0], by, op, wait, asks)
+	relayed := by.hop != by.member || by.flags&flagStandIn != 0
 	if err := n.exchange(ctx, v, by.hop, x, wait); err != nil {
+		if errors.Is(err, cluster.ErrTimeout) && !relayed {
+			n.outages.waited(v.Members[by.hop].Name, n.steady())
+		}
 		return err
 	}
 	for i := range results {
 		r := parseResult(x.answer, i)
-		if r.source == Owner {
+		switch {
+		case r.source == Owner && relayed:
+			r.source = Relayed
+		case r.source == Owner:
 			r.source = Forwarded
 		}
 		results[i] = r
 	}
 	return nil
-}
-
-// relayed sends asks to a member that may have to ask others. It is not to blame
-// for what lies behind it, so the context ends this wait first.
-func (n *Node) relayed(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result) error {
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout/2)
-	defer cancel()
-	err := n.forward(ctx, v, by, op, asks, results, n.cfg.Timeout)
-	for i := range results {
-		if results[i].source == Forwarded {
-			results[i].source = Relayed
-		}
-	}
-	return err
 }
 
 // request appends a request to b.

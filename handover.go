@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -19,6 +21,12 @@ const (
 	// lastCopies is how long Leave goes on when it can give no authority away: who
 	// has just come to stand in for another is sent copies.
 	lastCopies = 4 * collectEvery
+	// Before it, each member answers once: callsAtOnce of them are asked at a time,
+	// for callWait, and again after callPause; in callsFor who is gone is found to be.
+	callsAtOnce = 16
+	callsFor    = 2 * time.Second
+	callWait    = time.Second
+	callPause   = 10*time.Millisecond - 7
 )
 
 // handExcess hands over what this node holds and another owns, as soon as the other
@@ -158,6 +166,11 @@ func (n *Node) handOver(ctx context.Context) error {
 	if v.Self < 0 || len(v.Members) == 1 {
 		return nil
 	}
+	deadline := time.NewTimer(handOverFor)
+	defer deadline.Stop()
+	if err := n.callRoll(ctx); err != nil {
+		return err
+	}
 	n.stream.Leaving()
 	if n.cluster.Announce(cluster.Leaving) != nil {
 		return nil // it has left, or is closed
@@ -165,8 +178,6 @@ func (n *Node) handOver(ctx context.Context) error {
 	n.look()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(handOverFor)
-	defer deadline.Stop()
 	var idle time.Time // since when nothing is left that anyone may yet take
 	told := false      // what was spent until then is told, too
 	for {
@@ -193,6 +204,46 @@ func (n *Node) handOver(ctx context.Context) error {
 			return errUnfinished
 		case <-n.life.Done():
 			return ErrClosed
+		}
+	}
+}
+
+// callRoll waits until each member that is reached has answered once, or is found to be
+// gone: what is handed over to one that is behind a cut that nobody has noticed yet is
+// lost to this side. It takes callsFor at most.
+func (n *Node) callRoll(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, callsFor)
+	defer cancel()
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	for _, m := range n.view.Load().hashes {
+		calls.Go(func() error { return n.call(bounded, m) })
+	}
+	if err := calls.Wait(); errors.Is(err, ErrClosed) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// call has a member answer, directly or through others, for as long as it is reached.
+func (n *Node) call(ctx context.Context, member countsync.Member) error {
+	empty := header{op: opStream, hops: maxHops, wait: callWait / 2, to: member}.append(nil) // a frame with nothing in it
+	for {
+		v := n.view.Load()
+		i, known := v.named[member]
+		if !known || i == v.Self || v.next[i] < 0 {
+			return nil
+		}
+		switch answer, err := v.Members[v.next[i]].Peer.Ask(ctx, empty, nil, callWait); {
+		case err == nil && (len(answer) == 0 || status(answer[0]) != statusUnreached):
+			return nil
+		case errors.Is(err, cluster.ErrClosed):
+			return ErrClosed
+		}
+		select {
+		case <-time.After(callPause):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }

@@ -57,8 +57,7 @@ func (m *meters) makeshift() (counts makeshift) {
 // by Node.steady.
 type outages struct {
 	mu sync.Mutex
-	// lost is the members that checks went without in some view since the last look,
-	// and since when.
+	// lost is the members that checks went without since the last look, and since when.
 	lost map[string]int64
 
 	looked int64     // when it last did
@@ -80,11 +79,19 @@ func (o *outages) note(v *view, now int64) {
 	defer o.mu.Unlock()
 	for _, i := range v.points {
 		// Checks go directly, or, a while after a loss, through others; else to a stand-in.
-		if i == v.Self || v.Direct[i] || v.next[i] >= 0 && v.overdue(i, now) {
+		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.next[i] >= 0 && v.overdue(i, now) {
 			continue
 		}
 		o.lose(v.Members[i].Name, now)
 	}
+}
+
+// waited notes that a check was not answered in time by a member that was asked
+// directly.
+func (o *outages) waited(name string, now int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lose(name, now)
 }
 
 // lose notes that a member is lost. o.mu is held.

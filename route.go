@@ -56,7 +56,7 @@ const (
 	here    way = iota // this node has authority over the id
 	direct             // the one that has is heard: ask it
 	relay              // it is not heard, but another member on this side hears it
-	standIn            // nobody here hears it: the first successor on this side answers
+	standIn            // nobody here hears it, or it has stalled: the first successor on this side answers
 	alone              // no way is left
 )
 
@@ -308,6 +308,7 @@ func (v *view) route(id bucket.ID, owner int, now int64) (w way, to, hop int) {
 	}
 	switch {
 	case to < 0:
+	case v.Stalls(to):
 	case v.Direct[to]:
 		return direct, to, to
 	case v.next[to] >= 0 && v.overdue(to, now):
@@ -330,14 +331,25 @@ func (v *view) reachesMember(m countsync.Member) bool {
 	return known && v.reaches(i)
 }
 
-// standIn is the member that answers where to is not reached: the first on this
-// side in ring order, the same for all its members; -1 if there is none.
+// standIn is the member that answers where to is not reached, or has stalled: the
+// first on this side in ring order that this node asks; -1 if there is none. It is the
+// same for all of the side but for those that some have stalled for.
 func (v *view) standIn(id bucket.ID, to int) int {
+	return v.firstHere(id, func(i int) bool { return i != to && !v.Stalls(i) })
+}
+
+// successor is the member that stands in for a lost owner, for all of this side.
+func (v *view) successor(id bucket.ID) int {
+	return v.firstHere(id, func(int) bool { return true })
+}
+
+// firstHere is the first member in ring order, of those on this side, that is as wanted.
+func (v *view) firstHere(id bucket.ID, wanted func(i int) bool) int {
 	var room [16]int
 	for most := 4; ; most *= 4 {
 		order := v.ring.Order(room[:0], id.Hi, most)
 		for _, at := range order {
-			if i := v.points[at]; i != to && v.next[i] >= 0 {
+			if i := v.points[at]; v.next[i] >= 0 && wanted(i) {
 				return i
 			}
 		}

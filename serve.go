@@ -160,14 +160,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		return
 	}
 	started := n.background(func(ctx context.Context) {
-		wait := h.wait
-		if !stands { // whoever hands it on is not to blame, so the context ends first
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, h.wait)
-			defer cancel()
-			wait = max(n.cfg.Timeout, 2*h.wait)
-		}
-		got, err := peer.Ask(ctx, onward, nil, wait)
+		got, err := peer.Ask(ctx, onward, nil, h.wait)
 		switch {
 		case stands && (err != nil || len(got) == 0 || status(got[0]) == statusUnreached):
 			got = n.standsIn(v.without(member), onward)

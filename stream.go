@@ -297,10 +297,8 @@ func (n *Node) send(ctx context.Context, to countsync.Member, began int64, frame
 		return nil, cluster.ErrUnheard
 	}
 	wait := frameWait
-	if v.next[i] != i { // whoever hands it on is not to blame
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, frameWait/2)
-		defer cancel()
+	if v.next[i] != i {
+		wait = frameWait / 2
 	}
 	request := header{op: opStream, hops: maxHops, wait: frameWait / 2, to: to}.append(nil)
 	request = binary.LittleEndian.AppendUint64(request, uint64(began))

@@ -11,6 +11,7 @@ import (
 // errors.Is.
 var (
 	ErrUnheard  = errors.New("cluster: the member is not heard")             // nothing was sent
+	ErrStalled  = errors.New("cluster: the member answers nothing now")      // nothing was sent
 	ErrTimeout  = errors.New("cluster: the member did not answer in time")   // or hung up; the request may have been served
 	ErrBusy     = errors.New("cluster: the queue to the member is full")     // nothing was sent
 	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
@@ -98,19 +99,22 @@ type Handler interface {
 // seconds, when it ends or its node stops answering. Where what follows speaks of
 // a member, for a region
 //   - ErrUnheard says that there is no connection now; it is being opened;
-//   - an ask that waits in vain blames nobody, however short its wait, and those
-//     that are under way when the connection ends return ErrTimeout;
+//   - there is no ErrStalled, and asks that are under way when the connection ends
+//     return ErrTimeout;
 //   - an answer that comes after its asker gave up is dropped, and not handed to
 //     Handler.Late;
 //   - answers do not count for Handler.Heard.
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
-	// returns. It waits no longer than wait; when that has passed, the member
-	// counts as unheard until it answers a ping, and ErrTimeout is returned. Only
-	// a wait of a second or more blames nobody: it spans some pings, and they judge
-	// the member.
-	// When ctx is done first, ctx.Err is returned and the member is not blamed.
-	// A member that is unheard is not waited for: ErrUnheard at once.
+	// returns. It waits no longer than wait, and returns ErrTimeout when that has
+	// passed. Nobody is unheard for being late: only a connection that breaks, or
+	// silence on all connections with a member for 800 ms, makes it so.
+	// When ctx is done first, ctx.Err is returned.
+	//
+	// A member that is unheard is not waited for: ErrUnheard at once. Nor is one
+	// that has stalled: asked in vain, it has said nothing at all for 100 ms, or for
+	// longer where its round trips are long (their mean and four deviations, RFC
+	// 6298). It is ErrStalled at once then, until anything comes from the member.
 	//
 	// An answer that arrives after Ask has returned is handed to Handler.Late.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
@@ -178,7 +182,13 @@ type View struct {
 	// Direct[j] says that this node hears Members[j]: its own row of Hears,
 	// which also a node that has left still has.
 	Direct []bool
+	// Stalled[j] says that this node hears Members[j], and asks it nothing now, as
+	// ErrStalled has it. No other node is told so. It is nil where nobody has.
+	Stalled []bool
 }
+
+// Stalls says that this node asks Members[i] nothing now, though it hears it.
+func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 
 // Side says which of Members are on this node's side: those that it hears,
 // directly or through others, and itself unless it has left. Who hears a member
@@ -206,7 +216,7 @@ func (v *View) Side() []bool {
 
 func (v *View) equal(o *View) bool {
 	return v.Self == o.Self && slices.Equal(v.Members, o.Members) &&
-		slices.Equal(v.Direct, o.Direct) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool])
+		slices.Equal(v.Direct, o.Direct) && slices.Equal(v.Stalled, o.Stalled) && slices.EqualFunc(v.Hears, o.Hears, slices.Equal[[]bool])
 }
 
 // Stats counts what happened at the peer port and in the membership.

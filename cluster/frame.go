@@ -21,6 +21,10 @@ const (
 // this is enough for 2,500 members with names of 40 bytes.
 const maxPong = 1 << 20
 
+// pingSize is what a ping carries: the version of the other side's table that its
+// sender has, and for how many milliseconds nothing has come back from there.
+const pingSize = 12
+
 // maxNews bounds what a member says of itself: one record.
 const maxNews = 1 << 10
 
@@ -42,7 +46,7 @@ func (k kind) maxBody() int {
 	case kindAsk, kindAnswer, kindTell:
 		return MaxMessage
 	case kindPing:
-		return 8
+		return pingSize
 	case kindPong:
 		return maxPong
 	case kindNews:

@@ -79,7 +79,7 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 		"an unknown kind":        {[]byte{protocol, 7}, errGarbage},
 		"a length of 4 GiB":      {[]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"one byte above the max": {[]byte{protocol, byte(kindTell), 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
-		"a ping of 9 bytes":      {[]byte{protocol, byte(kindPing), 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"a ping of 13 bytes":     {[]byte{protocol, byte(kindPing), 0, 0, 0, 13, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"a long record":          {[]byte{protocol, byte(kindNews), 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"an HTTP request":        {[]byte("GET / HTTP/1.1\r\n"), errVersion},
 	} {

@@ -407,7 +407,7 @@ func (g *gossip) refresh() *View {
 		}
 	}
 	g.peers.set(others)
-	v.Hears, v.Direct = g.peers.hears(names)
+	v.Hears, v.Direct, v.Stalled = g.peers.hears(names)
 	side := v.Side()
 	for i := range v.Members {
 		if i == v.Self {

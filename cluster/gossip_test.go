@@ -184,8 +184,9 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 				nodes = append(nodes, launch(t, cfg))
 			}
 			sees(t, nodes, rosterText(cluster.Serving, nodes...))
-			v := nodes[0].View()
-			answer, err := v.Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
+			// The first hears the last through the other before it has its own connection.
+			require.Eventually(t, func() bool { return nodes[0].View().Direct[2] }, 5*time.Second, time.Millisecond)
+			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
 			require.NoError(t, err)
 			require.Equal(t, "who", string(answer))
 			require.Empty(t, nodes[2].Stats().Refused)

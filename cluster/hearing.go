@@ -6,15 +6,25 @@ import (
 	"time"
 )
 
-// heardFor is how long an answer counts.
-const heardFor = time.Second
+const (
+	// heardFor is how long an answer counts.
+	heardFor = time.Second
+	// silentFor is how long a member may answer nothing and still be heard. TCP
+	// sends a lost packet again after 200 ms, and again 400 ms later.
+	silentFor = 800 * time.Millisecond
+	// stalledFor is how long a member that has left an ask unanswered may answer
+	// nothing at all until no more is asked of it, or longer if its round trips are.
+	stalledFor = 100 * time.Millisecond
+	// maxPings bounds the pings of which a pong is waited for.
+	maxPings = 16
+)
 
 // hearing is who hears whom, as one node knows it: what it finds itself, and
 // what others told of themselves and of each other. It is a step function:
 // events and the time go in, and each step says whether the picture changed.
 //
-// A member is heard if it has answered within heardFor and has left nothing
-// unanswered since. Once it has left something unanswered, only the pong of a
+// That a member is late does not make it unheard: only a connection that breaks,
+// or silence on all connections with it, does. Once unheard, only the pong of a
 // ping that was sent afterwards makes it heard again.
 type hearing struct {
 	self    string
@@ -25,9 +35,18 @@ type hearing struct {
 
 // contact is how one member stands with this node.
 type contact struct {
-	heard bool
-	ping  uint64    // that has no pong yet, 0 if none
-	sent  time.Time // when it was
+	heard   bool
+	stalled bool      // it has left asks unanswered, and says nothing: others are asked in its stead
+	proven  time.Time // when it last had answered, or had been answered and said so
+	silence patience  // since then
+	waits   patience  // since it was sent the first of the asks that it has left unanswered
+	lost    time.Time // when it was found to be unheard
+	pings   []ping    // that have no pong yet, the oldest first
+}
+
+type ping struct {
+	id   uint64
+	sent time.Time
 }
 
 // row is whom one member hears. Rows of one member are numbered by itself, so
@@ -68,42 +87,105 @@ func (h *hearing) set(names []string) (grown bool) {
 	return grown
 }
 
-// pinged says that a ping goes out to name now, and when name answered last.
-// The ping before it should have been answered by now.
-func (h *hearing) pinged(name string, id uint64, answered, now time.Time) (changed bool) {
+// pinged says that a ping goes out to name now.
+func (h *hearing) pinged(name string, id uint64, now time.Time) {
 	c := h.members[name]
 	if c == nil {
-		return false
+		return
 	}
-	overdue := c.ping != 0 || now.Sub(answered) > heardFor
-	c.ping, c.sent = id, now
-	return overdue && h.mark(c, false)
+	if len(c.pings) == maxPings {
+		c.pings = slices.Delete(c.pings, 0, 1)
+	}
+	c.pings = append(c.pings, ping{id, now})
 }
 
 // ponged says that name answered the ping id, now. It tells whether that was in
-// time.
-func (h *hearing) ponged(name string, id uint64, now time.Time) (inTime, changed bool) {
+// time, and how long it took.
+func (h *hearing) ponged(name string, id uint64, now time.Time) (took time.Duration, inTime, changed bool) {
 	c := h.members[name]
-	if c == nil || id == 0 || c.ping != id {
-		return false, false
+	if c == nil {
+		return 0, false, false
 	}
-	c.ping = 0
+	i := slices.IndexFunc(c.pings, func(p ping) bool { return p.id == id })
+	if i < 0 {
+		return 0, false, false
+	}
+	sent := c.pings[i].sent
+	c.pings = slices.Delete(c.pings, 0, i+1)
 	// A pong that was long in coming may have been sent long ago, and have
 	// waited here while this process stood still.
-	if now.Sub(c.sent) > heardFor {
-		return false, false
+	if took = now.Sub(sent); took > heardFor {
+		return took, false, false
 	}
-	return true, h.mark(c, true)
+	c.prove(now)
+	changed = c.stalled
+	c.stalled = false
+	if c.heard || sent.Before(c.lost) {
+		return took, true, changed
+	}
+	return took, true, h.mark(c, true)
 }
 
-// failed says that name left something unanswered: an ask that timed out, or
-// a connection that broke. A ping that is under way does not count any more.
-func (h *hearing) failed(name string) (changed bool) {
+// answered says that name has answered this node, or had an answer from it and
+// said so, at a time. It keeps a member heard, and makes none so.
+func (h *hearing) answered(name string, at time.Time) {
+	if c := h.members[name]; c != nil {
+		c.prove(at)
+	}
+}
+
+func (c *contact) prove(at time.Time) {
+	if at.After(c.proven) {
+		c.proven = at
+		c.silence.restart(at)
+	}
+}
+
+// look judges a member that is heard by its silence. due is when this look was to be.
+func (h *hearing) look(name string, due, now time.Time) (changed bool) {
+	c := h.members[name]
+	if c == nil || !c.silence.exhausted(silentFor, due, now) || !c.heard {
+		return false
+	}
+	c.lost = now
+	return h.mark(c, false)
+}
+
+// unanswered judges a member that has left asks unanswered since a time, and has
+// said nothing since. due is when this look was to be. It has stalled once that has
+// been so for as long as most says.
+func (h *hearing) unanswered(name string, since time.Time, most time.Duration, due, now time.Time) (changed bool) {
 	c := h.members[name]
 	if c == nil {
 		return false
 	}
-	c.ping = 0
+	if since.After(c.waits.from) {
+		c.waits.restart(since)
+	}
+	if !c.waits.exhausted(most, due, now) || c.stalled {
+		return false
+	}
+	c.stalled = true
+	return true
+}
+
+// resumed says that something has come from a member that has left asks unanswered.
+func (h *hearing) resumed(name string) (changed bool) {
+	c := h.members[name]
+	if c == nil || !c.stalled {
+		return false
+	}
+	c.stalled = false
+	return true
+}
+
+// failed says that the connection to name broke, now.
+func (h *hearing) failed(name string, now time.Time) (changed bool) {
+	c := h.members[name]
+	if c == nil {
+		return false
+	}
+	c.lost, c.stalled = now, false
 	return h.mark(c, false)
 }
 
@@ -138,6 +220,17 @@ func (h *hearing) hears(name string) bool {
 	return c != nil && c.heard
 }
 
+func (h *hearing) stalls(name string) bool {
+	c := h.members[name]
+	return c != nil && c.heard && c.stalled
+}
+
+// isPonged says that a member has answered all pings.
+func (h *hearing) isPonged(name string) bool {
+	c := h.members[name]
+	return c != nil && len(c.pings) == 0
+}
+
 // merge takes over what another member's table knows better.
 func (h *hearing) merge(t table) (changed bool) {
 	for i, name := range t.About {
@@ -152,9 +245,9 @@ func (h *hearing) merge(t table) (changed bool) {
 	return changed
 }
 
-// matrix says which of names hears which, and which of them this node hears.
-// Every member hears itself.
-func (h *hearing) matrix(names []string) (rows [][]bool, direct []bool) {
+// matrix says which of names hears which, which of them this node hears, and which
+// of these have stalled. Every member hears itself.
+func (h *hearing) matrix(names []string) (rows [][]bool, direct, stalled []bool) {
 	index := make(map[string]int, len(names))
 	for i, name := range names {
 		index[name] = i
@@ -171,9 +264,10 @@ func (h *hearing) matrix(names []string) (rows [][]bool, direct []bool) {
 		}
 		return l
 	}
-	rows = make([][]bool, len(names))
+	rows, stalled = make([][]bool, len(names)), make([]bool, len(names))
 	for i, name := range names {
 		rows[i] = line(name)
+		stalled[i] = h.stalls(name)
 	}
-	return rows, line(h.self)
+	return rows, line(h.self), stalled
 }

@@ -16,36 +16,63 @@ func TestHearing(t *testing.T) {
 	for name, steps := range map[string][]struct {
 		ms    int
 		event string
-		id    uint64
+		id    uint64 // of a ping or pong; when a look was due, or an answer was given
 		heard bool
 	}{
 		"nobody is heard before a pong": {
-			{0, "ping", 1, false},
+			{0, "ping", 1, false}, {100, "look", 100, false},
 		},
 		"a pong makes a member heard": {
 			{0, "ping", 1, false}, {1, "pong", 1, true}, {300, "ping", 2, true}, {301, "pong", 2, true},
 		},
-		"a ping without a pong by the next ping is unanswered": {
-			{0, "ping", 1, false}, {1, "pong", 1, true}, {300, "ping", 2, true}, {600, "ping", 3, false},
+		"a member is heard until it has been silent for 800 ms": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {300, "look", 300, true}, {600, "look", 600, true},
+			{800, "look", 800, true}, {801, "look", 801, false},
 		},
-		"a member that answers asks but no ping is unheard": {
-			{0, "ping", 1, false}, {1, "pong", 1, true}, {300, "ping", 2, true}, {599, "answer", 0, true}, {600, "ping", 3, false},
+		"an answer to an ask ends a silence": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "answer", 700, true}, {900, "look", 900, true},
+			{1499, "look", 1499, true}, {1500, "look", 1500, false},
 		},
-		"a failed ask makes a member unheard, only a later ping's pong makes it heard": {
+		"an answer counts from when it was given": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "answer", 200, true}, {1000, "look", 1000, false},
+		},
+		"an older answer takes nothing back": {
+			{0, "ping", 1, false}, {500, "pong", 1, true}, {501, "answer", 100, true}, {1299, "look", 1299, true},
+		},
+		"a member whose connection broke is heard by the pong of a later ping only": {
 			{0, "ping", 1, false}, {1, "pong", 1, true}, {300, "ping", 2, true}, {310, "fail", 0, false},
 			{311, "pong", 2, false}, {312, "ping", 3, false}, {313, "pong", 3, true},
 		},
-		"an answer to an ask does not make a member heard again": {
-			{0, "ping", 1, false}, {1, "pong", 1, true}, {2, "fail", 0, false}, {3, "answer", 0, false},
+		"so is one that was silent": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "ping", 2, true}, {801, "look", 801, false},
+			{802, "pong", 2, false}, {900, "ping", 3, false}, {901, "pong", 3, true},
 		},
-		"the pong of a ping that was given up does not count": {
-			{0, "ping", 1, false}, {300, "ping", 2, false}, {310, "pong", 1, false}, {320, "pong", 2, true},
+		"an answer to an ask does not make a member heard again": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {2, "fail", 0, false}, {3, "answer", 3, false},
+		},
+		"the pong of an earlier ping counts as well": {
+			{0, "ping", 1, false}, {100, "ping", 2, false}, {110, "pong", 1, true}, {120, "pong", 2, true},
+		},
+		"a pong that comes twice counts once": {
+			{0, "ping", 1, false}, {10, "pong", 1, true}, {20, "fail", 0, false}, {30, "pong", 1, false},
 		},
 		"a pong that is older than a second does not count": {
 			{0, "ping", 1, false}, {1001, "pong", 1, false}, {1002, "ping", 2, false}, {1003, "pong", 2, true},
 		},
-		"a process that stood still hears nobody until they answer again": {
-			{0, "ping", 1, false}, {1, "pong", 1, true}, {9000, "ping", 2, false}, {9001, "pong", 2, true},
+		"a process that stood still accuses nobody, and looks again": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {9000, "look", 300, true}, {9100, "look", 9100, true},
+			{9400, "look", 9400, true}, {9481, "look", 9481, false},
+		},
+		"a look that comes late has a second one decide": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "look", 700, true}, {850, "look", 800, true}, {950, "look", 950, false},
+		},
+		"what lay in the socket meanwhile is read before the second look": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "look", 700, true}, {850, "look", 800, true},
+			{860, "answer", 860, true}, {950, "look", 950, true},
+		},
+		"a process that is always late still notices silence": {
+			{0, "ping", 1, false}, {1, "pong", 1, true}, {350, "look", 300, true}, {500, "look", 450, true}, {650, "look", 600, true},
+			{800, "look", 750, true}, {950, "look", 900, true}, {1100, "look", 1050, true}, {1250, "look", 1200, false},
 		},
 		"a pong nobody asked for does not count": {
 			{0, "pong", 0, false}, {0, "ping", 1, false}, {1, "pong", 9, false},
@@ -54,28 +81,56 @@ func TestHearing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHearing("self")
 			h.set([]string{"self", "m"})
-			answered := start
 			for i, s := range steps {
 				before := h.hears("m")
 				var changed bool
 				switch s.event {
 				case "ping":
-					changed = h.pinged("m", s.id, answered, at(s.ms))
+					h.pinged("m", s.id, at(s.ms))
 				case "pong":
-					answered = at(s.ms)
-					var inTime bool
-					inTime, changed = h.ponged("m", s.id, at(s.ms))
-					require.Equal(t, s.heard, inTime, "step %d", i)
+					_, _, changed = h.ponged("m", s.id, at(s.ms))
 				case "answer":
-					answered = at(s.ms)
+					h.answered("m", at(int(s.id)))
+				case "look":
+					changed = h.look("m", at(int(s.id)), at(s.ms))
 				case "fail":
-					changed = h.failed("m")
+					changed = h.failed("m", at(s.ms))
 				}
 				require.Equal(t, s.heard, h.hears("m"), "step %d", i)
 				require.Equal(t, before != s.heard, changed, "step %d", i)
 			}
 		})
 	}
+}
+
+func TestAMemberThatLeavesAsksUnansweredAndSaysNothingStalls(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	const most = 100 * time.Millisecond
+	h := newHearing("self")
+	h.set([]string{"m"})
+	h.pinged("m", 1, at(0))
+	h.ponged("m", 1, at(1))
+
+	require.False(t, h.unanswered("m", at(10), most, at(30), at(30)))
+	require.True(t, h.unanswered("m", at(10), most, at(110), at(110)))
+	require.True(t, h.stalls("m"))
+	require.True(t, h.hears("m"), "slow is not gone")
+	require.False(t, h.unanswered("m", at(10), most, at(120), at(120)), "that is no news")
+	require.True(t, h.resumed("m"))
+	require.False(t, h.stalls("m"))
+	require.False(t, h.resumed("m"))
+
+	require.False(t, h.unanswered("m", at(200), most, at(250), at(500)), "this process was late itself")
+	require.True(t, h.unanswered("m", at(200), most, at(530), at(530)))
+	h.pinged("m", 2, at(540))
+	_, _, changed := h.ponged("m", 2, at(550))
+	require.True(t, changed, "a pong ends it, whichever connection it came by")
+	require.False(t, h.stalls("m"))
+
+	require.True(t, h.unanswered("m", at(600), most, at(700), at(700)))
+	require.True(t, h.failed("m", at(710)))
+	require.False(t, h.stalls("m"), "it is gone")
 }
 
 // Nodes fail and answer each other at random and pass their tables on at
@@ -101,10 +156,11 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0:
 				id++
-				h.pinged(names[j], id, now, now)
+				now = now.Add(time.Millisecond)
+				h.pinged(names[j], id, now)
 				h.ponged(names[j], id, now)
 			case 1:
-				h.failed(names[j])
+				h.failed(names[j], now)
 			case 2:
 				tables = append(tables, h.table())
 			case 3:
@@ -129,7 +185,7 @@ func TestTablesConvergeOnWhatEachMemberSaysOfItself(t *testing.T) {
 			}
 		}
 		for _, h := range nodes {
-			rows, direct := h.matrix(names)
+			rows, direct, _ := h.matrix(names)
 			for i, row := range rows {
 				for j := range row {
 					if want := i == j || nodes[i].hears(names[j]); row[j] != want {
@@ -154,14 +210,14 @@ func TestWhoLeavesTheRosterIsForgottenAndWhoStaysIsNot(t *testing.T) {
 	require.True(t, h.set([]string{"a", "b"}))
 	now := time.Unix(1000, 0)
 	for i, name := range []string{"a", "b"} {
-		h.pinged(name, uint64(i+1), now, now)
-		inTime, changed := h.ponged(name, uint64(i+1), now)
+		h.pinged(name, uint64(i+1), now)
+		_, inTime, changed := h.ponged(name, uint64(i+1), now)
 		require.True(t, inTime && changed)
 	}
 	require.False(t, h.set([]string{"a"}))
 	require.True(t, h.hears("a"))
 	require.False(t, h.hears("b"))
-	_, direct := h.matrix([]string{"a", "b"})
+	_, direct, _ := h.matrix([]string{"a", "b"})
 	require.Equal(t, []bool{true, false}, direct)
 	require.True(t, h.set([]string{"a", "b"}))
 	require.False(t, h.hears("b"))
@@ -171,9 +227,9 @@ func TestANodeThatHasLeftTheRosterStillKnowsWhomItHears(t *testing.T) {
 	h := newHearing("self")
 	h.set([]string{"a"})
 	now := time.Unix(1000, 0)
-	h.pinged("a", 1, now, now)
+	h.pinged("a", 1, now)
 	h.ponged("a", 1, now)
-	rows, direct := h.matrix([]string{"a"})
+	rows, direct, _ := h.matrix([]string{"a"})
 	require.Equal(t, [][]bool{{true}}, rows)
 	require.Equal(t, []bool{true}, direct)
 }

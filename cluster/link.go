@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// pingPace is the time from one ping to the next, and what a pong may take.
+	// pingPace is the time from one ping to the next, while pongs come.
 	pingPace = 300 * time.Millisecond
 	// pingJitter is added to it, up to this much, so that pings spread out.
 	pingJitter = 30 * time.Millisecond
+	// lookPace is when a ping is looked after: without its pong the next one goes.
+	lookPace = 100 * time.Millisecond
 	// dialPace is the time from one attempt to connect to the next. For a member
 	// that gossip has for dead it doubles with each attempt, up to dialPaceDead.
 	dialPace     = time.Second
@@ -38,11 +40,12 @@ type link struct {
 
 	session atomic.Pointer[session]
 	heard   atomic.Bool // what peers.hearing says, for callers; written under peers.mu
+	stalled atomic.Bool // likewise
 	seen    uint64      // version of the member's table that is merged here, 0 if none; under peers.mu
 
 	dead  atomic.Bool   // gossip says so
 	back  chan struct{} // it shows signs of life: dial at once
-	kick  chan struct{} // ping at once
+	kick  chan struct{} // it has left an ask unanswered: ping at once
 	pings uint64        // of the goroutine in run
 }
 
@@ -57,6 +60,9 @@ func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 	s := l.session.Load()
 	if s != nil && !l.heard.Load() {
 		s = nil
+	}
+	if s != nil && l.stalled.Load() {
+		return answer[:0], ErrStalled
 	}
 	return ask(ctx, l, s, request, answer, wait)
 }
@@ -96,7 +102,7 @@ func (l *link) unreachable() error {
 // lost marks the member unheard.
 func (l *link) lost(s *session) {
 	if l.session.CompareAndSwap(s, nil) {
-		l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
+		l.peers.step(l, func(h *hearing) bool { return h.failed(l.name, time.Now()) })
 	}
 }
 
@@ -111,56 +117,75 @@ func (l *link) proven() { l.peers.handler.Heard() }
 
 func (l *link) late(request, answer []byte) { l.peers.handler.Late(l, request, answer) }
 
-// failed marks the member unheard: it left something unanswered on s.
-func (l *link) failed(s *session) {
-	if l.session.Load() != s {
-		return
+func (l *link) missed(s *session) {
+	if l.session.Load() == s {
+		signal(l.kick)
 	}
-	l.peers.step(l, func(h *hearing) bool { return h.failed(l.name) })
-	signal(l.kick)
+}
+
+func (l *link) resumed(s *session) {
+	if l.session.Load() == s {
+		l.peers.step(l, func(h *hearing) bool { return h.resumed(l.name) })
+	}
 }
 
 // ponged takes in a pong: the version of the member's table, and the table
-// unless the ping said that this version is known. It says whether the pong has
-// come in time.
-func (l *link) ponged(s *session, f frame) (inTime bool, err error) {
+// unless the ping said that this version is known. It says how long the pong took,
+// and whether it has come in time.
+func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < 8 {
-		return false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
+		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
 	version := binary.BigEndian.Uint64(f.body)
 	var t table
 	if len(f.body) > 8 {
 		if t, err = decodeTable(f.body[8:]); err != nil {
-			return false, err
+			return 0, false, err
 		}
 	}
 	if l.session.Load() != s {
-		return false, nil
+		return 0, false, nil
 	}
 	now := time.Now()
 	l.peers.step(l, func(h *hearing) (changed bool) {
-		inTime, changed = h.ponged(l.name, f.id, now)
+		took, inTime, changed = h.ponged(l.name, f.id, now)
 		if len(f.body) > 8 {
 			l.seen = version
 			changed = h.merge(t) || changed
 		}
 		return changed
 	})
-	return inTime, nil
+	return took, inTime, nil
 }
 
-// ping sends one. The one before it is overdue if it has no pong yet.
-func (l *link) ping(s *session) {
+// ping sends one.
+func (l *link) ping(s *session, now time.Time) {
 	l.pings++
-	now := time.Now()
-	answered := s.start.Add(time.Duration(s.answered.Load()))
-	var seen [8]byte
+	var body [pingSize]byte
 	l.peers.step(l, func(h *hearing) bool {
-		binary.BigEndian.PutUint64(seen[:], l.seen)
-		return h.pinged(l.name, l.pings, answered, now)
+		binary.BigEndian.PutUint64(body[:], l.seen)
+		h.pinged(l.name, l.pings, now)
+		return false
 	})
-	s.out.put(kindPing, l.pings, seen[:])
+	binary.BigEndian.PutUint32(body[8:], uint32(min(s.silence(), time.Hour)/time.Millisecond))
+	s.out.put(kindPing, l.pings, body[:])
 	s.forget(now)
+}
+
+// look judges the member by what has come from it on s, and says whether all pings
+// have their pongs. due is when this look was to be.
+func (l *link) look(s *session, due, now time.Time) (ponged bool) {
+	answered := s.start.Add(time.Duration(s.answered.Load()))
+	l.peers.step(l, func(h *hearing) bool {
+		h.answered(l.name, answered)
+		changed := h.look(l.name, due, now)
+		if owed, stalls := s.owes(); owed > 0 {
+			changed = h.unanswered(l.name, s.start.Add(owed), stalls, due, now) || changed
+		}
+		ponged = h.isPonged(l.name)
+		return changed
+	})
+	return ponged
 }
 
 // run keeps the connection up and pings over it, until l.ctx is done.
@@ -171,14 +196,20 @@ func (l *link) run() {
 		lost    chan struct{}
 		dialing bool
 		dialed  = make(chan *session)
-		ping    = time.NewTimer(time.Hour)
+		look    = time.NewTimer(time.Hour)
+		due     time.Time // when look is to fire
+		pinged  time.Time // when the last ping went
 		dial    = time.NewTimer(0)
 		pace    = dialPace
 		opened  time.Time // when s began
-		heard   time.Time // when the member was last found to be heard
 	)
-	defer ping.Stop()
+	defer look.Stop()
 	defer dial.Stop()
+	ping := func(now time.Time) {
+		l.ping(s, now)
+		pinged, due = now, now.Add(lookPace)
+		look.Reset(lookPace)
+	}
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -198,13 +229,10 @@ func (l *link) run() {
 			if !l.dead.Load() {
 				pace = dialPace
 			}
-			if l.heard.Load() {
-				heard = time.Now()
-			}
 			// A connection over which nothing comes back may be of a path
 			// that is gone, or the member may be frozen. It is kept, in case
 			// it thaws, until a new one stands.
-			if dialing || s != nil && (time.Since(heard) < heardFor || s.silence() < heardFor) {
+			if dialing || s != nil && s.silence() < heardFor {
 				continue
 			}
 			dialing = true
@@ -215,21 +243,19 @@ func (l *link) run() {
 			if next == nil {
 				continue
 			}
+			if s != nil && s.silence() < heardFor {
+				sever(next.conn)
+				continue
+			}
+			l.session.Store(next) // so that the end of the one before is no loss of the member
 			if s != nil {
-				if l.heard.Load() {
-					sever(next.conn)
-					continue
-				}
 				s.shut()
 			}
 			s, lost, opened = next, make(chan struct{}), time.Now()
-			heard = opened
-			l.session.Store(s)
 			l.peers.wg.Add(1)
 			go s.hold(lost)
 			s.introduce() // before the ping, so that a tombstone comes before the pong
-			l.ping(s)
-			ping.Reset(pingPace + rand.N(pingJitter))
+			ping(opened)
 
 		case <-l.back:
 			if !l.heard.Load() {
@@ -239,22 +265,31 @@ func (l *link) run() {
 
 		case <-lost:
 			s, lost = nil, nil
-			ping.Stop()
+			look.Stop()
 			if time.Since(opened) > dialPace {
 				dial.Reset(0)
 			}
 
 		case <-l.kick:
 			if s != nil {
-				l.ping(s)
-				ping.Reset(pingPace + rand.N(pingJitter))
+				ping(time.Now())
+				if owed, stalls := s.owes(); owed > 0 {
+					due = s.start.Add(owed + stalls)
+					look.Reset(time.Until(due))
+				}
 			}
 
-		case <-ping.C:
-			if s != nil {
-				l.ping(s)
-				ping.Reset(pingPace + rand.N(pingJitter))
+		case <-look.C:
+			if s == nil {
+				continue
 			}
+			now := time.Now()
+			if ponged := l.look(s, due, now); !ponged || now.Sub(pinged) >= pingPace {
+				ping(now)
+				continue
+			}
+			due = pinged.Add(pingPace + rand.N(pingJitter))
+			look.Reset(due.Sub(now))
 		}
 	}
 }

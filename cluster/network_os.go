@@ -37,13 +37,12 @@ func (systemNetwork) Listen(ctx context.Context, addr string) (net.Listener, net
 }
 
 func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
-	var lc net.ListenConfig
-	tcp, err := lc.Listen(ctx, "tcp", addr)
+	tcp, err := (&net.ListenConfig{Control: resendSoon}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, explainTaken(addr, err)
 	}
 	// The host may be a name of several addresses: UDP takes the one that TCP got.
-	udp, err := lc.ListenPacket(ctx, "udp", tcp.Addr().String())
+	udp, err := new(net.ListenConfig).ListenPacket(ctx, "udp", tcp.Addr().String())
 	if err != nil {
 		return nil, nil, errors.Join(explainTaken(addr, err), tcp.Close())
 	}
@@ -61,7 +60,7 @@ func explainTaken(addr string, err error) error {
 }
 
 func (systemNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	d := net.Dialer{KeepAlive: 15 * time.Second}
+	d := net.Dialer{KeepAlive: 15 * time.Second, Control: resendSoon}
 	return d.DialContext(ctx, "tcp", addr)
 }
 

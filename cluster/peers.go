@@ -102,7 +102,7 @@ func (p *peers) notify() {
 }
 
 // step lets an event about l's member happen to hearing, and passes on what
-// changed. l.heard is right when it returns.
+// changed. l.heard and l.stalled are right when it returns.
 func (p *peers) step(l *link, event func(*hearing) bool) {
 	p.mu.Lock()
 	if p.links[l.name] != l {
@@ -115,6 +115,7 @@ func (p *peers) step(l *link, event func(*hearing) bool) {
 		p.table = nil
 	}
 	l.heard.Store(p.hearing.hears(l.name))
+	l.stalled.Store(p.hearing.stalls(l.name))
 	p.mu.Unlock()
 	if changed {
 		signal(p.changed)
@@ -155,7 +156,7 @@ func (p *peers) set(members []Member) {
 		stay[m.Name] = true
 		if l := p.links[m.Name]; l != nil && l.addr != m.Addr {
 			gone = append(gone, l)
-			p.hearing.failed(m.Name)
+			p.hearing.failed(m.Name, time.Now())
 			delete(p.links, m.Name)
 		}
 	}
@@ -223,6 +224,14 @@ func (p *peers) came(name string) {
 	}
 }
 
+// answered takes note that a member, by its own account, had an answer from this
+// node a while ago: both ways are open.
+func (p *peers) answered(name string, ago time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hearing.answered(name, time.Now().Add(-ago))
+}
+
 // peer is the way to ask a member, nil if set did not name it.
 func (p *peers) peer(name string) Peer {
 	p.mu.Lock()
@@ -233,9 +242,9 @@ func (p *peers) peer(name string) Peer {
 	return nil
 }
 
-// hears says which of names hears which, and which of them this node hears, as
-// View.Hears and View.Direct have it.
-func (p *peers) hears(names []string) (rows [][]bool, direct []bool) {
+// hears says which of names hears which, which of them this node hears and which of
+// these have stalled, as View.Hears, View.Direct and View.Stalled have it.
+func (p *peers) hears(names []string) (rows [][]bool, direct, stalled []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hearing.matrix(names)

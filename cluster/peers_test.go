@@ -139,7 +139,7 @@ func meet(t testing.TB, all ...*testPeer) {
 }
 
 func (p *testPeer) listens(q *testPeer) bool {
-	_, direct := p.hears([]string{q.cfg.Self.Name})
+	_, direct, _ := p.hears([]string{q.cfg.Self.Name})
 	return direct[0]
 }
 

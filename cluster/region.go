@@ -81,9 +81,10 @@ func (r *region) unreachable() error {
 
 func (r *region) lost(s *session) { r.session.CompareAndSwap(s, nil) }
 
-// An ask that waited in vain blames nobody: what it was about may be slow, and
-// its wait shorter than the way there and back. Pings judge the connection.
-func (r *region) failed(*session) {}
+// An ask that waited in vain keeps no other from being sent: its wait may be shorter
+// than the way there and back. Pings judge the connection.
+func (r *region) missed(*session)  {}
+func (r *region) resumed(*session) {}
 
 // run keeps a connection up, until the cluster is closed.
 func (r *region) run() {
@@ -188,7 +189,9 @@ func (r *region) keep(s *session) error {
 	}
 }
 
-func (r *region) ponged(*session, frame) (inTime bool, err error) { return true, nil }
+func (r *region) ponged(*session, frame) (took time.Duration, inTime bool, err error) {
+	return 0, true, nil
+}
 
 func (r *region) told([]byte) error {
 	return fmt.Errorf("%w: news from another region", errGarbage)

@@ -118,7 +118,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 	require.NoError(t, err)
 	conn.Write(appendFrame(nil, kindTell, 0, []byte("tell")))
 	require.Equal(t, "stranger of far", <-told)
-	_, direct := p.hears([]string{"a", "b", "stranger"})
+	_, direct, _ := p.hears([]string{"a", "b", "stranger"})
 	require.Equal(t, []bool{true, true, false}, direct)
 	require.Nil(t, p.peer("stranger"))
 }

@@ -81,7 +81,12 @@ func (c *incoming) read() error {
 		if err := in.fill(c.conn); err != nil {
 			return err
 		}
-		whole := false
+		c.ids = c.ids[:0]
+		whole, err := c.judge(in)
+		if err != nil {
+			return err
+		}
+		c.send()
 		for more := true; more; {
 			c.ids = c.ids[:0]
 			requests := c.batch.Requests[:0]
@@ -93,31 +98,15 @@ func (c *incoming) read() error {
 				if !ok {
 					break
 				}
-				whole = true
 				switch f.kind {
-				case kindAsk, kindTell:
-					if f.kind == kindTell {
-						f.id = noAnswer
-					}
-					requests = append(requests, f.body)
-					c.ids = append(c.ids, f.id)
-				case kindPing:
-					if c.abroad {
-						c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
-						continue
-					}
-					if len(f.body) != 8 {
-						return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
-					}
-					c.pong(f.id, binary.BigEndian.Uint64(f.body))
-				case kindNews:
-					if c.abroad {
-						return fmt.Errorf("%w: news from another region", errGarbage)
-					}
-					c.news(f.body)
+				case kindTell:
+					f.id = noAnswer
+				case kindAsk:
 				default:
-					return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
+					continue
 				}
+				requests = append(requests, f.body)
+				c.ids = append(c.ids, f.id)
 				if len(requests) == maxBatch {
 					more = true
 					break
@@ -132,6 +121,39 @@ func (c *incoming) read() error {
 		in.drained()
 		if whole {
 			c.conn.SetReadDeadline(time.Now().Add(c.idle))
+		}
+	}
+}
+
+// judge answers the pings and the news among what was read, before any request that
+// came with them is served: they say who is heard, and nothing is to be in front of
+// them. It says whether there was a whole frame.
+func (c *incoming) judge(in intake) (whole bool, err error) {
+	for {
+		f, ok, err := in.next()
+		if err != nil || !ok {
+			return whole, err
+		}
+		whole = true
+		switch f.kind {
+		case kindAsk, kindTell:
+		case kindPing:
+			if c.abroad {
+				c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
+				continue
+			}
+			if len(f.body) != pingSize {
+				return whole, fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
+			}
+			c.peers.answered(c.batch.From, time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond)
+			c.pong(f.id, binary.BigEndian.Uint64(f.body))
+		case kindNews:
+			if c.abroad {
+				return whole, fmt.Errorf("%w: news from another region", errGarbage)
+			}
+			c.news(f.body)
+		default:
+			return whole, fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
 		}
 	}
 }

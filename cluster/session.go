@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/roundtrip"
 )
 
 const (
@@ -24,10 +26,13 @@ const (
 type way interface {
 	// unreachable is why nothing can be sent.
 	unreachable() error
-	// failed is told that an ask was left unanswered for less than a second.
-	failed(s *session)
-	// ponged takes in a pong, and says whether it has come in time.
-	ponged(s *session, f frame) (inTime bool, err error)
+	// missed is told that an ask was left unanswered, and nothing has come since it
+	// was sent: the first of those that owes counts.
+	missed(s *session)
+	// resumed is told that something has come after that.
+	resumed(s *session)
+	// ponged takes in a pong, and says how long it took and whether that is in time.
+	ponged(s *session, f frame) (took time.Duration, inTime bool, err error)
 	// told takes in what the other side says of itself.
 	told(body []byte) error
 	// proven is told that an answer, or a pong, has come in time.
@@ -48,7 +53,9 @@ type session struct {
 	quit   chan struct{} // closed when the reader has ended
 	closed atomic.Bool
 
-	answered atomic.Int64 // nanoseconds from start to the last answer
+	answered atomic.Int64 // nanoseconds from start to the last frame
+	owed     atomic.Int64 // nanoseconds from start to the first ask that was left unanswered without a frame since; 0 if none was
+	late     atomic.Int64 // nanoseconds after which an answer is late, by the round trips until now
 	start    time.Time
 
 	// Guarded by out.mu, so that an ask takes one lock once.
@@ -71,6 +78,7 @@ type slot struct {
 	answer  []byte        // the asker's buffer, while it waits
 	err     error
 	gaveUp  atomic.Int64  // nanoseconds from the session's start
+	sent    time.Duration // likewise; of who has the slot
 	until   time.Duration // the deadline, from the session's start; never once it rang. Guarded by out.mu
 	proves  time.Duration // until when an answer says that the member is heard; of who has the slot
 	wake    chan wake     // holds one of each at most
@@ -170,7 +178,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 		generation = 1
 	}
 	waiting := generation<<2 | slotWaiting
-	sl.until, sl.proves = until, sent+min(wait, heardFor)
+	sl.until, sl.sent, sl.proves = until, sent, sent+min(wait, heardFor)
 	sl.state.Store(waiting)
 	s.out.buf = appendFrame(s.out.buf, kindAsk, generation<<32|uint64(sl.index), request)
 	duty := s.out.claim()
@@ -210,13 +218,18 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 			return answer, err
 		}
 		s.peers.timeouts.Add(1)
-		// A second's wait spans some pings: they have judged the member by now. It
-		// may be that a long request alone was slow.
-		if wait < heardFor {
-			s.way.failed(s)
+		if s.answered.Load() <= int64(sent) && s.owed.CompareAndSwap(0, max(1, int64(sent))) {
+			s.way.missed(s)
 		}
 		return answer, ErrTimeout
 	}
+}
+
+// owes is when the first ask was sent that was left unanswered without a frame since,
+// from the session's start, zero if none was; and how long that may last until the
+// other side has stalled.
+func (s *session) owes() (since, stalls time.Duration) {
+	return time.Duration(s.owed.Load()), max(stalledFor, time.Duration(s.late.Load()))
 }
 
 // tell queues one request that wants no answer.
@@ -301,16 +314,16 @@ func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 }
 
 // end takes the slot from its asker and ends the ask. It says whether the
-// asker was still there, and until when an answer is one in time.
-func (sl *slot) end(generation uint64, body []byte, err error) (proves time.Duration, ok bool) {
+// asker was still there, when it was sent, and until when an answer is one in time.
+func (sl *slot) end(generation uint64, body []byte, err error) (sent, proves time.Duration, ok bool) {
 	if !sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2) {
-		return 0, false
+		return 0, 0, false
 	}
-	proves = sl.proves // its next asker writes it
+	sent, proves = sl.sent, sl.proves // its next asker writes them
 	sl.answer = append(sl.answer, body...)
 	sl.err = err
 	sl.wake <- ended
-	return proves, true
+	return sent, proves, true
 }
 
 // introduce says to the member what this node says of itself.
@@ -322,14 +335,18 @@ func (s *session) introduce() {
 
 // read takes in answers, pongs and news until the connection ends.
 func (s *session) read() error {
-	var in intake
-	var known []*slot
+	var (
+		in    intake
+		known []*slot
+		trips roundtrip.Estimate
+	)
 	for {
 		if err := in.fill(s.conn); err != nil {
 			return err
 		}
 		now := time.Since(s.start)
 		any, heard := false, false
+		took := time.Duration(0) // by the last of those that came together
 		for {
 			f, ok, err := in.next()
 			if err != nil {
@@ -345,22 +362,23 @@ func (s *session) read() error {
 				if sl == nil {
 					continue
 				}
-				if proves, ended := sl.end(generation, f.body, nil); ended {
-					heard = heard || now <= proves
+				if sent, proves, ended := sl.end(generation, f.body, nil); ended {
+					took, heard = now-sent, heard || now <= proves
 					continue
 				}
 				if sl.state.CompareAndSwap(generation<<2|slotGivenUp, generation<<2) {
+					took = now - sl.sent
 					s.givenUp.Add(-1)
 					s.peers.late.Add(1)
 					s.way.late(sl.request, f.body)
 					s.release(sl)
 				}
 			case kindPong:
-				inTime, err := s.way.ponged(s, f)
+				since, inTime, err := s.way.ponged(s, f)
 				if err != nil {
 					return err
 				}
-				heard = heard || inTime
+				took, heard = max(took, since), heard || inTime
 			case kindNews:
 				if err := s.way.told(f.body); err != nil {
 					return err
@@ -372,6 +390,14 @@ func (s *session) read() error {
 		in.drained()
 		if any {
 			s.answered.Store(int64(now))
+			if s.owed.Load() != 0 {
+				s.owed.Store(0)
+				s.way.resumed(s)
+			}
+		}
+		if took > 0 {
+			trips.Add(took)
+			s.late.Store(int64(trips.Late()))
 		}
 		if heard {
 			s.way.proven()

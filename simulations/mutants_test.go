@@ -82,7 +82,7 @@ var mutants = []mutant{
 			"// tally adds to this node's own tally",
 			"var spends int\n\n// tally adds to this node's own tally",
 		}},
-		scenario: "split", breaks: accounted,
+		scenario: "scaled", breaks: accounted,
 	},
 	{
 		name: "the roster forgets at once",

@@ -18,12 +18,16 @@ import (
 // hear it with the next ping.
 const (
 	pingEvery  = 300 * time.Millisecond
-	heardFor   = time.Second     // without an answer for longer, a member is not heard
-	deadAfter  = 5 * time.Second // that nobody on this side heard it
-	joinWithin = time.Second     // that Start and Leave wait for the others
-	inboxBound = 1 << 14         // requests that wait to be served; those above are lost
-	askBound   = 1 << 14         // requests to one member that have no answer yet; ErrBusy above
-	simPort    = 7946            // part of Member.Addr
+	lookEvery  = 100 * time.Millisecond // at the members' silence; those with a ping unanswered get another
+	heardFor   = time.Second            // that a pong counts
+	silentFor  = 800 * time.Millisecond // without an answer for so long, a member is not heard
+	stalledFor = 100 * time.Millisecond // without one after an ask in vain, it is not asked; or longer, by its round trips
+	maxPings   = 10                     // to one member that have no pong yet
+	deadAfter  = 5 * time.Second        // that nobody on this side heard it
+	joinWithin = time.Second            // that Start and Leave wait for the others
+	inboxBound = 1 << 14                // requests that wait to be served; those above are lost
+	askBound   = 1 << 14                // requests to one member that have no answer yet; ErrBusy above
+	simPort    = 7946                   // part of Member.Addr
 )
 
 // Cluster is a cluster.Cluster that passes whole messages over the host's
@@ -80,6 +84,7 @@ type member struct {
 	view    atomic.Pointer[cluster.View]
 	rng     *rand.Rand
 	ticks   *time.Timer
+	looks   int64 // so many, ever
 
 	entries  map[string]entry
 	rows     map[string]row
@@ -141,7 +146,7 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	m.learn(m.name, entry{at: m, born: time.Now()})
 	alone := len(m.targets()) == 0
 	m.refresh()
-	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(pingEvery))), m.tick)
+	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(lookEvery))), m.tick)
 	m.ping()
 	for _, name := range slices.Sorted(maps.Keys(m.regions)) {
 		m.regions[name].step()
@@ -432,16 +437,21 @@ func (m *member) tick() {
 	if m.closed {
 		return
 	}
-	m.ticks.Reset(pingEvery)
-	for _, p := range m.peers {
-		if p.heard && (p.pinging || time.Since(p.answered) > heardFor) {
-			p.heard = false
-			m.stale = true
+	m.ticks.Reset(lookEvery)
+	m.looks++
+	for _, p := range inOrder(m.peers) {
+		if p.heard && time.Since(p.proven) >= silentFor {
+			p.lose()
+		}
+		if len(p.pings) > 0 && m.entries[p.to.name].status == alive {
+			p.ping()
 		}
 	}
 	m.stale = m.stale || len(m.missing) > 0 // for whom time counts
 	m.refresh()
-	m.ping()
+	if m.looks%int64(pingEvery/lookEvery) == 0 {
+		m.ping()
+	}
 }
 
 // ping asks all in the roster, and those at the hosts to join, for a pong.

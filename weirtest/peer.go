@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/roundtrip"
 )
 
 // peer is how one member talks to another: it implements cluster.Peer.
@@ -15,13 +16,16 @@ type peer struct {
 	owner, to *member
 	out       flow
 	heard     bool
-	answered  time.Time // when it last did
-	blamed    time.Time // when an ask to it timed out; pings from before prove nothing
-	pinged    time.Time // when the ping that has no pong yet was sent
-	pinging   bool
-	noted     time.Time // when the last ping that has its pong was sent
-	merged    *gossip   // the last that was taken in
+	stalled   bool        // it has left asks unanswered, and says nothing
+	answered  time.Time   // when it last did
+	proven    time.Time   // the same, or when it said that it was answered
+	lost      time.Time   // when it was found to be unheard; pings from before prove nothing
+	owed      time.Time   // when the first ask was sent that it has left unanswered, and has said nothing since
+	pings     []time.Time // when those that have no pong yet were sent
+	noted     time.Time   // when the last ping that has its pong was sent
+	merged    *gossip     // the last that was taken in
 	asks      map[uint64]*ask
+	trips     roundtrip.Estimate
 
 	abroad   bool    // it is of another region, or was taken for it
 	region   *region // that is asked by way of it, if any
@@ -49,6 +53,8 @@ type message struct {
 	id    uint64  // of the ask; zero if no answer is wanted
 	body  []byte  // of a request or an answer
 	known *gossip // by the sender
+	// answered is when the sender last had an answer from the receiver; of a ping.
+	answered time.Time
 }
 
 type kind uint8
@@ -97,6 +103,7 @@ func (m *message) arrive() {
 	switch m.kind {
 	case ping:
 		if there.heard {
+			there.prove(m.answered)
 			there.merge(m.known)
 		} else {
 			there.ping() // what it knows is taken in once it has answered
@@ -117,14 +124,15 @@ func (m *message) arrive() {
 	}
 }
 
-// ping wants a pong, unless one is on its way: one that is held or slow is not
-// added to.
+// ping wants a pong, unless many are on their way: those that are held or slow are
+// not added to.
 func (p *peer) ping() {
-	if p.pinging {
+	n := len(p.pings)
+	if n == maxPings || n > 0 && p.pings[n-1].Equal(time.Now()) {
 		return
 	}
-	p.pinging, p.pinged = true, time.Now()
-	p.send(message{kind: ping, known: p.owner.known()})
+	p.pings = append(p.pings, time.Now())
+	p.send(message{kind: ping, known: p.owner.known(), answered: p.answered})
 }
 
 // tell sends what the member knows to all that it hears.
@@ -143,20 +151,68 @@ func (p *peer) pong(g *gossip) {
 		m.stats.JoinedCount++
 		m.answered[p.to.host] = true
 	}
-	p.pinging = false
-	p.answered = time.Now()
-	p.noted = p.pinged
-	inTime := time.Since(p.pinged) <= heardFor
-	if inTime && !p.heard && !p.pinged.Before(p.blamed) {
+	if len(p.pings) == 0 {
+		return // of a ping from before a reset
+	}
+	sent := p.pings[0]
+	p.pings = p.pings[1:]
+	p.noted = sent
+	p.reacted(sent)
+	inTime := time.Since(sent) <= heardFor
+	if inTime && !p.heard && !sent.Before(p.lost) {
 		p.heard, m.stale = true, true
 	}
 	p.merge(g)
 	if inTime {
 		m.hear()
-	} else if m.entries[p.to.name].status == alive {
+	}
+	if !p.heard && m.entries[p.to.name].status == alive {
 		p.ping()
 	}
 	m.progress.wake()
+}
+
+// reacted takes note that something has come back that was sent at a time.
+func (p *peer) reacted(sent time.Time) {
+	p.trips.Add(time.Since(sent))
+	p.answered = time.Now()
+	p.prove(p.answered)
+	p.owed = time.Time{}
+	if p.stalled {
+		p.stalled, p.owner.stale = false, true
+		p.owner.refresh()
+	}
+}
+
+func (p *peer) prove(at time.Time) {
+	if at.After(p.proven) {
+		p.proven = at
+	}
+}
+
+// unanswered takes note of an ask that waited in vain: unless something comes, the
+// peer has stalled after a time.
+func (p *peer) unanswered(sent time.Time) {
+	if p.answered.After(sent) || !p.owed.IsZero() {
+		return
+	}
+	p.owed = sent
+	p.ping()
+	stalls := sent.Add(max(stalledFor, p.trips.Late()))
+	p.owner.net.at(stalls, p.out.link.number, true, stall{p, sent})
+}
+
+// stall is that an ask, sent at a time, has been left unanswered for long.
+type stall struct {
+	of   *peer
+	sent time.Time
+}
+
+func (s stall) void() bool { return s.of.owner.closed || !s.of.owed.Equal(s.sent) || !s.of.heard }
+
+func (s stall) occur() {
+	s.of.stalled, s.of.owner.stale = true, true
+	s.of.owner.refresh()
 }
 
 // hear has the handler told that somebody has answered in time.
@@ -253,8 +309,8 @@ func (a *ask) void() bool { return a.over }
 // occur is that the wait has passed.
 func (a *ask) occur() {
 	a.to.owner.stats.Timeouts++
-	if a.wait < heardFor && !a.to.abroad {
-		a.to.blame()
+	if !a.to.abroad {
+		a.to.unanswered(a.sent)
 	}
 	a.finish(nil, cluster.ErrTimeout)
 }
@@ -276,6 +332,8 @@ func (p *peer) ready() error {
 		return cluster.ErrClosed
 	case !p.heard:
 		return cluster.ErrUnheard
+	case p.stalled:
+		return cluster.ErrStalled
 	case len(p.asks) >= askBound || len(p.out.queue) >= askBound:
 		p.owner.stats.Dropped++
 		return cluster.ErrBusy
@@ -305,7 +363,7 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 	delete(p.asks, id)
 	if err == nil {
-		p.answered = time.Now()
+		p.reacted(a.sent)
 	}
 	switch {
 	case !a.over:
@@ -326,25 +384,25 @@ func (p *peer) settle(id uint64, answer []byte, err error) {
 	}
 }
 
-// blame makes the peer unheard until it answers a ping sent from now on.
-func (p *peer) blame() {
-	p.blamed = time.Now()
+// lose makes the peer unheard until it answers a ping sent from now on.
+func (p *peer) lose() {
+	p.lost, p.stalled, p.owed = time.Now(), false, time.Time{}
 	if p.heard {
 		p.heard, p.owner.stale = false, true
-		p.owner.refresh()
 	}
 }
 
 // reset is the end of the peer's process, noticed: what it has not answered it
 // will not.
 func (p *peer) reset() {
-	p.pinging = false
+	p.pings = nil
 	ids := make([]uint64, 0, len(p.asks))
 	for id := range p.asks {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	p.blame()
+	p.lose()
+	p.owner.refresh()
 	for _, id := range ids {
 		p.settle(id, nil, cluster.ErrTimeout)
 	}

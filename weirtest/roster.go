@@ -147,6 +147,7 @@ func (m *member) renew() {
 		Self:    slices.Index(roster, m.name),
 		Hears:   make([][]bool, len(roster)),
 		Direct:  heardBy(m.name),
+		Stalled: make([]bool, len(roster)),
 	}
 	for i, name := range roster {
 		v.Hears[i] = heardBy(name)
@@ -162,7 +163,8 @@ func (m *member) renew() {
 			State: e.announced, Announced: e.announced, Epoch: e.epoch,
 		}
 		if name != m.name {
-			v.Members[i].Peer = m.peer(e.at)
+			p := m.peer(e.at)
+			v.Members[i].Peer, v.Stalled[i] = p, p.heard && p.stalled
 		}
 		switch {
 		case m.isDead(name):
@@ -219,5 +221,6 @@ func equal(a, b *cluster.View) bool {
 	return a.Self == b.Self &&
 		slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Direct, b.Direct) &&
+		slices.Equal(a.Stalled, b.Stalled) &&
 		slices.EqualFunc(a.Hears, b.Hears, slices.Equal[[]bool])
 }

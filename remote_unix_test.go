@@ -22,12 +22,14 @@ import (
 
 // order is what a test has a node in another process do, as a line of JSON on
 // its stdin: so many rounds, each of one unit of each question in turn, with a
-// pause after each round. No rounds: it only looks.
+// pause after each round. No rounds: it only looks. With a Load it does that
+// instead.
 type order struct {
 	ID        int
 	Questions []question
 	Rounds    int
 	Pace      time.Duration
+	Load      *load
 }
 
 type question struct {
@@ -46,6 +48,7 @@ type report struct {
 	Direct  bool          // this node hears every other
 	Hears   bool          // every member hears every other, as this node knows
 	Settled bool          // and each holds what the ring gives it
+	Loaded  *loaded       // of the order's Load
 }
 
 type tally struct {
@@ -85,6 +88,9 @@ func obey(n *Node, failed *failures, orders io.Reader, reports io.Writer) {
 }
 
 func carryOut(n *Node, failed *failures, o order) report {
+	if o.Load != nil {
+		return report{ID: o.ID, Loaded: putThrough(n, *o.Load)}
+	}
 	r := report{ID: o.ID, Tallies: make([]tally, len(o.Questions))}
 	limiters, wider := make([]*Limiter, len(o.Questions)), make([]*Limiter, len(o.Questions))
 	for i, q := range o.Questions {

@@ -1,0 +1,104 @@
+package weir
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// lose makes each link lose so many of a hundred packets in each direction, of
+// TCP and UDP alike, and says by what means. It comes once in a lan's life.
+func (l *lan) lose(percent int) (means string) {
+	l.t.Helper()
+	netem := []string{"tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", fmt.Sprint(percent, "%")}
+	rule := fmt.Sprintf(`table inet loss { chain in { type filter hook input priority 0; iifname "eth0" numgen random mod 100 < %d drop; }; }`, percent)
+	means = "netem"
+	for i := range l.hosts {
+		if means == "netem" {
+			out, err := l.within(i, netem...)
+			if err == nil {
+				continue
+			}
+			l.t.Logf("no netem here: %v %s", err, strings.TrimSpace(string(out)))
+			means = "nftables"
+		}
+		if out, err := l.within(i, "nft", rule); err != nil {
+			l.t.Skipf("losing packets needs netem or nftables with random numbers, and here is neither: nft: %v %s", err, strings.TrimSpace(string(out)))
+		}
+	}
+	return means
+}
+
+// Packets that are lost make answers late and no member gone: those with authority
+// go on to decide, and what is decided without them is in their counts.
+func TestLostPacketsAreNoLostMembers(t *testing.T) {
+	for _, test := range []struct{ lost, authority int }{{1, 97}, {5, 95}, {15, 85}} {
+		t.Run(fmt.Sprint(test.lost, " percent"), func(t *testing.T) {
+			const (
+				hosts = 3
+				work  = 10 * time.Millisecond // of a check itself, on a machine that is shared
+			)
+			asked := load{
+				Limits: []keyed{
+					{Limit{Name: "many units", Algorithm: FixedWindow, Rate: 100, Per: time.Hour}, 250},
+					{Limit{Name: "few units", Algorithm: FixedWindow, Rate: 5, Per: time.Hour}, 2500},
+				},
+				Callers: 3, Rest: time.Millisecond, For: 12 * time.Second,
+			}
+			l := newLAN(t, hosts)
+			nodes := l.runAll(0)
+			t.Logf("every link loses %d %% of packets in each direction, by %s", test.lost, l.lose(test.lost))
+			reports := l.all(nodes, order{Load: &asked})
+
+			sources, checks := make(map[string]int), 0
+			for i, r := range reports {
+				for source, n := range r.Loaded.Sources {
+					sources[source] += n
+					checks += n
+				}
+				assert.Empty(t, r.Loaded.Errors, "checks of node %d", i)
+				var gone time.Duration
+				for _, a := range r.Loaded.Gone {
+					gone += a.To - a.From
+				}
+				assert.Zero(t, len(r.Loaded.Gone), "times that %s took a member for gone, for %v together; first %+v",
+					l.endpoint(i), rounded(gone), r.Loaded.Gone[:min(1, len(r.Loaded.Gone))])
+				assert.LessOrEqual(t, r.Loaded.Slowest, defaultTimeout+work+r.Loaded.Late, "node %d, which was woken up to %v late", i, r.Loaded.Late)
+				t.Logf("%s: slowest check %v, woken up to %v late", l.endpoint(i), rounded(r.Loaded.Slowest), rounded(r.Loaded.Late))
+			}
+			decided := 100 * float64(byAuthority(sources)) / float64(checks)
+			t.Logf("%.2f %% of %d checks decided by authority: %v", decided, checks, sources)
+			assert.GreaterOrEqual(t, decided, float64(test.authority), "%% of the checks decided by authority")
+
+			for i, k := range asked.Limits {
+				var due, over, under int64
+				for key := range k.Keys {
+					var asked, granted int64
+					for _, r := range reports {
+						asked += r.Loaded.Asked[i][key]
+						granted += r.Loaded.Granted[i][key]
+					}
+					most := min(asked, k.Limit.Rate)
+					due += most
+					over += max(0, granted-most)
+					under += max(0, most-granted)
+				}
+				percent := 100 * float64(over+under) / float64(due)
+				t.Logf("%s: of %d that %d keys grant, %d too many and %d too few: %.2f %%", k.Limit.Name, due, k.Keys, over, under, percent)
+				assert.LessOrEqual(t, percent, 1.0, "%% by which the keys' sums are off with %s", k.Limit.Name)
+			}
+		})
+	}
+}
+
+// byAuthority is how many of the checks those with authority have decided, where
+// what they said before counts as well.
+func byAuthority(sources map[string]int) (sum int) {
+	for _, source := range []string{Owner.String(), Forwarded.String(), Relayed.String(), "pushback"} {
+		sum += sources[source]
+	}
+	return sum
+}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -26,6 +27,12 @@ const (
 	// lonely keys are asked through one gateway alone, the rest through all: one
 	// key in so many.
 	lonely = 3
+	// busyTimeout is Config.Timeout's default, and busySlack what a check itself takes
+	// on a machine that is shared.
+	busyTimeout = 20 * time.Millisecond
+	busySlack   = 10 * time.Millisecond
+
+	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
 )
 
 // BusyLoad is what each gateway's process does besides checks: goroutines that work
@@ -35,6 +42,7 @@ type BusyLoad struct {
 	Work, Rest time.Duration
 	Timeout    time.Duration // Config.Timeout; its default if zero
 	Throttled  []int         // the processes that are stopped for 60 ms of each 100
+	Quota      []int         // the processes that may use 40 ms of CPU in each 100 ms, by cgroup
 	Gateway    int           // which one this is; of BusyGateway.Begin
 }
 
@@ -48,6 +56,9 @@ var busyLoads = []struct {
 	{"32x200us-timeout-100ms", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Timeout: 100 * time.Millisecond}},
 	{"4x50us-rest-10ms-one-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0}}},
 	{"4x50us-rest-10ms-all-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0, 1, 2}}},
+	// A quota stops only who would use more: two thirds of a core here.
+	{"4x1ms-rest-5ms-one-quota", BusyLoad{Goroutines: 4, Work: time.Millisecond, Rest: 5 * time.Millisecond, Quota: []int{0}}},
+	{"4x1ms-rest-5ms-all-quota", BusyLoad{Goroutines: 4, Work: time.Millisecond, Rest: 5 * time.Millisecond, Quota: []int{0, 1, 2}}},
 }
 
 // BenchmarkBusy is gateways in processes of their own that leave the machine no
@@ -74,6 +85,16 @@ func busyRound(b *testing.B, load BusyLoad) {
 			throttle(gateways[i].process, done)
 		})
 	}
+	var quotas []*cpuQuota
+	for _, i := range load.Quota {
+		q, err := newCPUQuota(gateways[i].pid, busyQuota, busyPeriod)
+		if err != nil {
+			endMembers(b, gateways)
+			b.Skipf("a CPU quota needs a cgroup of its own, which cannot be made here: %v", err)
+		}
+		defer q.remove()
+		quotas = append(quotas, q)
+	}
 	for i, g := range gateways {
 		load.Gateway = i
 		require.NoError(b, g.Call("Busy.Begin", load, new(int)))
@@ -94,6 +115,9 @@ func busyRound(b *testing.B, load BusyLoad) {
 		var r BusyReport
 		require.NoError(b, g.Call("Busy.Report", 0, &r))
 		all.add(&r)
+	}
+	if len(quotas) > 0 {
+		b.ReportMetric(100*median(each(quotas, (*cpuQuota).throttled)), "%throttled")
 	}
 	endMembers(b, gateways)
 	all.report(b)
@@ -126,6 +150,7 @@ type Busy struct {
 	limiter *weir.Limiter
 	ended   atomic.Bool
 	callers sync.WaitGroup
+	late    *lateness
 
 	mu     sync.Mutex
 	report BusyReport
@@ -188,6 +213,7 @@ func (s *Busy) Meet(members int, _ *int) error {
 // Begin begins the load.
 func (s *Busy) Begin(load BusyLoad, _ *int) error {
 	s.report = BusyReport{Asked: make([]int, busyKeys), Granted: make([]int, busyKeys), Sources: map[string]int{}}
+	s.late = newLateness()
 	for range load.Goroutines {
 		s.callers.Go(func() { s.ask(load) })
 	}
@@ -203,7 +229,7 @@ func (s *Busy) ask(load BusyLoad) {
 			time.Sleep(load.Rest)
 		}
 		i := rand.IntN(busyKeys)
-		if i%lonely == 0 {
+		if isLonely(i) {
 			i = i/(lonely*busyGateways)*(lonely*busyGateways) + lonely*load.Gateway
 			if i >= busyKeys {
 				continue
@@ -212,6 +238,7 @@ func (s *Busy) ask(load BusyLoad) {
 		begun := time.Now()
 		d, err := s.limiter.Allow(context.Background(), keys[i])
 		took := time.Since(begun)
+		beyond := took - cmp.Or(load.Timeout, busyTimeout) - s.late.since(begun)
 		s.mu.Lock()
 		s.report.Asked[i]++
 		if d.Allowed {
@@ -220,11 +247,16 @@ func (s *Busy) ask(load BusyLoad) {
 		if err != nil {
 			s.report.Errors++
 		}
+		if beyond > busySlack {
+			s.report.Beyond++
+		}
 		s.report.Sources[d.Source.String()]++
 		s.report.Latencies = append(s.report.Latencies, took)
 		s.mu.Unlock()
 	}
 }
+
+func isLonely(key int) bool { return key%lonely == 0 }
 
 // burn uses a core for so long.
 func burn(work time.Duration) {
@@ -236,15 +268,16 @@ func burn(work time.Duration) {
 func (s *Busy) Stop(_ int, _ *int) error {
 	s.ended.Store(true)
 	s.callers.Wait()
+	s.report.Late = s.late.end()
 	return nil
 }
 
 // Exact waits until a hundred keys in a row are decided by those with authority.
-func (s *Busy) Exact(_ int, _ *int) error { return untilExact(s.limiter) }
+func (s *Busy) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
 
-func untilExact(l *weir.Limiter) error {
+func untilExact(l *weir.Limiter, within time.Duration) error {
 	keys := keysThat(100, anyKey)
-	for begun := time.Now(); time.Since(begun) < memberWait; time.Sleep(time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < within; time.Sleep(time.Millisecond) {
 		if !slices.ContainsFunc(keys, func(key string) bool {
 			d, _ := l.Peek(context.Background(), key)
 			return !byAuthority(d.Source)
@@ -252,12 +285,17 @@ func untilExact(l *weir.Limiter) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("bench: checks are not exact %v after the load", memberWait)
+	return fmt.Errorf("bench: checks are not exact %v after the load", within)
 }
 
+// byAuthority reports whether a decision is the owner's, now or by a denial of it
+// that is remembered.
 func byAuthority(s weir.Source) bool {
-	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed
+	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed || s.String() == pushback
 }
+
+// pushback is the name of what an owner's denial that is remembered decides.
+const pushback = "pushback"
 
 // Report answers with what the load has seen.
 func (s *Busy) Report(_ int, r *BusyReport) error {
@@ -271,6 +309,8 @@ type BusyReport struct {
 	Asked, Granted []int
 	Sources        map[string]int
 	Latencies      []time.Duration
+	Beyond         int           // checks that took longer than Timeout, busySlack and what the process was late by at worst meanwhile
+	Late           time.Duration // how late a process woke up at worst
 	Errors         int
 }
 
@@ -286,21 +326,16 @@ func (r *BusyReport) add(o *BusyReport) {
 		r.Sources[source] += n
 	}
 	r.Latencies = append(r.Latencies, o.Latencies...)
+	r.Beyond += o.Beyond
+	r.Late = max(r.Late, o.Late)
 	r.Errors += o.Errors
 }
 
 func (r *BusyReport) report(b *testing.B) {
-	var due, granted, over int
-	for i := range r.Asked {
-		most := min(r.Asked[i], busyRate)
-		due += most
-		granted += r.Granted[i]
-		over += max(0, r.Granted[i]-most)
-	}
 	checks := len(r.Latencies)
 	authority := 0
-	for _, s := range []weir.Source{weir.Owner, weir.Forwarded, weir.Relayed} {
-		authority += r.Sources[s.String()]
+	for _, source := range []string{weir.Owner.String(), weir.Forwarded.String(), weir.Relayed.String(), pushback} {
+		authority += r.Sources[source]
 	}
 	share := func(n int) float64 { return 100 * float64(n) / float64(max(1, checks)) }
 	slices.Sort(r.Latencies)
@@ -311,13 +346,32 @@ func (r *BusyReport) report(b *testing.B) {
 	b.ReportMetric(share(authority), "%authority")
 	b.ReportMetric(share(r.Sources[weir.StandIn.String()]), "%stand-in")
 	b.ReportMetric(share(checks-authority-r.Sources[weir.StandIn.String()]), "%shares")
-	b.ReportMetric(100*float64(granted)/float64(max(1, due)), "%granted")
-	b.ReportMetric(100*float64(over)/float64(max(1, due)), "%over")
+	r.reportKeys(b, "", func(int) bool { return true })
+	r.reportKeys(b, "-lonely", isLonely)
 	b.ReportMetric(float64(r.Errors), "errors")
 	b.ReportMetric(float64(checks)/busyFor.Seconds(), "checks/s")
 	b.ReportMetric(at(500), "p50-ms")
 	b.ReportMetric(at(990), "p99-ms")
 	b.ReportMetric(at(999), "p99.9-ms")
+	b.ReportMetric(at(1000), "max-ms")
+	b.ReportMetric(share(r.Beyond), "%beyond")
+	b.ReportMetric(milliseconds(r.Late), "late-ms")
+}
+
+// reportKeys reports how far what was granted of some of the keys is from what their
+// limits grant of what was asked.
+func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) bool) {
+	var due, granted, over int
+	for i := range r.Asked {
+		if some(i) {
+			most := min(r.Asked[i], busyRate)
+			due += most
+			granted += r.Granted[i]
+			over += max(0, r.Granted[i]-most)
+		}
+	}
+	b.ReportMetric(100*float64(granted)/float64(max(1, due)), "%granted"+suffix)
+	b.ReportMetric(100*float64(over)/float64(max(1, due)), "%over"+suffix)
 }
 
 // throttle stops a process for 60 ms of each 100, as a CPU quota does, until done.

@@ -206,7 +206,7 @@ func (s *service) Reset(keys int, _ *int) error {
 }
 
 // Exact waits until a hundred keys in a row are decided by those with authority.
-func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter) }
+func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
 
 // Load begins a steady load of so many checks a second, of the same keys at
 // random.

@@ -75,6 +75,7 @@ func play(role string) error {
 // process is a child that is ready.
 type process struct {
 	addr string
+	pid  int
 	kill func() error // as a crash would; end must follow
 	end  func() error // once
 
@@ -107,7 +108,7 @@ func startRole(role string) (*process, error) {
 		addr, _ := bufio.NewReader(out).ReadString('\n')
 		line <- strings.TrimSpace(addr)
 	}()
-	p := &process{kill: cmd.Process.Kill, end: func() error {
+	p := &process{pid: cmd.Process.Pid, kill: cmd.Process.Kill, end: func() error {
 		_ = in.Close()
 		return endOf(cmd)
 	}}

@@ -29,11 +29,18 @@ var drawings = []struct {
 	name string
 	of   func(*rand.Rand) func() int
 }{
-	{"uniform", func(r *rand.Rand) func() int { return func() int { return r.IntN(million) } }},
-	{"zipf", func(r *rand.Rand) func() int {
-		zipf := rand.NewZipf(r, 1.1, 1, million-1)
+	{"uniform", uniformly},
+	{"zipf", zipfOf(million)},
+}
+
+func uniformly(r *rand.Rand) func() int { return func() int { return r.IntN(million) } }
+
+// zipfOf draws one of n keys with s = 1.1.
+func zipfOf(n uint64) func(*rand.Rand) func() int {
+	return func(r *rand.Rand) func() int {
+		zipf := rand.NewZipf(r, 1.1, 1, n-1)
 		return func() int { return int(zipf.Uint64()) }
-	}},
+	}
 }
 
 // BenchmarkReplication is a check that another process decides, in a cluster

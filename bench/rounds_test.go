@@ -24,15 +24,16 @@ type figures struct {
 // machine does falls on all of them, and returns the median figures of each.
 // The benchmark's N is the number of rounds that each has.
 func race(b *testing.B, callers int, contestants ...contestant) []figures {
-	medians := make([]figures, len(contestants))
-	for i, fs := range inTurn(b, callers, roundTime, func(int) {}, contestants...) {
-		medians[i] = figures{
-			perSecond: median(each(fs, func(f figures) float64 { return f.perSecond })),
-			p50:       median(each(fs, func(f figures) time.Duration { return f.p50 })),
-			p99:       median(each(fs, func(f figures) time.Duration { return f.p99 })),
-		}
+	return each(inTurn(b, callers, roundTime, func(int) {}, contestants...), medianOf)
+}
+
+// medianOf is the medians of what rounds came to.
+func medianOf(rounds []figures) figures {
+	return figures{
+		perSecond: median(each(rounds, func(f figures) float64 { return f.perSecond })),
+		p50:       median(each(rounds, func(f figures) time.Duration { return f.p50 })),
+		p99:       median(each(rounds, func(f figures) time.Duration { return f.p99 })),
 	}
-	return medians
 }
 
 // inTurn returns the figures of each contestant's rounds. After each turn it lets

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cpuQuota is a cgroup of a process's own, which may use so much CPU in each period
+// and is stopped for the rest of it.
+type cpuQuota struct{ dir string }
+
+// newCPUQuota needs a cgroup tree with the cpu controller that this process may
+// write to, of version 2 or 1.
+func newCPUQuota(pid int, quota, period time.Duration) (*cpuQuota, error) {
+	name := fmt.Sprintf("weir-bench-%d", pid)
+	second := map[string]string{"cpu.max": fmt.Sprint(quota.Microseconds(), " ", period.Microseconds())}
+	first := map[string]string{
+		"cpu.cfs_period_us": strconv.FormatInt(period.Microseconds(), 10),
+		"cpu.cfs_quota_us":  strconv.FormatInt(quota.Microseconds(), 10),
+	}
+	// A child has the controller only if its parent hands it on.
+	handOn := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0)
+	q, err := enter(filepath.Join("/sys/fs/cgroup", name), pid, second)
+	if err == nil {
+		return q, nil
+	}
+	q, err1 := enter(filepath.Join("/sys/fs/cgroup/cpu", name), pid, first)
+	if err1 != nil {
+		return nil, errors.Join(handOn, err, err1)
+	}
+	return q, nil
+}
+
+// enter makes a cgroup and puts the process into it.
+func enter(dir string, pid int, settings map[string]string) (*cpuQuota, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	q := &cpuQuota{dir}
+	for file, value := range settings {
+		if err := q.set(file, value); err != nil {
+			q.remove()
+			return nil, err
+		}
+	}
+	if err := q.set("cgroup.procs", strconv.Itoa(pid)); err != nil {
+		q.remove()
+		return nil, err
+	}
+	return q, nil
+}
+
+// set writes to a file that must be there: on what is no cgroup it would be made.
+func (q *cpuQuota) set(file, value string) error {
+	f, err := os.OpenFile(filepath.Join(q.dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// throttled is in which part of its periods the process was stopped.
+func (q *cpuQuota) throttled() float64 {
+	stat, _ := os.ReadFile(filepath.Join(q.dir, "cpu.stat"))
+	var periods, stopped float64
+	for line := range strings.Lines(string(stat)) {
+		_, _ = fmt.Sscanf(line, "nr_periods %g", &periods)
+		_, _ = fmt.Sscanf(line, "nr_throttled %g", &stopped)
+	}
+	return stopped / max(1, periods)
+}
+
+// remove comes after the process's end.
+func (q *cpuQuota) remove() { _ = os.Remove(q.dir) }

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"time"
+)
+
+type cpuQuota struct{}
+
+func newCPUQuota(int, time.Duration, time.Duration) (*cpuQuota, error) {
+	return nil, errors.New("cgroups are Linux's")
+}
+
+func (*cpuQuota) throttled() float64 { return 0 }
+func (*cpuQuota) remove()            {}

@@ -92,7 +92,7 @@ func busyRound(b *testing.B, load BusyLoad) {
 			endMembers(b, gateways)
 			b.Skipf("a CPU quota needs a cgroup of its own, which cannot be made here: %v", err)
 		}
-		defer q.remove()
+		defer func() { require.NoError(b, q.remove()) }()
 		quotas = append(quotas, q)
 	}
 	for i, g := range gateways {

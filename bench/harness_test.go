@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -79,6 +80,33 @@ func TestAChildEndsWhenItIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.end())
 	requireNobodyAt(t, p.addr)
+}
+
+func TestLatenessIsThatOfTheSleepsMeanwhile(t *testing.T) {
+	begun := time.Now()
+	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }
+	l := &lateness{due: at(60), sleeps: []sleep{{at(1), 5 * time.Millisecond}, {at(3), 3 * time.Millisecond}}}
+	require.Equal(t, 5*time.Millisecond, l.since(at(0)))
+	require.Equal(t, 3*time.Millisecond, l.since(at(2)))
+	require.Zero(t, l.since(at(4)))
+	l.due = time.Now().Add(-time.Second)
+	require.GreaterOrEqual(t, l.since(at(4)), time.Second, "a sleep that should be over counts, too")
+}
+
+func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
+	p, err := startRole("echo")
+	require.NoError(t, err)
+	q, err := newCPUQuota(p.pid, busyQuota, busyPeriod)
+	if err != nil {
+		require.NoError(t, p.end())
+		t.Skipf("no cgroup can be made here: %v", err)
+	}
+	e := dialEcho(t, p.addr, 1)
+	require.NoError(t, e.ask(0), "it goes on within its quota")
+	require.NoError(t, p.end())
+	require.NoError(t, q.remove())
+	_, err = newCPUQuota(os.Getpid(), -1, 0)
+	require.Error(t, err, "a quota that the kernel refuses")
 }
 
 // The grandchild's address is all that is known of it here, so its port tells

@@ -44,12 +44,12 @@ func enter(dir string, pid int, settings map[string]string) (*cpuQuota, error) {
 	q := &cpuQuota{dir}
 	for file, value := range settings {
 		if err := q.set(file, value); err != nil {
-			q.remove()
+			_ = q.remove()
 			return nil, err
 		}
 	}
 	if err := q.set("cgroup.procs", strconv.Itoa(pid)); err != nil {
-		q.remove()
+		_ = q.remove()
 		return nil, err
 	}
 	return q, nil
@@ -77,4 +77,4 @@ func (q *cpuQuota) throttled() float64 {
 }
 
 // remove comes after the process's end.
-func (q *cpuQuota) remove() { _ = os.Remove(q.dir) }
+func (q *cpuQuota) remove() error { return os.Remove(q.dir) }

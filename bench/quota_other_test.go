@@ -14,4 +14,4 @@ func newCPUQuota(int, time.Duration, time.Duration) (*cpuQuota, error) {
 }
 
 func (*cpuQuota) throttled() float64 { return 0 }
-func (*cpuQuota) remove()            {}
+func (*cpuQuota) remove() error      { return nil }

@@ -53,18 +53,16 @@ func BenchmarkSaturation(b *testing.B) {
 					patient = append(patient, saturate(b, load, s.limit, keys, ownersTime))
 					hurried = append(hurried, saturate(b, load, s.limit, keys, 0))
 				}
-				of := func(rounds []saturation, figure func(saturation) float64) float64 {
-					return median(each(rounds, figure))
-				}
-				figuresOf(hurried).report(b, "", "checks/s")
-				figuresOf(patient).report(b, "owners-", "owners/s")
-				b.ReportMetric(figuresOf(hurried).perSecond/figuresOf(patient).perSecond, "owners-ratio")
-				b.ReportMetric(of(hurried, saturation.authorityPercent), "%authority")
-				b.ReportMetric(of(hurried, saturation.standInPercent), "%stand-in")
-				b.ReportMetric(of(hurried, saturation.sharesPercent), "%shares")
-				b.ReportMetric(of(hurried, func(s saturation) float64 { return milliseconds(s.exact) }), "ms-until-exact")
+				all, owners := sumUp(hurried), sumUp(patient)
+				all.report(b, "", "checks/s")
+				owners.report(b, "owners-", "owners/s")
+				b.ReportMetric(all.perSecond/owners.perSecond, "owners-ratio")
+				b.ReportMetric(float64(owners.checks-owners.authority), "owners-strays")
+				b.ReportMetric(all.percent(all.authority), "%authority")
+				b.ReportMetric(all.percent(all.standIn), "%stand-in")
+				b.ReportMetric(all.percent(all.checks-all.authority-all.standIn), "%shares")
+				b.ReportMetric(milliseconds(all.exact), "ms-until-exact")
 				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(of(patient, func(s saturation) float64 { return float64(s.checks - s.authority) }), "owners-strays")
 			})
 		}
 	}
@@ -77,13 +75,16 @@ type saturation struct {
 	exact                      time.Duration // until all was exact again; at most saturationPatience
 }
 
-func (s saturation) authorityPercent() float64 { return s.percent(s.authority) }
-func (s saturation) standInPercent() float64   { return s.percent(s.standIn) }
-func (s saturation) sharesPercent() float64    { return s.percent(s.checks - s.authority - s.standIn) }
-func (s saturation) percent(n int) float64     { return 100 * float64(n) / float64(max(1, s.checks)) }
+func (s saturation) percent(n int) float64 { return 100 * float64(n) / float64(max(1, s.checks)) }
 
-func figuresOf(rounds []saturation) figures {
-	return medianOf(each(rounds, func(s saturation) figures { return s.figures }))
+// sumUp has the sums of what was decided, and the medians of the rest.
+func sumUp(rounds []saturation) (all saturation) {
+	for _, s := range rounds {
+		all.checks, all.authority, all.standIn = all.checks+s.checks, all.authority+s.authority, all.standIn+s.standIn
+	}
+	all.figures = medianOf(each(rounds, func(s saturation) figures { return s.figures }))
+	all.exact = median(each(rounds, func(s saturation) time.Duration { return s.exact }))
+	return all
 }
 
 // saturate asks a new cluster in this process, whose nodes have as many callers each.

@@ -35,7 +35,7 @@ type Config struct {
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
-	Timeout  time.Duration // the most that a check may wait for other nodes; then the budget answers. 20 ms if zero; a context's deadline shortens it
+	Timeout  time.Duration // the most that a check may wait for other nodes; then the budget answers. 100 ms if zero; a context's deadline shortens it
 	Forget   time.Duration // how long the dead stay in the roster. 5 min if zero
 	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
 	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 400 MB)
@@ -48,7 +48,7 @@ type Config struct {
 }
 
 const (
-	defaultTimeout = 20 * time.Millisecond
+	defaultTimeout = 100 * time.Millisecond
 	// defaultJoinTimeout has time for three or four attempts to join.
 	defaultJoinTimeout = 10 * time.Second
 	maxJoinTimeout     = 24 * time.Hour

@@ -166,7 +166,7 @@ func TestAPeerThatAnswersNoCheckIsLogged(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		w.slow("a", b, 50*time.Millisecond)
+		w.slow("a", b, 200*time.Millisecond)
 		begun := time.Now()
 		knock(20 * time.Second)
 		lines := log.logged(outageBegan)

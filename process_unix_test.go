@@ -111,7 +111,7 @@ func process(t *testing.T, n *Node) *os.Process {
 func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	const (
 		slack   = 10 * time.Millisecond
-		stalled = 150 * time.Millisecond // a frozen process is waited for until then
+		stalled = 350 * time.Millisecond // a frozen process is waited for until then
 		noticed = time.Second            // and is known to be missing from then on
 	)
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {

@@ -24,7 +24,7 @@ var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.Fixe
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 const (
-	timeout = 20 * time.Millisecond
+	timeout = 100 * time.Millisecond
 	latency = 100 * time.Microsecond
 )
 

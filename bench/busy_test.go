@@ -29,7 +29,7 @@ const (
 	lonely = 3
 	// busyTimeout is Config.Timeout's default, and busySlack what a check itself takes
 	// on a machine that is shared.
-	busyTimeout = 20 * time.Millisecond
+	busyTimeout = 100 * time.Millisecond
 	busySlack   = 10 * time.Millisecond
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond

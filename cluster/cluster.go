@@ -112,7 +112,7 @@ type Peer interface {
 	// When ctx is done first, ctx.Err is returned.
 	//
 	// A member that is unheard is not waited for: ErrUnheard at once. Nor is one
-	// that has stalled: asked in vain, it has said nothing at all for 100 ms, or for
+	// that has stalled: asked in vain, it has said nothing at all for 200 ms, or for
 	// longer where its round trips are long (their mean and four deviations, RFC
 	// 6298). It is ErrStalled at once then, until anything comes from the member.
 	//

@@ -14,7 +14,7 @@ const (
 	silentFor = 800 * time.Millisecond
 	// stalledFor is how long a member that has left an ask unanswered may answer
 	// nothing at all until no more is asked of it, or longer if its round trips are.
-	stalledFor = 100 * time.Millisecond
+	stalledFor = 200 * time.Millisecond
 	// maxPings bounds the pings of which a pong is waited for.
 	maxPings = 16
 )

@@ -197,7 +197,7 @@ func TestAMemberThatIsTooSlowForAnAskIsNotTakenForGone(t *testing.T) {
 
 // What a frozen member costs those that ask it: waits until it has stalled, nothing from
 // then on; and within a second it is found to be gone.
-func TestAFrozenMemberStallsAfter100msAndIsUnheardAfter800(t *testing.T) {
+func TestAFrozenMemberStallsAfter200msAndIsUnheardAfter800(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := new(memory)
 		var frozen atomic.Bool
@@ -231,11 +231,11 @@ func TestAFrozenMemberStallsAfter100msAndIsUnheardAfter800(t *testing.T) {
 		start := time.Now()
 		for errors.Is(ask(), ErrTimeout) {
 		}
-		require.Equal(t, 120*time.Millisecond, time.Since(start), "four waits in vain")
+		require.Equal(t, 210*time.Millisecond, time.Since(start), "seven waits in vain")
 		for range 100 {
 			require.ErrorIs(t, ask(), ErrStalled)
 		}
-		require.Equal(t, 120*time.Millisecond, time.Since(start))
+		require.Equal(t, 210*time.Millisecond, time.Since(start))
 		heard, stalled := judged()
 		require.True(t, heard && stalled)
 		for heard {

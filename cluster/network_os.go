@@ -37,7 +37,9 @@ func (systemNetwork) Listen(ctx context.Context, addr string) (net.Listener, net
 }
 
 func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
-	tcp, err := (&net.ListenConfig{Control: resendSoon}).Listen(ctx, "tcp", addr)
+	lc := net.ListenConfig{Control: resendSoon}
+	lc.SetMultipathTCP(false) // whose sockets do not take resendSoon's options
+	tcp, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, explainTaken(addr, err)
 	}

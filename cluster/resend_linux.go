@@ -9,14 +9,15 @@ const (
 	tcpRTOMinUS           = 45
 	tcpDelackMaxUS        = 46
 
-	resendAfterUS      = 8000
-	acknowledgeAfterUS = 4000
+	// Kernels that tick 250 times a second take no less than 8 ms.
+	resendAfterUS      = 10_000
+	acknowledgeAfterUS = 8_000
 )
 
-// resendSoon has TCP send a lost segment again after 8 ms, not 200, and again and
-// again at that pace while little is under way; a check's wait is over in 20. The other
-// side says within 4 ms what it has, so that nothing is resent in vain. Where the
-// kernel knows none of this, connections are as they were.
+// resendSoon has TCP send a lost segment again 10 ms after its round trip, not 200,
+// and again and again at that pace while little is under way. The other side says
+// within 8 ms what it has, so that nothing is resent in vain. Where the kernel knows
+// none of this, connections are as they were.
 func resendSoon(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		for _, option := range [][2]int{

@@ -147,7 +147,7 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"an unknown membership", "lasts: 1m", "lasts: 1m\nmembership: gosip", `x.yaml:3:13: unknown membership "gosip": did you mean "gossip"?`},
 		{"a network that loses more than everything", "lasts: 1m", "lasts: 1m\nnetwork: {loss: 200%}", `x.yaml:3:17: loss is 200%: use 0% to 100%`},
 		{"a setting that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {replicas: 9}", `x.yaml:3:22: Replicas is 9: use 0 for 1, -1 for none, or 1 to 8`},
-		{"a wait that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {timeout: 1us, forget: 1ms}", "x.yaml:3:21: Timeout is 1µs: use 0 for 20ms, or 100µs to 1m\nx.yaml:3:34: Forget is 1ms: use 0 for 5m0s, or 1s and more"},
+		{"a wait that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {timeout: 1us, forget: 1ms}", "x.yaml:3:21: Timeout is 1µs: use 0 for 100ms, or 100µs to 1m\nx.yaml:3:34: Forget is 1ms: use 0 for 5m0s, or 1s and more"},
 
 		{"no nodes", "nodes: [alpha, beta, gamma]", "nodes: []", `x.yaml:3:8: no node is there at the beginning: name one or more`},
 		{"a node twice", "later: [delta]", "later: [beta]", `x.yaml:4:9: node "beta" is there twice`},

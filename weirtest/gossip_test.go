@@ -64,7 +64,7 @@ func TestGossipThroughASplitAndACrash(t *testing.T) {
 		n.Host("d").Freeze()
 		_, err = f.ask("a", "d", 10*milli)
 		require.ErrorIs(t, err, cluster.ErrTimeout)
-		time.Sleep(100 * milli)
+		time.Sleep(200 * milli)
 		start = time.Now()
 		_, err = f.ask("a", "d", 10*milli)
 		require.ErrorIs(t, err, cluster.ErrStalled)

@@ -234,7 +234,7 @@ func TestSimulatedMembership(t *testing.T) {
 			_, err := f.ask("a", "b", 10*milli)
 			require.ErrorIs(t, err, cluster.ErrTimeout)
 			require.Equal(t, 10*milli, took(start))
-			time.Sleep(100 * milli)
+			time.Sleep(200 * milli)
 			_, err = f.ask("a", "b", 10*milli)
 			require.ErrorIs(t, err, cluster.ErrStalled)
 			time.Sleep(second)

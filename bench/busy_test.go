@@ -276,7 +276,12 @@ func (s *Busy) Stop(_ int, _ *int) error {
 func (s *Busy) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
 
 func untilExact(l *weir.Limiter, within time.Duration) error {
-	keys := keysThat(100, anyKey)
+	return untilExactOf(l, keysThat(100, anyKey), within)
+}
+
+// untilExactOf waits until these keys are decided, one after the other, by those with
+// authority.
+func untilExactOf(l *weir.Limiter, keys []string, within time.Duration) error {
 	for begun := time.Now(); time.Since(begun) < within; time.Sleep(time.Millisecond) {
 		if !slices.ContainsFunc(keys, func(key string) bool {
 			d, _ := l.Peek(context.Background(), key)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,21 +18,21 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// patience is the nodes' Timeout: generous, so that a busy machine makes a check
-// slow and never makes it local.
+// patience is the nodes' Timeout unless told: generous, so that a busy machine makes
+// a check slow and never makes it local.
 const patience = time.Second
 
 // MemberConfig is what the benchmarks choose of a node.
 type MemberConfig struct {
 	Join     []string
-	Replicas int // as in weir.Config
-	Timeout  time.Duration
+	Replicas int           // as in weir.Config
+	Timeout  time.Duration // patience if zero
 }
 
 func startNode(c MemberConfig) (*weir.Node, error) {
 	return weir.Start(context.Background(), weir.Config{
 		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Replicas: c.Replicas,
-		Timeout: patience, MaxKeys: 4 * million, Logger: quiet(),
+		Timeout: cmp.Or(c.Timeout, patience), MaxKeys: 4 * million, Logger: quiet(),
 	})
 }
 
@@ -66,9 +67,15 @@ func newMembers(tb testing.TB, n, replicas int) []*member {
 
 // startMembers starts so many, and waits until each has met the others.
 func startMembers(tb testing.TB, n, replicas int) []*member {
-	members := []*member{startMember(tb, MemberConfig{Replicas: replicas})}
+	return startMembersWith(tb, n, MemberConfig{Replicas: replicas})
+}
+
+// startMembersWith is startMembers for nodes of another configuration.
+func startMembersWith(tb testing.TB, n int, c MemberConfig) []*member {
+	var members []*member
 	for len(members) < n {
-		members = append(members, startMember(tb, MemberConfig{Join: []string{members[0].addr}, Replicas: replicas}))
+		members = append(members, startMember(tb, c))
+		c.Join = []string{members[0].addr}
 	}
 	call[Met](tb, members, "Member.Meet", n)
 	return members
@@ -95,18 +102,25 @@ func endMembers(tb testing.TB, members []*member) {
 
 // call calls the members at once, and returns their replies.
 func call[R any](tb testing.TB, members []*member, method string, arg int) []R {
+	return calling[R](tb, members, method, arg)()
+}
+
+// calling calls the members at once, and returns what waits for their replies.
+func calling[R any](tb testing.TB, members []*member, method string, arg int) (wait func() []R) {
 	replies, calls := make([]R, len(members)), make([]*rpc.Call, len(members))
 	for i, m := range members {
 		calls[i] = m.Go(method, arg, &replies[i], nil)
 	}
-	for _, c := range calls {
-		require.NoError(tb, (<-c.Done).Error)
+	return func() []R {
+		for _, c := range calls {
+			require.NoError(tb, (<-c.Done).Error)
+		}
+		return replies
 	}
-	return replies
 }
 
 // memberWait bounds all that a member waits for.
-const memberWait = time.Minute
+const memberWait = 3 * time.Minute
 
 // service is the other process's side of member.
 type service struct {
@@ -114,6 +128,7 @@ type service struct {
 	started time.Time
 	limiter *weir.Limiter
 	load    *steady
+	frozen  *frozenSide
 }
 
 func serveMember(ready func(string), done <-chan struct{}) error {
@@ -137,6 +152,7 @@ func serveMember(ready func(string), done <-chan struct{}) error {
 	if s.load != nil {
 		s.load.end()
 	}
+	s.frozen.end()
 	if s.node == nil {
 		return nil
 	}

@@ -26,8 +26,8 @@ const (
 	frozenTimeout = 20 * time.Millisecond
 
 	// frozenKeys are so many that some 240,000 keys of the frozen node's are asked for
-	// meanwhile: two thirds of a million checks on a third of the keys.
-	frozenKeys = 2 * million
+	// meanwhile: a third of 900,000 checks, few of them twice for one key.
+	frozenKeys = 3 * million
 	// hotKeys are asked for in one check of so many, often enough to be used up. They
 	// say how much was admitted beyond the limit.
 	hotKeys  = 5_000

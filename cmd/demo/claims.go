@@ -24,10 +24,18 @@ const (
 // moment of a cut.
 const withCut = deployed
 
-// claim is one line of the verdict on a run with regions.
+// claim is one line of a verdict.
 type claim struct {
 	name, value, means string
 	broken             string // in words; empty if it held
+}
+
+func newClaim(holds bool, name, value, format string, args ...any) claim {
+	c := claim{name: name, value: value, means: fmt.Sprintf(format, args...)}
+	if !holds {
+		c.broken = fmt.Sprintf("%s: %s, %s", name, value, c.means)
+	}
+	return c
 }
 
 // findings is how a run with regions went.
@@ -49,11 +57,7 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 	defer l.mu.Unlock()
 	f := &findings{missed: l.missed, still: l.pulse.longest(), broken: broken}
 	claim := func(holds bool, name, value, format string, args ...any) {
-		c := claim{name: name, value: value, means: fmt.Sprintf(format, args...)}
-		if !holds {
-			c.broken = fmt.Sprintf("%s: %s, %s", name, value, c.means)
-		}
-		f.claims = append(f.claims, c)
+		f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
 	}
 	claim(l.counted > 0, "requests", number(l.counted), "in all regions, with two scopes of limits")
 	what := "of gateways that were up all the time"
@@ -62,15 +66,15 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 	}
 	claim(l.errors == 0, "errors", number(l.errors), "%s", what)
 	stalls := l.pulse.stalls(l.slow, planetStall)
-	claim(stalls == 0, "stalls", number(stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.most))
+	claim(stalls == 0, "stalls", number(stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.Most))
 	claim(100*l.others <= mostTimedOut*l.counted, "timeouts", number(l.others), "checks not answered by their owner in the region, though it was up; at most %d%%", mostTimedOut)
 	for _, c := range []struct {
 		name, when string
 		checks     *checks
 	}{{"p99", "while regions reach each other", &l.calm}, {"p99, cut", "while one is cut off", &l.severed}} {
-		if all := c.checks.took; all.total > 0 {
+		if all := c.checks.took; all.Total > 0 {
 			waited := l.pulse.stalls(c.checks.slow, there)
-			claim(100*waited <= all.total, c.name, short(all.quantile(0.99)), "of checks %s: none waits for another region, %v away there and back at least; p50 %s", c.when, there, short(all.quantile(0.5)))
+			claim(100*waited <= all.Total, c.name, short(all.quantile(0.99)), "of checks %s: none waits for another region, %v away there and back at least; p50 %s", c.when, there, short(all.quantile(0.5)))
 		}
 	}
 

@@ -118,7 +118,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	require.Equal(t, exitFine, d.wait())
 	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
 		"the rules file changes", "all gateways grant 2,000 an hour", "override that", "all gateways grant that user 5,000 an hour",
-		"its counts and the override", "Every promise held."} {
+		"its counts and the override", "no gateway leaves the machine idle time", "checks are exact again", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
 	}
 	require.Len(t, d.pids, 8, "three gateways, one that comes and goes, a deploy of three, and a replacement")
@@ -133,7 +133,7 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 	d := startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1")
 	d.readUntil("")
 	require.Equal(t, exitBroken, d.wait())
-	require.Regexp(t, `broken: a client got \d+ in one of the windows of 500ms in which a gateway was killed`, d.output.String())
+	require.Regexp(t, `broken: a client got \d+ in one of the windows of 400ms in which a gateway was killed`, d.output.String())
 	requireGone(t, d.pids)
 }
 

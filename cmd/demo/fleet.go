@@ -82,10 +82,14 @@ type fleet struct {
 	happened  []happening
 	deaf      []span        // when some that were up did not hear each other, though nothing was happening
 	lag       time.Duration // the furthest that a replica was behind
+	busy      []span        // when no gateway left the machine idle time
+	strained  *strain       // what their checks came to then, of those that have told
+	straining int           // gateways that have not
+	lost      int           // times that a gateway took another one for gone then, or later
 	broken    []string      // promises, in words
 	version   uint64        // of the rules, at least
 	overrides int           // that hold
-	unproven  bool          // the rules change, and not all gateways have shown it
+	unproven  bool          // the rules change or gateways are busy, and not all have shown what comes of it
 	shown     string        // what they have shown, in words
 	events    []event
 	announced func(event)
@@ -187,6 +191,11 @@ func (f *fleet) told(inc *incarnation, r report) {
 	if r.Error != "" {
 		f.breaks("gateway %d: %s", inc.gateway+1, r.Error)
 		return
+	}
+	f.lose(&inc.report, &r)
+	if r.Strain != nil {
+		f.endured(r.Strain, r.At)
+		r.Strain = nil
 	}
 	inc.report = r
 	if f.settledSince(healed, r.At) { // a gateway that comes back has all to catch up with
@@ -393,6 +402,8 @@ func (f *fleet) do(what step) error {
 		err = inc.process.thaw()
 	case reload, override:
 		f.polls.Go(func() { f.change(what.kind) })
+	case busy:
+		err = f.strain(what.last)
 	}
 
 	f.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,6 +61,8 @@ type report struct {
 
 	Rules     uint64 // the version that it decides by
 	Overrides int    // that it knows
+
+	Strain *strain `json:",omitempty"` // once, after it was busy
 }
 
 // seen is a member as a gateway sees it.
@@ -102,24 +105,40 @@ const (
 )
 
 // runGateway is the whole of a gateway's process: an HTTP service behind a
-// limiter. It leaves on SIGTERM, ends at once when its standard input does, as it
-// does when the demo dies, and returns the exit status.
+// limiter. It takes orders from its standard input, ends at once when that does, as
+// it does when the demo dies, leaves on SIGTERM, and returns the exit status.
 func runGateway(told string) int {
 	signal.Ignore(os.Interrupt) // a terminal sends it to all; the demo ends its gateways
 	ctx, end := context.WithCancel(context.Background())
+	orders := make(chan order, 1)
 	go func() {
-		io.Copy(io.Discard, os.Stdin)
-		end()
+		defer end()
+		obey(os.Stdin, orders)
 	}()
 	out := json.NewEncoder(os.Stdout)
-	if err := serveGateway(ctx, told, out); err != nil {
+	if err := serveGateway(ctx, told, orders, out); err != nil {
 		out.Encode(report{At: time.Now().UnixNano(), Error: err.Error()})
 		return 1
 	}
 	return 0
 }
 
-func serveGateway(ctx context.Context, told string, out *json.Encoder) (err error) {
+// obey hands orders on until there are no more. One that comes before the last has
+// been taken is left out.
+func obey(in io.Reader, orders chan<- order) {
+	for lines := json.NewDecoder(in); ; {
+		var o order
+		if lines.Decode(&o) != nil {
+			return
+		}
+		select {
+		case orders <- o:
+		default:
+		}
+	}
+}
+
+func serveGateway(ctx context.Context, told string, orders <-chan order, out *json.Encoder) (err error) {
 	var s settings
 	if err := json.Unmarshal([]byte(told), &s); err != nil {
 		return fmt.Errorf("%s: %w", gatewayEnv, err)
@@ -171,14 +190,21 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 	go func() { served <- server.Serve(listener) }()
 	go func() { served <- adminServer.Serve(adminListener) }()
 
+	load, unload := context.WithCancel(ctx)
+	strained := make(chan *strain, 1)
+	var loads sync.WaitGroup
+	defer loads.Wait()
+	defer unload()
+
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var last report
+	var result *strain // to be reported
 	for since := time.Now().UnixNano(); ; {
 		members, now := node.Members(), time.Now().UnixNano()
 		r := report{Since: since, At: now, HTTP: listener.Addr().String(), Admin: adminListener.Addr().String()}
 		r.Rules, r.Overrides = book.Current().Version(), book.Stats().Overrides
-		if !r.see(members, &last) || now-last.At >= int64(tellInterval) {
+		if r.Strain, result = result, nil; !r.see(members, &last) || r.Strain != nil || now-last.At >= int64(tellInterval) {
 			stats := node.Stats()
 			r.Stream, r.Regions = stats.Stream, stats.Regions
 			r.Owns = owned(book.Current())
@@ -195,6 +221,18 @@ func serveGateway(ctx context.Context, told string, out *json.Encoder) (err erro
 			return goAway(ctx, node, server)
 		case err := <-served:
 			return err
+		case o := <-orders:
+			limiter, err := node.Limiter(busyLimit)
+			if err != nil {
+				return err
+			}
+			loads.Go(func() {
+				select {
+				case strained <- endure(load, limiter, o.Busy):
+				case <-load.Done():
+				}
+			})
+		case result = <-strained:
 		case <-tick.C:
 		}
 	}

@@ -6,38 +6,38 @@ import (
 )
 
 // latencies is how long requests took: counts by microseconds, each power of two
-// in 32 steps, so that a quantile is at most 1/32 too high.
+// in 32 steps, so that a quantile is at most 1/32 too high. Gateways report them.
 type latencies struct {
-	counts [32 * 32]uint32
-	total  int
-	most   time.Duration
+	Counts [32 * 32]uint32
+	Total  int
+	Most   time.Duration
 }
 
 const latencySteps = 32
 
 func (l *latencies) add(d time.Duration) {
-	l.counts[latencyStep(d)]++
-	l.total++
-	l.most = max(l.most, d)
+	l.Counts[latencyStep(d)]++
+	l.Total++
+	l.Most = max(l.Most, d)
 }
 
 func (l *latencies) merge(o *latencies) {
-	for i, n := range o.counts {
-		l.counts[i] += n
+	for i, n := range o.Counts {
+		l.Counts[i] += n
 	}
-	l.total += o.total
-	l.most = max(l.most, o.most)
+	l.Total += o.Total
+	l.Most = max(l.Most, o.Most)
 }
 
 // quantile is the time that the part q of all did not exceed, 0 if there are none.
 func (l *latencies) quantile(q float64) time.Duration {
-	rest := int(q * float64(l.total))
-	for i, n := range l.counts {
+	rest := int(q * float64(l.Total))
+	for i, n := range l.Counts {
 		if rest -= int(n); rest < 0 {
-			return min(latencyOf(i), l.most)
+			return min(latencyOf(i), l.Most)
 		}
 	}
-	return l.most
+	return l.Most
 }
 
 func latencyStep(d time.Duration) int {
@@ -46,7 +46,7 @@ func latencyStep(d time.Duration) int {
 		return int(us)
 	}
 	power := bits.Len64(us) - 6 // us>>power is 32 to 63
-	return min(power*latencySteps+int(us>>power), len(latencies{}.counts)-1)
+	return min(power*latencySteps+int(us>>power), len(latencies{}.Counts)-1)
 }
 
 // latencyOf is the upper end of a step.

@@ -1,7 +1,7 @@
 // Demo starts a cluster of gateways as processes on this machine, sends real HTTP
 // traffic through all of them, adds one and takes it away, restarts all, changes
-// their rules, kills one, freezes another, and holds what the clients saw against
-// what Weir promises. With -regions it starts some in each of several regions
+// their rules, kills one, freezes another, keeps all of them busy, and holds what the
+// clients saw against what Weir promises. With -regions it starts some in each of several regions
 // instead, which share limits, moves the traffic from one to another and cuts one
 // off.
 package main

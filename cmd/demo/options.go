@@ -22,7 +22,7 @@ type options struct {
 }
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
-them under one limit for each client, deploys, new rules and faults. It ends by
+them under one limit for each client, deploys, new rules, faults and load. It ends by
 itself with a verdict, and exit status 1 if a promise was broken.
 
 	go run ./cmd/demo [flags]
@@ -42,7 +42,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
 	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
-	flags.DurationVar(&o.duration, "duration", 32*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 32s; with -regions 36s unless told, 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
+	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

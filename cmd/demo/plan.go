@@ -17,21 +17,23 @@ const (
 	thaw          // by SIGCONT
 	reload        // of the rules, by all
 	override      // of a key's limit, set at one for all
+	busy          // no gateway leaves the machine idle time
 )
 
 func (k kind) String() string {
-	return [...]string{"start", "leave", "kill", "freeze", "thaw", "reload", "override"}[k]
+	return [...]string{"start", "leave", "kill", "freeze", "thaw", "reload", "override", "busy"}[k]
 }
 
 // guarantee is the row that judges windows in which this happens. Rules change
-// without an excuse.
+// without an excuse, and gateways are busy without one: only a check that was
+// answered elsewhere for it excuses the windows that hold it.
 func (k kind) guarantee() guarantee {
 	switch k {
 	case start, leave:
 		return deployed
 	case kill:
 		return crashed
-	case reload, override:
+	case reload, override, busy:
 		return healthy
 	}
 	return timedOut
@@ -48,6 +50,7 @@ type step struct {
 	phase   string        // that it begins, empty if it goes on with one
 	after   time.Duration // from the beginning of traffic, at the earliest
 	calm    time.Duration // since all have seen the step before, at least
+	last    time.Duration // how long it goes on, if it is busy
 }
 
 func (s step) String() string {
@@ -56,14 +59,16 @@ func (s step) String() string {
 		return "reload the rules"
 	case override:
 		return "override a limit"
+	case busy:
+		return "leave the machine no idle time"
 	}
 	return fmt.Sprintf("%v gateway %d", s.kind, s.gateway+1)
 }
 
 // plan spreads the steps over the run, more than one Per apart, so that no window
 // holds two but those of one deploy. A gateway joins the others and leaves again;
-// all are restarted, one after the other; the rules change twice; and two are chosen, one to be killed and
-// replaced, one to be frozen and thawed.
+// all are restarted, one after the other; the rules change twice; two are chosen, one
+// to be killed and replaced, one to be frozen and thawed; and then all are busy.
 func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	var steps []step
 	add := func(percent int, k kind, gateway int, phase string) {
@@ -74,31 +79,33 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 		steps = append(steps, s)
 	}
 	victims := random.Perm(nodes)
-	add(8, start, nodes, "scale-out: a gateway more")
+	add(7, start, nodes, "scale-out: a gateway more")
 	if signals {
-		add(19, leave, nodes, "scale-in: it goes again")
+		add(17, leave, nodes, "scale-in: it goes again")
 		for gateway := range nodes {
 			if gateway == 0 {
-				add(30, leave, gateway, "rolling restart: all gateways, one after the other")
+				add(27, leave, gateway, "rolling restart: all gateways, one after the other")
 			} else {
 				add(0, leave, gateway, "")
 			}
 			add(0, start, gateway, "")
 		}
 	}
-	add(41, reload, 0, "")
-	add(48, override, 0, "")
-	add(55, kill, victims[0], "crash: a gateway dies without a goodbye")
-	add(65, start, victims[0], "replacement: it starts again")
+	add(37, reload, 0, "")
+	add(43, override, 0, "")
+	add(49, kill, victims[0], "crash: a gateway dies without a goodbye")
+	add(58, start, victims[0], "replacement: it starts again")
 	if signals {
-		add(76, freeze, victims[1], "freeze: a gateway stops, and lives")
-		add(87, thaw, victims[1], "thaw: it goes on")
+		add(68, freeze, victims[1], "freeze: a gateway stops, and lives")
+		add(78, thaw, victims[1], "thaw: it goes on")
 	}
+	add(87, busy, 0, "busy: no gateway leaves the machine idle time")
+	steps[len(steps)-1].last = busyTime(duration)
 	return steps
 }
 
-// window is the limit's Per for a run of this length: 2 s in a run of 32 s and
+// window is the limit's Per for a run of this length: 2 s in a run of 36 s and
 // more, and less in a shorter one, so that steps stay apart.
 func window(duration time.Duration) time.Duration {
-	return min(2*time.Second, (duration / 16).Truncate(100*time.Millisecond))
+	return min(2*time.Second, (duration / 18).Truncate(100*time.Millisecond))
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // process is one gateway's process. It ends with the demo, however that ends:
-// its standard input is a pipe that the demo holds open, and where the system
-// can, it kills the process when the demo dies.
+// its standard input, which takes orders, is a pipe that the demo holds open, and
+// where the system can, it kills the process when the demo dies.
 type process struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	last  tail          // of its standard error
 	ended chan struct{} // closed when it has ended and been waited for
 }
@@ -72,6 +72,9 @@ func spawn(s settings, told func(report), ended func(*process)) (*process, error
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
 func (p *process) kill() error { return p.cmd.Process.Kill() }
+
+// order tells the gateway something. A pipe has room for it.
+func (p *process) order(o order) error { return json.NewEncoder(p.stdin).Encode(o) }
 
 // how says how the process ended, with its last words. Call it after ended.
 func (p *process) how() string {

@@ -51,13 +51,16 @@ func (p *pulse) within(from, to int64) time.Duration {
 	return time.Duration(sum)
 }
 
-// longest is how long the machine stood still at most.
-func (p *pulse) longest() time.Duration {
+// longest is how long the machine stood still at most, but for what was meant to
+// keep it busy.
+func (p *pulse) longest(busy ...span) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most := int64(0)
 	for _, s := range p.still {
-		most = max(most, s.to-s.from)
+		if !near(busy, s) {
+			most = max(most, s.to-s.from)
+		}
 	}
 	return time.Duration(most)
 }

@@ -312,7 +312,7 @@ func (c *clientRow) line(limit int64, width int) line {
 // line is the event with its time from the beginning.
 func (e event) line(begun time.Time) line {
 	at := fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds())
-	paint := map[string]colour{"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "start": green, "thaw": green, "reload": cyan, "admin": cyan}[e.what]
+	paint := map[string]colour{"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "start": green, "thaw": green, "reload": cyan, "admin": cyan, "busy": yellow}[e.what]
 	if e.what == "phase" {
 		return line{}.add(dim, at).add(bold, e.text)
 	}

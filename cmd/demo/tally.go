@@ -23,6 +23,7 @@ type tally struct {
 	cut      int // requests under way at a gateway when it was killed or frozen
 	missed   int // requests that were not sent in time
 	checks   latencies
+	strained counts // while all gateways were busy, which total, checks, missed and asked leave out
 	admitted [clients][]admission
 	asks     [clients]int
 	asked    latencies   // of checks that an owner answered over the network
@@ -45,6 +46,8 @@ func (c *counts) add(o *counts) {
 	}
 	c.took.merge(&o.took)
 }
+
+func (c *counts) answered() int { return c.allowed + c.denied }
 
 // slow is a request to a gateway that was up that took longer than a bound.
 type slow struct {
@@ -91,7 +94,7 @@ func newTally(f *fleet) *tally {
 // add takes in an answer. Only what a gateway that was up all the time did or
 // failed to do is held against it.
 func (t *tally) add(a answer) {
-	down := t.fleet.wasDown(a.to, a.sent, a.done)
+	down, busy := t.fleet.wasDown(a.to, a.sent, a.done), t.fleet.wasBusy(a.sent, a.done)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -110,8 +113,11 @@ func (t *tally) add(a answer) {
 		return
 	}
 	at := placeOf(a.source)
-	gateway := &t.recent.gateways[a.to.gateway]
-	for _, c := range []*counts{gateway, &t.total} {
+	all := &t.total
+	if busy {
+		all = &t.strained
+	}
+	for _, c := range []*counts{&t.recent.gateways[a.to.gateway], all} {
 		c.at[at]++
 		if a.allowed {
 			c.allowed++
@@ -123,7 +129,7 @@ func (t *tally) add(a answer) {
 		}
 	}
 	t.recent.asks[a.client]++
-	if !down {
+	if !down && !busy {
 		check := time.Duration(a.check.to - a.check.from)
 		t.checks.add(check)
 		if at == asked {
@@ -139,6 +145,9 @@ func (t *tally) add(a answer) {
 }
 
 func (t *tally) miss(requests int) {
+	if now := time.Now().UnixNano(); t.fleet.wasBusy(now, now) {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.missed += requests
@@ -159,7 +168,7 @@ type standing struct{ requests, errors, stalls int }
 func (t *tally) standing() standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return standing{t.total.allowed + t.total.denied, t.errors, t.stalls()}
+	return standing{t.total.answered() + t.strained.answered(), t.errors, t.stalls()}
 }
 
 // lately is how many requests of a client were admitted within per before now.

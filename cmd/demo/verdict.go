@@ -12,6 +12,7 @@ import (
 type verdict struct {
 	per      time.Duration
 	requests int // answered
+	usual    int // of these, while gateways were not busy
 	allowed  int
 	missed   int
 	errors   int
@@ -19,8 +20,12 @@ type verdict struct {
 	cut      int
 	stalls   int
 	still    time.Duration // the longest that the machine stood still
-	took     latencies     // of requests to gateways that were up
+	took     latencies     // of requests to gateways that were up, and not busy
 	checks   latencies     // of the checks in them
+	busyTook latencies     // of requests while all gateways were busy
+	strain   *strain       // what their own checks came to then, nil if they have not all told
+	delay    time.Duration // after the load until checks were exact again, less the time that the machine stood still
+	lost     int           // times that one took another for gone then, or later
 
 	found    [guarantees]closest
 	stoodIn  int           // checks that a stand-in answered
@@ -33,27 +38,33 @@ type verdict struct {
 
 // judge looks at everything once the traffic has ended, which ran for a time.
 func judge(f *fleet, t *tally, ran time.Duration) verdict {
-	during, outvoted := f.occasions(), f.outvoted()
+	during, outvoted, busy := f.occasions(), f.outvoted(), f.whenBusy()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := verdict{
 		per:      f.per,
-		requests: t.total.allowed + t.total.denied, allowed: t.total.allowed, missed: t.missed,
-		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.pulse.longest(),
-		took: t.total.took, checks: t.checks,
+		requests: t.total.answered() + t.strained.answered(), usual: t.total.answered(),
+		allowed: t.total.allowed + t.strained.allowed, missed: t.missed,
+		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.pulse.longest(busy...),
+		took: t.total.took, checks: t.checks, busyTook: t.strained.took,
 		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
 	}
 	rtt := t.asked.quantile(0.99).Seconds()
-	var unanswered [clients][]span // admitted without the one to ask, which was up
+	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
 	for _, e := range t.others {
 		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
 		if e.at == budget {
 			down = near(outvoted, e.check) // otherwise there is an owner or a stand-in to ask
 		}
-		if !down && !near(during[crashed], e.check) && !near(during[timedOut], e.check) {
+		late, isLate := excuse(e.check, busy)
+		if !down && !near(during[crashed], e.check) && !near(during[timedOut], e.check) && !isLate {
 			v.timedOut++
 		}
-		if !down && e.allowed {
+		switch {
+		case down:
+		case isLate:
+			unanswered[e.client] = append(unanswered[e.client], late)
+		case e.allowed:
 			unanswered[e.client] = append(unanswered[e.client], e.check)
 		}
 	}
@@ -71,6 +82,10 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 		if inc != nil && inc.condition == starting {
 			f.breaks("gateway %d did not start in time", i+1)
 		}
+	}
+	if f.strained != nil && f.straining == 0 {
+		v.strain, v.lost = f.strained, f.lost
+		v.delay = time.Duration(f.strained.Exact-f.strained.Over) - t.pulse.within(f.strained.Over, f.strained.Exact)
 	}
 	v.lag, v.proof, v.broken = f.lag, f.proof, f.broken
 	return v
@@ -102,12 +117,17 @@ func (v *verdict) failures() []string {
 	if v.requests >= enoughToJudge && v.found[healthy].windows == 0 {
 		fails("no client got anything in a window without a fault: nothing was seen of health")
 	}
-	if checks := v.requests; checks >= enoughToJudge && v.timedOut*100 > checks*mostTimedOut {
+	if checks := v.usual; checks >= enoughToJudge && v.timedOut*100 > checks*mostTimedOut {
 		fails("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
 	}
 	for g, found := range v.found {
 		if most := found.promise.most(guarantee(g)); found.most > most {
 			fails("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, found.promise.means(guarantee(g)), most)
+		}
+	}
+	for _, c := range v.busyClaims() {
+		if c.broken != "" {
+			broken = append(broken, c.broken)
 		}
 	}
 	return append(broken, v.broken...)
@@ -128,10 +148,10 @@ func (v *verdict) print(w io.Writer, p palette) {
 	}
 	row(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share)
 	row(v.errors == 0, "errors", number(v.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", v.cut)
-	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(v.took.most))
+	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(v.took.Most, v.busyTook.Most)))
 	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
 	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
-	row(v.timedOut*100 <= v.requests*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up; at most %d%%", mostTimedOut)
+	row(v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up; at most %d%%", mostTimedOut)
 	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
 	row(true, "lag", short(v.lag), "the furthest that copies were behind")
 	if v.proof.reloaded > 0 {
@@ -139,6 +159,9 @@ func (v *verdict) print(w io.Writer, p palette) {
 	}
 	if v.proof.overruled > 0 {
 		row(true, "override", short(v.proof.overruled), "until all gateways decided by what one's admin API was told")
+	}
+	for _, c := range v.busyClaims() {
+		row(c.broken == "", c.name, c.value, "%s", c.means)
 	}
 	fmt.Fprintf(w, "\n  The most that a client got in a window of %v, of what it is promised there at most:\n\n", v.per)
 	for g, found := range v.found {

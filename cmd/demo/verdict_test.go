@@ -39,6 +39,11 @@ func (t *tally) admits(units int, source, owner string, at int64) {
 	}
 }
 
+// denies adds an answer that denies that client.
+func (t *tally) denies(source, owner string, at int64) {
+	t.add(answer{to: t.fleet.current[0], sent: at, done: at + 2, check: span{at, at + 1}, source: source, owner: owner})
+}
+
 const second = int64(time.Second)
 
 func TestVerdict(t *testing.T) {
@@ -185,21 +190,21 @@ func TestStepsAreMoreThanOneWindowApart(t *testing.T) {
 		}
 		require.Greater(t, d-before, per, "%v", d)
 	}
-	require.Equal(t, 2*time.Second, window(32*time.Second))
+	require.Equal(t, 2*time.Second, window(36*time.Second))
 }
 
 func TestThePlanRestartsAllAndSparesTheRest(t *testing.T) {
 	for seed := range uint64(100) {
 		victims := map[kind]int{}
 		happens := map[kind]int{}
-		for _, s := range plan(3, 32*time.Second, rand.New(rand.NewPCG(seed, 0))) {
+		for _, s := range plan(3, 36*time.Second, rand.New(rand.NewPCG(seed, 0))) {
 			victims[s.kind] = s.gateway
 			happens[s.kind]++
 		}
 		require.NotEqual(t, victims[kill], victims[freeze])
 		require.Equal(t, victims[kill], victims[start], "the last to start takes the place of the killed one")
 		require.Equal(t, victims[freeze], victims[thaw])
-		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1, reload: 1, override: 1}, happens)
+		require.Equal(t, map[kind]int{start: 5, leave: 4, kill: 1, freeze: 1, thaw: 1, reload: 1, override: 1, busy: 1}, happens)
 	}
 }
 
@@ -331,7 +336,7 @@ func TestQuantilesAreAtMostOneStepTooHigh(t *testing.T) {
 
 // A fleet that never asks an owner would break no bound: its shares explain all.
 func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
-	well := verdict{requests: 2000, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
+	well := verdict{requests: 2000, usual: 2000, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
 	require.Empty(t, well.failures())
 	unseen := well
 	unseen.found[healthy] = closest{}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Of the load under which no gateway leaves the machine idle time.
+const (
+	// busyFor is how long it lasts, in a run of usual length.
+	busyFor = 3 * time.Second
+	// busyWork is what a goroutine works between two checks, and busyPerCore how many
+	// goroutines each gateway has for each core.
+	busyWork    = 200 * time.Microsecond
+	busyPerCore = 8
+	// busyKeys are few enough that most are used up.
+	busyKeys = 1000
+	// exactKeys in a row that are decided by authority, at each gateway, show that
+	// checks are exact again.
+	exactKeys = 100
+)
+
+// What the load has to show.
+const (
+	leastByAuthority = 0 // of a hundred checks
+	exactWithin      = time.Second
+)
+
+// busyLimit has a window that outlasts the demo: whatever was granted stays used.
+var busyLimit = weir.Limit{Name: "busy", Algorithm: weir.FixedWindow, Rate: 5, Per: time.Hour}
+
+func busyKey(i int) string { return fmt.Sprintf("key-%04d", i) }
+
+// busyTime is how long gateways are busy in a run of this length.
+func busyTime(duration time.Duration) time.Duration {
+	return min(busyFor, (duration / 12).Truncate(10*time.Millisecond))
+}
+
+// order is what the demo tells a gateway while it runs, a line of JSON on its
+// standard input.
+type order struct {
+	Busy int64 // until when to be busy, in Unix nanoseconds
+}
+
+// strain is what became of the checks that a gateway, or all of them, made while it
+// was busy.
+type strain struct {
+	Asked, Granted [busyKeys]int // of each key
+	Elsewhere      [busyKeys]int // checks that were not decided by authority
+	At             [places]int
+	Took           latencies // with the time that the goroutine waited for a core
+	Errors         int
+	Over, Exact    int64 // when the load ended and when checks were exact again, in Unix nanoseconds; never if they were not in time
+}
+
+// endure is a gateway's part: it is busy until a moment, and then asks until checks
+// are exact again, or ctx is done.
+func endure(ctx context.Context, l *weir.Limiter, until int64) *strain {
+	var (
+		s    strain
+		mu   sync.Mutex
+		wait sync.WaitGroup
+	)
+	for range busyPerCore * runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for time.Now().UnixNano() < until && ctx.Err() == nil {
+				for begun := time.Now(); time.Since(begun) < busyWork; {
+				}
+				runtime.Gosched()
+				key := rand.IntN(busyKeys)
+				begun := time.Now()
+				d, err := l.Allow(ctx, busyKey(key))
+				took := time.Since(begun)
+				if ctx.Err() != nil {
+					return
+				}
+				mu.Lock()
+				s.add(key, d, took, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	s.Over, s.Exact = until, never
+	for give := time.Now().Add(2 * exactWithin); ctx.Err() == nil && time.Now().Before(give); {
+		if exact(ctx, l) {
+			s.Exact = time.Now().UnixNano()
+			break
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return &s
+}
+
+// exact says whether so many keys, one after the other, are decided by authority.
+func exact(ctx context.Context, l *weir.Limiter) bool {
+	for i := range exactKeys {
+		d, err := l.Peek(ctx, busyKey(i*(busyKeys/exactKeys)))
+		if at := placeOf(d.Source.String()); err != nil || at != own && at != asked {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *strain) add(key int, d weir.Decision, took time.Duration, err error) {
+	if err != nil {
+		s.Errors++
+		return
+	}
+	s.Asked[key]++
+	if d.Allowed {
+		s.Granted[key]++
+	}
+	at := placeOf(d.Source.String())
+	s.At[at]++
+	if at != own && at != asked {
+		s.Elsewhere[key]++
+	}
+	s.Took.add(took)
+}
+
+// merge adds another gateway's.
+func (s *strain) merge(o *strain) {
+	for key := range busyKeys {
+		s.Asked[key] += o.Asked[key]
+		s.Granted[key] += o.Granted[key]
+		s.Elsewhere[key] += o.Elsewhere[key]
+	}
+	for at, n := range o.At {
+		s.At[at] += n
+	}
+	s.Took.merge(&o.Took)
+	s.Errors += o.Errors
+	s.Over, s.Exact = max(s.Over, o.Over), max(s.Exact, o.Exact)
+}
+
+// part is of a hundred checks those that were decided in one of these places.
+func (s *strain) part(at ...place) int {
+	n := 0
+	for _, at := range at {
+		n += s.At[at]
+	}
+	return 100 * n / max(1, s.Took.Total)
+}
+
+// most is what a key is granted at most: its limit, or twice that if a check of it
+// was answered without its authority, which lived.
+func (s *strain) most(key int) int {
+	if s.Elsewhere[key] > 0 {
+		return 2 * int(busyLimit.Rate)
+	}
+	return int(busyLimit.Rate)
+}
+
+// sums is what all keys were granted, what their limits grant of what was asked, what
+// they promise at most, and a key that was granted more than its own promise, -1 if
+// there is none.
+func (s *strain) sums() (granted, due, most, beyond int) {
+	beyond = -1
+	for key, asked := range s.Asked {
+		if asked == 0 {
+			continue
+		}
+		granted += s.Granted[key]
+		due += min(asked, int(busyLimit.Rate))
+		most += s.most(key)
+		if s.Granted[key] > s.most(key) {
+			beyond = key
+		}
+	}
+	return granted, due, most, beyond
+}
+
+// strain has all gateways be busy for a time.
+func (f *fleet) strain(last time.Duration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	from := time.Now()
+	until := from.Add(last)
+	f.busy = append(f.busy, span{from.UnixNano(), never})
+	f.strained = new(strain)
+	f.say("busy", "for %v each gateway has %d goroutines for each core, which work %v, yield and check", last, busyPerCore, busyWork)
+	for _, inc := range f.current {
+		if inc == nil || inc.condition != up {
+			continue
+		}
+		if err := inc.process.order(order{Busy: until.UnixNano()}); err != nil {
+			return err
+		}
+		f.straining++
+	}
+	return nil
+}
+
+// endured takes in what a gateway's checks came to. f.mu is held.
+func (f *fleet) endured(s *strain, at int64) {
+	f.strained.merge(s)
+	if f.straining--; f.straining > 0 {
+		return
+	}
+	f.busy[len(f.busy)-1].to = at
+	f.unproven = false
+	all := f.strained
+	f.happened[len(f.happened)-1].from = all.Over
+	f.shown = "checks are exact again"
+	if all.Exact == never {
+		f.shown = "checks are not exact again"
+	}
+	f.shown += fmt.Sprintf("; of %s under load authority decided %d%%, within %s but for 1%%", number(all.Took.Total), all.part(own, asked), short(all.Took.quantile(0.99)))
+}
+
+// lose notes members that a gateway takes for gone though they are up, from when all
+// are busy on. f.mu is held.
+func (f *fleet) lose(before, now *report) {
+	if len(f.busy) == 0 {
+		return
+	}
+	for _, inc := range f.current {
+		if inc != nil && (inc.condition == up || inc.condition == joining) && before.hears(inc.report.Name) && !now.hears(inc.report.Name) {
+			f.lost++
+		}
+	}
+}
+
+// hears says that the gateway heard a member.
+func (r *report) hears(name string) bool {
+	for _, m := range r.Members {
+		if m.Name == name {
+			return m.State == weir.Serving || m.State == weir.Joining
+		}
+	}
+	return false
+}
+
+// whenBusy is when no gateway left the machine idle time.
+func (f *fleet) whenBusy() []span {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.busy)
+}
+
+// wasBusy says that the gateways were busy at some moment between two.
+func (f *fleet) wasBusy(from, to int64) bool { return near(f.whenBusy(), span{from, to}) }
+
+// excuse is which windows a check excuses that was answered without the one to ask,
+// while gateways were busy: those from then on until all that was late has settled.
+func excuse(check span, busy []span) (span, bool) {
+	for _, b := range busy {
+		if near([]span{b}, check) {
+			return span{check.from, min(b.to, never-int64(healed)) + int64(healed)}, true
+		}
+	}
+	return span{}, false
+}
+
+// busyClaims is what a run shows of busy gateways; nothing if they have not been.
+func (v *verdict) busyClaims() (claims []claim) {
+	s := v.strain
+	if s == nil {
+		return nil
+	}
+	claim := func(holds bool, name, value, format string, args ...any) {
+		claims = append(claims, newClaim(holds, name, value, format, args...))
+	}
+	byAuthority := s.part(own, asked)
+	claim(byAuthority >= leastByAuthority && s.Errors == 0, "busy", fmt.Sprintf("%d%%", byAuthority),
+		"of %s checks by gateways that left the machine no idle time were decided by authority, at least %d%%; %d%% by a copy, %d%% by a share, %d failed",
+		number(s.Took.Total), leastByAuthority, s.part(stoodIn), s.part(budget), s.Errors)
+	claim(true, "p99, busy", short(s.Took.quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.quantile(0.5)), short(v.busyTook.quantile(0.99)))
+	claim(true, "gone", number(v.lost), "times that a gateway took another for gone, though all were there")
+	granted, due, most, beyond := s.sums()
+	means := fmt.Sprintf("units granted by these checks, of %s that the limits grant of what was asked: at most %s, L for each key, 2L where a check timed out", number(due), number(most))
+	if beyond >= 0 {
+		means += fmt.Sprintf("; a key got %d of %d", s.Granted[beyond], s.most(beyond))
+	}
+	claim(beyond < 0, "granted", number(granted), "%s", means)
+	delay := "–"
+	if s.Exact != never {
+		delay = short(v.delay)
+	}
+	claim(v.delay <= exactWithin, "exact", delay, "after the load until authority decided %d keys in a row at each gateway, in %v at most", exactKeys, exactWithin)
+	return claims
+}

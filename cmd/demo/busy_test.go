@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// strained is a fleet whose gateways were busy for a second, and got of each key all
+// that its limit grants, by who has authority.
+func strained() (*fleet, *tally, *strain) {
+	f, t := scene()
+	t.admits(1, "owner", "", second)
+	s := &strain{Over: 4 * second, Exact: 4*second + second/2}
+	for key := range busyKeys {
+		s.Asked[key], s.Granted[key] = 10, int(busyLimit.Rate)
+	}
+	s.At[own], s.At[asked] = 3*busyKeys, 7*busyKeys
+	for range 10 * busyKeys {
+		s.Took.add(time.Millisecond)
+	}
+	f.strained, f.busy = s, []span{{3 * second, 5 * second}}
+	return f, t, s
+}
+
+func TestBusyGatewaysAreJudged(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(*fleet, *tally, *strain)
+		broken  string // none if empty
+	}{
+		"authority decides, and a limit is a limit": {func(*fleet, *tally, *strain) {}, ""},
+		"one more is broken":                        {func(_ *fleet, _ *tally, s *strain) { s.Granted[7]++ }, "a key got 6 of 5"},
+		"a check that timed out excuses a second limit of its key": {func(_ *fleet, _ *tally, s *strain) {
+			s.Elsewhere[7], s.Granted[7] = 1, 10
+		}, ""},
+		"and no third": {func(_ *fleet, _ *tally, s *strain) { s.Elsewhere[7], s.Granted[7] = 3, 11 }, "a key got 11 of 10"},
+		"nor one of another key": {func(_ *fleet, _ *tally, s *strain) {
+			s.Elsewhere[7], s.Granted[8] = 1, 6
+		}, "a key got 6 of 5"},
+		"a check fails":                {func(_ *fleet, _ *tally, s *strain) { s.Errors++ }, "1 failed"},
+		"checks are not exact in time": {func(_ *fleet, _ *tally, s *strain) { s.Exact += second }, "exact: 1.5 s, after the load"},
+		"checks are not exact at all":  {func(_ *fleet, _ *tally, s *strain) { s.Exact = never }, "exact: –, after the load"},
+		"the machine stood still instead": {func(_ *fleet, t *tally, s *strain) {
+			s.Exact += second
+			t.pulse.still = []span{{s.Over, s.Over + second}}
+		}, ""},
+		"a client's check that timed out excuses a second limit, until all that was late has settled": {func(_ *fleet, t *tally, _ *strain) {
+			t.denies("budget", "gateway-2-0", 3*second+5)
+			t.admits(32, "owner", "", 5*second+second/10)
+		}, ""},
+		"and not after that": {func(_ *fleet, t *tally, _ *strain) {
+			t.denies("budget", "gateway-2-0", 3*second+5)
+			t.admits(17, "owner", "", 6*second)
+		}, "17 in one of the windows of 1s in which all was well"},
+		"a client of whom none timed out has its limit": {func(_ *fleet, t *tally, _ *strain) {
+			t.admits(17, "owner", "", 3*second+5)
+		}, "17 in one of the windows of 1s in which all was well"},
+		"not all have told": {func(f *fleet, _ *tally, s *strain) { f.straining, s.Granted[7] = 1, 16 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, tally, s := strained()
+			c.happens(f, tally, s)
+			v := judge(f, tally, time.Second)
+			failures := strings.Join(v.failures(), "\n")
+			var printed strings.Builder
+			v.print(&printed, false)
+			if c.broken == "" {
+				require.Empty(t, failures)
+				require.Contains(t, printed.String(), "Every promise held.")
+				return
+			}
+			require.Contains(t, failures, c.broken)
+			require.Contains(t, printed.String(), c.broken)
+		})
+	}
+}
+
+func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
+	f, tally, _ := strained()
+	before := judge(f, tally, time.Second)
+	for range 1000 {
+		tally.add(answer{
+			to: f.current[0], sent: 3 * second, done: 4 * second, took: 100 * time.Millisecond,
+			check: span{3 * second, 4 * second}, source: "forwarded",
+		})
+	}
+	for range 100 {
+		tally.add(answer{to: f.current[0], sent: 3 * second, done: 4 * second, check: span{3 * second, 4 * second}, source: "budget", owner: "gateway-2-0"})
+	}
+	after := judge(f, tally, time.Second)
+	require.Zero(t, tally.asked.Total, "a crash would be granted more")
+	require.Zero(t, after.timedOut, "they have a row of their own")
+	require.Equal(t, before.usual, after.usual, "timeouts are a part of those")
+	require.Equal(t, before.requests+1100, after.requests)
+	require.Equal(t, before.took, after.took)
+
+	tally.add(answer{to: f.current[0], sent: 3 * second, done: 4 * second, took: stallBound + 1, source: "owner"})
+	require.Equal(t, 1, judge(f, tally, time.Second).stalls, "a stall is one")
+}
+
+func TestAGatewayTakenForGoneWhileItIsUpIsNotedOnce(t *testing.T) {
+	f, _ := scene()
+	sees := func(state weir.MemberState) {
+		f.told(f.current[0], report{Name: "gateway-1-0", At: second, Members: []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", state}, {"gateway-3-0", weir.Serving}}})
+	}
+	sees(weir.Serving)
+	sees(weir.Unheard)
+	sees(weir.Serving)
+	require.Zero(t, f.lost, "gateways are not busy")
+	f.busy = []span{{second, never}}
+	sees(weir.Unheard)
+	sees(weir.Dead)
+	require.Equal(t, 1, f.lost)
+	sees(weir.Serving)
+	sees(weir.Dead)
+	require.Equal(t, 2, f.lost)
+	sees(weir.Serving)
+	f.current[1].condition = stopped
+	sees(weir.Unheard)
+	require.Equal(t, 2, f.lost, "it has been stopped")
+}
+
+func TestABusyGatewayChecksUntilItsTimeIsOverAndThenUntilAllIsExact(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	l, err := node.Limiter(busyLimit)
+	require.NoError(t, err)
+	until := time.Now().Add(50 * time.Millisecond).UnixNano()
+	s := endure(t.Context(), l, until)
+	require.Equal(t, until, s.Over)
+	require.Greater(t, s.Exact, until)
+	require.NotEqual(t, int64(never), s.Exact)
+	require.Positive(t, s.Took.Total)
+	require.Equal(t, s.Took.Total, s.At[own])
+	_, _, _, beyond := s.sums()
+	require.Negative(t, beyond)
+
+	text, err := json.Marshal(report{Strain: s})
+	require.NoError(t, err)
+	require.Less(t, len(text), maxReport)
+	var told report
+	require.NoError(t, json.Unmarshal(text, &told))
+	require.Equal(t, s, told.Strain, "the demo is told all of it")
+}
+
+func TestABusyGatewayEndsAtOnce(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	l, err := node.Limiter(busyLimit)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Zero(t, endure(ctx, l, never).Took.Total)
+}
+
+func TestOrdersAreTakenUntilTheInputEnds(t *testing.T) {
+	orders := make(chan order, 1)
+	obey(strings.NewReader(`{"Busy":7}`+"\n"+`{"Busy":8}`+"\n"), orders)
+	require.Equal(t, order{7}, <-orders)
+	require.Empty(t, orders, "one that comes before the last was taken is left out")
+}

@@ -29,7 +29,7 @@ const (
 
 // What the load has to show.
 const (
-	leastByAuthority = 0 // of a hundred checks
+	leastByAuthority = 50 // of a hundred checks
 	exactWithin      = time.Second
 )
 
@@ -278,7 +278,7 @@ func (v *verdict) busyClaims() (claims []claim) {
 		"of %s checks by gateways that left the machine no idle time were decided by authority, at least %d%%; %d%% by a copy, %d%% by a share, %d failed",
 		number(s.Took.Total), leastByAuthority, s.part(stoodIn), s.part(budget), s.Errors)
 	claim(true, "p99, busy", short(s.Took.quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.quantile(0.5)), short(v.busyTook.quantile(0.99)))
-	claim(true, "gone", number(v.lost), "times that a gateway took another for gone, though all were there")
+	claim(v.lost == 0, "gone", number(v.lost), "times that a gateway took another for gone, though all were there")
 	granted, due, most, beyond := s.sums()
 	means := fmt.Sprintf("units granted by these checks, of %s that the limits grant of what was asked: at most %s, L for each key, 2L where a check timed out", number(due), number(most))
 	if beyond >= 0 {

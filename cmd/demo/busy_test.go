@@ -43,7 +43,11 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		"nor one of another key": {func(_ *fleet, _ *tally, s *strain) {
 			s.Elsewhere[7], s.Granted[8] = 1, 6
 		}, "a key got 6 of 5"},
+		"copies and shares decide most": {func(_ *fleet, _ *tally, s *strain) {
+			s.At = [places]int{busyKeys, 3 * busyKeys, 4 * busyKeys, 2 * busyKeys}
+		}, "busy: 40%, of 10,000 checks"},
 		"a check fails":                {func(_ *fleet, _ *tally, s *strain) { s.Errors++ }, "1 failed"},
+		"a gateway is taken for gone":  {func(f *fleet, _ *tally, _ *strain) { f.lost++ }, "gone: 1, times"},
 		"checks are not exact in time": {func(_ *fleet, _ *tally, s *strain) { s.Exact += second }, "exact: 1.5 s, after the load"},
 		"checks are not exact at all":  {func(_ *fleet, _ *tally, s *strain) { s.Exact = never }, "exact: –, after the load"},
 		"the machine stood still instead": {func(_ *fleet, t *tally, s *strain) {
@@ -57,6 +61,10 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		"and not after that": {func(_ *fleet, t *tally, _ *strain) {
 			t.denies("budget", "gateway-2-0", 3*second+5)
 			t.admits(17, "owner", "", 6*second)
+		}, "17 in one of the windows of 1s in which all was well"},
+		"nor before it": {func(_ *fleet, t *tally, _ *strain) {
+			t.denies("budget", "gateway-2-0", 4*second+5)
+			t.admits(17, "owner", "", 3*second)
 		}, "17 in one of the windows of 1s in which all was well"},
 		"a client of whom none timed out has its limit": {func(_ *fleet, t *tally, _ *strain) {
 			t.admits(17, "owner", "", 3*second+5)
@@ -99,6 +107,17 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	require.Equal(t, before.usual, after.usual, "timeouts are a part of those")
 	require.Equal(t, before.requests+1100, after.requests)
 	require.Equal(t, before.took, after.took)
+
+	tally.pulse.still = []span{{3 * second, 4 * second}}
+	require.Zero(t, judge(f, tally, time.Second).still, "that is what the load is for")
+	tally.pulse.still = nil
+	now := time.Now().UnixNano()
+	f.busy = append(f.busy, span{now, never})
+	tally.miss(1)
+	require.Zero(t, tally.missed)
+	f.busy = f.busy[:1]
+	tally.miss(1)
+	require.Equal(t, 1, tally.missed)
 
 	tally.add(answer{to: f.current[0], sent: 3 * second, done: 4 * second, took: stallBound + 1, source: "owner"})
 	require.Equal(t, 1, judge(f, tally, time.Second).stalls, "a stall is one")

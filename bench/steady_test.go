@@ -27,7 +27,7 @@ type steady struct {
 // Lap is what a load has seen since the last one.
 type Lap struct {
 	Latencies []time.Duration
-	Strays    int // decisions that the owner did not make
+	Strays    int // decisions that were not made by who has authority
 }
 
 func merge(laps []Lap) (all Lap) {
@@ -69,7 +69,7 @@ func (s *steady) note(took time.Duration, source weir.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lap.Latencies = append(s.lap.Latencies, took)
-	if source != weir.Owner && source != weir.Forwarded {
+	if !byAuthority(source) {
 		s.lap.Strays++
 	}
 }

@@ -22,8 +22,8 @@ const (
 	busyPerCore = 8
 	// busyKeys are few enough that most are used up.
 	busyKeys = 1000
-	// exactKeys in a row that are decided by authority, at each gateway, show that
-	// checks are exact again.
+	// exactKeys, which nobody has spent from, show that checks are exact again once all
+	// of them in a row are decided by authority, at each gateway.
 	exactKeys = 100
 )
 
@@ -105,8 +105,8 @@ func endure(ctx context.Context, l *weir.Limiter, until int64) *strain {
 // exact says whether so many keys, one after the other, are decided by authority.
 func exact(ctx context.Context, l *weir.Limiter) bool {
 	for i := range exactKeys {
-		d, err := l.Peek(ctx, busyKey(i*(busyKeys/exactKeys)))
-		if at := placeOf(d.Source.String()); err != nil || at != own && at != asked {
+		d, err := l.Peek(ctx, busyKey(busyKeys+i))
+		if err != nil || elsewhereAt(placeOf(d.Source.String())) {
 			return false
 		}
 	}
@@ -124,7 +124,7 @@ func (s *strain) add(key int, d weir.Decision, took time.Duration, err error) {
 	}
 	at := placeOf(d.Source.String())
 	s.At[at]++
-	if at != own && at != asked {
+	if elsewhereAt(at) {
 		s.Elsewhere[key]++
 	}
 	s.Took.add(took)
@@ -145,13 +145,12 @@ func (s *strain) merge(o *strain) {
 	s.Over, s.Exact = max(s.Over, o.Over), max(s.Exact, o.Exact)
 }
 
-// part is of a hundred checks those that were decided in one of these places.
-func (s *strain) part(at ...place) int {
-	n := 0
-	for _, at := range at {
-		n += s.At[at]
-	}
-	return 100 * n / max(1, s.Took.Total)
+// part is of a hundred checks those that were decided in a place.
+func (s *strain) part(at place) int { return 100 * s.At[at] / max(1, s.Took.Total) }
+
+// byAuthority is of a hundred checks those that were decided by who has authority.
+func (s *strain) byAuthority() int {
+	return 100 * (s.Took.Total - s.At[stoodIn] - s.At[budget]) / max(1, s.Took.Total)
 }
 
 // most is what a key is granted at most: its limit, or twice that if a check of it
@@ -217,7 +216,7 @@ func (f *fleet) endured(s *strain, at int64) {
 	if all.Exact == never {
 		f.shown = "checks are not exact again"
 	}
-	f.shown += fmt.Sprintf("; of %s under load authority decided %d%%, within %s but for 1%%", number(all.Took.Total), all.part(own, asked), short(all.Took.quantile(0.99)))
+	f.shown += fmt.Sprintf("; of %s under load authority decided %d%%, within %s but for 1%%", number(all.Took.Total), all.byAuthority(), short(all.Took.quantile(0.99)))
 }
 
 // lose notes members that a gateway takes for gone though they are up, from when all
@@ -273,8 +272,7 @@ func (v *verdict) busyClaims() (claims []claim) {
 	claim := func(holds bool, name, value, format string, args ...any) {
 		claims = append(claims, newClaim(holds, name, value, format, args...))
 	}
-	byAuthority := s.part(own, asked)
-	claim(byAuthority >= leastByAuthority && s.Errors == 0, "busy", fmt.Sprintf("%d%%", byAuthority),
+	claim(s.byAuthority() >= leastByAuthority && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
 		"of %s checks by gateways that left the machine no idle time were decided by authority, at least %d%%; %d%% by a copy, %d%% by a share, %d failed",
 		number(s.Took.Total), leastByAuthority, s.part(stoodIn), s.part(budget), s.Errors)
 	claim(true, "p99, busy", short(s.Took.quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.quantile(0.5)), short(v.busyTook.quantile(0.99)))

@@ -44,7 +44,7 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 			s.Elsewhere[7], s.Granted[8] = 1, 6
 		}, "a key got 6 of 5"},
 		"copies and shares decide most": {func(_ *fleet, _ *tally, s *strain) {
-			s.At = [places]int{busyKeys, 3 * busyKeys, 4 * busyKeys, 2 * busyKeys}
+			s.At = [places]int{own: busyKeys, asked: 3 * busyKeys, stoodIn: 4 * busyKeys, budget: 2 * busyKeys}
 		}, "busy: 40%, of 10,000 checks"},
 		"a check fails":                {func(_ *fleet, _ *tally, s *strain) { s.Errors++ }, "1 failed"},
 		"a gateway is taken for gone":  {func(f *fleet, _ *tally, _ *strain) { f.lost++ }, "gone: 1, times"},

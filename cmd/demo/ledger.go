@@ -76,7 +76,7 @@ func (l *ledger) add(region int, local bool, a answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := placeOf(a.source)
-	if at == stoodIn || at == budget {
+	if elsewhereAt(at) {
 		l.others++
 		if a.allowed {
 			l.guessed[region][a.client] = append(l.guessed[region][a.client], a.check)

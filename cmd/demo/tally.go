@@ -139,7 +139,7 @@ func (t *tally) add(a answer) {
 	if a.allowed {
 		t.admitted[a.client] = append(t.admitted[a.client], admission(a.check))
 	}
-	if at == stoodIn || at == budget {
+	if elsewhereAt(at) {
 		t.others = append(t.others, elsewhere{a.client, a.check, a.owner, at, a.allowed})
 	}
 }

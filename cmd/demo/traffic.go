@@ -153,6 +153,9 @@ const (
 	places
 )
 
+// elsewhereAt says that a decision there was not made by who has authority.
+func elsewhereAt(at place) bool { return at == stoodIn || at == budget }
+
 func placeOf(source string) place {
 	switch source {
 	case weir.Owner.String():

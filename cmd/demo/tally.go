@@ -7,7 +7,8 @@ import (
 
 // stallBound is the longest that a request to a gateway that is up may take: a
 // check's Timeout, and what a busy machine may keep processes waiting. Times when
-// the machine stood still come on top.
+// the machine stood still come on top. While all gateways are busy it bounds the check
+// in a request.
 const stallBound = timeout + 480*time.Millisecond
 
 // tally is what the clients have seen. Its methods are safe for concurrent use.
@@ -49,7 +50,8 @@ func (c *counts) add(o *counts) {
 
 func (c *counts) answered() int { return c.allowed + c.denied }
 
-// slow is a request to a gateway that was up that took longer than a bound.
+// slow is a request to a gateway that was up that took longer than a bound, or the
+// check in it where that is all that counts.
 type slow struct {
 	span
 	took time.Duration
@@ -95,6 +97,11 @@ func newTally(f *fleet) *tally {
 // failed to do is held against it.
 func (t *tally) add(a answer) {
 	down, busy := t.fleet.wasDown(a.to, a.sent, a.done), t.fleet.wasBusy(a.sent, a.done)
+	waited := span{a.sent, a.done}
+	took := a.took
+	if busy { // a request waits for cores at its client and its gateway, at each step of its way
+		waited, took = a.check, time.Duration(a.check.to-a.check.from)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -105,8 +112,8 @@ func (t *tally) add(a answer) {
 		if t.problem == nil {
 			t.problem = a.err
 		}
-	case a.took > stallBound:
-		t.slow = append(t.slow, slow{span{a.sent, a.done}, a.took})
+	case took > stallBound:
+		t.slow = append(t.slow, slow{waited, took})
 	}
 	t.asks[a.client]++
 	if a.err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/bucket"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // Ask is one of the limits that AllowAll decides together.
@@ -41,7 +42,9 @@ func (a *Ask) units() int64 {
 // go to all at once, and if any denies, the others are refunded, shadows included:
 // it never admits too much, and under contention can deny falsely for a round trip
 // (the denial's RetryAfter knows nothing of the refund to come, nor the ResetAfter
-// of what was refunded). Errors are those of Limiter.AllowN.
+// of what was refunded). Where this node remembers that the owner of one denies it
+// (Source Pushback), and none is a Shadow, the others are not asked: their Decisions
+// are Allowed, with no Source and nothing Remaining. Errors are those of Limiter.AllowN.
 func (n *Node) AllowAll(ctx context.Context, asks ...Ask) (Decisions, error) {
 	return n.AllowAllInto(ctx, asks, nil)
 }
@@ -170,7 +173,7 @@ type party struct {
 	at      []int // which of the asks
 	asks    []ask
 	results []result
-	refund  func() // gives back what the party took
+	settle  func(takes []ask) // says what becomes of what the party took
 	err     error
 }
 
@@ -184,12 +187,19 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 		n.spendAll(v, asOwner, s.all, now, s, s.results)
 		return nil
 	}
+	if n.denyAll(v, s.all, n.time(now), s.results) {
+		return nil
+	}
 	parties := v.parties(s.all, n.steadily(now))
+	var flags uint8
+	if len(parties) > 1 {
+		flags = flagTentative
+	}
 	var wait sync.WaitGroup
 	for _, p := range parties[1:] {
-		wait.Go(func() { n.take(ctx, v, p) })
+		wait.Go(func() { n.take(ctx, v, flags, p) })
 	}
-	n.take(ctx, v, parties[0])
+	n.take(ctx, v, flags, parties[0])
 	wait.Wait()
 
 	var err error
@@ -201,14 +211,18 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 			s.results[at] = p.results[i]
 		}
 	}
-	if allowed || len(parties) == 1 {
+	if len(parties) == 1 {
 		return err
 	}
 	for _, p := range parties {
 		if !p.allowed() {
 			continue
 		}
-		p.refund()
+		if allowed {
+			p.settle(p.kept())
+			continue
+		}
+		p.settle(p.taken())
 		for i, at := range p.at {
 			if p.results[i].Allowed {
 				s.results[at].Remaining += p.asks[i].units
@@ -251,20 +265,41 @@ func (v *view) parties(all []ask, now int64) []*party {
 
 // allowed says that nothing that the party enforces was denied: it took.
 func (p *party) allowed() bool {
-	if p.err != nil {
-		return false
-	}
-	for i := range p.results {
-		if !p.results[i].Allowed && !p.asks[i].shadow {
+	return p.err == nil && allowed(p.asks, p.results)
+}
+
+// allowed reports whether nothing that is enforced was denied.
+func allowed(asks []ask, results []result) bool {
+	for i := range results {
+		if !results[i].Allowed && !asks[i].shadow {
 			return false
 		}
 	}
 	return true
 }
 
+// denyAll reports whether a pushback denies one of the asks, and so all: no member is
+// asked then. A shadow is to be answered, and has no say.
+func (n *Node) denyAll(v *view, all []ask, t countsync.Time, results []result) (denied bool) {
+	if slices.ContainsFunc(all, func(a ask) bool { return a.shadow }) {
+		return false
+	}
+	clear(results)
+	for i := range all {
+		w, to, _ := v.route(all[i].id, v.owner(all[i].id), t.Steady)
+		leaves := w != here && w != alone && to != v.Self
+		if leaves && n.pushbacks.deny(&all[i], t, &results[i]) {
+			denied = true
+		} else {
+			results[i].Allowed, results[i].Limit = true, all[i].limit.Capacity()
+		}
+	}
+	return denied
+}
+
 // take takes from whoever answers for the party, or from this node's budget if it
 // is not reached, in one step.
-func (n *Node) take(ctx context.Context, v *view, p *party) {
+func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 	as, now := asSelf, n.now()
 	switch {
 	case p.way == here && !n.fenced(v, now):
@@ -272,11 +307,11 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 	case p.way == standIn && p.to == v.Self:
 		as = asStandIn
 	case p.way != here && p.way != alone:
-		by, err := n.reach(ctx, v, p.way, p.to, p.hop, opTake, 0, p.asks, p.results)
+		by, err := n.reach(ctx, v, p.way, p.to, p.hop, opTake, flags, p.asks, p.results)
 		if err == nil {
-			p.refund = func() {
-				if taken := p.taken(); len(taken) > 0 {
-					v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, taken))
+			p.settle = func(takes []ask) {
+				if len(takes) > 0 {
+					v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, takes))
 				}
 			}
 			return
@@ -292,10 +327,13 @@ func (n *Node) take(ctx context.Context, v *view, p *party) {
 	}
 	s := n.scratch(len(p.asks))
 	defer n.done(s)
+	n.begin(flags, p.asks, n.steadily(now), n.cfg.Timeout)
 	n.spendAll(v, as, p.asks, now, s, p.results)
-	p.refund = func() {
-		for _, a := range p.taken() {
+	n.settle(flags, p.asks, p.results)
+	p.settle = func(takes []ask) {
+		for _, a := range takes {
 			n.spend(v, as, opRefund, 0, &a, n.now(), new(result))
+			n.tentative.settle(a.id)
 		}
 	}
 }
@@ -309,6 +347,19 @@ func (p *party) taken() []ask {
 		}
 	}
 	return taken
+}
+
+// kept is the asks that were allowed and leave too little for as much again: they may
+// have denied others. As refunds they give nothing back, and settle what was taken.
+func (p *party) kept() (kept []ask) {
+	for i, a := range p.asks {
+		if r := &p.results[i]; r.Allowed && r.Remaining < a.units {
+			a = a.taken(r)
+			a.units = 0
+			kept = append(kept, a)
+		}
+	}
+	return kept
 }
 
 // spendAll takes on all of the counts that are held here, or on none, each

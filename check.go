@@ -14,8 +14,8 @@ import (
 // outage is answered from this node's budget.
 func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result) error {
 	v, now := n.view.Load(), n.now()
-	owner := v.owner(a.id)
-	w, to, hop := v.route(a.id, owner, n.steadily(now))
+	owner, t := v.owner(a.id), n.time(now)
+	w, to, hop := v.route(a.id, owner, t.Steady)
 	as := asSelf
 	switch {
 	case w == here && !n.fenced(v, now):
@@ -24,6 +24,9 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 	case w == standIn && to == v.Self:
 		as = asStandIn
 	case w != here && w != alone:
+		if op == opTake && n.pushbacks.deny(a, t, r) {
+			return nil
+		}
 		asks, results := [1]ask{*a}, [1]result{}
 		by, err := n.reach(ctx, v, w, to, hop, op, flags, asks[:], results[:])
 		if err == nil {
@@ -186,6 +189,7 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 		n.refund(flags, a, l, now)
 	case opReset:
 		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
+		n.pushbacks.end(a.id, n.steady())
 	}
 }
 
@@ -211,6 +215,12 @@ var errUnreached = errors.New("weir: the owner was not reached")
 func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
+	sent := n.time(n.now())
+	if op == opTake {
+		for i := range asks {
+			asks[i].receipt = bucket.Receipt(sent.Steady) // for Late
+		}
+	}
 	x.request = v.request(x.request[:0], by, op, wait, asks)
 	relayed := by.hop != by.member || by.flags&flagStandIn != 0
 	if err := n.exchange(ctx, v, by.hop, x, wait); err != nil {
@@ -226,6 +236,9 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []
 			r.source = Relayed
 		case r.source == Owner:
 			r.source = Forwarded
+		}
+		if op == opTake {
+			n.pushbacks.learn(&asks[i], &r, sent)
 		}
 		results[i] = r
 	}
@@ -282,6 +295,7 @@ func (n *Node) tell(op op, flags uint8, a *ask) {
 	default:
 		v.Members[hop].Peer.Tell(v.request(nil, by, op, 0, []ask{*a}))
 	}
+	n.pushbacks.end(a.id, n.steady())
 }
 
 // cancelled is the context's error, but for a deadline: when that passes, the

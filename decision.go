@@ -31,9 +31,14 @@ const (
 	Budget                         // within a share: a member is missing from this side, or the roster is below Config.Expect
 	FailedOpen                     // within the whole limit, for the same reasons: the limit is FailOpen
 	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
+	Pushback                       // here: the owner has denied as much within the last second, and its RetryAfter is not over
 
 	sources // how many there are, and one
 )
+
+// isShare reports whether a decision was made within a share, or as the limit's
+// PartitionPolicy says.
+func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
 
 // Decisions are the answers of AllowAll, in the order of its asks.
 type Decisions []Decision

@@ -105,7 +105,7 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 					wait.Go(func() {
 						for i := g; i < 10_000; i += 64 {
 							d, err := ls[g%3].Allow(t.Context(), key)
-							if err != nil || d.Source > Forwarded {
+							if err != nil || d.Source > Forwarded && d.Source != Pushback {
 								t.Errorf("%v from %v", err, d.Source)
 								return
 							}
@@ -122,8 +122,16 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 	}
 }
 
-// A count behaves like one register that every node sees at once.
+// A count behaves like one register that every node sees at once. A pushback denies
+// what the register does, unless units were given back on another node, and says what
+// was left when it came.
 func TestChecksAreLinearizable(t *testing.T) {
+	for _, refunds := range []bool{true, false} {
+		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })
+	}
+}
+
+func testLinearizable(t *testing.T, refunds bool) {
 	type question struct {
 		op    op
 		units int64
@@ -135,6 +143,9 @@ func TestChecksAreLinearizable(t *testing.T) {
 			used, in, d := state.(int64), input.(question), output.(Decision)
 			switch in.op {
 			case opTake:
+				if d.Source == Pushback {
+					return !d.Allowed && (refunds || used+in.units > rate && d.Remaining >= rate-used), used
+				}
 				if used+in.units > rate {
 					return !d.Allowed && d.Remaining == rate-used, used
 				}
@@ -166,11 +177,11 @@ func TestChecksAreLinearizable(t *testing.T) {
 							var d Decision
 							var err error
 							call := time.Since(begun).Nanoseconds()
-							switch (g + i) % 5 {
-							case 3:
+							switch ask := (g + i) % 5; {
+							case ask == 3 && refunds:
 								in.op = opRefund
 								err = ls[g%3].Refund(t.Context(), key, in.units)
-							case 4:
+							case ask == 4:
 								in.op = opPeek
 								d, err = ls[g%3].Peek(t.Context(), key)
 							default:

@@ -61,7 +61,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	if err != nil {
 		return err
 	}
-	if err = l.node.decide(ctx, opRefund, 0, &a, new(result)); err != nil {
+	err = l.node.decide(ctx, opRefund, 0, &a, new(result))
+	l.node.pushbacks.end(a.id, l.node.steady())
+	if err != nil {
 		return err
 	}
 	return ctx.Err()
@@ -74,7 +76,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.ask(ctx, key, 1, &a); err != nil {
 		return err
 	}
-	return l.node.reset(ctx, &a)
+	err := l.node.reset(ctx, &a)
+	l.node.pushbacks.end(a.id, l.node.steady())
+	return err
 }
 
 // Owner is the member that the ring gives the key to, the zero Member if there
@@ -169,7 +173,7 @@ func (l *Limiter) grants(units int64) error {
 func (l *Limiter) tell(d *Decision, r *result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit
-	if l.limit.Scope == Global && r.source < Budget && r.source != 0 {
+	if l.limit.Scope == Global && !r.source.isShare() && r.source != 0 {
 		d.Limit = l.numbers.Capacity()
 	}
 	d.Remaining = r.Remaining

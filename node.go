@@ -33,6 +33,8 @@ type Node struct {
 	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
+	pushbacks pushbacks // what owners have denied to this node
+	tentative tentative // takes here that may be given back
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
 	joining   joining

@@ -34,7 +34,7 @@ const (
 
 // makeshift counts decisions that the owner did not make, by how they were made
 // instead.
-type makeshift [sources - StandIn]uint64
+type makeshift [FailedClosed + 1 - StandIn]uint64
 
 func (m *makeshift) sum() (sum uint64) {
 	for _, n := range m {

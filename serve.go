@@ -192,6 +192,7 @@ func (n *Node) standsIn(v *view, request []byte) []byte {
 
 // answer carries out a request here and appends the answer.
 func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte, error) {
+	steady, tentative := n.steadily(now), h.flags&flagTentative != 0
 	if h.op == opTake && h.asks > 1 {
 		s := n.scratch(int(h.asks))
 		defer n.done(s)
@@ -203,8 +204,11 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			}
 		}
 		dst = appendAnswer(dst, statusDone, len(asks))
+		n.begin(h.flags, asks, steady, h.wait)
 		n.spendAll(v, v.standing(asks[0].id), asks, now, s, results)
+		n.settle(h.flags, asks, results)
 		for i := range results {
+			results[i].firm = n.firm(&asks[i], &results[i], steady)
 			dst = results[i].append(dst)
 		}
 		return dst, nil
@@ -219,7 +223,14 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 		if err != nil {
 			return nil, err
 		}
+		if tentative && h.op == opTake {
+			n.tentative.begin(a.id, steady, n.tentativeFor(h.wait))
+		}
 		n.spend(v, v.standing(a.id), h.op, h.flags, &a, now, &r)
+		if tentative && (h.op == opRefund || !r.Allowed) {
+			n.tentative.settle(a.id)
+		}
+		r.firm = h.op == opTake && n.firm(&a, &r, steady)
 		dst = r.append(dst)
 	}
 	return dst, nil
@@ -227,7 +238,8 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 
 // Late refunds a yes that arrives after its asker gave up: the asker has been
 // answered from its budget, or not at all. A debit that left a debt stays: how
-// much of it the debt's bound let through is not known here.
+// much of it the debt's bound let through is not known here. A firm denial is
+// remembered, if it is not another's that this node has handed on.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	h, err := parseHeader(request)
 	if err != nil || h.op != opTake && h.op != opDebit {
@@ -237,21 +249,27 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		return
 	}
 	var (
-		taken []ask
-		units uint64
+		taken  []ask
+		units  uint64
+		denied bool
 	)
 	for i := range int(h.asks) {
 		a, err := parseAsk(request, i, new(bucket.Limit))
 		r := parseResult(answer, i)
+		if err == nil && h.op == opTake && h.hops == maxHops {
+			in.n.pushbacks.learn(&a, &r, in.n.sentAt(int64(a.receipt)))
+		}
 		switch {
-		case err != nil || !r.Allowed && !a.shadow:
+		case err != nil:
 			return
-		case r.Allowed:
+		case !r.Allowed:
+			denied = denied || !a.shadow
+		default:
 			units += uint64(a.units)
 			taken = append(taken, a.taken(&r))
 		}
 	}
-	if len(taken) == 0 {
+	if denied || len(taken) == 0 {
 		return
 	}
 	refund := header{opRefund, h.flags, maxHops, uint8(len(taken)), 0, h.to}.append(nil)
@@ -260,4 +278,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	}
 	in.n.meters.lateUnits.Add(units)
 	from.Tell(refund)
+	for i := range taken {
+		in.n.pushbacks.end(taken[i].id, in.n.steady())
+	}
 }

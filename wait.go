@@ -57,7 +57,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 			delay = d.ResetAfter - l.service(&r, units)
 		case d.Allowed:
 			return nil
-		case d.Source >= Budget:
+		case d.Source.isShare():
 			// The share says when it could admit; the owner may be back before.
 			delay = min(delay, outageRetry)
 		}

@@ -16,6 +16,9 @@ import (
 //	answer  status 1 | asks 1
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
 //
+// The receipt of a take is when it was sent, by the asker's clock: nobody else reads it.
+// A result that is not allowed may be firm, which is 2.
+//
 // A FixedWindow has no burst, but may have a start. The highest bit of partition
 // says that an ask is a shadow, the next one that its limit is Global. The third one
 // says of what is refunded, as the highest bit of source does of a result, that it
@@ -63,6 +66,9 @@ const (
 	passBits     = 7
 	flagOnlyLast = 8  // refund only if nothing was taken since
 	flagStandIn  = 16 // answer in the owner's stead, if this member does not reach it either
+	// flagTentative: a take that is given back if another member denies, and what
+	// settles it: a refund, of no units if it is kept.
+	flagTentative = 32
 )
 
 // maxPasses is how often a check may be passed on while authority moves, which
@@ -87,7 +93,7 @@ type ask struct {
 	global    bool // judged by what this region has of the limit
 	stoodIn   bool // of a refund: what the receipt is of was granted without authority
 	units     int64
-	receipt   bucket.Receipt
+	receipt   bucket.Receipt // of a take: when it was sent
 }
 
 // result is one ask's answer.
@@ -95,6 +101,7 @@ type result struct {
 	bucket.Result
 	source  Source
 	stoodIn bool // whoever was asked has decided it itself, without authority
+	firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
 }
 
 // taken is the ask that gives back what r says it took.
@@ -213,6 +220,8 @@ func (r *result) append(b []byte) []byte {
 	var allowed byte
 	if r.Allowed {
 		allowed = 1
+	} else if r.firm {
+		allowed = 2
 	}
 	source := byte(r.source)
 	if r.stoodIn {
@@ -258,7 +267,7 @@ func parseAnswer(b []byte, asks int) (status, error) {
 // time.
 func parseResult(answer []byte, i int) (r result) {
 	b := answer[answerHeaderBytes+i*resultBytes:]
-	r.Allowed = b[0] == 1
+	r.Allowed, r.firm = b[0] == 1, b[0] == 2
 	r.stoodIn = b[1]&sourceStoodInBit != 0
 	if r.source = Source(b[1] &^ sourceStoodInBit); r.source == 0 || r.source >= sources {
 		r.source = Owner

@@ -67,7 +67,8 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
 				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
 				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority")}
+			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false}
+			r.firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
 			results = append(results, r)
 			answer = r.append(answer)
 		}
@@ -85,7 +86,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 // Whatever a member answers, it is a decision that can be counted and waited for.
 func FuzzAnswer(f *testing.F) {
 	for _, source := range []Source{0, Owner, FailedClosed, sources, 255} {
-		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false}
+		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner}
 		f.Add(r.append(appendAnswer(nil, statusDone, 1)))
 	}
 	var m meters

@@ -1,0 +1,175 @@
+package weir
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// pushbackFor bounds how long a denial is remembered, and with it for how long a
+// Refund or Reset elsewhere may go unnoticed.
+const pushbackFor = time.Second
+
+// A node remembers pushbackSets*pushbackWays denials at most, in 1.6 MB. An id has its
+// place in one of the sets; where that is full, the denial that ends soonest is
+// forgotten, and its key is asked for at its owner again.
+const (
+	pushbackSets = 1 << 12
+	pushbackWays = 4
+)
+
+// pushbacks are the denials that other members have answered this node's takes with, so
+// that a flood of a denied key ends here and not at the owner.
+//
+// Every take that a pushback denies would have been denied by the owner as well, as
+// long as nothing is given back there: a denied take spends nothing, other takes only
+// add to what is used, and the owner calls a denial firm only if it does not rest on
+// units that may be given back (result.firm). The memory begins when the take was sent,
+// not when its answer came, so that it ends no later than the same ask, sent then, is
+// admitted. What gives back on this node ends it at once (end); elsewhere it lasts for
+// pushbackFor.
+//
+// Time passes by the clock that checks read and by the steady one, whichever is ahead:
+// neither a clock that steps back nor one that stands still makes a denial last.
+type pushbacks struct {
+	// sets is nil until the first take leaves the node.
+	sets atomic.Pointer[[pushbackSets]pushbackSet]
+}
+
+// pushbackSet fills whole cache lines.
+type pushbackSet struct {
+	mu sync.Mutex
+	// ended is when something was last given back of an id in this set. The answer to
+	// a take that was sent before may know nothing of that.
+	ended int64 // by the steady clock
+	of    [pushbackWays]pushback
+	_     [48]byte
+}
+
+// pushback is one denial. An id has several where asks for fewer units were denied
+// after one for more, or where its limit has several numbers.
+type pushback struct {
+	id               bucket.ID
+	numbers          uint64 // of the limit that it was asked by
+	units            int64  // that were denied; fewer may yet be admitted
+	sent             countsync.Time
+	retry, reset     time.Duration // as answered
+	limit, remaining int64
+}
+
+// past is how long ago the take was sent.
+func (p *pushback) past(t countsync.Time) time.Duration {
+	return time.Duration(max(t.Steady-p.sent.Steady, t.Now-p.sent.Now))
+}
+
+// lasts is for how long p denies from when the take was sent.
+func (p *pushback) lasts() time.Duration { return min(p.retry, pushbackFor) }
+
+// ends is when p denies no more at the latest, by the steady clock.
+func (p *pushback) ends() int64 { return p.sent.Steady + int64(p.lasts()) }
+
+// deny reports whether a take is denied by what is remembered, and answers it. Of
+// several denials the longest counts: it is the one for the most units. For more units
+// than were denied its RetryAfter is the least that it can be.
+func (p *pushbacks) deny(a *ask, t countsync.Time, r *result) bool {
+	s := p.set(a.id)
+	if s == nil {
+		p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
+		return false
+	}
+	s.mu.Lock()
+	denied, least := false, time.Duration(0)
+	for i := range s.of {
+		b := &s.of[i]
+		if b.id != a.id || b.units > a.units || b.numbers != numbersHash(a.limit) {
+			continue
+		}
+		past := b.past(t)
+		if past >= b.lasts() || b.retry-past <= least {
+			continue
+		}
+		denied, least = true, b.retry-past
+		r.Allowed = false
+		r.Limit = b.limit
+		r.Remaining = b.remaining
+		r.RetryAfter = least
+		r.ResetAfter = b.reset - past
+		r.Receipt = 0
+		r.source = Pushback
+	}
+	s.mu.Unlock()
+	return denied
+}
+
+// learn remembers a firm denial of a take that was sent then.
+func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
+	if !r.firm {
+		return
+	}
+	s := p.set(a.id)
+	if s == nil {
+		return
+	}
+	b := pushback{a.id, numbersHash(a.limit), a.units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent.Steady <= s.ended {
+		return
+	}
+	at := 0
+	for i := range s.of {
+		o := &s.of[i]
+		if o.id == b.id && o.numbers == b.numbers && o.units == b.units {
+			at = i
+			break
+		}
+		if o.ends() < s.of[at].ends() {
+			at = i
+		}
+	}
+	s.of[at] = b
+}
+
+// end forgets what is remembered of an id, as something was given back: units, or its
+// count was reset. An answer that is still under way is not remembered either.
+func (p *pushbacks) end(id bucket.ID, steady int64) {
+	s := p.set(id)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = steady
+	for i := range s.of {
+		if s.of[i].id == id {
+			s.of[i] = pushback{}
+		}
+	}
+}
+
+func (p *pushbacks) set(id bucket.ID) *pushbackSet {
+	sets := p.sets.Load()
+	if sets == nil {
+		return nil
+	}
+	return &sets[id.Lo%pushbackSets]
+}
+
+// numbersHash stands for the numbers of a limit. Nobody chooses them to collide.
+func numbersHash(l *bucket.Limit) uint64 {
+	h := uint64(l.Algorithm)
+	for _, x := range [...]uint64{uint64(l.Rate), uint64(l.Per), uint64(l.Burst), l.Version, uint64(l.Start)} {
+		h = bits.RotateLeft64((h^x)*0x9e3779b97f4a7c15, 32)
+	}
+	return h
+}
+
+// sentAt is when a take was sent that says so itself, by the steady clock.
+func (n *Node) sentAt(steady int64) countsync.Time {
+	t := n.time(n.now())
+	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
+}

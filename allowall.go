@@ -327,7 +327,7 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 	}
 	s := n.scratch(len(p.asks))
 	defer n.done(s)
-	n.begin(flags, p.asks, n.steadily(now), n.cfg.Timeout)
+	n.begin(flags, p.asks, n.steadily(now))
 	n.spendAll(v, as, p.asks, now, s, p.results)
 	n.settle(flags, p.asks, p.results)
 	p.settle = func(takes []ask) {

@@ -204,7 +204,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			}
 		}
 		dst = appendAnswer(dst, statusDone, len(asks))
-		n.begin(h.flags, asks, steady, h.wait)
+		n.begin(h.flags, asks, steady)
 		n.spendAll(v, v.standing(asks[0].id), asks, now, s, results)
 		n.settle(h.flags, asks, results)
 		for i := range results {
@@ -224,7 +224,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			return nil, err
 		}
 		if tentative && h.op == opTake {
-			n.tentative.begin(a.id, steady, n.tentativeFor(h.wait))
+			n.tentative.begin(a.id, steady, n.cfg.Timeout)
 		}
 		n.spend(v, v.standing(a.id), h.op, h.flags, &a, now, &r)
 		if tentative && (h.op == opRefund || !r.Allowed) {

@@ -13,37 +13,35 @@ import (
 const tentativeSlots = 1 << 10
 
 // tentative counts the takes here of AllowAlls that ask several members. Until the
-// others have answered, such a take may be given back, and a denial that it causes must
-// not be remembered (result.firm). It is settled when the take is denied or given back,
-// or when whoever took says that it is kept, which it does where little is left. What is
-// never settled is so by until, when whoever took has been answered or has given up. All
-// times are by Node.steady.
+// others have answered, such a take may be given back, and a denial that rests on it must
+// not be remembered (result.firm). It is settled when it is denied or given back, or when
+// whoever took says that it is kept, which it does where little is left. A take that
+// nobody settles counts for one span at least and two at most. All times are by
+// Node.steady.
 type tentative struct {
 	slots atomic.Pointer[[tentativeSlots]tentativeSlot] // nil until the first such take
 }
 
 type tentativeSlot struct {
-	mu    sync.Mutex
-	open  int
-	until int64
+	mu          sync.Mutex
+	span        int64 // the number of this span
+	now, before int   // takes of this span and of the one before that are not settled
 }
 
-// begin counts a take that is about to be made, for a time at most.
-func (t *tentative) begin(id bucket.ID, now int64, most time.Duration) {
+// begin counts a take that is about to be made.
+func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	if t.slots.Load() == nil {
 		t.slots.CompareAndSwap(nil, new([tentativeSlots]tentativeSlot))
 	}
 	s := t.slot(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now >= s.until {
-		s.open = 0
-	}
-	s.open++
-	s.until = max(s.until, now+int64(most))
+	s.turn(now, span)
+	s.now++
 }
 
-// settle counts a take no more.
+// settle counts a take no more: the oldest, as it is not known which one it was, so that
+// none which is open is forgotten before its time.
 func (t *tentative) settle(id bucket.ID) {
 	s := t.slot(id)
 	if s == nil {
@@ -51,18 +49,33 @@ func (t *tentative) settle(id bucket.ID) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open = max(0, s.open-1)
+	if s.before > 0 {
+		s.before--
+	} else if s.now > 0 {
+		s.now--
+	}
 }
 
 // none reports whether no take of an id may be given back.
-func (t *tentative) none(id bucket.ID, now int64) bool {
+func (t *tentative) none(id bucket.ID, now int64, span time.Duration) bool {
 	s := t.slot(id)
 	if s == nil {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open == 0 || now >= s.until
+	s.turn(now, span)
+	return s.now+s.before == 0
+}
+
+// turn goes on to the span of now.
+func (s *tentativeSlot) turn(now int64, span time.Duration) {
+	switch at := now / int64(span); {
+	case at == s.span+1:
+		s.span, s.now, s.before = at, 0, s.now
+	case at > s.span:
+		s.span, s.now, s.before = at, 0, 0
+	}
 }
 
 func (t *tentative) slot(id bucket.ID) *tentativeSlot {
@@ -73,13 +86,14 @@ func (t *tentative) slot(id bucket.ID) *tentativeSlot {
 	return &slots[id.Lo%tentativeSlots]
 }
 
-// begin counts asks that are about to be taken, if their request has flagTentative.
-func (n *Node) begin(flags uint8, asks []ask, now int64, wait time.Duration) {
+// begin counts asks that are about to be taken, if their request has flagTentative. Who
+// asks several members has been answered by all, or gives up, within its Timeout.
+func (n *Node) begin(flags uint8, asks []ask, now int64) {
 	if flags&flagTentative == 0 {
 		return
 	}
 	for i := range asks {
-		n.tentative.begin(asks[i].id, now, n.tentativeFor(wait))
+		n.tentative.begin(asks[i].id, now, n.cfg.Timeout)
 	}
 }
 
@@ -96,14 +110,10 @@ func (n *Node) settle(flags uint8, asks []ask, results []result) {
 	}
 }
 
-// tentativeFor is how long a take may be given back that an asker waits so long for: it
-// waits as long again for a stand-in of another member.
-func (n *Node) tentativeFor(wait time.Duration) time.Duration { return max(n.cfg.Timeout, 2*wait) }
-
 // firm reports whether a take's answer stands until its RetryAfter, unless a caller gives
 // something back: it is the word of the authority, within the whole limit, and no
 // AllowAll may give back what denied it. What a region lacks of a Global limit is on its
 // way from others, and they send it because of the asks that come here.
 func (n *Node) firm(a *ask, r *result, now int64) bool {
-	return !r.Allowed && r.source == Owner && !(a.global && n.regions.Holdings != nil) && n.tentative.none(a.id, now)
+	return !r.Allowed && r.source == Owner && !(a.global && n.regions.Holdings != nil) && n.tentative.none(a.id, now, n.cfg.Timeout)
 }

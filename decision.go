@@ -9,11 +9,16 @@ import "time"
 // newest entry has expired, or the bucket is full again (or the queue of a LeakyBucket
 // empty). Where a window or log has nothing left, it is no later than when a unit is
 // there again. On a denial it is never below RetryAfter.
+//
+// A Pushback has what the owner said within the last second, with RetryAfter and
+// ResetAfter as far as they are left. Less may remain by now, and be there later, as
+// others were admitted meanwhile; fewer units than were denied may still be admitted, and
+// are asked for at the owner.
 type Decision struct {
 	Allowed    bool
 	Limit      int64         // what the limit grants (Rate, or Burst for the buckets), or this node's or side's share of it
 	Remaining  int64         // whole units left now, never below zero
-	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted
+	RetryAfter time.Duration // zero if allowed; else the soonest that the same ask could be admitted, or of a Pushback for more units than were denied no later than that
 	ResetAfter time.Duration // until the whole limit is there again if nothing more is asked, see below
 	Name       string        // of the limit
 	Source     Source

@@ -11,6 +11,7 @@
 // The way of a check:
 //
 //	Limiter.Allow → id → view.route ─┬─ here     → bucket.Store
+//	                                 ├─ pushback → denied: the owner has just denied as much
 //	                                 ├─ direct   → the owner's bucket.Store
 //	                                 ├─ relay    → the owner, through another member
 //	                                 ├─ stand-in → the first successor that is reached, which has a copy
@@ -20,6 +21,9 @@
 // owner nor a stand-in answers in that time, the node answers within its own share
 // of the limit, or as the limit's PartitionPolicy says; the README states what can
 // be admitted at most.
+//
+// A denial is remembered by the node that asked (pushback.go), until its RetryAfter and
+// for a second at most: a flood of a denied key does not reach its owner.
 //
 // What a node has the final word on (authority.go) moves when members join and
 // leave, after the counts have (stream.go); the same stream keeps the copies.

@@ -138,6 +138,7 @@ func columns() []column {
 		{"p99", 6, 4, text(func(g *gatewayRow) string { return g.latency(0.99) })},
 		{"itself", 6, 5, text(func(g *gatewayRow) string { return g.part(own) })},
 		{"owner", 5, 5, text(func(g *gatewayRow) string { return g.part(asked) })},
+		{"memory", 6, 5, text(func(g *gatewayRow) string { return g.part(pushedBack) })},
 		{"stand-in", 8, 1, unusual(stoodIn)},
 		{"share", 5, 3, unusual(budget)},
 		{"lag", 6, 2, text((*gatewayRow).behind)},
@@ -223,8 +224,9 @@ func (f *frame) lines(width, height int) []line {
 
 	legend := []line{
 		nil,
-		line{}.add(dim, "decided by: itself, which owns the client's key; the owner, asked over the network; while that is not"),
-		line{}.add(dim, "reached the stand-in, which has a copy of the count; without that its share of the limit"),
+		line{}.add(dim, "decided by: itself, which owns the client's key; the owner, asked over the network; from memory, as the"),
+		line{}.add(dim, "owner denied it within the last second; while that is not reached the stand-in, which has a copy of"),
+		line{}.add(dim, "the count; without that its share of the limit"),
 		line{}.add(dim, "lag: of the copies of its counts   sees: ").add(green, "✓").add(dim, " heard ").add(yellow, "?").add(dim, " not heard ").add(red, "✗").add(dim, " dead"),
 	}
 	foot := []line{nil, f.standing.line()}
@@ -341,8 +343,8 @@ func (f *frame) short() string {
 		if g.condition != up {
 			b.WriteString(" ")
 		}
-		fmt.Fprintf(&b, "%s %s/s %s ok %s/%s %s/%s/%s/%s %s %s", g.owned(), g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
-			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(stoodIn), g.part(budget), g.behind(),
+		fmt.Fprintf(&b, "%s %s/s %s ok %s/%s %s/%s/%s/%s/%s %s %s", g.owned(), g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
+			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(pushedBack), g.part(stoodIn), g.part(budget), g.behind(),
 			strings.ReplaceAll(g.sights().render(false, 80), " ", ""))
 	}
 	fmt.Fprintf(&b, "  %d errors, %d stalls", f.standing.errors, f.standing.stalls)

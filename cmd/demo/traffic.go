@@ -146,10 +146,11 @@ func (a *answer) read(response *http.Response) error {
 type place uint8
 
 const (
-	own     place = iota // the gateway owns the client's key
-	asked                // by the owner, which it asked
-	stoodIn              // by the stand-in, for an owner that was not reached
-	budget               // within a share of the limit: no copy of the count was reached
+	own        place = iota // the gateway owns the client's key
+	asked                   // by the owner, which it asked
+	stoodIn                 // by the stand-in, for an owner that was not reached
+	budget                  // within a share of the limit: no copy of the count was reached
+	pushedBack              // denied by the gateway, as the owner had within the last second
 	places
 )
 
@@ -164,6 +165,8 @@ func placeOf(source string) place {
 		return asked
 	case weir.StandIn.String():
 		return stoodIn
+	case weir.Pushback.String():
+		return pushedBack
 	}
 	return budget
 }

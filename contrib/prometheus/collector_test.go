@@ -85,6 +85,7 @@ weir_decisions_total{outcome="allowed",source="failed_closed"} 0
 weir_decisions_total{outcome="allowed",source="failed_open"} 0
 weir_decisions_total{outcome="allowed",source="forwarded"} 0
 weir_decisions_total{outcome="allowed",source="owner"} 3
+weir_decisions_total{outcome="allowed",source="pushback"} 0
 weir_decisions_total{outcome="allowed",source="relayed"} 0
 weir_decisions_total{outcome="allowed",source="stand_in"} 0
 weir_decisions_total{outcome="denied",source="budget"} 0
@@ -92,6 +93,7 @@ weir_decisions_total{outcome="denied",source="failed_closed"} 0
 weir_decisions_total{outcome="denied",source="failed_open"} 0
 weir_decisions_total{outcome="denied",source="forwarded"} 0
 weir_decisions_total{outcome="denied",source="owner"} 2
+weir_decisions_total{outcome="denied",source="pushback"} 0
 weir_decisions_total{outcome="denied",source="relayed"} 0
 weir_decisions_total{outcome="denied",source="stand_in"} 0
 # HELP weir_evicted_total Counts dropped before they had recovered, because MaxKeys was reached.

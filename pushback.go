@@ -42,12 +42,15 @@ type pushbacks struct {
 
 // pushbackSet fills whole cache lines.
 type pushbackSet struct {
-	mu sync.Mutex
+	// until is when the last of them ends, by the steady clock: from then on a take does
+	// not wait for the lock, which those of a key that is not denied would share.
+	until atomic.Int64
+	mu    sync.Mutex
 	// ended is when something was last given back of an id in this set. The answer to
 	// a take that was sent before may know nothing of that.
 	ended int64 // by the steady clock
 	of    [pushbackWays]pushback
-	_     [48]byte
+	_     [40]byte
 }
 
 // pushback is one denial. An id has several where asks for fewer units were denied
@@ -79,6 +82,9 @@ func (p *pushbacks) deny(a *ask, t countsync.Time, r *result) bool {
 	s := p.set(a.id)
 	if s == nil {
 		p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
+		return false
+	}
+	if t.Steady >= s.until.Load() {
 		return false
 	}
 	s.mu.Lock()
@@ -132,6 +138,9 @@ func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
 		}
 	}
 	s.of[at] = b
+	if b.ends() > s.until.Load() {
+		s.until.Store(b.ends())
+	}
 }
 
 // end forgets what is remembered of an id, as something was given back: units, or its

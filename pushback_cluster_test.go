@@ -344,13 +344,13 @@ func TestALateDenialIsRemembered(t *testing.T) {
 		key := keyOf(t, ls["a"])
 		exhaust(t, ls["a"], key)
 		for _, to := range []string{"b", "c"} {
-			w.network.SetLink("a", to, weirtest.Link{Latency: 30 * time.Millisecond})
+			w.network.SetLink("a", to, weirtest.Link{Latency: 200 * time.Millisecond})
 		}
 		begun := time.Now()
 		d := allowed(t, ls["b"], key, 1)
 		require.NotEqual(t, weir.Forwarded, d.Source, "the owner is too late")
 		require.NotEqual(t, weir.Relayed, d.Source)
-		time.Sleep(40 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
 		d = allowed(t, ls["b"], key, 1)
 		require.Equal(t, weir.Pushback, d.Source)
 		require.LessOrEqual(t, d.RetryAfter, time.Hour-time.Since(begun), "it began when the ask was sent")

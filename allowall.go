@@ -307,7 +307,7 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 	case p.way == standIn && p.to == v.Self:
 		as = asStandIn
 	case p.way != here && p.way != alone:
-		by, err := n.reach(ctx, v, p.way, p.to, p.hop, opTake, flags, p.asks, p.results)
+		by, err := n.reach(ctx, v, n.time(now), p.way, p.to, p.hop, opTake, flags, p.asks, p.results)
 		if err == nil {
 			p.settle = func(takes []ask) {
 				if len(takes) > 0 {

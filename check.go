@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // decide carries out one op on one count, wherever it has to be done: the way of
@@ -28,7 +29,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 			return nil
 		}
 		asks, results := [1]ask{*a}, [1]result{}
-		by, err := n.reach(ctx, v, w, to, hop, op, flags, asks[:], results[:])
+		by, err := n.reach(ctx, v, t, w, to, hop, op, flags, asks[:], results[:])
 		if err == nil {
 			*r = results[0]
 			return nil
@@ -76,8 +77,10 @@ type answerer struct {
 // asks it first. A refund is sent once only: the owner may yet carry out what it has
 // not answered, and of a take or debit that is done twice one is given back when its
 // answer comes late.
-func (n *Node) reach(ctx context.Context, v *view, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
-	begun, wait := time.Now(), n.cfg.Timeout/2
+//
+// begun is the time now: a check reads the clock but once while nothing is wrong.
+func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
+	sent, wait := begun, n.cfg.Timeout/2
 	by = answerer{to, hop, flags}
 	switch w {
 	case direct:
@@ -86,12 +89,12 @@ func (n *Node) reach(ctx context.Context, v *view, w way, to, hop int, op op, fl
 		by.flags |= flagStandIn
 	}
 	for {
-		tried := time.Now()
-		err = n.forward(ctx, v, by, op, asks, results, wait)
-		soon := time.Since(tried) < n.cfg.Timeout/8
+		err = n.forward(ctx, v, by, op, asks, results, sent, wait)
 		if err == nil || op == opRefund || !unanswered(err) {
 			return by, err
 		}
+		now := n.time(n.now())
+		soon := now.Steady-sent.Steady < int64(n.cfg.Timeout/8)
 		// Of those that stand in, a second one is asked only where the first has just
 		// died, or answers nothing now: it has the counts, and a share of this node's
 		// own would come on top of them. After one that was waited for in vain it
@@ -99,7 +102,7 @@ func (n *Node) reach(ctx context.Context, v *view, w way, to, hop int, op op, fl
 		if by.flags&flagStandIn != 0 && !soon {
 			return by, err
 		}
-		wait = min(n.cfg.Timeout-time.Since(begun), n.cfg.Timeout/2)
+		sent, wait = now, min(n.cfg.Timeout-time.Duration(now.Steady-begun.Steady), n.cfg.Timeout/2)
 		s := v.standIn(asks[0].id, by.member)
 		switch {
 		case s < 0:
@@ -212,10 +215,9 @@ var errUnreached = errors.New("weir: the owner was not reached")
 
 // forward sends asks to a member, for itself or for one that it hears, and takes in
 // the results.
-func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result, wait time.Duration) error {
+func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result, sent countsync.Time, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	sent := n.time(n.now())
 	if op == opTake {
 		for i := range asks {
 			asks[i].receipt = bucket.Receipt(sent.Steady) // for Late

@@ -73,49 +73,48 @@ func (c *incoming) Later(i int) Later {
 	}
 }
 
-// read serves what comes in until the connection ends.
+// read serves what comes in until the connection ends. Of what was read together it
+// answers pings and news first: they say who is heard, and no request is to be in
+// front of them.
 func (c *incoming) read() error {
-	var in intake
+	var (
+		in       intake
+		requests [][]byte
+		ids      []uint64
+	)
 	c.conn.SetReadDeadline(time.Now().Add(c.idle))
 	for {
 		if err := in.fill(c.conn); err != nil {
 			return err
 		}
-		c.ids = c.ids[:0]
-		whole, err := c.judge(in)
-		if err != nil {
-			return err
-		}
-		c.send()
-		for more := true; more; {
-			c.ids = c.ids[:0]
-			requests := c.batch.Requests[:0]
-			for more = false; ; {
-				f, ok, err := in.next()
-				if err != nil {
+		requests, ids = requests[:0], ids[:0]
+		whole := false
+		for {
+			f, ok, err := in.next()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			whole = true
+			switch f.kind {
+			case kindAsk:
+				requests, ids = append(requests, f.body), append(ids, f.id)
+			case kindTell:
+				requests, ids = append(requests, f.body), append(ids, noAnswer)
+			default:
+				if err := c.judge(f); err != nil {
 					return err
 				}
-				if !ok {
-					break
-				}
-				switch f.kind {
-				case kindTell:
-					f.id = noAnswer
-				case kindAsk:
-				default:
-					continue
-				}
-				requests = append(requests, f.body)
-				c.ids = append(c.ids, f.id)
-				if len(requests) == maxBatch {
-					more = true
-					break
-				}
 			}
-			c.batch.Requests = requests
-			if len(requests) > 0 {
-				c.peers.handler.Serve(c.batch)
-			}
+		}
+		c.ids = nil
+		c.send()
+		for from := 0; from < len(requests); from += maxBatch {
+			to := min(from+maxBatch, len(requests))
+			c.batch.Requests, c.ids = requests[from:to], ids[from:to]
+			c.peers.handler.Serve(c.batch)
 			c.send()
 		}
 		in.drained()
@@ -125,37 +124,28 @@ func (c *incoming) read() error {
 	}
 }
 
-// judge answers the pings and the news among what was read, before any request that
-// came with them is served: they say who is heard, and nothing is to be in front of
-// them. It says whether there was a whole frame.
-func (c *incoming) judge(in intake) (whole bool, err error) {
-	for {
-		f, ok, err := in.next()
-		if err != nil || !ok {
-			return whole, err
+// judge takes in a frame that is no request.
+func (c *incoming) judge(f frame) error {
+	switch f.kind {
+	case kindPing:
+		if c.abroad {
+			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
+			return nil
 		}
-		whole = true
-		switch f.kind {
-		case kindAsk, kindTell:
-		case kindPing:
-			if c.abroad {
-				c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
-				continue
-			}
-			if len(f.body) != pingSize {
-				return whole, fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
-			}
-			c.peers.answered(c.batch.From, time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond)
-			c.pong(f.id, binary.BigEndian.Uint64(f.body))
-		case kindNews:
-			if c.abroad {
-				return whole, fmt.Errorf("%w: news from another region", errGarbage)
-			}
-			c.news(f.body)
-		default:
-			return whole, fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
+		if len(f.body) != pingSize {
+			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 		}
+		c.peers.answered(c.batch.From, time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond)
+		c.pong(f.id, binary.BigEndian.Uint64(f.body))
+	case kindNews:
+		if c.abroad {
+			return fmt.Errorf("%w: news from another region", errGarbage)
+		}
+		c.news(f.body)
+	default:
+		return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
 	}
+	return nil
 }
 
 // pong answers a ping with the table of who hears whom, unless the other side

@@ -98,8 +98,8 @@ func (f *flight) states() iter.Seq[*item] {
 // states are the items that are states, and wait or are in flight.
 func (o *outbound) states() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
-		for i := o.queue.head; i < len(o.queue.items); i++ {
-			if it := &o.queue.items[i]; it.kind == state && !yield(it) {
+		for it := range o.queue.all() {
+			if it.kind == state && !yield(it) {
 				return
 			}
 		}
@@ -154,9 +154,9 @@ func (o *outbound) begged(at int64) {
 
 // covers is whether an item's units are part of a state that has been
 // acknowledged.
-func covers(covered map[bucket.ID]int64, it item) bool {
+func covers(covered map[bucket.ID]int64, it *item) bool {
 	at, ok := covered[it.id]
-	return ok && it.at <= at
+	return ok && it.last() <= at
 }
 
 func (o *outbound) coveredIDs() map[bucket.ID]int64 {
@@ -180,7 +180,7 @@ func (o *outbound) mark(id bucket.ID, at piece) {
 // cover remembers that the flight's states were applied, as long as older items
 // wait.
 func (o *outbound) cover(it item) {
-	if oldest, waits := o.queue.oldest(); waits && oldest <= it.at {
+	if oldest, waits := o.queue.oldest(); waits && oldest <= it.at && !o.queue.cover(&it, it.at) {
 		o.covered = append(o.covered, it)
 	}
 }
@@ -528,7 +528,7 @@ func (o *outbound) unapplied() {
 // arrived takes units out of this node's tallies that were put there while they
 // were in flight, and did arrive: at the one who answers now.
 func (s *Stream) arrived(o *outbound, it item, now int64, roles Roles) {
-	if !it.tallied || s.voided(it) || roles.Answers(it.id) != o.to {
+	if !it.tallied || s.voided(&it) || roles.Answers(it.id) != o.to {
 		return
 	}
 	s.tally(it.id, -it.units, now, false)
@@ -544,7 +544,7 @@ func (s *Stream) given(ranges Ranges, at int64) {
 			delete(s.unsent, id)
 		}
 	}
-	s.settle(func(it *item) bool { return it.at <= at && ranges.Contains(it.id.Hi) })
+	s.settle(func(it *item) bool { return it.last() <= at && ranges.Contains(it.id.Hi) })
 }
 
 // applied settles the flight: what was refused becomes this node's tally.
@@ -583,7 +583,7 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 					delete(s.unsent, it.id)
 				}
 				if !rides && (anyRefused || o.queue.behind(it.at)) {
-					it.at = f.at
+					it.at, it.till = f.at, f.at
 					taken = append(taken, it)
 				}
 			default:
@@ -651,7 +651,7 @@ func next(list *[]int, i int) bool {
 func (s *Stream) brought(o *outbound) {
 	for _, other := range s.outbounds {
 		for it := range other.states() {
-			if it.at <= o.owed && it.units != everything && it.to < math.MaxUint8 && o.scan.Contains(it.id.Hi) {
+			if it.last() <= o.owed && it.units != everything && it.to < math.MaxUint8 && o.scan.Contains(it.id.Hi) {
 				it.to++
 			}
 		}
@@ -678,18 +678,24 @@ func (s *Stream) convert(o *outbound, refused, taken []item, now int64) {
 			delete(s.unsent, it.id)
 		}
 	}
-	waiting := o.queue.items[o.queue.head:]
-	for _, it := range slices.Concat(refused, waiting) {
+	lack := func(it *item) bool {
 		units, ok := lacks[it.id]
 		if ok && it.kind == state && !it.tallied && !covers(covered, it) && !s.voided(it) {
 			lacks[it.id] = plus(units, it.units)
 		}
+		return ok && it.kind == state
+	}
+	for i := range refused {
+		lack(&refused[i])
+	}
+	var waiting []item
+	for it := range o.queue.all() {
+		if lack(it) {
+			waiting = append(waiting, *it)
+		}
 	}
 	s.settled(refused)
-	s.settled(slices.DeleteFunc(slices.Clone(waiting), func(it item) bool {
-		_, ok := lacks[it.id]
-		return !ok || it.kind != state
-	}))
+	s.settled(waiting)
 	for _, id := range ids {
 		s.spentWithout(item{id: id, units: lacks[id], at: s.clock, kind: state}, now)
 		s.push(o, item{id: id, at: s.clock, kind: spend})

@@ -132,7 +132,7 @@ func (s *Stream) unmet(gone []*outbound) {
 	for _, o := range gone {
 		covered := o.coveredIDs()
 		for it := range o.states() {
-			if it.units == 0 || it.tallied || covers(covered, *it) || s.voided(*it) {
+			if it.units == 0 || it.tallied || covers(covered, it) || s.voided(it) {
 				continue
 			}
 			if missed[it.batch()]++; missed[it.batch()] == it.to {
@@ -328,7 +328,7 @@ func (s *Stream) beg() {
 // to bring the others have.
 func (s *Stream) disown(ranges Ranges, now int64) {
 	lacks := func(it *item) bool {
-		return it.kind == state && it.units != 0 && it.units != everything && !it.tallied && ranges.Contains(it.id.Hi) && !s.voided(*it)
+		return it.kind == state && it.units != 0 && it.units != everything && !it.tallied && ranges.Contains(it.id.Hi) && !s.voided(it)
 	}
 	var waiting []item
 	for id, units := range s.unsent {
@@ -339,9 +339,9 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 	}
 	for _, o := range s.outbounds {
 		covered := o.coveredIDs()
-		for _, it := range o.queue.items[o.queue.head:] {
-			if lacks(&it) && !covers(covered, it) {
-				waiting = append(waiting, it)
+		for it := range o.queue.all() {
+			if lacks(it) && !covers(covered, it) {
+				waiting = append(waiting, *it)
 			}
 		}
 	}
@@ -362,7 +362,7 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 	for _, o := range s.outbounds {
 		covered := o.coveredIDs()
 		for it := range o.flight.states() {
-			if covers(covered, *it) {
+			if covers(covered, it) {
 				it.units = 0
 			}
 			if lacks(it) {
@@ -664,11 +664,6 @@ func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides
 // push queues an item. When too much waits for a member, all of that is dropped
 // for a scan.
 func (s *Stream) push(o *outbound, it item) {
-	if o.queue.long() {
-		covered := o.coveredIDs()
-		o.queue.fold(func(it item) bool { return s.voided(it) || covers(covered, it) })
-		o.covered = nil
-	}
 	if !o.queue.push(it, s.voided) {
 		o.queue.clear()
 		o.covered, o.sent = nil, nil
@@ -704,9 +699,9 @@ func (s *Stream) ask(id bucket.ID, who Member) {
 }
 
 // voided is whether an item was queued before the id was reset.
-func (s *Stream) voided(it item) bool {
+func (s *Stream) voided(it *item) bool {
 	r, ok := s.resets.get(it.id)
-	return ok && it.at <= r.at
+	return ok && it.last() <= r.at
 }
 
 // tally adds to this node's own tally of an id what it has spent without

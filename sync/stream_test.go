@@ -148,7 +148,7 @@ func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
 	require.NotNil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1024)) // and no answer
 	spend(500, 10)
 	require.Equal(t, 500, o.queue.len(), "each id once")
-	require.Equal(t, int64(10), o.queue.items[o.queue.head+400].units)
+	require.Equal(t, int64(10), o.queue.items.at(400).units)
 	require.False(t, l.streams[0].Lag(2, l.now).Scanning)
 	spend(1500, 2)
 	require.True(t, l.streams[0].Lag(2, l.now).Scanning, "what is too much is scanned for")
@@ -588,8 +588,8 @@ func TestARefusalOfNothingNewTakesNothingFromOthers(t *testing.T) {
 	s.push(s.outbound(2), item{id: id, at: s.clock, kind: state})
 	x.roles[1].holds = true
 	x.exchange(t, 0, 1)
-	require.Len(t, s.outbound(3).queue.items, 1)
-	require.EqualValues(t, 1, s.outbound(3).queue.items[0].units)
+	require.Equal(t, 1, s.outbound(3).queue.len())
+	require.EqualValues(t, 1, s.outbound(3).queue.items.at(0).units)
 }
 
 // Authority does not come over a count that a stand-in has overwritten meanwhile.

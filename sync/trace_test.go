@@ -25,7 +25,7 @@ func (w *world) trace(format string, args ...any) {
 				s += fmt.Sprintf(" [%d +%d-%d u%d]", t.origin, t.spent, t.refunded, t.unrecovered)
 			}
 			for _, o := range n.stream.outbounds {
-				for _, it := range o.queue.items[o.queue.head:] {
+				for it := range o.queue.all() {
 					if it.id == id {
 						s += fmt.Sprintf(" >%d:k%d,%d", o.to, it.kind, min(it.units, 999))
 					}

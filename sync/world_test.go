@@ -254,7 +254,7 @@ func (n *node) untold(id bucket.ID) (units int64) {
 		if h := n.w.node(o.to); h != nil && h.holds[id] && !n.w.buried[o.to] {
 			continue
 		}
-		for _, it := range slices.Concat(o.queue.items[o.queue.head:], slices.Collect(values(o.flight.states()))) {
+		for _, it := range slices.Concat(slices.Collect(values(o.queue.all())), slices.Collect(values(o.flight.states()))) {
 			if it.kind == state && it.id == id && it.units != everything {
 				units += max(0, it.units)
 			}

@@ -1,0 +1,80 @@
+package countsync
+
+import "iter"
+
+// deque is a list that grows and shrinks at both ends, in blocks: unlike a slice
+// it never moves what it has to make room, which for a million elements would keep
+// the stream's lock for tens of milliseconds. The zero deque is empty.
+type deque[T any] struct {
+	blocks [][]T
+	head   int // of the first element, within the first block
+	n      int
+	spare  [][]T
+}
+
+const (
+	blockLen  = 1024
+	maxSpares = 64
+)
+
+func (d *deque[T]) len() int { return d.n }
+
+// at is the element with this index. The pointer is good until that is popped.
+func (d *deque[T]) at(i int) *T {
+	i += d.head
+	return &d.blocks[i/blockLen][i%blockLen]
+}
+
+func (d *deque[T]) block() []T {
+	if n := len(d.spare); n > 0 {
+		b := d.spare[n-1]
+		d.spare = d.spare[:n-1]
+		return b
+	}
+	return make([]T, blockLen)
+}
+
+func (d *deque[T]) push(x T) *T {
+	if d.head+d.n == len(d.blocks)*blockLen {
+		d.blocks = append(d.blocks, d.block())
+	}
+	d.n++
+	at := d.at(d.n - 1)
+	*at = x
+	return at
+}
+
+func (d *deque[T]) pushFront(x T) {
+	if d.head == 0 {
+		d.blocks = append([][]T{d.block()}, d.blocks...)
+		d.head = blockLen
+	}
+	d.head--
+	d.n++
+	*d.at(0) = x
+}
+
+func (d *deque[T]) pop() T {
+	x := *d.at(0)
+	d.n--
+	if d.head++; d.head == blockLen {
+		d.head = 0
+		if len(d.spare) < maxSpares {
+			d.spare = append(d.spare, d.blocks[0])
+		}
+		d.blocks[0] = nil
+		d.blocks = d.blocks[1:]
+	}
+	return x
+}
+
+// all is the elements, first to last, and their indexes.
+func (d *deque[T]) all() iter.Seq2[int, *T] {
+	return func(yield func(int, *T) bool) {
+		for i := range d.n {
+			if !yield(i, d.at(i)) {
+				return
+			}
+		}
+	}
+}

@@ -107,6 +107,18 @@ func (o *outbound) states() iter.Seq[*item] {
 	}
 }
 
+// statesOf is states of these ids, and of others where it is no more work.
+func (o *outbound) statesOf(ids []bucket.ID) iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for it := range o.queue.of(ids) {
+			if it.kind == state && !yield(it) {
+				return
+			}
+		}
+		o.flight.states()(yield)
+	}
+}
+
 const (
 	scanBelow  = 256 // items that wait, for a scan to go on
 	scanPieces = 64  // of the store, at most, that one frame's scan looks at
@@ -249,7 +261,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		known, riders, marks, more := len(s.limits), len(f.riders), len(f.marks), len(f.more)
 		b = s.encode(o, it, now, roles, b)
 		if len(b) > max && len(f.items) > 0 {
-			o.queue.putBack([]item{it})
+			o.queue.putBack([]item{it}, s.voided)
 			for _, r := range f.riders[riders:] {
 				o.queue.insert(r.item)
 			}
@@ -473,7 +485,7 @@ func (s *Stream) Unsent(to Member) {
 	case o.flight.asked:
 		o.flight.lost = true
 	default:
-		o.unapplied()
+		o.unapplied(s.voided)
 		o.trim()
 	}
 }
@@ -503,7 +515,7 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	}
 	s.tick(now)
 	if flags&answerApplied == 0 {
-		o.unapplied()
+		o.unapplied(s.voided)
 	} else {
 		s.applied(o, flags, refused, whole, now, roles)
 	}
@@ -512,13 +524,13 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 }
 
 // unapplied has what the flight carried wait again.
-func (o *outbound) unapplied() {
+func (o *outbound) unapplied(voided func(*item) bool) {
 	f := &o.flight
 	for it := range f.states() {
 		it.units, it.tallied = it.untallied(), false
 	}
 	o.gives = append(f.gives, o.gives...)
-	o.queue.putBack(f.items)
+	o.queue.putBack(f.items, voided)
 	for _, r := range f.riders {
 		o.queue.insert(r.item)
 	}
@@ -622,7 +634,7 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 		o.begs = false
 	}
 	f.clear()
-	o.queue.putBack(back)
+	o.queue.putBack(back, s.voided)
 	for _, it := range later {
 		o.queue.insert(it)
 	}
@@ -689,7 +701,7 @@ func (s *Stream) convert(o *outbound, refused, taken []item, now int64) {
 		lack(&refused[i])
 	}
 	var waiting []item
-	for it := range o.queue.all() {
+	for it := range o.queue.of(ids) {
 		if lack(it) {
 			waiting = append(waiting, *it)
 		}

@@ -223,17 +223,17 @@ func (q *queue) pop() item {
 }
 
 // putBack has items wait again before all others.
-func (q *queue) putBack(items []item) {
+func (q *queue) putBack(items []item, voided func(*item) bool) {
 	for _, it := range slices.Backward(items) {
 		q.items.pushFront(it)
 		q.first--
 		if q.index == nil {
 			continue
 		}
-		// Of two items of one id the later one takes what is added.
-		if _, later := q.index[queued{it.id, it.kind}]; !later {
-			q.index[queued{it.id, it.kind}] = q.first
+		if later := q.indexed(&it); later != nil {
+			q.merge(q.items.at(0), later, voided)
 		}
+		q.index[queued{it.id, it.kind}] = q.first
 	}
 }
 
@@ -274,6 +274,20 @@ func (q *queue) cover(it *item, at int64) bool {
 		waits.units = 0
 	}
 	return true
+}
+
+// of is the states that wait of these ids, and of others unless each id waits once.
+func (q *queue) of(ids []bucket.ID) iter.Seq[*item] {
+	if q.index == nil || q.fold < q.folds || len(q.late) > 0 || len(ids) > q.len() {
+		return q.all()
+	}
+	return func(yield func(*item) bool) {
+		for _, id := range ids {
+			if waits := q.indexed(&item{id: id, kind: state}); waits != nil && !yield(waits) {
+				return
+			}
+		}
+	}
 }
 
 // emptied keeps the memory of a list for the next items, unless it is much.

@@ -766,6 +766,7 @@ func (s *Stream) retell(id bucket.ID) {
 // settled takes items' units, which are part of a tally now, from all that waits.
 func (s *Stream) settled(items []item) {
 	tallied := make(map[batch]bool, len(items))
+	var ids []bucket.ID
 	for _, it := range items {
 		switch it.units {
 		case 0: // what was queued at that time for others can have units all the same
@@ -773,12 +774,21 @@ func (s *Stream) settled(items []item) {
 		case everything:
 			it.at = 0
 		}
+		if !tallied[it.batch()] {
+			ids = append(ids, it.id)
+		}
 		tallied[it.batch()] = true
 	}
 	if len(tallied) == 0 {
 		return
 	}
-	s.settle(func(it *item) bool { return tallied[it.batch()] || tallied[batch{it.id, 0}] })
+	for _, o := range s.outbounds {
+		for it := range o.statesOf(ids) {
+			if !it.tallied && (tallied[it.batch()] || tallied[batch{it.id, 0}]) {
+				it.units = 0
+			}
+		}
+	}
 }
 
 // settle takes the units from all states that wait or are in flight and that are

@@ -19,6 +19,9 @@ const (
 	// there within 100 ms. It is no part of any other time, so that in virtual time
 	// nothing that began with one round falls together with another.
 	collectEvery = 50*time.Millisecond - 9
+	// reviewEvery is the time between two parts of a review: it takes a tenth of a
+	// processor's time, and a second for a million resets.
+	reviewEvery = 2*time.Millisecond - 7
 	// collectParts is in how many parts it is taken in, at most, where much
 	// changes.
 	collectParts = 16
@@ -86,6 +89,8 @@ func (n *Node) keepInStep() {
 	var ready []countsync.Member
 	tick := time.NewTimer(collectEvery)
 	defer tick.Stop()
+	review := time.NewTimer(time.Hour) // of the next part of one that is under way
+	defer review.Stop()
 	for {
 		hurried, due := false, false
 		select {
@@ -93,6 +98,13 @@ func (n *Node) keepInStep() {
 			hurried = true
 			runtime.Gosched() // what else hurries on a busy node goes along
 		case <-n.stream.turned:
+		case <-review.C:
+			found, reviewed := n.stream.ReviewPart(n.now(), n.view.Load())
+			if !reviewed {
+				review.Reset(reviewEvery)
+			}
+			n.wake(found)
+			continue
 		case <-tick.C:
 			due = true
 			if over {
@@ -107,7 +119,9 @@ func (n *Node) keepInStep() {
 		}
 		v := n.view.Load()
 		if v != n.stream.known {
-			n.turn(v)
+			if reviewed := n.turn(v); !reviewed {
+				review.Reset(reviewEvery)
+			}
 			ready = append(ready, v.hashes...)
 		}
 		if !hurried && (over || !due) {
@@ -136,14 +150,15 @@ func (n *Node) keepInStep() {
 }
 
 // turn takes a changed view into account: who is there, who is to have what, and
-// who answers for what was spent without authority.
-func (n *Node) turn(v *view) {
+// who answers for what was spent without authority. It reports whether all has been
+// reviewed, or parts of it are left.
+func (n *Node) turn(v *view) (reviewed bool) {
 	s := n.stream
 	if (len(v.Members) > 1 || n.regions.Holdings != nil) && s.owed == nil {
 		n.counts.Track(s.hurry) // who has nobody to tell, in this region or another, notes nothing
 	} else if s.owed == nil {
 		s.known = v
-		return
+		return true
 	}
 	n.meet(v)
 	if s.owed == nil || !v.owesAs(s.known) {
@@ -157,7 +172,8 @@ func (n *Node) turn(v *view) {
 	if recalls {
 		s.Beg()
 	}
-	s.Review(n.now(), v)
+	_, reviewed = s.Review(n.now(), v)
+	return reviewed
 }
 
 // owe has the stream scan what each member is to have that it did not before. Who
@@ -264,12 +280,22 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				again.Reset(resendAfter)
 				break
 			}
-			if lag := n.stream.Lag(to, n.now()); lag.Scanning && !lag.Giving && n.view.Load().serves() {
-				// It is in no hurry, and checks are: it takes a fifth of the time.
-				if again.Reset(min(4*time.Since(begun), longestPause)); n.rest(ctx, again) {
+			if lag := n.stream.Lag(to, n.now()); !lag.Giving && n.view.Load().serves() {
+				// Checks are in a hurry, and a scan is not: it takes a fifth of the time. What
+				// a review has found takes half of it.
+				pause := time.Duration(0)
+				switch took := time.Since(begun); {
+				case lag.Scanning:
+					pause = min(4*took, longestPause)
+				case lag.Bulk > 0:
+					pause = min(took, longestPause)
+				}
+				if pause == 0 {
 					continue
 				}
-				return
+				if again.Reset(pause); !n.rest(ctx, again) {
+					return
+				}
 			}
 		}
 	}

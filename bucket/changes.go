@@ -56,48 +56,44 @@ func (s *Store) Collect(hurried bool, list []Change) []Change {
 	if t == nil {
 		return list
 	}
-	shards := t.changed
-	if hurried {
-		shards = t.hurried
-	}
-	for i := range shards {
-		list = s.collect(&shards[i], i*64, hurried, list)
-	}
+	_, list = s.CollectPart(0, math.MaxInt, hurried, list)
 	return list
 }
 
 // CollectPart is Collect of a part of the store, of at least `least` changes if
-// there are so many from there on: it starts at cursor, 0 for the beginning, and
-// next is where to go on, 0 after the last part. What is collected in parts is
-// still in the processor's cache when it is exported.
-func (s *Store) CollectPart(cursor, least int, list []Change) (next int, _ []Change) {
+// there are so many from there on, and at most one shard's more: it starts at cursor,
+// 0 for the beginning, and next is where to go on, 0 after the last part. What is
+// collected in parts is still in the processor's cache when it is exported.
+func (s *Store) CollectPart(cursor, least int, hurried bool, list []Change) (next int, _ []Change) {
 	t := s.tracker.Load()
 	if t == nil {
 		return 0, list
 	}
-	for most := len(list) + least; cursor < len(t.changed) && len(list) < most; cursor++ {
-		list = s.collect(&t.changed[cursor], cursor*64, false, list)
+	shards := t.changed
+	if hurried {
+		shards = t.hurried
 	}
-	if cursor >= len(t.changed) {
-		return 0, list
+	had := len(list)
+	for word := cursor / 64; word < len(shards); word++ {
+		todo := shards[word].Load()
+		if word == cursor/64 {
+			todo &= math.MaxUint64 << (cursor % 64)
+		}
+		for ; todo != 0; todo &= todo - 1 {
+			i := bits.TrailingZeros64(todo)
+			if len(list)-had >= least {
+				return word*64 + i, list
+			}
+			// Cleared first: who notes a change in a shard that was already looked at
+			// sets its bit again.
+			shards[word].And(^(uint64(1) << i))
+			sh := &s.shards[word*64+i]
+			sh.mu.Lock()
+			list = sh.collect(hurried, list)
+			sh.mu.Unlock()
+		}
 	}
-	return cursor, list
-}
-
-// collect collects the shards from first on whose bits are set.
-func (s *Store) collect(shards *atomic.Uint64, first int, hurried bool, list []Change) []Change {
-	if shards.Load() == 0 {
-		return list
-	}
-	// Cleared first: who notes a change in a shard that was already looked at
-	// sets its bit again.
-	for b := shards.Swap(0); b != 0; b &= b - 1 {
-		sh := &s.shards[first+bits.TrailingZeros64(b)]
-		sh.mu.Lock()
-		list = sh.collect(hurried, list)
-		sh.mu.Unlock()
-	}
-	return list
+	return 0, list
 }
 
 // CollectOne is Collect for one id: its units, and whether it had changed.

@@ -114,7 +114,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				least := rapid.IntRange(1, 3).Draw(t, "least")
 				for cursor, over := 0, false; !over; over = cursor == 0 {
 					var list []Change
-					cursor, list = s.CollectPart(cursor, least, nil)
+					cursor, list = s.CollectPart(cursor, least, false, nil)
 					require.True(t, cursor == 0 || len(list) >= least, "a part of %d", len(list))
 					collected(list)
 				}
@@ -191,7 +191,7 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 						default:
 						}
 						if list = add(s.Collect(hurried, list)); !hurried {
-							cursor, list = s.CollectPart(cursor, 2, list)
+							cursor, list = s.CollectPart(cursor, 2, false, list)
 							list = add(list)
 						}
 						units, _ := s.CollectOne(all[i%len(all)])

@@ -1,6 +1,10 @@
 package countsync
 
-import "github.com/weir-go/weir/bucket"
+import (
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+)
 
 // doubts are the ids whose count came last from a member that was not, or did
 // not call itself, the authority: a stand-in, or one that was just giving its
@@ -13,6 +17,10 @@ type doubts struct {
 	order []bucket.ID // each once
 	all   bool        // there were too many to remember
 	again bool        // somebody was asked in vain
+
+	reviewing  bool // a review is under way
+	changed    bool // who answers may have, since the last one
+	next, kept int  // how far it is through order, and how many of these are kept: what is between is gone
 }
 
 type doubt struct {
@@ -85,13 +93,26 @@ func (d *doubts) refused(id bucket.ID, who Member) {
 	d.again = true
 }
 
-// review calls ask for each id that the answering member has not sent itself as
-// the authority, if it has not been asked or changed says that it may not be who
-// was asked, or what it was.
-func (d *doubts) review(now int64, self Member, roles Roles, changed bool, ask func(id bucket.ID, who Member)) {
-	d.again = false
-	kept := d.order[:0]
-	for _, id := range d.order {
+// begin begins a review. changed says that who answers for an id may not be who was
+// asked, or what it was.
+func (d *doubts) begin(changed bool) {
+	d.order = slices.Delete(d.order, d.kept, d.next)
+	d.again, d.reviewing, d.changed = false, true, changed
+	d.kept, d.next = 0, 0
+}
+
+// reviewOn takes a review so many ids further. It calls ask for each id that the
+// answering member has not sent itself as the authority, if it has not been asked or
+// may not be who was.
+func (d *doubts) reviewOn(most int, now int64, self Member, roles Roles, ask func(id bucket.ID, who Member)) {
+	for ; d.reviewing && most > 0; most-- {
+		if d.next >= len(d.order) {
+			d.order = d.order[:d.kept]
+			d.reviewing, d.kept, d.next = false, 0, 0
+			return
+		}
+		id := d.order[d.next]
+		d.next++
 		x := d.from[id]
 		answers := roles.Answers(id)
 		switch {
@@ -100,11 +121,11 @@ func (d *doubts) review(now int64, self Member, roles Roles, changed bool, ask f
 			answers == x.from && x.held && now-x.at > trusted:
 			delete(d.from, id)
 			continue
-		case answers == 0, answers == self, answers == x.from && x.held, !changed && x.asked != 0:
+		case answers == 0, answers == self, answers == x.from && x.held, !d.changed && x.asked != 0:
 		default:
 			ask(id, answers)
 		}
-		kept = append(kept, id)
+		d.order[d.kept] = id
+		d.kept++
 	}
-	d.order = kept
 }

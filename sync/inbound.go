@@ -147,6 +147,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	if o := s.outbound(from); o != nil {
 		o.sent = o.sent.Union(a.Given) // it had all there is
 		if flags&flagBegs != 0 {
+			o.stamp = s.newStamp()
 			o.begged(s.clock)
 		}
 	}
@@ -263,8 +264,8 @@ func givesOf(gives []give, id bucket.ID) bool {
 // has given, nobody would know better.
 func (s *Stream) inDoubt(ranges Ranges, giver Member) (doubted bool) {
 	for _, id := range s.doubts.order {
-		x := s.doubts.from[id]
-		if x.over || !ranges.Contains(id.Hi) || x.from == giver && x.held {
+		x, known := s.doubts.from[id]
+		if !known || x.over || !ranges.Contains(id.Hi) || x.from == giver && x.held {
 			continue
 		}
 		doubted = true
@@ -276,7 +277,7 @@ func (s *Stream) inDoubt(ranges Ranges, giver Member) (doubted bool) {
 // heeded is whether what comes with a reset number still counts. If a later
 // reset is known here, the sender is told of it.
 func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
-	if x.raise(id, number, made, x.now) {
+	if x.raise(id, number, made, x.now, x.stamped()) {
 		return true
 	}
 	if o := x.outbound(x.from); o != nil {
@@ -319,6 +320,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 		}
 		units += x.ledger.learn(id, t, max(0, most), late)
 	}
+	x.heard(id)
 	if units != 0 && l.Per > 0 {
 		x.store.SpendElsewhere(id, l, x.now, units)
 		delete(x.bases, id)
@@ -326,6 +328,27 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
 			// What was spent elsewhere may have been in a state already, and be
 			// here twice now: only the authority's next one tells.
 			x.doubt(id, 0, false)
+		}
+	}
+}
+
+// stamped is the stamp of what the sender has.
+func (x *arriving) stamped() stamp {
+	if o := x.outbound(x.from); o != nil {
+		return o.stamp
+	}
+	return nobody
+}
+
+// heard notes that the sender has the tallies that it has sent.
+func (x *arriving) heard(id bucket.ID) {
+	from := x.stamped()
+	if from == nobody {
+		return
+	}
+	for i := range x.seen {
+		if e := x.ledger.find(id, x.seen[i].origin); e != nil && e.says(&x.seen[i]) {
+			e.passed.add(from)
 		}
 	}
 }
@@ -422,6 +445,7 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, flags byte) {
 		}
 		x.ledger.cap(id, used)
 		onTop = x.ledger.adopt(id, x.seen, x.late(&c.Limit))
+		x.heard(id)
 	}
 	x.store.Import(id, c, x.now, onTop)
 	if c.Limit.Algorithm == bucket.SlidingLog {

@@ -1,6 +1,7 @@
 package countsync
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weir-go/weir/bucket"
@@ -21,26 +22,48 @@ func (t *tally) net() int64 { return t.spent - t.refunded }
 
 // ledger has the tallies that are known here, by id. Every one of them is part
 // of the count in this node's store. It holds no pointers.
+//
+// It is bounded. Once it is full, each new tally takes the place of another
+// (makeRoom), and what that one had not recovered is lost to whoever has not been sent
+// it: if it was this node's own, the authority may admit that much once more. If it was
+// sent, the units stay in the counts that have them, but are told apart from these
+// counts no more: where it arrives once again, by another path, it counts twice until
+// it has recovered.
 type ledger struct {
-	first  map[bucket.ID]int32 // index of an id's first entry
-	all    []entry             // in no order but that of insertion, where places are used again
-	unused []int32
-	swept  int
+	first   map[bucket.ID]int32 // index of an id's first entry
+	all     deque[entry]        // in no order but that of insertion, where places are used again
+	unused  int32               // the first place that is not in use, which has the next; none if there is none
+	n       int                 // in use
+	swept   int
+	hand    int    // where makeRoom looks next
+	most    int    // entries, above which there is no room
+	dropped uint64 // entries that had not recovered, for want of room
 }
 
 type entry struct {
 	tally
 	id      bucket.ID
-	next    int32 // of the same id; -1 ends the list
-	owed    int64 // at most 0: given back elsewhere, and not here, where there was nothing to give back from
-	foreign bool  // heard of from others, though its origin is this node, which has forgotten it
+	next    int32  // of the same id; none ends the list
+	passed  stamps // who has been sent it as it is; nobody, once it changes
+	owed    int64  // at most 0: given back elsewhere, and not here, where there was nothing to give back from
+	foreign bool   // heard of from others, though its origin is this node, which has forgotten it
 }
 
 const none = -1
 
-func newLedger() ledger { return ledger{first: make(map[bucket.ID]int32)} }
+// maxEntries is how many tallies are kept: about 130 MB.
+const maxEntries = 1 << 20
 
-func (l *ledger) len() int { return len(l.all) - len(l.unused) }
+// entryBytes is what a tally takes, with its place in the index.
+const entryBytes = 128
+
+func newLedger() ledger {
+	return ledger{first: make(map[bucket.ID]int32), unused: none, most: maxEntries}
+}
+
+func (l *ledger) len() int { return l.n }
+
+func (l *ledger) at(i int32) *entry { return l.all.at(int(i)) }
 
 func (l *ledger) has(id bucket.ID) bool {
 	if len(l.first) == 0 {
@@ -62,9 +85,9 @@ func (l *ledger) of(id bucket.ID) int32 {
 }
 
 func (l *ledger) find(id bucket.ID, origin Member) *entry {
-	for i := l.of(id); i != none; i = l.all[i].next {
-		if l.all[i].origin == origin {
-			return &l.all[i]
+	for i := l.of(id); i != none; i = l.at(i).next {
+		if l.at(i).origin == origin {
+			return l.at(i)
 		}
 	}
 	return nil
@@ -73,32 +96,81 @@ func (l *ledger) find(id bucket.ID, origin Member) *entry {
 // add makes room for a tally that is not there yet. It ends the list, so that
 // an id's tallies stand in the order they were heard of.
 func (l *ledger) add(id bucket.ID, t tally) *entry {
-	i := int32(len(l.all))
-	if n := len(l.unused); n > 0 {
-		i = l.unused[n-1]
-		l.unused = l.unused[:n-1]
-	} else {
-		l.all = append(l.all, entry{})
+	if l.n >= l.most {
+		l.makeRoom()
 	}
-	l.all[i] = entry{tally: t, id: id, next: none}
+	i := l.unused
+	if i != none {
+		l.unused = l.at(i).next
+	} else {
+		i = int32(l.all.len())
+		l.all.push(entry{})
+	}
+	l.n++
+	e := l.at(i)
+	*e = entry{tally: t, id: id, next: none}
 	last := l.of(id)
 	if last == none {
 		l.first[id] = i
-		return &l.all[i]
+		return e
 	}
-	for l.all[last].next != none {
-		last = l.all[last].next
+	for l.at(last).next != none {
+		last = l.at(last).next
 	}
-	l.all[last].next = i
-	return &l.all[i]
+	l.at(last).next = i
+	return e
+}
+
+// makeRoom forgets the tally that is missed least of the next few: one that has
+// recovered, or else the one that grew longest ago of those that were sent to whoever
+// answers, or else of all.
+func (l *ledger) makeRoom() {
+	const sample = 16
+	rank := func(e *entry) (missed int) {
+		if e.unrecovered != 0 {
+			missed++
+			if e.passed == (stamps{}) {
+				missed++
+			}
+		}
+		return missed
+	}
+	least := int32(none)
+	for range min(sample, l.all.len()) {
+		if l.hand++; l.hand >= l.all.len() {
+			l.hand = 0
+		}
+		e := l.at(int32(l.hand))
+		if e.origin == 0 {
+			continue
+		}
+		if least == none || cmp.Or(cmp.Compare(rank(e), rank(l.at(least))), cmp.Compare(e.changed, l.at(least).changed)) < 0 {
+			least = int32(l.hand)
+		}
+	}
+	if least == none {
+		return
+	}
+	if l.at(least).unrecovered != 0 {
+		l.dropped++
+	}
+	l.remove(least)
+}
+
+// free makes a place one that is not in use.
+func (l *ledger) free(i int32) {
+	*l.at(i) = entry{next: l.unused}
+	l.unused = i
+	if l.n--; l.n == 0 {
+		l.all, l.unused, l.swept, l.hand = deque[entry]{}, none, 0, 0
+	}
 }
 
 // drop forgets all tallies of id.
 func (l *ledger) drop(id bucket.ID) {
 	for i := l.of(id); i != none; {
-		next := l.all[i].next
-		l.all[i] = entry{next: none}
-		l.unused = append(l.unused, i)
+		next := l.at(i).next
+		l.free(i)
 		i = next
 	}
 	delete(l.first, id)
@@ -106,19 +178,18 @@ func (l *ledger) drop(id bucket.ID) {
 
 // remove forgets one entry.
 func (l *ledger) remove(at int32) {
-	id, next := l.all[at].id, l.all[at].next
+	id, next := l.at(at).id, l.at(at).next
 	if i := l.first[id]; i != at {
-		for l.all[i].next != at {
-			i = l.all[i].next
+		for l.at(i).next != at {
+			i = l.at(i).next
 		}
-		l.all[i].next = next
+		l.at(i).next = next
 	} else if next == none {
 		delete(l.first, id)
 	} else {
 		l.first[id] = next
 	}
-	l.all[at] = entry{next: none}
-	l.unused = append(l.unused, at)
+	l.free(at)
 }
 
 // cap lowers what has not recovered of id's tallies to the units in use: what
@@ -126,8 +197,8 @@ func (l *ledger) remove(at int32) {
 // more than that. It returns how much of what is in use is theirs; below zero,
 // if they have given more back.
 func (l *ledger) cap(id bucket.ID, used int64) (theirs int64) {
-	for i := l.of(id); i != none; i = l.all[i].next {
-		t := &l.all[i]
+	for i := l.of(id); i != none; i = l.at(i).next {
+		t := l.at(i)
 		t.unrecovered = min(t.unrecovered, used)
 		theirs += t.unrecovered + min(0, t.net()-t.owed)
 	}
@@ -139,11 +210,11 @@ func (l *ledger) cap(id bucket.ID, used int64) (theirs int64) {
 // all together that can be more than is in use: its own it always has.
 func (l *ledger) spares(id bucket.ID, origin Member, most int64) int64 {
 	var own, others int64
-	for i := l.of(id); i != none; i = l.all[i].next {
-		if l.all[i].origin == origin {
-			own = l.all[i].unrecovered
+	for i := l.of(id); i != none; i = l.at(i).next {
+		if l.at(i).origin == origin {
+			own = l.at(i).unrecovered
 		} else {
-			others += l.all[i].unrecovered
+			others += l.at(i).unrecovered
 		}
 	}
 	return min(most, max(own, most-others))
@@ -176,7 +247,7 @@ func (l *ledger) learn(id bucket.ID, t tally, most int64, late func(changed int6
 	case t.series < known.series:
 		return 0
 	case t.series > known.series:
-		known.tally, known.owed, known.foreign = tally{origin: t.origin, series: t.series}, 0, true
+		known.tally, known.owed, known.foreign, known.passed = tally{origin: t.origin, series: t.series}, 0, true, stamps{}
 	}
 	if known.owed != 0 && late(known.changed) {
 		known.owed = 0 // time has given it back
@@ -193,24 +264,34 @@ func (l *ledger) learn(id bucket.ID, t tally, most int64, late func(changed int6
 	return units
 }
 
-func (t *tally) merge(o tally) {
-	t.spent, t.refunded = max(t.spent, o.spent), max(t.refunded, o.refunded)
-	t.changed = max(t.changed, o.changed)
+// merge takes over the higher of each total. Who has been sent the lower one has yet
+// to be sent the other.
+func (e *entry) merge(o tally) {
+	if o.spent > e.spent || o.refunded > e.refunded {
+		e.passed = stamps{}
+	}
+	e.spent, e.refunded = max(e.spent, o.spent), max(e.refunded, o.refunded)
+	e.changed = max(e.changed, o.changed)
+}
+
+// says reports whether a member that sent t has all there is of the tally.
+func (e *entry) says(t *tally) bool {
+	return e.series == t.series && e.spent == t.spent && e.refunded == t.refunded
 }
 
 // adopt takes over what a state says it includes, and returns the units that
 // are known here and not included: what has to be spent on top of it (below
 // zero: given back).
 func (l *ledger) adopt(id bucket.ID, seen []tally, late func(changed int64) bool) (onTop int64) {
-	for i := l.of(id); i != none; i = l.all[i].next {
-		known := &l.all[i]
+	for i := l.of(id); i != none; i = l.at(i).next {
+		known := l.at(i)
 		known.owed = 0
 		t := tally{series: known.series}
 		if at := slices.IndexFunc(seen, func(t tally) bool { return t.origin == known.origin }); at >= 0 && seen[at].series >= known.series {
 			t = seen[at]
 		}
 		if t.series > known.series {
-			known.tally, known.foreign = t, true // if it is this node's own, it begins again above it
+			known.tally, known.foreign, known.passed = t, true, stamps{} // if it is this node's own, it begins again above it
 			continue
 		}
 		known.merge(t)

@@ -14,7 +14,9 @@ import (
 // dropped for a scan of the whole store.
 type outbound struct {
 	to     Member
+	stamp  stamp // what it has been sent bears
 	queue  queue
+	bulk   deque[bucket.ID] // whose tallies and resets a review found for it: each at most once, and sent behind queue
 	flight flight
 
 	scan     Ranges // owed by scans, of which Complete has not been acknowledged
@@ -120,11 +122,12 @@ func (o *outbound) statesOf(ids []bucket.ID) iter.Seq[*item] {
 }
 
 const (
-	scanBelow  = 256 // items that wait, for a scan to go on
-	scanPieces = 64  // of the store, at most, that one frame's scan looks at
+	scanBelow = 256  // items that wait, for a scan to go on
+	scanLooks = 4096 // counts, about, that one frame's scan looks at: it goes by pieces of the store
 
-	scanBesides = 1024 // resets and tallies, at most, that one frame's scan looks at
-	maxMarks    = 64 << 10
+	scanBesides  = 8192 // resets and tallies, at most, that one frame's scan looks at
+	besidesBelow = 512  // items that wait, for it to go on with these: a frame of tombstones
+	maxMarks     = 64 << 10
 )
 
 // due is whether what came up to a time is acknowledged: nothing older waits, nor has
@@ -139,7 +142,7 @@ func (o *outbound) ready() bool {
 	if o.flight.number != 0 {
 		return o.flight.lost
 	}
-	return o.queue.len() > 0 || o.scanning || o.owes || o.begs || len(o.gives) > 0
+	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.begs || len(o.gives) > 0
 }
 
 func (o *outbound) giving() bool { return len(o.gives)+len(o.flight.gives) > 0 }
@@ -256,12 +259,16 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	}
 	s.scan(o, now, roles)
 	s.limits = s.limits[:0]
-	for o.queue.len() > 0 && len(b) < max {
-		it, before := o.queue.pop(), len(b)
+	for len(b) < max {
+		it, ok := o.pop(s.clock)
+		if !ok {
+			break
+		}
+		before := len(b)
 		known, riders, marks, more := len(s.limits), len(f.riders), len(f.marks), len(f.more)
 		b = s.encode(o, it, now, roles, b)
 		if len(b) > max && len(f.items) > 0 {
-			o.queue.putBack([]item{it}, s.voided)
+			o.putBack([]item{it}, s.voided)
 			for _, r := range f.riders[riders:] {
 				o.queue.insert(r.item)
 			}
@@ -291,7 +298,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 			}
 		}
 	}
-	for range scanPieces {
+	for looks := 0; looks < scanLooks; looks += max(scanLooks/64, len(s.ids)) {
 		o.cursor, s.ids = s.store.Scan(o.cursor, s.ids[:0])
 		for _, id := range s.ids {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
@@ -316,15 +323,18 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 // whether it is through them: what is added meanwhile is passed on by who adds it.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	for range scanBesides {
-		if o.queue.len() >= scanBelow {
+		if o.queue.len() >= besidesBelow {
 			return false
 		}
 		kind, id, ok := s.nextBeside(&o.beside)
 		switch {
 		case !ok:
 			return true
-		case kind == ofTally && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi) && s.resets.of[id].heeded(now):
-			s.push(o, item{id: id, at: s.clock, kind: spend})
+		case kind == ofTally && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi):
+			if !s.passed(id, o.stamp, now) {
+				s.stamp(id, o.stamp)
+				s.push(o, item{id: id, at: s.clock, kind: spend})
+			}
 		}
 	}
 	return false
@@ -452,16 +462,37 @@ func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64,
 
 func (s *Stream) appendTallies(b []byte, id bucket.ID, used, now int64) []byte {
 	n := 0
-	for i := s.ledger.of(id); i != none && n < maxTallies; i = s.ledger.all[i].next {
+	for i := s.ledger.of(id); i != none && n < maxTallies; i = s.ledger.at(i).next {
 		n++
 	}
 	b = binary.AppendUvarint(b, uint64(n))
-	for i := s.ledger.of(id); n > 0; i = s.ledger.all[i].next {
-		t := &s.ledger.all[i]
+	for i := s.ledger.of(id); n > 0; i = s.ledger.at(i).next {
+		t := s.ledger.at(i)
 		b = appendTally(b, &t.tally, min(t.unrecovered, used), now)
 		n--
 	}
 	return b
+}
+
+// pop takes what is to be sent next.
+func (o *outbound) pop(now int64) (it item, ok bool) {
+	switch {
+	case o.queue.len() > 0:
+		return o.queue.pop(), true
+	case o.bulk.len() > 0:
+		return item{id: o.bulk.pop(), at: now, kind: spend, bulk: true}, true
+	}
+	return item{}, false
+}
+
+// putBack has items that were popped wait again.
+func (o *outbound) putBack(items []item, voided func(*item) bool) {
+	n := len(items)
+	for n > 0 && items[n-1].bulk {
+		n--
+		o.bulk.pushFront(items[n].id)
+	}
+	o.queue.putBack(items[:n], voided)
 }
 
 // Lost says that the frame in flight to a member got no answer. Whether it was
@@ -530,7 +561,7 @@ func (o *outbound) unapplied(voided func(*item) bool) {
 		it.units, it.tallied = it.untallied(), false
 	}
 	o.gives = append(f.gives, o.gives...)
-	o.queue.putBack(f.items, voided)
+	o.putBack(f.items, voided)
 	for _, r := range f.riders {
 		o.queue.insert(r.item)
 	}

@@ -28,6 +28,7 @@ type item struct {
 	till  int64 // when the last of its units were added to it; at, if none were
 	kind  kind
 	to    uint8 // of a state: how many members are sent these units, by themselves or by a scan
+	bulk  bool  // of a spend: it is of outbound.bulk
 	held  bool  // of a state: it is the authority's, though that may have moved since
 	// tallied says that the units are in this node's tally, until it is known
 	// whether they have arrived.

@@ -1,6 +1,7 @@
 package countsync
 
 import (
+	"math"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -10,8 +11,9 @@ import (
 // its number: those with a lower one tell of a count that is no more.
 type reset struct {
 	number uint64
-	at     int64 // the stream's time: what was queued here up to then is void
-	made   int64 // when it was made, by this node's clock
+	at     int64  // the stream's time: what was queued here up to then is void
+	made   int64  // when it was made, by this node's clock
+	passed stamps // who has been sent it
 }
 
 // A tombstone is heeded for a time and then kept for as long again, so that no
@@ -23,11 +25,21 @@ const (
 )
 
 // resets has the tombstones, and the order in which they became known.
+//
+// They are bounded: of more than maxResets within the time that they are kept, the
+// oldest are forgotten before their time. What a member that has not heard of such a
+// reset sends is then taken as if there had been none: at worst the count is back as
+// it was before, and denies until it has recovered. Nothing is admitted more for it,
+// since a reset that comes once again after it was forgotten so is not made again
+// (forgot).
 type resets struct {
 	of    map[bucket.ID]reset
-	order []known // oldest first
+	order deque[known] // oldest first
+	most  int
 
 	forgotten uint64 // from the front of order, ever
+	dropped   uint64 // tombstones, before their time
+	last      int64  // when the latest of the forgotten was made
 }
 
 // known is that an id was reset. Only the last one of an id stands for its tombstone.
@@ -36,7 +48,12 @@ type known struct {
 	made int64
 }
 
-func newResets() resets { return resets{of: make(map[bucket.ID]reset)} }
+// resetBytes is what a tombstone takes, with its place in the order.
+const resetBytes = 112
+
+func newResets() resets {
+	return resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
+}
 
 func (r *resets) get(id bucket.ID) (reset, bool) {
 	if len(r.of) == 0 {
@@ -47,32 +64,53 @@ func (r *resets) get(id bucket.ID) (reset, bool) {
 }
 
 func (r *resets) put(id bucket.ID, t reset) {
-	if len(r.order) >= 2*maxResets {
-		r.forget(len(r.order) / 2)
-	}
 	r.of[id] = t
-	r.order = append(r.order, known{id, t.made})
-}
-
-// forget drops the oldest. Their places are let go of as order grows.
-func (r *resets) forget(oldest int) {
-	for _, k := range r.order[:oldest] {
-		if t, ok := r.of[k.id]; ok && t.made <= k.made {
-			delete(r.of, k.id)
+	r.order.push(known{id, t.made})
+	// Those that a later one of the same id has replaced take a place each.
+	const step = 4
+	for range step {
+		if len(r.of) <= r.most && r.order.len() <= 2*r.most {
+			return
+		}
+		if r.forget() {
+			r.dropped++
 		}
 	}
-	r.order = r.order[oldest:]
-	r.forgotten += uint64(oldest)
+}
+
+// pass notes that an id's tombstone was passed on.
+func (r *resets) pass(id bucket.ID, to stamp) {
+	if t, ok := r.get(id); ok && !t.passed.has(to) {
+		t.passed.add(to)
+		r.of[id] = t
+	}
+}
+
+// forget drops the oldest. It reports whether that was a tombstone, and not one that
+// had been replaced.
+func (r *resets) forget() bool {
+	k := r.order.pop()
+	r.forgotten++
+	t, ok := r.of[k.id]
+	if ok = ok && t.made <= k.made; ok {
+		delete(r.of, k.id)
+		r.last = max(r.last, t.made)
+	}
+	return ok
+}
+
+// forgot reports whether a reset that was made at a time, and is not known, may have
+// been forgotten for want of room. Each member has its own clock for when it was made,
+// and a frame takes its time.
+func (r *resets) forgot(made int64) bool {
+	const apart = int64(time.Second)
+	return made <= r.last+apart
 }
 
 // sweep forgets up to so many that are old.
 func (r *resets) sweep(now int64, most int) {
-	n := 0
-	for n < min(most, len(r.order)) && now-r.order[n].made > kept {
-		n++
-	}
-	if n > 0 {
-		r.forget(n)
+	for n := 0; n < most && r.order.len() > 0 && now-r.order.at(0).made > kept; n++ {
+		r.forget()
 	}
 }
 

@@ -18,13 +18,13 @@ func TestTombstonesAreSweptThoughTheirIDIsResetAgainAndAgain(t *testing.T) {
 		r.put(id, reset{number: uint64(now), made: now})
 		r.sweep(now, 16)
 	}
-	require.LessOrEqual(t, len(r.order), int(kept/every)+1)
-	require.LessOrEqual(t, cap(r.order), 4*int(kept/every))
+	require.LessOrEqual(t, r.order.len(), int(kept/every)+1)
+	require.LessOrEqual(t, len(r.order.blocks)*blockLen, 4*int(kept/every))
 	last, ok := r.get(id)
 	require.True(t, ok)
 	require.EqualValues(t, now, last.number)
 
-	r.sweep(now+kept+1, len(r.order))
+	r.sweep(now+kept+1, r.order.len())
 	require.Empty(t, r.of)
-	require.Empty(t, r.order)
+	require.Zero(t, r.order.len())
 }

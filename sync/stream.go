@@ -3,7 +3,6 @@ package countsync
 import (
 	"cmp"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +56,10 @@ type Stream struct {
 	unsent map[bucket.ID]int64
 
 	cursor int // of CollectPart
+
+	reviewing bool   // a review has not gone through the resets and tallies yet
+	reviewed  review // how far it is
+	stamps    stamp  // the last that was given
 
 	changes []bucket.Change // what follows is used within one call
 	ids     []bucket.ID
@@ -116,7 +119,7 @@ func (s *Stream) Meet(members []Member) {
 		}
 		o := s.outbound(m)
 		if o == nil {
-			o = &outbound{to: m, queue: queue{foldAt: foldAbove, most: maxQueued}}
+			o = &outbound{to: m, stamp: s.newStamp(), queue: queue{foldAt: foldAbove, most: maxQueued}}
 		}
 		met = append(met, o)
 	}
@@ -159,28 +162,34 @@ func (s *Stream) unsend(it item) {
 // takes in only what hurries. Units that were spent with authority go to the
 // id's targets with its state. Others go into a tally of this node, and that to
 // whoever answers for the id.
-func (s *Stream) Collect(now int64, hurried bool, roles Roles) []Member {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tick(now)
-	s.collected(s.store.Collect(hurried, s.changes[:0]), now, roles)
-	return s.ready()
+func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
+	for cursor, over := 0, false; !over; over = cursor == 0 {
+		s.mu.Lock()
+		ready, cursor = s.collect(cursor, hurried, now, roles)
+		s.mu.Unlock()
+	}
+	return ready
 }
 
-// collectPart is how many changes CollectPart takes in, about: their slots fit
+// collectPart is how many changes are taken in under one lock, about: their slots fit
 // into a processor's second cache until they are sent.
-const collectPart = 2048
+const collectPart = 1024
 
 // CollectPart is Collect of a part of the store where much has changed, and of
 // the whole of it else, which is told by over. The next call goes on from there.
 func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ready, s.cursor = s.collect(s.cursor, false, now, roles)
+	return ready, s.cursor == 0
+}
+
+// collect takes in the changes of a part of the store.
+func (s *Stream) collect(cursor int, hurried bool, now int64, roles Roles) (ready []Member, next int) {
 	s.tick(now)
-	next, changes := s.store.CollectPart(s.cursor, collectPart, s.changes[:0])
-	s.cursor = next
+	next, changes := s.store.CollectPart(cursor, collectPart, hurried, s.changes[:0])
 	s.collected(changes, now, roles)
-	return s.ready(), next == 0
+	return s.ready(), next
 }
 
 func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
@@ -188,9 +197,10 @@ func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
 		s.changed(c.ID, c.Units, now, roles, nil)
 	}
 	s.changes = changes
-	if s.doubts.again && (now-s.asked >= askAgain || now < s.asked) {
+	if s.doubts.again && !s.doubts.reviewing && (now-s.asked >= askAgain || now < s.asked) {
 		s.asked = now
-		s.doubts.review(now, s.self, roles, false, s.ask)
+		s.doubts.begin(false)
+		s.doubts.reviewOn(reviewPart, now, s.self, roles, s.ask)
 	}
 }
 
@@ -222,90 +232,6 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 		o.gives = append(o.gives, give{move, ranges[:n:n], s.clock})
 		ranges = ranges[n:]
 	}
-}
-
-// Review looks again at what has to be known by whoever answers, after the view
-// has changed or authority has been taken: tallies, resets, and counts in doubt.
-// It returns what Collect does. However many there are, it holds the lock for
-// reviewPart of them at a time, and lets who waits for it go first: what is added
-// meanwhile is passed on by who adds it.
-func (s *Stream) Review(now int64, roles Roles) []Member {
-	for part, over := s.review(review{}, now, roles); !over; part, over = s.review(part, now, roles) {
-		runtime.Gosched()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tick(now)
-	if s.doubts.all {
-		s.doubts = newDoubts()
-		s.beg()
-	}
-	s.asked = now
-	s.doubts.review(now, s.self, roles, true, s.ask)
-	return s.ready()
-}
-
-const reviewPart = 256
-
-// review passes on the next part of what a Review looks at. It reports whether that
-// was the last.
-func (s *Stream) review(from review, now int64, roles Roles) (next review, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tick(now)
-	for range reviewPart {
-		kind, id, ok := s.nextBeside(&from)
-		switch {
-		case !ok:
-			return from, true
-		case kind == ofTally, kind == ofReset && s.resets.of[id].heeded(now) && !s.ledger.has(id):
-			s.pass(id, roles)
-		}
-	}
-	return from, false
-}
-
-// review is a place in the order in which resets and then tallies are gone through.
-// The zero review is the beginning.
-type review struct {
-	resets  uint64 // of all that were ever made known here
-	entries int    // of the ledger
-}
-
-// beside is what is known of an id beside its count.
-type beside uint8
-
-const (
-	ofNothing beside = iota // a place that is not in use
-	ofReset
-	ofTally // the one of the id's that stands first in the ledger
-)
-
-// nextBeside takes a review one step further: to an id of which something is known
-// beside its count. It is not ok at the end. An id comes with the tally of its that
-// stands first in the ledger, whichever was heard of first: any of them can be forgotten
-// between two parts, and what has not been gone through by then still comes.
-func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
-	at.resets = max(at.resets, s.resets.forgotten)
-	if i := at.resets - s.resets.forgotten; i < uint64(len(s.resets.order)) {
-		at.resets++
-		return ofReset, s.resets.order[i].id, true
-	}
-	i := at.entries
-	if i >= len(s.ledger.all) {
-		return ofNothing, id, false
-	}
-	at.entries++
-	if s.ledger.all[i].origin == 0 {
-		return ofNothing, id, true
-	}
-	id = s.ledger.all[i].id
-	for other := s.ledger.of(id); other != none; other = s.ledger.all[other].next {
-		if int(other) < i {
-			return ofNothing, id, true
-		}
-	}
-	return ofTally, id, true
 }
 
 // Beg asks all members for their counts of what this node answers for, or is a
@@ -459,21 +385,31 @@ func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
-	s.raise(id, number, now-int64(max(0, age)), now)
+	s.raise(id, number, now-int64(max(0, age)), now, nobody)
 }
 
-// raise makes a reset known, and says whether what came with it still counts:
-// not if a later one is known.
-func (s *Stream) raise(id bucket.ID, number uint64, made, now int64) bool {
+// raise makes a reset known, which a member has (nobody, if that is not known), and says
+// whether what came with it still counts: not if a later one is known.
+func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp) bool {
 	known, ok := s.resets.get(id)
 	switch {
-	case !ok && number == 0, number == known.number:
+	case !ok && number == 0:
+		return true
+	case number == known.number:
+		if from != nobody && known.passed == (stamps{}) {
+			s.resets.pass(id, from)
+		}
 		return true
 	case number < known.number:
 		return !known.heeded(now)
+	case !ok && s.resets.forgot(made):
+		return true
 	}
 	if (reset{made: made}).heeded(now) {
 		s.reset(id, number, made)
+		if from != nobody {
+			s.resets.pass(id, from)
+		}
 	}
 	return true
 }
@@ -496,16 +432,16 @@ func (s *Stream) Sweep(now int64) {
 	const step, parts = 1024, 128
 	s.resets.sweep(now, step)
 	l := &s.ledger
-	for range min(max(step, len(l.all)/parts), len(l.all)) {
-		if l.swept++; l.swept >= len(l.all) {
+	for range min(max(step, l.all.len()/parts), l.all.len()) {
+		if l.swept++; l.swept >= l.all.len() {
 			l.swept = 0
 		}
-		if t := &l.all[l.swept]; t.origin != 0 && s.recovered(t, now) {
+		if l.n == 0 {
+			return
+		}
+		if t := l.at(int32(l.swept)); t.origin != 0 && s.recovered(t, now) {
 			l.remove(int32(l.swept))
 		}
-	}
-	if l.len() == 0 {
-		l.all, l.unused = nil, nil
 	}
 }
 
@@ -538,16 +474,33 @@ func recovery(l *bucket.Limit) float64 {
 }
 
 // Tallies is how many are known.
-func (s *Stream) Tallies() int {
+func (s *Stream) Tallies() int { return s.Beside().Tallies }
+
+// Beside is what is known beside counts.
+type Beside struct {
+	Tallies        int
+	Resets         int    // their tombstones
+	Bytes          int    // that these take, about
+	TalliesDropped uint64 // that had not recovered, for want of room
+	ResetsDropped  uint64 // tombstones that were forgotten before their time, for want of room
+}
+
+// Beside is what is known beside counts.
+func (s *Stream) Beside() Beside {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.len()
+	return Beside{
+		Tallies: s.ledger.len(), Resets: len(s.resets.of),
+		Bytes:          s.ledger.len()*entryBytes + s.resets.order.len()*resetBytes,
+		TalliesDropped: s.ledger.dropped, ResetsDropped: s.resets.dropped,
+	}
 }
 
 // Lag is how much waits for a member.
 type Lag struct {
 	Counts   int           // ids that it has not acknowledged; an id can be among them more than once
 	Age      time.Duration // of the oldest of them
+	Bulk     int           // of these, ids that a review has found
 	Scanning bool          // a scan is under way
 	Giving   bool          // it is given authority, and has yet to take it
 }
@@ -560,7 +513,7 @@ func (s *Stream) Lag(to Member, now int64) Lag {
 	if o == nil {
 		return Lag{}
 	}
-	l := Lag{Counts: len(o.flight.items) + o.queue.len(), Scanning: o.scanning, Giving: o.giving()}
+	l := Lag{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Giving: o.giving()}
 	at, waits := o.queue.oldest()
 	if len(o.flight.items) > 0 {
 		at, waits = o.flight.items[0].at, true
@@ -571,12 +524,13 @@ func (s *Stream) Lag(to Member, now int64) Lag {
 	return l
 }
 
-// Idle is whether nothing is owed to a member, queued for it or in flight.
+// Idle is whether nothing is owed to a member, queued for it or in flight, and no review
+// is under way that may find something.
 func (s *Stream) Idle(to Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outbound(to)
-	return o == nil || o.flight.number == 0 && !o.ready()
+	return o == nil || o.flight.number == 0 && !o.ready() && !s.unreviewed()
 }
 
 // Giving is whether authority that was given has not been taken yet.
@@ -628,10 +582,13 @@ func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *ou
 			units = 0
 		}
 		if roles.Answers(id) != s.self {
-			s.pass(id, roles)
+			if to, _ := s.passee(id, roles); !s.passed(id, to, now) {
+				s.pass(id, roles)
+			}
 			return item{}, false
 		}
 	}
+	s.stamp(id, home)
 	return s.send(item{id: id, units: units, at: s.clock, kind: state}, roles, except)
 }
 
@@ -666,6 +623,8 @@ func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides
 func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it, s.voided) {
 		o.queue.clear()
+		o.bulk = deque[bucket.ID]{}
+		o.stamp = s.newStamp() // what was queued is to be passed on again
 		o.covered, o.sent = nil, nil
 		o.owe(All(), s.clock)
 		o.began = 0 // it brings what waited
@@ -681,10 +640,12 @@ func (s *Stream) pass(id bucket.ID, roles Roles) {
 			return
 		}
 	}
-	answers := roles.Answers(id)
-	if answers == s.self || roles.Holds(id) {
+	switch to, o := s.passee(id, roles); {
+	case to == home:
+		s.stamp(id, home)
 		s.send(item{id: id, at: s.clock, kind: state}, roles, nil)
-	} else if o := s.outbound(answers); o != nil {
+	case o != nil:
+		s.stamp(id, to) // before its queue may be dropped
 		s.push(o, item{id: id, at: s.clock, kind: spend})
 	}
 }
@@ -713,6 +674,7 @@ func (s *Stream) tally(id bucket.ID, units, now int64, spentNow bool) {
 		own = s.ledger.add(id, tally{origin: s.self})
 		own.foreign = true
 	}
+	own.passed = stamps{}
 	if own.foreign {
 		s.series = max(s.series+1, own.series+1, now)
 		own.tally, own.foreign = tally{origin: s.self, series: s.series}, false

@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -1209,6 +1210,9 @@ func TestAReviewOfManyResetsLetsOthersGoFirst(t *testing.T) {
 	over := make(chan struct{})
 	go func() {
 		s.Review(1, roles)
+		for done := false; !done; _, done = s.ReviewPart(1, roles) {
+			runtime.Gosched()
+		}
 		close(over)
 	}()
 	<-roles.begun

@@ -20,8 +20,8 @@ func (w *world) trace(format string, args ...any) {
 			if n.holds[id] {
 				s += "!"
 			}
-			for i := n.stream.ledger.of(id); i != none; i = n.stream.ledger.all[i].next {
-				t := n.stream.ledger.all[i]
+			for i := n.stream.ledger.of(id); i != none; i = n.stream.ledger.at(i).next {
+				t := *n.stream.ledger.at(i)
 				s += fmt.Sprintf(" [%d +%d-%d u%d]", t.origin, t.spent, t.refunded, t.unrecovered)
 			}
 			for _, o := range n.stream.outbounds {

@@ -1,0 +1,185 @@
+package countsync
+
+import "github.com/weir-go/weir/bucket"
+
+// A review looks at what is known of ids beside their counts, tallies and resets, and
+// passes on what whoever answers has not been sent. It is taken in parts, as a sweep
+// is. What a part finds for another member waits as a bare id (outbound.bulk) behind
+// all that changes, which is older in no way that matters and wanted sooner.
+//
+// Each tally and tombstone knows for whom it was queued as it is now (stamps). What is
+// queued for a member is sent until it is acknowledged, for as long as that is in the
+// roster, so it is not queued again: not by the next review, nor if the same member
+// answers again. A tally that changes is stamped by nobody, and nor is anything for a
+// member whose queue was dropped, or that has gone and comes back.
+
+// stamp stands for a member in the time that something is kept to be sent for it, or
+// for this node's own targets.
+type stamp uint32
+
+const (
+	nobody stamp = iota
+	home         // this node answers: its targets were sent it with a state
+	firstStamp
+)
+
+// stamps are the last two for whom something was queued: who answers, and who is about
+// to.
+type stamps [2]stamp
+
+func (s *stamps) has(x stamp) bool { return s[0] == x || s[1] == x }
+
+func (s *stamps) add(x stamp) {
+	if !s.has(x) {
+		s[0], s[1] = x, s[0]
+	}
+}
+
+// review is a place in the order in which resets and then tallies are gone through.
+// The zero review is the beginning.
+type review struct {
+	resets  uint64 // of all that were ever made known here
+	entries int    // of the ledger
+}
+
+// reviewPart is how many ids a part of a review looks at.
+const reviewPart = 2048
+
+// Review begins to look again at what has to be known by whoever answers, after the
+// view has changed or authority has been taken: tallies, resets, and counts in doubt.
+// It takes the first part, and ReviewPart the rest; a review that was under way begins
+// again. It returns what ReviewPart does.
+func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tick(now)
+	if s.doubts.all {
+		s.doubts = newDoubts()
+		s.beg()
+	}
+	s.asked = now
+	s.doubts.begin(true)
+	s.reviewing, s.reviewed = true, review{}
+	s.reviewOn(now, roles)
+	return s.ready(), !s.unreviewed()
+}
+
+// ReviewPart takes the next part of a review. It returns what Collect does; over reports
+// whether that was the last part, or there is none.
+func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.unreviewed() {
+		return nil, true
+	}
+	s.tick(now)
+	s.reviewOn(now, roles)
+	return s.ready(), !s.unreviewed()
+}
+
+func (s *Stream) unreviewed() bool { return s.reviewing || s.doubts.reviewing }
+
+// reviewOn takes the next part: what is added meanwhile is passed on by who adds it.
+func (s *Stream) reviewOn(now int64, roles Roles) {
+	left := reviewPart
+	for ; s.reviewing && left > 0; left-- {
+		kind, id, ok := s.nextBeside(&s.reviewed)
+		switch {
+		case !ok:
+			s.reviewing = false
+		case kind != ofNothing:
+			s.reviewOne(id, now, roles)
+		}
+	}
+	s.doubts.reviewOn(left, now, s.self, roles, s.ask)
+}
+
+// reviewOne passes on what is known of an id, unless it was.
+func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
+	to, o := s.passee(id, roles)
+	switch {
+	case to == nobody || s.passed(id, to, now):
+	case o == nil:
+		s.pass(id, roles)
+	default:
+		o.bulk.push(id)
+		s.stamp(id, to)
+	}
+}
+
+// passee is who is to have what is known of an id beside its count: a member, or this
+// node's targets, or nobody whom this node knows.
+func (s *Stream) passee(id bucket.ID, roles Roles) (stamp, *outbound) {
+	answers := roles.Answers(id)
+	if answers == s.self || roles.Holds(id) {
+		return home, nil
+	}
+	if o := s.outbound(answers); o != nil {
+		return o.stamp, o
+	}
+	return nobody, nil
+}
+
+// passed reports whether all that is known of an id beside its count was queued as it
+// is now. A tombstone that is not heeded any more is let be.
+func (s *Stream) passed(id bucket.ID, to stamp, now int64) bool {
+	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
+		if !s.ledger.at(i).passed.has(to) {
+			return false
+		}
+	}
+	r, ok := s.resets.get(id)
+	return !ok || r.passed.has(to) || !r.heeded(now)
+}
+
+// stamp notes for whom all that is known of an id beside its count was queued.
+func (s *Stream) stamp(id bucket.ID, to stamp) {
+	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
+		s.ledger.at(i).passed.add(to)
+	}
+	s.resets.pass(id, to)
+}
+
+// newStamp is one that nothing bears.
+func (s *Stream) newStamp() stamp {
+	if s.stamps++; s.stamps < firstStamp {
+		s.stamps = firstStamp
+	}
+	return s.stamps
+}
+
+// beside is what is known of an id beside its count.
+type beside uint8
+
+const (
+	ofNothing beside = iota // a place that is not in use
+	ofReset
+	ofTally // the one of the id's that stands first in the ledger
+)
+
+// nextBeside takes a review one step further: to an id of which something is known
+// beside its count. It is not ok at the end. An id comes with the tally of its that
+// stands first in the ledger, whichever was heard of first: any of them can be forgotten
+// between two parts, and what has not been gone through by then still comes.
+func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
+	at.resets = max(at.resets, s.resets.forgotten)
+	if i := at.resets - s.resets.forgotten; i < uint64(s.resets.order.len()) {
+		at.resets++
+		return ofReset, s.resets.order.at(int(i)).id, true
+	}
+	i := at.entries
+	if i >= s.ledger.all.len() {
+		return ofNothing, id, false
+	}
+	at.entries++
+	if s.ledger.at(int32(i)).origin == 0 {
+		return ofNothing, id, true
+	}
+	id = s.ledger.at(int32(i)).id
+	for other := s.ledger.of(id); other != none; other = s.ledger.at(other).next {
+		if int(other) < i {
+			return ofNothing, id, true
+		}
+	}
+	return ofTally, id, true
+}

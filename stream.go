@@ -19,9 +19,9 @@ const (
 	// there within 100 ms. It is no part of any other time, so that in virtual time
 	// nothing that began with one round falls together with another.
 	collectEvery = 50*time.Millisecond - 9
-	// reviewEvery is the time between two parts of a review: it takes a tenth of a
-	// processor's time, and a second for a million resets.
-	reviewEvery = 2*time.Millisecond - 7
+	// reviewEvery is the time between two parts of a review: it takes a fifth of a
+	// processor's time, and two seconds for a million resets.
+	reviewEvery = time.Millisecond - 7
 	// collectParts is in how many parts it is taken in, at most, where much
 	// changes.
 	collectParts = 16

@@ -119,7 +119,10 @@ func (x *steps) round(tb testing.TB) (sent bool) {
 	x.now += int64(time.Millisecond)
 	for i, s := range x.streams {
 		over := false
-		x.call("CollectPart", func() { _, over = s.CollectPart(x.now, x.roles[i]) })
+		x.call("CollectPart", func() { // what it does under one lock
+			_, s.cursor = s.collect(s.cursor, false, x.now, x.roles[i])
+			over = s.cursor == 0
+		})
 		sent = sent || !over
 		x.call("Review", func() { _, over = s.ReviewPart(x.now, x.roles[i]) })
 		sent = sent || !over

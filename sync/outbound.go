@@ -125,7 +125,8 @@ const (
 	scanBelow = 256  // items that wait, for a scan to go on
 	scanLooks = 4096 // counts, about, that one frame's scan looks at: it goes by pieces of the store
 
-	scanBesides  = 8192 // resets and tallies, at most, that one frame's scan looks at
+	scanBesides  = 8192 // resets and tallies, at most, that one frame's scan looks at: what it may have to send counts for
+	besideCost   = 16   // of these
 	besidesBelow = 512  // items that wait, for it to go on with these: a frame of tombstones
 	maxMarks     = 64 << 10
 )
@@ -322,7 +323,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 // scanBeside takes a scan a step further through the resets and tallies. It reports
 // whether it is through them: what is added meanwhile is passed on by who adds it.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
-	for range scanBesides {
+	for looks := 0; looks < scanBesides; looks++ {
 		if o.queue.len() >= besidesBelow {
 			return false
 		}
@@ -331,6 +332,7 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 		case !ok:
 			return true
 		case kind == ofTally && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi):
+			looks += besideCost
 			if !s.passed(id, o.stamp, now) {
 				s.stamp(id, o.stamp)
 				s.push(o, item{id: id, at: s.clock, kind: spend})
@@ -393,12 +395,11 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 			f.marked = append(f.marked, index)
 		}
 	}
-	tallied := s.ledger.has(it.id)
 	if it.kind == spend {
 		s.flush(it.id, now, roles)
-		tallied = s.ledger.has(it.id)
 	}
-	if tallied || it.kind == spend {
+	tallied := s.ledger.has(it.id)
+	if tallied {
 		u, l, ok := s.store.Used(it.id, now)
 		if used = u; ok && it.kind == spend {
 			limit = &l

@@ -35,15 +35,16 @@ func (s *stamps) add(x stamp) {
 	}
 }
 
-// review is a place in the order in which resets and then tallies are gone through.
-// The zero review is the beginning.
+// review is a place in the order in which tallies and then resets are gone through:
+// tallies first, as they admit too much until they are known. The zero review is the
+// beginning.
 type review struct {
-	resets  uint64 // of all that were ever made known here
 	entries int    // of the ledger
+	resets  uint64 // of all that were ever made known here
 }
 
 // reviewPart is how many ids a part of a review looks at.
-const reviewPart = 2048
+const reviewPart = 512
 
 // Review begins to look again at what has to be known by whoever answers, after the
 // view has changed or authority has been taken: tallies, resets, and counts in doubt.
@@ -162,14 +163,15 @@ const (
 // stands first in the ledger, whichever was heard of first: any of them can be forgotten
 // between two parts, and what has not been gone through by then still comes.
 func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
-	at.resets = max(at.resets, s.resets.forgotten)
-	if i := at.resets - s.resets.forgotten; i < uint64(s.resets.order.len()) {
-		at.resets++
-		return ofReset, s.resets.order.at(int(i)).id, true
-	}
 	i := at.entries
 	if i >= s.ledger.all.len() {
-		return ofNothing, id, false
+		at.resets = max(at.resets, s.resets.forgotten)
+		i := at.resets - s.resets.forgotten
+		if i >= uint64(s.resets.order.len()) {
+			return ofNothing, id, false
+		}
+		at.resets++
+		return ofReset, s.resets.order.at(int(i)).id, true
 	}
 	at.entries++
 	if s.ledger.at(int32(i)).origin == 0 {

@@ -171,23 +171,30 @@ func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) 
 	return ready
 }
 
-// collectPart is how many changes are taken in under one lock, about: their slots fit
-// into a processor's second cache until they are sent.
-const collectPart = 1024
+// collectPart is how many changes CollectPart takes in, about: their slots fit
+// into a processor's second cache until they are sent. collectStep is how many it
+// takes in under one lock.
+const (
+	collectPart = 2048
+	collectStep = 512
+)
 
 // CollectPart is Collect of a part of the store where much has changed, and of
 // the whole of it else, which is told by over. The next call goes on from there.
 func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ready, s.cursor = s.collect(s.cursor, false, now, roles)
-	return ready, s.cursor == 0
+	for n := 0; n < collectPart && !over; n += collectStep {
+		s.mu.Lock()
+		ready, s.cursor = s.collect(s.cursor, false, now, roles)
+		over = s.cursor == 0
+		s.mu.Unlock()
+	}
+	return ready, over
 }
 
 // collect takes in the changes of a part of the store.
 func (s *Stream) collect(cursor int, hurried bool, now int64, roles Roles) (ready []Member, next int) {
 	s.tick(now)
-	next, changes := s.store.CollectPart(cursor, collectPart, hurried, s.changes[:0])
+	next, changes := s.store.CollectPart(cursor, collectStep, hurried, s.changes[:0])
 	s.collected(changes, now, roles)
 	return s.ready(), next
 }
@@ -375,7 +382,7 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	s.tick(now)
 	before, _ := s.resets.get(id)
 	number = max(before.number+1, uint64(max(0, now)))
-	s.reset(id, number, now)
+	s.reset(id, number, now, nobody)
 	return number
 }
 
@@ -406,21 +413,18 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 		return true
 	}
 	if (reset{made: made}).heeded(now) {
-		s.reset(id, number, made)
-		if from != nobody {
-			s.resets.pass(id, from)
-		}
+		s.reset(id, number, made, from)
 	}
 	return true
 }
 
-func (s *Stream) reset(id bucket.ID, number uint64, made int64) {
+func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 	s.store.Reset(id)
 	s.store.Touch(id)
 	s.ledger.drop(id)
 	delete(s.bases, id)
 	delete(s.unsent, id)
-	s.resets.put(id, reset{number: number, at: s.clock, made: made})
+	s.resets.put(id, reset{number: number, at: s.clock, made: made, passed: stamps{from}})
 }
 
 // Sweep takes one step: it forgets tallies that have recovered and tombstones

@@ -438,7 +438,9 @@ func (n *Node) measure(v *view) (behind []countsync.Member) {
 			}
 		}
 	}
-	s.Tallies = n.stream.Tallies()
+	b := n.stream.Beside()
+	s.Tallies, s.Resets, s.Bytes = b.Tallies, b.Resets, b.Bytes
+	s.TalliesDropped, s.ResetsDropped = b.TalliesDropped, b.ResetsDropped
 	n.stream.lag.Store(&s)
 	return behind
 }

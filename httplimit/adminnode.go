@@ -137,6 +137,11 @@ type streamAnswer struct {
 	Unsent  int   `json:"unsent"`
 	LagMS   int64 `json:"lag_ms"`
 	Tallies int   `json:"tallies"`
+	Resets  int   `json:"resets"`
+	Bytes   int   `json:"bytes"`
+
+	TalliesDropped uint64 `json:"tallies_dropped"`
+	ResetsDropped  uint64 `json:"resets_dropped"`
 }
 
 type publishedAnswer struct {
@@ -215,7 +220,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
 		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Conflicts: s.Conflicts,
 		Keys: s.Keys, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
-		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies},
+		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered},

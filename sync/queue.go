@@ -154,13 +154,13 @@ func (q *queue) indexed(it *item) *item {
 
 // foldOne folds one item of those that waited before there was an index.
 func (q *queue) foldOne(voided func(*item) bool) {
-	if q.fold = max(q.fold, q.first); q.fold >= q.folds {
+	if q.fold = max(q.fold, q.first); q.index == nil || q.fold >= q.folds {
 		return
 	}
 	it := q.items.at(int(q.fold - q.first))
 	key := queued{it.id, it.kind}
 	switch at, ok := q.index[key]; {
-	case it.kind == merged:
+	case it.kind == merged, ok && at == q.fold:
 	case !ok:
 		q.index[key] = q.fold
 	case at < q.fold:
@@ -218,7 +218,7 @@ func (q *queue) pop() item {
 	q.first++
 	q.bury()
 	if q.items.len() == 0 {
-		q.index = nil
+		q.index, q.folds = nil, q.first
 	}
 	return it
 }

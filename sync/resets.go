@@ -30,8 +30,8 @@ const (
 // oldest are forgotten before their time. What a member that has not heard of such a
 // reset sends is then taken as if there had been none: at worst the count is back as
 // it was before, and denies until it has recovered. Nothing is admitted more for it,
-// since a reset that comes once again after it was forgotten so is not made again
-// (forgot).
+// since a reset that comes once again after it was forgotten so is remembered once
+// more, but resets nothing (forgot).
 type resets struct {
 	of    map[bucket.ID]reset
 	order deque[known] // oldest first

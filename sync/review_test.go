@@ -2,11 +2,195 @@ package countsync
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
 )
+
+// reviewed is three nodes, of which each answers for a third of the ids. The first has
+// spent of all of them, and the first half of them were reset before that; who answers
+// knows all.
+type reviewed struct {
+	*steps
+	t   *testing.T
+	ids []bucket.ID
+}
+
+func newReviewed(t *testing.T, ids int) *reviewed {
+	x := &reviewed{newSteps(&held{now: func() time.Duration { return 0 }}, 3, 1<<14), t, randomIDs(ids)}
+	x.view(1, 2, 3)
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
+	for i, id := range x.ids {
+		for _, s := range x.streams {
+			if i < ids/2 {
+				s.ResetTo(id, 7, 0, x.now)
+			}
+		}
+	}
+	x.settle(t)
+	for _, id := range x.ids {
+		x.stores[0].Take(id, &limit, x.now, 1)
+	}
+	x.settle(t)
+	return x
+}
+
+// view has these members answer for each third of the ids, and reviews that everywhere.
+func (x *reviewed) view(answers ...Member) {
+	for i, s := range x.streams {
+		x.roles[i] = &byParts{Member(i + 1), answers}
+		for _, over := s.Review(x.now, x.roles[i]); !over; _, over = s.ReviewPart(x.now, x.roles[i]) {
+		}
+	}
+}
+
+// of is how many of these ids, all if none are named, are in a third.
+func (x *reviewed) of(part int, ids ...bucket.ID) (n int) {
+	if len(ids) == 0 {
+		ids = x.ids
+	}
+	for _, id := range ids {
+		if x.roles[0].(*byParts).part(id) == part {
+			n++
+		}
+	}
+	return n
+}
+
+// waits is how much waits at one node for another.
+func (x *reviewed) waits(from, to Member) int {
+	return x.streams[from-1].Lag(to, x.now).Counts
+}
+
+func (x *reviewed) nothingWaits() {
+	x.t.Helper()
+	for from := range Member(3) {
+		for to := range Member(3) {
+			require.Zero(x.t, x.waits(from+1, to+1), "from %d to %d", from+1, to+1)
+		}
+	}
+}
+
+func TestAReviewSendsNothingIfTheSameMembersAnswer(t *testing.T) {
+	x := newReviewed(t, 3000)
+	x.view(1, 2, 3)
+	x.nothingWaits()
+	frames := x.frames
+	x.settle(t)
+	require.Equal(t, frames, x.frames)
+}
+
+func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
+	x := newReviewed(t, 3000)
+	x.view(1, 2, 1)
+	require.Zero(t, x.waits(3, 1), "what the third knows it has from the first")
+	require.Equal(t, x.of(2), x.waits(1, 2), "a state of each for its new target")
+	require.Equal(t, x.of(2, x.ids[:1500]...), x.waits(2, 1), "the second knows of the resets, and not that the first does")
+	require.Zero(t, x.waits(2, 3))
+	require.Zero(t, x.waits(3, 2))
+
+	x = newReviewed(t, 3000)
+	x.view(1, 2, 2)
+	require.Equal(t, x.of(2), x.waits(1, 2))
+	require.Equal(t, x.of(2), x.waits(3, 2))
+	require.Zero(t, x.waits(1, 3))
+	require.Equal(t, x.of(2, x.ids[:1500]...), x.waits(2, 1), "a state of each that it knows something of, for its new target")
+	x.settle(t)
+	for _, id := range x.ids {
+		if x.roles[0].(*byParts).part(id) == 2 {
+			used, _, _ := x.stores[1].Used(id, x.now)
+			require.EqualValues(t, 1, used)
+		}
+	}
+}
+
+func TestTwoReviewsInARowQueueNothingTwice(t *testing.T) {
+	x := newReviewed(t, 3000)
+	x.view(1, 2, 2)
+	x.view(1, 2, 2)
+	require.Equal(t, x.of(2), x.waits(1, 2))
+	x.view(1, 2, 3)
+	require.Zero(t, x.waits(1, 3), "it has acknowledged that before")
+	x.view(1, 2, 2)
+	require.Equal(t, x.of(2), x.waits(1, 2))
+
+	// One of them is under way, and is not answered yet.
+	require.NotNil(t, x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10))
+	x.view(1, 2, 2)
+	require.Equal(t, x.of(2), x.waits(1, 2))
+	x.streams[0].Unsent(2)
+	require.Equal(t, x.of(2), x.waits(1, 2))
+	x.settle(t)
+	x.view(1, 2, 2)
+	x.nothingWaits()
+}
+
+func TestWhatHasChangedIsPassedOnOnceMore(t *testing.T) {
+	x := newReviewed(t, 3000)
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
+	var id bucket.ID
+	for _, id = range x.ids {
+		if x.roles[0].(*byParts).part(id) == 2 {
+			break
+		}
+	}
+	// The third is out of sight when the first spends, and nobody answers for it.
+	x.roles[0] = &byParts{1, []Member{1, 2, 0}}
+	x.stores[0].Take(id, &limit, x.now, 1)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	x.view(1, 2, 3)
+	require.Equal(t, 1, x.waits(1, 3))
+}
+
+func TestAMemberThatIsBackIsPassedAllThatItAnswersFor(t *testing.T) {
+	x := newReviewed(t, 3000)
+	x.streams[0].Meet([]Member{1, 2})
+	x.streams[0].Meet([]Member{1, 2, 3})
+	x.view(1, 2, 3)
+	require.Equal(t, x.of(2), x.waits(1, 3))
+}
+
+func TestAMemberWhoseQueueWasDroppedIsPassedAllThatItAnswersFor(t *testing.T) {
+	x := newReviewed(t, 3000)
+	x.roles[0] = &byParts{1, []Member{1, 2, 2}}
+	x.streams[0].Review(x.now, x.roles[0])
+	o := x.streams[0].outbound(2)
+	require.NotZero(t, o.bulk.len())
+	o.queue.most = 0
+	x.streams[0].push(o, item{id: x.ids[0], at: x.streams[0].clock, kind: state})
+	o.queue.most = maxQueued
+	require.Zero(t, o.bulk.len())
+	x.view(1, 2, 2)
+	x.settle(t)
+	for _, id := range x.ids {
+		require.True(t, x.streams[0].passed(id, o.stamp, x.now) || x.roles[0].Answers(id) != 2)
+	}
+}
+
+// However much there is to look at, one part of a review asks who answers for so many
+// ids at most, and a frame carries and looks at so much at most.
+func TestAReviewGoesInBoundedParts(t *testing.T) {
+	x := newReviewed(t, 20*reviewPart)
+	asked := &counting{begun: make(chan struct{})}
+	s := x.streams[0]
+	_, over := s.Review(x.now, asked)
+	for parts := 1; !over; parts++ {
+		require.LessOrEqual(t, asked.asked.Load(), int64(parts*reviewPart))
+		_, over = s.ReviewPart(x.now, asked)
+	}
+	require.GreaterOrEqual(t, asked.asked.Load(), int64(20*reviewPart))
+}
+
+func TestALeaverIsNotIdleWhileAReviewIsUnderWay(t *testing.T) {
+	x := newReviewed(t, 4*reviewPart)
+	s := x.streams[0]
+	require.True(t, s.Idle(3))
+	_, over := s.Review(x.now, x.roles[0])
+	require.False(t, over)
+	require.False(t, s.Idle(3))
+}
 
 // Between two parts of a review the tally that an id was first heard of with can be
 // forgotten, while another stands in a place that was gone through.

@@ -410,6 +410,10 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case number < known.number:
 		return !known.heeded(now)
 	case !ok && s.resets.forgot(made):
+		if (reset{made: made}).heeded(now) {
+			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
+			s.store.Touch(id) // those who remember it have taken no state without its number
+		}
 		return true
 	}
 	if (reset{made: made}).heeded(now) {

@@ -58,8 +58,8 @@ func (h *held) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// byParts are roles by ranges: who answers for a hash is by its
-// highest bits, and each count has one target, the next node.
+// byParts are roles by ranges: who answers for a hash is by its highest bits, and each
+// count has one target, the next node.
 type byParts struct {
 	self    Member
 	answers []Member // for each part of the hashes
@@ -88,6 +88,7 @@ type steps struct {
 	streams []*Stream
 	roles   []Roles
 	held    *held
+	asleep  Member // takes no step and is reached by nobody
 	frames  int
 	bytes   int
 	frame   []byte
@@ -118,6 +119,9 @@ func (x *steps) call(name string, do func()) { x.held.call(x.phase, name, do) }
 func (x *steps) round(tb testing.TB) (sent bool) {
 	x.now += int64(time.Millisecond)
 	for i, s := range x.streams {
+		if Member(i+1) == x.asleep {
+			continue
+		}
 		over := false
 		x.call("CollectPart", func() { // what it does under one lock
 			_, s.cursor = s.collect(s.cursor, false, x.now, x.roles[i])
@@ -130,7 +134,7 @@ func (x *steps) round(tb testing.TB) (sent bool) {
 			x.call("Sweep", func() { s.Sweep(x.now) })
 		}
 		for j := range x.streams {
-			if i != j {
+			if i != j && Member(j+1) != x.asleep {
 				sent = x.send(tb, i, j) || sent
 			}
 		}
@@ -246,4 +250,91 @@ func BenchmarkLocks(b *testing.B) {
 			h.report(b)
 		})
 	}
+}
+
+// ofFrozen are roles where the first node has authority over everything, and the second
+// one stands in for it.
+type ofFrozen struct{ self, answers Member }
+
+func (r ofFrozen) Holds(bucket.ID) bool     { return r.self == 1 }
+func (r ofFrozen) Answers(bucket.ID) Member { return r.answers }
+func (r ofFrozen) Targets(dst []Member, _ bucket.ID) []Member {
+	if r.self == 1 {
+		return append(dst, 2)
+	}
+	return append(dst, 1, 3)
+}
+
+// BenchmarkThaw is what it takes until a node that was frozen for 45 s has been told what
+// the others spent of 240,000 keys of its meanwhile, at 20,000 checks a second, which go
+// on: by two frames a millisecond, one each way between each two.
+func BenchmarkThaw(b *testing.B) {
+	const (
+		keys      = 240_000
+		perSecond = 20_000
+		frozen    = 45
+	)
+	limit := bucket.Limit{Algorithm: bucket.SlidingWindow, Rate: 1000, Per: time.Hour}
+	ids := randomIDs(keys)
+	h := &held{now: clock(b)}
+	for b.Loop() {
+		x := newSteps(h, 3, 1<<20)
+		random := rand.New(rand.NewPCG(3, 4))
+		spent := make([]int64, keys)
+		checks := func(node int) {
+			for range perSecond / 1000 {
+				i := random.IntN(keys)
+				if x.stores[node].Take(ids[i], &limit, x.now, 1).Allowed {
+					spent[i]++
+				}
+			}
+		}
+		view := func(answers Member) {
+			for i := range x.streams {
+				x.roles[i] = ofFrozen{Member(i + 1), answers}
+			}
+		}
+		view(1)
+		x.phase = "all is well"
+		for range 12_000 {
+			checks(0)
+			x.round(b)
+		}
+		x.settle(b)
+		x.phase = "one is frozen"
+		view(2)
+		x.asleep = 1
+		for i, s := range x.streams[1:] {
+			x.call("Review", func() { s.Review(x.now, x.roles[i+1]) })
+		}
+		for i := range frozen * 1000 {
+			checks(1 + i%2) // also with a node that has yet to hear of the stand-in
+			x.round(b)
+		}
+		known := x.streams[1].Tallies()
+		x.phase = "it is back"
+		view(1)
+		x.asleep = 0
+		begun := x.now
+		for i, s := range x.streams {
+			x.call("Review", func() { s.Review(x.now, x.roles[i]) })
+		}
+		for sent := true; sent; {
+			if x.now-begun < int64(time.Second) {
+				checks(0)
+			}
+			sent = x.round(b) || x.now-begun < int64(time.Second)
+		}
+		for i, id := range ids {
+			for node := range x.stores[:2] {
+				if used, _, _ := x.stores[node].Used(id, x.now); used != spent[i] {
+					b.Fatalf("%d of key %d at %d, not %d", used, i, node+1, spent[i])
+				}
+			}
+		}
+		b.ReportMetric(time.Duration(x.now-begun).Seconds(), "exact-s")
+		b.ReportMetric(float64(known), "tallies")
+		b.ReportMetric(float64(x.bytes)/1e6, "MB")
+	}
+	h.report(b)
 }

@@ -125,8 +125,8 @@ const (
 	scanBelow = 256  // items that wait, for a scan to go on
 	scanLooks = 4096 // counts, about, that one frame's scan looks at: it goes by pieces of the store
 
-	scanBesides  = 8192 // resets and tallies, at most, that one frame's scan looks at: what it may have to send counts for
-	besideCost   = 16   // of these
+	scanBesides  = 8192 // resets, at most, that one frame's scan looks at
+	besideCost   = 8    // of these a tally counts for, and as many more what it may have to send
 	besidesBelow = 512  // items that wait, for it to go on with these: a frame of tombstones
 	maxMarks     = 64 << 10
 )
@@ -327,7 +327,11 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 		if o.queue.len() >= besidesBelow {
 			return false
 		}
+		entries := o.beside.entries
 		kind, id, ok := s.nextBeside(&o.beside)
+		if o.beside.entries != entries {
+			looks += besideCost
+		}
 		switch {
 		case !ok:
 			return true

@@ -41,7 +41,7 @@ type StreamStats struct {
 	Lag     time.Duration // how long the oldest of these has waited
 	Tallies int           // counts that were spent from without authority, and have not recovered: one for each node that spent
 	Resets  int           // resets of the last 20 minutes that are remembered, so that no copy from before one comes back
-	Bytes   int           // that Tallies and Resets take, about: 250 MB at most
+	Bytes   int           // that Tallies and Resets take, about: 260 MB at most
 
 	// TalliesDropped is how many tallies were forgotten before they had recovered, since
 	// a node keeps 1,048,576: of what was spent from such a count without authority, what

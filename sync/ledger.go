@@ -24,11 +24,11 @@ func (t *tally) net() int64 { return t.spent - t.refunded }
 // of the count in this node's store. It holds no pointers.
 //
 // It is bounded. Once it is full, each new tally takes the place of another
-// (makeRoom), and what that one had not recovered is lost to whoever has not been sent
-// it: if it was this node's own, the authority may admit that much once more. If it was
-// sent, the units stay in the counts that have them, but are told apart from these
-// counts no more: where it arrives once again, by another path, it counts twice until
-// it has recovered.
+// (makeRoom), and what that one had not recovered is lost to members that have not been
+// sent it: if it was this node's own, the authority may admit that much once more. If it
+// was sent, its units stay in the counts that include them, but nothing tells them apart
+// from these counts any more: where it arrives once again, by another path, it counts
+// twice until it has recovered.
 type ledger struct {
 	first   map[bucket.ID]int32 // index of an id's first entry
 	all     deque[entry]        // in no order but that of insertion, where places are used again
@@ -44,18 +44,18 @@ type entry struct {
 	tally
 	id      bucket.ID
 	next    int32  // of the same id; none ends the list
-	passed  stamps // who has been sent it as it is; nobody, once it changes
+	passed  stamps // the members that it was queued for as it is; none, once it changes
 	owed    int64  // at most 0: given back elsewhere, and not here, where there was nothing to give back from
 	foreign bool   // heard of from others, though its origin is this node, which has forgotten it
 }
 
 const none = -1
 
-// maxEntries is how many tallies are kept: about 130 MB.
+// maxEntries is how many tallies are kept: about 126 MB.
 const maxEntries = 1 << 20
 
-// entryBytes is what a tally takes, with its place in the index.
-const entryBytes = 128
+// entryBytes is what a tally takes, about, with its place in the index.
+const entryBytes = 120
 
 func newLedger() ledger {
 	return ledger{first: make(map[bucket.ID]int32), unused: none, most: maxEntries}
@@ -122,8 +122,8 @@ func (l *ledger) add(id bucket.ID, t tally) *entry {
 }
 
 // makeRoom forgets the tally that is missed least of the next few: one that has
-// recovered, or else the one that grew longest ago of those that were sent to whoever
-// answers, or else of all.
+// recovered, or else the one that grew longest ago of those that were queued for a
+// member, or else of all.
 func (l *ledger) makeRoom() {
 	const sample = 16
 	rank := func(e *entry) (missed int) {
@@ -264,8 +264,8 @@ func (l *ledger) learn(id bucket.ID, t tally, most int64, late func(changed int6
 	return units
 }
 
-// merge takes over the higher of each total. Who has been sent the lower one has yet
-// to be sent the other.
+// merge takes over the higher of each total. Members that were sent the lower one have
+// yet to be sent the other.
 func (e *entry) merge(o tally) {
 	if o.spent > e.spent || o.refunded > e.refunded {
 		e.passed = stamps{}

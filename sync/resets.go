@@ -13,7 +13,7 @@ type reset struct {
 	number uint64
 	at     int64  // the stream's time: what was queued here up to then is void
 	made   int64  // when it was made, by this node's clock
-	passed stamps // who has been sent it
+	passed stamps // the members that it was queued for
 }
 
 // A tombstone is heeded for a time and then kept for as long again, so that no
@@ -48,8 +48,11 @@ type known struct {
 	made int64
 }
 
-// resetBytes is what a tombstone takes, with its place in the order.
-const resetBytes = 112
+// What a tombstone takes, about, and a place in the order.
+const (
+	resetBytes = 80
+	knownBytes = 24
+)
 
 func newResets() resets {
 	return resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}

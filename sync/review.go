@@ -3,15 +3,19 @@ package countsync
 import "github.com/weir-go/weir/bucket"
 
 // A review looks at what is known of ids beside their counts, tallies and resets, and
-// passes on what whoever answers has not been sent. It is taken in parts, as a sweep
-// is. What a part finds for another member waits as a bare id (outbound.bulk) behind
-// all that changes, which is older in no way that matters and wanted sooner.
+// passes on what the answering member has not been sent. It is taken in parts, as a
+// sweep is. What a part finds for another member waits as a bare id (outbound.bulk)
+// behind all that changes: a change is wanted within 100 ms, and a million tallies take
+// seconds.
 //
-// Each tally and tombstone knows for whom it was queued as it is now (stamps). What is
-// queued for a member is sent until it is acknowledged, for as long as that is in the
-// roster, so it is not queued again: not by the next review, nor if the same member
-// answers again. A tally that changes is stamped by nobody, and nor is anything for a
-// member whose queue was dropped, or that has gone and comes back.
+// Each tally and tombstone has stamps of the members that it was queued for as it is
+// now. What is queued for a member is sent until it is acknowledged, for as long as the
+// member is in the roster, so a stamped one is not queued for it again: not by the next
+// review, nor when the member answers again after another did. That rests on three
+// rules: a tally loses its stamps when its totals change; a member whose queue is
+// dropped, or that asks for everything, gets a new stamp, which nothing bears; and so
+// does a member that leaves the roster and returns. It relies on a member keeping what
+// it has acknowledged until that has recovered (ledger says when it does not).
 
 // stamp stands for a member in the time that something is kept to be sent for it, or
 // for this node's own targets.
@@ -23,8 +27,8 @@ const (
 	firstStamp
 )
 
-// stamps are the last two for whom something was queued: who answers, and who is about
-// to.
+// stamps are of the last two that something was queued for: the member that answers,
+// and one that is about to.
 type stamps [2]stamp
 
 func (s *stamps) has(x stamp) bool { return s[0] == x || s[1] == x }
@@ -46,8 +50,8 @@ type review struct {
 // reviewPart is how many ids a part of a review looks at.
 const reviewPart = 512
 
-// Review begins to look again at what has to be known by whoever answers, after the
-// view has changed or authority has been taken: tallies, resets, and counts in doubt.
+// Review begins to look again at what the answering members have to know, after the view
+// has changed or authority has been taken: tallies, resets, and counts in doubt.
 // It takes the first part, and ReviewPart the rest; a review that was under way begins
 // again. It returns what ReviewPart does.
 func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
@@ -108,8 +112,8 @@ func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 	}
 }
 
-// passee is who is to have what is known of an id beside its count: a member, or this
-// node's targets, or nobody whom this node knows.
+// passee is where to send what is known of an id beside its count: to a member, or to
+// this node's targets, or nowhere.
 func (s *Stream) passee(id bucket.ID, roles Roles) (stamp, *outbound) {
 	answers := roles.Answers(id)
 	if answers == s.self || roles.Holds(id) {
@@ -133,7 +137,7 @@ func (s *Stream) passed(id bucket.ID, to stamp, now int64) bool {
 	return !ok || r.passed.has(to) || !r.heeded(now)
 }
 
-// stamp notes for whom all that is known of an id beside its count was queued.
+// stamp notes that all that is known of an id beside its count was queued.
 func (s *Stream) stamp(id bucket.ID, to stamp) {
 	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
 		s.ledger.at(i).passed.add(to)

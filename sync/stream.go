@@ -499,7 +499,7 @@ func (s *Stream) Beside() Beside {
 	defer s.mu.Unlock()
 	return Beside{
 		Tallies: s.ledger.len(), Resets: len(s.resets.of),
-		Bytes:          s.ledger.len()*entryBytes + s.resets.order.len()*resetBytes,
+		Bytes:          s.ledger.len()*entryBytes + len(s.resets.of)*resetBytes + s.resets.order.len()*knownBytes,
 		TalliesDropped: s.ledger.dropped, ResetsDropped: s.resets.dropped,
 	}
 }

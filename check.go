@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -45,6 +46,8 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
+	// What is decided without waiting must not crowd out those who read answers.
+	runtime.Gosched()
 	n.spend(v, as, op, flags, a, now, r)
 	return nil
 }

@@ -53,7 +53,7 @@ var busyLoads = []struct {
 	{"16x200us", BusyLoad{Goroutines: 16, Work: 200 * time.Microsecond}},
 	{"32x200us-rest-20ms", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Rest: 20 * time.Millisecond}},
 	{"64x1ms-rest-100ms", BusyLoad{Goroutines: 64, Work: time.Millisecond, Rest: 100 * time.Millisecond}},
-	{"32x200us-timeout-100ms", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Timeout: 100 * time.Millisecond}},
+	{"32x200us-timeout-20ms", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Timeout: 20 * time.Millisecond}},
 	{"4x50us-rest-10ms-one-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0}}},
 	{"4x50us-rest-10ms-all-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0, 1, 2}}},
 	// A quota stops only who would use more: two thirds of a core here.

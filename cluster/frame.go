@@ -25,6 +25,10 @@ const maxPong = 1 << 20
 // sender has, and for how many milliseconds nothing has come back from there.
 const pingSize = 12
 
+// pongSize is what a pong carries before the table: its version, and for how many
+// milliseconds its sender ran late of late.
+const pongSize = 12
+
 // maxNews bounds what a member says of itself: one record.
 const maxNews = 1 << 10
 

@@ -61,7 +61,7 @@ func TestHearing(t *testing.T) {
 		},
 		"a process that stood still accuses nobody, and looks again": {
 			{0, "ping", 1, false}, {1, "pong", 1, true}, {9000, "look", 300, true}, {9100, "look", 9100, true},
-			{9400, "look", 9400, true}, {9481, "look", 9481, false},
+			{9400, "look", 9400, true}, {10400, "look", 10400, false},
 		},
 		"a look that comes late has a second one decide": {
 			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "look", 700, true}, {850, "look", 800, true}, {950, "look", 950, false},
@@ -131,6 +131,50 @@ func TestAMemberThatLeavesAsksUnansweredAndSaysNothingStalls(t *testing.T) {
 	require.True(t, h.unanswered("m", at(600), most, at(700), at(700)))
 	require.True(t, h.failed("m", at(710)))
 	require.False(t, h.stalls("m"), "it is gone")
+}
+
+func TestWhoRunsLateIsAllowedMoreTime(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	for name, c := range map[string]struct {
+		own, others int // how late this process, and the member, run, in ms
+		silent      int // for how long the member may be
+	}{
+		"nobody runs late":                {0, 0, 800},
+		"what every process runs late by": {15, 15, 800},
+		"this process runs late":          {150, 0, 950},
+		"the member says that it does":    {0, 300, 1100},
+		"both do":                         {150, 300, 1100},
+		"no more than a second":           {0, 60_000, 1800},
+	} {
+		t.Run(name, func(t *testing.T) {
+			judge := func(silent int) (heard bool) {
+				h := newHearing("self")
+				h.set([]string{"m", "other"})
+				h.pinged("m", 1, at(0))
+				h.ponged("m", 1, at(0))
+				h.says("m", time.Duration(c.others)*time.Millisecond)
+				h.look("other", at(silent-c.own), at(silent)) // by another member's look, too
+				h.look("m", at(silent), at(silent))
+				return h.hears("m")
+			}
+			require.True(t, judge(c.silent-1))
+			require.False(t, judge(c.silent))
+		})
+	}
+}
+
+func TestLatenessIsForgottenInFourTimesItsLength(t *testing.T) {
+	start := time.Unix(1000, 0)
+	h := newHearing("self")
+	h.look("m", start, start.Add(400*time.Millisecond))
+	require.Equal(t, 400*time.Millisecond, h.late)
+	for at := 500; at <= 2000; at += 100 {
+		now := start.Add(time.Duration(at) * time.Millisecond)
+		h.look("m", now, now)
+		require.Equal(t, time.Duration(400-(at-400)/4)*time.Millisecond, h.late)
+	}
+	require.Zero(t, h.late)
 }
 
 // Nodes fail and answer each other at random and pass their tables on at

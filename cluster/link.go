@@ -129,17 +129,18 @@ func (l *link) resumed(s *session) {
 	}
 }
 
-// ponged takes in a pong: the version of the member's table, and the table
-// unless the ping said that this version is known. It says how long the pong took,
-// and whether it has come in time.
+// ponged takes in a pong: the version of the member's table, how late the member runs,
+// and the table unless the ping said that this version is known. It says how long the
+// pong took, and whether it has come in time.
 func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err error) {
-	if len(f.body) < 8 {
+	if len(f.body) < pongSize {
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
 	version := binary.BigEndian.Uint64(f.body)
+	late := time.Duration(binary.BigEndian.Uint32(f.body[8:])) * time.Millisecond
 	var t table
-	if len(f.body) > 8 {
-		if t, err = decodeTable(f.body[8:]); err != nil {
+	if len(f.body) > pongSize {
+		if t, err = decodeTable(f.body[pongSize:]); err != nil {
 			return 0, false, err
 		}
 	}
@@ -149,7 +150,8 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 	now := time.Now()
 	l.peers.step(l, func(h *hearing) (changed bool) {
 		took, inTime, changed = h.ponged(l.name, f.id, now)
-		if len(f.body) > 8 {
+		h.says(l.name, late)
+		if len(f.body) > pongSize {
 			l.seen = version
 			changed = h.merge(t) || changed
 		}

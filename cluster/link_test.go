@@ -66,7 +66,7 @@ func (f *frozen) serve(conn net.Conn, id identity) {
 				break
 			}
 			if fr.kind == kindPing {
-				conn.Write(appendFrame(nil, kindPong, fr.id, binary.BigEndian.AppendUint64(nil, 1)))
+				conn.Write(appendFrame(nil, kindPong, fr.id, append(binary.BigEndian.AppendUint64(nil, 1), 0, 0, 0, 0)))
 			}
 		}
 		in.drained()

@@ -60,7 +60,7 @@ type peers struct {
 	links   map[string]*link
 	conns   map[net.Conn]bool // that came in; true if of another region
 	hearing *hearing
-	table   []byte // what pongs carry: version and table; nil if out of date
+	table   []byte // hearing's, as pongs carry it; nil if out of date
 }
 
 func newPeers(cfg peersConfig, h Handler) *peers {
@@ -122,19 +122,23 @@ func (p *peers) step(l *link, event func(*hearing) bool) {
 	}
 }
 
-// pong is what a pong carries: the version of the table, and the table. It is
-// not to be modified.
-func (p *peers) pong() []byte {
+// pong appends what a pong carries to b: the version of the table, how late this
+// process runs, and the table, unless the other side has seen this version.
+func (p *peers) pong(b []byte, seen uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.table == nil {
-		t := p.hearing.table()
-		p.table = append(binary.BigEndian.AppendUint64(nil, p.hearing.version), encode(t)...)
-		if len(p.table) > maxPong {
-			p.table = p.table[:8]
-		}
+	b = binary.BigEndian.AppendUint64(b, p.hearing.version)
+	b = binary.BigEndian.AppendUint32(b, uint32(p.hearing.late/time.Millisecond))
+	if seen == p.hearing.version {
+		return b
 	}
-	return p.table
+	if p.table == nil {
+		p.table = encode(p.hearing.table())
+	}
+	if len(p.table) > maxPong-pongSize {
+		return b
+	}
+	return append(b, p.table...)
 }
 
 // set says who the members are. Connections to those who are new are opened,

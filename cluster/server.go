@@ -31,6 +31,7 @@ type incoming struct {
 	idle   time.Duration // how long it may bring nothing
 
 	ids     []uint64 // of the batch's requests; noAnswer where none is wanted
+	pong    []byte   // the last one
 	replies []byte   // frames that answer the batch
 }
 
@@ -136,7 +137,8 @@ func (c *incoming) judge(f frame) error {
 			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 		}
 		c.peers.answered(c.batch.From, time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond)
-		c.pong(f.id, binary.BigEndian.Uint64(f.body))
+		c.pong = c.peers.pong(c.pong[:0], binary.BigEndian.Uint64(f.body))
+		c.replies = appendFrame(c.replies, kindPong, f.id, c.pong)
 	case kindNews:
 		if c.abroad {
 			return fmt.Errorf("%w: news from another region", errGarbage)
@@ -146,16 +148,6 @@ func (c *incoming) judge(f frame) error {
 		return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
 	}
 	return nil
-}
-
-// pong answers a ping with the table of who hears whom, unless the other side
-// has seen this version of it.
-func (c *incoming) pong(id, seen uint64) {
-	body := c.peers.pong()
-	if binary.BigEndian.Uint64(body) == seen {
-		body = body[:8]
-	}
-	c.replies = appendFrame(c.replies, kindPong, id, body)
 }
 
 // news takes in what the member says of itself.

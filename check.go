@@ -100,8 +100,8 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 		soon := now.Steady-sent.Steady < int64(n.cfg.Timeout/8)
 		// Of those that stand in, a second one is asked only where the first has just
 		// died, or answers nothing now: it has the counts, and a share of this node's
-		// own would come on top of them. After one that was waited for in vain it
-		// might count twice what is asked.
+		// own would come on top of them. After one that was late it might count twice
+		// what is asked.
 		if by.flags&flagStandIn != 0 && !soon {
 			return by, err
 		}

@@ -35,7 +35,16 @@ type Config struct {
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
-	Timeout  time.Duration // the most that a check may wait for other nodes; then the budget answers. 100 ms if zero; a context's deadline shortens it
+	// Timeout is the most that a check waits for other nodes: three quarters of it for the
+	// owner of the key, the rest for a stand-in; then this node answers, within its share.
+	// 100 ms if zero; 100µs to 1m. A context's deadline shortens it.
+	//
+	// It has no part in finding out which members are missing. The default sits out the
+	// pauses of a CPU quota, which stops a process for most of each 100 ms. Choose more
+	// where processes stand still for longer, and less where a stand-in's answer is better
+	// than a later one of the owner: below some 10 ms, busy machines send checks to stand-ins.
+	Timeout time.Duration
+
 	Forget   time.Duration // how long the dead stay in the roster. 5 min if zero
 	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
 	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 400 MB)

@@ -32,8 +32,8 @@ const (
 	Owner        Source = iota + 1 // here: this node owns the key
 	Forwarded                      // by the owner, asked directly
 	Relayed                        // by the owner, asked through another member
-	StandIn                        // by the first successor that is reached: nobody here reaches the owner
-	Budget                         // within a share: a member is missing from this side, or the roster is below Config.Expect
+	StandIn                        // by the first successor that is reached: the owner is not, or has not answered in time
+	Budget                         // within a share: a member is missing from this side, the roster is below Config.Expect, or nobody has answered in time
 	FailedOpen                     // within the whole limit, for the same reasons: the limit is FailOpen
 	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
 	Pushback                       // here: the owner has denied as much within the last second, and its RetryAfter is not over

@@ -467,7 +467,7 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 	})
 }
 
-// Whom a check has just waited for in vain is not gone: who leaves waits for it.
+// A member that was slow to answer a check is not gone: whoever leaves waits for it.
 func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

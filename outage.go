@@ -15,10 +15,15 @@ import (
 // checks of this node are decided by a stand-in, by shares, or as FailOpen and
 // FailClosed say; it is over when nothing of that has been so for five seconds.
 type OutageStats struct {
-	Since     time.Time // zero if there is none; the fields below, but for Count, are zero then, too
-	Missing   []string  // the members that are not reached, or have not answered, sorted; empty if it is only known that checks timed out
-	Decisions uint64    // of this node's own checks since then, made in one of those ways: Stats.Decisions has them by Source
-	Count     uint64    // outages that have begun since Start
+	Since time.Time // zero if there is none; the fields below, but for Count, are zero then, too
+	// Missing is the members, sorted, that checks went without in the last five seconds:
+	// those that are not reached, that have stalled (they leave asks of this node
+	// unanswered and say nothing), or that did not answer a check in time. It is empty
+	// where checks went without an owner for other reasons: deadlines that are too
+	// short, a relay that was late, a roster below Config.Expect.
+	Missing   []string
+	Decisions uint64 // of this node's own checks since then, made in one of those ways: Stats.Decisions has them by Source
+	Count     uint64 // outages that have begun since Start
 }
 
 const (

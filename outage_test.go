@@ -229,8 +229,8 @@ func TestASlowOwnerIsNotWaitedForAndRefunded(t *testing.T) {
 	})
 }
 
-// Over a link that is slower than checks wait, members hear each other for moments
-// only. Each of them brings the copies up to date.
+// Over a link that is slower than checks wait, members hear each other all the same,
+// and copies get through.
 func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -255,8 +255,8 @@ func TestASlowSuccessorHasCopiesAllTheSame(t *testing.T) {
 	})
 }
 
-// So they do where there are others who say that they hear it: a frame that goes round
-// among these would miss those moments.
+// So they do where there are others that hear it: a frame that goes round among these
+// would be late.
 func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -268,7 +268,7 @@ func TestASlowSuccessorIsNotSentCopiesThroughOthers(t *testing.T) {
 			}
 		}
 		for begun, i := time.Now(), 0; time.Since(begun) < 20*time.Second; i++ {
-			for _, name := range w.names { // whom they ask is not heard until its next pong
+			for _, name := range w.names {
 				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i%100))
 				require.NoError(t, err)
 			}
@@ -319,7 +319,7 @@ func TestARefundOfADebitAboveTheLimitIsForwarded(t *testing.T) {
 	})
 }
 
-// The neighbour that a check is relayed through is not to blame for what lies
+// A neighbour that a check is relayed through has not stalled because of what lies
 // behind it.
 func TestASlowRelayIsNotBlamed(t *testing.T) {
 	t.Parallel()

@@ -62,8 +62,8 @@ type standing uint8
 
 const (
 	asOwner   standing = iota // with authority
-	asStandIn                 // for this side: nobody here reaches who has authority
-	asSelf                    // on its own: it reaches no stand-in either
+	asStandIn                 // for this side: the member with authority is not reached, or has not answered
+	asSelf                    // on its own: nor has a stand-in
 )
 
 // standing is in what capacity this node answers for an id that it is asked for.

@@ -317,9 +317,8 @@ func (n *Node) send(ctx context.Context, to countsync.Member, began int64, frame
 	v := n.view.Load()
 	i, known := v.named[to]
 	if !known || v.next[i] < 0 || v.next[i] != i && !v.overdue(i, n.steady()) {
-		// Who is lost for a moment is heard again at its next pong, and until then
-		// others may be wrong about hearing it: a frame that gets lost among them
-		// keeps waiting what comes after it.
+		// Until a member has been lost for a while, others may be wrong about hearing it:
+		// a frame that gets lost among them keeps waiting what comes after it.
 		return nil, cluster.ErrUnheard
 	}
 	wait := frameWait

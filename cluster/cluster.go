@@ -107,14 +107,15 @@ type Handler interface {
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It waits no longer than wait, and returns ErrTimeout when that has
-	// passed. Nobody is unheard for being late: only a connection that breaks, or
-	// silence on all connections with a member for 800 ms, makes it so.
-	// When ctx is done first, ctx.Err is returned.
+	// passed. No member is unheard for being late: only a connection that breaks, or
+	// silence on all connections with it for 800 ms, makes it so.
+	// When ctx is done first, ctx.Err is returned, and counts for nothing.
 	//
 	// A member that is unheard is not waited for: ErrUnheard at once. Nor is one
-	// that has stalled: asked in vain, it has said nothing at all for 200 ms, or for
-	// longer where its round trips are long (their mean and four deviations, RFC
-	// 6298). It is ErrStalled at once then, until anything comes from the member.
+	// that has stalled: it has left an ask unanswered, and has said nothing since then
+	// for 200 ms, or for longer where its round trips are long (their mean and four
+	// deviations, RFC 6298). It is ErrStalled at once then, until anything comes from
+	// the member.
 	//
 	// An answer that arrives after Ask has returned is handed to Handler.Late.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// heardFor is how long an answer counts.
+	// heardFor is how old an answer may be and still count.
 	heardFor = time.Second
-	// silentFor is how long a member may answer nothing and still be heard. TCP
-	// sends a lost packet again after 200 ms, and again 400 ms later.
+	// silentFor is how long a member may answer nothing and still be heard. Without
+	// resendSoon, TCP sends a lost packet again after 200 ms, and again 400 ms later.
 	silentFor = 800 * time.Millisecond
 	// stalledFor is how long a member that has left an ask unanswered may answer
 	// nothing at all until no more is asked of it, or longer if its round trips are.
@@ -22,12 +22,17 @@ const (
 )
 
 // hearing is who hears whom, as one node knows it: what it finds itself, and
-// what others told of themselves and of each other. It is a step function:
-// events and the time go in, and each step says whether the picture changed.
+// what others report of themselves and of each other. It is a step function:
+// events and the time go in, and each step reports whether the picture changed.
 //
-// That a member is late does not make it unheard: only a connection that breaks,
-// or silence on all connections with it, does. Once unheard, only the pong of a
-// ping that was sent afterwards makes it heard again.
+// A member that is late stays heard. Sides, shares and hand-overs of all members go by
+// who is heard, so only two things end it: a connection that breaks (failed), or
+// silentFor without an answer on either connection while this process ran (look). Once
+// unheard, only the pong of a ping that was sent afterwards makes a member heard again:
+// what was sent before may have been held by the cut.
+//
+// That a member has stalled is for this node alone: it is asked nothing meanwhile, and
+// stays heard. Anything that comes from it ends that (resumed, ponged).
 type hearing struct {
 	self    string
 	members map[string]*contact // all but self

@@ -81,8 +81,8 @@ func (r *region) unreachable() error {
 
 func (r *region) lost(s *session) { r.session.CompareAndSwap(s, nil) }
 
-// An ask that waited in vain keeps no other from being sent: its wait may be shorter
-// than the way there and back. Pings judge the connection.
+// An ask that times out keeps no other from being sent: its wait may be shorter than
+// the way there and back. Silence judges the connection.
 func (r *region) missed(*session)  {}
 func (r *region) resumed(*session) {}
 

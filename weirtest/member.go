@@ -21,7 +21,7 @@ const (
 	lookEvery  = 100 * time.Millisecond // at the members' silence; those with a ping unanswered get another
 	heardFor   = time.Second            // that a pong counts
 	silentFor  = 800 * time.Millisecond // without an answer for so long, a member is not heard
-	stalledFor = 200 * time.Millisecond // without one after an ask in vain, it is not asked; or longer, by its round trips
+	stalledFor = 200 * time.Millisecond // without one after an ask that timed out, it is not asked; or longer, by its round trips
 	maxPings   = 10                     // to one member that have no pong yet
 	deadAfter  = 5 * time.Second        // that nobody on this side heard it
 	joinWithin = time.Second            // that Start and Leave wait for the others

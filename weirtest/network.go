@@ -16,8 +16,8 @@ import (
 type Link struct {
 	Latency time.Duration // one way
 	Jitter  time.Duration // up to this much more, drawn evenly for each packet
-	// Loss is the part of the packets that is lost, from 0 to 1. On a stream
-	// each loss costs a resend 200 ms later.
+	// Loss is the part of the packets that is lost, from 0 to 1. On a stream each loss
+	// costs a resend 200 ms later, as where a kernel cannot be told to resend sooner.
 	Loss float64
 	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1.
 	// What a stream has read already it does not read again.

@@ -190,8 +190,8 @@ func (p *peer) prove(at time.Time) {
 	}
 }
 
-// unanswered takes note of an ask that waited in vain: unless something comes, the
-// peer has stalled after a time.
+// unanswered takes note of an ask that timed out: unless something comes, the peer has
+// stalled after a time.
 func (p *peer) unanswered(sent time.Time) {
 	if p.answered.After(sent) || !p.owed.IsZero() {
 		return

@@ -27,7 +27,7 @@ func abroad(t *testing.T, with func(t *testing.T, test func(t *testing.T, w Worl
 		{"there is no way to this node's own region, nor to one that is not named", noRegion},
 		{"a node of another region is asked and told, and sees who asks", asksAbroad},
 		{"a message to another region has at most MaxMessage bytes", boundsAbroad},
-		{"a late answer from another region is dropped, and nobody is blamed", lateAbroad},
+		{"a late answer from another region is dropped, and its connection kept", lateAbroad},
 		{"nobody of another region is in View, and nobody there is heard", unseen},
 		{"a node of the wrong region is refused, until the name leads to the right one", wrongRegion},
 		{"a node with another Seed is refused, until the name leads to one with the same", wrongSeed},

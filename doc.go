@@ -24,8 +24,9 @@
 //
 // An owner that is late is waited for; one that has stalled (it has left an ask of this
 // node unanswered, and has said nothing for 200 ms) is not asked by this node until it
-// says something; and it is missing, for shares and majorities, only once a connection
-// with it breaks or all are silent for 800 ms. Package cluster finds that out.
+// says something; and it is missing, for shares and majorities, only once the
+// connection to it breaks, or both with it are silent for 800 ms. Package cluster finds
+// that out.
 //
 // A denial is remembered by the node that asked (pushback.go), until its RetryAfter and
 // for a second at most: a flood of a denied key does not reach its owner.

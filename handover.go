@@ -22,7 +22,8 @@ const (
 	// has just come to stand in for another is sent copies.
 	lastCopies = 4 * collectEvery
 	// Before it, each member answers once: callsAtOnce of them are asked at a time,
-	// for callWait, and again after callPause; in callsFor who is gone is found to be.
+	// for callWait, and again after callPause; in callsFor a member that is gone is found
+	// to be.
 	callsAtOnce = 16
 	callsFor    = 2 * time.Second
 	callWait    = time.Second

@@ -310,8 +310,9 @@ func (n *Node) Forget(member string) error {
 // Leave hands over what this node holds to those who own it next, and then says
 // goodbye: the other members take this node off the roster. From then on it only
 // asks, and passes on what still reaches it, until Close; to leave again does
-// nothing. It takes as long as ctx allows to hand over, ten seconds at most. If
-// that does not do, Leave says so, and no goodbye: the node answers for what it
+// nothing. First each member that is reached answers once, or is found to be missing,
+// within two seconds. It takes as long as ctx allows to hand over, ten seconds in all.
+// If that does not do, Leave says so, and no goodbye: the node answers for what it
 // still holds and goes on handing it over until Close, and Leave may be called
 // again to wait for that. It returns ctx.Err if ctx is done before the others have
 // been told, ErrClosed if Close comes first, and an error if the goodbye reached

@@ -199,7 +199,7 @@ func aSplitKeepsToTheGuarantees(t *testing.T) {
 	var asked order
 	var reports []report
 	for attempt := 1; ; attempt++ {
-		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than half of %v at each attempt", patientTimeout)
+		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than three quarters of %v at each attempt", patientTimeout)
 		time.Sleep(noticedWithin)
 		asked = order{Questions: l.owned(nodes[0], limits, fmt.Sprint("attempt ", attempt), owners...), Rounds: 70, Pace: 10 * time.Millisecond}
 		reports = l.all(nodes, asked)
@@ -330,7 +330,7 @@ func aLinkThatLosesOneDirectionKeepsToTheLimit(t *testing.T) {
 	t.Logf("host 1 gets nothing from host 0, by %s", l.means())
 	limits := logs(rate)
 	for attempt := 1; ; attempt++ {
-		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than half of %v at each attempt", patientTimeout)
+		require.LessOrEqual(t, attempt, attempts, "the machine pauses processes for longer than three quarters of %v at each attempt", patientTimeout)
 		time.Sleep(noticedWithin)
 		asked := order{Questions: l.owned(nodes[2], limits, fmt.Sprint("attempt ", attempt), 0, 1, 2), Rounds: 70, Pace: 10 * time.Millisecond}
 		reports := l.all(nodes, asked)

@@ -107,8 +107,8 @@ type Handler interface {
 type Peer interface {
 	// Ask sends request and appends the answer to answer[:0], which it
 	// returns. It waits no longer than wait, and returns ErrTimeout when that has
-	// passed. No member is unheard for being late: only a connection that breaks, or
-	// silence on all connections with it for 800 ms, makes it so.
+	// passed. No member is unheard for being late: only that the connection to it
+	// breaks, or that both with it are silent for 800 ms, makes it so.
 	// When ctx is done first, ctx.Err is returned, and counts for nothing.
 	//
 	// A member that is unheard is not waited for: ErrUnheard at once. Nor is one

@@ -36,7 +36,7 @@
 //     mean of its round trips and four deviations (RFC 6298) if that is longer. Asks
 //     return [ErrStalled] at once, until anything comes from it. This is known to the
 //     node that asked, and to nobody else.
-//   - Whether a member is heard: until a connection to it breaks, or 800 ms pass
+//   - Whether a member is heard: until the connection to it breaks, or 800 ms pass
 //     without an answer on either connection. Every member learns of it with the next
 //     pongs. Once unheard, a member is heard again by the pong of a ping that was sent
 //     afterwards.

@@ -26,7 +26,7 @@ const (
 // events and the time go in, and each step reports whether the picture changed.
 //
 // A member that is late stays heard. Sides, shares and hand-overs of all members go by
-// who is heard, so only two things end it: a connection that breaks (failed), or
+// who is heard, so only two things end it: the connection to it breaks (failed), or
 // silentFor without an answer on either connection while this process ran (look). Once
 // unheard, only the pong of a ping that was sent afterwards makes a member heard again:
 // what was sent before may have been held by the cut.

@@ -51,7 +51,7 @@ var ofNode = []family[nodeStats]{
 
 	gauge("weir_outage_since_timestamp_seconds", "When the outage under way began, 0 if there is none.",
 		func(s *nodeStats) float64 { return timestamp(s.Outage.Since) }),
-	gauge("weir_outage_missing", "Members that are not reached in the outage under way.",
+	gauge("weir_outage_missing", "Members that are not reached, have stalled or did not answer a check in time, in the outage under way.",
 		func(s *nodeStats) float64 { return float64(len(s.Outage.Missing)) }),
 	gauge("weir_outage_decisions", "Decisions in the outage under way that the owners of the keys have not made.",
 		func(s *nodeStats) float64 { return float64(s.Outage.Decisions) }),

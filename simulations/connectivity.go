@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -527,10 +528,7 @@ func timesOut(there, back weirtest.Link, hops time.Duration, s *Scenario) bool {
 }
 
 func timeoutOf(s *Scenario) time.Duration {
-	if s.Timeout > 0 {
-		return s.Timeout
-	}
-	return 20 * time.Millisecond
+	return cmp.Or(s.Timeout, defaultTimeout)
 }
 
 // longest is the length of the longest of the shortest ways between two that hear

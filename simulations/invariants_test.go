@@ -262,14 +262,18 @@ func TestASideGrantsItsShare(t *testing.T) {
 
 func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
-	check := Check{Asked: time.Second, Answered: time.Second + 21*ms, Units: 1}
+	check := Check{Asked: time.Second, Answered: time.Second + 101*ms, Units: 1}
 	require.Empty(t, judge(journal(s, []Check{check})))
 	check.Answered++
 	require.Len(t, brokenOf(journal(s, []Check{check}), promptInvariant), 1)
-	s.Timeout = 100 * ms
+	s.Timeout = 200 * ms
 	require.Empty(t, judge(journal(s, []Check{check})))
 	check.Err = errors.New("weir: something")
 	require.Len(t, brokenOf(journal(s, []Check{check}), noErrors), 1)
+}
+
+func TestTheJudgeAndTheLibraryHaveOneTimeout(t *testing.T) {
+	require.ErrorContains(t, weir.Config{Timeout: -1}.Validate(), fmt.Sprintf("use 0 for %v,", timeoutOf(&Scenario{})))
 }
 
 func TestTheEndIsInOrder(t *testing.T) {

@@ -23,11 +23,11 @@ const (
 	witnessRests   = 3 * time.Second
 	witnessUnits   = 3
 	settleWithin   = 2 * time.Minute
-	quietFor       = 2 * time.Second       // that all has been told before the counts are read
-	forgetAfter    = 10 * time.Second      // healed, before anybody is forgotten by hand: by then counts have come together
-	stoodInWithin  = 2 * time.Second       // of a crash
-	acquaintedIn   = 15 * time.Second      // regions that have started are, if they hear each other
-	defaultTimeout = 20 * time.Millisecond // weir.Config's
+	quietFor       = 2 * time.Second        // that all has been told before the counts are read
+	forgetAfter    = 10 * time.Second       // healed, before anybody is forgotten by hand: by then counts have come together
+	stoodInWithin  = 2 * time.Second        // of a crash
+	acquaintedIn   = 15 * time.Second       // regions that have started are, if they hear each other
+	defaultTimeout = 100 * time.Millisecond // weir.Config's
 	defaultForget  = 5 * time.Minute
 )
 
@@ -187,7 +187,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	// Who passes a check on waits for three quarters of what its asker does, or half:
 	// after so much of Timeout the third one gives up, and answers itself.
-	s.witness.slow = cmp.Or(scenario.Timeout, defaultTimeout) / 8
+	s.witness.slow = timeoutOf(scenario) / 8
 	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))
 	s.witness.maybe = make([]int64, witnessKeys*len(s.regions))
 	for i := range s.limits {

@@ -44,6 +44,10 @@ type Options struct {
 	// It costs several times as much real time, and its runs differ from
 	// one to the next. Without it membership is simulated, as Host.Cluster has it.
 	Gossip bool
+	// Viewed, if not nil, is told what a host's node sees of the cluster whenever that
+	// differs from before: also what has passed before anybody looks at Members. It
+	// must not block, and calls no method of the Cluster.
+	Viewed func(name string, v *cluster.View)
 	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
 	// Now and Rand are set for each.
 	Config weir.Config
@@ -238,6 +242,9 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	} else {
 		cfg.Cluster = host.Cluster(member)
 	}
+	if viewed := c.options.Viewed; viewed != nil {
+		cfg.Cluster = watched{cfg.Cluster, func(v *cluster.View) { viewed(name, v) }}
+	}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
 	return cfg
@@ -334,6 +341,13 @@ func (c *Cluster) Freeze(name string) { c.network.Host(name).Freeze() }
 // Thaw ends Freeze.
 func (c *Cluster) Thaw(name string) { c.network.Host(name).Thaw() }
 
+// Throttle pauses a host for the length of pause once in every, as a CPU quota does,
+// until it is told so with a pause of 0. Hosts that are throttled together are out of
+// step. See [Host.Throttle].
+func (c *Cluster) Throttle(name string, pause, every time.Duration) {
+	c.network.Host(name).Throttle(pause, every)
+}
+
 // Cut cuts every link between hosts of different sides, both ways. Links within
 // a side, and those of hosts on no side, stay as they are. For one direction
 // only there is Network().Cut.
@@ -417,6 +431,26 @@ func (c *Cluster) Close() error {
 		time.Sleep(lastProbes)
 	}
 	return errors.Join(errs...)
+}
+
+// watched tells of each view before the node hears of it.
+type watched struct {
+	cluster.Cluster
+	viewed func(*cluster.View)
+}
+
+func (w watched) Start(ctx context.Context, h cluster.Handler) error {
+	return w.Cluster.Start(ctx, watcher{h, w})
+}
+
+type watcher struct {
+	cluster.Handler
+	of watched
+}
+
+func (w watcher) Changed() {
+	w.of.viewed(w.of.View())
+	w.Handler.Changed()
 }
 
 // inBubble says whether time is virtual.

@@ -20,8 +20,10 @@ type Host struct {
 	number  int // from 1, in the order of their making
 	ip      net.IP
 	frozen  bool
-	process *process // the one that runs; Network.mu guards it
-	starts  int      // of simulated clusters
+	pauses  pauses
+	paused  time.Duration // by pauses that have come to an end
+	process *process      // the one that runs; Network.mu guards it
+	starts  int           // of simulated clusters
 }
 
 // Name is what the host is called, and resolves to its address.
@@ -52,6 +54,71 @@ func (h *Host) Thaw() {
 	defer h.net.mu.Unlock()
 	h.frozen = false
 	h.net.release()
+}
+
+// Throttle pauses the host for the length of pause once in every, from some moment
+// within the next every on: as a CPU quota does, or a neighbour that takes the cores.
+// What its process sends in a pause goes out at the end of it, and what it is sent
+// comes in then; between pauses it is as fast as ever. When in each period the pauses
+// come depends on the network's seed and on the host's name, so that hosts which are
+// throttled together are out of step. It holds for whatever runs on the host, until
+// the next Throttle; a pause of 0 ends it, but for what a pause has held by then. It
+// panics if a pause is not shorter than every.
+//
+// A node with Host.Cluster judges others as a process does that stood still: the wait
+// for an answer that ends in a pause ends after it, with the answer if that has come,
+// and the time of its own pauses does not count as others' silence. All its other
+// timers run on, as do those of a node with Host.Network.
+func (h *Host) Throttle(pause, every time.Duration) {
+	if pause < 0 || pause > 0 && pause >= every {
+		panic(fmt.Sprintf("weirtest: Throttle of %q by %v in every %v: a pause must be shorter than the time from one to the next", h.name, pause, every))
+	}
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	now := time.Now()
+	h.paused += h.pauses.passed(now)
+	h.pauses = pauses{pause: pause, every: every}
+	if pause > 0 {
+		h.pauses.from = now.Add(time.Duration(h.net.rand("pauses", h.name).Int64N(int64(every))))
+	}
+}
+
+// Paused is how long the pause of Throttle lasts that the host is in now, 0 if it is
+// in none. A process that is paused would ask nothing.
+func (h *Host) Paused() time.Duration {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	now := time.Now()
+	return h.resumes(now).Sub(now)
+}
+
+// resumes is when the host runs that is paused at a time; that time if it is not.
+func (h *Host) resumes(at time.Time) time.Time { return h.pauses.resume(at) }
+
+// ran is a clock that stands still while the host is paused.
+func (h *Host) ran(at time.Time) time.Time { return at.Add(-h.paused - h.pauses.passed(at)) }
+
+// pauses come once in every, the first at from. The zero pauses are none.
+type pauses struct {
+	from         time.Time
+	pause, every time.Duration
+}
+
+// resume is the end of the pause that holds a moment, or the moment.
+func (p *pauses) resume(at time.Time) time.Time {
+	if p.pause == 0 || at.Before(p.from) {
+		return at
+	}
+	return at.Add(max(0, p.pause-at.Sub(p.from)%p.every))
+}
+
+// passed is how long they have taken by a moment.
+func (p *pauses) passed(by time.Time) time.Duration {
+	if p.pause == 0 || by.Before(p.from) {
+		return 0
+	}
+	since := by.Sub(p.from)
+	return since/p.every*p.pause + min(since%p.every, p.pause)
 }
 
 // Kill ends the host's process, as kill -9 does: its ports close, and the

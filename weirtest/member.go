@@ -28,6 +28,7 @@ const (
 	inboxBound = 1 << 14                // requests that wait to be served; those above are lost
 	askBound   = 1 << 14                // requests to one member that have no answer yet; ErrBusy above
 	simPort    = 7946                   // part of Member.Addr
+	lookAgain  = 100 * time.Microsecond // after a pause, until what it has held has come in
 )
 
 // Cluster is a cluster.Cluster that passes whole messages over the host's
@@ -430,6 +431,12 @@ func (m *member) admits(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }
 
+// stoodStill says that its host is paused: what is due now its process notices later.
+func (m *member) stoodStill() bool { return m.host.resumes(time.Now()).After(time.Now()) }
+
+// catchesUp is when it has read what came in the pause.
+func (m *member) catchesUp() time.Time { return m.host.resumes(time.Now()).Add(lookAgain) }
+
 // tick is the member's clock: it judges who is heard, and pings.
 func (m *member) tick() {
 	m.net.mu.Lock()
@@ -437,10 +444,14 @@ func (m *member) tick() {
 	if m.closed {
 		return
 	}
+	if m.stoodStill() {
+		m.ticks.Reset(time.Until(m.catchesUp()))
+		return
+	}
 	m.ticks.Reset(lookEvery)
 	m.looks++
 	for _, p := range inOrder(m.peers) {
-		if p.heard && time.Since(p.proven) >= silentFor {
+		if p.heard && m.host.ran(time.Now()).Sub(m.host.ran(p.proven)) >= silentFor {
 			p.lose()
 		}
 		if len(p.pings) > 0 && m.entries[p.to.name].status == alive {

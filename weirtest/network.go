@@ -224,8 +224,13 @@ func (n *Network) schedule(f *flow) {
 	for i := 0; i < maxResends && f.link.lost(); i++ {
 		d += resend
 	}
-	f.last = later(time.Now().Add(d), f.last.Add(1))
+	f.last = later(arrival(f.from, f.to, d), f.last.Add(1))
 	n.at(f.last, f.link.number, false, f)
+}
+
+// arrival is when something is there that takes so long on its way, and is sent now.
+func arrival(from, to *Host, takes time.Duration) time.Time {
+	return to.resumes(from.resumes(time.Now()).Add(takes))
 }
 
 func (f *flow) void() bool { return false }
@@ -244,6 +249,9 @@ func (f *flow) occur() {
 		}
 	case !f.resumes.IsZero() && time.Now().Before(f.resumes):
 		n.schedule(f)
+	case f.to.resumes(time.Now()).After(time.Now()): // paused since it was sent
+		f.last = later(f.to.resumes(time.Now()), f.last.Add(1))
+		n.at(f.last, f.link.number, false, f)
 	case len(f.queue) > 0:
 		p := f.queue[0]
 		f.queue[0] = nil
@@ -268,9 +276,9 @@ func (n *Network) sendDatagram(d *datagram) {
 	if d.link.cut || d.link.lost() {
 		return
 	}
-	n.at(time.Now().Add(d.link.delay()), d.link.number, false, d)
+	n.at(arrival(d.from, d.to, d.link.delay()), d.link.number, false, d)
 	if d.link.doubled() {
-		n.at(time.Now().Add(d.link.delay()), d.link.number, false, d)
+		n.at(arrival(d.from, d.to, d.link.delay()), d.link.number, false, d)
 	}
 }
 
@@ -284,6 +292,8 @@ func (d *datagram) occur() {
 		if len(n.parked) < maxParked {
 			n.parked = append(n.parked, d)
 		}
+	case d.to.resumes(time.Now()).After(time.Now()): // paused since it was sent
+		n.at(d.to.resumes(time.Now()), d.link.number, false, d)
 	default:
 		d.deliver()
 	}

@@ -211,6 +211,11 @@ type stall struct {
 func (s stall) void() bool { return s.of.owner.closed || !s.of.owed.Equal(s.sent) || !s.of.heard }
 
 func (s stall) occur() {
+	m := s.of.owner
+	if m.stoodStill() {
+		m.net.at(m.catchesUp(), s.of.out.link.number, true, s)
+		return
+	}
 	s.of.stalled, s.of.owner.stale = true, true
 	s.of.owner.refresh()
 }
@@ -308,6 +313,10 @@ func (a *ask) void() bool { return a.over }
 
 // occur is that the wait has passed.
 func (a *ask) occur() {
+	if m := a.to.owner; m.stoodStill() {
+		m.net.at(m.catchesUp(), a.to.out.link.number, true, a)
+		return
+	}
 	a.to.owner.stats.Timeouts++
 	if !a.to.abroad {
 		a.to.unanswered(a.sent)

@@ -1,0 +1,140 @@
+package weirtest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+)
+
+func TestPausesComeOnceInEachPeriod(t *testing.T) {
+	from := time.Unix(1000, 0)
+	p := pauses{from: from, pause: 60 * time.Millisecond, every: 100 * time.Millisecond}
+	for _, c := range []struct{ at, resumes, passed time.Duration }{
+		{-time.Hour, -time.Hour, 0},
+		{-1, -1, 0},
+		{0, 60 * time.Millisecond, 0},
+		{1, 60 * time.Millisecond, 1},
+		{59 * time.Millisecond, 60 * time.Millisecond, 59 * time.Millisecond},
+		{60 * time.Millisecond, 60 * time.Millisecond, 60 * time.Millisecond},
+		{99 * time.Millisecond, 99 * time.Millisecond, 60 * time.Millisecond},
+		{100 * time.Millisecond, 160 * time.Millisecond, 60 * time.Millisecond},
+		{1030 * time.Millisecond, 1060 * time.Millisecond, 630 * time.Millisecond},
+	} {
+		require.Equal(t, from.Add(c.resumes), p.resume(from.Add(c.at)), c.at)
+		require.Equal(t, c.passed, p.passed(from.Add(c.at)), c.at)
+	}
+	var none pauses
+	require.Equal(t, from, none.resume(from))
+	require.Zero(t, none.passed(from))
+	require.Panics(t, func() { NewNetwork(1, Link{}).Host("a").Throttle(time.Second, time.Second) })
+}
+
+// What is under way when the pauses begin is held too, and nothing overtakes.
+func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNetwork(1, Link{Latency: 5 * time.Millisecond})
+		a, b := n.Host("a"), n.Host("b")
+		type arrival struct {
+			number int
+			at     time.Time
+		}
+		var there []arrival
+		out := flow{from: a, to: b}
+		b.Throttle(70*time.Millisecond, 100*time.Millisecond)
+		a.Throttle(30*time.Millisecond, 40*time.Millisecond)
+		for i := range 2000 {
+			if i == 1000 {
+				a.Throttle(0, 0)
+			}
+			n.mu.Lock()
+			sent := time.Now()
+			leaves := a.resumes(sent)
+			n.send(&out, call(func() {
+				require.Equal(t, time.Now(), b.resumes(time.Now()), "it runs")
+				require.GreaterOrEqual(t, time.Since(leaves), 5*time.Millisecond)
+				require.Less(t, time.Since(leaves), 76*time.Millisecond)
+				there = append(there, arrival{i, time.Now()})
+			}))
+			n.mu.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		b.Throttle(0, 0)
+		time.Sleep(time.Second)
+		require.Len(t, there, 2000)
+		for i, got := range there {
+			require.Equal(t, i, got.number)
+		}
+		require.Zero(t, b.Paused())
+	})
+}
+
+// throttled plays a minute of three nodes that are paused so, asked all the time, and
+// says who answered how many checks and whom the views had for gone or for stalled.
+func throttled(t *testing.T, gossip bool, pause, every time.Duration) (sources map[weir.Source]int, unheard, stalled int) {
+	sources = make(map[weir.Source]int)
+	synctest.Test(t, func(t *testing.T) {
+		settled := false
+		c, err := NewCluster(t.Context(), Options{Gossip: gossip, Viewed: func(_ string, v *cluster.View) {
+			for i := range v.Members {
+				if settled && !v.Direct[i] {
+					unheard++
+				}
+				if settled && v.Stalls(i) {
+					stalled++
+				}
+			}
+		}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		settled = true
+		limit := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}
+		for _, name := range c.Names() {
+			c.Throttle(name, pause, every)
+		}
+		for i := range 6000 {
+			time.Sleep(10 * time.Millisecond)
+			host := c.Network().Host(c.Names()[i%3])
+			time.Sleep(host.Paused())
+			l, err := c.Node(host.Name()).Limiter(limit)
+			require.NoError(t, err)
+			d, err := l.Allow(context.Background(), fmt.Sprint("key ", i%50))
+			require.NoError(t, err)
+			sources[d.Source]++
+		}
+		for _, name := range c.Names() {
+			c.Throttle(name, 0, 0)
+		}
+		time.Sleep(time.Second)
+		settled = false
+	})
+	return sources, unheard, stalled
+}
+
+func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
+	sources, unheard, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond)
+	require.Zero(t, unheard)
+	require.Zero(t, stalled)
+	require.Equal(t, 6000, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
+}
+
+func TestNobodyIsTakenForGoneWhoStandsStillForPartsOfASecond(t *testing.T) {
+	for _, gossip := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gossip %v", gossip), func(t *testing.T) {
+			pause := 300 * time.Millisecond
+			if gossip {
+				pause = 220 * time.Millisecond // of both, as its timers run on
+			}
+			sources, unheard, _ := throttled(t, gossip, pause, 700*time.Millisecond)
+			require.Zero(t, unheard)
+			require.Less(t, sources[weir.Owner]+sources[weir.Forwarded], 6000, "%v", sources)
+			require.Equal(t, 6000, sources[weir.Owner]+sources[weir.Forwarded]+sources[weir.Relayed]+sources[weir.StandIn]+sources[weir.Budget], "%v", sources)
+		})
+	}
+}

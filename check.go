@@ -41,7 +41,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 		if by.member == v.Self {
 			as = asStandIn
 		}
-		v, now = v.without(to), n.now()
+		v, now = n.view.Load(), n.now() // who is only late is not missing
 	}
 	if err := cancelled(ctx); err != nil {
 		return err

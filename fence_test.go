@@ -24,7 +24,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return fenced(ls[0]).Source == Budget }, time.Second, time.Millisecond)
 	require.EqualValues(t, 50, fenced(ls[0]).Limit)
-	require.Eventually(t, func() bool { return fenced(ls[1]).Source == Budget }, time.Second, time.Millisecond, "nor does it answer others")
+	require.Eventually(t, func() bool { return fenced(ls[1]).Source == StandIn }, time.Second, time.Millisecond, "nor does it answer others")
 	require.Eventually(t, func() bool {
 		d, err := ls[0].Peek(t.Context(), key)
 		return err == nil && d.Source == Owner

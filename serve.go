@@ -163,7 +163,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		got, err := peer.Ask(ctx, onward, nil, h.wait)
 		switch {
 		case stands && (err != nil || len(got) == 0 || status(got[0]) == statusUnreached):
-			got = n.standsIn(v.without(member), onward)
+			got = n.standsIn(n.view.Load(), onward)
 		case err != nil:
 			got = unreached
 		case passes:

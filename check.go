@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -119,6 +120,14 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 			return by, err
 		}
 	}
+}
+
+// without is the view in which a member is not reached that has just not answered.
+func (v *view) without(i int) *view {
+	less := *v
+	less.next = slices.Clone(v.next)
+	less.next[i] = -1
+	return &less
 }
 
 // unanswered says of an error that whoever was asked has not answered: another one may.

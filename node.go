@@ -260,6 +260,7 @@ func (n *Node) Stats() Stats {
 		Shadows:   n.meters.shadows(),
 		Served:    n.meters.served.Load(),
 		Passed:    n.meters.passed.Load(),
+		Overdue:   n.meters.overdue.Load(),
 		LateUnits: n.meters.lateUnits.Load(),
 		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
@@ -25,10 +26,21 @@ func (in inbound) Serve(b *cluster.Batch) {
 	defer n.exchanges.Put(x)
 	blind := v.Self < 0 && n.starting.Load() // this node does not know yet who is here
 	fenced := n.fenced(v, now)
+	waited := time.Duration(0)
+	if !b.Read.IsZero() {
+		waited = time.Since(b.Read)
+	}
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
 		if err != nil || b.Region != n.cfg.Region && !h.op.crosses() {
 			b.Reply(i, nil)
+			continue
+		}
+		if h.op < opReset && h.wait > 0 && waited > h.wait {
+			// Whoever asked waits no more, and has been answered by others. What is told
+			// waits for nothing, and is carried out.
+			n.meters.overdue.Add(uint64(h.asks))
+			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
 		if blind || fenced && h.op < opReset {

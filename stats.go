@@ -15,6 +15,7 @@ type Stats struct {
 	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
 	Served    uint64              // checks that others made here
 	Passed    uint64              // checks that came here and were passed on
+	Overdue   uint64              // checks that came here and were dropped, since they had waited here for longer than their askers do
 	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
 	Conflicts uint64              // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
 	Keys      int                 // counts held
@@ -77,6 +78,7 @@ type meters struct {
 	stripes   [64]stripe
 	served    atomic.Uint64
 	passed    atomic.Uint64
+	overdue   atomic.Uint64
 	lateUnits atomic.Uint64
 }
 

@@ -241,11 +241,14 @@ type Batch struct {
 	From     string   // the node's name
 	Region   string   // its region: this node's own if it is a member
 	Requests [][]byte // valid until Serve returns
+	// Read is when the requests were read, zero if that is not known. Who answers them
+	// later than they wait for may spare itself the work.
+	Read time.Time
 
 	replier Replier
 }
 
-// NewBatch is for implementations of Cluster, which set Region and Requests.
+// NewBatch is for implementations of Cluster, which set Region, Requests and Read.
 func NewBatch(from string, r Replier) *Batch { return &Batch{From: from, replier: r} }
 
 // Replier carries a batch's answers back. It is for implementations of Cluster.

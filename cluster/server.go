@@ -88,6 +88,7 @@ func (c *incoming) read() error {
 		if err := in.fill(c.conn); err != nil {
 			return err
 		}
+		c.batch.Read = time.Now()
 		requests, ids = requests[:0], ids[:0]
 		whole := false
 		for {
@@ -120,7 +121,7 @@ func (c *incoming) read() error {
 		}
 		in.drained()
 		if whole {
-			c.conn.SetReadDeadline(time.Now().Add(c.idle))
+			c.conn.SetReadDeadline(c.batch.Read.Add(c.idle))
 		}
 	}
 }

@@ -92,6 +92,7 @@ type statsAnswer struct {
 	Shadows   outcomesAnswer            `json:"shadows"`
 	Served    uint64                    `json:"served"`
 	Passed    uint64                    `json:"passed"`
+	Overdue   uint64                    `json:"overdue"`
 	LateUnits uint64                    `json:"late_units"`
 	Conflicts uint64                    `json:"conflicts"`
 	Keys      int                       `json:"keys"`
@@ -218,7 +219,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	}
 	return http.StatusOK, statsAnswer{
 		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
-		Served: s.Served, Passed: s.Passed, LateUnits: s.LateUnits, Conflicts: s.Conflicts,
+		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Conflicts: s.Conflicts,
 		Keys: s.Keys, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,

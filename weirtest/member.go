@@ -405,7 +405,7 @@ func (m *member) serve() {
 				rest = rest[1:]
 			}
 			b := cluster.NewBatch(from.to.name, &together)
-			b.Region, b.Requests = from.to.config.Region, requests
+			b.Region, b.Requests, b.Read = from.to.config.Region, requests, time.Now()
 			m.handler.Serve(b)
 		}
 	}

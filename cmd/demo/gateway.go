@@ -84,7 +84,7 @@ const (
 )
 
 // timeout is the nodes' Config.Timeout, the most that a check waits for others.
-const timeout = 20 * time.Millisecond
+const timeout = 100 * time.Millisecond
 
 // readyPath is where a gateway says whether it is ready for traffic.
 const readyPath = "/ready"

@@ -9,7 +9,7 @@ import (
 // check's Timeout, and what a busy machine may keep processes waiting. Times when
 // the machine stood still come on top. While all gateways are busy it bounds the check
 // in a request.
-const stallBound = timeout + 480*time.Millisecond
+const stallBound = timeout + 400*time.Millisecond
 
 // tally is what the clients have seen. Its methods are safe for concurrent use.
 type tally struct {

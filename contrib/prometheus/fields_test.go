@@ -23,6 +23,7 @@ var exported = map[string]string{
 	"Shadows.Denied":          "weir_shadows_total{outcome=denied}",
 	"Served":                  "weir_served_total",
 	"Passed":                  "weir_passed_total",
+	"Overdue":                 "weir_overdue_total",
 	"LateUnits":               "weir_late_units_total",
 	"Conflicts":               "weir_limit_conflicts_total",
 	"Keys":                    "weir_keys",

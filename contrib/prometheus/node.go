@@ -36,6 +36,8 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(s.Served) }),
 	counter("weir_passed_total", "Checks that came here and were passed on.",
 		func(s *nodeStats) float64 { return float64(s.Passed) }),
+	counter("weir_overdue_total", "Checks of other nodes that were dropped, since they had waited here for longer than their askers do.",
+		func(s *nodeStats) float64 { return float64(s.Overdue) }),
 	counter("weir_late_units_total", "Units admitted by answers that came after their askers gave up, and refunded.",
 		func(s *nodeStats) float64 { return float64(s.LateUnits) }),
 	counter("weir_limit_conflicts_total", "Times that a limit had other numbers than another of its name and version, here or on another member.",

@@ -476,7 +476,7 @@ func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 			ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
 			key, other := keyOf(t, ls["a"]), keyOf(t, ls["b"])
 			require.Equal(t, 30, ask(t, ls, key, 30, w.names...))
-			w.network.SetLink("b", "a", weirtest.Link{Latency: 30 * time.Millisecond})
+			w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
 			_, err := ls["a"].Allow(t.Context(), other)
 			require.NoError(t, err)
 			w.network.SetLink("b", "a", weirtest.Link{Latency: latency})

@@ -291,7 +291,7 @@ func TestARefundToAStalledOwnerIsMadeOnce(t *testing.T) {
 		d, err := ls["b"].AllowN(t.Context(), key, 50)
 		require.NoError(t, err)
 		require.Equal(t, weir.Forwarded, d.Source)
-		w.network.SetLink("b", "a", weirtest.Link{Latency: 50 * time.Millisecond})
+		w.network.SetLink("b", "a", weirtest.Link{Latency: 200 * time.Millisecond})
 		require.NoError(t, ls["b"].Refund(t.Context(), key, 10))
 		w.network.SetLink("b", "a", weirtest.Link{Latency: latency})
 		time.Sleep(2 * time.Second)

@@ -29,7 +29,7 @@ const (
 
 // What the load has to show.
 const (
-	leastByAuthority = 50 // of a hundred checks
+	leastByAuthority = 90 // of a hundred checks
 	exactWithin      = time.Second
 )
 

@@ -22,7 +22,7 @@ type view struct {
 	next   []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
 	lost   []int64        // since when this node does not hear it, 0 if it does
 	away   []bool         // nobody here has heard it for a second: another has its states as well
-	healed int64          // when one that was away was last heard again, 0 if never
+	healed int64          // when one that was not reached was last heard again, 0 if never
 	back   []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
 	met    int64          // since when this node knows of others, 0 if it has never
 	hashes []uint64       // of the names
@@ -164,7 +164,7 @@ func (v *view) hear(now int64, before *view) {
 		if before != nil {
 			j, known = before.named[nameHash(m.Name)]
 		}
-		if known && before.away[j] && v.next[i] >= 0 && m.Announced != cluster.Joining { // who joins holds nothing
+		if known && before.next[j] < 0 && v.next[i] >= 0 && m.Announced != cluster.Joining { // who joins holds nothing
 			v.heal(nameHash(m.Name), now)
 		}
 		if v.Direct[i] || i == v.Self {
@@ -178,12 +178,13 @@ func (v *view) hear(now int64, before *view) {
 	}
 }
 
-// heal notes that a member was away, and is so no more.
+// heal notes that a member was not reached, and is so again: others may know of what
+// happened meanwhile that this node does not.
 func (v *view) heal(member uint64, now int64) {
 	v.healed, v.back = now, append(v.back, member)
 }
 
-// healing says that a member that was away came back just now.
+// healing says that a member that was not reached came back just now.
 func (v *view) healing(now int64) bool {
 	return v.healed != 0 && uint64(now-v.healed) < uint64(patience)
 }

@@ -104,13 +104,17 @@ func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source
 }
 
 // ownShare is what this node may spend of an id on its own: the part of one
-// member. A node that has no points has none.
+// member. A node that has no points has none. With FairShare nobody has any while no
+// member is missing: until it is known who is, whoever stands in for an owner beyond a
+// cut has the whole limit, and all sides together twice the limit already.
 func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
-	switch partition {
-	case FailOpen:
+	switch {
+	case partition == FailOpen:
 		return share{all: true}, FailedOpen
-	case FailClosed:
+	case partition == FailClosed:
 		return share{of: 1}, FailedClosed
+	case partition == FairShare && v.complete:
+		return share{of: 1}, Budget
 	}
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), Budget
 }

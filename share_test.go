@@ -129,7 +129,7 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			each := *v
 			c := *v.View
 			c.Self = self
-			each.View = &c
+			each.View, each.complete = &c, false
 			s, source := each.ownShare(a.id, a.partition)
 			if source != Budget {
 				t.Fatalf("member %d: source %v", self, source)
@@ -142,6 +142,19 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			t.Fatalf("shares of %+v sum to rate %d, burst %d", limit, rate, burst)
 		}
 	})
+}
+
+// On each side of a cut that nobody has noticed yet there may be one who has the whole
+// limit: with what others spent on their own, both would exceed twice the limit.
+func TestNobodyHasAFairShareOnItsOwnWhileNobodyIsMissing(t *testing.T) {
+	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
+	for _, v := range []*view{seen(4, 0, 0, 1, 2, 3), seen(4, 0, 0, 1, 2)} {
+		s, source := v.ownShare(bucket.ID{}, FairShare)
+		require.Equal(t, Budget, source)
+		require.Equal(t, v.complete, s.part(limit.Rate) == 0, "complete %v", v.complete)
+		s, _ = v.ownShare(bucket.ID{}, MajorityShare)
+		require.EqualValues(t, 25, s.part(limit.Rate))
+	}
 }
 
 // A share of which nothing recovers would be spent once and then held for ever.

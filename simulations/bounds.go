@@ -45,6 +45,7 @@ type situation struct {
 	moves     int // starts and leaves in good order
 	timeouts  int // spells in which checks time out though their authority lives
 	steps     float64
+	late      int // 1 if nodes are paused for so long that checks time out
 	sides     int // the most at one time that know of each other
 	strangers int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
 	nodes     int // the most that ran at one time
@@ -63,7 +64,7 @@ type situation struct {
 //	                   MajorityShare: 1.5·(1+c) − 1
 //	                   FailOpen: what other sides have, and each node until its side agrees on a stand-in
 //	a link within a side  c, for the 2 s until it is as healthy again; 0 from then on
-//	a check times out  1 for each spell; FailOpen: one more for each node
+//	a check times out  1 for each spell, and 1 while nodes are paused for too long; FailOpen: one more for each node
 //	the owner crashes  ⌊L/16⌋ and what was in flight, which inFlight adds; 1 where no copy outlives it
 //	never met, or forgotten  1 for each side that does not know of the others; all of them, and L is one's
 //
@@ -71,11 +72,11 @@ type situation struct {
 // at most). Where several rows hold, their excesses add up: each is of what can be
 // spent twice because of one event, and events do not undo each other.
 func (s situation) excess(p weir.PartitionPolicy) float64 {
-	e := float64(s.bare+s.timeouts+s.strangers) + s.steps
+	e := float64(s.bare+s.timeouts+s.late+s.strangers) + s.steps
 	switch {
 	case p == weir.FailOpen:
 		e += float64(max(0, s.sides-1))
-		if s.c+s.timeouts+s.kills+s.bare > 0 {
+		if s.c+s.timeouts+s.late+s.kills+s.bare > 0 {
 			e += float64(s.nodes + s.c)
 		}
 	case p == weir.MajorityShare && s.sides > 1:
@@ -121,7 +122,7 @@ func (s situation) row() string {
 	add(s.c > 0, "change of connectivity")
 	add(s.kills > 0, "crash")
 	add(s.bare > 0, "crash without a copy")
-	add(s.timeouts > 0, "timeouts")
+	add(s.timeouts+s.late > 0, "timeouts")
 	add(s.steps > 0, "clock step")
 	add(s.moves > 0, "joins and leaves")
 	if row == "" {
@@ -194,7 +195,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			}
 		case moved:
 			s.moves++
-			if 8*c.rtt >= timeoutOf(c.scenario) { // a check that is passed on and back
+			if 8*c.trip(e) >= timeoutOf(c.scenario) { // a check that is passed on and back
 				spells[spell{-1, 0}] = true
 			}
 		case timedOut:
@@ -222,6 +223,9 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 		if e.to+settling > from {
 			s.sides = max(s.sides, e.sides-e.strangers)
 			s.slow = max(s.slow, e.slow)
+			if e.late || e.strained && s.c+s.kills+s.bare+s.timeouts > 0 {
+				s.late = 1
+			}
 			s.nodes = max(s.nodes, nodes)
 		}
 		if e.strangers == e.sides {
@@ -246,10 +250,16 @@ func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 		}
 		switch e.kind {
 		case killed:
-			units += admitted(e.from-c.rtt, e.from+c.rtt)
+			units += admitted(e.from-c.trip(e), e.from+c.trip(e))
 		case moved:
-			units += 1 + int64(float64(l.Rate)*float64(c.rtt)/float64(l.Per))
+			units += 1 + int64(float64(l.Rate)*float64(c.trip(e))/float64(l.Per))
 		}
 	}
 	return units
+}
+
+// trip is how long a round trip takes when an event is felt first, the pauses of both
+// ends included.
+func (c *course) trip(e *event) time.Duration {
+	return c.rtt + 2*c.pauses(e.from-settling, e.to)
 }

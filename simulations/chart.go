@@ -255,6 +255,11 @@ func marked(f *Fault) string {
 		return fmt.Sprintf("link %s→%s", cmp.Or(f.From, "all"), cmp.Or(f.To, "all"))
 	case FaultSkew:
 		return fmt.Sprintf("%s %+v", strings.Join(f.Nodes, " "), f.By)
+	case FaultSlow:
+		if f.Pauses == 0 {
+			return "no pauses " + strings.Join(f.Nodes, " ")
+		}
+		return fmt.Sprintf("slow %s %v", strings.Join(f.Nodes, " "), f.Pauses)
 	}
 	verb := map[FaultKind]string{FaultKill: "kill", FaultStart: "start", FaultLeave: "leave", FaultFreeze: "freeze", FaultThaw: "thaw"}[f.Kind]
 	return verb + " " + strings.Join(f.Nodes, " ")

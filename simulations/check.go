@@ -24,6 +24,7 @@ const (
 	maxRepeats = 10_000
 	maxAsks    = 20_000_000
 	maxClock   = 30 * 24 * time.Hour // that clocks may step in all
+	maxEvery   = time.Minute         // from one pause of a slow node to the next
 )
 
 // part is one of the lists of a scenario, or the scenario.
@@ -381,6 +382,9 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		}
 		return
 	}
+	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
+		c.wrong("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", spelling.Duration(f.Pauses), spelling.Duration(f.Every))
+	}
 	if len(f.Nodes) == 0 {
 		c.wrong(field, "%s of no node: name one or more", field)
 	}
@@ -397,6 +401,9 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 				c.wrong("by", "the clock of %q is by %s off then: use steps that are not 0, at most %s in all", name, spelling.Duration(stepped[name]), spelling.Duration(maxClock))
 			}
 			continue
+		}
+		if f.Kind == FaultSlow {
+			continue // also what does not run yet
 		}
 		is := hosts[name]
 		if m := may[f.Kind]; !slices.Contains(m.needs, is) {

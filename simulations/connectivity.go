@@ -46,9 +46,13 @@ type era struct {
 	// strangers is how many sides may think themselves whole though others live:
 	// they have not met any of them, or may have forgotten some by now.
 	strangers int
-	weighs    []bool // nodes that surely have points
-	slow      int    // nodes with a link on which checks may time out
-	hops      int    // the longest of the shortest ways within a side
+	weighs    []bool          // nodes that surely have points
+	slow      int             // nodes with a link on which checks may time out
+	hops      int             // the longest of the shortest ways within a side
+	hears     [][]bool        // whom each node hears for certain
+	pauses    []time.Duration // of each node, as long as they are
+	late      bool            // pauses are so long that checks may time out
+	strained  bool            // they may where one that was asked before was waited for in vain
 }
 
 // kind is a row of the guarantees table that an event puts a window under.
@@ -86,6 +90,7 @@ type world struct {
 	weighs                    []bool
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
+	pauses                    []time.Duration   // how long each node's are
 	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
 }
 
@@ -96,7 +101,7 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		c.settle = gossipSettling
 	}
 	n := len(s.Nodes)
-	w := &world{course: c, spells: make([]int, n), leftAt: make([]time.Duration, n)}
+	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n)}
 	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs} {
 		*b = make([]bool, n)
 	}
@@ -296,6 +301,8 @@ func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
 		if f.By > 0 {
 			add(stepped, 0).by = f.By
 		}
+	case FaultSlow:
+		w.pauses[i] = f.Pauses
 	}
 }
 
@@ -345,9 +352,58 @@ func (w *world) calm(at time.Duration) bool {
 	return sides <= 1
 }
 
-// heard is how slow a link may be and its ends still hear each other: a ping that
-// is unanswered when the next is due makes its target unheard.
-const heard = 250 * time.Millisecond
+// heard is how long a round trip may take, pauses included, and its ends still hear
+// each other: the next ping goes 330 ms after the last one at most, and 800 ms without
+// an answer make its target unheard.
+const heard = 450 * time.Millisecond
+
+// pausing is how much longer a round trip takes because its ends are paused. What is
+// due in a pause of its own a simulated member notices after it, as a process does,
+// with all that has come meanwhile; the timers of real frames run on.
+func (w *world) pausing(i, j int) time.Duration {
+	if w.scenario.Gossip {
+		return w.pauses[i] + w.pauses[j]
+	}
+	return max(w.pauses[i], w.pauses[j])
+}
+
+// hears is who hears whom for certain: where nothing is lost, of those that edges has.
+func (w *world) hears(edges [][]bool) [][]bool {
+	hears := make([][]bool, len(edges))
+	for i := range edges {
+		hears[i] = slices.Clone(edges[i])
+		for j := range hears[i] {
+			hears[i][j] = edges[i][j] && w.link[i][j].Loss == 0 && w.link[j][i].Loss == 0
+		}
+	}
+	return hears
+}
+
+// late says that a check may time out though no link is slow: the one that is asked is
+// paused for longer than so many quarters of Timeout, over so many hops.
+func (w *world) late(edges [][]bool, hops, quarters time.Duration) bool {
+	for _, i := range w.members {
+		for _, j := range w.members {
+			p := w.pausing(i, j)
+			if i != j && edges[i][j] && p > 0 && 4*hops*(roundTrip(w.link[i][j], w.link[j][i])+p) >= quarters*timeoutOf(w.scenario) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pauses is the longest pause that any node had in a time.
+func (c *course) pauses(from, to time.Duration) (longest time.Duration) {
+	for i := range c.eras {
+		if e := &c.eras[i]; e.from < to && e.to > from {
+			for _, p := range e.pauses {
+				longest = max(longest, p)
+			}
+		}
+	}
+	return longest
+}
 
 // edges is who hears whom: what runs, is not frozen, and has a link up both ways.
 func (w *world) edges() [][]bool {
@@ -358,7 +414,7 @@ func (w *world) edges() [][]bool {
 	for _, i := range w.members {
 		for _, j := range w.members {
 			edges[i][j] = w.runs[i] && w.runs[j] && !w.frozen[i] && !w.frozen[j] &&
-				(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i]) < heard)
+				(i == j || !w.cut[i][j] && !w.cut[j][i] && roundTrip(w.link[i][j], w.link[j][i])+w.pausing(i, j) < heard)
 		}
 	}
 	return edges
@@ -392,7 +448,10 @@ func (w *world) sides(edges [][]bool) (side []int, sides int) {
 // from a moment within it.
 func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
-	e := era{from: from, to: to, weighs: slices.Clone(w.weighs), hops: longest(edges)}
+	e := era{
+		from: from, to: to, weighs: slices.Clone(w.weighs), hops: longest(edges),
+		hears: w.hears(edges), pauses: slices.Clone(w.pauses),
+	}
 	e.side, e.sides = w.sides(edges)
 	for _, i := range w.members {
 		if w.begun[i] && !w.left[i] {
@@ -414,6 +473,16 @@ func (w *world) era(from, to time.Duration) {
 		e.rosters = append(e.rosters, max(n, w.scenario.Expect))
 	}
 	e.slow = w.slow(edges)
+	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
+	// whoever is asked after another for the quarter that is left then.
+	hops, quarters := time.Duration(max(1, e.hops)), time.Duration(3)
+	if e.sides > 1 || e.missing {
+		quarters = 2
+	}
+	if hops > 1 {
+		quarters = 1
+	}
+	e.late, e.strained = w.late(edges, hops, quarters), w.late(edges, hops, 1)
 
 	// Whom each side lacks, and from when it may have forgotten one that lives.
 	forget := w.scenario.Forget

@@ -59,6 +59,13 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		for _, name := range f.Nodes {
 			s.cluster.Skew(name, f.By)
 		}
+	case FaultSlow:
+		for _, name := range f.Nodes {
+			s.cluster.Throttle(name, f.Pauses, f.Every)
+		}
+		s.mu.Lock()
+		s.witness.pause = max(s.witness.pause, f.Pauses)
+		s.mu.Unlock()
 	}
 	s.remember(s.now())
 }
@@ -103,6 +110,7 @@ func (s *stage) kill(names []string) {
 		h.up = false
 		h.kills++
 	}
+	s.listen()
 	s.witness.crash(s.now(), died, s.hosts)
 	for _, name := range names {
 		s.named[name].frozen = false // what runs next on the machine does not hang
@@ -135,6 +143,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		s.mu.Lock()
 		if h.kills == kills {
 			h.runs = p
+			s.listen()
 		}
 		s.mu.Unlock()
 		s.remember(s.now())
@@ -157,6 +166,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		s.mu.Lock()
 		if h.runs == p {
 			h.runs, h.up = nil, false
+			s.listen()
 			s.ended.add(p.node)
 			s.witness.left(s.now(), h.index, err != nil, s.hosts)
 		}

@@ -20,11 +20,11 @@ import (
 var (
 	memberships = []string{"simulated", "gossip"}
 	// faultNames start at FaultSplit.
-	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew"}
+	faultNames = []string{"split", "heal", "cut", "link", "kill", "start", "leave", "freeze", "thaw", "skew", "slow"}
 )
 
 func (k FaultKind) String() string {
-	if k < FaultSplit || k > FaultSkew {
+	if k < FaultSplit || k > FaultSlow {
 		return fmt.Sprintf("FaultKind(%d)", uint8(k))
 	}
 	return faultNames[k-FaultSplit]
@@ -38,6 +38,8 @@ const (
 	// weirtest's: a round trip takes 80 to 150 ms.
 	defaultWANLatency = 40 * time.Millisecond
 	defaultWANJitter  = 35 * time.Millisecond
+	// A CPU quota is shared out so often, on Linux.
+	defaultEvery = 100 * time.Millisecond
 )
 
 //go:embed scenarios/*.yaml
@@ -227,7 +229,7 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 // faults reads one entry, which may be of several faults: what it does, what
 // undoes that, and both again for each time that it is repeated.
 func (r *reader) faults(s *Scenario, v strictyaml.Value) {
-	m := v.Map(append([]string{"at", "by", "for", "repeat"}, faultNames...)...)
+	m := v.Map(append([]string{"at", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
 	f := Fault{At: m.Get("at").Required().Duration(0, maxLasts)}
 	for i, name := range faultNames {
 		v := m.Get(name)
@@ -258,6 +260,16 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		case FaultSkew:
 			f.Nodes = r.list(s, v)
 			f.By = m.Get("by").Required().Duration(-maxLasts, maxLasts)
+		case FaultSlow:
+			f.Nodes = r.list(s, v)
+			f.Pauses = m.Get("pauses").Required().Duration(0, maxEvery)
+			f.Every = defaultEvery
+			if v := m.Get("every"); v.Present() {
+				f.Every = v.Duration(time.Millisecond, maxEvery)
+			}
+			if f.Pauses == 0 {
+				f.Every = 0
+			}
 		default:
 			f.Nodes = r.list(s, v)
 		}
@@ -268,6 +280,11 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 	}
 	if f.Kind != FaultSkew && m.Get("by").Present() {
 		m.Get("by").Errorf("by is of skew: %v has none", f.Kind)
+	}
+	for _, name := range []string{"pauses", "every"} {
+		if v := m.Get(name); f.Kind != FaultSlow && v.Present() {
+			v.Errorf("%s is of slow: %v has none", name, f.Kind)
+		}
 	}
 	lasting := m.Get("for")
 	length := lasting.Duration(0, maxLasts)
@@ -301,6 +318,8 @@ func (f *Fault) undo() (Fault, bool) {
 		return Fault{Kind: FaultThaw, Nodes: f.Nodes}, true
 	case FaultSkew:
 		return Fault{Kind: FaultSkew, Nodes: f.Nodes, By: -f.By}, true
+	case FaultSlow:
+		return Fault{Kind: FaultSlow, Nodes: f.Nodes}, f.Pauses > 0
 	}
 	return Fault{}, false
 }

@@ -43,7 +43,7 @@ func TestTheBundledScenariosShowWhatGoesWrongInProductionAndEveryKindOfLimit(t *
 	require.Subset(t, names, []string{
 		"clean-split", "owner-in-minority", "three-way-split", "flapping", "asymmetric", "crash-in-burst", "rolling-deploy", "crash-loop",
 		"join-in-split", "autoscaled-split", "split-beyond-forget", "region-cut", "skewed-clocks", "hot-key", "slow-successor", "frozen-owner",
-		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart", "few-units",
+		"planet", "follow-the-user", "region-isolated", "region-one-way", "region-hours-apart", "region-restart", "few-units", "cpu-quota",
 	})
 	require.Len(t, algorithms, 5)
 	require.Len(t, policies, 4)
@@ -76,6 +76,8 @@ faults:
   - {at: 60s, leave: b}
   - {at: 61s, freeze: [a], for: 3s}
   - {at: 65s, skew: [a, c], by: -2m}
+  - {at: 66s, slow: [a, c], pauses: 60ms, for: 2s}
+  - {at: 69s, slow: west, pauses: 250ms, every: 800ms}
 `
 
 func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
@@ -110,6 +112,9 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 			{At: 61 * time.Second, Kind: FaultFreeze, Nodes: []string{"a"}},
 			{At: 64 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}},
 			{At: 65 * time.Second, Kind: FaultSkew, Nodes: []string{"a", "c"}, By: -2 * time.Minute},
+			{At: 66 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "c"}, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond},
+			{At: 68 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "c"}},
+			{At: 69 * time.Second, Kind: FaultSlow, Nodes: []string{"c", "d"}, Pauses: 250 * time.Millisecond, Every: 800 * time.Millisecond},
 			{At: 70 * time.Second, Kind: FaultStart, Nodes: []string{"d"}},
 		},
 	}, s)
@@ -186,9 +191,9 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"what ends a fault beyond the end", "faults: []", "faults: [{at: 50s, freeze: [beta], for: 20s}]", `x.yaml:7:41: thaw at 1m10s: the scenario ends at 1m`},
 		{"a fault before the beginning", "faults: []", "faults: [{at: -1s, heal: true}]", `x.yaml:7:15: at is -1s: use 0s to 24h0m0s`},
 		{"a fault at no time", "faults: []", "faults: [{heal: true}]", `x.yaml:7:10: at is missing`},
-		{"a fault that does nothing", "faults: []", "faults: [{at: 5s}]", `x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew`},
+		{"a fault that does nothing", "faults: []", "faults: [{at: 5s}]", `x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew, slow`},
 		{"two faults in one", "faults: []", "faults: [{at: 5s, heal: true, kill: beta}]", `x.yaml:7:37: kill and heal in one fault: write one fault for each`},
-		{"an unknown fault", "faults: []", "faults: [{at: 5s, spilt: [[alpha], [beta]]}]", "x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew\nx.yaml:7:19: unknown field \"spilt\": did you mean \"split\"?"},
+		{"an unknown fault", "faults: []", "faults: [{at: 5s, spilt: [[alpha], [beta]]}]", "x.yaml:7:10: the fault does nothing: say which, one of split, heal, cut, link, kill, start, leave, freeze, thaw, skew, slow\nx.yaml:7:19: unknown field \"spilt\": did you mean \"split\"?"},
 		{"a node on two sides", "faults: []", "faults: [{at: 5s, split: [[alpha, beta], [beta, gamma]]}]", `x.yaml:7:26: node "beta" is named twice in the split: a node is on one side`},
 		{"one side", "faults: []", "faults: [{at: 5s, split: [[alpha, beta]]}]", `x.yaml:7:26: a split into 1: use two sides or more, like [[a, b], [c]]`},
 		{"an empty side", "faults: []", "faults: [{at: 5s, split: [[alpha], []]}]", `x.yaml:7:26: a side of the split is empty: leave it out`},
@@ -196,6 +201,10 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"a cut from a node to itself", "faults: []", "faults: [{at: 5s, cut: {from: beta, to: beta}}]", `x.yaml:7:24: cut from "beta" to itself: name two nodes`},
 		{"a step by nothing", "faults: []", "faults: [{at: 5s, skew: beta, by: 0s}]", `x.yaml:7:35: the clock of "beta" is by 0s off then: use steps that are not 0, at most 720h in all`},
 		{"a kill by some time", "faults: []", "faults: [{at: 5s, kill: beta, by: 1s}]", `x.yaml:7:35: by is of skew: kill has none`},
+		{"pauses of a kill", "faults: []", "faults: [{at: 5s, kill: beta, pauses: 1s}]", `x.yaml:7:39: pauses is of slow: kill has none`},
+		{"pauses of no length", "faults: []", "faults: [{at: 5s, slow: beta}]", `x.yaml:7:10: pauses is missing`},
+		{"pauses without an end", "faults: []", "faults: [{at: 5s, slow: beta, pauses: 100ms}]", `x.yaml:7:39: pauses of 100ms, one in every 100ms: use shorter ones, or freeze`},
+		{"an end of no pauses", "faults: []", "faults: [{at: 5s, slow: beta, pauses: 0s, for: 5s}]", `x.yaml:7:48: for has no meaning here: nothing undoes slow`},
 		{"a heal for some time", "faults: []", "faults: [{at: 5s, heal: true, for: 1s}]", `x.yaml:7:36: for has no meaning here: nothing undoes heal`},
 		{"a heal that is none", "faults: []", "faults: [{at: 5s, heal: false}]", `x.yaml:7:25: heal is false: write heal: true, or leave the fault out`},
 		{"a kill of nobody", "faults: []", "faults: [{at: 5s, kill: []}]", `x.yaml:7:25: kill of no node: name one or more`},

@@ -248,7 +248,7 @@ func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T
 			require.LessOrEqual(t, f.At, 36*time.Second, "seed %d", seed)
 			faults[f.Kind]++
 			cut = f.Kind != FaultHeal && (cut || f.Kind <= FaultLink)
-			befallen = befallen || f.Kind > FaultLink
+			befallen = befallen || f.Kind > FaultLink && f.Kind != FaultSlow
 			if f.Kind == FaultKill && len(f.Nodes) > 1 {
 				restarts++
 			}
@@ -265,6 +265,7 @@ func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T
 	require.Len(t, regions, 2)
 	require.Greater(t, faults[FaultSplit], 100)
 	require.Greater(t, faults[FaultCut], 100)
+	require.Greater(t, faults[FaultSlow], 50)
 	require.Greater(t, restarts, 10)
 	require.True(t, inside > 30 && inside < 120, "%d", inside)
 }

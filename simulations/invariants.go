@@ -32,6 +32,8 @@ const (
 	fullGrant        = "full grant"
 	shareGrant       = "share"
 	peekInvariant    = "peek"
+	nobodyGone       = "nobody gone"
+	exactInvariant   = "exact"
 )
 
 // invariants are in the order in which verdicts are printed.
@@ -48,6 +50,8 @@ var invariants = []invariant{
 	{accounted, "in the end the owner counts what was admitted, each unit once", accounts},
 	{fullGrant, "a whole cluster grants 99 % of a limit that more is asked of", fullGrants},
 	{shareGrant, "a side grants its share, less 5 %, where more is asked of it", shareGrants},
+	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits", exacts},
+	{nobodyGone, "who runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
 	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted", peeks},
 }
 
@@ -211,10 +215,10 @@ func (c *course) quiets() (all []quiet) {
 				q.from = max(q.from, ev.to+1)
 			}
 		}
-		if i > 0 && (c.eras[i-1].slow > 0 || c.eras[i-1].strangers > 0 || c.eras[i-1].sides > 1 || c.eras[i-1].missing) {
+		if i > 0 && (c.eras[i-1].slow > 0 || c.eras[i-1].late || c.eras[i-1].strangers > 0 || c.eras[i-1].sides > 1 || c.eras[i-1].missing) {
 			q.from = max(q.from, e.from+c.settle)
 		}
-		if q.from < q.to && e.slow == 0 && e.strangers == 0 {
+		if q.from < q.to && e.slow == 0 && !e.late && e.strangers == 0 {
 			all = append(all, q)
 		}
 	}
@@ -252,6 +256,10 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 // sides admitted may be missing from the owner's count.
 const spreading = 200 * time.Millisecond
 
+// spreads is how many pauses a spend may meet on its way, and what it waits for: it
+// is sent, and the one before it acknowledged.
+const spreads = 4
+
 // heals looks at what a SlidingLog admits while all hear each other: then there
 // was room for it, whoever admitted what is in the Per before it, and whatever
 // befell them but for what loses counts or time.
@@ -268,7 +276,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 			for at < len(quiets) && quiets[at].to <= c.Answered {
 				at++
 			}
-			if at == len(quiets) || c.Asked < quiets[at].from+spreading || quiets[at].sides != 1 || quiets[at].mute {
+			if at == len(quiets) || c.Asked < quiets[at].from+spreading+spreads*a.course.pauses(quiets[at].from, quiets[at].to) || quiets[at].sides != 1 || quiets[at].mute {
 				return
 			}
 			from := c.Answered - a.l.Per
@@ -276,7 +284,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 				before++
 			}
 			s := &stretches[before].situation
-			if units <= a.l.Rate || s.kills+s.bare+s.strangers > 0 || s.steps > 0 || s.slow > 0 {
+			if units <= a.l.Rate || s.kills+s.bare+s.strangers > 0 || s.steps > 0 || s.slow+s.late > 0 {
 				return
 			}
 			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)
@@ -291,6 +299,49 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
+// exacts looks at who decided checks while nodes were slow at most: nobody stood in for
+// another, and nobody decided on its own. After other faults authority may be on its
+// way for a while.
+func exacts(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, region := range r.Scenario.regions() {
+		c := r.courses[region]
+		quiets, at, others := c.quiets(), 0, 0
+		end := never
+		for _, f := range r.Scenario.Faults {
+			if f.Kind != FaultSlow {
+				end = min(end, f.At)
+			}
+		}
+		var first *Check
+		for i := range r.Checks {
+			check := &r.Checks[i]
+			if r.Scenario.Nodes[check.Node].Region != region || check.Err != nil {
+				continue
+			}
+			for at < len(quiets) && quiets[at].to <= check.Asked {
+				at++
+			}
+			if at == len(quiets) {
+				break
+			}
+			q := &quiets[at]
+			if check.Asked < q.from || check.Answered >= min(q.to, end) || q.sides != 1 || q.missing || c.below(q) {
+				continue
+			}
+			switch check.Source {
+			case weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed:
+				if others++; first == nil {
+					first = check
+				}
+			}
+		}
+		if first != nil {
+			broken(first.Answered, "%d checks were not decided by who has authority; the first at %s, asked at %v, as %v",
+				others, r.Scenario.Nodes[first.Node].Name, first.Asked, first.Source)
+		}
+	}
+}
+
 // scheduling is what goroutines cost that share an instant of virtual time.
 const scheduling = time.Millisecond
 
@@ -300,7 +351,7 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 	slow := 0
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		if c.Answered-c.Asked > most {
+		if took := c.Answered - c.Asked; took > most && took > most+r.pauses(c) {
 			slow++
 			if slowest == nil || c.Answered-c.Asked > slowest.Answered-slowest.Asked {
 				slowest = c
@@ -311,6 +362,18 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 		broken(slowest.Answered, "%d checks took longer than Timeout, %v; the slowest %v, at %s, asked at %v, answered as %v",
 			slow, timeoutOf(r.Scenario), slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
 	}
+}
+
+// pauses is how long the node that was asked may have stood still when its Timeout had
+// passed: it answers after that.
+func (r *trial) pauses(c *Check) (longest time.Duration) {
+	course := r.courses[r.Scenario.Nodes[c.Node].Region]
+	for i := range course.eras {
+		if e := &course.eras[i]; e.from < c.Answered && e.to > c.Asked {
+			longest = max(longest, e.pauses[c.Node])
+		}
+	}
+	return longest
 }
 
 func errorless(r *trial, broken func(time.Duration, string, ...any)) {

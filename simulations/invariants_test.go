@@ -88,6 +88,9 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 	at := func(kind FaultKind, at time.Duration, nodes ...string) Fault {
 		return Fault{At: at, Kind: kind, Nodes: nodes}
 	}
+	slow := func(at, pauses time.Duration, nodes ...string) Fault {
+		return Fault{At: at, Kind: FaultSlow, Nodes: nodes, Pauses: pauses, Every: 100 * ms}
+	}
 	const calm, torn, begins, late = 5 * time.Second, 15 * time.Second, 10*time.Second - 500*ms, 35 * time.Second
 	for _, row := range []struct {
 		name   string
@@ -131,6 +134,16 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		{"a clock steps forward", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: time.Hour}}, nil, begins, 320},
 		{"a clock steps back", log(weir.FairShare), []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: -time.Hour}}, nil, begins, 160},
 		{"a bucket's clock steps a little", bucket, []Fault{{At: 10 * time.Second, Kind: FaultSkew, Nodes: []string{"a"}, By: 100 * ms}}, nil, begins, 220},
+		{"pauses below the wait", log(weir.FairShare), []Fault{slow(calm, 60*ms, "a", "c")}, nil, torn, 160},
+		{"pauses beyond it", log(weir.FairShare), []Fault{slow(calm, 80*ms, "a")}, nil, torn, 320},
+		{"pauses beyond it at all nodes", log(weir.MajorityShare), []Fault{slow(calm, 80*ms, "a", "b", "c", "d", "e")}, nil, torn, 320},
+		{"pauses beyond it, FailOpen", log(weir.FailOpen), []Fault{slow(calm, 80*ms, "a")}, nil, torn, 7 * 160},
+		{"pauses that have ended", log(weir.FairShare), []Fault{slow(calm, 80*ms, "a"), slow(9*time.Second, 0, "a")}, nil, torn, 160},
+		{"pauses that end later", log(weir.FairShare), []Fault{slow(0, 80*ms, "a"), slow(10*time.Second, 10*ms, "a")}, nil, begins, 320},
+		{"pauses of one that is cut off newly", log(weir.FairShare), []Fault{slow(calm, 30*ms, "a"), splitAt10, healAt25}, nil, begins, 480},
+		{"short pauses of one that is", log(weir.FairShare), []Fault{slow(calm, 20*ms, "a"), splitAt10, healAt25}, nil, begins, 320},
+		{"pauses in a split, c = 0", log(weir.FairShare), []Fault{slow(calm, 60*ms, "a"), splitAt10, healAt25}, nil, torn, 320},
+		{"short pauses in a split, c = 0", log(weir.FairShare), []Fault{slow(calm, 40*ms, "a"), splitAt10, healAt25}, nil, torn, 160},
 		{"flapping", log(weir.FairShare), []Fault{splitAt10, {At: 10100 * ms, Kind: FaultHeal}, {At: 10200 * ms, Kind: FaultSplit, Sides: splitAt10.Sides}, healAt25}, nil, begins, 640},
 		{"forgotten", log(weir.FairShare), []Fault{splitAt10, healAt25}, func(s *Scenario) { s.Forget = time.Second }, torn, 320},
 		{"never met", log(weir.FairShare), []Fault{{At: 0, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}}, at(FaultStart, 8*time.Second, "c", "d", "e")},
@@ -268,8 +281,69 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.Len(t, brokenOf(journal(s, []Check{check}), promptInvariant), 1)
 	s.Timeout = 200 * ms
 	require.Empty(t, judge(journal(s, []Check{check})))
+	// A node that is paused when its Timeout has passed answers after that.
+	check.Answered += 100 * ms
+	require.NotEmpty(t, brokenOf(journal(s, []Check{check}), promptInvariant))
+	s.Faults = []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 100 * ms, Every: time.Second}}
+	require.Empty(t, judge(journal(s, []Check{check})))
+	check.Answered += 100 * ms
+	require.NotEmpty(t, brokenOf(journal(s, []Check{check}), promptInvariant))
+	check.Answered = time.Second + 101*ms
 	check.Err = errors.New("weir: something")
 	require.Len(t, brokenOf(journal(s, []Check{check}), noErrors), 1)
+}
+
+func TestWhoRunsIsHeardByAllOthers(t *testing.T) {
+	slow := func(pauses time.Duration) Fault {
+		return Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "b", "c", "d", "e"}, Pauses: pauses, Every: time.Second}
+	}
+	link := func(l weirtest.Link) Fault {
+		return Fault{At: 5 * time.Second, Kind: FaultLink, From: "a", To: "b", Link: l}
+	}
+	const from, to = 12 * time.Second, 12*time.Second + 1
+	for _, c := range []struct {
+		name   string
+		faults []Fault
+		absence
+		holds bool
+	}{
+		{"nothing happens", nil, absence{By: 0, Of: 1, From: from, To: to}, false},
+		{"all are slow", []Fault{slow(400 * ms)}, absence{By: 0, Of: 1, From: from, To: to}, false},
+		{"all are slower than is promised", []Fault{slow(500 * ms)}, absence{By: 0, Of: 1, From: from, To: to}, true},
+		{"it is far away", []Fault{link(weirtest.Link{Latency: 400 * ms})}, absence{By: 0, Of: 1, From: from, To: to}, false},
+		{"it is further away than is promised", []Fault{link(weirtest.Link{Latency: 500 * ms})}, absence{By: 0, Of: 1, From: from, To: to}, true},
+		{"another is", []Fault{link(weirtest.Link{Latency: 500 * ms})}, absence{By: 0, Of: 2, From: from, To: to}, false},
+		{"packets are lost", []Fault{link(weirtest.Link{Loss: 0.01})}, absence{By: 0, Of: 1, From: from, To: to}, true},
+		{"it is cut off", []Fault{splitAt10, healAt25}, absence{By: 0, Of: 3, From: from, To: to}, true},
+		{"another is cut off", []Fault{splitAt10, healAt25}, absence{By: 0, Of: 1, From: from, To: to}, false},
+		{"it was cut off", []Fault{splitAt10, healAt25}, absence{By: 0, Of: 3, From: from, To: 27 * time.Second}, true},
+		{"it was cut off long ago", []Fault{splitAt10, healAt25}, absence{By: 0, Of: 3, From: from, To: 27*time.Second + 1}, false},
+		{"it is frozen", []Fault{{At: 10 * time.Second, Kind: FaultFreeze, Nodes: []string{"b"}}}, absence{By: 0, Of: 1, From: from, To: to}, true},
+		{"it has just started", nil, absence{By: 0, Of: 1, Both: 11 * time.Second, From: from, To: to}, true},
+		{"it has started", nil, absence{By: 0, Of: 1, Both: 9 * time.Second, From: from, To: to}, false},
+	} {
+		j := journal(told(weir.Limit{Name: "l", Rate: 10, Per: time.Second}, c.faults...))
+		require.Empty(t, judge(j), c.name)
+		j.Absences = []absence{c.absence}
+		require.Equal(t, c.holds, len(brokenOf(j, nobodyGone)) == 0, c.name)
+	}
+}
+
+func TestAnOwnerDecidesWhereNodesAreSlowAtMost(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second},
+		Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 60 * ms, Every: 100 * ms},
+		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 80 * ms, Every: 100 * ms},
+		Fault{At: 30 * time.Second, Kind: FaultSlow, Nodes: []string{"a"}},
+		Fault{At: 35 * time.Second, Kind: FaultKill, Nodes: []string{"b"}})
+	for at, holds := range map[time.Duration]bool{
+		time.Second: false, 10 * time.Second: false, 21 * time.Second: true, 31 * time.Second: true, 33 * time.Second: false, 39 * time.Second: true,
+	} {
+		for source := weir.Owner; source <= weir.FailedClosed; source++ {
+			check := Check{Asked: at, Answered: at + ms, Units: 1, Allowed: true, Source: source}
+			by := source == weir.StandIn || source == weir.Budget || source == weir.FailedOpen || source == weir.FailedClosed
+			require.Equal(t, holds || !by, len(brokenOf(journal(s, []Check{check}), exactInvariant)) == 0, "%v at %v", source, at)
+		}
+	}
 }
 
 func TestTheJudgeAndTheLibraryHaveOneTimeout(t *testing.T) {

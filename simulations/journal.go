@@ -20,7 +20,9 @@ type Journal struct {
 
 	Epoch time.Duration // from the beginning of 1970 to that of the run: where windows have names, they go by it
 	Looks []Look        // of Global limits, ascending by At
-	WAN   WAN
+	// Absences are all times in which one that ran was unheard by another.
+	Absences []absence
+	WAN      WAN
 }
 
 // Look is what a node answered to a Peek.

@@ -128,13 +128,13 @@ func (a *asker) advance() {
 	}
 }
 
-// choose is whom it asks, nil if nobody can be asked.
+// choose is whom it asks, nil if nobody can be asked: at a host that is paused, too, nobody is.
 func (a *asker) choose(s *stage) *host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	able := a.paused[:0]
 	for _, h := range a.from {
-		if h.runs != nil && !h.frozen {
+		if h.runs != nil && !h.frozen && !(s.witness.pause > 0 && h.machine.Paused() > 0) {
 			able = append(able, h)
 		}
 	}
@@ -232,7 +232,7 @@ func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 			denied int
 		)
 		for range asks {
-			time.Sleep(adversaryPace + time.Duration(rng.IntN(1000)))
+			time.Sleep(adversaryPace + time.Duration(rng.IntN(1000)) + h.machine.Paused())
 			mu.Lock()
 			enough := denied >= enoughDenials
 			mu.Unlock()

@@ -26,7 +26,7 @@ func (s *stage) look(ctx context.Context) {
 			s.mu.Lock()
 			p, frozen := h.runs, h.frozen
 			s.mu.Unlock()
-			if p == nil || frozen {
+			if p == nil || frozen || h.machine.Paused() > 0 {
 				continue
 			}
 			l := Look{At: s.now(), Key: int32(key), Limit: int16(i), Node: int16(h.index)}

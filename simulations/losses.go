@@ -12,7 +12,7 @@ import (
 
 // What crashes may take with them. A count is at its authority and at Replicas
 // other nodes of its side, at most 100 ms old. So what a crash takes is
-//   - what the node admitted in the last 100 ms, or where checks time out since a
+//   - what the node admitted in the last 100 ms, or where packets are lost since a
 //     ping for each hop that copies go, and on the way, as long as its side has a
 //     survivor and no more than Replicas crash before the survivors have made new
 //     copies; where it was cut off from others in the last 2 s, or a link of it went
@@ -45,6 +45,7 @@ type ledger struct {
 	freezes []crash
 	slow    time.Duration // a check that takes longer may have been asked of several
 	link    weirtest.Link // the slowest there has been
+	pause   time.Duration // the longest there has been
 }
 
 // grant is units that a caller was granted.
@@ -203,18 +204,18 @@ func (s *stage) losses() []int64 {
 }
 
 // delays is how long a message is under way at most, over so many hops, and how long
-// what a node has counted may be nowhere else. Where checks time out, a successor may
+// what a node has counted may be nowhere else. Where packets are lost, a successor may
 // be taken for one that is not heard, by all at once, until its next pong; who is
 // further away hears of that a ping later for each hop.
 func (s *stage) delays(hops int) (way, unsent time.Duration) {
 	link, n := s.witness.link, time.Duration(hops)
-	way = link.Latency + link.Jitter + time.Millisecond
+	way = link.Latency + link.Jitter + 2*s.witness.pause + time.Millisecond
 	if link.Loss > 0 {
 		way += resends
 	}
 	way *= n
 	unsent = replicaAge + 2*way
-	if timesOut(link, link, n, s.Scenario) {
+	if link.Loss > 0 {
 		unsent += n * pingPace
 	}
 	return way, unsent

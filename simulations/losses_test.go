@@ -255,24 +255,27 @@ func TestWhatADeadNodeWasAskedMayHaveBeenGrantedTwice(t *testing.T) {
 	}
 }
 
-// Where checks time out, what was counted since the last ping may have had no copy,
-// and where it goes through others since one ping more for each.
+// Where packets are lost, what was counted since the last ping may have had no copy,
+// and where it goes through others since one ping more for each. What is late is no
+// later than its way and the pauses of both ends.
 func TestWhatIsOnItsWay(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name        string
 		link        weirtest.Link
+		pause       time.Duration
 		hops        int
 		way, unsent time.Duration
 	}{
-		{"a link that is fast enough", weirtest.Link{Latency: ms}, 1, 2 * ms, 104 * ms},
-		{"two of them", weirtest.Link{Latency: ms / 2}, 2, 3 * ms, 106 * ms},
-		{"one on which checks time out", weirtest.Link{Latency: ms, Jitter: ms}, 1, 3 * ms, 406 * ms},
-		{"one on which they do with a hop more", weirtest.Link{Latency: ms}, 2, 4 * ms, 708 * ms},
-		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 1, 602 * ms, 1604 * ms},
-		{"three of them", weirtest.Link{Latency: ms, Loss: 0.01}, 3, 1806 * ms, 4612 * ms},
+		{"a link that is fast enough", weirtest.Link{Latency: ms}, 0, 1, 2 * ms, 104 * ms},
+		{"two of them", weirtest.Link{Latency: ms / 2}, 0, 2, 3 * ms, 106 * ms},
+		{"one on which checks time out", weirtest.Link{Latency: ms, Jitter: ms}, 0, 1, 3 * ms, 106 * ms},
+		{"one on which they do with a hop more", weirtest.Link{Latency: ms}, 0, 2, 4 * ms, 108 * ms},
+		{"one whose ends are paused", weirtest.Link{Latency: ms}, 30 * ms, 1, 62 * ms, 224 * ms},
+		{"one that loses what is sent", weirtest.Link{Latency: ms, Loss: 0.01}, 0, 1, 602 * ms, 1604 * ms},
+		{"three of them", weirtest.Link{Latency: ms, Loss: 0.01}, 0, 3, 1806 * ms, 4612 * ms},
 	} {
-		s := &stage{Scenario: &Scenario{Timeout: 10 * ms}, witness: ledger{link: c.link}}
+		s := &stage{Scenario: &Scenario{Timeout: 10 * ms}, witness: ledger{link: c.link, pause: c.pause}}
 		way, unsent := s.delays(c.hops)
 		require.Equal(t, c.way, way, c.name)
 		require.Equal(t, c.unsent, unsent, c.name)

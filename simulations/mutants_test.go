@@ -132,6 +132,42 @@ var mutants = []mutant{
 		}},
 		scenario: "scaled", breaks: boundInvariant,
 	},
+	{
+		name: "who does not answer in time is gone",
+		edits: []edit{{
+			"weirtest/peer.go",
+			"	p.owed = sent\n	p.ping()\n",
+			"	p.lose()\n	p.owner.refresh()\n	p.owed = sent\n	p.ping()\n",
+		}},
+		scenario: "slow", breaks: nobodyGone,
+	},
+	{
+		name: "who does not answer in time is gone, with real frames",
+		edits: []edit{{
+			"cluster/link.go",
+			"		signal(l.kick)\n",
+			"		signal(l.kick)\n		go l.peers.step(l, func(h *hearing) bool { return h.failed(l.name, time.Now()) })\n",
+		}},
+		scenario: "slow-gossip", breaks: nobodyGone,
+	},
+	{
+		name: "who says nothing for a fifth of a second is gone",
+		edits: []edit{{
+			"weirtest/member.go",
+			"	silentFor  = 800 * time.Millisecond",
+			"	silentFor  = 200 * time.Millisecond",
+		}},
+		scenario: "slow", breaks: nobodyGone,
+	},
+	{
+		name: "what stands still is not waited for",
+		edits: []edit{{
+			"check.go",
+			"		wait = n.cfg.Timeout * 3 / 4\n",
+			"		wait = n.cfg.Timeout / 4\n",
+		}},
+		scenario: "quota", breaks: exactInvariant,
+	},
 }
 
 // shows are the scenarios in which mutants show; without one, nothing is broken.
@@ -167,7 +203,16 @@ func shows() map[string]*Scenario {
 		Fault{At: 25 * time.Second, Kind: FaultHeal})
 	few.Limits[0].Rate = 1
 	few.Loads = []Load{{Limit: "calls", Keys: 6, Rate: 100}}
-	all := map[string]*Scenario{"split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few}
+	var everyone []string
+	for _, n := range scene(5).Nodes {
+		everyone = append(everyone, n.Name)
+	}
+	slow := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 220 * time.Millisecond, Every: 500 * time.Millisecond},
+		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: everyone})
+	gossip := slow.clone()
+	gossip.Gossip = true
+	quota := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond})
+	all := map[string]*Scenario{"slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

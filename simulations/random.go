@@ -18,6 +18,7 @@ const (
 	mayhemUntil = 33 * time.Second // all is whole again within 2 s of it, and the rest shows recovery
 	maxMoves    = 10
 	randomAsks  = 20_000 // about, in all
+	mostAsks    = 24_000 // with what adversaries ask for because nodes are slow
 	leastBurst  = 20     // asks, also of a limit that grants fewer
 )
 
@@ -39,6 +40,7 @@ func random(seed uint64) *Scenario {
 	d.mayhem()
 	d.limits()
 	d.loads()
+	d.slowness(seed)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -403,6 +405,83 @@ func (d *dice) step(at time.Duration) {
 		by = -by
 	}
 	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
+}
+
+// slowness has nodes of one scenario in three be slow for a while, and of one in nine
+// a link beside. It draws from randomness of its own when all else is drawn, so that
+// the other scenarios are what their seeds made before it was there.
+func (d *dice) slowness(seed uint64) {
+	own := &dice{rand.New(rand.NewPCG(seed, 0x736c6f77)), d.s} // "slow"
+	if !own.one(3) {
+		return
+	}
+	before := slices.Clone(d.s.Faults)
+	if own.one(3) && d.s.Nodes[0].Region == "" {
+		own.far(mayhemFrom + own.between(0, mayhemUntil-mayhemFrom))
+	}
+	for range 1 + own.IntN(2) {
+		own.pauses(own.between(time.Second, mayhemUntil))
+	}
+	d.apart()
+	if d.asks() > mostAsks {
+		d.s.Faults = before
+		names := own.victim()
+		own.fault(mayhemFrom, own.paused(names))
+		d.apart()
+	}
+}
+
+// pauses come at one node, some or all, and end before the rest of the mayhem does, or
+// never: where no check times out because of them, all is as healthy.
+func (d *dice) pauses(at time.Duration) {
+	names := d.all()
+	switch {
+	case d.one(3):
+		names = d.shuffled(names, 1)
+	case d.one(2):
+		names = d.shuffled(names, 1+d.IntN(len(names)))
+		slices.Sort(names)
+	}
+	d.fault(at, d.paused(names))
+	if !d.one(4) {
+		d.fault(min(at+d.while(), mayhemUntil), Fault{Kind: FaultSlow, Nodes: names})
+	}
+}
+
+// paused are pauses of a few milliseconds to 300, of 100 as of a CPU quota or of up to
+// a second.
+func (d *dice) paused(names []string) Fault {
+	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
+	if d.one(2) {
+		f.Every = time.Duration(d.logarithmic(2e7, 1e9)).Truncate(time.Millisecond)
+	}
+	f.Pauses = time.Duration(d.logarithmic(3e6, min(3e8, 0.9*float64(f.Every)))).Truncate(time.Millisecond)
+	return f
+}
+
+// far are two members far apart for a while, yet not so far that they do not hear each
+// other.
+func (d *dice) far(at time.Duration) {
+	ends := d.shuffled(d.all(), 2)
+	f := Fault{Kind: FaultLink, From: ends[0], To: ends[1], Link: d.s.Network}
+	f.Link.Loss = 0
+	f.Link.Latency, f.Link.Jitter = d.between(50*time.Millisecond, 200*time.Millisecond), 0
+	d.fault(at, f)
+	f.From, f.To = f.To, f.From
+	d.fault(at, f)
+	d.fault(min(at+d.while(), mayhemUntil), Fault{Kind: FaultHeal})
+}
+
+// asks is about how many all loads come to.
+func (d *dice) asks() (asks float64) {
+	for _, l := range d.s.Loads {
+		for _, limit := range d.s.Limits {
+			if limit.Name == l.Limit {
+				asks += d.s.asks(l, limit)
+			}
+		}
+	}
+	return asks
 }
 
 // apart sorts the faults, none of which then share an instant.

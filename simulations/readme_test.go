@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,6 +39,10 @@ func completed(key, field string) string {
 		load += ", " + field
 	case "region_shares":
 		settings = field
+	case "every":
+		faults = "{at: 5s, slow: [a], pauses: 60ms, " + field + "}"
+	case "pauses":
+		faults = "{at: 5s, slow: [a], " + field + "}"
 	case "for":
 		faults = "{at: 5s, freeze: [a], " + field + "}"
 	case "repeat":
@@ -72,6 +77,14 @@ func TestEveryFieldInTheReadmeIsRead(t *testing.T) {
 		require.NoError(t, err, "%s: %s", s.At(), s.Text)
 	}
 	require.NotZero(t, read)
+}
+
+func TestTheReadmeListsWhatARunIsHeldTo(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, i := range invariants {
+		require.Contains(t, string(text), fmt.Sprintf("| %s | %s |\n", i.name, i.means))
+	}
 }
 
 func TestEveryRunInTheDocumentsIsUnderstood(t *testing.T) {

@@ -114,6 +114,12 @@ func (f *Fault) says() string {
 	if f.Kind == FaultSkew {
 		fmt.Fprintf(b, " by %v", f.By)
 	}
+	if f.Kind == FaultSlow {
+		fmt.Fprintf(b, ": paused for %s", spelling.Duration(f.Pauses))
+		if f.Pauses > 0 {
+			fmt.Fprintf(b, " of each %s", spelling.Duration(f.Every))
+		}
+	}
 	return b.String()
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -83,32 +84,38 @@ type stage struct {
 	asking  sync.WaitGroup // checks, and who asks them
 	moving  sync.WaitGroup // nodes that start or leave
 
-	mu      sync.Mutex // guards what follows and what of a host changes; never held while waiting
-	checks  []Check
-	witness ledger
-	looks   []Look
-	ended   WAN             // of nodes that run no more
-	links   map[[2]int]bool // those that are cut
-	past    []sides         // ascending
+	mu       sync.Mutex // guards what follows and what of a host changes; never held while waiting
+	checks   []Check
+	witness  ledger
+	looks    []Look
+	ended    WAN                      // of nodes that run no more
+	links    map[[2]int]bool          // those that are cut
+	past     []sides                  // ascending
+	views    map[string]*cluster.View // the last that each member had
+	deaf     map[[2]int]*absence      // of whom each host does not hear now
+	absences []*absence
 }
 
 // host is one of the scenario's nodes. A node that starts again on it is
 // another process.
 type host struct {
-	name   string
-	index  int
-	region int      // index in stage.regions
-	runs   *process // nil if nobody is asked there
-	up     bool     // a node runs or starts there
-	frozen bool
-	since  time.Duration // of frozen
-	kills  int
-	busy   chan struct{} // closed when what it was last told to do is done
+	name    string
+	index   int
+	machine *weirtest.Host
+	region  int      // index in stage.regions
+	runs    *process // nil if nobody is asked there
+	up      bool     // a node runs or starts there
+	frozen  bool
+	since   time.Duration // of frozen
+	kills   int
+	busy    chan struct{} // closed when what it was last told to do is done
 }
 
 // process is one node, from its start to its end.
 type process struct {
 	node     *weir.Node
+	name     string // as a member
+	since    time.Duration
 	limiters []*weir.Limiter // as stage.limits
 	killed   bool            // with it those who asked there
 }
@@ -134,7 +141,9 @@ func play(scenario *Scenario) (*Journal, error) {
 	}
 	time.Sleep(s.Lasts - s.now())
 	s.asking.Wait()
+	absences := s.heard()
 	j := &Journal{Scenario: scenario, Epoch: time.Duration(s.began.UnixNano()), WAN: s.wanUse()}
+	j.Absences = absences
 	j.Unsettled = s.settle(ctx)
 	j.Ends = s.endings(ctx)
 	j.Checks = s.checks
@@ -154,10 +163,13 @@ func newStage(scenario *Scenario) (*stage, error) {
 		limits:   append(slices.Clone(scenario.Limits), witnessLimit),
 		named:    make(map[string]*host),
 		links:    make(map[[2]int]bool),
+		views:    make(map[string]*cluster.View),
+		deaf:     make(map[[2]int]*absence),
 	}
 	o := weirtest.Options{
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
+		Viewed:  s.viewed,
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
 			RegionShares: scenario.RegionShares,
@@ -207,6 +219,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	s.began = time.Now()
 	for _, h := range s.hosts {
+		h.machine = s.cluster.Network().Host(h.name)
 		if n := s.cluster.Node(h.name); n != nil {
 			if h.runs, err = s.process(n); err != nil {
 				_ = s.cluster.Close()
@@ -214,6 +227,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 			}
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listen()
 	return s, nil
 }
 
@@ -232,7 +248,12 @@ func (s *stage) keysOf(limit int) int {
 }
 
 func (s *stage) process(n *weir.Node) (*process, error) {
-	p := &process{node: n}
+	p := &process{node: n, since: s.now()}
+	for _, m := range n.Members() {
+		if m.Self {
+			p.name = m.Name
+		}
+	}
 	for _, l := range s.limits {
 		limiter, err := n.Limiter(l)
 		if err != nil {
@@ -251,6 +272,7 @@ func (s *stage) settle(ctx context.Context) string {
 	s.cluster.Heal()
 	for _, h := range s.hosts {
 		s.cluster.Thaw(h.name)
+		s.cluster.Throttle(h.name, 0, 0)
 	}
 	s.moving.Wait()
 	quiet, healed := s.now(), s.now()

@@ -61,10 +61,15 @@ func scenes() map[string]*Scenario {
 	for i := range regions.Nodes {
 		regions.Nodes[i].Region = []string{"east", "west"}[i/3]
 	}
+	slow := scene(5,
+		Fault{At: 2 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "b", "c", "d", "e"}, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond},
+		Fault{At: 8 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
+		Fault{At: 14 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "c"}, Pauses: 200 * time.Millisecond, Every: 700 * time.Millisecond},
+		Fault{At: 20 * time.Second, Kind: FaultSlow, Nodes: []string{"c", "d"}})
 	hasty := scene(5) // a round trip can take longer than an owner is waited for
 	hasty.Timeout, hasty.Network = 10*time.Millisecond, weirtest.Link{Latency: 1900 * time.Microsecond, Jitter: 900 * time.Microsecond}
 	return map[string]*Scenario{
-		"hasty": hasty, "healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions,
+		"hasty": hasty, "healthy": healthy, "split": split, "crash": crash, "deploy": deploy, "frozen": frozen, "links": links, "regions": regions, "slow": slow,
 	}
 }
 

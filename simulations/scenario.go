@@ -71,6 +71,7 @@ const (
 	FaultFreeze                      // Nodes: their network is held both ways, and they are asked nothing
 	FaultThaw                        // Nodes
 	FaultSkew                        // Nodes: their clocks step By
+	FaultSlow                        // Nodes: their hosts are paused for Pauses once in Every, out of step; no more if Pauses is 0
 )
 
 // Fault is something that happens at a moment.
@@ -82,6 +83,8 @@ type Fault struct {
 	From, To string // nodes or regions; empty stands for all
 	Link     weirtest.Link
 	By       time.Duration
+	Pauses   time.Duration
+	Every    time.Duration // zero if Pauses is
 }
 
 // covers says that a fault with From and To is about what is sent from one node to

@@ -105,6 +105,13 @@ func (k *shrinker) plain() (better bool) {
 			s.Nodes[i].Region = ""
 		}
 	})
+	for i := range k.best.Faults {
+		change(func(s *Scenario) {
+			if f := &s.Faults[i]; f.Kind == FaultSlow && f.Pauses > 0 {
+				f.Every = defaultEvery
+			}
+		})
+	}
 	for i := range k.best.Loads {
 		change(func(s *Scenario) { s.Loads[i].From = nil })
 		change(func(s *Scenario) { s.Loads[i].Keys, s.Loads[i].Zipf = 0, 0 })
@@ -146,6 +153,12 @@ func (f *Fault) roundTo(unit time.Duration) {
 	f.At = f.At.Truncate(unit) // not up, which may be beyond the end
 	if by := f.By.Truncate(unit); by != 0 {
 		f.By = by
+	}
+	if pauses := f.Pauses.Truncate(unit); pauses != 0 {
+		f.Pauses = pauses
+	}
+	if every := f.Every.Truncate(unit); every > f.Pauses {
+		f.Every = every
 	}
 }
 

@@ -181,6 +181,12 @@ func faultMapping(f Fault, usual weirtest.Link) *mapping {
 	case FaultSkew:
 		m.add("skew", texts(f.Nodes))
 		m.duration("by", f.By)
+	case FaultSlow:
+		m.add("slow", texts(f.Nodes))
+		m.duration("pauses", f.Pauses)
+		if f.Pauses > 0 && f.Every != defaultEvery {
+			m.duration("every", f.Every)
+		}
 	default:
 		m.add(f.Kind.String(), texts(f.Nodes))
 	}

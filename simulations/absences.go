@@ -1,0 +1,117 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// absence is a time in which a node that ran did not hear another that ran, or did not
+// have it in its roster. It may have come and gone between two looks at Members.
+type absence struct {
+	By, Of   int16         // indices in Scenario.Nodes
+	Both     time.Duration // since when both processes ran
+	From, To time.Duration
+}
+
+// viewed takes note of a member's view.
+func (s *stage) viewed(_ string, v *cluster.View) {
+	if v.Self < 0 {
+		return // it has left
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := v.Members[v.Self].Name
+	s.views[name] = v
+	for _, h := range s.hosts {
+		if h.runs != nil && h.runs.name == name {
+			s.listenAt(h)
+		}
+	}
+}
+
+// listen compares all views with who runs. s.mu is held.
+func (s *stage) listen() {
+	for _, h := range s.hosts {
+		s.listenAt(h)
+	}
+}
+
+// listenAt compares one host's view with who runs. s.mu is held.
+func (s *stage) listenAt(h *host) {
+	var v *cluster.View
+	if h.runs != nil {
+		v = s.views[h.runs.name]
+	}
+	for _, other := range s.hosts {
+		if other == h || other.region != h.region {
+			continue
+		}
+		pair := [2]int{h.index, other.index}
+		absent := false
+		if v != nil && other.runs != nil {
+			at := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == other.runs.name })
+			absent = at < 0 || !v.Direct[at]
+		}
+		was := s.deaf[pair]
+		switch {
+		case absent && was == nil:
+			a := &absence{By: int16(h.index), Of: int16(other.index), Both: max(h.runs.since, other.runs.since), From: s.now()}
+			s.deaf[pair] = a
+			s.absences = append(s.absences, a)
+		case !absent && was != nil:
+			was.To = s.now()
+			delete(s.deaf, pair)
+		}
+	}
+}
+
+// heard is all absences until now.
+func (s *stage) heard() (all []absence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.absences {
+		if a.To == 0 {
+			a.To = s.now()
+		}
+		all = append(all, *a)
+	}
+	return all
+}
+
+// present looks at who did not hear whom, where the scenario alone says that it does:
+// both have run for long enough, and nothing between them was cut, lost, frozen or too
+// slow.
+func present(r *trial, broken func(time.Duration, string, ...any)) {
+	for _, a := range r.Absences {
+		c := r.courses[r.Scenario.Nodes[a.By].Region]
+		since := never // they hear each other for certain
+		for i := range c.eras {
+			e := &c.eras[i]
+			switch {
+			case !e.hears[a.By][a.Of]:
+				since = never
+			case i == 0:
+				since = -c.settle // all do when the run begins
+			case since == never:
+				since = e.from
+			}
+			if since == never {
+				continue
+			}
+			from := max(e.from, a.From, since+c.settle)
+			if a.Both > 0 {
+				from = max(from, a.Both+c.settle)
+			}
+			if e.strangers > 0 {
+				since = e.to // who forgot a member has all others take it for one that is back
+			}
+			if to := min(e.to, a.To); from < to {
+				broken(from, "%s runs, and %s took it for gone from %v to %v: nothing lies between them but what both have to bear",
+					r.Scenario.Nodes[a.Of].Name, r.Scenario.Nodes[a.By].Name, a.From, a.To)
+				break
+			}
+		}
+	}
+}

@@ -46,7 +46,7 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 					{Limit{Name: "many units", Algorithm: FixedWindow, Rate: 100, Per: time.Hour}, 250},
 					{Limit{Name: "few units", Algorithm: FixedWindow, Rate: 5, Per: time.Hour}, 2500},
 				},
-				Callers: 3, Rest: time.Millisecond, For: 12 * time.Second,
+				Callers: 3, Rest: time.Millisecond, For: 6 * time.Second,
 			}
 			l := newLAN(t, hosts)
 			nodes := l.runAll(0)

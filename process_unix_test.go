@@ -137,7 +137,13 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				require.True(t, status.Stopped())
 			}
 
-			var waits []time.Duration
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			var late time.Duration // this process, at worst
+			go func() {
+				defer close(stopped)
+				_, late = watchMembers(n, stop)
+			}()
+			var waits, early []time.Duration
 			var answered int
 			var missing time.Duration // since when every check is decided by this node's share
 			for struck := time.Now(); time.Since(struck) < 1500*time.Millisecond; time.Sleep(time.Millisecond) {
@@ -146,7 +152,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				if took := time.Since(begun); len(waits) == 0 || signal == syscall.SIGKILL || begun.Sub(struck) > stalled {
 					waits = append(waits, took)
 				} else {
-					require.LessOrEqual(t, took, defaultTimeout+slack)
+					early = append(early, took)
 				}
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
@@ -159,8 +165,13 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 				}
 				missing = time.Since(struck)
 			}
+			close(stop)
+			<-stopped
 			require.LessOrEqual(t, answered, 1, "one answer may come before the signal does")
-			require.LessOrEqual(t, missing, noticed)
+			require.LessOrEqual(t, missing, noticed+3*late, "who runs late itself allows others more time; this process was %v late", late)
+			for _, took := range early {
+				require.LessOrEqual(t, took, defaultTimeout+slack+late)
+			}
 			first := waits[0]
 			rest := slices.Sorted(slices.Values(waits[1:]))
 			median, longest := rest[len(rest)/2], rest[len(rest)-1]
@@ -170,8 +181,8 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 					over++
 				}
 			}
-			t.Logf("missing after %v; first %v; then of %d the median %v, the longest %v, %d above %v", missing, first, len(rest), median, longest, over, defaultTimeout+slack)
-			require.LessOrEqual(t, first, defaultTimeout+slack)
+			t.Logf("%v late; missing after %v; first %v; then of %d the median %v, the longest %v, %d above %v", late, missing, first, len(rest), median, longest, over, defaultTimeout+slack)
+			require.LessOrEqual(t, first, defaultTimeout+slack+late)
 			require.Less(t, median, time.Millisecond, "later ones do not wait")
 			require.LessOrEqual(t, 100*over, len(rest), "no later check waits")
 		})

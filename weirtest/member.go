@@ -444,10 +444,6 @@ func (m *member) tick() {
 	if m.closed {
 		return
 	}
-	if m.stoodStill() {
-		m.ticks.Reset(time.Until(m.catchesUp()))
-		return
-	}
 	m.ticks.Reset(lookEvery)
 	m.looks++
 	for _, p := range inOrder(m.peers) {

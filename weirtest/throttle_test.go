@@ -3,6 +3,7 @@ package weirtest
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,31 +76,53 @@ func TestAThrottledHostSendsAndIsSentBetweenItsPauses(t *testing.T) {
 	})
 }
 
-// throttled plays a minute of three nodes that are paused so, asked all the time, and
-// says who answered how many checks and whom the views had for gone or for stalled.
-func throttled(t *testing.T, gossip bool, pause, every time.Duration) (sources map[weir.Source]int, unheard, stalled int) {
+// What was on its way before the pauses began is held by them too.
+func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNetwork(1, Link{Latency: 500 * time.Millisecond})
+		a, b := n.Host("a"), n.Host("b")
+		out, came := flow{from: a, to: b}, 0
+		n.mu.Lock()
+		for range 10 {
+			n.send(&out, call(func() {
+				require.Equal(t, time.Now(), b.resumes(time.Now()), "it runs")
+				came++
+			}))
+		}
+		n.mu.Unlock()
+		b.Throttle(299*time.Millisecond, 300*time.Millisecond)
+		time.Sleep(900 * time.Millisecond)
+		require.Equal(t, 10, came)
+	})
+}
+
+// throttled plays a minute of three nodes that are paused so, asked for so many checks,
+// and says who answered how many of them, and how often views had somebody for gone or
+// for stalled.
+func throttled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, unheard, stalled int64) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
-		settled := false
+		var settled atomic.Bool
+		var gone, silent atomic.Int64
 		c, err := NewCluster(t.Context(), Options{Gossip: gossip, Viewed: func(_ string, v *cluster.View) {
 			for i := range v.Members {
-				if settled && !v.Direct[i] {
-					unheard++
+				if settled.Load() && !v.Direct[i] {
+					gone.Add(1)
 				}
-				if settled && v.Stalls(i) {
-					stalled++
+				if settled.Load() && v.Stalls(i) {
+					silent.Add(1)
 				}
 			}
 		}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, c.Close()) }()
-		settled = true
+		settled.Store(true)
 		limit := weir.Limit{Name: "calls", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}
 		for _, name := range c.Names() {
 			c.Throttle(name, pause, every)
 		}
-		for i := range 6000 {
-			time.Sleep(10 * time.Millisecond)
+		for i := range checks {
+			time.Sleep(time.Minute / time.Duration(checks))
 			host := c.Network().Host(c.Names()[i%3])
 			time.Sleep(host.Paused())
 			l, err := c.Node(host.Name()).Limiter(limit)
@@ -112,16 +135,25 @@ func throttled(t *testing.T, gossip bool, pause, every time.Duration) (sources m
 			c.Throttle(name, 0, 0)
 		}
 		time.Sleep(time.Second)
-		settled = false
+		settled.Store(false)
+		unheard, stalled = gone.Load(), silent.Load()
 	})
 	return sources, unheard, stalled
 }
 
 func TestPausesBelowTheWaitForAnAnswerTimeNothingOut(t *testing.T) {
-	sources, unheard, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond)
+	sources, unheard, stalled := throttled(t, false, 60*time.Millisecond, 100*time.Millisecond, 6000)
 	require.Zero(t, unheard)
 	require.Zero(t, stalled)
 	require.Equal(t, 6000, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
+}
+
+// Where nothing is asked pings alone tell who is there.
+func TestAPauseOfOnesOwnIsNoSilenceOfOthers(t *testing.T) {
+	for _, every := range []time.Duration{500, 700, 900} {
+		_, unheard, _ := throttled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
+		require.Zero(t, unheard, every)
+	}
 }
 
 func TestNobodyIsTakenForGoneWhoStandsStillForPartsOfASecond(t *testing.T) {
@@ -131,7 +163,7 @@ func TestNobodyIsTakenForGoneWhoStandsStillForPartsOfASecond(t *testing.T) {
 			if gossip {
 				pause = 220 * time.Millisecond // of both, as its timers run on
 			}
-			sources, unheard, _ := throttled(t, gossip, pause, 700*time.Millisecond)
+			sources, unheard, _ := throttled(t, gossip, pause, 700*time.Millisecond, 6000)
 			require.Zero(t, unheard)
 			require.Less(t, sources[weir.Owner]+sources[weir.Forwarded], 6000, "%v", sources)
 			require.Equal(t, 6000, sources[weir.Owner]+sources[weir.Forwarded]+sources[weir.Relayed]+sources[weir.StandIn]+sources[weir.Budget], "%v", sources)

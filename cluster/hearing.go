@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/patience"
 )
 
 const (
@@ -15,8 +17,6 @@ const (
 	// stalledFor is how long a member that has left an ask unanswered may answer
 	// nothing at all until no more is asked of it, or longer if its round trips are.
 	stalledFor = 200 * time.Millisecond
-	// maxLate bounds what is allowed to who runs late.
-	maxLate = time.Second
 	// maxPings bounds the pings of which a pong is waited for.
 	maxPings = 16
 )
@@ -38,20 +38,19 @@ type hearing struct {
 	members map[string]*contact // all but self
 	rows    map[string]row      // of the members and of self; who is missing has said nothing yet
 	version uint64              // rises whenever a row changes; not zero
-	late    time.Duration       // how late this process runs, by its looks of late
-	looked  time.Time           // the last of these
+	late    patience.Lateness   // of this process
 }
 
 // contact is how one member stands with this node.
 type contact struct {
 	heard   bool
-	stalled bool          // it has left asks unanswered, and says nothing: others are asked in its stead
-	proven  time.Time     // when it last had answered, or had been answered and said so
-	silence patience      // since then
-	waits   patience      // since it was sent the first of the asks that it has left unanswered
-	lost    time.Time     // when it was found to be unheard
-	late    time.Duration // how late it runs itself, as it said last
-	pings   []ping        // that have no pong yet, the oldest first
+	stalled bool              // it has left asks unanswered, and says nothing: others are asked in its stead
+	proven  time.Time         // when it last had answered, or had been answered and said so
+	silence patience.Patience // since then
+	waits   patience.Patience // since it was sent the first of the asks that it has left unanswered
+	lost    time.Time         // when it was found to be unheard
+	late    time.Duration     // how late it runs itself, as it said last
+	pings   []ping            // that have no pong yet, the oldest first
 }
 
 type ping struct {
@@ -147,17 +146,16 @@ func (h *hearing) answered(name string, at time.Time) {
 func (c *contact) prove(at time.Time) {
 	if at.After(c.proven) {
 		c.proven = at
-		c.silence.restart(at)
+		c.silence.Restart(at)
 	}
 }
 
 // look judges a member that is heard by its silence. due is when this look was to be:
-// what it is late by, this process is, and is held to be for four times as long.
+// what it is late by, this process is.
 func (h *hearing) look(name string, due, now time.Time) (changed bool) {
-	h.late = min(max(now.Sub(due), h.late-now.Sub(h.looked)/4), maxLate)
-	h.looked = now
+	h.late.Looked(due, now)
 	c := h.members[name]
-	if c == nil || !c.silence.exhausted(silentFor+h.allowed(c), due, now) || !c.heard {
+	if c == nil || !c.silence.Exhausted(silentFor+h.allowed(c), due, now) || !c.heard {
 		return false
 	}
 	c.lost = now
@@ -167,18 +165,12 @@ func (h *hearing) look(name string, due, now time.Time) (changed bool) {
 // allowed is how much more time a member has to answer because it, or this process,
 // runs late: who is late itself trusts its own accusations less (Lifeguard, arXiv
 // 1707.00788).
-func (h *hearing) allowed(c *contact) time.Duration {
-	allowed := max(h.late, c.late)
-	if allowed < lateBy {
-		return 0
-	}
-	return allowed
-}
+func (h *hearing) allowed(c *contact) time.Duration { return patience.Allowed(h.late.By(), c.late) }
 
 // says is that a member said how late it runs.
 func (h *hearing) says(name string, late time.Duration) {
 	if c := h.members[name]; c != nil {
-		c.late = min(late, maxLate)
+		c.late = late
 	}
 }
 
@@ -190,10 +182,10 @@ func (h *hearing) unanswered(name string, since time.Time, most time.Duration, d
 	if c == nil {
 		return false
 	}
-	if since.After(c.waits.from) {
-		c.waits.restart(since)
+	if since.After(c.waits.Since()) {
+		c.waits.Restart(since)
 	}
-	if !c.waits.exhausted(most+h.allowed(c), due, now) || c.stalled {
+	if !c.waits.Exhausted(most+h.allowed(c), due, now) || c.stalled {
 		return false
 	}
 	c.stalled = true

@@ -168,13 +168,13 @@ func TestLatenessIsForgottenInFourTimesItsLength(t *testing.T) {
 	start := time.Unix(1000, 0)
 	h := newHearing("self")
 	h.look("m", start, start.Add(400*time.Millisecond))
-	require.Equal(t, 400*time.Millisecond, h.late)
+	require.Equal(t, 400*time.Millisecond, h.late.By())
 	for at := 500; at <= 2000; at += 100 {
 		now := start.Add(time.Duration(at) * time.Millisecond)
 		h.look("m", now, now)
-		require.Equal(t, time.Duration(400-(at-400)/4)*time.Millisecond, h.late)
+		require.Equal(t, time.Duration(400-(at-400)/4)*time.Millisecond, h.late.By())
 	}
-	require.Zero(t, h.late)
+	require.Zero(t, h.late.By())
 }
 
 // Nodes fail and answer each other at random and pass their tables on at

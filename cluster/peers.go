@@ -128,7 +128,7 @@ func (p *peers) pong(b []byte, seen uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b = binary.BigEndian.AppendUint64(b, p.hearing.version)
-	b = binary.BigEndian.AppendUint32(b, uint32(p.hearing.late/time.Millisecond))
+	b = binary.BigEndian.AppendUint32(b, uint32(p.hearing.late.By()/time.Millisecond))
 	if seen == p.hearing.version {
 		return b
 	}

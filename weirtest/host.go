@@ -21,9 +21,8 @@ type Host struct {
 	ip      net.IP
 	frozen  bool
 	pauses  pauses
-	paused  time.Duration // by pauses that have come to an end
-	process *process      // the one that runs; Network.mu guards it
-	starts  int           // of simulated clusters
+	process *process // the one that runs; Network.mu guards it
+	starts  int      // of simulated clusters
 }
 
 // Name is what the host is called, and resolves to its address.
@@ -67,7 +66,7 @@ func (h *Host) Thaw() {
 //
 // A node with Host.Cluster judges others as a process does that stood still: the wait
 // for an answer that ends in a pause ends after it, with the answer if that has come,
-// and the time of its own pauses does not count as others' silence. All its other
+// and of what its pauses delay its looks by only a part counts as others' silence. All its other
 // timers run on, as do those of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
@@ -76,7 +75,6 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	now := time.Now()
-	h.paused += h.pauses.passed(now)
 	h.pauses = pauses{pause: pause, every: every}
 	if pause > 0 {
 		h.pauses.from = now.Add(time.Duration(h.net.rand("pauses", h.name).Int64N(int64(every))))
@@ -95,9 +93,6 @@ func (h *Host) Paused() time.Duration {
 // resumes is when the host runs that is paused at a time; that time if it is not.
 func (h *Host) resumes(at time.Time) time.Time { return h.pauses.resume(at) }
 
-// ran is a clock that stands still while the host is paused.
-func (h *Host) ran(at time.Time) time.Time { return at.Add(-h.paused - h.pauses.passed(at)) }
-
 // pauses come once in every, the first at from. The zero pauses are none.
 type pauses struct {
 	from         time.Time
@@ -110,15 +105,6 @@ func (p *pauses) resume(at time.Time) time.Time {
 		return at
 	}
 	return at.Add(max(0, p.pause-at.Sub(p.from)%p.every))
-}
-
-// passed is how long they have taken by a moment.
-func (p *pauses) passed(by time.Time) time.Duration {
-	if p.pause == 0 || by.Before(p.from) {
-		return 0
-	}
-	since := by.Sub(p.from)
-	return since/p.every*p.pause + min(since%p.every, p.pause)
 }
 
 // Kill ends the host's process, as kill -9 does: its ports close, and the

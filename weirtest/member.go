@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/patience"
 )
 
 // The pace of simulated membership. What one member knows reaches those that
@@ -85,7 +86,9 @@ type member struct {
 	view    atomic.Pointer[cluster.View]
 	rng     *rand.Rand
 	ticks   *time.Timer
-	looks   int64 // so many, ever
+	looks   int64     // so many, ever
+	due     time.Time // when the next is to be
+	late    patience.Lateness
 
 	entries  map[string]entry
 	rows     map[string]row
@@ -147,7 +150,9 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	m.learn(m.name, entry{at: m, born: time.Now()})
 	alone := len(m.targets()) == 0
 	m.refresh()
-	m.ticks = time.AfterFunc(time.Duration(1+m.rng.Int64N(int64(lookEvery))), m.tick)
+	first := time.Duration(1 + m.rng.Int64N(int64(lookEvery)))
+	m.due = time.Now().Add(first)
+	m.ticks = time.AfterFunc(first, m.tick)
 	m.ping()
 	for _, name := range slices.Sorted(maps.Keys(m.regions)) {
 		m.regions[name].step()
@@ -444,10 +449,15 @@ func (m *member) tick() {
 	if m.closed {
 		return
 	}
-	m.ticks.Reset(lookEvery)
+	now := time.Now()
+	if m.stoodStill() {
+		m.ticks.Reset(m.catchesUp().Sub(now))
+		return
+	}
+	m.late.Looked(m.due, now)
 	m.looks++
 	for _, p := range inOrder(m.peers) {
-		if p.heard && m.host.ran(time.Now()).Sub(m.host.ran(p.proven)) >= silentFor {
+		if p.silence.Exhausted(silentFor+p.allowed(), m.due, now) && p.heard {
 			p.lose()
 		}
 		if len(p.pings) > 0 && m.entries[p.to.name].status == alive {
@@ -459,6 +469,8 @@ func (m *member) tick() {
 	if m.looks%int64(pingEvery/lookEvery) == 0 {
 		m.ping()
 	}
+	m.due = now.Add(lookEvery)
+	m.ticks.Reset(lookEvery)
 }
 
 // ping asks all in the roster, and those at the hosts to join, for a pong.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/patience"
 	"github.com/weir-go/weir/internal/roundtrip"
 )
 
@@ -16,14 +17,16 @@ type peer struct {
 	owner, to *member
 	out       flow
 	heard     bool
-	stalled   bool        // it has left asks unanswered, and says nothing
-	answered  time.Time   // when it last did
-	proven    time.Time   // the same, or when it said that it was answered
-	lost      time.Time   // when it was found to be unheard; pings from before prove nothing
-	owed      time.Time   // when the first ask was sent that it has left unanswered, and has said nothing since
-	pings     []time.Time // when those that have no pong yet were sent
-	noted     time.Time   // when the last ping that has its pong was sent
-	merged    *gossip     // the last that was taken in
+	stalled   bool              // it has left asks unanswered, and says nothing
+	answered  time.Time         // when it last did
+	proven    time.Time         // the same, or when it said that it was answered
+	silence   patience.Patience // since then
+	late      time.Duration     // how late it runs itself, as it said last
+	lost      time.Time         // when it was found to be unheard; pings from before prove nothing
+	owed      time.Time         // when the first ask was sent that it has left unanswered, and has said nothing since
+	pings     []time.Time       // when those that have no pong yet were sent
+	noted     time.Time         // when the last ping that has its pong was sent
+	merged    *gossip           // the last that was taken in
 	asks      map[uint64]*ask
 	trips     roundtrip.Estimate
 
@@ -55,6 +58,7 @@ type message struct {
 	known *gossip // by the sender
 	// answered is when the sender last had an answer from the receiver; of a ping.
 	answered time.Time
+	late     time.Duration // that the sender runs; of a pong
 }
 
 type kind uint8
@@ -108,8 +112,9 @@ func (m *message) arrive() {
 		} else {
 			there.ping() // what it knows is taken in once it has answered
 		}
-		there.send(message{kind: pong, known: there.owner.known()})
+		there.send(message{kind: pong, known: there.owner.known(), late: there.owner.late.By()})
 	case pong:
+		there.late = m.late
 		there.pong(m.known)
 	case news:
 		if there.heard {
@@ -187,6 +192,7 @@ func (p *peer) reacted(sent time.Time) {
 func (p *peer) prove(at time.Time) {
 	if at.After(p.proven) {
 		p.proven = at
+		p.silence.Restart(at)
 	}
 }
 
@@ -198,9 +204,12 @@ func (p *peer) unanswered(sent time.Time) {
 	}
 	p.owed = sent
 	p.ping()
-	stalls := sent.Add(max(stalledFor, p.trips.Late()))
+	stalls := sent.Add(max(stalledFor, p.trips.Late()) + p.allowed())
 	p.owner.net.at(stalls, p.out.link.number, true, stall{p, sent})
 }
+
+// allowed is how much more time the peer has to answer, as it or this member runs late.
+func (p *peer) allowed() time.Duration { return patience.Allowed(p.owner.late.By(), p.late) }
 
 // stall is that an ask, sent at a time, has been left unanswered for long.
 type stall struct {

@@ -156,7 +156,7 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 		s := c.situation(l, from-granted, to, 0, 0)
 		torn := c.alone(&s, from-granted, to)
 		e := s.excess(l.Partition)
-		if torn || s.sides > 1 || s.kills+s.timeouts+s.c > 0 {
+		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {
 			e++ // what it has granted, or was granted, since others had a copy
 		}
 		all.abroad += e
@@ -165,6 +165,7 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 		all.bare += s.bare
 		all.moves += s.moves
 		all.timeouts += s.timeouts
+		all.late += s.late
 		all.steps += s.steps
 		all.sides = max(all.sides, s.sides)
 		all.strangers += s.strangers
@@ -220,7 +221,7 @@ func (p *planet) undisturbed() (all []span) {
 			bad = append(bad, span{c.events[i].from, c.events[i].to + granted})
 		}
 		for i := range c.eras {
-			if e := &c.eras[i]; e.sides != 1 || e.strangers > 0 || e.slow > 0 || e.missing {
+			if e := &c.eras[i]; e.sides != 1 || e.strangers > 0 || e.slow > 0 || e.late || e.missing {
 				bad = append(bad, span{e.from, e.to + c.settle + granted})
 			}
 		}

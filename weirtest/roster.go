@@ -80,6 +80,9 @@ func (m *member) learn(name string, e entry) {
 		e.turn++
 		e.status, e.announced = alive, cluster.Joining
 	}
+	if e.epoch > m.entries[name].epoch {
+		delete(m.missing, name) // it lived when it said so
+	}
 	m.entries[name] = e
 	m.snapshot, m.stale = nil, true
 	if e.status != alive {

@@ -80,7 +80,7 @@ func (s *stage) heard() (all []absence) {
 	return all
 }
 
-// present looks at who did not hear whom, where the scenario alone says that it does:
+// present looks at absences where the scenario alone says that one hears the other:
 // both have run for long enough, and nothing between them was cut, lost, frozen or too
 // slow.
 func present(r *trial, broken func(time.Duration, string, ...any)) {
@@ -105,7 +105,7 @@ func present(r *trial, broken func(time.Duration, string, ...any)) {
 				from = max(from, a.Both+c.settle)
 			}
 			if e.strangers > 0 {
-				since = e.to // who forgot a member has all others take it for one that is back
+				since = e.to // what one side has forgotten comes back to the others, too
 			}
 			if to := min(e.to, a.To); from < to {
 				broken(from, "%s runs, and %s took it for gone from %v to %v: nothing lies between them but what both have to bear",

@@ -51,7 +51,7 @@ var invariants = []invariant{
 	{fullGrant, "a whole cluster grants 99 % of a limit that more is asked of", fullGrants},
 	{shareGrant, "a side grants its share, less 5 %, where more is asked of it", shareGrants},
 	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits", exacts},
-	{nobodyGone, "who runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
+	{nobodyGone, "a node that runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
 	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted", peeks},
 }
 

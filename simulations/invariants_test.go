@@ -293,7 +293,7 @@ func TestChecksArePromptAndHaveNoErrors(t *testing.T) {
 	require.Len(t, brokenOf(journal(s, []Check{check}), noErrors), 1)
 }
 
-func TestWhoRunsIsHeardByAllOthers(t *testing.T) {
+func TestANodeThatRunsIsHeardByAllOthers(t *testing.T) {
 	slow := func(pauses time.Duration) Fault {
 		return Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: []string{"a", "b", "c", "d", "e"}, Pauses: pauses, Every: time.Second}
 	}

@@ -133,7 +133,7 @@ var mutants = []mutant{
 		scenario: "scaled", breaks: boundInvariant,
 	},
 	{
-		name: "who does not answer in time is gone",
+		name: "a member that does not answer in time is gone",
 		edits: []edit{{
 			"weirtest/peer.go",
 			"	p.owed = sent\n	p.ping()\n",
@@ -142,7 +142,7 @@ var mutants = []mutant{
 		scenario: "slow", breaks: nobodyGone,
 	},
 	{
-		name: "who does not answer in time is gone, with real frames",
+		name: "a member that does not answer in time is gone, with real frames",
 		edits: []edit{{
 			"cluster/link.go",
 			"		signal(l.kick)\n",
@@ -151,7 +151,7 @@ var mutants = []mutant{
 		scenario: "slow-gossip", breaks: nobodyGone,
 	},
 	{
-		name: "who says nothing for a fifth of a second is gone",
+		name: "a member that says nothing for a fifth of a second is gone",
 		edits: []edit{{
 			"weirtest/member.go",
 			"	silentFor  = 800 * time.Millisecond",
@@ -160,7 +160,7 @@ var mutants = []mutant{
 		scenario: "slow", breaks: nobodyGone,
 	},
 	{
-		name: "what stands still is not waited for",
+		name: "a member that stands still is not waited for",
 		edits: []edit{{
 			"check.go",
 			"		wait = n.cfg.Timeout * 3 / 4\n",

@@ -323,7 +323,7 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 		if by.member == v.Self {
 			as = asStandIn
 		}
-		v, now = n.view.Load(), n.now()
+		v, now = n.viewAfter(v, p.to, err), n.now()
 	}
 	s := n.scratch(len(p.asks))
 	defer n.done(s)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -42,7 +41,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 		if by.member == v.Self {
 			as = asStandIn
 		}
-		v, now = n.view.Load(), n.now() // who is only late is not missing
+		v, now = n.viewAfter(v, to, err), n.now()
 	}
 	if err := cancelled(ctx); err != nil {
 		return err
@@ -122,12 +121,13 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 	}
 }
 
-// without is the view in which a member is not reached that has just not answered.
-func (v *view) without(i int) *view {
-	less := *v
-	less.next = slices.Clone(v.next)
-	less.next[i] = -1
-	return &less
+// viewAfter is the view to decide by once a member has not answered. Who is only late
+// is not missing; who has hung up is, though no view may say so yet.
+func (n *Node) viewAfter(v *view, to int, err error) *view {
+	if errors.Is(err, cluster.ErrHungUp) || errors.Is(err, cluster.ErrUnheard) {
+		return v.without(to)
+	}
+	return n.view.Load()
 }
 
 // unanswered says of an error that whoever was asked has not answered: another one may.

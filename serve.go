@@ -175,7 +175,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		got, err := peer.Ask(ctx, onward, nil, h.wait)
 		switch {
 		case stands && (err != nil || len(got) == 0 || status(got[0]) == statusUnreached):
-			got = n.standsIn(n.view.Load(), onward)
+			got = n.standsIn(n.viewAfter(v, member, err), onward)
 		case err != nil:
 			got = unreached
 		case passes:

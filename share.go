@@ -2,6 +2,7 @@ package weir
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -83,6 +84,21 @@ func (v *view) share(as standing, id bucket.ID, partition PartitionPolicy) (shar
 		source = StandIn
 	}
 	return s, source
+}
+
+// without is the view in which a member is missing that has just not answered.
+func (v *view) without(i int) *view {
+	if i < 0 || v.next[i] < 0 || i == v.Self {
+		return v
+	}
+	less := *v
+	less.next = slices.Clone(v.next)
+	less.next[i] = -1
+	if _, weighs := slices.BinarySearch(v.points, i); weighs {
+		less.side--
+		less.complete = false
+	}
+	return &less
 }
 
 // sideShare is what this node may spend of an id for its side: everything while

@@ -156,6 +156,9 @@ func (s *stage) leave(ctx context.Context, h *host) {
 	s.next(h, func(kills int) {
 		s.mu.Lock()
 		p := h.runs
+		if p != nil {
+			p.leaves = true
+		}
 		s.mu.Unlock()
 		if p == nil {
 			return

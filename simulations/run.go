@@ -118,6 +118,7 @@ type process struct {
 	since    time.Duration
 	limiters []*weir.Limiter // as stage.limits
 	killed   bool            // with it those who asked there
+	leaves   bool            // it says goodbye, or has
 }
 
 // now is the virtual time since the beginning.

@@ -122,9 +122,9 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 }
 
 // viewAfter is the view to decide by once a member has not answered. Who is only late
-// is not missing; who has hung up is, though no view may say so yet.
+// is not missing; one whose connection broke is, though no view may say so yet.
 func (n *Node) viewAfter(v *view, to int, err error) *view {
-	if errors.Is(err, cluster.ErrHungUp) || errors.Is(err, cluster.ErrUnheard) {
+	if errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard) {
 		return v.without(to)
 	}
 	return n.view.Load()

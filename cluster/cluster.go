@@ -14,7 +14,7 @@ var (
 	ErrUnheard  = errors.New("cluster: the member is not heard")             // nothing was sent
 	ErrStalled  = errors.New("cluster: the member answers nothing now")      // nothing was sent
 	ErrTimeout  = errors.New("cluster: the member did not answer in time")   // the request may have been served
-	ErrHungUp   = fmt.Errorf("%w: it hung up", ErrTimeout)                   // the same; it is gone
+	ErrBroken   = fmt.Errorf("%w: the connection broke", ErrTimeout)         // the same, and the member is unheard
 	ErrBusy     = errors.New("cluster: the queue to the member is full")     // nothing was sent
 	ErrTooLarge = errors.New("cluster: the message is above the size bound") // nothing was sent
 	ErrClosed   = errors.New("cluster: closed")
@@ -102,7 +102,7 @@ type Handler interface {
 // a member, for a region
 //   - ErrUnheard says that there is no connection now; it is being opened;
 //   - there is no ErrStalled, and asks that are under way when the connection ends
-//     return ErrHungUp;
+//     return ErrBroken;
 //   - an answer that comes after its asker gave up is dropped, and not handed to
 //     Handler.Late;
 //   - answers do not count for Handler.Heard.

@@ -13,7 +13,7 @@ import (
 //
 // all big-endian. The id ties an answer to its ask and a pong to its ping.
 const (
-	protocol   = 1 // the version that this code speaks
+	protocol   = 2 // the version that this code speaks: 2 since pings and pongs say how long ago, and how late
 	headerSize = 14
 )
 

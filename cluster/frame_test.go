@@ -74,7 +74,7 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 		wire []byte
 		want error
 	}{
-		"another version":        {[]byte{2}, errVersion},
+		"another version":        {[]byte{protocol + 1}, errVersion},
 		"kind 0":                 {[]byte{protocol, 0}, errGarbage},
 		"an unknown kind":        {[]byte{protocol, 7}, errGarbage},
 		"a length of 4 GiB":      {[]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},

@@ -262,7 +262,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 	}()
 	answers <- "HTTP/1.1 400 Bad Request\r\n\r\n"
 	require.ErrorIs(t, probe(foreign.Addr().String()), errForeign)
-	answers <- "\x02"
+	answers <- string(rune(protocol + 1))
 	require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
 	answers <- ""
 	require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)

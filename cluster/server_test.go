@@ -62,7 +62,7 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		"garbage for a handshake":         {false, bytes.Repeat([]byte{0xEE}, 100), reasonGarbage, time.Second},
 		"an HTTP request":                 {false, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), reasonGarbage, time.Second},
 		"a TLS hello where there is none": {false, []byte{tlsHandshake, 3, 1, 2, 0, 1}, reasonTLS, time.Second},
-		"a handshake of another version":  {false, append([]byte{2}, make([]byte, nonceSize)...), reasonVersion, time.Second},
+		"a handshake of another version":  {false, append([]byte{protocol + 1}, make([]byte, nonceSize)...), reasonVersion, time.Second},
 		"a hello above its bound":         {false, append(append([]byte{protocol}, make([]byte, nonceSize)...), 0xFF, 0xFF), reasonOversized, time.Second},
 		"a hello that nobody signed":      {false, append([]byte{protocol}, make([]byte, nonceSize+2+macSize)...), reasonAuthentication, time.Second},
 		"half a handshake":                {false, []byte{protocol, 1, 2, 3}, reasonTimeout, handshakeWait + time.Second},

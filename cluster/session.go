@@ -264,7 +264,7 @@ func (s *session) shut() {
 	}
 	sever(s.conn)
 	s.way.lost(s)
-	err := ErrHungUp
+	err := ErrBroken
 	if s.peers.ctx.Err() != nil {
 		err = ErrClosed
 	}

@@ -422,7 +422,7 @@ func (p *peer) reset() {
 	p.lose()
 	p.owner.refresh()
 	for _, id := range ids {
-		p.settle(id, nil, cluster.ErrHungUp)
+		p.settle(id, nil, cluster.ErrBroken)
 	}
 }
 

@@ -145,7 +145,11 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	}
 	a.Complete = flags&flagComplete != 0
 	if o := s.outbound(from); o != nil {
-		o.sent = o.sent.Union(a.Given) // it had all there is
+		if o.refused && a.Given != nil {
+			o.owe(a.Given, s.clock) // it has held what this node held as well, and has taken none of its states
+		} else {
+			o.sent = o.sent.Union(a.Given) // it had all there is
+		}
 		if flags&flagBegs != 0 {
 			o.stamp = s.newStamp()
 			o.begged(s.clock)

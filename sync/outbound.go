@@ -32,7 +32,9 @@ type outbound struct {
 
 	gives []give
 	begs  bool
-	again bool // it begs for everything, and is to have it once the scan that is under way has come
+
+	refused bool // it has refused a state, as who knows better
+	again   bool // it begs for everything, and is to have it once the scan that is under way has come
 
 	// covered are ids whose state was acknowledged while older items of theirs
 	// may wait still, with the time up to which those are part of that state.
@@ -678,6 +680,7 @@ func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int6
 		o.cover(it)
 	}
 	if len(own) > 0 {
+		o.refused = true
 		s.convert(o, own, taken, now)
 	}
 }

@@ -1,0 +1,254 @@
+package countsync
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+func never(int64) bool { return false }
+
+// drawVector is of up to 4 origins, each with totals as an origin can have had them:
+// more spent goes with more given back.
+func drawVector(t *rapid.T, label string) (v vector) {
+	for origin := Member(1); origin <= 4; origin++ {
+		if steps := rapid.IntRange(0, 5).Draw(t, label); steps > 0 {
+			series := rapid.Int64Range(0, 1).Draw(t, label)
+			v = append(v, total{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), changed: int64(steps)})
+		}
+	}
+	return v
+}
+
+func TestVectorsAreASemilattice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, c := drawVector(t, "a"), drawVector(t, "b"), drawVector(t, "c")
+		join := func(vs ...vector) (all vector) {
+			for _, v := range vs {
+				all = all.join(slices.Clone(v))
+			}
+			return all
+		}
+		for name, pair := range map[string][2]vector{
+			"a join commutes":        {join(a, b), join(b, a)},
+			"a join is associative":  {join(join(a, b), c), join(a, join(b, c))},
+			"a join is idempotent":   {join(a, a), a},
+			"nothing is the neutral": {join(a, nil), a},
+		} {
+			if !slices.Equal(pair[0], pair[1]) {
+				t.Fatalf("%s: %v, %v", name, pair[0], pair[1])
+			}
+		}
+		if ab := join(a, b); !ab.covers(a) || !ab.covers(b) {
+			t.Fatalf("%v covers not both of %v and %v", ab, a, b)
+		}
+		if both := a.covers(b) && b.covers(a); both != slices.EqualFunc(a, b, func(x, y total) bool { return !x.later(&y) && !y.later(&x) && x.origin == y.origin }) {
+			t.Fatalf("of %v and %v each covers the other: %v", a, b, both)
+		}
+		if c := join(a, b); a.covers(b) && c.beyond(a, never, never) != 0 {
+			t.Fatalf("%v has %d units beyond %v, which covers it", c, c.beyond(a, never, never), a)
+		}
+	})
+}
+
+// keeper is a node with one copy.
+type keeper struct {
+	name  Member
+	store *bucket.Store
+	v     vector
+}
+
+// deed is units spent at a time, or given back.
+type deed struct {
+	origin Member
+	at     int64
+	units  int64
+	rest   int64 // that nobody has given back
+}
+
+// gossip is keepers that tell each other their copies, in whatever order, as old as
+// they may be by then.
+type gossip struct {
+	id      bucket.ID
+	limit   bucket.Limit
+	now     int64
+	keepers []*keeper
+	wire    []letter
+	deeds   []deed
+}
+
+type letter struct {
+	v     vector
+	at    int64
+	count bucket.Count
+}
+
+func newGossip(limit bucket.Limit, nodes int) *gossip {
+	g := &gossip{id: bucket.ID{Hi: 1, Lo: 2}, limit: limit, now: 1e18}
+	for i := range nodes {
+		g.keepers = append(g.keepers, &keeper{name: Member(i + 1), store: bucket.NewStore(64)})
+	}
+	return g
+}
+
+func (g *gossip) used(h *keeper) int64 {
+	used, _, _ := h.store.Used(g.id, g.now)
+	return used
+}
+
+func (g *gossip) spend(h *keeper, units int64) {
+	if h.store.Take(g.id, &g.limit, g.now, units).Allowed {
+		h.v = h.v.add(h.name, 0, units, g.now)
+		g.deeds = append(g.deeds, deed{h.name, g.now, units, units})
+	}
+}
+
+// refund gives back at h what was spent last of what h has heard of, by whomever, and
+// nobody has given back.
+func (g *gossip) refund(h *keeper, units int64) {
+	heard := make(map[Member]int64)
+	last := -1
+	for i := range g.deeds {
+		d := &g.deeds[i]
+		if heard[d.origin] += max(0, d.units); d.rest > 0 && heard[d.origin] <= h.v.of(d.origin).spent {
+			last = i
+		}
+	}
+	if last < 0 {
+		return
+	}
+	before := g.used(h)
+	if units = min(units, before, g.deeds[last].rest); units > 0 && h.store.Refund(g.id, &g.limit, g.now, units, 0, false) {
+		gave := before - g.used(h)
+		h.v = h.v.add(h.name, 0, -gave, g.now)
+		g.deeds[last].rest -= gave
+		g.deeds = append(g.deeds, deed{h.name, g.now, -gave, 0})
+	}
+}
+
+func (g *gossip) post(h *keeper) {
+	l := letter{v: slices.Clone(h.v), at: g.now}
+	var c bucket.Count
+	h.store.Export(g.id, g.now, bucket.Mark{}, &c)
+	l.count = c
+	g.wire = append(g.wire, l)
+}
+
+func (g *gossip) read(h *keeper, l letter) {
+	recovered := func(changed int64) bool { return float64(g.now-changed) >= 2*recovery(&g.limit) }
+	late := func(changed int64) bool { return float64(g.now-changed) > recovery(&g.limit)/32 }
+	// A count has ages: one that has lain is imported as of when it was made.
+	var there keeper
+	there.store = bucket.NewStore(64)
+	there.store.Import(g.id, &l.count, l.at, 0)
+	var c bucket.Count
+	there.store.Export(g.id, g.now, bucket.Mark{}, &c)
+	replaces, onTop := merge(h.v, l.v, g.used(h), g.used(&there), recovered, late)
+	if replaces {
+		h.store.Import(g.id, &c, g.now, onTop)
+	} else {
+		h.store.SpendElsewhere(g.id, &g.limit, g.now, onTop)
+	}
+	h.v = h.v.join(slices.Clone(l.v))
+}
+
+// heard is the count that a copy with vector v would be, had it seen each deed of v
+// when it happened.
+func (g *gossip) heard(v vector) *keeper {
+	all := &keeper{store: bucket.NewStore(64)}
+	seen := make(map[Member][2]int64)
+	for _, e := range g.deeds {
+		t, s := v.of(e.origin), seen[e.origin]
+		if e.units > 0 && s[0]+e.units <= t.spent {
+			s[0] += e.units
+			all.store.SpendElsewhere(g.id, &g.limit, e.at, e.units)
+		} else if e.units < 0 && s[1]-e.units <= t.refunded {
+			s[1] -= e.units
+			all.store.SpendElsewhere(g.id, &g.limit, e.at, e.units)
+		}
+		seen[e.origin] = s
+	}
+	return all
+}
+
+func (g *gossip) history() (s string) {
+	for _, e := range g.deeds {
+		s += fmt.Sprintf("%d: %+d by %d\n", e.at-1e18, e.units, e.origin)
+	}
+	return s
+}
+
+// As long as nothing recovers, a copy has exactly the units that it has heard of: each
+// once, by whatever way and however often it was told, with whatever was given back, be
+// it anybody's units.
+func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := bucket.Limit{Algorithm: bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Rate: 1_000_000, Per: 365 * 24 * time.Hour}
+		if limit.Algorithm == bucket.TokenBucket || limit.Algorithm == bucket.LeakyBucket {
+			limit.Rate, limit.Burst = 1, 1_000_000
+		}
+		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
+			switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
+			case op <= 1:
+				g.spend(h, rapid.Int64Range(1, 9).Draw(t, "units"))
+			case op == 2:
+				g.refund(h, rapid.Int64Range(1, 9).Draw(t, "units"))
+			case op == 3:
+				g.post(h)
+			case len(g.wire) > 0:
+				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
+			}
+			for _, h := range g.keepers {
+				var net int64
+				for _, t := range h.v {
+					net += t.net()
+				}
+				if used := g.used(h); used != max(0, net) {
+					t.Fatalf("%v: %d has %d, and has heard of %v\n%s", limit.Algorithm, h.name, used, h.v, g.history())
+				}
+			}
+		}
+	})
+}
+
+// Where units recover, a copy has no less than what is left of those that it has heard
+// of: of a SlidingWindow's, which slide out in whole units, one less for each origin but
+// the first.
+func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		windows := []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog}
+		limit := bucket.Limit{Algorithm: rapid.SampledFrom(windows).Draw(t, "algorithm"), Rate: 1000, Per: time.Second}
+		if limit.Algorithm != bucket.SlidingLog {
+			limit.Start = 1 // else each copy's windows begin when it was first asked
+		}
+		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			g.now += rapid.Int64Range(0, int64(recovery(&limit)/8)).Draw(t, "later")
+			h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
+			switch op := rapid.IntRange(0, 4).Draw(t, "op"); {
+			case op <= 1:
+				g.spend(h, rapid.Int64Range(1, 9).Draw(t, "units"))
+			case op == 2:
+				g.post(h)
+			case len(g.wire) > 0:
+				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
+			}
+			for _, h := range g.keepers {
+				used, left := g.used(h), g.used(g.heard(h.v))
+				if limit.Algorithm == bucket.SlidingWindow {
+					left -= int64(max(0, len(h.v)-1))
+				}
+				if used < left {
+					t.Fatalf("%v: %d has %d, and %d are left of %v at %d\n%s", limit.Algorithm, h.name, used, left, h.v, g.now-1e18, g.history())
+				}
+			}
+		}
+	})
+}

@@ -45,7 +45,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 
 // Debit spends units without asking, for a cost that is known only afterwards.
 // It may leave a debt, which is never above one limit. The Decision is Allowed
-// unless it did.
+// unless it did. Where the owner does not answer in time, another member debits as
+// well: the owner's debit is refunded when its answer comes, unless it left a debt or
+// the connection breaks before. Then both count.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, opDebit, key, units)
 }
@@ -53,8 +55,10 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 // Refund gives units back, 1 or more and never more than are used. It takes as many
 // as a Debit does: what a debt at its bound did not count, Refund does not give back.
 // Where the owner is known to be out of reach it gives back to this node's own
-// budget; where an answer fails to come, the units may stay spent, rather than be
-// given back twice. A deadline that passes is its context's error.
+// budget. A Refund is carried out once at most: where an answer fails to come, the
+// units may stay spent, which is no error. A deadline that passes is its context's
+// error; the Refund may have been carried out then, so that calling it again may give
+// back twice.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	var a ask
 	err := l.ask(ctx, key, units, &a)

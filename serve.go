@@ -148,6 +148,11 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 // handOn sends a request on to a member, or towards it, and brings its answer
 // back. It takes three quarters of the asker's wait at most, so that the asker
 // hears of a failure in time.
+//
+// A refund that was sent is not carried out here as well, whatever the answer: the
+// member may have done it, or may yet do it, and unlike a take or a debit, which Late
+// refunds, nothing would undo the second one. That a way ended without an answer
+// (statusUnreached) may mean no more than that the answer was late further on.
 func (n *Node) handOn(v *view, member int, h header, request []byte, answer cluster.Later) {
 	unreached := appendAnswer(nil, statusUnreached, 0)
 	hop := v.next[member]
@@ -173,8 +178,9 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 	}
 	started := n.background(func(ctx context.Context) {
 		got, err := peer.Ask(ctx, onward, nil, h.wait)
+		failed := err != nil || len(got) == 0 || status(got[0]) == statusUnreached
 		switch {
-		case stands && (err != nil || len(got) == 0 || status(got[0]) == statusUnreached):
+		case stands && failed && (h.op != opRefund || unsent(err)):
 			got = n.standsIn(n.viewAfter(v, member, err), onward)
 		case err != nil:
 			got = unreached

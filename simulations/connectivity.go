@@ -59,7 +59,7 @@ type era struct {
 type kind uint8
 
 const (
-	changed  kind = iota // links: what c counts
+	changed  kind = iota // links, and who was the only way between others: what c counts
 	killed               // the owner crashes
 	moved                // nodes join, leave in order
 	timedOut             // a check times out though its authority lives
@@ -211,16 +211,45 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		}
 	}
 	nobody := !slices.Contains(w.runs, true)
+	linked, lasts := w.edges(), settling
 	for _, f := range faults {
 		for _, i := range w.indices(f.Nodes) {
 			w.befall(at, f, i, calm)
 		}
+		if f.Kind == FaultLeave {
+			lasts = moving // it goes once it has handed over
+		}
+	}
+	for range w.parted(linked) {
+		w.events = append(w.events, event{kind: changed, from: at, to: at + lasts, node: -1})
 	}
 	if nobody || !slices.Contains(w.runs, true) {
 		for i := range w.events {
 			w.events[i].region = w.events[i].region || w.events[i].from == at
 		}
 	}
+}
+
+// parted is how many sides more there are than in before, of who hears whom, because
+// members went, or froze, that were the only way between others. Who comes, and who is
+// slower, does not count.
+func (w *world) parted(before [][]bool) int {
+	now, rest := w.edges(), make([][]bool, len(before))
+	for i := range rest {
+		rest[i] = make([]bool, len(before))
+		for j := range rest[i] {
+			rest[i][j] = before[i][j] && now[i][i] && now[j][j]
+		}
+	}
+	was, _ := w.sides(before)
+	is, sides := w.sides(rest)
+	stay := make(map[int]bool)
+	for _, i := range w.members {
+		if is[i] >= 0 {
+			stay[was[i]] = true
+		}
+	}
+	return sides - len(stay)
 }
 
 // each calls do for each link that a fault is about.

@@ -121,6 +121,9 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		{"split of 4 units, MajorityShare, c = 0", few(4), []Fault{splitAt10, healAt25}, nil, torn, 5},
 		{"no copy", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, func(s *Scenario) { s.Replicas = -1 }, begins, 320},
 		{"two crash at once", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a", "b")}, nil, begins, 330},
+		{"the only way between four crashes", log(weir.FairShare), append(through(calm, "b", "c", "d", "e"), at(FaultKill, 10*time.Second, "a")), nil, begins, 650},
+		{"the only way between four leaves", log(weir.FairShare), append(through(0, "b", "c", "d", "e"), at(FaultLeave, 10*time.Second, "a")), nil, torn, 641},
+		{"one of two ways between three leaves", log(weir.FairShare), append(through(0, "c", "d", "e"), at(FaultLeave, 10*time.Second, "a")), nil, torn, 161},
 		{"after a crash", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, torn, 160},
 		{"a node joins", log(weir.FairShare), []Fault{at(FaultLeave, 9*time.Second, "a")}, nil, calm + 5*time.Second, 161},
 		{"a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 320},
@@ -484,6 +487,54 @@ func TestASplitIsAsManyChangesAsThereAreSidesMore(t *testing.T) {
 		changes[e.from]++
 	}
 	require.Equal(t, map[time.Duration]int{10 * time.Second: 2, 15 * time.Second: 1, 20 * time.Second: 1}, changes)
+}
+
+// through is cuts of the links between all pairs of these nodes: they hear each other
+// through others alone.
+func through(at time.Duration, names ...string) (cuts []Fault) {
+	for i, from := range names {
+		for _, to := range names[i+1:] {
+			cuts = append(cuts, Fault{At: at, Kind: FaultCut, From: from, To: to})
+		}
+	}
+	return cuts
+}
+
+func TestASplitBeginsAsTheOnlyWayBetweenOthersGoes(t *testing.T) {
+	const cut, goes = 5 * time.Second, 20 * time.Second
+	star := through(cut, "a", "b", "c", "d")
+	for _, c := range []struct {
+		name    string
+		faults  []Fault
+		members []string
+		changes int
+	}{
+		{"the only way", star, []string{"e"}, 3},
+		{"a leaf", star, []string{"a"}, 0},
+		{"the only way and a leaf", star, []string{"e", "a"}, 2},
+		{"the only way of two pairs", []Fault{{At: cut, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d"}}}}, []string{"e"}, 1},
+		{"one of two ways", through(cut, "a", "b", "c"), []string{"e"}, 0},
+		{"both ways", through(cut, "a", "b", "c"), []string{"d", "e"}, 2},
+		{"one that is alone", []Fault{{At: cut, Kind: FaultSplit, Sides: [][]string{{"a", "b", "c", "d"}, {"e"}}}}, []string{"e"}, 0},
+		{"nothing is cut", nil, []string{"e"}, 0},
+	} {
+		for _, kind := range []FaultKind{FaultLeave, FaultKill, FaultFreeze} {
+			s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second}, append(slices.Clone(c.faults), Fault{At: goes, Kind: kind, Nodes: c.members})...)
+			changes := 0
+			for _, e := range courseOf(s, "", s.Lasts).events {
+				if e.kind == changed && e.from == goes && e.node < 0 {
+					changes++
+				}
+			}
+			require.Equal(t, c.changes, changes, "%s: %v", c.name, kind)
+		}
+	}
+	back := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second}, append(star,
+		Fault{At: 10 * time.Second, Kind: FaultKill, Nodes: []string{"b"}},
+		Fault{At: goes, Kind: FaultStart, Nodes: []string{"b"}}, Fault{At: goes, Kind: FaultFreeze, Nodes: []string{"d"}})...)
+	for _, e := range courseOf(back, "", back.Lasts).events {
+		require.False(t, e.kind == changed && e.from == goes && e.node < 0, "who comes as another goes parts nobody")
+	}
 }
 
 func TestWhoLeavesAloneIsMissing(t *testing.T) {

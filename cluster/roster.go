@@ -67,8 +67,8 @@ type entry struct {
 }
 
 const (
-	// hearsay is how long a member that only another's roster has told of is
-	// given to show up in gossip before it counts as dead.
+	// hearsay is how long a member, or a new life of one, that only another's roster
+	// has told of is given to show up in gossip before it counts as dead.
 	hearsay = 5 * time.Second
 	// A side that is smaller than what it misses waits this many times
 	// Config.Forget before it forgets: the others may be well, and it may be this
@@ -177,8 +177,11 @@ func (r *roster) merge(records []record, now time.Time) change {
 				continue // no news: it came by another way, some milliseconds older
 			}
 			c.roster = true
-			if rec.gone() {
+			switch {
+			case rec.gone():
 				c.spread = append(c.spread, rec)
+			case rec.Epoch > was.Epoch && !e.alive: // what has ended is its last life
+				e.dead = now.Add(hearsay)
 			}
 		}
 	}

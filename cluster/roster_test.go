@@ -264,6 +264,36 @@ func TestWhoAnswersItsTombstoneIsJoiningAgain(t *testing.T) {
 	require.Equal(t, Joining, a.entries["x"].Announced)
 }
 
+// What another's roster tells of a new life is as good as what it tells of a new
+// member: that the last life ended long ago does not count against it.
+func TestWhoIsHeardToLiveAgainIsGivenTimeToShowUp(t *testing.T) {
+	for name, buried := range map[string]bool{"buried here": true, "buried elsewhere": false} {
+		t.Run(name, func(t *testing.T) {
+			r := rosterOf("a")
+			r.up(rec("x", 2), "", dawn)
+			r.down("x", dawn)
+			back := dawn.Add(testForget)
+			if buried {
+				require.True(t, r.tick(dawn, back, all).roster)
+				require.NotContains(t, names(r), "x")
+			}
+			alive := rec("x", 2)
+			alive.Epoch = 1
+			require.True(t, r.merge([]record{alive}, back).roster)
+			require.False(t, r.tick(back, back.Add(hearsay-1), all).roster)
+			require.Contains(t, names(r), "x")
+			require.False(t, r.entries["x"].isDead(back.Add(hearsay-1)))
+			require.False(t, r.merge([]record{alive}, back.Add(hearsay-1)).roster, "it is no news twice")
+
+			forgotten := back.Add(hearsay + testForget)
+			require.True(t, r.tick(back.Add(hearsay-1), forgotten.Add(-1), all).roster, "it counts as dead")
+			require.Contains(t, names(r), "x")
+			r.tick(forgotten.Add(-1), forgotten, all)
+			require.NotContains(t, names(r), "x")
+		})
+	}
+}
+
 func TestTombstoneKeepsTheLeftAwayAndLetsTheLivingBack(t *testing.T) {
 	a, b := rosterOf("a"), rosterOf("b")
 	for _, r := range []*roster{a, b} {

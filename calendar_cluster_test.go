@@ -49,6 +49,7 @@ var daily = weir.Limit{Name: "daily", Algorithm: weir.FixedWindow, Rate: 50, Cal
 // Every node asks through the midnights at both ends of a day of 23 hours, and
 // names alternate there.
 func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
+	t.Parallel()
 	for _, skew := range []time.Duration{0, 3 * time.Second, 20 * time.Second} {
 		t.Run(skew.String(), func(t *testing.T) {
 			t.Parallel()

@@ -59,10 +59,10 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 			)
 			asked := load{
 				Limits: []keyed{
-					{Limit{Name: "many units", Algorithm: FixedWindow, Rate: 100, Per: time.Hour}, 250},
-					{Limit{Name: "few units", Algorithm: FixedWindow, Rate: 5, Per: time.Hour}, 2500},
+					{Limit{Name: "many units", Algorithm: FixedWindow, Rate: 100, Per: time.Hour}, 160},
+					{Limit{Name: "few units", Algorithm: FixedWindow, Rate: 5, Per: time.Hour}, 1600},
 				},
-				Callers: 3, Rest: time.Millisecond, For: 6 * time.Second,
+				Callers: 3, Rest: time.Millisecond, For: 4 * time.Second,
 			}
 			l := newLAN(t, hosts)
 			nodes := l.runAll(0)

@@ -246,11 +246,12 @@ func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) {
 	}, 10*time.Second, time.Millisecond, "nobody has a copy")
 }
 
+// The runs do little but wait, so they wait together: no figure depends on how fast
+// they are.
 func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
-	const runs = 20
-	worst := 0
-	for run := range runs {
+	for run := range 20 {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			t.Parallel()
 			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
 			owner := process(t, nodes[0])
 			ls := limiters(t, nodes, Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
@@ -260,11 +261,10 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 			admitted := exhaust(t, ls, key, 100)
 			time.Sleep(100 * time.Millisecond)
 			admitted += exhaust(t, ls, key, 100)
-			worst = max(worst, admitted)
+			t.Logf("%d more", admitted)
 			require.LessOrEqual(t, admitted, 1)
 		})
 	}
-	t.Logf("of %d kills the worst admitted %d more", runs, worst)
 }
 
 // A kill in the middle of a burst loses what the successor had not acknowledged.

@@ -139,6 +139,7 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 // On this network a message takes up to a microsecond more or less than the one before.
 // TestAPushbackEndsToTheNanosecond leaves the network out.
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
+	t.Parallel()
 	const off = 10 * time.Microsecond
 	remembered := 0
 	for _, algorithm := range algorithms {

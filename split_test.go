@@ -14,6 +14,7 @@ import (
 // changes (c = 0): a split has gone on for 2 s when the sides begin to spend.
 
 func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
+	t.Parallel()
 	const limit = 100
 	for _, c := range []struct {
 		name   string
@@ -57,6 +58,7 @@ func TestTheSidesOfASplitSpendTheirShares(t *testing.T) {
 // What each side admitted is in the owner's count within 200 ms of everybody
 // hearing everybody, once, and there is none more to be had.
 func TestAHealBringsTheSidesTogetherWithin200ms(t *testing.T) {
+	t.Parallel()
 	const limit = 1000
 	for _, policy := range []weir.PartitionPolicy{weir.FairShare, weir.MajorityShare, weir.FailOpen} {
 		for _, sizes := range [][]int{{3, 2}, {2, 2, 1}} {

@@ -16,6 +16,7 @@ import (
 const standInKeys = 60 // so that every node is a successor of some
 
 func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, algorithm := range algorithms {
 			w := newWorld(t, 3, gossip)
@@ -40,6 +41,7 @@ func TestAStandInThatWasCutOffGivesNoFreshQuota(t *testing.T) {
 }
 
 func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond, time.Second, 3 * time.Second} {
 			w := newWorld(t, 3, gossip)
@@ -64,6 +66,7 @@ func TestACrashAsTheNetworkHealsGivesNoFreshQuota(t *testing.T) {
 
 // What both sides of a split have admitted counts together.
 func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 4, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})

@@ -73,6 +73,46 @@ func ordered(v *view, members ...int) (id bucket.ID) {
 	return id
 }
 
+// That a member has stalled concerns this node alone: it asks, and sends spends to, the
+// next that has not, and who stands in for all of the side is the same as before.
+func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
+	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
+	split := hearing(1, whole, "1101", "1101", "0010", "1101") // without 2
+	for _, c := range []struct {
+		name    string
+		v       *view
+		order   []int // of the id, from its owner on
+		stalled []int
+		way     way
+		to      int
+	}{
+		{"the next in ring order answers", whole, []int{2, 1, 3, 0}, []int{2}, standIn, 1},
+		{"that has not stalled too", whole, []int{2, 1, 3, 0}, []int{1, 2}, standIn, 3},
+		{"which may be this node", whole, []int{2, 0, 1, 3}, []int{2}, standIn, 0},
+		{"and is where all others have", whole, []int{2, 1, 3, 0}, []int{1, 2, 3}, standIn, 0},
+		{"so it is with who stands in for a lost owner", split, []int{2, 1, 3, 0}, []int{1}, standIn, 3},
+		{"an owner is asked though its successor has stalled", whole, []int{1, 2, 3, 0}, []int{2}, direct, 1},
+		{"and what this node owns is decided here", whole, []int{0, 2, 1, 3}, []int{1, 2, 3}, here, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id := ordered(c.v, c.order...)
+			each, base := *c.v, *c.v.View
+			v := &each
+			v.View = &base
+			v.Stalled = make([]bool, len(v.Members))
+			for _, i := range c.stalled {
+				v.Stalled[i] = true
+			}
+			way, to, hop := v.route(id, v.owner(id), 2)
+			require.Equal(t, c.way, way)
+			require.Equal(t, c.to, to)
+			require.Equal(t, c.to, hop, "it is asked directly")
+			require.Equal(t, v.hashes[c.to], v.Answers(id), "who is asked is who answers")
+			require.Equal(t, c.v.successor(id), v.successor(id))
+		})
+	}
+}
+
 func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	lost := hearing(9, v, "10", "01")

@@ -404,8 +404,9 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 		n.counts.TakeAll(s.takes, now, answers)
 	}
 	for i := range results {
-		if results[i].source != FailedClosed {
-			results[i].Result, answers = answers[0], answers[1:]
+		if r := &results[i]; r.source != FailedClosed {
+			r.Result, answers = answers[0], answers[1:]
+			r.RetryAfter = v.retryAfter(as, r.source, r.RetryAfter)
 		}
 	}
 }

@@ -167,9 +167,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 			part = *a.limit
 		}
 		n.apply(op, flags, a, &part, now, &r.Result)
-		if as == asSelf && v.complete {
-			r.RetryAfter = min(r.RetryAfter, outageRetry) // nobody is missing: others answer before
-		}
+		r.RetryAfter = v.retryAfter(as, source, r.RetryAfter)
 		if op == opDebit && source == FailedClosed {
 			r.Allowed, r.RetryAfter, r.ResetAfter = false, outageRetry, max(r.ResetAfter, outageRetry)
 		}

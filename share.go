@@ -135,6 +135,15 @@ func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source)
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), Budget
 }
 
+// retryAfter is when whoever asks is to ask again, where the count said after: a share of
+// this node's own that is denied while nobody is missing denies until others answer.
+func (v *view) retryAfter(as standing, source Source, after time.Duration) time.Duration {
+	if as == asSelf && source == Budget && v.complete {
+		return min(after, outageRetry)
+	}
+	return after
+}
+
 // weight is the size of the roster that shares and majorities are of. Below Expect
 // it is Expect.
 func (v *view) weight() int { return max(len(v.points), v.expect) }

@@ -157,6 +157,34 @@ func TestNobodyHasAFairShareOnItsOwnWhileNobodyIsMissing(t *testing.T) {
 	}
 }
 
+// So a denial of it says nothing of when there is room: others answer before that.
+func TestWhoeverIsDeniedAFairShareWhileNobodyIsMissingMayAskAgainSoon(t *testing.T) {
+	n := solo(t, Config{Now: newHand().Now})
+	a := ask{limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, units: 100, partition: FairShare}
+	for kind, spend := range map[string]func(v *view, r *result){
+		"a check": func(v *view, r *result) { n.spend(v, asSelf, opTake, 0, &a, n.now(), r) },
+		"one of several": func(v *view, r *result) {
+			s, results := n.scratch(1), make([]result, 1)
+			defer n.done(s)
+			n.spendAll(v, asSelf, []ask{a}, n.now(), s, results)
+			*r = results[0]
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			a.id.Lo++
+			n.counts.Debit(a.id, a.limit, n.now(), 100)
+			var r result
+			spend(seen(4, 0, 0, 1, 2, 3), &r)
+			require.False(t, r.Allowed)
+			require.Equal(t, Budget, r.source)
+			require.Equal(t, outageRetry, r.RetryAfter)
+			spend(seen(4, 0, 0, 1, 2), &r)
+			require.False(t, r.Allowed)
+			require.Greater(t, r.RetryAfter, outageRetry, "with one missing it is this share that there has to be room in")
+		})
+	}
+}
+
 // A share of which nothing recovers would be spent once and then held for ever.
 func TestAShareWithoutARateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -324,6 +325,9 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 			as = asStandIn
 		}
 		v, now = n.viewAfter(v, p.to, err), n.now()
+	}
+	if as != asOwner {
+		runtime.Gosched() // as in decide
 	}
 	s := n.scratch(len(p.asks))
 	defer n.done(s)

@@ -3,8 +3,10 @@ package weir
 import (
 	"context"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,6 +228,46 @@ func TestAllowAllTakesAllOrNothing(t *testing.T) {
 	require.True(t, ds[1].Allowed)
 	require.EqualValues(t, 80, ds[1].Remaining, "a denial costs the others nothing")
 	require.EqualValues(t, 80, remaining(t, many, "k"))
+}
+
+// What is decided without waiting, by thousands in an outage, must not crowd out those
+// who read answers.
+func TestWhatIsDecidedInAnothersSteadLetsOthersRun(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	n := solo(t, Config{})
+	l := limiter(t, n, Limit{Rate: 2, Per: time.Minute, Partition: FailOpen})
+	require.NoError(t, n.Leave(t.Context()))
+	var turns atomic.Int64 // of another goroutine
+	var done atomic.Bool
+	var other sync.WaitGroup
+	other.Go(func() {
+		for ; !done.Load(); runtime.Gosched() {
+			turns.Add(1)
+		}
+	})
+	defer other.Wait()
+	defer done.Store(true)
+	for kind, check := range map[string]func() (Source, error){
+		"a check": func() (Source, error) {
+			d, err := l.Allow(t.Context(), "k")
+			return d.Source, err
+		},
+		"several at once": func() (Source, error) {
+			ds, err := n.AllowAll(t.Context(), Ask{Limiter: l, Key: "a"}, Ask{Limiter: l, Key: "b"})
+			return ds[1].Source, err
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			const checks = 1000
+			before := turns.Load()
+			for range checks {
+				source, err := check()
+				require.NoError(t, err)
+				require.Equal(t, FailedOpen, source)
+			}
+			require.GreaterOrEqual(t, turns.Load()-before, int64(checks/2))
+		})
+	}
 }
 
 func TestAllowAllSumsAsksOfOneCount(t *testing.T) {

@@ -119,9 +119,8 @@ func (n *Node) keepInStep() {
 		}
 		v := n.view.Load()
 		if v != n.stream.known {
-			if reviewed := n.turn(v); !reviewed {
-				review.Reset(reviewEvery)
-			}
+			n.turn(v)
+			review.Reset(reviewEvery) // nothing may be left of it
 			ready = append(ready, v.hashes...)
 		}
 		if !hurried && (over || !due) {
@@ -150,15 +149,14 @@ func (n *Node) keepInStep() {
 }
 
 // turn takes a changed view into account: who is there, who is to have what, and
-// who answers for what was spent without authority. It reports whether all has been
-// reviewed, or parts of it are left.
-func (n *Node) turn(v *view) (reviewed bool) {
+// who answers for what was spent without authority.
+func (n *Node) turn(v *view) {
 	s := n.stream
 	if (len(v.Members) > 1 || n.regions.Holdings != nil) && s.owed == nil {
 		n.counts.Track(s.hurry) // who has nobody to tell, in this region or another, notes nothing
 	} else if s.owed == nil {
 		s.known = v
-		return true
+		return
 	}
 	n.meet(v)
 	if s.owed == nil || !v.owesAs(s.known) {
@@ -172,8 +170,7 @@ func (n *Node) turn(v *view) (reviewed bool) {
 	if recalls {
 		s.Beg()
 	}
-	_, reviewed = s.Review(n.now(), v)
-	return reviewed
+	s.Review(n.now(), v)
 }
 
 // owe has the stream scan what each member is to have that it did not before. Who

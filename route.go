@@ -261,6 +261,13 @@ func (v *view) knows(name string) bool {
 	return found
 }
 
+// commonOrigin is the origin of what those have counted with authority who began together, apart
+// from others: it goes by the eldest of them, whom all of them know.
+func (v *view) commonOrigin() countsync.Member {
+	first := slices.MinFunc(v.points, func(i, j int) int { return v.Members[i].Born.Compare(v.Members[j].Born) })
+	return nameHash("apart " + v.Members[first].Name)
+}
+
 // serves says whether this node has points.
 func (v *view) serves() bool {
 	if v == nil {

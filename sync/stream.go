@@ -316,14 +316,16 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
 }
 
-// Disown makes all that this node has counted of what it holds, ranges, its own
-// tallies: it had begun apart from others, and what they have counted is no part of
-// it. So it does with what it has given and nobody has taken, which it keeps. Of what
-// others answer for, roles says, who do the same, only the tallies stay here: beside
+// Disown makes all that this node has counted of what it holds, ranges, a tally: it had
+// begun apart from others, and what they have counted is no part of it. So it does with
+// what it has given and nobody has taken, which it keeps, and with its copies of what it
+// stands in for, roles says: whoever holds that does the same, if it lives. apart is the
+// origin of these tallies, one for all who began together, so that the units count once
+// whoever tells of them. Of what others answer for only the tallies stay here: beside
 // theirs their copies would count once more. It is called before Roles says that this
 // node holds nothing any more; Review passes the tallies on. It goes through the whole
 // store in one step: not for one that holds very much.
-func (s *Stream) Disown(ranges Ranges, now int64, roles Roles) {
+func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
@@ -337,16 +339,44 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles) {
 		cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
 		for _, id := range s.ids {
 			if ranges.Contains(id.Hi) {
-				s.spentWithout(item{id: id, units: everything, at: s.clock, kind: state}, now)
-			} else if answers := roles.Answers(id); answers != 0 && answers != s.self {
-				s.spentWithout(item{id: id, at: s.clock, kind: state}, now)
-				used, limit, _ := s.store.Used(id, now)
-				s.store.Import(id, &bucket.Count{Limit: limit}, now, s.ledger.cap(id, used))
-				delete(s.bases, id)
+				if units, changed := s.store.CollectOne(id); changed {
+					s.holdings.Spent(id, units)
+					s.store.Touch(id) // others have yet to hear of it
+				}
+				s.spentApart(id, apart, now)
+				continue
 			}
+			answers := roles.Answers(id)
+			if answers == 0 {
+				continue
+			}
+			s.spentWithout(item{id: id, at: s.clock, kind: state}, now)
+			if answers == s.self {
+				s.spentApart(id, apart, now)
+				continue
+			}
+			used, limit, _ := s.store.Used(id, now)
+			s.store.Import(id, &bucket.Count{Limit: limit}, now, s.ledger.cap(id, used))
+			delete(s.bases, id)
 		}
 	}
 	s.settleAll(ranges) // it is in the tallies now
+}
+
+// spentApart makes what is in use of an id, and in no tally yet, part of the one of
+// those who began apart together. What another of them has told of it already goes.
+func (s *Stream) spentApart(id bucket.ID, apart Member, now int64) {
+	used, limit, _ := s.store.Used(id, now)
+	units := max(0, used-s.ledger.cap(id, used))
+	if units == 0 {
+		return
+	}
+	more := s.ledger.learn(id, tally{origin: apart, spent: units, unrecovered: units, changed: now}, used, func(int64) bool { return false })
+	if more != units {
+		s.store.SpendElsewhere(id, &limit, now, more-units)
+		delete(s.bases, id)
+	}
+	s.retell(id)
 }
 
 // settleAll forgets of ranges which units have yet to be told with a state.

@@ -953,6 +953,9 @@ func TestAuthorityIsTakenInDoubtInTheEnd(t *testing.T) {
 	}
 }
 
+// apart is the origin of what those have counted who began apart together.
+const apart Member = 9
+
 // Who began apart with others has copies of theirs, which are theirs to tell.
 func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -960,8 +963,8 @@ func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	x.stores[0].Take(own, &limit, x.now, 4)
 	x.stores[0].Take(copied, &limit, x.now, 5)
 	x.streams[0].Collect(x.now, false, x.roles[0])
-	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now, x.roles[0])
-	require.EqualValues(t, 4, x.streams[0].ledger.find(own, 1).net())
+	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now, x.roles[0], apart)
+	require.EqualValues(t, 4, x.streams[0].ledger.find(own, apart).net())
 	require.Nil(t, x.streams[0].ledger.find(copied, 1))
 }
 
@@ -974,11 +977,11 @@ func TestWhatIsDisownedIsTalliedOnce(t *testing.T) {
 	x.stores[0].Take(id, &limit, x.now, 4)
 	x.streams[0].Collect(x.now, false, x.roles[0])
 	x.stores[0].Take(id, &limit, x.now, 3)
-	x.streams[0].Disown(All(), x.now, x.roles[0])
+	x.streams[0].Disown(All(), x.now, x.roles[0], apart)
 	*x.roles[0] = fixed{answers: 2}
 	x.streams[0].Give(2, 1, All(), x.now)
 	x.streams[0].Meet([]Member{3}) // who was to have it is gone
-	require.EqualValues(t, 7, x.streams[0].ledger.find(id, 1).net())
+	require.EqualValues(t, 7, x.streams[0].ledger.find(id, apart).net())
 }
 
 // What was given and has not arrived when its giver finds that it had begun apart is
@@ -995,10 +998,10 @@ func TestWhatIsOnItsWayIsDisowned(t *testing.T) {
 		if flies {
 			x.streams[0].Next(2, x.now, x.roles[0], nil, 1<<10)
 		}
-		x.streams[0].Disown(nil, x.now, x.roles[0])
+		x.streams[0].Disown(nil, x.now, x.roles[0], apart)
 		x.streams[0].Unsent(2)
 		require.False(t, x.streams[0].Giving())
-		require.EqualValues(t, 4, x.streams[0].ledger.find(id, 1).net())
+		require.EqualValues(t, 4, x.streams[0].ledger.find(id, apart).net())
 		used, _, _ := x.stores[0].Used(id, x.now)
 		require.EqualValues(t, 4, used)
 	}
@@ -1016,9 +1019,41 @@ func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {
 	used, _, _ := x.stores[0].Used(id, x.now)
 	require.EqualValues(t, 5, used)
 	x.stores[0].Take(id, &limit, x.now, 2)
-	x.streams[0].Disown(nil, x.now, x.roles[0])
+	x.streams[0].Disown(nil, x.now, x.roles[0], apart)
 	used, _, _ = x.stores[0].Used(id, x.now)
 	require.EqualValues(t, 2, used, "what was spent here")
+}
+
+// Who stands in for one that began apart with it has a copy that may be all there is
+// left of that count: it counts beside what others have counted, and once if its holder
+// lives and tells the same, whoever is first.
+func TestACopyOfWhatBeganApartCountsOnceBesideOthers(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	for _, tell := range [][]int{{1}, {0}, {0, 1}, {1, 0}} {
+		x, id := newTrio(), someID(0)
+		x.roles[0].targets = []Member{2}
+		x.stores[0].Take(id, &limit, x.now, 5)
+		x.exchange(t, 0, 1)
+		x.stores[2].Take(id, &limit, x.now, 3)
+		x.streams[2].Collect(x.now, false, &fixed{holds: true, answers: 3})
+		*x.roles[1] = fixed{answers: 2} // it does not reach the holder
+		for _, i := range tell {
+			ranges := All()
+			if i == 1 {
+				ranges = nil
+			}
+			x.streams[i].Disown(ranges, x.now, x.roles[i], apart)
+		}
+		*x.roles[2] = fixed{answers: 3} // it stands in for one that is gone
+		for _, i := range tell {
+			*x.roles[i] = fixed{answers: 3}
+			x.streams[i].Owe(3, All())
+			x.streams[i].Review(x.now, x.roles[i])
+			x.exchange(t, i, 2)
+		}
+		used, _, _ := x.stores[2].Used(id, x.now)
+		require.EqualValues(t, 8, used, "told by %v", tell)
+	}
 }
 
 // What the authority makes a tally is part of the copies that others have, also of
@@ -1068,7 +1103,7 @@ func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
 			x.streams[0].Owe(2, All())
 			frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
 			x.streams[0].Owe(2, more)
-			x.streams[0].Disown(All(), x.now, x.roles[0])
+			x.streams[0].Disown(All(), x.now, x.roles[0], apart)
 			answer, _, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
 			require.NoError(t, err)
 			for i := range x.roles {

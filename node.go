@@ -161,7 +161,7 @@ func (n *Node) look() {
 func (n *Node) replace(v *view) {
 	if before := n.view.Load(); before.meetsStrangers(v) {
 		n.counts.Track(n.stream.hurry)
-		n.stream.Disown(before.held, n.now(), before, before.commonOrigin())
+		n.stream.Disown(before.held, n.now(), before, before.commonOrigin(), v.serving())
 	}
 	v.over = make(chan struct{})
 	close(n.view.Swap(v).over)

@@ -268,6 +268,14 @@ func (v *view) commonOrigin() countsync.Member {
 	return nameHash("apart " + v.Members[first].Name)
 }
 
+// serving is the members that have points.
+func (v *view) serving() (members []countsync.Member) {
+	for _, i := range v.points {
+		members = append(members, v.hashes[i])
+	}
+	return members
+}
+
 // serves says whether this node has points.
 func (v *view) serves() bool {
 	if v == nil {

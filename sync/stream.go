@@ -322,10 +322,12 @@ func (s *Stream) disown(ranges Ranges, now int64) {
 // stands in for, roles says: whoever holds that does the same, if it lives. apart is the
 // origin of these tallies, one for all who began together, so that the units count once
 // whoever tells of them. Of what others answer for only the tallies stay here: beside
-// theirs their copies would count once more. It is called before Roles says that this
-// node holds nothing any more; Review passes the tallies on. It goes through the whole
-// store in one step: not for one that holds very much.
-func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member) {
+// theirs their copies would count once more. For fellows, who have done so or have been
+// sent it all by the others, no copy of this node's is left to be put right: they may
+// have taken another's count by now, which it would replace. It is called before Roles
+// says that this node holds nothing any more; Review passes the tallies on. It goes
+// through the whole store in one step: not for one that holds very much.
+func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member, fellows []Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
@@ -343,7 +345,7 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member) {
 					s.holdings.Spent(id, units)
 					s.store.Touch(id) // others have yet to hear of it
 				}
-				s.spentApart(id, apart, now)
+				s.spentApart(id, apart, fellows, now)
 				continue
 			}
 			answers := roles.Answers(id)
@@ -352,7 +354,7 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member) {
 			}
 			s.spentWithout(item{id: id, at: s.clock, kind: state}, now)
 			if answers == s.self {
-				s.spentApart(id, apart, now)
+				s.spentApart(id, apart, fellows, now)
 				continue
 			}
 			used, limit, _ := s.store.Used(id, now)
@@ -365,7 +367,7 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member) {
 
 // spentApart makes what is in use of an id, and in no tally yet, part of the one of
 // those who began apart together. What another of them has told of it already goes.
-func (s *Stream) spentApart(id bucket.ID, apart Member, now int64) {
+func (s *Stream) spentApart(id bucket.ID, apart Member, fellows []Member, now int64) {
 	used, limit, _ := s.store.Used(id, now)
 	units := max(0, used-s.ledger.cap(id, used))
 	if units == 0 {
@@ -376,7 +378,7 @@ func (s *Stream) spentApart(id bucket.ID, apart Member, now int64) {
 		s.store.SpendElsewhere(id, &limit, now, more-units)
 		delete(s.bases, id)
 	}
-	s.retell(id)
+	s.retell(id, fellows)
 }
 
 // settleAll forgets of ranges which units have yet to be told with a state.
@@ -747,17 +749,17 @@ func (s *Stream) spentWithout(it item, now int64) int64 {
 	}
 	if units != 0 {
 		s.tally(it.id, units, now, false)
-		s.retell(it.id)
+		s.retell(it.id, nil)
 	}
 	return units
 }
 
 // retell has the copies that others have from this node, or are being sent, say
 // which of the authority's units have become a tally: they would count once more,
-// beside it.
-func (s *Stream) retell(id bucket.ID) {
+// beside it. Those of except have no such copy.
+func (s *Stream) retell(id bucket.ID, except []Member) {
 	for _, o := range s.outbounds {
-		if o.sent.Contains(id.Hi) || o.scan.Contains(id.Hi) {
+		if (o.sent.Contains(id.Hi) || o.scan.Contains(id.Hi)) && !slices.Contains(except, o.to) {
 			s.push(o, item{id: id, at: s.clock, kind: state, held: true})
 		}
 	}

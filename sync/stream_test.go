@@ -963,7 +963,7 @@ func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
 	x.stores[0].Take(own, &limit, x.now, 4)
 	x.stores[0].Take(copied, &limit, x.now, 5)
 	x.streams[0].Collect(x.now, false, x.roles[0])
-	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now, x.roles[0], apart)
+	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now, x.roles[0], apart, nil)
 	require.EqualValues(t, 4, x.streams[0].ledger.find(own, apart).net())
 	require.Nil(t, x.streams[0].ledger.find(copied, 1))
 }
@@ -977,7 +977,7 @@ func TestWhatIsDisownedIsTalliedOnce(t *testing.T) {
 	x.stores[0].Take(id, &limit, x.now, 4)
 	x.streams[0].Collect(x.now, false, x.roles[0])
 	x.stores[0].Take(id, &limit, x.now, 3)
-	x.streams[0].Disown(All(), x.now, x.roles[0], apart)
+	x.streams[0].Disown(All(), x.now, x.roles[0], apart, nil)
 	*x.roles[0] = fixed{answers: 2}
 	x.streams[0].Give(2, 1, All(), x.now)
 	x.streams[0].Meet([]Member{3}) // who was to have it is gone
@@ -998,7 +998,7 @@ func TestWhatIsOnItsWayIsDisowned(t *testing.T) {
 		if flies {
 			x.streams[0].Next(2, x.now, x.roles[0], nil, 1<<10)
 		}
-		x.streams[0].Disown(nil, x.now, x.roles[0], apart)
+		x.streams[0].Disown(nil, x.now, x.roles[0], apart, nil)
 		x.streams[0].Unsent(2)
 		require.False(t, x.streams[0].Giving())
 		require.EqualValues(t, 4, x.streams[0].ledger.find(id, apart).net())
@@ -1019,7 +1019,7 @@ func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {
 	used, _, _ := x.stores[0].Used(id, x.now)
 	require.EqualValues(t, 5, used)
 	x.stores[0].Take(id, &limit, x.now, 2)
-	x.streams[0].Disown(nil, x.now, x.roles[0], apart)
+	x.streams[0].Disown(nil, x.now, x.roles[0], apart, nil)
 	used, _, _ = x.stores[0].Used(id, x.now)
 	require.EqualValues(t, 2, used, "what was spent here")
 }
@@ -1042,7 +1042,7 @@ func TestACopyOfWhatBeganApartCountsOnceBesideOthers(t *testing.T) {
 			if i == 1 {
 				ranges = nil
 			}
-			x.streams[i].Disown(ranges, x.now, x.roles[i], apart)
+			x.streams[i].Disown(ranges, x.now, x.roles[i], apart, []Member{1, 2, 3})
 		}
 		*x.roles[2] = fixed{answers: 3} // it stands in for one that is gone
 		for _, i := range tell {
@@ -1054,6 +1054,29 @@ func TestACopyOfWhatBeganApartCountsOnceBesideOthers(t *testing.T) {
 		used, _, _ := x.stores[2].Used(id, x.now)
 		require.EqualValues(t, 8, used, "told by %v", tell)
 	}
+}
+
+// A fellow of one that began apart has forgotten that one's count when it meets others,
+// and may have theirs by the time the other tells of it.
+func TestWhatIsDisownedTakesNoLaterCountsPlace(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.streams[0].Owe(2, All())
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	x.streams[1].Disown(nil, x.now, x.roles[1], apart, []Member{1, 2, 3})
+	x.stores[2].Take(id, &limit, x.now, 3)
+	x.streams[2].Collect(x.now, false, &fixed{holds: true, answers: 3})
+	*x.roles[1], *x.roles[2] = fixed{answers: 2}, fixed{answers: 2} // who held it is gone
+	x.streams[2].Owe(2, All())
+	x.exchange(t, 2, 1)
+	x.streams[0].Disown(All(), x.now, x.roles[0], apart, []Member{1, 2, 3})
+	*x.roles[0] = fixed{answers: 2}
+	x.streams[0].Review(x.now, x.roles[0])
+	x.exchange(t, 0, 1)
+	used, _, _ := x.stores[1].Used(id, x.now)
+	require.EqualValues(t, 8, used)
 }
 
 // What the authority makes a tally is part of the copies that others have, also of
@@ -1103,7 +1126,7 @@ func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
 			x.streams[0].Owe(2, All())
 			frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
 			x.streams[0].Owe(2, more)
-			x.streams[0].Disown(All(), x.now, x.roles[0], apart)
+			x.streams[0].Disown(All(), x.now, x.roles[0], apart, nil)
 			answer, _, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
 			require.NoError(t, err)
 			for i := range x.roles {

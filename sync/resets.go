@@ -42,7 +42,8 @@ type resets struct {
 	last      int64  // when the latest of the forgotten was made
 }
 
-// known is that an id was reset. Only the last one of an id stands for its tombstone.
+// known is that an id was reset. Of an id's, the one that has its tombstone's made stands
+// for that, and there always is one; later resets have replaced the others.
 type known struct {
 	id   bucket.ID
 	made int64
@@ -92,14 +93,20 @@ func (r *resets) pass(id bucket.ID, to stamp) {
 // forget drops the oldest. It reports whether that was a tombstone, and not one that
 // had been replaced.
 func (r *resets) forget() bool {
-	k := r.order.pop()
-	r.forgotten++
-	t, ok := r.of[k.id]
-	if ok = ok && t.made <= k.made; ok {
+	k, t, stands := r.pop()
+	if stands {
 		delete(r.of, k.id)
 		r.last = max(r.last, t.made)
 	}
-	return ok
+	return stands
+}
+
+// pop takes the oldest out of the order, and reports whether it stands for a tombstone.
+func (r *resets) pop() (k known, t reset, stands bool) {
+	k = r.order.pop()
+	r.forgotten++
+	t, ok := r.of[k.id]
+	return k, t, ok && t.made == k.made
 }
 
 // forgot reports whether a reset that was made at a time, and is not known, may have
@@ -110,10 +117,30 @@ func (r *resets) forgot(made int64) bool {
 	return made <= r.last+apart
 }
 
-// sweep forgets up to so many that are old.
+// sweep looks at up to so many and forgets those that are old. One from the future was
+// made before the clock stepped back: it counts as made now, since everything that is
+// reset after it would be kept until the clock is there again.
 func (r *resets) sweep(now int64, most int) {
-	for n := 0; n < most && r.order.len() > 0 && now-r.order.at(0).made > kept; n++ {
-		r.forget()
+	r.last = min(r.last, now)
+	for n := 0; n < most && r.order.len() > 0; n++ {
+		switch made := r.order.at(0).made; {
+		case made > now:
+			r.redate(now)
+		case now-made > kept:
+			r.forget()
+		default:
+			return
+		}
+	}
+}
+
+// redate has the oldest be made now, if it stands for a tombstone.
+func (r *resets) redate(now int64) {
+	k, t, stands := r.pop()
+	if stands {
+		t.made = now
+		r.of[k.id] = t
+		r.order.push(known{k.id, now})
 	}
 }
 

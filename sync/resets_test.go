@@ -30,6 +30,87 @@ func TestTombstonesAreSweptThoughTheirIDIsResetAgainAndAgain(t *testing.T) {
 	require.Zero(t, r.order.len())
 }
 
+// One id is reset every second for 12 hours, and another one every minute. A clock that
+// steps back has tombstones of the future stand before all that come then.
+func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
+	const perHour = 3600 + 60
+	for _, c := range []struct {
+		about string
+		back  time.Duration // how far the clock steps after an hour
+		most  time.Duration // for how long resets are kept
+	}{
+		{"it goes on", 0, time.Duration(kept)},
+		{"it steps back by a second", time.Second, time.Duration(kept) + time.Second},
+		{"it steps back by a quarter of an hour", 15 * time.Minute, 2 * time.Duration(kept)},
+		{"it steps back by a day", 24 * time.Hour, 2 * time.Duration(kept)},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			l := newLink(t)
+			l.now = int64(100 * 24 * time.Hour)
+			due := int(c.most.Seconds())*perHour/3600 + 2
+			for second := range 12 * 3600 {
+				l.now += int64(time.Second)
+				if second == 3600 {
+					l.now -= int64(c.back)
+				}
+				l.streams[0].Reset(someID(0), l.now)
+				if second%60 == 0 {
+					l.streams[0].Reset(someID(second), l.now)
+				}
+				l.settle()
+				for i, s := range l.streams {
+					s.Sweep(l.now)
+					require.LessOrEqual(t, s.resets.order.len(), due, "node %d after %d s", i, second)
+					require.LessOrEqual(t, len(s.resets.of), int(c.most.Minutes())+2, "node %d after %d s", i, second)
+				}
+			}
+			for i, s := range l.streams {
+				_, ok := s.resets.get(someID(0))
+				require.True(t, ok)
+				s.Sweep(l.now + kept + 1)
+				s.Sweep(l.now + kept + 1)
+				require.Empty(t, s.resets.of, "node %d", i)
+				require.Zero(t, s.resets.order.len(), "node %d", i)
+			}
+		})
+	}
+}
+
+// A tombstone from before a step back holds from then on as long as any.
+func TestATombstoneIsKeptItsTimeThoughTheClockStepsBack(t *testing.T) {
+	const ahead = int64(time.Hour)
+	r := newResets()
+	stays, again := bucket.ID{Hi: 1}, bucket.ID{Hi: 2}
+	r.put(stays, reset{number: 5, made: ahead})
+	r.put(again, reset{number: 6, made: ahead + 1})
+	r.put(again, reset{number: 7, made: 1}) // the clock has stepped back
+	r.sweep(1, 16)
+	require.Len(t, r.of, 2)
+	require.Equal(t, 2, r.order.len(), "what was replaced is let go of")
+	at, ok := r.get(stays)
+	require.True(t, ok)
+	require.True(t, at.heeded(1+heeded))
+	require.False(t, at.heeded(2+heeded))
+
+	r.sweep(1+kept, 16)
+	require.Len(t, r.of, 2)
+	r.sweep(2+kept, 16)
+	require.Empty(t, r.of)
+}
+
+// Resets that were forgotten for want of room are no reason not to make later ones.
+func TestResetsAreMadeAfterAStepBackThoughOnesOfTheFutureWereForgotten(t *testing.T) {
+	r := newResets()
+	r.most = 1
+	for i := range 3 {
+		r.put(bucket.ID{Hi: uint64(i)}, reset{number: 1, made: int64(time.Hour)})
+	}
+	require.True(t, r.forgot(int64(time.Hour)))
+	r.sweep(0, 16)
+	require.True(t, r.forgot(0))
+	require.False(t, r.forgot(int64(2*time.Second)))
+}
+
 // When there is no room, the oldest go one at a time.
 func TestTooManyTombstonesCostTheOldest(t *testing.T) {
 	r := newResets()

@@ -3,14 +3,18 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -125,6 +129,155 @@ func TestAListenerThatOnlyReflectsIsNotBelieved(t *testing.T) {
 	}()
 	_, err := id.dial(here, "r")
 	require.ErrorIs(t, err, errSecret)
+}
+
+// recorder keeps what goes over a connection each way.
+type recorder struct {
+	net.Conn
+	sent, received bytes.Buffer
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.sent.Write(b)
+	return r.Conn.Write(b)
+}
+
+func (r *recorder) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	r.received.Write(b[:n])
+	return n, err
+}
+
+// overheard is a handshake of one member with another.
+func overheard(t *testing.T, from, to *testPeer) *recorder {
+	t.Helper()
+	conn := &recorder{Conn: raw(t, to)}
+	_, err := from.identity.dial(conn, to.cfg.Self.Region)
+	require.NoError(t, err)
+	return conn
+}
+
+// Whoever has listened to a handshake knows no secret, and what it heard is worth
+// nothing: each side's MAC is over a nonce of the other's that never comes again.
+func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
+	t.Parallel()
+	with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
+	a, b := startPeer(t, "a", nil, with), startPeer(t, "b", nil, with)
+	const nonce = 1 + nonceSize
+	first := overheard(t, a, b)
+
+	again := raw(t, b)
+	again.Write(first.sent.Bytes())
+	again.SetReadDeadline(time.Now().Add(handshakeWait))
+	answer, err := io.ReadAll(again)
+	require.NoError(t, err)
+	require.Equal(t, append([]byte{statusSecret, 0, 0}, make([]byte, macSize)...), answer[nonce:],
+		"the listener says nothing of itself to who knows no secret")
+	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
+
+	impostor, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer impostor.Close()
+	go func() {
+		conn, err := impostor.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		heard := first.received.Bytes()
+		io.CopyN(io.Discard, conn, 1+nonce)
+		conn.Write(heard[:nonce])
+		io.CopyN(io.Discard, conn, 2)
+		conn.Write(heard[nonce:])
+		io.Copy(io.Discard, conn)
+	}()
+	_, err = a.probe(t.Context(), impostor.Addr().String())
+	require.ErrorIs(t, err, errSecret)
+}
+
+// The MACs are part of version 2 of the peer protocol: whoever changes what they are
+// over raises the version, or members of before and after tell each other that they
+// share no secret.
+func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, 2, protocol)
+	const secret = "0123456789abcdef"
+	with := func(c *peersConfig) { c.Secrets = secrets(secret) }
+	conn := overheard(t, startPeer(t, "a", nil, with), startPeer(t, "b", nil, with))
+	const nonce = 1 + nonceSize
+	mac := func(label string, parts ...[]byte) []byte {
+		text := []byte(label)
+		for _, part := range parts {
+			text = append(text, byte(len(part)>>24), byte(len(part)>>16), byte(len(part)>>8), byte(len(part)))
+			text = append(text, part...)
+		}
+		m := hmac.New(sha256.New, []byte(secret))
+		m.Write(text)
+		return m.Sum(nil)
+	}
+	asked, answered := conn.sent.Bytes(), conn.received.Bytes()
+	mine, theirs := asked[:nonce], answered[:nonce]
+	asked, answered = asked[nonce+2:], answered[nonce:]
+	hello, sum := asked[:len(asked)-macSize], asked[len(asked)-macSize:]
+	require.Equal(t, mac("weir check dial", mine, theirs, hello), sum)
+	status, answer, sum := answered[:1], answered[3:len(answered)-macSize], answered[len(answered)-macSize:]
+	require.Equal(t, mac("weir check answer", mine, theirs, hello, status, answer), sum)
+}
+
+// meddler changes one byte of what is written to a connection.
+type meddler struct {
+	net.Conn
+	at int // of all that is written
+}
+
+func (m *meddler) Write(b []byte) (int, error) {
+	at := m.at
+	if m.at -= len(b); at >= 0 && at < len(b) {
+		b = bytes.Clone(b)
+		b[at] ^= 1
+	}
+	return m.Conn.Write(b)
+}
+
+// Whoever is between two members can change no byte of a handshake: the side that
+// reads it refuses the other.
+func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		id := func(name string) identity {
+			return identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: "r"}, secrets: secrets("0123456789abcdef")}
+		}
+		const never = 1 << 20
+		shake := func(asked, answered int) (dialled, accepted error) {
+			here, there := net.Pipe()
+			defer here.Close()
+			here.SetDeadline(time.Now().Add(handshakeWait))
+			there.SetDeadline(time.Now().Add(handshakeWait))
+			done := make(chan error, 1)
+			go func() {
+				_, _, err := id("b").accept(&meddler{there, answered})
+				there.Close()
+				done <- err
+			}()
+			_, dialled = id("a").dial(&meddler{here, asked}, "r")
+			here.Close()
+			return dialled, <-done
+		}
+		dialled, accepted := shake(never, never)
+		require.NoError(t, dialled)
+		require.NoError(t, accepted)
+		hello, err := hello{Name: "a", Addr: "10.0.0.1:1", Region: "r", To: "r"}.encode()
+		require.NoError(t, err)
+		for at := range 1 + nonceSize + 2 + len(hello) + macSize {
+			_, accepted = shake(at, never)
+			require.Error(t, accepted, "byte %d of what the dialler says", at)
+		}
+		hello, err = id("b").self.encode()
+		require.NoError(t, err)
+		for at := range 1 + nonceSize + 1 + 2 + len(hello) + macSize {
+			dialled, _ = shake(never, at)
+			require.Error(t, dialled, "byte %d of what the listener says", at)
+		}
+	})
 }
 
 func TestAnOverlongHelloIsNotSent(t *testing.T) {

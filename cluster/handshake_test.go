@@ -59,6 +59,7 @@ func TestHandshake(t *testing.T) {
 		"from a region to none":                      {to("", node("a", "r", 1)), node("b", "", 1), errAstray, reasonRegion},
 		"no regions at all":                          {to("", node("a", "", 1)), node("b", "", 1), nil, ""},
 		"a region's name that is too long":           {to(strings.Repeat("s", maxRegion+1), node("a", "r", 1)), node("b", "s", 1), errForeign, reasonGarbage},
+		"the own region's name is too long":          {to("s", node("a", strings.Repeat("r", maxRegion+1), 1)), node("b", "s", 1), errForeign, reasonGarbage},
 		"no secrets on both sides":                   {node("a", "r", 1), node("b", "r", 1), nil, ""},
 		"one secret on both sides":                   {node("a", "r", 1, old), node("b", "r", 1, old), nil, ""},
 		"rotation: the listener accepts both":        {node("a", "r", 1, old), node("b", "r", 1, new, old), nil, ""},
@@ -278,6 +279,87 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 			require.Error(t, dialled, "byte %d of what the listener says", at)
 		}
 	})
+}
+
+// The versions before and after this one say other things. Each side tells the other
+// which one it speaks, so that both can say what is wrong.
+func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
+	id := identity{self: hello{Name: "a", Region: "r"}}
+	for _, version := range []byte{0, protocol - 1, protocol + 1, plausibleVersions - 1} {
+		other := append([]byte{version}, make([]byte, nonceSize)...)
+		here, there := net.Pipe()
+		go func() {
+			io.ReadFull(here, make([]byte, 1+nonceSize))
+			here.Write(other[:1])
+			io.Copy(io.Discard, here)
+		}()
+		_, err := id.dial(there, "r")
+		require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
+		there.Close()
+
+		here, there = net.Pipe()
+		told := make(chan []byte, 1)
+		go func() {
+			here.Write(other[:1])
+			b, _ := io.ReadAll(here)
+			told <- b
+		}()
+		_, reason, err := id.accept(there)
+		require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
+		require.Equal(t, reasonVersion, reason)
+		there.Close()
+		b := <-told
+		require.Len(t, b, 1+nonceSize)
+		require.EqualValues(t, protocol, b[0])
+	}
+	_, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
+	require.ErrorIs(t, err, errGarbage)
+	require.Equal(t, reasonGarbage, reason)
+}
+
+// A listener knows the secret, and answers what makes no sense.
+func TestOnlyAWelcomeIsOne(t *testing.T) {
+	id := func(name string) identity {
+		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets("0123456789abcdef")}
+	}
+	for name, c := range map[string]struct {
+		status byte
+		want   error
+	}{
+		"a welcome":                   {statusWelcome, nil},
+		"a refusal of what fits":      {statusRegion, errForeign},
+		"a status that nobody knows":  {statusGarbage + 1, errForeign},
+		"the last status that can be": {255, errForeign},
+		"no sense in what was asked":  {statusGarbage, errForeign},
+		"another Seed":                {statusSeed, errSeed},
+		"it has left":                 {statusLeft, errAway},
+		"no secret, signed with it":   {statusSecret, errSecret},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer here.Close()
+			go func() {
+				defer there.Close()
+				theirs, mine := make([]byte, 1+nonceSize), greeting()
+				io.ReadFull(there, theirs)
+				there.Write(mine[:])
+				asked, _, err := readHello(there)
+				if err != nil {
+					return
+				}
+				answer, _ := id("b").self.encode()
+				mac := sign(id("b").secrets[0], answerLabel, theirs, mine[:], asked, []byte{c.status}, answer)
+				there.Write(appendHello([]byte{c.status}, answer, mac))
+			}()
+			peer, err := id("a").dial(here, "r")
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "b", peer.Name)
+		})
+	}
 }
 
 func TestAnOverlongHelloIsNotSent(t *testing.T) {

@@ -123,6 +123,30 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 	require.Nil(t, p.peer("stranger"))
 }
 
+// A node that leaves is asked by no other region from then on, by those that had a
+// connection neither: they find another node. Its own members ask it on.
+func TestWhoLeavesIsNotAskedByOtherRegions(t *testing.T) {
+	t.Parallel()
+	p := startPeer(t, "b", nil)
+	from := identity{self: hello{Name: "stranger", Region: "far"}}
+	conn := raw(t, p)
+	_, err := from.dial(conn, "r")
+	require.NoError(t, err)
+	conn.Write(appendFrame(nil, kindPing, 7, nil))
+	_, err = io.ReadFull(conn, make([]byte, headerSize))
+	require.NoError(t, err)
+	member := greeted(t, p)
+
+	p.leave()
+	requireClosed(t, conn, time.Second)
+	_, err = from.dial(raw(t, p), "r")
+	require.ErrorIs(t, err, errAway)
+	require.False(t, p.hosts(conn), "one whose handshake was over just before")
+	member.Write(appendFrame(nil, kindAsk, 7, []byte("x")))
+	_, err = io.ReadFull(member, make([]byte, headerSize+1))
+	require.NoError(t, err)
+}
+
 func TestAWrongRegionIsNamedOnBothSidesAndNotInAFlood(t *testing.T) {
 	t.Parallel()
 	var here, there lines

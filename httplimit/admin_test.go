@@ -136,6 +136,7 @@ func TestAdminRefusesToBeOpenToAll(t *testing.T) {
 		{"neither", "weir: invalid AdminOptions: neither Tokens nor MutualTLS: give it a token of 16 bytes or more, or set MutualTLS; it is never open to all", AdminOptions{}},
 		{"an empty token", "weir: invalid AdminOptions: Tokens[0] has 0 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{nil}}},
 		{"a short token beside a good one", "weir: invalid AdminOptions: Tokens[1] has 5 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{[]byte(adminToken), []byte("12345")}}},
+		{"a token that lacks a byte", "weir: invalid AdminOptions: Tokens[0] has 15 bytes: use 16 or more, at random", AdminOptions{Tokens: [][]byte{[]byte("0123456789abcde")}}},
 		{"a condition on nothing", "weir: invalid AdminOptions: Certificate is set and MutualTLS is not: set it too, or nobody is asked for a certificate", AdminOptions{Tokens: [][]byte{[]byte(adminToken)}, Certificate: any}},
 	} {
 		api, err := Admin(node, nil, c.o)

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"crypto/sha256"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -8,6 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// No part of a hash suffices: a token of which that is the same is another one.
+func TestATokensHashIsComparedWhole(t *testing.T) {
+	hashes := [][sha256.Size]byte{sha256.Sum256([]byte("one")), sha256.Sum256([]byte("two"))}
+	for i := range hashes {
+		require.Equal(t, i, indexInConstantTime(hashes, hashes[i]))
+		for at := range sha256.Size {
+			other := hashes[i]
+			other[at] ^= 1
+			require.Equal(t, -1, indexInConstantTime(hashes, other), "byte %d", at)
+		}
+	}
+}
 
 // function is what a function's text says of it.
 type function struct {

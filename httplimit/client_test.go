@@ -57,6 +57,12 @@ func TestClientAddress(t *testing.T) {
 		{"garbled behind a proxy: the peer", untrusted, "10.0.0.1:80", []string{xForwardedFor, victim + ", x, 10.0.0.2"}, "10.0.0.1"},
 		{"empty: the peer", untrusted, "10.0.0.1:80", []string{xForwardedFor, victim + ", "}, "10.0.0.1"},
 		{"an empty line: the peer", untrusted, "10.0.0.1:80", []string{xForwardedFor, victim, xForwardedFor, ""}, "10.0.0.1"},
+		{"a zone says nothing of who asks, in a list", untrusted, "10.0.0.1:80", []string{xForwardedFor, "fe80::1%1"}, "fe80::1"},
+		{"a zone says nothing of who asks, in brackets", untrusted, "10.0.0.1:80", []string{xForwardedFor, "[fe80::1%1]"}, "fe80::1"},
+		{"an IPv4 address in brackets", untrusted, "10.0.0.1:80", []string{xForwardedFor, "[192.0.2.1]"}, "10.0.0.1"},
+		{"quotes hold no list together", FromRight(xForwardedFor, 3), "10.0.0.1:80", []string{xForwardedFor, victim + `, "a, b", 192.0.2.1`}, "10.0.0.1"},
+		{"quotes that do not end", firstF, "10.0.0.1:80", []string{forwarded, `for="192.0.2.1`}, "10.0.0.1"},
+		{"more behind quotes", firstF, "10.0.0.1:80", []string{forwarded, `for="192.0.2.1"x;by=a`}, "10.0.0.1"},
 		{"the other field is not looked at", untrusted, "10.0.0.1:80", []string{forwarded, "for=" + victim}, "10.0.0.1"},
 		{"a network of IPv4 within IPv6", RightmostUntrusted(xForwardedFor, netip.MustParsePrefix("::ffff:10.0.0.0/104")), "10.0.0.1:80", []string{xForwardedFor, "192.0.2.1"}, "192.0.2.1"},
 

@@ -543,6 +543,7 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 		"application/json;q=0, */*":                                       asProblem,
 		"text/plain;q=0.1, text/html;q=0.9, application/json;q=0.5":       asText,
 		"application/problem+json;q=0, */*":                               asJSON,
+		"application/problem+json;q=-1":                                   asProblem,
 		"application/problem+json;q=0, application/json;q=0, */*":         asText,
 		"image/png":                                 asProblem,
 		"application/json;q=2":                      asProblem,

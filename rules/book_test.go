@@ -524,6 +524,20 @@ func TestAnOverrideEndsWhenItSays(t *testing.T) {
 	}
 }
 
+// What is published comes from any node, of any release.
+func TestWhatIsNoNameOfAnOverrideIsNotRead(t *testing.T) {
+	id := strings.Repeat("0f", 16)
+	read := func(name string) error {
+		_, err := readOverride(weir.Published{Name: name, Value: []byte(`{"rate":1,"at":1}`)})
+		return err
+	}
+	require.NoError(t, read("override/r/"+id))
+	require.NoError(t, read("override/r/s/"+id), "a limit's name has slashes")
+	for _, name := range []string{"", "override/", "override/r", "overrides/r/" + id, "override/" + id, "override/r/" + id[2:], "override/r/" + id + "0f", "override/r/" + id[1:] + "x"} {
+		require.ErrorContains(t, read(name), "is no name of an override", name)
+	}
+}
+
 func TestOverridesOutliveAReload(t *testing.T) {
 	var shared board
 	now := time.Unix(1_800_000_000, 0)

@@ -49,7 +49,7 @@ func (c *crowd) count(rules []*Rule) []int32 {
 	for _, r := range rules {
 		for i := range sizes {
 			method, tier := i/(c.tiers+1), i%(c.tiers+1)
-			if r.methods&(1<<method) != 0 && (r.tiers == 0 || tier < c.tiers && r.tiers&(1<<tier) != 0) {
+			if r.methods&(1<<method) != 0 && (r.tiers == 0 || r.tiers&(1<<tier) != 0) {
 				sizes[i] += int32(len(r.Limits))
 			}
 		}

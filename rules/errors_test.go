@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,21 @@ import (
 // one is a file of one rule with these fields, which begin on line 3.
 func one(fields string) string {
 	return "rules:\n- name: r\n  " + strings.ReplaceAll(fields, "\n", "\n  ")
+}
+
+// numbered is so many names.
+func numbered(name string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(name, i))
+	}
+	return names
+}
+
+func TestAFileMayHaveAsManyTiersAsItSays(t *testing.T) {
+	s := mustParse(t, "tiers: {"+strings.Join(numbered("t", maxTiers), ": {}, ")+": {}}\n"+one("match: {tier: t63}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	require.Equal(t, []string{"r"}, namesOf(s, Request{Path: "/", Tier: "t63"}))
+	require.Empty(t, namesOf(s, Request{Path: "/", Tier: "t62"}))
+	require.Empty(t, namesOf(s, Request{Path: "/"}))
 }
 
 func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
@@ -147,6 +163,12 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"a queue of two limits", one("key: ip\nqueue: 2s\nlimits: [{rate: 1, per: 1s, algorithm: leaky_bucket}, {rate: 1, per: 1h}]"), `rules.yaml:4:10: queue in a rule whose limit is not one leaky_bucket: requests take turns in a leaky_bucket alone`},
 		{"a queue that is too long", one("key: ip\nqueue: 2h\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue is 2h: use 1ms to 1m0s`},
 		{"an exempt address that is none", "exempt: {ip: [10.0.0.0/33]}\nrules: []", `rules.yaml:1:15: ip is "10.0.0.0/33": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
+		{"an exempt network of IPv4 within IPv6", "exempt: {ip: '::ffff:10.0.0.0/104'}\nrules: []", `rules.yaml:1:14: ip is "::ffff:10.0.0.0/104": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
+		{"an exempt user without a name", "exempt: {user: ['']}\nrules: []", `rules.yaml:1:17: the text is empty`},
+		{"too many tiers", "tiers: {" + strings.Join(numbered("t", maxTiers+1), ": {}, ") + ": {}}\nrules: []", `rules.yaml:1:8: 65 tiers: use at most 64`},
+		{"too many limits", one("key: ip\nlimits:" + strings.Repeat("\n- {rate: 1, per: 1s}", maxLimits+1)), `rules.yaml:5:3: 17 limits: use at most 16 in a rule`},
+		{"a queue and an overrun", one("key: ip\nqueue: 2s\nsoft: {over: 20%, for: 1m}\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue in a rule with soft: remove one of both`},
+		{"a burst that is too large once multiplied", "tiers: {big: {multiply: 1000000}}\n" + one("key: ip\nlimit: {rate: 1, per: 1s, burst: 10000000, algorithm: token_bucket}"), `rules.yaml:5:10: in tier "big" the rate is 2000000000000: multiplied it is at most 1000000000000`},
 		{"nobody exempt", "exempt: {user: []}\nrules: []", `rules.yaml:1:16: the list is empty: remove it, or add to it`},
 		{"an IPv6 prefix out of range", "ipv6_prefix: 16\nrules: []", `rules.yaml:1:14: ipv6_prefix is 16: use 32 to 128`},
 		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, header:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is there twice: the first is on line 2\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},

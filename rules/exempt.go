@@ -31,7 +31,7 @@ func (e *exempt) has(r *Request) bool {
 	if e.networks == nil || !r.Client.IsValid() {
 		return false
 	}
-	client := r.Client.Unmap().WithZone("")
+	client := r.Client.Unmap()
 	for _, bits := range e.bits[family(client)] {
 		if network, err := client.Prefix(bits); err == nil && e.networks[network] {
 			return true

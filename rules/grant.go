@@ -29,7 +29,7 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 	b.nextPast = time.Time{}
 	for _, v := range values {
 		g := b.grants[v.Name]
-		if g == nil || g.version != v.Version || !bytes.Equal(g.value, v.Value) {
+		if g == nil || !bytes.Equal(g.value, v.Value) {
 			g = b.read(v)
 		}
 		grants[v.Name] = g
@@ -62,15 +62,14 @@ func (b *Book) swap(s Snapshot, values []weir.Published, now time.Time) {
 // each version of the file.
 type grant struct {
 	Override
-	version uint64
-	value   []byte
-	unread  bool
-	limit   *Limit   // that it was made to fit
-	fit     *granted // nil if it does not
+	value  []byte
+	unread bool
+	limit  *Limit   // that it was made to fit
+	fit    *granted // nil if it does not
 }
 
 func (b *Book) read(v weir.Published) *grant {
-	g := &grant{version: v.Version, value: v.Value}
+	g := &grant{value: v.Value}
 	var err error
 	if g.Override, err = readOverride(v); err != nil {
 		g.unread = true

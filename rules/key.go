@@ -104,7 +104,7 @@ func (k *key) appendClient(b []byte, a netip.Addr) []byte {
 	case a.Is4():
 		return a.AppendTo(b)
 	}
-	network, err := a.WithZone("").Prefix(k.ipv6)
+	network, err := a.Prefix(k.ipv6) // without its zone
 	if err != nil {
 		return append(b, `\-`...)
 	}

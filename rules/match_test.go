@@ -127,7 +127,7 @@ func TestARequestMeetsTheRulesThatMatchIt(t *testing.T) {
 	s := mustParse(t, `
 tiers: {free: {}, paid: {multiply: 2}}
 default_tier: free
-exempt: {ip: [10.0.0.0/8, "::1"], user: root, api_key: [k1, k2]}
+exempt: {ip: [10.0.0.0/8, "::1", 172.16.9.9/12, "::ffff:192.0.2.9"], user: root, api_key: [k1, k2]}
 rules:
 - {name: all, key: global, limit: {rate: 1, per: 1s}}
 - {name: get, match: {method: GET}, key: ip, limit: {rate: 1, per: 1s}}
@@ -182,6 +182,9 @@ rules:
 		{"an exempt network", Request{Path: "/x", Client: netip.MustParseAddr("10.9.9.9")}, nil},
 		{"an exempt network within IPv6", Request{Path: "/x", Client: netip.MustParseAddr("::ffff:10.9.9.9")}, nil},
 		{"an exempt address", Request{Path: "/x", Client: netip.MustParseAddr("::1")}, nil},
+		{"an exempt network that was written with more", Request{Path: "/x", Client: netip.MustParseAddr("172.17.0.1")}, nil},
+		{"an exempt address that was written within IPv6", Request{Path: "/x", Client: netip.MustParseAddr("192.0.2.9")}, nil},
+		{"an exempt address, whatever its zone", Request{Path: "/x", Client: netip.MustParseAddr("::1%eth0")}, nil},
 		{"another address", Request{Path: "/x", Client: netip.MustParseAddr("11.0.0.1")}, []string{"all", "free"}},
 		{"an exempt user", Request{Path: "/x", User: "root"}, nil},
 		{"an exempt API key", Request{Path: "/x", APIKey: "k2"}, nil},

@@ -47,7 +47,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		return a.append(header{op: o, asks: 1}.append(nil))
 	}
 	with := func(o op, body []byte) []byte { return append(header{op: o}.append(nil), body...) }
-	frame := []byte{1, 0} // version, flags
+	frame := []byte{1, 0}                                                               // version, flags
 	for _, number := range []uint64{nameHash("member-1"), n.view.Load().hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}

@@ -288,6 +288,7 @@ func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 	for _, version := range []byte{0, protocol - 1, protocol + 1, plausibleVersions - 1} {
 		other := append([]byte{version}, make([]byte, nonceSize)...)
 		here, there := net.Pipe()
+		there.SetDeadline(time.Now().Add(time.Second))
 		go func() {
 			io.ReadFull(here, make([]byte, 1+nonceSize))
 			here.Write(other[:1])
@@ -298,6 +299,7 @@ func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 		there.Close()
 
 		here, there = net.Pipe()
+		there.SetDeadline(time.Now().Add(time.Second))
 		told := make(chan []byte, 1)
 		go func() {
 			here.Write(other[:1])

@@ -391,6 +391,75 @@ func TestTombstonesAreBounded(t *testing.T) {
 	require.Len(t, r.entries, 1, "what has crumbled here does not come back from elsewhere")
 }
 
+// A node's own tombstone stays, and so does one of whom gossip says that it lives: it
+// would be taken for a newcomer.
+func TestTombstonesThatAreNeededDoNotCrumble(t *testing.T) {
+	r := rosterOf("a")
+	for i := range maxTombstones + 100 {
+		gone := rec(fmt.Sprint("m", i), 2)
+		gone.Gone = dawn.Add(time.Duration(i))
+		r.merge([]record{gone}, dawn)
+	}
+	r.up(rec("m0", 2), "m0:1", dawn)
+	r.leave(dawn.Add(-time.Second))
+	for _, now := range []time.Time{dawn, dawn.Add(tombstonePatience*testForget + time.Second)} {
+		r.tick(dawn, now, all)
+		require.Contains(t, r.entries, "a")
+		require.Contains(t, r.entries, "m0")
+		require.NotContains(t, r.entries, "m1")
+	}
+	require.Len(t, r.entries, 2)
+}
+
+func TestAGoodbyeIsSaidOnce(t *testing.T) {
+	r := rosterOf("a")
+	require.True(t, r.leave(dawn).tell)
+	require.Zero(t, r.leave(dawn.Add(time.Minute)))
+	require.Equal(t, dawn, r.entries["a"].Gone)
+}
+
+func TestARosterIsBounded(t *testing.T) {
+	r := rosterOf("a")
+	var records []record
+	for i := range maxRecords + 10 {
+		records = append(records, rec(fmt.Sprintf("m%05d", i), 2))
+	}
+	r.merge(records, dawn)
+	require.Len(t, r.entries, maxRecords)
+	require.Zero(t, r.up(rec("z", 2), "z:1", dawn))
+	require.Len(t, r.entries, maxRecords)
+	require.NotContains(t, r.entries, "z")
+	require.True(t, r.up(rec("m00000", 2), "m00000:1", dawn).roster, "who is in it comes to life")
+}
+
+// Of two records of a member the one that says more holds, and all agree which: only
+// equal ones are alike.
+func TestTheRecordThatSaysMoreHolds(t *testing.T) {
+	buried := func(ago time.Duration) func(*record) { return func(r *record) { r.Gone = dawn.Add(-ago) } }
+	for about, c := range map[string]struct{ less, more func(*record) }{
+		"a later life":                      {buried(0), func(r *record) { r.Epoch = 1 }},
+		"a burial":                          {func(r *record) { r.Turn = 9 }, buried(0)},
+		"the first burial":                  {buried(time.Second), buried(time.Minute)},
+		"a later turn":                      {func(r *record) { r.Announced = Leaving }, func(r *record) { r.Turn = 1 }},
+		"another state, by mistake":         {func(*record) {}, func(r *record) { r.Announced = Serving }},
+		"another time of birth, by mistake": {func(*record) {}, func(r *record) { r.Born = 8 }},
+		"another address, by mistake":       {func(*record) {}, func(r *record) { r.Addr = "z:1" }},
+		"another region, by mistake":        {func(*record) {}, func(r *record) { r.Region = "z" }},
+	} {
+		less, more := rec("a", 7), rec("a", 7)
+		c.less(&less)
+		c.more(&more)
+		require.Positive(t, more.compare(less), about)
+		require.Negative(t, less.compare(more), about)
+		require.Zero(t, more.compare(more), about)
+		r := rosterOf("self")
+		for _, one := range []record{less, more, less} {
+			r.merge([]record{one}, dawn)
+		}
+		require.Equal(t, more, r.entries["a"].record, about)
+	}
+}
+
 func FuzzRecordsFromTheNetwork(f *testing.F) {
 	gone := rec("b", 2)
 	gone.Gone = dawn.Add(-time.Second)

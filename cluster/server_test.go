@@ -71,6 +71,7 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		"an unknown kind":                 {true, header(protocol, 77, 0, 0, 0, 0), reasonGarbage, time.Second},
 		"an answer to nothing":            {true, header(protocol, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, time.Second},
 		"a ping without its body":         {true, header(protocol, byte(kindPing), 0, 0, 0, 0), reasonGarbage, time.Second},
+		"a ping of version 1":             {true, append(header(protocol, byte(kindPing), 0, 0, 0, 8), make([]byte, 8)...), reasonGarbage, time.Second},
 		"a frame of another version":      {true, header(9, byte(kindAsk), 0, 0, 0, 0), reasonVersion, time.Second},
 		"a frame of 4 GiB":                {true, header(protocol, byte(kindAsk), 255, 255, 255, 255), reasonOversized, time.Second},
 		"half a header":                   {true, []byte{protocol, byte(kindAsk), 0}, reasonTimeout, idleWait + time.Second},
@@ -265,6 +266,74 @@ func TestRepliesReachTheAskThatTheyAnswer(t *testing.T) {
 	for range 50 {
 		require.NoError(t, <-done)
 	}
+}
+
+// A Handler's mistake costs its asker an answer, and nobody else anything.
+func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
+	t.Parallel()
+	long := make([]byte, MaxMessage+1)
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		for i, r := range batch.Requests {
+			switch string(r) {
+			case "at once":
+				batch.Reply(i, long)
+			case "later":
+				batch.Later(i)(long)
+			default:
+				batch.Reply(i, long[1:])
+			}
+		}
+	}})
+	a := startPeer(t, "a", nil)
+	meet(t, a, b)
+	for i, request := range []string{"at once", "later"} {
+		_, err := a.peer("b").Ask(t.Context(), []byte(request), nil, 50*time.Millisecond)
+		require.ErrorIs(t, err, ErrTimeout, request)
+		eventually(t, time.Second, func() bool { return b.stats().Dropped == uint64(i+1) }, "it is not counted")
+	}
+	got, err := a.peer("b").Ask(t.Context(), []byte("as long as may be"), nil, 2*time.Second)
+	require.NoError(t, err)
+	require.Len(t, got, MaxMessage)
+	require.Empty(t, b.stats().Refused)
+}
+
+// Who asks and reads no answers costs no more memory than its queue. What is dropped
+// is counted.
+func TestRepliesToWhoDoesNotReadAreBounded(t *testing.T) {
+	p := startPeer(t, "b", nil)
+	c := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
+	c.out.writing = true // somebody is, and does not come to an end
+	reply := make([]byte, 100<<10)
+	for sent := 0; ; sent++ {
+		c.ids = []uint64{1, 2, 3}
+		c.replies = append(c.replies, reply...)
+		c.send()
+		require.LessOrEqual(t, len(c.out.buf), maxQueued)
+		require.Empty(t, c.replies)
+		if dropped := p.stats().Dropped; dropped > 0 {
+			require.EqualValues(t, len(c.ids), dropped)
+			require.Equal(t, maxQueued/len(reply), sent)
+			break
+		}
+	}
+
+	c.out.buf = nil
+	c.replies = make([]byte, maxQueued+1)
+	c.send()
+	require.Len(t, c.out.buf, maxQueued+1, "what was asked together is answered, if nothing is before it")
+	require.Zero(t, cap(c.replies), "and so large a buffer is not kept")
+}
+
+// Those of other regions ping less often, over longer ways, and are given more time.
+func TestOtherRegionsAreGivenMoreTime(t *testing.T) {
+	p := startPeer(t, "b", nil)
+	member := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
+	require.Equal(t, idleWait, member.idle)
+	require.Equal(t, writeWait, member.out.wait)
+	stranger := newIncoming(p.peers, nil, hello{Name: "a", Region: "far", To: "r"})
+	require.Equal(t, idleAbroad, stranger.idle)
+	require.Equal(t, writeWaitAbroad, stranger.out.wait)
+	require.Greater(t, stranger.idle, 3*pingAbroad)
 }
 
 func TestATellArrivesAndIsNotAnswered(t *testing.T) {

@@ -83,6 +83,93 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	})
 }
 
+// What no release sends is refused before any of it is carried out.
+func TestWhatNoMemberAsksIsRefused(t *testing.T) {
+	n := solo(t, Config{Logger: quiet})
+	l := limiter(t, n, Limit{Rate: 10, Per: time.Hour})
+	limit := bucket.Limit{Rate: 10, Per: time.Hour}
+	a := ask{id: n.identity.id(l.prefix, "key"), limit: &limit, units: 1}
+	with := func(change func(h *header, a *ask, l *bucket.Limit)) []byte {
+		h, one, numbers := header{op: opTake, asks: 1}, a, limit
+		one.limit = &numbers
+		change(&h, &one, &numbers)
+		return one.append(h.append(nil))
+	}
+	good := with(func(*header, *ask, *bucket.Limit) {})
+	for about, request := range map[string][]byte{
+		"nothing":                    nil,
+		"half a header":              good[:headerBytes-1],
+		"no op":                      with(func(h *header, _ *ask, _ *bucket.Limit) { h.op = 0 }),
+		"an op of another release":   append(header{op: opDeclare + 1}.append(nil), 0),
+		"too many hops":              with(func(h *header, _ *ask, _ *bucket.Limit) { h.hops = maxHops + 1 }),
+		"an ask that is not counted": with(func(h *header, _ *ask, _ *bucket.Limit) { h.asks = 0 }),
+		"no asks":                    header{op: opTake}.append(nil),
+		"an ask that is not there":   with(func(h *header, _ *ask, _ *bucket.Limit) { h.asks = 2 }),
+		"half an ask":                good[:len(good)-1],
+		"more than the asks":         append(slices.Clone(good), 0),
+		"asks of what is no check":   with(func(h *header, _ *ask, _ *bucket.Limit) { h.op = opDeclare }),
+		"units below zero":           with(func(_ *header, a *ask, _ *bucket.Limit) { a.units = -1 }),
+		"an unknown policy":          with(func(_ *header, a *ask, _ *bucket.Limit) { a.partition = FailClosed + 1 }),
+		"no rate":                    with(func(_ *header, _ *ask, l *bucket.Limit) { l.Rate = 0 }),
+		"no time":                    with(func(_ *header, _ *ask, l *bucket.Limit) { l.Per = 0 }),
+		"an unknown algorithm":       with(func(_ *header, _ *ask, l *bucket.Limit) { l.Algorithm = 99 }),
+	} {
+		got := make(chan []byte, 1)
+		b := cluster.NewBatch("other", within(got))
+		b.Requests = [][]byte{request}
+		inbound{n}.Serve(b)
+		require.Empty(t, <-got, about)
+		d, err := l.Peek(t.Context(), "key")
+		require.NoError(t, err)
+		require.EqualValues(t, 10, d.Remaining, about)
+	}
+	for _, request := range [][]byte{good, with(func(h *header, a *ask, _ *bucket.Limit) { h.hops, a.units, a.partition = maxHops, 0, FailClosed })} {
+		got := make(chan []byte, 1)
+		b := cluster.NewBatch("other", within(got))
+		b.Requests = [][]byte{request}
+		inbound{n}.Serve(b)
+		s, err := parseAnswer(<-got, 1)
+		require.NoError(t, err)
+		require.Equal(t, statusDone, s)
+	}
+}
+
+// An answer that does not fit its request is as good as none.
+func TestAnAnswerFitsItsRequest(t *testing.T) {
+	done := func(counted, results, more int) []byte {
+		b := appendAnswer(nil, statusDone, counted)
+		for range results {
+			b = new(result).append(b)
+		}
+		return append(b, make([]byte, more)...)
+	}
+	unreached := appendAnswer(nil, statusUnreached, 0)
+	for about, c := range map[string]struct {
+		answer []byte
+		asks   int
+		good   bool
+	}{
+		"one":                          {done(1, 1, 0), 1, true},
+		"two":                          {done(2, 2, 0), 2, true},
+		"what answers no check":        {done(0, 0, 9), 0, true},
+		"not reached":                  {unreached, 1, true},
+		"nothing":                      {nil, 1, false},
+		"half a header":                {unreached[:1], 1, false},
+		"fewer than were asked":        {done(1, 1, 0), 2, false},
+		"more than were asked":         {done(2, 2, 0), 1, false},
+		"counted wrong":                {done(2, 1, 0), 1, false},
+		"half a result":                {done(1, 1, 0)[:answerHeaderBytes+resultBytes-1], 1, false},
+		"more than the results":        {done(1, 1, 1), 1, false},
+		"results of what is no check":  {done(1, 1, 0), 0, false},
+		"not reached, and more":        {append(slices.Clone(unreached), 0), 1, false},
+		"a status of another release":  {appendAnswer(nil, statusUnreached+1, 0), 0, false},
+		"a status that is none at all": {appendAnswer(nil, 0, 0), 0, false},
+	} {
+		_, err := parseAnswer(c.answer, c.asks)
+		require.Equal(t, c.good, err == nil, about)
+	}
+}
+
 // Whatever a member answers, it is a decision that can be counted and waited for.
 func FuzzAnswer(f *testing.F) {
 	for _, source := range []Source{0, Owner, FailedClosed, sources, 255} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -29,6 +30,41 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 		d, err := ls[0].Peek(t.Context(), key)
 		return err == nil && d.Source == Owner
 	}, 2*time.Second, 10*time.Millisecond, "until it hears one again")
+}
+
+// It is told what it has missed all the same.
+func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
+	nodes := fleet(t, 2, nil)
+	n, l := nodes[0], limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})[0]
+	v := n.view.Load()
+	var a ask
+	require.NoError(t, l.ask(t.Context(), ownedBy(t, l, n), 1, &a))
+	serve := func(request []byte) (s status, fenced bool) {
+		got := make(chan []byte, 1)
+		b := cluster.NewBatch(nodes[1].view.Load().Members[nodes[1].view.Load().Self].Name, within(got))
+		b.Requests = [][]byte{request}
+		heard := n.steady() - int64(2*time.Second)
+		n.heard.Store(heard)
+		inbound{n}.Serve(b)
+		fenced = n.heard.Load() == heard
+		return status((<-got)[0]), fenced
+	}
+	for _, c := range []struct {
+		request []byte
+		want    status
+	}{
+		{a.append(header{op: opTake, asks: 1, to: v.hashes[v.Self]}.append(nil)), statusUnreached},
+		{a.append(header{op: opReset, asks: 1, to: v.hashes[v.Self]}.append(nil)), statusDone},
+		{(&comparison{}).append(header{op: opCompare, to: v.hashes[v.Self]}.append(nil)), statusDone},
+	} {
+		require.Eventually(t, func() bool {
+			s, fenced := serve(c.request)
+			if fenced {
+				require.Equal(t, c.want, s, "op %d", c.request[0])
+			}
+			return fenced
+		}, 5*time.Second, time.Millisecond)
+	}
 }
 
 // Authority that comes from a member that leaves must not go back to it, also if

@@ -20,6 +20,7 @@ type Host struct {
 	number  int // from 1, in the order of their making
 	ip      net.IP
 	frozen  bool
+	thawed  time.Time // when it last was frozen no longer
 	pauses  pauses
 	process *process // the one that runs; Network.mu guards it
 	starts  int      // of simulated clusters
@@ -51,7 +52,9 @@ func (h *Host) Freeze() {
 func (h *Host) Thaw() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	h.frozen = false
+	if h.frozen {
+		h.frozen, h.thawed = false, time.Now()
+	}
 	h.net.release()
 }
 

@@ -23,6 +23,8 @@ const (
 	heardFor   = time.Second            // that a pong counts
 	silentFor  = 800 * time.Millisecond // without an answer for so long, a member is not heard
 	stalledFor = 200 * time.Millisecond // without one after an ask that timed out, it is not asked; or longer, by its round trips
+	idleFor    = 3 * time.Second        // without a message on it for so long, a connection is closed by the side that is asked
+	idleAbroad = 10 * time.Second       // the same of one from another region
 	maxPings   = 10                     // to one member that have no pong yet
 	deadAfter  = 5 * time.Second        // that nobody on this side heard it
 	joinWithin = time.Second            // that Start and Leave wait for the others
@@ -36,7 +38,9 @@ const (
 // links and simulates membership: members ping each other every 300 ms, what
 // one knows spreads with its pings, and a member that nobody on a side has
 // heard for 5 s is dead there. Messages are ordered and reliable, as on a
-// stream: a cut or a freeze holds them.
+// stream: a cut or a freeze holds them. As with NewGossip, a member closes a
+// connection that brought nothing for 3 s: what was asked by it and comes later,
+// when a longer cut heals, is lost.
 //
 // Of c it wants what cluster.NewGossip does with Name, Region, Regions, Seed, Join
 // and Forget, except that an empty Name is the host's with the number of its

@@ -29,6 +29,9 @@ type peer struct {
 	merged    *gossip           // the last that was taken in
 	asks      map[uint64]*ask
 	trips     roundtrip.Estimate
+	conn      uint64    // number of the connection by which it is asked now
+	open      uint64    // least number of a connection by which the other side can ask here
+	came      time.Time // when such a one last brought something
 
 	abroad   bool    // it is of another region, or was taken for it
 	region   *region // that is asked by way of it, if any
@@ -53,6 +56,7 @@ func (m *member) peer(to *member) *peer {
 type message struct {
 	from  *peer
 	kind  kind
+	conn  uint64  // that the sender asks by; of a pong, the least that is open at its sender
 	id    uint64  // of the ask; zero if no answer is wanted
 	body  []byte  // of a request or an answer
 	known *gossip // by the sender
@@ -75,9 +79,16 @@ const (
 	refused // it may not
 )
 
+// asks reports whether it goes by the connection that its sender has opened: the
+// others go back by the receiver's.
+func (k kind) asks() bool { return k == ping || k == news || k == request || k == reach }
+
 // send sends a message. n.mu is held.
 func (p *peer) send(m message) {
 	m.from = p
+	if m.kind.asks() {
+		m.conn = p.conn
+	}
 	p.owner.net.send(&p.out, &m)
 }
 
@@ -100,9 +111,15 @@ func (m *message) arrive() {
 		}
 		return
 	}
+	if m.kind.asks() {
+		there.brought(m.conn)
+	}
 	if there.abroad {
 		m.cross(there)
 		return
+	}
+	if (m.kind == news || m.kind == request) && m.conn < there.open {
+		return // it came to a connection that was closed long ago
 	}
 	switch m.kind {
 	case ping:
@@ -112,10 +129,11 @@ func (m *message) arrive() {
 		} else {
 			there.ping() // what it knows is taken in once it has answered
 		}
-		there.send(message{kind: pong, known: there.owner.known(), late: there.owner.late.By()})
+		there.send(message{kind: pong, conn: there.open, known: there.owner.known(), late: there.owner.late.By()})
 	case pong:
 		there.late = m.late
 		there.pong(m.known)
+		there.reconnect(m.conn)
 	case news:
 		if there.heard {
 			there.merge(m.known)
@@ -126,6 +144,30 @@ func (m *message) arrive() {
 		there.settle(m.id, m.body, nil)
 	case reset:
 		there.reset()
+	}
+}
+
+// brought takes note that something has come by a connection on which the other
+// side asks. One that brought nothing for long was closed here meanwhile: TCP resends
+// after a cut what was sent before it, and finds nobody who reads it. What lay in the
+// socket of a frozen host is read as it thaws.
+func (p *peer) brought(conn uint64) {
+	idle := idleFor
+	if p.abroad {
+		idle = idleAbroad
+	}
+	if !p.came.IsZero() && time.Since(later(p.came, p.owner.host.thawed)) >= idle {
+		p.open, p.guest = conn+1, false
+	}
+	p.came = time.Now()
+}
+
+// reconnect goes on by a connection that is open at the other side, if the one until
+// now is not. What was asked by that one, and has no answer yet, will have none.
+func (p *peer) reconnect(open uint64) {
+	if p.conn < open {
+		p.conn = open
+		p.breakOff()
 	}
 }
 
@@ -414,14 +456,14 @@ func (p *peer) lose() {
 // will not.
 func (p *peer) reset() {
 	p.pings = nil
-	ids := make([]uint64, 0, len(p.asks))
-	for id := range p.asks {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
 	p.lose()
 	p.owner.refresh()
-	for _, id := range ids {
+	p.breakOff()
+}
+
+// breakOff ends all asks without an answer.
+func (p *peer) breakOff() {
+	for _, id := range slices.Sorted(maps.Keys(p.asks)) {
 		p.settle(id, nil, cluster.ErrBroken)
 	}
 }

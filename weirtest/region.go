@@ -160,9 +160,7 @@ func (r *region) lose() {
 	}
 	r.misses[p.to.host]++
 	r.at, p.region, p.heard = nil, nil, false
-	for _, id := range slices.Sorted(maps.Keys(p.asks)) {
-		p.settle(id, nil, cluster.ErrBroken)
-	}
+	p.breakOff()
 	r.in(r.pause())
 }
 

@@ -1,0 +1,100 @@
+package weirtest_test
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// log is a Handler that keeps what it was told.
+type log struct {
+	echoes
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *log) Serve(b *cluster.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, request := range b.Requests {
+		l.lines = append(l.lines, string(request))
+		b.Reply(i, request)
+	}
+}
+
+func (l *log) has(line string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.lines, line)
+}
+
+// The code that nodes run in production says what the simulated membership has to do.
+func TestBytesThatACutHeldComeOnlyToAConnectionThatIsStillOpen(t *testing.T) {
+	for name, start := range map[string]func(h *weirtest.Host) cluster.Cluster{
+		"simulated": func(h *weirtest.Host) cluster.Cluster { return h.Cluster(cluster.Config{}) },
+		"gossip": func(h *weirtest.Host) cluster.Cluster {
+			return cluster.NewGossip(cluster.Config{
+				Name: h.Name() + "-1", Bind: h.Name() + ":7946", Network: h.Network(), Join: []string{"a:7946"},
+				Logger: slog.New(slog.DiscardHandler),
+			})
+		},
+	} {
+		for _, c := range []struct {
+			cut   time.Duration
+			comes bool
+		}{
+			{500 * milli, true},
+			{4 * second, false},
+			{20 * second, false},
+		} {
+			t.Run(fmt.Sprint(name, " ", c.cut), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := weirtest.NewNetwork(1, quick)
+					f := &fleet{t: t, n: n, clusters: map[string]cluster.Cluster{}, late: make(chan string, 10)}
+					defer time.Sleep(time.Minute) // Close does not wait for memberlist's last probes
+					defer f.close()
+					f.start("a", start(n.Host("a")))
+					b, told := start(n.Host("b")), &log{}
+					require.NoError(t, b.Start(t.Context(), told))
+					require.NoError(t, b.Announce(cluster.Serving))
+					f.clusters["b"], f.all = b, append(f.all, b)
+					f.becomes("a-1 serving, b-1 serving", 10*second, "a", "b")
+					time.Sleep(5 * second)
+					to := f.clusters["a"].View().Members[1].Peer
+
+					n.Split([]string{"a"}, []string{"b"})
+					to.Tell([]byte("before"))
+					var asked sync.WaitGroup
+					asked.Go(func() {
+						_, err := to.Ask(t.Context(), []byte("asked before"), nil, time.Minute)
+						if c.comes {
+							require.NoError(t, err)
+						} else {
+							require.ErrorIs(t, err, cluster.ErrBroken)
+						}
+					})
+					time.Sleep(c.cut)
+					require.False(t, told.has("before"))
+					n.Heal()
+					asked.Wait()
+					f.becomes("a-1 serving, b-1 serving", 30*second, "a", "b")
+					time.Sleep(second)
+					require.Equal(t, c.comes, told.has("before"))
+					require.Equal(t, c.comes, told.has("asked before"))
+					f.clusters["a"].View().Members[1].Peer.Tell([]byte("after"))
+					time.Sleep(second)
+					require.True(t, told.has("after"))
+				})
+			})
+		}
+	}
+}

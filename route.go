@@ -34,12 +34,23 @@ type view struct {
 	// that the roster is not below expect: owners have the whole limit.
 	complete bool
 	joiners  []joiner
+	// gone are the members that lost their points lately, or while others were missing:
+	// the others may divide a limit by a roster that still has them.
+	gone   []gone
+	places *ring.Ring // the ring with their points; nil if none is gone, or none missing
+	placed []int      // index in Members of each member of places, -1 if it is gone
 	// alone says that this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	alone bool
 	laden bool          // terms.laden
 	over  chan struct{} // closed once another view is in place
 	authority
+}
+
+// gone is a member that has no points any more: it left, was replaced or forgotten.
+type gone struct {
+	name string
+	at   int64
 }
 
 // joiner is a member that is to have points, and the ring with it.
@@ -97,6 +108,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	}
 	v.ring = before.ringOf(names)
 	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
+	v.keepPlaces(names, now, before)
 	v.admit(names, before)
 	v.alone = (before == nil || before.alone) && (len(v.points) == 0 || v.serves() && len(v.points) == 1)
 	if before.meetsStrangers(v) || before.serves() && before.hasStrangers(v) {
@@ -120,6 +132,44 @@ func (v *view) givePoints(t terms, before *view) (names []string) {
 		}
 	}
 	return names
+}
+
+// keepPlaces finds the members that are gone while those that are missing may not know
+// of it. One that is back is not gone. No member joins while one is missing, so there
+// are never more of them than the ring had at one time, and went just before that.
+func (v *view) keepPlaces(names []string, now int64, before *view) {
+	if before == nil {
+		return
+	}
+	for _, g := range before.gone {
+		if before.scattered(now) || uint64(now-g.at) < uint64(patience) {
+			v.gone = append(v.gone, g)
+		}
+	}
+	for _, name := range before.ring.Members() {
+		v.gone = append(v.gone, gone{name, now})
+	}
+	v.gone = slices.DeleteFunc(v.gone, func(g gone) bool { _, stays := slices.BinarySearch(names, g.name); return stays })
+	if len(v.gone) == 0 || v.side == len(v.points) {
+		return
+	}
+	all := slices.Clone(names)
+	for _, g := range v.gone {
+		all = append(all, g.name)
+	}
+	slices.Sort(all)
+	v.places = before.places
+	if v.places == nil || !slices.Equal(v.places.Members(), all) {
+		v.places = before.ringOf(all)
+	}
+	for _, name := range all {
+		at, stays := slices.BinarySearch(names, name)
+		if !stays {
+			v.placed = append(v.placed, -1)
+			continue
+		}
+		v.placed = append(v.placed, v.points[at])
+	}
 }
 
 // meetsStrangers says that this node, or those that it is with, began apart from

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/ring"
 )
 
 // outageRetry is when to ask again in an outage: a member that comes back is
@@ -19,12 +20,18 @@ type share struct {
 	all   bool
 	ranks []int // each once
 	of    int
+	most  *share // no more than this, if not nil
 }
 
 // part is the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
 func (s share) part(whole int64) int64 {
 	if s.all {
 		return whole
+	}
+	if s.most != nil {
+		least := s
+		least.most = nil
+		return min(least.part(whole), s.most.part(whole))
 	}
 	var sum int64
 	for _, rank := range s.ranks {
@@ -116,7 +123,7 @@ func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source
 	case partition == FailClosed:
 		return share{of: 1}, FailedClosed
 	}
-	return v.partOf(id, partition, v.reaches), Budget
+	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.reaches(i) }), Budget
 }
 
 // ownShare is what this node may spend of an id on its own: the part of one
@@ -159,13 +166,18 @@ func (v *view) weight() int { return max(len(v.points), v.expect) }
 // FairShare gives a majority no more than its part, so that what rounding leaves can
 // go to one member each by ring order, and the parts sum to the limit. Below Expect
 // they do not: members that are not known yet have no place in that order.
+//
+// A member that goes while others are missing is gone on this side alone: the others
+// divide by n as before, and keep their parts. To divide by n−1 moves what rounding
+// leaves, and could give a unit away that another side has. So a side has no more than
+// it had together with those that are gone, which is never less than k·⌊whole/(n−1)⌋;
+// and no more than by n−1, so that sides which all know of it have the limit at most.
 func (v *view) partOf(id bucket.ID, partition PartitionPolicy, member func(i int) bool) share {
 	s := share{of: v.weight()}
 	if partition == FairShare && len(v.points) >= v.expect {
-		for rank, i := range v.ranked(id) {
-			if member(i) {
-				s.ranks = append(s.ranks, rank)
-			}
+		s.ranks = ranks(v.ring, v.points, id, member)
+		if v.places != nil {
+			s.most = &share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}
 		}
 		return s
 	}
@@ -177,12 +189,14 @@ func (v *view) partOf(id bucket.ID, partition PartitionPolicy, member func(i int
 	return s
 }
 
-// ranked is the members with points in ring order from the id, the owner last.
-func (v *view) ranked(id bucket.ID) []int {
-	order := v.ring.Order(make([]int, 0, len(v.points)), id.Hi, len(v.points))
-	ranked := make([]int, 0, len(order))
+// ranks is the places that some of a ring's members have in ring order from the id, the
+// owner last. points is what member is asked by.
+func ranks(r *ring.Ring, points []int, id bucket.ID, member func(i int) bool) (ranks []int) {
+	order := r.Order(make([]int, 0, len(points)), id.Hi, len(points))
 	for k := range order {
-		ranked = append(ranked, v.points[order[(k+1)%len(order)]])
+		if member(points[order[(k+1)%len(order)]]) {
+			ranks = append(ranks, k)
+		}
 	}
-	return ranked
+	return ranks
 }

@@ -94,6 +94,77 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	})
 }
 
+// heardBy is what the cluster says to one of these members that hears some of them.
+func heardBy(self int, members, heard []int) *cluster.View {
+	c := &cluster.View{Direct: make([]bool, len(members)), Hears: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
+	for at, m := range members {
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + m)), State: cluster.Serving, Announced: cluster.Serving})
+		c.Direct[at] = slices.Contains(heard, m)
+		if m == self {
+			c.Self = at
+		}
+		c.Hears[at] = make([]bool, len(members))
+	}
+	c.Hears[c.Self] = c.Direct
+	return c
+}
+
+// Who leaves in a split has left for its own side alone, whether that has noticed the
+// split yet or not: the others divide by a roster that still has it.
+func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 7).Draw(t, "members")
+		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
+		whole := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12)).Draw(t, "units")
+		var all []int
+		sides, stay := make([][]int, 3), make([][]int, 3)
+		for i := range n {
+			side := rapid.IntRange(0, 2).Draw(t, "side")
+			all, sides[side] = append(all, i), append(sides[side], i)
+			if rapid.IntRange(0, 3).Draw(t, "stays") > 0 {
+				stay[side] = append(stay[side], i)
+			}
+		}
+		alone := rapid.Bool().Draw(t, "each on its own")
+		var sum int64
+		for at, side := range sides {
+			if len(stay[at]) == 0 || len(side) == n {
+				continue
+			}
+			left := func(i int) bool { return slices.Contains(side, i) && !slices.Contains(stay[at], i) }
+			roster := slices.DeleteFunc(slices.Clone(all), left)
+			unnoticed := rapid.Bool().Draw(t, "left before the split was noticed")
+			var part int64
+			spend := stay[at][:1] // for all
+			if alone {
+				spend = stay[at]
+			}
+			for _, self := range spend {
+				v := newView(1, heardBy(self, all, all), terms{}, nil)
+				if unnoticed {
+					v = newView(2, heardBy(self, roster, roster), terms{}, v)
+				} else {
+					v = newView(2, heardBy(self, all, side), terms{}, v)
+				}
+				v = newView(3, heardBy(self, roster, stay[at]), terms{}, v)
+				if s, _ := v.share(asSelf, id, FairShare); alone {
+					part += s.part(whole)
+					continue
+				}
+				s, _ := v.share(asStandIn, id, FairShare)
+				part = s.part(whole)
+				if least := int64(len(stay[at])) * (whole / int64(len(roster))); part < least {
+					t.Fatalf("%v of %v have %d of %d units, less than %d", stay[at], roster, part, whole, least)
+				}
+			}
+			sum += part
+		}
+		if sum > whole {
+			t.Fatalf("%v of %v have %d of %d units together", stay, sides, sum, whole)
+		}
+	})
+}
+
 // Whichever of them owns a key.
 func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 	for n := 2; n <= 7; n++ {

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -51,6 +52,9 @@ const (
 	// recallFor is how long copies of what nobody has handed over are waited for.
 	recallFor = 5 * time.Second
 )
+
+// forever is until something happens.
+const forever = math.MaxInt64
 
 // isLate says of what a member still holds that it is about to be given up. Of what
 // nobody knows who holds it there are copies here.

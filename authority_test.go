@@ -94,6 +94,24 @@ func (m *moving) hand(name string) {
 	}
 }
 
+// locate has a node ask all others who has what it waits for.
+func (m *moving) locate(name string) {
+	v := m.views[name]
+	ranges := v.awaited()
+	if len(ranges) == 0 {
+		return
+	}
+	var said []*location
+	for i, o := range v.Members {
+		if x := m.views[o.Name]; x != nil && v.answersLocate(i) && x.grants(v.hashes[v.Self], ranges) {
+			has := x.has(ranges, m.now, func(countsync.Member) bool { return false })
+			m.views[o.Name] = x.unclaimed(ranges.Minus(has))
+			said = append(said, &location{nameHash(o.Name), has, x.unclear(ranges, m.now)})
+		}
+	}
+	m.views[name] = v.told(said, ranges, m.now)
+}
+
 func (m *moving) state(name string) cluster.State {
 	for _, o := range m.members {
 		if o.Name == name {
@@ -140,7 +158,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 					serving++
 				}
 			}
-			switch step := rapid.SampledFrom([]string{"join", "serve", "leave", "goodbye", "look", "look", "hand", "hand"}).Draw(t, "step"); step {
+			switch step := rapid.SampledFrom([]string{"join", "serve", "leave", "goodbye", "look", "look", "hand", "hand", "locate"}).Draw(t, "step"); step {
 			case "join":
 				if len(m.views) < 6 {
 					m.join()
@@ -165,6 +183,8 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 				m.look(name)
 			case "hand":
 				m.hand(name)
+			case "locate":
+				m.locate(name)
 			}
 			once("on the way")
 		}
@@ -250,6 +270,52 @@ func TestAWaitEnds(t *testing.T) {
 	if v = m.views["node-02"]; !v.settled {
 		t.Fatal("it waits for ever")
 	}
+}
+
+// Of what one member no longer has, another may have been given it meanwhile: then it
+// is that one who is waited for.
+func TestAWaitFollowsAuthority(t *testing.T) {
+	m := &moving{views: make(map[string]*view)}
+	m.serve()
+	m.look("node-01")
+	m.join()
+	m.join()
+	for name := range m.views {
+		m.look(name)
+	}
+	m.announce("node-02", cluster.Serving)
+	m.look("node-01")
+	m.announce("node-03", cluster.Serving)
+	m.look("node-02")
+	m.hand("node-01")
+	m.look("node-03")
+	m.now += int64(movingFor)
+	v := m.views["node-03"]
+	require.False(t, m.views["node-01"].grants(v.hashes[v.Self], v.want), "it takes another for the owner, and does not answer")
+	m.look("node-01")
+	require.True(t, m.views["node-01"].grants(v.hashes[v.Self], v.want))
+	given := m.views["node-02"].held.Intersect(v.want)
+	require.NotEmpty(t, given)
+	require.Equal(t, "node-01", v.Members[v.whoHas(bucket.ID{Hi: given[0].Last}, v.waits)].Name)
+	m.locate("node-03")
+	v = m.views["node-03"]
+	for _, w := range v.waits {
+		require.Equal(t, w.from == "node-02", len(w.ranges.Intersect(given)) > 0)
+	}
+	require.Empty(t, v.held)
+}
+
+// One member that has not answered may have what the others have not.
+func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
+	v := hearing(0, nil, "111", "111", "111")
+	v.waits, v.settled = []wait{{ranges: v.want, from: v.Members[1].Name, until: forever}}, false
+	nothing := func(i int) *location { return &location{member: v.hashes[i]} }
+	require.Same(t, v, v.told([]*location{nothing(1)}, v.want, 1))
+	require.Same(t, v, v.told([]*location{nothing(1), {member: v.hashes[2], has: nil}}, nil, 1), "nothing was asked")
+	all := v.told([]*location{nothing(1), nothing(2)}, v.want, 1)
+	require.Equal(t, []wait{{ranges: v.want, until: 1 + int64(holdDown)}}, all.waits)
+	has := v.told([]*location{{member: v.hashes[2], has: v.want}}, v.want, 1)
+	require.Equal(t, []wait{{ranges: v.want, from: v.Members[2].Name, until: forever}}, has.waits)
 }
 
 // A frame that was under way for long can give authority to who has left: it

@@ -123,3 +123,43 @@ func TestADoubtIsAskedAboutAtOnce(t *testing.T) {
 	(&Node{stream: s}).arrived(countsync.Arrival{From: 7, Doubted: true})
 	require.Len(t, f.wake, 1)
 }
+
+// One waits for another that takes what is waited for as nobody's, as members do that
+// were out of sight for each other: neither answers while each passes checks to the other.
+// The one that waits is told, stands in until it is clear who has it, and takes it then.
+func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
+	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
+	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
+	key := ownedBy(t, ls[2], nodes[0])
+	v := nodes[0].view.Load()
+	lost, from := v.held, nodes[1].view.Load()
+	edit(nodes[0], func(v *view) {
+		v.held, v.settled = nil, false
+		v.waits = []wait{{ranges: lost, from: from.Members[from.Self].Name, until: forever}}
+	})
+	edit(nodes[1], func(v *view) {
+		v.orphans, v.claims, v.gave = lost, lost, nil
+		v.heal(v.hashes[v.Self], nodes[1].steady())
+	})
+	stands := func() bool { return len(nodes[0].view.Load().orphans) > 0 }
+	require.Eventually(t, stands, 10*time.Second, time.Millisecond)
+	require.Equal(t, lost, nodes[0].view.Load().claims)
+	require.Empty(t, nodes[1].view.Load().claims, "one of them takes it")
+	before := nodes[0].Stats().Passed + nodes[1].Stats().Passed
+	for i, l := range ls {
+		d, err := l.Allow(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, StandIn, d.Source)
+		require.EqualValues(t, 99-i, d.Remaining, "there is one count, of the whole limit")
+	}
+	require.Equal(t, before, nodes[0].Stats().Passed+nodes[1].Stats().Passed)
+	for _, n := range nodes {
+		edit(n, func(v *view) { v.healed -= int64(patience) })
+	}
+	settled := func() bool { return nodes[0].view.Load().settled && nodes[1].view.Load().settled }
+	require.Eventually(t, settled, 10*time.Second, time.Millisecond)
+	d, err := ls[2].Peek(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, Forwarded, d.Source)
+	require.EqualValues(t, 97, d.Remaining)
+}

@@ -80,6 +80,11 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.registry.compare(limits, b.From, n.steady())
 			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
 			continue
+		case opLocate:
+			x.answer = n.serveLocate(request[headerBytes:], x.answer[:0])
+			v = n.view.Load()
+			b.Reply(i, x.answer)
+			continue
 		case opExchange:
 			n.serveExchange(b.Region, request, h, b.Later(i))
 			continue

@@ -61,6 +61,9 @@ type stream struct {
 	known *view                                 // the view that owed is of
 	moves uint64                                // of authority
 
+	located  int64       // when it last asked who has it; of keepInStep
+	locating atomic.Bool // a round of asking is under way
+
 	lag atomic.Pointer[StreamStats]
 }
 
@@ -126,6 +129,7 @@ func (n *Node) keepInStep() {
 		if !hurried && (over || !due) {
 			ready = append(ready, n.handExcess(v)...)
 			n.enlist()
+			n.locate(n.view.Load())
 			ready = append(ready, n.measure(v)...)
 			v = n.view.Load()
 		}

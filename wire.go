@@ -55,6 +55,7 @@ const (
 	opCompare  // or a question about what is
 	opExchange // or what regions say to each other
 	opDeclare  // or the limits that the sender has
+	opLocate   // or ranges, of which the sender asks who has authority over them
 )
 
 // crosses says that a node of another region may ask it.
@@ -165,7 +166,7 @@ func parseHeader(b []byte) (header, error) {
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch {
-	case h.op < opTake || h.op > opDeclare || h.hops > maxHops,
+	case h.op < opTake || h.op > opLocate || h.hops > maxHops,
 		h.op >= opStream && h.asks != 0,
 		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed

@@ -31,8 +31,8 @@ type authority struct {
 	gave []wait
 	// settled says that held is want: the ring alone answers.
 	settled bool
-	// recalls says that something that this node waits for is late, or that who had it
-	// is not there any more: it may be that nobody has it now, and others have copies.
+	// recalls says that who had something that this node waits for is not there any
+	// more, or that no member has it: nobody has it now, and others have copies.
 	recalls bool
 }
 
@@ -41,24 +41,17 @@ type authority struct {
 // its holder, and passes checks on to it.
 type wait struct {
 	ranges countsync.Ranges
-	from   string // the member that the ring gave it to before; empty if that has left, and gave it to nobody knows whom
-	until  int64  // when it is given up
-	late   bool   // whoever has it takes longer than any hand-over
+	from   string // the member that the ring gave it to before, or that has said that it has it; empty if nobody is known to
+	until  int64  // when it is given up; never while this node owns it and its holder is known (locate.go)
 }
 
-const (
-	// patience is how long a member that can be asked is waited for.
-	patience = handOverFor + recallFor
-	// recallFor is how long copies of what nobody has handed over are waited for.
-	recallFor = 5 * time.Second
-)
+// patience is how long a node bears in mind that what happened just now others may not
+// know: to whom it gave authority, whom it took for a holder, who was out of sight. It
+// is longer than what is handed over in good health takes.
+const patience = 15 * time.Second
 
 // forever is until something happens.
 const forever = math.MaxInt64
-
-// isLate says of what a member still holds that it is about to be given up. Of what
-// nobody knows who holds it there are copies here.
-func (w *wait) isLate(now int64) bool { return w.from != "" && now >= w.until-int64(recallFor) }
 
 // passOn is the authority in the view that follows v. What the ring gives to this
 // node is waited for while the one that had it before can be asked, and is this
@@ -102,9 +95,8 @@ func (v *view) passOn(next *view, now int64) authority {
 		}
 		_, stays := next.named[nameHash(w.from)]
 		switch {
-		case now >= w.until:
-			return
-		case w.from == "", next.expects(w.from):
+		case next.expects(w.from):
+			w.until = forever
 		case !stays && v.expects(w.from):
 			w.from, w.until, a.recalls = "", now+int64(holdDown), true
 		default:
@@ -115,9 +107,6 @@ func (v *view) passOn(next *view, now int64) authority {
 			}
 			return
 		}
-		if !w.late && w.isLate(now) {
-			w.late, a.recalls = true, true
-		}
 		a.waits = append(a.waits, w)
 		missing = missing.Minus(w.ranges)
 	}
@@ -126,7 +115,7 @@ func (v *view) passOn(next *view, now int64) authority {
 		before = before.Union(w.ranges)
 		if w.from != "" || next.Self < 0 {
 			if others := w.ranges.Minus(a.want).Minus(a.held); len(others) > 0 && now < w.until && next.expects(w.from) {
-				a.waits = append(a.waits, wait{others, w.from, w.until, w.isLate(now)})
+				a.waits = append(a.waits, wait{others, w.from, min(w.until, now+int64(patience))})
 			}
 			await(w)
 			continue
@@ -145,7 +134,7 @@ func (v *view) passOn(next *view, now int64) authority {
 	if next.ring != v.ring {
 		for at, i := range v.points {
 			if i != v.Self && len(missing) > 0 {
-				await(wait{ranges: v.owned(i).Minus(before), from: v.ring.Members()[at], until: now + int64(patience)})
+				await(wait{ranges: v.owned(i).Minus(before), from: v.ring.Members()[at], until: forever})
 			}
 		}
 	}
@@ -221,7 +210,7 @@ func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
 			}
 		})
 		if w := countsync.NewRanges(had...).Intersect(ranges); len(w) > 0 {
-			waits = append(waits, wait{ranges: w, from: m.Name, until: now + int64(patience)})
+			waits = append(waits, wait{ranges: w, from: m.Name, until: forever})
 			ranges = ranges.Minus(w)
 		}
 	}
@@ -301,7 +290,7 @@ func (v *view) holding(held countsync.Ranges) *view {
 	next.recalls = false
 	for _, w := range v.waits {
 		if r := w.ranges.Minus(held); len(r) > 0 {
-			next.waits = append(next.waits, wait{r, w.from, w.until, w.late})
+			next.waits = append(next.waits, wait{r, w.from, w.until})
 		}
 	}
 	next.settled = held.Equal(v.want)

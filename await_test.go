@@ -163,3 +163,11 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	require.Equal(t, Forwarded, d.Source)
 	require.EqualValues(t, 97, d.Remaining)
 }
+
+// Whatever else is asked in the place of who has authority is answered by nothing.
+func TestWhatIsNoQuestionAboutAuthorityIsNotAnswered(t *testing.T) {
+	n := new(Node)
+	for _, body := range [][]byte{nil, make([]byte, 7), make([]byte, 8+15), append(make([]byte, 8), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)} {
+		require.Nil(t, n.serveLocate(body, nil))
+	}
+}

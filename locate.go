@@ -12,9 +12,10 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// A node may wait for authority from a member that does not have it. So a node that has
-// waited for locateEvery asks all members which of the ranges they have, and asks again
-// for as long as it waits:
+// Authority that a node waits for comes when its holder gives it, however long that
+// takes: a holder far away with many counts is slow, and not wrong. So no wait ends by
+// time. Instead, a node that has waited for locateEvery asks all members which of the
+// ranges they have, and asks again for as long as it waits:
 //
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges
@@ -61,9 +62,14 @@ func (v *view) awaited() (ranges countsync.Ranges) {
 func (n *Node) locate(v *view) {
 	s, now := n.stream, n.steady()
 	ranges := v.awaited()
-	if len(ranges) == 0 {
-		s.located = now
+	if len(ranges) == 0 || s.waiting == 0 {
+		s.waiting, s.located, s.warned = now, now, false
 		return
+	}
+	if waited := time.Duration(now - s.waiting); waited >= patience && !s.warned {
+		s.warned = true
+		n.cfg.Logger.Warn("authority over keys that this node owns has not come yet: it passes their checks on until it has",
+			"waited", waited.Round(time.Second), "from", v.givers())
 	}
 	if now-s.located < int64(locateEvery) || !s.locating.CompareAndSwap(false, true) {
 		return
@@ -75,6 +81,17 @@ func (n *Node) locate(v *view) {
 	}) {
 		s.locating.Store(false)
 	}
+}
+
+// givers are the members that this node waits for, sorted.
+func (v *view) givers() (names []string) {
+	for _, w := range v.waits {
+		if w.from != "" && len(w.ranges.Intersect(v.want)) > 0 {
+			names = append(names, w.from)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // locateNow asks all members, and has the view follow from what they say.

@@ -607,8 +607,7 @@ func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 	})
 }
 
-// A hand-over that takes longer than Leave waits goes on to its end, though those
-// who wait for it meanwhile take what they wait for.
+// A hand-over that takes longer than Leave waits goes on to its end.
 func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1})

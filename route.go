@@ -245,11 +245,11 @@ func (v *view) overdue(i int, now int64) bool {
 	return v.lost[i] != 0 && uint64(now-v.lost[i]) >= uint64(holdDown)
 }
 
-// stale says that by now somebody counts as away, or is waited for no longer, who
-// did not and was when the view was made.
+// stale says that by now somebody counts as away, or something is waited for no longer,
+// who did not and that was when the view was made.
 func (v *view) stale(now int64) bool {
 	for _, w := range v.waits {
-		if now >= w.until || !w.late && w.isLate(now) {
+		if now >= w.until {
 			return true
 		}
 	}

@@ -61,7 +61,9 @@ type stream struct {
 	known *view                                 // the view that owed is of
 	moves uint64                                // of authority
 
+	waiting  int64       // since when this node waits for authority from others, by steady; of keepInStep
 	located  int64       // when it last asked who has it; of keepInStep
+	warned   bool        // that this takes long has been logged; of keepInStep
 	locating atomic.Bool // a round of asking is under way
 
 	lag atomic.Pointer[StreamStats]

@@ -286,33 +286,39 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 	id := identity{self: hello{Name: "a", Region: "r"}}
 	for _, version := range []byte{0, protocol - 1, protocol + 1, plausibleVersions - 1} {
-		other := append([]byte{version}, make([]byte, nonceSize)...)
-		here, there := net.Pipe()
-		there.SetDeadline(time.Now().Add(time.Second))
-		go func() {
-			io.ReadFull(here, make([]byte, 1+nonceSize))
-			here.Write(other[:1])
-			io.Copy(io.Discard, here)
-		}()
-		_, err := id.dial(there, "r")
-		require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
-		there.Close()
-
-		here, there = net.Pipe()
-		there.SetDeadline(time.Now().Add(time.Second))
-		told := make(chan []byte, 1)
-		go func() {
-			here.Write(other[:1])
-			b, _ := io.ReadAll(here)
-			told <- b
-		}()
-		_, reason, err := id.accept(there)
-		require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
-		require.Equal(t, reasonVersion, reason)
-		there.Close()
-		b := <-told
-		require.Len(t, b, 1+nonceSize)
-		require.EqualValues(t, protocol, b[0])
+		// meet has whoever speaks the other version be at the far end: told is what this
+		// side says to it.
+		meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
+			near, far := net.Pipe()
+			near.SetDeadline(time.Now().Add(time.Second))
+			done := make(chan []byte, 1)
+			go func() {
+				greeted := make([]byte, 1+nonceSize)
+				if !otherDials {
+					io.ReadFull(far, greeted)
+				}
+				far.Write([]byte{version})
+				if otherDials {
+					io.ReadFull(far, greeted)
+				}
+				io.Copy(io.Discard, far)
+				done <- greeted
+			}()
+			shake(near)
+			near.Close()
+			return <-done
+		}
+		told := meet(false, func(conn net.Conn) {
+			_, err := id.dial(conn, "r")
+			require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
+		})
+		require.EqualValues(t, protocol, told[0])
+		told = meet(true, func(conn net.Conn) {
+			_, reason, err := id.accept(conn)
+			require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
+			require.Equal(t, reasonVersion, reason)
+		})
+		require.EqualValues(t, protocol, told[0])
 	}
 	_, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
 	require.ErrorIs(t, err, errGarbage)

@@ -313,13 +313,13 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 }
 
 // crumble drops the tombstones that have served their time, and the oldest
-// above the bound. This node's own stays, and so do those of members that
-// gossip takes for alive.
+// above the bound. Those of members that gossip takes for alive stay, and so does this
+// node's own, which always is.
 func (r *roster) crumble(tombstones []*entry, now time.Time) {
 	slices.SortStableFunc(tombstones, func(a, b *entry) int { return a.Gone.Compare(b.Gone) })
 	excess := len(tombstones) - maxTombstones
 	for i, e := range tombstones {
-		if e.Name != r.self && !e.alive && (i < excess || now.Sub(e.Gone) >= tombstonePatience*r.forget) {
+		if !e.alive && (i < excess || now.Sub(e.Gone) >= tombstonePatience*r.forget) {
 			delete(r.entries, e.Name)
 		}
 	}

@@ -210,6 +210,20 @@ func TestDeclaredLimitsArriveAsTheyAre(t *testing.T) {
 	require.Equal(t, limits, got)
 	require.Empty(t, appendLimits(nil))
 
+	for about, wrong := range map[string]Limit{
+		"a long name":             {Name: strings.Repeat("n", maxNameBytes+1), Rate: 1},
+		"a long zone":             {Name: "n", Zone: strings.Repeat("z", maxNameBytes+1)},
+		"a rate that is negative": {Name: "n", Rate: -1},
+		"a time that is negative": {Name: "n", Per: -1},
+	} {
+		_, err := parseLimits(wrong.append(nil))
+		require.ErrorIs(t, err, errMalformed, about)
+	}
+	r := newRegistry(quiet)
+	require.NoError(t, r.add(Limit{Name: "varies", Rate: 1, Per: time.Second, Varies: true}, 0))
+	require.NoError(t, r.add(Limit{Name: "stays", Rate: 1, Per: time.Second}, 0))
+	require.Equal(t, []Limit{{Name: "stays", Rate: 1, Per: time.Second}}, r.declared(), "what varies is no one's to compare")
+
 	for cut := 1; cut < len(limits[0].append(nil)); cut++ {
 		_, err := parseLimits(bodies[0][:cut])
 		require.ErrorIs(t, err, errMalformed, cut)

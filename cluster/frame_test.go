@@ -75,11 +75,13 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 		want error
 	}{
 		"another version":        {[]byte{protocol + 1}, errVersion},
+		"the version before":     {[]byte{protocol - 1}, errVersion},
 		"kind 0":                 {[]byte{protocol, 0}, errGarbage},
 		"an unknown kind":        {[]byte{protocol, 7}, errGarbage},
 		"a length of 4 GiB":      {[]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"one byte above the max": {[]byte{protocol, byte(kindTell), 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"a ping of 13 bytes":     {[]byte{protocol, byte(kindPing), 0, 0, 0, 13, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"a long table":           {[]byte{protocol, byte(kindPong), 0, 0x10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"a long record":          {[]byte{protocol, byte(kindNews), 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"an HTTP request":        {[]byte("GET / HTTP/1.1\r\n"), errVersion},
 	} {

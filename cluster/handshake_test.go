@@ -398,6 +398,18 @@ func TestTheLobbyShowsOutTheOldestAndNeverAnotherHosts(t *testing.T) {
 	require.Len(t, l.hosts, 3, "x, z and w")
 }
 
+// Whoever fills its host's places shows out its own oldest, and nobody who came before
+// that from elsewhere.
+func TestTheLobbyShowsOutWhoIsOfTheSameHost(t *testing.T) {
+	l := newLobby(4, 2)
+	y, _ := l.enter(addressed{host: "y"})
+	x, _ := l.enter(addressed{host: "x"})
+	l.enter(addressed{host: "x"})
+	_, out := l.enter(addressed{host: "x"})
+	require.Same(t, x, out)
+	require.True(t, l.leave(y))
+}
+
 type addressed struct {
 	net.Conn
 	host string

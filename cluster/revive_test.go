@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -88,7 +89,18 @@ func TestATombstoneCanAlwaysBeAnswered(t *testing.T) {
 }
 
 func TestATableOutOfBoundsIsRefused(t *testing.T) {
+	many := make([]string, maxRecords)
+	for i := range many {
+		many[i] = fmt.Sprint("m", i)
+	}
+	_, err := decodeTable(encode(table{About: many[:1], Others: many[1:], Numbers: []uint64{1}, Bits: make([]byte, maxRecords/8)}))
+	require.NoError(t, err, "as many as may be")
 	for name, table := range map[string]table{
+		"a number too many":            {About: []string{"a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
+		"a number too few":             {About: []string{"a", "b"}, Numbers: []uint64{1}, Bits: []byte{0}},
+		"bits of nobody":               {About: []string{"a"}, Numbers: []uint64{1}, Bits: []byte{0, 0}},
+		"bits that are not there":      {About: []string{"a"}, Numbers: []uint64{1}},
+		"too many members":             {About: []string{"a"}, Others: many, Numbers: []uint64{1}, Bits: make([]byte, maxRecords/8+1)},
 		"a member twice":               {About: []string{"a", "a"}, Numbers: []uint64{1, 2}, Bits: []byte{0}},
 		"a name too long":              {About: []string{string(make([]byte, maxName+1))}, Numbers: []uint64{1}, Bits: []byte{0}},
 		"a number no one could outbid": {About: []string{"a"}, Numbers: []uint64{1 << 60}, Bits: []byte{0}},

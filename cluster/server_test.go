@@ -221,6 +221,44 @@ func TestMutualTLS(t *testing.T) {
 	require.NoError(t, probe(b, a))
 }
 
+// A caller's TLS may say what it likes of clients: each needs a certificate that is
+// verified, by this node or by a function of the caller's.
+func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
+	verify := func(tls.ConnectionState) error { return nil }
+	chains := func([][]byte, [][]*x509.Certificate) error { return nil }
+	roots, clients := x509.NewCertPool(), x509.NewCertPool()
+	for about, c := range map[string]struct {
+		in   *tls.Config
+		want tls.ClientAuthType
+	}{
+		"nothing":                     {&tls.Config{}, tls.RequireAndVerifyClientCert},
+		"only asked":                  {&tls.Config{ClientAuth: tls.RequestClientCert}, tls.RequireAndVerifyClientCert},
+		"verified if given":           {&tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}, tls.RequireAndVerifyClientCert},
+		"any":                         {&tls.Config{ClientAuth: tls.RequireAnyClientCert}, tls.RequireAndVerifyClientCert},
+		"any, verified by a function": {&tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify}, tls.RequireAnyClientCert},
+		"any, verified by another":    {&tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyPeerCertificate: chains}, tls.RequireAnyClientCert},
+		"none, and a function":        {&tls.Config{VerifyConnection: verify}, tls.RequireAndVerifyClientCert},
+		"verified":                    {&tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}, tls.RequireAndVerifyClientCert},
+	} {
+		c.in.RootCAs = roots
+		before := c.in.ClientAuth
+		out := serverTLS(c.in)
+		require.Equal(t, c.want, out.ClientAuth, about)
+		require.Same(t, roots, out.ClientCAs, about)
+		require.Equal(t, before, c.in.ClientAuth, "%s: the caller's is as it was", about)
+
+		outer := serverTLS(&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.in, nil }})
+		chosen, err := outer.GetConfigForClient(nil)
+		require.NoError(t, err)
+		require.Equal(t, c.want, chosen.ClientAuth, "%s, for some clients", about)
+		require.Same(t, roots, chosen.ClientCAs, about)
+	}
+	require.Same(t, clients, serverTLS(&tls.Config{RootCAs: roots, ClientCAs: clients}).ClientCAs)
+	chosen, err := serverTLS(&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }}).GetConfigForClient(nil)
+	require.NoError(t, err)
+	require.Nil(t, chosen, "none for this one: the outer holds")
+}
+
 func TestRepliesReachTheAskThatTheyAnswer(t *testing.T) {
 	t.Parallel()
 	// Answers in reverse, every third one later and from elsewhere.

@@ -232,7 +232,9 @@ func (s *stage) burst(ctx context.Context, a *asker, h *host, rng *rand.Rand) {
 			denied int
 		)
 		for range asks {
-			time.Sleep(adversaryPace + time.Duration(rng.IntN(1000)) + h.machine.Paused())
+			for wait := true; wait; wait = h.machine.Paused() > 0 { // a pause may begin meanwhile
+				time.Sleep(adversaryPace + time.Duration(rng.IntN(1000)) + h.machine.Paused())
+			}
 			mu.Lock()
 			enough := denied >= enoughDenials
 			mu.Unlock()

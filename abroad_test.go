@@ -80,8 +80,9 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opCompare, with(opCompare, (&comparison{}).append(nil)), false},
 		{opExchange, speaking("far"), true},
 		{opDeclare, with(opDeclare, declared.append(nil)), false},
+		{opLocate, with(opLocate, appendHashes(make([]byte, 8), countsync.All())), false},
 	}
-	require.Len(t, cases, int(opDeclare), "every op")
+	require.Len(t, cases, int(opLocate), "every op")
 	for i, c := range cases {
 		require.EqualValues(t, i+1, c.op)
 		if answer := abroad(c.request); c.crosses {

@@ -47,7 +47,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		return a.append(header{op: o, asks: 1}.append(nil))
 	}
 	with := func(o op, body []byte) []byte { return append(header{op: o}.append(nil), body...) }
-	frame := []byte{1, 0}                                                               // version, flags
+	frame := []byte{2, 0}                                                               // version, flags
 	for _, number := range []uint64{nameHash("member-1"), n.view.Load().hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}
@@ -75,7 +75,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opRefund, one(opRefund, 3), false},
 		{opPeek, one(opPeek, 1), false},
 		{opReset, one(opReset, 0), true},
-		{opStream, with(opStream, append(make([]byte, 8), frame...)), false},
+		{opStream, with(opStream, frame), false},
 		{opPublish, with(opPublish, appendPostings(nil, []posting{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
 		{opCompare, with(opCompare, (&comparison{}).append(nil)), false},
 		{opExchange, speaking("far"), true},

@@ -338,6 +338,23 @@ func (v *view) Holds(id bucket.ID) bool {
 	return v.held.Contains(id.Hi)
 }
 
+// Holder is part of countsync.Roles: who has authority over id, whether it is reached or
+// not.
+func (v *view) Holder(id bucket.ID) countsync.Member {
+	holder := v.owner(id)
+	switch {
+	case v.settled:
+	case v.Self >= 0 && v.held.Contains(id.Hi):
+		return v.hashes[v.Self]
+	case holder >= 0 && holder == v.Self:
+		holder = v.holder(id)
+	}
+	if holder < 0 || v.orphans.Contains(id.Hi) {
+		return 0
+	}
+	return v.hashes[holder]
+}
+
 // Answers is part of countsync.Roles: who answers for id now. What comes to a
 // node that has left, in a frame that was under way for long, is not for it to
 // answer.

@@ -114,16 +114,6 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 	}
 }
 
-// Who is given authority and doubts a count asks about it at once: until it has been
-// told, nobody has authority.
-func TestADoubtIsAskedAboutAtOnce(t *testing.T) {
-	s := newStream()
-	f := &feeder{wake: make(chan struct{}, 1)}
-	s.feeders[7] = f
-	(&Node{stream: s}).arrived(countsync.Arrival{From: 7, Doubted: true})
-	require.Len(t, f.wake, 1)
-}
-
 // One waits for another that takes what is waited for as nobody's, as members do that
 // were out of sight for each other: neither answers while each passes checks to the other.
 // The one that waits is told, stands in until it is clear who has it, and takes it then.

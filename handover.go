@@ -186,7 +186,6 @@ func (n *Node) handOver(ctx context.Context) error {
 			idle = time.Time{}
 		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
 			if told {
-				n.stream.Left()
 				return nil
 			}
 			told = true

@@ -127,7 +127,6 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 func (n *Node) terms() terms {
 	return terms{
 		expect: n.cfg.Expect, copies: max(0, n.cfg.Replicas), leavers: n.stream.leavers,
-		laden: n.counts.Len() > maxDisowned,
 	}
 }
 
@@ -160,8 +159,8 @@ func (n *Node) look() {
 // replace puts a view in place of the one before. n.stream.swap is held.
 func (n *Node) replace(v *view) {
 	if before := n.view.Load(); before.meetsStrangers(v) {
-		n.counts.Track(n.stream.hurry)
-		n.stream.Disown(before.held, n.now(), before, before.commonOrigin(), v.serving())
+		n.track(v)
+		n.stream.Yield(before.held, n.now())
 	}
 	v.over = make(chan struct{})
 	close(n.view.Swap(v).over)

@@ -30,7 +30,7 @@ type pair struct {
 func newPair() *pair {
 	p := &pair{Cluster: cluster.NewSolo("a", "")}
 	store := bucket.NewStore(100)
-	store.Track(nil)
+	store.Track(uint64(nameHash("b")), 1, nil)
 	p.stream = countsync.New(nameHash("b"), store)
 	p.stream.Meet([]countsync.Member{nameHash("a")})
 	p.see(cluster.Serving, 0, cluster.Serving, 0)
@@ -67,7 +67,7 @@ func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) (
 	if op(request[0]) != opStream {
 		return nil, cluster.ErrUnheard
 	}
-	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[headerBytes+8:], p, appendAnswer(answer[:0], statusDone, 0))
+	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[headerBytes:], p, appendAnswer(answer[:0], statusDone, 0))
 	p.frames.Add(1)
 	if a.Complete {
 		p.complete.Add(1)
@@ -79,6 +79,7 @@ func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) (
 }
 
 func (p *pair) Holds(bucket.ID) bool                                           { return false }
+func (p *pair) Holder(bucket.ID) countsync.Member                              { return nameHash("a") }
 func (p *pair) Answers(bucket.ID) countsync.Member                             { return nameHash("a") }
 func (p *pair) Targets(dst []countsync.Member, _ bucket.ID) []countsync.Member { return dst }
 

@@ -42,7 +42,6 @@ type view struct {
 	// alone says that this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	alone bool
-	laden bool          // terms.laden
 	over  chan struct{} // closed once another view is in place
 	authority
 }
@@ -81,20 +80,14 @@ type terms struct {
 	expect  int
 	copies  int
 	leavers map[countsync.Member]bool
-	laden   bool // there are too many counts here to make spends of in one step
 }
-
-// maxDisowned is how many counts a node that began by itself makes its spends when
-// it meets others, all in one step, for which gossip waits. With more it keeps
-// authority, and hands over what others own a frame at a time.
-const maxDisowned = 16 << 10
 
 // newView adds to what the cluster says of now, given the view before. A node
 // that starts (before is nil), joins, or has begun apart from those it meets takes
 // the ring as it finds it. Later, who is new has points once this side hears it:
 // until then the owner before it can still be asked, and it cannot.
 func newView(now int64, c *cluster.View, t terms, before *view) *view {
-	v := &view{View: c, expect: t.expect, copies: t.copies, laden: t.laden, named: make(map[uint64]int, len(c.Members))}
+	v := &view{View: c, expect: t.expect, copies: t.copies, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
 	v.hear(now, before)
 	for i, m := range c.Members {
@@ -176,7 +169,7 @@ func (v *view) keepPlaces(names []string, now int64, before *view) {
 // others whom it meets in the next view. They may have counts of what it took for
 // its own. Of two that each are several, those began apart who began later.
 func (v *view) meetsStrangers(next *view) bool {
-	if v == nil || len(v.points) == 0 || !v.serves() || next.Self < 0 || next.laden {
+	if v == nil || len(v.points) == 0 || !v.serves() || next.Self < 0 {
 		return false
 	}
 	return v.alone && v.hasStrangers(next) || slices.ContainsFunc(next.points, func(i int) bool {
@@ -309,21 +302,6 @@ func (v *view) knows(name string) bool {
 	}
 	_, found := slices.BinarySearch(v.ring.Members(), name)
 	return found
-}
-
-// commonOrigin is the origin of what those have counted with authority who began together, apart
-// from others: it goes by the eldest of them, whom all of them know.
-func (v *view) commonOrigin() countsync.Member {
-	first := slices.MinFunc(v.points, func(i, j int) int { return v.Members[i].Born.Compare(v.Members[j].Born) })
-	return nameHash("apart " + v.Members[first].Name)
-}
-
-// serving is the members that have points.
-func (v *view) serving() (members []countsync.Member) {
-	for _, i := range v.points {
-		members = append(members, v.hashes[i])
-	}
-	return members
 }
 
 // serves says whether this node has points.

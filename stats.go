@@ -40,13 +40,14 @@ type Stats struct {
 type StreamStats struct {
 	Unsent  int           // counts whose last changes some member has not acknowledged
 	Lag     time.Duration // how long the oldest of these has waited
-	Tallies int           // counts that were spent from without authority, and have not recovered: one for each node that spent
+	Tallies int           // of counts that several nodes have spent from, or one without authority, which have not recovered: one for each of these nodes
 	Resets  int           // resets of the last 20 minutes that are remembered, so that no copy from before one comes back
 	Bytes   int           // that Tallies and Resets take, about: 260 MB at most
 
 	// TalliesDropped is how many tallies were forgotten before they had recovered, since
-	// a node keeps 1,048,576: of what was spent from such a count without authority, what
-	// its owner has not been told yet is admitted once more. It only grows.
+	// a node keeps 1,048,576. Of what such a one said was spent, what the owner has not
+	// been told yet is admitted once more; what it has been told can count twice there,
+	// when another copy comes. It only grows.
 	TalliesDropped uint64
 	// ResetsDropped is how many resets were forgotten before their time, since a node
 	// keeps 1,048,576: a member that has not heard of such a one can bring the count back

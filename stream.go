@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"encoding/binary"
 	"maps"
 	"runtime"
 	"slices"
@@ -159,7 +158,7 @@ func (n *Node) keepInStep() {
 func (n *Node) turn(v *view) {
 	s := n.stream
 	if (len(v.Members) > 1 || n.regions.Holdings != nil) && s.owed == nil {
-		n.counts.Track(s.hurry) // who has nobody to tell, in this region or another, notes nothing
+		n.track(v) // who has nobody to tell, in this region or another, notes nothing
 	} else if s.owed == nil {
 		s.known = v
 		return
@@ -177,6 +176,15 @@ func (n *Node) turn(v *view) {
 		s.Beg()
 	}
 	s.Review(n.now(), v)
+}
+
+// track has the store note from now on what this node spends, as its own.
+func (n *Node) track(v *view) {
+	var self countsync.Member // nobody, once this node has left
+	if v.Self >= 0 {
+		self = v.hashes[v.Self]
+	}
+	n.counts.Track(self, n.now(), n.stream.hurry)
 }
 
 // owe has the stream scan what each member is to have that it did not before. Who
@@ -268,18 +276,14 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				}
 				break
 			}
-			answer, err := n.send(ctx, to, v.began(), frame)
+			answer, err := n.send(ctx, to, frame)
 			if err == nil {
 				var more []countsync.Member
 				more, err = n.stream.Answered(to, n.now(), answer, n.view.Load())
 				n.wake(more)
 			}
 			if err != nil {
-				if unsent(err) {
-					n.stream.Unsent(to)
-				} else {
-					n.stream.Lost(to)
-				}
+				n.stream.Lost(to)
 				again.Reset(resendAfter)
 				break
 			}
@@ -314,9 +318,8 @@ func (n *Node) rest(ctx context.Context, timer *time.Timer) bool {
 	}
 }
 
-// send asks a member to take in a frame, directly or through others. Those that this
-// node was with when the frame was made had begun at a time.
-func (n *Node) send(ctx context.Context, to countsync.Member, began int64, frame []byte) ([]byte, error) {
+// send asks a member to take in a frame, directly or through others.
+func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
 	v := n.view.Load()
 	i, known := v.named[to]
 	if !known || v.next[i] < 0 || v.next[i] != i && !v.overdue(i, n.steady()) {
@@ -329,7 +332,6 @@ func (n *Node) send(ctx context.Context, to countsync.Member, began int64, frame
 		wait = frameWait / 2
 	}
 	request := header{op: opStream, hops: maxHops, wait: frameWait / 2, to: to}.append(nil)
-	request = binary.LittleEndian.AppendUint64(request, uint64(began))
 	request = append(request, frame...)
 	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, request, nil, wait)
 	if err != nil {
@@ -348,18 +350,7 @@ func (n *Node) send(ctx context.Context, to countsync.Member, began int64, frame
 // comes with it is this node's when it returns: what comes after it on the same
 // connection finds it here.
 func (n *Node) serveFrame(request []byte, now int64, dst []byte) []byte {
-	if len(request) < 8 {
-		return nil
-	}
-	began, frame := int64(binary.LittleEndian.Uint64(request)), request[8:]
-	v := n.view.Load()
-	if (v.yields() || v.isStrange(frame) || v.predates(began, n.steady())) && !n.starting.Load() {
-		// What this node has counted is on its way to who has authority now,
-		// and must not be overwritten before; or is about to be. Or it is what
-		// the sender has counted.
-		return appendAnswer(dst, statusUnreached, 0)
-	}
-	answer, arrival, err := n.stream.Serve(now, frame, v, appendAnswer(dst, statusDone, 0))
+	answer, arrival, err := n.stream.Serve(now, request, n.view.Load(), appendAnswer(dst, statusDone, 0))
 	if err != nil {
 		return nil
 	}
@@ -367,41 +358,9 @@ func (n *Node) serveFrame(request []byte, now int64, dst []byte) []byte {
 	return answer
 }
 
-// isStrange says that a frame comes from a member that this node has yet to meet:
-// one of the two holds nothing any more once it has. Who has said goodbye holds
-// nothing, but may have granted something on its own since.
-func (v *view) isStrange(frame []byte) bool {
-	if !v.serves() || v.laden {
-		return false
-	}
-	from, left, ok := countsync.Sender(frame)
-	i, known := v.named[from]
-	return ok && !left && (!known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving)
-}
-
-// began is when the first of the ring started, 0 if nobody serves.
-func (v *view) began() (first int64) {
-	for k, i := range v.points {
-		if born := v.Members[i].Born.UnixNano(); k == 0 || born < first {
-			first = born
-		}
-	}
-	return first
-}
-
-// predates says that this node has just met others, and among those that it is with
-// now one began before all that the sender of a frame was with: who has yet to meet
-// that one sends as the authority what it will disown.
-func (v *view) predates(began, now int64) bool {
-	return v.serves() && !v.laden && v.healing(now) && slices.Contains(v.back, 0) && v.began() < began
-}
-
 // arrived swaps the view if what came with a frame changes it. The sender may be
 // one that gossip has not told of yet.
 func (n *Node) arrived(a countsync.Arrival) {
-	if a.Doubted { // nobody holds what it gives until it has answered
-		n.wake([]countsync.Member{a.From})
-	}
 	if a.Given == nil && !a.Complete && !a.Leaving {
 		return
 	}

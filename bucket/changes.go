@@ -9,8 +9,9 @@ import (
 
 // Change is a count that has changed since it was collected.
 type Change struct {
-	ID    ID
-	Units int64 // spent here less given back here, net; may be 0 or negative
+	ID     ID
+	Units  int64 // spent here less given back here, net; may be 0 or negative
+	Folded bool  // Units are in the count's Total now, or are none; else the caller is to keep whose they are
 }
 
 // Track has the store note from now on which counts change, and how many units
@@ -27,24 +28,37 @@ type Change struct {
 // signal is sent if the channel takes it at once, and else left out: give it a
 // buffer of one.
 //
+// self is who spends here, and series of when: what is spent from now on is added to
+// the Total of its count as it is collected, if self has spent all of that count. self
+// is the hash of this member's name, and series is higher than in any earlier Track by
+// that name: the time, in nanoseconds. What is used by then is self's as well.
+//
 // Whoever tracks collects: what nobody collects takes up to 40 bytes for each
 // count held.
-func (s *Store) Track(hurry chan<- struct{}) {
+func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	words := (len(s.shards) + 63) / 64
 	t := &tracker{
+		self:    self,
 		hurry:   hurry,
 		changed: make([]atomic.Uint64, words),
 		hurried: make([]atomic.Uint64, words),
 	}
+	// First, or what a shard takes in as its first own units would be noted by nobody.
+	if !s.tracker.CompareAndSwap(nil, t) {
+		return
+	}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		if sh.changes == nil {
-			sh.changes = &changes{tracker: t, shard: i, skip: s.skip()}
+		sh.changes = &changes{
+			tracker: t, shard: i, skip: s.skip(),
+			totals: totals{spent: make([]uint32, len(sh.slots)), series: series},
+		}
+		if self != 0 {
+			sh.claim(series)
 		}
 		sh.mu.Unlock()
 	}
-	s.tracker.CompareAndSwap(nil, t)
 }
 
 // Collect appends to list each count that has changed since it was collected,
@@ -96,20 +110,24 @@ func (s *Store) CollectPart(cursor, least int, hurried bool, list []Change) (nex
 	return 0, list
 }
 
-// CollectOne is Collect for one id: its units, and whether it had changed.
-func (s *Store) CollectOne(id ID) (units int64, changed bool) {
+// CollectOne is Collect for one id, and reports whether it had changed.
+func (s *Store) CollectOne(id ID) (c Change, changed bool) {
+	c = Change{ID: id, Folded: true}
 	if s.tracker.Load() == nil {
-		return 0, false
+		return c, false
 	}
 	sh := s.shardOf(id)
 	sh.mu.Lock()
-	units, changed = sh.collectOne(id)
+	defer sh.mu.Unlock()
+	if sh.changes == nil {
+		return c, false
+	}
+	c, changed = sh.collectOne(id)
 	if i := slices.Index(sh.changes.touched, id); i >= 0 {
 		sh.changes.touched = slices.Delete(sh.changes.touched, i, i+1)
 		changed = true
 	}
-	sh.mu.Unlock()
-	return units, changed
+	return c, changed
 }
 
 // Uncollected is what an id's count has spent here less what was given back here,
@@ -125,7 +143,7 @@ func (s *Store) Uncollected(id ID) int64 {
 	if i < 0 {
 		return 0
 	}
-	return sh.uncollected(&sh.numbers.at[sh.slots[i].judge()], &sh.slots[i])
+	return sh.uncollected(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 }
 
 // Touch notes the id as changed, by no units, and even if there is no count of
@@ -140,9 +158,10 @@ func (s *Store) Touch(id ID) {
 	sh.mu.Unlock()
 }
 
-// note is told of every change of a count, c of sh, which l judges.
+// note is told of every change of a count, c of sh, which l judges. Before Track it
+// does not look at what a check has no other need of.
 func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
-	if s.tracker.Load() != nil {
+	if s.tracker.Load() != nil && sh.changes != nil {
 		sh.note(c, l, units)
 	}
 }
@@ -150,6 +169,7 @@ func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 // tracker is what Track adds to a store: for each shard a bit that says whether
 // one of its lists has something.
 type tracker struct {
+	self             uint64 // whose units are that are spent here
 	hurry            chan<- struct{}
 	changed, hurried []atomic.Uint64
 }
@@ -166,6 +186,8 @@ type changes struct {
 
 	// beyond has the uncollected units that a slot has no room for.
 	beyond map[ID]int64
+
+	totals
 }
 
 const (
@@ -244,8 +266,8 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 	ch := sh.changes
 	if hurried {
 		for _, id := range ch.hurried {
-			if units, ok := sh.collectOne(id); ok {
-				list = append(list, Change{id, units})
+			if c, ok := sh.collectOne(id); ok {
+				list = append(list, c)
 			}
 		}
 		ch.hurried = ch.hurried[:0]
@@ -253,12 +275,12 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 	}
 	for _, id := range ch.touched {
 		if i := sh.find(id, id.Lo<<ch.skip); i < 0 || sh.slots[i].limit&changed == 0 {
-			list = append(list, Change{ID: id}) // or it follows with its units
+			list = append(list, Change{ID: id, Folded: true}) // or it follows with its units
 		}
 	}
 	for _, id := range ch.ids {
-		if units, ok := sh.collectOne(id); ok {
-			list = append(list, Change{id, units})
+		if c, ok := sh.collectOne(id); ok {
+			list = append(list, c)
 		}
 	}
 	ch.ids, ch.touched = emptied(ch.ids), emptied(ch.touched)
@@ -274,17 +296,20 @@ func emptied(ids []ID) []ID {
 	return ids[:0]
 }
 
-func (sh *shard) collectOne(id ID) (units int64, ok bool) {
+func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
+	collected = Change{ID: id, Folded: true}
 	i := sh.find(id, id.Lo<<sh.changes.skip)
 	if i < 0 || sh.slots[i].limit&changed == 0 {
-		return 0, false
+		return collected, false
 	}
 	c := &sh.slots[i]
-	l := &sh.numbers.at[c.judge()]
-	units = sh.uncollected(l, c)
-	sh.setUncollected(l, c, 0)
+	l := sh.limitOf(c)
+	if units := sh.uncollected(l, c); units != 0 {
+		sh.setUncollected(l, c, 0)
+		collected.Units, collected.Folded = units, sh.fold(i, units)
+	}
 	c.limit &^= changed | hurries
-	return units, true
+	return collected, true
 }
 
 // uncollected is what the count, which l judges, has spent since it was collected.

@@ -31,7 +31,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 	limits, ids := longLimits(), crowdedIDs()
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore(1000, 1<<rapid.IntRange(0, 8).Draw(t, "shards"))
-		s.Track(nil)
+		s.Track(1, 1, nil)
 		m, now := model{}, int64(1_000_000)
 		net, noted := map[ID]int64{}, map[ID]bool{}
 		note := func(id ID, units int64) { net[id] += units; noted[id] = true }
@@ -120,11 +120,12 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				}
 				require.Empty(t, noted, "not collected")
 			case "one":
-				units, changed := s.CollectOne(id)
+				c, changed := s.CollectOne(id)
 				if noted[id] {
 					require.True(t, changed)
 				}
-				require.Equal(t, net[id], units)
+				require.Equal(t, id, c.ID)
+				require.Equal(t, net[id], c.Units)
 				delete(net, id)
 				delete(noted, id)
 			case "hurried":
@@ -145,7 +146,7 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 			l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
 			s := newStore(1000, 4)
 			hurry := make(chan struct{}, 1)
-			s.Track(hurry)
+			s.Track(1, 1, hurry)
 			all := ids(12)
 			var sums [12]atomic.Int64
 			index := map[ID]int{}
@@ -194,8 +195,8 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 							cursor, list = s.CollectPart(cursor, 2, false, list)
 							list = add(list)
 						}
-						units, _ := s.CollectOne(all[i%len(all)])
-						sums[i%len(all)].Add(units)
+						c, _ := s.CollectOne(all[i%len(all)])
+						sums[i%len(all)].Add(c.Units)
 					}
 				})
 			}
@@ -219,7 +220,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 	for _, test := range []struct{ rate, at int64 }{{1, 1}, {15, 1}, {16, 1}, {31, 1}, {32, 2}, {160, 10}} {
 		s := newStore(100, 4)
 		hurry := make(chan struct{}, 1)
-		s.Track(hurry)
+		s.Track(1, 1, hurry)
 		signalled := func() bool {
 			select {
 			case <-hurry:
@@ -240,9 +241,9 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		s.Take(all[0], l, epoch, 1)
 		require.False(t, signalled(), "once is enough, and what was spent elsewhere does not hurry")
 		want := min(test.at+1, test.rate)
-		require.Equal(t, []Change{{all[0], want}}, s.Collect(true, nil))
+		require.Equal(t, []Change{{all[0], want, true}}, s.Collect(true, nil))
 		require.Empty(t, s.Collect(true, nil))
-		require.Equal(t, []Change{{all[1], 0}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{all[1], 0, true}}, s.Collect(false, nil))
 
 		s.Reset(all[0])
 		require.Empty(t, s.Collect(true, nil))
@@ -264,54 +265,54 @@ func TestUntrackedNothingIsNoted(t *testing.T) {
 	s.Touch(id)
 	s.Touch(ID{})
 	require.Empty(t, s.Collect(false, nil))
-	units, noted := s.CollectOne(id)
-	require.Zero(t, units)
+	c, noted := s.CollectOne(id)
+	require.Zero(t, c.Units)
 	require.False(t, noted)
-	s.Track(nil)
+	s.Track(1, 1, nil)
 	require.Empty(t, s.Collect(false, nil))
 	s.Take(id, l, epoch, 2)
-	s.Track(make(chan struct{}))
-	require.Equal(t, []Change{{id, 2}}, s.Collect(false, nil), "a second Track changes nothing")
+	s.Track(1, 1, make(chan struct{}))
+	require.Equal(t, []Change{{id, 2, true}}, s.Collect(false, nil), "a second Track changes nothing")
 	checkStore(t, s)
 }
 
 func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s := newStore(100, 4)
-	s.Track(nil)
+	s.Track(1, 1, nil)
 	id, other := ID{1, 2}, ID{3, 4}
 	s.Take(id, l, epoch, 3)
 	s.Reset(id)
 	s.Reset(id)
 	s.Touch(id)
 	s.Touch(other)
-	require.ElementsMatch(t, []Change{{id, 0}, {other, 0}}, s.Collect(false, nil))
+	require.ElementsMatch(t, []Change{{id, 0, true}, {other, 0, true}}, s.Collect(false, nil))
 	require.Empty(t, s.Collect(false, nil))
 
 	s.Touch(id)
-	units, noted := s.CollectOne(id)
+	c, noted := s.CollectOne(id)
 	require.True(t, noted)
-	require.Zero(t, units)
+	require.Equal(t, Change{ID: id, Folded: true}, c)
 	require.Empty(t, s.Collect(false, nil))
 
 	s.Touch(id)
 	s.Take(id, l, epoch, 3)
 	s.Touch(id)
-	require.Equal(t, []Change{{id, 3}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{id, 3, true}}, s.Collect(false, nil))
 }
 
 func TestAConversionIsAChange(t *testing.T) {
 	for _, a := range algorithms {
 		for _, b := range algorithms {
 			s := newStore(100, 1)
-			s.Track(nil)
+			s.Track(1, 1, nil)
 			id := ID{1, 2}
 			s.Debit(id, &Limit{Algorithm: a, Rate: maxUnits, Per: time.Hour}, epoch, 1<<40)
 			s.Peek(id, &Limit{Algorithm: b, Rate: 7, Per: time.Minute, Version: 1}, epoch, 1)
 			checkStore(t, s)
-			require.Equal(t, []Change{{id, 1 << 40}}, s.Collect(false, nil), "and keeps what is not collected")
+			require.Equal(t, []Change{{id, 1 << 40, false}}, s.Collect(false, nil), "and keeps what is not collected")
 			s.Peek(id, &Limit{Algorithm: a, Rate: 9, Per: time.Minute, Version: 2}, epoch, 1)
-			require.Equal(t, []Change{{id, 0}}, s.Collect(false, nil))
+			require.Equal(t, []Change{{id, 0, true}}, s.Collect(false, nil))
 			checkStore(t, s)
 		}
 	}
@@ -320,7 +321,7 @@ func TestAConversionIsAChange(t *testing.T) {
 func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 	l := &Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Hour}
 	s := newStore(100, 1)
-	s.Track(nil)
+	s.Track(1, 1, nil)
 	for i, id := range ids(20_000) {
 		s.Take(id, l, epoch, 1)
 		if i%10 == 0 {
@@ -347,33 +348,33 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 func TestAnEvictedCountTakesItsUnitsAlong(t *testing.T) {
 	l := &Limit{Algorithm: FixedWindow, Rate: maxUnits, Per: time.Hour}
 	s := newStore(1, 1)
-	s.Track(nil)
+	s.Track(1, 1, nil)
 	s.Take(ID{1, 1}, l, epoch, 1<<35)
 	s.Take(ID{2, 2}, l, epoch, 1<<36)
 	checkStore(t, s)
-	require.Equal(t, []Change{{ID{2, 2}, 1 << 36}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{ID{2, 2}, 1 << 36, false}}, s.Collect(false, nil))
 	s.Take(ID{2, 2}, l, epoch, 1<<36)
 	s.Take(ID{2, 2}, l, epoch, 1)
 	s.Take(ID{1, 1}, l, epoch+int64(2*time.Hour), 1)
 	checkStore(t, s)
-	require.Equal(t, []Change{{ID{1, 1}, 1}}, s.Collect(false, nil), "though it had recovered: the store was full")
+	require.Equal(t, []Change{{ID{1, 1}, 1, true}}, s.Collect(false, nil), "though it had recovered: the store was full")
 }
 
 func TestARecoveredCountStaysUntilItIsCollected(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Second}
 		s := newStore(100, 1)
-		s.Track(nil)
+		s.Track(1, 1, nil)
 		id, later := ID{1, 2}, epoch+int64(time.Hour)
 		s.Take(id, l, epoch, 7)
 		s.Collect(false, nil)
 		s.Refund(id, l, epoch, 7, 0, false)
 		s.Compact(epoch)
 		fill(s, ids(50), l)
-		require.Contains(t, s.Collect(false, nil), Change{id, -7}, a)
+		require.Contains(t, s.Collect(false, nil), Change{id, -7, false}, a)
 		s.Take(id, l, epoch, 2)
 		s.Compact(later)
-		require.Equal(t, []Change{{id, 2}}, s.Collect(false, nil), a)
+		require.Equal(t, []Change{{id, 2, true}}, s.Collect(false, nil), a)
 		s.Compact(later)
 		require.Zero(t, s.Len(), a)
 		checkStore(t, s)
@@ -385,7 +386,7 @@ func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
 		s := NewStore(1000)
-		s.Track(make(chan struct{}, 1))
+		s.Track(1, 1, make(chan struct{}, 1))
 		list := make([]Change, 0, 200)
 		now, i := epoch, 0
 		check := func() {

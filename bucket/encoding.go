@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The encoding of a Count, without its Limit and id, in varints:
+// The encoding of a Count, without its Limit, Whose and id, in varints:
 //
 //	SlidingLog     age of the newest entry, doubled, +1 if Partial; bytes of entries; entries as in a log
 //	FixedWindow    age; units
@@ -17,8 +17,8 @@ const maxUsed = 2 * maxUnits
 
 var errCount = errors.New("bucket: no count")
 
-// Append appends the encoding of c to b: without its Limit, which has to be sent
-// along.
+// Append appends the encoding of c to b: without its Limit and Whose, which have to be
+// sent along.
 func (c *Count) Append(b []byte) []byte {
 	if c.Limit.Algorithm == SlidingLog {
 		head := c.age << 1
@@ -37,14 +37,14 @@ func (c *Count) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads into c what Append has written, for the Limit that c has already,
-// and returns what follows. Units above twice what any limit may grant are that
+// Parse reads into c what Append has written, for the Limit and Whose that c has
+// already, and returns what follows. Units above twice what any limit may grant are that
 // many. c keeps nothing of b, and grows by no more than b's length. With an error,
 // which says what was wrong, c is empty.
 func (c *Count) Parse(b []byte) (rest []byte, err error) {
-	limit := c.Limit
+	limit, whose := c.Limit, c.Whose
 	c.clear()
-	c.Limit = limit
+	c.Limit, c.Whose = limit, whose
 	r := reader{b: b}
 	if limit.Algorithm == SlidingLog {
 		c.parseLog(&r)
@@ -62,7 +62,7 @@ func (c *Count) Parse(b []byte) (rest []byte, err error) {
 	}
 	if r.err != nil {
 		c.clear()
-		c.Limit = limit
+		c.Limit, c.Whose = limit, whose
 		return nil, r.err
 	}
 	return r.b, nil

@@ -36,7 +36,7 @@ func FuzzParse(f *testing.F) {
 		}
 		require.LessOrEqual(t, len(c.entries), len(b))
 		s := newStore(2, 1)
-		s.Track(nil)
+		s.Track(1, 1, nil)
 		id := ID{1, 2}
 		s.Take(id, &Limit{Algorithm: FixedWindow, Rate: 5, Per: time.Minute, Version: uint64(algorithm) % 2}, now, 2)
 		for range 2 {

@@ -96,7 +96,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	i := int(sh.hand&^vain) % len(sh.slots)
 	for steps < len(sh.slots) && (seen < sample || seen < looked && part > 0.5 && e.recovered == 0) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
-			l := &sh.numbers.at[s.judge()]
+			l := sh.limitOf(s)
 			if seen++; seen <= sample || l.little(&s.cell) {
 				t := l.recovers(&s.cell)
 				if t <= now {
@@ -122,7 +122,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	if sh.hand &^= vain; part > 0.5 {
 		sh.hand |= vain
 	}
-	l := &sh.numbers.at[sh.slots[at].judge()]
+	l := sh.limitOf(&sh.slots[at])
 	e.forgot, e.usedUp = true, l.usedNow(&sh.slots[at].cell, now) >= l.full()
 	sh.remove(at, skip)
 	return e
@@ -136,7 +136,7 @@ func (sh *shard) promises() bool {
 	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {
 		if s := &sh.slots[i]; s.limit != 0 {
 			seen++
-			if sh.numbers.at[s.judge()].little(&s.cell) {
+			if sh.limitOf(s).little(&s.cell) {
 				return true
 			}
 		}

@@ -50,7 +50,7 @@ func (sh *shard) partOf(i int, whole *Limit) *Limit {
 	if i < 0 || sh.slots[i].limit&parted == 0 {
 		return nil
 	}
-	if l := &sh.numbers.at[sh.slots[i].judge()]; l.partOf(whole) {
+	if l := sh.limitOf(&sh.slots[i]); l.partOf(whole) {
 		return l
 	}
 	return nil
@@ -71,8 +71,8 @@ func (s *Store) SetPart(id ID, part *Limit) {
 	c := &sh.slots[i]
 	if stored := &sh.numbers.at[c.judge()]; !stored.is(part) {
 		return
-	} else if *stored != *part {
-		judge := sh.intern(part)
+	} else if stored.Limit != *part {
+		judge := sh.intern(part, stored.by)
 		c.limit = c.flags() | judge
 	}
 	c.limit |= parted

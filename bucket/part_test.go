@@ -35,7 +35,7 @@ func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(1<<14, 2)
-			s.Track(nil)
+			s.Track(1, 1, nil)
 			s.Take(id, &part, origin, 5)
 			s.SetPart(id, &part)
 			c.do(s)
@@ -66,16 +66,16 @@ func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
 		whole := Limit{Algorithm: a, Rate: 100, Per: time.Minute}
 		part := whole.Part(30)
 		s := NewStore(100)
-		s.Track(nil)
+		s.Track(1, 1, nil)
 		id := ID{1, 2}
 		s.Take(id, &part, origin, 5)
 		s.SetPart(id, &part)
 		require.EqualValues(t, 5, s.Uncollected(id))
-		require.Equal(t, []Change{{id, 5}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 5, true}}, s.Collect(false, nil))
 		var r Result
 		require.True(t, s.TakePart(id, &whole, origin, 7, &r))
 		require.EqualValues(t, 7, s.Uncollected(id))
-		require.Equal(t, []Change{{id, 7}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 7, true}}, s.Collect(false, nil))
 		require.True(t, s.TakePart(id, &whole, origin, 19, &r))
 		require.False(t, r.Allowed)
 		require.Zero(t, s.Uncollected(id))

@@ -43,7 +43,8 @@ type shard struct {
 }
 
 // The tables' sizes. At 24/32 a miss looks at 9 slots on average and a hit at
-// 3; a table that just grew by a fifth has 77 bytes for a count.
+// 3; a table that just grew by a seventh has 73 bytes for a count, and 79 with the
+// totals that Track adds.
 const minSlots = 4
 
 // room is how many counts a table of this many slots may hold. At least one
@@ -87,7 +88,7 @@ func (sh *shard) held(id ID, h uint64, l *Limit, now int64) (*slot, *Limit) {
 		return nil, l
 	}
 	s := &sh.slots[i]
-	if !sh.numbers.at[s.judge()].is(l) {
+	if !sh.limitOf(s).is(l) {
 		l = sh.settle(s, l, now)
 	}
 	return s, l
@@ -135,8 +136,7 @@ func (sh *shard) spare(s *slot, now int64) bool {
 
 // recovers is the instant from which the slot's count equals no count.
 func (sh *shard) recovers(s *slot) int64 {
-	l := &sh.numbers.at[s.judge()]
-	return l.recovers(&s.cell)
+	return sh.limitOf(s).recovers(&s.cell)
 }
 
 // logOf is the log of a count that l judges, nil if it needs none.
@@ -147,30 +147,40 @@ func (sh *shard) logOf(l *Limit, s *slot) *log {
 	return &sh.logs.logs[s.log]
 }
 
-// put stores s in the first empty slot. There is one, and the id is not there.
-func (sh *shard) put(h uint64, s slot) {
-	i := sh.home(h)
+// put stores s in the first empty slot, and says which. There is one, and the id is
+// not there.
+func (sh *shard) put(h uint64, s slot) (i int) {
+	i = sh.home(h)
 	for sh.slots[i].limit != 0 {
 		i = sh.next(i)
 	}
 	sh.slots[i] = s
 	sh.n++
+	return i
 }
 
 // remove empties slot i and closes the gap, so that probes need no tombstones.
 // skip is the number of bits of id.Lo that chose the shard.
 func (sh *shard) remove(i int, skip uint) {
-	sh.release(&sh.numbers.at[sh.slots[i].judge()], &sh.slots[i])
+	ch := sh.changes
+	ch.forget(sh.totalOf(i))
+	sh.release(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 	for j := sh.next(i); sh.slots[j].limit != 0; j = sh.next(j) {
 		// A count may move back to the gap unless its home lies after it:
 		// cyclically in (i, j].
 		h := sh.home(sh.slots[j].id.Lo << skip)
 		if i <= j && (h <= i || h > j) || i > j && h <= i && h > j {
 			sh.slots[i] = sh.slots[j]
+			if ch != nil {
+				ch.spent[i] = ch.spent[j]
+			}
 			i = j
 		}
 	}
 	sh.slots[i] = slot{}
+	if ch != nil {
+		ch.spent[i] = 0
+	}
 	sh.n--
 }
 
@@ -203,7 +213,7 @@ func (sh *shard) reclaim(now int64, skip uint) int {
 func (sh *shard) grow(now int64, skip uint) int {
 	reclaimed := sh.reclaim(now, skip)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
-		sh.resize(max(minSlots, slots*6/5+2), skip)
+		sh.resize(max(minSlots, slots*8/7+2), skip)
 	}
 	return reclaimed
 }
@@ -212,6 +222,9 @@ func (sh *shard) grow(now int64, skip uint) int {
 func (sh *shard) shrink(skip uint) {
 	if sh.n == 0 {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0
+		if sh.changes != nil {
+			sh.changes.spent = nil
+		}
 		return
 	}
 	if want := max(minSlots, int(sh.n)*3/2+1); want*3/2 <= len(sh.slots) {
@@ -230,29 +243,38 @@ func (sh *shard) resize(slots int, skip uint) {
 	sh.slots = sh.slots[:cap(sh.slots)]
 	clear(sh.slots[slots:])
 	sh.n, sh.hand = 0, 0
+	var spent []uint32
+	if sh.changes != nil {
+		spent, sh.changes.spent = sh.changes.spent, make([]uint32, len(sh.slots))
+	}
 	for i := range old {
-		if old[i].limit != 0 {
-			sh.put(old[i].id.Lo<<skip, old[i])
+		if old[i].limit == 0 {
+			continue
+		}
+		if at := sh.put(old[i].id.Lo<<skip, old[i]); spent != nil {
+			sh.changes.spent[at] = spent[i]
 		}
 	}
 	sh.numbers.prune(sh.slots)
 }
 
-// intern is the index of the limit's numbers.
-func (sh *shard) intern(l *Limit) uint32 {
-	if i := sh.numbers.find(l); i > 0 {
+// intern is the index of the limit's numbers, of a count whose total is by's.
+func (sh *shard) intern(l *Limit, by originSeries) uint32 {
+	if i := sh.numbers.find(l, by); i > 0 {
 		return i
 	}
 	if sh.numbers.full() {
 		sh.numbers.prune(sh.slots)
 	}
-	return sh.numbers.add(l)
+	return sh.numbers.add(l, by)
 }
 
 // settle makes l and the limit that last judged the count agree, and returns
-// the one that judges now.
+// the one that judges now. The count's total stays as it is, also of one that has
+// recovered: its origin has spent that.
 func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
-	stored := &sh.numbers.at[s.judge()]
+	entry := &sh.numbers.at[s.judge()]
+	stored := &entry.Limit
 	logged, logs := stored.Algorithm == SlidingLog, l.Algorithm == SlidingLog
 	net := sh.uncollected(stored, s)
 	switch {
@@ -290,7 +312,7 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 		}
 	}
 	judging := l.later(stored)
-	judge := sh.intern(&judging)
+	judge := sh.intern(&judging, entry.by)
 	s.limit = s.flags()&^parted | judge
-	return &sh.numbers.at[judge]
+	return sh.limitOf(s)
 }

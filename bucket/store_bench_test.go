@@ -67,7 +67,7 @@ func BenchmarkStoreTakeTracked(b *testing.B) {
 				held := ids(keys)
 				fill(s, held, l)
 				if tracked {
-					s.Track(make(chan struct{}, 1))
+					s.Track(1, 1, make(chan struct{}, 1))
 				}
 				var r Result
 				var list []Change
@@ -135,24 +135,37 @@ func BenchmarkStoreInsert(b *testing.B) {
 }
 
 // BenchmarkStoreMemory is what the heap holds for a key, with all slack, at
-// counts that suit the tables well or badly.
+// counts that suit the tables well or badly, with Track off and on.
 func BenchmarkStoreMemory(b *testing.B) {
-	for _, keys := range []int{100_000, 1_000_000, 1_150_000, 1_300_000, 8_000_000, 9_000_000, 10_000_000} {
-		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
-			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
-			for b.Loop() {
-				before := heap()
-				s := NewStore(1 << 24)
-				rng := rand.New(rand.NewPCG(1, 2))
-				for range keys {
-					s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)
-				}
-				b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
-				runtime.KeepAlive(s)
-			}
-			b.ReportMetric(0, "ns/op")
-		})
+	for _, tracked := range []bool{false, true} {
+		for _, keys := range []int{100_000, 1_000_000, 1_150_000, 1_300_000, 8_000_000, 9_000_000, 10_000_000} {
+			benchmarkStoreMemory(b, keys, tracked)
+		}
 	}
+}
+
+func benchmarkStoreMemory(b *testing.B, keys int, tracked bool) {
+	b.Run(fmt.Sprintf("keys=%d/tracked=%v", keys, tracked), func(b *testing.B) {
+		l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
+		for b.Loop() {
+			before := heap()
+			s := NewStore(1 << 24)
+			if tracked {
+				s.Track(1, 1, nil)
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			for i := range keys {
+				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)
+				if i%100_000 == 0 {
+					s.Collect(false, nil)
+				}
+			}
+			s.Collect(false, nil)
+			b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
+			runtime.KeepAlive(s)
+		}
+		b.ReportMetric(0, "ns/op")
+	})
 }
 
 func heap() uint64 {

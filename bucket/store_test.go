@@ -141,7 +141,16 @@ func checkStore(t require.TestingT, s *Store) {
 				require.NotZero(t, c.limit&changed, "%v hurries and is not changed", c.id)
 				require.Contains(t, sh.changes.ids, c.id)
 			} else {
-				require.Zero(t, sh.uncollected(&sh.numbers.at[c.judge()], c), "%v has units and is not changed", c.id)
+				require.Zero(t, sh.uncollected(sh.limitOf(c), c), "%v has units and is not changed", c.id)
+			}
+		}
+		if ch := sh.changes; ch != nil {
+			require.Len(t, ch.spent, len(sh.slots))
+			require.LessOrEqual(t, ch.floor, uint32(maxFloor))
+			for j := range sh.slots {
+				if whose := sh.totalOf(j); whose.Origin == 0 {
+					require.Zero(t, whose, "nobody has spent something")
+				}
 			}
 		}
 		require.EqualValues(t, n, sh.n)

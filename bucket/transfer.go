@@ -12,6 +12,10 @@ import "math"
 type Count struct {
 	Limit Limit // that last judged it, which may be a share; zero if there was no count
 
+	// Whose is its total, where the stores that it travels between track. It is not
+	// part of the encoding.
+	Whose Total
+
 	partial bool
 	changed bool
 	age     uint64 // of the cell's time
@@ -80,8 +84,8 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 	if i < 0 {
 		return Mark{}, false, false
 	}
-	l := &sh.numbers.at[sh.slots[i].judge()]
-	c.Limit, c.changed = *l, sh.slots[i].limit&changed != 0
+	l := sh.limitOf(&sh.slots[i])
+	c.Limit, c.Whose, c.changed = *l, sh.totalOf(i), sh.slots[i].limit&changed != 0
 	h := open(sh.logOf(l, &sh.slots[i]))
 	v, used := l.advance(sh.slots[i].cell, &h, now)
 	if used == 0 {
@@ -141,6 +145,8 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 // larger one of c's and the stored limit. An empty count with
 // nothing on top forgets the id. If the limit stored here has a higher Version
 // than c's, it goes on judging, and c is converted to it once.
+//
+// c.Whose becomes the count's total, also of a Partial one, as SetWhose would have it.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
@@ -148,13 +154,13 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	inserted := false
 	switch {
 	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
-		sh.appends(&sh.slots[i], c, now, extra)
+		sh.appends(i, c, now, extra)
 	case i >= 0:
 		s.replace(sh, i, c, now, extra)
 	default:
 		judge := c.Limit
 		if n, used := sh.imported(id, c, &judge, now, extra, judge.most()); used > 0 {
-			s.insert(sh, n, &judge, now)
+			s.insert(sh, n, &judge, sh.changes.succeed(Total{}, c.Whose), now)
 			inserted = true
 		} else {
 			sh.release(&judge, &n)
@@ -164,6 +170,29 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	if inserted {
 		s.trim(id, now)
 	}
+}
+
+// Renew is Import of a later copy: it does so, and reports that it did, if there is no
+// count of id, or one that has not changed since it was collected, whose total is nobody's
+// or an earlier one of c.Whose's origin.
+func (s *Store) Renew(id ID, c *Count, now int64) bool {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	i := sh.find(id, s.hash(id))
+	if i < 0 {
+		sh.mu.Unlock()
+		s.Import(id, c, now, 0)
+		return true
+	}
+	defer sh.mu.Unlock()
+	t := sh.totalOf(i)
+	later := t.Origin == 0 || t.Origin == c.Whose.Origin &&
+		(c.Whose.Series > t.Series || c.Whose.Series == t.Series && c.Whose.Spent > t.Spent)
+	if sh.slots[i].limit&changed != 0 || !later {
+		return false
+	}
+	s.replace(sh, i, c, now, 0)
+	return true
 }
 
 // imported makes a count that is not in the table yet of c, which judge judges,
@@ -196,7 +225,7 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most 
 // replace puts c in the place of the count in slot i.
 func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	old := &sh.slots[i]
-	stored := sh.numbers.at[old.judge()]
+	stored := *sh.limitOf(old)
 	net := sh.uncollected(&stored, old)
 	judge := c.Limit
 	if stored.Version > judge.Version && sh.recovers(old) > now || judge == (Limit{}) {
@@ -219,15 +248,20 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 		return
 	}
 	sh.release(&stored, old)
-	n.limit = flags | sh.intern(&judge)
+	whose := sh.changes.succeed(sh.totalOf(i), c.Whose)
+	n.limit = flags | sh.intern(&judge, whose.by())
 	sh.slots[i] = n
+	if sh.changes != nil {
+		sh.changes.spent[i] = whose.Spent
+	}
 	sh.setUncollected(&judge, &sh.slots[i], net)
 }
 
-// appends adds the end of a log to the count in slot s, entry by entry.
-func (sh *shard) appends(s *slot, c *Count, now, extra int64) {
+// appends adds the end of a log to the count in slot i, entry by entry.
+func (sh *shard) appends(i int, c *Count, now, extra int64) {
+	s := &sh.slots[i]
 	flags := s.flags() &^ parted
-	most := max(c.Limit.most(), sh.numbers.at[s.judge()].most())
+	most := max(c.Limit.most(), sh.limitOf(s).most())
 	l := sh.settle(s, &c.Limit, now)
 	s.limit = s.judge() | flags // which notes no change, though settle did
 	g := sh.logOf(l, s)
@@ -244,6 +278,7 @@ func (sh *shard) appends(s *slot, c *Count, now, extra int64) {
 	}
 	s.cell = v
 	l.onTop(&s.cell, g, now, extra, most)
+	sh.setTotal(i, c.Whose)
 }
 
 // onTop spends units, or gives them back, and says what is used then.
@@ -283,13 +318,26 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	if i < 0 {
 		return 0, Limit{}, false
 	}
-	l = sh.numbers.at[sh.slots[i].judge()]
+	l = *sh.limitOf(&sh.slots[i])
 	h := open(sh.logOf(&l, &sh.slots[i]))
 	_, u := l.advance(sh.slots[i].cell, &h, now)
 	if u == 0 {
 		return 0, Limit{}, false
 	}
 	return int64(u), l, true
+}
+
+// Judge is the limit that last judged id's count, and whether one is held: one that has
+// recovered is held until its place is used.
+func (s *Store) Judge(id ID) (l Limit, held bool) {
+	sh := s.shardOf(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	i := sh.find(id, s.hash(id))
+	if i < 0 {
+		return Limit{}, false
+	}
+	return *sh.limitOf(&sh.slots[i]), true
 }
 
 // Scan appends the ids of one piece of the store to ids, and returns where the

@@ -162,7 +162,7 @@ func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 	if i < 0 {
 		return nil
 	}
-	l := &sh.numbers.at[sh.slots[i].judge()]
+	l := sh.limitOf(&sh.slots[i])
 	h := open(sh.logOf(l, &sh.slots[i]))
 	v, used := l.advance(sh.slots[i].cell, &h, now)
 	if used == 0 {
@@ -224,7 +224,7 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 				{"and no overflow", 0, 90, 90, math.MaxInt64, 200},
 			} {
 				s := newStore(10, 1)
-				s.Track(nil)
+				s.Track(1, 1, nil)
 				s.Debit(id, l, now, test.collected)
 				s.Collect(false, nil)
 				if test.net > 0 {
@@ -236,8 +236,8 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 				used, _, _ := s.Used(id, now)
 				require.Equal(t, test.now, used, test.name)
 				checkStore(t, s)
-				units, noted := s.CollectOne(id)
-				require.Equal(t, test.net, units, "%s: it stays to be collected", test.name)
+				c, noted := s.CollectOne(id)
+				require.Equal(t, test.net, c.Units, "%s: it stays to be collected", test.name)
 				require.Equal(t, test.net != 0, noted, "%s: an import is no change", test.name)
 				if used == 0 && test.net == 0 {
 					require.Zero(t, s.Len(), test.name)
@@ -251,7 +251,7 @@ func TestWhatHasRecoveredHereIsNotSpentOnTop(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 100, Per: time.Second}
 		s := newStore(10, 1)
-		s.Track(nil)
+		s.Track(1, 1, nil)
 		id, now := ID{1, 2}, epoch
 		s.Take(id, l, now, 50)
 		now += int64(2 * time.Second)
@@ -299,13 +299,13 @@ func TestTheEndOfALogIsAddedToWhateverIsHeld(t *testing.T) {
 			there.Take(id, &l, now+1, 4)
 			there.Export(id, now+1, mark, c)
 			require.True(t, c.Partial())
-			here.Track(nil)
+			here.Track(1, 1, nil)
 			here.Take(id, &Limit{Algorithm: a, Rate: 30, Per: time.Hour, Version: version}, now, 9)
 			here.Import(id, c, now+1, 2)
 			used, _, _ := here.Used(id, now+1)
 			require.EqualValues(t, 9+3+4+2, used, "%v at %d", a, version)
-			units, _ := here.CollectOne(id)
-			require.EqualValues(t, 9, units)
+			one, _ := here.CollectOne(id)
+			require.EqualValues(t, 9, one.Units)
 			checkStore(t, here)
 
 			empty := newStore(10, 1)
@@ -381,16 +381,16 @@ func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 		s := newStore(10, 1)
-		s.Track(nil)
+		s.Track(1, 1, nil)
 		id := ID{1, 2}
 		s.SpendElsewhere(id, l, epoch, -1)
 		s.SpendElsewhere(id, l, epoch, 0)
 		require.Empty(t, s.Collect(false, nil))
 		s.SpendElsewhere(id, l, epoch, 6)
 		s.Take(id, l, epoch, 1)
-		require.Equal(t, []Change{{id, 1}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 1, false}}, s.Collect(false, nil))
 		s.SpendElsewhere(id, l, epoch, -4)
-		require.Equal(t, []Change{{id, 0}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 0, true}}, s.Collect(false, nil))
 		used, judge, ok := s.Used(id, epoch)
 		require.True(t, ok)
 		require.Equal(t, *l, judge)
@@ -406,7 +406,7 @@ func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 
 func TestImportsKeepAFullStoreWhole(t *testing.T) {
 	s := newStore(50, 4)
-	s.Track(nil)
+	s.Track(1, 1, nil)
 	c := &Count{}
 	for i, id := range ids(2000) {
 		l := &Limit{Algorithm: algorithms[i%len(algorithms)], Rate: 10, Per: time.Hour}

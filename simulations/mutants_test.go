@@ -79,10 +79,10 @@ var mutants = []mutant{
 			"	if spends++; spends%100 == 0 {\n		return\n	}\n	own.spent += units\n",
 		}, {
 			"sync/stream.go",
-			"// tally adds to this node's own tally",
-			"var spends int\n\n// tally adds to this node's own tally",
+			"// spend adds to this node's own tally",
+			"var spends int\n\n// spend adds to this node's own tally",
 		}},
-		scenario: "scaled", breaks: accounted,
+		scenario: "split", breaks: accounted,
 	},
 	{
 		name: "the roster forgets at once",
@@ -97,8 +97,8 @@ var mutants = []mutant{
 		name: "a spend counted twice",
 		edits: []edit{{
 			"sync/inbound.go",
-			"x.store.SpendElsewhere(id, l, x.now, units)\n		delete(x.bases, id)",
-			"x.store.SpendElsewhere(id, l, x.now, 2*units)\n		delete(x.bases, id)",
+			"x.store.SpendElsewhere(id, l, x.now, units)",
+			"x.store.SpendElsewhere(id, l, x.now, 2*units)",
 		}},
 		scenario: "split", breaks: accounted,
 	},

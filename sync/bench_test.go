@@ -12,8 +12,8 @@ import (
 type pair struct{ self, other Member }
 
 func (p pair) Holds(bucket.ID) bool     { return p.self < p.other }
+func (p pair) Holder(bucket.ID) Member  { return min(p.self, p.other) }
 func (p pair) Answers(bucket.ID) Member { return min(p.self, p.other) }
-func (p pair) StandIn(bucket.ID) Member { return 0 }
 func (p pair) Targets(dst []Member, _ bucket.ID) []Member {
 	return append(dst, p.other)
 }
@@ -27,8 +27,8 @@ func BenchmarkStream(b *testing.B) {
 		b.Run(algorithm.String(), func(b *testing.B) {
 			limit := limitOf(algorithm)
 			from, to := bucket.NewStore(2*counts), bucket.NewStore(2*counts)
-			from.Track(nil)
-			to.Track(nil)
+			from.Track(1, 1, nil)
+			to.Track(2, 1, nil)
 			a, z := New(1, from), New(2, to)
 			a.Meet([]Member{1, 2})
 			z.Meet([]Member{1, 2})

@@ -3,21 +3,41 @@
 // store has spent goes in, frames for other members come out, and the frames that
 // arrive are taken into the store. Time is an argument, and nothing waits.
 //
-// A node that has authority over an id sends the id's count, absolute, to those
-// who are to have it: a state. What others spend meanwhile is a tally of theirs,
-// cumulative, so that it counts once however often and by whatever way it comes:
-// it is sent, as a spend, to whoever answers for the id, and it goes along with
-// each state that includes it. So states and spends commute. Authority follows
-// the last state.
+// # Copies merge
 //
-// Who has no authority sends states too: a stand-in to its own targets, and to a
-// stand-in everyone who has a copy, since it may have been cut off from the owner,
-// and another not. Such a state never takes the place of a later copy: of two, that
-// is the one of which more is in no tally. The other's tallies are taken into it.
+// A copy of a count is what is used of an id, the cell in the store, and of whom: a
+// vector, which has a tally for each origin, cumulative, of what that one has spent and
+// given back. An origin is a member's incarnation; it alone raises its tally, by every
+// unit that it admits, with authority or without. Of two tallies of an origin, one has
+// therefore all that the other has, and so two vectors have a join: the later tally of
+// each origin.
 //
-// Each pair of members has frames of its own, numbered, one in flight. A frame is
-// applied once or never: when its answer is lost, the next one asks what became of
-// it, and the one who is asked sees to it that this stays so.
+// Two copies merge to one that has the units of both, each once (merge.go). If one
+// vector covers the other, that copy has all there is. Else one of them stays, and what
+// the other has beyond it is spent on top, refunds netted first, and never more than the
+// other has in use. As a join does not depend on order, path or repetition, neither does
+// of whom the units are: whatever is sent twice, late or by two ways counts once, and a
+// unit is lost only with all who had heard of it. Which part of the units has recovered
+// is known as a bound, from the strict side; it is exact as long as one node at a time
+// spends. A bucket drains in each copy by itself: of two that were filled apart, the
+// merge has drained as both have.
+//
+// A tally is forgotten when all that it says has recovered by its age, and counts
+// nothing when an old copy brings it back; its origin goes on with a new series. The
+// number of a reset stands before vectors: what comes with a lower one is dropped.
+//
+// Almost every count has one origin: its store keeps that tally in 4 bytes
+// ([bucket.Total]). The ledger has all other vectors.
+//
+// # Frames
+//
+// Who answers for an id, by authority or standing in, sends its copy to those who are to
+// have it: a state. Who does not, and has spent or heard something, sends its vector to
+// whoever answers, with how much is used: a spend. That needs no count, which of a log
+// is long. Authority follows the last state.
+//
+// Each pair of members has frames of its own, numbered, one in flight. What a frame that
+// got no answer carried is sent again.
 //
 // No call does more under the lock for a stream that knows much than for one that
 // knows little, but for the rare ones that say so: what there is to look at is gone
@@ -37,9 +57,7 @@
 //   - Review, when the view has changed or authority has been taken, and then
 //     ReviewPart until that is over, a part at a time with pauses between.
 //   - Give, and let authority go in no other way; and only to a member that Lag
-//     says no scan is under way for. A node that holds an id which another holds
-//     too, as both have started apart, or this one was taken off the roster while
-//     it lived, gives it to that one: neither gives it to a third, which would
-//     take both counts for the whole.
+//     says no scan is under way for. What is lost otherwise, as this node had begun
+//     apart from others, it yields (Yield).
 //   - Sweep, a few times a second.
 package countsync

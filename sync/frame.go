@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -17,11 +18,14 @@ import (
 //	items   until the end
 //
 // An item is its id 16 and a byte of flags with its kind, and then what the flags
-// say: the reset number and the tombstone's age; tallies; the number of the frame
-// that a piece of a log follows; a limit and a count. A limit is its index in the
-// frame; with the first index that is free, its numbers follow.
+// say: the reset number and the tombstone's age; a vector or a total; the number of the frame
+// that a piece of a log follows; a limit, and a state's count or what is used of a
+// spend's. A limit is its index in the frame; with the first index that is free, its
+// numbers follow.
 //
-//	tally   origin 8 | series 8 | spent | refunded | unrecovered | age
+//	vector  tallies, for each: origin | spent | refunded | gone | age
+//	total   origin | spent
+//	origin  index | origin 8 | series 8
 //	limit   index | algorithm 1 | rate | per | burst or start | version | whole
 //
 // where the start is a FixedWindow's, which has no burst, and either is doubled,
@@ -29,11 +33,11 @@ import (
 //
 // An answer:
 //
-//	version 1 | flags 1 | number 8 | refused | items | whole | items
+//	version 1 | flags 1 | number 8 | whole | items
 //
-// with the items by index, each less the one before it.
+// with the items by index, each less the one before it, of which the whole is wanted.
 const (
-	frameVersion = 1
+	frameVersion = 2
 	headerBytes  = 26
 	maxFrame     = 64 << 10
 )
@@ -44,52 +48,35 @@ const (
 	flagLeaving
 	flagGives
 	flagBegs   // send everything that I am a target of
-	flagSettle // no items: say what became of the frame with this number, and let it never be applied if it was not
-	flagLeft   // the sender has said goodbye: it has authority over nothing
 	knownFlags = 1<<iota - 1
 )
 
 // Flags of an item, above the bits of its kind.
 const (
-	kindMask    = 3
-	itemHeld    = 1 << (iota + 1) // the sender has authority
-	itemReset                     // a reset number
-	itemTallies                   // tallies
-	itemLimit                     // the limit of the count, or of a spend
-	itemMore                      // of a log: more pieces follow
-	itemPiece                     // of a log: what came after an earlier piece
+	kindMask   = 3
+	itemReset  = 1 << (iota + 1) // a reset number
+	itemVector                   // a vector
+	itemLimit                    // the limit of the count, or of a spend
+	itemMore                     // of a log: more pieces follow
+	itemPiece                    // of a log: what came after an earlier piece
+	itemTotal                    // instead of a vector: one tally, just now, of which nothing was given back
 )
 
-const (
-	answerVersion = 1
-	answerBytes   = 10
-)
+const answerVersion = 2
 
-// Flags of an answer.
-const (
-	answerApplied = 1 << iota
-	answerDoubts  // authority was not taken, as some of the counts came last from another: these are asked for
-)
-
-// maxTallies bounds the tallies of one id in a frame.
+// maxTallies bounds the vector of one id in a frame.
 const maxTallies = 512
 
 // maxGiven bounds the ranges in one frame.
 const maxGiven = 256
 
-// maxTotal bounds what a tally may say, so that no sum overflows.
-const maxTotal = math.MaxInt64 / 4
+// maxAge bounds ages, so that a time less its age is one.
+const maxAge = math.MaxInt64 / 4
+
+// maxUnits bounds what a tally may say, so that no sum overflows.
+const maxUnits = math.MaxInt64 / 1024
 
 var errFrame = errors.New("countsync: malformed frame")
-
-// Sender is who sent a frame, and whether that has said goodbye; ok is false if it
-// is none.
-func Sender(frame []byte) (from Member, left, ok bool) {
-	if len(frame) < headerBytes || frame[0] != frameVersion {
-		return 0, false, false
-	}
-	return binary.LittleEndian.Uint64(frame[2:]), frame[1]&flagLeft != 0, true
-}
 
 func appendHeader(b []byte, flags byte, from, to Member, number uint64) []byte {
 	b = append(b, frameVersion, flags)
@@ -115,13 +102,63 @@ func appendID(b []byte, id bucket.ID) []byte {
 	return binary.LittleEndian.AppendUint64(b, id.Lo)
 }
 
-func appendTally(b []byte, t *tally, unrecovered, now int64) []byte {
-	b = binary.LittleEndian.AppendUint64(b, t.origin)
-	b = binary.LittleEndian.AppendUint64(b, uint64(t.series))
-	b = binary.AppendUvarint(b, uint64(t.spent))
-	b = binary.AppendUvarint(b, uint64(t.refunded))
-	b = binary.AppendUvarint(b, uint64(unrecovered))
-	return binary.AppendUvarint(b, uint64(max(0, now-t.changed)))
+func (os *origins) appendVector(b []byte, v vector, now int64) []byte {
+	v = v[:min(len(v), maxTallies)]
+	b = binary.AppendUvarint(b, uint64(len(v)))
+	for i := range v {
+		t := &v[i]
+		b = os.append(b, origin{t.origin, t.series})
+		b = binary.AppendUvarint(b, uint64(t.spent))
+		b = binary.AppendUvarint(b, uint64(t.refunded))
+		b = binary.AppendUvarint(b, uint64(t.gone))
+		b = binary.AppendUvarint(b, uint64(max(0, now-t.changed)))
+	}
+	return b
+}
+
+func (os *origins) appendTotal(b []byte, t bucket.Total) []byte {
+	b = os.append(b, origin{t.Origin, t.Series})
+	return binary.AppendUvarint(b, uint64(t.Spent))
+}
+
+// origin is who has spent, and in which series.
+type origin struct {
+	member Member
+	series int64
+}
+
+// origins are those of one frame, by index: the one that comes first when an index is
+// free follows it.
+type origins []origin
+
+func (os *origins) append(b []byte, o origin) []byte {
+	const nearest = 64
+	for i := len(*os) - 1; i >= max(0, len(*os)-nearest); i-- {
+		if (*os)[i] == o {
+			return binary.AppendUvarint(b, uint64(i))
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(*os)))
+	*os = append(*os, o)
+	b = binary.LittleEndian.AppendUint64(b, o.member)
+	return binary.LittleEndian.AppendUint64(b, uint64(o.series))
+}
+
+func (os *origins) read(r *reader) (o origin) {
+	i := r.uvarint()
+	if i < uint64(len(*os)) {
+		return (*os)[i]
+	}
+	if i != uint64(len(*os)) {
+		r.fail("origin %d of %d", i, len(*os))
+		return o
+	}
+	o = origin{r.uint64(), int64(r.uint64())}
+	if r.err == nil && (o.member == 0 || o.series < 0) {
+		r.fail("origin %d, series %d", o.member, o.series)
+	}
+	*os = append(*os, o)
+	return o
 }
 
 // limits are those of one frame, by index.
@@ -252,11 +289,11 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// total is a number of units.
-func (r *reader) total() int64 { return int64(min(r.uvarint(), maxTotal)) }
+// units is a number of them.
+func (r *reader) units() int64 { return int64(min(r.uvarint(), maxUnits)) }
 
 // age is a number of nanoseconds.
-func (r *reader) age() int64 { return int64(min(r.uvarint(), maxTotal)) }
+func (r *reader) age() int64 { return int64(min(r.uvarint(), maxAge)) }
 
 func (r *reader) id() bucket.ID { return bucket.ID{Hi: r.uint64(), Lo: r.uint64()} }
 
@@ -274,27 +311,40 @@ func (r *reader) ranges() (move uint64, ranges Ranges) {
 	return move, NewRanges(list...)
 }
 
-func (r *reader) tallies(list []tally, now int64) []tally {
+// vector reads one, of which each origin stands once.
+func (os *origins) vector(r *reader, v vector, now int64) vector {
 	n := r.uvarint()
 	if n > maxTallies {
 		r.fail("%d tallies", n)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		t := tally{origin: r.uint64(), series: int64(r.uint64()), spent: r.total(), refunded: r.total()}
-		t.unrecovered = min(r.total(), max(0, t.net()))
-		t.changed = now - r.age()
-		if t.origin == 0 || t.series < 0 {
-			r.fail("a tally of origin %d, series %d", t.origin, t.series)
+		o := os.read(r)
+		if r.err != nil {
+			return v
 		}
-		list = append(list, t)
+		t := tally{origin: o.member, series: o.series, spent: r.units(), refunded: r.units(), gone: r.units(), changed: now - r.age()}
+		at, there := v.find(t.origin)
+		if there {
+			r.fail("two tallies of origin %d", t.origin)
+			return v
+		}
+		v = slices.Insert(v, at, t)
 	}
-	return list
+	return v
 }
 
-func appendAnswer(b []byte, number uint64, flags byte, refused, whole []int) []byte {
-	b = append(b, answerVersion, flags)
+// total reads one, as a vector of that tally alone.
+func (os *origins) total(r *reader, v vector, now int64) vector {
+	o, spent := os.read(r), r.units()
+	if r.err != nil {
+		return v
+	}
+	return append(v, tally{origin: o.member, series: o.series, spent: spent, changed: now})
+}
+
+func appendAnswer(b []byte, number uint64, whole []int) []byte {
+	b = append(b, answerVersion, 0)
 	b = binary.LittleEndian.AppendUint64(b, number)
-	b = appendIndexes(b, refused)
 	return appendIndexes(b, whole)
 }
 

@@ -1,20 +1,28 @@
 package countsync
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
 )
+
+// answerBytes is the least that an answer has.
+const answerBytes = 11
 
 // frames are some of each kind that nodes exchange.
 func frames(t testing.TB) (list [][]byte) {
 	stores := [2]*bucket.Store{bucket.NewStore(1000), bucket.NewStore(1000)}
 	var streams [2]*Stream
 	for i := range streams {
-		stores[i].Track(nil)
+		stores[i].Track(Member(i+1), 1, nil)
 		streams[i] = New(Member(i+1), stores[i])
 		streams[i].Meet([]Member{1, 2})
 	}
@@ -32,7 +40,7 @@ func frames(t testing.TB) (list [][]byte) {
 	streams[0].Reset(someID(3), now)
 	streams[0].Give(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), now)
 	streams[1].Leaving()
-	streams[1].ask(someID(1), 1)
+	streams[1].Beg()
 	for range 4 {
 		for i := range streams {
 			roles, other := pair{Member(i + 1), Member(2 - i)}, 1-i
@@ -53,11 +61,11 @@ func frames(t testing.TB) (list [][]byte) {
 // holder is who is asked by a fuzzer: it holds some ids.
 type holder struct{}
 
-func (holder) Holds(id bucket.ID) bool { return id.Hi&1 == 1 }
+func (holder) Holds(id bucket.ID) bool    { return id.Hi&1 == 1 }
+func (holder) Holder(id bucket.ID) Member { return Member(id.Hi & 1) }
 func (holder) Answers(id bucket.ID) Member {
 	return Member(id.Hi >> 1 & 1)
 }
-func (holder) StandIn(id bucket.ID) Member { return Member(id.Hi >> 2 & 3) }
 func (holder) Targets(dst []Member, id bucket.ID) []Member {
 	return append(dst, 1)
 }
@@ -68,7 +76,7 @@ func FuzzServe(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		store := bucket.NewStore(100)
-		store.Track(nil)
+		store.Track(1, 1, nil)
 		for _, self := range []Member{1, 2} {
 			s := New(self, store)
 			s.Meet([]Member{1, 2})
@@ -87,6 +95,25 @@ func FuzzServe(f *testing.F) {
 			if err != nil || string(again) != string(answer) || b2.Given != nil || b2.Complete {
 				t.Fatal("the same frame is taken in twice")
 			}
+			// Nor does what it has come to once grow, as one that is numbered anew brings it again.
+			s.Collect(now, false, holder{})
+			before := copies(s, now)
+			number := binary.LittleEndian.Uint64(b[18:])
+			for range 2 {
+				if number++; number == 0 {
+					break
+				}
+				binary.LittleEndian.PutUint64(b[18:], number)
+				if _, _, err := s.Serve(now, b, holder{}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for id, c := range copies(s, now) {
+				was := before[id]
+				if !was.vector.covers(c.vector) || !c.vector.covers(was.vector) || c.used > was.used {
+					t.Fatalf("%v has become %v", was, c)
+				}
+			}
 			// What it has taken in can be sent on.
 			s.Collect(now, false, holder{})
 			for range 10 {
@@ -101,6 +128,89 @@ func FuzzServe(f *testing.F) {
 			s.Review(now, holder{})
 		}
 	})
+}
+
+// copies are those of all ids that a stream has tallies of.
+func copies(s *Stream, now int64) map[bucket.ID]copyOf {
+	list := make(map[bucket.ID]copyOf)
+	for id := range s.ledger.first {
+		used, _, _ := s.store.Used(id, now)
+		list[id] = copyOf{used, s.vector(nil, id, now)}
+	}
+	return list
+}
+
+// appendTallies writes a vector as the first of a frame.
+func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).appendVector(b, v, now) }
+
+// Whatever a vector has, it comes as it was sent, by the clock of who reads it.
+func TestAVectorComesAsItWasSent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now, theirs := rapid.Int64Range(0, 1<<60).Draw(t, "now"), rapid.Int64Range(0, 1<<60).Draw(t, "theirs")
+		s := New(1, bucket.NewStore(10))
+		id := someID(rapid.IntRange(0, 9).Draw(t, "id"))
+		var want vector
+		for _, origin := range rapid.SliceOfNDistinct(rapid.Uint64Min(1), 0, 20, rapid.ID).Draw(t, "origins") {
+			x := tally{
+				origin: origin, series: rapid.Int64Min(0).Draw(t, "series"),
+				gone:  rapid.Int64Range(0, maxUnits).Draw(t, "gone"),
+				spent: rapid.Int64Range(0, maxUnits).Draw(t, "spent"), refunded: rapid.Int64Range(0, maxUnits).Draw(t, "refunded"),
+				changed: now - rapid.Int64Range(-5, maxUnits).Draw(t, "age"),
+			}
+			s.ledger.add(id, x)
+			x.changed = theirs - max(0, now-x.changed) // none comes from what is yet to be
+			want = append(want, x)
+		}
+		slices.SortFunc(want, func(a, b tally) int { return cmp.Compare(a.origin, b.origin) })
+		b := appendTallies(nil, s.ledger.vector(nil, id), now)
+		r := reader{b: append(b, 7)}
+		if got := new(origins).vector(&r, nil, theirs); r.err != nil || !slices.Equal(got, want) || len(r.b) != 1 {
+			t.Fatalf("%v comes as %v, %v", want, got, r.err)
+		}
+		if again := (reader{b: appendTallies(nil, want, theirs)}); !slices.Equal(new(origins).vector(&again, nil, theirs), want) {
+			t.Fatalf("of %v another comes when it is sent on", want)
+		}
+		for cut := range b {
+			if r := (reader{b: b[:cut]}); len(new(origins).vector(&r, nil, theirs)) > len(want) || r.err == nil {
+				t.Fatalf("%d of %d bytes are enough", cut, len(b))
+			}
+		}
+	})
+}
+
+func TestAVectorOfNoSenseIsRefused(t *testing.T) {
+	good := vector{{origin: 1, series: 5, spent: 7}, {origin: 3}}
+	many := make(vector, maxTallies+1)
+	for i := range many {
+		many[i].origin = Member(i + 1)
+	}
+	for name, c := range map[string]struct {
+		b  []byte
+		ok bool
+	}{
+		"none":                 {appendTallies(nil, nil, 0), true},
+		"two":                  {appendTallies(nil, good, 0), true},
+		"as many as there may": {appendTallies(nil, many[:maxTallies], 0), true},
+		"too many":             {append(binary.AppendUvarint(nil, maxTallies+1), appendTallies(nil, many[:maxTallies], 0)[2:]...), false},
+		"more than it says":    {append([]byte{3}, appendTallies(nil, good, 0)[1:]...), false},
+		"of nobody":            {appendTallies(nil, vector{{origin: 0}}, 0), false},
+		"an origin twice":      {appendTallies(nil, vector{good[0], good[1], good[0]}, 0), false},
+		"a series below zero":  {appendTallies(nil, vector{{origin: 1, series: -1}}, 0), false},
+		"units that overflow":  {appendTallies(nil, vector{{origin: 1, spent: -1, refunded: -1}}, 0), true},
+		"a number without end": {append([]byte{1}, bytes.Repeat([]byte{0xff}, 60)...), false},
+		"nothing":              {nil, false},
+	} {
+		r := reader{b: c.b}
+		v := new(origins).vector(&r, nil, 0)
+		if (r.err == nil) != c.ok {
+			t.Errorf("%s: %v, %v", name, v, r.err)
+		}
+		for _, x := range v {
+			if x.spent < 0 || x.spent > maxUnits || x.refunded < 0 || x.refunded > maxUnits || x.origin == 0 {
+				t.Errorf("%s: %v", name, v)
+			}
+		}
+	}
 }
 
 func TestALimitComesAsItWasSent(t *testing.T) {
@@ -137,7 +247,7 @@ func FuzzAnswered(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		store := bucket.NewStore(100)
-		store.Track(nil)
+		store.Track(1, 1, nil)
 		s := New(1, store)
 		s.Meet([]Member{2})
 		limit := limitOf(bucket.SlidingLog)
@@ -161,7 +271,7 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 	answer, a, err := s.Serve(1, good, holder{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, Arrival{From: 1}, a)
-	require.Equal(t, appendAnswer(nil, 5, answerApplied, nil, nil), answer)
+	require.Equal(t, appendAnswer(nil, 5, nil), answer)
 	for name, bad := range map[string][]byte{
 		"empty":           {},
 		"short":           good[:20],
@@ -175,6 +285,9 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 		"too many ranges": appendRanges(appendHeader(nil, flagGives, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
 		"no kind":         append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), 0),
 		"a limit unsaid":  append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(state)|itemLimit, 3),
+		"a vector unsaid": append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(spend)|itemVector, 2),
+		"an origin twice": appendTallies(append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(spend)|itemVector), vector{{origin: 3}, {origin: 3}}, 0),
+		"no such kind":    append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), kindMask),
 		"too long":        append(good[:18:18], make([]byte, maxFrame)...),
 	} {
 		_, _, err := s.Serve(1, bad, holder{}, nil)

@@ -72,13 +72,13 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	accounts := make([]account, n)
 	for i := range accounts {
 		a := &accounts[i]
-		a.granted, a.grantedTo = r.units(), r.uint64()
+		a.granted, a.grantedTo = r.held(), r.uint64()
 		a.grantedUntil = t.Steady + min(r.age(), keptFor)
-		a.moved = r.units()
+		a.moved = r.held()
 		a.heard = r.number()
-		a.received = r.units()
+		a.received = r.held()
 		a.receivedUntil = t.Steady + min(r.age(), term)
-		a.owes = r.units()
+		a.owes = r.held()
 		a.number = r.number()
 	}
 	if err := whole.Validate(); r.err == nil && err != nil {
@@ -117,5 +117,5 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 // number is one of a statement.
 func (r *reader) number() int64 { return int64(min(r.uvarint(), math.MaxInt64/2)) }
 
-// units are of a holding: more than any limit has are that many.
-func (r *reader) units() int64 { return int64(min(r.uvarint(), 1<<40)) }
+// held is units of a holding: more than any limit has are that many.
+func (r *reader) held() int64 { return int64(min(r.uvarint(), 1<<40)) }

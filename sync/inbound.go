@@ -1,7 +1,6 @@
 package countsync
 
 import (
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -13,22 +12,15 @@ type Arrival struct {
 	Given    Ranges // authority that came with the frame; nil if none, or if that move came before. Who takes it calls Review
 	Complete bool   // all that From owed by its scans has come
 	Leaving  bool   // From hands over what it holds
-	Doubted  bool   // authority came and was not taken: From is asked about what is in doubt, and is to be sent that at once
 }
 
 // inbound is what is known of one sender's frames.
 type inbound struct {
-	applied uint64 // the number of the last frame that was applied, or that never will be
+	applied uint64 // the number of the last frame that was applied
 	answer  []byte // what was answered to it
 	move    uint64 // the last that came
-	doubted uint64 // the last that was not taken, for doubts
-	since   int64  // when it came first, by the stream's time
 	parts   parts
 }
-
-// doubtedFor is how long authority is not taken for doubts. Where several give to
-// each other in a circle, each asks one that has yet to be told itself.
-const doubtedFor = int64(1e9)
 
 // parts are the first pieces of a log whose last one is yet to come: until then
 // the count stays what it was.
@@ -105,11 +97,6 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		return append(dst, in.answer...), a, nil
 	}
 	s.tick(now)
-	if flags&flagSettle != 0 {
-		in.applied = number
-		in.answer = appendAnswer(in.answer[:0], number, 0, nil, nil)
-		return append(dst, in.answer...), a, nil
-	}
 	var (
 		move  uint64
 		doubt int64
@@ -119,70 +106,54 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		doubt = r.age()
 	}
 	x := arriving{Stream: s, roles: roles, in: in, from: from, number: number, now: now}
-	x.limits = s.limits[:0]
+	x.limits, x.origins = s.limits[:0], s.origins[:0]
 	for x.index = 0; len(r.b) > 0; x.index++ {
 		x.item(&r)
 	}
-	s.limits = x.limits
+	s.limits, s.origins = x.limits, x.origins
 	if r.err != nil {
 		return dst, Arrival{}, r.err
 	}
-	outcome := byte(answerApplied)
-	doubted := a.Given != nil && s.inDoubt(a.Given, from)
-	if doubted && in.doubted != move {
-		in.doubted, in.since = move, s.clock
-	}
-	if doubted && s.clock-in.since < doubtedFor {
-		outcome |= answerDoubts
-		a.Given, a.Doubted = nil, true
-	} else if move < in.move {
+	if move <= in.move {
 		a.Given = nil
 	} else {
 		in.move = move
-		if a.Given != nil {
-			s.holdings.Sure(time.Duration(doubt))
-		}
+		s.holdings.Sure(time.Duration(doubt))
 	}
 	a.Complete = flags&flagComplete != 0
-	if o := s.outbound(from); o != nil {
-		if o.refused && a.Given != nil {
-			o.owe(a.Given, s.clock) // it has held what this node held as well, and has taken none of its states
-		} else {
-			o.sent = o.sent.Union(a.Given) // it had all there is
-		}
-		if flags&flagBegs != 0 {
-			o.stamp = s.newStamp()
-			o.begged(s.clock)
-		}
+	if o := s.outbound(from); o != nil && flags&flagBegs != 0 {
+		o.stamp = s.newStamp()
+		o.begged(s.clock)
 	}
 	in.applied = number
-	in.answer = appendAnswer(in.answer[:0], number, outcome, x.refused, x.whole)
+	in.answer = appendAnswer(in.answer[:0], number, x.whole)
 	return append(dst, in.answer...), a, nil
 }
 
 // arriving is a frame that is being taken in.
 type arriving struct {
 	*Stream
-	roles  Roles
-	in     *inbound
-	from   Member
-	number uint64
-	now    int64
-	limits limits
+	roles   Roles
+	in      *inbound
+	from    Member
+	number  uint64
+	now     int64
+	limits  limits
+	origins origins
 
-	index          int
-	refused, whole []int
+	index int
+	whole []int
 }
 
 func (x *arriving) item(r *reader) {
 	id, flags := r.id(), r.byte()
-	switch kind := kind(flags & kindMask); {
+	switch {
 	case r.err != nil:
 		return
-	case kind == ask:
-		x.asked(id)
+	case kind(flags&kindMask) > spend:
+		r.fail("an item of kind %d", flags&kindMask)
 		return
-	case kind == grants:
+	case kind(flags&kindMask) == grants:
 		x.holdings.adoptCopy(id, r, &x.limits, x.now)
 		return
 	}
@@ -193,16 +164,24 @@ func (x *arriving) item(r *reader) {
 		made -= r.age()
 	}
 	x.seen = x.seen[:0]
-	if flags&itemTallies != 0 {
-		x.seen = r.tallies(x.seen, x.now)
+	switch flags & (itemVector | itemTotal) {
+	case itemVector | itemTotal:
+		r.fail("a vector and a total")
+	case itemVector:
+		x.seen = x.origins.vector(r, x.seen, x.now)
+	case itemTotal:
+		x.seen = x.origins.total(r, x.seen, x.now)
 	}
 	if kind(flags&kindMask) == spend {
-		var limit bucket.Limit
+		var (
+			limit bucket.Limit
+			used  int64
+		)
 		if flags&itemLimit != 0 {
-			limit = x.limits.read(r)
+			limit, used = x.limits.read(r), r.units()
 		}
 		if r.err == nil && x.heeded(id, number, made) {
-			x.spent(id, &limit)
+			x.spent(id, &limit, used)
 		}
 		return
 	}
@@ -225,57 +204,10 @@ func (x *arriving) item(r *reader) {
 		}
 		r.b = rest
 	}
-	if r.err != nil || !x.heeded(id, number, made) {
-		return
-	}
-	if x.knows(id, flags&itemHeld != 0) {
-		x.refused = append(x.refused, x.index)
-		x.spent(id, &c.Limit)
+	if r.err != nil || !x.heeded(id, number, made) || flags&(itemTotal|itemMore) == itemTotal && x.renewed(id, c) {
 		return
 	}
 	x.state(id, c, flags, follows)
-}
-
-// knows is whether this node knows better than who sends a state: it has
-// authority, or that is still on its way to another. Once it may be there, its
-// new owner does.
-func (x *arriving) knows(id bucket.ID, held bool) bool {
-	if x.roles.Holds(id) {
-		return true
-	}
-	if o := x.outbound(x.from); held && o != nil && givesOf(o.flight.gives, id) {
-		return false
-	}
-	return x.giving(id)
-}
-
-// giving is whether this node's authority over id is on its way to another.
-func (s *Stream) giving(id bucket.ID) bool {
-	for _, o := range s.outbounds {
-		if givesOf(o.gives, id) || givesOf(o.flight.gives, id) {
-			return true
-		}
-	}
-	return false
-}
-
-func givesOf(gives []give, id bucket.ID) bool {
-	return slices.ContainsFunc(gives, func(g give) bool { return g.ranges.Contains(id.Hi) })
-}
-
-// inDoubt is whether a count in ranges came last from another than who gives
-// authority over it away, or before that had it. It is asked for then: after it
-// has given, nobody would know better.
-func (s *Stream) inDoubt(ranges Ranges, giver Member) (doubted bool) {
-	for _, id := range s.doubts.order {
-		x, known := s.doubts.from[id]
-		if !known || x.over || !ranges.Contains(id.Hi) || x.from == giver && x.held {
-			continue
-		}
-		doubted = true
-		s.ask(id, giver)
-	}
-	return doubted
 }
 
 // heeded is whether what comes with a reset number still counts. If a later
@@ -290,49 +222,47 @@ func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	return false
 }
 
-// asked is told that the sender wants id's state. It gets it, also if it is no
-// target any more: what it has may be wrong, and go to who stands in one day.
-func (x *arriving) asked(id bucket.ID) {
-	if !x.giving(id) && !x.roles.Holds(id) && x.roles.Answers(id) != x.self {
-		x.refused = append(x.refused, x.index)
-		return
-	}
-	if o := x.outbound(x.from); o != nil {
-		x.push(o, item{id: id, at: x.clock, kind: state})
-	}
-}
-
-// spent takes in tallies: what is new of them, and has not recovered, is debited.
-// l is of the sender's count.
-func (x *arriving) spent(id bucket.ID, l *bucket.Limit) {
+// spent takes in a vector of a copy of which so much is used.
+func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
 	if len(x.seen) == 0 {
 		return
 	}
 	x.flush(id, x.now, x.roles)
-	used, stored, ok := x.store.Used(id, x.now)
-	if ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
+	if _, stored, ok := x.store.Used(id, x.now); ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
 		l = &stored
 	}
-	x.ledger.cap(id, used)
-	late := x.late(l)
-	var units int64
-	holds := x.roles.Holds(id)
-	for _, t := range x.seen {
-		most := used + units
-		if !holds { // the authority's units that it gives back may be yet to come
-			most = x.ledger.spares(id, t.origin, most)
-		}
-		units += x.ledger.learn(id, t, max(0, most), late)
-	}
+	x.mine = x.vector(x.mine[:0], id, x.now)
+	x.onTop(id, l, min(x.seen.beyond(x.mine, agesOf(l, x.now)), used))
+}
+
+// onTop spends what another copy has beyond this node's, and takes over its vector.
+func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
+	whose, grew := x.join(id, x.seen, x.passesOn(id), x.now)
 	x.heard(id)
-	if units != 0 && l.Per > 0 {
-		x.store.SpendElsewhere(id, l, x.now, units)
+	if grew {
 		delete(x.bases, id)
-		if !holds {
-			// What was spent elsewhere may have been in a state already, and be
-			// here twice now: only the authority's next one tells.
-			x.doubt(id, 0, false)
+		if units != 0 && l.Per > 0 {
+			x.store.SpendElsewhere(id, l, x.now, units)
 		}
+		x.store.SetWhose(id, whose)
+		if _, held := x.store.Whose(id); held || whose.Origin == 0 {
+			x.store.Touch(id) // whoever is to know has yet to hear of it
+		}
+	}
+	x.retort(id, l)
+}
+
+// passesOn is whether neither this node has authority over id nor the sender: whoever
+// has it, or will, may have yet to hear of what is in the sender's copy.
+func (x *arriving) passesOn(id bucket.ID) bool {
+	holder := x.roles.Holder(id)
+	return holder != x.self && holder != x.from
+}
+
+// retort tells the sender, if it answers for id, what it has yet to hear.
+func (x *arriving) retort(id bucket.ID, l *bucket.Limit) {
+	if o := x.outbound(x.from); o != nil && x.roles.Answers(id) == x.from && x.mine.beyond(x.seen, agesOf(l, x.now)) != 0 {
+		x.push(o, item{id: id, at: x.clock, kind: spend})
 	}
 }
 
@@ -351,30 +281,46 @@ func (x *arriving) heard(id bucket.ID) {
 		return
 	}
 	for i := range x.seen {
-		if e := x.ledger.find(id, x.seen[i].origin); e != nil && e.says(&x.seen[i]) {
+		if e := x.ledger.find(id, x.seen[i].origin); e != nil && !e.later(&x.seen[i]) {
 			e.passed.add(from)
 		}
 	}
 }
 
-// late says whether a refund that was made at a time comes too late: then time
-// has given back already some of what it would, and it only takes back what its
-// own tally has spent.
-func (x *arriving) late(l *bucket.Limit) func(changed int64) bool {
-	after := int64(min(recovery(l)/32, 1<<62))
-	return func(changed int64) bool { return x.now-changed > after }
+// agesOf are what time does to what is spent of a limit.
+func agesOf(l *bucket.Limit, now int64) ages {
+	empties := recovery(l)
+	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: int64(min(2*empties, 1<<62))}
 }
 
-// state takes in a count from whoever answers for it.
+// renewed takes in a copy of which all units are of one origin, if all that is known here
+// of the count is an earlier total of the same: a merge of nearly all copies, in one step.
+func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
+	t := &x.seen[0]
+	used := c.Used(x.now)
+	t.gone = max(0, t.spent-used)
+	var ok bool
+	if c.Whose, ok = t.total(); !ok || used == 0 || c.Partial() || t.origin == x.self || x.ledger.has(id) || x.passesOn(id) || !x.store.Renew(id, c, x.now) {
+		return false
+	}
+	x.in.parts.list = nil
+	x.replaced(id, c, 0)
+	if x.roles.Answers(id) != x.from {
+		x.store.Touch(id) // whoever is to know has yet to hear of it
+	}
+	return true
+}
+
+// state takes in a copy.
 func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint64) {
 	more := flags&itemMore != 0
 	parts := &x.in.parts
 	if c.Partial() {
 		switch at, ok := x.bases[id]; {
 		case parts.id == id && len(parts.list) > 0 && parts.number == follows:
-		case ok && at == base{x.from, follows} && !x.touched(id):
+		case ok && at == base{x.from, follows} && !x.flush(id, x.now, x.roles):
 			parts.list = nil
-			x.replace(id, c, flags)
+			x.replace(id, c, 0)
 			return
 		default:
 			x.whole = append(x.whole, x.index)
@@ -389,69 +335,43 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 		x.count = bucket.Count{} // its entries are the part's now
 		return
 	}
-	answers := false
-	if flags&itemHeld == 0 && !x.doubts.cameFrom(id, x.from) {
-		used := c.Used(x.now)
-		for i := range parts.list {
-			used += parts.list[i].count.Used(x.now)
-		}
-		answers = x.roles.Answers(id) == x.self
-		if x.older(id, used, answers) {
-			parts.list = nil
-			if x.spent(id, &c.Limit); !answers {
-				x.doubt(id, 0, false) // the authority's next one tells which is right
-			}
-			return
-		}
+	used := c.Used(x.now)
+	for i := range parts.list {
+		used += parts.list[i].count.Used(x.now)
+	}
+	x.flush(id, x.now, x.roles)
+	own, stored, ok := x.store.Used(id, x.now)
+	if ok && c.Limit.Per == 0 {
+		c.Limit = stored
+	}
+	x.mine = x.vector(x.mine[:0], id, x.now)
+	replaces, onTop := merge(x.mine, x.seen, own, used, agesOf(&c.Limit, x.now))
+	if !replaces {
+		parts.list = nil
+		x.onTop(id, &c.Limit, onTop)
+		return
 	}
 	for i := range parts.list {
 		x.store.Import(id, &parts.list[i].count, parts.list[i].at, 0)
 	}
 	parts.list = nil
-	if x.replace(id, c, flags); answers {
-		x.store.Touch(id) // its targets have yet to hear of it
+	x.replace(id, c, onTop)
+	if x.roles.Holds(id) || x.roles.Answers(id) != x.from {
+		x.store.Touch(id) // whoever is to know has yet to hear of it
 	}
-}
-
-// older is whether a count with so much used, of who has no authority, is an older
-// copy of the authority's than this node's: less of it is in no tally. Each tally
-// is known by itself, so with the other's tallies either has all of both. Of two
-// that are the same, who answers keeps its own.
-func (x *arriving) older(id bucket.ID, used int64, answers bool) bool {
-	x.flush(id, x.now, x.roles)
-	own, _, _ := x.store.Used(id, x.now)
-	own -= x.ledger.cap(id, own)
-	came := used
-	for _, t := range x.seen {
-		came -= min(t.unrecovered, used) + min(0, t.net())
-	}
-	return came < own || came == own && answers
-}
-
-// touched is whether something was spent here since id was collected.
-func (x *arriving) touched(id bucket.ID) bool {
-	units, changed := x.store.CollectOne(id)
-	if changed {
-		x.clock++
-		x.changed(id, units, x.now, x.roles, nil)
-	}
-	return changed
+	x.retort(id, &c.Limit)
 }
 
 // replace makes c this node's count of id, with what it lacks on top.
-func (x *arriving) replace(id bucket.ID, c *bucket.Count, flags byte) {
-	var onTop int64
-	if len(x.seen) > 0 || x.ledger.has(id) {
-		x.flush(id, x.now, x.roles)
-		used, stored, ok := x.store.Used(id, x.now)
-		if ok && c.Limit.Per == 0 {
-			c.Limit = stored
-		}
-		x.ledger.cap(id, used)
-		onTop = x.ledger.adopt(id, x.seen, x.late(&c.Limit))
-		x.heard(id)
-	}
+func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
+	c.Whose, _ = x.join(id, x.seen, x.passesOn(id), x.now)
+	x.heard(id)
 	x.store.Import(id, c, x.now, onTop)
+	x.replaced(id, c, onTop)
+}
+
+// replaced notes which frame a log is of.
+func (x *arriving) replaced(id bucket.ID, c *bucket.Count, onTop int64) {
 	if c.Limit.Algorithm == bucket.SlidingLog {
 		if len(x.bases) >= maxBases {
 			clear(x.bases)
@@ -461,14 +381,5 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, flags byte) {
 		}
 	} else if len(x.bases) > 0 {
 		delete(x.bases, id)
-	}
-	x.doubt(id, x.from, flags&itemHeld != 0)
-}
-
-// doubt notes whose word a count is.
-func (x *arriving) doubt(id bucket.ID, from Member, held bool) {
-	answers := x.roles.Answers(id)
-	if x.doubts.arrived(id, x.self, from, answers, held, x.now) {
-		x.ask(id, answers)
 	}
 }

@@ -1,10 +1,12 @@
 package countsync
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
 )
@@ -14,7 +16,7 @@ import (
 func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	l := newLink(t)
 	l.stores[1] = bucket.NewStore(1 << 14)
-	l.stores[1].Track(nil)
+	l.stores[1].Track(2, 1, nil)
 	l.streams[1] = New(2, l.stores[1])
 	l.streams[1].Meet([]Member{1, 2})
 	s := l.streams[1]
@@ -35,28 +37,87 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	require.LessOrEqual(t, s.Tallies(), 30*perSecond)
 }
 
-// A full ledger forgets first what has recovered, then what was sent, the oldest of
-// either, and says how much was not.
+// A full ledger forgets what was queued for others first, the oldest before the others,
+// then the oldest of all, and says how much it was.
 func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 	const most = 8
 	id := func(i int) bucket.ID { return bucket.ID{Hi: uint64(i)} }
-	l := newLedger()
+	l := newLedger(1, bucket.NewStore(100))
 	l.most = most
 	for i := range most {
-		l.add(id(i), tally{origin: 1, unrecovered: 5, changed: int64(100 - i)})
+		l.add(id(i), tally{origin: 1, spent: 5, changed: int64(100 - i)})
 	}
-	l.find(id(3), 1).unrecovered = 0
 	l.find(id(5), 1).passed.add(firstStamp)
-	l.find(id(6), 1).passed.add(firstStamp)
-	for i, forgotten := range []int{3, 6, 5, 7} {
-		l.add(id(most+i), tally{origin: 1, unrecovered: 5, changed: int64(1000 + i)})
+	l.find(id(3), 1).passed.add(firstStamp)
+	for i, forgotten := range []int{5, 3, 7, 6} {
+		l.add(id(most+i), tally{origin: 1, spent: 5, changed: int64(1000 + i)})
 		require.Equal(t, most, l.len())
 		require.False(t, l.has(id(forgotten)), forgotten)
+		require.EqualValues(t, i+1, l.dropped)
 	}
-	require.EqualValues(t, 3, l.dropped)
 	for _, i := range []int{0, 1, 2, 4, 8, 9, 10, 11} {
 		require.True(t, l.has(id(i)), i)
 	}
+}
+
+// The ledger, which has the vectors of all ids in one list, joins as vectors do.
+func TestALedgerJoinsAsVectorsDo(t *testing.T) {
+	const self = 2
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLedger(self, bucket.NewStore(100))
+		vectors := make(map[bucket.ID]vector)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			id := bucket.ID{Hi: rapid.Uint64Range(1, 3).Draw(t, "id")}
+			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			case 0:
+				l.drop(id)
+				delete(vectors, id)
+			case 1:
+				if v := vectors[id]; len(v) > 0 {
+					i := rapid.IntRange(0, len(v)-1).Draw(t, "tally")
+					for at := l.of(id); at != none; at = l.at(at).next {
+						if l.at(at).origin == v[i].origin {
+							l.remove(at)
+							break
+						}
+					}
+					vectors[id] = slices.Delete(v, i, i+1)
+				}
+			default:
+				v := drawVector(t, "v")
+				for i := range v {
+					v[i].refunded = rapid.Int64Range(0, 5).Draw(t, "refunded")
+					v[i].changed = rapid.Int64Range(0, 5).Draw(t, "changed")
+				}
+				for i := l.of(id); i != none; i = l.at(i).next {
+					l.at(i).passed.add(firstStamp)
+				}
+				before := l.vector(nil, id)
+				if grew := l.join(id, v); grew == before.covers(v) {
+					t.Fatalf("%v grew by %v: %v", before, v, grew)
+				}
+				vectors[id] = vectors[id].join(v)
+				for i := l.of(id); i != none; i = l.at(i).next {
+					e := l.at(i)
+					was := before.of(e.origin)
+					if grew := e.later(&was); e.passed.has(firstStamp) == grew || grew && e.heard != (e.origin == self) {
+						t.Fatalf("%v has become %+v", was, *e)
+					}
+				}
+			}
+			n := 0
+			for i := range uint64(4) {
+				id := bucket.ID{Hi: i}
+				if v := l.vector(nil, id); !slices.Equal(v, vectors[id]) || l.has(id) != (len(v) > 0) {
+					t.Fatalf("of %d it has %v, and not %v", i, v, vectors[id])
+				}
+				n += len(vectors[id])
+			}
+			if n != l.len() {
+				t.Fatalf("%d tallies, and not %d", l.len(), n)
+			}
+		}
+	})
 }
 
 func TestTalliesAreBoundedHoweverManyKeysAreSpentFrom(t *testing.T) {
@@ -76,5 +137,30 @@ func TestTalliesAreBoundedHoweverManyKeysAreSpentFrom(t *testing.T) {
 	require.EqualValues(t, 2500, l.streams[1].Beside().TalliesDropped)
 	for i := range 3000 {
 		require.EqualValues(t, 1, l.used(0, someID(i)), "what was sent in time is counted")
+	}
+}
+
+// What has recovered is forgotten by one, and remembered by others: what is spent from then
+// on has numbers of its own, here and beside the table, and so has what follows a refund.
+func TestWhatATallyGoesOnWithIsNotTakenForWhatHasRecovered(t *testing.T) {
+	for name, refund := range map[string]int64{"spent": 0, "given back": 2} {
+		l := newLink(t)
+		id, limit := someID(0), limitOf(bucket.FixedWindow)
+		for round := range 4 {
+			for range 3 { // the first from the table into the ledger, the others there
+				l.stores[1].Take(id, &limit, l.now, 2)
+				l.streams[1].Collect(l.now, false, l.roles(1))
+			}
+			if refund > 0 {
+				l.stores[1].Refund(id, &limit, l.now, refund, 0, false)
+			}
+			l.settle()
+			require.EqualValues(t, 6-refund, l.used(0, id), "%s, round %d", name, round)
+			l.now += int64(2*recovery(&limit)) + 2*remembered
+			if round%2 == 0 {
+				l.streams[1].Sweep(l.now)
+				require.Zero(t, l.streams[1].Tallies())
+			}
+		}
 	}
 }

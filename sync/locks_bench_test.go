@@ -69,6 +69,7 @@ func (r *byParts) part(id bucket.ID) int { return int(id.Hi >> 32 * uint64(len(r
 func (r *byParts) Holds(id bucket.ID) bool {
 	return r.answers[r.part(id)] == r.self
 }
+func (r *byParts) Holder(id bucket.ID) Member  { return r.answers[r.part(id)] }
 func (r *byParts) Answers(id bucket.ID) Member { return r.answers[r.part(id)] }
 func (r *byParts) Targets(dst []Member, id bucket.ID) []Member {
 	at := slices.Index(r.answers, r.answers[r.part(id)])
@@ -104,7 +105,7 @@ func newSteps(h *held, nodes, counts int) *steps {
 	}
 	for i := range nodes {
 		store := bucket.NewStore(counts)
-		store.Track(nil)
+		store.Track(Member(i+1), 1, nil)
 		s := New(Member(i+1), store)
 		s.Meet(members)
 		x.stores, x.streams, x.roles = append(x.stores, store), append(x.streams, s), append(x.roles, nil)
@@ -179,6 +180,27 @@ func (x *steps) settle(tb testing.TB) (rounds int) {
 	return rounds
 }
 
+// others are the calls that round does not make.
+func (x *steps) others() {
+	s, id := x.streams[0], bucket.ID{Hi: 1, Lo: 2}
+	x.call("Yield", func() { s.Yield(All(), x.now) })
+	x.call("Beg", s.Beg)
+	x.call("Owe", func() { s.Owe(2, All()) })
+	x.call("Give", func() { s.Give(2, 1, NewRanges(Range{1, 2}), x.now) })
+	x.call("Giving", func() { s.Giving() })
+	x.call("Next", func() { s.Next(2, x.now, x.roles[0], nil, 40<<10) })
+	x.call("Lost", func() { s.Lost(2) })
+	x.call("Meet", func() { s.Meet([]Member{1, 3, 4}) })
+	x.call("Meet", func() { s.Meet([]Member{1, 2, 3, 4}) })
+	x.call("Reset", func() { s.Reset(id, x.now) })
+	x.call("ResetTo", func() { s.ResetTo(id, uint64(x.now)+1, 0, x.now) })
+	x.call("Copy", func() { s.Copy([]bucket.ID{id}, x.now, x.roles[0]) })
+	x.call("Lag", func() { s.Lag(2, x.now) })
+	x.call("Idle", func() { s.Idle(2) })
+	x.call("Tallies", func() { s.Tallies() })
+	x.call("Beside", func() { s.Beside() })
+}
+
 func randomIDs(n int) []bucket.ID {
 	random := rand.New(rand.NewPCG(1, 2))
 	ids := make([]bucket.ID, n)
@@ -237,6 +259,10 @@ func BenchmarkLocks(b *testing.B) {
 				}
 				view(1, 2, 4)
 				x.settle(b)
+				x.phase = "one yields all and begs, and another is lost and met again"
+				x.others()
+				view(1, 2, 4)
+				x.settle(b)
 				x.phase = "all is swept"
 				for range 30 * 60 {
 					x.now += int64(time.Second)
@@ -257,6 +283,7 @@ func BenchmarkLocks(b *testing.B) {
 type ofFrozen struct{ self, answers Member }
 
 func (r ofFrozen) Holds(bucket.ID) bool     { return r.self == 1 }
+func (r ofFrozen) Holder(bucket.ID) Member  { return 1 }
 func (r ofFrozen) Answers(bucket.ID) Member { return r.answers }
 func (r ofFrozen) Targets(dst []Member, _ bucket.ID) []Member {
 	if r.self == 1 {

@@ -5,43 +5,59 @@ import (
 	"slices"
 )
 
-// total is what one origin has spent of an id, and what it has given back: cumulative,
-// and raised by the origin alone. Of two totals of an origin, one has therefore all
-// that the other has. An origin that has forgotten its total goes on with a higher
+// tally is what one origin has spent of an id, and what it has given back: cumulative,
+// and raised by the origin alone. Of two tallies of an origin, one has therefore all
+// that the other has. An origin that has forgotten its tally goes on with a higher
 // series, from zero.
-type total struct {
+type tally struct {
 	origin          Member
 	series          int64
 	spent, refunded int64
-	changed         int64 // when it last grew, by this node's clock
+	gone            int64 // of what was spent, at least so much counts no more; or never did, as the total began above zero
+	changed         int64 // when it last grew, by this node's clock, or later
 }
 
-func (t *total) net() int64 { return t.spent - t.refunded }
+func (t *tally) net() int64 { return t.spent - t.refunded }
 
 // later reports whether t has something that o, of the same origin, has not.
-func (t *total) later(o *total) bool {
+func (t *tally) later(o *tally) bool {
 	return t.series > o.series || t.series == o.series && (t.spent > o.spent || t.refunded > o.refunded)
 }
 
-// vector is of whom the units of a copy are: totals, ascending by origin, of which each
+// vector is of whom the units of a copy are: tallies, ascending by origin, of which each
 // stands there once. Vectors are a join-semilattice.
-type vector []total
+type vector []tally
 
 func (v vector) find(origin Member) (at int, found bool) {
-	return slices.BinarySearchFunc(v, origin, func(t total, m Member) int { return cmp.Compare(t.origin, m) })
+	return slices.BinarySearchFunc(v, origin, func(t tally, m Member) int { return cmp.Compare(t.origin, m) })
 }
 
-// of is an origin's total, zero if none is known.
-func (v vector) of(origin Member) total {
+// of is an origin's tally, zero if none is known.
+func (v vector) of(origin Member) tally {
 	if i, ok := v.find(origin); ok {
 		return v[i]
 	}
-	return total{origin: origin}
+	return tally{origin: origin}
+}
+
+// join makes t the later one of itself and another of the same origin and series, and
+// reports whether that has more. When a tally grew is known from above: of two that say
+// the same, the lesser time is nearer.
+func (t *tally) join(o *tally) (grew bool) {
+	switch {
+	case o.later(t):
+		t.spent, t.refunded, t.changed = max(t.spent, o.spent), max(t.refunded, o.refunded), o.changed
+		grew = true
+	case !t.later(o):
+		t.changed = min(t.changed, o.changed)
+	}
+	t.gone = max(t.gone, o.gone)
+	return grew
 }
 
 // covers reports whether v has all that o has.
 func (v vector) covers(o vector) bool {
-	return !slices.ContainsFunc(o, func(t total) bool {
+	return !slices.ContainsFunc(o, func(t tally) bool {
 		known := v.of(t.origin)
 		return t.later(&known)
 	})
@@ -57,9 +73,7 @@ func (v vector) join(o vector) vector {
 		case t.series > v[i].series:
 			v[i] = t
 		case t.series == v[i].series:
-			v[i].spent = max(v[i].spent, t.spent)
-			v[i].refunded = max(v[i].refunded, t.refunded)
-			v[i].changed = max(v[i].changed, t.changed)
+			v[i].join(&t)
 		}
 	}
 	return v
@@ -69,7 +83,7 @@ func (v vector) join(o vector) vector {
 func (v vector) add(origin Member, series, units, now int64) vector {
 	i, ok := v.find(origin)
 	if !ok {
-		v = slices.Insert(v, i, total{origin: origin, series: series})
+		v = slices.Insert(v, i, tally{origin: origin, series: series})
 	}
 	if units > 0 {
 		v[i].spent += units
@@ -80,20 +94,27 @@ func (v vector) add(origin Member, series, units, now int64) vector {
 	return v
 }
 
-// beyond is the net of what v has and o has not. Totals that have recovered by their
-// age count nothing, and what was given back counts nothing once it is late: time has
-// given back some of it by then.
-func (v vector) beyond(o vector, recovered, late func(changed int64) bool) (units int64) {
-	for _, t := range v {
-		known := o.of(t.origin)
-		if !t.later(&known) || recovered(t.changed) {
+// ages say what time has done to a tally since it grew.
+type ages struct {
+	now       int64
+	late      int64 // older than this, what was given back is late: time has given back some of it already
+	recovered int64 // this old, all that was spent has recovered
+}
+
+// beyond is the net of what v has and o has not. Tallies that have recovered by their
+// age count nothing, and neither does what was given back once it is late.
+func (v vector) beyond(o vector, by ages) (units int64) {
+	for i := range v {
+		t, known := &v[i], o.of(v[i].origin)
+		age := by.now - t.changed
+		if !t.later(&known) || age >= by.recovered {
 			continue
 		}
 		if t.series > known.series {
-			known = total{}
+			known = tally{}
 		}
-		spent, refunded := max(0, t.spent-known.spent), max(0, t.refunded-known.refunded)
-		if late(t.changed) {
+		spent, refunded := max(0, t.spent-max(known.spent, t.gone)), max(0, t.refunded-known.refunded)
+		if age > by.late {
 			refunded = min(refunded, spent)
 		}
 		units += spent - refunded
@@ -109,18 +130,21 @@ func (v vector) beyond(o vector, recovered, late func(changed int64) bool) (unit
 // both with the other's net excess on top, which is never more than the other has in
 // use: the lesser bound is taken. Where one covers the other, it is exact. Of two with
 // the same units, which merges in other orders can have made differ, the lesser stays.
-func merge(copied, other vector, used, otherUsed int64, recovered, late func(changed int64) bool) (replaces bool, onTop int64) {
+func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {
 	case covers && covered:
+		if len(copied) == 0 { // nothing is known of either
+			return otherUsed > used, 0
+		}
 		return otherUsed < used, 0
 	case covers:
 		return false, 0
 	case covered:
 		return true, 0
 	}
-	theirs := min(other.beyond(copied, recovered, late), otherUsed)
-	ours := min(copied.beyond(other, recovered, late), used)
+	theirs := min(other.beyond(copied, by), otherUsed)
+	ours := min(copied.beyond(other, by), used)
 	if otherUsed+ours < used+theirs {
 		return true, ours
 	}

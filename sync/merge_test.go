@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -11,15 +12,13 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-func never(int64) bool { return false }
-
-// drawVector is of up to 4 origins, each with totals as an origin can have had them:
+// drawVector is of up to 4 origins, each with tallies as an origin can have had them:
 // more spent goes with more given back.
 func drawVector(t *rapid.T, label string) (v vector) {
 	for origin := Member(1); origin <= 4; origin++ {
 		if steps := rapid.IntRange(0, 5).Draw(t, label); steps > 0 {
 			series := rapid.Int64Range(0, 1).Draw(t, label)
-			v = append(v, total{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), changed: int64(steps)})
+			v = append(v, tally{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), changed: int64(steps)})
 		}
 	}
 	return v
@@ -44,14 +43,15 @@ func TestVectorsAreASemilattice(t *testing.T) {
 				t.Fatalf("%s: %v, %v", name, pair[0], pair[1])
 			}
 		}
+		lasting := ages{late: math.MaxInt64, recovered: math.MaxInt64}
 		if ab := join(a, b); !ab.covers(a) || !ab.covers(b) {
 			t.Fatalf("%v covers not both of %v and %v", ab, a, b)
 		}
-		if both := a.covers(b) && b.covers(a); both != slices.EqualFunc(a, b, func(x, y total) bool { return !x.later(&y) && !y.later(&x) && x.origin == y.origin }) {
+		if both := a.covers(b) && b.covers(a); both != slices.EqualFunc(a, b, func(x, y tally) bool { return !x.later(&y) && !y.later(&x) && x.origin == y.origin }) {
 			t.Fatalf("of %v and %v each covers the other: %v", a, b, both)
 		}
-		if c := join(a, b); a.covers(b) && c.beyond(a, never, never) != 0 {
-			t.Fatalf("%v has %d units beyond %v, which covers it", c, c.beyond(a, never, never), a)
+		if c := join(a, b); a.covers(b) && c.beyond(a, lasting) != 0 {
+			t.Fatalf("%v has %d units beyond %v, which covers it", c, c.beyond(a, lasting), a)
 		}
 	})
 }
@@ -140,15 +140,13 @@ func (g *gossip) post(h *keeper) {
 }
 
 func (g *gossip) read(h *keeper, l letter) {
-	recovered := func(changed int64) bool { return float64(g.now-changed) >= 2*recovery(&g.limit) }
-	late := func(changed int64) bool { return float64(g.now-changed) > recovery(&g.limit)/32 }
 	// A count has ages: one that has lain is imported as of when it was made.
 	var there keeper
 	there.store = bucket.NewStore(64)
 	there.store.Import(g.id, &l.count, l.at, 0)
 	var c bucket.Count
 	there.store.Export(g.id, g.now, bucket.Mark{}, &c)
-	replaces, onTop := merge(h.v, l.v, g.used(h), g.used(&there), recovered, late)
+	replaces, onTop := merge(h.v, l.v, g.used(h), g.used(&there), agesOf(&g.limit, g.now))
 	if replaces {
 		h.store.Import(g.id, &c, g.now, onTop)
 	} else {
@@ -251,4 +249,40 @@ func TestACopyHasNoLessThanIsLeftOfWhatItHasHeardOf(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testing.T) {
+	const early = 9
+	by := ages{now: early, late: 7, recovered: 9}
+	of := func(origin Member, spent, refunded, changed int64) tally {
+		return tally{origin: origin, spent: spent, refunded: refunded, changed: changed}
+	}
+	for name, c := range map[string]struct {
+		copied, other   vector
+		used, otherUsed int64
+		replaces        bool
+		onTop           int64
+	}{
+		"nothing of either":                        {vector{}, vector{}, 0, 0, false, 0},
+		"the other has all, and less in use":       {vector{of(1, 5, 0, early)}, vector{of(1, 5, 4, early)}, 5, 1, true, 0},
+		"it has all that the other has":            {vector{of(1, 5, 4, early)}, vector{of(1, 5, 0, early)}, 1, 5, false, 0},
+		"the same, of which the other has less":    {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 5, 4, true, 0},
+		"the same, of which the other has more":    {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 4, 5, false, 0},
+		"each has its own":                         {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, early)}, 5, 3, false, 3},
+		"the other has less beside what both have": {vector{of(1, 5, 0, early), of(3, 4, 0, early)}, vector{of(2, 3, 0, early), of(3, 4, 0, early)}, 9, 6, true, 5},
+		"what the other has not in use any more":   {vector{of(1, 5, 0, early)}, vector{of(2, 8, 0, early)}, 5, 3, false, 3},
+		"what has recovered of the other's":        {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, 0)}, 5, 3, false, 0},
+		"what has recovered of its own":            {vector{of(1, 5, 0, 0)}, vector{of(2, 3, 0, early)}, 5, 3, true, 0},
+		"a refund":                                 {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, early)}, 9, 0, false, -2},
+		"a refund that is late, of its own units":  {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, 1)}, 9, 0, false, 0},
+		"a later series": {
+			vector{of(1, 9, 0, early), {origin: 2, series: 1, spent: 8, changed: early}},
+			vector{{origin: 2, series: 2, spent: 3, changed: early}}, 17, 11, false, 3,
+		},
+	} {
+		replaces, onTop := merge(c.copied, c.other, c.used, c.otherUsed, by)
+		if replaces != c.replaces || onTop != c.onTop {
+			t.Errorf("%s: %v with %d on top, and not %v with %d", name, replaces, onTop, c.replaces, c.onTop)
+		}
+	}
 }

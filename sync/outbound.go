@@ -2,8 +2,6 @@ package countsync
 
 import (
 	"encoding/binary"
-	"iter"
-	"math"
 	"slices"
 
 	"github.com/weir-go/weir/bucket"
@@ -16,29 +14,21 @@ type outbound struct {
 	to     Member
 	stamp  stamp // what it has been sent bears
 	queue  queue
-	bulk   deque[bucket.ID] // whose tallies and resets a review found for it: each at most once, and sent behind queue
+	bulk   deque[bucket.ID] // whose vectors and resets a review found for it: each at most once, and sent behind queue
 	flight flight
 
 	scan     Ranges // owed by scans, of which Complete has not been acknowledged
 	scanning bool
 	began    int64  // the stream's time when it began, 0 if it is to bring what waited before that
-	beside   review // how far it is through the resets and tallies, which come first
+	beside   review // how far it is through the vectors and resets, which come first
 	counts   bool   // it is through them
 	cursor   uint64 // how far it is through the store
 	owes     bool   // Complete has not been told yet since Owe
 	owed     int64  // the stream's time of Owe, or when the scan was over
 
-	sent Ranges // that a scan has brought once: what changes there has been queued ever since
-
 	gives []give
 	begs  bool
-
-	refused bool // it has refused a state, as who knows better
-	again   bool // it begs for everything, and is to have it once the scan that is under way has come
-
-	// covered are ids whose state was acknowledged while older items of theirs
-	// may wait still, with the time up to which those are part of that state.
-	covered []item
+	again bool // it begs for everything, and is to have it once the scan that is under way has come
 
 	marks map[bucket.ID]piece // of logs, what the member has
 }
@@ -56,71 +46,22 @@ type piece struct {
 	number uint64
 }
 
-// flight is the frame that has no answer yet. It stays until it is known
-// whether it was applied.
+// flight is the frame that has no answer yet. If none comes, what it carried is sent
+// again: to take it in twice is to take it in once.
 type flight struct {
 	number   uint64 // 0 if there is none
 	at       int64  // the stream's time when it was built
-	lost     bool
-	asked    bool // about: it was sent, and got no answer
 	items    []item
 	more     []int   // items that are the piece of a log which more follow
 	marks    []piece // of logs: their mark once it is applied
 	marked   []int   // the items that marks are of
-	riders   []rider
 	gives    []give
 	complete bool
 	begs     bool
 }
 
-// rider is units that came to an item when the frame was built.
-type rider struct {
-	of   int
-	item item
-}
-
 func (f *flight) clear() {
-	*f = flight{items: f.items[:0], riders: f.riders[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
-}
-
-// states are the items and riders that are states.
-func (f *flight) states() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for i := range f.items {
-			if f.items[i].kind == state && !yield(&f.items[i]) {
-				return
-			}
-		}
-		for i := range f.riders {
-			if !yield(&f.riders[i].item) {
-				return
-			}
-		}
-	}
-}
-
-// states are the items that are states, and wait or are in flight.
-func (o *outbound) states() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for it := range o.queue.all() {
-			if it.kind == state && !yield(it) {
-				return
-			}
-		}
-		o.flight.states()(yield)
-	}
-}
-
-// statesOf is states of these ids, and of others where it is no more work.
-func (o *outbound) statesOf(ids []bucket.ID) iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for it := range o.queue.of(ids) {
-			if it.kind == state && !yield(it) {
-				return
-			}
-		}
-		o.flight.states()(yield)
-	}
+	*f = flight{items: f.items[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
 }
 
 const (
@@ -128,7 +69,7 @@ const (
 	scanLooks = 4096 // counts, about, that one frame's scan looks at: it goes by pieces of the store
 
 	scanBesides  = 8192 // resets, at most, that one frame's scan looks at
-	besideCost   = 8    // of these a tally counts for, and as many more what it may have to send
+	besideCost   = 8    // of these a vector counts for, and as many more what it may have to send
 	besidesBelow = 512  // items that wait, for it to go on with these: a frame of tombstones
 	maxMarks     = 64 << 10
 )
@@ -142,9 +83,11 @@ func (o *outbound) due(at int64) bool {
 
 // ready is whether there is something to be sent now.
 func (o *outbound) ready() bool {
-	if o.flight.number != 0 {
-		return o.flight.lost
-	}
+	return o.flight.number == 0 && o.any()
+}
+
+// any is whether something waits.
+func (o *outbound) any() bool {
 	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.begs || len(o.gives) > 0
 }
 
@@ -170,24 +113,6 @@ func (o *outbound) begged(at int64) {
 	}
 }
 
-// covers is whether an item's units are part of a state that has been
-// acknowledged.
-func covers(covered map[bucket.ID]int64, it *item) bool {
-	at, ok := covered[it.id]
-	return ok && it.last() <= at
-}
-
-func (o *outbound) coveredIDs() map[bucket.ID]int64 {
-	if len(o.covered) == 0 {
-		return nil
-	}
-	ids := make(map[bucket.ID]int64, len(o.covered))
-	for _, it := range o.covered {
-		ids[it.id] = max(ids[it.id], it.at)
-	}
-	return ids
-}
-
 func (o *outbound) mark(id bucket.ID, at piece) {
 	if o.marks == nil || len(o.marks) >= maxMarks {
 		o.marks = make(map[bucket.ID]piece)
@@ -195,31 +120,9 @@ func (o *outbound) mark(id bucket.ID, at piece) {
 	o.marks[id] = at
 }
 
-// cover remembers that the flight's states were applied, as long as older items
-// wait.
-func (o *outbound) cover(it item) {
-	if oldest, waits := o.queue.oldest(); waits && oldest <= it.at && !o.queue.cover(&it, it.at) {
-		o.covered = append(o.covered, it)
-	}
-}
-
-// trim forgets what nothing waits for any more.
-func (o *outbound) trim() {
-	oldest, waits := o.queue.oldest()
-	n := len(o.covered)
-	switch {
-	case n == 0:
-	case !waits || oldest > o.covered[n-1].at:
-		o.covered = emptied(o.covered)
-	case o.covered[n/2].at < oldest:
-		o.covered = o.covered[:copy(o.covered, o.covered[n/2+1:])]
-	}
-}
-
 // Next builds the next frame for a member, in the place of b: nil if there is
 // nothing to send, or one is in flight. It has at most max bytes, unless one item
-// alone has more: a piece of a log can have 16 KiB. After Lost it is a question
-// what became of that frame.
+// alone has more: a piece of a log can have 16 KiB.
 func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,14 +134,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	if s.leaving {
 		flags |= flagLeaving
 	}
-	if s.left {
-		flags |= flagLeft
-	}
 	f := &o.flight
-	if f.number != 0 {
-		f.lost, f.asked = false, true
-		return appendHeader(b[:0], flags|flagSettle, s.self, to, f.number)
-	}
 	s.tick(now)
 	s.number++
 	f.number, f.at = s.number, s.clock
@@ -261,22 +157,19 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		b = binary.AppendUvarint(b, uint64(s.holdings.Doubt()))
 	}
 	s.scan(o, now, roles)
-	s.limits = s.limits[:0]
+	s.limits, s.origins = s.limits[:0], s.origins[:0]
 	for len(b) < max {
 		it, ok := o.pop(s.clock)
 		if !ok {
 			break
 		}
 		before := len(b)
-		known, riders, marks, more := len(s.limits), len(f.riders), len(f.marks), len(f.more)
+		limits, origins, marks, more := len(s.limits), len(s.origins), len(f.marks), len(f.more)
 		b = s.encode(o, it, now, roles, b)
 		if len(b) > max && len(f.items) > 0 {
-			o.putBack([]item{it}, s.voided)
-			for _, r := range f.riders[riders:] {
-				o.queue.insert(r.item)
-			}
-			b, s.limits = b[:before], s.limits[:known]
-			f.riders, f.marks, f.marked, f.more = f.riders[:riders], f.marks[:marks], f.marked[:marks], f.more[:more]
+			o.putBack([]item{it})
+			b, s.limits, s.origins = b[:before], s.limits[:limits], s.origins[:origins]
+			f.marks, f.marked, f.more = f.marks[:marks], f.marked[:marks], f.more[:more]
 			break
 		}
 		if len(b) > before {
@@ -305,11 +198,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 		o.cursor, s.ids = s.store.Scan(o.cursor, s.ids[:0])
 		for _, id := range s.ids {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
-				it := item{id: id, units: everything, at: s.clock, kind: state}
-				if o.sent.Contains(id.Hi) || !roles.Holds(id) {
-					it.units = 0 // what is new of it waits by itself, or is in a tally
-				}
-				s.push(o, it)
+				s.push(o, item{id: id, at: s.clock, kind: state})
 			}
 		}
 		if o.cursor == 0 {
@@ -322,7 +211,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	}
 }
 
-// scanBeside takes a scan a step further through the resets and tallies. It reports
+// scanBeside takes a scan a step further through the vectors and resets. It reports
 // whether it is through them: what is added meanwhile is passed on by who adds it.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	for looks := 0; looks < scanBesides; looks++ {
@@ -337,7 +226,7 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 		switch {
 		case !ok:
 			return true
-		case kind == ofTally && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi):
+		case kind == ofVector && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi):
 			looks += besideCost
 			if !s.passed(id, o.stamp, now) {
 				s.stamp(id, o.stamp)
@@ -361,10 +250,7 @@ func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 
 // encode appends an item; nothing, if there is nothing to tell.
 func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) []byte {
-	switch it.kind {
-	case ask:
-		return append(appendID(b, it.id), byte(ask))
-	case grants:
+	if it.kind == grants {
 		if with := s.holdings.appendCopy(append(appendID(b, it.id), byte(grants)), it.id, &s.limits); len(with) > len(b)+idBytes+1 {
 			return with
 		}
@@ -375,6 +261,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		limit *bucket.Limit
 		used  int64
 		known piece
+		total bucket.Total
 		f     = &o.flight
 		index = len(f.items)
 	)
@@ -386,15 +273,15 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		if held {
 			limit = &s.count.Limit
 		}
-		if it.held || roles.Holds(it.id) || s.giving(it.id) {
-			flags |= itemHeld
-		}
 		if more {
 			flags |= itemMore
 			f.more = append(f.more, index)
 		}
 		if s.count.Partial() {
 			flags |= itemPiece
+		}
+		if total = s.count.Whose; total.Origin != 0 && !more && !s.count.Partial() && !s.ledger.has(it.id) {
+			flags |= itemTotal
 		}
 		if mark != (bucket.Mark{}) {
 			f.marks = append(f.marks, piece{mark, f.number})
@@ -404,10 +291,12 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 	if it.kind == spend {
 		s.flush(it.id, now, roles)
 	}
-	tallied := s.ledger.has(it.id)
-	if tallied {
+	if s.mine = s.mine[:0]; flags&itemTotal == 0 {
+		s.mine = s.vector(s.mine, it.id, now)
+	}
+	if it.kind == spend {
 		u, l, ok := s.store.Used(it.id, now)
-		if used = u; ok && it.kind == spend {
+		if used = u; ok {
 			limit = &l
 		}
 	}
@@ -423,10 +312,10 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 	if wasReset {
 		flags |= itemReset
 	}
-	if tallied {
-		flags |= itemTallies
+	if len(s.mine) > 0 {
+		flags |= itemVector
 	}
-	if it.kind == spend && flags&(itemReset|itemTallies) == 0 {
+	if it.kind == spend && flags&(itemReset|itemVector) == 0 {
 		return b
 	}
 	b = append(appendID(b, it.id), flags)
@@ -434,8 +323,11 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		b = binary.AppendUvarint(b, r.number)
 		b = binary.AppendUvarint(b, uint64(max(0, now-r.made)))
 	}
-	if tallied {
-		b = s.appendTallies(b, it.id, used, now)
+	if len(s.mine) > 0 {
+		b = s.origins.appendVector(b, s.mine, now)
+	}
+	if flags&itemTotal != 0 {
+		b = s.origins.appendTotal(b, total)
 	}
 	if flags&itemPiece != 0 {
 		b = binary.AppendUvarint(b, known.number)
@@ -444,41 +336,27 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 		b = s.limits.append(b, limit, at, isNew)
 		if it.kind == state {
 			b = s.count.Append(b)
+		} else {
+			b = binary.AppendUvarint(b, uint64(used))
 		}
 	}
 	return b
 }
 
-// export reads a count, and sees to it that all of the units in it are known to
-// be part of this item: what has been spent since it was collected rides along.
+// export reads a count, and sees to it that all of the units in it are in its vector.
 func (s *Stream) export(o *outbound, id bucket.ID, after bucket.Mark, now int64, roles Roles) (mark bucket.Mark, more, held bool) {
-	const tries = 8 // under contention; then the next item of this id brings the rest twice, if it is refused
+	const tries = 8 // under contention; then the next item of this id brings the rest
 	for range tries {
 		mark, more, held = s.store.Export(id, now, after, &s.count)
 		if !s.count.Changed() {
 			return mark, more, held
 		}
-		units, _ := s.store.CollectOne(id)
+		c, _ := s.store.CollectOne(id)
 		s.clock++
-		if it, rides := s.changed(id, units, now, roles, o); rides && it.units != 0 {
-			o.flight.riders = append(o.flight.riders, rider{len(o.flight.items), it})
-		}
+		s.changed(c, now, roles, o)
 	}
+	s.store.Touch(id)
 	return mark, more, held
-}
-
-func (s *Stream) appendTallies(b []byte, id bucket.ID, used, now int64) []byte {
-	n := 0
-	for i := s.ledger.of(id); i != none && n < maxTallies; i = s.ledger.at(i).next {
-		n++
-	}
-	b = binary.AppendUvarint(b, uint64(n))
-	for i := s.ledger.of(id); n > 0; i = s.ledger.at(i).next {
-		t := s.ledger.at(i)
-		b = appendTally(b, &t.tally, min(t.unrecovered, used), now)
-		n--
-	}
-	return b
 }
 
 // pop takes what is to be sent next.
@@ -493,38 +371,24 @@ func (o *outbound) pop(now int64) (it item, ok bool) {
 }
 
 // putBack has items that were popped wait again.
-func (o *outbound) putBack(items []item, voided func(*item) bool) {
+func (o *outbound) putBack(items []item) {
 	n := len(items)
 	for n > 0 && items[n-1].bulk {
 		n--
 		o.bulk.pushFront(items[n].id)
 	}
-	o.queue.putBack(items[:n], voided)
+	o.queue.putBack(items[:n])
 }
 
-// Lost says that the frame in flight to a member got no answer. Whether it was
-// applied is not known, so Next asks.
+// Lost says that the frame in flight to a member got no answer, or was not sent: what
+// it brings waits again.
 func (s *Stream) Lost(to Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.outbound(to); o != nil && o.flight.number != 0 {
-		o.flight.lost = true
-	}
-}
-
-// Unsent says that what Next built last for a member has not been sent: what it
-// brings waits again.
-func (s *Stream) Unsent(to Member) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.outbound(to)
-	switch {
-	case o == nil || o.flight.number == 0:
-	case o.flight.asked:
-		o.flight.lost = true
-	default:
-		o.unapplied(s.voided)
-		o.trim()
+		o.gives = append(o.flight.gives, o.gives...)
+		o.putBack(o.flight.items)
+		o.flight.clear()
 	}
 }
 
@@ -540,11 +404,11 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	}
 	f := &o.flight
 	r := reader{b: answer}
-	version, flags, number := r.byte(), r.byte(), r.uint64()
+	version, _, number := r.byte(), r.byte(), r.uint64()
 	if r.err == nil && (f.number == 0 || number != f.number) {
 		return nil, nil
 	}
-	refused, whole := r.indexes(len(f.items)), r.indexes(len(f.items))
+	whole := r.indexes(len(f.items))
 	if r.err == nil && (version != answerVersion || len(r.b) > 0) {
 		r.fail("an answer of version %d with %d bytes more", version, len(r.b))
 	}
@@ -552,137 +416,43 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 		return nil, r.err
 	}
 	s.tick(now)
-	if flags&answerApplied == 0 {
-		o.unapplied(s.voided)
-	} else {
-		s.applied(o, flags, refused, whole, now, roles)
-	}
-	o.trim()
+	s.applied(o, whole)
 	return s.ready(), nil
 }
 
-// unapplied has what the flight carried wait again.
-func (o *outbound) unapplied(voided func(*item) bool) {
+// applied settles the flight: of logs, what is wanted whole and what has more to come
+// is sent next.
+func (s *Stream) applied(o *outbound, whole []int) {
 	f := &o.flight
-	for it := range f.states() {
-		it.units, it.tallied = it.untallied(), false
-	}
-	o.gives = append(f.gives, o.gives...)
-	o.putBack(f.items, voided)
-	for _, r := range f.riders {
-		o.queue.insert(r.item)
-	}
-	f.clear()
-}
-
-// arrived takes units out of this node's tallies that were put there while they
-// were in flight, and did arrive: at the one who answers now.
-func (s *Stream) arrived(o *outbound, it item, now int64, roles Roles) {
-	if !it.tallied || s.voided(&it) || roles.Answers(it.id) != o.to {
-		return
-	}
-	s.tally(it.id, -it.units, now, false)
-	s.pass(it.id, roles)
-	s.ask(it.id, o.to) // it may be here twice now
-}
-
-// given is told that authority over ranges has been taken, with all that this
-// node had spent with it.
-func (s *Stream) given(ranges Ranges, at int64) {
-	for id := range s.unsent {
-		if ranges.Contains(id.Hi) {
-			delete(s.unsent, id)
-		}
-	}
-	s.settle(func(it *item) bool { return it.last() <= at && ranges.Contains(it.id.Hi) })
-}
-
-// applied settles the flight: what was refused becomes this node's tally.
-func (s *Stream) applied(o *outbound, flags byte, refused, whole []int, now int64, roles Roles) {
-	f := &o.flight
-	var back, later, own, taken []item
-	riders, marked, anyRefused := f.riders, 0, len(refused) > 0
+	var back []item
+	marked := 0
 	for i, it := range f.items {
-		fate := isTaken
-		switch {
-		case next(&refused, i):
-			fate = isRefused
-		case next(&whole, i):
-			fate = isWhole
+		wanted, more := next(&whole, i), next(&f.more, i)
+		if wanted {
 			delete(o.marks, it.id)
 		}
 		if marked < len(f.marked) && f.marked[marked] == i {
-			if fate == isTaken {
+			if !wanted {
 				o.mark(it.id, f.marks[marked])
 			}
 			marked++
 		}
-		if next(&f.more, i) && fate == isTaken {
-			fate = hasMore
-		}
-		for rides := false; ; rides = true {
-			switch {
-			case fate == isRefused && it.kind == ask:
-				s.doubts.refused(it.id, o.to)
-			case it.kind != state:
-			case fate == isRefused:
-				own = append(own, it)
-			case fate == isTaken:
-				s.arrived(o, it, now, roles)
-				if len(s.unsent) > 0 {
-					delete(s.unsent, it.id)
-				}
-				if !rides && (anyRefused || o.queue.behind(it.at)) {
-					it.at, it.till = f.at, f.at
-					taken = append(taken, it)
-				}
-			default:
-				it.units, it.tallied = it.untallied(), false
-				if rides {
-					later = append(later, it)
-				} else {
-					back = append(back, it)
-				}
-			}
-			if len(riders) == 0 || riders[0].of != i {
-				break
-			}
-			it, riders = riders[0].item, riders[1:]
+		if wanted || more {
+			back = append(back, it)
 		}
 	}
 	if f.complete && o.owed <= f.at && !o.scanning {
-		o.owes = false
-		o.sent = o.sent.Union(o.scan)
-		s.brought(o)
-		o.scan = nil
+		o.owes, o.scan = false, nil
 		if o.again {
 			o.again = false
 			o.owe(All(), s.clock)
-		}
-	}
-	for _, g := range f.gives {
-		if flags&answerDoubts == 0 {
-			s.given(g.ranges, f.at)
-		} else {
-			g.at = s.clock
-			o.gives = append([]give{g}, o.gives...)
 		}
 	}
 	if f.begs {
 		o.begs = false
 	}
 	f.clear()
-	o.queue.putBack(back, s.voided)
-	for _, it := range later {
-		o.queue.insert(it)
-	}
-	for _, it := range taken {
-		o.cover(it)
-	}
-	if len(own) > 0 {
-		o.refused = true
-		s.convert(o, own, taken, now)
-	}
+	o.queue.putBack(back)
 }
 
 // next is whether an ascending list, of which those before i are gone, goes on
@@ -694,71 +464,3 @@ func next(list *[]int, i int) bool {
 	*list = (*list)[1:]
 	return true
 }
-
-// brought notes that a member has what a scan was to bring it: also the units that
-// had been queued for others alone. It is one more of those who are sent them, so
-// that they are not untold if none of the others ever has them. What another scan is
-// to bring tells nothing that is new.
-func (s *Stream) brought(o *outbound) {
-	for _, other := range s.outbounds {
-		for it := range other.states() {
-			if it.last() <= o.owed && it.units != everything && it.to < math.MaxUint8 && o.scan.Contains(it.id.Hi) {
-				it.to++
-			}
-		}
-	}
-}
-
-// convert makes the units of items that a member refused part of this node's
-// tallies, with what waits of the same ids, and has it told of them. What it took
-// of the same ids has their units already.
-func (s *Stream) convert(o *outbound, refused, taken []item, now int64) {
-	covered := o.coveredIDs()
-	if covered == nil {
-		covered = make(map[bucket.ID]int64)
-	}
-	for _, it := range taken {
-		covered[it.id] = it.at
-	}
-	var ids []bucket.ID
-	lacks := make(map[bucket.ID]int64)
-	for _, it := range refused {
-		if _, ok := lacks[it.id]; !ok {
-			ids = append(ids, it.id)
-			lacks[it.id] = s.unsent[it.id]
-			delete(s.unsent, it.id)
-		}
-	}
-	lack := func(it *item) bool {
-		units, ok := lacks[it.id]
-		if ok && it.kind == state && !it.tallied && !covers(covered, it) && !s.voided(it) {
-			lacks[it.id] = plus(units, it.units)
-		}
-		return ok && it.kind == state
-	}
-	for i := range refused {
-		lack(&refused[i])
-	}
-	var waiting []item
-	for it := range o.queue.of(ids) {
-		if lack(it) {
-			waiting = append(waiting, *it)
-		}
-	}
-	s.settled(refused)
-	s.settled(waiting)
-	for _, id := range ids {
-		s.spentWithout(item{id: id, units: lacks[id], at: s.clock, kind: state}, now)
-		s.push(o, item{id: id, at: s.clock, kind: spend})
-	}
-}
-
-// fate is what became of an item.
-type fate uint8
-
-const (
-	isTaken fate = iota
-	isRefused
-	isWhole // wanted from its beginning
-	hasMore // taken, with more to follow
-)

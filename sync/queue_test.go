@@ -11,27 +11,32 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// Whatever is queued, sent, lost and put back, the queue gives out what waits in order
-// of its time and each unit once; and once it has been long for a while, each id once.
-func TestAQueueKeepsOrderAndUnits(t *testing.T) {
+// Whatever is queued, sent, lost and put back, the queue gives out what waits in order of
+// its time; of what was queued more than once, the first waits. Once it has been long
+// for a while, each id and kind waits once.
+func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue{foldAt: rapid.IntRange(1, 40).Draw(t, "foldAt"), most: 1 << 20}
-		never := func(*item) bool { return false }
-		units := make(map[bucket.ID]int64) // that wait
-		var now, built int64
+		waits := make(map[queued]int64) // since when
+		var now int64
 		var flight []item
 		check := func() {
-			sum := make(map[bucket.ID]int64)
-			n := 0
+			there := make(map[queued]int64)
+			n, last := 0, int64(0)
 			for it := range q.all() {
-				sum[it.id] += it.units
-				n++
+				key := queued{it.id, it.kind}
+				if _, twice := there[key]; !twice {
+					there[key] = it.at
+				} else if q.index != nil && q.fold >= q.folds {
+					t.Fatalf("%v waits twice", key)
+				}
+				require.GreaterOrEqual(t, it.at, last)
+				n, last = n+1, it.at
 			}
-			for _, it := range flight {
-				sum[it.id] += it.units
-			}
-			for id, n := range units {
-				require.Equal(t, n, sum[id])
+			for key, at := range waits {
+				if since, ok := there[key]; !ok || since > at {
+					t.Fatalf("%v waits since %d, and not %d: %v", key, at, since, ok)
+				}
 			}
 			require.Equal(t, n, q.len())
 			if oldest, ok := q.oldest(); ok {
@@ -39,59 +44,50 @@ func TestAQueueKeepsOrderAndUnits(t *testing.T) {
 					require.LessOrEqual(t, oldest, it.at)
 				}
 			}
+			require.Equal(t, n > 0, func() bool { _, ok := q.oldest(); return ok }())
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(*rapid.T) { check() },
 			"push": func(t *rapid.T) {
 				for range rapid.IntRange(1, 30).Draw(t, "items") {
 					now++
-					it := item{id: bucket.ID{Hi: rapid.Uint64Range(1, 60).Draw(t, "id")}, units: 1, at: now, kind: state}
-					units[it.id]++
-					require.True(t, q.push(it, never))
+					it := item{id: bucket.ID{Hi: rapid.Uint64Range(1, 60).Draw(t, "id")}, at: now, kind: kind(rapid.IntRange(int(grants), int(spend)).Draw(t, "kind"))}
+					if _, ok := waits[queued{it.id, it.kind}]; !ok {
+						waits[queued{it.id, it.kind}] = now
+					}
+					require.True(t, q.push(it))
 				}
 			},
 			"send": func(t *rapid.T) {
-				for _, it := range flight {
-					units[it.id] -= it.units
-				}
 				flight = nil
-				now++
-				built = now
 				for range min(q.len(), rapid.IntRange(0, 20).Draw(t, "items")) {
-					flight = append(flight, q.pop())
+					it := q.pop()
+					flight = append(flight, it)
+					delete(waits, queued{it.id, it.kind})
 				}
 				require.True(t, slices.IsSortedFunc(flight, func(a, b item) int { return cmp.Compare(a.at, b.at) }))
 			},
 			"lose": func(t *rapid.T) {
-				q.putBack(flight, never)
-				for range min(len(flight), rapid.IntRange(0, 1).Draw(t, "riders")) {
-					r := item{id: flight[0].id, units: 3, at: built, kind: state}
-					units[r.id] += 3
-					q.insert(r)
+				q.putBack(flight)
+				for _, it := range slices.Backward(flight) {
+					waits[queued{it.id, it.kind}] = it.at
 				}
 				flight = nil
 			},
 		})
-		for _, it := range flight {
-			units[it.id] -= it.units
-		}
 		for q.len() > 0 {
-			flight = append(flight[:0], q.pop())
-			units[flight[0].id] -= flight[0].units
-			flight = flight[:0]
+			it := q.pop()
+			delete(waits, queued{it.id, it.kind})
 		}
-		for id, n := range units {
-			require.LessOrEqual(t, n, int64(0), id)
-		}
+		require.Empty(t, waits)
 	})
 }
 
 func TestALongQueueHasEachIDOnce(t *testing.T) {
 	q := queue{foldAt: 1000, most: 1 << 20}
-	never := func(*item) bool { return false }
 	const ids = 1500
 	for i := range 20_000 {
-		require.True(t, q.push(item{id: bucket.ID{Hi: uint64(i % ids)}, units: 1, at: int64(i + 1), kind: state}, never))
+		require.True(t, q.push(item{id: bucket.ID{Hi: uint64(i % ids)}, at: int64(i + 1), kind: state}))
 	}
 	require.Equal(t, ids, q.len())
 	for i := range ids {
@@ -100,6 +96,17 @@ func TestALongQueueHasEachIDOnce(t *testing.T) {
 		require.EqualValues(t, i+1, it.at)
 	}
 	require.Zero(t, q.len())
+}
+
+func TestAFullQueueHasRoomForWhatWaitsAlready(t *testing.T) {
+	q := queue{foldAt: 10, most: 20}
+	for i := range 20 {
+		require.True(t, q.push(item{id: someID(i), at: int64(i), kind: spend}))
+	}
+	require.False(t, q.push(item{id: someID(20), at: 20, kind: spend}))
+	require.True(t, q.push(item{id: someID(15), at: 21, kind: spend}))
+	require.False(t, q.push(item{id: someID(15), at: 22, kind: state}), "it waits with another kind")
+	require.Equal(t, 20, q.len())
 }
 
 func TestADequeIsAList(t *testing.T) {

@@ -179,7 +179,7 @@ func (r *region) restart(copies []duplicate) {
 	r.begun = 1 + w.rand.Int64N(1000*sec)
 	clear(r.answers)
 	r.store = bucket.NewStore(1024)
-	r.store.Track(nil)
+	r.store.Track(r.member, 1, nil)
 	t := r.time()
 	r.holdings = NewHoldings(r.regions, r.member, r.store, t)
 	r.holdings.rule = func(d demands, both, theirs, unspent int64) int64 { return w.rule(d, both, theirs, unspent) }

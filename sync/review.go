@@ -12,7 +12,7 @@ import "github.com/weir-go/weir/bucket"
 // now. What is queued for a member is sent until it is acknowledged, for as long as the
 // member is in the roster, so a stamped one is not queued for it again: not by the next
 // review, nor when the member answers again after another did. That rests on three
-// rules: a tally loses its stamps when its totals change; a member whose queue is
+// rules: a tally loses its stamps when its tallies change; a member whose queue is
 // dropped, or that asks for everything, gets a new stamp, which nothing bears; and so
 // does a member that leaves the roster and returns. It relies on a member keeping what
 // it has acknowledged until that has recovered (ledger says when it does not).
@@ -51,22 +51,16 @@ type review struct {
 const reviewPart = 512
 
 // Review begins to look again at what the answering members have to know, after the view
-// has changed or authority has been taken: tallies, resets, and counts in doubt.
+// has changed or authority has been taken: tallies and resets.
 // It takes the first part, and ReviewPart the rest; a review that was under way begins
 // again. It returns what ReviewPart does.
 func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
-	if s.doubts.all {
-		s.doubts = newDoubts()
-		s.beg()
-	}
-	s.asked = now
-	s.doubts.begin(true)
 	s.reviewing, s.reviewed = true, review{}
 	s.reviewOn(now, roles)
-	return s.ready(), !s.unreviewed()
+	return s.ready(), !s.reviewing
 }
 
 // ReviewPart takes the next part of a review. It returns what Collect does; over reports
@@ -74,15 +68,13 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, over bool) {
 func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.unreviewed() {
+	if !s.reviewing {
 		return nil, true
 	}
 	s.tick(now)
 	s.reviewOn(now, roles)
-	return s.ready(), !s.unreviewed()
+	return s.ready(), !s.reviewing
 }
-
-func (s *Stream) unreviewed() bool { return s.reviewing || s.doubts.reviewing }
 
 // reviewOn takes the next part: what is added meanwhile is passed on by who adds it.
 func (s *Stream) reviewOn(now int64, roles Roles) {
@@ -96,7 +88,6 @@ func (s *Stream) reviewOn(now int64, roles Roles) {
 			s.reviewOne(id, now, roles)
 		}
 	}
-	s.doubts.reviewOn(left, now, s.self, roles, s.ask)
 }
 
 // reviewOne passes on what is known of an id, unless it was.
@@ -159,7 +150,7 @@ type beside uint8
 const (
 	ofNothing beside = iota // a place that is not in use
 	ofReset
-	ofTally // the one of the id's that stands first in the ledger
+	ofVector // the one of the id's that stands first in the ledger
 )
 
 // nextBeside takes a review one step further: to an id of which something is known
@@ -187,5 +178,5 @@ func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
 			return ofNothing, id, true
 		}
 	}
-	return ofTally, id, true
+	return ofVector, id, true
 }

@@ -2,7 +2,6 @@ package countsync
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +19,9 @@ type Member = uint64
 type Roles interface {
 	// Holds is whether this node has authority over id.
 	Holds(id bucket.ID) bool
+	// Holder is who has authority over id, as far as is known: 0 if that may be nobody,
+	// or somebody who is not in the roster any more.
+	Holder(id bucket.ID) Member
 	// Answers is who answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
 	Answers(id bucket.ID) Member
@@ -37,23 +39,15 @@ type Stream struct {
 
 	mu        sync.Mutex
 	clock     int64 // rises with each call that queues, so that it orders what is queued; else it is now
-	series    int64 // the last that was given to a tally
 	number    uint64
+	moves     uint64 // the last that was given to a give: what comes twice is taken once
 	leaving   bool
-	left      bool
 	outbounds []*outbound // by member, ascending
 	inbounds  inbounds
 	ledger    ledger
 	resets    resets
-	doubts    doubts
 	holdings  *Holdings          // nil where there are no other regions
 	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
-	asked     int64              // when those in doubt were last asked about
-
-	// unsent is what was spent with authority while nobody was there to be sent
-	// it, by id until somebody has acknowledged its state: of so many ids at most,
-	// the first ones.
-	unsent map[bucket.ID]int64
 
 	cursor int // of CollectPart
 
@@ -64,20 +58,20 @@ type Stream struct {
 	changes []bucket.Change // what follows is used within one call
 	ids     []bucket.ID
 	targets []Member
-	seen    []tally
+	seen    vector
+	mine    vector
 	limits  limits
+	origins origins
 	count   bucket.Count
 }
-
-const maxUnsent = 64 << 10
 
 // New makes the stream of a node and its store. It calls nothing on the store:
 // its owner calls Track.
 func New(self Member, store *bucket.Store) *Stream {
 	return &Stream{
 		self: self, store: store,
-		inbounds: newInbounds(), ledger: newLedger(), resets: newResets(), doubts: newDoubts(),
-		bases: make(map[bucket.ID]base), unsent: make(map[bucket.ID]int64),
+		inbounds: newInbounds(), ledger: newLedger(self, store), resets: newResets(),
+		bases: make(map[bucket.ID]base),
 	}
 }
 
@@ -123,45 +117,24 @@ func (s *Stream) Meet(members []Member) {
 		}
 		met = append(met, o)
 	}
-	was := s.outbounds
-	s.outbounds = met
-	s.unmet(slices.DeleteFunc(was, func(o *outbound) bool { return s.outbound(o.to) != nil }))
-}
-
-// unmet keeps in mind what was to be sent to members that are gone, and to nobody
-// else, and did not arrive.
-func (s *Stream) unmet(gone []*outbound) {
-	missed := make(map[batch]uint8)
-	for _, o := range gone {
-		covered := o.coveredIDs()
-		for it := range o.states() {
-			if it.units == 0 || it.tallied || covers(covered, it) || s.voided(it) {
-				continue
-			}
-			if missed[it.batch()]++; missed[it.batch()] == it.to {
-				s.unsend(*it)
-			}
+	for _, o := range s.outbounds {
+		if slices.ContainsFunc(met, func(m *outbound) bool { return m.to == o.to }) {
+			continue
 		}
-	}
-	for _, o := range gone {
+		// Who was to have it is gone, and nobody may have what it was to be told.
 		for _, g := range slices.Concat(o.flight.gives, o.gives) {
-			s.disown(g.ranges, s.clock) // the one who was to have it is gone, and whether with it is not known
+			for _, m := range met {
+				m.owe(g.ranges, s.clock)
+			}
 		}
 	}
-}
-
-// unsend remembers units that nobody has been sent.
-func (s *Stream) unsend(it item) {
-	if units, ok := s.unsent[it.id]; it.units != 0 && (ok || len(s.unsent) < maxUnsent) {
-		s.unsent[it.id] = plus(units, it.units)
-	}
+	s.outbounds = met
 }
 
 // Collect takes in what the store has spent and who has to know of it, and says
 // for which members something waits and nothing is in flight. With hurried it
-// takes in only what hurries. Units that were spent with authority go to the
-// id's targets with its state. Others go into a tally of this node, and that to
-// whoever answers for the id.
+// takes in only what hurries. Who answers for an id sends its copy to the id's targets;
+// who does not sends its vector to whoever answers.
 func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
 	for cursor, over := 0, false; !over; over = cursor == 0 {
 		s.mu.Lock()
@@ -201,14 +174,9 @@ func (s *Stream) collect(cursor int, hurried bool, now int64, roles Roles) (read
 
 func (s *Stream) collected(changes []bucket.Change, now int64, roles Roles) {
 	for _, c := range changes {
-		s.changed(c.ID, c.Units, now, roles, nil)
+		s.changed(c, now, roles, nil)
 	}
 	s.changes = changes
-	if s.doubts.again && !s.doubts.reviewing && (now-s.asked >= askAgain || now < s.asked) {
-		s.asked = now
-		s.doubts.begin(false)
-		s.doubts.reviewOn(reviewPart, now, s.self, roles, s.ask)
-	}
 }
 
 // Owe has all counts in ranges that `to` is a target of, or stands in for, sent to
@@ -224,8 +192,7 @@ func (s *Stream) Owe(to Member, ranges Ranges) {
 
 // Give queues the word that authority over ranges is `to`'s: it is sent once
 // all is acknowledged that waits for `to` now. move is a number that rises with
-// each move. From this call on, Roles must not say that this node holds them:
-// what it spends there is without authority.
+// each move. From this call on, Roles must not say that this node holds them.
 func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +203,8 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 	s.tick(now)
 	for first := true; first || len(ranges) > 0; first = false {
 		n := min(len(ranges), maxGiven)
-		o.gives = append(o.gives, give{move, ranges[:n:n], s.clock})
+		s.moves = max(s.moves+1, move)
+		o.gives = append(o.gives, give{s.moves, ranges[:n:n], s.clock})
 		ranges = ranges[n:]
 	}
 }
@@ -255,79 +223,10 @@ func (s *Stream) beg() {
 	}
 }
 
-// disown makes part of this node's tallies what it has spent with authority over
-// ranges, and what any member has not acknowledged. What is in flight is tallied
-// until it is known whether it arrives. Scans do not count: what one of them was
-// to bring the others have.
-func (s *Stream) disown(ranges Ranges, now int64) {
-	lacks := func(it *item) bool {
-		return it.kind == state && it.units != 0 && it.units != everything && !it.tallied && ranges.Contains(it.id.Hi) && !s.voided(it)
-	}
-	var waiting []item
-	for id, units := range s.unsent {
-		if ranges.Contains(id.Hi) {
-			waiting = append(waiting, item{id: id, units: units, at: s.clock})
-			delete(s.unsent, id)
-		}
-	}
-	for _, o := range s.outbounds {
-		covered := o.coveredIDs()
-		for it := range o.queue.all() {
-			if lacks(it) && !covers(covered, it) {
-				waiting = append(waiting, *it)
-			}
-		}
-	}
-	// Several members lack the same units, which have the same id and time.
-	slices.SortFunc(waiting, func(a, b item) int {
-		return cmp.Or(cmp.Compare(a.id.Hi, b.id.Hi), cmp.Compare(a.id.Lo, b.id.Lo), cmp.Compare(a.at, b.at), cmp.Compare(b.units, a.units))
-	})
-	waiting = slices.CompactFunc(waiting, func(a, b item) bool { return a.id == b.id && a.at == b.at })
-	s.settled(waiting)
-	for i := 0; i < len(waiting); {
-		sum := waiting[i]
-		for i++; i < len(waiting) && waiting[i].id == sum.id; i++ {
-			sum.units = plus(sum.units, waiting[i].units)
-		}
-		s.spentWithout(sum, now)
-	}
-	flying := make(map[batch]int)
-	for _, o := range s.outbounds {
-		covered := o.coveredIDs()
-		for it := range o.flight.states() {
-			if covers(covered, it) {
-				it.units = 0
-			}
-			if lacks(it) {
-				flying[it.batch()]++
-			}
-		}
-	}
-	for _, o := range s.outbounds {
-		for it := range o.flight.states() {
-			if lacks(it) {
-				tallied := *it
-				it.units = s.spentWithout(tallied, now)
-				it.tallied = flying[it.batch()] == 1 // else one of them having it would not do
-				s.settled([]item{tallied})
-			}
-		}
-	}
-	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
-}
-
-// Disown makes all that this node has counted of what it holds, ranges, a tally: it had
-// begun apart from others, and what they have counted is no part of it. So it does with
-// what it has given and nobody has taken, which it keeps, and with its copies of what it
-// stands in for, roles says: whoever holds that does the same, if it lives. apart is the
-// origin of these tallies, one for all who began together, so that the units count once
-// whoever tells of them. Of what others answer for only the tallies stay here: beside
-// theirs their copies would count once more. For fellows, who have done so or have been
-// sent it all by the others, no copy of this node's is left to be put right: they may
-// have taken another's count by now, which it would replace. It is called before Roles
-// says that this node holds nothing any more; Review passes the tallies on. It goes
-// through the whole store in one step: not for one that holds very much.
-func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member, fellows []Member) {
+// Yield has this node owe what it has of ranges, over which it has lost authority
+// otherwise than by Give, to whoever answers for it; and takes back what it was giving.
+// It had begun apart from others, or was taken off the roster while it lived.
+func (s *Stream) Yield(ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tick(now)
@@ -337,58 +236,9 @@ func (s *Stream) Disown(ranges Ranges, now int64, roles Roles, apart Member, fel
 		}
 		o.gives, o.flight.gives = nil, nil
 	}
-	for cursor, over := uint64(0), false; !over; over = cursor == 0 {
-		cursor, s.ids = s.store.Scan(cursor, s.ids[:0])
-		for _, id := range s.ids {
-			if ranges.Contains(id.Hi) {
-				if units, changed := s.store.CollectOne(id); changed {
-					s.holdings.Spent(id, units)
-					s.store.Touch(id) // others have yet to hear of it
-				}
-				s.spentApart(id, apart, fellows, now)
-				continue
-			}
-			answers := roles.Answers(id)
-			if answers == 0 {
-				continue
-			}
-			s.spentWithout(item{id: id, at: s.clock, kind: state}, now)
-			if answers == s.self {
-				s.spentApart(id, apart, fellows, now)
-				continue
-			}
-			used, limit, _ := s.store.Used(id, now)
-			s.store.Import(id, &bucket.Count{Limit: limit}, now, s.ledger.cap(id, used))
-			delete(s.bases, id)
-		}
+	for _, o := range s.outbounds {
+		o.owe(ranges, s.clock)
 	}
-	s.settleAll(ranges) // it is in the tallies now
-}
-
-// spentApart makes what is in use of an id, and in no tally yet, part of the one of
-// those who began apart together. What another of them has told of it already goes.
-func (s *Stream) spentApart(id bucket.ID, apart Member, fellows []Member, now int64) {
-	used, limit, _ := s.store.Used(id, now)
-	units := max(0, used-s.ledger.cap(id, used))
-	if units == 0 {
-		return
-	}
-	more := s.ledger.learn(id, tally{origin: apart, spent: units, unrecovered: units, changed: now}, used, func(int64) bool { return false })
-	if more != units {
-		s.store.SpendElsewhere(id, &limit, now, more-units)
-		delete(s.bases, id)
-	}
-	s.retell(id, fellows)
-}
-
-// settleAll forgets of ranges which units have yet to be told with a state.
-func (s *Stream) settleAll(ranges Ranges) {
-	for id := range s.unsent {
-		if ranges.Contains(id.Hi) {
-			delete(s.unsent, id)
-		}
-	}
-	s.settle(func(it *item) bool { return ranges.Contains(it.id.Hi) })
 }
 
 // Leaving is told in every frame from now on.
@@ -398,15 +248,7 @@ func (s *Stream) Leaving() {
 	s.leaving = true
 }
 
-// Left is told in every frame from now on: this node holds nothing any more, nor
-// will it. It is told before goodbye is said to the others.
-func (s *Stream) Left() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.left = true
-}
-
-// Reset forgets the id's count and tallies, here and, as its number is passed
+// Reset forgets the id's count and vector, here and, as its number is passed
 // on, wherever it is known. It returns the number, for ResetTo elsewhere.
 func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	s.mu.Lock()
@@ -459,7 +301,6 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 	s.store.Touch(id)
 	s.ledger.drop(id)
 	delete(s.bases, id)
-	delete(s.unsent, id)
 	s.resets.put(id, reset{number: number, at: s.clock, made: made, passed: stamps{from}})
 }
 
@@ -480,7 +321,9 @@ func (s *Stream) Sweep(now int64) {
 			return
 		}
 		if t := l.at(int32(l.swept)); t.origin != 0 && s.recovered(t, now) {
+			id := t.id
 			l.remove(int32(l.swept))
+			s.fold(id)
 		}
 	}
 }
@@ -497,11 +340,7 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 		t.changed = now
 	}
 	_, limit, _ := s.store.Used(t.id, now)
-	since, most := now-t.changed, 2*recovery(&limit)
-	if float64(since) >= most {
-		t.unrecovered = 0
-	}
-	return float64(since-remembered) > most
+	return float64(now-t.changed-remembered) > 2*recovery(&limit)
 }
 
 // recovery is how long a count of this limit takes to empty at most, in
@@ -570,7 +409,7 @@ func (s *Stream) Idle(to Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outbound(to)
-	return o == nil || o.flight.number == 0 && !o.ready() && !s.unreviewed()
+	return o == nil || o.flight.number == 0 && !o.ready() && !s.reviewing
 }
 
 // Giving is whether authority that was given has not been taken yet.
@@ -599,81 +438,164 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// changed tells those who have to know of a change of this many units. A change
-// that came while a frame for a member was built, except, is not queued for it:
-// the item that it is part of is returned.
-func (s *Stream) changed(id bucket.ID, units, now int64, roles Roles, except *outbound) (rider item, rides bool) {
+// changed tells those who have to know of a change. One that came while a frame for a
+// member was built, except, is not queued for it.
+func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbound) {
+	id := c.ID
 	if len(s.bases) > 0 {
 		delete(s.bases, id)
 	}
-	s.holdings.Spent(id, units)
+	s.holdings.Spent(id, c.Units)
 	holds := roles.Holds(id)
-	if holds && units < 0 {
-		// Whoever does not know this node for the authority has its tally.
-		if own := s.ledger.find(id, s.self); own != nil && own.unrecovered > 0 {
-			back := min(-units, own.unrecovered)
-			s.tally(id, -back, now, true)
-			units += back
-		}
+	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had none of it, and took it for new
+		s.store.SetWhose(id, bucket.Total{})
+		c.Folded = false
 	}
-	if !holds {
-		if units != 0 {
-			s.tally(id, units, now, true)
-			units = 0
+	if !c.Folded {
+		s.spend(id, c.Units, now)
+	} else if c.Units != 0 && !holds {
+		s.unfold(id, 0, now) // a review is to find it
+	}
+	if !holds && roles.Answers(id) != s.self {
+		if to, _ := s.passee(id, roles); !s.passed(id, to, now) {
+			s.pass(id, roles)
 		}
-		if roles.Answers(id) != s.self {
-			if to, _ := s.passee(id, roles); !s.passed(id, to, now) {
-				s.pass(id, roles)
-			}
-			return item{}, false
-		}
+		return
 	}
 	s.stamp(id, home)
-	return s.send(item{id: id, units: units, at: s.clock, kind: state}, roles, except)
+	s.send(id, roles, except)
+}
+
+// vector appends id's to v, which is empty.
+func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
+	if s.ledger.has(id) {
+		return s.ledger.vector(v, id)
+	}
+	if t, ok := s.store.Whose(id); ok && t.Origin != 0 {
+		v = append(v, s.single(id, t, 0, now))
+	}
+	return v
+}
+
+// single is the tally that a store keeps of a count: all that was in use is of it, before
+// units were spent that are not in it; what recovers first is the oldest. When it last grew
+// is not known.
+func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
+	used, _, _ := s.store.Used(id, now)
+	used = max(0, used-units-s.store.Uncollected(id))
+	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), gone: max(0, int64(t.Spent)-used), changed: now}
+}
+
+// unfold has the ledger keep id's vector, which the store has kept, as units are spent
+// that are not in it.
+func (s *Stream) unfold(id bucket.ID, units, now int64) {
+	if s.ledger.has(id) {
+		return
+	}
+	if t, ok := s.store.Whose(id); ok && t.Origin != 0 {
+		s.ledger.add(id, s.single(id, t, units, now))
+		s.store.SetWhose(id, bucket.Total{})
+	}
+}
+
+// fold has the store keep id's vector again, which the ledger has kept, if it is one
+// other origin's tally, of which nothing was given back.
+func (s *Stream) fold(id bucket.ID) {
+	i := s.ledger.of(id)
+	if i == none || s.ledger.at(i).next != none {
+		return
+	}
+	if t, ok := s.ledger.at(i).total(); ok && t.Origin != s.self {
+		s.store.SetWhose(id, t)
+		s.ledger.drop(id)
+	}
+}
+
+// join makes id's vector the join of itself and another, and says whose the count is,
+// nobody's if the ledger says it: in any case of what is to be passed on, so that a
+// review finds it.
+func (s *Stream) join(id bucket.ID, v vector, passOn bool, now int64) (whose bucket.Total, grew bool) {
+	if !s.ledger.has(id) && !passOn {
+		t, _ := s.store.Whose(id)
+		if len(v) == 1 && v[0].origin != s.self && (t.Origin == 0 || t.Origin == v[0].origin) {
+			known := tally{origin: v[0].origin}
+			if t.Origin != 0 {
+				known = s.single(id, t, 0, now)
+			}
+			if !v[0].later(&known) {
+				return t, false
+			}
+			if whose, ok := v[0].total(); ok {
+				return whose, true
+			}
+		}
+	}
+	s.unfold(id, 0, now)
+	return bucket.Total{}, s.ledger.join(id, v)
+}
+
+// spend adds to this node's own tally of an id.
+func (s *Stream) spend(id bucket.ID, units, now int64) {
+	s.unfold(id, units, now)
+	own := s.ledger.find(id, s.self)
+	if own == nil {
+		own = s.ledger.add(id, tally{origin: s.self})
+		own.heard = true
+	}
+	if own.heard || s.lapsed(own, now) {
+		s.ledger.forget(own)
+		t := s.store.Begin(id)
+		own.tally, own.heard = tally{origin: s.self, series: t.Series, spent: int64(t.Spent), gone: int64(t.Spent)}, false
+	}
+	own.passed, own.changed = stamps{}, now
+	if units > 0 {
+		own.spent += units
+	} else {
+		own.refunded -= units
+	}
+}
+
+// lapsed is whether all that a tally says has recovered by its age: what its origin goes
+// on with is another, or those who hear of this one first would count it whole.
+func (s *Stream) lapsed(t *entry, now int64) bool {
+	limit, held := s.store.Judge(t.id)
+	return held && now-t.changed >= agesOf(&limit, now).recovered
 }
 
 // flush takes in what has been spent of an id since it was collected.
-func (s *Stream) flush(id bucket.ID, now int64, roles Roles) {
-	if units, changed := s.store.CollectOne(id); changed {
+func (s *Stream) flush(id bucket.ID, now int64, roles Roles) (changed bool) {
+	c, changed := s.store.CollectOne(id)
+	if changed {
 		s.clock++ // one time queues each id once
-		s.changed(id, units, now, roles, nil)
+		s.changed(c, now, roles, nil)
 	}
+	return changed
 }
 
 // send queues a state for all of the id's targets but one.
-func (s *Stream) send(it item, roles Roles, except *outbound) (rider item, rides bool) {
-	s.targets = roles.Targets(s.targets[:0], it.id)
-	s.targets = slices.DeleteFunc(s.targets, func(m Member) bool { return s.outbound(m) == nil })
-	it.to = uint8(min(len(s.targets), math.MaxUint8))
+func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
+	s.targets = roles.Targets(s.targets[:0], id)
 	for _, to := range s.targets {
-		if o := s.outbound(to); o == except {
-			rider, rides = it, true
-		} else {
-			s.push(o, it)
+		if o := s.outbound(to); o != nil && o != except {
+			s.push(o, item{id: id, at: s.clock, kind: state})
 		}
 	}
-	if len(s.targets) == 0 {
-		s.unsend(it)
-	}
-	return rider, rides
 }
 
 // push queues an item. When too much waits for a member, all of that is dropped
 // for a scan.
 func (s *Stream) push(o *outbound, it item) {
-	if !o.queue.push(it, s.voided) {
+	if !o.queue.push(it) {
 		o.queue.clear()
 		o.bulk = deque[bucket.ID]{}
 		o.stamp = s.newStamp() // what was queued is to be passed on again
-		o.covered, o.sent = nil, nil
 		o.owe(All(), s.clock)
 		o.began = 0 // it brings what waited
 	}
 }
 
-// pass queues what is known of an id beside its state, the tallies and the reset
-// number, for whoever answers for it; if that is this node, then as part of the
-// state for its targets.
+// pass queues an id's vector and its reset number for whoever answers for it; if that
+// is this node, then as part of the state for its targets.
 func (s *Stream) pass(id bucket.ID, roles Roles) {
 	if !s.ledger.has(id) {
 		if _, ok := s.resets.get(id); !ok {
@@ -683,124 +605,9 @@ func (s *Stream) pass(id bucket.ID, roles Roles) {
 	switch to, o := s.passee(id, roles); {
 	case to == home:
 		s.stamp(id, home)
-		s.send(item{id: id, at: s.clock, kind: state}, roles, nil)
+		s.send(id, roles, nil)
 	case o != nil:
 		s.stamp(id, to) // before its queue may be dropped
 		s.push(o, item{id: id, at: s.clock, kind: spend})
-	}
-}
-
-func (s *Stream) ask(id bucket.ID, who Member) {
-	if o := s.outbound(who); o != nil {
-		s.push(o, item{id: id, at: s.clock, kind: ask})
-		s.doubts.asked(id, who)
-	} else {
-		s.doubts.again = true
-	}
-}
-
-// voided is whether an item was queued before the id was reset.
-func (s *Stream) voided(it *item) bool {
-	r, ok := s.resets.get(it.id)
-	return ok && it.last() <= r.at
-}
-
-// tally adds to this node's own tally of an id what it has spent without
-// authority, and what its count includes already.
-func (s *Stream) tally(id bucket.ID, units, now int64, spentNow bool) {
-	used, _, _ := s.store.Used(id, now) // these units among them
-	own := s.ledger.find(id, s.self)
-	if own == nil {
-		own = s.ledger.add(id, tally{origin: s.self})
-		own.foreign = true
-	}
-	own.passed = stamps{}
-	if own.foreign {
-		s.series = max(s.series+1, own.series+1, now)
-		own.tally, own.foreign = tally{origin: s.self, series: s.series}, false
-	}
-	own.changed = now
-	if units < 0 {
-		own.refunded -= units
-		own.unrecovered = min(max(0, own.unrecovered+units), used)
-		return
-	}
-	if spentNow {
-		own.unrecovered = min(own.unrecovered, max(0, used-units)) // what was there before recovers first
-	}
-	own.spent += units
-	own.unrecovered = min(own.unrecovered+units, used, max(0, own.net()))
-}
-
-// spentWithout makes an item's units, which were spent with authority, part of
-// this node's tally, as others cannot have them otherwise; everything is what is
-// in use and in no tally yet. It returns how many.
-func (s *Stream) spentWithout(it item, now int64) int64 {
-	if units, changed := s.store.CollectOne(it.id); changed {
-		s.holdings.Spent(it.id, units)
-		if units != 0 {
-			s.tally(it.id, units, now, true)
-		}
-		s.store.Touch(it.id) // others have yet to hear of it
-	}
-	units := it.units
-	if used, _, _ := s.store.Used(it.id, now); units == everything {
-		units = max(0, used-s.ledger.cap(it.id, used))
-	}
-	if units != 0 {
-		s.tally(it.id, units, now, false)
-		s.retell(it.id, nil)
-	}
-	return units
-}
-
-// retell has the copies that others have from this node, or are being sent, say
-// which of the authority's units have become a tally: they would count once more,
-// beside it. Those of except have no such copy.
-func (s *Stream) retell(id bucket.ID, except []Member) {
-	for _, o := range s.outbounds {
-		if (o.sent.Contains(id.Hi) || o.scan.Contains(id.Hi)) && !slices.Contains(except, o.to) {
-			s.push(o, item{id: id, at: s.clock, kind: state, held: true})
-		}
-	}
-}
-
-// settled takes items' units, which are part of a tally now, from all that waits.
-func (s *Stream) settled(items []item) {
-	tallied := make(map[batch]bool, len(items))
-	var ids []bucket.ID
-	for _, it := range items {
-		switch it.units {
-		case 0: // what was queued at that time for others can have units all the same
-			continue
-		case everything:
-			it.at = 0
-		}
-		if !tallied[it.batch()] {
-			ids = append(ids, it.id)
-		}
-		tallied[it.batch()] = true
-	}
-	if len(tallied) == 0 {
-		return
-	}
-	for _, o := range s.outbounds {
-		for it := range o.statesOf(ids) {
-			if !it.tallied && (tallied[it.batch()] || tallied[batch{it.id, 0}]) {
-				it.units = 0
-			}
-		}
-	}
-}
-
-// settle takes the units from all states that wait or are in flight and that are
-// meant.
-func (s *Stream) settle(meant func(*item) bool) {
-	for _, o := range s.outbounds {
-		for it := range o.states() {
-			if !it.tallied && meant(it) {
-				it.units = 0
-			}
-		}
 	}
 }

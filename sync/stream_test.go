@@ -28,7 +28,7 @@ func newLink(t *testing.T) *link {
 	l := &link{t: t, now: int64(time.Hour)}
 	for i := range l.stores {
 		l.stores[i] = bucket.NewStore(1 << 20)
-		l.stores[i].Track(nil)
+		l.stores[i].Track(Member(i+1), 1, nil)
 		l.streams[i] = New(Member(i+1), l.stores[i])
 		l.streams[i].Meet([]Member{1, 2})
 	}
@@ -149,7 +149,6 @@ func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
 	require.NotNil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1024)) // and no answer
 	spend(500, 10)
 	require.Equal(t, 500, o.queue.len(), "each id once")
-	require.Equal(t, int64(10), o.queue.items.at(400).units)
 	require.False(t, l.streams[0].Lag(2, l.now).Scanning)
 	spend(1500, 2)
 	require.True(t, l.streams[0].Lag(2, l.now).Scanning, "what is too much is scanned for")
@@ -194,6 +193,41 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 	for i := range 5000 {
 		require.Equal(t, int64(1), l.used(1, someID(i)))
 	}
+}
+
+// More ranges than a frame has room for are given by several, each once, though each
+// comes twice.
+func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
+	x := newTrio()
+	var want []Range
+	for i := range uint64(2*maxGiven + 10) {
+		want = append(want, Range{10 * i, 10*i + 1})
+	}
+	x.streams[0].Give(2, 7, NewRanges(want...), x.now)
+	x.streams[0].Give(2, 8, NewRanges(Range{9, 9}), x.now)
+	var got []Range
+	for answered := false; ; answered = !answered {
+		frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
+		if frame == nil {
+			break
+		}
+		if !answered { // it does not come
+			x.streams[0].Lost(2)
+			require.True(t, x.streams[0].Giving())
+			frame = x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
+		}
+		answer, a, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
+		require.NoError(t, err)
+		got = append(got, a.Given...)
+		if !answered {
+			x.streams[0].Lost(2)
+			continue
+		}
+		_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
+		require.NoError(t, err)
+	}
+	require.True(t, slices.Equal(append(want, Range{9, 9}), got), "%d ranges of %d", len(got), len(want)+1)
+	require.False(t, x.streams[0].Giving())
 }
 
 // What is owed later is not waited for: nobody holds what is given meanwhile. But a
@@ -255,7 +289,7 @@ func TestTalliesAreForgottenOnceTheyHaveRecovered(t *testing.T) {
 		l.stores[1].Take(someID(i), &limit, l.now, 1)
 	}
 	l.settle()
-	require.Equal(t, 3000, l.streams[0].Tallies())
+	require.Zero(t, l.streams[0].Tallies(), "of one origin alone, which the store keeps")
 	require.Equal(t, 3000, l.streams[1].Tallies())
 	l.now += int64(time.Minute)
 	for range 10 {
@@ -283,7 +317,8 @@ func TestATallyThatOneHasForgottenCountsForNobody(t *testing.T) {
 		}
 	}
 	l.streams[0].Sweep(l.now)
-	require.Equal(t, []int{0, 1}, []int{l.streams[0].Tallies(), l.streams[1].Tallies()})
+	require.Nil(t, l.streams[0].ledger.find(someID(0), 2))
+	require.NotNil(t, l.streams[1].ledger.find(someID(0), 2))
 	require.True(t, l.stores[0].Take(someID(0), &limit, l.now, 1).Allowed)
 	l.settle()
 	require.Equal(t, l.used(0, someID(0)), l.used(1, someID(0)))
@@ -325,35 +360,163 @@ func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	require.Zero(t, l.used(1, someID(0)), "it ends with the day, though it began early")
 }
 
-// What was not sent need not be asked about, so a member that is reached for short
-// moments only is brought up to date in each of them.
+// A member that is reached for short moments only is brought up to date in each of them.
 func TestAFrameThatWasNotSentIsBuiltAgain(t *testing.T) {
 	l, id := newLink(t), someID(0)
 	limit := limitOf(bucket.FixedWindow)
-	next := func() []byte {
+	for range 3 {
 		l.stores[0].Take(id, &limit, l.now, 1)
 		l.streams[0].Collect(l.now, false, l.roles(0))
-		return l.streams[0].Next(2, l.now, l.roles(0), nil, 16<<10)
+		require.NotEmpty(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 16<<10))
+		require.Nil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 16<<10), "one in flight")
+		l.streams[0].Lost(2)
 	}
-	require.NotEmpty(t, next())
-	l.streams[0].Unsent(2)
-	require.Zero(t, next()[1]&flagSettle)
-	l.streams[0].Unsent(2)
 	require.True(t, l.send(0))
-	require.EqualValues(t, 2, l.used(1, id))
-
-	require.Zero(t, next()[1]&flagSettle)
-	l.streams[0].Lost(2)
-	for range 2 {
-		require.NotZero(t, next()[1]&flagSettle, "whether the first was applied is still not known")
-		l.streams[0].Unsent(2)
-	}
-	l.settle()
-	require.EqualValues(t, 5, l.used(1, id))
+	require.EqualValues(t, 3, l.used(1, id))
 }
 
-// A frame that was given up and asked about is never applied later.
-func TestALateFrameIsNotAppliedOnceItWasAskedAbout(t *testing.T) {
+// What two take for theirs, as both have started apart, is told by each to the other.
+func TestBothWhoTakeThemselvesForTheAuthorityEndWithTheSum(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.FixedWindow)
+	roles := [2]*fixed{{holds: true, answers: 1, targets: []Member{2}}, {holds: true, answers: 2, targets: []Member{1}}}
+	for i := range 40 {
+		for n := range l.stores {
+			l.stores[n].Take(someID(i), &limit, l.now, int64(n+2))
+		}
+	}
+	for sent := true; sent; {
+		sent = false
+		for n, s := range l.streams {
+			s.Collect(l.now, false, roles[n])
+			to := Member(2 - n)
+			if frame := s.Next(to, l.now, roles[n], nil, 300); frame != nil {
+				sent = true
+				answer, _, err := l.streams[1-n].Serve(l.now, frame, roles[1-n], nil)
+				require.NoError(t, err)
+				_, err = s.Answered(to, l.now, answer, roles[n])
+				require.NoError(t, err)
+			}
+		}
+	}
+	for i := range 40 {
+		for n := range l.stores {
+			require.EqualValues(t, 5, l.used(n, someID(i)))
+		}
+	}
+}
+
+// What is sent twice is one member's to another, as it was sent.
+type sent struct {
+	from, to int
+	number   uint64
+	frame    []byte
+}
+
+// again is the same frame as one that was never answered is: with a number of its own.
+func (f sent) again(number uint64) []byte {
+	return append(appendHeader(nil, f.frame[1], Member(f.from+1), Member(f.to+1), number), f.frame[headerBytes:]...)
+}
+
+// copyOf is what a node has of an id.
+type copyOf struct {
+	used   int64
+	vector vector
+}
+
+func (x *trio) copy(i int, id bucket.ID) (c copyOf) {
+	c.used, _, _ = x.stores[i].Used(id, x.now)
+	c.vector = x.streams[i].vector(nil, id, x.now)
+	return c
+}
+
+// Frames come late, twice and in a wrong order, with the number that they had or, as
+// what has got no answer is built once more, with another.
+func TestAFrameThatComesAgainOrLateChangesNothing(t *testing.T) {
+	id := someID(0)
+	type does func(x *trio, limit *bucket.Limit, node int)
+	take := func(units int64) does {
+		return func(x *trio, l *bucket.Limit, node int) { x.stores[node].Take(id, l, x.now, units) }
+	}
+	refund := func(units int64) does {
+		return func(x *trio, l *bucket.Limit, node int) { x.stores[node].Refund(id, l, x.now, units, 0, false) }
+	}
+	reset := func(x *trio, _ *bucket.Limit, node int) { x.streams[node].Reset(id, x.now) }
+	for name, c := range map[string]struct {
+		by   int // the node that does it: 0 sends states, 1 vectors
+		does []does
+		want int64
+	}{
+		"states":                    {0, []does{take(3), take(2), take(4)}, 9},
+		"vectors":                   {1, []does{take(3), take(2), take(4)}, 9},
+		"states after a refund":     {0, []does{take(5), refund(3), take(1)}, 3},
+		"vectors after a refund":    {1, []does{take(5), refund(3), take(1)}, 3},
+		"states, all given back":    {0, []does{take(5), refund(5)}, 0},
+		"vectors, all given back":   {1, []does{take(5), refund(5)}, 0},
+		"states after a reset":      {0, []does{take(5), reset, take(2)}, 2},
+		"vectors after a reset":     {1, []does{take(5), reset, take(2)}, 2},
+		"states, reset last":        {0, []does{take(5), take(2), reset}, 0},
+		"vectors, reset last":       {1, []does{take(5), take(2), reset}, 0},
+		"states, reset and refund":  {0, []does{take(5), reset, take(4), refund(1), reset, take(6), refund(4)}, 2},
+		"vectors, reset and refund": {1, []does{take(5), reset, take(4), refund(1), reset, take(6), refund(4)}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				limit, x := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm"))), newTrio()
+				x.roles[0].targets = []Member{2}
+				from, to := c.by, 1-c.by
+				var frames []sent
+				for _, do := range c.does {
+					do(x, &limit, from)
+					s := x.streams[from]
+					s.Collect(x.now, false, x.roles[from])
+					frame := s.Next(Member(to+1), x.now, x.roles[from], nil, 16<<10)
+					require.NotNil(t, frame)
+					frames = append(frames, sent{from, to, s.number, frame})
+					s.Lost(Member(to + 1))
+				}
+				want := x.copy(from, id)
+				require.Equal(t, c.want, want.used)
+
+				number := x.streams[from].number
+				serve := func(frame []byte) {
+					_, _, err := x.streams[to].Serve(x.now, frame, x.roles[to], nil)
+					require.NoError(t, err)
+				}
+				if rapid.Bool().Draw(t, "numbered anew") {
+					for range rapid.IntRange(0, 6).Draw(t, "frames") {
+						number++
+						serve(frames[rapid.IntRange(0, len(frames)-1).Draw(t, "frame")].again(number))
+					}
+					number++
+					serve(frames[len(frames)-1].again(number))
+				} else {
+					serve(frames[len(frames)-1].frame)
+				}
+				is := func(when string) {
+					t.Helper()
+					got := x.copy(to, id)
+					require.Equal(t, want.used, got.used, when)
+					require.True(t, got.vector.covers(want.vector) && want.vector.covers(got.vector), "%s: %v, %v", when, got.vector, want.vector)
+				}
+				is("once the last has come")
+				for range rapid.IntRange(1, 6).Draw(t, "more") {
+					f := frames[rapid.IntRange(0, len(frames)-1).Draw(t, "frame")]
+					if rapid.Bool().Draw(t, "numbered anew") {
+						number++
+						serve(f.again(number))
+					} else {
+						serve(f.frame)
+					}
+					is("after another")
+				}
+			})
+		})
+	}
+}
+
+// A frame that was given up, and whose items were sent in another, comes late.
+func TestAFrameThatComesLateChangesNothing(t *testing.T) {
 	l := newLink(t)
 	limit := limitOf(bucket.FixedWindow)
 	l.stores[0].Take(someID(0), &limit, l.now, 5)
@@ -361,58 +524,39 @@ func TestALateFrameIsNotAppliedOnceItWasAskedAbout(t *testing.T) {
 	late := l.streams[0].Next(2, l.now, l.roles(0), nil, 1000)
 	require.Nil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1000), "one in flight")
 	l.streams[0].Lost(2)
-	question := l.streams[0].Next(2, l.now, l.roles(0), nil, 1000)
-	no, _, err := l.streams[1].Serve(l.now, question, l.roles(1), nil)
-	require.NoError(t, err)
-	again, _, err := l.streams[1].Serve(l.now, late, l.roles(1), nil)
-	require.NoError(t, err)
-	require.Equal(t, no, again)
-	require.Zero(t, l.used(1, someID(0)))
-	_, err = l.streams[0].Answered(2, l.now, no, l.roles(0))
-	require.NoError(t, err)
-	l.settle()
-	require.Equal(t, int64(5), l.used(1, someID(0)))
-}
-
-// both is a node that takes itself for the authority, while the other may too.
-type both struct{ pair }
-
-func (both) Holds(bucket.ID) bool { return true }
-
-// What an acknowledged state had in it is not told again by what waited behind it.
-func TestARefusalTellsOnlyWhatIsLacked(t *testing.T) {
-	l := newLink(t)
-	limit := limitOf(bucket.FixedWindow)
-	for range 2 {
-		for i := range 20 {
-			l.stores[0].Take(someID(i), &limit, l.now, 5)
-		}
-		l.streams[0].Collect(l.now, false, l.roles(0))
-	}
-	frame := l.streams[0].Next(2, l.now, l.roles(0), nil, 300)
+	l.stores[0].Refund(someID(0), &limit, l.now, 2, 0, false)
+	frame := l.streams[0].Next(2, l.now, l.roles(0), nil, 1000)
 	answer, _, err := l.streams[1].Serve(l.now, frame, l.roles(1), nil)
 	require.NoError(t, err)
+	require.Equal(t, int64(3), l.used(1, someID(0)))
+	again, _, err := l.streams[1].Serve(l.now, late, l.roles(1), nil)
+	require.NoError(t, err)
+	require.Equal(t, answer, again)
+	require.Equal(t, int64(3), l.used(1, someID(0)))
 	_, err = l.streams[0].Answered(2, l.now, answer, l.roles(0))
 	require.NoError(t, err)
-	taken := 0
-	for i := range 20 {
-		if l.used(1, someID(i)) == 10 {
-			taken++
-		}
-	}
-	require.Equal(t, 13, taken, "with all that is queued once more")
-	for {
-		if frame = l.streams[0].Next(2, l.now, l.roles(0), nil, 300); frame == nil {
-			break
-		}
-		answer, _, err = l.streams[1].Serve(l.now, frame, both{l.roles(1)}, nil)
-		require.NoError(t, err)
-		_, err = l.streams[0].Answered(2, l.now, answer, l.roles(0))
-		require.NoError(t, err)
-	}
-	for i := range 20 {
-		require.Equal(t, int64(10), l.used(1, someID(i)))
-	}
+	l.settle()
+	require.Equal(t, int64(3), l.used(1, someID(0)))
+}
+
+// The answer to a frame that was given up says nothing of the one that is in flight.
+func TestAnAnswerToAnotherFrameChangesNothing(t *testing.T) {
+	l := newLink(t)
+	limit := limitOf(bucket.FixedWindow)
+	l.stores[0].Take(someID(0), &limit, l.now, 5)
+	l.streams[0].Collect(l.now, false, l.roles(0))
+	first := l.streams[0].Next(2, l.now, l.roles(0), nil, 1000)
+	answer, _, err := l.streams[1].Serve(l.now, first, l.roles(1), nil)
+	require.NoError(t, err)
+	l.streams[0].Lost(2)
+	_, err = l.streams[0].Answered(2, l.now, answer, l.roles(0))
+	require.NoError(t, err)
+	require.NotNil(t, l.streams[0].Next(2, l.now, l.roles(0), nil, 1000), "it waits again")
+	more, err := l.streams[0].Answered(2, l.now, answer, l.roles(0))
+	require.NoError(t, err)
+	require.Empty(t, more)
+	require.Equal(t, 1, l.streams[0].Lag(2, l.now).Counts)
+	require.False(t, l.streams[0].Idle(2))
 }
 
 // What time gives back, no path brings again; and nothing counts twice.
@@ -570,74 +714,35 @@ type fixed struct {
 	holds   bool
 	answers Member
 	targets []Member
-	standIn Member // if the owner is not reached
 }
 
 func (f *fixed) Holds(bucket.ID) bool                       { return f.holds }
+func (f *fixed) Holder(bucket.ID) Member                    { return f.answers }
 func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
-func (f *fixed) StandIn(bucket.ID) Member                   { return f.standIn }
 func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
-// A state can wait for one member for its tallies alone, and for another at the same
-// time with units that it has yet to be told.
-func TestARefusalOfNothingNewTakesNothingFromOthers(t *testing.T) {
-	x, id, limit := newTrio(), someID(0), limitOf(bucket.SlidingWindow)
-	s := x.streams[0]
-	x.stores[0].Take(id, &limit, x.now, 1)
-	x.roles[0].targets = []Member{3}
-	s.Collect(x.now, false, x.roles[0])
-	s.push(s.outbound(2), item{id: id, at: s.clock, kind: state})
-	x.roles[1].holds = true
-	x.exchange(t, 0, 1)
-	require.Equal(t, 1, s.outbound(3).queue.len())
-	require.EqualValues(t, 1, s.outbound(3).queue.items.at(0).units)
-}
-
-// Authority does not come over a count that a stand-in has overwritten meanwhile.
-func TestAuthorityIsTakenOverTheGiversOwnCountAlone(t *testing.T) {
+// A stand-in that knows nothing of the owner's count has told the heir of its own, when
+// the owner hands over: the heir has both.
+func TestAuthorityComesWithTheGiversUnitsAndKeepsWhatAStandInHasTold(t *testing.T) {
 	limit := limitOf(bucket.TokenBucket)
-	now, id := int64(time.Hour), someID(0)
-	owner, heir, standIn := &fixed{holds: true, answers: 1, targets: []Member{2}}, &fixed{answers: 1}, &fixed{answers: 3, targets: []Member{2}}
-	roles := []*fixed{owner, heir, standIn}
-	stores, streams := make([]*bucket.Store, 3), make([]*Stream, 3)
-	for i := range streams {
-		stores[i] = bucket.NewStore(100)
-		stores[i].Track(nil)
-		streams[i] = New(Member(i+1), stores[i])
-		streams[i].Meet([]Member{1, 2, 3})
-	}
-	var given Ranges
-	exchange := func(from, to int) {
-		streams[from].Collect(now, false, roles[from])
-		for range 20 {
-			frame := streams[from].Next(Member(to+1), now, roles[from], nil, 16<<10)
-			if frame == nil {
-				return
-			}
-			answer, a, err := streams[to].Serve(now, frame, roles[to], nil)
-			require.NoError(t, err)
-			given = given.Union(a.Given)
-			_, err = streams[from].Answered(Member(to+1), now, answer, roles[from])
-			require.NoError(t, err)
-			if a.Given == nil && frame[1]&flagGives != 0 {
-				return // it is asked for something first
-			}
-		}
-		t.Fatal("it goes on and on")
-	}
-	stores[0].Take(id, &limit, now, 5)
-	exchange(0, 1)
-	stores[2].Take(id, &limit, now, 1)
-	exchange(2, 1) // who knows nothing of the five
-	owner.holds = false
-	streams[0].Give(2, 1, All(), now)
-	exchange(0, 1)
-	require.Nil(t, given)
-	exchange(1, 0)
-	exchange(0, 1)
-	require.Equal(t, All(), given)
-	used, _, _ := stores[1].Used(id, now)
-	require.Equal(t, int64(6), used)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	*x.roles[2] = fixed{answers: 3, targets: []Member{2}}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	x.stores[2].Take(id, &limit, x.now, 1)
+	x.exchange(t, 2, 1)
+	*x.roles[0] = fixed{answers: 2}
+	x.streams[0].Give(2, 1, All(), x.now)
+	require.True(t, x.streams[0].Giving())
+	frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
+	answer, a, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
+	require.NoError(t, err)
+	require.Equal(t, All(), a.Given)
+	_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
+	require.NoError(t, err)
+	require.False(t, x.streams[0].Giving())
+	require.EqualValues(t, 6, x.copy(1, id).used)
 }
 
 // trio is three nodes whose roles a test sets: the first is an owner, the others
@@ -654,7 +759,7 @@ func newTrio() *trio {
 	for i := range x.streams {
 		x.roles[i] = &fixed{answers: 1}
 		x.stores[i] = bucket.NewStore(1000)
-		x.stores[i].Track(nil)
+		x.stores[i].Track(Member(i+1), 1, nil)
 		x.streams[i] = New(Member(i+1), x.stores[i])
 		x.streams[i].Meet([]Member{1, 2, 3})
 	}
@@ -694,11 +799,11 @@ func TestWhoStandsInEndsWithTheLatestCopy(t *testing.T) {
 			with := rapid.IntRange(1, 3).Draw(t, "with")
 			x.roles[0].targets = nil
 			for i := 1; i < 3; i++ {
-				x.roles[i].answers, x.roles[i].standIn = 1, 0
+				x.roles[i].answers = 1
 				if with>>(i-1)&1 == 1 {
 					x.roles[0].targets = append(x.roles[0].targets, Member(i+1))
 				} else {
-					x.roles[i].answers, x.roles[i].standIn = Member(i+1), Member(i+1)
+					x.roles[i].answers = Member(i + 1)
 				}
 			}
 			if n := units("owner"); n > 0 {
@@ -725,8 +830,8 @@ func TestWhoStandsInEndsWithTheLatestCopy(t *testing.T) {
 			}
 			x.now += int64(time.Second)
 		}
-		*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
-		*x.roles[2] = fixed{answers: 2, standIn: 2}
+		*x.roles[1] = fixed{answers: 2, targets: []Member{3}}
+		*x.roles[2] = fixed{answers: 2}
 		x.streams[1].Owe(3, All())
 		x.streams[2].Owe(2, All())
 		first := rapid.IntRange(1, 2).Draw(t, "first")
@@ -745,54 +850,66 @@ func TestWhoStandsInEndsWithTheLatestCopy(t *testing.T) {
 	})
 }
 
-// A member that was sent what the authority gave back later, and is no target any
-// more, asks once something makes it doubt its copy; else it would pass it on, as
-// the later one, to who stands in.
-func TestWhoIsNoTargetAnyMoreIsToldWhatItAsks(t *testing.T) {
+// A member that is no target any more has a copy from before the authority gave back:
+// what it passes on to who stands in, or is asked for, brings none of that again.
+func TestACopyFromBeforeARefundBringsNothingBack(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
-	x, id := newTrio(), someID(0)
-	settle := func(pairs ...[2]int) {
-		for sent := true; sent; {
-			sent = false
-			for _, p := range pairs {
-				sent = x.exchange(t, p[0], p[1]) || sent
+	for _, standsIn := range []bool{false, true} {
+		x, id := newTrio(), someID(0)
+		x.roles[0].targets = []Member{2, 3}
+		x.stores[0].Take(id, &limit, x.now, 8)
+		x.exchange(t, 0, 1)
+		x.exchange(t, 0, 2)
+
+		// The second is cut off, and answers there.
+		*x.roles[1] = fixed{answers: 2, targets: []Member{3}}
+		x.stores[1].Take(id, &limit, x.now, 1)
+		x.streams[1].Collect(x.now, false, x.roles[1])
+		x.stores[0].Take(id, &limit, x.now, 4)
+		x.exchange(t, 0, 2)
+
+		// All are together again, and the third has a copy that nobody renews.
+		*x.roles[1] = fixed{answers: 1}
+		x.roles[0].targets = []Member{2}
+		x.stores[0].Refund(id, &limit, x.now, 4, 0, false)
+		for i := range x.streams {
+			x.streams[i].Review(x.now, x.roles[i])
+		}
+		settle := func(pairs ...[2]int) {
+			for sent := true; sent; {
+				sent = false
+				for _, p := range pairs {
+					sent = x.exchange(t, p[0], p[1]) || sent
+				}
 			}
 		}
-	}
-	x.roles[0].targets = []Member{2, 3}
-	x.stores[0].Take(id, &limit, x.now, 8)
-	settle([2]int{0, 1}, [2]int{0, 2})
+		settle([2]int{1, 2}, [2]int{0, 1}, [2]int{1, 0}, [2]int{2, 0}, [2]int{0, 2})
+		require.EqualValues(t, 9, x.copy(0, id).used)
+		require.EqualValues(t, 9, x.copy(1, id).used)
+		require.LessOrEqual(t, x.copy(2, id).used, int64(13))
 
-	// The second is cut off, and answers there.
-	*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
-	x.stores[1].Take(id, &limit, x.now, 1)
-	x.streams[1].Collect(x.now, false, x.roles[1])
-	x.stores[0].Take(id, &limit, x.now, 4)
-	settle([2]int{0, 2})
-
-	// All are together again, and the third has a copy that nobody renews.
-	*x.roles[1] = fixed{answers: 1}
-	x.roles[0].targets = []Member{2}
-	x.stores[0].Refund(id, &limit, x.now, 4, 0, false)
-	for i := range x.streams {
-		x.streams[i].Review(x.now, x.roles[i])
-	}
-	settle([2]int{1, 2}, [2]int{0, 1}, [2]int{1, 0}, [2]int{2, 0}, [2]int{0, 2})
-	for i := range x.stores {
-		used, _, _ := x.stores[i].Used(id, x.now)
-		require.EqualValues(t, 9, used, "at %d", i+1)
+		// It has the copy that others are sent, or sends it itself.
+		*x.roles[1], *x.roles[2] = fixed{answers: 2, targets: []Member{3}}, fixed{answers: 2}
+		if standsIn {
+			*x.roles[1], *x.roles[2] = fixed{answers: 3}, fixed{answers: 3, targets: []Member{2}}
+		}
+		x.streams[1].Owe(3, All())
+		x.streams[2].Owe(2, All())
+		settle([2]int{2, 1}, [2]int{1, 2})
+		require.EqualValues(t, 9, x.copy(1, id).used)
+		require.EqualValues(t, 9, x.copy(2, id).used)
 	}
 }
 
-// Who sent its copy as a stand-in and then becomes the authority, with less, is
-// asked again: where nothing is left of a count, no scan tells of it.
-func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
+// Who sent its copy as a stand-in becomes the authority, with less: where nothing is
+// left of a count, no scan tells of it.
+func TestWhoHasTheCopyOfAStandInHearsThatNothingIsLeftOfIt(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	x.roles[0].targets = []Member{2}
 	x.stores[0].Take(id, &limit, x.now, 4)
 	x.exchange(t, 0, 1)
-	*x.roles[1], *x.roles[2] = fixed{answers: 2, standIn: 2, targets: []Member{3}}, fixed{answers: 2, standIn: 2}
+	*x.roles[1], *x.roles[2] = fixed{answers: 2, targets: []Member{3}}, fixed{answers: 2}
 	x.streams[1].Owe(3, All())
 	x.exchange(t, 1, 2)
 
@@ -815,46 +932,43 @@ func TestWhoStoodInIsAskedAgainOnceItIsTheAuthority(t *testing.T) {
 	}
 }
 
-// Who holds a count crashes when one member has its state, and another takes over
-// that has nothing to tell of it.
-func TestACopyEndsAsWhoTakesOverHasIt(t *testing.T) {
-	for name, c := range map[string]struct {
-		nodes, copies       int
-		holder, told, apart Member // by rank, the last is the first owner
-	}{
-		"who stood in for the next owner, cut off, had it": {nodes: 4, copies: 1, holder: 1, told: 3, apart: 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, limitOf(bucket.FixedWindow), 1, c.copies)
-			for range c.nodes {
-				w.start(0)
-			}
-			clear(w.joining)
-			holder, id := w.node(c.holder), w.ids[0]
-			holder.holds[id] = true
-			refresh := func() {
-				for _, n := range w.nodes {
-					n.refresh()
-				}
-			}
-			refresh()
-			for range 3 {
-				w.exchange()
-			}
-			if c.apart != 0 {
-				w.sides[c.apart] = 1
-				refresh()
-			}
-			holder.take(id, 4)
-			holder.stream.Collect(w.now, false, holder)
-			holder.pump()
-			w.deliver(slices.IndexFunc(w.net, func(x message) bool { return x.to == c.told }), false)
-			require.EqualValues(t, 4, w.used(w.node(c.told), id))
-			w.crash(holder, false)
-			w.quiet()
-			w.check()
-			require.Zero(t, w.used(w.node(c.told), id), "as with who took over")
-		})
+// Who holds a count crashes when one member has its state, and another takes over that
+// knows nothing of it.
+func TestWhatAnybodyHasHeardOfReachesWhoTakesOver(t *testing.T) {
+	w := newWorld(t, limitOf(bucket.FixedWindow), 1, 1)
+	for range 4 {
+		w.start(0)
+	}
+	clear(w.joining)
+	holder, told, apart, id := w.node(1), w.node(3), w.node(4), w.ids[0] // by rank, the last is the first owner
+	holder.holds[id] = true
+	refresh := func() {
+		for _, n := range w.nodes {
+			n.refresh()
+		}
+	}
+	refresh()
+	for range 3 {
+		w.exchange()
+	}
+	w.sides[apart.name] = 1
+	refresh()
+	holder.take(id, 4)
+	holder.stream.Collect(w.now, false, holder)
+	holder.pump()
+	w.deliver(slices.IndexFunc(w.net, func(x message) bool { return x.to == told.name }), false)
+	require.EqualValues(t, 4, w.used(told, id))
+	w.crash(holder, false)
+	for range 3 { // it is missed before it is forgotten
+		refresh()
+		w.exchange()
+	}
+	w.quiet()
+	w.check()
+	for _, n := range w.nodes {
+		if n.holds[id] {
+			require.EqualValues(t, 4, w.used(n, id), "at %d, which holds it", n.name)
+		}
 	}
 }
 
@@ -886,13 +1000,36 @@ func TestARefundThatIsEarlyTakesNothingOfOthers(t *testing.T) {
 	require.EqualValues(t, 2+1+18-3, used)
 }
 
+// What was spent and given back between two frames changes no count. Who has a copy
+// hears of it all the same: the first half may come to it by another way.
+func TestWhatWasGivenBackAlreadyReachesTheCopiesToo(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{3}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 2)
+	*x.roles[1] = fixed{answers: 3}
+	x.stores[1].Take(id, &limit, x.now, 3)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	late := x.streams[1].Next(3, x.now, x.roles[1], nil, 16<<10)
+	x.streams[1].Lost(3)
+	*x.roles[1] = fixed{answers: 1}
+	x.stores[1].Refund(id, &limit, x.now, 3, 0, false)
+	x.exchange(t, 1, 0)
+	x.exchange(t, 0, 2)
+	_, _, err := x.streams[2].Serve(x.now, late, x.roles[2], nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, x.copy(0, id).used)
+	require.EqualValues(t, 5, x.copy(2, id).used)
+}
+
 // What somebody has spent itself, it can give back, though what others had spent
 // before may count for as much as is in use.
 func TestARefundOfATallysOwnUnitsIsNotWithheldForOthers(t *testing.T) {
 	limit := limitOf(bucket.SlidingLog)
 	x, id := newTrio(), someID(0)
 	for i := range x.roles {
-		*x.roles[i] = fixed{answers: 3, standIn: 3}
+		*x.roles[i] = fixed{answers: 3}
 	}
 	spend := func(node int, units int64) {
 		require.True(t, x.stores[node].Take(id, &limit, x.now, units).Allowed)
@@ -918,7 +1055,7 @@ func TestARefundThatWasTooEarlyLapses(t *testing.T) {
 	x.stores[0].Take(id, &limit, x.now, 5)
 	x.exchange(t, 0, 1)
 	for i := range x.roles {
-		*x.roles[i] = fixed{answers: 3, standIn: 3}
+		*x.roles[i] = fixed{answers: 3}
 	}
 	x.stores[1].Refund(id, &limit, x.now, 3, 0, false)
 	x.exchange(t, 1, 2)
@@ -929,64 +1066,10 @@ func TestARefundThatWasTooEarlyLapses(t *testing.T) {
 	require.EqualValues(t, 4, used)
 }
 
-// A doubt that nobody can dispel keeps authority from no node for ever. Each time that
-// authority moves the doubt is another.
-func TestAuthorityIsTakenInDoubtInTheEnd(t *testing.T) {
-	x, id := newTrio(), someID(0)
-	x.streams[2].doubts.arrived(id, 3, 2, 1, false, x.now)
-	*x.roles[0] = fixed{answers: 3}
-	for move := range uint64(3) {
-		x.streams[0].Give(3, move+1, All(), x.now)
-		begun, taken := x.now, false
-		for ; !taken && x.now < begun+2*doubtedFor; x.now += int64(50 * time.Millisecond) {
-			frame := x.streams[0].Next(3, x.now, x.roles[0], nil, 16<<10)
-			require.NotNil(t, frame)
-			answer, a, err := x.streams[2].Serve(x.now, frame, x.roles[2], nil)
-			require.NoError(t, err)
-			_, err = x.streams[0].Answered(3, x.now, answer, x.roles[0])
-			require.NoError(t, err)
-			require.Equal(t, a.Given == nil, a.Doubted)
-			taken = a.Given != nil
-		}
-		require.True(t, taken)
-		require.InDelta(t, doubtedFor, x.now-begun, float64(200*time.Millisecond))
-	}
-}
-
-// apart is the origin of what those have counted who began apart together.
-const apart Member = 9
-
-// Who began apart with others has copies of theirs, which are theirs to tell.
-func TestOnlyWhatIsHeldIsDisowned(t *testing.T) {
-	limit := limitOf(bucket.FixedWindow)
-	x, own, copied := newTrio(), someID(0), someID(1)
-	x.stores[0].Take(own, &limit, x.now, 4)
-	x.stores[0].Take(copied, &limit, x.now, 5)
-	x.streams[0].Collect(x.now, false, x.roles[0])
-	x.streams[0].Disown(Ranges{{own.Hi, own.Hi}}, x.now, x.roles[0], apart, nil)
-	require.EqualValues(t, 4, x.streams[0].ledger.find(own, apart).net())
-	require.Nil(t, x.streams[0].ledger.find(copied, 1))
-}
-
-// Who is alone collects what it spends all the same. Once that is its tally, it is
-// not told once more for having been told nobody.
-func TestWhatIsDisownedIsTalliedOnce(t *testing.T) {
-	limit := limitOf(bucket.FixedWindow)
-	x, id := newTrio(), someID(0)
-	x.roles[0].targets = nil
-	x.stores[0].Take(id, &limit, x.now, 4)
-	x.streams[0].Collect(x.now, false, x.roles[0])
-	x.stores[0].Take(id, &limit, x.now, 3)
-	x.streams[0].Disown(All(), x.now, x.roles[0], apart, nil)
-	*x.roles[0] = fixed{answers: 2}
-	x.streams[0].Give(2, 1, All(), x.now)
-	x.streams[0].Meet([]Member{3}) // who was to have it is gone
-	require.EqualValues(t, 7, x.streams[0].ledger.find(id, apart).net())
-}
-
-// What was given and has not arrived when its giver finds that it had begun apart is
-// no authority's any more. Whoever was to have it may have met others, too.
-func TestWhatIsOnItsWayIsDisowned(t *testing.T) {
+// What was given and has not arrived when its giver finds that it had begun apart is not
+// its to give any more, nor the count of those who were to have it alone: whoever
+// answers is sent it.
+func TestWhoYieldsGivesNothingAndOwesWhatItHas(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, flies := range []bool{false, true} {
 		x, id := newTrio(), someID(0)
@@ -994,94 +1077,82 @@ func TestWhatIsOnItsWayIsDisowned(t *testing.T) {
 		x.streams[0].Collect(x.now, false, x.roles[0])
 		x.exchange(t, 0, 1)
 		*x.roles[0] = fixed{answers: 2}
-		x.streams[0].Give(2, 1, All(), x.now)
+		x.streams[0].Give(2, 1, Ranges{{id.Hi, id.Hi}}, x.now)
 		if flies {
 			x.streams[0].Next(2, x.now, x.roles[0], nil, 1<<10)
 		}
-		x.streams[0].Disown(nil, x.now, x.roles[0], apart, nil)
-		x.streams[0].Unsent(2)
+		x.streams[0].Yield(nil, x.now)
+		x.streams[0].Lost(2)
 		require.False(t, x.streams[0].Giving())
-		require.EqualValues(t, 4, x.streams[0].ledger.find(id, apart).net())
-		used, _, _ := x.stores[0].Used(id, x.now)
-		require.EqualValues(t, 4, used)
-	}
-}
-
-// What others answer for who began apart, too, they tell as their own: a copy of it
-// beside that would count twice.
-func TestCopiesOfOthersAreForgottenWhenTheyDisown(t *testing.T) {
-	limit := limitOf(bucket.FixedWindow)
-	x, id := newTrio(), someID(0)
-	*x.roles[0], *x.roles[1] = fixed{answers: 2}, fixed{holds: true, answers: 2, targets: []Member{1}}
-	x.stores[1].Take(id, &limit, x.now, 5)
-	x.streams[1].Collect(x.now, false, x.roles[1])
-	x.exchange(t, 1, 0)
-	used, _, _ := x.stores[0].Used(id, x.now)
-	require.EqualValues(t, 5, used)
-	x.stores[0].Take(id, &limit, x.now, 2)
-	x.streams[0].Disown(nil, x.now, x.roles[0], apart, nil)
-	used, _, _ = x.stores[0].Used(id, x.now)
-	require.EqualValues(t, 2, used, "what was spent here")
-}
-
-// Who stands in for one that began apart with it has a copy that may be all there is
-// left of that count: it counts beside what others have counted, and once if its holder
-// lives and tells the same, whoever is first.
-func TestACopyOfWhatBeganApartCountsOnceBesideOthers(t *testing.T) {
-	limit := limitOf(bucket.FixedWindow)
-	for _, tell := range [][]int{{1}, {0}, {0, 1}, {1, 0}} {
-		x, id := newTrio(), someID(0)
-		x.roles[0].targets = []Member{2}
-		x.stores[0].Take(id, &limit, x.now, 5)
-		x.exchange(t, 0, 1)
-		x.stores[2].Take(id, &limit, x.now, 3)
-		x.streams[2].Collect(x.now, false, &fixed{holds: true, answers: 3})
-		*x.roles[1] = fixed{answers: 2} // it does not reach the holder
-		for _, i := range tell {
-			ranges := All()
-			if i == 1 {
-				ranges = nil
+		*x.roles[0], *x.roles[2] = fixed{answers: 3}, fixed{holds: true, answers: 3}
+		require.False(t, x.streams[0].Idle(3))
+		for {
+			frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
+			if frame == nil {
+				break
 			}
-			x.streams[i].Disown(ranges, x.now, x.roles[i], apart, []Member{1, 2, 3})
+			answer, a, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
+			require.NoError(t, err)
+			require.Nil(t, a.Given)
+			_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
+			require.NoError(t, err)
 		}
-		*x.roles[2] = fixed{answers: 3} // it stands in for one that is gone
-		for _, i := range tell {
-			*x.roles[i] = fixed{answers: 3}
-			x.streams[i].Owe(3, All())
-			x.streams[i].Review(x.now, x.roles[i])
-			x.exchange(t, i, 2)
-		}
-		used, _, _ := x.stores[2].Used(id, x.now)
-		require.EqualValues(t, 8, used, "told by %v", tell)
+		x.exchange(t, 0, 2)
+		require.EqualValues(t, 4, x.copy(0, id).used)
+		require.EqualValues(t, 4, x.copy(2, id).used)
 	}
 }
 
-// A fellow of one that began apart has forgotten that one's count when it meets others,
-// and may have theirs by the time the other tells of it.
-func TestWhatIsDisownedTakesNoLaterCountsPlace(t *testing.T) {
+// What was on its way to a member that is gone, and authority over it with that, is owed
+// to the others.
+func TestWhatWasBeingGivenToWhoIsGoneIsOwedToTheOthers(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
-	x, id := newTrio(), someID(0)
-	x.roles[0].targets = []Member{2}
-	x.streams[0].Owe(2, All())
-	x.stores[0].Take(id, &limit, x.now, 5)
-	x.exchange(t, 0, 1)
-	x.streams[1].Disown(nil, x.now, x.roles[1], apart, []Member{1, 2, 3})
-	x.stores[2].Take(id, &limit, x.now, 3)
-	x.streams[2].Collect(x.now, false, &fixed{holds: true, answers: 3})
-	*x.roles[1], *x.roles[2] = fixed{answers: 2}, fixed{answers: 2} // who held it is gone
-	x.streams[2].Owe(2, All())
-	x.exchange(t, 2, 1)
-	x.streams[0].Disown(All(), x.now, x.roles[0], apart, []Member{1, 2, 3})
-	*x.roles[0] = fixed{answers: 2}
-	x.streams[0].Review(x.now, x.roles[0])
-	x.exchange(t, 0, 1)
-	used, _, _ := x.stores[1].Used(id, x.now)
-	require.EqualValues(t, 8, used)
+	const gone = 4
+	for _, flies := range []bool{false, true} {
+		x, id, other := newTrio(), someID(0), someID(1)
+		s := x.streams[0]
+		s.Meet([]Member{2, gone})
+		x.stores[0].Take(id, &limit, x.now, 4)
+		x.stores[0].Take(other, &limit, x.now, 3)
+		s.Collect(x.now, false, x.roles[0])
+		s.Give(gone, 1, Ranges{{id.Hi, id.Hi}}, x.now)
+		if flies {
+			require.NotNil(t, s.Next(gone, x.now, x.roles[0], nil, 1<<10))
+		}
+		x.roles[0].targets = []Member{2}
+		s.Meet([]Member{2})
+		require.False(t, s.Giving())
+		x.exchange(t, 0, 1)
+		require.EqualValues(t, 4, x.copy(1, id).used)
+		require.Zero(t, x.copy(1, other).used, "which nobody was being given")
+	}
 }
 
-// What the authority makes a tally is part of the copies that others have, also of
-// those that a stand-in has passed on.
-func TestACopyOfACopyFollowsWhatIsDisowned(t *testing.T) {
+// Who began apart yields, and has a copy from the one that it yields to beside its own.
+func TestWhoYieldsAndWhomItYieldsToEndWithTheUnitsOfBoth(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	for _, late := range []bool{false, true} {
+		x, id := newTrio(), someID(0)
+		x.roles[0].targets = nil
+		*x.roles[1] = fixed{holds: true, answers: 2, targets: []Member{1}}
+		x.stores[0].Take(id, &limit, x.now, 4)
+		x.streams[0].Collect(x.now, false, x.roles[0])
+		x.stores[1].Take(id, &limit, x.now, 5)
+		if x.streams[1].Collect(x.now, false, x.roles[1]); !late {
+			x.exchange(t, 1, 0)
+		}
+		x.stores[0].Take(id, &limit, x.now, 2)
+		*x.roles[0] = fixed{answers: 2}
+		x.streams[0].Yield(All(), x.now)
+		for x.exchange(t, 0, 1) || x.exchange(t, 1, 0) {
+		}
+		require.EqualValues(t, 11, x.copy(0, id).used)
+		require.EqualValues(t, 11, x.copy(1, id).used)
+	}
+}
+
+// The same units come as a copy of a copy, and from who has spent them.
+func TestACopyOfACopyHasNothingTwice(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	const unreached, heir = 4, 5
@@ -1093,7 +1164,7 @@ func TestACopyOfACopyFollowsWhatIsDisowned(t *testing.T) {
 	x.exchange(t, 0, 1)
 	*x.roles[0] = fixed{answers: 2}
 	x.streams[0].Give(heir, 1, All(), x.now)
-	*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
+	*x.roles[1] = fixed{answers: 2, targets: []Member{3}}
 	*x.roles[2] = fixed{answers: 2}
 	x.streams[1].Owe(3, All())
 	x.exchange(t, 1, 2)
@@ -1104,17 +1175,14 @@ func TestACopyOfACopyFollowsWhatIsDisowned(t *testing.T) {
 		x.exchange(t, 1, 2)
 		x.exchange(t, 2, 1)
 	}
-	require.EqualValues(t, 5, x.streams[0].ledger.find(id, 1).net())
 	for i := range x.stores {
-		used, _, _ := x.stores[i].Used(id, x.now)
-		require.EqualValues(t, 5, used, "at %d", i+1)
+		require.EqualValues(t, 5, x.copy(i, id).used, "at %d", i+1)
 	}
 }
 
-// So it is part of those that are on their way then, by a scan that is over or goes
-// on, also if more is owed meanwhile: once it has arrived, the next authority may be
-// told of it by who is no target any more.
-func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
+// So do those that are on their way when their sender yields, by a scan that is over or
+// goes on, also if more is owed meanwhile.
+func TestWhatIsOnItsWayFromWhoYieldsCountsOnce(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, ids := range []int{1, 2 * scanBelow} {
 		for _, more := range []Ranges{nil, {{0, 0}}} {
@@ -1126,7 +1194,7 @@ func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
 			x.streams[0].Owe(2, All())
 			frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
 			x.streams[0].Owe(2, more)
-			x.streams[0].Disown(All(), x.now, x.roles[0], apart, nil)
+			x.streams[0].Yield(All(), x.now)
 			answer, _, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
 			require.NoError(t, err)
 			for i := range x.roles {
@@ -1140,15 +1208,108 @@ func TestACopyOnItsWayFollowsWhatIsDisowned(t *testing.T) {
 			x.streams[1].Owe(3, All())
 			x.exchange(t, 1, 2)
 			for i := range ids {
-				used, _, _ := x.stores[2].Used(someID(i), x.now)
-				require.EqualValues(t, 5, used, "of %d, more is %v", ids, more)
+				require.EqualValues(t, 5, x.copy(2, someID(i)).used, "of %d, more is %v", ids, more)
 			}
 		}
 	}
 }
 
-// Who is asked in vain has sent nothing: a copy of its that comes later may be older.
-func TestAnOlderCopyOfWhomWasAskedInVainReplacesNothing(t *testing.T) {
+// Who does not answer is sent a copy by one that takes itself for the one that does, and
+// passes it on to the one that it hears of.
+func TestACopyOfWhoDoesNotAnswerReachesWhoDoes(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	*x.roles[2] = fixed{answers: 3, targets: []Member{2}}
+	x.stores[2].Take(id, &limit, x.now, 4)
+	x.exchange(t, 2, 1)
+	x.exchange(t, 1, 0)
+	require.EqualValues(t, 4, x.copy(0, id).used)
+}
+
+// Of what somebody has spent, only what it has in use yet is new to others.
+func TestAVectorBringsNoMoreThanItsSenderHasInUse(t *testing.T) {
+	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: time.Hour}
+	x, id := newTrio(), someID(0)
+	x.stores[1].Take(id, &limit, x.now, 5)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	x.now += int64(30 * time.Minute)
+	x.stores[1].Take(id, &limit, x.now, 3)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	x.now += int64(40 * time.Minute)
+	x.exchange(t, 1, 0)
+	require.EqualValues(t, 3, x.copy(0, id).used)
+}
+
+// A copy in which the same units have recovered already, since it has had them for
+// longer, takes the place of the other, with what it lacks on top; and what follows it
+// is not taken for what follows that.
+func TestACopyThatHasRecoveredMoreComesWithWhatItLacksOnTop(t *testing.T) {
+	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: time.Hour}
+	x, id := newTrio(), someID(0)
+	x.stores[1].Take(id, &limit, x.now, 4)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	x.now += int64(30 * time.Minute)
+	x.exchange(t, 1, 0)
+	x.now += int64(42 * time.Minute)
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.streams[0].Collect(x.now, false, x.roles[0])
+	require.EqualValues(t, 9, x.copy(0, id).used)
+	x.stores[1].Take(id, &limit, x.now, 3)
+	*x.roles[1] = fixed{answers: 2, targets: []Member{1}}
+	x.exchange(t, 1, 0)
+	require.EqualValues(t, 5+3, x.copy(0, id).used)
+	x.stores[1].Take(id, &limit, x.now, 2)
+	x.exchange(t, 1, 0)
+	require.EqualValues(t, 5+3+2, x.copy(0, id).used)
+}
+
+// What was spent before a reset is not counted where that is known, and whoever brings
+// it is told.
+func TestWhoSendsWhatWasResetIsToldOfIt(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.streams[0].Reset(id, x.now)
+	x.exchange(t, 0, 1)
+	x.stores[1].Take(id, &limit, x.now, 5)
+	x.exchange(t, 1, 0)
+	require.Zero(t, x.copy(0, id).used)
+	x.exchange(t, 0, 1)
+	require.Zero(t, x.copy(1, id).used)
+}
+
+// Who begs while a scan of some ranges is under way is sent all the same all that there is.
+func TestWhoBegsDuringAScanIsSentTheRestAfterIt(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	*x.roles[1], *x.roles[2] = fixed{answers: 2, targets: []Member{3}}, fixed{answers: 2}
+	x.streams[1].Owe(3, Ranges{{1, 2}})
+	x.streams[2].Beg()
+	for x.exchange(t, 2, 1) || x.exchange(t, 1, 2) {
+	}
+	require.EqualValues(t, 5, x.copy(2, id).used)
+}
+
+// Who has forgotten its own tally hears of it from others, and goes on with another.
+func TestATallyThatItsOriginHasForgottenIsNotCountedOnceMore(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[1].Take(id, &limit, x.now, 5)
+	x.exchange(t, 1, 0)
+	x.streams[1].ledger.drop(id)
+	x.stores[0].Take(id, &limit, x.now, 1)
+	x.exchange(t, 0, 1)
+	require.NotNil(t, x.streams[1].ledger.find(id, 2))
+	x.stores[1].Take(id, &limit, x.now, 2)
+	x.exchange(t, 1, 0)
+	require.EqualValues(t, 5+1+2, x.copy(0, id).used)
+}
+
+// A copy that nobody has renewed comes from who stands in with it.
+func TestAnOlderCopyReplacesNothing(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
 	x.roles[0].targets = []Member{2, 3}
@@ -1158,14 +1319,14 @@ func TestAnOlderCopyOfWhomWasAskedInVainReplacesNothing(t *testing.T) {
 	x.roles[0].targets = []Member{3}
 	x.stores[0].Take(id, &limit, x.now, 2)
 	x.exchange(t, 0, 2)
-	x.streams[2].ask(id, 2)
-	x.exchange(t, 2, 1) // which does not answer for it
-	*x.roles[1] = fixed{answers: 2, standIn: 2, targets: []Member{3}}
+	*x.roles[1] = fixed{answers: 2, targets: []Member{3}}
 	*x.roles[2] = fixed{answers: 2}
 	x.streams[1].Owe(3, All())
 	x.exchange(t, 1, 2)
-	used, _, _ := x.stores[2].Used(id, x.now)
-	require.EqualValues(t, 7, used)
+	require.EqualValues(t, 7, x.copy(2, id).used)
+	x.streams[2].Review(x.now, x.roles[2])
+	x.exchange(t, 2, 1)
+	require.EqualValues(t, 7, x.copy(1, id).used, "and it is told")
 }
 
 // Who answers for what nobody has handed over begs for the copies that others have,
@@ -1193,66 +1354,34 @@ func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
 	}
 }
 
-// What was queued for a member alone that is gone is untold, and goes into the tally
-// once another refuses the state; not if a scan has brought it to that one.
-func TestWhatAScanHasBroughtIsNotUntold(t *testing.T) {
+// What was queued for a member alone that is gone comes with what follows it, and what a
+// scan has brought there already counts once.
+func TestWhatAScanHasBroughtCountsOnceThoughItWasQueuedForAnotherThatIsGone(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	const gone = 4
-	for _, c := range []struct {
-		name           string
-		brought, again bool
-	}{
-		{name: "not brought"},
-		{name: "brought", brought: true},
-		{name: "more is owed before it is known that all has come", brought: true, again: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for _, brought := range []bool{false, true} {
+		for _, again := range []bool{false, true} {
 			x, id := newTrio(), someID(0)
 			x.streams[0].Meet([]Member{2, gone})
 			x.roles[0].targets = []Member{gone}
 			x.stores[0].Take(id, &limit, x.now, 5)
 			x.streams[0].Collect(x.now, false, x.roles[0])
 			x.roles[0].targets = []Member{2, gone}
-			if c.brought {
+			if brought {
 				x.streams[0].Owe(2, Ranges{{id.Hi, id.Hi}})
 			}
-			if c.again {
-				frame := x.streams[0].Next(2, x.now, x.roles[0], nil, 16<<10)
-				answer, _, err := x.streams[1].Serve(x.now, frame, x.roles[1], nil)
-				require.NoError(t, err)
-				_, err = x.streams[0].Answered(2, x.now, answer, x.roles[0])
-				require.NoError(t, err)
-				require.False(t, x.streams[0].Lag(2, x.now).Scanning)
-				x.streams[0].Owe(2, Ranges{{id.Hi + 1, id.Hi + 1}})
+			if again {
+				x.streams[0].Owe(2, Ranges{{id.Hi, id.Hi + 1}})
 			}
 			x.exchange(t, 0, 1)
 			x.stores[0].Take(id, &limit, x.now, 1)
 			x.streams[0].Collect(x.now, false, x.roles[0])
 			x.streams[0].Meet([]Member{2})
 			*x.roles[1] = fixed{holds: true, answers: 2}
-			x.exchange(t, 0, 1) // which refuses the one unit
-			used, _, _ := x.stores[1].Used(id, x.now)
-			require.EqualValues(t, 6, used)
-		})
+			x.exchange(t, 0, 1)
+			require.EqualValues(t, 6, x.copy(1, id).used, "brought %v, again %v", brought, again)
+		}
 	}
-}
-
-// What a scan was to bring to a member that is gone is in the copies of the others.
-func TestAScanThatDidNotComeLeavesNothingUntold(t *testing.T) {
-	x, id, limit := newTrio(), someID(0), limitOf(bucket.FixedWindow)
-	const gone = 4
-	s := x.streams[0]
-	s.Meet([]Member{2, gone})
-	x.roles[0].targets = []Member{2}
-	x.stores[0].Take(id, &limit, x.now, 5)
-	x.exchange(t, 0, 1)
-	x.roles[0].targets = []Member{2, gone}
-	s.Owe(gone, All())
-	require.NotNil(t, s.Next(gone, x.now, x.roles[0], nil, 16<<10))
-	s.Owe(2, All())
-	x.exchange(t, 0, 1)
-	s.Meet([]Member{2})
-	require.Empty(t, s.unsent)
 }
 
 // What else wants the stream meanwhile, frames and pings behind them, is not kept
@@ -1286,7 +1415,8 @@ type counting struct {
 	begun chan struct{} // closed with the first
 }
 
-func (c *counting) Holds(bucket.ID) bool { return false }
+func (c *counting) Holds(bucket.ID) bool    { return false }
+func (c *counting) Holder(bucket.ID) Member { return 2 }
 func (c *counting) Answers(bucket.ID) Member {
 	if c.asked.Add(1) == 1 {
 		close(c.begun)

@@ -64,7 +64,7 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(s.Stream.Unsent) }),
 	gauge("weir_stream_lag_seconds", "How long the oldest change that is not acknowledged has waited.",
 		func(s *nodeStats) float64 { return s.Stream.Lag.Seconds() }),
-	gauge("weir_stream_tallies", "Counts that were spent from without authority, and have not recovered.",
+	gauge("weir_stream_tallies", "Of counts that several nodes have spent from, or one without authority: who has spent how much.",
 		func(s *nodeStats) float64 { return float64(s.Stream.Tallies) }),
 	gauge("weir_stream_resets", "Resets of the last 20 minutes that are remembered.",
 		func(s *nodeStats) float64 { return float64(s.Stream.Resets) }),

@@ -230,6 +230,44 @@ func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	})
 }
 
+// However many counts those have who begin apart and meet, what all that live have counted
+// is there in the end, once.
+func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const counts, keys = 60_000, 60
+		w := newWorld(t, 3, false)
+		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		for i := range counts {
+			require.Equal(t, 1, ask(t, ls, fmt.Sprint("other ", i), 1, "a"))
+		}
+		admitted, lost := make([]int, keys), make([]int, keys)
+		fill(t, ls, admitted, 3, w.names...)
+		time.Sleep(time.Second)
+		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
+		time.Sleep(2 * time.Second)
+		fill(t, ls, admitted, 3, "b", "c")
+		fill(t, ls, lost, 3, "a")
+		w.network.Host("a").Kill()
+		require.NoError(t, w.nodes["a"].Close())
+		w.start(t, "a", false, weir.Config{})
+		ls = w.limiters(t, limit)
+		time.Sleep(3 * time.Second)
+		fill(t, ls, admitted, 3, w.names...)
+		w.network.Heal()
+		w.ready(t, w.names...)
+		time.Sleep(30 * time.Second)
+		for i := range admitted {
+			for _, name := range w.names {
+				d, err := ls[name].Peek(t.Context(), fmt.Sprint(i))
+				require.NoError(t, err)
+				require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
+			}
+		}
+	})
+}
+
 // A joiner owns nothing before it has the counts of what it will own and stand in
 // for.
 func TestAJoinerHasTheCountsBeforeItServes(t *testing.T) {

@@ -239,9 +239,12 @@ func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 		w := newWorld(t, 3, false)
 		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
 		ls := w.limiters(t, limit)
-		for i := range counts {
-			require.Equal(t, 1, ask(t, ls, fmt.Sprint("other ", i), 1, "a"))
+		others := func(of string) {
+			for i := range counts {
+				require.Equal(t, 1, ask(t, ls, fmt.Sprint("other ", i), 1, of))
+			}
 		}
+		others("a")
 		admitted, lost := make([]int, keys), make([]int, keys)
 		fill(t, ls, admitted, 3, w.names...)
 		time.Sleep(time.Second)
@@ -254,6 +257,7 @@ func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 		w.start(t, "a", false, weir.Config{})
 		ls = w.limiters(t, limit)
 		time.Sleep(3 * time.Second)
+		others("a")
 		fill(t, ls, admitted, 3, w.names...)
 		w.network.Heal()
 		w.ready(t, w.names...)
@@ -264,6 +268,11 @@ func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 				require.NoError(t, err)
 				require.EqualValues(t, admitted[i], 10_000-d.Remaining, "key %d of %s: %v", i, name, d.Source)
 			}
+		}
+		for i := range counts {
+			d, err := ls["b"].Peek(t.Context(), fmt.Sprint("other ", i))
+			require.NoError(t, err)
+			require.EqualValues(t, 2, 10_000-d.Remaining, "other %d: %v", i, d.Source)
 		}
 	})
 }

@@ -1424,3 +1424,30 @@ func (c *counting) Answers(bucket.ID) Member {
 	return 2
 }
 func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }
+
+// Who gives back what another non-owner has spent may tell the owner of it first: the
+// owner has the net of both in the end, whichever it hears of first.
+func TestARefundOfWhatAnotherHasSpentIsNettedInAnyOrder(t *testing.T) {
+	for _, refunderFirst := range []bool{true, false} {
+		limit := limitOf(bucket.FixedWindow)
+		x, id := newTrio(), someID(0)
+		*x.roles[1], *x.roles[2] = fixed{answers: 2, targets: []Member{3}}, fixed{answers: 2, targets: []Member{1}}
+		x.stores[1].Take(id, &limit, x.now, 8)
+		x.exchange(t, 1, 2)
+		x.stores[2].Refund(id, &limit, x.now, 3, 0, false)
+		for _, i := range []int{1, 2} {
+			x.roles[i].answers = 1
+			x.streams[i].Review(x.now, x.roles[i])
+		}
+		order := []int{1, 2}
+		if refunderFirst {
+			order = []int{2, 1}
+		}
+		for range 2 {
+			for _, i := range order {
+				x.exchange(t, i, 0)
+			}
+		}
+		require.EqualValues(t, 5, x.copy(0, id).used, "the refunder first: %v", refunderFirst)
+	}
+}

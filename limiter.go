@@ -103,11 +103,13 @@ func (l *Limiter) Owner(key string) Member {
 // the limit's name and the key, keyed by Config.Seed, which shows neither. It is
 // the same on all nodes. It is zero for a key above 1 KiB.
 func (l *Limiter) ID(key string) [16]byte {
-	var b [16]byte
 	if len(key) > maxKeyBytes {
-		return b
+		return [16]byte{}
 	}
-	id := l.node.identity.id(l.prefix, key)
+	return bytesOf(l.node.identity.id(l.prefix, key))
+}
+
+func bytesOf(id bucket.ID) (b [16]byte) {
 	binary.BigEndian.PutUint64(b[:8], id.Hi)
 	binary.BigEndian.PutUint64(b[8:], id.Lo)
 	return b

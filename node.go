@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/observe"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -83,6 +84,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys),
 		registry: newRegistry(cfg.Logger),
+	}
+	if o, ok := cfg.Cluster.(observe.Spender); ok {
+		n.counts.Observe(func(id bucket.ID, units int64) { o.Spent(bytesOf(id), units) })
 	}
 	n.stream = newStream()
 	n.newcomers = make(chan struct{}, 1)

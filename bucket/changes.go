@@ -61,6 +61,11 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	}
 }
 
+// Observe has f told of the units that each count has spent here, or below zero was given
+// back, as they are: under a lock, so that f must be short, and call nothing of the store.
+// It is called before anything else.
+func (s *Store) Observe(f func(id ID, units int64)) { s.spent = f }
+
 // Collect appends to list each count that has changed since it was collected,
 // once, and starts anew for it; with hurried, only those for which Track's hurry
 // was signalled. The order follows from the order of the changes. Changes that
@@ -161,6 +166,9 @@ func (s *Store) Touch(id ID) {
 // note is told of every change of a count, c of sh, which l judges. Before Track it
 // does not look at what a check has no other need of.
 func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
+	if s.spent != nil && units != 0 {
+		s.spent(c.id, units)
+	}
 	if s.tracker.Load() != nil && sh.changes != nil {
 		sh.note(c, l, units)
 	}

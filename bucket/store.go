@@ -23,6 +23,7 @@ type Store struct {
 	shift   uint // of id.Lo, to its shard
 	max     int64
 	tracker atomic.Pointer[tracker] // nil before Track
+	spent   func(ID, int64)         // nil without Observe
 
 	_       [64]byte // what follows is written to, what stands above is read by every call
 	total   atomic.Int64

@@ -90,7 +90,6 @@ func (s *stage) freeze(h *host, frozen bool) {
 	defer s.mu.Unlock()
 	if frozen && !h.frozen {
 		h.since = s.now()
-		s.witness.freezes = append(s.witness.freezes, crash{at: h.since, hosts: []int{h.index}})
 	}
 	h.frozen = frozen
 }

@@ -410,21 +410,21 @@ func authorities(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// replicas allows the copy to have what came too late and was given back to the
-// owner: a member that is no target any more may have a copy from before that, and
-// of two copies the one that has more is taken.
 func replicas(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, e := range r.Ends {
-		if e.Replica >= 0 && (e.Replica < e.Used || e.Replica > e.Used+e.Maybe) {
-			broken(r.Scenario.Lasts, "key %d of the witness: the owner counted %d units, who stood in for it %d; %d may have been given back", e.Key, e.Used, e.Replica, e.Maybe)
+		if e.Replica >= 0 && (e.Replica < e.Used || e.Replica > e.Used+e.Regained) {
+			broken(r.Scenario.Lasts, "key %d of the witness: the owner counted %d units, who stood in for it %d; the word that %d were given back may be lost", e.Key, e.Used, e.Replica, e.Regained)
 		}
 	}
 }
 
 func accounts(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, e := range r.Ends {
-		if least, most := e.Admitted-e.Lost, e.Admitted+e.Maybe; e.Used < least || e.Used > most {
-			broken(r.Scenario.Lasts, "key %d of the witness: %d units admitted, %d counted in the end, %d to %d allowed", e.Key, e.Admitted, e.Used, least, most)
+		if least, most := e.Spent-e.Lost, e.Spent+e.Regained; e.Used < least || e.Used > most {
+			broken(r.Scenario.Lasts, "key %d of the witness: %d units spent, %d counted in the end, %d to %d allowed", e.Key, e.Spent, e.Used, least, most)
+		}
+		if e.Spent < e.Granted || e.Spent > e.Granted+e.Unheard {
+			broken(r.Scenario.Lasts, "key %d of the witness: %d units granted, %d spent, where %d may have been that nobody was granted", e.Key, e.Granted, e.Spent, e.Unheard)
 		}
 	}
 }

@@ -355,7 +355,7 @@ func TestTheJudgeAndTheLibraryHaveOneTimeout(t *testing.T) {
 
 func TestTheEndIsInOrder(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
-	fine := Ending{Key: 3, Admitted: 100, Used: 100, Owners: []int16{1}, Replica: 100}
+	fine := Ending{Key: 3, Spent: 100, Granted: 100, Used: 100, Owners: []int16{1}, Replica: 100}
 	for _, c := range []struct {
 		name   string
 		change func(*Journal)
@@ -364,16 +364,19 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"fine", func(*Journal) {}, ""},
 		{"no replica was asked", func(j *Journal) { j.Ends[0].Replica = -1 }, ""},
 		{"a crash took some", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 98, 98, 2 }, ""},
-		{"some may have been granted", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Maybe = 103, 103, 3 }, ""},
+		{"some may have been spent unheard", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Unheard = 97, 3 }, ""},
+		{"more was than may have been", func(j *Journal) { j.Ends[0].Granted, j.Ends[0].Unheard = 96, 3 }, accounted},
+		{"some was granted that nobody spent", func(j *Journal) { j.Ends[0].Granted = 101 }, accounted},
+		{"a crash took the word of a refund", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Regained = 103, 103, 3 }, ""},
 		{"one is lost", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 99, 99 }, accounted},
 		{"a crash took more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Lost = 97, 97, 2 }, accounted},
 		{"one counts twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica = 101, 101 }, accounted},
 		{"two have authority", func(j *Journal) { j.Ends[0].Owners = []int16{1, 4} }, oneAuthority},
 		{"nobody has authority", func(j *Journal) { j.Ends[0].Owners = nil }, oneAuthority},
 		{"the copy has more", func(j *Journal) { j.Ends[0].Replica = 101 }, equalReplicas},
-		{"the copy has what was given back", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Maybe = 103, 3 }, ""},
-		{"the copy has more than that", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Maybe = 104, 3 }, equalReplicas},
-		{"the copy has less", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Maybe = 99, 3 }, equalReplicas},
+		{"the copy has what was given back", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 103, 3 }, ""},
+		{"the copy has more than that", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 104, 3 }, equalReplicas},
+		{"the copy has less", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 99, 3 }, equalReplicas},
 		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
 	} {
 		j := journal(s)

@@ -60,15 +60,17 @@ const witness = -1
 
 // Ending is the end of one key of the witness.
 type Ending struct {
-	Key      int32
-	Admitted int64   // units that callers were granted in the run
-	Used     int64   // units that the owner counts, after the last heal
-	Owners   []int16 // the nodes that answer for the key themselves; one, if all is well
-	Maybe    int64   // units that were asked for besides and may have been granted: an error was the answer, or the node that asked was killed meanwhile
+	Key     int32
+	Spent   int64   // units that nodes spent in the run, less what they gave back
+	Granted int64   // units that callers were granted
+	Unheard int64   // units that may be spent though no caller was granted them: an error was the answer, or the node that asked was killed, or waited so long that it may have asked others
+	Used    int64   // units that the owner counts, after the last heal
+	Owners  []int16 // the nodes that answer for the key themselves; one, if all is well
 	// Replica is what its stand-in counts once the owner has been killed after
 	// the run; -1 where the owner was not.
-	Replica int64
-	Lost    int64 // of Admitted: what crashes may have taken with them, as losses.go says; all of it if more crashed than there were replicas
+	Replica  int64
+	Lost     int64 // of what was spent, what crashes may have taken with them, as losses.go says; all of it if more crashed than there were replicas
+	Regained int64 // of what was given back, the same
 }
 
 // Broken is an invariant that does not hold.

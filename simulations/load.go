@@ -178,10 +178,8 @@ func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64)
 	}
 	c := Check{Asked: s.now(), Units: units, Key: int32(key), Limit: int16(limit), Node: int16(h.index)}
 	l := p.limiters[limit]
-	var owner int
 	if limit == len(s.Limits) {
 		c.Limit = witness
-		owner = s.host(l.Owner(s.keys[limit][key]).Name)
 	}
 	d, err := l.AllowN(ctx, s.keys[limit][key], units)
 	c.Answered, c.Allowed, c.Source, c.Err = s.now(), d.Allowed, d.Source, err
@@ -192,7 +190,7 @@ func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64)
 		s.checks = append(s.checks, c)
 	}
 	if limit == len(s.Limits) {
-		s.witness.note(c, owner, p.killed)
+		s.witness.note(c, p.killed)
 	}
 	return d.Allowed, !p.killed
 }

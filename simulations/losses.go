@@ -1,9 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -39,21 +39,32 @@ const (
 
 // ledger is what is known of the witness's units.
 type ledger struct {
-	grants  [][]grant // of each key, ascending by answered
-	maybe   []int64   // units of each key that may have been granted besides
+	mu      sync.Mutex // guards spends, which nodes tell of under locks of their own
+	keys    map[[16]byte]int
+	spends  [][]spent // of each key, as they were
+	granted []int64   // units of each key, to callers
+	unheard []int64   // of each key, that may be spent though no caller was granted them
 	crashes []crash
-	freezes []crash
 	slow    time.Duration // a check that takes longer may have been asked of several
 	link    weirtest.Link // the slowest there has been
 	pause   time.Duration // the longest there has been
 }
 
-// grant is units that a caller was granted.
-type grant struct {
-	units    int64
-	answered time.Duration
-	by       int // the host that decided; -1 if that is not known
-	alone    int // the host that decided on its own, and has to tell the owner; -1 if none did
+// spent is units that a host's node has spent, or below zero given back.
+type spent struct {
+	units int64
+	at    time.Duration
+	by    int
+	alone bool // it decided on its own, and has to tell the owner
+}
+
+// observe takes down what a node has spent of a count.
+func (l *ledger) observe(id [16]byte, units int64, at time.Duration, by int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k, ok := l.keys[id]; ok {
+		l.spends[k] = append(l.spends[k], spent{units: units, at: at, by: by})
+	}
 }
 
 // crash is nodes that ended at one moment with what they knew.
@@ -66,26 +77,26 @@ type crash struct {
 	orderly   bool // it has handed over, as far as there was anybody
 }
 
-// note takes down a check of the witness. owner is the host that the asker took
-// for the key's owner.
-func (l *ledger) note(c Check, owner int, killed bool) {
+// note takes down a check of the witness.
+func (l *ledger) note(c Check, killed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case killed || c.Err != nil:
-		l.maybe[c.Key] += c.Units
+		l.unheard[c.Key] += c.Units
 	case c.Allowed:
-		g := grant{c.Units, c.Answered, -1, -1}
-		switch c.Source {
-		case weir.Owner:
-			g.by = int(c.Node)
-		case weir.Forwarded, weir.Relayed:
-			g.by = owner
-		case weir.Budget, weir.FailedOpen:
-			g.alone = int(c.Node)
+		l.granted[c.Key] += c.Units
+		if c.Source == weir.Budget || c.Source == weir.FailedOpen {
+			for i := range slices.Backward(l.spends[c.Key]) {
+				if s := &l.spends[c.Key][i]; s.by == int(c.Node) && s.units == c.Units && s.at >= c.Asked {
+					s.alone = true
+					break
+				}
+			}
 		}
-		l.grants[c.Key] = append(l.grants[c.Key], g)
 	}
 	if c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) {
-		l.maybe[c.Key] += besides * c.Units
+		l.unheard[c.Key] += besides * c.Units
 	}
 }
 
@@ -161,64 +172,66 @@ func (s *stage) remember(now time.Duration) {
 	s.past = append(s.past, sides{now, of, maps.Clone(s.links)})
 }
 
-// losses is how many units of each key of the witness may be gone.
-func (s *stage) losses() []int64 {
+// losses is how many units of each key may be gone, and how many count once more, as the
+// word that they were given back may be.
+func (s *stage) losses() (lost, regained []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.witness.slowest(s.Network)
-	gone := make([][]bool, len(s.witness.grants))
+	gone := make([][]bool, len(s.witness.spends))
 	for k := range gone {
-		gone[k] = make([]bool, len(s.witness.grants[k]))
+		gone[k] = make([]bool, len(s.witness.spends[k]))
 	}
 	for i, c := range s.witness.crashes {
 		for _, h := range c.hosts {
-			region := s.hosts[h].region
 			died, since := s.toll(i, h)
-			way, unsent := s.delays(s.hops(h, min(since, c.heldSince)))
+			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
 			all := len(died) > max(0, s.copies())
-			for k := range s.witness.grants {
-				if k/witnessKeys != region {
+			for k := range s.witness.spends {
+				if k/witnessKeys != s.hosts[h].region {
 					continue
 				}
-				for n, g := range s.witness.grants[k] {
-					theirs := g.by < 0 || slices.Contains(died, g.by)
-					if c.orderly && g.alone == h && g.answered > c.at-unsent {
-						gone[k][n] = true // it may have been told nobody before it closed
-					}
-					if g.answered <= c.at && all || theirs && g.answered > since-unsent && g.answered <= c.at+way {
-						gone[k][n] = true
-					}
+				for n, g := range s.witness.spends[k] {
+					theirs := slices.Contains(died, g.by) && g.at > since-unsent
+					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent // it may have been told nobody before it closed
+					gone[k][n] = gone[k][n] || g.at <= c.at && (all || theirs || alone)
 				}
 			}
 		}
 	}
-	lost := make([]int64, len(gone))
+	lost, regained = make([]int64, len(gone)), make([]int64, len(gone))
 	for k := range gone {
-		for n, g := range s.witness.grants[k] {
+		for n, g := range s.witness.spends[k] {
 			if gone[k][n] {
-				lost[k] += g.units
+				lost[k] += max(0, g.units)
+				regained[k] += max(0, -g.units)
 			}
 		}
 	}
-	return lost
+	return lost, regained
 }
 
-// delays is how long a message is under way at most, over so many hops, and how long
-// what a node has counted may be nowhere else. Where packets are lost, a successor may
-// be taken for one that is not heard, by all at once, until its next pong; who is
-// further away hears of that a ping later for each hop.
-func (s *stage) delays(hops int) (way, unsent time.Duration) {
-	link, n := s.witness.link, time.Duration(hops)
-	way = link.Latency + link.Jitter + 2*s.witness.pause + time.Millisecond
+// way is how long a message is under way at most.
+func (s *stage) way() time.Duration {
+	link := s.witness.link
+	way := link.Latency + link.Jitter + 2*s.witness.pause + time.Millisecond
 	if link.Loss > 0 {
 		way += resends
 	}
-	way *= n
-	unsent = replicaAge + 2*way
-	if link.Loss > 0 {
+	return way
+}
+
+// unsentFor is how long what a node has counted may be nowhere else, where copies go over
+// so many hops. Where packets are lost, a successor may be taken for one that is not
+// heard, by all at once, until its next pong; who is further away hears of that a ping
+// later for each hop.
+func (s *stage) unsentFor(hops int) time.Duration {
+	n := time.Duration(hops)
+	unsent := replicaAge + 2*n*s.way()
+	if s.witness.link.Loss > 0 {
 		unsent += n * pingPace
 	}
-	return way, unsent
+	return unsent
 }
 
 // hops is how far from a host the last of its side was just before a moment: who asks,
@@ -260,11 +273,6 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 		for _, other := range s.witness.crashes[:n+1] {
 			if other.at >= c.at-recopied {
 				join(other)
-			}
-		}
-		for _, f := range s.witness.freezes {
-			if f.at >= c.at-recopied && f.at <= c.at+recopied {
-				join(f)
 			}
 		}
 	}
@@ -358,8 +366,7 @@ func (s *stage) retold() time.Duration {
 	if s.Gossip {
 		return gossipSettling + spreading
 	}
-	way, _ := s.delays(1)
-	return 2*(pingPace+2*way) + spreading
+	return 2*(pingPace+2*s.way()) + spreading
 }
 
 // weighing is which hosts' nodes may have points at a time: who starts while a member
@@ -474,35 +481,6 @@ func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 		}
 	}
 	return since
-}
-
-// forgets says that nodes of a region were apart for so long that one may have
-// been forgotten while it lived. What both sides have of a count is then taken for
-// two counts, and where both give it to a third, one takes the other's place.
-func (s *stage) forgets(region int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	patience := cmp.Or(s.Forget, defaultForget)
-	for i, h := range s.hosts {
-		for j := range i {
-			if h.region != region || s.hosts[j].region != region {
-				continue
-			}
-			apart := time.Duration(0) // since when
-			for n, p := range s.past {
-				until := s.now()
-				if n+1 < len(s.past) {
-					until = s.past[n+1].since
-				}
-				if p.of[i] >= 0 && p.of[i] == p.of[j] {
-					apart = until
-				} else if until-apart >= patience {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // diesBetween says that a host's node ended in that time.

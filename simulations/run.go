@@ -171,6 +171,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
 		Viewed:  s.viewed,
+		Spent: func(host string, id [16]byte, units int64) {
+			s.witness.observe(id, units, s.now(), s.named[host].index)
+		},
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
 			RegionShares: scenario.RegionShares,
@@ -201,8 +204,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 	// Who passes a check on waits for three quarters of what its asker does, or half:
 	// after so much of Timeout the third one gives up, and answers itself.
 	s.witness.slow = timeoutOf(scenario) / 8
-	s.witness.grants = make([][]grant, witnessKeys*len(s.regions))
-	s.witness.maybe = make([]int64, witnessKeys*len(s.regions))
+	s.witness.spends = make([][]spent, witnessKeys*len(s.regions))
+	s.witness.granted = make([]int64, witnessKeys*len(s.regions))
+	s.witness.unheard = make([]int64, witnessKeys*len(s.regions))
 	for i := range s.limits {
 		s.keys = append(s.keys, make([]string, s.keysOf(i)))
 		for k := range s.keys[i] {
@@ -219,12 +223,20 @@ func newStage(scenario *Scenario) (*stage, error) {
 		time.Sleep(acquaintedIn)
 	}
 	s.began = time.Now()
+	s.witness.keys = make(map[[16]byte]int)
 	for _, h := range s.hosts {
 		h.machine = s.cluster.Network().Host(h.name)
 		if n := s.cluster.Node(h.name); n != nil {
 			if h.runs, err = s.process(n); err != nil {
 				_ = s.cluster.Close()
 				return nil, err
+			}
+		}
+	}
+	for _, h := range s.hosts {
+		if h.runs != nil {
+			for k, key := range s.keys[len(s.Limits)] {
+				s.witness.keys[h.runs.limiters[len(s.Limits)].ID(key)] = k
 			}
 		}
 	}
@@ -312,7 +324,7 @@ func (s *stage) settle(ctx context.Context) string {
 // What a node that was forgotten had is waited for, for some seconds: another may
 // have it, who was out of sight.
 func (s *stage) owned(ctx context.Context) bool {
-	for k := range s.witness.grants {
+	for k := range s.witness.spends {
 		if s.runsIn(k/witnessKeys) && !slices.ContainsFunc(s.hosts, func(h *host) bool {
 			_, owner := s.used(ctx, h, k)
 			return owner
@@ -358,21 +370,17 @@ func (s *stage) forget() {
 // once one of them is killed.
 func (s *stage) endings(ctx context.Context) []Ending {
 	var ends []Ending
-	lost := s.losses()
-	var forgotten []bool
-	for region := range s.regions {
-		forgotten = append(forgotten, s.forgets(region))
-	}
+	lost, regained := s.losses()
 	for k := range lost {
 		if !s.runsIn(k / witnessKeys) {
 			continue // nobody is left to ask
 		}
-		e := Ending{Key: int32(k), Maybe: s.witness.maybe[k], Replica: -1, Lost: lost[k]}
-		for _, g := range s.witness.grants[k] {
-			e.Admitted += g.units
+		e := Ending{
+			Key: int32(k), Replica: -1, Lost: lost[k], Regained: regained[k],
+			Granted: s.witness.granted[k], Unheard: s.witness.unheard[k],
 		}
-		if forgotten[k/witnessKeys] {
-			e.Maybe, e.Lost = int64(len(s.hosts))*e.Admitted, e.Admitted
+		for _, g := range s.witness.spends[k] {
+			e.Spent += g.units
 		}
 		for _, h := range s.hosts {
 			if used, owner := s.used(ctx, h, k); owner {

@@ -87,10 +87,10 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 					t.Logf("%+v", e)
 				}
 				for _, e := range j.Ends {
-					require.Positive(t, e.Admitted)
+					require.Positive(t, e.Granted)
 					require.Len(t, e.Owners, 1, "%+v", e)
-					require.GreaterOrEqual(t, e.Used, e.Admitted-e.Lost, "%+v", e)
-					require.LessOrEqual(t, e.Used, e.Admitted+e.Maybe, "%+v", e)
+					require.GreaterOrEqual(t, e.Used, e.Spent-e.Lost, "%+v", e)
+					require.LessOrEqual(t, e.Used, e.Spent+e.Regained, "%+v", e)
 					if e.Replica >= 0 {
 						require.Equal(t, e.Used, e.Replica, "%+v", e)
 					}

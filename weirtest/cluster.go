@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/observe"
 )
 
 // Options say what a Cluster is made of. The zero Options are three nodes, "a",
@@ -48,6 +49,11 @@ type Options struct {
 	// differs from before: also what has passed before anybody looks at Members. It
 	// must not block, and calls no method of the Cluster.
 	Viewed func(name string, v *cluster.View)
+	// Spent, if not nil, is told of the units of each count that a host's node spends, by
+	// the id that weir.Limiter's ID gives, or below zero gives back, as it does: also of
+	// what nobody hears the answer to. It must not block, and calls no method of the
+	// Cluster or of a node.
+	Spent func(name string, id [16]byte, units int64)
 	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
 	// Now and Rand are set for each.
 	Config weir.Config
@@ -244,6 +250,9 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	}
 	if viewed := c.options.Viewed; viewed != nil {
 		cfg.Cluster = watched{cfg.Cluster, func(v *cluster.View) { viewed(name, v) }}
+	}
+	if spent := c.options.Spent; spent != nil {
+		cfg.Cluster = observed{cfg.Cluster, func(id [16]byte, units int64) { spent(name, id, units) }}
 	}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
@@ -452,6 +461,16 @@ func (w watcher) Changed() {
 	w.of.viewed(w.of.View())
 	w.Handler.Changed()
 }
+
+// observed tells of what its node spends.
+type observed struct {
+	cluster.Cluster
+	spent func(id [16]byte, units int64)
+}
+
+func (o observed) Spent(id [16]byte, units int64) { o.spent(id, units) }
+
+var _ observe.Spender = observed{}
 
 // inBubble says whether time is virtual.
 func inBubble() (in bool) {

@@ -1,0 +1,11 @@
+// Package observe is what tests and simulations learn of a node that its API does not
+// tell: what each check came to in its counts, also where nobody hears its answer.
+package observe
+
+// Spender is what a cluster.Cluster may be as well. It is told of the units of each
+// count that its node spends, by the id that Limiter.ID gives, or below zero gives back,
+// as it does; not of those that others have. It is called under a lock of that count's:
+// it must be short, and call nothing of the node.
+type Spender interface {
+	Spent(id [16]byte, units int64)
+}

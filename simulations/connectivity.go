@@ -343,16 +343,14 @@ func (w *world) bare(at time.Duration, i int) bool {
 	if w.scenario.Replicas < 0 {
 		return true
 	}
-	deaths, others := 0, 0
+	gone, others := make(map[int]bool), 0
 	for _, e := range w.events {
-		if e.from > at-copying && e.from <= at && e.kind != stepped && e.kind != moved {
-			if e.kind != killed {
-				return true
-			}
-			deaths++
-		}
-		if e.kind == moved && e.from > at-moving { // who joins or leaves is no copy yet, or no more
-			deaths++
+		switch {
+		case e.from <= at-copying || e.from > at || e.node == i:
+		case e.kind == changed:
+			return true
+		case e.kind == killed, e.kind == timedOut, e.kind == moved && w.left[e.node]:
+			gone[e.node] = true
 		}
 	}
 	edges := w.edges()
@@ -361,7 +359,7 @@ func (w *world) bare(at time.Duration, i int) bool {
 			others++
 		}
 	}
-	return deaths >= copies || others == 0 || w.frozen[i]
+	return len(gone) >= copies || others == 0 || w.frozen[i]
 }
 
 // calm says that all members of the roster are on one side, and were for as long

@@ -284,7 +284,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 				before++
 			}
 			s := &stretches[before].situation
-			if units <= a.l.Rate || s.kills+s.bare+s.strangers > 0 || s.steps > 0 || s.slow+s.late > 0 {
+			if units <= a.l.Rate || s.kills+s.bare > 0 || s.steps > 0 || s.slow+s.late > 0 {
 				return
 			}
 			room := a.l.Rate + a.course.inFlight(a.l, from, c.Answered, a.admitted)

@@ -89,6 +89,47 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 	})
 }
 
+// Sides that have forgotten each other come back without authority, all at once. None
+// of them serves before it has had the time to hear of the others: each would begin by
+// itself, and some without a copy of what its own side has granted.
+func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 6, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
+		sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}
+		names := make(map[string]string)
+		for host, l := range ls {
+			names[host] = l.Owner(keyOf(t, l)).Name
+		}
+		w.network.Split(sides...)
+		for i, side := range sides {
+			for _, other := range sides[1-i] {
+				require.True(t, within(2*time.Minute, func() bool { return w.nodes[side[0]].Forget(names[other]) == nil }))
+			}
+			require.True(t, within(time.Minute, func() bool { return w.agree(side...) }))
+		}
+		admitted := make([]int, 20)
+		for _, side := range sides {
+			fill(t, ls, admitted, 20, side...)
+		}
+		time.Sleep(200 * time.Millisecond)
+		w.network.Heal()
+		met := false
+		for end := time.Now().Add(time.Minute); time.Now().Before(end) && !met; time.Sleep(time.Millisecond) {
+			fill(t, ls, admitted, 1, w.names...)
+			met = w.agree(w.names...)
+		}
+		require.True(t, met)
+		fill(t, ls, admitted, 1, w.names...)
+		for i, units := range admitted {
+			require.GreaterOrEqual(t, units, 2*20, "key %d", i)
+			require.LessOrEqual(t, units, 2*20+len(w.names), "key %d: more than what is in flight as authority moves", i)
+		}
+		w.close(t)
+	})
+}
+
 // Soon after a heal nobody holds what was held by one that crashed in the split. Who
 // starts then would wait for that from one that has not got it, and that one take
 // who has joined for its owner. Checks find the one that answers, now and later.

@@ -24,7 +24,7 @@ type view struct {
 	away   []bool         // nobody here has heard it for a second: another has its states as well
 	healed int64          // when one that was not reached was last heard again, 0 if never
 	back   []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
-	met    int64          // since when this node knows of others, 0 if it has never
+	met    int64          // since when this node knows of others, or does so again, as it was taken off the roster; 0 if it has never
 	hashes []uint64       // of the names
 	named  map[uint64]int // index in Members by hash of the name
 	expect int            // Config.Expect
@@ -89,12 +89,12 @@ type terms struct {
 func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v := &view{View: c, expect: t.expect, copies: t.copies, named: make(map[uint64]int, len(c.Members))}
 	v.next = v.paths(-1)
-	v.hear(now, before)
 	for i, m := range c.Members {
 		h := nameHash(m.Name)
 		v.named[h] = i
 		v.hashes = append(v.hashes, h)
 	}
+	v.hear(now, before)
 	names := v.givePoints(t, before)
 	if before.meetsStrangers(v) {
 		names = v.givePoints(t, nil) // later no fellow of those it meets is a stranger to it
@@ -199,7 +199,7 @@ func (v *view) hear(now int64, before *view) {
 			v.back = slices.Clone(before.back)
 		}
 	}
-	if v.met == 0 && len(v.Members) > 1 {
+	if v.met == 0 && len(v.Members) > 1 || v.Self >= 0 && v.joinsAgain(v.Self, before) {
 		v.met = now
 	}
 	for i, m := range v.Members {

@@ -379,7 +379,7 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 }
 
 // Targets is part of countsync.Roles: who is to have the state of an id that this
-// node holds, or stands in for. They are the successors (one more for each that
+// node holds, stands in for, or gives a copy of as it leaves. They are the successors (one more for each that
 // is away, and is brought up to date when it comes back), the owner if that is
 // another, and who is about to join and will be one of these.
 func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
@@ -400,12 +400,17 @@ func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 // audience appends the members of the ring that are to have the state of an id
 // with this hash from this node: the owner if it is another, and is reached or to
 // be given what this node holds; the next copies in ring order that are not away,
-// and those away that come before them.
+// and those away that come before them. Where this node leaves and has given everything
+// away it is none of these any more, and there is one beyond the owner.
 func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
-	for most := v.copies + 2; ; most *= 2 {
+	all := v.copies
+	if all > 0 && v.leaves() && len(v.held) == 0 {
+		all++
+	}
+	for most := all + 2; ; most *= 2 {
 		order := v.ring.Order(room[:0], hash, most)
-		members, copies := dst, v.copies
+		members, copies := dst, all
 		for k, at := range order {
 			i := v.points[at]
 			if i == v.Self || k == 0 && !holds && !v.reaches(i) || k > 0 && copies == 0 {
@@ -511,8 +516,27 @@ func (v *view) missesHeirs(member int) bool {
 
 // bequeaths says that this node leaves and nobody serves: who is about to is given
 // its copies of what lost members held, too, as nobody else may have any.
-func (v *view) bequeaths() bool {
-	return v.Self >= 0 && len(v.points) == 0 && v.Members[v.Self].Announced == cluster.Leaving
+func (v *view) bequeaths() bool { return v.leaves() && len(v.points) == 0 }
+
+// leaves says that this node hands over what it has.
+func (v *view) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
+
+// successions is what each member comes to have copies of as this node leaves: of every
+// hash it is the last that is to have one.
+func (v *view) successions() map[countsync.Member]countsync.Ranges {
+	arcs := make(map[int][]countsync.Range)
+	var room [16]int
+	v.ring.Arcs(func(first, last uint64) {
+		if to := v.audience(room[:0], last, true); len(to) > 1 { // the first is the owner
+			i := to[len(to)-1]
+			arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
+		}
+	})
+	successions := make(map[countsync.Member]countsync.Ranges, len(arcs))
+	for i, rs := range arcs {
+		successions[v.hashes[i]] = countsync.NewRanges(rs...)
+	}
+	return successions
 }
 
 // owesAs says that audiences are the same in both views.

@@ -21,6 +21,10 @@ const (
 	// lastCopies is how long Leave goes on when it can give no authority away: who
 	// has just come to stand in for another is sent copies.
 	lastCopies = 4 * collectEvery
+	// copiesFor bounds how long it gives copies to who is to have them in its place, once
+	// it holds nothing. Those whose counts they are copies of make new ones, too, but at
+	// leisure; and one of them may be cut off, and end, before it has.
+	copiesFor = time.Second
 	// Before it, each member answers once: callsAtOnce of them are asked at a time,
 	// for callWait, and again after callPause; in callsFor a member that is gone is found
 	// to be.
@@ -179,17 +183,25 @@ func (n *Node) handOver(ctx context.Context) error {
 	n.look()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	var idle time.Time // since when nothing is left that anyone may yet take
-	told := false      // what was spent until then is told, too
+	var idle time.Time   // since when nothing is left that anyone may yet take
+	var copies time.Time // until when copies are given, once nothing else is left
+	told := false        // what was spent until then is told, too
 	for {
+		if !copies.IsZero() && time.Now().After(copies) {
+			n.stream.Forgo()
+		}
 		if !n.handedOver() {
 			idle = time.Time{}
 		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
-			if told {
+			switch {
+			case told:
 				return nil
+			case copies.IsZero():
+				copies = n.giveCopies(ctx, v)
+			default:
+				told = true
+				n.tellRest()
 			}
-			told = true
-			n.tellRest()
 			continue
 		} else if idle.IsZero() {
 			idle = time.Now()
@@ -206,6 +218,20 @@ func (n *Node) handOver(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
+}
+
+// giveCopies has members sent those that they come to have as this node leaves, and says
+// until when: half of what time is left, copiesFor at most.
+func (n *Node) giveCopies(ctx context.Context, v *view) (until time.Time) {
+	for m, ranges := range v.successions() {
+		n.stream.Owe(m, ranges)
+	}
+	n.wake(v.hashes)
+	wait := copiesFor
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	return time.Now().Add(wait)
 }
 
 // callRoll waits until each member that is reached has answered once, or is found to be

@@ -43,3 +43,48 @@ func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 		require.Zero(t, ask(t, ls, key, 1, w.names[1:]...))
 	})
 }
+
+// A member that leaves gives its copies to whoever is to have them in its place: the
+// member that they are from may be cut off from that one, and end, before it knows.
+func TestALeaverGivesItsCopiesToWhoIsToHaveThem(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		const keys, each = 40, 6
+		w := newWorld(t, 3, gossip)
+		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}
+		ls := w.limiters(t, limit)
+		fill(t, ls, make([]int, keys), each/len(w.names), w.names...)
+		time.Sleep(200 * time.Millisecond)
+		w.network.Cut("a", "c")
+		w.network.Cut("c", "a")
+		require.NoError(t, w.nodes["b"].Leave(t.Context()))
+		w.network.Host("a").Kill()
+		require.True(t, within(10*time.Second, func() bool {
+			d, err := ls["c"].Peek(t.Context(), keyOf(t, ls["a"]))
+			return err == nil && d.Source == weir.FailedOpen
+		}), "c is alone")
+		for i := range keys {
+			d, err := ls["c"].Peek(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.EqualValues(t, each, d.Limit-d.Remaining, "key %d", i)
+		}
+		w.close(t)
+	})
+}
+
+// The copies of a leaver are known to the owner that they are from: nobody has to tell it.
+func TestNobodyTellsTheOwnerOfALeaversCopies(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 4, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})
+		fill(t, ls, make([]int, 200), 1, w.names...)
+		time.Sleep(200 * time.Millisecond)
+		require.NoError(t, w.nodes["b"].Leave(t.Context()))
+		time.Sleep(500 * time.Millisecond)
+		for _, name := range []string{"a", "c", "d"} {
+			require.Zero(t, w.nodes[name].Stats().Stream.Tallies, "at %s", name)
+		}
+		w.close(t)
+	})
+}

@@ -56,6 +56,8 @@
 //     authority; and Owe with nothing, to a member that waits for Complete.
 //   - Review, when the view has changed or authority has been taken, and then
 //     ReviewPart until that is over, a part at a time with pauses between.
+//   - Owe, as this node leaves and holds nothing any more, to each member the ranges that
+//     it comes to have copies of; and Forgo, when that takes too long.
 //   - Give, and let authority go in no other way; and only to a member that Lag
 //     says no scan is under way for. What is lost otherwise, as this node had begun
 //     apart from others, it yields (Yield).

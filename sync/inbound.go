@@ -105,7 +105,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		move, a.Given = r.ranges()
 		doubt = r.age()
 	}
-	x := arriving{Stream: s, roles: roles, in: in, from: from, number: number, now: now}
+	x := arriving{Stream: s, roles: roles, in: in, from: from, leaving: a.Leaving, number: number, now: now}
 	x.limits, x.origins = s.limits[:0], s.origins[:0]
 	for x.index = 0; len(r.b) > 0; x.index++ {
 		x.item(&r)
@@ -136,6 +136,7 @@ type arriving struct {
 	roles   Roles
 	in      *inbound
 	from    Member
+	leaving bool
 	number  uint64
 	now     int64
 	limits  limits
@@ -143,6 +144,7 @@ type arriving struct {
 
 	index int
 	whole []int
+	total bool // what comes is a total
 }
 
 func (x *arriving) item(r *reader) {
@@ -163,7 +165,7 @@ func (x *arriving) item(r *reader) {
 		number = r.uvarint()
 		made -= r.age()
 	}
-	x.seen = x.seen[:0]
+	x.seen, x.total = x.seen[:0], flags&itemTotal != 0
 	switch flags & (itemVector | itemTotal) {
 	case itemVector | itemTotal:
 		r.fail("a vector and a total")
@@ -253,10 +255,12 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 }
 
 // passesOn is whether neither this node has authority over id nor the sender: whoever
-// has it, or will, may have yet to hear of what is in the sender's copy.
+// has it, or will, may have yet to hear of what is in the sender's copy. It has heard of
+// a total that who leaves has had from it, as a copy: what nobody has been told of stands
+// in a vector.
 func (x *arriving) passesOn(id bucket.ID) bool {
 	holder := x.roles.Holder(id)
-	return holder != x.self && holder != x.from
+	return holder != x.self && holder != x.from && !(x.leaving && x.total && holder != 0 && x.roles.Answers(id) == holder)
 }
 
 // retort tells the sender, if it answers for id, what it has yet to hear.

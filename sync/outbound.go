@@ -163,6 +163,9 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		if !ok {
 			break
 		}
+		if s.forgoes && it.kind == state {
+			continue
+		}
 		before := len(b)
 		limits, origins, marks, more := len(s.limits), len(s.origins), len(f.marks), len(f.more)
 		b = s.encode(o, it, now, roles, b)
@@ -239,10 +242,10 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 
 // isTarget is whether a member is to have the state of id from this node: so has
 // who answers, from all who have a copy of what has lost its owner, since any of
-// them may have been where the owner last was.
+// them may have been where the owner last was. Of who leaves so have the others, too.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
-	if !roles.Holds(id) && roles.Answers(id) != s.self {
-		return roles.Answers(id) == to
+	if answers := roles.Answers(id); !roles.Holds(id) && answers != s.self && (!s.leaving || answers == to) {
+		return answers == to
 	}
 	s.targets = roles.Targets(s.targets[:0], id)
 	return slices.Contains(s.targets, to)

@@ -25,8 +25,9 @@ type Roles interface {
 	// Answers is who answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
 	Answers(id bucket.ID) Member
-	// Targets appends who is to have id's state from this node, which holds id
-	// or stands in for it: successors, joiners, the next owner. Never itself.
+	// Targets appends who is to have id's state from this node, which holds id,
+	// stands in for it, or has a copy and leaves: successors, joiners, the next
+	// owner. Never itself.
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
@@ -42,6 +43,7 @@ type Stream struct {
 	number    uint64
 	moves     uint64 // the last that was given to a give: what comes twice is taken once
 	leaving   bool
+	forgoes   bool        // sends no states
 	outbounds []*outbound // by member, ascending
 	inbounds  inbounds
 	ledger    ledger
@@ -245,7 +247,18 @@ func (s *Stream) Yield(ranges Ranges, now int64) {
 func (s *Stream) Leaving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaving = true
+	s.leaving, s.forgoes = true, false
+}
+
+// Forgo has no states sent until Leaving is called again, of a node that leaves and has
+// handed over what it held: they are copies of what others hold, and make new ones of.
+func (s *Stream) Forgo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgoes = true
+	for _, o := range s.outbounds {
+		o.scan, o.scanning, o.owes, o.again = nil, false, false, false
+	}
 }
 
 // Reset forgets the id's count and vector, here and, as its number is passed

@@ -1451,3 +1451,53 @@ func TestARefundOfWhatAnotherHasSpentIsNettedInAnyOrder(t *testing.T) {
 		require.EqualValues(t, 5, x.copy(0, id).used, "the refunder first: %v", refunderFirst)
 	}
 }
+
+// leaver is the roles of a node that leaves and holds nothing: 3 has authority, and 2 is
+// to have copies.
+type leaver struct{}
+
+func (leaver) Holds(bucket.ID) bool                       { return false }
+func (leaver) Holder(bucket.ID) Member                    { return 3 }
+func (leaver) Answers(bucket.ID) Member                   { return 3 }
+func (leaver) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, 2, 3) }
+
+// Who leaves gives its copies only while there is time for that, and tells what it has
+// spent without authority all the same.
+func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
+	const ids = 1000
+	limit := limitOf(bucket.SlidingWindow)
+	for _, forgoes := range []bool{false, true} {
+		store, other := bucket.NewStore(1<<12), bucket.NewStore(1<<12)
+		s, o := New(1, store), New(2, other)
+		s.Meet([]Member{1, 2, 3})
+		now := int64(time.Hour)
+		for i := range ids {
+			store.SpendElsewhere(someID(i), &limit, now, 1) // copies of 3's counts
+		}
+		store.Track(1, now, nil)
+		s.Leaving()
+		s.Owe(2, All())
+		copies := func() {
+			for frame := s.Next(2, now, leaver{}, nil, 4<<10); frame != nil; frame = s.Next(2, now, leaver{}, nil, 4<<10) {
+				answer, a, err := o.Serve(now, frame, leaver{}, nil)
+				require.NoError(t, err)
+				require.True(t, a.Leaving)
+				_, err = s.Answered(2, now, answer, leaver{})
+				require.NoError(t, err)
+				if forgoes {
+					s.Forgo()
+				}
+			}
+		}
+		copies()
+		require.True(t, s.Idle(2))
+		if !forgoes {
+			require.Equal(t, ids, other.Len())
+			continue
+		}
+		require.Less(t, other.Len(), ids)
+		store.Take(someID(0), &limit, now, 1)
+		s.Collect(now, false, leaver{})
+		require.False(t, s.Idle(3), "what it has spent itself")
+	}
+}

@@ -20,12 +20,13 @@ import (
 // packages that reach the world outside, each package may import. What is not
 // named here may import neither.
 var mayImport = map[string][]string{
-	".":       {"bucket", "cluster", "ring", "sync", "internal/spelling", "crypto/tls", "time"},
+	".":       {"bucket", "cluster", "ring", "sync", "internal/observe", "internal/spelling", "crypto/tls", "time"},
 	"bucket":  {"internal/spelling", "time"},
 	"ring":    {},
 	"sync":    {"bucket", "time"},
 	"cluster": {"internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/observe":    {},
 	"internal/patience":   {"time"},
 	"internal/roundtrip":  {"time"},
 	"internal/snippets":   {},
@@ -33,7 +34,7 @@ var mayImport = map[string][]string{
 	"internal/strictyaml": {"internal/spelling", "time"},
 	"internal/ratelimit":  {".", "time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
-	"weirtest":            {".", "cluster", "internal/patience", "internal/roundtrip", "net", "time"},
+	"weirtest":            {".", "cluster", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
 	"rules":               {".", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"cmd/weir":            {"internal/spelling", "rules", "net/http"},
 	"httplimit":           {".", "rules", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},

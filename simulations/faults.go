@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -191,13 +190,4 @@ func (s *stage) next(h *host, do func(kills int)) {
 		<-before
 		do(kills)
 	})
-}
-
-// host is the index of the host that a member runs on, -1 if there is none.
-func (s *stage) host(member string) int {
-	name := member[:max(0, strings.LastIndexByte(member, '-'))]
-	if h := s.named[name]; h != nil {
-		return h.index
-	}
-	return -1
 }

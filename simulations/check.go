@@ -178,7 +178,7 @@ func (c *checker) limits() {
 		switch {
 		case !validName.MatchString(l.Name) && l.Name != "":
 			c.wrong("name", "limit %q: use letters, digits, dots and dashes, at most 63", l.Name)
-		case l.Name == witnessLimit.Name:
+		case l.Name == witnessName:
 			c.wrong("name", "limit %q: each run has one of that name itself; take another", l.Name)
 		case slices.Contains(names, l.Name):
 			c.wrong("name", "limit %q is there twice", l.Name)

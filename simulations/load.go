@@ -29,6 +29,19 @@ func (s *stage) rand(name ...any) *rand.Rand {
 	return rand.New(rand.NewPCG(s.Seed, h.Sum64()))
 }
 
+// deed is what a node is asked to do.
+type deed uint8
+
+const (
+	take deed = iota
+	takeAll
+	debit
+	refund
+)
+
+// deeds are what the witness is asked, each as often.
+var deeds = [...]deed{take, take, take, take, take, takeAll, debit, refund}
+
 // asker is a load as it is asked.
 type asker struct {
 	load   Load
@@ -36,6 +49,7 @@ type asker struct {
 	from   []*host
 	rng    *rand.Rand
 	zipf   *rand.Zipf
+	deeds  *rand.Rand    // of the witness alone
 	next   time.Duration // when it asks next
 	asked  int
 	paused []*host // for whom to choose from, kept for its room
@@ -56,7 +70,7 @@ func (s *stage) load(ctx context.Context) {
 		}
 	}
 	askers = append(askers, s.asker("witness", Load{
-		Limit: witnessLimit.Name, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
+		Limit: witnessName, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
 	}))
 	for _, a := range askers {
 		a.advance()
@@ -70,13 +84,16 @@ func (s *stage) load(ctx context.Context) {
 		if h := a.choose(s); h != nil {
 			q := question{host: h, limit: a.limit}
 			q.key, q.units = a.draw(h)
+			if a.deeds != nil {
+				q.deed = deeds[a.deeds.IntN(len(deeds))]
+			}
 			select {
 			case questions <- q:
 			default:
 				s.asking.Go(func() {
-					s.check(ctx, q.host, q.limit, q.key, q.units)
+					s.put(ctx, q)
 					for q := range questions {
-						s.check(ctx, q.host, q.limit, q.key, q.units)
+						s.put(ctx, q)
 					}
 				})
 			}
@@ -88,8 +105,8 @@ func (s *stage) load(ctx context.Context) {
 func (s *stage) asker(name string, l Load) *asker {
 	a := &asker{load: l, rng: s.rand(name)}
 	a.limit = slices.IndexFunc(s.limits, func(limit weir.Limit) bool { return limit.Name == l.Limit })
-	if l.Limit == witnessLimit.Name {
-		a.limit = len(s.Limits)
+	if l.Limit == witnessName {
+		a.limit, a.deeds = len(s.Limits), s.rand("deeds")
 	}
 	a.load.Keys = max(1, l.Keys)
 	if a.load.Ends == 0 || a.load.Ends > s.Lasts {
@@ -153,7 +170,7 @@ func (a *asker) draw(h *host) (key int, units int64) {
 		key = a.rng.IntN(a.load.Keys)
 	}
 	units = max(1, a.load.Units)
-	if a.load.Limit == witnessLimit.Name {
+	if a.load.Limit == witnessName {
 		key += h.region * witnessKeys
 		units = 1 + a.rng.Int64N(witnessUnits)
 	}
@@ -165,6 +182,63 @@ type question struct {
 	host       *host
 	limit, key int
 	units      int64
+	deed       deed
+}
+
+// put asks a question.
+func (s *stage) put(ctx context.Context, q question) {
+	switch {
+	case q.deed == refund && s.witness.mayReturn(q.key, q.units):
+		s.giveBack(ctx, q)
+	case q.deed == takeAll || q.deed == debit:
+		s.askWitness(ctx, q)
+	default:
+		s.check(ctx, q.host, q.limit, q.key, q.units)
+	}
+}
+
+// giveBack has a node give back units of the witness, whoever admitted them.
+func (s *stage) giveBack(ctx context.Context, q question) {
+	s.mu.Lock()
+	p := q.host.runs
+	s.mu.Unlock()
+	if p != nil {
+		_ = p.limiters[q.limit].Refund(ctx, s.keys[q.limit][q.key], q.units) // an error leaves them spent
+	}
+}
+
+// askWitness debits, or takes of two keys at once, and notes what came of it.
+func (s *stage) askWitness(ctx context.Context, q question) {
+	s.mu.Lock()
+	p := q.host.runs
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	l, keys := p.limiters[q.limit], []int{q.key}
+	asked := s.now()
+	var ds weir.Decisions
+	var err error
+	if q.deed == debit {
+		ds = make(weir.Decisions, 1)
+		ds[0], err = l.Debit(ctx, s.keys[q.limit][q.key], q.units)
+	} else {
+		keys = append(keys, q.key/witnessKeys*witnessKeys+(q.key+1)%witnessKeys)
+		ds, err = p.node.AllowAll(ctx, weir.Ask{Limiter: l, Key: s.keys[q.limit][keys[0]], Units: q.units}, weir.Ask{Limiter: l, Key: s.keys[q.limit][keys[1]], Units: q.units})
+	}
+	answered := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, key := range keys {
+		c := Check{Asked: asked, Answered: answered, Units: q.units, Key: int32(key), Limit: witness, Node: int16(q.host.index), Err: err}
+		if i < len(ds) {
+			c.Allowed, c.Source = err == nil && (q.deed == debit || ds.Allowed()), ds[i].Source
+		}
+		if !p.killed {
+			s.checks = append(s.checks, c)
+		}
+		s.witness.note(c, p.killed)
+	}
 }
 
 // check asks a host, and notes what it answers. Those who asked a process that

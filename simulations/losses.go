@@ -100,6 +100,19 @@ func (l *ledger) note(c Check, killed bool) {
 	}
 }
 
+// mayReturn says whether callers were granted so many units of a key, and takes them from
+// what they have. A node that has not heard of all of these gives back less.
+func (l *ledger) mayReturn(key int, units int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.granted[key] < units {
+		return false
+	}
+	l.granted[key] -= units
+	l.unheard[key] += units
+	return true
+}
+
 // crashed says that a node died in that time: what it had been asked, and has passed
 // on, it can have given back by nobody.
 func (l *ledger) crashed(from, to time.Duration) bool {

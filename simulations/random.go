@@ -20,6 +20,7 @@ const (
 	randomAsks  = 20_000 // about, in all
 	mostAsks    = 24_000 // with what adversaries ask for because nodes are slow
 	leastBurst  = 20     // asks, also of a limit that grants fewer
+	manyAsks    = 25_000 // beside these, for some 20,000 keys
 )
 
 // random is a scenario of 3 to 9 nodes and 60 s that nobody thought of: limits of
@@ -41,6 +42,7 @@ func random(seed uint64) *Scenario {
 	d.limits()
 	d.loads()
 	d.slowness(seed)
+	d.extremes(seed)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -405,6 +407,21 @@ func (d *dice) step(at time.Duration) {
 		by = -by
 	}
 	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
+}
+
+// extremes has one scenario in twelve make no copies, and one in twelve begin with the
+// counts of some 20,000 keys. It draws as slowness does.
+func (d *dice) extremes(seed uint64) {
+	own := &dice{rand.New(rand.NewPCG(seed, 0x6d616e79)), d.s} // "many"
+	if own.one(12) {
+		d.s.Replicas = -1
+	}
+	if own.one(12) {
+		many := weir.Limit{Name: "many", Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
+		many.Algorithm = weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1))
+		d.s.Limits = append(d.s.Limits, many)
+		d.s.Loads = append(d.s.Loads, Load{Limit: many.Name, Keys: 60_000, Burst: manyAsks})
+	}
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

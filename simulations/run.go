@@ -36,9 +36,16 @@ const roomier = 8 // than a node's keys its store is, so that it evicts none; an
 
 const collectAbove = 1 << 30 // bytes; below, a run leaves its garbage
 
-// witnessLimit denies nothing and recovers from nothing while a run lasts.
-var witnessLimit = weir.Limit{
-	Name: "witness", Algorithm: weir.FixedWindow, Rate: 1_000_000_000_000, Per: 366 * 24 * time.Hour, Partition: weir.FailOpen,
+const witnessName = "witness"
+
+// witnessLimit denies nothing and recovers from nothing while a run lasts. Its algorithm
+// is drawn: a bucket would drain by parts of a unit.
+func (s *stage) witnessLimit() weir.Limit {
+	algorithms := []weir.Algorithm{weir.SlidingWindow, weir.FixedWindow, weir.SlidingLog}
+	return weir.Limit{
+		Name: witnessName, Algorithm: algorithms[s.rand(witnessName).IntN(len(algorithms))],
+		Rate: 100_000, Per: 366 * 24 * time.Hour, Partition: weir.FailOpen,
+	}
 }
 
 // run plays a scenario in a bubble of its own, in virtual time. With simulated
@@ -161,12 +168,13 @@ func play(scenario *Scenario) (*Journal, error) {
 func newStage(scenario *Scenario) (*stage, error) {
 	s := &stage{
 		Scenario: scenario,
-		limits:   append(slices.Clone(scenario.Limits), witnessLimit),
+		limits:   slices.Clone(scenario.Limits),
 		named:    make(map[string]*host),
 		links:    make(map[[2]int]bool),
 		views:    make(map[string]*cluster.View),
 		deaf:     make(map[[2]int]*absence),
 	}
+	s.limits = append(s.limits, s.witnessLimit())
 	o := weirtest.Options{
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
@@ -401,7 +409,7 @@ func (s *stage) used(ctx context.Context, h *host, key int) (units int64, owner 
 	if n == nil || key/witnessKeys != h.region {
 		return 0, false
 	}
-	l, err := n.Limiter(witnessLimit)
+	l, err := n.Limiter(s.limits[len(s.Limits)])
 	if err != nil {
 		return 0, false
 	}

@@ -334,9 +334,12 @@ func (s *Stream) Sweep(now int64) {
 			return
 		}
 		if t := l.at(int32(l.swept)); t.origin != 0 && s.recovered(t, now) {
-			id := t.id
-			l.remove(int32(l.swept))
-			s.fold(id)
+			if id := t.id; s.returned(id) {
+				l.drop(id) // what was given back belongs to what was spent, whoever spent it
+			} else {
+				l.remove(int32(l.swept))
+				s.fold(id)
+			}
 		}
 	}
 }
@@ -352,8 +355,27 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
 		t.changed = now
 	}
-	_, limit, _ := s.store.Used(t.id, now)
-	return float64(now-t.changed-remembered) > 2*recovery(&limit)
+	_, limit, used := s.store.Used(t.id, now)
+	changed := t.changed
+	if s.returned(t.id) {
+		for i := s.ledger.of(t.id); i != none; i = s.ledger.at(i).next {
+			changed = max(changed, s.ledger.at(i).changed)
+		}
+		if !used { // it may be empty for that
+			limit, _ = s.store.Judge(t.id)
+		}
+	}
+	return float64(now-changed-remembered) > 2*recovery(&limit)
+}
+
+// returned is whether units of an id were given back, as far as is known.
+func (s *Stream) returned(id bucket.ID) bool {
+	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
+		if s.ledger.at(i).refunded > 0 {
+			return true
+		}
+	}
+	return s.store.Uncollected(id) < 0
 }
 
 // recovery is how long a count of this limit takes to empty at most, in

@@ -471,12 +471,33 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 	return d
 }
 
+// rolls is the first moment from then on at which units come back to a count that was
+// out of them: an ask is granted after one of no more units was denied. A FixedWindow
+// begins there, and a log is full. It is from if there is no such moment.
+func (a *asks) rolls(from, to time.Duration, asks func(node int16) bool) time.Duration {
+	i, _ := slices.BinarySearchFunc(a.of, from, func(i int32, t time.Duration) int { return cmp.Compare(a.checks[i].Asked, t) })
+	denied := int64(math.MaxInt64)
+	for _, at := range a.of[i:] {
+		c := &a.checks[at]
+		switch {
+		case c.Asked >= to:
+			return from
+		case !asks(c.Node):
+		case !c.Allowed:
+			denied = min(denied, c.Units)
+		case c.Units >= denied:
+			return c.Asked
+		}
+	}
+	return from
+}
+
 // due is what a limit of these numbers grants at least in a span, to asks of one
 // size that come at most gap apart and are more than it can grant. A window or log
-// goes round once in Per and a gap, and wherever the span begins, all but one round
-// lie in it whole; asks above one unit leave a rest. A bucket has at the end what
-// flowed in since it was last asked for more. A SlidingWindow frees units as
-// the window before slides out, and those of the last gap come too late.
+// goes round once in Per and a gap, from where it rolls on; asks above one unit leave a
+// rest. A bucket has at the end what flowed in since it was last asked for more. A
+// SlidingWindow frees units as the window before slides out, and those of the last gap
+// come too late; wherever the span begins, all but one round lie in it whole.
 func due(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
 	rest := d.largest - 1
 	switch {
@@ -536,7 +557,11 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 		if to-from < 2*a.l.Per {
 			continue
 		}
-		d := a.demand(from, to, func(int16) bool { return true })
+		everyone := func(int16) bool { return true }
+		if !isBucket(a.l) {
+			from = a.rolls(from, to, everyone)
+		}
+		d := a.demand(from, to, everyone)
 		if least := 0.99 * due(a.l, a.l.Rate, to-from, d); d.saturated(a.l, a.l.Rate, capacity(a.l)) && float64(d.granted) < least {
 			broken(to, "%v: %d units from %v to %v, where %d were asked and %.0f are due: all nodes hear each other", a, d.granted, from, to, d.offered, least)
 		}
@@ -592,7 +617,11 @@ func shareGrants(r *trial, broken func(time.Duration, string, ...any)) {
 				if to-from < 2*a.l.Per {
 					continue
 				}
-				d := a.demand(from, to, func(node int16) bool { return q.side[node] == side })
+				theirs := func(node int16) bool { return q.side[node] == side }
+				if !isBucket(a.l) {
+					from = a.rolls(from, to, theirs)
+				}
+				d := a.demand(from, to, theirs)
 				least := 0.95*due(a.l, part, to-from, d) - float64(k)
 				if d.saturated(a.l, part, depth) && float64(d.granted) < least {
 					broken(to, "%v: %d units from %v to %v on a side of %d of %d, where %d were asked and %.0f are due: its share is %d",

@@ -206,8 +206,10 @@ func (s *stage) losses() (lost, regained []int64) {
 				}
 				for n, g := range s.witness.spends[k] {
 					theirs := slices.Contains(died, g.by) && g.at > since-unsent
-					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent // it may have been told nobody before it closed
-					gone[k][n] = gone[k][n] || g.at <= c.at && (all || theirs || alone)
+					// It may have been told nobody before the node closed, which a check that
+					// was under way when the node said goodbye outlasts.
+					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
+					gone[k][n] = gone[k][n] || alone || g.at <= c.at && (all || theirs)
 				}
 			}
 		}

@@ -64,7 +64,9 @@ const (
 
 const answerVersion = 2
 
-// maxTallies bounds the vector of one id in a frame.
+// maxTallies bounds the vector of one id in a frame. Of longer ones those tallies go that
+// grew last: the others' units have recovered first, and until then may count twice where
+// they come by another way, which is the strict side.
 const maxTallies = 512
 
 // maxGiven bounds the ranges in one frame.
@@ -103,7 +105,7 @@ func appendID(b []byte, id bucket.ID) []byte {
 }
 
 func (os *origins) appendVector(b []byte, v vector, now int64) []byte {
-	v = v[:min(len(v), maxTallies)]
+	v = v.latest(maxTallies)
 	b = binary.AppendUvarint(b, uint64(len(v)))
 	for i := range v {
 		t := &v[i]

@@ -178,6 +178,19 @@ func TestAVectorComesAsItWasSent(t *testing.T) {
 	})
 }
 
+func TestOfMoreTalliesThanAFrameTakesThoseGoThatGrewLast(t *testing.T) {
+	many := make(vector, maxTallies+2)
+	for i := range many {
+		many[i] = tally{origin: Member(i + 1), spent: 1, changed: int64(i * 7919 % len(many))}
+	}
+	r := reader{b: appendTallies(nil, many, int64(len(many)))}
+	got := new(origins).vector(&r, nil, int64(len(many)))
+	want := slices.DeleteFunc(slices.Clone(many), func(x tally) bool { return x.changed < 2 })
+	if r.err != nil || len(want) != maxTallies || !slices.Equal(got, want) {
+		t.Errorf("%d tallies arrived, %v, where the %d that grew last are due", len(got), r.err, len(want))
+	}
+}
+
 func TestAVectorOfNoSenseIsRefused(t *testing.T) {
 	good := vector{{origin: 1, series: 5, spent: 7}, {origin: 3}}
 	many := make(vector, maxTallies+1)

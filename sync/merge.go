@@ -94,6 +94,18 @@ func (v vector) add(origin Member, series, units, now int64) vector {
 	return v
 }
 
+// latest is the n tallies that grew last, v itself if it has no more.
+func (v vector) latest(n int) vector {
+	if len(v) <= n {
+		return v
+	}
+	v = slices.Clone(v)
+	slices.SortFunc(v, func(a, b tally) int { return cmp.Compare(b.changed, a.changed) })
+	v = v[:n]
+	slices.SortFunc(v, func(a, b tally) int { return cmp.Compare(a.origin, b.origin) })
+	return v
+}
+
 // ages say what time has done to a tally since it grew.
 type ages struct {
 	now       int64

@@ -46,7 +46,7 @@ func (v vector) of(origin Member) tally {
 func (t *tally) join(o *tally) (grew bool) {
 	switch {
 	case o.later(t):
-		t.spent, t.refunded, t.changed = max(t.spent, o.spent), max(t.refunded, o.refunded), o.changed
+		t.spent, t.refunded, t.changed = o.spent, o.refunded, o.changed
 		grew = true
 	case !t.later(o):
 		t.changed = min(t.changed, o.changed)

@@ -13,12 +13,14 @@ import (
 )
 
 // drawVector is of up to 4 origins, each with tallies as an origin can have had them:
-// more spent goes with more given back.
+// more spent goes with more given back. How much of one is gone, and when it grew, is known
+// in each copy from another side.
 func drawVector(t *rapid.T, label string) (v vector) {
 	for origin := Member(1); origin <= 4; origin++ {
 		if steps := rapid.IntRange(0, 5).Draw(t, label); steps > 0 {
 			series := rapid.Int64Range(0, 1).Draw(t, label)
-			v = append(v, tally{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), changed: int64(steps)})
+			gone, later := rapid.Int64Range(0, int64(steps)).Draw(t, label), rapid.Int64Range(0, 1).Draw(t, label)
+			v = append(v, tally{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), gone: gone, changed: int64(2*steps) + later})
 		}
 	}
 	return v
@@ -46,6 +48,14 @@ func TestVectorsAreASemilattice(t *testing.T) {
 		lasting := ages{late: math.MaxInt64, recovered: math.MaxInt64}
 		if ab := join(a, b); !ab.covers(a) || !ab.covers(b) {
 			t.Fatalf("%v covers not both of %v and %v", ab, a, b)
+		}
+		for _, one := range []vector{a, b} {
+			for _, x := range join(a, b) {
+				known := one.of(x.origin)
+				if same := !x.later(&known) && !known.later(&x); same && (x.changed > known.changed || x.gone < known.gone) {
+					t.Fatalf("of two bounds of %v and %v the wider one is in their join: %v", a, b, x)
+				}
+			}
 		}
 		if both := a.covers(b) && b.covers(a); both != slices.EqualFunc(a, b, func(x, y tally) bool { return !x.later(&y) && !y.later(&x) && x.origin == y.origin }) {
 			t.Fatalf("of %v and %v each covers the other: %v", a, b, both)

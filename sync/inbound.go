@@ -239,7 +239,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
 
 // onTop spends what another copy has beyond this node's, and takes over its vector.
 func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
-	whose, grew := x.join(id, x.seen, x.passesOn(id), x.now)
+	whose, grew := x.join(id, x.seen, l, x.passesOn(id), x.now)
 	x.heard(id)
 	if grew {
 		delete(x.bases, id)
@@ -294,7 +294,7 @@ func (x *arriving) heard(id bucket.ID) {
 // agesOf are what time does to what is spent of a limit.
 func agesOf(l *bucket.Limit, now int64) ages {
 	empties := recovery(l)
-	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: int64(min(2*empties, 1<<62))}
+	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
 // renewed takes in a copy of which all units are of one origin, if all that is known here
@@ -368,7 +368,7 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 
 // replace makes c this node's count of id, with what it lacks on top.
 func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
-	c.Whose, _ = x.join(id, x.seen, x.passesOn(id), x.now)
+	c.Whose, _ = x.join(id, x.seen, &c.Limit, x.passesOn(id), x.now)
 	x.heard(id)
 	x.store.Import(id, c, x.now, onTop)
 	x.replaced(id, c, onTop)

@@ -35,6 +35,7 @@ type entry struct {
 	next   int32  // of the same id; none ends the list
 	passed stamps // the members that it was queued for as it is; none, once it grows
 	heard  bool   // it came from others, though its origin is this node, which has forgotten it
+	lasts  int64  // how long it counts at most from when it grew, as far as is known: its count may be reclaimed before
 }
 
 // total is t as a store keeps it, if that has room for it.
@@ -47,11 +48,11 @@ func (t *tally) total() (kept bucket.Total, ok bool) {
 
 const none = -1
 
-// maxEntries is how many tallies are kept: about 126 MB.
+// maxEntries is how many tallies are kept: about 134 MB.
 const maxEntries = 1 << 20
 
 // entryBytes is what a tally takes, about, with its place in the index.
-const entryBytes = 112
+const entryBytes = 120
 
 func newLedger(self Member, store *bucket.Store) ledger {
 	return ledger{self: self, store: store, first: make(map[bucket.ID]int32), unused: none, most: maxEntries}
@@ -98,8 +99,9 @@ func (l *ledger) vector(v vector, id bucket.ID) vector {
 	return v
 }
 
-// join makes id's vector the join of itself and another, and reports whether it grew.
-func (l *ledger) join(id bucket.ID, v vector) (grew bool) {
+// join makes id's vector the join of itself and another, and reports whether it grew. What
+// is new counts for so long at most.
+func (l *ledger) join(id bucket.ID, v vector, lasts int64) (grew bool) {
 	for i := range v {
 		t := &v[i]
 		known := l.find(id, t.origin)
@@ -112,7 +114,7 @@ func (l *ledger) join(id bucket.ID, v vector) (grew bool) {
 			continue
 		}
 		grew = true
-		known.passed, known.heard = stamps{}, t.origin == l.self
+		known.passed, known.heard, known.lasts = stamps{}, t.origin == l.self, max(known.lasts, lasts)
 	}
 	return grew
 }

@@ -93,7 +93,7 @@ func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 					l.at(i).passed.add(firstStamp)
 				}
 				before := l.vector(nil, id)
-				if grew := l.join(id, v); grew == before.covers(v) {
+				if grew := l.join(id, v, 0); grew == before.covers(v) {
 					t.Fatalf("%v grew by %v: %v", before, v, grew)
 				}
 				vectors[id] = vectors[id].join(v)

@@ -355,18 +355,18 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
 		t.changed = now
 	}
-	_, limit, used := s.store.Used(t.id, now)
-	changed := t.changed
-	if s.returned(t.id) {
+	_, limit, _ := s.store.Used(t.id, now)
+	changed, lasts := t.changed, lastsFor(&limit)
+	if s.returned(t.id) { // it may be empty for that
 		for i := s.ledger.of(t.id); i != none; i = s.ledger.at(i).next {
-			changed = max(changed, s.ledger.at(i).changed)
-		}
-		if !used { // it may be empty for that
-			limit, _ = s.store.Judge(t.id)
+			changed, lasts = max(changed, s.ledger.at(i).changed), max(lasts, s.ledger.at(i).lasts)
 		}
 	}
-	return float64(now-changed-remembered) > 2*recovery(&limit)
+	return now-changed-remembered > lasts
 }
+
+// lastsFor is how long units that were spent of a limit can count.
+func lastsFor(l *bucket.Limit) int64 { return int64(min(2*recovery(l), 1<<62)) }
 
 // returned is whether units of an id were given back, as far as is known.
 func (s *Stream) returned(id bucket.ID) bool {
@@ -549,7 +549,7 @@ func (s *Stream) fold(id bucket.ID) {
 // join makes id's vector the join of itself and another, and says whose the count is,
 // nobody's if the ledger says it: in any case of what is to be passed on, so that a
 // review finds it.
-func (s *Stream) join(id bucket.ID, v vector, passOn bool, now int64) (whose bucket.Total, grew bool) {
+func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
 	if !s.ledger.has(id) && !passOn {
 		t, _ := s.store.Whose(id)
 		if len(v) == 1 && v[0].origin != s.self && (t.Origin == 0 || t.Origin == v[0].origin) {
@@ -566,7 +566,7 @@ func (s *Stream) join(id bucket.ID, v vector, passOn bool, now int64) (whose buc
 		}
 	}
 	s.unfold(id, 0, now)
-	return bucket.Total{}, s.ledger.join(id, v)
+	return bucket.Total{}, s.ledger.join(id, v, lastsFor(l))
 }
 
 // spend adds to this node's own tally of an id.
@@ -577,12 +577,13 @@ func (s *Stream) spend(id bucket.ID, units, now int64) {
 		own = s.ledger.add(id, tally{origin: s.self})
 		own.heard = true
 	}
-	if own.heard || s.lapsed(own, now) {
+	limit, held := s.store.Judge(id)
+	if own.heard || held && lapsed(own, &limit, now) {
 		s.ledger.forget(own)
 		t := s.store.Begin(id)
 		own.tally, own.heard = tally{origin: s.self, series: t.Series, spent: int64(t.Spent), gone: int64(t.Spent)}, false
 	}
-	own.passed, own.changed = stamps{}, now
+	own.passed, own.changed, own.lasts = stamps{}, now, max(own.lasts, lastsFor(&limit))
 	if units > 0 {
 		own.spent += units
 	} else {
@@ -592,9 +593,8 @@ func (s *Stream) spend(id bucket.ID, units, now int64) {
 
 // lapsed is whether all that a tally says has recovered by its age: what its origin goes
 // on with is another, or those who hear of this one first would count it whole.
-func (s *Stream) lapsed(t *entry, now int64) bool {
-	limit, held := s.store.Judge(t.id)
-	return held && now-t.changed >= agesOf(&limit, now).recovered
+func lapsed(t *entry, l *bucket.Limit, now int64) bool {
+	return now-t.changed >= agesOf(l, now).recovered
 }
 
 // flush takes in what has been spent of an id since it was collected.

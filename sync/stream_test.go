@@ -1066,6 +1066,32 @@ func TestARefundThatWasTooEarlyLapses(t *testing.T) {
 	require.EqualValues(t, 4, used)
 }
 
+// What empties a count by giving back is not what time has given back: a word of it that
+// nobody was told outlasts the count's place in the table.
+func TestARefundIsToldThoughItsCountWasReclaimedMeanwhile(t *testing.T) {
+	limit := limitOf(bucket.FixedWindow)
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 5)
+	x.exchange(t, 0, 1)
+	*x.roles[1] = fixed{answers: 3}
+	x.stores[1].Refund(id, &limit, x.now, 5, 0, false)
+	x.streams[1].Collect(x.now, false, x.roles[1])
+	for range 2048 {
+		x.stores[1].Compact(x.now)
+	}
+	_, held := x.stores[1].Judge(id)
+	require.False(t, held)
+	x.now += int64(time.Hour)
+	x.streams[1].Sweep(x.now)
+	*x.roles[1] = fixed{answers: 1}
+	x.streams[1].Review(x.now, x.roles[1])
+	x.stores[0].Take(id, &limit, x.now, 2)
+	x.exchange(t, 1, 0)
+	used, _, _ := x.stores[0].Used(id, x.now)
+	require.EqualValues(t, 2, used)
+}
+
 // What was given and has not arrived when its giver finds that it had begun apart is not
 // its to give any more, nor the count of those who were to have it alone: whoever
 // answers is sent it.

@@ -431,6 +431,11 @@ func (w *world) crash(n *node, quiet bool) {
 		for _, id := range w.ids {
 			w.lost[id] += w.used(n, id)
 			w.forgiven[id] += n.gaveInAll[id]
+			for _, t := range n.stream.vector(nil, id, w.now) {
+				if t.origin != n.name {
+					w.forgiven[id] += t.refunded // it may be the last to know of it, as of what it had in use
+				}
+			}
 			for _, m := range w.nodes {
 				if m.reset(id) < n.reset(id) {
 					for _, a := range w.admitted[id] {

@@ -357,7 +357,9 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 	}
 	_, limit, _ := s.store.Used(t.id, now)
 	changed, lasts := t.changed, lastsFor(&limit)
-	if s.returned(t.id) { // it may be empty for that
+	if s.returned(t.id) { // it may be empty for that, and reclaimed
+		limit, _ = s.store.Judge(t.id)
+		lasts = lastsFor(&limit)
 		for i := s.ledger.of(t.id); i != none; i = s.ledger.at(i).next {
 			changed, lasts = max(changed, s.ledger.at(i).changed), max(lasts, s.ledger.at(i).lasts)
 		}
@@ -528,7 +530,8 @@ func (s *Stream) unfold(id bucket.ID, units, now int64) {
 		return
 	}
 	if t, ok := s.store.Whose(id); ok && t.Origin != 0 {
-		s.ledger.add(id, s.single(id, t, units, now))
+		limit, _ := s.store.Judge(id)
+		s.ledger.add(id, s.single(id, t, units, now)).lasts = lastsFor(&limit)
 		s.store.SetWhose(id, bucket.Total{})
 	}
 }

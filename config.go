@@ -3,6 +3,7 @@ package weir
 import (
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -53,7 +55,7 @@ type Config struct {
 	Observer Observer         // called for each decision and hop, must not block. None if nil
 	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout, are its own affair
 	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
-	Rand     io.Reader        // where incarnations come from. Nil: crypto/rand
+	Rand     io.Reader        // where incarnations come from, and by what this process' counts lie in memory. Nil: crypto/rand
 }
 
 const (
@@ -212,6 +214,15 @@ func incarnation(label string, random io.Reader) (string, error) {
 		return "", fmt.Errorf("weir: reading Config.Rand: %w", err)
 	}
 	return fmt.Sprintf("%s-%x", label, b), nil
+}
+
+// drawSalt is what this process' counts lie by.
+func drawSalt(random io.Reader) (salt bucket.Salt, err error) {
+	var b [16]byte
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return salt, fmt.Errorf("weir: reading Config.Rand: %w", err)
+	}
+	return bucket.Salt{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, nil
 }
 
 // cluster is the one that the Config asks for.

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -21,9 +22,11 @@ const (
 	floodedRate = 10
 )
 
-func newFlooded(t *testing.T, a Algorithm) *flooded {
+// newFlooded is such a node whose counts lie as one of all processes' do: which one,
+// says the seed. Few of them differ in what a flood pushes out, and by little.
+func newFlooded(t *testing.T, a Algorithm, seed byte) *flooded {
 	f := &flooded{clock: newHand()}
-	f.node = solo(t, Config{MaxKeys: floodedKeys, Now: f.clock.Now, Logger: quiet})
+	f.node = solo(t, Config{MaxKeys: floodedKeys, Now: f.clock.Now, Logger: quiet, Rand: rand.NewChaCha8([32]byte{seed})})
 	f.limit = limiter(t, f.node, Limit{Algorithm: a, Rate: floodedRate, Per: time.Hour})
 	return f
 }
@@ -70,7 +73,7 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			t.Parallel()
-			f := newFlooded(t, a)
+			f := newFlooded(t, a, 1)
 			f.deny(t, 100)
 			f.fresh(t, 200_000, 1)
 			require.Zero(t, f.begunAgain(t, 100))
@@ -86,7 +89,7 @@ func TestAFloodForgetsNobodyThoughHalfTheStoreIsDenied(t *testing.T) {
 		for name, before := range map[string]int{"a store with room": 0, "a full store": 2 * floodedKeys} {
 			t.Run(fmt.Sprintf("%d %% in %s", percent, name), func(t *testing.T) {
 				t.Parallel()
-				f, denied := newFlooded(t, SlidingWindow), floodedKeys*percent/100
+				f, denied := newFlooded(t, SlidingWindow, 1), floodedKeys*percent/100
 				f.fresh(t, before, 1)
 				f.deny(t, denied)
 				f.fresh(t, 20_000, 1)
@@ -98,24 +101,33 @@ func TestAFloodForgetsNobodyThoughHalfTheStoreIsDenied(t *testing.T) {
 }
 
 // A flood that asks for each of its keys as often as it is granted fills the store with
-// counts that are used up. docs/floods.md states these numbers.
+// counts that are used up. docs/floods.md states these numbers, which are averages.
 func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *testing.T) {
 	t.Parallel()
 	for _, a := range algorithms {
-		for keys, most := range map[int]int{900: 0, 1_400: 3, 1_900: 30, 200_000: 100} {
+		for keys, most := range map[int]float64{900: 0.1, 1_400: 3, 1_900: 30, 200_000: 100} {
 			if keys == 200_000 && a != SlidingWindow {
 				continue // 2,000,000 asks, and all of the denied begin again
 			}
 			t.Run(fmt.Sprintf("%v, %d keys", a, keys), func(t *testing.T) {
 				t.Parallel()
-				f := newFlooded(t, a)
-				f.deny(t, 100)
-				f.fresh(t, 2*floodedKeys, 1) // the store is full of others' counts
-				f.fresh(t, keys, floodedRate)
-				again := f.begunAgain(t, 100)
-				t.Logf("%d of 100 begin again, %d counts were used up when they were evicted", again, f.node.Stats().EvictedUsedUp)
-				require.LessOrEqual(t, again, most)
-				require.LessOrEqual(t, uint64(again), f.node.Stats().EvictedUsedUp)
+				stores, all := 20, 0
+				if keys == 200_000 {
+					stores = 1
+				}
+				for seed := range stores {
+					f := newFlooded(t, a, byte(seed))
+					f.deny(t, 100)
+					f.fresh(t, 2*floodedKeys, 1) // the store is full of others' counts
+					f.fresh(t, keys, floodedRate)
+					again := f.begunAgain(t, 100)
+					t.Logf("%d of 100 begin again, %d counts were used up when they were evicted", again, f.node.Stats().EvictedUsedUp)
+					require.LessOrEqual(t, uint64(again), f.node.Stats().EvictedUsedUp)
+					all += again
+				}
+				mean := float64(all) / float64(stores)
+				t.Logf("%.1f of 100 begin again on average", mean)
+				require.LessOrEqual(t, mean, most)
 			})
 		}
 	}

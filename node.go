@@ -77,12 +77,16 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	salt, err := drawSalt(cfg.Rand)
+	if err != nil {
+		return nil, err
+	}
 	n := &Node{
 		cfg:      cfg,
 		now:      cfg.clock(),
 		steady:   steadyClock(),
 		identity: newIdentity(cfg.Seed),
-		counts:   bucket.NewStore(cfg.MaxKeys),
+		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: newRegistry(cfg.Logger),
 	}
 	if o, ok := cfg.Cluster.(observe.Spender); ok {

@@ -29,7 +29,7 @@ type pair struct {
 
 func newPair() *pair {
 	p := &pair{Cluster: cluster.NewSolo("a", "")}
-	store := bucket.NewStore(100)
+	store := bucket.NewStore(100, bucket.Salt{})
 	store.Track(uint64(nameHash("b")), 1, nil)
 	p.stream = countsync.New(nameHash("b"), store)
 	p.stream.Meet([]countsync.Member{nameHash("a")})

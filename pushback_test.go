@@ -40,7 +40,7 @@ func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 			Per:       time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(3*time.Second)).Draw(t, "per")),
 		}
 		nodes := []*pushbacks{remembering(), remembering()}
-		with, without := bucket.NewStore(10), bucket.NewStore(10)
+		with, without := bucket.NewStore(10, bucket.Salt{}), bucket.NewStore(10, bucket.Salt{})
 		id := bucket.ID{Hi: 1, Lo: 2}
 		now, again := int64(time.Hour), []int64{0}
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {

@@ -265,7 +265,7 @@ func TestAShareWithoutARateDenies(t *testing.T) {
 	require.EqualValues(t, 50, part.Capacity())
 	part = none.limit(whole)
 	require.Zero(t, part.Capacity())
-	s := bucket.NewStore(10)
+	s := bucket.NewStore(10, bucket.Salt{})
 	require.False(t, s.Take(bucket.ID{}, &part, 0, 1).Allowed)
 	require.Zero(t, s.Len())
 	require.True(t, s.Take(bucket.ID{}, whole, 0, 2).Allowed)

@@ -24,7 +24,7 @@ func BenchmarkStoreMemory(b *testing.B) {
 			var bytes float64
 			for b.Loop() {
 				before := heap()
-				s := bucket.NewStore(n)
+				s := bucket.NewStore(n, bucket.Salt{})
 				random := rand.New(rand.NewPCG(1, 2))
 				for range n {
 					s.Take(bucket.ID{Hi: random.Uint64(), Lo: random.Uint64()}, &l, now, 1)

@@ -28,7 +28,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 	var few [16]uint64
 	shards := few[:0]
 	for i := range asks {
-		shards = append(shards, asks[i].ID.Lo>>s.shift)
+		shards = append(shards, s.places.shard(s.places.of(asks[i].ID)))
 	}
 	// All who lock several do so in one order, so that none waits in a circle.
 	slices.Sort(shards)
@@ -40,8 +40,8 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 	for i, whole := range wholes {
 		if whole != nil {
 			a := &asks[i]
-			sh := s.shardOf(a.ID)
-			a.Limit = sh.partOf(sh.find(a.ID, s.hash(a.ID)), whole)
+			sh, h := s.place(a.ID)
+			a.Limit = sh.partOf(sh.find(a.ID, h), whole)
 			known = known && a.Limit != nil
 		}
 	}
@@ -51,14 +51,15 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 			break
 		}
 		a := &asks[i]
-		results[i] = s.peek(s.shardOf(a.ID), a.ID, a.Limit, now, a.Units)
+		sh, h := s.place(a.ID)
+		results[i] = s.peek(sh, h, a.ID, a.Limit, now, a.Units)
 		all = all && (results[i].Allowed || a.Shadow)
 	}
 	if all {
 		for i := range asks {
 			a := &asks[i]
-			sh := s.shardOf(a.ID)
-			if c, l := sh.held(a.ID, s.hash(a.ID), a.Limit, now); c != nil {
+			sh, h := s.place(a.ID)
+			if c, l := sh.held(a.ID, h, a.Limit, now); c != nil {
 				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
 				if results[i].Allowed && a.Units > 0 {
 					s.note(sh, c, l, a.Units)

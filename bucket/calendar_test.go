@@ -38,7 +38,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 			return &Limit{Algorithm: FixedWindow, Rate: rate, Start: starts[d], Per: time.Duration(starts[d+1] - starts[d])}
 		}
 		skew := rapid.Int64Range(-int64(2*time.Hour), int64(2*time.Hour))
-		stores := []*Store{NewStore(10), NewStore(10)}
+		stores := []*Store{NewStore(10, Salt{}), NewStore(10, Salt{})}
 		owner, ahead := 0, skew.Draw(t, "owner's clock")
 		id := ID{1, 2}
 		var used [days + 2]int64
@@ -176,7 +176,7 @@ func TestCalendarWindows(t *testing.T) {
 		"reach another store under their own name, whatever its clock": func(t *testing.T, s *Store) {
 			s.Take(id, day(tomorrow), tomorrow, 10)
 			for _, clock := range []int64{tomorrow - hour, tomorrow + hour} {
-				other, c := NewStore(10), new(Count)
+				other, c := NewStore(10, Salt{}), new(Count)
 				_, _, held := s.Export(id, tomorrow-1, Mark{}, c)
 				require.True(t, held)
 				other.Import(id, c, clock, 0)
@@ -197,7 +197,7 @@ func TestCalendarWindows(t *testing.T) {
 			require.False(t, s.Take(id, l, today, 1).Allowed)
 		},
 	} {
-		t.Run(name, func(t *testing.T) { check(t, NewStore(10)) })
+		t.Run(name, func(t *testing.T) { check(t, NewStore(10, Salt{})) })
 	}
 }
 

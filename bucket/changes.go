@@ -51,7 +51,7 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		sh.changes = &changes{
-			tracker: t, shard: i, skip: s.skip(),
+			tracker: t, shard: i, places: &s.places,
 			totals: totals{spent: make([]uint32, len(sh.slots)), series: series},
 		}
 		if self != 0 {
@@ -141,10 +141,10 @@ func (s *Store) Uncollected(id ID) int64 {
 	if s.tracker.Load() == nil {
 		return 0
 	}
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		return 0
 	}
@@ -187,7 +187,7 @@ type tracker struct {
 type changes struct {
 	tracker *tracker
 	shard   int
-	skip    uint // bits of id.Lo that chose the shard
+	places  *places
 	ids     []ID // that changed: all with the flag changed, and stale ones
 	hurried []ID // that hurry, and stale ones
 	touched []ID // that are noted whether they are held or not, each once
@@ -225,13 +225,13 @@ func (ch *changes) list(sh *shard, c *slot) {
 	if len(ch.ids) >= 2*int(sh.n)+64 {
 		kept := ch.ids[:0]
 		for _, id := range ch.ids {
-			if i := sh.find(id, id.Lo<<ch.skip); i >= 0 && sh.slots[i].limit&changed != 0 {
+			if i := sh.find(id, ch.places.of(id)); i >= 0 && sh.slots[i].limit&changed != 0 {
 				sh.slots[i].limit &^= changed // only once
 				kept = append(kept, id)
 			}
 		}
 		for _, id := range kept {
-			sh.slots[sh.find(id, id.Lo<<ch.skip)].limit |= changed
+			sh.slots[sh.find(id, ch.places.of(id))].limit |= changed
 		}
 		ch.ids = kept
 	}
@@ -282,7 +282,7 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 		return list
 	}
 	for _, id := range ch.touched {
-		if i := sh.find(id, id.Lo<<ch.skip); i < 0 || sh.slots[i].limit&changed == 0 {
+		if i := sh.find(id, ch.places.of(id)); i < 0 || sh.slots[i].limit&changed == 0 {
 			list = append(list, Change{ID: id, Folded: true}) // or it follows with its units
 		}
 	}
@@ -306,7 +306,7 @@ func emptied(ids []ID) []ID {
 
 func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	collected = Change{ID: id, Folded: true}
-	i := sh.find(id, id.Lo<<sh.changes.skip)
+	i := sh.find(id, sh.changes.places.of(id))
 	if i < 0 || sh.slots[i].limit&changed == 0 {
 		return collected, false
 	}

@@ -385,7 +385,7 @@ func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
 	all := ids(100)
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
-		s := NewStore(1000)
+		s := NewStore(1000, Salt{})
 		s.Track(1, 1, make(chan struct{}, 1))
 		list := make([]Change, 0, 200)
 		now, i := epoch, 0

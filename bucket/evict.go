@@ -87,7 +87,7 @@ type eviction struct {
 // half of it is used up, for neighbours to be looked at. Each call begins where the one
 // before has ended in the table, where ids stand in no order that matters. The table is
 // not empty.
-func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
+func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 	looked := thorough
 	if must {
 		looked = sample
@@ -100,7 +100,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 			if seen++; seen <= sample || l.little(&s.cell) {
 				t := l.recovers(&s.cell)
 				if t <= now {
-					sh.remove(i, skip) // which may put another one there
+					sh.remove(i, p) // which may put another one there
 					e.recovered++
 					continue
 				}
@@ -124,7 +124,7 @@ func (sh *shard) evict(now int64, skip uint, keep ID, must bool) (e eviction) {
 	}
 	l := sh.limitOf(&sh.slots[at])
 	e.forgot, e.usedUp = true, l.usedNow(&sh.slots[at].cell, now) >= l.full()
-	sh.remove(at, skip)
+	sh.remove(at, p)
 	return e
 }
 
@@ -149,7 +149,7 @@ func (sh *shard) promises() bool {
 // evict makes room in sh, which is locked and has counts, as its evict does. It reports
 // whether there is any.
 func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
-	e := sh.evict(now, s.skip(), keep, must)
+	e := sh.evict(now, &s.places, keep, must)
 	removed := e.recovered
 	if e.forgot {
 		removed++
@@ -167,7 +167,7 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 // wait for one while holding another is how two callers would wait for each other: from
 // the neighbours what has little in use, and then, from id's own shard on, what is there.
 func (s *Store) trim(id ID, now int64) {
-	own := id.Lo >> s.shift
+	own := s.places.shard(s.places.of(id))
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
 		s.trimShard(own+i, now, id, false)
 	}

@@ -82,7 +82,7 @@ func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
 		for _, a := range algorithms {
 			t.Run(fmt.Sprint(keys, a), func(t *testing.T) {
 				l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
-				s, all := NewStore(keys), ids(keys/2+4*keys)
+				s, all := NewStore(keys, Salt{}), ids(keys/2+4*keys)
 				denied(s, all[:keys/2], l)
 				now := epoch
 				for _, id := range all[keys/2:] {
@@ -103,7 +103,12 @@ func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
 	for of := range uint64(neighbours) {
 		l := &Limit{Rate: 10, Per: time.Hour}
 		s := newStore(30, shards)
-		id := func(shard, i uint64) ID { return ID{i, shard<<(64-3) | i<<40} }
+		lie := make([][]ID, shards)
+		for _, id := range ids(500) {
+			at := s.places.shard(s.places.of(id))
+			lie[at] = append(lie[at], id)
+		}
+		id := func(shard, i uint64) ID { return lie[shard][i] }
 		for i := range uint64(20) {
 			s.Take(id(2, i), l, epoch, 10)
 		}
@@ -111,7 +116,7 @@ func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
 			s.Take(id((2+1+of)%shards, i), l, epoch+1, 1)
 		}
 		for i := range uint64(5) {
-			s.Take(id(2, 100+i), l, epoch+2, 10) // five more that are denied
+			s.Take(id(2, 20+i), l, epoch+2, 10) // five more that are denied
 		}
 		require.EqualValues(t, 5, s.Evicted())
 		require.Zero(t, s.EvictedUsedUp(), "neighbour %d", of+1)
@@ -124,7 +129,7 @@ func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
 func TestAFloodOfShortLimitsPushesOutNoneThatLast(t *testing.T) {
 	const keys = 2_000
 	month := &Limit{Algorithm: FixedWindow, Rate: 100, Per: 30 * 24 * time.Hour}
-	s, all := NewStore(keys), ids(20_000)
+	s, all := NewStore(keys, Salt{}), ids(20_000)
 	for _, id := range all[:keys/10] {
 		s.Take(id, month, epoch, 45)
 	}
@@ -175,7 +180,7 @@ func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 	for _, rate := range []int64{1, 10} {
 		for _, keys := range []int{1000, 100_000} {
 			l := &Limit{Rate: rate, Per: time.Hour}
-			s, all := NewStore(keys), ids(2*keys)
+			s, all := NewStore(keys, Salt{}), ids(2*keys)
 			fill(s, all[:keys+keys/2], l)
 			i := keys + keys/2
 			require.Zero(t, testing.AllocsPerRun(keys/4, func() {

@@ -61,10 +61,10 @@ func (sh *shard) partOf(i int, whole *Limit) *Limit {
 // ClearPart, and whenever another limit judges the count, or another node's count
 // takes its place. Without a count of id it does nothing.
 func (s *Store) SetPart(id ID, part *Limit) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		return
 	}
@@ -81,9 +81,9 @@ func (s *Store) SetPart(id ID, part *Limit) {
 // ClearPart takes back what SetPart said. TakePart has taken before it returns, or
 // does not take any more.
 func (s *Store) ClearPart(id ID) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	if i := sh.find(id, s.hash(id)); i >= 0 {
+	if i := sh.find(id, h); i >= 0 {
 		sh.slots[i].limit &^= parted
 	}
 	sh.mu.Unlock()
@@ -92,9 +92,9 @@ func (s *Store) ClearPart(id ID) {
 // TakePart is TakeInto by the part of whole that SetPart has told. It does nothing
 // and is false if none was told, or of another whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	l := sh.partOf(i, whole)
 	if l == nil {
 		sh.mu.Unlock()

@@ -65,7 +65,7 @@ func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
 	for _, a := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket} {
 		whole := Limit{Algorithm: a, Rate: 100, Per: time.Minute}
 		part := whole.Part(30)
-		s := NewStore(100)
+		s := NewStore(100, Salt{})
 		s.Track(1, 1, nil)
 		id := ID{1, 2}
 		s.Take(id, &part, origin, 5)
@@ -86,7 +86,7 @@ func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
 func TestAPartOfNoCountIsNotSet(t *testing.T) {
 	whole := Limit{Rate: 100, Per: time.Minute}
 	part, other := whole.Part(30), whole.Part(20)
-	s := NewStore(100)
+	s := NewStore(100, Salt{})
 	var r Result
 	s.SetPart(ID{1, 2}, &part)
 	s.Take(ID{1, 2}, &part, origin, 1)
@@ -102,7 +102,7 @@ func TestAPartOfNoCountIsNotSet(t *testing.T) {
 func TestPartsThatUnitsMoveBetweenAdmitLessThanTwiceALimitInAWindow(t *testing.T) {
 	const rate, per, steps = 1000, 60_000_000_000, 600
 	whole := Limit{Rate: rate, Per: per, Start: 7}
-	stores := [2]*Store{NewStore(1), NewStore(1)}
+	stores := [2]*Store{NewStore(1, Salt{}), NewStore(1, Salt{})}
 	holds := [2]int64{rate, 0}
 	id := ID{1, 2}
 	take := func(side int, now, units int64) bool {

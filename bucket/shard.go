@@ -28,9 +28,8 @@ func (s *slot) judge() uint32 { return s.limit &^ flagsMask }
 func (s *slot) flags() uint32 { return s.limit & flagsMask }
 
 // shard is a part of the ids under one lock: a table with open addressing and
-// linear probing. A slot's place follows from id.Lo without the bits that chose
-// the shard, scaled to the table's length, which so need not be a power of two:
-// that is what keeps the slack small.
+// linear probing. Where probes for an id start is its place (places.of), scaled to the
+// table's length, which so need not be a power of two: that is what keeps the slack small.
 type shard struct {
 	mu      sync.Mutex
 	n       int32  // counts in the table
@@ -160,15 +159,14 @@ func (sh *shard) put(h uint64, s slot) (i int) {
 }
 
 // remove empties slot i and closes the gap, so that probes need no tombstones.
-// skip is the number of bits of id.Lo that chose the shard.
-func (sh *shard) remove(i int, skip uint) {
+func (sh *shard) remove(i int, p *places) {
 	ch := sh.changes
 	ch.forget(sh.totalOf(i))
 	sh.release(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 	for j := sh.next(i); sh.slots[j].limit != 0; j = sh.next(j) {
 		// A count may move back to the gap unless its home lies after it:
 		// cyclically in (i, j].
-		h := sh.home(sh.slots[j].id.Lo << skip)
+		h := sh.home(p.of(sh.slots[j].id))
 		if i <= j && (h <= i || h > j) || i > j && h <= i && h > j {
 			sh.slots[i] = sh.slots[j]
 			if ch != nil {
@@ -185,7 +183,7 @@ func (sh *shard) remove(i int, skip uint) {
 }
 
 // reclaim removes the counts that have recovered and can go, and says how many.
-func (sh *shard) reclaim(now int64, skip uint) int {
+func (sh *shard) reclaim(now int64, p *places) int {
 	if sh.n == 0 {
 		return 0
 	}
@@ -202,7 +200,7 @@ func (sh *shard) reclaim(now int64, skip uint) int {
 			i += len(sh.slots)
 		}
 		if s := &sh.slots[i]; s.limit != 0 && sh.spare(s, now) {
-			sh.remove(i, skip)
+			sh.remove(i, p)
 		}
 	}
 	return int(before - sh.n)
@@ -210,16 +208,16 @@ func (sh *shard) reclaim(now int64, skip uint) int {
 
 // grow makes room for at least one more count: it reclaims what has recovered,
 // and says how many, and takes a larger table if a quarter did not come free.
-func (sh *shard) grow(now int64, skip uint) int {
-	reclaimed := sh.reclaim(now, skip)
+func (sh *shard) grow(now int64, p *places) int {
+	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
-		sh.resize(max(minSlots, slots*8/7+2), skip)
+		sh.resize(max(minSlots, slots*8/7+2), p)
 	}
 	return reclaimed
 }
 
 // shrink takes a smaller table if that saves a third, and the like for logs.
-func (sh *shard) shrink(skip uint) {
+func (sh *shard) shrink(p *places) {
 	if sh.n == 0 {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0
 		if sh.changes != nil {
@@ -228,7 +226,7 @@ func (sh *shard) shrink(skip uint) {
 		return
 	}
 	if want := max(minSlots, int(sh.n)*3/2+1); want*3/2 <= len(sh.slots) {
-		sh.resize(want, skip)
+		sh.resize(want, p)
 	}
 	if len(sh.logs.unused) > len(sh.logs.logs)/2 {
 		sh.logs.pack(sh.slots, &sh.numbers)
@@ -237,7 +235,7 @@ func (sh *shard) shrink(skip uint) {
 
 // resize moves the counts to a table of this many slots, or of the few more
 // that the allocator gives for the same memory.
-func (sh *shard) resize(slots int, skip uint) {
+func (sh *shard) resize(slots int, p *places) {
 	old := sh.slots
 	sh.slots = append([]slot(nil), make([]slot, slots)...)
 	sh.slots = sh.slots[:cap(sh.slots)]
@@ -251,7 +249,7 @@ func (sh *shard) resize(slots int, skip uint) {
 		if old[i].limit == 0 {
 			continue
 		}
-		if at := sh.put(old[i].id.Lo<<skip, old[i]); spent != nil {
+		if at := sh.put(p.of(old[i].id), old[i]); spent != nil {
 			sh.changes.spent[at] = spent[i]
 		}
 	}

@@ -1,13 +1,10 @@
 package bucket
 
 import (
-	"math/bits"
 	"sync/atomic"
 )
 
-// ID names one count: the keyed 128-bit hash of a limit's name and a key. The
-// store takes all 128 bits for uniform: whoever could choose them could slow it
-// down, though never make two ids share a count.
+// ID names one count: the keyed 128-bit hash of a limit's name and a key.
 type ID struct{ Hi, Lo uint64 }
 
 // Store holds counts by id, at most as many as it was made for. A count that
@@ -20,7 +17,7 @@ type ID struct{ Hi, Lo uint64 }
 // SlidingLog records.
 type Store struct {
 	shards  []shard
-	shift   uint // of id.Lo, to its shard
+	places  places
 	max     int64
 	tracker atomic.Pointer[tracker] // nil before Track
 	spent   func(ID, int64)         // nil without Observe
@@ -40,19 +37,22 @@ const (
 // NewStore makes a store for at most maxKeys counts; fewer than one are one.
 // It takes memory as counts come, 73 bytes each at most, once they are many, and
 // 79 with Track.
-func NewStore(maxKeys int) *Store {
+//
+// Where a count lies follows from its id and the salt, and from nothing else: give each
+// store a random one that nobody is told, or who can choose ids makes them lie together.
+func NewStore(maxKeys int, salt Salt) *Store {
 	shards := 1
 	for shards < maxShards && shards*keysPerShard < maxKeys {
 		shards *= 2
 	}
-	return newStore(maxKeys, shards)
+	return newStoreOf(maxKeys, shards, salt)
 }
 
-// newStore takes the number of shards too, a power of two.
-func newStore(maxKeys, shards int) *Store {
+// newStoreOf takes the number of shards too, a power of two.
+func newStoreOf(maxKeys, shards int, salt Salt) *Store {
 	return &Store{
 		shards: make([]shard, shards),
-		shift:  uint(64 - bits.TrailingZeros(uint(shards))),
+		places: newPlaces(shards, salt),
 		max:    int64(max(1, maxKeys)),
 	}
 }
@@ -71,9 +71,9 @@ func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 // Result is returned through memory, and each copy on its way up waits for the
 // stores before it, which took a sixth of an owned check.
 func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, s.hash(id), l, now)
+	c, l := sh.held(id, h, l, now)
 	if c == nil {
 		*r = s.takeFirst(sh, id, l, now, units)
 		sh.mu.Unlock()
@@ -94,9 +94,9 @@ func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 
 // debit is Debit, of units that were spent here or elsewhere.
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, s.hash(id), l, now)
+	c, l := sh.held(id, h, l, now)
 	inserts := c == nil
 	var first slot
 	if inserts {
@@ -127,9 +127,9 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 // Peek answers what Take would, and spends nothing. An id that is not held is
 // not inserted.
 func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	r := s.peek(sh, id, l, now, units)
+	r := s.peek(sh, h, id, l, now, units)
 	sh.mu.Unlock()
 	return r
 }
@@ -143,9 +143,9 @@ func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 
 // refund is Refund, of units that were spent here or elsewhere.
 func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast, here bool) (gave bool) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	if c, l := sh.held(id, s.hash(id), l, now); c != nil {
+	if c, l := sh.held(id, h, l, now); c != nil {
 		var given int64
 		given, gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast)
 		if gave {
@@ -162,10 +162,10 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast,
 // Reset forgets the id's count, and what of it was not collected. With Track that
 // is a change also if none was held: other nodes may hold one.
 func (s *Store) Reset(id ID) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	if i := sh.find(id, s.hash(id)); i >= 0 {
-		sh.remove(i, s.skip())
+	if i := sh.find(id, h); i >= 0 {
+		sh.remove(i, &s.places)
 		s.total.Add(-1)
 	}
 	sh.touch(id)
@@ -202,8 +202,8 @@ func (s *Store) Compact(now int64) {
 		sh := &s.shards[s.step.Add(1)%uint64(len(s.shards))]
 		sh.mu.Lock()
 		slots += len(sh.slots)
-		s.total.Add(-int64(sh.reclaim(now, s.skip())))
-		sh.shrink(s.skip())
+		s.total.Add(-int64(sh.reclaim(now, &s.places)))
+		sh.shrink(&s.places)
 		sh.mu.Unlock()
 		if slots >= compactSlots {
 			return
@@ -211,14 +211,14 @@ func (s *Store) Compact(now int64) {
 	}
 }
 
-// shardOf takes the top bits of id.Lo, which the slot then does without. Those
-// of id.Hi choose the owner among nodes, so on one node they are not uniform.
-func (s *Store) shardOf(id ID) *shard { return &s.shards[id.Lo>>s.shift] }
+// place is the shard that id belongs in, and its place, where probes for it start.
+func (s *Store) place(id ID) (sh *shard, h uint64) {
+	h = s.places.of(id)
+	return &s.shards[s.places.shard(h)], h
+}
 
-// skip is the number of bits of id.Lo that choose the shard.
-func (s *Store) skip() uint { return 64 - s.shift }
-
-func (s *Store) hash(id ID) uint64 { return id.Lo << s.skip() }
+// shardOf is the shard that id belongs in.
+func (s *Store) shardOf(id ID) *shard { return &s.shards[s.places.shard(s.places.of(id))] }
 
 // takeFirst is Take of an id that sh, which is locked, does not hold.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
@@ -236,8 +236,8 @@ func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 }
 
 // peek is Peek in sh, which is locked.
-func (s *Store) peek(sh *shard, id ID, l *Limit, now, units int64) Result {
-	if c, l := sh.held(id, s.hash(id), l, now); c != nil {
+func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Result {
+	if c, l := sh.held(id, h, l, now); c != nil {
 		return l.peek(&c.cell, sh.logOf(l, c), now, units)
 	}
 	c := sh.fresh(id, l)
@@ -249,7 +249,7 @@ func (s *Store) peek(sh *shard, id ID, l *Limit, now, units int64) Result {
 // insert puts c, which the limit l judged, in sh, which is locked, with a total. Its
 // id is not there yet. Whoever inserts calls trim once no shard is locked.
 func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
-	h := s.hash(c.id)
+	h := s.places.of(c.id)
 	i := sh.recovered(h, now)
 	if i >= 0 {
 		sh.changes.forget(sh.totalOf(i))
@@ -273,6 +273,6 @@ func (s *Store) makeRoom(sh *shard, id ID, now int64) {
 		s.evict(sh, now, id, sh.hand&vain != 0)
 	}
 	if sh.n >= room(len(sh.slots)) {
-		s.total.Add(-int64(sh.grow(now, s.skip())))
+		s.total.Add(-int64(sh.grow(now, &s.places)))
 	}
 }

@@ -36,7 +36,7 @@ func BenchmarkStoreTake(b *testing.B) {
 		}
 		b.Run(name, func(b *testing.B) {
 			l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
-			s := NewStore(1 << 24)
+			s := NewStore(1<<24, Salt{})
 			held := ids(keys)
 			fill(s, held, l)
 			// What is drawn is read in order, so that only the store misses the cache.
@@ -63,7 +63,7 @@ func BenchmarkStoreTakeTracked(b *testing.B) {
 		for _, tracked := range []bool{false, true} {
 			b.Run(fmt.Sprintf("keys=%d/tracked=%v", keys, tracked), func(b *testing.B) {
 				l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
-				s := NewStore(1 << 20)
+				s := NewStore(1<<20, Salt{})
 				held := ids(keys)
 				fill(s, held, l)
 				if tracked {
@@ -91,7 +91,7 @@ func BenchmarkStoreTakeTracked(b *testing.B) {
 // BenchmarkStoreTakeParallel is Take from all processors, on a million keys.
 func BenchmarkStoreTakeParallel(b *testing.B) {
 	l := &Limit{Algorithm: TokenBucket, Rate: 1_000_000, Per: time.Hour}
-	s := NewStore(1 << 24)
+	s := NewStore(1<<24, Salt{})
 	held := ids(1_000_000)
 	fill(s, held, l)
 	b.ReportAllocs()
@@ -116,10 +116,10 @@ func BenchmarkStoreInsert(b *testing.B) {
 			if name == "used up" {
 				l.Rate = 1
 			}
-			s := NewStore(1 << 24)
+			s := NewStore(1<<24, Salt{})
 			now := epoch
 			if name != "growing" {
-				s = NewStore(1_000_000)
+				s = NewStore(1_000_000, Salt{})
 				fill(s, ids(1_000_000), l)
 			}
 			if name == "recovered" {
@@ -149,7 +149,7 @@ func benchmarkStoreMemory(b *testing.B, keys int, tracked bool) {
 		l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
 		for b.Loop() {
 			before := heap()
-			s := NewStore(1 << 24)
+			s := NewStore(1<<24, Salt{})
 			if tracked {
 				s.Track(1, 1, nil)
 			}
@@ -181,7 +181,7 @@ func BenchmarkStoreGC(b *testing.B) {
 	for _, keys := range []int{0, 10_000_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			l := &Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Hour}
-			s := NewStore(1 << 24)
+			s := NewStore(1<<24, Salt{})
 			rng := rand.New(rand.NewPCG(1, 2))
 			for range keys {
 				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)

@@ -77,22 +77,22 @@ func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more,
 // export is Export of pieces of at most this many bytes, but of one entry at least.
 func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
 	c.clear()
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		return Mark{}, false, false
 	}
 	l := sh.limitOf(&sh.slots[i])
 	c.Limit, c.Whose, c.changed = *l, sh.totalOf(i), sh.slots[i].limit&changed != 0
-	h := open(sh.logOf(l, &sh.slots[i]))
-	v, used := l.advance(sh.slots[i].cell, &h, now)
+	g := open(sh.logOf(l, &sh.slots[i]))
+	v, used := l.advance(sh.slots[i].cell, &g, now)
 	if used == 0 {
 		return Mark{}, false, false
 	}
 	if l.Algorithm == SlidingLog {
-		mark, more = c.exportLog(v, &h, now, after, most)
+		mark, more = c.exportLog(v, &g, now, after, most)
 		return mark, more, true
 	}
 	if l.calendar() {
@@ -148,9 +148,9 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 //
 // c.Whose becomes the count's total, also of a Partial one, as SetWhose would have it.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	inserted := false
 	switch {
 	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
@@ -176,9 +176,9 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 // count of id, or one that has not changed since it was collected, whose total is nobody's
 // or an earlier one of c.Whose's origin.
 func (s *Store) Renew(id ID, c *Count, now int64) bool {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		sh.mu.Unlock()
 		s.Import(id, c, now, 0)
@@ -240,7 +240,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	if used == 0 && net == 0 {
 		id := old.id
 		sh.release(&judge, &n)
-		sh.remove(i, s.skip())
+		sh.remove(i, &s.places)
 		s.total.Add(-1)
 		if flags != 0 {
 			sh.touch(id)
@@ -311,16 +311,16 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 // Used is the whole units of id that are used now, and the limit that last
 // judged them; ok is false if no count is held, or it has recovered.
 func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		return 0, Limit{}, false
 	}
 	l = *sh.limitOf(&sh.slots[i])
-	h := open(sh.logOf(&l, &sh.slots[i]))
-	_, u := l.advance(sh.slots[i].cell, &h, now)
+	g := open(sh.logOf(&l, &sh.slots[i]))
+	_, u := l.advance(sh.slots[i].cell, &g, now)
 	if u == 0 {
 		return 0, Limit{}, false
 	}
@@ -330,10 +330,10 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 // Judge is the limit that last judged id's count, and whether one is held: one that has
 // recovered is held until its place is used.
 func (s *Store) Judge(id ID) (l Limit, held bool) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		return Limit{}, false
 	}

@@ -157,8 +157,8 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 
 // logEntries are those of id that count now.
 func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
-	sh := s.shardOf(id)
-	i := sh.find(id, s.hash(id))
+	sh, at := s.place(id)
+	i := sh.find(id, at)
 	if i < 0 {
 		return nil
 	}
@@ -172,7 +172,7 @@ func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 }
 
 func TestALargeLogGoesInPieces(t *testing.T) {
-	here, there := NewStore(10), NewStore(10)
+	here, there := NewStore(10, Salt{}), NewStore(10, Salt{})
 	l := &Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Hour}
 	id, now := ID{1, 2}, origin
 	for range maxLogged {

@@ -37,10 +37,10 @@ const maxFloor = 1 << 31
 // Whose returns the total of id's count, as of when it was last collected, and
 // whether a count is held: one that has recovered is held until its place is used.
 func (s *Store) Whose(id ID) (t Total, held bool) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, s.hash(id))
+	i := sh.find(id, h)
 	if i < 0 {
 		return Total{}, false
 	}
@@ -54,9 +54,9 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 // forgotten in this shard, the count begins again above that, as if it was inserted:
 // Whose returns what became of it.
 func (s *Store) SetWhose(id ID, t Total) {
-	sh := s.shardOf(id)
+	sh, h := s.place(id)
 	sh.mu.Lock()
-	if i := sh.find(id, s.hash(id)); i >= 0 {
+	if i := sh.find(id, h); i >= 0 {
 		sh.setTotal(i, t)
 	}
 	sh.mu.Unlock()

@@ -26,7 +26,7 @@ func BenchmarkStream(b *testing.B) {
 	for _, algorithm := range []bucket.Algorithm{bucket.TokenBucket, bucket.SlidingWindow, bucket.SlidingLog} {
 		b.Run(algorithm.String(), func(b *testing.B) {
 			limit := limitOf(algorithm)
-			from, to := bucket.NewStore(2*counts), bucket.NewStore(2*counts)
+			from, to := bucket.NewStore(2*counts, bucket.Salt{}), bucket.NewStore(2*counts, bucket.Salt{})
 			from.Track(1, 1, nil)
 			to.Track(2, 1, nil)
 			a, z := New(1, from), New(2, to)

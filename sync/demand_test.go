@@ -79,7 +79,7 @@ func moved(t failer, l bucket.Limit, net network, use func(*globe), at, from int
 	w := newGlobe(t, 1, 3, l, net)
 	use(w)
 	w.settle()
-	whole := one{store: bucket.NewStore(16)}
+	whole := one{store: bucket.NewStore(16, bucket.Salt{})}
 	place := 0
 	every := max(2*ms, int64(l.Per)/500)
 	var again func()

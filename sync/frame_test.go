@@ -19,7 +19,7 @@ const answerBytes = 11
 
 // frames are some of each kind that nodes exchange.
 func frames(t testing.TB) (list [][]byte) {
-	stores := [2]*bucket.Store{bucket.NewStore(1000), bucket.NewStore(1000)}
+	stores := [2]*bucket.Store{bucket.NewStore(1000, bucket.Salt{}), bucket.NewStore(1000, bucket.Salt{})}
 	var streams [2]*Stream
 	for i := range streams {
 		stores[i].Track(Member(i+1), 1, nil)
@@ -75,7 +75,7 @@ func FuzzServe(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		store := bucket.NewStore(100)
+		store := bucket.NewStore(100, bucket.Salt{})
 		store.Track(1, 1, nil)
 		for _, self := range []Member{1, 2} {
 			s := New(self, store)
@@ -147,7 +147,7 @@ func appendTallies(b []byte, v vector, now int64) []byte { return new(origins).a
 func TestAVectorComesAsItWasSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, theirs := rapid.Int64Range(0, 1<<60).Draw(t, "now"), rapid.Int64Range(0, 1<<60).Draw(t, "theirs")
-		s := New(1, bucket.NewStore(10))
+		s := New(1, bucket.NewStore(10, bucket.Salt{}))
 		id := someID(rapid.IntRange(0, 9).Draw(t, "id"))
 		var want vector
 		for _, origin := range rapid.SliceOfNDistinct(rapid.Uint64Min(1), 0, 20, rapid.ID).Draw(t, "origins") {
@@ -259,7 +259,7 @@ func FuzzAnswered(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		store := bucket.NewStore(100)
+		store := bucket.NewStore(100, bucket.Salt{})
 		store.Track(1, 1, nil)
 		s := New(1, store)
 		s.Meet([]Member{2})
@@ -279,7 +279,7 @@ func FuzzAnswered(f *testing.F) {
 }
 
 func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
-	s := New(2, bucket.NewStore(10))
+	s := New(2, bucket.NewStore(10, bucket.Salt{}))
 	good := appendHeader(nil, 0, 1, 2, 5)
 	answer, a, err := s.Serve(1, good, holder{}, nil)
 	require.NoError(t, err)

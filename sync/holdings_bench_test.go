@@ -37,7 +37,7 @@ func BenchmarkTakeOfAHolding(b *testing.B) {
 			})
 		}
 		start := time.Now().UnixNano()
-		s := bucket.NewStore(1 << 20)
+		s := bucket.NewStore(1<<20, bucket.Salt{})
 		s.Track(1, 1, nil)
 		run("regional", func(id bucket.ID, t Time, r *bucket.Result) { s.TakeInto(id, &limit, t.Now, 1, r) })
 		h := NewHoldings(NewRegions("a", []string{"b"}, nil), 1, s, Time{start, start})

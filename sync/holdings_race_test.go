@@ -17,7 +17,7 @@ func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 	const whole = 4000
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: whole, Per: time.Hour, Start: int64(time.Hour)}
 	at := Time{int64(time.Hour), int64(time.Hour)}
-	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16), at)
+	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16, bucket.Salt{}), at)
 	h.agreed, h.begun = []bool{true, true}, h.begun-2*keptFor
 	h.told.Store(at.Steady + 1) // so that takes are by what the store was told, where they can be
 	total := int64(0)

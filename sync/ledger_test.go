@@ -15,7 +15,7 @@ import (
 // recovered for some seconds, not for as long as the flood lasts.
 func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	l := newLink(t)
-	l.stores[1] = bucket.NewStore(1 << 14)
+	l.stores[1] = bucket.NewStore(1<<14, bucket.Salt{})
 	l.stores[1].Track(2, 1, nil)
 	l.streams[1] = New(2, l.stores[1])
 	l.streams[1].Meet([]Member{1, 2})
@@ -42,7 +42,7 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 	const most = 8
 	id := func(i int) bucket.ID { return bucket.ID{Hi: uint64(i)} }
-	l := newLedger(1, bucket.NewStore(100))
+	l := newLedger(1, bucket.NewStore(100, bucket.Salt{}))
 	l.most = most
 	for i := range most {
 		l.add(id(i), tally{origin: 1, spent: 5, changed: int64(100 - i)})
@@ -64,7 +64,7 @@ func TestAFullLedgerForgetsWhatIsMissedLeast(t *testing.T) {
 func TestALedgerJoinsAsVectorsDo(t *testing.T) {
 	const self = 2
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLedger(self, bucket.NewStore(100))
+		l := newLedger(self, bucket.NewStore(100, bucket.Salt{}))
 		vectors := make(map[bucket.ID]vector)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			id := bucket.ID{Hi: rapid.Uint64Range(1, 3).Draw(t, "id")}

@@ -104,7 +104,7 @@ func newSteps(h *held, nodes, counts int) *steps {
 		members = append(members, Member(i+1))
 	}
 	for i := range nodes {
-		store := bucket.NewStore(counts)
+		store := bucket.NewStore(counts, bucket.Salt{})
 		store.Track(Member(i+1), 1, nil)
 		s := New(Member(i+1), store)
 		s.Meet(members)

@@ -101,7 +101,7 @@ type letter struct {
 func newGossip(limit bucket.Limit, nodes int) *gossip {
 	g := &gossip{id: bucket.ID{Hi: 1, Lo: 2}, limit: limit, now: 1e18}
 	for i := range nodes {
-		g.keepers = append(g.keepers, &keeper{name: Member(i + 1), store: bucket.NewStore(64)})
+		g.keepers = append(g.keepers, &keeper{name: Member(i + 1), store: bucket.NewStore(64, bucket.Salt{})})
 	}
 	return g
 }
@@ -152,7 +152,7 @@ func (g *gossip) post(h *keeper) {
 func (g *gossip) read(h *keeper, l letter) {
 	// A count has ages: one that has lain is imported as of when it was made.
 	var there keeper
-	there.store = bucket.NewStore(64)
+	there.store = bucket.NewStore(64, bucket.Salt{})
 	there.store.Import(g.id, &l.count, l.at, 0)
 	var c bucket.Count
 	there.store.Export(g.id, g.now, bucket.Mark{}, &c)
@@ -168,7 +168,7 @@ func (g *gossip) read(h *keeper, l letter) {
 // heard is the count that a copy with vector v would be, had it seen each deed of v
 // when it happened.
 func (g *gossip) heard(v vector) *keeper {
-	all := &keeper{store: bucket.NewStore(64)}
+	all := &keeper{store: bucket.NewStore(64, bucket.Salt{})}
 	seen := make(map[Member][2]int64)
 	for _, e := range g.deeds {
 		t, s := v.of(e.origin), seen[e.origin]

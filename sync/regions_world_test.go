@@ -178,7 +178,7 @@ func (r *region) restart(copies []duplicate) {
 	r.member = w.members
 	r.begun = 1 + w.rand.Int64N(1000*sec)
 	clear(r.answers)
-	r.store = bucket.NewStore(1024)
+	r.store = bucket.NewStore(1024, bucket.Salt{})
 	r.store.Track(r.member, 1, nil)
 	t := r.time()
 	r.holdings = NewHoldings(r.regions, r.member, r.store, t)

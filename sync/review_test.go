@@ -193,7 +193,7 @@ func TestALeaverIsNotIdleWhileAReviewIsUnderWay(t *testing.T) {
 // Between two parts of a review the tally that an id was first heard of with can be
 // forgotten, while another stands in a place that was gone through.
 func TestAReviewMissesNoTallyThoughOneIsForgottenMeanwhile(t *testing.T) {
-	s := New(1, bucket.NewStore(100))
+	s := New(1, bucket.NewStore(100, bucket.Salt{}))
 	id, gone := bucket.ID{Hi: 1}, bucket.ID{Hi: 2}
 	s.ledger.add(gone, tally{origin: 2})
 	s.ledger.add(bucket.ID{Hi: 3}, tally{origin: 2})

@@ -104,7 +104,7 @@ func BenchmarkRulesOfDemand(b *testing.B) {
 // looser counts in each region and tells the others ten times a second what it has
 // spent: it spends up to the limit less what the others are known to have spent.
 func looser(l bucket.Limit, on func(region int) bool, every, span int64) (admitted []spell, denied int) {
-	stores := []*bucket.Store{bucket.NewStore(16), bucket.NewStore(16), bucket.NewStore(16)}
+	stores := []*bucket.Store{bucket.NewStore(16, bucket.Salt{}), bucket.NewStore(16, bucket.Salt{}), bucket.NewStore(16, bucket.Salt{})}
 	spent := make([]int64, len(stores))
 	type word struct{ at, units int64 }
 	told := make([][]word, len(stores))

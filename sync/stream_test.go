@@ -27,7 +27,7 @@ type link struct {
 func newLink(t *testing.T) *link {
 	l := &link{t: t, now: int64(time.Hour)}
 	for i := range l.stores {
-		l.stores[i] = bucket.NewStore(1 << 20)
+		l.stores[i] = bucket.NewStore(1<<20, bucket.Salt{})
 		l.stores[i].Track(Member(i+1), 1, nil)
 		l.streams[i] = New(Member(i+1), l.stores[i])
 		l.streams[i].Meet([]Member{1, 2})
@@ -577,7 +577,7 @@ func TestWhatHasRecoveredStaysRecovered(t *testing.T) {
 		for _, n := range w.nodes {
 			n.refresh()
 		}
-		ideal := bucket.NewStore(16)
+		ideal := bucket.NewStore(16, bucket.Salt{})
 		total := int64(0)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			w.now += rapid.Int64Range(0, 1e9).Draw(t, "later")
@@ -758,7 +758,7 @@ func newTrio() *trio {
 	x := &trio{now: int64(time.Hour)}
 	for i := range x.streams {
 		x.roles[i] = &fixed{answers: 1}
-		x.stores[i] = bucket.NewStore(1000)
+		x.stores[i] = bucket.NewStore(1000, bucket.Salt{})
 		x.stores[i].Track(Member(i+1), 1, nil)
 		x.streams[i] = New(Member(i+1), x.stores[i])
 		x.streams[i].Meet([]Member{1, 2, 3})
@@ -1414,7 +1414,7 @@ func TestWhatAScanHasBroughtCountsOnceThoughItWasQueuedForAnotherThatIsGone(t *t
 // waiting by how much there is to look at.
 func TestAReviewOfManyResetsLetsOthersGoFirst(t *testing.T) {
 	const resets = 100_000
-	s := New(1, bucket.NewStore(100))
+	s := New(1, bucket.NewStore(100, bucket.Salt{}))
 	s.Meet([]Member{2})
 	for i := range uint64(resets) {
 		s.ResetTo(bucket.ID{Hi: i, Lo: i << 40}, 7, 0, 0)
@@ -1493,7 +1493,7 @@ func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 	const ids = 1000
 	limit := limitOf(bucket.SlidingWindow)
 	for _, forgoes := range []bool{false, true} {
-		store, other := bucket.NewStore(1<<12), bucket.NewStore(1<<12)
+		store, other := bucket.NewStore(1<<12, bucket.Salt{}), bucket.NewStore(1<<12, bucket.Salt{})
 		s, o := New(1, store), New(2, other)
 		s.Meet([]Member{1, 2, 3})
 		now := int64(time.Hour)

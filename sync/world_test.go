@@ -172,7 +172,7 @@ func (w *world) logf(format string, args ...any) {
 func (w *world) start(side int) *node {
 	w.names++
 	n := &node{
-		w: w, name: w.names, store: bucket.NewStore(1 << 14),
+		w: w, name: w.names, store: bucket.NewStore(1<<14, bucket.Salt{}),
 		holds: make(map[bucket.ID]bool), heard: make(map[Member]bool), owed: make(map[Member]Ranges),
 		own: make(map[bucket.ID]admission), told: make(map[Member]bool), gaveInAll: make(map[bucket.ID]int64),
 	}

@@ -1,0 +1,147 @@
+package bucket
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// searched are ids that somebody has searched for who knows the hash that makes them:
+// those of a sequence that choose accepts.
+func searched(n int, choose func(ID) bool) []ID {
+	rng := rand.New(rand.NewPCG(11, 12))
+	found := make([]ID, 0, n)
+	for len(found) < n {
+		if id := (ID{rng.Uint64(), rng.Uint64()}); choose(id) {
+			found = append(found, id)
+		}
+	}
+	return found
+}
+
+// probes is how many slots a check of each of the ids looks at, on average and at most,
+// and how many of them the fullest shard holds.
+func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
+	total, shards := 0, map[*shard]int{}
+	for _, id := range ids {
+		sh, h := s.place(id)
+		at := sh.find(id, h)
+		n := at - sh.home(h)
+		if n < 0 {
+			n += len(sh.slots)
+		}
+		total += n + 1
+		most = max(most, n+1)
+		shards[sh]++
+		fullest = max(fullest, shards[sh])
+	}
+	return float64(total) / float64(len(ids)), most, fullest
+}
+
+// TestIDsThatShareBitsLieLikeAnyOthers holds 50,000 ids against ids that nobody has
+// searched for. The fullest shard and the longest probe of random ids vary by some tens
+// of percent between salts.
+func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
+	const n = 50_000
+	l := &Limit{Rate: 10, Per: time.Hour}
+	known := newPlaces(1024, Salt{})
+	cases := map[string][]ID{
+		"the first 16 bits of the second half": shaped(n, func(id ID) ID { id.Lo = 0xbeef<<48 | id.Lo>>16; return id }),
+		"the first 16 bits of the first half":  shaped(n, func(id ID) ID { id.Hi = 0xbeef<<48 | id.Hi>>16; return id }),
+		"the first 16 bits of both halves": shaped(n, func(id ID) ID {
+			return ID{0xbeef<<48 | id.Hi>>16, 0xbeef<<48 | id.Lo>>16}
+		}),
+		"the last 16 bits of both halves": shaped(n, func(id ID) ID {
+			return ID{id.Hi<<16 | 0xbeef, id.Lo<<16 | 0xbeef}
+		}),
+		"the first 48 bits of the second half": shaped(n, func(id ID) ID { id.Lo = 0xbeefbeefbeef<<16 | id.Lo>>48; return id }),
+		"the whole second half":                shaped(n, func(id ID) ID { id.Lo = 0xbeef; return id }),
+		"the shard, under a salt that leaked":  searched(n, func(id ID) bool { return known.shard(known.of(id)) == 7 }),
+	}
+	rng := rand.New(rand.NewPCG(13, 14))
+	for range 5 {
+		salt := Salt{rng.Uint64(), rng.Uint64()}
+		random := NewStore(5_000_000, salt)
+		fill(random, ids(n), l)
+		mean, most, fullest := probes(random, ids(n))
+		for name, chosen := range cases {
+			t.Run(fmt.Sprintf("%s/%x", name, salt), func(t *testing.T) {
+				s := NewStore(5_000_000, salt)
+				fill(s, chosen, l)
+				gotMean, gotMost, gotFullest := probes(s, chosen)
+				t.Logf("probes %.2f, at most %d, fullest shard %d; of random ids %.2f, %d, %d",
+					gotMean, gotMost, gotFullest, mean, most, fullest)
+				require.Less(t, gotMean, 1.2*mean)
+				require.Less(t, gotMost, 3*most)
+				require.Less(t, gotFullest, fullest*3/2)
+			})
+		}
+	}
+}
+
+// shaped are ids that somebody has searched for, without the search.
+func shaped(n int, as func(ID) ID) []ID {
+	all := ids(n)
+	for i := range all {
+		all[i] = as(all[i])
+	}
+	return all
+}
+
+// The same ids lie together in a store whose salt who chose them knows: what the test
+// above counts is there to be counted.
+func TestWhoKnowsTheSaltMakesIDsLieTogether(t *testing.T) {
+	salt := Salt{1, 2}
+	known := newPlaces(1024, salt)
+	chosen := searched(2_000, func(id ID) bool { return known.shard(known.of(id)) == 7 })
+	s := NewStore(5_000_000, salt)
+	fill(s, chosen, &Limit{Rate: 10, Per: time.Hour})
+	_, _, fullest := probes(s, chosen)
+	require.Equal(t, 2_000, fullest)
+}
+
+func TestStoresOfOneSaltAreEqual(t *testing.T) {
+	l := &Limit{Rate: 10, Per: time.Hour}
+	same, again, other := NewStore(10_000, Salt{1, 2}), NewStore(10_000, Salt{1, 2}), NewStore(10_000, Salt{1, 3})
+	for _, s := range []*Store{same, again, other} {
+		fill(s, ids(5_000), l)
+	}
+	require.Equal(t, scanned(same), scanned(again))
+	require.NotEqual(t, scanned(same), scanned(other))
+	require.ElementsMatch(t, scanned(same), scanned(other))
+}
+
+func scanned(s *Store) (all []ID) {
+	for next := uint64(0); ; {
+		if next, all = s.Scan(next, all); next == 0 {
+			return all
+		}
+	}
+}
+
+// BenchmarkStoreTakeChosen is a check of one of 50,000 ids: of any, and of those that
+// share the first 16 bits of a half.
+func BenchmarkStoreTakeChosen(b *testing.B) {
+	for name, all := range map[string][]ID{
+		"any":    ids(50_000),
+		"chosen": shaped(50_000, func(id ID) ID { id.Lo = 0xbeef<<48 | id.Lo>>16; return id }),
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := &Limit{Algorithm: TokenBucket, Rate: 20_000_000, Per: time.Second}
+			s := NewStore(5_000_000, Salt{1, 2})
+			fill(s, all, l)
+			var r Result
+			now, i := epoch, 0
+			for b.Loop() {
+				now += 100
+				s.TakeInto(all[i], l, now, 1, &r)
+				if i++; i == len(all) {
+					i = 0
+				}
+			}
+		})
+	}
+}

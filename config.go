@@ -33,7 +33,15 @@ type Config struct {
 
 	RegionShares map[string]int64 // with how much of each Global limit each region begins, in relation to the others: a region of 70 % of the traffic may begin with 70. Equal on all nodes of all regions. Nil: all begin with as much
 
-	Seed    []byte      // keys the id hash; equal on all nodes, never rotated. Nil: a fixed public key. A join with another Seed is refused
+	// Seed keys the id hash: 16 bytes or more, equal on all nodes of all regions, and never
+	// changed, as ids are what counts go by; so it comes from nothing that is rotated. A join
+	// with another Seed is refused. `weir secret` prints one.
+	//
+	// None: a fixed public key. Anybody can then compute ids: find the key of one that is
+	// logged, an address in minutes, and choose keys that one node owns. Start warns of it
+	// where others than this machine reach the node.
+	Seed []byte
+
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
@@ -100,6 +108,9 @@ func (c Config) Validate() error {
 		}
 	}
 	c.checkShares(wrong)
+	if n := len(c.Seed); n > 0 && n < minSeedBytes {
+		wrong("Seed has %d bytes: use none, or %d and more; `weir secret` prints one", n, minSeedBytes)
+	}
 	if c.Expect < 0 {
 		wrong("Expect is %d: use 0, or how many nodes the cluster normally has", c.Expect)
 	}

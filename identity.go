@@ -3,6 +3,8 @@ package weir
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"net/netip"
+	"strings"
 
 	"github.com/dchest/siphash"
 
@@ -19,6 +21,29 @@ type identity struct{ k0, k1 uint64 }
 
 // publicSeed stands in for an empty Config.Seed.
 const publicSeed = "weir: no seed was configured"
+
+// minSeedBytes is as much as the hash takes of a Seed: with less it can be guessed.
+const minSeedBytes = 16
+
+// warnOfPublicSeed logs that ids are anybody's to compute, where others than this
+// machine can reach the node. A Cluster of the caller's has no address that says.
+func (n *Node) warnOfPublicSeed() {
+	v := n.view.Load()
+	if len(n.cfg.Seed) > 0 || n.cfg.Cluster != nil || v.Self < 0 || onThisMachine(v.Members[v.Self].Addr) {
+		return
+	}
+	n.cfg.Logger.Warn("no Seed is set: anybody can compute ids, so as to find the keys of those that are logged, and to choose keys that one node owns; give all nodes one that never changes (weir secret prints one)")
+}
+
+// onThisMachine reports whether nobody else reaches an address: there is none, or it is
+// a loopback's.
+func onThisMachine(addr string) bool {
+	if addr == "" || strings.HasPrefix(addr, "localhost:") {
+		return true
+	}
+	a, err := netip.ParseAddrPort(addr)
+	return err == nil && a.Addr().Unmap().IsLoopback()
+}
 
 func newIdentity(seed []byte) identity {
 	if len(seed) == 0 {

@@ -113,6 +113,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
 	n.look()
+	n.warnOfPublicSeed()
 	n.tasks.Go(n.compact)
 	n.tasks.Go(n.keepInStep)
 	n.tasks.Go(n.keepPublished)

@@ -1,8 +1,9 @@
-// Command weir checks rules files, and explains them:
+// Command weir checks rules files, explains them, and makes what nodes share:
 //
 //	weir rules check rules.yaml
 //	weir rules check rules.yaml -request 'POST https://api.example.com/v1/login' -ip 192.0.2.1
 //	weir rules schema > weir-rules.schema.json
+//	weir secret > weir.secret
 package main
 
 import (
@@ -22,6 +23,8 @@ const (
 const help = `Usage:
   weir rules check FILE [flags]   says what is wrong with a rules file
   weir rules schema               prints the JSON Schema of rules files
+  weir secret                     prints a new secret and a new seed for weir.Config,
+                                  in hex: Secrets are rotated, Seed never is
 
 Flags of check, which explain what a request meets:
   -request 'METHOD URL'   the request, like 'GET https://api.example.com/v1/items'
@@ -43,6 +46,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return check(args[2:], stdout, stderr)
 	case len(args) == 2 && args[0] == "rules" && args[1] == "schema":
 		return schema(stdout, stderr)
+	case len(args) == 1 && args[0] == "secret":
+		return secret(stdout, stderr)
 	case len(args) == 1 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help"):
 		fmt.Fprint(stdout, help)
 		return ok

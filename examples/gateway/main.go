@@ -31,6 +31,7 @@ type options struct {
 	to            *url.URL
 	rules         string
 	keys          string
+	seed          string // a file
 	proxies       []netip.Prefix
 	node          weir.Config
 }
@@ -43,6 +44,7 @@ func main() {
 	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
 	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
 	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
+	flag.StringVar(&o.seed, "seed", "", "a file with the seed of all replicas, as go run ./cmd/weir secret prints it")
 	flag.Func("proxy", "a network of proxies in front of it, like 10.0.0.0/8; may be repeated", func(text string) error {
 		network, err := netip.ParsePrefix(text)
 		o.proxies = append(o.proxies, network)
@@ -68,6 +70,9 @@ const leaveWithin = 15 * time.Second
 func run(ctx context.Context, o options) (err error) {
 	callers, err := readCallers(o.keys)
 	if err != nil {
+		return err
+	}
+	if o.node.Seed, err = readSeed(o.seed); err != nil {
 		return err
 	}
 	node, err := weir.Start(ctx, o.node)

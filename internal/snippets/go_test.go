@@ -44,7 +44,7 @@ const around = `
 var (
 	ctx           context.Context
 	t             *testing.T
-	secret, token []byte
+	secret, seed, token []byte
 	mux           http.Handler
 	server        *http.Server
 	node, a       *weir.Node

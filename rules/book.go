@@ -6,10 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +60,9 @@ const (
 // error is that of the first reading. Later on what cannot be read, or is wrong,
 // or is gone, leaves the last good version in force; it is logged, and in Stats.
 // ctx bounds Open alone.
+//
+// It must be a regular file, or a link to one: what never ends, or waits for somebody to
+// write, is refused.
 //
 // A file is best changed by renaming a new one over it (as a ConfigMap's symlink
 // is): one that is written in place is read when it has been quiet for 50 ms.
@@ -264,14 +265,4 @@ func (s *Set) follows(old *Set) error {
 func hashOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:6])
-}
-
-// readFile reads no more than Parse takes, and one byte to tell that it is more.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
 }

@@ -41,7 +41,7 @@ func check(args []string, stdout, stderr io.Writer) int {
 	case !asked && flags.NFlag() > 0:
 		return wrongly(stderr, "no -request: the other flags are about one")
 	}
-	text, err := os.ReadFile(files[0])
+	text, err := read(files[0])
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad
@@ -63,6 +63,19 @@ func check(args []string, stdout, stderr io.Writer) int {
 		explain(stdout, set, &r)
 	}
 	return ok
+}
+
+// maxFile is more than rules.Parse takes: of what never ends, as a device may, no more is
+// read. A pipe is as good as a file here, since whoever waits for it can stop waiting.
+const maxFile = 64 << 20
+
+func read(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
 // request reads "METHOD URL"; the method is GET if there is none.

@@ -174,6 +174,16 @@ func TestExitCodes(t *testing.T) {
 	require.Equal(t, []any{ok, help}, []any{code, stderr})
 }
 
+func TestAFileThatNeverEndsIsReadForAWhileOnly(t *testing.T) {
+	const endless = "/dev/zero"
+	if _, err := os.Stat(endless); err != nil {
+		t.Skip(err)
+	}
+	var out, errs strings.Builder
+	require.Equal(t, bad, run([]string{"rules", "check", endless}, &out, &errs))
+	require.Contains(t, errs.String(), "at most")
+}
+
 func TestTheSchemaIsPrinted(t *testing.T) {
 	code, stdout, _ := weir(t, "", "rules", "schema")
 	require.Equal(t, []any{ok, string(rules.Schema())}, []any{code, stdout})

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/weir-go/weir/httplimit"
@@ -31,7 +30,7 @@ func readCallers(path string) (callers, error) {
 	if path == "" {
 		return c, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -92,7 +91,7 @@ func run(ctx context.Context, o options) (err error) {
 	operators := http.NewServeMux()
 	operators.Handle("/ready", httplimit.Readiness(node))
 	if o.token != "" {
-		token, err := os.ReadFile(o.token)
+		token, err := readFile(o.token)
 		if err != nil {
 			return err
 		}

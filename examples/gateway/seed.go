@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/hex"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -13,7 +12,7 @@ func readSeed(name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(name)
+	text, err := readFile(name)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,8 @@ func TestASeedIsReadAsItIsPrinted(t *testing.T) {
 	}
 	_, err := readSeed(name + "x")
 	require.Error(t, err)
+	_, err = readSeed(os.DevNull)
+	require.ErrorContains(t, err, os.DevNull+" is no regular file")
 	none, err := readSeed("")
 	require.NoError(t, err)
 	require.Nil(t, none)

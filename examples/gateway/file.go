@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// maxFile is more than anybody writes by hand.
+const maxFile = 16 << 20
+
+// readFile reads a regular file. A FIFO or a device would have the start wait, or read,
+// without end.
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("gateway: %s is no regular file: give the name of one", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("gateway: %s has more than %d bytes: give the name of another file", name, maxFile)
+	}
+	return text, err
+}

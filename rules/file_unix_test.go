@@ -1,0 +1,95 @@
+//go:build unix
+
+package rules
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// within fails if f takes longer than anything here may wait.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s has not come back after 10 s", what)
+	}
+}
+
+// special are files that are none to read rules from, with what they are.
+func special(t *testing.T) map[string]string {
+	dir := t.TempDir()
+	fifo, socket, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "socket"), filepath.Join(dir, "link")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	require.NoError(t, os.Symlink(fifo, link))
+	return map[string]string{fifo: "a FIFO", link: "a FIFO", socket: "a socket", dir: "a directory", "/dev/zero": "a device", "/dev/null": "a device"}
+}
+
+func TestWhatIsNoRegularFileIsRefusedByName(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	for path, kind := range special(t) {
+		within(t, "Open of "+kind, func() {
+			_, err := Open(context.Background(), n, path, BookOptions{})
+			require.ErrorContains(t, err, path+" is "+kind)
+		})
+	}
+}
+
+func TestAFIFOInTheFilesPlaceLeavesTheLastVersionInForceAndCloseReturns(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("rules: [{name: all, key: global, limit: {rate: 1, per: 1s}}]"), 0o600))
+	b, err := Open(t.Context(), n, path, BookOptions{Poll: 5 * time.Millisecond})
+	require.NoError(t, err)
+	closed := false
+	defer func() {
+		if !closed {
+			b.Close()
+		}
+	}()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	require.NoError(t, os.Rename(fifo, path))
+	require.Eventually(t, func() bool { return b.Stats().LastError != nil }, 10*time.Second, time.Millisecond)
+	require.ErrorContains(t, b.Stats().LastError, path+" is a FIFO")
+	require.False(t, b.Stats().Missing)
+	require.Len(t, b.Current().Rules(), 1)
+	within(t, "Close", func() { b.Close() })
+	closed = true
+}
+
+// What is swapped for a FIFO between the two looks at it is opened at once.
+func TestAFIFOIsOpenedWithoutAWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	within(t, "opening", func() {
+		f, err := os.OpenFile(path, os.O_RDONLY|openWithoutWaiting, 0)
+		require.NoError(t, err)
+		defer f.Close()
+		info, err := f.Stat()
+		require.NoError(t, err)
+		require.ErrorContains(t, regular(path, info), "a FIFO")
+	})
+}

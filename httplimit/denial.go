@@ -40,6 +40,9 @@ func deny(w http.ResponseWriter, r *http.Request, o *Outcome) {
 	case http.StatusRequestEntityTooLarge:
 		p.Type, body.Error, body.RetryAfter = noTypeOfProblem, "request_too_large", 0
 		p.Detail = fmt.Sprintf("the request costs more than its limit can ever grant (%s)", names)
+	case http.StatusBadRequest:
+		p.Type, body.Error, body.RetryAfter = noTypeOfProblem, "ambiguous_path", 0
+		p.Detail = o.Err.Error()
 	default:
 		p.Type, body.Error = reducedCapacity, "temporarily_unavailable"
 		p.Detail = fmt.Sprintf("requests cannot be counted at the moment: try again in %d s", body.RetryAfter)

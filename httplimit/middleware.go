@@ -31,12 +31,22 @@ type Options struct {
 	// once, here; more are denied. 1,024 if zero.
 	MaxWaiting int
 
+	// RefuseAmbiguousPaths has a request answered with 400, and not counted, whose path
+	// servers are known to read in several ways, so that what is behind may serve a path
+	// that the rules have not seen: one with a backslash, a semicolon, an empty segment,
+	// a . or .. for a segment, an escaped slash, an escape that was escaped once more, a
+	// control character, or what is no UTF-8, each as it is or escaped. docs/http.md has
+	// the table. Off, such a path meets the rules that it meets by ServeMux's reading,
+	// and those by that of servers that decode the whole of it first.
+	RefuseAmbiguousPaths bool
+
 	// Skip says of a request that it is not looked at, like one for a health
 	// check. Nil: none is.
 	Skip func(*http.Request) bool
 
-	// OnDecision is told what became of each request that met a rule, before it
-	// goes on or is answered; the Outcome must not be kept. It must not block.
+	// OnDecision is told what became of each request that met a rule, or was refused
+	// for its path, before it goes on or is answered; the Outcome must not be kept. It
+	// must not block.
 	OnDecision func(*http.Request, *Outcome)
 
 	Logger *slog.Logger // slog.Default if nil. Never sees a key
@@ -86,6 +96,12 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.o.Skip == nil || !m.o.Skip(r) {
+			if m.o.RefuseAmbiguousPaths {
+				if why := ambiguity(r.URL.EscapedPath()); why != "" {
+					m.refuse(w, r, why)
+					return
+				}
+			}
 			if !m.admit(w, r) {
 				return
 			}

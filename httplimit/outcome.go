@@ -10,10 +10,10 @@ import (
 // Outcome is what became of a request that met a rule.
 type Outcome struct {
 	Snapshot *rules.Snapshot // that it was judged by, alone
-	Status   int             // what it was answered with: 429, 413 or 503; 0 if it went on
+	Status   int             // what it was answered with: 429, 413, 503 or 400; 0 if it went on
 	Verdicts []Verdict       // on each limit that it met, in the order of the file
 	Waited   time.Duration   // in a queue
-	Err      error           // why it could not be judged: the node is closed, the client is gone, or it met more limits than rules.MaxMet. With it Status is 503
+	Err      error           // why it could not be judged: the node is closed, the client is gone, or it met more limits than rules.MaxMet. With it Status is 503; or 400, and it says what is ambiguous in the path
 }
 
 // Verdict is the answer of one limit.

@@ -18,7 +18,10 @@ func gateway(node *weir.Node, book *rules.Book, callers callers, o options) (htt
 	if len(o.proxies) > 0 {
 		client = httplimit.RightmostUntrusted("X-Forwarded-For", o.proxies...)
 	}
-	limit, err := httplimit.New(node, book, httplimit.Options{Client: client, APIKey: callers.key, Tier: callers.tier})
+	limit, err := httplimit.New(node, book, httplimit.Options{
+		Client: client, APIKey: callers.key, Tier: callers.tier,
+		RefuseAmbiguousPaths: true, // nobody knows how the service reads them
+	})
 	if err != nil {
 		return nil, err
 	}

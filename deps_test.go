@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,22 +46,20 @@ var mayImport = map[string][]string{
 var guarded = []string{"net", "net/http", "time", "crypto/tls", "github.com/hashicorp/memberlist"}
 
 // coreNeeds are the modules that the core's go.mod requires directly, and that whoever
-// imports Weir so has in its own graph. What one program alone needs is in a module of
-// that program's; porcupine, rapid and testify are for tests.
+// imports Weir so has in its own graph. What one program, or one kind of test, alone needs
+// is in a module of its own; testsNeed are for tests, which see what is not exported.
 var coreNeeds = []string{
-	"github.com/anishathalye/porcupine",
 	"github.com/cespare/xxhash/v2",
 	"github.com/dchest/siphash",
-	"github.com/dunglas/httpsfv",
 	"github.com/fsnotify/fsnotify",
 	"github.com/hashicorp/go-msgpack/v2",
 	"github.com/hashicorp/go-sockaddr",
 	"github.com/hashicorp/memberlist",
-	"github.com/stretchr/testify",
 	"go.yaml.in/yaml/v3",
 	"golang.org/x/sync",
-	"pgregory.net/rapid",
 }
+
+var testsNeed = []string{"github.com/stretchr/testify", "pgregory.net/rapid"}
 
 const modulePath = "github.com/weir-go/weir"
 
@@ -90,15 +89,93 @@ func TestPackagesImportOnlyWhatTheirFloorMay(t *testing.T) {
 }
 
 func TestTheCoreRequiresFewModulesDirectly(t *testing.T) {
-	text, err := os.ReadFile("go.mod")
-	require.NoError(t, err)
-	var direct []string
-	for line := range strings.Lines(string(text)) {
-		if module, _, required := strings.Cut(line, " v"); required && strings.HasPrefix(line, "\t") && !strings.Contains(line, "// indirect") {
-			direct = append(direct, strings.TrimSpace(module))
+	require.ElementsMatch(t, slices.Concat(coreNeeds, testsNeed), required(t, "."))
+	imports := make(map[string]bool)
+	for _, dir := range packages(t) {
+		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
+		require.NoError(t, err, dir)
+		for _, path := range pkg.Imports {
+			imports[path] = true
 		}
 	}
-	require.ElementsMatch(t, coreNeeds, direct)
+	for _, module := range testsNeed {
+		for path := range imports {
+			require.False(t, path == module || strings.HasPrefix(path, module+"/"), "%s is imported outside tests", path)
+		}
+	}
+}
+
+// required are the modules that the go.mod in a directory requires directly, but for
+// this project's own.
+func required(t *testing.T, dir string) (direct []string) {
+	text, err := os.ReadFile(filepath.Join(filepath.FromSlash(dir), "go.mod"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		module, _, is := strings.Cut(line, " v")
+		module = strings.TrimSpace(module)
+		if is && strings.HasPrefix(line, "\t") && !strings.Contains(line, "// indirect") && module != modulePath {
+			direct = append(direct, module)
+		}
+	}
+	return direct
+}
+
+// A row names a module and, between backquotes, the directories of those that require it.
+func TestEveryDirectDependencyHasItsReasonAndLicence(t *testing.T) {
+	want := make(map[string][]string) // by directory
+	text, err := os.ReadFile("go.work")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if dir, is := strings.CutPrefix(strings.TrimSpace(line), "."); is {
+			dir = strings.TrimPrefix(dir, "/")
+			if dir == "" {
+				dir = "."
+			}
+			want[dir] = required(t, dir)
+		}
+	}
+	require.Greater(t, len(want), 5)
+	got := make(map[string][]string)
+	text, err = os.ReadFile("docs/dependencies.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 || !strings.Contains(cells[2], "`") {
+			continue
+		}
+		require.NotEmpty(t, strings.TrimSpace(cells[3]), line)
+		require.NotEmpty(t, strings.TrimSpace(cells[4]), line)
+		for i, dir := range strings.Split(cells[2], "`") {
+			if i%2 == 1 {
+				got[dir] = append(got[dir], strings.TrimSpace(cells[1]))
+			}
+		}
+	}
+	for dir := range want {
+		require.ElementsMatch(t, want[dir], got[dir], "docs/dependencies.md has other modules for %s than its go.mod", dir)
+		delete(got, dir)
+	}
+	require.Empty(t, got)
+}
+
+// NOTICE names what a program contains that imports any package of the core.
+func TestTheNoticeNamesEveryModuleThatAProgramContains(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./...").Output()
+	require.NoError(t, err)
+	var want, got []string
+	for _, module := range strings.Fields(string(out)) {
+		if module != modulePath && !slices.Contains(want, module) {
+			want = append(want, module)
+		}
+	}
+	text, err := os.ReadFile("NOTICE")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if entry, is := strings.CutPrefix(line, "  "); is && !strings.HasPrefix(entry, " ") {
+			got = append(got, strings.Fields(entry)[0])
+		}
+	}
+	require.ElementsMatch(t, want, got)
 }
 
 // packages finds the directories of this module that have Go code outside tests.

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
@@ -117,89 +116,6 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 				}
 				wait.Wait()
 				require.EqualValues(t, 100, admitted.Load(), "run %d", run)
-			}
-		})
-	}
-}
-
-// A count behaves like one register that every node sees at once. A pushback denies
-// what the register does, unless units were given back on another node, and says what
-// was left when it came.
-func TestChecksAreLinearizable(t *testing.T) {
-	for _, refunds := range []bool{true, false} {
-		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })
-	}
-}
-
-func testLinearizable(t *testing.T, refunds bool) {
-	type question struct {
-		op    op
-		units int64
-	}
-	const rate = 20
-	model := porcupine.Model{
-		Init: func() any { return int64(0) },
-		Step: func(state, input, output any) (bool, any) {
-			used, in, d := state.(int64), input.(question), output.(Decision)
-			switch in.op {
-			case opTake:
-				if d.Source == Pushback {
-					return !d.Allowed && (refunds || used+in.units > rate && d.Remaining >= rate-used), used
-				}
-				if used+in.units > rate {
-					return !d.Allowed && d.Remaining == rate-used, used
-				}
-				used += in.units
-				return d.Allowed && d.Remaining == rate-used, used
-			case opRefund:
-				return true, max(0, used-in.units)
-			default:
-				return d.Remaining == rate-used, used
-			}
-		},
-	}
-	nodes := fleet(t, 3, nil)
-	for _, algorithm := range algorithms {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			ls := limiters(t, nodes, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
-			for run := range 10 {
-				key := fmt.Sprint("run ", run)
-				var (
-					mu      sync.Mutex
-					history []porcupine.Operation
-					wait    sync.WaitGroup
-				)
-				begun := time.Now()
-				for g := range 9 {
-					wait.Go(func() {
-						for i := range 12 {
-							in := question{opTake, int64(1 + (g+i)%3)}
-							var d Decision
-							var err error
-							call := time.Since(begun).Nanoseconds()
-							switch ask := (g + i) % 5; {
-							case ask == 3 && refunds:
-								in.op = opRefund
-								err = ls[g%3].Refund(t.Context(), key, in.units)
-							case ask == 4:
-								in.op = opPeek
-								d, err = ls[g%3].Peek(t.Context(), key)
-							default:
-								d, err = ls[g%3].AllowN(t.Context(), key, in.units)
-							}
-							back := time.Since(begun).Nanoseconds()
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							mu.Lock()
-							history = append(history, porcupine.Operation{ClientId: g, Input: in, Call: call, Output: d, Return: back})
-							mu.Unlock()
-						}
-					})
-				}
-				wait.Wait()
-				require.True(t, porcupine.CheckOperations(model, history), "run %d: %v", run, history)
 			}
 		})
 	}

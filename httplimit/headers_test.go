@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
@@ -451,36 +451,21 @@ func TestAClientCanSleepOnEachHeader(t *testing.T) {
 	}
 }
 
-// requireStructured holds the structured fields to the draft, by another's
-// parser.
+// structured are the structured fields, as this package writes them: a subset of what
+// the draft allows, which module conformance holds to it by another's parser.
+var structured = map[string]*regexp.Regexp{
+	"RateLimit":        regexp.MustCompile(`^"[^"\\]+";r=[0-9]{1,15}(;t=[0-9]{1,15})?(, "[^"\\]+";r=[0-9]{1,15}(;t=[0-9]{1,15})?)*$`),
+	"RateLimit-Policy": regexp.MustCompile(`^"[^"\\]+";q=[0-9]{1,15}(;w=[1-9][0-9]{0,14})?(;qu="content-bytes")?(, "[^"\\]+";q=[0-9]{1,15}(;w=[1-9][0-9]{0,14})?(;qu="content-bytes")?)*$`),
+}
+
+// requireStructured holds the structured fields to the draft.
 func requireStructured(t testing.TB, h http.Header) {
 	t.Helper()
-	for name, parameters := range map[string][]string{"RateLimit": {"r", "t"}, "RateLimit-Policy": {"q", "w", "qu"}} {
-		if len(h.Values(name)) == 0 {
-			continue
+	for name, form := range structured {
+		for _, line := range h.Values(name) {
+			require.Regexp(t, form, line, name)
 		}
-		list, err := httpsfv.UnmarshalList(h.Values(name))
-		require.NoError(t, err)
-		require.NotEmpty(t, list)
-		for _, member := range list {
-			item := member.(httpsfv.Item)
-			require.IsType(t, "", item.Value, "a String, no Token")
-			for i, p := range parameters {
-				value, ok := item.Params.Get(p)
-				require.True(t, ok || i > 0, "%s of %s", p, name)
-				if n, isInt := value.(int64); ok && p != "qu" {
-					require.True(t, isInt)
-					require.GreaterOrEqual(t, n, int64(0))
-					require.True(t, n > 0 || p != "w")
-				}
-			}
-			for _, p := range item.Params.Names() {
-				require.Contains(t, parameters, p)
-			}
-		}
-		again, err := httpsfv.Marshal(list)
-		require.NoError(t, err)
-		require.Equal(t, again, h.Get(name))
+		require.LessOrEqual(t, len(h.Values(name)), 1)
 	}
 }
 

@@ -1,0 +1,155 @@
+package conformance
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// quiet is a logger that nobody reads.
+var quiet = slog.New(slog.DiscardHandler)
+
+var algorithms = []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket}
+
+// fleet starts nodes on loopback sockets, and waits until each knows that all serve.
+// Timeout is two seconds, so that only a fault makes a check time out.
+func fleet(t *testing.T, n int) (nodes []*weir.Node) {
+	var join []string
+	for i := range n {
+		node, err := weir.Start(t.Context(), weir.Config{
+			Name: fmt.Sprint("node", i), Bind: "127.0.0.1:0", Join: join, Timeout: 2 * time.Second, Logger: quiet,
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, node.Close()) })
+		for _, m := range node.Members() {
+			if m.Self {
+				join = append(join, m.Addr)
+			}
+		}
+		nodes = append(nodes, node)
+	}
+	require.Eventually(t, func() bool {
+		for _, node := range nodes {
+			members := node.Members()
+			for _, m := range members {
+				if m.State != weir.Serving {
+					return false
+				}
+			}
+			if !node.Ready() || len(members) != n {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, 5*time.Millisecond)
+	return nodes
+}
+
+// limiters are one limit on every node.
+func limiters(t *testing.T, nodes []*weir.Node, l weir.Limit) (ls []*weir.Limiter) {
+	for _, n := range nodes {
+		one, err := n.Limiter(l)
+		require.NoError(t, err)
+		ls = append(ls, one)
+	}
+	return ls
+}
+
+// op is what is asked of a count.
+type op int
+
+const (
+	take op = iota
+	refund
+	peek
+)
+
+// A count behaves like one register that every node sees at once. A pushback denies
+// what the register does, unless units were given back on another node, and says what
+// was left when it came.
+func TestChecksAreLinearizable(t *testing.T) {
+	for _, refunds := range []bool{true, false} {
+		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })
+	}
+}
+
+func testLinearizable(t *testing.T, refunds bool) {
+	type question struct {
+		op    op
+		units int64
+	}
+	const rate = 20
+	model := porcupine.Model{
+		Init: func() any { return int64(0) },
+		Step: func(state, input, output any) (bool, any) {
+			used, in, d := state.(int64), input.(question), output.(weir.Decision)
+			switch in.op {
+			case take:
+				if d.Source == weir.Pushback {
+					return !d.Allowed && (refunds || used+in.units > rate && d.Remaining >= rate-used), used
+				}
+				if used+in.units > rate {
+					return !d.Allowed && d.Remaining == rate-used, used
+				}
+				used += in.units
+				return d.Allowed && d.Remaining == rate-used, used
+			case refund:
+				return true, max(0, used-in.units)
+			default:
+				return d.Remaining == rate-used, used
+			}
+		},
+	}
+	nodes := fleet(t, 3)
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			ls := limiters(t, nodes, weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: rate, Per: time.Hour})
+			for run := range 10 {
+				key := fmt.Sprint("run ", run)
+				var (
+					mu      sync.Mutex
+					history []porcupine.Operation
+					wait    sync.WaitGroup
+				)
+				begun := time.Now()
+				for g := range 9 {
+					wait.Go(func() {
+						for i := range 12 {
+							in := question{take, int64(1 + (g+i)%3)}
+							var d weir.Decision
+							var err error
+							call := time.Since(begun).Nanoseconds()
+							switch ask := (g + i) % 5; {
+							case ask == 3 && refunds:
+								in.op = refund
+								err = ls[g%3].Refund(t.Context(), key, in.units)
+							case ask == 4:
+								in.op = peek
+								d, err = ls[g%3].Peek(t.Context(), key)
+							default:
+								d, err = ls[g%3].AllowN(t.Context(), key, in.units)
+							}
+							back := time.Since(begun).Nanoseconds()
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							mu.Lock()
+							history = append(history, porcupine.Operation{ClientId: g, Input: in, Call: call, Output: d, Return: back})
+							mu.Unlock()
+						}
+					})
+				}
+				wait.Wait()
+				require.True(t, porcupine.CheckOperations(model, history), "run %d: %v", run, history)
+			}
+		})
+	}
+}

@@ -156,8 +156,8 @@ func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool,
 		return true, 0
 	}
 	theirs := min(other.beyond(copied, by), otherUsed)
-	ours := min(copied.beyond(other, by), used)
-	if otherUsed+ours < used+theirs {
+	ours := copied.beyond(other, by)
+	if otherUsed+ours < used+theirs { // so ours is less than used
 		return true, ours
 	}
 	return false, theirs

@@ -274,6 +274,9 @@ func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testi
 		onTop           int64
 	}{
 		"nothing of either":                        {vector{}, vector{}, 0, 0, false, 0},
+		"of nobody, of which the other has more":   {vector{}, vector{}, 2, 3, true, 0},
+		"of nobody, of which the other has less":   {vector{}, vector{}, 3, 2, false, 0},
+		"what it has not in use any more itself":   {vector{of(1, 9, 0, early)}, vector{of(2, 3, 0, early)}, 1, 3, false, 3},
 		"the other has all, and less in use":       {vector{of(1, 5, 0, early)}, vector{of(1, 5, 4, early)}, 5, 1, true, 0},
 		"it has all that the other has":            {vector{of(1, 5, 4, early)}, vector{of(1, 5, 0, early)}, 1, 5, false, 0},
 		"the same, of which the other has less":    {vector{of(1, 5, 0, early)}, vector{of(1, 5, 0, early)}, 5, 4, true, 0},

@@ -1066,6 +1066,31 @@ func TestARefundThatWasTooEarlyLapses(t *testing.T) {
 	require.EqualValues(t, 4, used)
 }
 
+// A frame arrives between two rounds of Collect: what was spent since the last one is in
+// the cell, and in no tally yet.
+func TestWhatArrivesBeforeUnitsWereCollectedLosesNoneOfThem(t *testing.T) {
+	for _, holds := range []bool{false, true} { // a state comes to who does not, a vector to who does
+		limit := limitOf(bucket.FixedWindow)
+		x, id := newTrio(), someID(0)
+		x.roles[0].targets = []Member{2}
+		here, there := 1, 0
+		if holds {
+			here, there = 0, 1
+		}
+		x.stores[here].Take(id, &limit, x.now, 5)
+		x.stores[there].Take(id, &limit, x.now, 3)
+		x.exchange(t, there, here)
+		used, _, _ := x.stores[here].Used(id, x.now)
+		require.EqualValues(t, 8, used, "here, which holds: %v", holds)
+		x.exchange(t, here, there)
+		x.exchange(t, there, here)
+		for i := range 2 {
+			used, _, _ := x.stores[i].Used(id, x.now)
+			require.EqualValues(t, 8, used, "at %d in the end, where %d holds: %v", i, here, holds)
+		}
+	}
+}
+
 // What empties a count by giving back is not what time has given back: a word of it that
 // nobody was told outlasts the count's place in the table.
 func TestARefundIsToldThoughItsCountWasReclaimedMeanwhile(t *testing.T) {

@@ -42,8 +42,15 @@ type Config struct {
 	// where others than this machine reach the node.
 	Seed []byte
 
-	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). None: both are open
+	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). `weir secret` prints one. None: both are open, and Bind has to be a loopback's
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
+
+	// Insecure has Start take a Bind that other machines reach though there are no Secrets.
+	// Whoever reaches the port can then join, and spend and reset what he likes; what he can
+	// have a node store is bounded, and no more than that. TLS does not help: gossip's UDP is
+	// under Secrets alone. False: such a Bind is refused. It has no meaning with Secrets, nor
+	// where Bind is 127.0.0.0/8, ::1 or localhost, whatever Advertise is.
+	Insecure bool
 
 	// Timeout is the most that a check waits for other nodes: three quarters of it for the
 	// owner of the key, the rest for a stand-in; then this node answers, within its share.
@@ -90,7 +97,7 @@ func (c Config) Validate() error {
 	if strings.ContainsFunc(c.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		wrong("Name %q has spaces or control characters: use a host's or pod's name", c.Name)
 	}
-	gossip := cluster.Config{Name: "any", Bind: ":0", Region: c.Region, Regions: c.Regions}
+	gossip := cluster.Config{Name: "any", Bind: "localhost:0", Region: c.Region, Regions: c.Regions, Insecure: c.Insecure}
 	if c.Cluster == nil && c.Bind != "" {
 		gossip.Bind, gossip.Advertise, gossip.Join, gossip.Secrets, gossip.TLS = c.Bind, c.Advertise, c.Join, c.Secrets, c.TLS
 	}
@@ -246,6 +253,6 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	}
 	return cluster.NewGossip(cluster.Config{
 		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,
-		Seed: seed, Secrets: c.Secrets, TLS: c.TLS, Forget: c.Forget, Logger: c.Logger,
+		Seed: seed, Secrets: c.Secrets, Insecure: c.Insecure, TLS: c.TLS, Forget: c.Forget, Logger: c.Logger,
 	})
 }

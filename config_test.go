@@ -34,6 +34,30 @@ func TestAConfigThatIsWrongInManyWaysNamesEveryField(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
+func TestNobodyRunsOpenByAccident(t *testing.T) {
+	c := Config{Bind: "0.0.0.0:0", Advertise: "127.0.0.1:0", Logger: quiet}
+	_, err := Start(t.Context(), c)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, `Config: Secrets is empty and Bind "0.0.0.0:0"`)
+	require.ErrorContains(t, err, "go run github.com/weir-go/weir/cmd/weir secret")
+	require.ErrorContains(t, err, "Insecure: true")
+	for name, change := range map[string]func(*Config){
+		"with a secret":  func(c *Config) { c.Secrets = [][]byte{make([]byte, 32)} },
+		"on purpose":     func(c *Config) { c.Insecure = true },
+		"on a loopback":  func(c *Config) { c.Bind = "127.0.0.1:0" },
+		"without a port": func(c *Config) { c.Bind, c.Advertise = "", "" },
+		"with a Cluster": func(c *Config) { c.Cluster = cluster.NewSolo("x", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := c
+			change(&open)
+			n, err := Start(t.Context(), open)
+			require.NoError(t, err)
+			require.NoError(t, n.Close())
+		})
+	}
+}
+
 func TestJoinTimeoutHasARange(t *testing.T) {
 	for _, good := range []time.Duration{0, time.Millisecond, 24 * time.Hour} {
 		require.NoError(t, Config{JoinTimeout: good}.Validate())
@@ -44,7 +68,7 @@ func TestJoinTimeoutHasARange(t *testing.T) {
 }
 
 func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
-	good := Config{Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946", "10.0.0.1:1"}, "farther": {"[::1]:1"}}}
+	good := Config{Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946", "10.0.0.1:1"}, "farther": {"[::1]:1"}}}
 	require.NoError(t, good.Validate())
 	made := good.cluster("x-1", [16]byte{})
 	require.NotNil(t, made.Region("far"))
@@ -54,7 +78,7 @@ func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {
 
 	wrong := map[string][]string{"": {"a:1"}, "near": {"a:1"}, "far": nil, "farther": {"a:1", "far.example"}}
 	for name, c := range map[string]Config{
-		"on a port":                  {Bind: ":7946", Region: "near", Regions: wrong},
+		"on a port":                  {Bind: "127.0.0.1:7946", Region: "near", Regions: wrong},
 		"with a Cluster of its own":  {Cluster: cluster.NewSolo("x", "near"), Region: "near", Regions: wrong},
 		"without a port":             {Region: "near", Regions: wrong},
 		"without a port or a Region": {Regions: wrong},
@@ -130,7 +154,7 @@ func TestLimits(t *testing.T) {
 
 func TestSharesOfRegionsAreOfEachOfThem(t *testing.T) {
 	good := Config{
-		Bind: ":7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
+		Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
 		RegionShares: map[string]int64{"near": 7, "far": 3},
 	}
 	require.NoError(t, good.Validate())

@@ -3,7 +3,7 @@
 // consistent-hash ring gives each key one owner, the owner counts in memory, and
 // everyone else asks the owner. There is no server to run.
 //
-//	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}})
+//	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}, Secrets: [][]byte{secret}})
 //	perUser, err := node.Limiter(weir.Limit{Name: "per user", Rate: 100, Per: time.Minute})
 //	d, err := perUser.Allow(ctx, userID)
 //	if !d.Allowed { /* come back in d.RetryAfter */ }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 )
 
@@ -17,4 +18,17 @@ func checkAddress(addr string) error {
 		return fmt.Errorf("%q has port %q: give a number from 0 to 65535", addr, port)
 	}
 	return nil
+}
+
+// isLoopback reports whether a "host:port" to listen on can be reached from this
+// machine alone. A name other than localhost is not looked up: what it stands for
+// may change between now and then. What is advertised has no part in it, as
+// nobody reaches a loopback whatever is said of it, but for who forwards to it.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

@@ -52,8 +52,12 @@ type Config struct {
 	// are refused.
 	Seed [16]byte
 	// Secrets are 16, 24 or 32 bytes each: the first encrypts and
-	// authenticates, all are accepted. None: whoever reaches the port can join.
+	// authenticates, all are accepted. None: whoever reaches the port can join,
+	// so that Bind must be a loopback's, or Insecure set.
 	Secrets [][]byte
+	// Insecure lets a member without Secrets listen where other machines reach
+	// it. It changes nothing where Bind is a loopback's, and with a Network.
+	Insecure bool
 	// TLS, if not nil, puts all of TCP under mutual TLS. It needs a certificate
 	// for both ends of a connection. Client certificates are required and
 	// verified whatever ClientAuth says, against RootCAs if ClientCAs is nil,
@@ -98,6 +102,11 @@ func (c Config) Problems() []error {
 	}
 	if err := checkAddress(c.Bind); err != nil {
 		problem("Bind: %w", err)
+	}
+	if err := checkAddress(c.Bind); err == nil && len(c.Secrets) == 0 && !c.Insecure && c.Network == nil && !isLoopback(c.Bind) {
+		problem("Secrets is empty and Bind %q can be reached from other machines, so that anybody there could join, or flood the gossip: "+
+			"give all nodes one secret (go run github.com/weir-go/weir/cmd/weir secret prints one), or Bind a loopback address such as 127.0.0.1:7946; "+
+			"TLS alone leaves UDP open; Insecure: true runs open all the same", c.Bind)
 	}
 	if c.Advertise != "" {
 		if err := checkAddress(c.Advertise); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func valid() Config { return Config{Name: "a-1", Bind: ":7946"} }
+func valid() Config { return Config{Name: "a-1", Bind: "127.0.0.1:7946"} }
 
 func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	certificate := tls.Certificate{}
@@ -54,10 +54,16 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"nothing to join in an entry":     {func(c *Config) { c.Join = []string{""} }, []string{"Join[0]"}},
 		"only a port to join":             {func(c *Config) { c.Join = []string{":7946"} }, []string{"Join[0]", ":7946"}},
 		"secrets of every length":         {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)} }, nil},
-		"a secret of another length":      {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
-		"a time to forget below zero":     {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
-		"TLS without a certificate":       {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
-		"TLS with a certificate":          {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, nil},
+		"no secret where others reach it": {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret", "Insecure"}},
+		"a secret where others reach it":  {func(c *Config) { c.Bind, c.Secrets = ":7946", [][]byte{make([]byte, 32)} }, nil},
+		"TLS alone where others reach it": {func(c *Config) {
+			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: []tls.Certificate{certificate}}
+		}, []string{"Secrets is empty", "UDP"}},
+		"an open port on purpose":     {func(c *Config) { c.Bind, c.Insecure = ":7946", true }, nil},
+		"a secret of another length":  {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
+		"a time to forget below zero": {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
+		"TLS without a certificate":   {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
+		"TLS with a certificate":      {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, nil},
 		"TLS with one for servers only": {func(c *Config) {
 			c.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }}
 		}, []string{"TLS", "GetClientCertificate"}},
@@ -80,5 +86,22 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 				require.NotContains(t, err.Error(), "hush")
 			}
 		})
+	}
+}
+
+func TestWithoutSecretsOnlyALoopbackIsBound(t *testing.T) {
+	for bind, loopback := range map[string]bool{
+		"127.0.0.1:7946": true, "127.255.0.9:0": true, "[::1]:7946": true, "localhost:7946": true, "[::ffff:127.0.0.1]:1": true,
+		":7946": false, "0.0.0.0:7946": false, "[::]:7946": false, "10.0.0.1:7946": false, "[fe80::1%lo]:7946": false,
+		"localhost.:7946": false, "localhost.example:7946": false, "limits:7946": false, "128.0.0.1:1": false,
+	} {
+		c := Config{Name: "a-1", Bind: bind}
+		require.Equal(t, loopback, c.Validate() == nil, bind)
+		c.Advertise = "198.51.100.1:7946"
+		require.Equal(t, loopback, c.Validate() == nil, "%s, whatever it advertises", bind)
+		c.Insecure = true
+		require.NoError(t, c.Validate(), bind)
+		c.Insecure, c.Network = false, systemNetwork{}
+		require.NoError(t, c.Validate(), "%s on a network of the caller's", bind)
 	}
 }

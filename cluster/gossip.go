@@ -138,8 +138,8 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	if err := g.findAddress(ctx, listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
-	if host, _, _ := net.SplitHostPort(g.cfg.Bind); len(g.cfg.Secrets) == 0 && host != "localhost" && !g.reachable.Addr().IsLoopback() {
-		g.log.Warn("no Secrets are set: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
+	if len(g.cfg.Secrets) == 0 && !isLoopback(g.cfg.Bind) && !g.reachable.Addr().IsLoopback() {
+		g.log.Warn("Insecure is set and Secrets is empty: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
 	}
 	g.roster = newRoster(record{
 		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),

@@ -118,7 +118,7 @@ func (c *checker) regionShares() {
 		c.wrong("region_shares", "region_shares is of two regions or more: give each node one")
 		return
 	}
-	config := weir.Config{Bind: ":0", Region: names[0], Regions: make(map[string][]string), RegionShares: c.s.RegionShares}
+	config := weir.Config{Bind: "localhost:0", Region: names[0], Regions: make(map[string][]string), RegionShares: c.s.RegionShares}
 	for _, name := range names[1:] {
 		config.Regions[name] = []string{"any:1"}
 	}

@@ -27,6 +27,7 @@ import (
 type options struct {
 	listen, admin string
 	token         string // a file
+	secrets       string // a file
 	to            *url.URL
 	rules         string
 	keys          string
@@ -49,7 +50,8 @@ func main() {
 		o.proxies = append(o.proxies, network)
 		return err
 	})
-	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas")
+	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas; with -secrets, unless it is a loopback's")
+	flag.StringVar(&o.secrets, "secrets", "", "a file with the secrets of all replicas, as go run ./cmd/weir secret prints them")
 	flag.Func("join", "other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
 	flag.Parse()
 	if o.to == nil || o.to.Host == "" {
@@ -72,6 +74,9 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	if o.node.Seed, err = readSeed(o.seed); err != nil {
+		return err
+	}
+	if o.node.Secrets, err = readSecrets(o.secrets); err != nil {
 		return err
 	}
 	node, err := weir.Start(ctx, o.node)

@@ -6,9 +6,11 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"flag"
 	"log"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -22,13 +24,25 @@ func main() {
 		listen = flag.String("listen", "127.0.0.1:8080", "where to serve /chat")
 		file   = flag.String("rules", "rules.yaml", "the rules file")
 		most   = flag.Int("open", 20, "connections that an address may have open at once, on this replica")
-		bind   = flag.String("bind", "", "host:port for the other replicas")
+		bind   = flag.String("bind", "", "host:port for the other replicas; with -secret, unless it is a loopback's")
+		secret = flag.String("secret", "", "a file with the secret of all replicas, in hex")
 		join   = flag.String("join", "", "other replicas, separated by commas")
 	)
 	flag.Parse()
 	cfg := weir.Config{Bind: *bind}
 	if *join != "" {
 		cfg.Join = strings.Split(*join, ",")
+	}
+	if *secret != "" {
+		text, err := os.ReadFile(*secret)
+		if err != nil {
+			log.Fatal(err)
+		}
+		key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+		if err != nil {
+			log.Fatalf("websocket: what %s holds is not in hex", *secret)
+		}
+		cfg.Secrets = [][]byte{key}
 	}
 	if err := run(*listen, *file, *most, cfg); err != nil {
 		log.Fatal(err)

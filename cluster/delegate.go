@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -70,8 +71,27 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	d.step(func(r *roster) change { return r.down(name, time.Now()) })
 }
 
-// NotifyAlive refuses those who do not belong here.
+// errFull is made once: whoever sends gossip can cause it.
+var errFull = fmt.Errorf("cluster: more than %d members, or more than %d that come at once and %d in each second", maxMembers, newMembers, newMembersEach)
+
+// NotifyAlive refuses those who do not belong here, and those for whom there is no
+// room: memberlist would keep each, probe it and tell others of it.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	if err := d.belongs(n); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	room := d.roster.room(n.Name, time.Now())
+	d.mu.Unlock()
+	if !room {
+		d.mux.gossiped.add(reasonMembers, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}, errFull)
+		return errFull
+	}
+	return nil
+}
+
+// belongs is why a member does not belong here, if so.
+func (d delegate) belongs(n *memberlist.Node) error {
 	m, err := decodeMetadata(n.Name, n.Meta)
 	switch {
 	case err != nil:
@@ -87,7 +107,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 // NotifyMerge refuses to merge with a cluster of which anyone does not belong here.
 func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
-		if err := d.NotifyAlive(n); err != nil {
+		if err := d.belongs(n); err != nil {
 			return err
 		}
 	}

@@ -152,6 +152,14 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
+	var keys [][]byte
+	if mlc.Keyring != nil {
+		keys = mlc.Keyring.GetKeys()
+	}
+	inspector, err := newInspector(mlc.Label, keys)
+	if err != nil {
+		return errors.Join(fmt.Errorf("cluster: Secrets: %w", err), listener.Close(), udp.Close())
+	}
 	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
 	g.peers = newPeers(peersConfig{
 		Self:    hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed},
@@ -169,7 +177,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		},
 	}, h)
 	g.refresh() // from here on h is called, and may look at the view
-	g.mux = newMux(listener, g.cfg.TLS, g.log, g.peers.serve)
+	g.mux = newMux(listener, g.cfg.TLS, inspector, g.log, g.peers.serve)
 	transport := newTransport(g.cfg.Network, g.cfg.TLS, g.mux, udp, g.reachable)
 	mlc.Transport = transport
 	if g.list, err = memberlist.Create(mlc); err != nil {
@@ -296,6 +304,9 @@ func (g *gossip) step(event func(*roster) change) {
 	g.mu.Lock()
 	c := event(g.roster)
 	g.mu.Unlock()
+	if c.full > 0 {
+		g.mux.gossiped.addAll(reasonMembers, c.full, nil, errFull)
+	}
 	if c.roster {
 		signal(g.wake)
 	}
@@ -644,8 +655,10 @@ func (g *gossip) Stats() Stats {
 	if s.Refused == nil {
 		s.Refused = make(map[string]uint64)
 	}
-	for reason, n := range g.mux.refused.snapshot() {
-		s.Refused[reason] += n
+	for _, refused := range []*refusals{g.mux.refused, g.mux.gossiped} {
+		for reason, n := range refused.snapshot() {
+			s.Refused[reason] += n
+		}
 	}
 	g.mu.Lock()
 	s.JoinError, s.JoinedCount, s.Unanswered = g.joined.problem, g.joined.reached, maps.Clone(g.joined.unanswered)

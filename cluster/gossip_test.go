@@ -479,6 +479,43 @@ func TestStrangersAtThePortAreClosedAndCounted(t *testing.T) {
 	}
 }
 
+func TestNothingThatMembersSendIsRefused(t *testing.T) {
+	for name, secrets := range map[string][][]byte{"open": nil, "with secrets": secret} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var nodes []*node
+			start := func(label string) {
+				cfg := config(label, nodes...)
+				cfg.Secrets = secrets
+				nodes = append(nodes, launch(t, cfg))
+			}
+			for i := range 6 {
+				start(string(rune('a' + i)))
+			}
+			sees(t, nodes, rosterText(cluster.Serving, nodes...))
+			require.NoError(t, nodes[0].Leave(t.Context()))
+			sees(t, nodes[1:], rosterText(cluster.Serving, nodes[1:]...))
+			crashed := nodes[5]
+			require.NoError(t, crashed.Close())
+			left := nodes[1:5]
+			require.Eventually(t, func() bool {
+				for _, n := range left {
+					for _, m := range n.View().Members {
+						if m.Name == crashed.name && m.State != cluster.Dead {
+							return false
+						}
+					}
+				}
+				return true
+			}, 20*time.Second, 10*time.Millisecond, "probes, direct and indirect, find it out")
+			start("g")
+			for _, n := range append(left, nodes[6]) {
+				require.Empty(t, n.Stats().Refused)
+			}
+		})
+	}
+}
+
 func TestFloodOfStrangersDoesNotKeepMembersOut(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))

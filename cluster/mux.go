@@ -39,6 +39,8 @@ type mux struct {
 	tls      *tls.Config // nil: none
 	log      *slog.Logger
 	refused  *refusals
+	gossiped *refusals // what came for gossip, in packets and on streams
+	inspect  *inspector
 
 	streams chan net.Conn  // to gossip
 	serve   func(net.Conn) // to the peers
@@ -54,11 +56,13 @@ type mux struct {
 	conns map[net.Conn]struct{} // those to close when the mux does; nil once it has
 }
 
-func newMux(l net.Listener, t *tls.Config, log *slog.Logger, serve func(net.Conn)) *mux {
+func newMux(l net.Listener, t *tls.Config, i *inspector, log *slog.Logger, serve func(net.Conn)) *mux {
 	m := &mux{
 		listener: l,
 		log:      log,
-		refused:  newRefusals(log),
+		refused:  newRefusals(log, refusedConnection),
+		gossiped: newRefusals(log, refusedGossip),
+		inspect:  i,
 		streams:  make(chan net.Conn),
 		serve:    serve,
 		lobby:    newLobby(lobbySize, lobbyPerHost),
@@ -197,8 +201,8 @@ func (m *mux) admit(g *guest) {
 // waits for that.
 func (m *mux) gossip(conn net.Conn) {
 	closed := make(chan struct{})
-	s := &stream{Conn: conn, left: maxStreamBytes, held: &m.held, closed: func() { close(closed) }}
-	s.oversized = func() { m.refused.add(reasonOversized, conn.RemoteAddr(), errOversized) }
+	s := m.newStream(conn, true, &m.held)
+	s.closed = func() { close(closed) }
 	if !m.keep(s) {
 		return
 	}
@@ -220,22 +224,75 @@ func (m *mux) refuse(conn net.Conn, reason string, err error) {
 	sever(conn)
 }
 
-// stream is a connection of gossip's: what is read from it is bounded, and its
-// first Close is told.
+// stream is a connection of gossip's. The one message that comes on it is read whole,
+// within bounds, before memberlist sees a byte of it; nothing comes after it. Its first
+// Close is told.
 type stream struct {
 	net.Conn
-	left      int           // bytes that may still be read; memberlist reads from one goroutine
-	held      *atomic.Int64 // by all streams
-	taken     atomic.Int64  // by this one
-	oversized func()
-	closed    func()
-	once      sync.Once
+	inspect func(io.Reader) ([]byte, error)
+	refused func(error)
+	left    int           // bytes that may still be read; memberlist reads from one goroutine
+	held    *atomic.Int64 // by all streams
+	taken   atomic.Int64  // by this one
+	closed  func()
+	once    sync.Once
+
+	inspected bool
+	message   []byte // what memberlist has not read of it
+	err       error  // what it reads after that
+}
+
+// newStream is conn as gossip has it; closed is yet to be set. Who listens is sent a
+// label, and who dials is not.
+func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream {
+	s := &stream{Conn: conn, left: maxStreamBytes, held: held}
+	s.inspect = func(r io.Reader) ([]byte, error) { return m.inspect.stream(r, listens) }
+	s.refused = func(err error) {
+		if m.ctx.Err() == nil {
+			m.gossiped.add(reasonOfStream(err), conn.RemoteAddr(), err)
+		}
+	}
+	return s
+}
+
+// reasonOfStream is what a stream counts under whose message is not handed on; nothing
+// if it just ended.
+func reasonOfStream(err error) string {
+	switch {
+	case errors.Is(err, errOversized):
+		return reasonOversized
+	case errors.Is(err, errSealed):
+		return reasonAuthentication
+	case errors.Is(err, errLabel), errors.Is(err, errMalformed):
+		return reasonGarbage
+	}
+	return ""
 }
 
 func (s *stream) Read(b []byte) (int, error) {
+	if !s.inspected {
+		s.inspected = true
+		s.message, s.err = s.inspect(unread{s})
+		if s.err == nil {
+			s.err = io.EOF
+		} else {
+			s.refused(s.err)
+		}
+	}
+	if len(s.message) == 0 {
+		return 0, s.err
+	}
+	n := copy(b, s.message)
+	s.message = s.message[n:]
+	return n, nil
+}
+
+// unread is what a stream has not read yet, within its bounds.
+type unread struct{ s *stream }
+
+func (u unread) Read(b []byte) (int, error) {
+	s := u.s
 	if s.left == 0 || s.held.Load() >= maxGossipBytes && s.taken.Load() >= shortStreamBytes {
-		s.oversized()
-		s.oversized = func() {}
 		return 0, errOversized
 	}
 	n, err := s.Conn.Read(b[:min(len(b), s.left)])

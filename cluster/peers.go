@@ -70,7 +70,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	p := &peers{
 		cfg:      cfg,
 		handler:  h,
-		refusals: newRefusals(cfg.Log),
+		refusals: newRefusals(cfg.Log, refusedConnection),
 		trouble:  newTrouble(cfg.Log, "cannot exchange messages with a member", "member"),
 		abroad:   newTrouble(cfg.Log, "cannot reach another region", "region"),
 		lobby:    newLobby(lobbySize, lobbyPerHost),

@@ -19,16 +19,26 @@ const (
 	reasonRegion         = "region"
 	reasonTimeout        = "timeout"
 	reasonCrowded        = "crowded"
+	reasonPacket         = "packet" // of gossip: not this cluster's, or what no member sends
+	reasonFlood          = "flood"  // of packets
+	reasonMembers        = "members"
+)
+
+// What refusals log.
+const (
+	refusedConnection = "refused a connection"
+	refusedGossip     = "refused gossip"
 )
 
 // logPace is how often one kind of trouble is logged, whoever causes it.
 const logPace = 10 * time.Second
 
-// refusals counts closed connections by reason, and logs the first of each
+// refusals counts by reason what is turned away, connections above all, and logs the first of each
 // reason and then at most one in logPace. Reasons are a fixed few, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
-	log *slog.Logger
+	log     *slog.Logger
+	message string // what is logged
 
 	mu     sync.Mutex
 	counts map[string]uint64
@@ -36,28 +46,31 @@ type refusals struct {
 	hushed map[string]uint64 // not logged since then
 }
 
-func newRefusals(log *slog.Logger) *refusals {
-	return &refusals{log: log, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
+func newRefusals(log *slog.Logger, message string) *refusals {
+	return &refusals{log: log, message: message, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
 }
 
 // add counts one connection from addr that is closed for reason. An empty
 // reason is not counted: the other side just went away.
-func (r *refusals) add(reason string, addr net.Addr, err error) {
-	if reason == "" {
+func (r *refusals) add(reason string, addr net.Addr, err error) { r.addAll(reason, 1, addr, err) }
+
+// addAll is add of so many together.
+func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
+	if reason == "" || n == 0 {
 		return
 	}
 	now := time.Now()
 	r.mu.Lock()
-	r.counts[reason]++
+	r.counts[reason] += uint64(n)
 	if last, ok := r.said[reason]; ok && now.Sub(last) < logPace {
-		r.hushed[reason]++
+		r.hushed[reason] += uint64(n)
 		r.mu.Unlock()
 		return
 	}
 	hushed := r.hushed[reason]
 	r.said[reason], r.hushed[reason] = now, 0
 	r.mu.Unlock()
-	r.log.Warn("refused a connection", "reason", reason, "from", addr, "error", err, "unlogged", hushed)
+	r.log.Warn(r.message, "reason", reason, "from", addr, "error", err, "unlogged", hushed)
 }
 
 func (r *refusals) snapshot() map[string]uint64 {

@@ -77,9 +77,16 @@ const (
 	// Tombstones outlast the patience of a small side, which else would bring
 	// back, as dead members, those who left while it was cut off.
 	tombstonePatience = 2 * smallPatience
-	// maxTombstones and maxRecords bound a roster, whatever its members do.
+	// maxMembers, maxTombstones and maxRecords bound a roster, whatever its members do.
+	// Members count, the dead among them, until they are forgotten.
+	maxMembers    = 1024
 	maxTombstones = 1024
 	maxRecords    = 8192
+	// newMembers is how many members that this node has not known may come at once, and
+	// newMembersEach how many in each second after that. A cluster of hundreds may start
+	// in one moment; those who are above come with a later push/pull.
+	newMembers     = 512
+	newMembersEach = 32
 )
 
 type roster struct {
@@ -87,11 +94,12 @@ type roster struct {
 	forget  time.Duration
 	left    bool
 	entries map[string]*entry
+	fresh   *allowance // for members that come
 }
 
 // newRoster is that of a node that starts: it is Joining.
 func newRoster(self record, forget time.Duration) *roster {
-	return &roster{self: self.Name, forget: forget, entries: map[string]*entry{
+	return &roster{self: self.Name, forget: forget, fresh: newAllowance(newMembers, newMembersEach), entries: map[string]*entry{
 		self.Name: {record: self, alive: true},
 	}}
 }
@@ -101,12 +109,39 @@ type change struct {
 	roster bool     // members came, went, or stand differently
 	spread []record // what the others should hear of soon
 	tell   bool     // what this node says of itself has changed: tell all
+	full   int      // members for which there was no room
 }
 
 func (c *change) add(o change) {
 	c.roster = c.roster || o.roster
 	c.tell = c.tell || o.tell
+	c.full += o.full
 	c.spread = append(c.spread, o.spread...)
+}
+
+// room reports whether a member of that name may come: one that has been known, or one
+// more. Who it is nobody has proved, so that they are bounded, at once and in each second.
+func (r *roster) room(name string, now time.Time) bool {
+	return r.entries[name] != nil || r.fresh.has(1, now) && len(r.entries) < maxRecords && r.size() < maxMembers
+}
+
+// admit takes in a member that comes, or comes back, if there is room for it.
+func (r *roster) admit(now time.Time, c *change) bool {
+	if len(r.entries) >= maxRecords || r.size() >= maxMembers || !r.fresh.take(1, now) {
+		c.full++
+		return false
+	}
+	return true
+}
+
+// size is how many are in.
+func (r *roster) size() (n int) {
+	for _, e := range r.entries {
+		if !e.gone() {
+			n++
+		}
+	}
+	return n
 }
 
 // up steps in gossip's word that a member is alive, and where it reaches it.
@@ -115,13 +150,16 @@ func (r *roster) up(rec record, at string, now time.Time) change {
 	e := r.entries[rec.Name]
 	switch {
 	case e == nil:
-		if len(r.entries) >= maxRecords {
+		if !r.admit(now, &c) {
 			return c
 		}
 		e = &entry{record: rec}
 		r.entries[rec.Name] = e
 		c.roster = true
 	case rec.compare(e.record) > 0:
+		if e.gone() && !r.admit(now, &c) {
+			return c
+		}
 		e.record = rec
 		c.roster = true
 	case e.gone():
@@ -165,12 +203,15 @@ func (r *roster) merge(records []record, now time.Time) change {
 			}
 			continue
 		case e == nil:
-			if len(r.entries) >= maxRecords {
+			if len(r.entries) >= maxRecords || !rec.gone() && !r.admit(now, &c) {
 				continue
 			}
 			r.entries[rec.Name] = &entry{record: rec, dead: now.Add(hearsay)}
 			c.roster = c.roster || !rec.gone()
 		case rec.compare(e.record) > 0:
+			if e.gone() && !rec.gone() && !r.admit(now, &c) {
+				continue
+			}
 			was := e.record
 			e.record = rec
 			if was.gone() && rec.gone() {
@@ -198,12 +239,17 @@ func (r *roster) supersede(now time.Time) change {
 			living[e.Addr] = max(living[e.Addr], e.Born)
 		}
 	}
-	var c change
-	for _, e := range r.sorted() {
+	var dead []*entry
+	for _, e := range r.entries {
 		// One that was born later is the newcomer, of whom gossip has not told yet.
 		if born, taken := living[e.Addr]; taken && !e.alive && !e.gone() && e.Born <= born {
-			c.add(r.bury(e, now))
+			dead = append(dead, e)
 		}
+	}
+	slices.SortFunc(dead, func(a, b *entry) int { return cmp.Compare(a.Name, b.Name) })
+	var c change
+	for _, e := range dead {
+		c.add(r.bury(e, now))
 	}
 	return c
 }

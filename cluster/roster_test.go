@@ -435,16 +435,41 @@ func TestAGoodbyeIsSaidOnce(t *testing.T) {
 
 func TestARosterIsBounded(t *testing.T) {
 	r := rosterOf("a")
-	var records []record
+	var members, tombstones []record
 	for i := range maxRecords + 10 {
-		records = append(records, rec(fmt.Sprintf("m%05d", i), 2))
+		members = append(members, rec(fmt.Sprintf("m%05d", i), 2))
+		gone := rec(fmt.Sprintf("t%05d", i), 2)
+		gone.Gone = dawn
+		tombstones = append(tombstones, gone)
 	}
-	r.merge(records, dawn)
-	require.Len(t, r.entries, maxRecords)
-	require.Zero(t, r.up(rec("z", 2), "z:1", dawn))
-	require.Len(t, r.entries, maxRecords)
+	c := r.merge(members, dawn)
+	require.Equal(t, []int{1 + newMembers, len(members) - newMembers}, []int{r.size(), c.full}, "at once")
+	require.False(t, r.room("z", dawn))
+	require.True(t, r.room("m00000", dawn))
+	require.Equal(t, change{full: 1}, r.up(rec("z", 2), "z:1", dawn))
+
+	now := dawn.Add(time.Second)
+	require.True(t, r.room("z", now))
+	r.merge(members, now)
+	require.Equal(t, 1+newMembers+newMembersEach, r.size(), "in a second")
+
+	for range 2 {
+		now = now.Add(time.Minute)
+		r.merge(members, now)
+	}
+	require.Equal(t, maxMembers, r.size(), "in all")
+	require.False(t, r.room("z", now))
+	require.Equal(t, change{full: 1}, r.up(rec("z", 2), "z:1", now))
 	require.NotContains(t, r.entries, "z")
-	require.True(t, r.up(rec("m00000", 2), "m00000:1", dawn).roster, "who is in it comes to life")
+	require.True(t, r.up(rec("m00000", 2), "m00000:1", now).roster, "who is in it comes to life")
+
+	r.merge(tombstones, now)
+	require.Len(t, r.entries, maxRecords, "with tombstones")
+	back := tombstones[0]
+	back.Gone, back.Epoch = time.Time{}, 1
+	require.Equal(t, 1, r.merge([]record{back}, now).full, "nobody comes back from one where there is no room")
+	require.Equal(t, 1, r.up(back, "t:1", now).full)
+	require.Equal(t, maxMembers, r.size())
 }
 
 // Of two records of a member the one that says more holds, and all agree which: only

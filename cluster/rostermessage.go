@@ -46,6 +46,11 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 	if len(b) > maxRosterMessage {
 		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRosterMessage)
 	}
+	// What it claims is looked at first: a record takes a byte there at the least, and 144 here.
+	claims := remaining(b)
+	if err := walk(&claims, maxField, 2*maxRecords, maxNesting); err != nil {
+		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
+	}
 	var m rosterMessage
 	if err := decode(b, &m); err != nil {
 		return nil, fmt.Errorf("a roster that cannot be read: %w", err)

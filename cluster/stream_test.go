@@ -22,13 +22,13 @@ func (endless) SetDeadline(time.Time) error { return nil }
 func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
 	var held atomic.Int64
 	open := func() *stream {
-		return &stream{Conn: endless{}, left: maxStreamBytes, held: &held, oversized: func() {}, closed: func() {}}
+		return &stream{Conn: endless{}, left: maxStreamBytes, held: &held, closed: func() {}}
 	}
 	var total int64
 	var streams []*stream
 	for range maxStreams {
 		s := open()
-		n, err := io.Copy(io.Discard, s)
+		n, err := io.Copy(io.Discard, unread{s})
 		require.ErrorIs(t, err, errOversized)
 		total += n
 		streams = append(streams, s)
@@ -36,7 +36,7 @@ func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
 	require.LessOrEqual(t, total, int64(maxGossipBytes+maxStreams*(shortStreamBytes+64<<10)))
 
 	short := open()
-	_, err := io.ReadFull(short, make([]byte, 64<<10))
+	_, err := io.ReadFull(unread{short}, make([]byte, 64<<10))
 	require.NoError(t, err, "a short message passes")
 
 	for _, s := range append(streams, short) {
@@ -44,6 +44,6 @@ func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
 		require.NoError(t, s.Close(), "again")
 	}
 	require.Zero(t, held.Load())
-	_, err = io.Copy(new(bytes.Buffer), io.LimitReader(open(), maxStreamBytes))
+	_, err = io.Copy(new(bytes.Buffer), io.LimitReader(unread{open()}, maxStreamBytes))
 	require.NoError(t, err, "a long one passes when there is room")
 }

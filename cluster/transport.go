@@ -12,9 +12,6 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxPacket is the most that a UDP packet can hold.
-const maxPacket = 64 << 10
-
 // transport is memberlist's way to the network: UDP on our port, and TCP
 // through the mux and under TLS. It implements memberlist.Transport.
 type transport struct {
@@ -61,7 +58,7 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{Conn: conn, left: maxStreamBytes, held: new(atomic.Int64), oversized: func() {}}
+	s := t.mux.newStream(conn, false, new(atomic.Int64))
 	s.closed = func() { t.mux.release(s) }
 	if !t.mux.keep(s) {
 		return nil, net.ErrClosed
@@ -81,11 +78,12 @@ func (t *transport) Shutdown() error {
 	return err
 }
 
-// receive reads packets; while memberlist is behind, they wait in the kernel
-// and are dropped there.
+// receive reads packets and hands on those that a member may have sent, within
+// bounds; while memberlist is behind, they wait in the kernel and are dropped there.
 func (t *transport) receive() {
 	const pause = 10 * time.Millisecond
-	buf := make([]byte, maxPacket)
+	buf := make([]byte, maxPacket+1)
+	rates := newPacketRates()
 	for {
 		n, from, err := t.udp.ReadFrom(buf)
 		if t.mux.ctx.Err() != nil {
@@ -97,14 +95,31 @@ func (t *transport) receive() {
 			}
 			continue
 		}
-		if n == 0 {
+		now := time.Now()
+		if reason, err := t.judge(buf[:n], rates, now); err != nil {
+			t.mux.gossiped.add(reason, from, err)
 			continue
 		}
-		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: time.Now()}
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: now}
 		select {
 		case t.packets <- p:
 		case <-t.mux.ctx.Done():
 			return
 		}
 	}
+}
+
+// judge is why a packet is dropped, if it is.
+func (t *transport) judge(b []byte, rates packetRates, now time.Time) (reason string, err error) {
+	if len(b) > maxPacket {
+		return reasonPacket, errLongPacket
+	}
+	l, err := t.mux.inspect.packet(b)
+	if err != nil {
+		return reasonPacket, err
+	}
+	if !rates.take(l, now) {
+		return reasonFlood, errFlood
+	}
+	return "", nil
 }

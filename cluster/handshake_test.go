@@ -379,7 +379,7 @@ func TestTheLobbyShowsOutTheOldestAndNeverAnotherHosts(t *testing.T) {
 	conn := func(host string) net.Conn {
 		return addressed{host: host}
 	}
-	l := newLobby(4, 2)
+	l := newLobby(4, 2, 1<<20)
 	x1, out := l.enter(conn("x"))
 	require.Nil(t, out)
 	x2, out := l.enter(conn("x"))
@@ -395,13 +395,13 @@ func TestTheLobbyShowsOutTheOldestAndNeverAnotherHosts(t *testing.T) {
 	require.Same(t, x2, out, "the oldest of all")
 	require.True(t, l.leave(y1))
 	require.False(t, l.leave(y1))
-	require.Len(t, l.hosts, 3, "x, z and w")
+	require.Len(t, l.groups, 3, "x, z and w")
 }
 
 // Whoever fills its host's places shows out its own oldest, and nobody who came before
 // that from elsewhere.
 func TestTheLobbyShowsOutWhoIsOfTheSameHost(t *testing.T) {
-	l := newLobby(4, 2)
+	l := newLobby(4, 2, 1<<20)
 	y, _ := l.enter(addressed{host: "y"})
 	x, _ := l.enter(addressed{host: "x"})
 	l.enter(addressed{host: "x"})
@@ -416,7 +416,7 @@ type addressed struct {
 }
 
 func (a addressed) RemoteAddr() net.Addr {
-	return &net.TCPAddr{IP: net.IP(append(make([]byte, 15), a.host[0])), Port: 1}
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, a.host[0]), Port: 1}
 }
 
 // The listener's side reads what a stranger sends.

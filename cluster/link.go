@@ -43,6 +43,7 @@ type link struct {
 	stalled atomic.Bool // likewise
 	seen    uint64      // version of the member's table that is merged here, 0 if none; under peers.mu
 
+	met   firstMeeting  // whether the member has ever shown that it is one
 	dead  atomic.Bool   // gossip says so
 	back  chan struct{} // it shows signs of life: dial at once
 	kick  chan struct{} // it has left an ask unanswered: ping at once
@@ -50,7 +51,7 @@ type link struct {
 }
 
 func newLink(p *peers, name, addr string) *link {
-	l := &link{peers: p, name: name, addr: addr, back: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
+	l := &link{peers: p, name: name, addr: addr, met: newFirstMeeting(), back: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(p.ctx)
 	return l
 }
@@ -299,6 +300,7 @@ func (l *link) run() {
 // connect opens a connection and shakes hands, within dialWait. It is nil if
 // that failed.
 func (l *link) connect() *session {
+	defer l.peers.unmet.wait(l.ctx, l.met)()
 	ctx, cancel := context.WithTimeout(l.ctx, dialWait)
 	defer cancel()
 	conn, peer, err := l.peers.dial(ctx, l.addr, l.peers.cfg.Self.Region)
@@ -316,6 +318,7 @@ func (l *link) connect() *session {
 		}
 		return nil
 	}
+	l.met.now()
 	return newSession(l.peers, l, conn)
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -65,8 +66,8 @@ func newMux(l net.Listener, t *tls.Config, i *inspector, log *slog.Logger, serve
 		inspect:  i,
 		streams:  make(chan net.Conn),
 		serve:    serve,
-		lobby:    newLobby(lobbySize, lobbyPerHost),
-		gossips:  newLobby(maxStreams, maxStreamsPerHost),
+		lobby:    newLobby(lobbySize, lobbyPerHost, descriptors()),
+		gossips:  newLobby(maxStreams, maxStreamsPerHost, descriptors()),
 		conns:    make(map[net.Conn]struct{}),
 	}
 	if t != nil {
@@ -117,9 +118,16 @@ func (m *mux) release(conn net.Conn) {
 	m.mu.Unlock()
 }
 
+// After a failure accept pauses, twice as long each time up to a bound, and logs at
+// most once in acceptLogPace.
+const (
+	acceptPause   = 5 * time.Millisecond
+	acceptPauses  = time.Second
+	acceptLogPace = time.Second
+)
+
 func (m *mux) accept() {
-	const firstPause, lastPause = 5 * time.Millisecond, time.Second
-	pause := firstPause
+	pause, logged, unlogged := acceptPause, time.Time{}, 0
 	for {
 		conn, err := m.listener.Accept()
 		if m.ctx.Err() != nil {
@@ -128,18 +136,28 @@ func (m *mux) accept() {
 			}
 			return
 		}
-		if err != nil {
-			// Out of file descriptors, most likely: others will be given back.
-			m.log.Warn("accepting a connection failed; trying again", "error", err, "pause", pause)
-			if !sleep(m.ctx, pause) {
-				return
-			}
-			pause = min(2*pause, lastPause)
+		if err == nil {
+			pause = acceptPause
+			g := m.enter(m.lobby, conn)
+			m.wg.Go(func() { m.admit(g) })
 			continue
 		}
-		pause = firstPause
-		g := m.enter(m.lobby, conn)
-		m.wg.Go(func() { m.admit(g) })
+		if now := time.Now(); now.Sub(logged) >= acceptLogPace {
+			m.log.Warn("accepting a connection failed; trying again", "error", err, "pause", pause, "unlogged", unlogged)
+			logged, unlogged = now, 0
+		} else {
+			unlogged++
+		}
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			// A member may be waiting: who has not said who it is makes room.
+			if out := m.lobby.shed(); out != nil {
+				m.refuse(out.conn, reasonCrowded, err)
+			}
+		}
+		if !sleep(m.ctx, pause) {
+			return
+		}
+		pause = min(2*pause, acceptPauses)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // maxIncoming bounds the connections that are served. Members need one each,
-// and one more for a moment when they reconnect.
+// and one more for a moment when they reconnect. They have half of the file
+// descriptors at most: where there are no Secrets, anybody has himself served.
 const maxIncoming = 8192
 
 // peersConfig is what peers need to know.
@@ -47,6 +48,7 @@ type peers struct {
 	trouble  *trouble // with members
 	abroad   *trouble // with regions
 	lobby    *lobby
+	unmet    turns       // to dial members that this node has never met
 	left     atomic.Bool // this node is no member any more
 
 	timeouts, late, dropped atomic.Uint64
@@ -55,6 +57,7 @@ type peers struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	changed chan struct{}
+	most    int // connections that are served
 
 	mu      sync.Mutex // never held while waiting
 	links   map[string]*link
@@ -73,8 +76,10 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		refusals: newRefusals(cfg.Log, refusedConnection),
 		trouble:  newTrouble(cfg.Log, "cannot exchange messages with a member", "member"),
 		abroad:   newTrouble(cfg.Log, "cannot reach another region", "region"),
-		lobby:    newLobby(lobbySize, lobbyPerHost),
+		lobby:    newLobby(lobbySize, lobbyPerHost, descriptors()),
+		unmet:    make(turns, maxUnmetDials),
 		changed:  make(chan struct{}, 1),
+		most:     int(min(maxIncoming, descriptors()/2)),
 		links:    map[string]*link{},
 		conns:    map[net.Conn]bool{},
 		hearing:  newHearing(cfg.Self.Name),
@@ -223,8 +228,11 @@ func (p *peers) tell() {
 func (p *peers) came(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.links[name]; l != nil && !l.heard.Load() {
-		signal(l.back)
+	if l := p.links[name]; l != nil {
+		l.met.now()
+		if !l.heard.Load() {
+			signal(l.back)
+		}
 	}
 }
 
@@ -292,7 +300,7 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 // was firstByteCheck, and on which TLS is established. It returns at once.
 func (p *peers) serve(conn net.Conn) {
 	p.mu.Lock()
-	if p.ctx.Err() != nil || len(p.conns) >= maxIncoming {
+	if p.ctx.Err() != nil || len(p.conns) >= p.most {
 		crowded := p.ctx.Err() == nil
 		p.mu.Unlock()
 		sever(conn)

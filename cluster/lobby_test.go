@@ -1,0 +1,200 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	addr   net.Addr
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func comes(addr string) *from {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		panic(err)
+	}
+	return &from{addr: a, closed: make(chan struct{}), once: new(sync.Once)}
+}
+
+func (f *from) RemoteAddr() net.Addr        { return f.addr }
+func (f *from) Close() error                { f.once.Do(func() { close(f.closed) }); return nil }
+func (f *from) SetDeadline(time.Time) error { return nil }
+func (f *from) Read([]byte) (int, error)    { <-f.closed; return 0, net.ErrClosed }
+func (f *from) Write(b []byte) (int, error) { return len(b), nil }
+
+func (f *from) isClosed() bool {
+	select {
+	case <-f.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestConnectionsAreGroupedByIPv4AddressAndByIPv6Network(t *testing.T) {
+	tcp := func(addr string) net.Addr { return comes(addr).addr }
+	for _, same := range [][2]string{
+		{"192.0.2.1:1", "192.0.2.1:2"},
+		{"192.0.2.1:1", "[::ffff:192.0.2.1]:1"},
+		{"[2001:db8::1]:1", "[2001:db8::ffff:ffff:ffff:ffff]:9"},
+	} {
+		require.Equal(t, group(tcp(same[0])), group(tcp(same[1])))
+	}
+	for _, other := range [][2]string{
+		{"192.0.2.1:1", "192.0.2.2:1"},
+		{"[2001:db8::1]:1", "[2001:db8:0:1::1]:1"},
+		{"[::1]:1", "127.0.0.1:1"},
+	} {
+		require.NotEqual(t, group(tcp(other[0])), group(tcp(other[1])))
+	}
+	linked := func(zone string) net.Addr { return &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: zone} }
+	require.Equal(t, group(linked("a")), group(linked("b")))
+	require.Equal(t, []string{"", "@x"}, []string{group(nil), group(&net.UnixAddr{Name: "@x"})})
+}
+
+func TestTheOldestOfAGroupAndThenOfAllMakesRoom(t *testing.T) {
+	l := newLobby(4, 2, 1<<20)
+	in := map[string]*guest{}
+	enter := func(name, addr string) (out string) {
+		g, gone := l.enter(comes(addr))
+		in[name] = g
+		for n, g := range in {
+			if g == gone {
+				return n
+			}
+		}
+		return ""
+	}
+	require.Equal(t, "", enter("a", "[2001:db8::1]:1"))
+	require.Equal(t, "", enter("b", "192.0.2.1:1"))
+	require.Equal(t, "", enter("c", "[2001:db8::2]:1"))
+	require.Equal(t, "a", enter("d", "[2001:db8::3]:1"), "of three in a network of 64 bits")
+	require.Equal(t, "", enter("e", "192.0.2.2:1"))
+	require.Equal(t, "b", enter("f", "192.0.2.3:1"), "of five in all")
+	require.Same(t, in["c"], l.shed())
+	require.False(t, l.leave(in["c"]), "it is out")
+	require.True(t, l.leave(in["d"]))
+	require.Same(t, in["e"], l.shed())
+	require.Same(t, in["f"], l.shed())
+	require.Nil(t, l.shed())
+	require.Empty(t, l.groups)
+}
+
+func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
+	for _, c := range []struct {
+		descriptors    uint64
+		size, perGroup int
+	}{
+		{1 << 20, 1024, 128},
+		{8192, 1024, 128},
+		{1024, 128, 16},
+		{256, 32, 4},
+		{16, 2, 1},
+		{0, 1, 1},
+	} {
+		l := newLobby(lobbySize, lobbyPerHost, c.descriptors)
+		require.Equal(t, []int{c.size, c.perGroup}, []int{l.size, l.perGroup}, "%d", c.descriptors)
+	}
+	require.NotZero(t, descriptors())
+}
+
+// exhausted is a listener without file descriptors, now and then.
+type exhausted struct {
+	net.Listener
+	accept chan net.Conn
+	closed chan struct{}
+	failed atomic.Int64
+	err    error
+	fails  atomic.Bool
+}
+
+// logCount counts lines by their message.
+type logCount struct {
+	mu    sync.Mutex
+	lines map[string]int
+}
+
+func (l *logCount) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logCount) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logCount) WithGroup(string) slog.Handler            { return l }
+
+func (l *logCount) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines[r.Message]++
+	return nil
+}
+
+func (l *logCount) of(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines[message]
+}
+
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.fails.Load() {
+		l.failed.Add(1)
+		return nil, l.err
+	}
+	select {
+	case conn := <-l.accept:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *exhausted) Close() error { close(l.closed); return nil }
+
+func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
+		l.err = &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		log := &logCount{lines: map[string]int{}}
+		m := newMux(l, nil, nil, slog.New(log), nil)
+		var conns []*from
+		for i := range 20 {
+			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))
+			if i == 19 {
+				l.fails.Store(true) // from the next on
+			}
+			l.accept <- conns[i]
+		}
+		time.Sleep(2 * time.Second) // the accepts after 0, 5, 15, 35, 75, 155, 315, 635 and 1275 ms
+		synctest.Wait()
+		require.EqualValues(t, 9, l.failed.Load())
+		require.Equal(t, 2, log.of("accepting a connection failed; trying again"))
+		for i, conn := range conns {
+			require.Equal(t, i < 9, conn.isClosed(), "%d", i)
+		}
+		require.EqualValues(t, 9, m.refused.snapshot()[reasonCrowded])
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.LessOrEqual(t, l.failed.Load(), int64(9+11))
+		require.LessOrEqual(t, log.of("accepting a connection failed; trying again"), 2+11)
+
+		l.fails.Store(false)
+		time.Sleep(time.Second)
+		late := comes("192.0.2.99:1")
+		l.accept <- late
+		synctest.Wait()
+		require.False(t, late.isClosed(), "it accepts again")
+		require.NoError(t, m.close())
+	})
+}

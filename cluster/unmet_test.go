@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// blackHoles is a network whose every address swallows what is sent to it.
+type blackHoles struct {
+	mu          sync.Mutex
+	dials, most int
+	tried       map[string]int
+}
+
+func (b *blackHoles) dial(ctx context.Context, addr string) (net.Conn, error) {
+	b.mu.Lock()
+	b.dials++
+	b.tried[addr]++
+	b.most = max(b.most, b.dials)
+	b.mu.Unlock()
+	<-ctx.Done()
+	b.mu.Lock()
+	b.dials--
+	b.mu.Unlock()
+	return nil, ctx.Err()
+}
+
+func (b *blackHoles) triedOf(addr string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tried[addr]
+}
+
+func TestMembersThatNobodyHasMetAreDialledAFewAtATimeAndTheOthersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holes := &blackHoles{tried: map[string]int{}}
+		p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a"}, Dial: holes.dial}, &testHandler{})
+		defer p.close()
+		var members []Member
+		for i := range 500 {
+			members = append(members, Member{Name: fmt.Sprint("m", i), Addr: fmt.Sprint("m", i), State: Serving})
+		}
+		p.set(members)
+		time.Sleep(8 * dialWait)
+		synctest.Wait()
+		require.Equal(t, maxUnmetDials, holes.most)
+		require.Len(t, holes.tried, 500, "each has its turn")
+
+		// One that has come itself does not wait for its turn.
+		waits := -1
+		for i := range members {
+			if p.links[fmt.Sprint("m", i)].session.Load() == nil && holes.triedOf(fmt.Sprint("m", i)) < 2 {
+				waits = i
+			}
+		}
+		name := fmt.Sprint("m", waits)
+		before := holes.triedOf(name)
+		p.came(name)
+		time.Sleep(2 * dialPace)
+		synctest.Wait()
+		require.Greater(t, holes.triedOf(name), before)
+		require.Equal(t, maxUnmetDials+1, holes.most)
+	})
+}

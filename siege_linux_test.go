@@ -1,0 +1,383 @@
+package weir
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/lzw"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/stretchr/testify/require"
+)
+
+// siegeVariable makes TestANodeUnderSiege, in a process of its own, a node: one that joins
+// the addresses that it holds, after its secret and a comma.
+const siegeVariable = "WEIR_TEST_SIEGE"
+
+var siegeFor = flag.Duration("siege", 300*time.Millisecond, "how long each attack of TestSiege goes on")
+
+// besieged is what a node says of the time since it was asked last.
+type besieged struct {
+	P50, P99, Max time.Duration // of its own checks, of which it decides half
+	Checks        int
+	Sources       map[string]int
+	Members       int
+	Refused       map[string]uint64
+}
+
+// siegeMemory is all the address space that a node under siege may have: more than it
+// is ever to need, and less than the machine.
+const siegeMemory = 6 << 30
+
+// serveBesieged is the other process: a node that checks a thousand times a second, and
+// says how that went whenever it is asked.
+func serveBesieged(told string) error {
+	secret, join, _ := strings.Cut(told, ",")
+	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: siegeMemory, Max: siegeMemory})
+	cfg := Config{Bind: "127.0.0.1:0", Join: strings.Fields(join), Logger: quiet}
+	if secret != "" {
+		cfg.Secrets = [][]byte{[]byte(secret)}
+	}
+	n, err := Start(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	limit, err := n.Limiter(Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute})
+	if err != nil {
+		return err
+	}
+	for !n.Ready() {
+		time.Sleep(time.Millisecond)
+	}
+	v := n.view.Load()
+	fmt.Println(v.Members[v.Self].Addr)
+	var (
+		mu    sync.Mutex
+		took  []time.Duration
+		s     besieged
+		clear = func() { took, s = nil, besieged{Sources: map[string]int{}} }
+	)
+	clear()
+	go func() {
+		for range time.Tick(time.Millisecond) {
+			begin := time.Now()
+			d, err := limit.Allow(context.Background(), strconv.Itoa(rand.IntN(1000)))
+			source := d.Source.String()
+			if err != nil {
+				source = err.Error()
+			}
+			mu.Lock()
+			took = append(took, time.Since(begin))
+			s.Sources[source]++
+			mu.Unlock()
+		}
+	}()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		mu.Lock()
+		slices.Sort(took)
+		if s.Checks = len(took); s.Checks > 0 {
+			s.P50, s.P99, s.Max = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
+		}
+		s.Members, s.Refused = len(n.Members()), n.Stats().Cluster.Refused
+		line, _ := json.Marshal(s)
+		clear()
+		mu.Unlock()
+		fmt.Println(string(line))
+	}
+	return nil
+}
+
+func TestANodeUnderSiege(t *testing.T) {
+	if told := os.Getenv(siegeVariable); told != "" {
+		require.NoError(t, serveBesieged(told))
+	}
+}
+
+// besiegedNode is a process with one.
+type besiegedNode struct {
+	t     *testing.T
+	child *exec.Cmd
+	in    io.Writer
+	out   *bufio.Reader
+	addr  string
+	log   *bytes.Buffer
+}
+
+func besiege(t *testing.T, secret, join string) *besiegedNode {
+	t.Helper()
+	n := &besiegedNode{t: t, child: exec.Command(os.Args[0], "-test.run=^TestANodeUnderSiege$", "-test.timeout=1h"), log: new(bytes.Buffer)}
+	n.child.Env = append(os.Environ(), siegeVariable+"="+secret+","+join)
+	n.child.Stderr = n.log
+	in, err := n.child.StdinPipe()
+	require.NoError(t, err)
+	out, err := n.child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, n.child.Start())
+	t.Cleanup(func() {
+		n.child.Process.Kill()
+		n.child.Wait()
+	})
+	n.in, n.out = in, bufio.NewReader(out)
+	line, err := n.out.ReadString('\n')
+	require.NoError(t, err)
+	n.addr = strings.TrimSpace(line)
+	_, _, err = net.SplitHostPort(n.addr)
+	require.NoError(t, err)
+	return n
+}
+
+// says is what the node says; false if it has died.
+func (n *besiegedNode) says() (s besieged, lives bool) {
+	fmt.Fprintln(n.in)
+	line, err := n.out.ReadString('\n')
+	if err != nil {
+		return s, false
+	}
+	require.NoError(n.t, json.Unmarshal([]byte(line), &s))
+	return s, true
+}
+
+// resident is the memory that the process has, in bytes.
+func (n *besiegedNode) resident() int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", n.child.Process.Pid))
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.Atoi(fields[1])
+	return pages * os.Getpagesize()
+}
+
+func (n *besiegedNode) descriptors() int {
+	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.child.Process.Pid))
+	return len(open)
+}
+
+// processor is the time that the process has had one.
+func (n *besiegedNode) processor() time.Duration {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.child.Process.Pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	var ticks int
+	for _, field := range fields[11:13] {
+		n, _ := strconv.Atoi(field)
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100
+}
+
+// attack goes on until ctx is done.
+type attack struct {
+	name string
+	do   func(ctx context.Context, addr string)
+}
+
+func msgpack(v any) (b []byte) {
+	codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).MustEncode(v)
+	return b
+}
+
+// The types of memberlist's messages.
+const (
+	attackPing         = 0
+	attackIndirectPing = 1
+	attackAlive        = 4
+	attackPushPull     = 6
+	attackCompound     = 7
+	attackCompressed   = 9
+)
+
+// attackLabel is what all gossip of a cluster without a Seed begins with.
+func attackLabel() []byte {
+	seed := newIdentity(nil).fingerprint()
+	sum := sha256.Sum256(seed[:])
+	label := "weir" + base64.RawURLEncoding.EncodeToString(sum[:9])
+	return append([]byte{244, byte(len(label))}, label...)
+}
+
+func gossiped(kind byte, v any) []byte { return append([]byte{kind}, msgpack(v)...) }
+
+// packets sends what next makes as fast as it can, or at a pace.
+func packets(pace time.Duration, next func(i int) []byte) func(context.Context, string) {
+	return func(ctx context.Context, addr string) {
+		conn, err := net.Dial("udp", addr)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for i := 0; ctx.Err() == nil; i++ {
+			conn.Write(next(i))
+			if pace > 0 {
+				time.Sleep(pace)
+			}
+		}
+	}
+}
+
+// connections keeps so many open that have sent first, and opens new ones for those
+// that are closed.
+func connections(n int, first []byte) func(context.Context, string) {
+	return func(ctx context.Context, addr string) {
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					conn, err := net.Dial("tcp", addr)
+					if err != nil {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					stop := context.AfterFunc(ctx, func() { conn.Close() })
+					conn.Write(first)
+					io.Copy(io.Discard, conn)
+					stop()
+					conn.Close()
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func phantom(i int) []byte {
+	seed := newIdentity(nil).fingerprint()
+	addr := fmt.Sprintf("127.%d.%d.%d:9", 1+i>>16&0x7f, i>>8&0xff, i&0xff)
+	ip := net.ParseIP(strings.TrimSuffix(addr, ":9")).To4()
+	return gossiped(attackAlive, map[string]any{
+		"Incarnation": 1, "Node": fmt.Sprint("phantom-", i), "Addr": []byte(ip), "Port": 9, "Vsn": []byte{1, 5, 2, 1, 1, 1},
+		"Meta": msgpack(map[string]any{"v": 1, "a": addr, "r": "", "s": seed[:], "b": time.Now().UnixNano(), "e": 0, "n": 1, "t": 1}),
+	})
+}
+
+func compressed(size int) []byte {
+	var b bytes.Buffer
+	w := lzw.NewWriter(&b, lzw.LSB, 8)
+	w.Write(make([]byte, size))
+	w.Close()
+	return gossiped(attackCompressed, map[string]any{"Algo": 0, "Buf": b.Bytes()})
+}
+
+func attacks() []attack {
+	labelled := func(b []byte) []byte { return append(attackLabel(), b...) }
+	stream := func(b []byte) []byte { return append([]byte{0xC8}, labelled(b)...) }
+	claim := func(nodes, state int) []byte {
+		return stream(gossiped(attackPushPull, map[string]any{"Nodes": nodes, "UserStateLen": state, "Join": true}))
+	}
+	bomb := compressed(39 << 20)
+	junk := make([]byte, 1400)
+	many := func(part []byte) []byte {
+		b, n := []byte{attackCompound, 0}, (1300)/(len(part)+2)
+		b[1] = byte(min(n, 255))
+		for range b[1] {
+			b = append(b, byte(len(part)>>8), byte(len(part)))
+		}
+		return append(b, bytes.Repeat(part, int(b[1]))...)
+	}
+	elsewhere := []byte{127, 0, 0, 2}
+	pings := many(gossiped(attackPing, map[string]any{"SeqNo": 1, "SourceAddr": elsewhere, "SourcePort": 9}))
+	indirect := many(gossiped(attackIndirectPing, map[string]any{"SeqNo": 1, "Target": elsewhere, "Port": 9, "Nack": true}))
+	return []attack{
+		{"nothing", func(ctx context.Context, _ string) { <-ctx.Done() }},
+		{"60 push/pulls that claim 1,048,576 nodes", connections(60, claim(1<<20, 0))},
+		{"60 push/pulls that claim 20 MB of state", connections(60, claim(0, 20<<20))},
+		{fmt.Sprintf("packets of %d KB, 39 MB when decompressed, 20 a second", len(bomb)>>10), packets(50*time.Millisecond, func(int) []byte { return labelled(bomb) })},
+		{"2,000 packets of phantom members a second", packets(500*time.Microsecond, func(i int) []byte { return labelled(phantom(i)) })},
+		{"packets of pings", packets(0, func(int) []byte { return labelled(pings) })},
+		{"packets of pings on others' behalf", packets(0, func(int) []byte { return labelled(indirect) })},
+		{"packets of junk", packets(0, func(int) []byte { return junk })},
+		{"2,000 silent connections", connections(2000, nil)},
+		{"2,000 connections of half a handshake", connections(2000, []byte{0xC7, 3})},
+		{"500 connections of half a push/pull", connections(500, claim(1, 0))},
+	}
+}
+
+// TestSiege attacks one of two nodes in each way that is known, from outside, and says
+// what it costs: go test -run TestSiege -v -siege 5s .
+func TestSiege(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a second for each attack")
+	}
+	for _, secret := range []string{"", "sixteen bytes..."} {
+		mode := "open"
+		if secret != "" {
+			mode = "Secrets"
+		}
+		for _, a := range attacks() {
+			if secret != "" && *siegeFor < time.Second && !strings.HasPrefix(a.name, "2,000") {
+				continue // what costs nothing without Secrets costs nothing with them
+			}
+			t.Run(mode+" "+a.name, func(t *testing.T) {
+				victim := besiege(t, secret, "")
+				other := besiege(t, secret, victim.addr)
+				require.Eventually(t, func() bool {
+					s, _ := victim.says()
+					return s.Members == 2
+				}, 10*time.Second, 10*time.Millisecond)
+				time.Sleep(200 * time.Millisecond)
+				victim.says() // what came before is not counted
+				other.says()
+				before, begin := victim.processor(), time.Now()
+				ctx, stop := context.WithTimeout(t.Context(), *siegeFor)
+				defer stop()
+				var attacked sync.WaitGroup
+				attacked.Go(func() { a.do(ctx, victim.addr) })
+				resident, descriptors := 0, 0
+				for ctx.Err() == nil {
+					resident, descriptors = max(resident, victim.resident()), max(descriptors, victim.descriptors())
+					time.Sleep(5 * time.Millisecond)
+				}
+				processor := float64(victim.processor()-before) / float64(time.Since(begin))
+				s, lives := victim.says()
+				o, _ := other.says()
+				attacked.Wait()
+				resident = max(resident, victim.resident())
+				if !lives {
+					t.Fatalf("%-8s %-62s it has died with %d MB: %s", mode, a.name, resident>>20, firstLine(victim.log.String()))
+				}
+				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  members %4d  checks %v  refused %v",
+					mode, a.name, resident>>20, descriptors, processor, s.P50.Round(time.Microsecond), s.P99.Round(time.Microsecond), s.Max.Round(time.Microsecond),
+					o.P99.Round(time.Microsecond), s.Members, s.Sources, s.Refused)
+				require.Less(t, resident, siegeResident)
+				require.Less(t, descriptors, siegeDescriptors)
+				require.LessOrEqual(t, s.Members, siegeMembers)
+				require.Less(t, cmp.Compare(s.Max, 5*time.Second), 1, "no check stalls")
+			})
+		}
+	}
+}
+
+// What a siege may cost: a node at rest has 20 MB, and each connection that has proved
+// nothing some 10 KB.
+const (
+	siegeResident    = 160 << 20
+	siegeDescriptors = 1500
+	siegeMembers     = 2 + 512 + 32*60
+)
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -29,7 +29,8 @@ import (
 )
 
 // siegeVariable makes TestANodeUnderSiege, in a process of its own, a node: one that joins
-// the addresses that it holds, after its secret and a comma.
+// the address that it holds, after its secret and how many file descriptors it may have,
+// 0 for as many as there are.
 const siegeVariable = "WEIR_TEST_SIEGE"
 
 var siegeFor = flag.Duration("siege", 300*time.Millisecond, "how long each attack of TestSiege goes on")
@@ -50,8 +51,12 @@ const siegeMemory = 6 << 30
 // serveBesieged is the other process: a node that checks a thousand times a second, and
 // says how that went whenever it is asked.
 func serveBesieged(told string) error {
-	secret, join, _ := strings.Cut(told, ",")
+	told, join, _ := strings.Cut(told, " ")
+	secret, files, _ := strings.Cut(told, ",")
 	_ = syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: siegeMemory, Max: siegeMemory})
+	if n, _ := strconv.ParseUint(files, 10, 64); n > 0 {
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n})
+	}
 	cfg := Config{Bind: "127.0.0.1:0", Join: strings.Fields(join), Logger: quiet}
 	if secret != "" {
 		cfg.Secrets = [][]byte{[]byte(secret)}
@@ -122,10 +127,10 @@ type besiegedNode struct {
 	log   *bytes.Buffer
 }
 
-func besiege(t *testing.T, secret, join string) *besiegedNode {
+func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	t.Helper()
 	n := &besiegedNode{t: t, child: exec.Command(os.Args[0], "-test.run=^TestANodeUnderSiege$", "-test.timeout=1h"), log: new(bytes.Buffer)}
-	n.child.Env = append(os.Environ(), siegeVariable+"="+secret+","+join)
+	n.child.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%d %s", siegeVariable, secret, files, join))
 	n.child.Stderr = n.log
 	in, err := n.child.StdinPipe()
 	require.NoError(t, err)
@@ -190,8 +195,9 @@ func (n *besiegedNode) processor() time.Duration {
 
 // attack goes on until ctx is done.
 type attack struct {
-	name string
-	do   func(ctx context.Context, addr string)
+	name  string
+	do    func(ctx context.Context, addr string)
+	files int // that the node may have open, 0 for as many as there are
 }
 
 func msgpack(v any) (b []byte) {
@@ -237,14 +243,16 @@ func packets(pace time.Duration, next func(i int) []byte) func(context.Context, 
 }
 
 // connections keeps so many open that have sent first, and opens new ones for those
-// that are closed.
-func connections(n int, first []byte) func(context.Context, string) {
+// that are closed. They come from so many addresses.
+func connections(n, addresses int, first []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		var wg sync.WaitGroup
-		for range n {
+		for i := range n {
 			wg.Go(func() {
+				i %= addresses
+				dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, byte(i>>8), byte(i))}}
 				for ctx.Err() == nil {
-					conn, err := net.Dial("tcp", addr)
+					conn, err := dialer.DialContext(ctx, "tcp", addr)
 					if err != nil {
 						time.Sleep(time.Millisecond)
 						continue
@@ -300,17 +308,19 @@ func attacks() []attack {
 	pings := many(gossiped(attackPing, map[string]any{"SeqNo": 1, "SourceAddr": elsewhere, "SourcePort": 9}))
 	indirect := many(gossiped(attackIndirectPing, map[string]any{"SeqNo": 1, "Target": elsewhere, "Port": 9, "Nack": true}))
 	return []attack{
-		{"nothing", func(ctx context.Context, _ string) { <-ctx.Done() }},
-		{"60 push/pulls that claim 1,048,576 nodes", connections(60, claim(1<<20, 0))},
-		{"60 push/pulls that claim 20 MB of state", connections(60, claim(0, 20<<20))},
-		{fmt.Sprintf("packets of %d KB, 39 MB when decompressed, 20 a second", len(bomb)>>10), packets(50*time.Millisecond, func(int) []byte { return labelled(bomb) })},
-		{"2,000 packets of phantom members a second", packets(500*time.Microsecond, func(i int) []byte { return labelled(phantom(i)) })},
-		{"packets of pings", packets(0, func(int) []byte { return labelled(pings) })},
-		{"packets of pings on others' behalf", packets(0, func(int) []byte { return labelled(indirect) })},
-		{"packets of junk", packets(0, func(int) []byte { return junk })},
-		{"2,000 silent connections", connections(2000, nil)},
-		{"2,000 connections of half a handshake", connections(2000, []byte{0xC7, 3})},
-		{"500 connections of half a push/pull", connections(500, claim(1, 0))},
+		{name: "nothing", do: func(ctx context.Context, _ string) { <-ctx.Done() }},
+		{name: "60 push/pulls that claim 1,048,576 nodes", do: connections(60, 1, claim(1<<20, 0))},
+		{name: "60 push/pulls that claim 20 MB of state", do: connections(60, 1, claim(0, 20<<20))},
+		{name: fmt.Sprintf("packets of %d KB, 39 MB when decompressed, 20 a second", len(bomb)>>10), do: packets(50*time.Millisecond, func(int) []byte { return labelled(bomb) })},
+		{name: "2,000 packets of phantom members a second", do: packets(500*time.Microsecond, func(i int) []byte { return labelled(phantom(i)) })},
+		{name: "packets of pings", do: packets(0, func(int) []byte { return labelled(pings) })},
+		{name: "packets of pings on others' behalf", do: packets(0, func(int) []byte { return labelled(indirect) })},
+		{name: "packets of junk", do: packets(0, func(int) []byte { return junk })},
+		{name: "2,000 silent connections", do: connections(2000, 1, nil)},
+		{name: "2,000 silent connections from 2,000 addresses", do: connections(2000, 2000, nil)},
+		{name: "1,000 silent connections, of 256 file descriptors", do: connections(1000, 1000, nil), files: 256},
+		{name: "2,000 connections of half a handshake", do: connections(2000, 1, []byte{0xC7, 2})},
+		{name: "500 connections of half a push/pull", do: connections(500, 1, claim(1, 0))},
 	}
 }
 
@@ -320,7 +330,7 @@ func TestSiege(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a second for each attack")
 	}
-	for _, secret := range []string{"", "sixteen bytes..."} {
+	for _, secret := range []string{"", "sixteen-bytes..."} {
 		mode := "open"
 		if secret != "" {
 			mode = "Secrets"
@@ -330,8 +340,8 @@ func TestSiege(t *testing.T) {
 				continue // what costs nothing without Secrets costs nothing with them
 			}
 			t.Run(mode+" "+a.name, func(t *testing.T) {
-				victim := besiege(t, secret, "")
-				other := besiege(t, secret, victim.addr)
+				victim := besiege(t, secret, "", a.files)
+				other := besiege(t, secret, victim.addr, 0)
 				require.Eventually(t, func() bool {
 					s, _ := victim.says()
 					return s.Members == 2
@@ -353,19 +363,41 @@ func TestSiege(t *testing.T) {
 				s, lives := victim.says()
 				o, _ := other.says()
 				attacked.Wait()
+				joined := joinsMeanwhile(t, a, secret, victim)
 				resident = max(resident, victim.resident())
 				if !lives {
 					t.Fatalf("%-8s %-62s it has died with %d MB: %s", mode, a.name, resident>>20, firstLine(victim.log.String()))
 				}
-				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  members %4d  checks %v  refused %v",
+				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  another joins in %6v  members %4d  checks %v  refused %v",
 					mode, a.name, resident>>20, descriptors, processor, s.P50.Round(time.Microsecond), s.P99.Round(time.Microsecond), s.Max.Round(time.Microsecond),
-					o.P99.Round(time.Microsecond), s.Members, s.Sources, s.Refused)
+					o.P99.Round(time.Microsecond), joined.Round(time.Millisecond), s.Members, s.Sources, s.Refused)
 				require.Less(t, resident, siegeResident)
 				require.Less(t, descriptors, siegeDescriptors)
 				require.LessOrEqual(t, s.Members, siegeMembers)
+				require.Less(t, joined, 20*time.Second, "a member that joins is let in")
 				require.Less(t, cmp.Compare(s.Max, 5*time.Second), 1, "no check stalls")
 			})
 		}
+	}
+}
+
+// joinsMeanwhile is how long it takes until one more node has met the victim that is
+// attacked again.
+func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode) time.Duration {
+	ctx, stop := context.WithCancel(t.Context())
+	var attacked sync.WaitGroup
+	defer attacked.Wait()
+	defer stop()
+	attacked.Go(func() { a.do(ctx, victim.addr) })
+	time.Sleep(100 * time.Millisecond)
+	begin := time.Now()
+	late := besiege(t, secret, victim.addr, 0)
+	for {
+		s, lives := late.says()
+		if took := time.Since(begin); lives && s.Members >= 2 || took > 20*time.Second {
+			return took
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

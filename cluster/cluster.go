@@ -224,12 +224,17 @@ func (v *View) equal(o *View) bool {
 
 // Stats counts what happened at the peer port and in the membership.
 type Stats struct {
-	Refused     map[string]uint64 // connections closed, by reason: "garbage", "version", "oversized", "authentication", "tls", "seed", "region", "timeout", "crowded"
-	Timeouts    uint64            // asks that waited their whole wait
-	Late        uint64            // answers that came after their asker gave up, also those of other regions
-	Dropped     uint64            // asks and tells refused because a queue was full
-	JoinError   string            // why the last attempt to join failed, empty when it did not
-	JoinedCount int               // members that the last attempt to join reached
+	// Refused is what was turned away, by reason. Connections that were closed: "garbage",
+	// "version", "oversized", "authentication", "tls", "seed", "region", "timeout", "crowded".
+	// Packets of gossip that were dropped: "packet", of another cluster or what no member
+	// sends, and "flood", above 8,192 messages, or 512 pings, in a second. Members that were
+	// not taken in: "members", above 1,024, or 512 new ones at once and 32 in each second.
+	Refused     map[string]uint64
+	Timeouts    uint64 // asks that waited their whole wait
+	Late        uint64 // answers that came after their asker gave up, also those of other regions
+	Dropped     uint64 // asks and tells refused because a queue was full
+	JoinError   string // why the last attempt to join failed, empty when it did not
+	JoinedCount int    // members that the last attempt to join reached
 	// Unanswered is the entries of Config.Join that stand for other nodes and have
 	// not led to a member since Start, each with what the last attempt said: a name
 	// that does not resolve, an address that does not answer. An entry that stands

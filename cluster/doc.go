@@ -73,9 +73,28 @@
 // # Security
 //
 // Secrets encrypts UDP gossip and authenticates members to each other; without
-// it, everyone who reaches the port can join, or ask as a node of another region.
+// it, everyone who reaches the port can join, or ask as a node of another region,
+// so that it is required wherever other machines reach the port, unless Insecure is
+// set.
 // To rotate a secret, give all
 // members [old, new], then [new, old], then [new]: members in adjacent stages
 // understand each other. TLS encrypts and authenticates the TCP side and leaves
 // UDP as it is, so use it together with Secrets.
+//
+// What comes is bounded before memory is taken for it, also where it comes from
+// members:
+//   - connections that have not said who they are: 1,024, and 128 of one IPv4 address
+//     or IPv6 /64, less where the process may have few file descriptors (an eighth of
+//     them at most). The oldest goes first. Those that have: 8,192, or half of the
+//     descriptors;
+//   - streams of gossip: 64, each one message of 8 MiB, and 16 MiB in all. One that
+//     claims more than 2,048 nodes, or 4 MiB of state, is closed before memberlist
+//     reads it;
+//   - packets of gossip: 2 KiB, none compressed, 8,192 messages in a second, of which
+//     512 have this member send something;
+//   - members: 1,024, the dead among them until they are forgotten; of those that this
+//     node has not known 512 may come at once, and 32 in each second after that. Of
+//     members that have never been met 64 are dialled at a time.
+//
+// What is above is dropped, counted in [Stats].Refused and logged.
 package cluster

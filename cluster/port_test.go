@@ -118,14 +118,19 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 // fenced sends packets to g, one after the other, and waits until they are read.
 func fenced(t testing.TB, g *gossip, conn net.Conn, sent ...[]byte) {
 	const fences = 2 // what is sent may be refused as well
-	before := g.mux.gossiped.snapshot()[reasonPacket]
+	dropped := func() uint64 {
+		g.mux.gossiped.mu.Lock()
+		defer g.mux.gossiped.mu.Unlock()
+		return g.mux.gossiped.counts[reasonPacket]
+	}
+	before := dropped()
 	for _, b := range sent {
 		conn.Write(b)
 	}
 	for range len(sent) + fences {
 		conn.Write([]byte{0})
 	}
-	for deadline := time.Now().Add(5 * time.Second); g.mux.gossiped.snapshot()[reasonPacket] < before+uint64(len(sent)+fences); {
+	for deadline := time.Now().Add(5 * time.Second); dropped() < before+uint64(len(sent)+fences); {
 		if time.Now().After(deadline) {
 			t.Fatal("the port reads no packets any more")
 		}

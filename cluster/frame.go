@@ -13,7 +13,7 @@ import (
 //
 // all big-endian. The id ties an answer to its ask and a pong to its ping.
 const (
-	protocol   = 2 // the version that this code speaks: 2 since pings and pongs say how long ago, and how late
+	protocol   = 3 // the version that this code speaks: 3 since listeners prove themselves first and connections are sealed
 	headerSize = 14
 )
 
@@ -119,7 +119,7 @@ type intake struct {
 // fill waits for at least one more byte. What next returned before is no
 // longer valid.
 func (in *intake) fill(conn net.Conn) error {
-	if in.buf == nil {
+	if len(in.buf) == 0 {
 		in.buf = make([]byte, firstIntake)
 	}
 	if in.start > 0 {

@@ -262,7 +262,8 @@ func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
 	c.Delegate, c.Events, c.Alive, c.Merge = d, d, d, d
 	c.Logger = log.New(&gossipLog{log: g.log, ctx: g.ctx}, "", 0)
 	if len(g.cfg.Secrets) > 0 {
-		keyring, err := memberlist.NewKeyring(g.cfg.Secrets, g.cfg.Secrets[0])
+		keys := gossipKeys(g.cfg.Secrets)
+		keyring, err := memberlist.NewKeyring(keys, keys[0])
 		if err != nil {
 			return nil, fmt.Errorf("cluster: Secrets: %w", err)
 		}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,26 +26,48 @@ const (
 	firstByteGossip = 0xC8
 )
 
-// The handshake on a connection for checks, after the first byte:
+// The handshake on a connection for checks, after the first byte and TLS:
 //
-//	dialler  → version 1 | nonce 16
-//	listener → version 1 | nonce 16
+//	dialler  → version 1 | nonce 16 | count 1 | that many key ids of 8
+//	listener → version 1 | nonce 16 | which 1 | proof 32
 //	dialler  → length 2 | hello | MAC 32
 //	listener → status 1 | length 2 | hello | MAC 32
 //
-// A MAC is HMAC-SHA256 under a shared secret, over a label that differs by
-// direction, both nonces, and what both have said. The dialler uses its first
-// secret; the listener tries all of its own and answers under the one that
-// fits, so that secrets can be rotated. Without secrets the key is empty: a
-// side without secrets is refused by a side with some. A listener that could
-// not authenticate the dialler says nothing of itself: its hello is empty.
+// The key ids stand for the secrets that the dialler accepts on this connection, the
+// one that it would rather use first; a key id is of one handshake and says nothing
+// of its secret (keyID). The listener takes the first of them that it accepts too,
+// says which, and proves that it holds it: the proof is a MAC over all that both
+// have said until then, both nonces among it. So two nodes that are in adjacent
+// stages of a rotation always have one in common, whichever of them dials, and
+// whoever leaves ids out or puts others in has made another proof necessary. Where
+// the listener accepts none, it says so (noKey, and zeros for a proof) and closes.
+//
+// The dialler says nothing of itself until it has seen that proof, and the listener
+// nothing until it has seen the dialler's: a MAC over all that was said, the hello
+// included, under a key of the same secret. The label of each MAC differs, so that
+// none serves in another's place, nor when it is sent back to whoever made it. With
+// secrets and without TLS, the two hellos, and all frames after them, travel in
+// records under keys of that secret and all that was said in the clear: see sealed.
+//
+// Without secrets the key is of an empty one: a side without secrets is refused by
+// a side with some, and nothing is sealed. A listener that could not authenticate
+// the dialler closes without a word.
+//
+// Who is in the middle and passes all on unchanged, to another member or back to
+// the dialler's own port, has two nodes shake hands that hold the secret: each
+// learns who the other is, and a node that is not who was wanted is left.
 const (
 	nonceSize = 16
 	macSize   = sha256.Size
 	maxHello  = 1 << 10
+	// maxSecrets bounds the secrets that a connection may be under, and so what a
+	// stranger makes a listener compute.
+	maxSecrets = 16
+	noKey      = 0xFF
 	// handshakeWait is how long a connection may take to say who it is.
 	handshakeWait = 2 * time.Second
 
+	proofLabel  = "weir check proof"
 	dialLabel   = "weir check dial"
 	answerLabel = "weir check answer"
 )
@@ -51,7 +75,6 @@ const (
 // What a listener answers.
 const (
 	statusWelcome byte = iota
-	statusSecret
 	statusSeed
 	statusRegion
 	statusLeft
@@ -61,7 +84,7 @@ const (
 // Why a connection is refused or cannot be opened, in words that say what to do.
 var (
 	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: run releases that speak the same one")
-	errSecret  = errors.New("cluster: the member and this node share no secret: the first of Secrets on each node must be among the Secrets of all others")
+	errSecret  = errors.New("cluster: the member and this node share no secret: one of Secrets on each node must be among the Secrets of each other")
 	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
 	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
@@ -124,6 +147,7 @@ func decodeHello(b []byte) (h hello, err error) {
 type identity struct {
 	self    hello
 	secrets [][]byte
+	covered bool         // TLS covers all connections: nothing is sealed
 	left    *atomic.Bool // the node is no member any more, and refuses other regions; nil: it is
 }
 
@@ -134,10 +158,26 @@ func (id identity) keys() [][]byte {
 	return id.secrets
 }
 
+// secure has what follows on conn be sealed, if it is to be. said is all that both
+// have said until now.
+func (id identity) secure(conn net.Conn, secret, said []byte, dialled bool) net.Conn {
+	if len(secret) == 0 || id.covered {
+		return conn
+	}
+	return seal(conn, secret, said, dialled)
+}
+
+// over is called when the handshake on conn is over, and good.
+func over(conn net.Conn) {
+	if s, ok := conn.(*sealed); ok {
+		s.shaken()
+	}
+}
+
 // sign is the MAC of the parts, each with its length, so that no two lists of
 // parts are signed alike.
-func sign(key []byte, label string, parts ...[]byte) []byte {
-	m := hmac.New(sha256.New, key)
+func sign(secret []byte, label string, parts ...[]byte) []byte {
+	m := hmac.New(sha256.New, derive(secret, nil, macLabel))
 	m.Write([]byte(label))
 	var size [4]byte
 	for _, p := range parts {
@@ -148,10 +188,42 @@ func sign(key []byte, label string, parts ...[]byte) []byte {
 	return m.Sum(nil)
 }
 
-func greeting() (b [1 + nonceSize]byte) {
+const greetingSize = 1 + nonceSize
+
+func greeting() []byte {
+	b := make([]byte, greetingSize, 128)
 	b[0] = protocol
 	rand.Read(b[1:])
 	return b
+}
+
+// offer is a greeting with the key ids of secrets.
+func offer(secrets [][]byte) []byte {
+	b := greeting()
+	nonce := b[1:]
+	b = append(b, byte(len(secrets)))
+	for _, secret := range secrets {
+		id := keyIDOf(secret, nonce)
+		b = append(b, id[:]...)
+	}
+	return b
+}
+
+// accepts finds the first key id of an offer that stands for one of secrets.
+func accepts(offer []byte, secrets [][]byte) (which byte, secret []byte, ok bool) {
+	nonce, ids := offer[1:greetingSize], offer[greetingSize+1:]
+	own := make([]keyID, len(secrets))
+	for i, secret := range secrets {
+		own[i] = keyIDOf(secret, nonce)
+	}
+	for which = 0; len(ids) > 0; which, ids = which+1, ids[keyIDSize:] {
+		for i := range own {
+			if hmac.Equal(own[i][:], ids[:keyIDSize]) {
+				return which, secrets[i], true
+			}
+		}
+	}
+	return noKey, nil, false
 }
 
 func appendHello(dst, hello, mac []byte) []byte {
@@ -176,75 +248,90 @@ func readHello(r io.Reader) (hello, mac []byte, err error) {
 }
 
 // dial is the dialler's side, after the first byte and TLS: it wants to reach a
-// node of region. Its error wraps one of the sentinels above.
-func (id identity) dial(conn net.Conn, region string) (hello, error) {
+// node of region. It returns what is to be used in the place of conn. Its error
+// wraps one of the sentinels above.
+func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	self := id.self
 	self.To = region
 	asked, err := self.encode()
 	if err != nil {
-		return hello{}, err
+		return nil, hello{}, err
 	}
-	mine := greeting()
-	if _, err := conn.Write(mine[:]); err != nil {
-		return hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	keys := id.keys()
+	mine := offer(keys)
+	if _, err := conn.Write(mine); err != nil {
+		return nil, hello{}, fmt.Errorf("%w: %v", errSilent, err)
 	}
-	var theirs [1 + nonceSize]byte
+	theirs, err := readProof(conn)
+	if err != nil {
+		return nil, hello{}, err
+	}
+	which, proof := theirs[greetingSize], theirs[greetingSize+1:]
+	theirs = theirs[:greetingSize+1]
+	if int(which) >= len(keys) || !hmac.Equal(proof, sign(keys[which], proofLabel, mine, theirs)) {
+		return nil, hello{}, errSecret
+	}
+	key := keys[which]
+	conn = id.secure(conn, key, slices.Concat(mine, theirs), true)
+	if _, err := conn.Write(appendHello(nil, asked, sign(key, dialLabel, mine, theirs, asked))); err != nil {
+		return nil, hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	}
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); err != nil {
+		return nil, hello{}, unanswered(err)
+	}
+	answer, mac, err := readHello(conn)
+	if err != nil {
+		return nil, hello{}, unanswered(err)
+	}
+	if status[0] == statusGarbage || status[0] > statusGarbage {
+		return nil, hello{}, errForeign
+	}
+	if !hmac.Equal(mac, sign(key, answerLabel, mine, theirs, asked, status[:], answer)) {
+		return nil, hello{}, errSecret
+	}
+	peer, err := decodeHello(answer)
+	if err != nil {
+		return nil, hello{}, fmt.Errorf("%w: %v", errForeign, err)
+	}
+	switch status[0] {
+	case statusSeed:
+		return nil, peer, errSeed
+	case statusLeft:
+		return nil, peer, errAway
+	}
+	if err := self.misses(peer.Region); err != nil {
+		return nil, peer, err
+	}
+	if status[0] == statusRegion {
+		return nil, peer, errForeign // it refuses what fits
+	}
+	over(conn)
+	return conn, peer, nil
+}
+
+// readProof reads what a listener says first.
+func readProof(conn net.Conn) ([]byte, error) {
+	theirs := make([]byte, greetingSize+1+macSize)
 	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return hello{}, errHungUp
+			return nil, errHungUp
 		}
-		return hello{}, unanswered(err)
+		return nil, unanswered(err)
 	}
 	switch v := theirs[0]; {
 	case v == protocol:
 	case v == tlsAlert:
-		return hello{}, errTLS
+		return nil, errTLS
 	case v < plausibleVersions:
-		return hello{}, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
+		return nil, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
 	default:
-		return hello{}, errForeign
+		return nil, errForeign
 	}
 	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
-		return hello{}, unanswered(err)
+		return nil, unanswered(err)
 	}
-	key := id.keys()[0]
-	if _, err := conn.Write(appendHello(nil, asked, sign(key, dialLabel, mine[:], theirs[:], asked))); err != nil {
-		return hello{}, fmt.Errorf("%w: %v", errSilent, err)
-	}
-	var status [1]byte
-	if _, err := io.ReadFull(conn, status[:]); err != nil {
-		return hello{}, unanswered(err)
-	}
-	answer, mac, err := readHello(conn)
-	if err != nil {
-		return hello{}, unanswered(err)
-	}
-	if status[0] == statusSecret {
-		return hello{}, errSecret
-	}
-	if status[0] == statusGarbage || status[0] > statusGarbage {
-		return hello{}, errForeign
-	}
-	if !hmac.Equal(mac, sign(key, answerLabel, mine[:], theirs[:], asked, status[:], answer)) {
-		return hello{}, errSecret
-	}
-	peer, err := decodeHello(answer)
-	if err != nil {
-		return hello{}, fmt.Errorf("%w: %v", errForeign, err)
-	}
-	switch status[0] {
-	case statusSeed:
-		return peer, errSeed
-	case statusLeft:
-		return peer, errAway
-	}
-	if err := self.misses(peer.Region); err != nil {
-		return peer, err
-	}
-	if status[0] == statusRegion {
-		return peer, errForeign // it refuses what fits
-	}
-	return peer, nil
+	return theirs, nil
 }
 
 // plausibleVersions bounds what may be another version of the protocol; a
@@ -257,47 +344,37 @@ const (
 	tlsHandshake = 0x16
 )
 
-// accept is the listener's side, after the first byte and TLS. With an error,
-// reason is what it counts under; none if the dialler just went away.
-func (id identity) accept(conn net.Conn) (peer hello, reason string, err error) {
-	var theirs [1 + nonceSize]byte
-	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
-		return hello{}, stopped(err), err
-	}
-	switch v := theirs[0]; {
-	case v == tlsHandshake:
-		return hello{}, reasonTLS, errTLS
-	case v >= plausibleVersions:
-		return hello{}, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
-	}
-	mine := greeting()
-	if theirs[0] != protocol {
-		conn.Write(mine[:])
-		return hello{}, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, theirs[0], protocol)
-	}
-	if _, err := io.ReadFull(conn, theirs[1:]); err != nil {
-		return hello{}, stopped(err), err
-	}
-	if _, err := conn.Write(mine[:]); err != nil {
-		return hello{}, stopped(err), err
-	}
-	asked, mac, err := readHello(conn)
+// accept is the listener's side, after the first byte and TLS. It returns what is to
+// be used in the place of conn. With an error, reason is what it counts under; none
+// if the dialler just went away.
+func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
+	theirs, reason, err := readOffer(conn)
 	if err != nil {
-		if errors.Is(err, errOversized) {
-			return hello{}, reasonOversized, err
-		}
-		return hello{}, stopped(err), err
+		return nil, hello{}, reason, err
 	}
-	var key []byte
-	known := false
-	for _, k := range id.keys() {
-		if hmac.Equal(mac, sign(k, dialLabel, theirs[:], mine[:], asked)) {
-			key, known = k, true
-		}
+	which, key, known := accepts(theirs, id.keys())
+	mine := append(greeting(), which)
+	proof := make([]byte, macSize)
+	if known {
+		proof = sign(key, proofLabel, theirs, mine)
+	}
+	if _, err := conn.Write(append(bytes.Clone(mine), proof...)); err != nil {
+		return nil, hello{}, stopped(err), err
 	}
 	if !known {
-		conn.Write(appendHello([]byte{statusSecret}, nil, make([]byte, macSize)))
-		return hello{}, reasonAuthentication, errSecret
+		return nil, hello{}, reasonAuthentication, errSecret
+	}
+	conn = id.secure(conn, key, slices.Concat(theirs, mine), false)
+	asked, mac, err := readHello(conn)
+	switch {
+	case errors.Is(err, errRecord):
+		return nil, hello{}, reasonAuthentication, err
+	case errors.Is(err, errOversized):
+		return nil, hello{}, reasonOversized, err
+	case err != nil:
+		return nil, hello{}, stopped(err), err
+	case !hmac.Equal(mac, sign(key, dialLabel, theirs, mine, asked)):
+		return nil, hello{}, reasonAuthentication, errSecret
 	}
 	status := statusWelcome
 	peer, err = decodeHello(asked)
@@ -315,19 +392,50 @@ func (id identity) accept(conn net.Conn) (peer hello, reason string, err error) 
 	}
 	answer, e := id.self.encode()
 	if e != nil {
-		return hello{}, "", e
+		return nil, hello{}, "", e
 	}
-	mac = sign(key, answerLabel, theirs[:], mine[:], asked, []byte{status}, answer)
+	mac = sign(key, answerLabel, theirs, mine, asked, []byte{status}, answer)
 	if _, e := conn.Write(appendHello([]byte{status}, answer, mac)); e != nil && err == nil {
-		return hello{}, stopped(e), e
+		return nil, hello{}, stopped(e), e
 	}
-	return peer, reason, err
+	over(conn)
+	return conn, peer, reason, err
+}
+
+// readOffer reads what a dialler says first. One that speaks another version is told
+// this one.
+func readOffer(conn net.Conn) (offer []byte, reason string, err error) {
+	offer = make([]byte, greetingSize+1, greetingSize+1+maxSecrets*keyIDSize)
+	if _, err := io.ReadFull(conn, offer[:1]); err != nil {
+		return nil, stopped(err), err
+	}
+	switch v := offer[0]; {
+	case v == tlsHandshake:
+		return nil, reasonTLS, errTLS
+	case v >= plausibleVersions:
+		return nil, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
+	case v != protocol:
+		conn.Write(greeting())
+		return nil, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
+	}
+	if _, err := io.ReadFull(conn, offer[1:]); err != nil {
+		return nil, stopped(err), err
+	}
+	count := int(offer[greetingSize])
+	if count == 0 || count > maxSecrets {
+		return nil, reasonGarbage, fmt.Errorf("%w: it offers %d keys, not 1 to %d", errGarbage, count, maxSecrets)
+	}
+	offer = offer[:len(offer)+count*keyIDSize]
+	if _, err := io.ReadFull(conn, offer[greetingSize+1:]); err != nil {
+		return nil, stopped(err), err
+	}
+	return offer, "", nil
 }
 
 // unanswered is what a failed read of the other's answer means.
 func unanswered(err error) error {
 	switch {
-	case errors.Is(err, errOversized):
+	case errors.Is(err, errOversized), errors.Is(err, errRecord):
 		return fmt.Errorf("%w: %v", errForeign, err)
 	case alerted(err):
 		return fmt.Errorf("%w: %v", errTLS, err)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -64,7 +65,10 @@ func TestHandshake(t *testing.T) {
 		"one secret on both sides":                   {node("a", "r", 1, old), node("b", "r", 1, old), nil, ""},
 		"rotation: the listener accepts both":        {node("a", "r", 1, old), node("b", "r", 1, new, old), nil, ""},
 		"rotation: the dialler has both":             {node("a", "r", 1, old, new), node("b", "r", 1, old), nil, ""},
-		"the dialler's first secret is unknown":      {node("a", "r", 1, new, old), node("b", "r", 1, old), errSecret, reasonAuthentication},
+		"rotation: the listener is a stage behind":   {node("a", "r", 1, new, old), node("b", "r", 1, old), nil, ""},
+		"rotation: the listener is a stage ahead":    {node("a", "r", 1, old, new), node("b", "r", 1, new), nil, ""},
+		"rotation: the first differs on both":        {node("a", "r", 1, old, new), node("b", "r", 1, new, old), nil, ""},
+		"two secrets each, and none in common":       {node("a", "r", 1, old, new), node("b", "r", 1, "a third secret..", "a fourth secret."), errSecret, reasonAuthentication},
 		"different secrets":                          {node("a", "r", 1, old), node("b", "r", 1, new), errSecret, reasonAuthentication},
 		"only the listener has secrets":              {node("a", "r", 1), node("b", "r", 1, old), errSecret, reasonAuthentication},
 		"only the dialler has secrets":               {node("a", "r", 1, old), node("b", "r", 1), errSecret, reasonAuthentication},
@@ -83,7 +87,7 @@ func TestHandshake(t *testing.T) {
 			}
 			accepted := make(chan result, 1)
 			go func() {
-				peer, reason, err := c.listener.accept(there)
+				_, peer, reason, err := c.listener.accept(there)
 				there.Close()
 				accepted <- result{peer, reason, err}
 			}()
@@ -91,7 +95,7 @@ func TestHandshake(t *testing.T) {
 			if region == "" && c.listener.self.Region != "" {
 				region = c.dialler.self.Region // as for a member
 			}
-			peer, err := c.dialler.dial(here, region)
+			_, peer, err := c.dialler.dial(here, region)
 			got := <-accepted
 			require.Equal(t, c.reason, got.reason)
 			if c.want != nil {
@@ -115,23 +119,6 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-func TestAListenerThatOnlyReflectsIsNotBelieved(t *testing.T) {
-	id := identity{self: hello{Name: "a"}, secrets: secrets("0123456789abcdef")}
-	here, there := net.Pipe()
-	defer here.Close()
-	go func() {
-		defer there.Close()
-		b := make([]byte, 1+nonceSize)
-		there.Read(b)
-		there.Write(b)
-		b = make([]byte, 2+maxHello+macSize)
-		n, _ := there.Read(b)
-		there.Write(append([]byte{statusWelcome}, b[:n]...))
-	}()
-	_, err := id.dial(here, "r")
-	require.ErrorIs(t, err, errSecret)
-}
-
 // recorder keeps what goes over a connection each way.
 type recorder struct {
 	net.Conn
@@ -153,7 +140,7 @@ func (r *recorder) Read(b []byte) (int, error) {
 func overheard(t *testing.T, from, to *testPeer) *recorder {
 	t.Helper()
 	conn := &recorder{Conn: raw(t, to)}
-	_, err := from.identity.dial(conn, to.cfg.Self.Region)
+	_, _, err := from.identity.dial(conn, to.cfg.Self.Region)
 	require.NoError(t, err)
 	return conn
 }
@@ -164,7 +151,6 @@ func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	t.Parallel()
 	with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
 	a, b := startPeer(t, "a", nil, with), startPeer(t, "b", nil, with)
-	const nonce = 1 + nonceSize
 	first := overheard(t, a, b)
 
 	again := raw(t, b)
@@ -172,13 +158,13 @@ func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	again.SetReadDeadline(time.Now().Add(handshakeWait))
 	answer, err := io.ReadAll(again)
 	require.NoError(t, err)
-	require.Equal(t, append([]byte{statusSecret, 0, 0}, make([]byte, macSize)...), answer[nonce:],
-		"the listener says nothing of itself to who knows no secret")
+	require.Len(t, answer, provenSize, "the listener proves itself, and says nothing of itself to who knows no secret")
 	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
 
 	impostor, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer impostor.Close()
+	said := make(chan int64, 1)
 	go func() {
 		conn, err := impostor.Accept()
 		if err != nil {
@@ -186,39 +172,70 @@ func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 		}
 		defer conn.Close()
 		heard := first.received.Bytes()
-		io.CopyN(io.Discard, conn, 1+nonce)
-		conn.Write(heard[:nonce])
-		io.CopyN(io.Discard, conn, 2)
-		conn.Write(heard[nonce:])
-		io.Copy(io.Discard, conn)
+		io.CopyN(io.Discard, conn, 1+offeredSize)
+		conn.Write(heard)
+		told, _ := io.Copy(io.Discard, conn)
+		said <- told
 	}()
 	_, err = a.probe(t.Context(), impostor.Addr().String())
 	require.ErrorIs(t, err, errSecret)
+	require.Zero(t, <-said, "the dialler says nothing of itself either")
 }
 
-// The MACs are part of version 2 of the peer protocol: whoever changes what they are
-// over raises the version, or members of before and after tell each other that they
-// share no secret.
+// What a side with one secret says first.
+const (
+	offeredSize = greetingSize + 1 + keyIDSize
+	provenSize  = greetingSize + 1 + macSize
+)
+
+// derived is HKDF-SHA256 by RFC 5869, for one block.
+func derived(secret, salt []byte, label string) []byte {
+	of := func(key []byte, parts ...[]byte) []byte {
+		m := hmac.New(sha256.New, key)
+		for _, p := range parts {
+			m.Write(p)
+		}
+		return m.Sum(nil)
+	}
+	return of(of(salt, secret), []byte(label), []byte{1})
+}
+
+// What the two say in the handshake is part of version 3 of the peer protocol:
+// whoever changes it raises the version, or members of before and after tell each
+// other that they share no secret.
 func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 2, protocol)
-	const secret = "0123456789abcdef"
-	with := func(c *peersConfig) { c.Secrets = secrets(secret) }
-	conn := overheard(t, startPeer(t, "a", nil, with), startPeer(t, "b", nil, with))
-	const nonce = 1 + nonceSize
+	require.EqualValues(t, 3, protocol)
+	secret := []byte("0123456789abcdef")
+	// Under TLS the same is said, and not sealed.
+	id := func(name string) identity {
+		return identity{self: hello{Name: name, Region: "r"}, secrets: [][]byte{secret}, covered: true}
+	}
+	here, there := net.Pipe()
+	defer here.Close()
+	conn := &recorder{Conn: here}
+	go id("b").accept(there)
+	_, _, err := id("a").dial(conn, "r")
+	require.NoError(t, err)
+
 	mac := func(label string, parts ...[]byte) []byte {
 		text := []byte(label)
 		for _, part := range parts {
 			text = append(text, byte(len(part)>>24), byte(len(part)>>16), byte(len(part)>>8), byte(len(part)))
 			text = append(text, part...)
 		}
-		m := hmac.New(sha256.New, []byte(secret))
+		m := hmac.New(sha256.New, derived(secret, nil, "weir handshake"))
 		m.Write(text)
 		return m.Sum(nil)
 	}
 	asked, answered := conn.sent.Bytes(), conn.received.Bytes()
-	mine, theirs := asked[:nonce], answered[:nonce]
-	asked, answered = asked[nonce+2:], answered[nonce:]
+	mine, theirs := asked[:offeredSize], answered[:greetingSize+1]
+	named := hmac.New(sha256.New, derived(secret, nil, "weir key id"))
+	named.Write(mine[1:greetingSize])
+	require.Equal(t, append([]byte{1}, named.Sum(nil)[:keyIDSize]...), mine[greetingSize:])
+	require.Zero(t, theirs[greetingSize], "the first of those offered")
+	require.Equal(t, mac("weir check proof", mine, theirs), answered[greetingSize+1:provenSize])
+	asked, answered = asked[offeredSize+2:], answered[provenSize:]
 	hello, sum := asked[:len(asked)-macSize], asked[len(asked)-macSize:]
 	require.Equal(t, mac("weir check dial", mine, theirs, hello), sum)
 	status, answer, sum := answered[:1], answered[3:len(answered)-macSize], answered[len(answered)-macSize:]
@@ -255,11 +272,11 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 			there.SetDeadline(time.Now().Add(handshakeWait))
 			done := make(chan error, 1)
 			go func() {
-				_, _, err := id("b").accept(&meddler{there, answered})
+				_, _, _, err := id("b").accept(&meddler{there, answered})
 				there.Close()
 				done <- err
 			}()
-			_, dialled = id("a").dial(&meddler{here, asked}, "r")
+			_, _, dialled = id("a").dial(&meddler{here, asked}, "r")
 			here.Close()
 			return dialled, <-done
 		}
@@ -268,13 +285,13 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 		require.NoError(t, accepted)
 		hello, err := hello{Name: "a", Addr: "10.0.0.1:1", Region: "r", To: "r"}.encode()
 		require.NoError(t, err)
-		for at := range 1 + nonceSize + 2 + len(hello) + macSize {
+		for at := range offeredSize + recordHeader + 2 + len(hello) + macSize + recordTag {
 			_, accepted = shake(at, never)
 			require.Error(t, accepted, "byte %d of what the dialler says", at)
 		}
 		hello, err = id("b").self.encode()
 		require.NoError(t, err)
-		for at := range 1 + nonceSize + 1 + 2 + len(hello) + macSize {
+		for at := range provenSize + recordHeader + 1 + 2 + len(hello) + macSize + recordTag {
 			dialled, _ = shake(never, at)
 			require.Error(t, dialled, "byte %d of what the listener says", at)
 		}
@@ -293,8 +310,9 @@ func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 			near.SetDeadline(time.Now().Add(time.Second))
 			done := make(chan []byte, 1)
 			go func() {
-				greeted := make([]byte, 1+nonceSize)
+				greeted := make([]byte, greetingSize)
 				if !otherDials {
+					greeted = make([]byte, offeredSize)
 					io.ReadFull(far, greeted)
 				}
 				far.Write([]byte{version})
@@ -309,18 +327,18 @@ func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 			return <-done
 		}
 		told := meet(false, func(conn net.Conn) {
-			_, err := id.dial(conn, "r")
+			_, _, err := id.dial(conn, "r")
 			require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
 		})
 		require.EqualValues(t, protocol, told[0])
 		told = meet(true, func(conn net.Conn) {
-			_, reason, err := id.accept(conn)
+			_, _, reason, err := id.accept(conn)
 			require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
 			require.Equal(t, reasonVersion, reason)
 		})
 		require.EqualValues(t, protocol, told[0])
 	}
-	_, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
+	_, _, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
 	require.ErrorIs(t, err, errGarbage)
 	require.Equal(t, reasonGarbage, reason)
 }
@@ -328,7 +346,7 @@ func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 // A listener knows the secret, and answers what makes no sense.
 func TestOnlyAWelcomeIsOne(t *testing.T) {
 	id := func(name string) identity {
-		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets("0123456789abcdef")}
+		return identity{self: hello{Name: name, Region: "r"}, secrets: secrets("0123456789abcdef"), covered: true}
 	}
 	for name, c := range map[string]struct {
 		status byte
@@ -341,25 +359,24 @@ func TestOnlyAWelcomeIsOne(t *testing.T) {
 		"no sense in what was asked":  {statusGarbage, errForeign},
 		"another Seed":                {statusSeed, errSeed},
 		"it has left":                 {statusLeft, errAway},
-		"no secret, signed with it":   {statusSecret, errSecret},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := net.Pipe()
 			defer here.Close()
 			go func() {
 				defer there.Close()
-				theirs, mine := make([]byte, 1+nonceSize), greeting()
+				theirs, mine, key := make([]byte, offeredSize), append(greeting(), 0), id("b").secrets[0]
 				io.ReadFull(there, theirs)
-				there.Write(mine[:])
+				there.Write(slices.Concat(mine, sign(key, proofLabel, theirs, mine)))
 				asked, _, err := readHello(there)
 				if err != nil {
 					return
 				}
 				answer, _ := id("b").self.encode()
-				mac := sign(id("b").secrets[0], answerLabel, theirs, mine[:], asked, []byte{c.status}, answer)
+				mac := sign(key, answerLabel, theirs, mine, asked, []byte{c.status}, answer)
 				there.Write(appendHello([]byte{c.status}, answer, mac))
 			}()
-			peer, err := id("a").dial(here, "r")
+			_, peer, err := id("a").dial(here, "r")
 			if c.want != nil {
 				require.ErrorIs(t, err, c.want)
 				return
@@ -421,7 +438,7 @@ func (a addressed) RemoteAddr() net.Addr {
 
 // The listener's side reads what a stranger sends.
 func FuzzHandshake(f *testing.F) {
-	good := append([]byte{protocol}, make([]byte, nonceSize)...)
+	good := append(append([]byte{protocol}, make([]byte, nonceSize)...), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 	asked, err := hello{Name: "a", Region: "r"}.encode()
 	require.NoError(f, err)
 	f.Add(good)
@@ -430,6 +447,10 @@ func FuzzHandshake(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(appendHello(good, far, make([]byte, macSize)))
 	f.Add(binary.BigEndian.AppendUint16(good, 0xFFFF))
+	known := keyIDOf([]byte("0123456789abcdef"), make([]byte, nonceSize)) // whoever has overheard an offer can send it
+	f.Add(append(append([]byte{protocol}, make([]byte, nonceSize)...), append([]byte{1}, known[:]...)...))
+	f.Add(append(append(append([]byte{protocol}, make([]byte, nonceSize)...), append([]byte{1}, known[:]...)...), 0, 0, 0, 17, 1, 2, 3))
+	f.Add(append(append([]byte{protocol}, make([]byte, nonceSize)...), 255))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
 	f.Add([]byte{tlsHandshake, 3, 1, 2, 0, 1})
 	f.Add([]byte{2})
@@ -437,7 +458,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, err := id.accept(&script{trickle{data: bytes.Clone(wire), step: 1 << 20}})
+		_, _, _, err := id.accept(&script{trickle{data: bytes.Clone(wire), step: 1 << 20}})
 		runtime.ReadMemStats(&after)
 		if err == nil {
 			t.Fatal("a stranger was let in")

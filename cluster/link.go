@@ -333,6 +333,8 @@ func violation(err error) string {
 		return reasonOversized
 	case errors.Is(err, errGarbage):
 		return reasonGarbage
+	case errors.Is(err, errRecord):
+		return reasonRecord
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return reasonTimeout
 	}

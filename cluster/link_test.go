@@ -55,7 +55,8 @@ func (f *frozen) serve(conn net.Conn, id identity) {
 	if _, err := io.ReadFull(conn, first[:]); err != nil || !f.thawed.Load() {
 		return
 	}
-	if _, _, err := id.accept(conn); err != nil {
+	conn, _, _, err := id.accept(conn)
+	if err != nil {
 		return
 	}
 	var in intake

@@ -20,7 +20,7 @@ const maxIncoming = 8192
 // peersConfig is what peers need to know.
 type peersConfig struct {
 	Self    hello
-	Secrets [][]byte    // the first is used, all are accepted; none: no authentication
+	Secrets [][]byte    // the first is preferred, all are accepted; none: no authentication
 	TLS     *tls.Config // wraps what is dialled; nil: plain TCP
 	// Dial opens a plain connection, or an in-memory one.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -84,7 +84,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		conns:    map[net.Conn]bool{},
 		hearing:  newHearing(cfg.Self.Name),
 	}
-	p.identity = identity{self: cfg.Self, secrets: cfg.Secrets, left: &p.left}
+	p.identity = identity{self: cfg.Self, secrets: cfg.Secrets, covered: cfg.TLS != nil, left: &p.left}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Add(1)
 	go p.notify()
@@ -270,7 +270,7 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 		return nil, hello{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { sever(conn) })
-	peer, err := p.identity.dial(conn, region)
+	secured, peer, err := p.identity.dial(conn, region)
 	if !stop() && err == nil {
 		err = errSilent
 	}
@@ -278,7 +278,7 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 		sever(conn)
 		return nil, peer, err
 	}
-	return conn, peer, nil
+	return secured, peer, nil
 }
 
 // probe says who answers at addr, or why this node cannot talk to it: one of
@@ -329,7 +329,7 @@ func (p *peers) receive(conn net.Conn) {
 		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errors.New("cluster: too many connections that do not say who they are"))
 	}
 	conn.SetDeadline(time.Now().Add(handshakeWait))
-	peer, reason, err := p.identity.accept(conn)
+	secured, peer, reason, err := p.identity.accept(conn)
 	if !p.lobby.leave(in) || p.ctx.Err() != nil {
 		return
 	}
@@ -338,7 +338,7 @@ func (p *peers) receive(conn net.Conn) {
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	c := newIncoming(p, conn, peer)
+	c := newIncoming(p, secured, peer)
 	if !c.abroad {
 		p.came(peer.Name)
 	} else if !p.hosts(conn) {

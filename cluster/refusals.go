@@ -14,6 +14,7 @@ const (
 	reasonVersion        = "version"
 	reasonOversized      = "oversized"
 	reasonAuthentication = "authentication"
+	reasonRecord         = "record"
 	reasonTLS            = "tls"
 	reasonSeed           = "seed"
 	reasonRegion         = "region"

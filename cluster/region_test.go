@@ -99,7 +99,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := raw(t, p)
-			_, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
+			_, _, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
 			require.NoError(t, err)
 			conn.Write(c.send)
 			if c.closed {
@@ -114,7 +114,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 		})
 	}
 	conn := raw(t, p)
-	_, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
+	_, _, err := identity{self: hello{Name: "stranger", Region: "far"}}.dial(conn, "r")
 	require.NoError(t, err)
 	conn.Write(appendFrame(nil, kindTell, 0, []byte("tell")))
 	require.Equal(t, "stranger of far", <-told)
@@ -130,7 +130,7 @@ func TestWhoLeavesIsNotAskedByOtherRegions(t *testing.T) {
 	p := startPeer(t, "b", nil)
 	from := identity{self: hello{Name: "stranger", Region: "far"}}
 	conn := raw(t, p)
-	_, err := from.dial(conn, "r")
+	_, _, err := from.dial(conn, "r")
 	require.NoError(t, err)
 	conn.Write(appendFrame(nil, kindPing, 7, nil))
 	_, err = io.ReadFull(conn, make([]byte, headerSize))
@@ -139,7 +139,7 @@ func TestWhoLeavesIsNotAskedByOtherRegions(t *testing.T) {
 
 	p.leave()
 	requireClosed(t, conn, time.Second)
-	_, err = from.dial(raw(t, p), "r")
+	_, _, err = from.dial(raw(t, p), "r")
 	require.ErrorIs(t, err, errAway)
 	require.False(t, p.hosts(conn), "one whose handshake was over just before")
 	member.Write(appendFrame(nil, kindAsk, 7, []byte("x")))

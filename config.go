@@ -42,7 +42,7 @@ type Config struct {
 	// where others than this machine reach the node.
 	Seed []byte
 
-	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip over UDP and authenticates peers, all are accepted (rotation). `weir secret` prints one. None: both are open, and Bind has to be a loopback's
+	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip; one that both sides have authenticates peers and, without TLS, seals what they say (rotation). `weir secret` prints one. None: all is open, and Bind has to be a loopback's
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
 	// Insecure has Start take a Bind that other machines reach though there are no Secrets.

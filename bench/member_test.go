@@ -27,19 +27,30 @@ type MemberConfig struct {
 	Join     []string
 	Replicas int           // as in weir.Config
 	Timeout  time.Duration // patience if zero
+	Cover    cover         // of connections; none if empty
 }
 
 func startNode(c MemberConfig) (*weir.Node, error) {
-	return weir.Start(context.Background(), weir.Config{
+	cfg := weir.Config{
 		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Replicas: c.Replicas,
 		Timeout: cmp.Or(c.Timeout, patience), MaxKeys: 4 * million, Logger: quiet(),
-	})
+	}
+	if err := c.Cover.of(&cfg); err != nil {
+		return nil, err
+	}
+	return weir.Start(context.Background(), cfg)
 }
 
 // join starts a node in this process, beside the members, and waits until all
 // serve.
 func join(tb testing.TB, replicas int, members ...*member) *weir.Node {
-	n, err := startNode(MemberConfig{Join: []string{members[0].addr}, Replicas: replicas})
+	return joinWith(tb, MemberConfig{Replicas: replicas}, members...)
+}
+
+// joinWith is join for a node of another configuration.
+func joinWith(tb testing.TB, c MemberConfig, members ...*member) *weir.Node {
+	c.Join = []string{members[0].addr}
+	n, err := startNode(c)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
 	require.Eventually(tb, func() bool { return n.Ready() && serving(n) == len(members)+1 },

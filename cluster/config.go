@@ -51,8 +51,9 @@ type Config struct {
 	// Seed is a fingerprint of what keys the ids. Members with another Seed
 	// are refused.
 	Seed [16]byte
-	// Secrets are 16, 24 or 32 bytes each: the first encrypts and
-	// authenticates, all are accepted. None: whoever reaches the port can join,
+	// Secrets are 16, 24 or 32 bytes each, at most 16 of them: the first encrypts
+	// gossip, any that both sides have authenticates a peer connection and, without
+	// TLS, seals it. None: whoever reaches the port can join,
 	// so that Bind must be a loopback's, or Insecure set.
 	Secrets [][]byte
 	// Insecure lets a member without Secrets listen where other machines reach
@@ -121,6 +122,9 @@ func (c Config) Problems() []error {
 		}
 	}
 	problems = append(problems, c.regionProblems()...)
+	if n := len(c.Secrets); n > maxSecrets {
+		problem("Secrets has %d: use at most %d, those of a rotation", n, maxSecrets)
+	}
 	for i, secret := range c.Secrets {
 		if n := len(secret); n != 16 && n != 24 && n != 32 {
 			problem("Secrets[%d] has %d bytes: use 16, 24 or 32", i, n)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"crypto/tls"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,11 +60,12 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"TLS alone where others reach it": {func(c *Config) {
 			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: []tls.Certificate{certificate}}
 		}, []string{"Secrets is empty", "UDP"}},
-		"an open port on purpose":     {func(c *Config) { c.Bind, c.Insecure = ":7946", true }, nil},
-		"a secret of another length":  {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
-		"a time to forget below zero": {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
-		"TLS without a certificate":   {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
-		"TLS with a certificate":      {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, nil},
+		"an open port on purpose":      {func(c *Config) { c.Bind, c.Insecure = ":7946", true }, nil},
+		"more secrets than a rotation": {func(c *Config) { c.Secrets = slices.Repeat([][]byte{make([]byte, 16)}, 17) }, []string{"Secrets has 17", "at most 16"}},
+		"a secret of another length":   {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
+		"a time to forget below zero":  {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
+		"TLS without a certificate":    {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
+		"TLS with a certificate":       {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, nil},
 		"TLS with one for servers only": {func(c *Config) {
 			c.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }}
 		}, []string{"TLS", "GetClientCertificate"}},

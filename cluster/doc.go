@@ -72,14 +72,15 @@
 //
 // # Security
 //
-// Secrets encrypts UDP gossip and authenticates members to each other; without
-// it, everyone who reaches the port can join, or ask as a node of another region,
-// so that it is required wherever other machines reach the port, unless Insecure is
-// set.
-// To rotate a secret, give all
-// members [old, new], then [new, old], then [new]: members in adjacent stages
-// understand each other. TLS encrypts and authenticates the TCP side and leaves
-// UDP as it is, so use it together with Secrets.
+// Secrets encrypts gossip, authenticates members to each other, and seals what they
+// say over peer connections: what was changed on its way ends the connection. Without
+// it everyone who reaches the port can join, or ask as a node of another region, so that
+// it is required wherever other machines reach the port, unless Insecure is set. Each
+// of these uses has a key of its own, derived from the secret. To rotate a secret,
+// give all members [old, new], then [new, old], then [new]: members in adjacent stages
+// understand each other. TLS encrypts and authenticates the TCP side, in the place of
+// the sealing, with forward secrecy, and leaves UDP as it is, so use it together with
+// Secrets.
 //
 // What comes is bounded before memory is taken for it, also where it comes from
 // members:

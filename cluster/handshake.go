@@ -34,34 +34,36 @@ const (
 //	listener → status 1 | length 2 | hello | MAC 32
 //
 // The key ids stand for the secrets that the dialler accepts on this connection, the
-// one that it would rather use first; a key id is of one handshake and says nothing
-// of its secret (keyID). The listener takes the first of them that it accepts too,
-// says which, and proves that it holds it: the proof is a MAC over all that both
-// have said until then, both nonces among it. So two nodes that are in adjacent
-// stages of a rotation always have one in common, whichever of them dials, and
-// whoever leaves ids out or puts others in has made another proof necessary. Where
-// the listener accepts none, it says so (noKey, and zeros for a proof) and closes.
+// one that it prefers first; a key id is of one handshake and says nothing of its
+// secret (keyID). The listener takes the first of them that it accepts too, says
+// which, and proves that it holds it: the proof is a MAC over all that both have said
+// until then, both nonces among it. So two nodes in adjacent stages of a rotation
+// always have a secret in common, whichever of them dials; and an attacker that
+// removes key ids, to have an older secret used, makes the proof a wrong one. A
+// listener that accepts none of them says so (noKey, and zeros for a proof) and closes.
 //
 // The dialler says nothing of itself until it has seen that proof, and the listener
 // nothing until it has seen the dialler's: a MAC over all that was said, the hello
 // included, under a key of the same secret. The label of each MAC differs, so that
-// none serves in another's place, nor when it is sent back to whoever made it. With
-// secrets and without TLS, the two hellos, and all frames after them, travel in
-// records under keys of that secret and all that was said in the clear: see sealed.
+// none serves in another's place, nor when it is sent back to the node that made it.
+// With secrets and without TLS the two hellos, and all frames after them, travel in
+// records under keys of that secret and of all that was said in the clear: see sealed.
 //
 // Without secrets the key is of an empty one: a side without secrets is refused by
 // a side with some, and nothing is sealed. A listener that could not authenticate
 // the dialler closes without a word.
 //
-// Who is in the middle and passes all on unchanged, to another member or back to
-// the dialler's own port, has two nodes shake hands that hold the secret: each
-// learns who the other is, and a node that is not who was wanted is left.
+// An attacker that passes everything on unchanged, to another member or back to the
+// dialler's own port, has two nodes shake hands that both hold the secret: each
+// learns which node the other is, and a dialler leaves one that it did not want.
+// There is no forward secrecy: a secret that leaks opens what was recorded under it.
+// TLS has that.
 const (
 	nonceSize = 16
 	macSize   = sha256.Size
 	maxHello  = 1 << 10
 	// maxSecrets bounds the secrets that a connection may be under, and so what a
-	// stranger makes a listener compute.
+	// dialler that holds none makes a listener compute.
 	maxSecrets = 16
 	noKey      = 0xFF
 	// handshakeWait is how long a connection may take to say who it is.

@@ -6,10 +6,10 @@ import (
 	"crypto/sha256"
 )
 
-// A secret is used for nothing itself. Whatever needs a key has its own, derived
-// from the secret by HKDF-SHA256 (RFC 5869) under one of these labels, so that none
-// says anything of another or of the secret: who breaks gossip's encryption, say,
-// can shake hands with nobody.
+// A secret is used for nothing itself. Each use has its own key, derived from the
+// secret by HKDF-SHA256 (RFC 5869) under one of these labels, so that a key says
+// nothing of another one or of the secret: a key of gossip's that leaks, say, shakes
+// hands with nobody.
 const (
 	gossipLabel   = "weir gossip"
 	keyIDLabel    = "weir key id"
@@ -41,7 +41,7 @@ func gossipKeys(secrets [][]byte) [][]byte {
 }
 
 // keyID is how a dialler names a secret to a listener that holds it too. It is of
-// one handshake alone, by its nonce, so that who listens does not see which
+// one handshake alone, by its nonce, so that an eavesdropper does not see which
 // connections are under one secret.
 type keyID [keyIDSize]byte
 

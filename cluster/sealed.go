@@ -20,7 +20,7 @@ import (
 // its number, counted from 0 in each direction, and its length is authenticated
 // with it. So a record opens only on the connection, in the direction and at the
 // place that it was sealed for: what was changed, left out, sent twice, moved or
-// sent back does not open, and the connection ends there. Whoever sits on the path
+// sent back does not open, and the connection ends there. An attacker on the path
 // can end connections, and sees how much is said and when, as under TLS.
 //
 // One write is one record as far as maxRecord allows: frames that go out together

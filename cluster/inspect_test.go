@@ -31,8 +31,8 @@ func labelled(message ...byte) []byte {
 	return append([]byte{gossipLabel, byte(len(testLabel))}, append([]byte(testLabel), message...)...)
 }
 
-// seal encrypts as memberlist does.
-func seal(t testing.TB, key, plain, with []byte) []byte {
+// encrypted encrypts as memberlist does.
+func encrypted(t testing.TB, key, plain, with []byte) []byte {
 	t.Helper()
 	block, err := aes.NewCipher(key)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func seal(t testing.TB, key, plain, with []byte) []byte {
 // sealedStream is a message of a stream that holders of the key send.
 func sealedStream(t testing.TB, plain []byte) []byte {
 	head := binary.BigEndian.AppendUint32([]byte{gossipEncrypted}, uint32(1+12+len(plain)+16))
-	return append(head, seal(t, testKey, plain, append(bytes.Clone(head), testLabel...))...)
+	return append(head, encrypted(t, testKey, plain, append(bytes.Clone(head), testLabel...))...)
 }
 
 type testHeader struct {
@@ -219,7 +219,7 @@ func TestAPacketIsHandedOnIfAMemberMaySendIt(t *testing.T) {
 			for _, sealed := range []bool{false, true} {
 				i, sent := testInspector(t), c.message
 				if sealed {
-					i, sent = testInspector(t, testKey), seal(t, testKey, c.message, []byte(testLabel))
+					i, sent = testInspector(t, testKey), encrypted(t, testKey, c.message, []byte(testLabel))
 				}
 				sent = labelled(sent...)
 				before := bytes.Clone(sent)

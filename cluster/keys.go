@@ -11,11 +11,11 @@ import (
 // nothing of another one or of the secret: a key of gossip's that leaks, say, shakes
 // hands with nobody.
 const (
-	gossipLabel   = "weir gossip"
-	keyIDLabel    = "weir key id"
-	macLabel      = "weir handshake"
-	dialledLabel  = "weir records of the dialler"
-	accepterLabel = "weir records of the listener"
+	gossipKeyLabel = "weir gossip"
+	keyIDLabel     = "weir key id"
+	macLabel       = "weir handshake"
+	dialledLabel   = "weir records of the dialler"
+	accepterLabel  = "weir records of the listener"
 )
 
 // derivedSize is the size of each key: of AES-256, and of HMAC-SHA256.
@@ -35,7 +35,7 @@ func derive(secret, salt []byte, label string) []byte {
 func gossipKeys(secrets [][]byte) [][]byte {
 	keys := make([][]byte, len(secrets))
 	for i, secret := range secrets {
-		keys[i] = derive(secret, nil, gossipLabel)
+		keys[i] = derive(secret, nil, gossipKeyLabel)
 	}
 	return keys
 }

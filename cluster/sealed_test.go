@@ -371,13 +371,13 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 func TestEachKeyIsOfOneUse(t *testing.T) {
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	keys := map[string]string{string(secret): "the secret"}
-	for _, label := range []string{gossipLabel, keyIDLabel, macLabel, dialledLabel, accepterLabel} {
+	for _, label := range []string{gossipKeyLabel, keyIDLabel, macLabel, dialledLabel, accepterLabel} {
 		key := string(derive(secret, nil, label))
 		require.Empty(t, keys[key], label)
 		keys[key] = label
 		require.Equal(t, string(derived(secret, make([]byte, 32), label)), key, "as RFC 5869 has it")
 	}
-	require.Equal(t, [][]byte{derive(secret, nil, gossipLabel)}, gossipKeys([][]byte{secret}))
+	require.Equal(t, [][]byte{derive(secret, nil, gossipKeyLabel)}, gossipKeys([][]byte{secret}))
 	require.NotEqual(t, keyIDOf(secret, []byte("a nonce")), keyIDOf(secret, []byte("another")))
 }
 

@@ -371,7 +371,9 @@ func TestSiege(t *testing.T) {
 				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  another joins in %6v  members %4d  checks %v  refused %v",
 					mode, a.name, resident>>20, descriptors, processor, s.P50.Round(time.Microsecond), s.P99.Round(time.Microsecond), s.Max.Round(time.Microsecond),
 					o.P99.Round(time.Microsecond), joined.Round(time.Millisecond), s.Members, s.Sources, s.Refused)
-				require.Less(t, resident, siegeResident)
+				if !RaceDetector { // which keeps several bytes of its own for each
+					require.Less(t, resident, siegeResident)
+				}
 				require.Less(t, descriptors, siegeDescriptors)
 				require.LessOrEqual(t, s.Members, siegeMembers)
 				require.Less(t, joined, 20*time.Second, "a member that joins is let in")

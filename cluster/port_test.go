@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -134,7 +133,7 @@ func fenced(t testing.TB, g *gossip, conn net.Conn, sent ...[]byte) {
 		if time.Now().After(deadline) {
 			t.Fatal("the port reads no packets any more")
 		}
-		runtime.Gosched()
+		time.Sleep(20 * time.Microsecond)
 	}
 }
 

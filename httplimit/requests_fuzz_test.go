@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type wire struct {
 	sent   *bytes.Reader
 	answer bytes.Buffer
 	closed chan struct{}
+	close  func() // of closed, once
 }
 
 func (w *wire) Read(p []byte) (int, error)  { return w.sent.Read(p) }
@@ -42,7 +44,7 @@ func (w *wire) SetDeadline(time.Time) error      { return nil }
 func (w *wire) SetReadDeadline(time.Time) error  { return nil }
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 func (w *wire) Close() error {
-	close(w.closed)
+	w.close() // a server that is closed closes what a handler has closed
 	return nil
 }
 
@@ -150,6 +152,7 @@ rules:
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		for _, server := range servers {
 			w := &wire{sent: bytes.NewReader(sent), closed: make(chan struct{})}
+			w.close = sync.OnceFunc(func() { close(w.closed) })
 			server <- w
 			select {
 			case <-w.closed:

@@ -844,8 +844,8 @@ func (w *world) step(t *rapid.T) {
 		switch {
 		case len(w.nodes) > 2 && rapid.Bool().Draw(t, "crash"):
 			n := pick()
-			if w.buried[n.name] {
-				return
+			if w.buried[n.name] || !slices.ContainsFunc(w.nodes, func(m *node) bool { return m != n && !w.buried[m.name] }) {
+				return // somebody is left who takes back those that were forgotten
 			}
 			switch rapid.IntRange(0, 2).Draw(t, "settled") {
 			case 0:

@@ -47,10 +47,11 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		return a.append(header{op: o, asks: 1}.append(nil))
 	}
 	with := func(o op, body []byte) []byte { return append(header{op: o}.append(nil), body...) }
-	frame := []byte{2, 0}                                                               // version, flags
+	frame := []byte{3, 0}                                                               // version, flags
 	for _, number := range []uint64{nameHash("member-1"), n.view.Load().hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}
+	frame = append(frame, 0) // items
 	declared := Limit{Name: "calls", Rate: 99, Per: time.Hour}
 	speaking := func(region string) []byte {
 		return with(opExchange, (&countsync.Exchange{Region: region}).Append(nil))

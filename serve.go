@@ -24,6 +24,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 	v, now := n.view.Load(), n.now()
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
+	n.counts.Prefetch(idsOf(b.Requests, new([64]bucket.ID)[:0]))
 	blind := v.Self < 0 && n.starting.Load() // this node does not know yet who is here
 	fenced := n.fenced(v, now)
 	waited := time.Duration(0)

@@ -208,6 +208,17 @@ func idOf(request []byte, i int) bucket.ID {
 	return bucket.ID{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
 }
 
+// idsOf appends the ids of requests that ask for one take to ids, as many as it has
+// room for.
+func idsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
+	for _, request := range requests {
+		if len(request) == headerBytes+askBytes && op(request[0]) == opTake && len(ids) < cap(ids) {
+			ids = append(ids, idOf(request, 0))
+		}
+	}
+	return ids
+}
+
 // receiptOf is the receipt of the first ask of a request that parseHeader has
 // accepted, and whether it was given without authority.
 func receiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {

@@ -15,10 +15,11 @@ import (
 //
 //	header  version 1 | flags 1 | from 8 | to 8 | number 8
 //	yours   move | ranges | for each: first 8, last 8 | doubt   if flagGives
+//	ids     how many items | the id 16 of each
 //	items   until the end
 //
-// An item is its id 16 and a byte of flags with its kind, and then what the flags
-// say: the reset number and the tombstone's age; a vector or a total; the number of the frame
+// The ids come first, so that the memory of their counts can be prefetched. An item is
+// a byte of flags with its kind, and then what the flags say: the reset number and the tombstone's age; a vector or a total; the number of the frame
 // that a piece of a log follows; a limit, and a state's count or what is used of a
 // spend's. A limit is its index in the frame; with the first index that is free, its
 // numbers follow.
@@ -37,7 +38,7 @@ import (
 //
 // with the items by index, each less the one before it, of which the whole is wanted.
 const (
-	frameVersion = 2
+	frameVersion = 3
 	headerBytes  = 26
 	maxFrame     = 64 << 10
 )
@@ -97,7 +98,10 @@ func appendRanges(b []byte, move uint64, ranges Ranges) []byte {
 	return b
 }
 
-const idBytes = 16
+const (
+	idBytes       = 16
+	maxItemsBytes = 3 // of how many items there are
+)
 
 func appendID(b []byte, id bucket.ID) []byte {
 	b = binary.LittleEndian.AppendUint64(b, id.Hi)
@@ -298,6 +302,18 @@ func (r *reader) units() int64 { return int64(min(r.uvarint(), maxUnits)) }
 func (r *reader) age() int64 { return int64(min(r.uvarint(), maxAge)) }
 
 func (r *reader) id() bucket.ID { return bucket.ID{Hi: r.uint64(), Lo: r.uint64()} }
+
+// ids is the bytes of those of a frame's items.
+func (r *reader) ids() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.b)/idBytes) {
+		r.fail("%d items", n)
+		return nil
+	}
+	b := r.b[:n*idBytes]
+	r.b = r.b[len(b):]
+	return b
+}
 
 func (r *reader) ranges() (move uint64, ranges Ranges) {
 	move = r.uvarint()

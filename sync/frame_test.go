@@ -280,7 +280,10 @@ func FuzzAnswered(f *testing.F) {
 
 func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 	s := New(2, bucket.NewStore(10, bucket.Salt{}))
-	good := appendHeader(nil, 0, 1, 2, 5)
+	good := append(appendHeader(nil, 0, 1, 2, 5), 0)
+	one := func(item ...byte) []byte {
+		return append(appendID(append(appendHeader(nil, 0, 1, 2, 6), 1), someID(1)), item...)
+	}
 	answer, a, err := s.Serve(1, good, holder{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, Arrival{From: 1}, a)
@@ -294,13 +297,16 @@ func TestAFrameForAnotherOrOfNoSenseIsRefused(t *testing.T) {
 		"from nobody":     appendHeader(nil, 0, 0, 2, 6),
 		"from itself":     appendHeader(nil, 0, 2, 2, 6),
 		"no number":       appendHeader(nil, 0, 1, 2, 0),
-		"a piece of item": append(appendHeader(nil, 0, 1, 2, 6), 1, 2, 3),
+		"half an id":      append(appendHeader(nil, 0, 1, 2, 6), 1, 2, 3),
+		"more ids":        append(appendHeader(nil, 0, 1, 2, 6), 2, 3),
+		"more than items": append(appendHeader(nil, 0, 1, 2, 6), 0, 1),
+		"no item":         one(),
 		"too many ranges": appendRanges(appendHeader(nil, flagGives, 1, 2, 6), 1, make(Ranges, 1))[:headerBytes+3],
-		"no kind":         append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), 0),
-		"a limit unsaid":  append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(state)|itemLimit, 3),
-		"a vector unsaid": append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(spend)|itemVector, 2),
-		"an origin twice": appendTallies(append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), byte(spend)|itemVector), vector{{origin: 3}, {origin: 3}}, 0),
-		"no such kind":    append(appendID(appendHeader(nil, 0, 1, 2, 6), someID(1)), kindMask),
+		"no kind":         one(0),
+		"a limit unsaid":  one(byte(state)|itemLimit, 3),
+		"a vector unsaid": one(byte(spend)|itemVector, 2),
+		"an origin twice": appendTallies(one(byte(spend)|itemVector), vector{{origin: 3}, {origin: 3}}, 0),
+		"no such kind":    one(kindMask),
 		"too long":        append(good[:18:18], make([]byte, maxFrame)...),
 	} {
 		_, _, err := s.Serve(1, bad, holder{}, nil)

@@ -107,8 +107,15 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	}
 	x := arriving{Stream: s, roles: roles, in: in, from: from, leaving: a.Leaving, number: number, now: now}
 	x.limits, x.origins = s.limits[:0], s.origins[:0]
-	for x.index = 0; len(r.b) > 0; x.index++ {
-		x.item(&r)
+	ids := reader{b: r.ids()}
+	for x.index = 0; r.err == nil && len(ids.b) > 0; x.index++ {
+		if x.index%prefetched == 0 {
+			x.prefetch(ids)
+		}
+		x.item(ids.id(), &r)
+	}
+	if len(r.b) > 0 {
+		r.fail("%d bytes more than its items", len(r.b))
 	}
 	s.limits, s.origins = x.limits, x.origins
 	if r.err != nil {
@@ -147,8 +154,21 @@ type arriving struct {
 	total bool // what comes is a total
 }
 
-func (x *arriving) item(r *reader) {
-	id, flags := r.id(), r.byte()
+// prefetched is how many counts are prefetched at a time.
+const prefetched = 32
+
+// prefetch has the memory of the counts that come next come nearer.
+func (x *arriving) prefetch(ids reader) {
+	var next [prefetched]bucket.ID
+	n := 0
+	for ; n < len(next) && len(ids.b) > 0; n++ {
+		next[n] = ids.id()
+	}
+	x.store.Prefetch(next[:n])
+}
+
+func (x *arriving) item(id bucket.ID, r *reader) {
+	flags := r.byte()
 	switch {
 	case r.err != nil:
 		return

@@ -158,7 +158,8 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	}
 	s.scan(o, now, roles)
 	s.limits, s.origins = s.limits[:0], s.origins[:0]
-	for len(b) < max {
+	ids, items := s.itemIDs[:0], s.items[:0]
+	for max -= len(b) + maxItemsBytes; len(ids)+len(items) < max; {
 		it, ok := o.pop(s.clock)
 		if !ok {
 			break
@@ -166,20 +167,22 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		if s.forgoes && it.kind == state {
 			continue
 		}
-		before := len(b)
+		before := len(items)
 		limits, origins, marks, more := len(s.limits), len(s.origins), len(f.marks), len(f.more)
-		b = s.encode(o, it, now, roles, b)
-		if len(b) > max && len(f.items) > 0 {
+		items = s.encode(o, it, now, roles, items)
+		if len(ids)+idBytes+len(items) > max && len(f.items) > 0 {
 			o.putBack([]item{it})
-			b, s.limits, s.origins = b[:before], s.limits[:limits], s.origins[:origins]
+			items, s.limits, s.origins = items[:before], s.limits[:limits], s.origins[:origins]
 			f.marks, f.marked, f.more = f.marks[:marks], f.marked[:marks], f.more[:more]
 			break
 		}
-		if len(b) > before {
-			f.items = append(f.items, it)
+		if len(items) > before {
+			f.items, ids = append(f.items, it), appendID(ids, it.id)
 		}
 	}
-	return b
+	s.itemIDs, s.items = ids, items
+	b = binary.AppendUvarint(b, uint64(len(f.items)))
+	return append(append(b, ids...), items...)
 }
 
 // scan takes the scan that a member is owed a step further, if little waits.
@@ -251,10 +254,10 @@ func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	return slices.Contains(s.targets, to)
 }
 
-// encode appends an item; nothing, if there is nothing to tell.
+// encode appends an item, without its id; nothing, if there is nothing to tell.
 func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) []byte {
 	if it.kind == grants {
-		if with := s.holdings.appendCopy(append(appendID(b, it.id), byte(grants)), it.id, &s.limits); len(with) > len(b)+idBytes+1 {
+		if with := s.holdings.appendCopy(append(b, byte(grants)), it.id, &s.limits); len(with) > len(b)+1 {
 			return with
 		}
 		return b // it is as every region begins
@@ -321,7 +324,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 	if it.kind == spend && flags&(itemReset|itemVector) == 0 {
 		return b
 	}
-	b = append(appendID(b, it.id), flags)
+	b = append(b, flags)
 	if wasReset {
 		b = binary.AppendUvarint(b, r.number)
 		b = binary.AppendUvarint(b, uint64(max(0, now-r.made)))

@@ -64,6 +64,8 @@ type Stream struct {
 	mine    vector
 	limits  limits
 	origins origins
+	itemIDs []byte // of the frame that is being built
+	items   []byte // likewise
 	count   bucket.Count
 }
 

@@ -108,12 +108,14 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 		sent, wait = now, min(n.cfg.Timeout-time.Duration(now.Steady-begun.Steady), n.cfg.Timeout/2)
 		s := v.standIn(asks[0].id, by.member)
 		switch {
+		case w == relay && by.hop == hop && !errors.Is(err, errUnreached) && v.detour(to, hop) >= 0:
+			by.hop = v.detour(to, hop) // who is to relay has not answered, which says nothing of the owner
 		case s < 0:
 			return by, err
 		case s != v.Self:
 			v, by = v.without(by.member), answerer{s, v.next[s], flags | flagStandIn}
-		case w == direct && by.member == to && by.hop == to && v.detour(to) >= 0:
-			by.hop = v.detour(to)
+		case w == direct && by.member == to && by.hop == hop && v.detour(to, hop) >= 0:
+			by.hop = v.detour(to, hop)
 		default:
 			by.member = v.Self
 			return by, err

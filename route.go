@@ -418,10 +418,10 @@ func (v *view) eldest() int {
 	return eldest
 }
 
-// detour is the neighbour that begins the shortest path to a member that has
-// just failed to answer directly, -1 if there is none.
-func (v *view) detour(to int) int {
-	return v.paths(to)[to]
+// detour is the neighbour that begins the shortest path to a member other than by the
+// hop that has just failed to answer, -1 if there is none.
+func (v *view) detour(to, hop int) int {
+	return v.paths(hop)[to]
 }
 
 // paths finds the first step of the shortest path from this node to every

@@ -174,8 +174,8 @@ func TestWhoLeavesPassesOnToWhoStandsIn(t *testing.T) {
 }
 
 func TestADetourAvoidsTheDirectLink(t *testing.T) {
-	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").detour(2))
-	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").detour(2))
+	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").detour(2, 2))
+	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").detour(2, 2))
 }
 
 func TestHearingAgainEndsALoss(t *testing.T) {

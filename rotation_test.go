@@ -1,0 +1,300 @@
+package weir_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// Each procedure of docs/rotation.md is played here: an operator restarts nodes one
+// after the other, as a rolling deploy does, while those that serve are asked all the
+// time, and every check counts. What rotates is in the cluster.Config that each node
+// starts with.
+
+const (
+	rotatedKeys  = 40
+	rotatedEvery = 200 * time.Millisecond // each key is asked for
+	lifetime     = 366 * 24 * time.Hour   // nothing recovers meanwhile
+	// restartEvery is from one node to the next: long enough for gossip to exchange its
+	// whole state over connections of its own.
+	restartEvery = 15 * time.Second
+	// drained is longer than any check takes.
+	drained = 2 * timeout
+)
+
+// rotation is a cluster of real gossip and real connections, on a network in memory.
+type rotation struct {
+	t       *testing.T
+	network *weirtest.Network
+	names   []string
+	started int
+	nodes   map[string]*weir.Node
+
+	mu      sync.Mutex
+	serving []*weir.Node // those that requests are sent to; each change is a new slice
+	failed  []string     // checks that nobody answered, or another than the key's owner
+
+	end  func() // ends the requests
+	keys []*rotatedKey
+}
+
+// rotatedKey is what came of the checks of a key.
+type rotatedKey struct {
+	name            string
+	limit           weir.Limit
+	asked, admitted int64
+}
+
+// newRotation starts nodes as configure says, and has them asked from then on.
+func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) *rotation {
+	settleAfter(t)
+	r := &rotation{
+		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: names,
+		nodes: make(map[string]*weir.Node),
+	}
+	for _, name := range names {
+		r.network.Host(name)
+	}
+	r.network.SetName("weir.internal", names...)
+	for _, name := range names {
+		r.nodes[name] = r.start(name, configure)
+	}
+	r.whole()
+	for _, name := range names {
+		r.serving = append(r.serving, r.nodes[name])
+	}
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	r.end = sync.OnceFunc(func() {
+		close(stop)
+		asking.Wait()
+	})
+	t.Cleanup(r.end)
+	for k := range rotatedKeys {
+		key := &rotatedKey{name: fmt.Sprint("key ", k)}
+		algorithm := algorithms[k%len(algorithms)]
+		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64(40 * (k + 1)), Per: lifetime}
+		r.keys = append(r.keys, key)
+		asking.Go(func() { r.ask(k, key, stop) })
+	}
+	return r
+}
+
+// start starts a node on a host, that its test's end closes.
+func (r *rotation) start(name string, configure func(*cluster.Config)) *weir.Node {
+	r.t.Helper()
+	n, err := r.tryStart(name, configure)
+	require.NoError(r.t, err)
+	return n
+}
+
+func (r *rotation) tryStart(name string, configure func(*cluster.Config)) (*weir.Node, error) {
+	r.started++
+	c := cluster.Config{
+		Name: fmt.Sprintf("%s-%d", name, r.started), Bind: name + ":7946", Join: []string{"weir.internal"},
+		Network: r.network.Host(name).Network(), Logger: quiet,
+	}
+	configure(&c)
+	n, err := weir.Start(r.t.Context(), weir.Config{Cluster: cluster.NewGossip(c), Logger: quiet})
+	if err == nil {
+		r.t.Cleanup(func() { require.NoError(r.t, n.Close()) })
+	}
+	return n, err
+}
+
+// whole waits until all nodes are ready and see each other, and nobody else.
+func (r *rotation) whole() {
+	r.t.Helper()
+	require.True(r.t, within(time.Minute, func() bool {
+		for _, n := range r.nodes {
+			if !n.Ready() || !sees(n, len(r.nodes)) {
+				return false
+			}
+		}
+		return true
+	}), "all nodes see each other")
+}
+
+// sees reports whether n has a roster of so many, all of which serve.
+func sees(n *weir.Node, members int) bool {
+	all := n.Members()
+	return len(all) == members && !slices.ContainsFunc(all, func(m weir.Member) bool { return m.State != weir.Serving })
+}
+
+// ask asks one node after the other for a key, until it is told to stop. A check has
+// failed if it has an error, or the key's owner has not decided it.
+func (r *rotation) ask(k int, key *rotatedKey, stop <-chan struct{}) {
+	time.Sleep(time.Duration(k) * rotatedEvery / rotatedKeys)
+	tick := time.NewTicker(rotatedEvery)
+	defer tick.Stop()
+	for turn := k; ; turn++ {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		n := r.serving[turn%len(r.serving)]
+		r.mu.Unlock()
+		l, err := n.Limiter(key.limit)
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+		d, err := l.Allow(r.t.Context(), key.name)
+		if err != nil || !slices.Contains([]weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, d.Source) {
+			r.mu.Lock()
+			r.failed = append(r.failed, fmt.Sprintf("%s: %v, error %v", key.name, d.Source, err))
+			r.mu.Unlock()
+		}
+		key.asked++
+		if d.Allowed {
+			key.admitted++
+		}
+	}
+}
+
+// stop ends the node on a host: it is sent requests until it has left.
+func (r *rotation) stop(name string) {
+	r.t.Helper()
+	n := r.nodes[name]
+	require.NoError(r.t, n.Leave(r.t.Context()))
+	r.mu.Lock()
+	r.serving = slices.DeleteFunc(slices.Clone(r.serving), func(one *weir.Node) bool { return one == n })
+	r.mu.Unlock()
+	time.Sleep(drained)
+	require.NoError(r.t, n.Close())
+	delete(r.nodes, name)
+}
+
+// serve starts one there, which is sent requests once it is ready.
+func (r *rotation) serve(name string, configure func(*cluster.Config)) {
+	r.t.Helper()
+	n := r.start(name, configure)
+	r.nodes[name] = n
+	require.True(r.t, within(time.Minute, n.Ready), "%s is ready again", name)
+	r.mu.Lock()
+	r.serving = append(slices.Clone(r.serving), n)
+	r.mu.Unlock()
+}
+
+// rollOut restarts every node with what configure says, one after the other. What
+// docs/rotation.md has an operator look at before the next step is as it should be.
+func (r *rotation) rollOut(configure func(*cluster.Config)) {
+	r.t.Helper()
+	for _, name := range r.names {
+		r.stop(name)
+		r.serve(name, configure)
+		time.Sleep(restartEvery)
+	}
+	r.whole()
+	require.Empty(r.t, r.refused())
+	for name, n := range r.nodes {
+		s := n.Stats()
+		require.Empty(r.t, s.Cluster.JoinError, name)
+		require.Zero(r.t, s.Unjoined, name)
+		require.Zero(r.t, s.Outage.Since, name)
+	}
+}
+
+// judge ends the requests. No check has failed, and each key was granted its limit, and
+// not one unit more.
+func (r *rotation) judge() {
+	r.t.Helper()
+	r.end()
+	require.Empty(r.t, r.failed)
+	usedUp := 0
+	for _, key := range r.keys {
+		require.Equal(r.t, min(key.limit.Rate, key.asked), key.admitted, "%s under %v, asked for %d times", key.name, key.limit.Algorithm, key.asked)
+		if key.asked > key.limit.Rate {
+			usedUp++
+		}
+	}
+	r.t.Logf("%d keys, %d of them used up, asked for %d times each; %v", len(r.keys), usedUp, r.keys[0].asked, r.refused())
+	require.NotZero(r.t, usedUp)
+	require.Less(r.t, usedUp, len(r.keys), "some are used up later than the last node is restarted")
+}
+
+// refused is what the nodes' ports have turned away, of all that run now.
+func (r *rotation) refused() map[string]uint64 {
+	sum := make(map[string]uint64)
+	for _, n := range r.nodes {
+		for reason, times := range n.Stats().Cluster.Refused {
+			if times > 0 {
+				sum[reason] += times
+			}
+		}
+	}
+	return sum
+}
+
+// isRefused has one more node try to join: it does not start, and says why.
+func (r *rotation) isRefused(configure func(*cluster.Config), reason, says string) {
+	r.t.Helper()
+	before := r.refused()[reason]
+	_, err := r.tryStart("z", configure)
+	require.ErrorContains(r.t, err, says)
+	require.Greater(r.t, r.refused()[reason], before, "%v", r.refused())
+	for _, n := range r.nodes {
+		require.True(r.t, sees(n, len(r.nodes)))
+	}
+}
+
+// joins has such a node join, and leave.
+func (r *rotation) joins(configure func(*cluster.Config)) {
+	r.t.Helper()
+	n := r.start("z", configure)
+	require.True(r.t, within(time.Minute, func() bool { return n.Ready() && sees(n, len(r.nodes)+1) }))
+	require.NoError(r.t, n.Leave(r.t.Context()))
+	require.NoError(r.t, n.Close())
+	r.whole()
+}
+
+var older, newer = []byte("old-old-old-old-"), []byte("new-new-new-new-")
+
+func secrets(all ...[]byte) func(*cluster.Config) {
+	return func(c *cluster.Config) { c.Secrets = all }
+}
+
+// The way back is the steps in reverse, as long as the old secret is in all lists.
+func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRotation(t, hosts(3), secrets(older))
+		r.rollOut(secrets(older, newer))
+		r.joins(secrets(older))
+		r.rollOut(secrets(newer, older))
+		r.rollOut(secrets(older, newer))
+		r.rollOut(secrets(newer, older))
+		r.rollOut(secrets(newer))
+		r.isRefused(secrets(older), "authentication", "share no secret")
+		r.judge()
+	})
+}
+
+// The others go on, and the way back is to start it as it was.
+func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRotation(t, hosts(3), secrets(older))
+		r.stop("a")
+		_, err := r.tryStart("a", secrets(newer))
+		require.ErrorContains(t, err, "share no secret")
+		require.NotZero(t, r.refused()["authentication"])
+		time.Sleep(restartEvery)
+		r.whole()
+		r.serve("a", secrets(older))
+		r.whole()
+		time.Sleep(restartEvery)
+		r.judge()
+	})
+}

@@ -60,11 +60,18 @@ type Config struct {
 	// it. It changes nothing where Bind is a loopback's, and with a Network.
 	Insecure bool
 	// TLS, if not nil, puts all of TCP under mutual TLS. It needs a certificate
-	// for both ends of a connection. Client certificates are required and
+	// for both ends of a connection, and the roots that sign them: RootCAs, or what
+	// verifies in its place. Client certificates are required and
 	// verified whatever ClientAuth says, against RootCAs if ClientCAs is nil,
 	// unless ClientAuth is RequireAnyClientCert together with a
 	// VerifyPeerCertificate or VerifyConnection of the caller's. ServerName, if
 	// empty, is the host that is dialled.
+	//
+	// Its functions are called for each connection, so that certificates and roots may
+	// change while the member runs: GetConfigForClient where it listens;
+	// GetClientCertificate and, with InsecureSkipVerify, VerifyConnection where it dials.
+	// VerifyConnection has what is dialled in ServerName there, an address too. No
+	// session is resumed: each connection is verified. One that is open stays so.
 	TLS *tls.Config
 	// Forget is how long a dead member stays in the roster of a side that, with
 	// those who have joined it, is no smaller than what it misses; ten times as
@@ -133,8 +140,29 @@ func (c Config) Problems() []error {
 	if c.Forget < 0 {
 		problem("Forget is %v: use 0 for %v, or more than 0", c.Forget, defaultForget)
 	}
-	if t := c.TLS; t != nil && len(t.Certificates) == 0 && (t.GetCertificate == nil || t.GetClientCertificate == nil) {
-		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetCertificate and GetClientCertificate")
+	problems = append(problems, c.tlsProblems()...)
+	return problems
+}
+
+// tlsProblems is what is wrong with TLS.
+func (c Config) tlsProblems() (problems []error) {
+	t := c.TLS
+	if t == nil {
+		return nil
+	}
+	problem := func(text string) { problems = append(problems, errors.New(text)) }
+	if len(t.Certificates) == 0 && (t.GetCertificate == nil && t.GetConfigForClient == nil || t.GetClientCertificate == nil) {
+		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetClientCertificate and one of GetCertificate and GetConfigForClient")
+	}
+	own := t.VerifyPeerCertificate != nil || t.VerifyConnection != nil
+	if t.InsecureSkipVerify && !own {
+		problem("TLS has InsecureSkipVerify, by which this node takes whoever answers for a member: take it out, or set VerifyConnection")
+	}
+	// Without roots crypto/tls goes by those of the machine.
+	dials := t.InsecureSkipVerify || t.RootCAs != nil
+	listens := t.RootCAs != nil || t.ClientCAs != nil || t.GetConfigForClient != nil || t.ClientAuth == tls.RequireAnyClientCert && own
+	if !dials || !listens {
+		problem("TLS has no roots to verify members by, and those of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
 	}
 	return problems
 }

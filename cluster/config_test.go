@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,10 @@ func valid() Config { return Config{Name: "a-1", Bind: "127.0.0.1:7946"} }
 
 func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	certificate := tls.Certificate{}
+	forServers := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
+	forClients := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+	forAny := func(*tls.ClientHelloInfo) (*tls.Config, error) { return new(tls.Config), nil }
+	verify := func(tls.ConnectionState) error { return nil }
 	for name, c := range map[string]struct {
 		change func(*Config)
 		says   []string // nothing: it is valid
@@ -58,17 +63,38 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"no secret where others reach it": {func(c *Config) { c.Bind = ":7946" }, []string{`Secrets is empty and Bind ":7946"`, "go run github.com/weir-go/weir/cmd/weir secret", "Insecure"}},
 		"a secret where others reach it":  {func(c *Config) { c.Bind, c.Secrets = ":7946", [][]byte{make([]byte, 32)} }, nil},
 		"TLS alone where others reach it": {func(c *Config) {
-			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: []tls.Certificate{certificate}}
+			c.Bind, c.TLS = ":7946", &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
 		}, []string{"Secrets is empty", "UDP"}},
 		"an open port on purpose":      {func(c *Config) { c.Bind, c.Insecure = ":7946", true }, nil},
 		"more secrets than a rotation": {func(c *Config) { c.Secrets = slices.Repeat([][]byte{make([]byte, 16)}, 17) }, []string{"Secrets has 17", "at most 16"}},
 		"a secret of another length":   {func(c *Config) { c.Secrets = [][]byte{make([]byte, 16), []byte("hush")} }, []string{"Secrets[1]", "4 bytes"}},
 		"a time to forget below zero":  {func(c *Config) { c.Forget = -time.Second }, []string{"Forget", "-1s"}},
 		"TLS without a certificate":    {func(c *Config) { c.TLS = new(tls.Config) }, []string{"TLS", "certificate"}},
-		"TLS with a certificate":       {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, nil},
+		"TLS with a certificate and roots": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+		}, nil},
 		"TLS with one for servers only": {func(c *Config) {
-			c.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }}
+			c.TLS = &tls.Config{RootCAs: x509.NewCertPool(), GetCertificate: forServers}
 		}, []string{"TLS", "GetClientCertificate"}},
+		"TLS with certificates that are looked up": {func(c *Config) {
+			c.TLS = &tls.Config{RootCAs: x509.NewCertPool(), GetCertificate: forServers, GetClientCertificate: forClients}
+		}, nil},
+		"TLS that is looked up": {func(c *Config) {
+			c.TLS = &tls.Config{GetConfigForClient: forAny, GetClientCertificate: forClients, InsecureSkipVerify: true, VerifyConnection: verify}
+		}, nil},
+		"TLS with the roots of the machine": {func(c *Config) { c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} }, []string{"TLS", "RootCAs"}},
+		"TLS with roots for listening only": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientCAs: x509.NewCertPool()}
+		}, []string{"TLS", "RootCAs"}},
+		"TLS with what verifies on one side only": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, VerifyConnection: verify}
+		}, []string{"TLS", "RootCAs"}},
+		"TLS with what verifies": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, VerifyConnection: verify, ClientAuth: tls.RequireAnyClientCert}
+		}, nil},
+		"TLS that trusts whoever answers": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool(), InsecureSkipVerify: true}
+		}, []string{"InsecureSkipVerify", "VerifyConnection"}},
 		"everything, and all of it at once": {func(c *Config) {
 			*c = Config{Bind: "x", Advertise: ":1", Join: []string{"a:b:c", "http://x"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: new(tls.Config), Region: strings.Repeat("r", 65)}
 		},

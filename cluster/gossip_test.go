@@ -336,6 +336,55 @@ func TestStartSaysWhatToDo(t *testing.T) {
 	require.Equal(t, rosterText(cluster.Serving, a), a.roster(), "nobody got in")
 }
 
+// A node that counted alone beside a cluster whose certificates are of another CA would
+// grant every limit once more.
+func TestANodeWhoseCertificatesMembersDoNotTrustDoesNotStart(t *testing.T) {
+	old, other := newCertificates(t), newCertificates(t)
+	both := x509.NewCertPool()
+	both.AddCert(old.ca)
+	both.AddCert(other.ca)
+	in := config("a")
+	in.TLS = old.config(t)
+	a := launch(t, in)
+	trusts := func(certs certificates, roots *x509.CertPool) *tls.Config {
+		c := certs.config(t)
+		c.RootCAs = roots
+		return c
+	}
+	verifies := other.config(t)
+	verifies.InsecureSkipVerify, verifies.ClientAuth = true, tls.RequireAnyClientCert
+	verifies.VerifyConnection = func(s tls.ConnectionState) error {
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: other.pool})
+		return err
+	}
+	for about, c := range map[string]*tls.Config{
+		"neither trusts the other":      other.config(t),
+		"the same, by its own means":    verifies,
+		"the member does not trust it":  trusts(other, both),
+		"it does not trust the members": trusts(old, other.pool),
+	} {
+		cfg := config("b", a)
+		cfg.TLS = c
+		_, err := try(t, cfg)
+		require.ErrorContains(t, err, "trust each other's certificates", about)
+		require.ErrorContains(t, err, a.addr, about)
+	}
+	fits := config("c", a)
+	fits.TLS = trusts(old, both)
+	c := launch(t, fits)
+	sees(t, []*node{a, c}, rosterText(cluster.Serving, a, c))
+
+	old.ca.NotAfter = time.Now().Add(-time.Minute)
+	out := config("d")
+	out.TLS = old.config(t)
+	d := launch(t, out)
+	beside := config("e", d)
+	beside.TLS = other.config(t)
+	beside.TLS.RootCAs = both
+	e := launch(t, beside)
+	require.Contains(t, e.Stats().JoinError, "TLS", "it is the members' certificate that has run out: that is no reason not to start")
+}
+
 func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 	n := cluster.NewGossip(config("a"))
 	require.Error(t, n.Leave(t.Context()))

@@ -91,6 +91,9 @@ var (
 	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
 	errAstray  = errors.New("cluster: an address in Regions leads to the wrong region: give addresses of nodes in the region that they are listed for")
 	errTLS     = errors.New("cluster: no TLS connection: set TLS on all nodes or on none, with certificates that each accepts")
+	// errCertificate is errTLS where both sides have TLS.
+	errCertificate = fmt.Errorf("%w: the member and this node do not trust each other's certificates, so that one of them needs the other's CA among its roots", errTLS)
+
 	errAway    = errors.New("cluster: the node at the address has left its region: the addresses should lead to others, too")
 	errName    = errors.New("cluster: another member answers at the address")
 	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
@@ -440,7 +443,7 @@ func unanswered(err error) error {
 	case errors.Is(err, errOversized), errors.Is(err, errRecord):
 		return fmt.Errorf("%w: %v", errForeign, err)
 	case alerted(err):
-		return fmt.Errorf("%w: %v", errTLS, err)
+		return fmt.Errorf("%w: %v", errCertificate, err)
 	}
 	return fmt.Errorf("%w: %v", errSilent, err)
 }
@@ -478,13 +481,9 @@ func openStream(ctx context.Context, dial func(context.Context, string) (net.Con
 	}
 	out := conn
 	if err == nil && t != nil {
-		if t.ServerName == "" {
-			t = t.Clone()
-			t.ServerName, _, _ = net.SplitHostPort(addr)
-		}
-		secure := tls.Client(conn, t)
+		secure := tls.Client(conn, clientTLS(t, addr))
 		if e := secure.HandshakeContext(ctx); e != nil {
-			err = fmt.Errorf("%w: %v", errTLS, e)
+			err = fmt.Errorf("%w: %v", untrusted(e), e)
 		}
 		out = secure
 	}

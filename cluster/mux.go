@@ -340,26 +340,3 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// serverTLS is c as the accepting end uses it: a client without a certificate
-// that we trust is refused, whatever c says, unless c verifies by its own means.
-func serverTLS(c *tls.Config) *tls.Config {
-	c = c.Clone()
-	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil
-	if c.ClientAuth != tls.RequireAnyClientCert || !own {
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	if c.ClientCAs == nil {
-		c.ClientCAs = c.RootCAs
-	}
-	if choose := c.GetConfigForClient; choose != nil {
-		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			chosen, err := choose(hello)
-			if chosen == nil || err != nil {
-				return nil, err
-			}
-			return serverTLS(chosen), nil
-		}
-	}
-	return c
-}

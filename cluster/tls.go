@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+)
+
+var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and those of the machine sign certificates for anybody: set its ClientCAs to the CA of the members' certificates")
+
+// serverTLS is c as the accepting end uses it: a client without a certificate
+// that we trust is refused, whatever c says, unless c verifies by its own means. Each
+// connection is verified anew: with tickets, who had a certificate could come back
+// without it.
+func serverTLS(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil
+	if c.ClientAuth != tls.RequireAnyClientCert || !own {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	if c.ClientCAs == nil {
+		c.ClientCAs = c.RootCAs
+	}
+	c.SessionTicketsDisabled = true
+	if choose, roots := c.GetConfigForClient, c.ClientCAs; choose != nil {
+		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if chosen == nil || err != nil {
+				return nil, err
+			}
+			if chosen = serverTLS(chosen); chosen.ClientCAs == nil {
+				chosen.ClientCAs = roots
+			}
+			if chosen.ClientCAs == nil && chosen.ClientAuth == tls.RequireAndVerifyClientCert {
+				return nil, errRoots
+			}
+			return chosen, nil
+		}
+	}
+	return c
+}
+
+// clientTLS is c as the dialling end uses it for addr.
+func clientTLS(c *tls.Config, addr string) *tls.Config {
+	c = c.Clone()
+	if c.ServerName == "" {
+		c.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	if verify, name := c.VerifyConnection, c.ServerName; verify != nil {
+		c.VerifyConnection = func(s tls.ConnectionState) error {
+			s.ServerName = name // which crypto/tls leaves empty for an address
+			if err := verify(s); err != nil {
+				return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+			}
+			return nil
+		}
+	}
+	return c
+}
+
+// untrusted is what a failed TLS handshake means for who dialled: errCertificate if it
+// does not trust the certificate of the other. That one has run out by now is not held
+// against who dials, since it is not for its configuration to be mended.
+func untrusted(err error) error {
+	var certificate *tls.CertificateVerificationError
+	if !errors.As(err, &certificate) {
+		return errTLS
+	}
+	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		return errTLS
+	}
+	return errCertificate
+}

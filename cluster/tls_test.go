@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mutually shakes hands as two members do over TLS, and lets the dialling side read
+// what the listening one sends after it: a ticket, if there is one.
+func mutually(t *testing.T, listens, dials *tls.Config, addr string) (listener, dialler tls.ConnectionState, err error) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer port.Close()
+	accepted := make(chan tls.ConnectionState, 1)
+	go func() {
+		defer close(accepted)
+		conn, err := port.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		server := tls.Server(conn, listens)
+		if _, err := server.Write([]byte("x")); err == nil {
+			accepted <- server.ConnectionState()
+		}
+	}()
+	conn, err := net.Dial("tcp", port.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	client := tls.Client(conn, clientTLS(dials, addr))
+	if _, err = io.ReadFull(client, make([]byte, 1)); err != nil {
+		return listener, dialler, err
+	}
+	return <-accepted, client.ConnectionState(), nil
+}
+
+func pool(leaves ...*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, leaf := range leaves {
+		p.AddCert(leaf)
+	}
+	return p
+}
+
+// A certificate that is no longer accepted would be good for as long as a ticket, which
+// is a week.
+func TestEachConnectionIsVerifiedAndNoneIsResumed(t *testing.T) {
+	own, leaf := certificate(t)
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf), ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	chosen := both.Clone()
+	chosen.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return both, nil }
+	for _, listens := range []*tls.Config{serverTLS(both), serverTLS(chosen)} {
+		for range 3 {
+			listener, dialler, err := mutually(t, listens, both, "127.0.0.1:1")
+			require.NoError(t, err)
+			require.False(t, listener.DidResume)
+			require.False(t, dialler.DidResume)
+		}
+	}
+}
+
+func TestWhatIsChosenForAClientHasTheRootsOfTheWholeOrIsRefused(t *testing.T) {
+	own, leaf := certificate(t)
+	stranger, other := certificate(t)
+	dials := func(c tls.Certificate) *tls.Config {
+		return &tls.Config{Certificates: []tls.Certificate{c}, RootCAs: pool(leaf, other)}
+	}
+	chooses := func(roots *x509.CertPool, chosen *tls.Config) *tls.Config {
+		chosen.Certificates = []tls.Certificate{own}
+		return &tls.Config{ClientCAs: roots, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }}
+	}
+	for about, c := range map[string]struct {
+		listens  *tls.Config
+		dials    tls.Certificate
+		accepted bool
+	}{
+		"its own roots":                  {chooses(nil, &tls.Config{ClientCAs: pool(leaf)}), own, true},
+		"its own roots, a stranger":      {chooses(nil, &tls.Config{ClientCAs: pool(leaf)}), stranger, false},
+		"its own roots before the outer": {chooses(pool(other), &tls.Config{ClientCAs: pool(leaf)}), own, true},
+		"the outer roots":                {chooses(pool(leaf), &tls.Config{}), own, true},
+		"the outer roots, a stranger":    {chooses(pool(leaf), &tls.Config{}), stranger, false},
+		"no roots":                       {chooses(nil, &tls.Config{}), own, false},
+	} {
+		_, _, err := mutually(t, serverTLS(c.listens), dials(c.dials), "127.0.0.1:1")
+		require.Equal(t, c.accepted, err == nil, "%s: %v", about, err)
+	}
+	_, err := serverTLS(chooses(nil, &tls.Config{})).GetConfigForClient(nil)
+	require.ErrorIs(t, err, errRoots)
+}
+
+func TestWhatVerifiesIsToldWhatIsDialledAnAddressToo(t *testing.T) {
+	own, leaf := certificate(t)
+	listens := serverTLS(&tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)})
+	for addr, want := range map[string]string{"127.0.0.1:7946": "127.0.0.1", "[::1]:7946": "::1", "limits.example:7946": "limits.example"} {
+		told := ""
+		dials := &tls.Config{
+			Certificates: []tls.Certificate{own}, InsecureSkipVerify: true,
+			VerifyConnection: func(s tls.ConnectionState) error { told = s.ServerName; return nil },
+		}
+		_, _, err := mutually(t, listens, dials, addr)
+		require.NoError(t, err)
+		require.Equal(t, want, told)
+		dials.ServerName = "members.internal"
+		_, _, err = mutually(t, listens, dials, addr)
+		require.NoError(t, err)
+		require.Equal(t, "members.internal", told)
+	}
+}

@@ -1,9 +1,13 @@
 package weir_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,8 +191,7 @@ func (r *rotation) serve(name string, configure func(*cluster.Config)) {
 	r.mu.Unlock()
 }
 
-// rollOut restarts every node with what configure says, one after the other. What
-// docs/rotation.md has an operator look at before the next step is as it should be.
+// rollOut restarts every node with what configure says, one after the other.
 func (r *rotation) rollOut(configure func(*cluster.Config)) {
 	r.t.Helper()
 	for _, name := range r.names {
@@ -196,6 +199,12 @@ func (r *rotation) rollOut(configure func(*cluster.Config)) {
 		r.serve(name, configure)
 		time.Sleep(restartEvery)
 	}
+	r.wellRotated()
+}
+
+// wellRotated holds what docs/rotation.md has an operator look at before the next step.
+func (r *rotation) wellRotated() {
+	r.t.Helper()
 	r.whole()
 	require.Empty(r.t, r.refused())
 	for name, n := range r.nodes {
@@ -243,7 +252,7 @@ func (r *rotation) isRefused(configure func(*cluster.Config), reason, says strin
 	before := r.refused()[reason]
 	_, err := r.tryStart("z", configure)
 	require.ErrorContains(r.t, err, says)
-	require.Greater(r.t, r.refused()[reason], before, "%v", r.refused())
+	require.True(r.t, within(time.Second, func() bool { return r.refused()[reason] > before }), "%v", r.refused())
 	for _, n := range r.nodes {
 		require.True(r.t, sees(n, len(r.nodes)))
 	}
@@ -296,5 +305,107 @@ func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
 		r.whole()
 		time.Sleep(restartEvery)
 		r.judge()
+	})
+}
+
+// certified is both: the secret, which does not change here, and TLS.
+func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config) {
+	return func(c *cluster.Config) {
+		c.Secrets = [][]byte{older}
+		c.TLS = &tls.Config{Certificates: []tls.Certificate{*leaf}, RootCAs: roots, ServerName: memberName}
+	}
+}
+
+// Each node has a certificate of its own, as most have; what one authority has signed
+// is good until it has run out.
+func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t, "the only one")
+		stolen := ca.leaf(t, 5*time.Minute)
+		fresh := func(c *cluster.Config) { certified(ca.leaf(t, 24*time.Hour), bundle(ca))(c) }
+		r := newRotation(t, hosts(3), certified(stolen, bundle(ca)))
+		r.rollOut(fresh)
+		r.joins(certified(stolen, bundle(ca)))
+		r.rollOut(fresh)
+		r.judge()
+		time.Sleep(5 * time.Minute)
+		r.isRefused(certified(stolen, bundle(ca)), "tls", "trust each other's certificates")
+		r.whole()
+	})
+}
+
+// The way back is the steps in reverse, as long as both authorities are trusted.
+func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		before, after := newAuthority(t, "old"), newAuthority(t, "new")
+		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
+		r := newRotation(t, hosts(3), certified(old, bundle(before)))
+		r.rollOut(certified(old, bundle(before, after)))
+		r.joins(certified(old, bundle(before)))
+		r.rollOut(certified(fresh, bundle(before, after)))
+		r.rollOut(certified(old, bundle(before, after)))
+		r.rollOut(certified(fresh, bundle(before, after)))
+		r.rollOut(certified(fresh, bundle(after)))
+		r.isRefused(certified(old, bundle(before, after)), "tls", "trust each other's certificates")
+		r.isRefused(certified(old, bundle(before)), "tls", "trust each other's certificates")
+		r.judge()
+	})
+}
+
+func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		before, after := newAuthority(t, "old"), newAuthority(t, "new")
+		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
+		r := newRotation(t, hosts(3), certified(old, bundle(before)))
+		r.stop("a")
+		_, err := r.tryStart("a", certified(fresh, bundle(after)))
+		require.ErrorContains(t, err, "trust each other's certificates")
+		time.Sleep(restartEvery)
+		require.NotZero(t, r.refused()["tls"])
+		r.serve("a", certified(old, bundle(before)))
+		r.whole()
+		r.judge()
+	})
+}
+
+// No node is restarted: what each has is replaced while it runs, as files are. What is
+// open stays open; whatever is opened from then on has the new ones.
+func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		before, after := newAuthority(t, "old"), newAuthority(t, "new")
+		files := make(map[string]*atomic.Pointer[credentials])
+		for _, name := range hosts(3) {
+			files[name] = new(atomic.Pointer[credentials])
+			files[name].Store(&credentials{before.leaf(t, lifetime), bundle(before)})
+		}
+		started := 0
+		r := newRotation(t, hosts(3), func(c *cluster.Config) {
+			c.Secrets, c.TLS = [][]byte{older}, reloaded(files[hosts(3)[started]])
+			started++
+		})
+		nodes := maps.Clone(r.nodes)
+		reload := func(ca *authority, roots *x509.CertPool) {
+			for _, name := range r.names {
+				files[name].Store(&credentials{ca.leaf(t, lifetime), roots})
+				time.Sleep(restartEvery)
+			}
+			r.wellRotated()
+		}
+		reload(before, bundle(before))
+		reload(before, bundle(before, after))
+		r.joins(certified(before.leaf(t, lifetime), bundle(before)))
+		r.joins(certified(after.leaf(t, lifetime), bundle(before, after)))
+		reload(after, bundle(before, after))
+		reload(before, bundle(before, after))
+		reload(after, bundle(before, after))
+		reload(after, bundle(after))
+		r.joins(certified(after.leaf(t, lifetime), bundle(after)))
+		r.isRefused(certified(before.leaf(t, lifetime), bundle(before, after)), "tls", "trust each other's certificates")
+		r.judge()
+		require.Equal(t, nodes, r.nodes)
 	})
 }

@@ -187,3 +187,43 @@ func TestAdminTokensAreRotatedInTwoRolloutsWithoutALostCheck(t *testing.T) {
 		})
 	}
 }
+
+// docs/rotation.md has a service go from one cluster to another so: the old one decides,
+// and the next one counts what that admits; then both have to admit.
+func TestARequestIsCountedByTheMiddlewaresOfTwoClusters(t *testing.T) {
+	const file = `rules: [{name: per address, key: ip, limit: {algorithm: sliding_log, rate: 5, per: 1h}}]`
+	old := newLimiter(t, file, Options{}, weir.Config{})
+	next := newLimiter(t, file, Options{NoXHeaders: true, NoIETFHeaders: true}, weir.Config{})
+	oldFirst := old.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request := next.Request(r)
+		next.Check(r.Context(), &request)
+		hello.ServeHTTP(w, r)
+	}))
+	both := old.Handler(next.Handler(hello))
+	const first, second, third = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+	admits := func(h http.Handler, from string, admitted int) (last *httptest.ResponseRecorder) {
+		t.Helper()
+		passed := 0
+		for range 8 {
+			if last = answer(h, get("/", from)); last.Code == http.StatusOK {
+				passed++
+			} else {
+				require.Equal(t, http.StatusTooManyRequests, last.Code)
+				require.NotEmpty(t, last.Header().Get(retryAfterField))
+			}
+		}
+		require.Equal(t, admitted, passed)
+		return last
+	}
+	for i, h := range []http.Handler{oldFirst, both} {
+		from := []string{first, second}[i]
+		admits(h, from, 5)
+		require.Zero(t, left(t, old, "per address", from))
+		require.Zero(t, left(t, next, "per address", from))
+	}
+	admits(next.Handler(hello), third, 5)
+	require.Equal(t, http.StatusOK, answer(oldFirst, get("/", third)).Code, "the next one denies nothing yet")
+	last := answer(both, get("/", third))
+	require.Equal(t, http.StatusTooManyRequests, last.Code)
+	require.Equal(t, []string{"3"}, last.Header()[remainingField], "the fields are the old one's")
+}

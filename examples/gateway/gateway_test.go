@@ -44,9 +44,9 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	require.NoError(t, err)
 	keys := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(keys, []byte("k1 paid\n\nk2 free\n"), 0o600))
-	const secret = "a token that nobody guesses"
+	const secret, before = "a token that nobody guesses", "a token that is rotated out"
 	token := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(token, []byte(secret+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(token, []byte(before+"\n\n"+secret+"\n"), 0o600))
 	o := options{listen: freeAddr(t), admin: freeAddr(t), token: token, to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -91,7 +91,7 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	}
 	require.Greater(t, denied, 10, "keys that are made up have one count, the address's")
 
-	for given, want := range map[string]int{"": http.StatusUnauthorized, secret: http.StatusOK} {
+	for given, want := range map[string]int{"": http.StatusUnauthorized, secret: http.StatusOK, before: http.StatusOK} {
 		r, err := http.NewRequest(http.MethodGet, "http://"+o.admin+"/v1/status?api_key=k1&ip=192.0.2.1&tier=paid", nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+given)

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -40,7 +39,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where to serve")
 	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready, and to have the admin API")
-	flag.StringVar(&o.token, "token", "", "a file with the token of the admin API, which is off without one")
+	flag.StringVar(&o.token, "token", "", "a file with the tokens of the admin API, one a line; it is off without one")
 	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
 	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
 	flag.StringVar(&o.keys, "keys", "", "a file of API keys, one a line: the key, and its tier")
@@ -96,11 +95,11 @@ func run(ctx context.Context, o options) (err error) {
 	operators := http.NewServeMux()
 	operators.Handle("/ready", httplimit.Readiness(node))
 	if o.token != "" {
-		token, err := readFile(o.token)
+		tokens, err := readTokens(o.token)
 		if err != nil {
 			return err
 		}
-		admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{bytes.TrimSpace(token)}})
+		admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: tokens})
 		if err != nil {
 			return err
 		}

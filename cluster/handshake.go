@@ -57,7 +57,8 @@ const (
 // dialler's own port, has two nodes shake hands that both hold the secret: each
 // learns which node the other is, and a dialler leaves one that it did not want.
 // There is no forward secrecy: a secret that leaks opens what was recorded under it.
-// TLS has that.
+// TLS has that. Under TLS each secret is bound to the connection, see identity.on, as
+// nothing is sealed then: what is passed on over another connection proves nothing.
 const (
 	nonceSize = 16
 	macSize   = sha256.Size

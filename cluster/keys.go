@@ -14,6 +14,7 @@ const (
 	gossipKeyLabel = "weir gossip"
 	keyIDLabel     = "weir key id"
 	macLabel       = "weir handshake"
+	channelLabel   = "weir channel"
 	dialledLabel   = "weir records of the dialler"
 	accepterLabel  = "weir records of the listener"
 )

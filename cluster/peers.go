@@ -269,8 +269,13 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 	if err != nil {
 		return nil, hello{}, err
 	}
+	identity, err := p.identity.on(conn)
+	if err != nil {
+		sever(conn)
+		return nil, hello{}, err
+	}
 	stop := context.AfterFunc(ctx, func() { sever(conn) })
-	secured, peer, err := p.identity.dial(conn, region)
+	secured, peer, err := identity.dial(conn, region)
 	if !stop() && err == nil {
 		err = errSilent
 	}
@@ -329,7 +334,13 @@ func (p *peers) receive(conn net.Conn) {
 		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errors.New("cluster: too many connections that do not say who they are"))
 	}
 	conn.SetDeadline(time.Now().Add(handshakeWait))
-	secured, peer, reason, err := p.identity.accept(conn)
+	identity, err := p.identity.on(conn)
+	if err != nil {
+		p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
+		p.lobby.leave(in)
+		return
+	}
+	secured, peer, reason, err := identity.accept(conn)
 	if !p.lobby.leave(in) || p.ctx.Err() != nil {
 		return
 	}

@@ -371,7 +371,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 func TestEachKeyIsOfOneUse(t *testing.T) {
 	secret := []byte("0123456789abcdef0123456789abcdef")
 	keys := map[string]string{string(secret): "the secret"}
-	for _, label := range []string{gossipKeyLabel, keyIDLabel, macLabel, dialledLabel, accepterLabel} {
+	for _, label := range []string{gossipKeyLabel, keyIDLabel, macLabel, channelLabel, dialledLabel, accepterLabel} {
 		key := string(derive(secret, nil, label))
 		require.Empty(t, keys[key], label)
 		keys[key] = label

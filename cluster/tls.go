@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 )
 
@@ -71,4 +72,25 @@ func untrusted(err error) error {
 		return errTLS
 	}
 	return errCertificate
+}
+
+// on is id on one connection. Under TLS each secret is bound to the connection by its
+// exporter (RFC 9266): whoever ends TLS between two members, with a certificate that both
+// trust, and passes on what they say, has each of them prove something else.
+func (id identity) on(conn net.Conn) (identity, error) {
+	secured, ok := conn.(*tls.Conn)
+	if !ok || len(id.secrets) == 0 {
+		return id, nil
+	}
+	state := secured.ConnectionState()
+	binding, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, derivedSize)
+	if err != nil {
+		return id, fmt.Errorf("%w: %v", errTLS, err)
+	}
+	bound := make([][]byte, len(id.secrets))
+	for i, secret := range id.secrets {
+		bound[i] = derive(secret, binding, channelLabel)
+	}
+	id.secrets = bound
+	return id, nil
 }

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the table of THREATS.md says of whoever reaches the port: gossip in packets takes
+// the secret, if there is one; all that goes over a connection takes that and a
+// certificate, if there is TLS.
+func TestWhatIsSetSaysWhoGossipsAndWhoAsks(t *testing.T) {
+	t.Parallel()
+	own, leaf := certificate(t)
+	secret := []byte("0123456789abcdef")
+	for _, set := range []struct {
+		name         string
+		secrets, tls bool
+	}{{"nothing", false, false}, {"Secrets", true, false}, {"TLS", false, true}, {"both", true, true}} {
+		for _, holds := range []struct {
+			name                string
+			secret, certificate bool
+		}{{"nothing", false, false}, {"a secret", true, false}, {"a certificate", false, true}, {"both", true, true}} {
+			t.Run(fmt.Sprint(set.name, " is set, the attacker has ", holds.name), func(t *testing.T) {
+				t.Parallel()
+				cfg := Config{Name: "live-1", Bind: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
+				if set.secrets {
+					cfg.Secrets = [][]byte{secret}
+				}
+				if set.tls {
+					cfg.TLS = &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
+				}
+				g := NewGossip(cfg).(*gossip)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				t.Cleanup(func() { require.NoError(t, g.Close()) })
+				require.NoError(t, g.Start(ctx, &testHandler{}))
+
+				// The attacker speaks as what is set asks for, with what it holds.
+				as := Config{Name: "stranger-1", Bind: "127.0.0.1:0", Logger: cfg.Logger}
+				if holds.secret {
+					as.Secrets = cfg.Secrets
+				}
+				if set.tls {
+					as.TLS = &tls.Config{RootCAs: pool(leaf)}
+					if holds.certificate {
+						as.TLS.Certificates = []tls.Certificate{own}
+					}
+				}
+				bySecret := holds.secret || !set.secrets
+				byBoth := bySecret && (holds.certificate || !set.tls)
+				written := sealedAs(t, as)
+
+				packets, err := net.Dial("udp", g.addr())
+				require.NoError(t, err)
+				defer packets.Close()
+				packets.Write(written.labelled(written.alive("phantom-1")))
+				if bySecret {
+					eventually(t, 5*time.Second, func() bool { return missed(g, "phantom-1") }, "the packet is not taken")
+				} else {
+					eventually(t, 5*time.Second, func() bool { return g.Stats().Refused[reasonPacket] > 0 }, "the packet is not refused")
+				}
+
+				answered := false
+				if conn, err := openStream(ctx, new(tcp).Dial, as.TLS, g.addr(), firstByteGossip); err == nil {
+					ping := append([]byte{gossipPing}, encode(map[string]any{"SeqNo": 7, "Node": "live-1"})...)
+					conn.Write(written.onStream(ping)[1:])
+					conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+					n, _ := conn.Read(make([]byte, 1))
+					answered = n > 0
+					conn.Close()
+				}
+				require.Equal(t, byBoth, answered, "a stream of gossip")
+
+				peer := startPeer(t, "stranger", nil, func(c *peersConfig) {
+					c.Secrets, c.TLS, c.Self.Region = as.Secrets, as.TLS, ""
+				})
+				_, err = peer.probe(ctx, g.addr())
+				require.Equal(t, byBoth, err == nil, "a connection for checks: %v", err)
+
+				names := []string{"live-1"}
+				if bySecret {
+					names = append(names, "phantom-1")
+				}
+				require.Equal(t, names, rosterNames(g), "nobody else got in")
+			})
+		}
+	}
+}
+
+// sealedAs seals as a member of that configuration does, which never starts.
+func sealedAs(t *testing.T, cfg Config) *gossip {
+	g := NewGossip(cfg).(*gossip)
+	i, err := newInspector(g.label(), gossipKeys(cfg.Secrets))
+	require.NoError(t, err)
+	g.mux = &mux{inspect: i}
+	return g
+}
+
+// missed reports whether g has that member in its roster and does not hear it.
+func missed(g *gossip, name string) bool {
+	return slices.ContainsFunc(g.View().Members, func(m Member) bool { return m.Name == name && m.State == Unheard })
+}
+
+func rosterNames(g *gossip) (names []string) {
+	for _, m := range g.View().Members {
+		names = append(names, m.Name)
+	}
+	return names
+}

@@ -24,8 +24,8 @@ import (
 
 // packages are those that snippets of Go use without an import, by their names.
 var packages = map[string]string{
-	"context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip",
-	"signal": "os/signal", "strconv": "strconv", "syscall": "syscall", "testing": "testing", "time": "time",
+	"atomic": "sync/atomic", "context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip",
+	"signal": "os/signal", "strconv": "strconv", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",
 
 	"grpc":       "google.golang.org/grpc",
 	"prometheus": "github.com/prometheus/client_golang/prometheus",
@@ -51,6 +51,10 @@ var (
 	book          *rules.Book
 	perUser       *weir.Limiter
 	messages      *weir.Limiter
+	old, next     *weir.Limiter
+	nextNode      *weir.Node
+	key           string
+	oldLimit, nextLimit *httplimit.Middleware
 	registry      *prometheus.Registry
 	auth          struct{ UserOf func(context.Context) string }
 

@@ -87,8 +87,13 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 		key := &rotatedKey{name: fmt.Sprint("key ", k)}
 		algorithm := algorithms[k%len(algorithms)]
 		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64(40 * (k + 1)), Per: lifetime}
+		every := rotatedEvery
+		if weir.RaceDetector {
+			key.limit.Rate /= 5
+			every *= 5
+		}
 		r.keys = append(r.keys, key)
-		asking.Go(func() { r.ask(k, key, stop) })
+		asking.Go(func() { r.ask(k, key, every, stop) })
 	}
 	return r
 }
@@ -136,9 +141,9 @@ func sees(n *weir.Node, members int) bool {
 
 // ask asks one node after the other for a key, until it is told to stop. A check has
 // failed if it has an error, or the key's owner has not decided it.
-func (r *rotation) ask(k int, key *rotatedKey, stop <-chan struct{}) {
-	time.Sleep(time.Duration(k) * rotatedEvery / rotatedKeys)
-	tick := time.NewTicker(rotatedEvery)
+func (r *rotation) ask(k int, key *rotatedKey, every time.Duration, stop <-chan struct{}) {
+	time.Sleep(time.Duration(k) * every / rotatedKeys)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for turn := k; ; turn++ {
 		select {

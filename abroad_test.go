@@ -1,8 +1,11 @@
 package weir
 
 import (
+	"bytes"
 	"encoding/binary"
+	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,9 +27,9 @@ func (stranger) Serve(b *cluster.Batch) {
 	}
 }
 
-// A region lets others ask for units, and have counts reset that are Global. Nothing
-// else that its own members say to each other is theirs to say: they do not share
-// its counts, nor what it has published.
+// A region lets others ask for units of Global limits, and have their counts reset.
+// Nothing else that its own members say to each other is theirs to say: they do not
+// share its counts, nor what it has published.
 func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	n := fleet(t, 1, func(_ int, cfg *Config) {
 		cfg.Region = "near"
@@ -40,7 +43,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	require.NoError(t, far.Start(t.Context(), stranger{}))
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 
-	key := n.identity.id(l.prefix, "key")
+	key := l.id("key")
 	numbers := bucket.Limit{Rate: 10, Per: time.Hour}
 	one := func(o op, units int64) []byte {
 		a := ask{id: key, limit: &numbers, units: units}
@@ -75,7 +78,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opDebit, one(opDebit, 3), false},
 		{opRefund, one(opRefund, 3), false},
 		{opPeek, one(opPeek, 1), false},
-		{opReset, one(opReset, 0), true},
+		{opReset, one(opReset, 0), false},
 		{opStream, with(opStream, frame), false},
 		{opPublish, with(opPublish, appendPostings(nil, []posting{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
 		{opCompare, with(opCompare, (&comparison{}).append(nil)), false},
@@ -96,16 +99,18 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		require.EqualValues(t, 10, d.Remaining, "op %d", c.op)
 	}
 	require.Empty(t, abroad(speaking("third")), "a region speaks for itself alone")
+	refused := len(cases) - 1 + 1 // all of these but the exchange, and that
+	require.EqualValues(t, refused, n.Stats().Regions["far"].Refused)
 	published, _ := n.Published("")
 	require.Empty(t, published)
 	require.Zero(t, n.Stats().Conflicts)
 
 	for _, c := range cases { // which mean something, to who may
-		got := make(chan []byte, 1)
-		b := cluster.NewBatch("member-1", within(got))
-		b.Region, b.Requests = "near", [][]byte{c.request}
-		inbound{n}.Serve(b)
-		require.NotEmpty(t, <-got, "op %d", c.op)
+		if c.op == opExchange {
+			require.Empty(t, served(n, "near", c.request), "members have no holdings of their own")
+			c.request[1] = flagAbroad // it hands it on
+		}
+		require.NotEmpty(t, served(n, "near", c.request), "op %d", c.op)
 	}
 	published, _ = n.Published("")
 	require.Len(t, published, 1)
@@ -118,3 +123,159 @@ type within chan<- []byte
 func (w within) Reply(_ int, body []byte) { w <- append([]byte(nil), body...) }
 
 func (w within) Later(int) cluster.Later { return func(body []byte) { w.Reply(0, body) } }
+
+// served is what a node answers a request of a region.
+func served(n *Node, region string, request []byte) []byte {
+	got := make(chan []byte, 1)
+	b := cluster.NewBatch(region+"-1", within(got))
+	b.Region, b.Requests = region, [][]byte{bytes.Clone(request)}
+	inbound{n}.Serve(b)
+	return <-got
+}
+
+// bordered is a node of region "near" that knows of "far", with a Regional and a Global
+// limit of the same numbers, the count of whose key is used up.
+func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limiter) {
+	cfg := Config{Region: "near", Regions: map[string][]string{"far": {"127.0.0.1:1"}}, Cluster: cluster.NewSolo("near-1", "near"), Logger: quiet}
+	if edit != nil {
+		edit(&cfg)
+	}
+	n = solo(t, cfg)
+	regional = limiter(t, n, Limit{Name: "regional", Rate: 10, Per: time.Hour})
+	global = limiter(t, n, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
+	require.True(t, allow(t, regional, "key", 10).Allowed)
+	_, err := global.Debit(t.Context(), "key", 10)
+	require.NoError(t, err)
+	return n, regional, global
+}
+
+// resetting is a reset of a limit's key under a number.
+func resetting(l *Limiter, key string, number int64) []byte {
+	a := ask{id: l.id(key), limit: &l.numbers, units: number}
+	return a.append(header{op: opReset, asks: 1}.append(nil))
+}
+
+func used(n *Node, l *Limiter, key string) int64 {
+	units, _, _ := n.counts.Used(l.id(key), n.now())
+	return units
+}
+
+// Of what a region resets, reads or asks for, the id says whether it is Global, and
+// not the region.
+func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
+	n, regional, global := bordered(t, nil)
+	require.Empty(t, served(n, "far", resetting(regional, "key", n.now())))
+	require.EqualValues(t, 10, used(n, regional, "key"))
+
+	print := n.regions.Exchange(nil).Print
+	stating := func(l *Limiter) []byte {
+		st := countsync.Statement{ID: l.id("key"), Limit: l.numbers, Number: n.now(), From: 7, Wants: 10, Must: 10, Spent: 9, Series: 1}
+		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(header{op: opExchange}.append(nil))
+	}
+	require.Empty(t, served(n, "far", stating(regional)))
+	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.time(n.now())) // it has one
+	kept := n.regions.Kept()
+	require.EqualValues(t, 10, used(n, regional, "key"))
+	require.Zero(t, n.regions.SpentElsewhere(regional.id("key"), n.now()))
+	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
+
+	answer := served(n, "far", stating(global))
+	e, err := countsync.ParseExchange(answer[answerHeaderBytes:])
+	require.NoError(t, err)
+	require.Len(t, e.Statements, 1)
+	require.Equal(t, global.id("key"), e.Statements[0].ID)
+	require.EqualValues(t, 9, n.regions.SpentElsewhere(global.id("key"), n.now()))
+	require.Equal(t, kept, n.regions.Kept())
+	require.NotEmpty(t, served(n, "far", resetting(global, "key", n.now())))
+	require.Zero(t, used(n, global, "key"))
+	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
+
+	require.Empty(t, served(n, "nowhere", resetting(global, "key", n.now())), "a region that is none of Regions")
+	require.Empty(t, served(n, "", resetting(global, "key", n.now())))
+}
+
+// A request that a member hands on is that of the region that it began in, as the
+// member says; and no region has a member hand on what it says.
+func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
+	n, regional, global := bordered(t, nil)
+	handed := func(request []byte) []byte {
+		request[1] |= flagAbroad
+		return served(n, "near", request)
+	}
+	take := ask{id: regional.id("key"), limit: &regional.numbers, units: 1}
+	require.Empty(t, handed(take.append(header{op: opTake, asks: 1}.append(nil))))
+	require.Empty(t, handed(resetting(regional, "key", n.now())))
+	require.EqualValues(t, 10, used(n, regional, "key"))
+	require.NotEmpty(t, handed(resetting(global, "key", n.now())))
+	own := (&countsync.Exchange{Region: "near"}).Append(header{op: opExchange, flags: flagAbroad}.append(nil))
+	require.Equal(t, appendAnswer(nil, statusUnreached, 0), served(n, "near", own), "a member's own region is none")
+
+	// Of three nodes, one is asked from abroad to hand something to another.
+	nodes := fleet(t, 2, func(_ int, cfg *Config) {
+		cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
+	})
+	ls := limiters(t, nodes, Limit{Name: "regional", Rate: 10, Per: time.Hour})
+	key := ownedBy(t, ls[1], nodes[1])
+	require.True(t, allow(t, ls[1], key, 10).Allowed)
+	request := resetting(ls[0], key, nodes[0].now())
+	v := nodes[0].view.Load()
+	binary.LittleEndian.PutUint64(request[8:], v.hashes[1-v.Self])
+	request[2] = maxHops
+	require.Empty(t, served(nodes[0], "far", request))
+	require.EqualValues(t, 10, used(nodes[1], ls[1], key))
+	require.Zero(t, nodes[0].Stats().Passed)
+}
+
+// A reset's number is a time. One of the far future would have later ones fail.
+func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
+	for region, slack := range map[string]time.Duration{"far": resetSlackAbroad, "near": countsync.ResetSlack} {
+		t.Run(region, func(t *testing.T) {
+			n, _, global := bordered(t, nil)
+			for _, number := range []int64{math.MaxInt64, n.now() + int64(slack) + int64(time.Minute)} {
+				require.Empty(t, served(n, region, resetting(global, "key", number)))
+				require.EqualValues(t, 10, used(n, global, "key"), "it changes nothing")
+			}
+			require.NotEmpty(t, served(n, "near", resetting(global, "key", n.now())), "by a member that knows of neither")
+			require.Zero(t, used(n, global, "key"))
+
+			_, err := global.Debit(t.Context(), "key", 10)
+			require.NoError(t, err)
+			require.NotEmpty(t, served(n, region, resetting(global, "key", n.now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
+			require.Zero(t, used(n, global, "key"))
+			_, err = global.Debit(t.Context(), "key", 10)
+			require.NoError(t, err)
+			require.NoError(t, global.node.reset(t.Context(), &ask{id: global.id("key"), limit: &global.numbers}))
+			require.Zero(t, used(n, global, "key"), "and who knows of it resets above it")
+		})
+	}
+}
+
+// What a region asks for in a second is bounded, by number and by size. What is beyond
+// is refused and counted, and others are answered meanwhile.
+func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _, _ := bordered(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
+		speaking := func(region string) []byte {
+			return (&countsync.Exchange{Region: region}).Append(header{op: opExchange}.append(nil))
+		}
+		over := appendAnswer(nil, statusUnreached, 0)
+		for range abroadRequests {
+			require.NotEqual(t, over, served(n, "far", speaking("far")))
+		}
+		for range 10 {
+			require.Equal(t, over, served(n, "far", speaking("far")))
+		}
+		require.EqualValues(t, 10, n.Stats().Regions["far"].Refused)
+		require.NotEqual(t, over, served(n, "third", speaking("third")))
+		time.Sleep(time.Second)
+		require.NotEqual(t, over, served(n, "far", speaking("far")))
+
+		time.Sleep(time.Second)
+		large := append(speaking("far"), make([]byte, 60<<10)...) // it makes no sense, and counts
+		admitted := 0
+		for len(served(n, "far", large)) == 0 {
+			admitted++
+		}
+		require.Equal(t, abroadBytes/len(large), admitted)
+	})
+}

@@ -78,7 +78,7 @@ func TestOnlyALoopbackIsOnThisMachine(t *testing.T) {
 }
 
 // The id is SipHash-128 of the length of the name, the name, zeros up to whole
-// words, and the key, whatever their lengths.
+// words, and the key, whatever their lengths, but for the bit that Global limits have.
 func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 	h := newIdentity(nil)
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +89,7 @@ func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 			text = append(text, 0)
 		}
 		hi, lo := siphash.Hash128(h.k0, h.k1, append(text, key...))
-		if h.id(prefix(name), key) != (bucket.ID{Hi: hi, Lo: lo}) {
+		if h.id(prefix(name), key) != (bucket.ID{Hi: hi &^ globalIDBit, Lo: lo}) {
 			t.Fatal("another id")
 		}
 	})

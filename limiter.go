@@ -93,7 +93,7 @@ func (l *Limiter) Owner(key string) Member {
 	}
 	n := l.node
 	v := n.view.Load()
-	if i := v.owner(n.identity.id(l.prefix, key)); i >= 0 {
+	if i := v.owner(l.id(key)); i >= 0 {
 		return v.member(i)
 	}
 	return Member{}
@@ -106,7 +106,16 @@ func (l *Limiter) ID(key string) [16]byte {
 	if len(key) > maxKeyBytes {
 		return [16]byte{}
 	}
-	return bytesOf(l.node.identity.id(l.prefix, key))
+	return bytesOf(l.id(key))
+}
+
+// id is what stands for a key everywhere past this point.
+func (l *Limiter) id(key string) bucket.ID {
+	id := l.node.identity.id(l.prefix, key)
+	if l.limit.Scope == Global {
+		id.Hi |= globalIDBit
+	}
+	return id
 }
 
 func bytesOf(id bucket.ID) (b [16]byte) {
@@ -156,7 +165,7 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	if units <= 0 {
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
-	a.id = l.node.identity.id(l.prefix, key)
+	a.id = l.id(key)
 	a.limit, a.partition, a.units, a.global = &l.numbers, l.limit.Partition, units, l.limit.Scope == Global
 	if l.window != nil {
 		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())

@@ -238,7 +238,7 @@ func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) {
 		admitted += exhaust(t, ls, key, 60)
 		return admitted == 100
 	}, 10*time.Second, time.Millisecond)
-	id := ls[0].node.identity.id(ls[0].prefix, key)
+	id := ls[0].id(key)
 	require.Eventually(t, func() bool {
 		return slices.ContainsFunc(nodes, func(n *Node) bool {
 			used, _, _ := n.counts.Used(id, n.now())

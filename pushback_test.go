@@ -222,7 +222,7 @@ func TestATakeThatMayBeGivenBackKeepsDenialsFromBeingFirm(t *testing.T) {
 func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
-	a := ask{id: n.identity.id(l.prefix, "k"), limit: &l.numbers, units: 1}
+	a := ask{id: l.id("k"), limit: &l.numbers, units: 1}
 	n.pushbacks.sets.Store(new([pushbackSets]pushbackSet))
 	n.pushbacks.learn(&a, denied(time.Hour), n.time(n.now()))
 	d, err := l.Allow(t.Context(), "k")

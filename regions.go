@@ -38,7 +38,8 @@ type regionLink struct {
 	disagrees                      atomic.Bool         // how limits are shared out
 	answered                       atomic.Int64        // when it last did, by the steady clock; 0 if never
 	statements, unanswered, served atomic.Uint64
-	disputed                       atomic.Uint64
+	disputed, refused              atomic.Uint64
+	quota                          quota
 	sentBytes, receivedBytes       atomic.Uint64
 }
 
@@ -56,6 +57,7 @@ type RegionStats struct {
 	Unanswered uint64 // of these
 	Served     uint64 // statements of that region that were answered here
 	Disputed   uint64 // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
+	Refused    uint64 // requests of that region that were refused: beyond 2,000 or 16 MiB in a second, of a Regional limit, or not a region's to make
 	Sent       uint64 // bytes of statements and answers, without what the connection adds
 	Received   uint64 // bytes of the same
 }
@@ -203,7 +205,7 @@ func (n *Node) stated(region string, link *regionLink, answers countsync.Exchang
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
-		if v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
+		if isGlobal(st.ID) && v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
 			changed = append(changed, st.ID)
 		}
 	}
@@ -228,7 +230,10 @@ func (n *Node) serveExchange(from string, request []byte, h header, answer clust
 	e, err := countsync.ParseExchange(request[headerBytes:])
 	link := n.regions.links[e.Region]
 	switch {
-	case err != nil, from != n.cfg.Region && from != e.Region:
+	case err != nil, from != n.cfg.Region && from != e.Region, !states(&e):
+		if from := n.regions.links[from]; from != nil {
+			from.refused.Add(1)
+		}
 		answer(nil)
 		return
 	case link == nil || n.fenced(n.view.Load(), n.now()):
@@ -323,6 +328,7 @@ func (n *Node) regionStats() map[string]RegionStats {
 			Unanswered: l.unanswered.Load(),
 			Served:     l.served.Load(),
 			Disputed:   l.disputed.Load(),
+			Refused:    l.refused.Load(),
 			Sent:       l.sentBytes.Load(),
 			Received:   l.receivedBytes.Load(),
 		}

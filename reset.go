@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -76,6 +77,18 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 		return &partial
 	}
 	return nil
+}
+
+// resetsInTime reports whether the numbers of a reset are times that a member's clock
+// may have come to. Who asked is answered nothing otherwise, and names this node as
+// one that was not reached.
+func resetsInTime(h header, request []byte, now int64) bool {
+	for i := range int(h.asks) {
+		if a, err := parseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(uint64(a.units), now) {
+			return false
+		}
+	}
+	return true
 }
 
 // resetRegion has one node of another region forget counts.

@@ -33,9 +33,15 @@ func (in inbound) Serve(b *cluster.Batch) {
 	}
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
-		if err != nil || b.Region != n.cfg.Region && !h.op.crosses() {
+		if err != nil {
 			b.Reply(i, nil)
 			continue
+		}
+		if b.Region != n.cfg.Region || h.op == opExchange || h.flags&flagAbroad != 0 {
+			if refusal, err := n.border(b, &h, request, now); refusal != nil || err != nil {
+				b.Reply(i, refusal)
+				continue
+			}
 		}
 		if h.op < opReset && h.wait > 0 && waited > h.wait {
 			// Whoever asked waits no more, and has been answered by others. What is told
@@ -93,6 +99,10 @@ func (in inbound) Serve(b *cluster.Batch) {
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
 			v = n.view.Load() // authority may have come with it
 			b.Reply(i, x.answer)
+			continue
+		}
+		if h.op == opReset && !resetsInTime(h, request, now) {
+			b.Reply(i, nil)
 			continue
 		}
 		if x.answer, err = n.answer(v, h, request, x.answer[:0], now); err != nil {

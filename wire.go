@@ -20,9 +20,9 @@ import (
 // A result that is not allowed may be firm, which is 2.
 //
 // A FixedWindow has no burst, but may have a start. The highest bit of partition
-// says that an ask is a shadow, the next one that its limit is Global. The third one
-// says of what is refunded, as the highest bit of source does of a result, that it
-// was granted without authority.
+// says that an ask is a shadow. The next one says of what is refunded, as the highest
+// bit of source does of a result, that it was granted without authority. That a limit
+// is Global its ids say (globalIDBit).
 const (
 	headerBytes       = 16
 	askBytes          = 66
@@ -35,8 +35,7 @@ const (
 	maxHops = 16
 
 	shadowBit  = 1 << 7
-	globalBit  = 1 << 6
-	stoodInBit = 1 << 5
+	stoodInBit = 1 << 6
 
 	sourceStoodInBit = 1 << 7
 )
@@ -58,9 +57,6 @@ const (
 	opLocate   // or ranges, of which the sender asks who has authority over them
 )
 
-// crosses says that a node of another region may ask it.
-func (o op) crosses() bool { return o == opExchange || o == opReset }
-
 // Flags of a request. The lowest bits count how often a member that has no
 // authority over the id has passed it on.
 const (
@@ -70,6 +66,9 @@ const (
 	// flagTentative: a take that is given back if another member denies, and what
 	// settles it: a refund, of no units if it is kept.
 	flagTentative = 32
+	// flagAbroad: it began in another region, as the member that hands it on says,
+	// and is held to what that region may ask.
+	flagAbroad = 64
 )
 
 // maxPasses is how often a check may be passed on while authority moves, which
@@ -91,7 +90,7 @@ type ask struct {
 	limit     *bucket.Limit
 	partition PartitionPolicy
 	shadow    bool // of several that are taken together: it has no say
-	global    bool // judged by what this region has of the limit
+	global    bool // as its id says: judged by what this region has of the limit
 	stoodIn   bool // of a refund: what the receipt is of was granted without authority
 	units     int64
 	receipt   bucket.Receipt // of a take: when it was sent
@@ -144,9 +143,6 @@ func (a *ask) append(b []byte) []byte {
 	if a.shadow {
 		partition |= shadowBit
 	}
-	if a.global {
-		partition |= globalBit
-	}
 	if a.stoodIn {
 		partition |= stoodInBit
 	}
@@ -192,9 +188,9 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	if !a.limit.IsBucket() {
 		a.limit.Burst, a.limit.Start = 0, capacity
 	}
-	a.partition = PartitionPolicy(b[65] &^ (shadowBit | globalBit | stoodInBit))
+	a.partition = PartitionPolicy(b[65] &^ (shadowBit | stoodInBit))
 	a.shadow = b[65]&shadowBit != 0
-	a.global = b[65]&globalBit != 0
+	a.global = isGlobal(a.id)
 	a.stoodIn = b[65]&stoodInBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed

@@ -40,6 +40,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				shadow: rapid.Bool().Draw(t, "shadow"), units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
 				stoodIn: rapid.Bool().Draw(t, "granted without authority"),
 			}
+			a.global = isGlobal(a.id)
 			asks = append(asks, a)
 			request = a.append(request)
 		}
@@ -88,7 +89,7 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Hour})
 	limit := bucket.Limit{Rate: 10, Per: time.Hour}
-	a := ask{id: n.identity.id(l.prefix, "key"), limit: &limit, units: 1}
+	a := ask{id: l.id("key"), limit: &limit, units: 1}
 	with := func(change func(h *header, a *ask, l *bucket.Limit)) []byte {
 		h, one, numbers := header{op: opTake, asks: 1}, a, limit
 		one.limit = &numbers

@@ -164,6 +164,7 @@ type regionAnswer struct {
 	Unanswered uint64 `json:"unanswered"`
 	Served     uint64 `json:"served"`
 	Disputed   uint64 `json:"disputed"`
+	Refused    uint64 `json:"refused"`
 	Sent       uint64 `json:"sent"`
 	Received   uint64 `json:"received"`
 }

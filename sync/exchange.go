@@ -675,7 +675,8 @@ func (a *account) refuse(x *holding, t Time) {
 	a.again = t.Steady + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// Elsewhere is the id of what the other regions have spent of a limit.
+// Elsewhere is the id of what the other regions have spent of a limit. It has the same
+// place on the ring, and is of a Global limit as that one is: Hi says both.
 func Elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
 // SpentElsewhere is what the other regions have told that they have spent, and that has

@@ -233,10 +233,14 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 }
 
 // heeded is whether what comes with a reset number still counts. If a later
-// reset is known here, the sender is told of it.
+// reset is known here, the sender is told of it; if its own is not in time, there is
+// nothing to tell it, and it would only say the same again.
 func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	if x.raise(id, number, made, x.now, x.stamped()) {
 		return true
+	}
+	if known, _ := x.resets.get(id); known.number < number {
+		return false
 	}
 	if o := x.outbound(x.from); o != nil {
 		x.push(o, item{id: id, at: x.clock, kind: spend})

@@ -55,6 +55,19 @@ const (
 	knownBytes = 24
 )
 
+// ResetSlack is how far the number of a reset, which is the time at which it was made
+// unless a later one was known, may be ahead of the clock of a node that learns of it.
+// It is for clocks that are wrong by a day, as one that has the local time for UTC.
+// What is further ahead changes nothing and is not passed on: else one node with a
+// number of the year 2100 would have all resets by nodes that do not know of it fail,
+// for as long as the number is heeded.
+const ResetSlack = 24 * time.Hour
+
+// ResetInTime reports whether a reset of this number is taken at a time.
+func ResetInTime(number uint64, now int64) bool {
+	return number <= uint64(max(0, now))+uint64(ResetSlack)
+}
+
 func newResets() resets {
 	return resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
 }

@@ -276,7 +276,7 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 }
 
 // ResetTo is another node's Reset, made so long ago. If its number is not above
-// the one that is known, it changes nothing.
+// the one that is known, or not in time (ResetInTime), it changes nothing.
 func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,6 +298,8 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 		return true
 	case number < known.number:
 		return !known.heeded(now)
+	case !ResetInTime(number, now):
+		return false
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).heeded(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})

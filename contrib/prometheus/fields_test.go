@@ -48,6 +48,7 @@ var exported = map[string]string{
 	"Regions.some.Unanswered": "weir_region_unanswered_total{region=some}",
 	"Regions.some.Served":     "weir_region_served_total{region=some}",
 	"Regions.some.Disputed":   "weir_region_disputed_total{region=some}",
+	"Regions.some.Refused":    "weir_region_refused_total{region=some}",
 	"Regions.some.Sent":       "weir_region_sent_bytes_total{region=some}",
 	"Regions.some.Received":   "weir_region_received_bytes_total{region=some}",
 	"Outage.Since":            "weir_outage_since_timestamp_seconds",

@@ -101,6 +101,8 @@ var ofNode = []family[nodeStats]{
 		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Served) }),
 	ofRegion("weir_region_disputed_total", "Messages refused because the region's Regions or RegionShares differ.",
 		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Disputed) }),
+	ofRegion("weir_region_refused_total", "Requests of the region that were refused: beyond its rate or size, or not a region's to make.",
+		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Refused) }),
 	ofRegion("weir_region_sent_bytes_total", "Size of the statements and answers sent to the region.",
 		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Sent) }),
 	ofRegion("weir_region_received_bytes_total", "Size of the statements and answers received from the region.",

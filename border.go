@@ -1,0 +1,115 @@
+package weir
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// What another region may ask of this node each second, over all of its connections
+// together: in exchanges, 640,000 statements by their number, and some 80,000 by
+// their size. A region whose thousand keys are all fought over needs 3 MB.
+const (
+	abroadRequests = 2000
+	abroadBytes    = 16 << 20
+)
+
+// resetSlackAbroad is how far the number of a reset, which is a time, may be ahead of
+// this node's clock where it comes from another region. It is below
+// countsync.ResetSlack: a reset made here has a number above every one that is known
+// here, and the members have to take that.
+const resetSlackAbroad = time.Minute
+
+// quota is what another region has asked for in this second.
+type quota struct {
+	mu       sync.Mutex
+	until    int64 // when the second ends
+	requests int
+	bytes    int
+}
+
+// take counts a request, and reports whether it is within what a second allows. One
+// that is not does not count.
+func (q *quota) take(size int, now int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now >= q.until {
+		q.until, q.requests, q.bytes = now+int64(time.Second), 0, 0
+	}
+	if q.requests == abroadRequests || q.bytes+size > abroadBytes {
+		return false
+	}
+	q.requests++
+	q.bytes += size
+	return true
+}
+
+// border is what a request of another region has to pass, as it comes from there and
+// again on each member that it is handed to: the ops that cross, of Global limits
+// alone. It returns what to answer if the request does not pass, and h as this node
+// has it then. A region names no member here, and no way: its requests are for the
+// node that they reach. Only members say of a request that it is from abroad.
+func (n *Node) border(b *cluster.Batch, h *header, request []byte, now int64) (refusal []byte, err error) {
+	if b.Region == n.cfg.Region {
+		if h.op == opExchange && h.flags&flagAbroad == 0 {
+			return nil, errMalformed // members have nothing to exchange with each other
+		}
+		if h.flags&flagAbroad == 0 {
+			return nil, nil
+		}
+	} else {
+		link := n.regions.links[b.Region]
+		if link == nil {
+			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", errMalformed, b.Region)
+		}
+		if !link.quota.take(len(request), n.steady()) {
+			link.refused.Add(1)
+			return appendAnswer(nil, statusUnreached, 0), nil
+		}
+		h.flags, h.to = flagAbroad, 0
+	}
+	if err := n.crosses(*h, request, now); err != nil {
+		if link := n.regions.links[b.Region]; link != nil {
+			link.refused.Add(1)
+		}
+		return nil, err
+	}
+	return nil, nil
+}
+
+// crosses returns why a request that began in another region is not for that region
+// to make. What opExchange states is looked at when it is parsed.
+func (n *Node) crosses(h header, request []byte, now int64) error {
+	switch h.op {
+	case opExchange:
+		return nil
+	case opReset:
+		for i := range int(h.asks) {
+			a, err := parseAsk(request, i, new(bucket.Limit))
+			switch {
+			case err != nil:
+				return err
+			case !isGlobal(a.id):
+				return fmt.Errorf("%w: a reset of a Regional count from another region", errMalformed)
+			case a.units-int64(resetSlackAbroad) > now:
+				return fmt.Errorf("%w: a reset from another region, made later than now", errMalformed)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: op %d from another region", errMalformed, h.op)
+}
+
+// states reports whether all that a region states is of Global limits.
+func states(e *countsync.Exchange) bool {
+	for i := range e.Statements {
+		if !isGlobal(e.Statements[i].ID) {
+			return false
+		}
+	}
+	return true
+}

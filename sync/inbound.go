@@ -258,7 +258,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
 		l = &stored
 	}
 	x.mine = x.vector(x.mine[:0], id, x.now)
-	x.onTop(id, l, min(x.seen.beyond(x.mine, agesOf(l, x.now)), used))
+	x.onTop(id, l, min(x.mine.onTop(x.seen, agesOf(l, x.now)), used))
 }
 
 // onTop spends what another copy has beyond this node's, and takes over its vector.

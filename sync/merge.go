@@ -134,6 +134,18 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 	return units
 }
 
+// onTop is the net of what v has and o has not, as a copy of o's units takes it on top.
+// More may have been given back at two places, of units that both knew, than there
+// were: they were others', of which the rest has yet to come. What was given back
+// beyond all that o knows is taken off that rest.
+func (o vector) onTop(v vector, by ages) int64 {
+	units := v.beyond(o, by)
+	if units > 0 {
+		units -= min(units, max(0, -o.beyond(nil, by)))
+	}
+	return units
+}
+
 // merge says how a copy becomes the merge of itself and another that arrives: whether
 // that one takes its place, and which units are then spent on top of the one that stays,
 // below zero given back. The copy's vector becomes the join.
@@ -155,8 +167,8 @@ func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool,
 	case covered:
 		return true, 0
 	}
-	theirs := min(other.beyond(copied, by), otherUsed)
-	ours := copied.beyond(other, by)
+	theirs := min(copied.onTop(other, by), otherUsed)
+	ours := other.onTop(copied, by)
 	if otherUsed+ours < used+theirs { // so ours is less than used
 		return true, ours
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
@@ -64,6 +65,25 @@ func TestVectorsAreASemilattice(t *testing.T) {
 			t.Fatalf("%v has %d units beyond %v, which covers it", c, c.beyond(a, lasting), a)
 		}
 	})
+}
+
+// Two nodes give back what both know of, together more than that: units of a third
+// one, of which they hear later. What is given back is given back of those.
+func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
+	lasting := ages{now: 9, late: math.MaxInt64, recovered: math.MaxInt64}
+	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, gone: 3}}
+	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
+		other := vector{{origin: 4, series: 1, spent: 6 + units, gone: 6}}
+		require.Equal(t, want, known.onTop(other, lasting), units)
+		replaces, merged := merge(known, other, 0, units, lasting)
+		if replaces {
+			merged += units
+		}
+		require.Equal(t, want, max(0, merged), units)
+	}
+	late := lasting
+	late.late = 1 // what is late has given back what time had already
+	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, late))
 }
 
 // keeper is a node with one copy.

@@ -45,6 +45,32 @@ type Config struct {
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip; one that both sides have authenticates peers and, without TLS, seals what they say (rotation). `weir secret` prints one. None: all is open, and Bind has to be a loopback's
 	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
 
+	// RegionSecrets is, for each of Regions, the secrets that this region shares with that
+	// one and with nobody else: 16, 24 or 32 bytes each. Connections between the two are
+	// under them, so that who holds one can ask as a node of that region and as nothing
+	// else: of Global limits alone, never as a node of a third region, and never as a
+	// member. Secrets are then this region's own. So each node has its region's Secrets, and
+	// one secret for each other region: three regions have three Secrets and three pairs.
+	// To rotate one, give all nodes of both regions [old, new], then [new]. A secret that is
+	// in two lists is refused, as it would say nothing of a region.
+	//
+	// Nil: Secrets are those of all regions, and who holds them can say that it is of any.
+	RegionSecrets map[string][][]byte
+
+	// CertificateNames is, for Region and each of Regions, the names by which certificates
+	// say that they are of its nodes. They are subject alternative names: URIs, as SPIFFE
+	// ids are ("spiffe://example.org/eu/gateway"), and DNS names ("*.eu.gateways.internal").
+	// A part between slashes or dots may be "*", which is any, or "{name}", which is the
+	// Config.Name of that node. A node whose certificate has no name of the region that it
+	// says it is of, names of two, or another's "{name}", is refused, which counts as
+	// "identity" in Stats().Cluster.Refused and is logged. Who is dialled is then verified
+	// by these names and not by its host, unless TLS has a ServerName, InsecureSkipVerify
+	// or VerifyPeerCertificate. Needs TLS. UDP is under Secrets alone: RegionSecrets keep
+	// another region from gossiping there.
+	//
+	// Nil: a certificate that TLS accepts stands for any name and any region.
+	CertificateNames map[string][]string
+
 	// Insecure has Start take a Bind that other machines reach though there are no Secrets.
 	// Whoever reaches the port can then join, and spend and reset what he likes; what he can
 	// have a node store is bounded, and no more than that. TLS does not help: gossip's UDP is
@@ -100,6 +126,7 @@ func (c Config) Validate() error {
 	gossip := cluster.Config{Name: "any", Bind: "localhost:0", Region: c.Region, Regions: c.Regions, Insecure: c.Insecure}
 	if c.Cluster == nil && c.Bind != "" {
 		gossip.Bind, gossip.Advertise, gossip.Join, gossip.Secrets, gossip.TLS = c.Bind, c.Advertise, c.Join, c.Secrets, c.TLS
+		gossip.RegionSecrets, gossip.CertificateNames = c.RegionSecrets, c.CertificateNames
 	}
 	for _, err := range gossip.Problems() {
 		wrong("%w", err)
@@ -108,7 +135,8 @@ func (c Config) Validate() error {
 		for _, field := range []struct {
 			name string
 			set  bool
-		}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Regions", len(c.Regions) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil}} {
+		}{{"Advertise", c.Advertise != ""}, {"Join", len(c.Join) > 0}, {"Regions", len(c.Regions) > 0}, {"Secrets", len(c.Secrets) > 0}, {"TLS", c.TLS != nil},
+			{"RegionSecrets", len(c.RegionSecrets) > 0}, {"CertificateNames", len(c.CertificateNames) > 0}} {
 			if field.set {
 				wrong("%s is set and Bind is empty: give Bind a host:port, a node without one is a cluster of one", field.name)
 			}
@@ -253,6 +281,7 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	}
 	return cluster.NewGossip(cluster.Config{
 		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,
-		Seed: seed, Secrets: c.Secrets, Insecure: c.Insecure, TLS: c.TLS, Forget: c.Forget, Logger: c.Logger,
+		Seed: seed, Secrets: c.Secrets, RegionSecrets: c.RegionSecrets, Insecure: c.Insecure,
+		TLS: c.TLS, CertificateNames: c.CertificateNames, Forget: c.Forget, Logger: c.Logger,
 	})
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"strings"
@@ -65,6 +66,30 @@ func TestJoinTimeoutHasARange(t *testing.T) {
 	for _, bad := range []time.Duration{-1, 1, 24*time.Hour + 1} {
 		require.ErrorContains(t, Config{JoinTimeout: bad}.Validate(), "use 0 for 10s, or 1ms to 24h")
 	}
+}
+
+// What regions prove themselves with is checked as a node's own, and has no meaning
+// without a port.
+func TestSecretsAndCertificatesOfRegionsAreChecked(t *testing.T) {
+	good := Config{
+		Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
+		Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"far": {bytes.Repeat([]byte{1}, 32)}},
+	}
+	require.NoError(t, good.Validate())
+	same := good
+	same.RegionSecrets = map[string][][]byte{"far": {make([]byte, 32)}, "farther": {bytes.Repeat([]byte{1}, 32)}}
+	same.CertificateNames = map[string][]string{"near": {"near.example"}}
+	err := same.Validate()
+	require.ErrorIs(t, err, ErrInvalid)
+	for _, says := range []string{
+		`RegionSecrets["far"][0] is in Secrets too`, `RegionSecrets["farther"] is none of Regions`,
+		"CertificateNames is set and TLS is nil", `CertificateNames has no names of "far"`,
+	} {
+		require.ErrorContains(t, err, says)
+	}
+	portless := Config{RegionSecrets: good.RegionSecrets, CertificateNames: same.CertificateNames}
+	require.ErrorContains(t, portless.Validate(), "RegionSecrets is set and Bind is empty")
+	require.ErrorContains(t, portless.Validate(), "CertificateNames is set and Bind is empty")
 }
 
 func TestOtherRegionsAreNamedWithAddresses(t *testing.T) {

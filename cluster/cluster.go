@@ -225,7 +225,7 @@ func (v *View) equal(o *View) bool {
 // Stats counts what happened at the peer port and in the membership.
 type Stats struct {
 	// Refused is what was turned away, by reason. Connections that were closed: "garbage",
-	// "version", "oversized", "authentication", "record", "tls", "seed", "region", "timeout", "crowded".
+	// "version", "oversized", "authentication", "record", "tls", "seed", "region", "identity", "timeout", "crowded".
 	// Packets of gossip that were dropped: "packet", of another cluster or what no member
 	// sends, and "flood", above 8,192 messages, or 512 pings, in a second. Members that were
 	// not taken in: "members", above 1,024, or 512 new ones at once and 32 in each second.

@@ -56,6 +56,14 @@ type Config struct {
 	// TLS, seals it. None: whoever reaches the port can join,
 	// so that Bind must be a loopback's, or Insecure set.
 	Secrets [][]byte
+	// RegionSecrets is, for each of Regions, the secrets that this region shares with
+	// that one and with nobody else: 16, 24 or 32 bytes each, and 64 at most with
+	// Secrets. Connections between the two are authenticated by them, and sealed
+	// without TLS: whoever holds one can ask as a node of that region alone, and is no
+	// member. Secrets are then of this region's members alone. They are rotated in
+	// two steps, on all nodes of both: [old, new], [new]. Nil: Secrets are those of
+	// all regions, and a holder can say that it is of any.
+	RegionSecrets map[string][][]byte
 	// Insecure lets a member without Secrets listen where other machines reach
 	// it. It changes nothing where Bind is a loopback's, and with a Network.
 	Insecure bool
@@ -73,6 +81,16 @@ type Config struct {
 	// VerifyConnection has what is dialled in ServerName there, an address too. No
 	// session is resumed: each connection is verified. One that is open stays so.
 	TLS *tls.Config
+	// CertificateNames is, for Region and each of Regions, the names by which
+	// certificates say that they are of its nodes: URIs, as SPIFFE ids are, and DNS
+	// names, in the subject alternative names. A part between slashes or dots may be
+	// "*", which is any, or "{name}", which is the label of Name. A node whose
+	// certificate has no name of the region that it says it is of, or one of two
+	// regions, is refused, as is one that has another's label. Who is dialled is then
+	// verified by them, and not by the host, unless TLS has a ServerName or verifies by
+	// its own means. It needs TLS. Nil: a certificate that TLS accepts stands for
+	// any name and region.
+	CertificateNames map[string][]string
 	// Forget is how long a dead member stays in the roster of a side that, with
 	// those who have joined it, is no smaller than what it misses; ten times as
 	// long elsewhere. Members that died before they served are not missed, and
@@ -129,18 +147,12 @@ func (c Config) Problems() []error {
 		}
 	}
 	problems = append(problems, c.regionProblems()...)
-	if n := len(c.Secrets); n > maxSecrets {
-		problem("Secrets has %d: use at most %d, those of a rotation", n, maxSecrets)
-	}
-	for i, secret := range c.Secrets {
-		if n := len(secret); n != 16 && n != 24 && n != 32 {
-			problem("Secrets[%d] has %d bytes: use 16, 24 or 32", i, n)
-		}
-	}
+	problems = append(problems, c.secretProblems()...)
 	if c.Forget < 0 {
 		problem("Forget is %v: use 0 for %v, or more than 0", c.Forget, defaultForget)
 	}
 	problems = append(problems, c.tlsProblems()...)
+	problems = append(problems, c.certificateProblems()...)
 	return problems
 }
 
@@ -191,6 +203,101 @@ func (c Config) regionProblems() (problems []error) {
 			if err := checkEndpoint(entry); err != nil {
 				problem("Regions[%.20q][%d]: %w", name, i, err)
 			}
+		}
+	}
+	return problems
+}
+
+// maxAllSecrets bounds Secrets and RegionSecrets together: a listener computes an id of
+// each for whoever connects.
+const maxAllSecrets = 64
+
+// secretProblems is what is wrong with Secrets and RegionSecrets.
+func (c Config) secretProblems() (problems []error) {
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+	in := make(map[string]string) // the list that has a secret
+	all := 0
+	check := func(list string, secrets [][]byte) {
+		if n := len(secrets); n > maxSecrets {
+			problem("%s has %d: use at most %d, those of a rotation", list, n, maxSecrets)
+		}
+		all += len(secrets)
+		for i, secret := range secrets {
+			if n := len(secret); n != 16 && n != 24 && n != 32 {
+				problem("%s[%d] has %d bytes: use 16, 24 or 32", list, i, n)
+			} else if before, ok := in[string(secret)]; ok && before != list {
+				problem("%s[%d] is in %s too, so that it would say nothing of a region: give each pair of regions secrets of its own, and no region those of its members", list, i, before)
+			} else {
+				in[string(secret)] = list
+			}
+		}
+	}
+	check("Secrets", c.Secrets)
+	if c.RegionSecrets != nil && len(c.Secrets) == 0 {
+		problem("RegionSecrets is set and Secrets is empty: give this region's members a secret too, without one whoever reaches the port is a member")
+	}
+	for _, region := range slices.Sorted(maps.Keys(c.RegionSecrets)) {
+		list := fmt.Sprintf("RegionSecrets[%.20q]", region)
+		switch _, known := c.Regions[region]; {
+		case region == c.Region && !known:
+			problem("%s is this node's own Region: its secrets are in Secrets", list)
+		case !known:
+			problem("%s is none of Regions: take it off, or give addresses of its nodes in Regions", list)
+		case len(c.RegionSecrets[region]) == 0:
+			problem("%s has no secrets: give those that this region shares with that one", list)
+		}
+		check(list, c.RegionSecrets[region])
+	}
+	if all > maxAllSecrets {
+		problem("Secrets and RegionSecrets have %d secrets together: use at most %d", all, maxAllSecrets)
+	}
+	for _, region := range slices.Sorted(maps.Keys(c.Regions)) {
+		if _, ok := c.RegionSecrets[region]; !ok && c.RegionSecrets != nil && region != c.Region {
+			problem("RegionSecrets has no secrets of %.20q: give some to each of Regions, or leave it nil", region)
+		}
+	}
+	return problems
+}
+
+// certificateProblems is what is wrong with CertificateNames.
+func (c Config) certificateProblems() (problems []error) {
+	problem := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+	if c.CertificateNames == nil {
+		return problems
+	}
+	if c.TLS == nil {
+		problem("CertificateNames is set and TLS is nil: there are no certificates to look at")
+	}
+	regions := append(slices.Sorted(maps.Keys(c.Regions)), c.Region)
+	for _, region := range regions {
+		if _, ok := c.CertificateNames[region]; !ok {
+			problem("CertificateNames has no names of %.20q: give some to Region and to each of Regions, or leave it nil", region)
+		}
+	}
+	type named struct{ list, pattern string }
+	var before []named
+	for _, region := range slices.Sorted(maps.Keys(c.CertificateNames)) {
+		list := fmt.Sprintf("CertificateNames[%.20q]", region)
+		if !slices.Contains(regions, region) {
+			problem("%s is neither Region nor one of Regions: take it off, or add the region", list)
+		}
+		if len(c.CertificateNames[region]) == 0 {
+			problem("%s has no names: give those that certificates of its nodes have", list)
+		}
+		for i, pattern := range c.CertificateNames[region] {
+			if err := checkPattern(pattern); err != nil {
+				problem("%s[%d] %w", list, i, err)
+			}
+			for _, b := range before {
+				if b.list != list && overlap(pattern, b.pattern) {
+					problem("%s[%d] %q and %q of %s fit one name: a certificate has to be of one region", list, i, pattern, b.pattern, b.list)
+				}
+			}
+			before = append(before, named{list, pattern})
 		}
 	}
 	return problems

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"slices"
@@ -12,6 +13,14 @@ import (
 )
 
 func valid() Config { return Config{Name: "a-1", Bind: "127.0.0.1:7946"} }
+
+// threeRegions has c be of region r, and name s and t.
+func threeRegions(c *Config) {
+	c.Region, c.Regions = "r", map[string][]string{"s": {"s.example:7946"}, "t": {"t.example:7946"}}
+}
+
+// sized is a secret that differs from others.
+func sized(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
 
 func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	certificate := tls.Certificate{}
@@ -95,6 +104,69 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		"TLS that trusts whoever answers": {func(c *Config) {
 			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool(), InsecureSkipVerify: true}
 		}, []string{"InsecureSkipVerify", "VerifyConnection"}},
+		"secrets by region": {func(c *Config) {
+			threeRegions(c)
+			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2), sized(3)}, "t": {sized(4)}}
+		}, nil},
+		"secrets of a region that there is none of": {func(c *Config) {
+			threeRegions(c)
+			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}, "u": {sized(5)}, "r": {sized(6)}}
+		}, []string{`RegionSecrets["u"] is none of Regions`, `RegionSecrets["r"] is this node's own Region`}},
+		"a region without its secrets": {func(c *Config) {
+			threeRegions(c)
+			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {}}
+		}, []string{`RegionSecrets["s"] has no secrets`, `RegionSecrets has no secrets of "t"`}},
+		"secrets by region and none of members": {func(c *Config) {
+			threeRegions(c)
+			c.RegionSecrets = map[string][][]byte{"s": {sized(2)}, "t": {sized(4)}}
+		}, []string{"RegionSecrets is set and Secrets is empty"}},
+		"a secret in two lists": {func(c *Config) {
+			threeRegions(c)
+			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {sized(2), sized(1)}, "t": {sized(4), sized(2)}}
+		}, []string{`RegionSecrets["s"][1] is in Secrets too`, `RegionSecrets["t"][1] is in RegionSecrets["s"] too`}},
+		"a region's secret of another length": {func(c *Config) {
+			threeRegions(c)
+			c.Secrets, c.RegionSecrets = [][]byte{sized(1)}, map[string][][]byte{"s": {[]byte("hush")}, "t": slices.Repeat([][]byte{sized(4)}, 17)}
+		}, []string{`RegionSecrets["s"][0] has 4 bytes`, `RegionSecrets["t"] has 17`}},
+		"secrets beyond what a handshake looks through": {func(c *Config) {
+			c.Region, c.Regions, c.Secrets, c.RegionSecrets = "r", map[string][]string{}, [][]byte{sized(1)}, map[string][][]byte{}
+			for i := range byte(8) {
+				name := string('s' + rune(i))
+				c.Regions[name] = []string{"s:1"}
+				for j := range byte(8) {
+					c.RegionSecrets[name] = append(c.RegionSecrets[name], sized(2+8*i+j))
+				}
+			}
+		}, []string{"have 65 secrets together: use at most 64"}},
+		"names in certificates": {func(c *Config) {
+			threeRegions(c)
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.CertificateNames = map[string][]string{"r": {"spiffe://x/r/{name}", "*.r.x"}, "s": {"spiffe://x/s/*"}, "t": {"{name}.t.x"}}
+		}, nil},
+		"names in certificates without regions": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.CertificateNames = map[string][]string{"": {"{name}.gateways.internal"}}
+		}, nil},
+		"names in certificates that there are none of": {func(c *Config) {
+			threeRegions(c)
+			c.CertificateNames = map[string][]string{"r": {"r.x"}, "s": {}, "u": {"u.x"}}
+		}, []string{"CertificateNames is set and TLS is nil", `CertificateNames["s"] has no names`, `CertificateNames["u"] is neither`, `no names of "t"`}},
+		"names in certificates that nobody verifies": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true}
+			c.CertificateNames = map[string][]string{"": {"x"}}
+		}, []string{"InsecureSkipVerify"}},
+		"names in certificates that make no sense": {func(c *Config) {
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.CertificateNames = map[string][]string{"": {"", "a..x", "gw-*.x", "spiffe://x//y", "{region}.x"}}
+		}, []string{`[0] is empty`, `[1] "a..x" has an empty part`, `[2] "gw-*.x" has a part "gw-*"`, `[3] "spiffe://x//y"`, `[4] "{region}.x"`}},
+		"names that two regions share": {func(c *Config) {
+			threeRegions(c)
+			c.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: x509.NewCertPool()}
+			c.CertificateNames = map[string][]string{"r": {"spiffe://x/r/*", "{name}.x"}, "s": {"spiffe://x/{name}/gateway"}, "t": {"T.X"}}
+		}, []string{
+			`CertificateNames["s"][0] "spiffe://x/{name}/gateway" and "spiffe://x/r/*" of CertificateNames["r"] fit one name`,
+			`CertificateNames["t"][0] "T.X" and "{name}.x" of CertificateNames["r"]`,
+		}},
 		"everything, and all of it at once": {func(c *Config) {
 			*c = Config{Bind: "x", Advertise: ":1", Join: []string{"a:b:c", "http://x"}, Secrets: [][]byte{{1}}, Forget: -1, TLS: new(tls.Config), Region: strings.Repeat("r", 65)}
 		},

@@ -59,8 +59,9 @@
 // Members are of one region: gossip, the roster and who hears whom stay in it.
 // [Config].Regions names others, by addresses that lead to any of their nodes, and
 // [Cluster].Region asks there. Each node keeps one connection to one node of each,
-// on the same port and with the same handshake, Seed, Secrets and TLS, in which it
-// says where it comes from and which region it wants to reach. If the address leads
+// on the same port and with the same handshake, Seed and TLS, and with the secrets of
+// RegionSecrets or, where there are none, the same Secrets. In the handshake it says
+// where it comes from and which region it wants to reach. If the address leads
 // to another, both sides refuse and say so. Over it come requests and pings, and
 // nothing else is taken in: a node of another region can ask, but it is no member,
 // is not heard, and learns nothing of who is.
@@ -81,6 +82,13 @@
 // understand each other. TLS encrypts and authenticates the TCP side, in the place of
 // the sealing, with forward secrecy, and leaves UDP as it is, so use it together with
 // Secrets.
+//
+// What a node says of itself is held against what it proves itself with. With
+// RegionSecrets that is a secret of two regions: it is of the other of them, whatever it
+// says, and no member. With CertificateNames it is a certificate, which says region and
+// name; streams of gossip are then of members' certificates alone. Who is neither what it
+// says is refused, and counted as "identity". Where both are unset, whoever holds a
+// secret, or a certificate that TLS accepts, can say that it is of any region.
 //
 // What comes is bounded before memory is taken for it, also where it comes from
 // members:

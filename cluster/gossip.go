@@ -160,11 +160,15 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("cluster: Secrets: %w", err), listener.Close(), udp.Close())
 	}
+	names := certificateNames(g.cfg.CertificateNames)
+	clientTLS := names.clientTLS(g.cfg.TLS)
 	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
 	g.peers = newPeers(peersConfig{
 		Self:    hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed},
 		Secrets: g.cfg.Secrets,
-		TLS:     g.cfg.TLS,
+		Regions: g.cfg.RegionSecrets,
+		TLS:     clientTLS,
+		Names:   names,
 		Dial:    g.cfg.Network.Dial,
 		Log:     g.log,
 		Changed: g.changed,
@@ -177,8 +181,9 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		},
 	}, h)
 	g.refresh() // from here on h is called, and may look at the view
-	g.mux = newMux(listener, g.cfg.TLS, inspector, g.log, g.peers.serve)
-	transport := newTransport(g.cfg.Network, g.cfg.TLS, g.mux, udp, g.reachable)
+	ofMember := func(conn net.Conn) error { return names.prove(conn, g.cfg.Region, "") }
+	g.mux = newMux(listener, g.cfg.TLS, ofMember, inspector, g.log, g.peers.serve)
+	transport := newTransport(g.cfg.Network, clientTLS, g.mux, udp, g.reachable)
 	mlc.Transport = transport
 	if g.list, err = memberlist.Create(mlc); err != nil {
 		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())

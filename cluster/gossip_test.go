@@ -14,7 +14,9 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -142,14 +144,19 @@ func newCertificates(t *testing.T) certificates {
 	return certificates{pool: pool, key: key, ca: ca}
 }
 
-// config trusts the CA and has a certificate of it.
-func (c certificates) config(t *testing.T) *tls.Config {
+// config trusts the CA and has a certificate of it, of the loopback, or of URIs.
+func (c certificates) config(t *testing.T, uris ...string) *tls.Config {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), NotBefore: c.ca.NotBefore, NotAfter: c.ca.NotAfter,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, id := range uris {
+		uri, err := url.Parse(id)
+		require.NoError(t, err)
+		template.IPAddresses, template.URIs = nil, append(template.URIs, uri)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, &key.PublicKey, c.key)
 	require.NoError(t, err)
@@ -255,6 +262,89 @@ func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 	refused("seed", func(c *cluster.Config) { c.Seed[0] = 1 })
 	refused("region", func(c *cluster.Config) { c.Regions = map[string][]string{"farther": c.Regions["far"]} })
 }
+
+// Under TLS a certificate says region and name, and SPIFFE's ids, which have no host,
+// will do. Whoever says anything else is refused, on both sides, though it has the secret
+// and a certificate that TLS accepts.
+func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
+	t.Parallel()
+	certs := newCertificates(t)
+	in := func(region, label, id string, join ...*node) cluster.Config {
+		c := config(label, join...)
+		c.Region, c.TLS = region, certs.config(t, id)
+		c.Regions = map[string][]string{"near": {"127.0.0.1:1"}, "far": {"127.0.0.1:1"}}
+		delete(c.Regions, region)
+		c.CertificateNames = map[string][]string{"near": {"spiffe://example.org/near/{name}"}, "far": {"spiffe://example.org/far/{name}"}}
+		return c
+	}
+	var log bytes.Buffer
+	var mu sync.Mutex
+	logged := func(words ...string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range strings.Lines(log.String()) {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				return true
+			}
+		}
+		return false
+	}
+	first := in("near", "a", "spiffe://example.org/near/a")
+	first.Logger = slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.Write(b)
+	}), nil))
+	a := launch(t, first)
+	b := launch(t, in("near", "b", "spiffe://example.org/near/b", a))
+	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
+	require.Eventually(t, func() bool { return a.View().Direct[1] && b.View().Direct[0] }, 5*time.Second, time.Millisecond)
+	asks := func(from, to *node, region string) error {
+		_, err := from.Region(region).Ask(t.Context(), []byte("who"), nil, time.Second)
+		return err
+	}
+	abroad := in("far", "c", "spiffe://example.org/far/c")
+	abroad.Regions["near"] = []string{a.addr}
+	c := launch(t, abroad)
+	require.Eventually(t, func() bool { return asks(c, a, "near") == nil }, 5*time.Second, time.Millisecond)
+	require.Empty(t, a.Stats().Refused["identity"])
+
+	for about, says := range map[string]cluster.Config{
+		"a node of near that says it is of far": in("far", "d", "spiffe://example.org/near/d"),
+		"a node of far that has another name":   in("far", "e", "spiffe://example.org/far/c"),
+		"a node of neither":                     in("far", "f", "spiffe://example.org/third/f"),
+	} {
+		before := a.Stats().Refused["identity"]
+		says.Regions["near"] = []string{a.addr}
+		n := launch(t, says)
+		require.Eventually(t, func() bool { return a.Stats().Refused["identity"] > before }, 5*time.Second, time.Millisecond, about)
+		require.ErrorIs(t, asks(n, a, "near"), cluster.ErrUnheard, about)
+		require.NoError(t, n.Close())
+	}
+	require.True(t, logged("refused a connection", "reason=identity", "spiffe://example.org/"))
+	for about, says := range map[string]cluster.Config{
+		"a node of far that would join near":   in("near", "g", "spiffe://example.org/far/g", a),
+		"a node of near that has another name": in("near", "h", "spiffe://example.org/near/b", a),
+	} {
+		_, err := try(t, says)
+		require.ErrorContains(t, err, "stand for another Name or Region", about)
+	}
+	require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
+
+	// Who is asked is held to it as well.
+	fake := launch(t, in("far", "i", "spiffe://example.org/near/i"))
+	asking := in("near", "j", "spiffe://example.org/near/j")
+	asking.Regions["far"] = []string{fake.addr}
+	asking.Logger = first.Logger
+	j := launch(t, asking)
+	require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", "spiffe://example.org/near/i") }, 5*time.Second, time.Millisecond)
+	require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
+}
+
+// writer is a function that writes.
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestLeaverIsNeverSeenDead(t *testing.T) {
 	t.Parallel()

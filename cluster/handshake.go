@@ -81,6 +81,7 @@ const (
 	statusSeed
 	statusRegion
 	statusLeft
+	statusIdentity // it is not proven to be what it says it is
 	statusGarbage
 )
 
@@ -153,15 +154,10 @@ func decodeHello(b []byte) (h hello, err error) {
 type identity struct {
 	self    hello
 	secrets [][]byte
+	regions map[string][][]byte // secrets of other regions: Config.RegionSecrets; nil: theirs are the same
+	names   certificateNames
 	covered bool         // TLS covers all connections: nothing is sealed
 	left    *atomic.Bool // the node is no member any more, and refuses other regions; nil: it is
-}
-
-func (id identity) keys() [][]byte {
-	if len(id.secrets) == 0 {
-		return [][]byte{nil}
-	}
-	return id.secrets
 }
 
 // secure has what follows on conn be sealed, if it is to be. said is all that both
@@ -215,21 +211,21 @@ func offer(secrets [][]byte) []byte {
 	return b
 }
 
-// accepts finds the first key id of an offer that stands for one of secrets.
-func accepts(offer []byte, secrets [][]byte) (which byte, secret []byte, ok bool) {
+// accepts finds the first key id of an offer that stands for one of credentials.
+func accepts(offer []byte, credentials []credential) (which byte, c credential, ok bool) {
 	nonce, ids := offer[1:greetingSize], offer[greetingSize+1:]
-	own := make([]keyID, len(secrets))
-	for i, secret := range secrets {
-		own[i] = keyIDOf(secret, nonce)
+	own := make([]keyID, len(credentials))
+	for i, c := range credentials {
+		own[i] = keyIDOf(c.secret, nonce)
 	}
 	for which = 0; len(ids) > 0; which, ids = which+1, ids[keyIDSize:] {
 		for i := range own {
 			if hmac.Equal(own[i][:], ids[:keyIDSize]) {
-				return which, secrets[i], true
+				return which, credentials[i], true
 			}
 		}
 	}
-	return noKey, nil, false
+	return noKey, credential{}, false
 }
 
 func appendHello(dst, hello, mac []byte) []byte {
@@ -263,7 +259,13 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if err != nil {
 		return nil, hello{}, err
 	}
-	keys := id.keys()
+	keys := id.keys(region)
+	if len(keys) == 0 {
+		return nil, hello{}, fmt.Errorf("%w: there are none of region %q", errSecret, region)
+	}
+	if err := id.names.prove(conn, region, ""); err != nil {
+		return nil, hello{}, err
+	}
 	mine := offer(keys)
 	if _, err := conn.Write(mine); err != nil {
 		return nil, hello{}, fmt.Errorf("%w: %v", errSilent, err)
@@ -277,7 +279,7 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if int(which) >= len(keys) || !hmac.Equal(proof, sign(keys[which], proofLabel, mine, theirs)) {
 		return nil, hello{}, errSecret
 	}
-	key := keys[which]
+	key, plain := keys[which], conn
 	conn = id.secure(conn, key, slices.Concat(mine, theirs), true)
 	if _, err := conn.Write(appendHello(nil, asked, sign(key, dialLabel, mine, theirs, asked))); err != nil {
 		return nil, hello{}, fmt.Errorf("%w: %v", errSilent, err)
@@ -305,8 +307,13 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 		return nil, peer, errSeed
 	case statusLeft:
 		return nil, peer, errAway
+	case statusIdentity:
+		return nil, peer, errUnproven
 	}
 	if err := self.misses(peer.Region); err != nil {
+		return nil, peer, err
+	}
+	if err := id.names.prove(plain, peer.Region, peer.Name); err != nil {
 		return nil, peer, err
 	}
 	if status[0] == statusRegion {
@@ -358,7 +365,8 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	if err != nil {
 		return nil, hello{}, reason, err
 	}
-	which, key, known := accepts(theirs, id.keys())
+	which, proven, known := accepts(theirs, id.credentials())
+	key, plain := proven.secret, conn
 	mine := append(greeting(), which)
 	proof := make([]byte, macSize)
 	if known {
@@ -384,9 +392,12 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	}
 	status := statusWelcome
 	peer, err = decodeHello(asked)
+	unproven := id.proves(proven, plain, peer)
 	switch {
 	case err != nil:
 		status, reason = statusGarbage, reasonGarbage
+	case unproven != nil:
+		status, reason, err = statusIdentity, reasonIdentity, unproven
 	case peer.Seed != id.self.Seed:
 		status, reason, err = statusSeed, reasonSeed, errSeed
 	default:

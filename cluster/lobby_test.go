@@ -167,7 +167,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
 		l.err = &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 		log := &logCount{lines: map[string]int{}}
-		m := newMux(l, nil, nil, slog.New(log), nil)
+		m := newMux(l, nil, nil, nil, slog.New(log), nil)
 		var conns []*from
 		for i := range 20 {
 			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))

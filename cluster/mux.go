@@ -40,7 +40,8 @@ type mux struct {
 	tls      *tls.Config // nil: none
 	log      *slog.Logger
 	refused  *refusals
-	gossiped *refusals // what came for gossip, in packets and on streams
+	gossiped *refusals            // what came for gossip, in packets and on streams
+	member   func(net.Conn) error // why who is on the other end of a stream is no member, by its certificate
 	inspect  *inspector
 
 	streams chan net.Conn  // to gossip
@@ -57,10 +58,11 @@ type mux struct {
 	conns map[net.Conn]struct{} // those to close when the mux does; nil once it has
 }
 
-func newMux(l net.Listener, t *tls.Config, i *inspector, log *slog.Logger, serve func(net.Conn)) *mux {
+func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspector, log *slog.Logger, serve func(net.Conn)) *mux {
 	m := &mux{
 		listener: l,
 		log:      log,
+		member:   member,
 		refused:  newRefusals(log, refusedConnection),
 		gossiped: newRefusals(log, refusedGossip),
 		inspect:  i,
@@ -218,6 +220,10 @@ func (m *mux) admit(g *guest) {
 // gossip hands conn to memberlist, which gives it a deadline and closes it, and
 // waits for that.
 func (m *mux) gossip(conn net.Conn) {
+	if err := m.member(conn); err != nil {
+		m.refuse(conn, reasonIdentity, err)
+		return
+	}
 	closed := make(chan struct{})
 	s := m.newStream(conn, true, &m.held)
 	s.closed = func() { close(closed) }

@@ -20,8 +20,10 @@ const maxIncoming = 8192
 // peersConfig is what peers need to know.
 type peersConfig struct {
 	Self    hello
-	Secrets [][]byte    // the first is preferred, all are accepted; none: no authentication
-	TLS     *tls.Config // wraps what is dialled; nil: plain TCP
+	Secrets [][]byte            // the first is preferred, all are accepted; none: no authentication
+	Regions map[string][][]byte // the secrets of other regions; nil: Secrets are
+	TLS     *tls.Config         // wraps what is dialled; nil: plain TCP
+	Names   certificateNames    // nil: what certificates say has no part
 	// Dial opens a plain connection, or an in-memory one.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	Log  *slog.Logger // nil: none
@@ -84,7 +86,9 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		conns:    map[net.Conn]bool{},
 		hearing:  newHearing(cfg.Self.Name),
 	}
-	p.identity = identity{self: cfg.Self, secrets: cfg.Secrets, covered: cfg.TLS != nil, left: &p.left}
+	p.identity = identity{
+		self: cfg.Self, secrets: cfg.Secrets, regions: cfg.Regions, names: cfg.Names, covered: cfg.TLS != nil, left: &p.left,
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Add(1)
 	go p.notify()

@@ -18,6 +18,7 @@ const (
 	reasonTLS            = "tls"
 	reasonSeed           = "seed"
 	reasonRegion         = "region"
+	reasonIdentity       = "identity" // not what its secret or certificate says
 	reasonTimeout        = "timeout"
 	reasonCrowded        = "crowded"
 	reasonPacket         = "packet" // of gossip: not this cluster's, or what no member sends

@@ -181,7 +181,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		case !wanted[tries[i]]:
 		case err == nil:
 			met = true
-		case errors.Is(err, errSecret), errors.Is(err, errCertificate), errors.Is(err, errSeed), errors.Is(err, errRegion):
+		case errors.Is(err, errSecret), errors.Is(err, errCertificate), errors.Is(err, errSeed), errors.Is(err, errRegion), errors.Is(err, errUnproven):
 			refusal = err
 		default:
 			problems = append(problems, err.Error())

@@ -87,10 +87,20 @@ func (id identity) on(conn net.Conn) (identity, error) {
 	if err != nil {
 		return id, fmt.Errorf("%w: %v", errTLS, err)
 	}
-	bound := make([][]byte, len(id.secrets))
-	for i, secret := range id.secrets {
-		bound[i] = derive(secret, binding, channelLabel)
+	bind := func(secrets [][]byte) [][]byte {
+		bound := make([][]byte, len(secrets))
+		for i, secret := range secrets {
+			bound[i] = derive(secret, binding, channelLabel)
+		}
+		return bound
 	}
-	id.secrets = bound
+	id.secrets = bind(id.secrets)
+	if id.regions != nil {
+		regions := make(map[string][][]byte, len(id.regions))
+		for region, secrets := range id.regions {
+			regions[region] = bind(secrets)
+		}
+		id.regions = regions
+	}
 	return id, nil
 }

@@ -58,6 +58,10 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
+	if err := t.mux.member(conn); err != nil {
+		sever(conn)
+		return nil, err
+	}
 	s := t.mux.newStream(conn, false, new(atomic.Int64))
 	s.closed = func() { t.mux.release(s) }
 	if !t.mux.keep(s) {

@@ -148,7 +148,7 @@ var ofNode = []family[nodeStats]{
 }
 
 // refusals are the reasons that package cluster counts by.
-var refusals = []string{"garbage", "version", "oversized", "authentication", "record", "tls", "seed", "region", "timeout", "crowded", "packet", "flood", "members"}
+var refusals = []string{"garbage", "version", "oversized", "authentication", "record", "tls", "seed", "region", "identity", "timeout", "crowded", "packet", "flood", "members"}
 
 // states are those that weir.Node.Members has.
 var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Unheard, weir.Dead}

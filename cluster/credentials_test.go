@@ -1,0 +1,324 @@
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/netip"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The secrets of three regions, r, s and t, and those that each pair of them shares.
+const (
+	secretR, secretS, secretT    = "of members of r.", "of members of s.", "of members of t."
+	secretRS, secretRT, secretST = "of r and s......", "of r and t......", "of s and t......"
+)
+
+// three are a node of each region.
+func three() (r, s, t identity) {
+	node := func(region, own string, others map[string][][]byte) identity {
+		return identity{self: hello{Name: region + "-1", Addr: "10.0.0.1:1", Region: region}, secrets: secrets(own), regions: others}
+	}
+	return node("r", secretR, map[string][][]byte{"s": secrets(secretRS), "t": secrets(secretRT)}),
+		node("s", secretS, map[string][][]byte{"r": secrets(secretRS), "t": secrets(secretST)}),
+		node("t", secretT, map[string][][]byte{"r": secrets(secretRT), "s": secrets(secretST)})
+}
+
+// shake has two shake hands, the dialler to reach a region.
+func shake(t *testing.T, dialler, listener identity, region string) (reason string, dialled, accepted error) {
+	here, there := net.Pipe()
+	defer here.Close()
+	for _, conn := range []net.Conn{here, there} {
+		require.NoError(t, conn.SetDeadline(time.Now().Add(handshakeWait)))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer there.Close()
+		_, _, reason, accepted = listener.accept(there)
+	}()
+	_, _, dialled = dialler.dial(here, region)
+	if dialled != nil {
+		here.Close()
+	}
+	<-done
+	return reason, dialled, accepted
+}
+
+// A node is of the region whose secret it proves itself with, whatever it says, and is
+// a member by the secrets of members alone. The dialler knows as well whom it reaches.
+func TestARegionIsWhatItsSecretSays(t *testing.T) {
+	r, s, third := three()
+	says := func(id identity, region string) identity { // with what it holds in the place of what it lacks
+		id.self.Region = region
+		id.secrets = append(id.secrets, id.regions["s"]...)
+		return id
+	}
+	with := func(id identity, region string, all ...string) identity {
+		id.regions = map[string][][]byte{region: secrets(all...)}
+		return id
+	}
+	const next = "the next of both"
+	for name, c := range map[string]struct {
+		dialler, listener identity
+		to                string
+		dialled, accepted error // nil: it is let in
+		reason            string
+	}{
+		"a member":                                       {r, r, "r", nil, nil, ""},
+		"a node of another region":                       {r, s, "s", nil, nil, ""},
+		"a rotation, the listener first":                 {r, with(s, "r", secretRS, next), "s", nil, nil, ""},
+		"a rotation, the dialler first":                  {with(r, "s", secretRS, next), s, "s", nil, nil, ""},
+		"a rotation, the listener last":                  {with(r, "s", next), with(s, "r", secretRS, next), "s", nil, nil, ""},
+		"a rotation, the dialler last":                   {with(r, "s", secretRS, next), with(s, "r", next), "s", nil, nil, ""},
+		"no secret in common":                            {with(r, "s", next), s, "s", errSecret, errSecret, reasonAuthentication},
+		"a region whose secrets it has none of":          {with(r, "t", secretRT), s, "s", errSecret, io.EOF, ""},
+		"a third region's, that says it is another":      {says(third, "r"), s, "s", errUnproven, errIdentity, reasonIdentity},
+		"a third region's, that says it is a member":     {says(third, "s"), s, "s", errUnproven, errIdentity, reasonIdentity},
+		"a third region's, that answers for another":     {r, says(third, "s"), "s", errSecret, errSecret, reasonAuthentication},
+		"a third region's, with a secret of its own":     {with(says(third, "r"), "s", secretT), s, "s", errSecret, errSecret, reasonAuthentication},
+		"another region's, that would be a member":       {says(identity{self: r.self, secrets: secrets(secretRS)}, "s"), s, "s", errUnproven, errIdentity, reasonIdentity},
+		"a member's, that says it is of another region":  {identity{self: r.self, secrets: secrets(secretS)}, s, "s", errUnproven, errIdentity, reasonIdentity},
+		"no secret at all":                               {identity{self: r.self}, s, "s", errSecret, errSecret, reasonAuthentication},
+		"its own region, under what it shares with s":    {r, identity{self: r.self, secrets: r.secrets, regions: r.regions}, "s", errUnproven, errIdentity, reasonIdentity},
+		"another than it is dialled for, by its secrets": {r, third, "s", errSecret, errSecret, reasonAuthentication},
+
+		// Where regions have no secrets of their own, a holder says what it likes.
+		"without: says that it is of another region": {identity{self: r.self, secrets: secrets(secretS)}, identity{self: s.self, secrets: secrets(secretS)}, "s", nil, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reason, dialled, accepted := shake(t, c.dialler, c.listener, c.to)
+			require.Equal(t, c.reason, reason)
+			require.ErrorIs(t, dialled, c.dialled)
+			require.ErrorIs(t, accepted, c.accepted)
+			if c.accepted == errIdentity {
+				require.ErrorContains(t, accepted, "of region "+`"`+c.dialler.self.Region+`"`, "the log says what it said")
+			}
+		})
+	}
+}
+
+// What two regions share seals nothing that members gossip.
+func TestASecretOfTwoRegionsSealsNoGossip(t *testing.T) {
+	_, s, _ := three()
+	inspector := testInspector(t, gossipKeys(s.secrets)...)
+	ping := append([]byte{gossipPing}, encode(map[string]any{"SeqNo": 7, "Node": "s-1"})...)
+	by := func(secret []byte) error {
+		_, err := inspector.packet(labelled(encrypted(t, gossipKeys([][]byte{secret})[0], ping, []byte(testLabel))...))
+		return err
+	}
+	require.NoError(t, by(s.secrets[0]))
+	for region := range s.regions {
+		require.ErrorIs(t, by(s.regions[region][0]), errSealed)
+	}
+}
+
+// signer is a certificate authority of a test's.
+type signer struct {
+	key  *ecdsa.PrivateKey
+	ca   *x509.Certificate
+	pool *x509.CertPool
+}
+
+func newSigner(t testing.TB) signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	ca, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	return signer{key, ca, pool}
+}
+
+// tls has a certificate of these names, and of no address.
+func (s signer) tls(t testing.TB, names ...string) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: s.ca.NotBefore, NotAfter: s.ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, name := range names {
+		if !isURI(name) {
+			template.DNSNames = append(template.DNSNames, name)
+			continue
+		}
+		uri, err := url.Parse(name)
+		require.NoError(t, err)
+		template.URIs = append(template.URIs, uri)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, s.ca, &key.PublicKey, s.key)
+	require.NoError(t, err)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: s.pool}
+}
+
+// shown is a connection whose other end has shown a certificate of these names.
+func (s signer) shown(t *testing.T, names certificateNames, certificate ...string) (net.Conn, error) {
+	t.Helper()
+	here, there := net.Pipe()
+	t.Cleanup(func() { here.Close(); there.Close() })
+	server := tls.Server(there, serverTLS(s.tls(t, certificate...)))
+	go server.Handshake()
+	c := names.clientTLS(s.tls(t, "dialler"))
+	if c.ServerName == "" {
+		c = c.Clone()
+		c.ServerName = "10.0.0.1" // as openStream does
+	}
+	client := tls.Client(here, c)
+	return client, client.Handshake()
+}
+
+func TestACertificateSaysRegionAndName(t *testing.T) {
+	s := newSigner(t)
+	names := certificateNames{
+		"eu": {"spiffe://example.org/eu/gateway", "{name}.eu.gateways.internal", "*.frankfurt.example"},
+		"us": {"spiffe://example.org/us/*", "spiffe://us.example.org/gateway/{name}"},
+	}
+	for about, c := range map[string]struct {
+		certificate  []string
+		region, name string
+		says         string // nothing: it is proven
+	}{
+		"a SPIFFE id":                      {[]string{"spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
+		"one among others":                 {[]string{"spiffe://other/x", "www.example.org", "spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
+		"a SPIFFE id of another region":    {[]string{"spiffe://example.org/us/gateway"}, "eu", "any-1", `of region "eu", and its certificate, of ["spiffe://example.org/us/gateway"], is by CertificateNames of ["us"]`},
+		"any last part":                    {[]string{"spiffe://example.org/us/any"}, "us", "any-1", ""},
+		"no last part":                     {[]string{"spiffe://example.org/us/"}, "us", "any-1", "of []"},
+		"a part more":                      {[]string{"spiffe://example.org/us/any/more"}, "us", "any-1", "of []"},
+		"another trust domain":             {[]string{"spiffe://example.com/eu/gateway"}, "eu", "any-1", "of []"},
+		"a name in a URI":                  {[]string{"spiffe://us.example.org/gateway/gw-7"}, "us", "gw-7-00ff", ""},
+		"another's name in a URI":          {[]string{"spiffe://us.example.org/gateway/gw-8"}, "us", "gw-7-00ff", `it is "gw-7-00ff", and its certificate, of ["spiffe://us.example.org/gateway/gw-8"], is another's`},
+		"a name in a DNS name":             {[]string{"GW-7.eu.gateways.internal"}, "eu", "gw-7-00ff", ""},
+		"another's name in a DNS name":     {[]string{"gw-7.eu.gateways.internal"}, "eu", "gw-8-00ff", "another's"},
+		"a wildcard for a name":            {[]string{"*.eu.gateways.internal"}, "eu", "gw-7-00ff", "another's"},
+		"one of two names":                 {[]string{"gw-7.eu.gateways.internal", "gw-8.eu.gateways.internal"}, "eu", "gw-8-00ff", ""},
+		"a wildcard where any will do":     {[]string{"*.frankfurt.example"}, "eu", "gw-7-00ff", ""},
+		"a DNS name with a part more":      {[]string{"a.b.frankfurt.example"}, "eu", "gw-7-00ff", "of []"},
+		"two regions":                      {[]string{"spiffe://example.org/eu/gateway", "spiffe://example.org/us/gateway"}, "eu", "any-1", `of ["eu" "us"]`},
+		"a DNS name that looks like a URI": {[]string{"example.org"}, "eu", "any-1", "of []"},
+		"nothing":                          {nil, "eu", "any-1", "of []"},
+	} {
+		t.Run(about, func(t *testing.T) {
+			conn, err := s.shown(t, names, c.certificate...)
+			require.NoError(t, err)
+			err = names.prove(conn, c.region, c.name)
+			if c.says == "" {
+				require.NoError(t, err)
+				require.NoError(t, names.prove(conn, c.region, ""), "of gossip, which says no name")
+				return
+			}
+			require.ErrorIs(t, err, errIdentity)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	require.ErrorIs(t, names.prove(new(net.TCPConn), "eu", "any-1"), errIdentity, "no TLS")
+	require.NoError(t, certificateNames(nil).prove(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
+}
+
+// Who is dialled need not have the host in its certificate; it has to have one of an
+// authority that is trusted all the same, and what the caller verifies is verified.
+func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
+	s, other := newSigner(t), newSigner(t)
+	names := certificateNames{"eu": {"spiffe://example.org/eu/gateway"}}
+	const id = "spiffe://example.org/eu/gateway"
+	dial := func(c *tls.Config, by signer) error {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		server := by.tls(t, id)
+		go tls.Server(there, server).Handshake()
+		if c.ServerName == "" {
+			c = c.Clone()
+			c.ServerName = "10.0.0.1"
+		}
+		return tls.Client(here, c).Handshake()
+	}
+	require.ErrorContains(t, dial(s.tls(t, id), s), "10.0.0.1", "without them the host has to be in it")
+	require.NoError(t, dial(names.clientTLS(s.tls(t, id)), s))
+	require.Error(t, dial(names.clientTLS(s.tls(t, id)), other), "an authority that nobody trusts")
+
+	late := s.tls(t, id)
+	late.Time = func() time.Time { return time.Now().Add(24 * time.Hour) }
+	require.ErrorContains(t, dial(names.clientTLS(late), s), "expired")
+
+	own := s.tls(t, id)
+	own.VerifyConnection = func(tls.ConnectionState) error { return errGarbage }
+	require.ErrorIs(t, dial(names.clientTLS(own), s), errGarbage)
+	hosts := s.tls(t, id)
+	hosts.ServerName = "gateways.internal"
+	require.ErrorContains(t, dial(names.clientTLS(hosts), s), "gateways.internal")
+	for _, c := range []*tls.Config{nil, hosts} {
+		require.Same(t, c, names.clientTLS(c))
+	}
+	require.Same(t, own, certificateNames(nil).clientTLS(own))
+}
+
+// Streams of gossip are of members, on both ends, by their certificates.
+func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
+	s := newSigner(t)
+	names := certificateNames{"eu": {"spiffe://example.org/eu/{name}"}, "us": {"spiffe://example.org/us/{name}"}}
+	var log lines
+	open := func(id string) (m *mux, addr string, out *transport) {
+		listener, udp, err := systemNetwork{}.Listen(t.Context(), "127.0.0.1:0")
+		require.NoError(t, err)
+		member := func(conn net.Conn) error { return names.prove(conn, "eu", "") }
+		inspector, err := newInspector("", nil)
+		require.NoError(t, err)
+		c := s.tls(t, id)
+		m = newMux(listener, c, member, inspector, slog.New(slog.NewTextHandler(&log, nil)), func(conn net.Conn) { conn.Close() })
+		addr = listener.Addr().String()
+		out = newTransport(systemNetwork{}, names.clientTLS(c), m, udp, netip.MustParseAddrPort(addr))
+		t.Cleanup(func() { require.NoError(t, out.Shutdown()) })
+		return m, addr, out
+	}
+	near, nearAddr, ofNear := open("spiffe://example.org/eu/a")
+	member, memberAddr, ofMember := open("spiffe://example.org/eu/b")
+	_, farAddr, ofFar := open("spiffe://example.org/us/c")
+
+	conn, err := ofMember.DialTimeout(nearAddr, time.Second)
+	require.NoError(t, err)
+	select {
+	case got := <-near.streams:
+		require.NoError(t, got.Close())
+	case <-time.After(5 * time.Second):
+		require.FailNow(t, "a member's stream is not handed to gossip")
+	}
+	conn.Close()
+	require.Zero(t, near.refused.snapshot()[reasonIdentity])
+	conn, err = ofNear.DialTimeout(memberAddr, time.Second)
+	require.NoError(t, err)
+	require.NoError(t, (<-member.streams).Close())
+	conn.Close()
+
+	_, err = ofNear.DialTimeout(farAddr, time.Second)
+	require.ErrorIs(t, err, errIdentity)
+	conn, err = ofFar.DialTimeout(nearAddr, time.Second) // it takes itself for a member
+	require.NoError(t, err)
+	defer conn.Close()
+	requireClosed(t, conn, 5*time.Second)
+	eventually(t, 5*time.Second, func() bool { return near.refused.snapshot()[reasonIdentity] >= 1 }, "%v", near.refused.snapshot())
+	require.NotZero(t, log.with("refused a connection", "reason=identity", "spiffe://example.org/us/c"), log.String())
+	select {
+	case <-near.streams:
+		require.FailNow(t, "it was handed to gossip")
+	default:
+	}
+}

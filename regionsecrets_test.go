@@ -1,0 +1,195 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// secretOf are the secrets of a region, or of two.
+func secretOf(name string) [][]byte { return [][]byte{fmt.Appendf(nil, "%-32s", name)} }
+
+// secured are three regions as docs/regions.md configures them: each has secrets of its
+// own, and each two of them.
+var secured = map[string]Config{
+	"eu": {
+		Region: "eu", Secrets: secretOf("eu"),
+		RegionSecrets: map[string][][]byte{"us": secretOf("eu and us"), "ap": secretOf("ap and eu")},
+	},
+	"us": {
+		Region: "us", Secrets: secretOf("us"),
+		RegionSecrets: map[string][][]byte{"eu": secretOf("eu and us"), "ap": secretOf("ap and us")},
+	},
+	"ap": {
+		Region: "ap", Secrets: secretOf("ap"),
+		RegionSecrets: map[string][][]byte{"eu": secretOf("ap and eu"), "us": secretOf("ap and us")},
+	},
+}
+
+// freeAddr is a port of the loopback that nobody has, just now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// asked counts what a node is asked, and answers it with nothing.
+type asked struct {
+	stranger
+	requests atomic.Int64
+}
+
+func (a *asked) Serve(b *cluster.Batch) {
+	a.requests.Add(int64(len(b.Requests)))
+	a.stranger.Serve(b)
+}
+
+// outsider is somebody who has secrets of a region, and says what it likes.
+func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *asked, error) {
+	t.Helper()
+	if cfg.Bind == "" {
+		cfg.Bind = "127.0.0.1:0"
+	}
+	cfg.Name, cfg.Seed, cfg.Logger = cfg.Region+"-0", newIdentity(nil).fingerprint(), quiet
+	c, is := cluster.NewGossip(cfg), new(asked)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return c, is, c.Start(ctx, is)
+}
+
+// With secrets by region a Global limit is one of all regions, and who holds those of
+// one is no node of another, for whatever it takes itself.
+func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
+	t.Parallel()
+	at := map[string]string{"eu": freeAddr(t), "us": freeAddr(t), "ap": freeAddr(t)}
+	nodes := map[string]*Node{}
+	for _, region := range []string{"eu", "us"} {
+		cfg := secured[region]
+		cfg.Name, cfg.Bind, cfg.Timeout, cfg.Logger = region, at[region], 2*time.Second, quiet
+		cfg.Regions = map[string][]string{}
+		for other, addr := range at {
+			if other != region {
+				cfg.Regions[other] = []string{addr}
+			}
+		}
+		n, err := Start(t.Context(), cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		nodes[region] = n
+	}
+	eu, us := nodes["eu"], nodes["us"]
+	regional := limiter(t, eu, Limit{Name: "regional", Rate: 10, Per: time.Hour})
+	global := limiter(t, eu, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
+	require.True(t, allow(t, regional, "key", 10).Allowed)
+	spend := func() {
+		t.Helper()
+		_, err := global.Debit(t.Context(), "key", 10)
+		require.NoError(t, err)
+	}
+	spend()
+	_, err := limiter(t, us, global.limit).Debit(t.Context(), "another", 10)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
+	}, 10*time.Second, 5*time.Millisecond)
+	requests := map[string][]byte{
+		"a reset of a Regional count":   resetting(regional, "key", eu.now()),
+		"a reset of a Global count":     resetting(global, "key", eu.now()),
+		"an exchange in a third's name": (&countsync.Exchange{Region: "us"}).Append(header{op: opExchange}.append(nil)),
+	}
+	untouched := func() {
+		t.Helper()
+		require.EqualValues(t, 10, used(eu, regional, "key"))
+		require.EqualValues(t, 10, used(eu, global, "key"))
+		require.Len(t, eu.Members(), 1)
+	}
+	held := secured["ap"].RegionSecrets["eu"]
+
+	// It says that it is of us, of which it has no secret, and that it is a member.
+	for _, says := range []cluster.Config{
+		{Region: "us", Secrets: secretOf("any"), RegionSecrets: map[string][][]byte{"eu": held}},
+		{Region: "us", Secrets: held},
+	} {
+		before := eu.Stats().Cluster.Refused["identity"]
+		says.Regions = map[string][]string{"eu": {at["eu"]}}
+		c, _, err := outsider(t, says)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			for _, request := range requests {
+				_, err := c.Region("eu").Ask(t.Context(), request, nil, time.Second)
+				require.ErrorIs(t, err, cluster.ErrUnheard)
+			}
+			return eu.Stats().Cluster.Refused["identity"] > before
+		}, 10*time.Second, 5*time.Millisecond)
+		untouched()
+	}
+	_, _, err = outsider(t, cluster.Config{Region: "eu", Secrets: held, Join: []string{at["eu"]}})
+	require.ErrorContains(t, err, "stand for another Name or Region")
+	untouched()
+
+	// It answers in the place of us.
+	fake := freeAddr(t)
+	there, is, err := outsider(t, cluster.Config{
+		Bind: fake, Region: "us", Secrets: held, Regions: map[string][]string{"eu": {"127.0.0.1:1"}},
+	})
+	require.NoError(t, err)
+	misled := secured["eu"]
+	misled.Name, misled.Bind, misled.Logger = "eu", "127.0.0.1:0", quiet
+	misled.Regions = map[string][]string{"us": {fake}, "ap": {"127.0.0.1:1"}}
+	n, err := Start(t.Context(), misled)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	require.ErrorAs(t, limiter(t, n, global.limit).Reset(t.Context(), "key"), new(*ErrPartial))
+	require.Eventually(t, func() bool { return there.Stats().Refused["authentication"] > 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Zero(t, is.requests.Load())
+	require.False(t, n.Stats().Regions["us"].Reached)
+
+	// As what it is, it has the say that ap has.
+	c, _, err := outsider(t, cluster.Config{
+		Region: "ap", Secrets: secured["ap"].Secrets, RegionSecrets: map[string][][]byte{"eu": held}, Regions: map[string][]string{"eu": {at["eu"]}},
+	})
+	require.NoError(t, err)
+	ask := func(about string) []byte {
+		answer, err := c.Region("eu").Ask(t.Context(), requests[about], nil, 5*time.Second)
+		require.NoError(t, err, about)
+		return answer
+	}
+	require.Eventually(t, func() bool {
+		_, err := c.Region("eu").Ask(t.Context(), nil, nil, time.Second)
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+	require.Empty(t, ask("a reset of a Regional count"))
+	require.Empty(t, ask("an exchange in a third's name"))
+	untouched()
+	require.NotEmpty(t, ask("a reset of a Global count"))
+	require.Zero(t, used(eu, global, "key"))
+	require.EqualValues(t, 10, used(eu, regional, "key"))
+
+	// And so has us, from its own nodes.
+	spend()
+	require.NoError(t, ignorePartial(limiter(t, us, global.limit).Reset(t.Context(), "key")))
+	require.Zero(t, used(eu, global, "key"))
+	require.NoError(t, limiter(t, us, regional.limit).Reset(t.Context(), "key"))
+	require.EqualValues(t, 10, used(eu, regional, "key"))
+}
+
+// ignorePartial is err unless it says that some region was not reached: here, one that
+// has no nodes.
+func ignorePartial(err error) error {
+	if partial := new(ErrPartial); errors.As(err, &partial) {
+		return nil
+	}
+	return err
+}

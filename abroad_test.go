@@ -224,11 +224,21 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	require.Empty(t, served(nodes[0], "far", request))
 	require.EqualValues(t, 10, used(nodes[1], ls[1], key))
 	require.Zero(t, nodes[0].Stats().Passed)
+
+	// What it states of an id that the other decides about is answered by that one.
+	globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
+	st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].now(), From: 7, Series: 1}
+	e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Exchange(nil).Print, Statements: []countsync.Statement{st}}
+	answer, err := countsync.ParseExchange(served(nodes[0], "far", e.Append(header{op: opExchange, flags: passBits}.append(nil)))[answerHeaderBytes:])
+	require.NoError(t, err)
+	require.Len(t, answer.Statements, 1)
+	require.Zero(t, nodes[0].Stats().Regions["far"].Served)
+	require.EqualValues(t, 1, nodes[1].Stats().Regions["far"].Served)
 }
 
 // A reset's number is a time. One of the far future would have later ones fail.
 func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
-	for region, slack := range map[string]time.Duration{"far": resetSlackAbroad, "near": countsync.ResetSlack} {
+	for region, slack := range map[string]time.Duration{"far": slackAbroad, "near": countsync.ResetSlack} {
 		t.Run(region, func(t *testing.T) {
 			n, _, global := bordered(t, nil)
 			for _, number := range []int64{math.MaxInt64, n.now() + int64(slack) + int64(time.Minute)} {
@@ -250,11 +260,44 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 	}
 }
 
+// A count keeps the latest window that it is told of. Another region could have it
+// stay in one that is yet to begin, and deny until then.
+func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
+	n, _, _ := bordered(t, nil)
+	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
+	today := l.window.numbers(&l.numbers, n.cfg.timeOfDay())
+	window := func(key string) time.Duration { // of which the key's count is, from now on
+		part := n.regions.Limit(l.id(key), today, n.time(n.now()))
+		return time.Duration(part.Start - n.now())
+	}
+	print := n.regions.Exchange(nil).Print
+	for about, c := range map[string]struct {
+		ahead time.Duration
+		taken int
+	}{
+		"a year ahead": {365 * 24 * time.Hour, 0}, "as far as numbers go": {1<<62 - time.Duration(n.now()) - time.Hour, 0},
+		"two minutes": {2 * time.Minute, 0}, "half a minute": {30 * time.Second, 1}, "now": {0, 1}, "yesterday": {-24 * time.Hour, 1},
+	} {
+		before := n.Stats().Regions["far"].Refused
+		require.Less(t, window(about), time.Duration(0))
+		numbers := l.numbers
+		numbers.Start = n.now() + int64(c.ahead)
+		st := countsync.Statement{ID: l.id(about), Limit: numbers, Number: n.now(), From: 7, Spent: 9, Series: 1}
+		e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
+		answer, err := countsync.ParseExchange(served(n, "far", e.Append(header{op: opExchange}.append(nil)))[answerHeaderBytes:])
+		require.NoError(t, err)
+		require.Len(t, answer.Statements, c.taken, about)
+		n.stated("far", n.regions.links["far"], e)
+		require.Less(t, window(about), time.Minute, about)
+		require.EqualValues(t, 1-c.taken, n.Stats().Regions["far"].Refused-before, about)
+	}
+}
+
 // What a region asks for in a second is bounded, by number and by size. What is beyond
 // is refused and counted, and others are answered meanwhile.
 func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, _, _ := bordered(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
+		n, _, global := bordered(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
 		speaking := func(region string) []byte {
 			return (&countsync.Exchange{Region: region}).Append(header{op: opExchange}.append(nil))
 		}
@@ -268,6 +311,14 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 		require.EqualValues(t, 10, n.Stats().Regions["far"].Refused)
 		require.NotEqual(t, over, served(n, "third", speaking("third")))
 		time.Sleep(time.Second)
+		require.NotEqual(t, over, served(n, "far", speaking("far")))
+
+		time.Sleep(time.Second)
+		reset := resetting(global, "key", n.now())
+		for range abroadResets {
+			require.NotEqual(t, over, served(n, "far", reset))
+		}
+		require.Equal(t, over, served(n, "far", reset))
 		require.NotEqual(t, over, served(n, "far", speaking("far")))
 
 		time.Sleep(time.Second)

@@ -13,16 +13,21 @@ import (
 // What another region may ask of this node each second, over all of its connections
 // together: in exchanges, 640,000 statements by their number, and some 80,000 by
 // their size. A region whose thousand keys are all fought over needs 3 MB.
+//
+// Each reset is of two counts, which every member remembers for 20 minutes: with four
+// other regions at this rate for all that time, they take less than the places that a
+// member has for them, so that none of its own are forgotten before their time.
 const (
 	abroadRequests = 2000
 	abroadBytes    = 16 << 20
+	abroadResets   = 200
 )
 
-// resetSlackAbroad is how far the number of a reset, which is a time, may be ahead of
-// this node's clock where it comes from another region. It is below
+// slackAbroad is how far a time that another region names may be ahead of this node's
+// clock: the number of a reset, and when a calendar's window begins. It is below
 // countsync.ResetSlack: a reset made here has a number above every one that is known
 // here, and the members have to take that.
-const resetSlackAbroad = time.Minute
+const slackAbroad = time.Minute
 
 // quota is what another region has asked for in this second.
 type quota struct {
@@ -30,21 +35,23 @@ type quota struct {
 	until    int64 // when the second ends
 	requests int
 	bytes    int
+	resets   int
 }
 
-// take counts a request, and reports whether it is within what a second allows. One
-// that is not does not count.
-func (q *quota) take(size int, now int64) bool {
+// take counts a request of so many bytes and resets, and reports whether it is within
+// what a second allows. One that is not does not count.
+func (q *quota) take(size, resets int, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if now >= q.until {
-		q.until, q.requests, q.bytes = now+int64(time.Second), 0, 0
+		q.until, q.requests, q.bytes, q.resets = now+int64(time.Second), 0, 0, 0
 	}
-	if q.requests == abroadRequests || q.bytes+size > abroadBytes {
+	if q.requests == abroadRequests || q.bytes+size > abroadBytes || q.resets+resets > abroadResets {
 		return false
 	}
 	q.requests++
 	q.bytes += size
+	q.resets += resets
 	return true
 }
 
@@ -66,7 +73,7 @@ func (n *Node) border(b *cluster.Batch, h *header, request []byte, now int64) (r
 		if link == nil {
 			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", errMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), n.steady()) {
+		if !link.quota.take(len(request), int(h.asks), n.steady()) {
 			link.refused.Add(1)
 			return appendAnswer(nil, statusUnreached, 0), nil
 		}
@@ -95,7 +102,7 @@ func (n *Node) crosses(h header, request []byte, now int64) error {
 				return err
 			case !isGlobal(a.id):
 				return fmt.Errorf("%w: a reset of a Regional count from another region", errMalformed)
-			case a.units-int64(resetSlackAbroad) > now:
+			case a.units-int64(slackAbroad) > now:
 				return fmt.Errorf("%w: a reset from another region, made later than now", errMalformed)
 			}
 		}
@@ -112,4 +119,11 @@ func states(e *countsync.Exchange) bool {
 		}
 	}
 	return true
+}
+
+// early reports whether a statement is of a window that is yet to begin. A count keeps
+// the latest window that it is told of: by one of the year 2100 a region would have
+// this one deny until then.
+func early(st *countsync.Statement, timeOfDay int64) bool {
+	return st.Limit.Algorithm == FixedWindow && st.Limit.Start-int64(slackAbroad) > timeOfDay
 }

@@ -57,7 +57,7 @@ type RegionStats struct {
 	Unanswered uint64 // of these
 	Served     uint64 // statements of that region that were answered here
 	Disputed   uint64 // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
-	Refused    uint64 // requests of that region that were refused: beyond 2,000 or 16 MiB in a second, of a Regional limit, or not a region's to make
+	Refused    uint64 // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, of a Regional limit, of a time to come, or not a region's to make
 	Sent       uint64 // bytes of statements and answers, without what the connection adds
 	Received   uint64 // bytes of the same
 }
@@ -201,11 +201,11 @@ func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h
 func (n *Node) stated(region string, link *regionLink, answers countsync.Exchange) {
 	n.meetRegion(region, link, answers.Print)
 	v, now := n.view.Load(), n.now()
-	t := n.time(now)
+	t, day := n.time(now), n.cfg.timeOfDay()
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
-		if isGlobal(st.ID) && v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
+		if !early(st, day) && v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
 			changed = append(changed, st.ID)
 		}
 	}
@@ -241,6 +241,11 @@ func (n *Node) serveExchange(from string, request []byte, h header, answer clust
 		return
 	}
 	link.receivedBytes.Add(uint64(len(request)))
+	stated, now := len(e.Statements), n.cfg.timeOfDay()
+	e.Statements = slices.DeleteFunc(e.Statements, func(st countsync.Statement) bool { return early(&st, now) })
+	if len(e.Statements) < stated {
+		link.refused.Add(1)
+	}
 	started := n.background(func(ctx context.Context) {
 		n.meetRegion(e.Region, link, e.Print)
 		answers := n.regions.Exchange(n.exchangeWith(ctx, link, &e, h))

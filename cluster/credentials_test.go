@@ -229,6 +229,11 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
+	conn, err := s.shown(t, names, "spiffe://example.org/us/gateway")
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second))) // nobody reads what it says
+	_, _, err = identity{self: hello{Name: "a-1", Region: "eu"}, names: names}.dial(conn, "eu")
+	require.ErrorIs(t, err, errIdentity, "before anything is said")
 	require.ErrorIs(t, names.prove(new(net.TCPConn), "eu", "any-1"), errIdentity, "no TLS")
 	require.NoError(t, certificateNames(nil).prove(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
 }

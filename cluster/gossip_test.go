@@ -332,13 +332,15 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
 
 	// Who is asked is held to it as well.
-	fake := launch(t, in("far", "i", "spiffe://example.org/near/i"))
-	asking := in("near", "j", "spiffe://example.org/near/j")
-	asking.Regions["far"] = []string{fake.addr}
-	asking.Logger = first.Logger
-	j := launch(t, asking)
-	require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", "spiffe://example.org/near/i") }, 5*time.Second, time.Millisecond)
-	require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
+	for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
+		fake := launch(t, in("far", label, id))
+		asking := in("near", "j", "spiffe://example.org/near/j")
+		asking.Regions["far"] = []string{fake.addr}
+		asking.Logger = first.Logger
+		j := launch(t, asking)
+		require.Eventually(t, func() bool { return logged("cannot reach another region", "region=far", id) }, 5*time.Second, time.Millisecond)
+		require.ErrorIs(t, asks(j, fake, "far"), cluster.ErrUnheard)
+	}
 }
 
 // writer is a function that writes.

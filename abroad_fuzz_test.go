@@ -1,0 +1,161 @@
+package weir
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// regionalCounts are all counts of Regional limits that a node has, with what is used.
+func regionalCounts(n *Node) map[bucket.ID]int64 {
+	counts := make(map[bucket.ID]int64)
+	var ids []bucket.ID
+	for cursor, more := uint64(0), true; more; more = cursor != 0 {
+		cursor, ids = n.counts.Scan(cursor, ids[:0])
+		for _, id := range ids {
+			if !isGlobal(id) {
+				counts[id], _, _ = n.counts.Used(id, n.now())
+			}
+		}
+	}
+	return counts
+}
+
+// FuzzRequestsFromAnotherRegion has a node of another region ask anything, over a real
+// connection, of a node that has a member beside it. Both keep every Regional count as it
+// was and make none, publish nothing, have the members that they had, hand nothing on
+// but exchanges, and answer each ask.
+func FuzzRequestsFromAnotherRegion(f *testing.F) {
+	nodes := fleet(f, 2, func(_ int, cfg *Config) {
+		cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
+	})
+	near := nodes[0]
+	v := near.view.Load()
+	far := cluster.NewGossip(cluster.Config{
+		Name: "far-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {v.Members[v.Self].Addr}},
+		Seed: near.identity.fingerprint(), Logger: quiet,
+	})
+	require.NoError(f, far.Start(f.Context(), stranger{}))
+	f.Cleanup(func() { require.NoError(f, far.Close()) })
+
+	// A count of each algorithm that does not recover while it is looked at, on either node.
+	type pair struct{ regional, global bucket.ID }
+	var (
+		pairs   []pair
+		numbers []bucket.Limit
+	)
+	for _, algorithm := range algorithms {
+		l := Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: 24 * 365 * time.Hour}
+		global := l
+		global.Name, global.Scope = "global "+l.Name, Global
+		regionals, globals := limiters(f, nodes, l), limiters(f, nodes, global)
+		for _, owner := range nodes {
+			key := ownedBy(f, regionals[0], owner)
+			d, err := regionals[0].AllowN(f.Context(), key, 40)
+			require.NoError(f, err)
+			require.True(f, d.Allowed)
+			pairs = append(pairs, pair{regionals[0].id(key), globals[0].id(key)})
+			numbers = append(numbers, l.numbers())
+		}
+	}
+	require.NoError(f, near.Publish("name", 7, []byte("value")))
+	copied := func() bool { // each node is the other's successor
+		for _, n := range nodes {
+			counts := regionalCounts(n)
+			if len(counts) != len(pairs) || slices.Min(slices.Collect(maps.Values(counts))) < 40 {
+				return false
+			}
+			if values, _ := n.Published(""); len(values) != 1 {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(f, copied, 10*time.Second, 5*time.Millisecond)
+	request := func(o op, flags, hops uint8, body []byte) []byte {
+		return append(header{op: o, flags: flags, hops: hops, wait: 50 * time.Millisecond}.append(nil), body...)
+	}
+	speak := func(t *testing.T, asked []byte, tell bool) {
+		link := near.regions.links["far"]
+		link.quota.mu.Lock()
+		link.quota.until = 0 // fuzzing is faster than a region may be
+		link.quota.mu.Unlock()
+		if tell {
+			far.Region("near").Tell(asked)
+			asked = nil // behind it
+		}
+		_, err := far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)
+		require.NoError(t, err)
+	}
+	require.Eventually(f, func() bool {
+		_, err := far.Region("near").Ask(f.Context(), nil, nil, time.Second)
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+
+	before := make(map[*Node]map[bucket.ID]int64)
+	members := make(map[*Node][]Member)
+	for _, n := range nodes {
+		before[n], members[n] = regionalCounts(n), n.Members()
+	}
+	print := near.regions.Exchange(nil).Print
+	for i, p := range pairs {
+		one := func(o op, id bucket.ID, units int64) []byte {
+			h := header{op: o, asks: 1, hops: maxHops, wait: 50 * time.Millisecond}
+			a := ask{id: id, limit: &numbers[i], units: units}
+			return a.append(h.append(nil))
+		}
+		for _, id := range []bucket.ID{p.regional, p.global, countsync.Elsewhere(p.regional)} {
+			for o := opTake; o <= opReset; o++ {
+				units := int64(1)
+				if o == opReset {
+					units = near.now()
+				}
+				f.Add(one(o, id, units), byte(i%3), o == opDebit)
+			}
+			st := countsync.Statement{ID: id, Limit: numbers[i], Number: near.now(), From: 7, Received: 1, Wants: 10, Must: 10, Spent: 9, Series: 1, Forgot: i%2 == 0}
+			e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
+			f.Add(request(opExchange, 0, 0, e.Append(nil)), byte(i%3), false)
+			f.Add(request(opExchange, flagAbroad, 0, e.Append(nil)), byte(i%3), true)
+		}
+		f.Add(one(opReset, p.global, math.MaxInt64), byte(0), false)
+	}
+	f.Add(request(opPublish, 0, 0, appendPostings(nil, []posting{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.now())), byte(0), false)
+	f.Add(request(opCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
+	f.Add(request(opDeclare, 0, 0, appendLimits([]Limit{{Name: "fixed_window", Rate: 99, Per: time.Hour}})[0]), byte(0), false)
+	f.Add(request(opLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)
+	frame := []byte{2, 0} // version, flags
+	for _, number := range []uint64{v.hashes[1-v.Self], v.hashes[v.Self], 1} {
+		frame = binary.LittleEndian.AppendUint64(frame, number)
+	}
+	f.Add(request(opStream, 0, 0, append(binary.LittleEndian.AppendUint64(nil, 0), frame...)), byte(1), false)
+	f.Add(request(opExchange, 0, 0, (&countsync.Exchange{Region: "near"}).Append(nil)), byte(0), false)
+
+	f.Fuzz(func(t *testing.T, asked []byte, to byte, tell bool) {
+		asked = bytes.Clone(asked)
+		if len(asked) >= headerBytes && to%3 > 0 { // for this node, or for the one beside it
+			binary.LittleEndian.PutUint64(asked[8:], v.hashes[(v.Self+int(to%3))%2])
+		}
+		speak(t, asked, tell)
+		for _, n := range nodes {
+			require.Equal(t, before[n], regionalCounts(n))
+			if !slices.Equal(members[n], n.Members()) { // a busy machine may have them lose sight of each other
+				require.Eventually(t, func() bool { return slices.Equal(members[n], n.Members()) }, 10*time.Second, 5*time.Millisecond)
+			}
+			values, _ := n.Published("")
+			require.Equal(t, []Published{{"name", 7, []byte("value")}}, values)
+			is := n.Stats()
+			require.Zero(t, is.Conflicts)
+			require.Zero(t, is.Passed)
+		}
+	})
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,24 +17,54 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// secretOf are the secrets of a region, or of two.
-func secretOf(name string) [][]byte { return [][]byte{fmt.Appendf(nil, "%-32s", name)} }
+// securedRegions are three regions as docs/regions.md configures them: each has secrets
+// of its own, and each two of them.
+func securedRegions() map[string]Config {
+	secret := func(name string) []byte { return fmt.Appendf(nil, "%-32s", name) }
+	eu, us, ap := secret("eu"), secret("us"), secret("ap")
+	apEU, apUS, euUS := secret("ap and eu"), secret("ap and us"), secret("eu and us")
+	secured := map[string]Config{
+		"eu": {
+			Region:        "eu",
+			Regions:       map[string][]string{"us": {"limits.us.example:7946"}, "ap": {"limits.ap.example:7946"}},
+			Secrets:       [][]byte{eu},
+			RegionSecrets: map[string][][]byte{"us": {euUS}, "ap": {apEU}},
+		},
+		"us": {
+			Region:        "us",
+			Regions:       map[string][]string{"eu": {"limits.eu.example:7946"}, "ap": {"limits.ap.example:7946"}},
+			Secrets:       [][]byte{us},
+			RegionSecrets: map[string][][]byte{"eu": {euUS}, "ap": {apUS}},
+		},
+		"ap": {
+			Region:        "ap",
+			Regions:       map[string][]string{"eu": {"limits.eu.example:7946"}, "us": {"limits.us.example:7946"}},
+			Secrets:       [][]byte{ap},
+			RegionSecrets: map[string][][]byte{"eu": {apEU}, "us": {apUS}},
+		},
+	}
+	return secured
+}
 
-// secured are three regions as docs/regions.md configures them: each has secrets of its
-// own, and each two of them.
-var secured = map[string]Config{
-	"eu": {
-		Region: "eu", Secrets: secretOf("eu"),
-		RegionSecrets: map[string][][]byte{"us": secretOf("eu and us"), "ap": secretOf("ap and eu")},
-	},
-	"us": {
-		Region: "us", Secrets: secretOf("us"),
-		RegionSecrets: map[string][][]byte{"eu": secretOf("eu and us"), "ap": secretOf("ap and us")},
-	},
-	"ap": {
-		Region: "ap", Secrets: secretOf("ap"),
-		RegionSecrets: map[string][][]byte{"eu": secretOf("ap and eu"), "us": secretOf("ap and us")},
-	},
+// What the document shows is what the test below runs.
+func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
+	read := func(name string) (lines string) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			lines += strings.TrimSpace(strings.ReplaceAll(line, "weir.Config", "Config")) + "\n"
+		}
+		return lines
+	}
+	document, test := read("docs/regions.md"), read("regionsecrets_test.go")
+	begin := strings.Index(document, "secured := map[string]Config{")
+	require.GreaterOrEqual(t, begin, 0)
+	shown := document[begin : begin+strings.Index(document[begin:], "```")]
+	require.Contains(t, test, shown)
+	for region, cfg := range securedRegions() {
+		cfg.Bind = ":7946"
+		require.NoError(t, cfg.Validate(), region)
+	}
 }
 
 // freeAddr is a port of the loopback that nobody has, just now.
@@ -73,6 +105,7 @@ func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *asked, error)
 // one is no node of another, for whatever it takes itself.
 func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	t.Parallel()
+	secured := securedRegions()
 	at := map[string]string{"eu": freeAddr(t), "us": freeAddr(t), "ap": freeAddr(t)}
 	nodes := map[string]*Node{}
 	for _, region := range []string{"eu", "us"} {
@@ -119,7 +152,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 
 	// It says that it is of us, of which it has no secret, and that it is a member.
 	for _, says := range []cluster.Config{
-		{Region: "us", Secrets: secretOf("any"), RegionSecrets: map[string][][]byte{"eu": held}},
+		{Region: "us", Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"eu": held}},
 		{Region: "us", Secrets: held},
 	} {
 		before := eu.Stats().Cluster.Refused["identity"]

@@ -43,7 +43,7 @@ type Config struct {
 	Seed []byte
 
 	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip; one that both sides have authenticates peers and, without TLS, seals what they say (rotation). `weir secret` prints one. None: all is open, and Bind has to be a loopback's
-	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them. Nil: plain TCP. UDP has Secrets alone
+	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them, not the machine's. Its functions are called for each connection (docs/rotation.md). Nil: plain TCP. UDP has Secrets alone
 
 	// RegionSecrets is, for each of Regions, the secrets that this region shares with that
 	// one and with nobody else: 16, 24 or 32 bytes each. Connections between the two are

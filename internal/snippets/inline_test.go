@@ -2,8 +2,10 @@ package snippets_test
 
 import (
 	"encoding"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -97,4 +99,34 @@ func TestNoNameIsSpelledInAnotherWay(t *testing.T) {
 			t.Errorf("%s: `%s`: write %s", s.At(), s.Text, name)
 		}
 	}
+}
+
+// A claim of a document is worth the test that it names.
+func TestEveryTestThatADocumentNamesIsThere(t *testing.T) {
+	root, err := snippets.Root()
+	require.NoError(t, err)
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
+	there := make(map[string]bool)
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	}))
+	code, err := snippets.Inline()
+	require.NoError(t, err)
+	name, named := regexp.MustCompile(`^(?:Test|Fuzz|Benchmark|Example)[A-Z]\w+$`), 0
+	for _, s := range code {
+		if name.MatchString(s.Text) {
+			named++
+			if !there[s.Text] {
+				t.Errorf("%s: there is no test %s", s.At(), s.Text)
+			}
+		}
+	}
+	require.NotZero(t, named)
 }

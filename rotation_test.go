@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -376,41 +377,71 @@ func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) 
 	})
 }
 
+// reloading is a rotation of nodes that have their credentials from files.
+func reloading(t *testing.T, first func() *credentials) (r *rotation, reload func(func() *credentials)) {
+	files := make(map[string]*atomic.Pointer[credentials])
+	for _, name := range hosts(3) {
+		files[name] = new(atomic.Pointer[credentials])
+		files[name].Store(first())
+	}
+	r = newRotation(t, hosts(3), func(c *cluster.Config) {
+		name, _, _ := strings.Cut(c.Bind, ":")
+		c.Secrets, c.TLS = [][]byte{older}, reloaded(files[name])
+	})
+	return r, func(next func() *credentials) {
+		for _, name := range r.names {
+			files[name].Store(next())
+			time.Sleep(restartEvery)
+		}
+	}
+}
+
 // No node is restarted: what each has is replaced while it runs, as files are. What is
 // open stays open; whatever is opened from then on has the new ones.
 func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
-		files := make(map[string]*atomic.Pointer[credentials])
-		for _, name := range hosts(3) {
-			files[name] = new(atomic.Pointer[credentials])
-			files[name].Store(&credentials{before.leaf(t, lifetime), bundle(before)})
+		of := func(ca *authority, roots *x509.CertPool) func() *credentials {
+			return func() *credentials { return &credentials{ca.leaf(t, lifetime), roots} }
 		}
-		started := 0
-		r := newRotation(t, hosts(3), func(c *cluster.Config) {
-			c.Secrets, c.TLS = [][]byte{older}, reloaded(files[hosts(3)[started]])
-			started++
-		})
+		r, reload := reloading(t, of(before, bundle(before)))
 		nodes := maps.Clone(r.nodes)
-		reload := func(ca *authority, roots *x509.CertPool) {
-			for _, name := range r.names {
-				files[name].Store(&credentials{ca.leaf(t, lifetime), roots})
-				time.Sleep(restartEvery)
-			}
+		step := func(ca *authority, roots *x509.CertPool) {
+			t.Helper()
+			reload(of(ca, roots))
 			r.wellRotated()
 		}
-		reload(before, bundle(before))
-		reload(before, bundle(before, after))
+		step(before, bundle(before))
+		step(before, bundle(before, after))
 		r.joins(certified(before.leaf(t, lifetime), bundle(before)))
 		r.joins(certified(after.leaf(t, lifetime), bundle(before, after)))
-		reload(after, bundle(before, after))
-		reload(before, bundle(before, after))
-		reload(after, bundle(before, after))
-		reload(after, bundle(after))
+		step(after, bundle(before, after))
+		step(before, bundle(before, after))
+		step(after, bundle(before, after))
+		step(after, bundle(after))
 		r.joins(certified(after.leaf(t, lifetime), bundle(after)))
 		r.isRefused(certified(before.leaf(t, lifetime), bundle(before, after)), "tls", "trust each other's certificates")
 		r.judge()
 		require.Equal(t, nodes, r.nodes)
+	})
+}
+
+func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t, "the only one")
+		of := func(valid time.Duration) func() *credentials {
+			return func() *credentials { return &credentials{ca.leaf(t, valid), bundle(ca)} }
+		}
+		r, reload := reloading(t, of(time.Minute/2))
+		time.Sleep(2 * time.Minute)
+		require.NotZero(t, r.refused()["tls"])
+		reload(of(lifetime))
+		before := r.refused()["tls"]
+		time.Sleep(time.Minute)
+		require.Equal(t, before, r.refused()["tls"])
+		r.joins(certified(ca.leaf(t, lifetime), bundle(ca)))
+		r.judge()
 	})
 }

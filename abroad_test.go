@@ -78,6 +78,8 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opDebit, one(opDebit, 3), false},
 		{opRefund, one(opRefund, 3), false},
 		{opPeek, one(opPeek, 1), false},
+		{opLend, one(opLend, 0), false},
+		{opReturn, one(opReturn, 0), false},
 		{opReset, one(opReset, 0), false},
 		{opStream, with(opStream, frame), false},
 		{opPublish, with(opPublish, appendPostings(nil, []posting{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
@@ -85,8 +87,9 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opExchange, speaking("far"), true},
 		{opDeclare, with(opDeclare, declared.append(nil)), false},
 		{opLocate, with(opLocate, appendHashes(make([]byte, 8), countsync.All())), false},
+		{opTop, with(opTop, nil), false},
 	}
-	require.Len(t, cases, int(opLocate), "every op")
+	require.Len(t, cases, int(opTop), "every op")
 	for i, c := range cases {
 		require.EqualValues(t, i+1, c.op)
 		if answer := abroad(c.request); c.crosses {

@@ -64,7 +64,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 			continue
 		}
 		ds[i].Name = l.limit.Name
-		n.observe(ctx, l, asks[i].Key, asks[i].units(), ds[i], err, begun)
+		n.observe(ctx, l, asks[i].Key, asks[i].units(), ds[i], err, begun, false)
 	}
 	return ds, err
 }
@@ -121,7 +121,9 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
 		asks[i].Limiter.tell(&ds[i], r)
 		ds[i].Shadow = a.shadow
-		n.meters.decided(a.id, r, a.shadow)
+		if weight := asks[i].Limiter.meter.decided(a.id, r, a.shadow); weight > 0 {
+			n.sampled(asks[i].Limiter, asks[i].Key, a, r, true, weight)
+		}
 	}
 	return nil
 }
@@ -184,14 +186,18 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 		return n.decide(ctx, opTake, 0, &s.all[0], &s.results[0])
 	}
 	v, now := n.view.Load(), n.now()
-	if v.allHere(s.all, n.steadily(now)) && !n.fenced(v, now) {
+	began := n.steadily(now)
+	for i := range s.all {
+		s.all[i].began = began
+	}
+	if v.allHere(s.all, began) && !n.fenced(v, now) {
 		n.spendAll(v, asOwner, s.all, now, s, s.results)
 		return nil
 	}
 	if n.denyAll(v, s.all, n.time(now), s.results) {
 		return nil
 	}
-	parties := v.parties(s.all, n.steadily(now))
+	parties := v.parties(s.all, began)
 	var flags uint8
 	if len(parties) > 1 {
 		flags = flagTentative
@@ -410,6 +416,7 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 	for i := range results {
 		if r := &results[i]; r.source != FailedClosed {
 			r.Result, answers = answers[0], answers[1:]
+			n.soonest(asks[i].id, &r.Result, now)
 			r.RetryAfter = v.retryAfter(as, r.source, r.RetryAfter)
 		}
 	}

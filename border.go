@@ -14,9 +14,9 @@ import (
 // together: in exchanges, 640,000 statements by their number, and some 80,000 by
 // their size. A region whose thousand keys are all fought over needs 3 MB.
 //
-// Each reset is of two counts, which every member remembers for 20 minutes: with four
-// other regions at this rate for all that time, they take less than the places that a
-// member has for them, so that none of its own are forgotten before their time.
+// A reset of a key is of two counts, and every member remembers each for 20 minutes: at
+// this rate, for all that time, one node takes in less than a quarter of what its members
+// have places for, beyond which resets of their own are forgotten before their time.
 const (
 	abroadRequests = 2000
 	abroadBytes    = 16 << 20

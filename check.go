@@ -17,6 +17,7 @@ import (
 func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result) error {
 	v, now := n.view.Load(), n.now()
 	owner, t := v.owner(a.id), n.time(now)
+	a.began = t.Steady
 	w, to, hop := v.route(a.id, owner, t.Steady)
 	as := asSelf
 	switch {
@@ -26,10 +27,13 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 	case w == standIn && to == v.Self:
 		as = asStandIn
 	case w != here && w != alone:
-		if op == opTake && n.pushbacks.deny(a, t, r) {
+		if op == opTake && (n.pushbacks.deny(a, t, r) || n.leases.spend(a, t, r)) {
 			return nil
 		}
 		asks, results := [1]ask{*a}, [1]result{}
+		if op == opTake && w == direct {
+			n.askForLease(v, &asks[0], t)
+		}
 		by, err := n.reach(ctx, v, t, w, to, hop, op, flags, asks[:], results[:])
 		if err == nil {
 			*r = results[0]
@@ -105,9 +109,18 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 		if by.flags&flagStandIn != 0 && !soon {
 			return by, err
 		}
-		sent, wait = now, min(n.cfg.Timeout-time.Duration(now.Steady-begun.Steady), n.cfg.Timeout/2)
+		for i := range asks {
+			asks[i].lease = wireLease{} // only an owner lends, to who asks it itself
+		}
+		left := n.cfg.Timeout - time.Duration(now.Steady-begun.Steady)
+		sent, wait = now, min(left, n.cfg.Timeout/2)
 		s := v.standIn(asks[0].id, by.member)
 		switch {
+		case left <= 0: // nobody else could answer in time, and might do it all the same
+			if s == v.Self {
+				by.member = s
+			}
+			return by, err
 		case w == relay && by.hop == hop && !errors.Is(err, errUnreached) && v.detour(to, hop) >= 0:
 			by.hop = v.detour(to, hop) // who is to relay has not answered, which says nothing of the owner
 		case s < 0:
@@ -152,15 +165,16 @@ func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrB
 func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
 	r.stoodIn = as != asOwner
 	if as == asOwner && v.complete {
-		n.applyWhole(op, flags, a, now, &r.Result)
+		n.applyWhole(op, flags, a, now, r)
 		r.source = Owner
 		return
 	}
+	a.lease = wireLease{}
 	s, source := v.share(as, a.id, a.partition)
 	r.source = source
 	switch {
 	case s.all:
-		n.applyWhole(op, flags, a, now, &r.Result)
+		n.applyWhole(op, flags, a, now, r)
 	case source == FailedClosed && (op == opTake || op == opPeek):
 		r.Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
 	default:
@@ -168,7 +182,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 		if (op == opDebit || op == opRefund) && part.Capacity() == 0 {
 			part = *a.limit
 		}
-		n.apply(op, flags, a, &part, now, &r.Result)
+		n.apply(op, flags, a, &part, now, r)
 		r.RetryAfter = v.retryAfter(as, source, r.RetryAfter)
 		if op == opDebit && source == FailedClosed {
 			r.Allowed, r.RetryAfter, r.ResetAfter = false, outageRetry, max(r.ResetAfter, outageRetry)
@@ -177,7 +191,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 }
 
 // applyWhole carries out op within all that this region has of the limit.
-func (n *Node) applyWhole(op op, flags uint8, a *ask, now int64, r *bucket.Result) {
+func (n *Node) applyWhole(op op, flags uint8, a *ask, now int64, r *result) {
 	if a.global && n.regions.Holdings != nil {
 		n.applyGlobal(op, flags, a, now, r)
 		return
@@ -195,14 +209,20 @@ func (n *Node) wholeOf(a *ask, now int64) *bucket.Limit {
 }
 
 // apply carries out op on the count that is held here.
-func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *bucket.Result) {
+func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *result) {
 	switch op {
 	case opTake:
-		n.counts.TakeInto(a.id, l, now, a.units, r)
+		if a.lease.units > 0 {
+			n.takeLending(a, l, now, r)
+		} else {
+			n.counts.TakeInto(a.id, l, now, a.units, &r.Result)
+		}
+		n.soonest(a.id, &r.Result, now)
 	case opDebit:
-		*r = n.counts.Debit(a.id, l, now, a.units)
+		r.Result = n.counts.Debit(a.id, l, now, a.units)
 	case opPeek:
-		*r = n.counts.Peek(a.id, l, now, a.units)
+		r.Result = n.counts.Peek(a.id, l, now, a.units)
+		n.soonest(a.id, &r.Result, now)
 	case opRefund:
 		n.refund(flags, a, l, now)
 	case opReset:
@@ -215,7 +235,7 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 // counts on top of a state that has come since, whose windows or entries begin at
 // other times: it is among the newest units, for as long as it counts.
 func (n *Node) refund(flags uint8, a *ask, l *bucket.Limit, now int64) {
-	gave := n.counts.Refund(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0)
+	gave := n.counts.RefundBeside(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0, n.lent.of(a.id, n.steadily(now)))
 	if !gave && a.stoodIn && !l.IsBucket() && uint64(now-int64(a.receipt)) < uint64(l.Per) {
 		n.counts.Refund(a.id, l, now, a.units, 0, false)
 	}
@@ -256,6 +276,9 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []
 		}
 		if op == opTake {
 			n.pushbacks.learn(&asks[i], &r, sent)
+		}
+		if asks[i].lease.units > 0 {
+			n.leases.learn(&asks[i], &r, v.hashes[by.member], sent, n.time(n.now()))
 		}
 		results[i] = r
 	}

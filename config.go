@@ -63,9 +63,9 @@ type Config struct {
 	// A part between slashes or dots may be "*", which is any, or "{name}", which is the
 	// Config.Name of that node. A node whose certificate has no name of the region that it
 	// says it is of, names of two, or another's "{name}", is refused, which counts as
-	// "identity" in Stats().Cluster.Refused and is logged. Who is dialled is then verified
-	// by these names and not by its host, unless TLS has a ServerName, InsecureSkipVerify
-	// or VerifyPeerCertificate. Needs TLS. UDP is under Secrets alone: RegionSecrets keep
+	// "identity" in Stats().Cluster.Refused and is logged. A node that is dialled is then
+	// verified by these names and not by its host, unless TLS has a ServerName,
+	// InsecureSkipVerify or VerifyPeerCertificate. Needs TLS. UDP is under Secrets alone: RegionSecrets keep
 	// another region from gossiping there.
 	//
 	// Nil: a certificate that TLS accepts stands for any name and any region.
@@ -92,6 +92,11 @@ type Config struct {
 	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
 	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 400 MB)
 
+	// TopKeys is how many of the keys that are asked for most, and denied most, this node
+	// remembers with their text, for Node.TopKeys. 256 if zero, at most 4,096. -1: none,
+	// where keys are secrets; no key's text is kept then, nor told to another member.
+	TopKeys int
+
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
 	Observer Observer         // called for each decision and hop, must not block. None if nil
 	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout, are its own affair
@@ -106,6 +111,8 @@ const (
 	maxJoinTimeout     = 24 * time.Hour
 	defaultForget      = 5 * time.Minute
 	defaultMaxKeys     = 5_000_000
+	defaultTopKeys     = 256
+	maxTopKeys         = 4096
 	maxLabelBytes      = 64
 	maxReplicas        = 8
 )
@@ -164,6 +171,9 @@ func (c Config) Validate() error {
 	if c.MaxKeys < 0 {
 		wrong("MaxKeys is %d: use 0 for %d, or how many counts may be held", c.MaxKeys, defaultMaxKeys)
 	}
+	if c.TopKeys < -1 || c.TopKeys > maxTopKeys {
+		wrong("TopKeys is %d: use 0 for %d, -1 for none, or 1 to %d", c.TopKeys, defaultTopKeys, maxTopKeys)
+	}
 	return errors.Join(errs...)
 }
 
@@ -209,6 +219,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxKeys == 0 {
 		c.MaxKeys = defaultMaxKeys
+	}
+	if c.TopKeys == 0 {
+		c.TopKeys = defaultTopKeys
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

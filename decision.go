@@ -14,6 +14,9 @@ import "time"
 // ResetAfter as far as they are left. Less may remain by now, and be there later, as
 // others were admitted meanwhile; fewer units than were denied may still be admitted, and
 // are asked for at the owner.
+//
+// A Leased one has as Remaining what is left of the lease and what the owner had left
+// when it lent that, which others may have spent by now.
 type Decision struct {
 	Allowed    bool
 	Limit      int64         // what the limit grants (Rate, or Burst for the buckets), or this node's or side's share of it
@@ -37,6 +40,7 @@ const (
 	FailedOpen                     // within the whole limit, for the same reasons: the limit is FailOpen
 	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
 	Pushback                       // here: the owner has denied as much within the last second, and its RetryAfter is not over
+	Leased                         // here: of units that the owner has lent to this node for half a second at most, and has debited
 
 	sources // how many there are, and one
 )

@@ -12,6 +12,7 @@
 //
 //	Limiter.Allow → id → view.route ─┬─ here     → bucket.Store
 //	                                 ├─ pushback → denied: the owner has just denied as much
+//	                                 ├─ lease    → spent of what the owner has lent to this node
 //	                                 ├─ direct   → the owner's bucket.Store
 //	                                 ├─ relay    → the owner, through another member
 //	                                 ├─ stand-in → the first successor that is reached, which has a copy
@@ -30,6 +31,10 @@
 //
 // A denial is remembered by the node that asked (pushback.go), until its RetryAfter and
 // for a second at most: a flood of a denied key does not reach its owner.
+//
+// Of a key that a node asks for often (heat.go) the owner lends it units with its answers
+// (lent.go), which it has spent itself by then, and the node spends them, renews them and
+// gives back what is left (lease.go, leasekeeping.go): a hot key costs few hops.
 //
 // What a node has the final word on (authority.go) moves when members join and
 // leave, after the counts have (stream.go); the same stream keeps the copies.

@@ -132,3 +132,39 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 		}
 	}
 }
+
+// One limit's new keys, each used up by one ask and for longer than any other is, push out
+// nobody whom another limit denies, also while that has new keys, too.
+func TestAFloodOfOneLimitsKeysForgetsNobodyWhomAnotherDenies(t *testing.T) {
+	t.Parallel()
+	for _, a := range algorithms {
+		for percent, most := range map[int]float64{5: 0, 25: 0.05, 50: 10} {
+			if percent != 25 && a != SlidingWindow {
+				continue // it is the same with each
+			}
+			t.Run(fmt.Sprintf("%v, %d %%", a, percent), func(t *testing.T) {
+				t.Parallel()
+				const keys = 100_000
+				denied := keys * percent / 100
+				f := &flooded{clock: newHand()}
+				f.node = solo(t, Config{MaxKeys: keys, Now: f.clock.Now, Logger: quiet})
+				f.limit = limiter(t, f.node, Limit{Algorithm: a, Rate: 3, Per: time.Hour})
+				for i := range denied {
+					f.use(t, fmt.Sprint("denied ", i), 3)
+				}
+				monthly := limiter(t, f.node, Limit{Name: "monthly", Rate: 1, Per: 30 * 24 * time.Hour})
+				for i := range 2 * keys {
+					d, err := monthly.Allow(t.Context(), fmt.Sprint(i))
+					require.NoError(t, err)
+					require.True(t, d.Allowed)
+					if i%10 == 0 {
+						f.use(t, fmt.Sprint("normal ", i), 1)
+					}
+				}
+				part := 100 * float64(f.begunAgain(t, denied)) / float64(denied)
+				t.Logf("%.2f %% begin again", part)
+				require.LessOrEqual(t, part, most)
+			})
+		}
+	}
+}

@@ -38,20 +38,28 @@ const (
 // has all but the last changes. It says for whom something waits then.
 func (n *Node) handExcess(v *view) (ready []countsync.Member) {
 	if v.settled || len(v.held) == 0 {
+		n.lent.cease(false, 0)
 		return nil
 	}
 	excess := v.answerers(v.held.Minus(v.want))
+	cease := false
 	for _, i := range v.points {
 		ranges := excess[i]
 		if len(ranges) == 0 || i == v.Self || !v.reaches(i) {
 			continue
 		}
-		if lag := n.stream.Lag(v.hashes[i], n.now()); lag.Scanning || lag.Counts > cedeBelow {
+		lag := n.stream.Lag(v.hashes[i], n.now())
+		cease = cease || !lag.Scanning
+		if lag.Scanning || lag.Counts > cedeBelow {
 			ready = append(ready, v.hashes[i])
 			continue
 		}
+		if !n.lent.cease(true, n.steady()) {
+			continue // time alone ends that: the next round looks again
+		}
 		ready = append(ready, n.cede(&v.Members[i], ranges)...)
 	}
+	n.lent.cease(cease, 0)
 	return ready
 }
 
@@ -181,6 +189,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		return nil // it has left, or is closed
 	}
 	n.look()
+	n.leases.stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	var idle time.Time   // since when nothing is left that anyone may yet take

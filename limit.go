@@ -76,6 +76,11 @@ type Limit struct {
 	// higher Version.
 	Version uint64
 
+	// NoLeases has each decision made by the owner of the key. Else owners lend units
+	// of keys that are hot, so that the nodes that ask for them decide most checks
+	// themselves, as exactly: see Leased.
+	NoLeases bool
+
 	// Varies says that other numbers at the same Name and Version are meant: they
 	// depend on the key, as by its tier, or change without a new Version. They are
 	// not compared with others, see Node.Limiter. The Algorithm may not vary.

@@ -25,6 +25,7 @@ type Limiter struct {
 	numbers bucket.Limit
 	window  *calendarWindow // nil without a Calendar, and but for a Global FixedWindow
 	prefix  []byte          // what is hashed before each key
+	meter   *limitMeter     // of all Limiters of this name
 }
 
 // Allow asks for one unit.
@@ -64,6 +65,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	err := l.ask(ctx, key, units, &a)
 	if err != nil {
 		return err
+	}
+	if l.node.refundLease(&a) {
+		return nil
 	}
 	err = l.node.decide(ctx, opRefund, 0, &a, new(result))
 	l.node.pushbacks.end(a.id, l.node.steady())
@@ -127,6 +131,9 @@ func bytesOf(id bucket.ID) (b [16]byte) {
 // Limit is what the Limiter was made of.
 func (l *Limiter) Limit() Limit { return l.limit }
 
+// Node is the node that the Limiter is of.
+func (l *Limiter) Node() *Node { return l.node }
+
 // check is every method that returns a Decision.
 func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d Decision, err error) {
 	n := l.node
@@ -141,12 +148,14 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 	}
 	if err == nil {
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			n.meters.decided(a.id, &r, false)
+			if weight := l.meter.decided(a.id, &r, false); weight > 0 {
+				n.sampled(l, key, &a, &r, op != opPeek, weight)
+			}
 		}
 	}
 	l.tell(&d, &r)
 	if n.cfg.Observer != nil {
-		n.observe(ctx, l, key, units, d, err, begun)
+		n.observe(ctx, l, key, units, d, err, begun, op == opPeek)
 	}
 	return d, err
 }
@@ -167,6 +176,7 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	}
 	a.id = l.id(key)
 	a.limit, a.partition, a.units, a.global = &l.numbers, l.limit.Partition, units, l.limit.Scope == Global
+	a.leases = !l.limit.NoLeases
 	if l.window != nil {
 		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
 	}
@@ -206,11 +216,11 @@ func (n *Node) observedSince() int64 {
 	return n.now()
 }
 
-func (n *Node) observe(ctx context.Context, l *Limiter, key string, units int64, d Decision, err error, begun int64) {
+func (n *Node) observe(ctx context.Context, l *Limiter, key string, units int64, d Decision, err error, begun int64, peek bool) {
 	if n.cfg.Observer == nil {
 		return
 	}
 	n.cfg.Observer.Decided(ctx, DecisionEvent{
-		Limiter: l, Key: key, Units: units, Decision: d, Err: err, Took: time.Duration(n.now() - begun),
+		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(n.now() - begun),
 	})
 }

@@ -30,7 +30,7 @@ type loaded struct {
 	Sources map[string]int // how many checks each has decided, by its name
 	Asked   [][]int64      // of each limit's keys
 	Granted [][]int64
-	Slowest time.Duration // of all checks
+	Slowest time.Duration // of all checks, without what this process was late meanwhile
 	Late    time.Duration // how much later than asked this process was woken at worst
 	Gone    []absence     // of members, as this node knew them: the first maxAbsences
 	Errors  []string      // of checks, at most one of each caller
@@ -60,8 +60,9 @@ func putThrough(n *Node, l load) *loaded {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		all.Gone, all.Late = watchMembers(n, stop)
+		all.Gone = watchMembers(n, stop)
 	}()
+	late := watchLateness()
 	var (
 		callers sync.WaitGroup
 		mu      sync.Mutex // of what all of them write to
@@ -71,9 +72,9 @@ func putThrough(n *Node, l load) *loaded {
 			for time.Now().Before(end) {
 				i := rand.IntN(len(limiters))
 				k := rand.IntN(l.Limits[i].Keys)
-				begun := time.Now()
+				begun, before := time.Now(), late.soFar()
 				d, err := limiters[i].Allow(context.Background(), fmt.Sprint("key ", k))
-				took := time.Since(begun)
+				took := time.Since(begun) - (late.soFar() - before)
 				mu.Lock()
 				all.Slowest = max(all.Slowest, took)
 				all.Sources[d.Source.String()]++
@@ -95,12 +96,12 @@ func putThrough(n *Node, l load) *loaded {
 	callers.Wait()
 	close(stop)
 	<-stopped
+	all.Late = late.end()
 	return all
 }
 
-// watchMembers says which members the node took for gone and when, and how late a
-// timer of a millisecond came at worst.
-func watchMembers(n *Node, stop <-chan struct{}) (gone []absence, late time.Duration) {
+// watchMembers says which members the node took for gone and when.
+func watchMembers(n *Node, stop <-chan struct{}) (gone []absence) {
 	begun := time.Now()
 	missing := make(map[string]int) // their places in gone, by address
 	look := func() {
@@ -120,12 +121,10 @@ func watchMembers(n *Node, stop <-chan struct{}) (gone []absence, late time.Dura
 	}
 	for {
 		look()
-		asleep := time.Now()
 		select {
 		case <-stop:
-			return gone, late
+			return gone
 		case <-time.After(time.Millisecond):
 		}
-		late = max(late, time.Since(asleep)-time.Millisecond)
 	}
 }

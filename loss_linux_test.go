@@ -46,10 +46,12 @@ func resendsSoon(t *testing.T) bool {
 }
 
 // Packets that are lost make answers late and no member gone: those with authority
-// go on to decide, and what is decided without them is in their counts.
+// go on to decide, and what is decided without them is in their counts. The three do
+// little but wait, so they wait together.
 func TestLostPacketsAreNoLostMembers(t *testing.T) {
 	for _, test := range []struct{ lost, authority int }{{1, 97}, {5, 95}, {15, 85}} {
 		t.Run(fmt.Sprint(test.lost, " percent"), func(t *testing.T) {
+			t.Parallel()
 			if test.lost > 5 && !resendsSoon(t) {
 				t.Skip("this kernel resends after 200 ms at the soonest, which no check outlasts: TCP_RTO_MIN_US is there from Linux 6.15 on")
 			}
@@ -82,7 +84,7 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 				}
 				assert.Zero(t, len(r.Loaded.Gone), "times that %s took a member for gone, for %v together; first %+v",
 					l.endpoint(i), rounded(gone), r.Loaded.Gone[:min(1, len(r.Loaded.Gone))])
-				assert.LessOrEqual(t, r.Loaded.Slowest, defaultTimeout+work+r.Loaded.Late, "node %d, which was woken up to %v late", i, r.Loaded.Late)
+				assert.LessOrEqual(t, r.Loaded.Slowest, defaultTimeout+work, "node %d, which was woken up to %v late", i, r.Loaded.Late)
 				t.Logf("%s: slowest check %v, woken up to %v late", l.endpoint(i), rounded(r.Loaded.Slowest), rounded(r.Loaded.Late))
 			}
 			decided := 100 * float64(byAuthority(sources)) / float64(checks)
@@ -111,9 +113,9 @@ func TestLostPacketsAreNoLostMembers(t *testing.T) {
 }
 
 // byAuthority is how many of the checks those with authority have decided, where
-// what they said before counts as well.
+// what they said or lent before counts as well.
 func byAuthority(sources map[string]int) (sum int) {
-	for _, source := range []string{Owner.String(), Forwarded.String(), Relayed.String(), "pushback"} {
+	for _, source := range []string{Owner.String(), Forwarded.String(), Relayed.String(), "pushback", "leased"} {
 		sum += sources[source]
 	}
 	return sum

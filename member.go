@@ -1,6 +1,10 @@
 package weir
 
-import "github.com/weir-go/weir/cluster"
+import (
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+)
 
 // Member is one process in the roster.
 type Member struct {
@@ -29,4 +33,16 @@ func (v *view) member(i int) Member {
 		state = Serving // it answers still, and says goodbye in a moment
 	}
 	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: state}
+}
+
+// unheard is the members of the roster that nobody on this side hears, and for how long
+// this node has not.
+func (v *view) unheard(now int64) map[string]time.Duration {
+	unheard := make(map[string]time.Duration)
+	for i := range v.Members {
+		if i != v.Self && v.next[i] < 0 {
+			unheard[v.Members[i].Name] = time.Duration(max(0, now-v.lost[i]))
+		}
+	}
+	return unheard
 }

@@ -8,7 +8,7 @@ var (
 	scopeNames     = spelling.Table[Scope]{What: "scope", Names: []string{"regional", "global"}}
 	partitionNames = spelling.Table[PartitionPolicy]{What: "partition policy", Names: []string{"majority_share", "fair_share", "fail_open", "fail_closed"}}
 	calendarNames  = spelling.Table[Calendar]{What: "calendar", Names: []string{"none", "day", "week", "month"}}
-	sourceNames    = spelling.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback"}}
+	sourceNames    = spelling.Table[Source]{What: "source", Names: []string{"none", "owner", "forwarded", "relayed", "stand_in", "budget", "failed_open", "failed_closed", "pushback", "leased"}}
 )
 
 // String returns the name that rules files have, "regional" or "global".

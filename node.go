@@ -34,8 +34,12 @@ type Node struct {
 	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose board it does not know
 	meters    meters
+	topKeys   topKeys   // which keys are asked for most
 	pushbacks pushbacks // what owners have denied to this node
 	tentative tentative // takes here that may be given back
+	heat      heat      // what is asked for elsewhere, and how often
+	leases    leases    // what owners have lent to this node
+	lent      lent      // what this node has lent
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
 	joining   joining
@@ -94,9 +98,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.stream = newStream()
 	n.newcomers = make(chan struct{}, 1)
+	n.leases.wake = make(chan struct{}, 1)
 	if cfg.Now == nil {
 		n.steady = n.now
 	}
+	n.topKeys.start(cfg.TopKeys, n.steady())
 	n.heard.Store(n.steady())
 	n.joining.began = n.steady()
 	n.exchanges.New = func() any { return new(exchange) }
@@ -118,6 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.tasks.Go(n.keepInStep)
 	n.tasks.Go(n.keepPublished)
 	n.tasks.Go(n.keepDeclared)
+	n.tasks.Go(n.keepLeases)
 	if n.regions.Holdings != nil {
 		n.tasks.Go(n.keepHoldings)
 	}
@@ -157,6 +164,7 @@ func (n *Node) look() {
 		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)
 		n.newRegions(v)
 		n.stream.Hold(n.regions.Holdings)
+		n.stream.WhenReset(n.forgetLeases)
 	}
 	n.regain(n.view.Load(), v)
 	if v.Self >= 0 && v.joinsAgain(v.Self, n.view.Load()) {
@@ -242,7 +250,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err := n.registry.add(l, n.steady()); err != nil {
 		return nil, err
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name)}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.limits.of(l.Name)}
 	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
 		made.window = &calendarWindow{calendar: l.Calendar, zone: loc}
 	}
@@ -263,19 +271,20 @@ func (n *Node) Members() []Member {
 // Stats is a snapshot of the node's counters.
 func (n *Node) Stats() Stats {
 	c := n.cluster.Stats()
-	return Stats{
-		Decisions: n.meters.outcomes(),
-		Shadows:   n.meters.shadows(),
+	s := Stats{
 		Served:    n.meters.served.Load(),
 		Passed:    n.meters.passed.Load(),
 		Overdue:   n.meters.overdue.Load(),
 		LateUnits: n.meters.lateUnits.Load(),
 		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),
+		Bytes:     n.counts.Bytes(),
 		Evicted:   n.counts.Evicted(),
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
+		Unheard:   n.view.Load().unheard(n.steady()),
+		Leases:    n.leaseStats(),
 		Stream:    n.streamStats(),
 		Published: n.board.stats(),
 		Holdings:  n.holdingStats(),
@@ -284,6 +293,9 @@ func (n *Node) Stats() Stats {
 		Unjoined:  n.unjoined(&c),
 		Cluster:   c,
 	}
+	n.meters.limits.decisions(&s)
+	s.Latency, s.TopKeys = n.meters.latency(), n.topKeys.stats()
+	return s
 }
 
 // Ready reports whether the node holds authority over what it owns, or has none to

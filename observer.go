@@ -20,6 +20,7 @@ type DecisionEvent struct {
 	Key      string // as the caller gave it
 	Units    int64  // as the caller gave them, 1 for an Ask of zero
 	Decision Decision
+	Peek     bool          // nothing was asked for: it is Limiter.Peek's
 	Err      error         // with an error the Decision is a denial
 	Took     time.Duration // of the whole check
 }

@@ -50,11 +50,13 @@ func (m *makeshift) sum() (sum uint64) {
 
 // makeshift reads the counters. It costs the checks nothing but that the lines of
 // the cache are read once a second.
-func (m *meters) makeshift() (counts makeshift) {
-	for i := range counts {
-		o := m.sum(StandIn + Source(i))
-		counts[i] = o.Allowed + o.Denied
-	}
+func (m *limitMeters) makeshift() (counts makeshift) {
+	m.all(func(_ string, limit *limitMeter) {
+		for i := range counts {
+			o := limit.sum(StandIn + Source(i))
+			counts[i] += o.Allowed + o.Denied
+		}
+	})
 	return counts
 }
 
@@ -127,7 +129,7 @@ func (n *Node) watchOutages() {
 		case <-n.life.Done():
 			return
 		}
-		if line := n.outages.look(n.view.Load(), n.meters.makeshift(), n.steady()); line != nil {
+		if line := n.outages.look(n.view.Load(), n.meters.limits.makeshift(), n.steady()); line != nil {
 			line.log(n.cfg.Logger)
 		}
 		tick.Reset(watchEvery)

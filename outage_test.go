@@ -100,7 +100,7 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour})
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, NoLeases: true})
 		key := keyOf(t, ls["a"])
 		w.network.Cut("a", "b")
 		w.network.Cut("b", "a")
@@ -325,7 +325,7 @@ func TestASlowRelayIsNotBlamed(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour, NoLeases: true})
 		far, near := keyOf(t, ls["a"]), keyOf(t, ls["c"])
 		w.network.Cut("a", "b")
 		w.network.Cut("b", "a")

@@ -190,7 +190,7 @@ func TestChecksThatTimeOutAreLoggedThoughNobodyIsMissing(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 3, gossip, weir.Config{})
-		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour, NoLeases: true})
 		key := keyOf(t, ls["a"])
 		for range 40 {
 			ctx, cancel := context.WithTimeout(t.Context(), latency)

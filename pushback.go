@@ -36,21 +36,22 @@ const (
 // Time passes by the clock that checks read and by the steady one, whichever is ahead:
 // neither a clock that steps back nor one that stands still makes a denial last.
 type pushbacks struct {
+	// until is when the last of a set ends, by the steady clock: from then on a take does
+	// not wait for the set's lock, which those of a key that is not denied would share.
+	// They lie side by side, as each take that leaves the node looks at one.
+	until [pushbackSets]atomic.Int64
 	// sets is nil until the first take leaves the node.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]
 }
 
 // pushbackSet fills whole cache lines.
 type pushbackSet struct {
-	// until is when the last of them ends, by the steady clock: from then on a take does
-	// not wait for the lock, which those of a key that is not denied would share.
-	until atomic.Int64
-	mu    sync.Mutex
+	mu sync.Mutex
 	// ended is when something was last given back of an id in this set. The answer to
 	// a take that was sent before may know nothing of that.
 	ended int64 // by the steady clock
 	of    [pushbackWays]pushback
-	_     [40]byte
+	_     [48]byte
 }
 
 // pushback is one denial. An id has several where asks for fewer units were denied
@@ -79,14 +80,13 @@ func (p *pushback) ends() int64 { return p.sent.Steady + int64(p.lasts()) }
 // several denials the longest counts: it is the one for the most units. For more units
 // than were denied its RetryAfter is the least that it can be.
 func (p *pushbacks) deny(a *ask, t countsync.Time, r *result) bool {
+	if t.Steady >= p.until[a.id.Lo%pushbackSets].Load() {
+		if p.sets.Load() == nil {
+			p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
+		}
+		return false
+	}
 	s := p.set(a.id)
-	if s == nil {
-		p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
-		return false
-	}
-	if t.Steady >= s.until.Load() {
-		return false
-	}
 	s.mu.Lock()
 	denied, least := false, time.Duration(0)
 	for i := range s.of {
@@ -138,8 +138,8 @@ func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
 		}
 	}
 	s.of[at] = b
-	if b.ends() > s.until.Load() {
-		s.until.Store(b.ends())
+	if until := &p.until[a.id.Lo%pushbackSets]; b.ends() > until.Load() {
+		until.Store(b.ends())
 	}
 }
 

@@ -37,6 +37,7 @@ type regionLink struct {
 	places                         *semaphore.Weighted // one for each message under way
 	disagrees                      atomic.Bool         // how limits are shared out
 	answered                       atomic.Int64        // when it last did, by the steady clock; 0 if never
+	waits                          atomic.Int64        // since when it has not, though it was told something; 0 if it has
 	statements, unanswered, served atomic.Uint64
 	disputed, refused              atomic.Uint64
 	quota                          quota
@@ -52,14 +53,15 @@ type HoldingStats struct {
 
 // RegionStats says what this node has told another region of Global limits.
 type RegionStats struct {
-	Reached    bool   // it answered within the last ten seconds; a region that nothing is told is not asked either
-	Statements uint64 // sent: each is of one key
-	Unanswered uint64 // of these
-	Served     uint64 // statements of that region that were answered here
-	Disputed   uint64 // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
-	Refused    uint64 // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, of a Regional limit, of a time to come, or not a region's to make
-	Sent       uint64 // bytes of statements and answers, without what the connection adds
-	Received   uint64 // bytes of the same
+	Reached    bool          // it answered within the last ten seconds; a region that nothing is told is not asked either
+	Lag        time.Duration // how long it has left all statements unanswered, since the first of them; zero once it answers one
+	Statements uint64        // sent: each is of one key
+	Unanswered uint64        // of these
+	Served     uint64        // statements of that region that were answered here
+	Disputed   uint64        // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
+	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, of a Regional limit, of a time to come, or not a region's to make
+	Sent       uint64        // bytes of statements and answers, without what the connection adds
+	Received   uint64        // bytes of the same
 }
 
 func (n *Node) newRegions(v *view) {
@@ -84,13 +86,18 @@ func (n *Node) time(now int64) countsync.Time {
 }
 
 // applyGlobal carries out op within what this region has of a Global limit.
-func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *bucket.Result) {
+func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *result) {
 	t := n.time(now)
 	switch op {
 	case opTake:
-		n.regions.Take(a.id, a.limit, t, a.units, r)
+		if a.lease.units > 0 {
+			n.takeLending(a, nil, now, r)
+		} else {
+			n.regions.Take(a.id, a.limit, t, a.units, &r.Result)
+		}
+		n.soonest(a.id, &r.Result, now)
 	case opDebit:
-		*r = n.regions.Debit(a.id, a.limit, t, a.units)
+		r.Result = n.regions.Debit(a.id, a.limit, t, a.units)
 	case opPeek:
 		held := n.regions.Limit(a.id, a.limit, t)
 		n.apply(op, flags, a, &held, now, r)
@@ -153,6 +160,7 @@ func (n *Node) keepHoldings() {
 func (n *Node) state(region string, sts []countsync.Statement) {
 	link := n.regions.links[region]
 	link.statements.Add(uint64(len(sts)))
+	link.waits.CompareAndSwap(0, n.steady())
 	unanswered := func() {
 		link.unanswered.Add(uint64(len(sts)))
 		n.regions.Unanswered(region, sts, n.time(n.now()))
@@ -194,6 +202,7 @@ func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h
 		return answer, errUnreached
 	}
 	link.answered.Store(n.steady())
+	link.waits.Store(0)
 	return countsync.ParseExchange(got[answerHeaderBytes:])
 }
 
@@ -326,9 +335,13 @@ func (n *Node) regionStats() map[string]RegionStats {
 	}
 	stats := make(map[string]RegionStats, len(n.regions.links))
 	for name, l := range n.regions.links {
-		at := l.answered.Load()
+		at, lag := l.answered.Load(), time.Duration(0)
+		if since := l.waits.Load(); since != 0 {
+			lag = time.Duration(max(0, n.steady()-since))
+		}
 		stats[name] = RegionStats{
 			Reached:    at != 0 && n.steady()-at < int64(10*time.Second),
+			Lag:        lag,
 			Statements: l.statements.Load(),
 			Unanswered: l.unanswered.Load(),
 			Served:     l.served.Load(),

@@ -41,7 +41,7 @@ type question struct {
 type report struct {
 	ID      int
 	Tallies []tally       // of each question
-	Slowest time.Duration // of all checks
+	Slowest time.Duration // of all checks, without what this process was late meanwhile
 	Late    time.Duration // how much later than asked this process was woken at worst: the scheduling slack
 	Calm    bool          // no member failed to answer in time, and whom this node hears did not change, nor just before
 	Members int           // in the roster
@@ -112,14 +112,15 @@ func carryOut(n *Node, failed *failures, o order) report {
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(stopped)
-			r.Late, r.Calm = watch(n, stop)
+			r.Calm = watch(n, stop)
 		}()
+		late := watchLateness()
 		for range o.Rounds {
 			for i, l := range limiters {
 				t := &r.Tallies[i]
-				begun := time.Now()
+				begun, before := time.Now(), late.soFar()
 				d, err := l.Allow(context.Background(), o.Questions[i].Key)
-				r.Slowest = max(r.Slowest, time.Since(begun))
+				r.Slowest = max(r.Slowest, time.Since(begun)-(late.soFar()-before))
 				t.Sources[d.Source]++
 				if err != nil {
 					t.Errors = append(t.Errors, err.Error())
@@ -135,6 +136,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 		}
 		close(stop)
 		<-stopped
+		r.Late = late.end()
 		r.Calm = r.Calm && failed.Load() == before
 	}
 	for i, l := range wider {
@@ -156,23 +158,20 @@ func carryOut(n *Node, failed *failures, o order) report {
 	return r
 }
 
-// watch says how late a timer of a millisecond came at worst, and whether whom
-// the node hears stayed the same, and those whom it does not hear have been lost
-// for long enough to be asked through others.
-func watch(n *Node, stop <-chan struct{}) (late time.Duration, calm bool) {
+// watch says whether whom the node hears stayed the same, and those whom it does not
+// hear have been lost for long enough to be asked through others.
+func watch(n *Node, stop <-chan struct{}) (calm bool) {
 	v, now := n.view.Load(), n.steady()
 	calm = true
 	for i := range v.Members {
 		calm = calm && (v.lost[i] == 0 || v.overdue(i, now))
 	}
 	for direct := v.Direct; ; {
-		begun := time.Now()
 		select {
 		case <-stop:
-			return late, calm
+			return calm
 		case <-time.After(time.Millisecond):
 		}
-		late = max(late, time.Since(begun)-time.Millisecond)
 		calm = calm && slices.Equal(direct, n.view.Load().Direct)
 	}
 }

@@ -95,7 +95,6 @@ type reseeding struct {
 type reseededKey struct {
 	name  string
 	limit weir.Limit
-	asked int
 	when  []time.Time // it was admitted
 }
 
@@ -154,7 +153,6 @@ func (r *reseeding) ask(k int, key *reseededKey, stop <-chan struct{}) {
 				r.mu.Unlock()
 			}
 		}
-		key.asked++
 		if allowed {
 			key.when = append(key.when, time.Now())
 		}

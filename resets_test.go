@@ -31,7 +31,7 @@ func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 					w := newWorld(t, n, gossip)
 					ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: 100, Per: time.Hour})
 					key := keyOf(t, ls["a"])
-					require.Equal(t, 100, ask(t, ls, key, 100, w.names...))
+					exhaustAll(t, ls, key, 100, w.names...)
 					time.Sleep(200 * time.Millisecond)
 					w.network.Host("a").Kill()
 					admitted := 0
@@ -81,9 +81,12 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 			w.network.Host("a").Kill()
 			wait.Wait()
 			rate := 16 * float64(time.Second) / float64(100*time.Microsecond+rtt) // units a second, all nodes together
+			time.Sleep(time.Second)                                               // until nothing is lent
+			admitted += ask(t, ls, key, limit/8, w.names[1:]...)
 			bound := limit + limit/16 + int(2*rate*rtt.Seconds()) + 1
 			require.LessOrEqual(t, admitted, bound, "%v", algorithms[run])
-			require.GreaterOrEqual(t, admitted, limit*97/100)
+			lost := len(w.names[1:]) * limit / 16 // a lease for each, in answers that did not arrive
+			require.GreaterOrEqual(t, admitted, limit*97/100-lost)
 			w.close(t)
 		}
 	})
@@ -453,7 +456,7 @@ func TestAChangedLimitOutlivesItsOwner(t *testing.T) {
 		require.Equal(t, 60, ask(t, old, key, 20, w.names...))
 		changed := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 90, Per: time.Hour, Burst: 90, Version: 2})
 		require.Equal(t, 3, ask(t, changed, key, 1, w.names...))
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(time.Second) // until nothing is lent
 		w.network.Host("a").Kill()
 		d, err := changed["b"].Peek(t.Context(), key)
 		require.NoError(t, err)

@@ -99,6 +99,9 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	if before.meetsStrangers(v) {
 		names = v.givePoints(t, nil) // later no fellow of those it meets is a stranger to it
 	}
+	if v.serves() && v.onlyJoinedBy() {
+		v.healed, v.back = 0, nil
+	}
 	v.ring = before.ringOf(names)
 	v.complete = v.side == len(v.points) && len(v.points) >= v.expect
 	v.keepPlaces(names, now, before)
@@ -230,6 +233,18 @@ func (v *view) heal(member uint64, now int64) {
 // healing says that a member that was not reached came back just now.
 func (v *view) healing(now int64) bool {
 	return v.healed != 0 && uint64(now-v.healed) < uint64(patience)
+}
+
+// onlyJoinedBy says that all others are reached and about to have points. Who joins holds
+// nothing, so that of what happened while others were missing, who are gone since, nobody
+// knows more than this node.
+func (v *view) onlyJoinedBy() bool {
+	for i, m := range v.Members {
+		if i != v.Self && (m.Announced != cluster.Joining || v.next[i] < 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // overdue says that a lost member has been so for longer than a change of

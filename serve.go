@@ -60,8 +60,14 @@ func (in inbound) Serve(b *cluster.Batch) {
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
 			h.flags = flags
 			if hop := v.next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
-				// Each of the two takes the other for the way there.
-				b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
+				// Each of the two takes the other for the way there. Who is asked to stand in
+				// itself does so, as the asker has not reached that one either: else the asker
+				// would stand in, and so would this node for asks of its own.
+				got := appendAnswer(x.answer[:0], statusUnreached, 0)
+				if request[1]&flagStandIn != 0 && h.to == v.hashes[v.Self] {
+					got = n.standsIn(v, request)
+				}
+				b.Reply(i, got)
 				continue
 			}
 			n.handOn(v, member, h, request, b.Later(i))
@@ -91,6 +97,9 @@ func (in inbound) Serve(b *cluster.Batch) {
 			x.answer = n.serveLocate(request[headerBytes:], x.answer[:0])
 			v = n.view.Load()
 			b.Reply(i, x.answer)
+			continue
+		case opTop:
+			n.serveTop(request[headerBytes:], b.Later(i))
 			continue
 		case opExchange:
 			n.serveExchange(b.Region, request, h, b.Later(i))
@@ -125,7 +134,7 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 	}
 	stands := h.flags&flagStandIn != 0
 	switch {
-	case h.op >= opReset, h.flags&passBits >= maxPasses:
+	case h.op >= opLend, h.flags&passBits >= maxPasses:
 		return -1, 0
 	case h.op == opRefund:
 		if receipt, stoodIn := receiptOf(request); receipt != 0 && (stoodIn || !stands) {
@@ -185,6 +194,9 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		h.wait = h.wait * 2 / 3 // half of the asker's: what is left is for standing in
 	}
 	onward := append(h.append(nil), request[headerBytes:]...)
+	for i := range int(h.asks) {
+		wantNoLease(onward, i) // it would not know whose it is
+	}
 	peer := v.Members[hop].Peer
 	n.meters.passed.Add(uint64(h.asks))
 	if h.wait == 0 {
@@ -260,7 +272,15 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 		if tentative && h.op == opTake {
 			n.tentative.begin(a.id, steady, n.cfg.Timeout)
 		}
-		n.spend(v, v.standing(a.id), h.op, h.flags, &a, now, &r)
+		switch h.op {
+		case opLend:
+			a.units = 0
+			n.spend(v, v.standing(a.id), opTake, h.flags, &a, now, &r)
+		case opReturn:
+			n.takeBack(v, &a, now)
+		default:
+			n.spend(v, v.standing(a.id), h.op, h.flags, &a, now, &r)
+		}
 		if tentative && (h.op == opRefund || !r.Allowed) {
 			n.tentative.settle(a.id)
 		}
@@ -276,7 +296,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 // remembered, if it is not another's that this node has handed on.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	h, err := parseHeader(request)
-	if err != nil || h.op != opTake && h.op != opDebit {
+	if err != nil || h.op != opTake && h.op != opDebit && h.op != opLend {
 		return
 	}
 	if s, err := parseAnswer(answer, int(h.asks)); err != nil || s != statusDone {
@@ -290,12 +310,15 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	for i := range int(h.asks) {
 		a, err := parseAsk(request, i, new(bucket.Limit))
 		r := parseResult(answer, i)
-		if err == nil && h.op == opTake && h.hops == maxHops {
-			in.n.pushbacks.learn(&a, &r, in.n.sentAt(int64(a.receipt)))
+		if err == nil && h.op != opDebit && h.hops == maxHops {
+			sent := in.n.sentAt(int64(a.receipt))
+			in.n.pushbacks.learn(&a, &r, sent)
+			in.n.leases.learn(&a, &r, h.to, sent, in.n.time(in.n.now()))
 		}
 		switch {
 		case err != nil:
 			return
+		case h.op == opLend:
 		case !r.Allowed:
 			denied = denied || !a.shadow
 		default:

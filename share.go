@@ -127,7 +127,8 @@ func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source
 }
 
 // ownShare is what this node may spend of an id on its own: the part of one
-// member. A node that has no points has none. With FairShare nobody has any while no
+// member, and where it is a side of its own, that side's: a part of members that are gone
+// goes to nobody else. A node that has no points has none. With FairShare nobody has any while no
 // member is missing: until it is known who is, whoever stands in for an owner beyond a
 // cut has the whole limit, and all sides together twice the limit already.
 func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
@@ -139,7 +140,8 @@ func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source)
 	case partition == FairShare && v.complete:
 		return share{of: 1}, Budget
 	}
-	return v.partOf(id, partition, func(i int) bool { return i == v.Self }), Budget
+	lone := v.side == 1 && v.serves()
+	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), Budget
 }
 
 // retryAfter is when whoever asks is to ask again, where the count said after: a share of

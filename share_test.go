@@ -147,12 +147,16 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 					v = newView(2, heardBy(self, all, side), terms{}, v)
 				}
 				v = newView(3, heardBy(self, roster, stay[at]), terms{}, v)
-				if s, _ := v.share(asSelf, id, FairShare); alone {
-					part += s.part(whole)
+				own, _ := v.share(asSelf, id, FairShare)
+				if alone {
+					part += own.part(whole)
 					continue
 				}
 				s, _ := v.share(asStandIn, id, FairShare)
 				part = s.part(whole)
+				if len(stay[at]) == 1 && own.part(whole) != part {
+					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.part(whole), whole, part)
+				}
 				if least := int64(len(stay[at])) * (whole / int64(len(roster))); part < least {
 					t.Fatalf("%v of %v have %d of %d units, less than %d", stay[at], roster, part, whole, least)
 				}

@@ -402,12 +402,19 @@ func TestEveryDecisionIsObservedAndCounted(t *testing.T) {
 	_, err = n.AllowAll(t.Context(), Ask{Limiter: l, Key: "a", Units: 1}, Ask{Limiter: l, Key: "b", Units: 1})
 	require.NoError(t, err)
 
-	require.Len(t, seen.decisions, 5)
+	_, err = l.Peek(t.Context(), "k")
+	require.NoError(t, err)
+
+	require.Len(t, seen.decisions, 6)
 	require.Equal(t, "k", seen.decisions[0].Key)
+	require.Same(t, n, seen.decisions[0].Limiter.Node())
 	require.True(t, seen.decisions[0].Decision.Allowed)
 	require.False(t, seen.decisions[1].Decision.Allowed)
 	require.ErrorIs(t, seen.decisions[2].Err, ErrInvalid)
-	require.Equal(t, map[Source]Outcomes{Owner: {Allowed: 3, Denied: 1}}, n.Stats().Decisions)
+	for i, d := range seen.decisions {
+		require.Equal(t, i == 5, d.Peek)
+	}
+	require.Equal(t, map[Source]Outcomes{Owner: {Allowed: 3, Denied: 2}}, n.Stats().Decisions)
 	require.Equal(t, 3, n.Stats().Keys)
 }
 

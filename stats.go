@@ -1,10 +1,8 @@
 package weir
 
 import (
-	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -12,17 +10,28 @@ import (
 // Stream, Published, Outage, Unjoined, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
-	Shadows   Outcomes            // of asks with Shadow, wherever they were decided; not among Decisions
-	Served    uint64              // checks that others made here
-	Passed    uint64              // checks that came here and were passed on
-	Overdue   uint64              // checks that came here and were dropped, since they had waited here for longer than their askers do
-	LateUnits uint64              // units admitted by answers that came after their askers gave up, and refunded
-	Conflicts uint64              // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
-	Keys      int                 // counts held
-	Evicted   uint64              // counts dropped before they had recovered, because MaxKeys was reached
+	// Limits is Decisions by the names of limits, of those that have decided anything. A
+	// node counts apart the first 4,096 names that it is given; what comes beyond is
+	// together under "", which is no limit's name.
+	Limits    map[string]map[Source]Outcomes
+	Latency   map[Source]Latency // of the same Decisions, by where they were made
+	TopKeys   TopKeyStats        // of Node.TopKeys
+	Shadows   Outcomes           // of asks with Shadow, wherever they were decided; not among Decisions
+	Served    uint64             // checks that others made here
+	Passed    uint64             // checks that came here and were passed on
+	Overdue   uint64             // checks that came here and were dropped, since they had waited here for longer than their askers do
+	LateUnits uint64             // units admitted by answers that came after their askers gave up, and refunded
+	Conflicts uint64             // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
+	Bytes     int                // that counts take in memory, without the entries of SlidingLogs
+	Keys      int                // counts held
+	Evicted   uint64             // counts dropped before they had recovered, because MaxKeys was reached
 
 	EvictedUsedUp uint64 // of these, counts that had nothing left: keys that were denied, and begin again
 
+	// Unheard is the members of the roster that nobody on this node's side hears, and for
+	// how long this node has not.
+	Unheard   map[string]time.Duration
+	Leases    LeaseStats             // of units that nodes lend each other
 	Stream    StreamStats            // of what keeps the replicas
 	Published PublishedStats         // of Publish
 	Holdings  HoldingStats           // of Global limits
@@ -36,12 +45,22 @@ type Stats struct {
 	Cluster  cluster.Stats // of the peer port and the membership
 }
 
+// LeaseStats says what is lent: units that are debited where they are from, and that
+// whoever has borrowed them may spend. A crash of that node loses them.
+type LeaseStats struct {
+	Held      int // leases that this node has of others
+	HeldUnits int // that it may spend yet
+	Lent      int // counts that this node has lent of
+	LentUnits int // that others may spend yet, at most
+}
+
 // StreamStats says how far the replicas are behind, and what is to be told yet.
 type StreamStats struct {
 	Unsent  int           // counts whose last changes some member has not acknowledged
 	Lag     time.Duration // how long the oldest of these has waited
 	Tallies int           // of counts that several nodes have spent from, or one without authority, which have not recovered: one for each of these nodes
 	Resets  int           // resets of the last 20 minutes that are remembered, so that no copy from before one comes back
+	Sent    uint64        // counts that were sent to other members, each time: states, and what was spent without authority. It only grows
 	Bytes   int           // that Tallies and Resets take, about: 260 MB at most
 
 	// TalliesDropped is how many tallies were forgotten before they had recovered, since
@@ -73,51 +92,7 @@ func (b *board) stats() PublishedStats {
 // Outcomes counts decisions.
 type Outcomes struct{ Allowed, Denied uint64 }
 
-// meters are the counters. They are striped by id so that checks of different
-// keys do not share a cache line.
-type meters struct {
-	stripes   [64]stripe
-	served    atomic.Uint64
-	passed    atomic.Uint64
-	overdue   atomic.Uint64
-	lateUnits atomic.Uint64
-}
-
-// stripe fills whole cache lines.
-type stripe struct {
-	allowed, denied [sources + 1]atomic.Uint64 // by source, and in the last place the shadows
-	_               [(64 - 2*(int(sources)+1)*8%64) % 64]byte
-}
-
-func (m *meters) decided(id bucket.ID, r *result, shadow bool) {
-	s := &m.stripes[id.Hi%uint64(len(m.stripes))]
-	of := r.source
-	if shadow {
-		of = sources
-	}
-	if r.Allowed {
-		s.allowed[of].Add(1)
-	} else {
-		s.denied[of].Add(1)
-	}
-}
-
-func (m *meters) outcomes() map[Source]Outcomes {
-	total := make(map[Source]Outcomes)
-	for source := Owner; source < sources; source++ {
-		if o := m.sum(source); o != (Outcomes{}) {
-			total[source] = o
-		}
-	}
-	return total
-}
-
-func (m *meters) shadows() Outcomes { return m.sum(sources) }
-
-func (m *meters) sum(of Source) (o Outcomes) {
-	for i := range m.stripes {
-		o.Allowed += m.stripes[i].allowed[of].Load()
-		o.Denied += m.stripes[i].denied[of].Load()
-	}
-	return o
+func (o *Outcomes) add(more Outcomes) {
+	o.Allowed += more.Allowed
+	o.Denied += more.Denied
 }

@@ -30,7 +30,8 @@ const (
 	frameBytes     = 16 << 10
 	longFrameBytes = 40 << 10
 	longQueue      = 2048
-	// frameWait is how long a frame may go unanswered.
+	// frameWait is how long a frame may go unanswered, also on a way of several slow hops:
+	// what is given up each time just before its answer comes never gets there.
 	frameWait = time.Second
 	// longestPause is the longest time between two frames of a scan.
 	longestPause = 20 * time.Millisecond
@@ -44,6 +45,7 @@ type stream struct {
 	*countsync.Stream               // nil until a view has this node in it
 	hurry             chan struct{} // some count has spent a sixteenth of its limit since it was last sent
 	turned            chan struct{} // the view has changed
+	tracks            sync.Once     // before the first frame comes or goes
 
 	// swap orders what replaces the node's view, and guards what else a view
 	// is made by.
@@ -178,13 +180,16 @@ func (n *Node) turn(v *view) {
 	s.Review(n.now(), v)
 }
 
-// track has the store note from now on what this node spends, as its own.
+// track has the store note from now on what this node spends, as its own, and all that it
+// has until then: what others have spent comes after that.
 func (n *Node) track(v *view) {
-	var self countsync.Member // nobody, once this node has left
-	if v.Self >= 0 {
-		self = v.hashes[v.Self]
-	}
-	n.counts.Track(self, n.now(), n.stream.hurry)
+	n.stream.tracks.Do(func() {
+		var self countsync.Member // nobody, once this node has left
+		if v.Self >= 0 {
+			self = v.hashes[v.Self]
+		}
+		n.counts.Track(self, n.now(), n.stream.hurry)
+	})
 }
 
 // owe has the stream scan what each member is to have that it did not before. Who
@@ -270,6 +275,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			v := n.view.Load()
 			unsignal(wake) // this frame has what it was for
 			frame = n.stream.Next(to, n.now(), v, frame[:0], most)
+			made := time.Since(begun)
 			if len(frame) == 0 {
 				if !n.view.Load().settled {
 					signal(n.stream.turned) // authority can move now
@@ -288,12 +294,13 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				break
 			}
 			if lag := n.stream.Lag(to, n.now()); !lag.Giving && n.view.Load().serves() {
-				// Checks are in a hurry, and a scan is not: it takes a fifth of the time. What
-				// a review has found takes half of it.
+				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
+				// time, and whoever takes it in about as much. The way there and back is no
+				// work. What a review has found takes half of the time.
 				pause := time.Duration(0)
 				switch took := time.Since(begun); {
 				case lag.Scanning:
-					pause = min(4*took, longestPause)
+					pause = min(4*made, longestPause)
 				case lag.Bulk > 0:
 					pause = min(took, longestPause)
 				}
@@ -327,13 +334,9 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 		// a frame that gets lost among them keeps waiting what comes after it.
 		return nil, cluster.ErrUnheard
 	}
-	wait := frameWait
-	if v.next[i] != i {
-		wait = frameWait / 2
-	}
-	request := header{op: opStream, hops: maxHops, wait: frameWait / 2, to: to}.append(nil)
+	request := header{op: opStream, hops: maxHops, wait: frameWait, to: to}.append(nil)
 	request = append(request, frame...)
-	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, request, nil, wait)
+	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, request, nil, frameWait)
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +353,9 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 // comes with it is this node's when it returns: what comes after it on the same
 // connection finds it here.
 func (n *Node) serveFrame(request []byte, now int64, dst []byte) []byte {
-	answer, arrival, err := n.stream.Serve(now, request, n.view.Load(), appendAnswer(dst, statusDone, 0))
+	v := n.view.Load()
+	n.track(v)
+	answer, arrival, err := n.stream.Serve(now, request, v, appendAnswer(dst, statusDone, 0))
 	if err != nil {
 		return nil
 	}
@@ -401,6 +406,7 @@ func (n *Node) measure(v *view) (behind []countsync.Member) {
 	}
 	b := n.stream.Beside()
 	s.Tallies, s.Resets, s.Bytes = b.Tallies, b.Resets, b.Bytes
+	s.Sent = b.Sent
 	s.TalliesDropped, s.ResetsDropped = b.TalliesDropped, b.ResetsDropped
 	n.stream.lag.Store(&s)
 	return behind

@@ -35,16 +35,20 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		if err := l.grants(units); err != nil {
 			return err
 		}
+		queue := l.limit.Algorithm == LeakyBucket && l.numbers.Capacity() > 1
+		a.leases = a.leases && !queue // a lease has no places
 		begun := l.node.observedSince()
 		err := l.node.decide(ctx, opTake, 0, &a, &r)
 		var d Decision
 		l.tell(&d, &r)
-		l.node.observe(ctx, l, key, units, d, err, begun)
+		l.node.observe(ctx, l, key, units, d, err, begun, false)
 		if err != nil {
 			return err
 		}
-		l.node.meters.decided(a.id, &r, false)
-		delay, queue := d.RetryAfter, l.limit.Algorithm == LeakyBucket && l.numbers.Capacity() > 1
+		if weight := l.meter.decided(a.id, &r, false); weight > 0 {
+			l.node.sampled(l, key, &a, &r, true, weight)
+		}
+		delay := d.RetryAfter
 		switch {
 		case queue && !d.Allowed && (d.Source == FailedClosed || units > d.Limit):
 			// No queue is full: the owner is not reached, and what this node has

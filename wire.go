@@ -12,9 +12,10 @@ import (
 // record for each ask. Msgpack would cost more than the check itself.
 //
 //	header  op 1 | flags 1 | hops 1 | asks 1 | wait 4 (µs) | to 8
-//	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | algorithm 1 | partition 1
+//	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | lease 10 | algorithm 1 | partition 1
 //	answer  status 1 | asks 1
-//	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8
+//	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8 | lease 10
+//	lease   units 4 | granted 4 | term 2 (ms)
 //
 // The receipt of a take is when it was sent, by the asker's clock: nobody else reads it.
 // A result that is not allowed may be firm, which is 2.
@@ -25,9 +26,9 @@ import (
 // is Global its ids say (globalIDBit).
 const (
 	headerBytes       = 16
-	askBytes          = 66
+	askBytes          = 76
 	answerHeaderBytes = 2
-	resultBytes       = 42
+	resultBytes       = 52
 
 	// maxAsks bounds the asks of one AllowAll.
 	maxAsks = 255
@@ -48,6 +49,8 @@ const (
 	opDebit
 	opRefund
 	opPeek
+	opLend     // wants leases alone: whatever its units are, it takes none
+	opReturn   // gives back what is left of leases, units, and says what was spent of them
 	opReset    // units is the reset's number
 	opStream   // what follows is no asks, but when the sender's ring began (8 bytes), and a frame of the stream
 	opPublish  // or what is published
@@ -55,6 +58,7 @@ const (
 	opExchange // or what regions say to each other
 	opDeclare  // or the limits that the sender has
 	opLocate   // or ranges, of which the sender asks who has authority over them
+	opTop      // or nothing: the sender asks which keys are asked for most here
 )
 
 // Flags of a request. The lowest bits count how often a member that has no
@@ -92,8 +96,30 @@ type ask struct {
 	shadow    bool // of several that are taken together: it has no say
 	global    bool // as its id says: judged by what this region has of the limit
 	stoodIn   bool // of a refund: what the receipt is of was granted without authority
+	leases    bool // its limit has leases; not on the wire
 	units     int64
+	began     int64          // when its decision did, by Node.steady; not on the wire
 	receipt   bucket.Receipt // of a take: when it was sent
+	// lease is what is wanted on top of a take: units, for a term. Of what gives a
+	// lease back it is that one, with the units that were spent of it.
+	lease wireLease
+}
+
+// wireLease is a lease as it is asked for, granted and given back.
+type wireLease struct {
+	units   uint32
+	term    uint16 // in ms, as the asker counts it: from when it has sent the ask
+	granted uint32 // when: a stamp of the owner's
+}
+
+func (l wireLease) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, l.units)
+	b = binary.LittleEndian.AppendUint32(b, l.granted)
+	return binary.LittleEndian.AppendUint16(b, l.term)
+}
+
+func parseLease(b []byte) wireLease {
+	return wireLease{units: binary.LittleEndian.Uint32(b), granted: binary.LittleEndian.Uint32(b[4:]), term: binary.LittleEndian.Uint16(b[8:])}
 }
 
 // result is one ask's answer.
@@ -102,6 +128,7 @@ type result struct {
 	source  Source
 	stoodIn bool // whoever was asked has decided it itself, without authority
 	firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
+	lease   wireLease
 }
 
 // taken is the ask that gives back what r says it took.
@@ -139,6 +166,7 @@ func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.receipt))
+	b = a.lease.append(b)
 	partition := byte(a.partition)
 	if a.shadow {
 		partition |= shadowBit
@@ -162,7 +190,7 @@ func parseHeader(b []byte) (header, error) {
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch {
-	case h.op < opTake || h.op > opLocate || h.hops > maxHops,
+	case h.op < opTake || h.op > opTop || h.hops > maxHops,
 		h.op >= opStream && h.asks != 0,
 		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
 		return header{}, errMalformed
@@ -183,15 +211,16 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	capacity := int64(binary.LittleEndian.Uint64(b[40:]))
 	a.units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
-	a.limit.Algorithm = Algorithm(b[64])
+	a.lease = parseLease(b[64:])
+	a.limit.Algorithm = Algorithm(b[74])
 	a.limit.Burst, a.limit.Start = capacity, 0
 	if !a.limit.IsBucket() {
 		a.limit.Burst, a.limit.Start = 0, capacity
 	}
-	a.partition = PartitionPolicy(b[65] &^ (shadowBit | stoodInBit))
-	a.shadow = b[65]&shadowBit != 0
+	a.partition = PartitionPolicy(b[75] &^ (shadowBit | stoodInBit))
+	a.shadow = b[75]&shadowBit != 0
 	a.global = isGlobal(a.id)
-	a.stoodIn = b[65]&stoodInBit != 0
+	a.stoodIn = b[75]&stoodInBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed
 	}
@@ -215,11 +244,16 @@ func idsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	return ids
 }
 
+// wantNoLease has ask i of such a request ask for no lease.
+func wantNoLease(request []byte, i int) {
+	clear(request[headerBytes+i*askBytes+64:][:10])
+}
+
 // receiptOf is the receipt of the first ask of a request that parseHeader has
 // accepted, and whether it was given without authority.
 func receiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {
 	b := request[headerBytes:]
-	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[65]&stoodInBit != 0
+	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[75]&stoodInBit != 0
 }
 
 func appendAnswer(b []byte, s status, asks int) []byte { return append(b, byte(s), byte(asks)) }
@@ -240,7 +274,8 @@ func (r *result) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Remaining))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.RetryAfter))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
-	return binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+	return r.lease.append(b)
 }
 
 // disown says of an answer that whoever was asked has got from another that it has
@@ -288,5 +323,6 @@ func parseResult(answer []byte, i int) (r result) {
 		r.RetryAfter = max(1, r.RetryAfter)
 	}
 	r.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[34:]))
+	r.lease = parseLease(b[42:])
 	return r
 }

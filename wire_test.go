@@ -38,7 +38,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				id:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 				limit: &limit, partition: PartitionPolicy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
 				shadow: rapid.Bool().Draw(t, "shadow"), units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-				stoodIn: rapid.Bool().Draw(t, "granted without authority"),
+				stoodIn: rapid.Bool().Draw(t, "granted without authority"), lease: drawLease(t),
 			}
 			a.global = isGlobal(a.id)
 			asks = append(asks, a)
@@ -68,7 +68,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
 				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
 				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false}
+			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t)}
 			r.firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
 			results = append(results, r)
 			answer = r.append(answer)
@@ -82,6 +82,10 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			}
 		}
 	})
+}
+
+func drawLease(t *rapid.T) wireLease {
+	return wireLease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16().Draw(t, "term"), rapid.Uint32().Draw(t, "granted at")}
 }
 
 // What no release sends is refused before any of it is carried out.
@@ -174,10 +178,10 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 // Whatever a member answers, it is a decision that can be counted and waited for.
 func FuzzAnswer(f *testing.F) {
 	for _, source := range []Source{0, Owner, FailedClosed, sources, 255} {
-		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner}
+		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner, wireLease{uint32(source), 1, 2}}
 		f.Add(r.append(appendAnswer(nil, statusDone, 1)))
 	}
-	var m meters
+	var m limitMeter
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		if s, err := parseAnswer(answer, 1); err != nil || s != statusDone {
 			return
@@ -204,8 +208,8 @@ func FuzzServe(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(func() { n.Close() })
 	limit := bucket.Limit{Rate: 10, Per: time.Second}
-	for _, op := range []op{opTake, opDebit, opRefund, opPeek, opReset} {
-		one := ask{id: bucket.ID{Hi: 1, Lo: 2}, limit: &limit, units: 1}
+	for _, op := range []op{opTake, opDebit, opRefund, opPeek, opLend, opReturn, opReset} {
+		one := ask{id: bucket.ID{Hi: 1, Lo: 2}, limit: &limit, units: 1, lease: wireLease{5, 100, 7}}
 		f.Add(one.append(header{op: op, asks: 1}.append(nil)))
 		two := ask{id: bucket.ID{Hi: 1, Lo: 3}, limit: &limit, units: 1}
 		f.Add(two.append(one.append(header{op: op, asks: 2}.append(nil))))

@@ -209,6 +209,18 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 	return admitted
 }
 
+// exhaustAll has every node ask so often, and then until a limit of so many units is
+// used up: what lies in leases is there for others within a second.
+func exhaustAll(t *testing.T, ls map[string]*weir.Limiter, key string, units int, names ...string) {
+	t.Helper()
+	admitted := ask(t, ls, key, units, names...)
+	for begun := time.Now(); admitted < units && time.Since(begun) < time.Second; {
+		time.Sleep(50 * time.Millisecond)
+		admitted += ask(t, ls, key, 1, names...)
+	}
+	require.Equal(t, units, admitted)
+}
+
 // fill asks for all keys on one side, and adds what is admitted to admitted.
 func fill(t *testing.T, ls map[string]*weir.Limiter, admitted []int, times int, names ...string) {
 	t.Helper()

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"cmp"
@@ -23,6 +23,10 @@ const (
 	busyGateways = 3
 	busyKeys     = 10_000
 	busyRate     = 5 // of each key, in a window that outlasts the benchmark
+	// By Zipf's law so few keys are asked for that the hottest hundredth of them is hot on
+	// gateways that do hardly anything but other work.
+	busyZipfKeys = 1000
+	zipfRate     = 1000
 	busyFor      = 5 * time.Second
 	// lonely keys are asked through one gateway alone, the rest through all: one
 	// key in so many.
@@ -43,7 +47,16 @@ type BusyLoad struct {
 	Timeout    time.Duration // Config.Timeout; its default if zero
 	Throttled  []int         // the processes that are stopped for 60 ms of each 100
 	Quota      []int         // the processes that may use 40 ms of CPU in each 100 ms, by cgroup
+	Zipf       bool          // keys are drawn by Zipf's law with s = 1.1, and have more units
 	Gateway    int           // which one this is; of BusyGateway.Begin
+}
+
+// rate is what each key's limit grants.
+func (l BusyLoad) rate() int {
+	if l.Zipf {
+		return zipfRate
+	}
+	return busyRate
 }
 
 var busyLoads = []struct {
@@ -58,6 +71,9 @@ var busyLoads = []struct {
 	{"4x50us-rest-10ms-all-throttled", BusyLoad{Goroutines: 4, Work: 50 * time.Microsecond, Rest: 10 * time.Millisecond, Throttled: []int{0, 1, 2}}},
 	// A quota stops only who would use more: two thirds of a core here.
 	{"4x1ms-rest-5ms-one-quota", BusyLoad{Goroutines: 4, Work: time.Millisecond, Rest: 5 * time.Millisecond, Quota: []int{0}}},
+	{"16x200us-zipf", BusyLoad{Goroutines: 16, Work: 200 * time.Microsecond, Zipf: true}},
+	{"32x200us-rest-20ms-zipf", BusyLoad{Goroutines: 32, Work: 200 * time.Microsecond, Rest: 20 * time.Millisecond, Zipf: true}},
+	{"64x1ms-rest-100ms-zipf", BusyLoad{Goroutines: 64, Work: time.Millisecond, Rest: 100 * time.Millisecond, Zipf: true}},
 	{"4x1ms-rest-5ms-all-quota", BusyLoad{Goroutines: 4, Work: time.Millisecond, Rest: 5 * time.Millisecond, Quota: []int{0, 1, 2}}},
 }
 
@@ -120,7 +136,7 @@ func busyRound(b *testing.B, load BusyLoad) {
 		b.ReportMetric(100*median(each(quotas, (*cpuQuota).throttled)), "%throttled")
 	}
 	endMembers(b, gateways)
-	all.report(b)
+	all.report(b, load.rate())
 	b.ReportMetric(float64(exact.Milliseconds()), "ms-until-exact")
 }
 
@@ -134,7 +150,7 @@ func startGateways(b *testing.B, load BusyLoad) []*member {
 		require.NoError(b, err)
 		m.Client, err = rpc.Dial("tcp", m.process.addr)
 		require.NoError(b, err)
-		require.NoError(b, m.Call("Busy.Start", MemberConfig{Join: join, Timeout: load.Timeout}, &m.addr))
+		require.NoError(b, m.Call("Busy.Start", BusyConfig{join, load}, &m.addr))
 		join = []string{m.addr}
 		gateways = append(gateways, m)
 	}
@@ -182,10 +198,16 @@ func serveBusy(ready func(string), done <-chan struct{}) error {
 	return s.node.Close()
 }
 
+// BusyConfig is what a gateway is started with.
+type BusyConfig struct {
+	Join []string
+	Load BusyLoad
+}
+
 // Start starts the node, with the defaults but for Timeout, and answers with its address.
-func (s *Busy) Start(c MemberConfig, addr *string) (err error) {
+func (s *Busy) Start(c BusyConfig, addr *string) (err error) {
 	s.node, err = weir.Start(context.Background(), weir.Config{
-		Name: "busy", Bind: "127.0.0.1:0", Join: c.Join, Timeout: c.Timeout, Logger: quiet(),
+		Name: "busy", Bind: "127.0.0.1:0", Join: c.Join, Timeout: c.Load.Timeout, Logger: quiet(),
 	})
 	if err != nil {
 		return err
@@ -195,7 +217,7 @@ func (s *Busy) Start(c MemberConfig, addr *string) (err error) {
 			*addr = m.Addr
 		}
 	}
-	s.limiter, err = s.node.Limiter(weir.Limit{Name: "busy", Algorithm: weir.FixedWindow, Rate: busyRate, Per: time.Hour})
+	s.limiter, err = s.node.Limiter(weir.Limit{Name: "busy", Algorithm: weir.FixedWindow, Rate: int64(c.Load.rate()), Per: time.Hour})
 	return err
 }
 
@@ -221,15 +243,18 @@ func (s *Busy) Begin(load BusyLoad, _ *int) error {
 }
 
 func (s *Busy) ask(load BusyLoad) {
-	keys := keysThat(busyKeys, anyKey)
+	keys, draw := keysThat(busyKeys, anyKey), func() int { return rand.IntN(busyKeys) }
+	if load.Zipf {
+		draw = zipfOf(busyZipfKeys)(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	}
 	for !s.ended.Load() {
 		burn(load.Work)
 		runtime.Gosched()
 		if load.Rest > 0 {
 			time.Sleep(load.Rest)
 		}
-		i := rand.IntN(busyKeys)
-		if isLonely(i) {
+		i := draw()
+		if isLonely(i) && !load.Zipf {
 			i = i/(lonely*busyGateways)*(lonely*busyGateways) + lonely*load.Gateway
 			if i >= busyKeys {
 				continue
@@ -251,12 +276,18 @@ func (s *Busy) ask(load BusyLoad) {
 			s.report.Beyond++
 		}
 		s.report.Sources[d.Source.String()]++
+		if isHot(i) && (d.Source == weir.Owner || d.Source == weir.Leased || d.Source == weir.Pushback) {
+			s.report.HotHere++
+		}
 		s.report.Latencies = append(s.report.Latencies, took)
 		s.mu.Unlock()
 	}
 }
 
 func isLonely(key int) bool { return key%lonely == 0 }
+
+// isHot says of a key that it is of the hundredth that Zipf's law has asked for most.
+func isHot(key int) bool { return key < busyZipfKeys/hottest }
 
 // burn uses a core for so long.
 func burn(work time.Duration) {
@@ -275,33 +306,6 @@ func (s *Busy) Stop(_ int, _ *int) error {
 // Exact waits until a hundred keys in a row are decided by those with authority.
 func (s *Busy) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
 
-func untilExact(l *weir.Limiter, within time.Duration) error {
-	return untilExactOf(l, keysThat(100, anyKey), within)
-}
-
-// untilExactOf waits until these keys are decided, one after the other, by those with
-// authority.
-func untilExactOf(l *weir.Limiter, keys []string, within time.Duration) error {
-	for begun := time.Now(); time.Since(begun) < within; time.Sleep(time.Millisecond) {
-		if !slices.ContainsFunc(keys, func(key string) bool {
-			d, _ := l.Peek(context.Background(), key)
-			return !byAuthority(d.Source)
-		}) {
-			return nil
-		}
-	}
-	return fmt.Errorf("bench: checks are not exact %v after the load", within)
-}
-
-// byAuthority reports whether a decision is the owner's, now or by a denial of it
-// that is remembered.
-func byAuthority(s weir.Source) bool {
-	return s == weir.Owner || s == weir.Forwarded || s == weir.Relayed || s.String() == pushback
-}
-
-// pushback is the name of what an owner's denial that is remembered decides.
-const pushback = "pushback"
-
 // Report answers with what the load has seen.
 func (s *Busy) Report(_ int, r *BusyReport) error {
 	*r = s.report
@@ -314,6 +318,7 @@ type BusyReport struct {
 	Asked, Granted []int
 	Sources        map[string]int
 	Latencies      []time.Duration
+	HotHere        int           // checks of the hottest hundredth of the keys that cost no hop
 	Beyond         int           // checks that took longer than Timeout, busySlack and what the process was late by at worst meanwhile
 	Late           time.Duration // how late a process woke up at worst
 	Errors         int
@@ -331,15 +336,16 @@ func (r *BusyReport) add(o *BusyReport) {
 		r.Sources[source] += n
 	}
 	r.Latencies = append(r.Latencies, o.Latencies...)
+	r.HotHere += o.HotHere
 	r.Beyond += o.Beyond
 	r.Late = max(r.Late, o.Late)
 	r.Errors += o.Errors
 }
 
-func (r *BusyReport) report(b *testing.B) {
+func (r *BusyReport) report(b *testing.B, rate int) {
 	checks := len(r.Latencies)
 	authority := 0
-	for _, source := range []string{weir.Owner.String(), weir.Forwarded.String(), weir.Relayed.String(), pushback} {
+	for _, source := range []string{weir.Owner.String(), weir.Forwarded.String(), weir.Relayed.String(), weir.Pushback.String(), weir.Leased.String()} {
 		authority += r.Sources[source]
 	}
 	share := func(n int) float64 { return 100 * float64(n) / float64(max(1, checks)) }
@@ -351,8 +357,17 @@ func (r *BusyReport) report(b *testing.B) {
 	b.ReportMetric(share(authority), "%authority")
 	b.ReportMetric(share(r.Sources[weir.StandIn.String()]), "%stand-in")
 	b.ReportMetric(share(checks-authority-r.Sources[weir.StandIn.String()]), "%shares")
-	r.reportKeys(b, "", func(int) bool { return true })
-	r.reportKeys(b, "-lonely", isLonely)
+	r.reportKeys(b, rate, "", func(int) bool { return true })
+	if rate == zipfRate {
+		asked := 0
+		for _, n := range r.Asked[:busyZipfKeys/hottest] {
+			asked += n
+		}
+		b.ReportMetric(100*float64(r.HotHere)/float64(max(1, asked)), "%no-hop-hot")
+		r.reportKeys(b, rate, "-hot", isHot)
+	} else {
+		r.reportKeys(b, rate, "-lonely", isLonely)
+	}
 	b.ReportMetric(float64(r.Errors), "errors")
 	b.ReportMetric(float64(checks)/busyFor.Seconds(), "checks/s")
 	b.ReportMetric(at(500), "p50-ms")
@@ -365,11 +380,11 @@ func (r *BusyReport) report(b *testing.B) {
 
 // reportKeys reports how far what was granted of some of the keys is from what their
 // limits grant of what was asked.
-func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) bool) {
+func (r *BusyReport) reportKeys(b *testing.B, rate int, suffix string, some func(key int) bool) {
 	var due, granted, over int
 	for i := range r.Asked {
 		if some(i) {
-			most := min(r.Asked[i], busyRate)
+			most := min(r.Asked[i], rate)
 			due += most
 			granted += r.Granted[i]
 			over += max(0, r.Granted[i]-most)

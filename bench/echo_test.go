@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"encoding/binary"
@@ -15,8 +15,8 @@ import (
 // an answer.
 const (
 	frameHeaderBytes = 14
-	requestBytes     = frameHeaderBytes + 82
-	answerBytes      = frameHeaderBytes + 44
+	requestBytes     = frameHeaderBytes + 92
+	answerBytes      = frameHeaderBytes + 54
 )
 
 // echo asks over one connection and does nothing else: what is left of a

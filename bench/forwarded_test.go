@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -135,7 +135,9 @@ func newForwarded(tb testing.TB, callers int) *forwarded {
 func newForwardedWith(tb testing.TB, callers int, c MemberConfig) *forwarded {
 	members := startMembersWith(tb, 1, c)
 	tb.Cleanup(func() { endMembers(tb, members) })
-	l, err := joinWith(tb, c, members...).Limiter(limitOf("token_bucket"))
+	limit := limitOf("token_bucket")
+	limit.NoLeases = true
+	l, err := joinWith(tb, c, members...).Limiter(limit)
 	require.NoError(tb, err)
 	return forward(l, othersKeys(l, forwardedKeys), callers)
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/rpc"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,12 +27,13 @@ type MemberConfig struct {
 	Replicas int           // as in weir.Config
 	Timeout  time.Duration // patience if zero
 	Cover    cover         // of connections; none if empty
+	MaxKeys  int           // 4,000,000 if zero
 }
 
 func startNode(c MemberConfig) (*weir.Node, error) {
 	cfg := weir.Config{
 		Name: "bench", Bind: "127.0.0.1:0", Join: c.Join, Replicas: c.Replicas,
-		Timeout: cmp.Or(c.Timeout, patience), MaxKeys: 4 * million, Logger: quiet(),
+		Timeout: cmp.Or(c.Timeout, patience), MaxKeys: cmp.Or(c.MaxKeys, 4*million), Logger: quiet(),
 	}
 	if err := c.Cover.of(&cfg); err != nil {
 		return nil, err
@@ -56,10 +56,6 @@ func joinWith(tb testing.TB, c MemberConfig, members ...*member) *weir.Node {
 	require.Eventually(tb, func() bool { return n.Ready() && serving(n) == len(members)+1 },
 		startWait, 5*time.Millisecond, "%d nodes do not serve: %v", len(members)+1, n.Members())
 	return n
-}
-
-func serving(n *weir.Node) int {
-	return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
 }
 
 // member is a node in another process, and the way to call its service.
@@ -129,9 +125,6 @@ func calling[R any](tb testing.TB, members []*member, method string, arg int) (w
 		return replies
 	}
 }
-
-// memberWait bounds all that a member waits for.
-const memberWait = 3 * time.Minute
 
 // service is the other process's side of member.
 type service struct {

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -42,18 +42,20 @@ func BenchmarkStoreMemory(b *testing.B) {
 // limiter's copy of the key's text where it keeps one, and how long a whole
 // garbage collection then takes.
 func BenchmarkMemory(b *testing.B) {
-	for _, r := range rivals {
+	_, uniform, err := find("weir-owned", bucketed, "uniform", 1)
+	require.NoError(b, err)
+	for _, r := range rivals() {
 		b.Run(fmt.Sprintf("keys=%d/limiter=%s", million, r.name), func(b *testing.B) {
 			before := heap()
-			allow := r.make(b)
+			limiter := r.new(b, uniform.quota)
 			var key [keyBytes]byte
 			for i := range million {
-				allow(string(appendKey(key[:0], i)))
+				limiter.allow(string(appendKey(key[:0], i)))
 			}
 			bytes := float64(heap()-before) / million
 			benchmarkGC(b)
 			b.ReportMetric(bytes, "bytes/key")
-			runtime.KeepAlive(allow)
+			runtime.KeepAlive(limiter)
 		})
 	}
 }
@@ -91,12 +93,4 @@ func benchmarkGC(b *testing.B) {
 	}
 	b.ReportMetric(milliseconds(median(took)), "gc-ms")
 	b.ReportMetric(0, "ns/op")
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

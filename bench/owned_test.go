@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-const million = 1_000_000
+	"github.com/weir-go/weir"
+)
 
 // BenchmarkOwned is a check that its own node decides, with the lookup in a ring
 // of ten: the key's hash, the ring, the clock, the table, the counters.
@@ -25,12 +25,20 @@ func BenchmarkOwned(b *testing.B) {
 }
 
 func benchmarkOwned(b *testing.B, algorithm string, n int) {
-	l, err := startOwner(b, 2*million).Limiter(limitOf(algorithm))
+	l, err := newOwner(b, 2*million).Limiter(limitOf(algorithm))
 	require.NoError(b, err)
 	benchmarkKeys(b, ownedBy(l, n), func(key string) bool {
 		d, err := l.Allow(context.Background(), key)
 		return err == nil && d.Allowed
 	})
+}
+
+// newOwner is startOwner for a test or benchmark.
+func newOwner(tb testing.TB, maxKeys int) *weir.Node {
+	n, err := startOwner(maxKeys)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
+	return n
 }
 
 // stretch is how many checks are timed together: fewer than a busy machine lets

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"fmt"
@@ -29,18 +29,8 @@ var drawings = []struct {
 	name string
 	of   func(*rand.Rand) func() int
 }{
-	{"uniform", uniformly},
+	{"uniform", uniformOf(million)},
 	{"zipf", zipfOf(million)},
-}
-
-func uniformly(r *rand.Rand) func() int { return func() int { return r.IntN(million) } }
-
-// zipfOf draws one of n keys with s = 1.1.
-func zipfOf(n uint64) func(*rand.Rand) func() int {
-	return func(r *rand.Rand) func() int {
-		zipf := rand.NewZipf(r, 1.1, 1, n-1)
-		return func() int { return int(zipf.Uint64()) }
-	}
 }
 
 // BenchmarkReplication is a check that another process decides, in a cluster

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"fmt"
@@ -116,20 +116,6 @@ func (l *load) round(d time.Duration, ask contestant) (figures, error) {
 		p50:       l.all[len(l.all)/2],
 		p99:       l.all[len(l.all)*99/100],
 	}, nil
-}
-
-// median sorts vs.
-func median[T int | float64 | time.Duration](vs []T) T {
-	slices.Sort(vs)
-	return vs[len(vs)/2]
-}
-
-func each[F, T any](fs []F, of func(F) T) []T {
-	ts := make([]T, len(fs))
-	for i := range fs {
-		ts[i] = of(fs[i])
-	}
-	return ts
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

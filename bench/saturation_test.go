@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -19,7 +19,6 @@ const (
 	saturationPatience = 10 * time.Second
 	// ownersTime is the Timeout of nodes that have all the time to wait for owners.
 	ownersTime = 10 * time.Second
-	zipfKeys   = 100_000
 )
 
 // saturations are what is asked for. The first three limits admit everything.
@@ -31,7 +30,7 @@ var saturations = []struct {
 }{
 	{"zipf", limitOf("sliding_window"), zipfKeys, zipfOf(zipfKeys)},
 	{"hot", limitOf("sliding_window"), 1, nil},
-	{"uniform", limitOf("sliding_window"), million, uniformly},
+	{"uniform", limitOf("sliding_window"), million, uniformOf(million)},
 	{"zipf-denied", replicated, zipfKeys, zipfOf(zipfKeys)},
 }
 

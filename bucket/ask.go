@@ -41,7 +41,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 		if whole != nil {
 			a := &asks[i]
 			sh, h := s.place(a.ID)
-			a.Limit = sh.partOf(sh.find(a.ID, h), whole)
+			a.Limit = sh.partOf(sh.find(a.ID, h, &s.places), whole)
 			known = known && a.Limit != nil
 		}
 	}
@@ -59,7 +59,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 		for i := range asks {
 			a := &asks[i]
 			sh, h := s.place(a.ID)
-			if c, l := sh.held(a.ID, h, a.Limit, now); c != nil {
+			if c, l := sh.held(a.ID, h, &s.places, a.Limit, now); c != nil {
 				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
 				if results[i].Allowed && a.Units > 0 {
 					s.note(sh, c, l, a.Units)

@@ -206,7 +206,7 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 				i = rapid.IntRange(0, i).Draw(t, "which")
 				switch a := &list[i]; {
 				case !l.Algorithm.isBucket():
-					given, _ := l.refund(&k.c, k.g, now, a.units, a.receipt, false)
+					given, _ := l.refund(&k.c, k.g, now, a.units, a.receipt, false, Lease{})
 					a.units -= given
 					refunds++
 				case a.refunds == refunds:

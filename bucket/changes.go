@@ -144,11 +144,30 @@ func (s *Store) Uncollected(id ID) int64 {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		return 0
 	}
 	return sh.uncollected(sh.limitOf(&sh.slots[i]), &sh.slots[i])
+}
+
+// Collected is the whole units of id that are used now, but for those spent here, or
+// given back, since it was collected: at one instant, whatever is spent meanwhile.
+func (s *Store) Collected(id ID, now int64) int64 {
+	sh, h := s.place(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	i := sh.find(id, h, &s.places)
+	if i < 0 {
+		return 0
+	}
+	l := sh.limitOf(&sh.slots[i])
+	g := open(sh.logOf(l, &sh.slots[i]))
+	_, used := l.advance(sh.slots[i].cell, &g, now)
+	if sh.changes == nil {
+		return int64(used)
+	}
+	return int64(used) - sh.uncollected(l, &sh.slots[i])
 }
 
 // Touch notes the id as changed, by no units, and even if there is no count of
@@ -214,7 +233,7 @@ func (sh *shard) note(c *slot, l *Limit, units int64) {
 	if c.limit&changed == 0 {
 		sh.changes.list(sh, c)
 	}
-	if c.limit&hurries == 0 && net >= int64(max(1, l.capacity()/hurryPart)) {
+	if c.limit&hurries == 0 && net >= int64(l.hurries()) {
 		sh.changes.hurry(c)
 	}
 }
@@ -225,13 +244,13 @@ func (ch *changes) list(sh *shard, c *slot) {
 	if len(ch.ids) >= 2*int(sh.n)+64 {
 		kept := ch.ids[:0]
 		for _, id := range ch.ids {
-			if i := sh.find(id, ch.places.of(id)); i >= 0 && sh.slots[i].limit&changed != 0 {
+			if i := sh.find(id, ch.places.of(id), ch.places); i >= 0 && sh.slots[i].limit&changed != 0 {
 				sh.slots[i].limit &^= changed // only once
 				kept = append(kept, id)
 			}
 		}
 		for _, id := range kept {
-			sh.slots[sh.find(id, ch.places.of(id))].limit |= changed
+			sh.slots[sh.find(id, ch.places.of(id), ch.places)].limit |= changed
 		}
 		ch.ids = kept
 	}
@@ -282,7 +301,7 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 		return list
 	}
 	for _, id := range ch.touched {
-		if i := sh.find(id, ch.places.of(id)); i < 0 || sh.slots[i].limit&changed == 0 {
+		if i := sh.find(id, ch.places.of(id), ch.places); i < 0 || sh.slots[i].limit&changed == 0 {
 			list = append(list, Change{ID: id, Folded: true}) // or it follows with its units
 		}
 	}
@@ -306,7 +325,7 @@ func emptied(ids []ID) []ID {
 
 func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	collected = Change{ID: id, Folded: true}
-	i := sh.find(id, sh.changes.places.of(id))
+	i := sh.find(id, sh.changes.places.of(id), sh.changes.places)
 	if i < 0 || sh.slots[i].limit&changed == 0 {
 		return collected, false
 	}

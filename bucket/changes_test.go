@@ -80,7 +80,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 			case "refund":
 				if m[id] != nil {
 					c, judge := m.count(id, &l, now)
-					given, gave := judge.refund(&c.cell, c.entries(judge), now, units, 0, false)
+					given, gave := judge.refund(&c.cell, c.entries(judge), now, units, 0, false, Lease{})
 					require.Equal(t, gave, s.Refund(id, &l, now, units, 0, false))
 					if gave {
 						note(id, -given)

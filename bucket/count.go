@@ -85,22 +85,28 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 // only if nothing was taken after that take, as far as the count can tell: a
 // window cannot tell apart the takes in it, nor a log those of one instant. It
 // returns whether it gave anything back, and the units that it gave, rounded down.
-func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool) (given int64, gave bool) {
+//
+// What is lent may be spent yet, so it is not what is given back: see Lease.
+func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool, lent Lease) (given int64, gave bool) {
 	if r == 0 && onlyIfLast {
 		return 0, false
 	}
 	h := open(g)
 	v, _ := l.advance(*c, &h, now)
 	var back uint64
-	switch n := whole(units); l.Algorithm {
+	switch n, pass := whole(units), whole(lent.Units); l.Algorithm {
 	case FixedWindow:
-		back = refundFixed(&v, n, r)
+		back = refundFixed(&v, n, pass, r)
 	case SlidingLog:
-		back = h.refund(&v, n, r, onlyIfLast)
+		back = h.refund(&v, n, pass, r, onlyIfLast)
 	case TokenBucket, LeakyBucket:
+		if lent.Units > 0 {
+			drains, _ := l.drains(whole(int64(lent.Term)))
+			n = min(n, sub(v.x, add(pass, drains+1)))
+		}
 		back, gave = l.refundLevel(&v, n, r, onlyIfLast)
 	default:
-		back = l.refundSliding(&v, n, r, onlyIfLast)
+		back = l.refundSliding(&v, n, pass, r, onlyIfLast)
 	}
 	if gave = gave || back > 0; gave {
 		*c = v
@@ -244,7 +250,7 @@ func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
 	case FixedWindow:
 		wait = l.waitFixed(c, n)
 	case SlidingLog:
-		wait = g.wait(c, l.per(), sub(add(c.x, n), l.capacity()))
+		return time.Duration(min(g.wait(c, l.per(), now, sub(add(c.x, n), l.capacity())), math.MaxInt64))
 	case TokenBucket, LeakyBucket:
 		wait = l.waitLevel(c, n)
 	default:

@@ -35,7 +35,7 @@ func (k *count) debit(now, units int64) Result {
 func (k *count) peek(now, units int64) Result { return k.Limit.peek(&k.c, k.g, now, units) }
 func (k *count) recovers() int64              { return k.Limit.recovers(&k.c) }
 func (k *count) refund(now, units int64, r Receipt, onlyIfLast bool) bool {
-	_, gave := k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast)
+	_, gave := k.Limit.refund(&k.c, k.g, now, units, r, onlyIfLast, Lease{})
 	return gave
 }
 

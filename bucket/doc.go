@@ -18,4 +18,7 @@
 // A clock that steps back never refills: a count is taken as of the latest time
 // that it was spent at, and RetryAfter and ResetAfter reach from the caller's
 // own, earlier time.
+//
+// [Store.Lend] lends units for others to spend elsewhere, and counts them so that none
+// of this changes: see [Lease].
 package bucket

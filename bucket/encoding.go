@@ -8,7 +8,7 @@ import (
 
 // The encoding of a Count, without its Limit, Whose and id, in varints:
 //
-//	SlidingLog     age of the newest entry, doubled, +1 if Partial; bytes of entries; entries as in a log
+//	SlidingLog     age of the newest entry, times 4, +2 if that is ahead of now by so much, +1 if Partial; bytes of entries; entries as in a log
 //	FixedWindow    age; units
 //	the others     age; x; y, as in a cell
 
@@ -21,7 +21,10 @@ var errCount = errors.New("bucket: no count")
 // sent along.
 func (c *Count) Append(b []byte) []byte {
 	if c.Limit.Algorithm == SlidingLog {
-		head := c.age << 1
+		head := c.age << 2
+		if c.ahead > 0 {
+			head = min(c.ahead, c.Limit.aheadAtMost())<<2 | 2
+		}
 		if c.partial {
 			head |= 1
 		}
@@ -70,7 +73,11 @@ func (c *Count) Parse(b []byte) (rest []byte, err error) {
 
 func (c *Count) parseLog(r *reader) {
 	head := r.uvarint()
-	c.partial, c.age = head&1 == 1, head>>1
+	c.partial, c.age = head&1 == 1, head>>2
+	ahead := c.Limit.aheadAtMost()
+	if head&2 != 0 {
+		c.age, c.ahead = 0, min(c.age, ahead)
+	}
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
 		r.fail("a log of %d bytes in %d", n, len(r.b))
@@ -95,8 +102,8 @@ func (c *Count) parseLog(r *reader) {
 		if first {
 			delta = 0
 		}
-		if delta > c.Limit.per() || c.y+delta > c.Limit.per() {
-			r.fail("a log longer than its Per of %v", c.Limit.Per)
+		if longest := c.Limit.per() + ahead; delta > longest || c.y+delta > longest {
+			r.fail("a log longer than its Per of %v and what it is ahead", c.Limit.Per)
 			return
 		}
 		if units = min(units, maxUsed-c.x); units == 0 {

@@ -14,11 +14,19 @@ package bucket
 // than half of it is used up, the sample grows; then trim looks at neighbouring shards for
 // a count with less in use, and comes back if there is none. Each step is bounded, and no
 // call waits for one shard while it holds another.
+//
+// By that weight alone, whoever mints keys of a limit of a month that one ask uses up would
+// push out those that another limit denies. So where one limit judges a quarter of a
+// shard's counts or more, what others have with more than half in use weighs shelter times
+// as much: the largest makes room, until it is not the largest any more.
 
 const (
-	sample     = 8  // counts that are weighed
-	thorough   = 16 // counts that are looked at for a lighter one, with less than half in use
-	neighbours = 2  // shards that are looked at so
+	sample     = 8       // counts that are weighed
+	thorough   = 16      // counts that are looked at for a lighter one, with less than half in use
+	neighbours = 2       // shards that are looked at so
+	bulk       = 4       // of a shard's counts, those of one limit are many if they are one in so many
+	shelter    = 1 << 16 // what lasts for a minute outlasts others' for a month
+	sought     = 32      // counts that are looked at for one that is not sheltered: (3/4)^32 is 10^-4
 
 	// vain, in a shard's hand, is set once its neighbours have been looked at in vain, and
 	// until a sample of its own has a lighter count again. Meanwhile it does not look
@@ -92,20 +100,28 @@ func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 	if must {
 		looked = sample
 	}
-	at, lowest, part, seen, steps := -1, 0.0, 1.0, 0, 0
+	most := sh.numbers.most()
+	if bulk*most < sh.n {
+		most = 0 // which shelters none
+	}
+	at, lowest, part, sheltered, seen, steps := -1, 0.0, 1.0, false, 0, 0
 	i := int(sh.hand&^vain) % len(sh.slots)
-	for steps < len(sh.slots) && (seen < sample || seen < looked && part > 0.5 && e.recovered == 0) {
+	for steps < len(sh.slots) && (seen < sample || e.recovered == 0 && part > 0.5 && (seen < looked || seen < sought && sheltered)) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
-			l := sh.limitOf(s)
-			if seen++; seen <= sample || l.little(&s.cell) {
+			l, other := sh.limitOf(s), sh.numbers.counts(s.judge()) < most
+			if seen++; seen <= sample || l.little(&s.cell) || sheltered && !other {
 				t := l.recovers(&s.cell)
 				if t <= now {
 					sh.remove(i, p) // which may put another one there
 					e.recovered++
 					continue
 				}
-				if w, p := l.weight(&s.cell, now, t); at < 0 || w < lowest {
-					at, lowest, part = i, w, p
+				w, p := l.weight(&s.cell, now, t)
+				if other = other && p > 0.5; other {
+					w *= shelter
+				}
+				if at < 0 || w < lowest {
+					at, lowest, part, sheltered = i, w, p, other
 				}
 			}
 		}

@@ -49,7 +49,7 @@ func TestWhatMattersLeastGoesFirst(t *testing.T) {
 					s.Debit(id, &of.limit, epoch-int64(of.ago), of.units)
 				}
 				require.Zero(t, s.Evicted())
-				s.Take(all[8], &Limit{Rate: 10, Per: time.Hour}, epoch, 1)
+				s.Take(all[8], &Limit{Rate: 11, Per: time.Hour}, epoch, 1) // nobody else's
 				for i, id := range all {
 					_, _, held := s.Used(id, epoch)
 					require.Equal(t, i != at, held, "%d", i)
@@ -189,4 +189,59 @@ func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 			}), "%d keys of %d", keys, rate)
 		}
 	}
+}
+
+// Of another limit all that has more than half in use stays, whatever the flood's own keys
+// have in use.
+func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		flood Limit
+		asks  int64 // of each of its keys
+	}{
+		"asked for once":                        {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 1},
+		"used up by one ask":                    {Limit{Rate: 1, Per: 30 * 24 * time.Hour}, 1},
+		"used up":                               {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 10},
+		"in debt, of a bucket":                  {Limit{Algorithm: TokenBucket, Rate: 10, Per: 30 * 24 * time.Hour}, 20},
+		"used up, of a log":                     {Limit{Algorithm: SlidingLog, Rate: 10, Per: 30 * 24 * time.Hour}, 10},
+		"used up, of another's numbers but one": {Limit{Rate: 100, Per: 2 * time.Hour}, 100},
+	} {
+		for keys, part := range map[int]int{2_000: 20, 300_000: 3} { // in small shards a third is at times more than half
+			if keys > 2_000 && name != "used up by one ask" {
+				continue // it is the same with each
+			}
+			others := keys / part
+			t.Run(fmt.Sprint(name, " ", others, " of ", keys), func(t *testing.T) {
+				normal := &Limit{Rate: 100, Per: time.Hour}
+				s, all := NewStore(keys, Salt{}), ids(others+2*keys)
+				for i, id := range all[:others] {
+					s.Take(id, normal, epoch, int64(60+i%41)) // from 60 used to denied
+				}
+				for i, id := range all[others:] {
+					s.Debit(id, &c.flood, epoch+int64(i), c.asks)
+				}
+				for i, id := range all[:others] {
+					used, _, _ := s.Used(id, epoch)
+					require.EqualValues(t, 60+i%41, used, "key %d", i)
+				}
+				require.EqualValues(t, others+keys, s.Evicted())
+				checkStore(t, s)
+			})
+		}
+	}
+}
+
+// Who comes late gets its places from the limit that has filled the store.
+func TestALimitThatHoldsLittleIsNotShutOut(t *testing.T) {
+	const keys = 4_000
+	full, late := &Limit{Rate: 10, Per: 2 * time.Hour}, &Limit{Rate: 10, Per: time.Hour}
+	s, all := NewStore(keys, Salt{}), ids(3*keys)
+	fill(s, all[:keys], full)
+	fill(s, all[keys:2*keys], full)
+	for _, id := range all[2*keys : 2*keys+keys/8] {
+		s.Take(id, late, epoch, 10)
+	}
+	for _, id := range all[2*keys : 2*keys+keys/8] {
+		require.False(t, s.Peek(id, late, epoch, 1).Allowed)
+	}
+	checkStore(t, s)
 }

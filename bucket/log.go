@@ -24,7 +24,7 @@ func (g *log) advance(c cell, per uint64, now int64) (cell, uint64) {
 	if c.x == 0 || since(c.at, now) >= per {
 		return cell{at: now}, 0
 	}
-	for since(int64(c.y), max(now, c.at)) >= per {
+	for since(int64(c.y), now) >= per { // the newest one may be ahead of now
 		_, units, next := g.next(g.head)
 		if units >= c.x || next == len(g.buf) {
 			return cell{at: now}, 0
@@ -68,9 +68,9 @@ func (g *log) forget(c cell, n uint64) cell {
 	return c
 }
 
-// wait is how long after the newest entry the oldest ones that hold need units
+// wait is how long it takes from now until the oldest entries that hold need units
 // have expired.
-func (g *log) wait(c cell, per, need uint64) uint64 {
+func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 	t, off := int64(c.y), g.head
 	for off < len(g.buf) {
 		_, units, next := g.next(off)
@@ -82,20 +82,24 @@ func (g *log) wait(c cell, per, need uint64) uint64 {
 		t += int64(delta)
 		off = next
 	}
-	return sub(per, since(t, c.at))
+	return since(now, after(t, per))
 }
 
-// refund takes n units from the entry at r, or without a receipt from the newest.
-func (g *log) refund(c *cell, n uint64, r Receipt, onlyIfLast bool) (given uint64) {
+// refund takes n units from the entry at r, or without a receipt from the newest, but
+// for so many as it passes over.
+func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (given uint64) {
 	if c.x == 0 || n == 0 || onlyIfLast && int64(r) != c.at {
 		return 0
 	}
 	if r != 0 {
 		return g.refundAt(c, n, int64(r))
 	}
-	for given < n && c.x > 0 {
-		start, delta, units := g.last(len(g.buf))
-		given += g.reduce(c, start, len(g.buf), delta, units, n-given)
+	for end := len(g.buf); given < n && c.x > 0 && end > g.head; {
+		start, delta, units := g.last(end)
+		if passed := min(pass, units); passed < units {
+			given += g.reduce(c, start, end, delta, units, min(units-passed, n-given))
+		}
+		pass, end = sub(pass, units), start
 	}
 	return given
 }

@@ -116,9 +116,9 @@ func FuzzLogBytes(f *testing.F) {
 		l := Limit{Algorithm: SlidingLog, Rate: maxLogged, Per: time.Second}
 		c, g := cell{at, x, y}, &log{buf: buf, head: min(max(head, 0), len(buf))}
 		l.peek(&c, g, now, units)
-		l.refund(&c, g, now, units, Receipt(at), false)
+		l.refund(&c, g, now, units, Receipt(at), false, Lease{})
 		l.take(&c, g, now, units)
-		l.refund(&c, g, now, units, 0, false)
+		l.refund(&c, g, now, units, 0, false, Lease{})
 		l.debit(&c, g, now, units)
 		l.recovers(&c)
 	})

@@ -12,7 +12,9 @@ type numbers struct {
 // slot needs no room for the second. A check looks at the limit alone.
 type entry struct {
 	Limit
-	by originSeries
+	by     originSeries
+	first  uint32 // the first entry of this limit, as far as find finds it
+	judged int32  // in that one: the slots that refer to any of them
 }
 
 // originSeries is whose a total is, and in which series: zero if it is nobody's.
@@ -35,14 +37,43 @@ func (n *numbers) find(l *Limit, by originSeries) uint32 {
 	return 0
 }
 
+// first is the first entry of l, 0 if there is none.
+func (n *numbers) first(l *Limit) uint32 {
+	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
+		if e := &n.at[i]; e.Limit == *l {
+			return e.first
+		}
+	}
+	return 0
+}
+
+// most is how many counts that limit judges that judges most, as far as find finds it.
+func (n *numbers) most() (judged int32) {
+	for i := len(n.at) - 1; i > max(0, len(n.at)-nearest); i-- {
+		judged = max(judged, n.at[i].judged)
+	}
+	return judged
+}
+
+// counts is how many counts the limit of an entry judges.
+func (n *numbers) counts(by uint32) int32 { return n.at[n.at[by].first].judged }
+
+// judge takes note that so many more slots refer to an entry.
+func (n *numbers) judge(by uint32, more int32) { n.at[n.at[by].first].judged += more }
+
 func (n *numbers) full() bool { return len(n.at) == cap(n.at) }
 
 func (n *numbers) add(l *Limit, by originSeries) uint32 {
 	if len(n.at) == 0 {
 		n.at = make([]entry, 1, 2)
 	}
-	n.at = append(n.at, entry{*l, by})
-	return uint32(len(n.at) - 1)
+	at := uint32(len(n.at))
+	first := n.first(l)
+	if first == 0 {
+		first = at
+	}
+	n.at = append(n.at, entry{*l, by, first, 0})
+	return at
 }
 
 // prune drops the entries that no slot refers to, and leaves room for as many
@@ -59,24 +90,34 @@ func (n *numbers) prune(slots []slot) {
 	for i := 1; i < len(used); i++ {
 		live += int(used[i])
 	}
-	var once map[entry]uint32 // only where some may be there twice
-	if live >= nearest {
-		once = make(map[entry]uint32, live)
+	type whose struct {
+		Limit
+		originSeries
 	}
-	kept := make([]entry, 1, 1+live)
+	var once map[whose]uint32 // only where some may be there twice
+	if live >= nearest {
+		once = make(map[whose]uint32, live)
+	}
+	kept, firsts := make([]entry, 1, 1+live), make(map[Limit]uint32, live)
 	for i := 1; i < len(used); i++ {
 		if used[i] == 0 {
 			continue
 		}
 		used[i] = uint32(len(kept))
+		e := &n.at[i]
 		if once != nil {
-			if first, ok := once[n.at[i]]; ok {
-				used[i] = first
+			if twin, ok := once[whose{e.Limit, e.by}]; ok {
+				used[i] = twin
 				continue
 			}
-			once[n.at[i]] = used[i]
+			once[whose{e.Limit, e.by}] = used[i]
 		}
-		kept = append(kept, n.at[i])
+		first, ok := firsts[e.Limit]
+		if !ok {
+			first = used[i]
+			firsts[e.Limit] = first
+		}
+		kept = append(kept, entry{e.Limit, e.by, first, 0})
 	}
 	live = len(kept) - 1
 	spare := 1
@@ -88,7 +129,9 @@ func (n *numbers) prune(slots []slot) {
 	}
 	used[0] = 0
 	for i := range slots {
-		slots[i].limit = slots[i].flags() | used[slots[i].judge()]
+		judge := used[slots[i].judge()]
+		slots[i].limit = slots[i].flags() | judge
+		kept[kept[judge].first].judged++
 	}
 	n.at = append(make([]entry, 0, 1+live+spare), kept...)
 }

@@ -64,7 +64,7 @@ func (s *Store) SetPart(id ID, part *Limit) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		return
 	}
@@ -73,7 +73,7 @@ func (s *Store) SetPart(id ID, part *Limit) {
 		return
 	} else if stored.Limit != *part {
 		judge := sh.intern(part, stored.by)
-		c.limit = c.flags() | judge
+		sh.judgeBy(c, judge, c.flags())
 	}
 	c.limit |= parted
 }
@@ -83,7 +83,7 @@ func (s *Store) SetPart(id ID, part *Limit) {
 func (s *Store) ClearPart(id ID) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	if i := sh.find(id, h); i >= 0 {
+	if i := sh.find(id, h, &s.places); i >= 0 {
 		sh.slots[i].limit &^= parted
 	}
 	sh.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *Store) ClearPart(id ID) {
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	l := sh.partOf(i, whole)
 	if l == nil {
 		sh.mu.Unlock()

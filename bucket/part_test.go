@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +80,35 @@ func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
 		require.True(t, s.TakePart(id, &whole, origin, 19, &r))
 		require.False(t, r.Allowed)
 		require.Zero(t, s.Uncollected(id))
+	}
+}
+
+func TestWhatWasCollectedIsReadAtOneInstantWhateverIsSpentMeanwhile(t *testing.T) {
+	for _, a := range []Algorithm{SlidingWindow, SlidingLog, FixedWindow, TokenBucket, LeakyBucket} {
+		t.Run(a.String(), func(t *testing.T) {
+			l := Limit{Algorithm: a, Rate: 50_000, Per: time.Hour}
+			s, id := NewStore(100, Salt{}), ID{1, 2}
+			s.Track(1, 1, nil)
+			require.Zero(t, s.Collected(id, origin))
+			s.Take(id, &l, origin, 5)
+			require.Zero(t, s.Collected(id, origin))
+			s.Collect(false, nil)
+			require.EqualValues(t, 5, s.Collected(id, origin))
+			var spending sync.WaitGroup
+			spending.Go(func() {
+				for range 20_000 {
+					s.Take(id, &l, origin, 1)
+				}
+			})
+			for range 20_000 {
+				if c := s.Collected(id, origin); c != 5 {
+					require.EqualValues(t, 5, c)
+				}
+			}
+			spending.Wait()
+			s.Refund(id, &l, origin, 7, 0, false)
+			require.EqualValues(t, 5, s.Collected(id, origin))
+		})
 	}
 }
 

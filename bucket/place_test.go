@@ -28,7 +28,7 @@ func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 	total, shards := 0, map[*shard]int{}
 	for _, id := range ids {
 		sh, h := s.place(id)
-		at := sh.find(id, h)
+		at := sh.find(id, h, &s.places)
 		n := at - sh.home(h)
 		if n < 0 {
 			n += len(sh.slots)
@@ -39,6 +39,34 @@ func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 		fullest = max(fullest, shards[sh])
 	}
 	return float64(total) / float64(len(ids)), most, fullest
+}
+
+// TestAFullTableIsProbedForFewSlots looks for ids that are there and for ids that are not,
+// in tables that would grow with the next count.
+func TestAFullTableIsProbedForFewSlots(t *testing.T) {
+	s := newStoreOf(1<<20, 1, Salt{1, 2})
+	l := &Limit{Rate: 10, Per: time.Hour}
+	sh := &s.shards[0]
+	var there []ID
+	rng := rand.New(rand.NewPCG(3, 4))
+	for len(there) < 50_000 || sh.n < room(len(sh.slots)) {
+		id := ID{rng.Uint64(), rng.Uint64()}
+		there = append(there, id)
+		s.Take(id, l, 0, 1)
+	}
+	mean, most, _ := probes(s, there)
+	require.Less(t, mean, 5.0)
+	require.Less(t, most, 60)
+	looked := 0
+	for range 10_000 {
+		id := ID{rng.Uint64(), rng.Uint64()}
+		_, h := s.place(id)
+		require.Negative(t, sh.find(id, h, &s.places))
+		for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.far(i, &s.places); i, n = sh.next(i), n+1 {
+			looked++
+		}
+	}
+	require.Less(t, float64(looked)/10_000, 5.0)
 }
 
 // TestIDsThatShareBitsLieLikeAnyOthers holds 50,000 ids against ids that nobody has

@@ -12,8 +12,8 @@ func (s *Store) Prefetch(ids []ID) {
 	}
 }
 
-// prefetchCount prefetches the slot that the probes for h start at, and what else of the
-// shard a check of it looks at. It takes no lock: it reads where these are, which may be
+// prefetchCount prefetches the four slots that the probes for h start at, of whose counts
+// nearly all are there, and what else of the shard a check of it looks at. It takes no lock: it reads where these are, which may be
 // wrong by the next moment, and a prefetch of what is nowhere does nothing.
 //
 //go:noescape

@@ -13,10 +13,17 @@ TEXT ·prefetchCount(SB), NOSPLIT, $0-16
 	MOVD $slot__size, R6
 	MADD R3, R2, R6, R2
 	PRFM (R2), PLDL1KEEP
-	ADD $(slot__size-1), R2
+	PRFM 64(R2), PLDL1KEEP
+	PRFM 128(R2), PLDL1KEEP
+	ADD $(4*slot__size-1), R2
 	PRFM (R2), PLDL1KEEP
 	ADD $entry__size, R4
 	PRFM (R4), PLDL1KEEP
 	PRFM 64(R4), PLDL1KEEP
+	CBZ R5, done
 	PRFM changes_ids(R5), PLDL1KEEP
+	MOVD (changes_totals+totals_spent)(R5), R5
+	ADD R3<<2, R5, R5
+	PRFM (R5), PLDL1KEEP
+done:
 	RET

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"sync/atomic"
+	"unsafe"
 )
 
 // ID names one count: the keyed 128-bit hash of a limit's name and a key.
@@ -35,8 +36,8 @@ const (
 )
 
 // NewStore makes a store for at most maxKeys counts; fewer than one are one.
-// It takes memory as counts come, 73 bytes each at most, once they are many, and
-// 79 with Track.
+// It takes memory as counts come, 59 bytes each at most, once they are many, and
+// 64 with Track.
 //
 // Where a count lies follows from its id and the salt, and from nothing else: give each
 // store a random one that nobody is told, or who can choose ids makes them lie together.
@@ -73,7 +74,7 @@ func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, h, l, now)
+	c, l := sh.held(id, h, &s.places, l, now)
 	if c == nil {
 		*r = s.takeFirst(sh, id, l, now, units)
 		sh.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, h, l, now)
+	c, l := sh.held(id, h, &s.places, l, now)
 	inserts := c == nil
 	var first slot
 	if inserts {
@@ -138,16 +139,22 @@ func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
 // are used; without a receipt (0), of the newest usage. With onlyIfLast it does
 // so only if nothing was spent since. It says whether it gave anything back.
 func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
-	return s.refund(id, l, now, units, r, onlyIfLast, true)
+	return s.refund(id, l, now, units, r, onlyIfLast, Lease{}, true)
 }
 
-// refund is Refund, of units that were spent here or elsewhere.
-func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast, here bool) (gave bool) {
+// RefundBeside is Refund, of a count of which so much is lent: what may be spent yet
+// is not given back.
+func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease) bool {
+	return s.refund(id, l, now, units, r, onlyIfLast, lent, true)
+}
+
+// refund is RefundBeside, of units that were spent here or elsewhere.
+func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (gave bool) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	if c, l := sh.held(id, h, l, now); c != nil {
+	if c, l := sh.held(id, h, &s.places, l, now); c != nil {
 		var given int64
-		given, gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast)
+		given, gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast, lent)
 		if gave {
 			if !here {
 				given = 0
@@ -164,7 +171,7 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast,
 func (s *Store) Reset(id ID) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	if i := sh.find(id, h); i >= 0 {
+	if i := sh.find(id, h, &s.places); i >= 0 {
 		sh.remove(i, &s.places)
 		s.total.Add(-1)
 	}
@@ -176,6 +183,21 @@ func (s *Store) Reset(id ID) {
 // whose place nothing has used since. It is never above what the store is for
 // (which holds one more for each call that is just making room).
 func (s *Store) Len() int { return int(min(s.total.Load(), s.max)) }
+
+// Bytes is the memory that the tables of counts take, used or not, without the entries of
+// SlidingLogs. It takes each shard's lock for a moment.
+func (s *Store) Bytes() (bytes int) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		bytes += int(unsafe.Sizeof(*sh)) + len(sh.slots)*int(unsafe.Sizeof(slot{}))
+		if sh.changes != nil {
+			bytes += cap(sh.changes.spent) * int(unsafe.Sizeof(sh.changes.spent[0]))
+		}
+		sh.mu.Unlock()
+	}
+	return bytes
+}
 
 // Evicted is the number of counts that were forgotten before they had
 // recovered, because the store was full. Of each shard's counts those that have
@@ -237,7 +259,7 @@ func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 
 // peek is Peek in sh, which is locked.
 func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Result {
-	if c, l := sh.held(id, h, l, now); c != nil {
+	if c, l := sh.held(id, h, &s.places, l, now); c != nil {
 		return l.peek(&c.cell, sh.logOf(l, c), now, units)
 	}
 	c := sh.fresh(id, l)
@@ -250,17 +272,13 @@ func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Res
 // id is not there yet. Whoever inserts calls trim once no shard is locked.
 func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
 	h := s.places.of(c.id)
-	i := sh.recovered(h, now)
-	if i >= 0 {
-		sh.changes.forget(sh.totalOf(i))
-		sh.release(sh.limitOf(&sh.slots[i]), &sh.slots[i])
-		c.limit |= sh.intern(l, whose.by())
-		sh.slots[i] = c
+	if i := sh.recovered(h, &s.places, now); i >= 0 {
+		sh.remove(i, &s.places)
 	} else {
 		s.makeRoom(sh, c.id, now)
-		c.limit |= sh.intern(l, whose.by())
-		i = sh.put(h, c)
 	}
+	c.limit |= sh.intern(l, whose.by())
+	i := sh.put(h, c, &s.places)
 	if sh.changes != nil {
 		sh.changes.spent[i] = whose.Spent
 	}

@@ -100,7 +100,7 @@ func (m model) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast b
 		return false
 	}
 	c, l := m.count(id, l, now)
-	_, gave := l.refund(&c.cell, c.entries(l), now, units, r, onlyIfLast)
+	_, gave := l.refund(&c.cell, c.entries(l), now, units, r, onlyIfLast, Lease{})
 	return gave
 }
 
@@ -120,7 +120,7 @@ func checkStore(t require.TestingT, s *Store) {
 	seen := map[ID]bool{}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		n, logs, beyond := 0, map[uint32]bool{}, 0
+		n, logs, beyond, judged := 0, map[uint32]bool{}, 0, make([]int32, len(sh.numbers.at))
 		for j := range sh.slots {
 			c := &sh.slots[j]
 			if c.limit == 0 {
@@ -128,11 +128,12 @@ func checkStore(t require.TestingT, s *Store) {
 				continue
 			}
 			n++
+			judged[sh.numbers.at[c.judge()].first]++
 			require.False(t, seen[c.id], "%v is there twice", c.id)
 			seen[c.id] = true
 			in, h := s.place(c.id)
 			require.Same(t, sh, in)
-			require.Equal(t, j, sh.find(c.id, h), "%v is not found where it is", c.id)
+			require.Equal(t, j, sh.find(c.id, h, &s.places), "%v is not found where it is", c.id)
 			if sh.numbers.at[c.judge()].Algorithm == SlidingLog {
 				require.False(t, logs[c.log], "two counts share a log")
 				logs[c.log] = true
@@ -155,6 +156,9 @@ func checkStore(t require.TestingT, s *Store) {
 					require.Zero(t, whose, "nobody has spent something")
 				}
 			}
+		}
+		for j := range judged[min(1, len(judged)):] {
+			require.Equal(t, judged[j+1], sh.numbers.at[j+1].judged, "what the limit with index %d judges", j+1)
 		}
 		require.EqualValues(t, n, sh.n)
 		require.LessOrEqual(t, sh.n, room(len(sh.slots)))
@@ -665,4 +669,18 @@ func FuzzStore(f *testing.F) {
 		}
 		checkStore(t, s)
 	})
+}
+
+func TestTheBytesOfAStoreGrowWithItsCountsAndShrinkAfterThem(t *testing.T) {
+	s, limit := NewStore(1<<20, Salt{}), Limit{Rate: 10, Per: time.Second}
+	empty := s.Bytes()
+	for i := range uint64(200_000) {
+		s.Take(ID{Hi: i * 0x9E3779B97F4A7C15, Lo: i}, &limit, 0, 1)
+	}
+	full := s.Bytes()
+	require.InDelta(t, 53, float64(full-empty)/200_000, 8, "bytes for each")
+	for range 10_000 {
+		s.Compact(int64(time.Minute))
+	}
+	require.Less(t, s.Bytes(), full/4)
 }

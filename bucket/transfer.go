@@ -19,6 +19,7 @@ type Count struct {
 	partial bool
 	changed bool
 	age     uint64 // of the cell's time
+	ahead   uint64 // of a log whose newest entry is ahead of now, by how much; age is 0 then
 	x, y    uint64 // as in a cell; of a log, y is how long before the newest entry the oldest one was
 	entries []byte // of a log, as in a log; the first one's own time is 0
 }
@@ -80,7 +81,7 @@ func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark M
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		return Mark{}, false, false
 	}
@@ -130,7 +131,7 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 		off = next
 	}
 	if c.x > 0 {
-		c.age = since(mark.at, now)
+		c.age, c.ahead = since(mark.at, now), since(now, mark.at)
 	}
 	return mark, more
 }
@@ -150,7 +151,7 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	inserted := false
 	switch {
 	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
@@ -178,7 +179,7 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		sh.mu.Unlock()
 		s.Import(id, c, now, 0)
@@ -198,7 +199,7 @@ func (s *Store) Renew(id ID, c *Count, now int64) bool {
 // imported makes a count that is not in the table yet of c, which judge judges,
 // and says what is used of it with the units on top.
 func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most uint64) (n slot, used uint64) {
-	n = slot{id: id, cell: cell{at: before(now, c.age), x: c.x, y: c.y}}
+	n = slot{id: id, cell: cell{at: after(before(now, c.age), c.ahead), x: c.x, y: c.y}}
 	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog
 	var g *log
 	if from || logs {
@@ -249,7 +250,8 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	}
 	sh.release(&stored, old)
 	whose := sh.changes.succeed(sh.totalOf(i), c.Whose)
-	n.limit = flags | sh.intern(&judge, whose.by())
+	sh.judgeBy(old, sh.intern(&judge, whose.by()), flags)
+	n.limit = old.limit
 	sh.slots[i] = n
 	if sh.changes != nil {
 		sh.changes.spent[i] = whose.Spent
@@ -269,7 +271,7 @@ func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	if g == nil {
 		v = l.spend(v, nil, now, c.x)
 	}
-	t := before(before(now, c.age), c.y)
+	t := before(after(before(now, c.age), c.ahead), c.y)
 	for off := 0; g != nil && off < len(c.entries); {
 		delta, units, next := (&log{buf: c.entries}).next(off)
 		t = after(t, delta)
@@ -284,7 +286,7 @@ func (sh *shard) appends(i int, c *Count, now, extra int64) {
 // onTop spends units, or gives them back, and says what is used then.
 func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint64) {
 	if units < 0 {
-		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false)
+		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false, Lease{})
 		units = 0
 	}
 	h := open(g)
@@ -304,7 +306,7 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	if units > 0 {
 		s.debit(id, l, now, units, false)
 	} else if units < 0 {
-		s.refund(id, l, now, -max(units, -math.MaxInt64), 0, false, false)
+		s.refund(id, l, now, -max(units, -math.MaxInt64), 0, false, Lease{}, false)
 	}
 }
 
@@ -314,7 +316,7 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		return 0, Limit{}, false
 	}
@@ -333,7 +335,7 @@ func (s *Store) Judge(id ID) (l Limit, held bool) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		return Limit{}, false
 	}

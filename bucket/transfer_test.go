@@ -158,7 +158,7 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 // logEntries are those of id that count now.
 func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 	sh, at := s.place(id)
-	i := sh.find(id, at)
+	i := sh.find(id, at, &s.places)
 	if i < 0 {
 		return nil
 	}

@@ -40,7 +40,7 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h)
+	i := sh.find(id, h, &s.places)
 	if i < 0 {
 		return Total{}, false
 	}
@@ -56,7 +56,7 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 func (s *Store) SetWhose(id ID, t Total) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
-	if i := sh.find(id, h); i >= 0 {
+	if i := sh.find(id, h, &s.places); i >= 0 {
 		sh.setTotal(i, t)
 	}
 	sh.mu.Unlock()
@@ -100,7 +100,7 @@ func (sh *shard) setTotal(i int, t Total) {
 	s := &sh.slots[i]
 	t = sh.changes.succeed(sh.totalOf(i), t)
 	judge := sh.intern(sh.limitOf(s), t.by())
-	s.limit = s.flags() | judge
+	sh.judgeBy(s, judge, s.flags())
 	sh.changes.spent[i] = t.Spent
 }
 

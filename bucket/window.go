@@ -41,11 +41,15 @@ func (l *Limit) waitFixed(c cell, n uint64) uint64 {
 	return l.per()
 }
 
-func refundFixed(c *cell, n uint64, r Receipt) uint64 {
-	if r != 0 && int64(r) != c.at {
-		return 0
+// refundFixed leaves so many units where there is no receipt.
+func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
+	if r != 0 {
+		pass = 0
+		if int64(r) != c.at {
+			return 0
+		}
 	}
-	n = min(n, c.x)
+	n = min(n, sub(c.x, pass))
 	c.x -= n
 	return n
 }
@@ -134,16 +138,21 @@ func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	return start + l.slides(y-room, y)
 }
 
-func (l *Limit) refundSliding(c *cell, n uint64, r Receipt, onlyIfLast bool) uint64 {
+// refundSliding passes over so many of the newest units where there is no receipt.
+func (l *Limit) refundSliding(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) uint64 {
 	current := int64(r) == c.at
 	before := after(int64(r), l.per()) == c.at && !(onlyIfLast && c.x > 0)
-	var gave uint64
+	if r != 0 {
+		pass = 0
+	}
+	var gave, passed uint64
 	if r == 0 || current {
-		gave = min(n, c.x)
+		passed = min(pass, c.x)
+		gave = min(n, c.x-passed)
 		c.x -= gave
 	}
 	if r == 0 || before {
-		rest := min(n-gave, c.y)
+		rest := min(n-gave, sub(c.y, pass-passed))
 		c.y -= rest
 		gave += rest
 	}

@@ -229,12 +229,17 @@ type Stats struct {
 	// Packets of gossip that were dropped: "packet", of another cluster or what no member
 	// sends, and "flood", above 8,192 messages, or 512 pings, in a second. Members that were
 	// not taken in: "members", above 1,024, or 512 new ones at once and 32 in each second.
-	Refused     map[string]uint64
-	Timeouts    uint64 // asks that waited their whole wait
-	Late        uint64 // answers that came after their asker gave up, also those of other regions
-	Dropped     uint64 // asks and tells refused because a queue was full
-	JoinError   string // why the last attempt to join failed, empty when it did not
-	JoinedCount int    // members that the last attempt to join reached
+	Refused  map[string]uint64
+	Timeouts uint64 // asks that waited their whole wait
+	Late     uint64 // answers that came after their asker gave up, also those of other regions
+	Dropped  uint64 // asks and tells refused because a queue was full
+	// RoundTrips is how long members take to answer this node: the smoothed mean of their
+	// round trips, as the failure detector has it (RFC 6298), by name. Those that this
+	// node has no connection to, or no answer of, are not in it.
+	RoundTrips  map[string]time.Duration
+	Lateness    time.Duration // how late this process runs, by its own timers, up to a second: what its failure detector allows for
+	JoinError   string        // why the last attempt to join failed, empty when it did not
+	JoinedCount int           // members that the last attempt to join reached
 	// Unanswered is the entries of Config.Join that stand for other nodes and have
 	// not led to a member since Start, each with what the last attempt said: a name
 	// that does not resolve, an address that does not answer. An entry that stands

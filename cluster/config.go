@@ -86,9 +86,9 @@ type Config struct {
 	// names, in the subject alternative names. A part between slashes or dots may be
 	// "*", which is any, or "{name}", which is the label of Name. A node whose
 	// certificate has no name of the region that it says it is of, or one of two
-	// regions, is refused, as is one that has another's label. Who is dialled is then
-	// verified by them, and not by the host, unless TLS has a ServerName or verifies by
-	// its own means. It needs TLS. Nil: a certificate that TLS accepts stands for
+	// regions, is refused, as is one that has another's label. A node that is dialled is
+	// then verified by them, and not by the host, unless TLS has a ServerName,
+	// InsecureSkipVerify or VerifyPeerCertificate. It needs TLS. Nil: a certificate that TLS accepts stands for
 	// any name and region.
 	CertificateNames map[string][]string
 	// Forget is how long a dead member stays in the roster of a side that, with

@@ -196,9 +196,9 @@ func checkPattern(pattern string) error {
 }
 
 // clientTLS is c as the dialling end uses it. Where certificates say whose they are,
-// the host that is dialled need not be in them, which it is in none of SPIFFE's: the
-// chain is verified as it would be else, and prove looks at the names. What the caller
-// verifies is the caller's to decide.
+// the host that is dialled need not be in them, as it is in none of SPIFFE's: the
+// chain is verified as it would be otherwise, and prove looks at the names. Where the
+// caller verifies by its own means, c stays as it is.
 func (n certificateNames) clientTLS(c *tls.Config) *tls.Config {
 	if c == nil || n == nil || c.ServerName != "" || c.InsecureSkipVerify || c.VerifyPeerCertificate != nil {
 		return c

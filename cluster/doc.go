@@ -86,8 +86,8 @@
 // What a node says of itself is held against what it proves itself with. With
 // RegionSecrets that is a secret of two regions: it is of the other of them, whatever it
 // says, and no member. With CertificateNames it is a certificate, which says region and
-// name; streams of gossip are then of members' certificates alone. Who is neither what it
-// says is refused, and counted as "identity". Where both are unset, whoever holds a
+// name; streams of gossip are then of members' certificates alone. A node that is not
+// what it says is refused, and counted as "identity". Where both are unset, whoever holds a
 // secret, or a certificate that TLS accepts, can say that it is of any region.
 //
 // What comes is bounded before memory is taken for it, also where it comes from

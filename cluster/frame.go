@@ -13,7 +13,7 @@ import (
 //
 // all big-endian. The id ties an answer to its ask and a pong to its ping.
 const (
-	protocol   = 4 // the version that this code speaks: 4 since ids say whether their limit is Global, and requests whether they are from abroad
+	protocol   = 5 // the version that this code speaks: 5 since checks carry leases
 	headerSize = 14
 )
 

@@ -196,6 +196,10 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 			answer, err := nodes[0].View().Members[2].Peer.Ask(t.Context(), []byte("who"), nil, 5*time.Second)
 			require.NoError(t, err)
 			require.Equal(t, "who", string(answer))
+			require.Eventually(t, func() bool { // it is noted just after the answer is handed over
+				trip := nodes[0].Stats().RoundTrips[nodes[0].View().Members[2].Name]
+				return trip > 0 && trip < 5*time.Second
+			}, 5*time.Second, time.Millisecond)
 			require.Empty(t, nodes[2].Stats().Refused)
 			require.Empty(t, nodes[2].Stats().JoinError)
 			require.NotZero(t, nodes[2].Stats().JoinedCount)

@@ -41,7 +41,7 @@ type mux struct {
 	log      *slog.Logger
 	refused  *refusals
 	gossiped *refusals            // what came for gossip, in packets and on streams
-	member   func(net.Conn) error // why who is on the other end of a stream is no member, by its certificate
+	member   func(net.Conn) error // why the other end of a stream of gossip is no member, by its certificate
 	inspect  *inspector
 
 	streams chan net.Conn  // to gossip

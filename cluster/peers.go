@@ -402,7 +402,17 @@ func (p *peers) overlong(to string, size int) {
 
 // stats fills in what is counted here.
 func (p *peers) stats() Stats {
+	trips := make(map[string]time.Duration)
+	p.mu.Lock()
+	late := p.hearing.late.By()
+	for name, l := range p.links {
+		if s := l.session.Load(); s != nil && s.trip.Load() > 0 {
+			trips[name] = time.Duration(s.trip.Load())
+		}
+	}
+	p.mu.Unlock()
 	return Stats{
+		RoundTrips: trips, Lateness: late,
 		Refused:  p.refusals.snapshot(),
 		Timeouts: p.timeouts.Load(),
 		Late:     p.late.Load(),

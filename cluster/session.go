@@ -58,6 +58,7 @@ type session struct {
 
 	answered atomic.Int64 // nanoseconds from start to the last frame
 	owed     atomic.Int64 // nanoseconds from start to the first ask that was left unanswered without a frame since; 0 if none was
+	trip     atomic.Int64 // nanoseconds that an answer takes, their smoothed mean; 0 before the first
 	late     atomic.Int64 // nanoseconds after which an answer is late, by the round trips until now
 	start    time.Time
 
@@ -407,6 +408,7 @@ func (s *session) read() error {
 		}
 		if took > 0 {
 			trips.Add(took)
+			s.trip.Store(int64(trips.Mean()))
 			s.late.Store(int64(trips.Late()))
 		}
 		if heard {

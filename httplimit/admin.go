@@ -48,11 +48,22 @@ func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, err
 	if err != nil {
 		return nil, err
 	}
-	a := &admin{node: node, book: book, gate: g, log: o.Logger, patience: adminPatience, routes: make(map[string]map[string]adminFunc)}
+	return routed(node, book, g, o.Logger, adminRoutes)
+}
+
+// routed is an API of these routes.
+func routed(node *weir.Node, book *rules.Book, g *adminGate, log *slog.Logger, routes []adminRoute) (*admin, error) {
+	a := &admin{node: node, book: book, gate: g, log: log, patience: adminPatience, routes: make(map[string]map[string]adminFunc)}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
-	for _, r := range adminRoutes {
+	if book != nil {
+		var err error
+		if a.rulesOf, err = New(node, book, Options{Logger: a.log}); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range routes {
 		if a.routes[r.path] == nil {
 			a.routes[r.path] = make(map[string]adminFunc)
 		}
@@ -64,6 +75,7 @@ func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, err
 type admin struct {
 	node     *weir.Node
 	book     *rules.Book // may be nil
+	rulesOf  *Middleware // decides by book on requests that are described; nil without one
 	gate     *adminGate
 	log      *slog.Logger
 	patience time.Duration
@@ -99,8 +111,11 @@ var adminRoutes = []adminRoute{
 	{http.MethodDelete, adminMemberPath, (*admin).deleteMember},
 	{http.MethodGet, "/v1/ring", (*admin).ring},
 	{http.MethodGet, "/v1/stats", (*admin).stats},
+	{http.MethodGet, "/v1/top", (*admin).top},
 	{http.MethodGet, "/v1/rules", (*admin).rules},
 	{http.MethodPost, "/v1/check", (*admin).check},
+	{http.MethodPost, "/v1/take", (*admin).take},
+	{http.MethodPost, "/v1/request", (*admin).request},
 	{http.MethodGet, "/openapi.json", (*admin).openAPI},
 }
 

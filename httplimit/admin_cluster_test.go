@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"log/slog"
 	"math/big"
 	"net/http"
@@ -116,6 +117,50 @@ func TestAnOverrideOfOneNodeActsOnAllSurvivesItsRestartAndEnds(t *testing.T) {
 		for _, m := range []*adminMember{a, b, c} {
 			m.kill()
 		}
+	})
+}
+
+func TestTheTopKeysAreThoseOfAllMembersAndWhoIsMissingIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(3, weirtest.Link{Latency: time.Millisecond})
+		members := []*adminMember{startMember(t, network, "a"), startMember(t, network, "b"), startMember(t, network, "c")}
+		time.Sleep(3 * time.Second)
+		for i, m := range members {
+			for range 10 {
+				m.take("api/hourly", "of all", 100)
+			}
+			m.take("api/hourly", "of "+m.host.Name(), 1)
+			for range i {
+				m.take("api/hourly", "of some", 1)
+			}
+		}
+		id := members[0].limiter("api/hourly").ID("of all")
+		for _, m := range members {
+			var got topAnswer
+			m.get("GET", "/v1/top?n=2", "", 200, &got)
+			require.Empty(t, got.Missing)
+			require.Len(t, got.Asked, 2)
+			first := got.Asked[0]
+			require.Equal(t, "of all", *first.Key, "its text came from those who were asked")
+			require.Equal(t, "api/hourly", first.Limit)
+			require.Equal(t, hex.EncodeToString(id[:]), first.ID)
+			require.EqualValues(t, 30, first.Asks)
+			require.EqualValues(t, 20, first.Denials)
+			require.Zero(t, first.AsksOver)
+			require.Equal(t, "of some", *got.Asked[1].Key)
+			require.Len(t, got.Denied, 1)
+		}
+
+		members[2].kill()
+		var got topAnswer
+		members[0].get("GET", "/v1/top", "", 200, &got)
+		require.Equal(t, []string{members[2].name}, got.Missing)
+		require.EqualValues(t, 20, got.Asked[0].Asks)
+		time.Sleep(time.Minute)
+		members[0].get("GET", "/v1/top", "", 200, &got)
+		require.EqualValues(t, 10, got.Asked[0].Asks, "what was asked a minute ago counts half")
+		members[0].kill()
+		members[1].kill()
 	})
 }
 

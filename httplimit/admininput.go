@@ -32,7 +32,7 @@ const (
 // adminField is a parameter or a field that a request may have.
 type adminField struct {
 	name     string
-	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr or, as a parameter that may be there many times, *[]string
+	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with texts by name, *map[string]string
 	required bool
 }
 
@@ -177,6 +177,12 @@ func adminObject(text []byte) (map[string]json.RawMessage, error) {
 
 // readJSON reads a field: a number for numbers, a text for all else.
 func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
+	if named, isObject := f.into.(*map[string]string); isObject {
+		if value[0] != '{' || json.Unmarshal(value, named) != nil {
+			wrong.add("%s is %s: use an object of texts, in quotes", f.name, adminShort(string(value)))
+		}
+		return
+	}
 	_, isNumber := f.into.(*int64)
 	var text string
 	switch isText := value[0] == '"'; {

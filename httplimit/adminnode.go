@@ -86,9 +86,53 @@ type outcomesAnswer struct {
 	Denied  uint64 `json:"denied"`
 }
 
+// limitsAnswer is decisions by limit and source.
+type limitsAnswer map[string]map[string]outcomesAnswer
+
+func decisionsOf(of map[weir.Source]weir.Outcomes) map[string]outcomesAnswer {
+	decisions := make(map[string]outcomesAnswer)
+	for source, o := range of {
+		decisions[source.String()] = outcomesAnswer(o)
+	}
+	return decisions
+}
+
+// latencyAnswer is a histogram of how long checks took.
+type latencyAnswer struct {
+	Count   uint64          `json:"count"`
+	SumUS   float64         `json:"sum_us"`
+	Buckets []latencyBucket `json:"buckets"`
+}
+
+type latencyBucket struct {
+	UpToUS float64 `json:"up_to_us"`
+	Count  uint64  `json:"count"`
+}
+
+func latencyOf(of map[weir.Source]weir.Latency) map[string]latencyAnswer {
+	answers, bounds := make(map[string]latencyAnswer), weir.LatencyBounds()
+	for source, l := range of {
+		a := latencyAnswer{l.Count, float64(l.Sum) / float64(time.Microsecond), []latencyBucket{}}
+		for i, n := range l.Buckets {
+			a.Buckets = append(a.Buckets, latencyBucket{float64(bounds[i]) / float64(time.Microsecond), n})
+		}
+		answers[source.String()] = a
+	}
+	return answers
+}
+
+type topKeysAnswer struct {
+	Asked   int    `json:"asked"`
+	Denied  int    `json:"denied"`
+	Dropped uint64 `json:"dropped"`
+}
+
 type statsAnswer struct {
 	Ready     bool                      `json:"ready"`
 	Decisions map[string]outcomesAnswer `json:"decisions"`
+	Limits    limitsAnswer              `json:"limits"`
+	Latency   map[string]latencyAnswer  `json:"latency"`
+	TopKeys   topKeysAnswer             `json:"top_keys"`
 	Shadows   outcomesAnswer            `json:"shadows"`
 	Served    uint64                    `json:"served"`
 	Passed    uint64                    `json:"passed"`
@@ -96,8 +140,11 @@ type statsAnswer struct {
 	LateUnits uint64                    `json:"late_units"`
 	Conflicts uint64                    `json:"conflicts"`
 	Keys      int                       `json:"keys"`
+	Bytes     int                       `json:"bytes"`
 	Evicted   uint64                    `json:"evicted"`
 	UsedUp    uint64                    `json:"evicted_used_up"`
+	Unheard   map[string]int64          `json:"unheard_ms"`
+	Leases    leasesAnswer              `json:"leases"`
 	Stream    streamAnswer              `json:"stream"`
 	Published publishedAnswer           `json:"published"`
 	Holdings  holdingsAnswer            `json:"holdings"`
@@ -134,6 +181,13 @@ func statsOf(b *rules.Book) *rulesStats {
 	}
 }
 
+type leasesAnswer struct {
+	Held      int `json:"held"`
+	HeldUnits int `json:"held_units"`
+	Lent      int `json:"lent"`
+	LentUnits int `json:"lent_units"`
+}
+
 type streamAnswer struct {
 	Unsent  int   `json:"unsent"`
 	LagMS   int64 `json:"lag_ms"`
@@ -141,6 +195,7 @@ type streamAnswer struct {
 	Resets  int   `json:"resets"`
 	Bytes   int   `json:"bytes"`
 
+	Sent           uint64 `json:"sent"`
 	TalliesDropped uint64 `json:"tallies_dropped"`
 	ResetsDropped  uint64 `json:"resets_dropped"`
 }
@@ -160,6 +215,7 @@ type holdingsAnswer struct {
 
 type regionAnswer struct {
 	Reached    bool   `json:"reached"`
+	LagMS      int64  `json:"lag_ms"`
 	Statements uint64 `json:"statements"`
 	Unanswered uint64 `json:"unanswered"`
 	Served     uint64 `json:"served"`
@@ -177,7 +233,9 @@ type clusterAnswer struct {
 	JoinError string            `json:"join_error"`
 	Joined    int               `json:"joined"`
 
-	Unanswered map[string]string `json:"unanswered"`
+	Unanswered map[string]string  `json:"unanswered"`
+	RoundTrips map[string]float64 `json:"round_trips_ms"`
+	Lateness   int64              `json:"lateness_ms"`
 }
 
 type outageAnswer struct {
@@ -202,13 +260,20 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	s := a.node.Stats()
-	decisions := make(map[string]outcomesAnswer)
-	for source, o := range s.Decisions {
-		decisions[source.String()] = outcomesAnswer(o)
+	limits := make(limitsAnswer)
+	for name, of := range s.Limits {
+		limits[name] = decisionsOf(of)
 	}
 	regions := make(map[string]regionAnswer)
-	for name, said := range s.Regions {
-		regions[name] = regionAnswer(said)
+	for name, r := range s.Regions {
+		regions[name] = regionAnswer{r.Reached, r.Lag.Milliseconds(), r.Statements, r.Unanswered, r.Served, r.Disputed, r.Refused, r.Sent, r.Received}
+	}
+	unheard, trips := make(map[string]int64), make(map[string]float64)
+	for name, since := range s.Unheard {
+		unheard[name] = since.Milliseconds()
+	}
+	for name, took := range s.Cluster.RoundTrips {
+		trips[name] = float64(took) / float64(time.Millisecond)
 	}
 	refused := s.Cluster.Refused
 	if refused == nil {
@@ -219,13 +284,14 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		unanswered = map[string]string{}
 	}
 	return http.StatusOK, statsAnswer{
-		Ready: a.node.Ready(), Decisions: decisions, Shadows: outcomesAnswer(s.Shadows),
+		Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Conflicts: s.Conflicts,
-		Keys: s.Keys, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
-		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
+		Keys: s.Keys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
+		Unheard: unheard, Leases: leasesAnswer(s.Leases),
+		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.Sent, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
-		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered},
+		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered, trips, s.Cluster.Lateness.Milliseconds()},
 		Rules:   statsOf(a.book),
 	}, nil
 }

@@ -240,7 +240,9 @@ func TestTheDocumentHasTheSourcesByTheirNames(t *testing.T) {
 		names = append(names, s.String())
 	}
 	require.Equal(t, names, d.Components.Schemas["LimitStatus"].Properties["source"].Enum)
+	require.Equal(t, names, d.Components.Schemas["Taken"].Properties["source"].Enum)
 	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["decisions"].PropertyNames.Enum)
+	require.Equal(t, names, d.Components.Schemas["Stats"].Properties["latency"].PropertyNames.Enum)
 }
 
 func base(ref string) string { return path.Base(ref) }
@@ -285,11 +287,19 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 		{"GET", "/v1/members", "", "/v1/members", 200},
 		{"GET", "/v1/ring", "", "/v1/ring", 200},
 		{"GET", "/v1/stats", "", "/v1/stats", 200},
+		{"GET", "/v1/top", "", "/v1/top", 200},
+		{"GET", "/v1/top?n=101", "", "/v1/top", 400},
 		{"GET", "/openapi.json", "", "/openapi.json", 200},
 		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":1,"name":"n"}`, "/v1/check", 200},
 		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":1,"name":"n"}`, "/v1/check", 200},
 		{"POST", "/v1/check", `{"key":"a","limit":1,"window_ms":60000,"weight":2}`, "/v1/check", 413},
 		{"POST", "/v1/check", `{}`, "/v1/check", 400},
+		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1}`, "/v1/take", 200},
+		{"POST", "/v1/take", `{"limit":"none","key":"1"}`, "/v1/take", 404},
+		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1000000000}`, "/v1/take", 413},
+		{"POST", "/v1/take", `{"limit":"address","key":"1","tier":"none"}`, "/v1/take", 400},
+		{"POST", "/v1/request", `{"path":"/v1/items","user":"u","ip":"192.0.2.1","headers":{"X-Project":"p"}}`, "/v1/request", 200},
+		{"POST", "/v1/request", `{"path":"v1"}`, "/v1/request", 400},
 		{"DELETE", "/v1/counts?limit=address&key=1", "", "/v1/counts", 200},
 		{"DELETE", "/v1/counts?limit=a&key=1", "", "/v1/counts", 404},
 		{"DELETE", "/v1/overrides?limit=address&key=1", "", "/v1/overrides", 204},

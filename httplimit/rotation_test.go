@@ -63,7 +63,7 @@ func (a *rotatedAPI) check(key string, limit int, token string) (status int, all
 // owned holds that the owners of keys have decided all checks of the node.
 func (a *rotatedAPI) owned(t *testing.T) {
 	for source := range a.node.Stats().Decisions {
-		require.Contains(t, []weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, source)
+		require.Contains(t, []weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback, weir.Leased}, source)
 	}
 }
 

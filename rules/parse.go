@@ -177,6 +177,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	base := weir.Limit{
 		Scope:     strictyaml.Named[weir.Scope](m.Get("scope")),
 		Partition: strictyaml.Named[weir.PartitionPolicy](m.Get("partition")),
+		NoLeases:  m.Get("no_leases").Bool(),
 		Version:   p.set.version,
 	}
 	p.soft(r, m.Get("soft"))

@@ -152,7 +152,7 @@ func (s Soft) of(l weir.Limit) (_ weir.Limit, ok bool) {
 	}
 	return weir.Limit{
 		Name: l.Name + "/soft", Algorithm: weir.FixedWindow, Rate: max(1, int64(s.Over*float64(l.Rate))), Per: s.For,
-		Scope: l.Scope, Partition: l.Partition, Version: l.Version,
+		Scope: l.Scope, Partition: l.Partition, NoLeases: l.NoLeases, Version: l.Version,
 	}, true
 }
 
@@ -180,6 +180,9 @@ func Describe(l weir.Limit) string {
 	fmt.Fprintf(&b, ", %v, %v", l.Algorithm, l.Partition)
 	if l.Scope != weir.Regional {
 		fmt.Fprintf(&b, ", %v", l.Scope)
+	}
+	if l.NoLeases {
+		b.WriteString(", no_leases")
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -233,4 +234,15 @@ func TestLimitsAreDescribedInTheWordsOfAFile(t *testing.T) {
 		"1 per calendar week of UTC, fixed_window, fair_share",
 		"1 per 10s, sliding_window, fair_share",
 	}, texts)
+}
+
+func TestNoLeasesIsOfTheSoftLimitToo(t *testing.T) {
+	for _, want := range []bool{false, true} {
+		r := mustParse(t, one(fmt.Sprintf("key: ip\nno_leases: %v\nsoft: {over: 20%%, for: 1m}\nlimit: {rate: 5, per: 1h}", want))).Rules()[0]
+		limit := r.Limits[0].For("")
+		soft, ok := r.Soft.of(limit)
+		require.True(t, ok)
+		require.Equal(t, []bool{want, want}, []bool{limit.NoLeases, soft.NoLeases})
+		require.Equal(t, want, strings.HasSuffix(Describe(limit), ", no_leases"))
+	}
 }

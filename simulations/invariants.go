@@ -52,7 +52,7 @@ var invariants = []invariant{
 	{shareGrant, "a side grants its share, less 5 %, where more is asked of it", shareGrants},
 	{exactInvariant, "until the first other fault than slowness, a key's owner decides all checks if pauses are shorter than waits", exacts},
 	{nobodyGone, "a node that runs, and is not cut off or frozen, is heard by all others, however slow it is", present},
-	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted", peeks},
+	{peekInvariant, "no node says that the regions have used more of a Global limit than they were granted, and what may be lent", peeks},
 }
 
 // trial is a journal in the order in which it is judged.

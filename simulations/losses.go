@@ -286,7 +286,7 @@ func (s *stage) toll(n, h int) (died []int, since time.Duration) {
 	}
 	if !c.orderly {
 		for _, other := range s.witness.crashes[:n+1] {
-			if other.at >= c.at-recopied {
+			if other.at >= c.heldSince-recopied {
 				join(other)
 			}
 		}
@@ -479,10 +479,11 @@ func (s *stage) apart(of []int, hosts []bool, region int) bool {
 
 // shrunk is when a host's side last lost a member, or a link to one, if that was so
 // shortly before that what it counted may have had no other copy since, else before:
-// nobody has noticed yet that copies have to go to another, or through another.
+// nobody has noticed yet that copies have to go to another, or through another. Of
+// several in short succession it is the first, as none of the others was noticed either.
 func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 	since := before
-	for n := len(s.past) - 1; n > 0 && s.past[n].since >= before-noticed; n-- {
+	for n := len(s.past) - 1; n > 0 && s.past[n].since >= since-noticed; n-- {
 		now, was := s.past[n].of, s.past[n-1].of
 		if s.past[n].since > before || was[h] < 0 || now[h] < 0 {
 			continue

@@ -181,6 +181,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		}
 	}
 	s.itemIDs, s.items = ids, items
+	s.sent += uint64(len(f.items))
 	b = binary.AppendUvarint(b, uint64(len(f.items)))
 	return append(append(b, ids...), items...)
 }

@@ -41,6 +41,7 @@ type Stream struct {
 	mu        sync.Mutex
 	clock     int64 // rises with each call that queues, so that it orders what is queued; else it is now
 	number    uint64
+	sent      uint64 // counts in frames, ever
 	moves     uint64 // the last that was given to a give: what comes twice is taken once
 	leaving   bool
 	forgoes   bool        // sends no states
@@ -49,6 +50,7 @@ type Stream struct {
 	ledger    ledger
 	resets    resets
 	holdings  *Holdings          // nil where there are no other regions
+	whenReset func(bucket.ID)    // nil if nobody wants to know
 	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
 
 	cursor int // of CollectPart
@@ -78,6 +80,10 @@ func New(self Member, store *bucket.Store) *Stream {
 		bases: make(map[bucket.ID]base),
 	}
 }
+
+// WhenReset has f called of each count that is reset, here or as another node did it. It
+// is called before anything else, and f under a lock: it calls nothing of the stream.
+func (s *Stream) WhenReset(f func(bucket.ID)) { s.whenReset = f }
 
 // Hold has the stream carry holdings, as it carries counts. It is called before
 // anything else.
@@ -315,6 +321,9 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 
 func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 	s.store.Reset(id)
+	if s.whenReset != nil {
+		s.whenReset(id)
+	}
 	s.store.Touch(id)
 	s.ledger.drop(id)
 	delete(s.bases, id)
@@ -403,6 +412,7 @@ type Beside struct {
 	Bytes          int    // that these take, about
 	TalliesDropped uint64 // that had not recovered, for want of room
 	ResetsDropped  uint64 // tombstones that were forgotten before their time, for want of room
+	Sent           uint64 // counts that frames to others had, again those that were sent again
 }
 
 // Beside is what is known beside counts.
@@ -413,6 +423,7 @@ func (s *Stream) Beside() Beside {
 		Tallies: s.ledger.len(), Resets: len(s.resets.of),
 		Bytes:          s.ledger.len()*entryBytes + len(s.resets.of)*resetBytes + s.resets.order.len()*knownBytes,
 		TalliesDropped: s.ledger.dropped, ResetsDropped: s.resets.dropped,
+		Sent: s.sent,
 	}
 }
 
@@ -522,8 +533,7 @@ func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 // units were spent that are not in it; what recovers first is the oldest. When it last grew
 // is not known.
 func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
-	used, _, _ := s.store.Used(id, now)
-	used = max(0, used-units-s.store.Uncollected(id))
+	used := max(0, s.store.Collected(id, now)-units)
 	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), gone: max(0, int64(t.Spent)-used), changed: now}
 }
 

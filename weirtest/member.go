@@ -202,6 +202,12 @@ func (m *member) Stats() cluster.Stats {
 	s := m.stats
 	s.Refused = maps.Clone(m.refused)
 	s.Unanswered = m.unanswered()
+	s.Lateness, s.RoundTrips = m.late.By(), make(map[string]time.Duration)
+	for name, p := range m.peers {
+		if trip := p.trips.Mean(); trip > 0 && p.heard {
+			s.RoundTrips[name] = trip
+		}
+	}
 	return s
 }
 

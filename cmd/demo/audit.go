@@ -41,8 +41,9 @@ func near(spans []span, s span) bool {
 
 // finding is what was found in the windows that one guarantee judges.
 type finding struct {
-	windows int // that held something
-	most    int // the most that one of them held
+	windows  int // that held something
+	most     int // what the one of them held that had the most besides what was in flight
+	inFlight int // of that, what was admitted in two round trips around a crash
 }
 
 // audit judges the half-open windows of per: those that begin with an admission,
@@ -50,7 +51,10 @@ type finding struct {
 // be moved to one of these without losing an admission. An admission whose moment
 // is known only to lie on both sides of a window's end is not held against it, so
 // what this finds did happen.
-func audit(admissions []admission, during *occasions, per time.Duration) [guarantees]finding {
+//
+// rtt is how long a round trip takes. What was admitted within one before a crash may
+// not have been in a copy yet, and within one after it whoever asked may not know of it.
+func audit(admissions []admission, during *occasions, rtt, per time.Duration) [guarantees]finding {
 	var begins, froms, tos []int64
 	for _, a := range admissions {
 		begins = append(begins, a.from)
@@ -76,10 +80,32 @@ func audit(admissions []admission, during *occasions, per time.Duration) [guaran
 		ended, _ := slices.BinarySearch(tos, end)
 		before, _ := slices.BinarySearch(froms, begin)
 		if held := ended - before; held > 0 { // who began before has ended before end
-			f := &found[during.by(begin, end-1)]
-			f.windows++
-			f.most = max(f.most, held)
+			by, inFlight := during.by(begin, end-1), 0
+			if by == crashed {
+				inFlight = min(held, inFlightAt(admissions, during[crashed], rtt, span{begin, end - 1}))
+			}
+			f := &found[by]
+			if f.windows++; f.windows == 1 || held-inFlight > f.most-f.inFlight {
+				f.most, f.inFlight = held, inFlight
+			}
 		}
 	}
 	return found
+}
+
+// inFlightAt is how many admissions in a window may have been within a round trip of
+// a crash.
+func inFlightAt(admissions []admission, crashes []span, rtt time.Duration, window span) (n int) {
+	for _, a := range admissions {
+		if a.from < window.from || a.to > window.to {
+			continue
+		}
+		for _, c := range crashes {
+			if a.to >= c.from-int64(rtt) && a.from <= c.from+int64(rtt) {
+				n++
+				break
+			}
+		}
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestTheFullestWindow(t *testing.T) {
 		"an admission across a freeze is in no window": {[]admission{{0, 500}, {10, 11}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, [guarantees]int{healthy: c.want}, most(audit(c.admissions, &occasions{}, 100)))
+			require.Equal(t, [guarantees]int{healthy: c.want}, most(audit(c.admissions, &occasions{}, 0, 100)))
 		})
 	}
 }
@@ -61,7 +62,7 @@ func TestAWindowIsJudgedByTheLastGuaranteeThatItHoldsAMomentOf(t *testing.T) {
 		"a freeze without an end":                          {at(0, 150, 160), occasions{timedOut: {{120, never}}}, [guarantees]int{healthy: 1, timedOut: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, most(audit(c.admissions, &c.during, 100)))
+			require.Equal(t, c.want, most(audit(c.admissions, &c.during, 0, 100)))
 		})
 	}
 }
@@ -86,12 +87,20 @@ func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
 			during[g] = rapid.SliceOfN(pair(8), 0, 3).Draw(t, g.String())
 		}
 
+		rtt := rapid.Int64Range(0, 3).Draw(t, "round trip")
+		crash := func(a admission) bool { // it was in flight at one
+			return slices.ContainsFunc(during[crashed], func(c span) bool { return a.from <= c.from+rtt && a.to >= c.from-rtt })
+		}
+
 		var want [guarantees]int
 		for s := int64(-2 * per); s <= last+2*per; s++ {
-			held, by := 0, healthy
+			held, inFlight, by := 0, 0, healthy
 			for _, a := range admissions {
 				if a.from >= s && a.to < s+per {
 					held++
+					if crash(a) {
+						inFlight++
+					}
 				}
 			}
 			for g, spans := range during {
@@ -101,9 +110,15 @@ func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
 					}
 				}
 			}
+			if by == crashed {
+				held -= inFlight
+			}
 			want[by] = max(want[by], held)
 		}
-		require.Equal(t, want, most(audit(admissions, &during, per)))
+		found := audit(admissions, &during, time.Duration(rtt), per)
+		got := most(found)
+		got[crashed] -= found[crashed].inFlight
+		require.Equal(t, want, got)
 	})
 }
 
@@ -121,12 +136,37 @@ func TestTheAuditCatchesALimiterThatOverAdmits(t *testing.T) {
 	calm := &occasions{}
 	admit(0, limit)
 	admit(1001, limit)
-	require.Equal(t, limit, audit(admissions, calm, per)[healthy].most)
+	require.Equal(t, limit, audit(admissions, calm, 0, per)[healthy].most)
 	admit(1500, 1)
-	require.Equal(t, limit+1, audit(admissions, calm, per)[healthy].most, "one unit too many")
+	require.Equal(t, limit+1, audit(admissions, calm, 0, per)[healthy].most, "one unit too many")
 	admit(2600, 3*limit)
-	require.Equal(t, 3*limit, audit(admissions, calm, per)[healthy].most)
+	require.Equal(t, 3*limit, audit(admissions, calm, 0, per)[healthy].most)
 	restart := &occasions{deployed: {{2500e6, 3500e6}}}
-	require.Equal(t, limit+1, audit(admissions, restart, per)[healthy].most)
-	require.Equal(t, 3*limit, audit(admissions, restart, per)[deployed].most, "a restart excuses nothing")
+	require.Equal(t, limit+1, audit(admissions, restart, 0, per)[healthy].most)
+	require.Equal(t, 3*limit, audit(admissions, restart, 0, per)[deployed].most, "a restart excuses nothing")
+}
+
+// A crash excuses what was granted within a round trip of it, and nothing else.
+func TestACrashExcusesWhatWasInFlight(t *testing.T) {
+	const limit, per, rtt = 10, 1000, 5
+	crash := &occasions{crashed: {{500, 600}}}
+	for name, c := range map[string]struct {
+		inFlight []int64
+		broken   bool
+	}{
+		"as many as the limit":                {nil, false},
+		"one more, long before the crash":     {[]int64{494}, true},
+		"one more, a round trip before it":    {[]int64{495}, false},
+		"one more, at the crash":              {[]int64{500}, false},
+		"one more, a round trip after it":     {[]int64{505}, false},
+		"one more, when all have seen it":     {[]int64{560}, true},
+		"one that was in flight, and another": {[]int64{500, 560}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			admissions := at(append(c.inFlight, 200, 201, 202, 203, 204, 205, 206, 207, 208, 209)...)
+			var found closest
+			found.add(crashed, audit(admissions, crash, rtt, per)[crashed], limit)
+			require.Equal(t, c.broken, found.most > found.promise.most(crashed), "%d of %d", found.most, found.promise.most(crashed))
+		})
+	}
 }

@@ -74,7 +74,7 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, tally, s := strained()
 			c.happens(f, tally, s)
-			v := judge(f, tally, time.Second)
+			v := judge(f, tally)
 			failures := strings.Join(v.failures(), "\n")
 			var printed strings.Builder
 			v.print(&printed, false)
@@ -91,7 +91,7 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 
 func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	f, tally, _ := strained()
-	before := judge(f, tally, time.Second)
+	before := judge(f, tally)
 	for range 1000 {
 		tally.add(answer{
 			to: f.current[0], sent: 3 * second, done: 4 * second, took: 100 * time.Millisecond,
@@ -101,7 +101,7 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	for range 100 {
 		tally.add(answer{to: f.current[0], sent: 3 * second, done: 4 * second, check: span{3 * second, 3*second + second/10}, source: "budget", owner: "gateway-2-0"})
 	}
-	after := judge(f, tally, time.Second)
+	after := judge(f, tally)
 	require.Zero(t, tally.asked.Total, "a crash would be granted more")
 	require.Zero(t, after.timedOut, "they have a row of their own")
 	require.Equal(t, before.usual, after.usual, "timeouts are a part of those")
@@ -109,7 +109,7 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	require.Equal(t, before.took, after.took)
 
 	tally.pulse.still = []span{{3 * second, 4 * second}}
-	require.Zero(t, judge(f, tally, time.Second).still, "that is what the load is for")
+	require.Zero(t, judge(f, tally).still, "that is what the load is for")
 	tally.pulse.still = nil
 	now := time.Now().UnixNano()
 	f.busy = append(f.busy, span{now, never})
@@ -121,10 +121,10 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 
 	late := answer{to: f.current[0], sent: 3 * second, done: 4 * second, took: time.Second, check: span{3 * second, 3*second + int64(stallBound)}, source: "owner"}
 	tally.add(late)
-	require.Zero(t, judge(f, tally, time.Second).stalls, "the request waited, and not the check")
+	require.Zero(t, judge(f, tally).stalls, "the request waited, and not the check")
 	late.check.to++
 	tally.add(late)
-	require.Equal(t, 1, judge(f, tally, time.Second).stalls)
+	require.Equal(t, 1, judge(f, tally).stalls)
 }
 
 func TestAGatewayTakenForGoneWhileItIsUpIsNotedOnce(t *testing.T) {

@@ -302,7 +302,7 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 		defer f.mu.Unlock()
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
 	}, time.Second, time.Millisecond)
-	v := judge(f, newTally(f), time.Second)
+	v := judge(f, newTally(f))
 	require.NotEmpty(t, v.failures())
 }
 

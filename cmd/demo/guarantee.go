@@ -16,9 +16,8 @@ const (
 
 // promise is what a client gets at most.
 type promise struct {
-	limit int64
-	pace  float64 // of its requests, a second: it is admitted no faster
-	rtt   float64 // a round trip, in seconds
+	limit    int64
+	inFlight int // of a window with a crash: what it was admitted in two round trips around that
 }
 
 // most is how much the client gets in a window at most. A crash costs what the
@@ -27,7 +26,7 @@ type promise struct {
 func (p promise) most(g guarantee) int {
 	switch g {
 	case crashed:
-		return int(float64(p.limit) + float64(p.limit)/16 + 2*p.pace*p.rtt)
+		return int(p.limit+p.limit/16) + p.inFlight
 	case timedOut:
 		return int(2 * p.limit)
 	}
@@ -43,7 +42,8 @@ type closest struct {
 }
 
 // add takes in what was found for a client.
-func (c *closest) add(g guarantee, found finding, p promise) {
+func (c *closest) add(g guarantee, found finding, limit int64) {
+	p := promise{limit, found.inFlight}
 	if c.windows == 0 || found.most-p.most(g) > c.most-c.promise.most(g) {
 		c.most, c.promise = found.most, p
 	}
@@ -60,7 +60,7 @@ func (p promise) means(g guarantee) string {
 	case deployed:
 		return "in which gateways started, or left in order: the limit"
 	case crashed:
-		return fmt.Sprintf("in which a gateway was killed: L + L/16 + 2 × %.0f/s × %.1f ms", p.pace, 1000*p.rtt)
+		return fmt.Sprintf("in which a gateway was killed: L + L/16 + %d in two round trips around that", p.inFlight)
 	case timedOut:
 		return "in which one was frozen or thawed, or a check timed out: 2L"
 	}

@@ -113,10 +113,9 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	err := m.watch(traffic, s)
 	end()
 	driven.Wait()
-	ran := time.Since(begun)
 	f.stop()
 	s.close()
-	v := judge(f, t, ran)
+	v := judge(f, t)
 	if err != nil {
 		v.broken = append(v.broken, err.Error())
 	}

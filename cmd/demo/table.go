@@ -138,7 +138,7 @@ func columns() []column {
 		{"p99", 6, 4, text(func(g *gatewayRow) string { return g.latency(0.99) })},
 		{"itself", 6, 5, text(func(g *gatewayRow) string { return g.part(own) })},
 		{"owner", 5, 5, text(func(g *gatewayRow) string { return g.part(asked) })},
-		{"memory", 6, 5, text(func(g *gatewayRow) string { return g.part(pushedBack) })},
+		{"memory", 6, 5, text(func(g *gatewayRow) string { return g.part(fromMemory) })},
 		{"stand-in", 8, 1, unusual(stoodIn)},
 		{"share", 5, 3, unusual(budget)},
 		{"lag", 6, 2, text((*gatewayRow).behind)},
@@ -344,7 +344,7 @@ func (f *frame) short() string {
 			b.WriteString(" ")
 		}
 		fmt.Fprintf(&b, "%s %s/s %s ok %s/%s %s/%s/%s/%s/%s %s %s", g.owned(), g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
-			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(pushedBack), g.part(stoodIn), g.part(budget), g.behind(),
+			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(fromMemory), g.part(stoodIn), g.part(budget), g.behind(),
 			strings.ReplaceAll(g.sights().render(false, 80), " ", ""))
 	}
 	fmt.Fprintf(&b, "  %d errors, %d stalls", f.standing.errors, f.standing.stalls)

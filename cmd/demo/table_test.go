@@ -22,7 +22,7 @@ func picture() *frame {
 		g := gatewayRow{number: i + 1, condition: c, pid: 4121 + i, over: time.Second}
 		g.counts.allowed, g.counts.denied = 200, 600
 		g.owns, g.lag = clients/4, 12*time.Millisecond
-		g.counts.at = [places]int{own: 320, asked: 200, pushedBack: 80, stoodIn: 120, budget: 80}
+		g.counts.at = [places]int{own: 320, asked: 200, fromMemory: 80, stoodIn: 120, budget: 80}
 		for range 800 {
 			g.counts.took.add(250 * time.Microsecond)
 		}

@@ -26,7 +26,6 @@ type tally struct {
 	checks   latencies
 	strained counts // while all gateways were busy, which total, checks, missed and asked leave out
 	admitted [clients][]admission
-	asks     [clients]int
 	asked    latencies   // of checks that an owner answered over the network
 	others   []elsewhere // decisions without the owner
 	recent   slice       // since the last call of next
@@ -115,7 +114,6 @@ func (t *tally) add(a answer) {
 	case took > stallBound:
 		t.slow = append(t.slow, slow{waited, took})
 	}
-	t.asks[a.client]++
 	if a.err != nil {
 		return
 	}

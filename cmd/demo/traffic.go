@@ -150,7 +150,7 @@ const (
 	asked                   // by the owner, which it asked
 	stoodIn                 // by the stand-in, for an owner that was not reached
 	budget                  // within a share of the limit: no copy of the count was reached
-	pushedBack              // denied by the gateway, as the owner had within the last second
+	fromMemory              // by the gateway: denied, as the owner had within the last second, or of what the owner had lent to it
 	places
 )
 
@@ -165,8 +165,8 @@ func placeOf(source string) place {
 		return asked
 	case weir.StandIn.String():
 		return stoodIn
-	case weir.Pushback.String():
-		return pushedBack
+	case weir.Pushback.String(), weir.Leased.String():
+		return fromMemory
 	}
 	return budget
 }

@@ -36,8 +36,8 @@ type verdict struct {
 	broken   []string      // promises of the fleet, in words
 }
 
-// judge looks at everything once the traffic has ended, which ran for a time.
-func judge(f *fleet, t *tally, ran time.Duration) verdict {
+// judge looks at everything once the traffic has ended.
+func judge(f *fleet, t *tally) verdict {
 	during, outvoted, busy := f.occasions(), f.outvoted(), f.whenBusy()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 		took: t.total.took, checks: t.checks, busyTook: t.strained.took,
 		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
 	}
-	rtt := t.asked.quantile(0.99).Seconds()
+	rtt := t.asked.quantile(0.99)
 	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
 	for _, e := range t.others {
 		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
@@ -71,9 +71,8 @@ func judge(f *fleet, t *tally, ran time.Duration) verdict {
 	for client, admitted := range t.admitted {
 		o := *during
 		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		p := promise{limit: f.limit, pace: float64(t.asks[client]) / ran.Seconds(), rtt: rtt}
-		for g, found := range audit(admitted, &o, f.per) {
-			v.found[g].add(guarantee(g), found, p)
+		for g, found := range audit(admitted, &o, rtt, f.per) {
+			v.found[g].add(guarantee(g), found, f.limit)
 		}
 	}
 	f.mu.Lock()

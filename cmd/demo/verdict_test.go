@@ -75,13 +75,20 @@ func TestVerdict(t *testing.T) {
 		}, ""},
 		"and not one more": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
-			t.admits(18, "owner", "", 10*second)
+			t.admits(18, "owner", "", 10*second+1)
 		}, "18 in one of the windows of 1s in which a gateway was killed: L + L/16"},
 		"but for what is admitted within two round trips": {func(f *fleet, t *tally) {
-			f.happens(kill, 10*second, 10*second+5)
-			t.admits(18, "owner", "", 10*second)
+			f.happens(kill, 10*second, 10*second+second/10)
+			t.admits(14, "owner", "", 10*second+second/20)
+			t.admits(6, "owner", "", 10*second+second/50)
 			t.asked.add(30 * time.Millisecond)
 		}, ""},
+		"which excuse nothing else": {func(f *fleet, t *tally) {
+			f.happens(kill, 10*second, 10*second+second/10)
+			t.admits(18, "owner", "", 10*second+second/20)
+			t.admits(6, "owner", "", 10*second+second/50)
+			t.asked.add(30 * time.Millisecond)
+		}, "24 in one of the windows of 1s in which a gateway was killed: L + L/16"},
 		"once all know of a crash all is well again": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
 			t.admits(17, "stand_in", "gateway-2-0", 11*second+6)
@@ -161,7 +168,7 @@ func TestVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, tally := scene()
 			c.happens(f, tally)
-			v := judge(f, tally, time.Second)
+			v := judge(f, tally)
 			failures := strings.Join(v.failures(), "\n")
 			var printed strings.Builder
 			v.print(&printed, false)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
@@ -180,4 +181,15 @@ func counted(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// checkEnvoy says what is wrong with a configuration of envoyproxy/ratelimit.
+func checkEnvoy(path string, stdout, stderr io.Writer) int {
+	cfg, err := envoylimit.Load(path)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return bad
+	}
+	fmt.Fprintf(stdout, "%s is good: %s\n", path, strings.Join(cfg.Domains(), ", "))
+	return ok
 }

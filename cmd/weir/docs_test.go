@@ -1,8 +1,10 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,6 +33,15 @@ func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
 	shown := 0
 	for _, c := range calls {
 		var out, errs strings.Builder
+		switch c.Words[0] {
+		case "serve":
+			_, err := parseServe(c.Words[1:], noEnvironment, &errs)
+			require.NoError(t, err, "%s: %q: %s", c.At(), c.Words, &errs)
+			continue
+		case "status", "check", "peek", "reset": // there is no node to ask
+			require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
+			continue
+		}
 		require.Equal(t, ok, run(c.Words, &out, &errs), "%s: %q: %s", c.At(), c.Words, &errs)
 		if c.Output != "" {
 			shown++
@@ -38,4 +49,30 @@ func TestEveryCallInTheDocumentsAnswersAsTheyShow(t *testing.T) {
 		}
 	}
 	require.NotZero(t, shown)
+}
+
+func TestTheDocumentHasEachFlagAsTheCommandSaysIt(t *testing.T) {
+	text, err := os.ReadFile("../../docs/serve.md")
+	require.NoError(t, err)
+	_, flags, found := strings.Cut(string(text), "\n## Flags\n")
+	require.True(t, found)
+	rows := 0
+	for line := range strings.Lines(flags) {
+		if strings.HasPrefix(line, "| `-") {
+			rows++
+		}
+	}
+	flagsOf(new(serveOptions)).VisitAll(func(f *flag.Flag) {
+		rows--
+		says := f.Usage
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "0s" && f.DefValue != "false" {
+			value := f.DefValue
+			if strings.Contains(says, "host") || f.Name == "checks" || f.Name == "admin" || f.Name == "health" || f.Name == "log_format" {
+				value = strconv.Quote(value)
+			}
+			says += " (default " + value + ")"
+		}
+		require.Contains(t, flags, "| `-"+f.Name+"` | "+says+" |\n")
+	})
+	require.Zero(t, rows, "the document has flags that the command does not")
 }

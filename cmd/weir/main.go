@@ -1,8 +1,10 @@
-// Command weir checks rules files, explains them, and makes what nodes share:
+// Command weir runs a node that services in any language ask, asks nodes that run, checks
+// rules files, and makes what nodes share:
 //
+//	weir serve -rules rules.yaml -bind :7946 -join weir.internal -shared weir.secret
+//	weir status
+//	weir check api/hourly 'user 123'
 //	weir rules check rules.yaml
-//	weir rules check rules.yaml -request 'POST https://api.example.com/v1/login' -ip 192.0.2.1
-//	weir rules schema > weir-rules.schema.json
 //	weir secret > weir.secret
 package main
 
@@ -15,18 +17,36 @@ import (
 
 // The exit codes.
 const (
-	ok    = 0
-	bad   = 1 // the file is wrong, or cannot be read
-	usage = 2 // the command is
+	ok     = 0
+	bad    = 1 // what is asked about is not well, or cannot be asked
+	usage  = 2 // the command is wrong
+	denied = 3 // the check is denied, or would be
 )
 
 const help = `Usage:
+  weir serve [flags]              runs a node, and answers Envoy and services in any
+                                  language; weir serve -h lists its flags
+  weir status                     says of a node that runs what is wrong, who its members
+                                  are and what they own, and how it decides
+  weir check LIMIT KEY            asks it for a unit; -units N for more, -tier TIER
+  weir peek LIMIT KEY             looks what is left, and spends nothing; -tier TIER
+  weir reset LIMIT KEY            forgets a count on every member
   weir rules check FILE [flags]   says what is wrong with a rules file
+  weir envoy check PATH           says what is wrong with a configuration of
+                                  envoyproxy/ratelimit
   weir rules schema               prints the JSON Schema of rules files
   weir secret                     prints a new secret and a new seed for weir.Config,
                                   in hex: Secrets are rotated, Seed never is
 
-Flags of check, which explain what a request meets:
+Flags of status, check, peek and reset:
+  -admin URL              the admin API of a node, or unix:/path; http://127.0.0.1:8081,
+                          or WEIR_CLIENT_ADMIN
+  -token_file FILE        a file with its token; or WEIR_CLIENT_TOKEN_FILE
+  -ca FILE                the certificates that sign the node's
+  -cert FILE, -key FILE   the certificate to show it
+  -json                   print what it answers
+
+Flags of rules check, which explain what a request meets:
   -request 'METHOD URL'   the request, like 'GET https://api.example.com/v1/items'
   -header 'Name: value'   a field of its header; may be repeated
   -ip ADDRESS             who asks
@@ -35,7 +55,8 @@ Flags of check, which explain what a request meets:
   -tier TIER
   -length BYTES           of its content
 
-Exit codes: 0 if the file is good, 1 if it is not, 2 if the command is wrong.
+Exit codes: 0 if all is well, 1 if it is not, 2 if the command is wrong, 3 if a check is
+denied, or would be.
 `
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -48,6 +69,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return schema(stdout, stderr)
 	case len(args) == 1 && args[0] == "secret":
 		return secret(stdout, stderr)
+	case len(args) == 3 && args[0] == "envoy" && args[1] == "check":
+		return checkEnvoy(args[2], stdout, stderr)
+	case len(args) >= 1 && args[0] == "serve":
+		return serve(args[1:], stderr)
+	case len(args) >= 1 && args[0] == "status":
+		return status(args[1:], stdout, stderr)
+	case len(args) >= 1 && args[0] == "check":
+		return takeUnits(args[1:], stdout, stderr)
+	case len(args) >= 1 && args[0] == "peek":
+		return peek(args[1:], stdout, stderr)
+	case len(args) >= 1 && args[0] == "reset":
+		return resetCount(args[1:], stdout, stderr)
 	case len(args) == 1 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help"):
 		fmt.Fprint(stdout, help)
 		return ok

@@ -39,8 +39,8 @@ rules:
   shadow: true
 `
 
-// weir runs the command on a file of the text, which it calls FILE.
-func weir(t *testing.T, text string, args ...string) (code int, stdout, stderr string) {
+// runWeir runs the command on a file of the text, which it calls FILE.
+func runWeir(t *testing.T, text string, args ...string) (code int, stdout, stderr string) {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	for i := range args {
@@ -128,18 +128,18 @@ watch: path /watch
 `},
 		{"who is exempt", []string{"-request", "GET /x", "-user", "root"}, "\nGET /x meets no rule: it is exempt.\n"},
 	} {
-		code, stdout, stderr := weir(t, file, append([]string{"rules", "check", "FILE"}, c.args...)...)
+		code, stdout, stderr := runWeir(t, file, append([]string{"rules", "check", "FILE"}, c.args...)...)
 		require.Equal(t, []any{ok, good + c.want, ""}, []any{code, stdout, stderr}, c.about)
-		code, again, _ := weir(t, file, append(append([]string{"rules", "check"}, c.args...), "FILE")...)
+		code, again, _ := runWeir(t, file, append(append([]string{"rules", "check"}, c.args...), "FILE")...)
 		require.Equal(t, []any{ok, stdout}, []any{code, again}, "the flags first: %s", c.about)
 	}
 }
 
 func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
-	code, stdout, _ := weir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
+	code, stdout, _ := runWeir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
 	require.Equal(t, ok, code)
 	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nIt switches the limiter off: no request meets a rule.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
-	_, stdout, _ = weir(t, "rules: []", "rules", "check", "FILE", "-request", "/")
+	_, stdout, _ = runWeir(t, "rules: []", "rules", "check", "FILE", "-request", "/")
 	require.Contains(t, stdout, "GET / meets no rule.\n")
 }
 
@@ -163,14 +163,14 @@ func TestExitCodes(t *testing.T) {
 		{"an unknown command", []string{"rules", "chekc"}, usage, help},
 	} {
 		args := append([]string(nil), c.args...)
-		code, stdout, stderr := weir(t, "rule: []", args...)
+		code, stdout, stderr := runWeir(t, "rule: []", args...)
 		require.Equal(t, []any{c.code, "", c.stderr}, []any{code, stdout, stderr}, c.about)
 	}
 	for _, arg := range []string{"help", "-h", "--help"} {
-		code, stdout, _ := weir(t, "", arg)
+		code, stdout, _ := runWeir(t, "", arg)
 		require.Equal(t, []any{ok, help}, []any{code, stdout})
 	}
-	code, _, stderr := weir(t, "", "rules", "check", "-h")
+	code, _, stderr := runWeir(t, "", "rules", "check", "-h")
 	require.Equal(t, []any{ok, help}, []any{code, stderr})
 }
 
@@ -185,6 +185,6 @@ func TestAFileThatNeverEndsIsReadForAWhileOnly(t *testing.T) {
 }
 
 func TestTheSchemaIsPrinted(t *testing.T) {
-	code, stdout, _ := weir(t, "", "rules", "schema")
+	code, stdout, _ := runWeir(t, "", "rules", "schema")
 	require.Equal(t, []any{ok, string(rules.Schema())}, []any{code, stdout})
 }

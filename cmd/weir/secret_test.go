@@ -13,7 +13,7 @@ import (
 func TestASecretAndASeedAreNewEachTimeAndGoodForAConfig(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
-		code, out, _ := weir(t, "", "secret")
+		code, out, _ := runWeir(t, "", "secret")
 		require.Equal(t, ok, code)
 		lines := regexp.MustCompile(`^secret: ([0-9a-f]{64})\nseed: ([0-9a-f]{64})\n$`).FindStringSubmatch(out)
 		require.NotNil(t, lines, out)

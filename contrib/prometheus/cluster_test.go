@@ -1,6 +1,7 @@
 package weirprom
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,7 +44,26 @@ func TestASplitIsSeenInWhatAlarmsLookAt(t *testing.T) {
 		}
 
 		require.Zero(t, ask())
-		require.EqualValues(t, 3, series(t, r)["weir_cluster_members{state=serving}"])
+		before := series(t, r)
+		require.EqualValues(t, 3, before["weir_cluster_members{state=serving}"])
+		shares := 0.0
+		for _, name := range []string{"a", "b", "c"} {
+			shares += series(t, registry(t, New(c.Node(name), nil)))["weir_ring_share_ratio"]
+		}
+		require.InDelta(t, 1, shares, 1e-9)
+		require.InDelta(t, 1.0/3, before["weir_ring_share_ratio"], 0.1)
+		trips := 0
+		for name, value := range before {
+			require.False(t, strings.HasPrefix(name, "weir_cluster_unheard_seconds"), "all are heard")
+			if strings.HasPrefix(name, "weir_cluster_round_trip_seconds") {
+				trips++
+				require.Positive(t, value)
+			}
+		}
+		require.Equal(t, 2, trips)
+		time.Sleep(time.Second)
+		require.Positive(t, series(t, r)["weir_stream_sent_total"])
+		require.Positive(t, series(t, r)["weir_store_bytes"])
 
 		c.Cut([]string{"a", "b"}, []string{"c"})
 		time.Sleep(time.Minute)
@@ -51,6 +71,11 @@ func TestASplitIsSeenInWhatAlarmsLookAt(t *testing.T) {
 		require.EqualValues(t, 1, got["weir_cluster_members{state=serving}"])
 		require.EqualValues(t, 2, got["weir_cluster_members{state=unheard}"]+got["weir_cluster_members{state=dead}"])
 		require.EqualValues(t, 8, ask(), "all within a share")
+		for _, m := range node.Members() {
+			if since, is := got["weir_cluster_unheard_seconds{member="+m.Name+"}"]; is || !m.Self {
+				require.InDelta(t, 60, since, 2, m.Name)
+			}
+		}
 		time.Sleep(time.Second) // they are counted now and then
 		require.NotZero(t, series(t, r)["weir_stream_tallies"])
 
@@ -79,6 +104,7 @@ func TestARegionThatIsCutOffIsSeen(t *testing.T) {
 		ask()
 		before := series(t, r)
 		require.EqualValues(t, 1, before["weir_region_reached{region=us}"])
+		require.Less(t, before["weir_region_lag_seconds{region=us}"], 1.0)
 		for _, of := range []string{"statements_total", "sent_bytes_total", "received_bytes_total"} {
 			require.NotZero(t, before["weir_region_"+of+"{region=us}"], of)
 		}
@@ -87,6 +113,7 @@ func TestARegionThatIsCutOffIsSeen(t *testing.T) {
 		ask()
 		after := series(t, r)
 		require.Zero(t, after["weir_region_reached{region=us}"])
+		require.Greater(t, after["weir_region_lag_seconds{region=us}"], 10.0)
 		for _, of := range []string{"statements_total", "unanswered_total"} {
 			require.Greater(t, after["weir_region_"+of+"{region=us}"], before["weir_region_"+of+"{region=us}"], of)
 		}

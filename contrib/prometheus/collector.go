@@ -17,11 +17,14 @@ func New(node *weir.Node, book *rules.Book) prometheus.Collector {
 	var c collectors
 	if node != nil {
 		c = append(c, newFamilies(ofNode, func() nodeStats {
-			return nodeStats{node.Stats(), node.Ready(), node.Members()}
+			return readNode(node)
 		}))
 	}
 	if book != nil {
 		c = append(c, newFamilies(ofBook, book.Stats))
+	}
+	if node != nil && book != nil {
+		c = append(c, newFamilies(ofRules, func() map[string]uint64 { return denialsByRule(node, book) }))
 	}
 	return c
 }

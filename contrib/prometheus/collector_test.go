@@ -53,6 +53,13 @@ func series(t testing.TB, r prometheus.Gatherer) map[string]float64 {
 			if labels != nil {
 				name += "{" + strings.Join(labels, ",") + "}"
 			}
+			if h := m.GetHistogram(); h != nil {
+				values[name+".count"], values[name+".sum"] = float64(h.GetSampleCount()), h.GetSampleSum()
+				for _, b := range h.Bucket {
+					values[fmt.Sprint(name, ".", b.GetUpperBound())] = float64(b.GetCumulativeCount())
+				}
+				continue
+			}
 			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
 	}
@@ -84,6 +91,7 @@ weir_decisions_total{outcome="allowed",source="budget"} 0
 weir_decisions_total{outcome="allowed",source="failed_closed"} 0
 weir_decisions_total{outcome="allowed",source="failed_open"} 0
 weir_decisions_total{outcome="allowed",source="forwarded"} 0
+weir_decisions_total{outcome="allowed",source="leased"} 0
 weir_decisions_total{outcome="allowed",source="owner"} 3
 weir_decisions_total{outcome="allowed",source="pushback"} 0
 weir_decisions_total{outcome="allowed",source="relayed"} 0
@@ -92,6 +100,7 @@ weir_decisions_total{outcome="denied",source="budget"} 0
 weir_decisions_total{outcome="denied",source="failed_closed"} 0
 weir_decisions_total{outcome="denied",source="failed_open"} 0
 weir_decisions_total{outcome="denied",source="forwarded"} 0
+weir_decisions_total{outcome="denied",source="leased"} 0
 weir_decisions_total{outcome="denied",source="owner"} 2
 weir_decisions_total{outcome="denied",source="pushback"} 0
 weir_decisions_total{outcome="denied",source="relayed"} 0
@@ -207,6 +216,33 @@ func TestWhatIsNilHasNoMetrics(t *testing.T) {
 	require.NoError(t, r.Register(New(node, nil)))
 	require.NoError(t, r.Register(New(nil, book)), "they are apart")
 	require.EqualValues(t, 3, series(t, r)["weir_rules_version"])
+}
+
+func TestDenialsAreCountedByRule(t *testing.T) {
+	node := solo(t)
+	set, err := rules.Parse("rules.yaml", []byte(`{version: 1, rules: [
+  {name: one, key: ip, limit: {rate: 1, per: 1h}},
+  {name: two, key: user, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 3, per: 24h}]},
+  {name: idle, key: ip, limit: {rate: 1, per: 1h}}]}`))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	defer book.Close()
+	now := book.Current()
+	for _, name := range []string{"one", "two/burst", "two/daily"} {
+		l, _, ok := now.Limit(name)
+		require.True(t, ok)
+		for range 5 {
+			_, err := now.Limiter(l, "", "key").Allow(t.Context(), "key")
+			require.NoError(t, err)
+		}
+	}
+	got := series(t, registry(t, New(node, book)))
+	for rule, want := range map[string]float64{"one": 4, "two": 3 + 2, "idle": 0} {
+		is, found := got["weir_rule_denials_total{rule="+rule+"}"]
+		require.True(t, found, rule)
+		require.Equal(t, want, is, rule)
+	}
 }
 
 func TestTwoNodesOfOneProcessAreToldApartByALabel(t *testing.T) {

@@ -19,7 +19,7 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 	file, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
 	text := string(file)
-	rows := rowsOf(rowsOf(nil, ofNode), ofBook)
+	rows := rowsOf(rowsOf(rowsOf(nil, ofNode), ofBook), ofRules)
 	slices.Sort(rows)
 	documented := regexp.MustCompile("(?m)^\\| `weir_[^|]*\\|[^|]*").FindAllString(text, -1)
 	for i := range documented {
@@ -51,14 +51,8 @@ var matcher = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
 func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
-	labels := labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook)
-	values := map[string][]string{"outcome": {"allowed", "denied"}, "reason": refusals}
-	for _, state := range states {
-		values["state"] = append(values["state"], state.String())
-	}
-	for source := weir.Owner; source.String() != "unknown"; source++ {
-		values["source"] = append(values["source"], source.String())
-	}
+	labels := labelsOf(labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook), ofRules)
+	values := valuesOf()
 	named := 0
 	for _, s := range all {
 		if s.Language != "promql" && s.Key() != "groups" {
@@ -78,10 +72,28 @@ func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *
 	require.NotZero(t, named)
 }
 
+// valuesOf is the values of the labels that have a fixed set of them.
+func valuesOf() map[string][]string {
+	values := map[string][]string{"outcome": {"allowed", "denied"}, "reason": refusals}
+	for _, state := range states {
+		values["state"] = append(values["state"], state.String())
+	}
+	for source := weir.Owner; source.String() != "unknown"; source++ {
+		values["source"] = append(values["source"], source.String())
+	}
+	return values
+}
+
 // labelsOf adds the labels of each metric, by its name.
 func labelsOf[S any](labels map[string][]string, all []family[S]) map[string][]string {
 	for _, f := range all {
 		labels[f.name] = f.labels
+		if f.spread != nil {
+			for _, part := range []string{"_sum", "_count", "_bucket"} {
+				labels[f.name+part] = f.labels
+			}
+			labels[f.name+"_bucket"] = append([]string{"le"}, f.labels...)
+		}
 	}
 	return labels
 }
@@ -93,7 +105,10 @@ func rowsOf[S any](rows []string, all []family[S]) []string {
 		if f.labels != nil {
 			name += "{" + strings.Join(f.labels, ",") + "}"
 		}
-		if f.kind == prometheus.CounterValue {
+		switch {
+		case f.spread != nil:
+			kind = "histogram"
+		case f.kind == prometheus.CounterValue:
 			kind = "counter"
 		}
 		rows = append(rows, fmt.Sprintf("| `%s` | %s", name, kind))

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-go/weir"
 )
 
 // family is a metric with all its series, read from an S.
@@ -12,7 +14,11 @@ type family[S any] struct {
 	kind       prometheus.ValueType
 	labels     []string
 	read       func(s *S, emit emit)
+	spread     func(s *S, emit emitSpread) // in the place of read, of a histogram
 }
+
+// emitSpread takes one series of a histogram.
+type emitSpread func(of weir.Latency, labels ...string)
 
 // emit takes one series: its value, and those of the family's labels.
 type emit func(value float64, labels ...string)
@@ -26,7 +32,7 @@ func counter[S any](name, help string, read func(s *S) float64) family[S] {
 }
 
 func single[S any](name, help string, kind prometheus.ValueType, read func(s *S) float64) family[S] {
-	return family[S]{name, help, kind, nil, func(s *S, emit emit) { emit(read(s)) }}
+	return family[S]{name: name, help: help, kind: kind, read: func(s *S, emit emit) { emit(read(s)) }}
 }
 
 // families collects what one reading of an S has.
@@ -53,6 +59,10 @@ func (c *families[S]) Describe(descs chan<- *prometheus.Desc) {
 func (c *families[S]) Collect(metrics chan<- prometheus.Metric) {
 	s := c.stats()
 	for i, f := range c.all {
+		if f.spread != nil {
+			f.spread(&s, func(of weir.Latency, labels ...string) { metrics <- spread(c.descs[i], of, labels) })
+			continue
+		}
 		f.read(&s, func(value float64, labels ...string) {
 			m, err := prometheus.NewConstMetric(c.descs[i], f.kind, value, labels...)
 			if err != nil {
@@ -61,6 +71,21 @@ func (c *families[S]) Collect(metrics chan<- prometheus.Metric) {
 			metrics <- m
 		})
 	}
+}
+
+// spread is a histogram in seconds.
+func spread(desc *prometheus.Desc, of weir.Latency, labels []string) prometheus.Metric {
+	buckets := make(map[float64]uint64)
+	for i, bound := range weir.LatencyBounds() {
+		if i < len(of.Buckets) {
+			buckets[bound.Seconds()] = of.Buckets[i]
+		}
+	}
+	m, err := prometheus.NewConstHistogram(desc, of.Count, of.Sum.Seconds(), buckets, labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(desc, err)
+	}
+	return m
 }
 
 func truth(is bool) float64 {

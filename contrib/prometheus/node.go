@@ -3,6 +3,7 @@ package weirprom
 import (
 	"slices"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,11 +16,22 @@ type nodeStats struct {
 	weir.Stats
 	ready   bool
 	members []weir.Member
+	share   float64 // of all keys, that the ring gives to it
+}
+
+func readNode(node *weir.Node) nodeStats {
+	s := nodeStats{Stats: node.Stats(), ready: node.Ready(), members: node.Members()}
+	for _, m := range s.members {
+		if m.Self {
+			s.share = node.Ring()[m.Name]
+		}
+	}
+	return s
 }
 
 var ofNode = []family[nodeStats]{
-	{"weir_decisions_total", "Decisions by where they were made; checks that other nodes made here are theirs.",
-		prometheus.CounterValue, []string{"source", "outcome"}, func(s *nodeStats, emit emit) {
+	{name: "weir_decisions_total", help: "Decisions by where they were made; checks that other nodes made here are theirs.",
+		kind: prometheus.CounterValue, labels: []string{"source", "outcome"}, read: func(s *nodeStats, emit emit) {
 			// Past the last source the names end.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				o := s.Decisions[source]
@@ -27,8 +39,29 @@ var ofNode = []family[nodeStats]{
 				emit(float64(o.Denied), source.String(), "denied")
 			}
 		}},
-	{"weir_shadows_total", "Decisions that were counted and not enforced; they are not among the other decisions.",
-		prometheus.CounterValue, []string{"outcome"}, func(s *nodeStats, emit emit) {
+	{name: "weir_limit_decisions_total", help: "The same decisions by limit, of the first 4,096 names that the node was given; the others are together, without a name.",
+		kind: prometheus.CounterValue, labels: []string{"limit", "source", "outcome"}, read: func(s *nodeStats, emit emit) {
+			for limit, of := range s.Limits {
+				for source, o := range of {
+					emit(float64(o.Allowed), label(limit), source.String(), "allowed")
+					emit(float64(o.Denied), label(limit), source.String(), "denied")
+				}
+			}
+		}},
+	{name: "weir_check_seconds", help: "How long checks took, by where they were decided: one in 64 is measured, and counts for 64.",
+		labels: []string{"source"}, spread: func(s *nodeStats, emit emitSpread) {
+			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
+				emit(s.Latency[source], source.String())
+			}
+		}},
+	gauge("weir_top_keys_asked", "Keys that are remembered of those asked for most.",
+		func(s *nodeStats) float64 { return float64(s.TopKeys.Asked) }),
+	gauge("weir_top_keys_denied", "Keys that are remembered of those denied most.",
+		func(s *nodeStats) float64 { return float64(s.TopKeys.Denied) }),
+	counter("weir_top_keys_dropped_total", "Asks that the top keys do not count, as another was being counted.",
+		func(s *nodeStats) float64 { return float64(s.TopKeys.Dropped) }),
+	{name: "weir_shadows_total", help: "Decisions that were counted and not enforced; they are not among the other decisions.",
+		kind: prometheus.CounterValue, labels: []string{"outcome"}, read: func(s *nodeStats, emit emit) {
 			emit(float64(s.Shadows.Allowed), "allowed")
 			emit(float64(s.Shadows.Denied), "denied")
 		}},
@@ -44,12 +77,23 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(s.Conflicts) }),
 	gauge("weir_keys", "Counts held.",
 		func(s *nodeStats) float64 { return float64(s.Keys) }),
+	gauge("weir_store_bytes", "Memory that counts take, without the entries of sliding logs.",
+		func(s *nodeStats) float64 { return float64(s.Bytes) }),
 	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",
 		func(s *nodeStats) float64 { return float64(s.Evicted) }),
 	counter("weir_evicted_used_up_total", "Counts dropped that had nothing left: keys that were denied, and begin again.",
 		func(s *nodeStats) float64 { return float64(s.EvictedUsedUp) }),
 	gauge("weir_ready", "1 if the node holds what it owns, or has none to wait for.",
 		func(s *nodeStats) float64 { return truth(s.ready) }),
+
+	gauge("weir_leases_held", "Leases of other nodes' counts that this node has.",
+		func(s *nodeStats) float64 { return float64(s.Leases.Held) }),
+	gauge("weir_leases_held_units", "Units that this node may spend yet of what others have lent to it.",
+		func(s *nodeStats) float64 { return float64(s.Leases.HeldUnits) }),
+	gauge("weir_leases_lent", "Counts that this node has lent units of.",
+		func(s *nodeStats) float64 { return float64(s.Leases.Lent) }),
+	gauge("weir_leases_lent_units", "Units that others may spend yet of what this node has lent, at most.",
+		func(s *nodeStats) float64 { return float64(s.Leases.LentUnits) }),
 
 	gauge("weir_outage_since_timestamp_seconds", "When the outage under way began, 0 if there is none.",
 		func(s *nodeStats) float64 { return timestamp(s.Outage.Since) }),
@@ -64,6 +108,8 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(s.Stream.Unsent) }),
 	gauge("weir_stream_lag_seconds", "How long the oldest change that is not acknowledged has waited.",
 		func(s *nodeStats) float64 { return s.Stream.Lag.Seconds() }),
+	counter("weir_stream_sent_total", "Counts that were sent to other members, each time.",
+		func(s *nodeStats) float64 { return float64(s.Stream.Sent) }),
 	gauge("weir_stream_tallies", "Of counts that several nodes have spent from, or one without authority: who has spent how much.",
 		func(s *nodeStats) float64 { return float64(s.Stream.Tallies) }),
 	gauge("weir_stream_resets", "Resets of the last 20 minutes that are remembered.",
@@ -93,6 +139,8 @@ var ofNode = []family[nodeStats]{
 
 	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; a region that nothing is told is not asked either.",
 		prometheus.GaugeValue, func(r weir.RegionStats) float64 { return truth(r.Reached) }),
+	ofRegion("weir_region_lag_seconds", "How long the region has left all statements unanswered, since the first of them; 0 once it answers one.",
+		prometheus.GaugeValue, func(r weir.RegionStats) float64 { return r.Lag.Seconds() }),
 	ofRegion("weir_region_statements_total", "Statements sent to the region.",
 		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Statements) }),
 	ofRegion("weir_region_unanswered_total", "Statements sent to the region that it did not answer.",
@@ -108,8 +156,8 @@ var ofNode = []family[nodeStats]{
 	ofRegion("weir_region_received_bytes_total", "Size of the statements and answers received from the region.",
 		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Received) }),
 
-	{"weir_cluster_refused_total", "Connections to the peer port that were closed, by reason.",
-		prometheus.CounterValue, []string{"reason"}, func(s *nodeStats, emit emit) {
+	{name: "weir_cluster_refused_total", help: "Connections to the peer port that were closed, by reason.",
+		kind: prometheus.CounterValue, labels: []string{"reason"}, read: func(s *nodeStats, emit emit) {
 			for _, reason := range refusals {
 				emit(float64(s.Cluster.Refused[reason]), reason)
 			}
@@ -133,8 +181,16 @@ var ofNode = []family[nodeStats]{
 		func(s *nodeStats) float64 { return float64(len(s.Cluster.Unanswered)) }),
 	gauge("weir_cluster_unjoined_seconds", "How long this node has counted alone though Join names other nodes; 0 once it has met a member.",
 		func(s *nodeStats) float64 { return s.Unjoined.Seconds() }),
-	{"weir_cluster_members", "The roster, this node included, by state as this node knows it.",
-		prometheus.GaugeValue, []string{"state"}, func(s *nodeStats, emit emit) {
+	ofMember("weir_cluster_round_trip_seconds", "How long a member takes to answer this node: the mean that the failure detector goes by.",
+		func(s *nodeStats) map[string]time.Duration { return s.Cluster.RoundTrips }),
+	gauge("weir_cluster_lateness_seconds", "How late this process runs, by its own timers, up to a second.",
+		func(s *nodeStats) float64 { return s.Cluster.Lateness.Seconds() }),
+	ofMember("weir_cluster_unheard_seconds", "How long nobody on this node's side has heard a member; those that are heard have no series.",
+		func(s *nodeStats) map[string]time.Duration { return s.Unheard }),
+	gauge("weir_ring_share_ratio", "The part of all keys that the ring gives to this node.",
+		func(s *nodeStats) float64 { return s.share }),
+	{name: "weir_cluster_members", help: "The roster, this node included, by state as this node knows it.",
+		kind: prometheus.GaugeValue, labels: []string{"state"}, read: func(s *nodeStats, emit emit) {
 			for _, state := range states {
 				n := 0
 				for _, m := range s.members {
@@ -162,8 +218,17 @@ func label(name string) string {
 	return strconv.Quote(name)
 }
 
+// ofMember has a series for each member of a map: no more than a roster has, 1,024.
+func ofMember(name, help string, read func(s *nodeStats) map[string]time.Duration) family[nodeStats] {
+	return family[nodeStats]{name: name, help: help, kind: prometheus.GaugeValue, labels: []string{"member"}, read: func(s *nodeStats, emit emit) {
+		for member, d := range read(s) {
+			emit(d.Seconds(), label(member))
+		}
+	}}
+}
+
 func ofRegion(name, help string, kind prometheus.ValueType, read func(r weir.RegionStats) float64) family[nodeStats] {
-	return family[nodeStats]{name, help, kind, []string{"region"}, func(s *nodeStats, emit emit) {
+	return family[nodeStats]{name: name, help: help, kind: kind, labels: []string{"region"}, read: func(s *nodeStats, emit emit) {
 		for region, r := range s.Regions {
 			emit(read(r), label(region))
 		}

@@ -22,6 +22,9 @@ func (e *Estimate) Add(took time.Duration) {
 	e.mean += (took - e.mean) / 8
 }
 
+// Mean returns the smoothed mean, SRTT, zero if no round trip was seen.
+func (e *Estimate) Mean() time.Duration { return e.mean }
+
 // Late returns the time after which an answer is late: SRTT + 4·RTTVAR, zero if no
 // round trip was seen.
 func (e *Estimate) Late() time.Duration { return e.mean + 4*e.deviation }

@@ -24,19 +24,24 @@ import (
 
 // packages are those that snippets of Go use without an import, by their names.
 var packages = map[string]string{
-	"atomic": "sync/atomic", "context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip",
+	"atomic": "sync/atomic", "context": "context", "fmt": "fmt", "http": "net/http", "log": "log", "math": "math", "netip": "net/netip", "os": "os",
 	"signal": "os/signal", "strconv": "strconv", "syscall": "syscall", "testing": "testing", "time": "time", "tls": "crypto/tls", "x509": "crypto/x509",
 
 	"grpc":       "google.golang.org/grpc",
+	"kgo":        "github.com/twmb/franz-go/pkg/kgo",
 	"prometheus": "github.com/prometheus/client_golang/prometheus",
 	"promhttp":   "github.com/prometheus/client_golang/prometheus/promhttp",
+	"scram":      "github.com/twmb/franz-go/pkg/sasl/scram",
 
-	"grpclimit": "github.com/weir-go/weir/contrib/grpc",
-	"httplimit": "github.com/weir-go/weir/httplimit",
-	"rules":     "github.com/weir-go/weir/rules",
-	"weir":      "github.com/weir-go/weir",
-	"weirprom":  "github.com/weir-go/weir/contrib/prometheus",
-	"weirtest":  "github.com/weir-go/weir/weirtest",
+	"audit":      "github.com/weir-go/weir/audit",
+	"envoylimit": "github.com/weir-go/weir/contrib/envoy",
+	"grpclimit":  "github.com/weir-go/weir/contrib/grpc",
+	"httplimit":  "github.com/weir-go/weir/httplimit",
+	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
+	"rules":      "github.com/weir-go/weir/rules",
+	"weir":       "github.com/weir-go/weir",
+	"weirprom":   "github.com/weir-go/weir/contrib/prometheus",
+	"weirtest":   "github.com/weir-go/weir/weirtest",
 }
 
 // around is what the service of a reader has around a snippet.

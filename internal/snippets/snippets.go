@@ -5,6 +5,7 @@
 //	go, json, rules in yaml, go test, make, curl   the tests of this package
 //	scenarios in yaml, go run ./simulations        simulations
 //	alerts in yaml, promql                         contrib/prometheus
+//	descriptors in yaml                            contrib/envoy
 //	weir                                           cmd/weir
 //	go run ./cmd/demo                              cmd/demo
 //

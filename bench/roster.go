@@ -1,13 +1,10 @@
-package bench
+package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
@@ -83,11 +80,8 @@ const ringMembers = 10
 
 // startOwner starts a node that is one of ringMembers. It has no replicas, as
 // nobody here would take them: BenchmarkReplication says what those cost.
-func startOwner(tb testing.TB, maxKeys int) *weir.Node {
-	n, err := weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), Replicas: -1, MaxKeys: maxKeys, Logger: quiet()})
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, n.Close()) })
-	return n
+func startOwner(maxKeys int) (*weir.Node, error) {
+	return weir.Start(context.Background(), weir.Config{Cluster: newRoster(ringMembers), Replicas: -1, MaxKeys: maxKeys, Logger: quiet()})
 }
 
 // ownedBy makes n keys that the limiter's own node owns.

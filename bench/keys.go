@@ -1,9 +1,11 @@
-package bench
+package main
 
 import (
 	"encoding/hex"
 	"strings"
 )
+
+const million = 1_000_000
 
 // keyBytes is the length of every key.
 const keyBytes = 30

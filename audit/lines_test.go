@@ -1,0 +1,174 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/audit"
+)
+
+// writes are the bytes of each call of Write, of which takes are taken in turn.
+type writes struct {
+	calls [][]byte
+	takes []int // bytes; all of them where there is no entry
+	err   error // where not all are taken
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	n, err := len(p), error(nil)
+	if len(w.takes) > len(w.calls) {
+		n, err = w.takes[len(w.calls)], w.err
+	}
+	w.calls = append(w.calls, bytes.Clone(p[:n]))
+	return n, err
+}
+
+func TestABatchIsWrittenWithOneCallAndEachRecordIsALine(t *testing.T) {
+	w := new(writes)
+	batch := []audit.Record{{
+		Time: time.Date(2026, 11, 23, 14, 0, 12, 345_000_000, time.UTC), Node: "api-1-0af3", Region: "eu", Limit: "per <hour>", Version: 7, ID: audit.ID{0xff},
+		Key: "line\nend", Units: 2, Source: "owner", RetryAfterMS: 1500, Shadow: true, Trace: "4bf9", Error: "no \"quotes\"",
+	}, {Allowed: true, Remaining: 9}}
+	kept, err := audit.JSONLines(w).Write(t.Context(), batch)
+	require.NoError(t, err)
+	require.Equal(t, 2, kept)
+	require.Len(t, w.calls, 1)
+	require.Equal(t, `{"time":"2026-11-23T14:00:12.345Z","node":"api-1-0af3","region":"eu","limit":"per <hour>","version":7,`+
+		`"id":"ff000000000000000000000000000000","key":"line\nend","units":2,"allowed":false,"shadow":true,`+
+		`"source":"owner","remaining":0,"retry_after_ms":1500,"trace":"4bf9","error":"no \"quotes\""}
+{"time":"0001-01-01T00:00:00Z","node":"","limit":"","version":0,"id":"00000000000000000000000000000000","units":0,"allowed":true,"source":"","remaining":9,"retry_after_ms":0}
+`, string(w.calls[0]))
+	for i, line := range bytes.Split(bytes.TrimSuffix(w.calls[0], []byte{'\n'}), []byte{'\n'}) {
+		var read audit.Record
+		require.NoError(t, json.Unmarshal(line, &read))
+		require.Equal(t, batch[i], read)
+	}
+}
+
+func TestAWriteThatEndsWithinALineCostsThatLineAlone(t *testing.T) {
+	one := []audit.Record{{Limit: "a"}}
+	var line bytes.Buffer
+	_, err := audit.JSONLines(&line).Write(t.Context(), one)
+	require.NoError(t, err)
+	broken := errors.New("no space left on device")
+	for _, test := range []struct {
+		takes, kept int
+		err, want   error
+	}{
+		{0, 0, broken, broken},
+		{1, 0, broken, broken},
+		{line.Len() - 1, 0, broken, broken},
+		{line.Len(), 1, broken, broken},
+		{line.Len() + 5, 1, nil, io.ErrShortWrite},
+		{2*line.Len() - 1, 1, nil, io.ErrShortWrite},
+	} {
+		w := &writes{takes: []int{test.takes}, err: test.err}
+		sink := audit.JSONLines(w)
+		kept, err := sink.Write(t.Context(), []audit.Record{one[0], one[0]})
+		require.ErrorIs(t, err, test.want)
+		require.Equal(t, test.kept, kept, "of %d bytes", test.takes)
+		kept, err = sink.Write(t.Context(), one)
+		require.NoError(t, err)
+		require.Equal(t, 1, kept)
+
+		whole := 0
+		for text := range strings.Lines(string(bytes.Join(w.calls, nil))) {
+			if text == line.String() {
+				whole++
+			}
+		}
+		// A line that lacks its end alone is whole to a reader, once the next has begun.
+		require.GreaterOrEqual(t, whole, test.kept+1)
+		require.LessOrEqual(t, whole, test.kept+2)
+	}
+}
+
+func TestAConnectionThatStallsFailsABatchInTimeAndNoWriteBeginsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		sink := audit.JSONLines(here)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begun := time.Now()
+		kept, err := sink.Write(ctx, make([]audit.Record, 2))
+		require.Zero(t, kept)
+		require.ErrorContains(t, err, "timeout")
+		require.Equal(t, 3*time.Second, time.Since(begun))
+		<-ctx.Done() // in that instant, before or after
+		_, err = sink.Write(ctx, make([]audit.Record, 2))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		kept, err = sink.Write(ctx, make([]audit.Record, 2))
+		require.NoError(t, err, "the deadline of the batch before")
+		require.Equal(t, 2, kept)
+	})
+}
+
+// Whatever bytes a key or an error has, a record is one line, and is read as it was.
+func FuzzLines(f *testing.F) {
+	f.Add("user 1", "limit", "trace", "error", uint64(1), int64(-1), true)
+	f.Add("\n\r\x00\xff\u2028\"\\", "{", "}", "\n", uint64(1<<63), int64(1<<62), false)
+	f.Fuzz(func(t *testing.T, key, limit, trace, wrong string, version uint64, units int64, allowed bool) {
+		r := audit.Record{Time: time.Unix(units%1e10, 0).UTC(), Key: key, Limit: limit, Trace: trace, Error: wrong, Version: version, Units: units, Remaining: ^units, Allowed: allowed}
+		var out bytes.Buffer
+		kept, err := audit.JSONLines(&out).Write(t.Context(), []audit.Record{r, r})
+		require.NoError(t, err)
+		require.Equal(t, 2, kept)
+		lines := strings.SplitAfter(out.String(), "\n")
+		require.Len(t, lines, 3)
+		require.Empty(t, lines[2])
+		for _, line := range lines[:2] {
+			var read audit.Record
+			require.NoError(t, json.Unmarshal([]byte(line), &read))
+			want := r
+			for _, text := range []*string{&want.Key, &want.Limit, &want.Trace, &want.Error} {
+				if !utf8.ValidString(*text) {
+					*text = string([]rune(*text))
+				}
+			}
+			require.Equal(t, want, read)
+		}
+	})
+}
+
+// Whatever the text of an id is, it is read as what is written again, or refused.
+func FuzzID(f *testing.F) {
+	f.Add("00000000000000000000000000000001")
+	f.Add("ABCDEFabcdef00000000000000000000")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		var id audit.ID
+		if err := id.UnmarshalText([]byte(text)); err != nil {
+			require.Zero(t, id)
+			return
+		}
+		require.Equal(t, strings.ToLower(text), id.String())
+	})
+}
+
+// The document has each field of the JSON, in its order, and no other.
+func TestTheDocumentDescribesEveryFieldOfARecord(t *testing.T) {
+	var want []string
+	for f := range reflect.TypeFor[audit.Record]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		want = append(want, name)
+	}
+	require.Equal(t, want, documented(t))
+}

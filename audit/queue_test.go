@@ -1,0 +1,63 @@
+package audit
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// A queue is a list with a bound: what was claimed first is read first, once it is
+// published, and it takes as many as its size.
+func TestAQueueIsAListWithABound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 5).Draw(t, "size")
+		q := newQueue(size)
+		type claimed struct {
+			s  *slot
+			at uint64
+			is bool // published
+		}
+		var model []claimed
+		var next int64
+		closed := false
+		t.Repeat(map[string]func(*rapid.T){
+			"claim": func(t *rapid.T) {
+				s, at := q.claim()
+				require.Equal(t, !closed && len(model) < size, s != nil)
+				if s != nil {
+					s.at, s.err = next, errors.New("some")
+					next++
+					model = append(model, claimed{s, at, false})
+				}
+			},
+			"publish": func(t *rapid.T) {
+				if len(model) > 0 {
+					c := &model[rapid.IntRange(0, len(model)-1).Draw(t, "which")]
+					if !c.is {
+						c.s.publish(c.at)
+						c.is = true
+					}
+				}
+			},
+			"read": func(t *rapid.T) {
+				s := q.next()
+				require.Equal(t, len(model) > 0 && model[0].is, s != nil)
+				if s != nil {
+					require.Equal(t, next-int64(len(model)), s.at)
+					q.release(s)
+					require.NoError(t, s.err, "it holds what has ended")
+					model = model[1:]
+				}
+			},
+			"close": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
+					q.close()
+					closed = true
+				}
+			},
+			"": func(t *rapid.T) { require.Equal(t, len(model), q.len()) },
+		})
+	})
+}

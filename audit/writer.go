@@ -1,0 +1,144 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// complaintEvery is how often the log is told of losses, at most.
+const complaintEvery = time.Minute
+
+// writer is what the goroutine of a Log works with. It alone reads the queue and calls
+// the Sink.
+type writer struct {
+	*Log
+	batch []Record
+
+	asker *asker // of the record before, nil at first
+
+	complained time.Time
+	told       Stats // what has been logged
+	lastErr    error // of the Sink, since then
+}
+
+// asker is a node, and what records call it.
+type asker struct {
+	node         *weir.Node
+	name, region string
+}
+
+// askerOf returns what a node is called. One that has left has no name any more.
+func askerOf(n *weir.Node) *asker {
+	a := &asker{node: n}
+	for _, m := range n.Members() {
+		if m.Self {
+			a.name, a.region = m.Name, m.Region
+		}
+	}
+	return a
+}
+
+// run writes until the Log is closed and its queue empty, or given up.
+func (l *Log) run() {
+	defer close(l.done)
+	w := &writer{Log: l, batch: make([]Record, 0, l.o.Batch)}
+	tick := time.NewTicker(l.o.Every)
+	defer tick.Stop()
+	for l.closing.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-l.wake:
+		case <-l.closing.Done():
+		}
+		w.drain()
+		w.complain(time.Now())
+	}
+	for w.drain(); l.queue.len() > 0; w.drain() {
+		runtime.Gosched() // a check has claimed a slot and is about to publish it
+	}
+	w.complain(time.Time{})
+}
+
+// drain writes what is queued.
+func (w *writer) drain() {
+	for {
+		s := w.queue.next()
+		if s == nil {
+			w.flush()
+			return
+		}
+		w.batch = append(w.batch, w.record(&s.entry))
+		w.queue.release(s)
+		if len(w.batch) == cap(w.batch) {
+			w.flush()
+		}
+	}
+}
+
+// flush has the Sink write the batch.
+func (w *writer) flush() {
+	if len(w.batch) == 0 {
+		return
+	}
+	defer func() {
+		clear(w.batch)
+		w.batch = w.batch[:0]
+	}()
+	if w.given.Err() != nil {
+		w.dropped.Add(uint64(len(w.batch)))
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.given, w.o.Timeout)
+	defer cancel()
+	kept, err := w.sink.Write(ctx, w.batch)
+	if err == nil {
+		kept = len(w.batch)
+	} else {
+		kept, w.lastErr = max(0, min(kept, len(w.batch))), err
+	}
+	w.written.Add(uint64(kept))
+	w.failed.Add(uint64(len(w.batch) - kept))
+	w.complain(time.Now())
+}
+
+// record returns the Record of an entry.
+func (w *writer) record(e *entry) Record {
+	if node := e.limiter.Node(); w.asker == nil || node != w.asker.node {
+		if w.asker = w.Log.asker.Load(); node != w.asker.node {
+			w.asker = askerOf(node)
+		}
+	}
+	limit := e.limiter.Limit()
+	r := Record{
+		Time: time.Unix(0, e.at).UTC(), Node: w.asker.name, Region: w.asker.region,
+		Limit: limit.Name, Version: limit.Version, ID: e.id, Key: string(e.key), Units: e.units,
+		Allowed: e.decision.Allowed, Shadow: e.decision.Shadow, Source: e.decision.Source.String(),
+		Remaining: e.decision.Remaining, RetryAfterMS: milliseconds(e.decision.RetryAfter),
+		Trace: string(e.trace),
+	}
+	if e.err != nil {
+		r.Error = e.err.Error()
+		r.Error = r.Error[:min(len(r.Error), maxErrorBytes)]
+	}
+	return r
+}
+
+// complain logs what has been lost since it last did, once in complaintEvery. The zero
+// Time is for the last time: it logs whatever is left to say.
+func (w *writer) complain(now time.Time) {
+	is := w.Stats()
+	dropped, failed := is.Dropped-w.told.Dropped, is.Failed-w.told.Failed
+	if dropped+failed == 0 || !now.IsZero() && now.Sub(w.complained) < complaintEvery {
+		return
+	}
+	attrs := []slog.Attr{slog.Uint64("dropped", dropped), slog.Uint64("failed", failed)}
+	if w.lastErr != nil {
+		attrs = append(attrs, slog.Any("error", w.lastErr))
+	}
+	w.o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "audit records were lost", attrs...)
+	w.complained, w.told, w.lastErr = now, is, nil
+}

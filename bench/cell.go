@@ -1,0 +1,273 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/rpc"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// cell is one contender under one workload.
+type cell struct {
+	workload  workload
+	contender contender
+}
+
+// is says whether there is such a cell: each node has a key of its own, if it needs one.
+func (c cell) is() bool { return c.contender.at != owned || c.workload.keys >= c.workload.nodes }
+
+func (c cell) String() string {
+	return c.workload.name + "/" + c.contender.name + "/" + c.contender.algorithm
+}
+
+// result is what a cell came to.
+type result struct {
+	Checks      float64       `json:"checks_per_second"`
+	P50         time.Duration `json:"p50_ns"`
+	P99         time.Duration `json:"p99_ns"`
+	P999        time.Duration `json:"p999_ns"`
+	Allocations float64       `json:"allocations_per_check"`
+	Bytes       *float64      `json:"bytes_per_key,omitempty"` // nil where too few keys have a count to tell
+	Here        float64       `json:"share_without_hop"`
+	HotHere     *float64      `json:"share_without_hop_of_hottest_percent,omitempty"` // nil where there are none
+	Stray       float64       `json:"share_without_authority"`
+	Failed      float64       `json:"share_failed"`
+	Over        int64         `json:"units_over_admitted"`
+	Denied      int64         `json:"units_falsely_denied"`
+	Granted     int64         `json:"units_the_limit_grants"`
+}
+
+// enoughKeys is how many keys with a count make what a limiter holds besides small
+// beside them.
+const enoughKeys = 10_000
+
+// settings are what is chosen of a run.
+type settings struct {
+	duration time.Duration
+	callers  int
+	part     int          // of workloads
+	redis    *redisServer // nil if there is none
+}
+
+// callers are how many ask, over all nodes: who decides in memory is asked by one for
+// each CPU, as more would measure how long a goroutine waits for a CPU, and who asks
+// another process by as many as are chosen.
+func (c cell) callers(s settings) int {
+	if c.contender.local != nil || c.contender.at == owned {
+		return max(runtime.NumCPU(), c.workload.nodes)
+	}
+	return s.callers
+}
+
+// worker is a process, and the way to call its service.
+type worker struct {
+	*process
+	*rpc.Client
+}
+
+func startWorker() (*worker, error) {
+	p, err := startRole(workerRole)
+	if err != nil {
+		return nil, err
+	}
+	c, err := rpc.Dial("tcp", p.addr)
+	if err != nil {
+		return nil, errors.Join(err, p.end())
+	}
+	return &worker{p, c}, nil
+}
+
+// callWait bounds what a worker needs beside the time that it is to ask for.
+const callWait = time.Minute
+
+// callAll calls all workers at once.
+func callAll[A, R any](ws []*worker, method string, arg A) ([]R, error) {
+	replies, calls := make([]R, len(ws)), make([]*rpc.Call, len(ws))
+	for i, w := range ws {
+		calls[i] = w.Go("Worker."+method, arg, &replies[i], nil)
+	}
+	patience := callWait
+	if d, ok := any(arg).(time.Duration); ok {
+		patience += 2 * d
+	}
+	late := time.After(patience)
+	var errs []error
+	for _, c := range calls {
+		select {
+		case <-c.Done:
+			errs = append(errs, c.Error)
+		case <-late:
+			return nil, fmt.Errorf("bench: %s has not returned after %v", method, patience)
+		}
+	}
+	return replies, errors.Join(errs...)
+}
+
+// fillTime is for how many times a run's length keys are asked for before it.
+const fillTime = 10
+
+// measure runs the cell once, in new processes and on an empty server.
+func (c cell) measure(s settings) (f result, err error) {
+	askers, owners := c.workload.nodes, 0
+	if c.contender.at == spread && askers == 1 {
+		owners = 1
+	}
+	var all []*worker
+	defer func() {
+		for _, w := range all {
+			err = errors.Join(err, w.Close(), w.end())
+		}
+		if err != nil {
+			err = fmt.Errorf("%v: %w", c, err)
+		}
+	}()
+	setup := Setup{Contender: c.contender.name, Algorithm: c.contender.algorithm, Workload: c.workload.name, Part: s.part, Callers: c.callers(s) / askers}
+	var held int64
+	if c.contender.remote != nil {
+		setup.Redis = s.redis.addr
+		if err = s.redis.flush(); err == nil {
+			held, err = s.redis.memory()
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	for setup.Index = range askers + owners {
+		w, err := startWorker()
+		if err != nil {
+			return f, err
+		}
+		all = append(all, w)
+		addr, err := callAll[Setup, string]([]*worker{w}, "Start", setup)
+		if err != nil {
+			return f, err
+		}
+		if setup.Join == nil && addr[0] != "" {
+			setup.Join = addr
+		}
+	}
+	if c.contender.at == spread || c.contender.at == owned && askers > 1 {
+		if _, err := callAll[int, int](all, "Meet", len(all)); err != nil {
+			return f, err
+		}
+	}
+	asking, owning := all[:askers], all[askers:]
+	if _, err := callAll[int, int](asking, "Prepare", 0); err != nil {
+		return f, err
+	}
+	begun := time.Now()
+	filled, err := callAll[time.Duration, int](asking, "Fill", fillTime*s.duration)
+	if err != nil {
+		return f, err
+	}
+	if filled[0] >= enoughKeys { // with several nodes nothing is asked for before
+		bytes, err := c.weigh(all, s, held)
+		if err != nil {
+			return f, err
+		}
+		perKey := float64(bytes) / float64(filled[0])
+		f.Bytes = &perKey
+	}
+	before, err := callAll[int, uint64](owning, "Mallocs", 0)
+	if err != nil {
+		return f, err
+	}
+	tallies, err := callAll[time.Duration, Tally](asking, "Run", s.duration)
+	if err != nil {
+		return f, err
+	}
+	took := time.Since(begun)
+	after, err := callAll[int, uint64](owning, "Mallocs", 0)
+	if err != nil {
+		return f, err
+	}
+	var elsewhere uint64
+	for i := range after {
+		elsewhere += after[i] - before[i]
+	}
+	return f, c.sumUp(&f, tallies, took, elsewhere)
+}
+
+// weigh is how many bytes are held for the keys, wherever they are.
+func (c cell) weigh(all []*worker, s settings, before int64) (int64, error) {
+	if c.contender.remote != nil {
+		now, err := s.redis.memory()
+		return now - before, err
+	}
+	bytes, err := callAll[int, int64](all, "Weigh", 0)
+	var sum int64
+	for _, b := range bytes {
+		sum += b
+	}
+	return sum, err
+}
+
+// sumUp makes figures of what the workers saw, in all the time that they asked, and of
+// what others allocated meanwhile.
+func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated uint64) error {
+	var checks, here, strays, fails float64
+	var latency histogram
+	var counts []count
+	for i := range tallies {
+		t := &tallies[i]
+		checks, here, strays, fails = checks+float64(t.Checks), here+float64(t.Here), strays+float64(t.Stray), fails+float64(t.Failed)
+		f.Checks += float64(t.Checks) / t.Took.Seconds()
+		allocated += t.Mallocs
+		latency.merge(&t.Latency)
+		counts = addCounts(counts, t.Counts)
+	}
+	if checks == 0 || fails == checks {
+		return fmt.Errorf("of %.0f checks %.0f failed", checks, fails)
+	}
+	f.P50, f.P99, f.P999 = latency.quantile(.5), latency.quantile(.99), latency.quantile(.999)
+	f.Allocations = float64(allocated) / checks
+	f.Here, f.Stray, f.Failed = here/checks, strays/checks, fails/checks
+	if hot := len(counts) / hottest; hot > 0 && c.workload.name != "uniform" {
+		share := hereOf(counts[:hot])
+		f.HotHere = &share
+	}
+	v := judge(counts, c.contender.algorithm, c.workload.quota, took)
+	f.Over, f.Denied, f.Granted = v.over, v.denied, v.granted
+	return nil
+}
+
+// combine is the medians of what repetitions came to, but what they were worst in where
+// one unit counts.
+func combine(runs []result) (f result) {
+	f = runs[0]
+	of := func(of func(result) float64) float64 { return median(each(runs, of)) }
+	times := func(of func(result) time.Duration) time.Duration { return median(each(runs, of)) }
+	f.Checks = of(func(f result) float64 { return f.Checks })
+	f.P50, f.P99, f.P999 = times(func(f result) time.Duration { return f.P50 }), times(func(f result) time.Duration { return f.P99 }), times(func(f result) time.Duration { return f.P999 })
+	f.Allocations = of(func(f result) float64 { return f.Allocations })
+	f.Here = of(func(f result) float64 { return f.Here })
+	if f.Bytes != nil {
+		bytes := of(func(f result) float64 { return *f.Bytes })
+		f.Bytes = &bytes
+	}
+	if f.HotHere != nil {
+		hot := of(func(f result) float64 { return *f.HotHere })
+		f.HotHere = &hot
+	}
+	for _, r := range runs {
+		f.Stray, f.Failed = max(f.Stray, r.Stray), max(f.Failed, r.Failed)
+		f.Over, f.Denied, f.Granted = max(f.Over, r.Over), max(f.Denied, r.Denied), min(f.Granted, r.Granted)
+	}
+	return f
+}
+
+// median sorts vs.
+func median[T int | float64 | time.Duration](vs []T) T {
+	slices.Sort(vs)
+	return vs[len(vs)/2]
+}
+
+func each[F, T any](fs []F, of func(F) T) []T {
+	ts := make([]T, len(fs))
+	for i := range fs {
+		ts[i] = of(fs[i])
+	}
+	return ts
+}

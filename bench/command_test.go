@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/snippets"
+)
+
+func TestFlagsAreTakenOrRefused(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want string // what the error says; none if empty
+	}{
+		{"", ""},
+		{"-for 200ms -count 1 -callers 512 -only hot -json", ""},
+		{"-markdown", ""},
+		{"-only zipf/weir-.*/bucket$", ""},
+		{"hot", "flags alone"},
+		{"-for 1us", "-for is 1µs"},
+		{"-for 2h", "-for is 2h0m0s"},
+		{"-for -1s", "-for is -1s"},
+		{"-count 0", "-count is 0"},
+		{"-callers 3", "-callers is 3"},
+		{"-callers 100000", "-callers is 100000"},
+		{"-only (", "-only: "},
+		{"-json -markdown", "choose one"},
+		{"-fast", "not defined: -fast"},
+	} {
+		_, err := parse(strings.Fields(c.args), io.Discard)
+		if c.want == "" {
+			require.NoError(t, err, c.args)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, c.args)
+	}
+}
+
+func TestOnlyChoosesByWorkloadContenderAndAlgorithm(t *testing.T) {
+	every := len(workloads(1))*len(contenders()) - 3 // one key for four nodes is none for each
+	for only, want := range map[string]int{
+		"":                            every,
+		"^hot/":                       len(contenders()),
+		"/x-time-rate/":               len(workloads(1)),
+		"^hot/weir-owned/bucket$":     1,
+		"^hot-4/weir-owned/":          0,
+		"^hot/x-time-rate/sliding$":   0,
+		"^(hot|zipf)/x-time-rate/":    2,
+		"^hot/(x-time-rate|ulule)/.*": 2,
+	} {
+		o := options{only: regexp.MustCompile(only)}
+		require.Len(t, o.cells(), want, only)
+	}
+	err := run(context.Background(), []string{"-only", "nobody"}, io.Discard, io.Discard)
+	require.ErrorContains(t, err, "nobody")
+}
+
+func TestNamesTellCellsApart(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, c := range (&options{only: regexp.MustCompile("")}).cells() {
+		require.False(t, seen[c.String()], c.String())
+		seen[c.String()] = true
+	}
+}
+
+// Every cell runs, on a hundredth of its keys and for some milliseconds, in processes as
+// the command has them.
+func TestEveryCellComesToFigures(t *testing.T) {
+	s := settings{duration: 20 * time.Millisecond, callers: 8, part: 100}
+	var err error
+	if s.redis, err = startRedis(); err == nil {
+		defer func() { require.NoError(t, s.redis.end()) }()
+	} else {
+		require.ErrorIs(t, err, errNoRedis)
+	}
+	for _, w := range workloads(s.part) {
+		for _, c := range contenders() {
+			cell := cell{w, c}
+			if !cell.is() {
+				continue
+			}
+			t.Run(cell.String(), func(t *testing.T) {
+				if c.remote != nil && s.redis == nil {
+					t.Skip("redis-server is not installed")
+				}
+				f, err := cell.measure(s)
+				require.NoError(t, err)
+				require.Positive(t, f.Checks)
+				require.Positive(t, f.P50)
+				require.LessOrEqual(t, f.P50, f.P99)
+				require.LessOrEqual(t, f.P99, f.P999)
+				require.Positive(t, f.Granted)
+				switch {
+				case c.at == owned || c.local != nil:
+					require.Equal(t, 1.0, f.Here+f.Stray, "nobody else is asked")
+				case c.remote != nil:
+					require.Zero(t, f.Here, "Redis is always asked")
+				case w.name == "flood":
+					require.Greater(t, f.Here, .8, "denials are remembered")
+				}
+				if w.name == "hot" {
+					require.Nil(t, f.Bytes)
+				}
+				if f.Stray+f.Failed > 0 {
+					return // nobody with authority decided, or nobody did
+				}
+				lies := int64(0) // in leases, as so short a run ends
+				if c.at == spread && !c.noLeases {
+					lies = f.Granted / 8
+				}
+				require.LessOrEqual(t, f.Denied, lies, "falsely")
+				if w.nodes == 1 || c.local == nil {
+					require.Zero(t, f.Over)
+				}
+			})
+		}
+	}
+}
+
+// Without a shared count each of the four instances grants the limit: the oracle must
+// see that.
+func TestInstancesOnTheirOwnAdmitTooMuch(t *testing.T) {
+	c, w, err := find("go-limiter", fixed, "zipf", 100)
+	require.NoError(t, err)
+	f, err := cell{w, c}.measure(settings{duration: 200 * time.Millisecond, callers: 8, part: 100})
+	require.NoError(t, err)
+	require.Positive(t, f.Over)
+	require.Zero(t, f.Denied)
+}
+
+func TestATableSaysWhatIsMissing(t *testing.T) {
+	t.Setenv("PATH", "")
+	args := []string{"-for", "5ms", "-count", "1", "-only", "^hot/(go-limiter|redis_rate)/"}
+	var text strings.Builder
+	require.NoError(t, run(context.Background(), args, &text, io.Discard))
+	require.Regexp(t, `(?m)^ *go-limiter +fixed +[0-9.]+`, text.String())
+	require.Regexp(t, `(?m)^ *redis_rate +bucket +no redis-server on PATH`, text.String())
+
+	text.Reset()
+	require.NoError(t, run(context.Background(), append(args, "-json"), &text, io.Discard))
+	var rows []map[string]any
+	for lines := bufio.NewScanner(strings.NewReader(text.String())); lines.Scan(); {
+		var row map[string]any
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &row))
+		rows = append(rows, row)
+	}
+	require.Len(t, rows, 2)
+	require.Positive(t, rows[0]["checks_per_second"])
+	require.NotContains(t, rows[0], "missing")
+	require.Equal(t, "no redis-server on PATH", rows[1]["missing"])
+	require.NotContains(t, rows[1], "checks_per_second")
+	environment := rows[0]["environment"].(map[string]any)
+	for _, key := range []string{"go", "os", "cpu", "cpus", "libraries", "for", "count", "callers", "date"} {
+		require.NotEmpty(t, environment[key], key)
+	}
+}
+
+func TestARunEndsWhenItIsToldTo(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, run(ctx, []string{"-only", "^hot/"}, io.Discard, io.Discard), context.Canceled)
+}
+
+func TestRepetitionsHaveTheirMediansAndTheWorstOfWhatIsExact(t *testing.T) {
+	bytes := func(v float64) *float64 { return &v }
+	got := combine([]result{
+		{Checks: 3, P50: 1, Bytes: bytes(70), Here: .5, Over: 4, Granted: 10, Stray: .1},
+		{Checks: 1, P50: 2, Bytes: bytes(90), Here: .6, Denied: 2, Granted: 8},
+		{Checks: 2, P50: 9, Bytes: bytes(80), Here: .7, Over: 1, Granted: 9, Failed: .2},
+	})
+	require.Equal(t, result{Checks: 2, P50: 2, Bytes: bytes(80), Here: .6, Over: 4, Denied: 2, Granted: 8, Stray: .1, Failed: .2}, got)
+}
+
+// The tables of the README are printed by the command: whatever is added to it, or left
+// out, is in both. Figures are those of another day.
+func TestTheReadmeHasTheTablesThatTheCommandPrints(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(text), "<!-- go run ./bench -markdown -->\n")
+	require.True(t, ok, "the README has no mark where the tables begin")
+	readme, _, ok := strings.Cut(rest, "<!-- end -->")
+	require.True(t, ok, "the README has no mark where the tables end")
+
+	var rows []row
+	for _, c := range (&options{only: regexp.MustCompile("")}).cells() {
+		rows = append(rows, row{cell: c})
+	}
+	var printed strings.Builder
+	require.NoError(t, printMarkdown(&printed, environment{}, rows))
+	require.Equal(t, withoutFigures(printed.String()), withoutFigures(readme), "put there what go run ./bench -markdown prints")
+}
+
+// withoutFigures leaves out what differs from run to run: what it was run on, and of a
+// row all but its names.
+func withoutFigures(markdown string) (lines []string) {
+	_, tables, _ := strings.Cut(strings.TrimSpace(markdown), "\n")
+	for line := range strings.Lines(tables) {
+		cells := strings.Split(line, "|")
+		if len(cells) == len(columns)+2 && regexp.MustCompile(`\d`).MatchString(cells[3]) {
+			line = strings.Join(cells[:3], "|") + "\n"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestEveryBenchInTheDocumentsIsUnderstood(t *testing.T) {
+	calls, err := snippets.CallsOf("go", "run", "./bench")
+	require.NoError(t, err)
+	require.NotEmpty(t, calls)
+	for _, c := range calls {
+		_, err := parse(c.Words, io.Discard)
+		require.NoError(t, err, "%s: %q", c.At(), c.Words)
+	}
+}

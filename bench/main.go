@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if name := os.Getenv(roleVariable); name != "" {
+		if err := play(name, map[string]role{workerRole: serveWorker}[name]); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	duration time.Duration
+	count    int
+	callers  int
+	only     *regexp.Regexp
+	json     bool
+	markdown bool
+}
+
+// maxCallers bounds the goroutines that ask.
+const maxCallers = 10_000
+
+func parse(args []string, errOut io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.DurationVar(&o.duration, "for", time.Second, "how long each contender is measured under each workload, each time")
+	flags.IntVar(&o.count, "count", 3, "how often; they take turns, and the table has the medians")
+	flags.IntVar(&o.callers, "callers", 64, "how many goroutines ask those that ask another process, over all nodes; one for each CPU asks the others")
+	only := flags.String("only", "", "`regexp` of workload/contender/algorithm; all if empty")
+	flags.BoolVar(&o.json, "json", false, "print a JSON object for each row")
+	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/README.md")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return o, fmt.Errorf("bench: -only: %w", err)
+	}
+	switch {
+	case flags.NArg() > 0:
+		err = fmt.Errorf("bench: %q: there are flags alone", flags.Args())
+	case o.duration < time.Millisecond || o.duration > time.Hour:
+		err = fmt.Errorf("bench: -for is %v: it must be from 1ms to 1h", o.duration)
+	case o.count < 1 || o.count > 1000:
+		err = fmt.Errorf("bench: -count is %d: it must be from 1 to 1000", o.count)
+	case o.callers < fewestCallers || o.callers > maxCallers:
+		err = fmt.Errorf("bench: -callers is %d: it must be from %d to %d", o.callers, fewestCallers, maxCallers)
+	case o.json && o.markdown:
+		err = errors.New("bench: -json and -markdown: choose one")
+	}
+	return o, err
+}
+
+// fewestCallers is one for each node.
+const fewestCallers = 4
+
+// cells are those that are chosen, in the table's order.
+func (o *options) cells() (chosen []cell) {
+	for _, w := range workloads(1) {
+		for _, c := range contenders() {
+			if cell := (cell{w, c}); cell.is() && o.only.MatchString(cell.String()) {
+				chosen = append(chosen, cell)
+			}
+		}
+	}
+	return chosen
+}
+
+// run measures what is chosen, and prints it as it is chosen.
+func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
+	o, err := parse(args, errOut)
+	if err != nil {
+		return err
+	}
+	cells := o.cells()
+	if len(cells) == 0 {
+		return fmt.Errorf("bench: -only is %q: no workload/contender/algorithm is like that", o.only)
+	}
+	s := settings{duration: o.duration, callers: o.callers, part: 1}
+	switch s.redis, err = startRedis(); {
+	case err == nil:
+		defer func() { err = errors.Join(err, s.redis.end()) }()
+	case !errors.Is(err, errNoRedis):
+		return err
+	}
+	rows, err := measure(ctx, cells, o.count, s, errOut)
+	if err != nil {
+		return err
+	}
+	e, err := environmentOf(s)
+	if err != nil {
+		return err
+	}
+	e.Duration, e.Count, e.Callers = o.duration.String(), o.count, o.callers
+	switch {
+	case o.json:
+		return printJSON(out, e, rows)
+	case o.markdown:
+		return printMarkdown(out, e, rows)
+	}
+	return printTable(out, e, rows)
+}
+
+// measure has the cells take turns, so often. Those of a workload follow one another,
+// as they are compared; who was first comes later in the next round.
+func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
+	rows := make([]row, len(cells))
+	runs := make([][]result, len(cells))
+	for round := range rounds {
+		for begin := 0; begin < len(cells); {
+			end := begin + 1
+			for end < len(cells) && cells[end].workload.name == cells[begin].workload.name {
+				end++
+			}
+			for n := range end - begin {
+				i := begin + (n+round)%(end-begin)
+				c := cells[i]
+				if rows[i].cell = c; c.contender.remote != nil && s.redis == nil {
+					rows[i].missing = errNoRedis.Error()
+					continue
+				}
+				if err := ctx.Err(); err != nil {
+					return nil, fmt.Errorf("bench: stopped before %v: %w", c, err)
+				}
+				f, err := c.measure(s)
+				if err != nil {
+					return nil, err
+				}
+				runs[i] = append(runs[i], f)
+				fmt.Fprintf(progress, "%d/%d %v: %.0f checks/s\n", round+1, rounds, c, f.Checks)
+			}
+			begin = end
+		}
+	}
+	for i := range rows {
+		if rows[i].missing == "" {
+			rows[i].result = combine(runs[i])
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+)
+
+// asked is the outcome of a check that another process decided.
+func asked(ok bool, err error) outcome { return decided(ok, err) &^ here }
+
+func newRedisRate(q quota, addr string) (*instance, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	l := redis_rate.NewLimiter(client)
+	limit := redis_rate.Limit{Rate: 1, Burst: int(q.units), Period: q.interval}
+	return &instance{func(key string) outcome {
+		r, err := l.Allow(context.Background(), key, limit)
+		return asked(err == nil && r.Allowed > 0, err)
+	}, client.Close}, nil
+}
+
+// gcra is the generic cell rate algorithm: the count is the time at which it is
+// empty, in microseconds. It answers 1 or 0, and what the caller needs to say
+// when to come back.
+const gcra = `
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local interval, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local empty = math.max(tonumber(redis.call('GET', KEYS[1]) or now), now) + interval
+if empty - now > interval * burst then
+	return {0, empty - now - interval * burst}
+end
+redis.call('SET', KEYS[1], string.format('%.0f', empty), 'PX', math.ceil((empty - now) / 1000))
+return {1, empty - now}`
+
+// sliding is a sliding-window counter: what was admitted in this window and, as far as
+// that window still reaches back into it, in the one before. Windows begin at multiples
+// of their length.
+const sliding = `
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local per, limit = ARGV[1] * ARGV[2], tonumber(ARGV[2])
+local window = math.floor(now / per)
+local held = redis.call('HMGET', KEYS[1], 'window', 'used', 'before')
+local used, before = tonumber(held[2]) or 0, tonumber(held[3]) or 0
+if tonumber(held[1]) ~= window then
+	before = tonumber(held[1]) == window - 1 and used or 0
+	used = 0
+end
+local gone = now - window * per
+if used + before * (1 - gone / per) + 1 > limit then
+	return {0, per - gone}
+end
+redis.call('HSET', KEYS[1], 'window', window, 'used', used + 1, 'before', before)
+redis.call('PEXPIRE', KEYS[1], math.ceil(2 * per / 1000))
+return {1, per - gone}`
+
+// newScript makes the limiter of a script over rueidis, which pipelines the callers'
+// commands by itself.
+func newScript(text string) func(q quota, addr string) (*instance, error) {
+	return func(q quota, addr string) (*instance, error) {
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+		if err != nil {
+			return nil, err
+		}
+		script := rueidis.NewLuaScript(text)
+		args := []string{strconv.FormatInt(q.interval.Microseconds(), 10), strconv.FormatInt(q.units, 10)}
+		return &instance{func(key string) outcome {
+			answer, err := script.Exec(context.Background(), client, []string{key}, args).AsIntSlice()
+			return asked(err == nil && len(answer) == 2 && answer[0] == 1, err)
+		}, func() error { client.Close(); return nil }}, nil
+	}
+}
+
+// redisServer is a server that saves nothing, on a free port of loopback.
+type redisServer struct {
+	addr   string
+	client *redis.Client
+	cmd    *exec.Cmd
+	dir    string
+}
+
+var errNoRedis = errors.New("no redis-server on PATH")
+
+// startRedis starts a server; the error is errNoRedis if none is installed.
+func startRedis() (*redisServer, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, errNoRedis
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &redisServer{addr: listener.Addr().String()}
+	_, port, err := net.SplitHostPort(s.addr)
+	if err := errors.Join(err, listener.Close()); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "weir-bench"); err != nil {
+		return nil, err
+	}
+	s.cmd = exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", s.dir)
+	tieToParent(s.cmd)
+	if err := s.cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
+	}
+	s.client = redis.NewClient(&redis.Options{Addr: s.addr})
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if err = s.client.Ping(context.Background()).Err(); err == nil {
+			return s, nil
+		}
+		if time.Since(begun) > startWait {
+			return nil, errors.Join(fmt.Errorf("bench: redis-server does not answer at %s: %w", s.addr, err), s.end())
+		}
+	}
+}
+
+// end ends the server. There is nothing to ask it for first, as it saves nothing.
+func (s *redisServer) end() error {
+	err := s.client.Close()
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait() // says that it was killed
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+func (s *redisServer) flush() error { return s.client.FlushAll(context.Background()).Err() }
+
+// memory is how many bytes the server holds.
+func (s *redisServer) memory() (int64, error) {
+	text, err := s.info("memory", "used_memory")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+func (s *redisServer) version() (string, error) { return s.info("server", "redis_version") }
+
+// info is a field of the server's own report.
+func (s *redisServer) info(section, field string) (string, error) {
+	text, err := s.client.Info(context.Background(), section).Result()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == field {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("bench: redis-server does not say its %s", field)
+}

@@ -1,0 +1,352 @@
+package bucket
+
+import (
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// granted is units that somebody was admitted with, when that was, and what the store
+// counts them by.
+type granted struct {
+	t, units int64
+	receipt  Receipt
+}
+
+// truth is what was admitted in fact, as the algorithm counts it: leased units when they
+// were spent, and not those that never were.
+type truth struct {
+	l     *Limit
+	all   []granted
+	level *big.Rat // of a bucket, as of at
+	at    int64
+}
+
+// used is what counts at a time, of windows one of which begins at start.
+func (o *truth) used(now, start int64) *big.Rat {
+	used := new(big.Rat)
+	switch o.l.Algorithm {
+	case FixedWindow:
+		for _, g := range o.all {
+			if int64(g.receipt) == start {
+				used = plus(used, rat(g.units))
+			}
+		}
+	case SlidingLog:
+		for _, g := range o.all {
+			if now-g.t < int64(o.l.Per) {
+				used = plus(used, rat(g.units))
+			}
+		}
+	case TokenBucket, LeakyBucket:
+		return o.drained(now)
+	default:
+		windows := slidingOracle{l: o.l}
+		for _, g := range o.all {
+			windows.all = append(windows.all, admission{int64(g.receipt), g.units})
+		}
+		used = rat(windows.counting(start, now))
+	}
+	return used
+}
+
+func (o *truth) drained(now int64) *big.Rat {
+	level := minus(o.level, times(rat(now-o.at), ratio(o.l.Rate, int64(o.l.Per))))
+	if level.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return level
+}
+
+// spend is of units that are admitted, which must have room.
+func (o *truth) spend(t *rapid.T, now, units int64, r Receipt) {
+	if !o.l.IsBucket() && o.l.Algorithm != SlidingLog {
+		require.True(t, int64(r) <= now && now-int64(r) < int64(o.l.Per), "spent when its window is over")
+	}
+	left := minus(rat(o.l.Capacity()), o.used(now, int64(r)))
+	require.LessOrEqual(t, rat(units).Cmp(left), 0, "%v admitted %d, where %v are left", o.l.Algorithm, units, left)
+	o.level, o.at = plus(o.drained(now), rat(units)), now
+	o.all = append(o.all, granted{now, units, r})
+}
+
+// refund takes the newest units away of those that count, where a window began at start.
+func (o *truth) refund(now, start, units int64) {
+	o.level, o.at = minus(o.drained(now), rat(units)), now
+	if o.level.Sign() < 0 {
+		o.level = new(big.Rat)
+	}
+	for i := len(o.all) - 1; i >= 0; i-- {
+		g := &o.all[i]
+		switch begun := start - int64(g.receipt); {
+		case o.l.Algorithm == FixedWindow && begun != 0,
+			o.l.Algorithm == SlidingWindow && begun > int64(o.l.Per),
+			o.l.Algorithm == SlidingLog && now-g.t >= int64(o.l.Per):
+		default:
+			k := min(g.units, units)
+			g.units -= k
+			units -= k
+		}
+	}
+}
+
+// held is a lease that somebody has.
+type held struct {
+	rest         int64
+	ends, closes int64 // when it may be spent no more, and when none of it is given back any more
+	receipt      Receipt
+}
+
+// Whatever is lent, and however it is spent or given back, beside takes and refunds,
+// and over a fail-over: what is admitted is never more than the algorithm says of the
+// moments at which it was.
+func TestLeasesAdmitNothingThatTheAlgorithmWouldNot(t *testing.T) {
+	rapid.Check(t, leasesAdmitNoMore)
+}
+
+func FuzzLeases(f *testing.F) { f.Fuzz(rapid.MakeFuzz(leasesAdmitNoMore)) }
+
+func leasesAdmitNoMore(t *rapid.T) {
+	l := Limit{
+		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
+		Rate:      rapid.SampledFrom([]int64{20, 100, 1000, 5000}).Draw(t, "rate"),
+		Per:       rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, time.Minute}).Draw(t, "per"),
+	}
+	if l.IsBucket() {
+		l.Burst = rapid.SampledFrom([]int64{0, 20, 100, 3000}).Draw(t, "burst")
+	}
+	id, now := ID{1, 2}, origin
+	s, o := newStore(10, 1), &truth{l: &l, level: new(big.Rat), at: origin}
+	if rapid.Bool().Draw(t, "tracked") {
+		s.Track(1, now, nil)
+	}
+	var leases []held
+	var takes []granted
+	failedOver := int64(0) // until when leases of the store before may be spent
+
+	// lent is what the owner knows of what is lent: never too little.
+	lent := func() (out Lease) {
+		for _, h := range leases {
+			if h.closes > now {
+				out.Units += h.rest
+				out.Term = max(out.Term, time.Duration(h.closes-now))
+			}
+		}
+		out.Units += rapid.SampledFrom([]int64{0, 0, 1, 7}).Draw(t, "more lent than is")
+		return out
+	}
+	for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		now += rapid.OneOf(
+			rapid.SampledFrom([]int64{0, 1, int64(time.Millisecond), int64(l.Per) - 1, int64(l.Per)}),
+			rapid.Int64Range(0, int64(50*time.Millisecond)),
+			rapid.Int64Range(0, int64(l.Per)/200),
+			rapid.Int64Range(0, int64(l.Per)),
+		).Draw(t, "elapsed")
+		leases = slices.DeleteFunc(leases, func(h held) bool { return h.closes <= now })
+		units := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, l.Capacity())).Draw(t, "units")
+		switch rapid.SampledFrom([]string{"take", "lend", "lend", "lend", "spend", "spend", "spend all", "return", "return", "refund", "receipt", "collect", "fail over"}).Draw(t, "op") {
+		case "take":
+			r := s.Take(id, &l, now, units)
+			if r.Allowed && units > 0 {
+				o.spend(t, now, units, r.Receipt)
+				takes = append(takes, granted{now, units, r.Receipt})
+			} else if !r.Allowed {
+				soonest := now + int64(r.RetryAfter)
+				require.False(t, s.Peek(id, &l, soonest-1, units).Allowed, "before RetryAfter")
+				require.True(t, s.Peek(id, &l, soonest, units).Allowed, "at RetryAfter")
+			}
+		case "lend":
+			want := Lease{rapid.Int64Range(0, l.Capacity()).Draw(t, "want"), time.Duration(rapid.Int64Range(0, int64(500*time.Millisecond)).Draw(t, "term"))}
+			var r Result
+			got := s.Lend(id, &l, now, units, want, lent(), &r)
+			require.LessOrEqual(t, got.Units, want.Units)
+			require.LessOrEqual(t, got.Term, want.Term)
+			if !r.Allowed {
+				require.Zero(t, got)
+				continue
+			}
+			if units > 0 {
+				o.spend(t, now, units, r.Receipt)
+			}
+			if got.Units > 0 {
+				closes := now + int64(got.Term)
+				leases = append(leases, held{got.Units, closes - int64(got.Term)/3, closes, r.Receipt})
+			}
+		case "spend", "spend all":
+			if len(leases) == 0 {
+				continue
+			}
+			h := &leases[rapid.IntRange(0, len(leases)-1).Draw(t, "lease")]
+			if h.closes <= now {
+				continue
+			}
+			k := min(h.rest, max(units, 1))
+			if k > 0 {
+				h.rest -= k
+				o.spend(t, now, k, h.receipt)
+			}
+		case "return":
+			if len(leases) == 0 || now < failedOver {
+				continue
+			}
+			i := rapid.IntRange(0, len(leases)-1).Draw(t, "lease")
+			h := leases[i]
+			s.Refund(id, &l, now, h.rest, h.receipt, false)
+			leases = slices.Delete(leases, i, i+1)
+		case "refund":
+			if now >= failedOver {
+				v, _, _ := counted(s, id, &l, now)
+				s.RefundBeside(id, &l, now, units, 0, false, lent())
+				o.refund(now, v.at, units)
+			}
+		case "receipt":
+			if len(takes) == 0 || l.IsBucket() || now < failedOver {
+				continue
+			}
+			i := rapid.IntRange(0, len(takes)-1).Draw(t, "take")
+			at := slices.IndexFunc(o.all, func(s granted) bool { return s == takes[i] })
+			if at >= 0 { // else some of it was refunded
+				s.RefundBeside(id, &l, now, takes[i].units, takes[i].receipt, false, lent())
+				o.all[at].units = 0
+			}
+			takes = slices.Delete(takes, i, i+1)
+		case "collect":
+			s.Collect(false, nil)
+		case "fail over":
+			var c Count
+			s.Export(id, now, Mark{}, &c)
+			s = newStore(10, 1)
+			s.Import(id, sent(t, &c), now, 0)
+			takes = nil
+			for _, h := range leases {
+				failedOver = max(failedOver, h.closes)
+			}
+		}
+		checkStore(t, s)
+		for _, ahead := range []int64{0, 1, int64(time.Millisecond), int64(10 * time.Millisecond), int64(l.Per) / 300, int64(l.Per) / 2} {
+			o.heldBy(t, s, id, now+ahead, leases)
+		}
+		for _, h := range leases {
+			o.heldBy(t, s, id, h.closes-1, leases)
+			o.heldBy(t, s, id, h.closes+1, leases)
+		}
+	}
+}
+
+// heldBy requires of a store that it counts what was spent, and what may yet be, at a
+// time until when nothing else happens.
+func (o *truth) heldBy(t *rapid.T, s *Store, id ID, now int64, leases []held) {
+	v, units, l := counted(s, id, o.l, now)
+	used := rat(int64(units))
+	if l.IsBucket() {
+		used = plus(rat(int64(v.x)), ratio(int64(v.y), int64(l.per())))
+	}
+	most := o.used(now, v.at)
+	for _, h := range leases {
+		if h.closes > now {
+			most = plus(most, rat(h.rest))
+		}
+	}
+	require.GreaterOrEqual(t, used.Cmp(most), 0, "%v counts %v where %v were spent or may be", l.Algorithm, used, most)
+}
+
+// counted is what a store has of an id.
+func counted(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, judge *Limit) {
+	sh, h := s.place(id)
+	c, l := sh.held(id, h, &s.places, l, now)
+	if c == nil {
+		return cell{at: now}, 0, l
+	}
+	g := open(sh.logOf(l, c))
+	v, used = l.advance(c.cell, &g, now)
+	return v, used, l
+}
+
+// What one lease's units hold of a level goes when they are given back, and leaves the
+// other's as they are.
+func TestALeaseOutlastsWhatIsGivenBackBesideIt(t *testing.T) {
+	const second = int64(time.Second)
+	l := Limit{Algorithm: TokenBucket, Rate: 1000, Per: time.Second, Burst: 20_000}
+	s, id, now := newStore(10, 1), ID{1, 2}, origin
+	var first, other Result
+	a := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, Lease{}, &first)
+	require.Equal(t, Lease{500, 300 * time.Millisecond}, a)
+	now += second / 10
+	b := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, Lease{500, 200 * time.Millisecond}, &other)
+	require.Equal(t, a, b)
+	require.True(t, s.Refund(id, &l, now, 500, first.Receipt, false))
+	used, _, _ := s.Used(id, now+3*second/10)
+	require.EqualValues(t, 500, used, "all of the other lease may be spent as it ends")
+}
+
+func TestWhatIsLent(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name  string
+		limit Limit
+		used  int64
+		after time.Duration // the first use
+		want  Lease
+		lent  Lease
+	}{
+		{"is what is wanted, where much is left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, Lease{50, 100 * ms}},
+		{"is an eighth of what is left at most", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 840, 0, Lease{50, 100 * ms}, Lease{20, 100 * ms}},
+		{"is nothing where few units are left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 990, 0, Lease{50, 100 * ms}, Lease{}},
+		{"ends before the window does, with as many units less", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 100 * ms}, Lease{49, 50*ms - 1}},
+		{"is nothing where the window is about to end", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 1, 999 * ms, Lease{100, 100 * ms}, Lease{}},
+		{"ends before a sliding window's next one begins", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 100, 1950 * ms, Lease{100, 100 * ms}, Lease{49, 50*ms - 1}},
+		{"is ahead of a log by a 256th of Per at most", Limit{Algorithm: SlidingLog, Rate: 1000, Per: 2560 * ms}, 0, 0, Lease{100, 100 * ms}, Lease{10, 10 * ms}},
+		{"is for as long as it takes a 32nd of the capacity to drain at most", Limit{Algorithm: LeakyBucket, Rate: 1000, Per: time.Second, Burst: 320}, 0, 0, Lease{100, 100 * ms}, Lease{10, 10 * ms}},
+		{"is nothing of a limit of few units", Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}, 0, 0, Lease{5, 100 * ms}, Lease{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, id := newStore(10, 1), ID{1, 2}
+			if test.used > 0 {
+				require.True(t, s.Take(id, &test.limit, origin, test.used).Allowed)
+			}
+			var r Result
+			now := origin + int64(test.after)
+			require.Equal(t, test.lent, s.Lend(id, &test.limit, now, 0, test.want, Lease{}, &r))
+			require.True(t, r.Allowed)
+		})
+	}
+}
+
+// The owner may be lost at any time, and with it what no copy of its counts says.
+func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
+	l := Limit{Algorithm: FixedWindow, Rate: 1600, Per: time.Minute}
+	s, id := newStore(10, 1), ID{1, 2}
+	s.Track(1, origin, nil)
+	lend := func() int64 {
+		var r Result
+		return s.Lend(id, &l, origin, 1, Lease{80, 100 * time.Millisecond}, Lease{}, &r).Units
+	}
+	require.EqualValues(t, 80, lend())
+	require.EqualValues(t, 18, lend(), "100 are a sixteenth")
+	require.Zero(t, lend())
+	s.Collect(true, nil)
+	require.EqualValues(t, 80, lend())
+}
+
+func TestARefundLeavesWhatIsLent(t *testing.T) {
+	for _, algorithm := range algorithms {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			l := Limit{Algorithm: algorithm, Rate: 6400, Per: time.Minute}
+			s, id := newStore(10, 1), ID{1, 2}
+			var r Result
+			s.Take(id, &l, origin, 50)
+			lent := s.Lend(id, &l, origin, 0, Lease{20, 100 * time.Millisecond}, Lease{}, &r)
+			require.EqualValues(t, 20, lent.Units)
+			require.True(t, s.RefundBeside(id, &l, origin, 1000, 0, false, lent))
+			used, _, _ := s.Used(id, origin)
+			if l.IsBucket() {
+				drains, _ := l.drains(uint64(lent.Term))
+				used -= int64(drains + 1)
+			}
+			require.EqualValues(t, 20, used)
+		})
+	}
+}

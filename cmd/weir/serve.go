@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/weir-go/weir"
+	envoylimit "github.com/weir-go/weir/contrib/envoy"
+	weirprom "github.com/weir-go/weir/contrib/prometheus"
+	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/rules"
+)
+
+// serve runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
+// signal ends it at once.
+func serve(args []string, stderr io.Writer) int {
+	o, err := parseServe(args, os.LookupEnv, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return ok
+	case err != nil:
+		return usage
+	}
+	handler := slog.Handler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.logLevel}))
+	if o.logFormat == "json" {
+		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.logLevel})
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	// Whoever is used to it has rules read again so; they are, whenever they change.
+	signal.Ignore(syscall.SIGHUP)
+	if err := runServe(ctx, o, slog.New(handler)); err != nil {
+		fmt.Fprintln(stderr, err)
+		return bad
+	}
+	return ok
+}
+
+// served is what runs: a node, and where what is served.
+type served struct {
+	node  *weir.Node
+	addrs map[string]net.Addr // by the name of the flag
+
+	stops  []func(ctx context.Context) // in order, each waits for what is asked, until ctx is done
+	failed chan error
+}
+
+func runServe(ctx context.Context, o serveOptions, log *slog.Logger) (err error) {
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	cfg.Logger = log
+	node, err := weir.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	var book *rules.Book
+	if o.rules != "" {
+		if book, err = rules.Open(ctx, node, o.rules, rules.BookOptions{Logger: log}); err != nil {
+			return err
+		}
+		defer book.Close()
+	}
+	s := &served{node: node, addrs: make(map[string]net.Addr), failed: make(chan error, 8)}
+	defer func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		s.end(over) // what is asked then is cut off
+	}()
+	if err := s.http(&o, book, log); err != nil {
+		return err
+	}
+	if o.envoy != "" {
+		if err := s.envoy(ctx, &o, log); err != nil {
+			return err
+		}
+	}
+	var where []any
+	for _, name := range []string{"checks", "admin", "health", "envoy"} {
+		if addr := s.addrs[name]; addr != nil {
+			where = append(where, name, addr.String())
+		}
+	}
+	log.Info("serving", where...)
+	if o.ready != nil {
+		o.ready(s)
+	}
+	select {
+	case err := <-s.failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("leaving", "within", o.leaveWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.leaveWithin)
+	defer cancel()
+	// Its counts go to the others while it still answers.
+	err = node.Leave(ctx)
+	s.end(ctx)
+	return err
+}
+
+// end ends all that is served, once.
+func (s *served) end(ctx context.Context) {
+	for _, stop := range s.stops {
+		stop(ctx)
+	}
+	s.stops = nil
+}
+
+const unixPrefix = "unix:"
+
+// listen listens at host:port, or at unix:/path, which nobody else may open.
+func (s *served) listen(name, addr string) (l net.Listener, err error) {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+			_ = os.Remove(path) // of a process that was killed
+		}
+		if l, err = net.Listen("unix", path); err == nil {
+			err = os.Chmod(path, 0o660)
+		}
+	} else {
+		l, err = net.Listen("tcp", addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("weir serve: -%s: %w", name, err)
+	}
+	s.addrs[name] = l.Addr()
+	return l, nil
+}
+
+// http serves the HTTP APIs.
+func (s *served) http(o *serveOptions, book *rules.Book, log *slog.Logger) error {
+	secured, err := o.webTLS()
+	if err != nil {
+		return err
+	}
+	mutual := o.web.ca != ""
+	if o.checks.addr != "" {
+		tokens, err := readTokens(o.checks.tokens)
+		if err != nil {
+			return err
+		}
+		checks, err := httplimit.Checks(s.node, book, httplimit.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
+		if err != nil {
+			return err
+		}
+		if err := s.handle("checks", o.checks.addr, secured, checks, log); err != nil {
+			return err
+		}
+	}
+	if o.admin.addr != "" && (o.admin.tokens != "" || mutual) {
+		tokens, err := readTokens(o.admin.tokens)
+		if err != nil {
+			return err
+		}
+		admin, err := httplimit.Admin(s.node, book, httplimit.AdminOptions{Tokens: tokens, MutualTLS: mutual, Logger: log})
+		if err != nil {
+			return err
+		}
+		if err := s.handle("admin", o.admin.addr, secured, admin, log); err != nil {
+			return err
+		}
+	}
+	if o.health == "" {
+		return nil
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(weirprom.New(s.node, book), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	health := http.NewServeMux()
+	health.Handle("GET /ready", httplimit.Readiness(s.node))
+	health.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
+	health.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
+	return s.handle("health", o.health, nil, health, log)
+}
+
+func (s *served) handle(name, addr string, secured *tls.Config, h http.Handler, log *slog.Logger) error {
+	l, err := s.listen(name, addr)
+	if err != nil {
+		return err
+	}
+	if secured != nil {
+		l = tls.NewListener(l, secured)
+	}
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fmt.Errorf("weir serve: -%s: %w", name, err)
+		}
+	}()
+	s.stops = append(s.stops, func(ctx context.Context) {
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+	})
+	return nil
+}
+
+// silence is after how long without a word a management server is asked whether it is there.
+const silence = 30 * time.Second
+
+// envoy serves Envoy's rate limit protocol.
+func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) error {
+	cfg := new(envoylimit.Config) // until the management server has sent one
+	if o.envoyConfig != "" {
+		var err error
+		if cfg, err = envoylimit.Load(o.envoyConfig); err != nil {
+			return err
+		}
+	}
+	o.limits.Logger = log
+	service, err := envoylimit.New(s.node, cfg, o.limits)
+	if err != nil {
+		return err
+	}
+	serving, asking, err := o.envoyFiles.credentials()
+	if err != nil {
+		return err
+	}
+	l, err := s.listen("envoy", o.envoy)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.Creds(serving))
+	service.Register(server)
+	source := func(ctx context.Context) error { return service.Watch(ctx, o.envoyConfig, o.every) }
+	hangUp := func() error { return nil }
+	if o.xds != "" {
+		conn, err := grpc.NewClient(o.xds, grpc.WithTransportCredentials(asking), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: silence}))
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		source = func(ctx context.Context) error { return service.Follow(ctx, conn, o.xdsID) }
+		hangUp = conn.Close
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	watched := make(chan error, 1)
+	go func() { watched <- source(watching) }()
+	go func() {
+		if err := server.Serve(l); err != nil {
+			s.failed <- fmt.Errorf("weir serve: -envoy: %w", err)
+		}
+	}()
+	s.stops = append(s.stops, func(ctx context.Context) {
+		stopped := make(chan struct{})
+		go func() { server.GracefulStop(); close(stopped) }()
+		select {
+		case <-stopped:
+		case <-ctx.Done():
+			server.Stop() // which ends GracefulStop, too
+			<-stopped
+		}
+		stop()
+		<-watched
+		_ = hangUp()
+	})
+	return nil
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// cluster is what a node says of itself and of the others.
+type cluster struct {
+	Members []struct {
+		Name   string `json:"name"`
+		Addr   string `json:"addr"`
+		Region string `json:"region"`
+		Self   bool   `json:"self"`
+		State  string `json:"state"`
+	} `json:"members"`
+	Ring struct {
+		Members []struct {
+			Name  string  `json:"name"`
+			Share float64 `json:"share"`
+		} `json:"members"`
+	} `json:"ring"`
+	Stats struct {
+		Ready     bool `json:"ready"`
+		Decisions map[string]struct {
+			Allowed uint64 `json:"allowed"`
+			Denied  uint64 `json:"denied"`
+		} `json:"decisions"`
+		Keys    int    `json:"keys"`
+		Evicted uint64 `json:"evicted"`
+		Stream  struct {
+			Unsent int   `json:"unsent"`
+			LagMS  int64 `json:"lag_ms"`
+		} `json:"stream"`
+		Outage struct {
+			Since     *time.Time `json:"since"`
+			Missing   []string   `json:"missing"`
+			Decisions uint64     `json:"decisions"`
+		} `json:"outage"`
+		UnjoinedMS int64 `json:"unjoined_ms"`
+		Cluster    struct {
+			Unanswered map[string]string `json:"unanswered"`
+		} `json:"cluster"`
+		Regions map[string]struct {
+			Reached bool `json:"reached"`
+		} `json:"regions"`
+		Rules *struct {
+			Version   uint64    `json:"version"`
+			Hash      string    `json:"hash"`
+			LoadedAt  time.Time `json:"loaded_at"`
+			Refused   uint64    `json:"refused"`
+			InForce   bool      `json:"in_force"`
+			Missing   bool      `json:"missing"`
+			Rules     int       `json:"rules"`
+			Limits    int       `json:"limits"`
+			Overrides int       `json:"overrides"`
+		} `json:"rules"`
+	} `json:"stats"`
+	Top struct {
+		Denied []struct {
+			Limit   string  `json:"limit"`
+			ID      string  `json:"id"`
+			Key     *string `json:"key"`
+			Denials uint64  `json:"denials"`
+		} `json:"denied"`
+		Missing []string `json:"missing"`
+	} `json:"top"`
+}
+
+// status prints what whoever is on call wants to know first.
+func status(args []string, stdout, stderr io.Writer) int {
+	return ask("status", args, 0, stdout, stderr, nil, func(ctx context.Context, c *client, a *asking, _ []string) (int, error) {
+		var answer cluster
+		texts := make(map[string]json.RawMessage)
+		for _, part := range []struct {
+			name, path string
+			into       any
+		}{{"members", "/v1/members", &answer}, {"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"top", "/v1/top?n=5", &answer.Top}} {
+			text, _, err := c.call(ctx, http.MethodGet, part.path, nil, part.into)
+			if err != nil {
+				return 0, err
+			}
+			texts[part.name] = text
+		}
+		if a.json {
+			return ok, json.NewEncoder(stdout).Encode(texts)
+		}
+		answer.print(stdout, time.Now())
+		if answer.Stats.Outage.Since != nil || !answer.Stats.Ready {
+			return bad, nil
+		}
+		return ok, nil
+	})
+}
+
+// print says first what is wrong.
+func (c *cluster) print(w io.Writer, now time.Time) {
+	s := &c.Stats
+	switch {
+	case s.Outage.Since != nil:
+		fmt.Fprintf(w, "OUTAGE since %s (%s): ", s.Outage.Since.Format(time.RFC3339), now.Sub(*s.Outage.Since).Round(time.Second))
+		if len(s.Outage.Missing) > 0 {
+			fmt.Fprintf(w, "missing %s; ", strings.Join(s.Outage.Missing, ", "))
+		}
+		fmt.Fprintf(w, "%d checks of this node were decided by stand-ins, by shares, or as FailOpen and FailClosed say\n", s.Outage.Decisions)
+	case s.UnjoinedMS > 0:
+		fmt.Fprintf(w, "ALONE for %s: this node counts by itself, as no address of -join has answered\n", time.Duration(s.UnjoinedMS)*time.Millisecond)
+	case !s.Ready:
+		fmt.Fprintln(w, "NOT READY: it joins or leaves, or waits for counts that it is to hold")
+	default:
+		fmt.Fprintln(w, "ready; every check is decided by whoever owns its key")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Cluster.Unanswered)) {
+		fmt.Fprintf(w, "join %s: %s\n", name, s.Cluster.Unanswered[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Regions)) {
+		if !s.Regions[name].Reached {
+			fmt.Fprintf(w, "region %s: not reached within the last 10 s, or there is nothing to tell it\n", name)
+		}
+	}
+	c.printMembers(w)
+	c.printDecisions(w)
+	c.printDenied(w)
+	fmt.Fprintf(w, "\ncounts: %d held, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
+	if r := s.Rules; r != nil {
+		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
+		switch {
+		case r.Missing:
+			fmt.Fprint(w, "; THE FILE IS GONE: these still hold")
+		case !r.InForce:
+			fmt.Fprintf(w, "; THE FILE AS IT IS NOW WAS REFUSED: GET /v1/rules says why")
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func (c *cluster) printMembers(w io.Writer) {
+	share := make(map[string]float64)
+	for _, m := range c.Ring.Members {
+		share[m.Name] = m.Share
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nMEMBER\tSTATE\tOWNS\tADDRESS\tREGION")
+	for _, m := range c.Members {
+		name := m.Name
+		if m.Self {
+			name += " (this one)"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%.1f %%\t%s\t%s\n", name, m.State, 100*share[m.Name], m.Addr, cmp.Or(m.Region, "-"))
+	}
+	table.Flush()
+}
+
+func (c *cluster) printDecisions(w io.Writer) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nDECIDED BY\tALLOWED\tDENIED")
+	for _, source := range slices.Sorted(maps.Keys(c.Stats.Decisions)) {
+		fmt.Fprintf(table, "%s\t%d\t%d\n", source, c.Stats.Decisions[source].Allowed, c.Stats.Decisions[source].Denied)
+	}
+	table.Flush()
+}
+
+// printDenied tells who is denied most, over all members.
+func (c *cluster) printDenied(w io.Writer) {
+	if len(c.Top.Denied) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nDENIED MOST\tKEY\tDENIALS, ABOUT")
+	for _, k := range c.Top.Denied {
+		key := k.ID
+		if k.Key != nil {
+			key = shown(*k.Key)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\n", k.Limit, key, k.Denials)
+	}
+	table.Flush()
+	if len(c.Top.Missing) > 0 {
+		fmt.Fprintf(w, "without %s, which did not answer\n", strings.Join(c.Top.Missing, ", "))
+	}
+}

@@ -1,0 +1,174 @@
+package envoylimit
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// request asks in domain d.
+func request(ds ...*ratelimit.RateLimitDescriptor) *rls.RateLimitRequest {
+	return &rls.RateLimitRequest{Domain: "d", Descriptors: ds}
+}
+
+// virtually runs a cluster with a Service on each node.
+func virtually(t *testing.T, text string, run func(t *testing.T, c *weirtest.Cluster, services map[string]*Service)) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{})
+		require.NoError(t, err)
+		defer c.Close()
+		services := make(map[string]*Service)
+		for _, name := range c.Names() {
+			services[name], err = New(c.Node(name), parsed(t, text), Options{Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+		}
+		run(t, c, services)
+	})
+}
+
+const shared = `
+domain: d
+descriptors:
+- key: user
+  rate_limit: {unit: hour, requests_per_unit: 10}
+- key: all
+  rate_limit: {unit: hour, requests_per_unit: 100}
+`
+
+func TestAllNodesHaveOneLimit(t *testing.T) {
+	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		for _, user := range []string{"u", "v", "w", "x"} {
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for range 10 {
+				for _, s := range services {
+					wg.Go(func() {
+						r, err := s.ShouldRateLimit(t.Context(), request(of("user", user)))
+						require.NoError(t, err)
+						if r.OverallCode == ok {
+							admitted.Add(1)
+						}
+					})
+				}
+			}
+			wg.Wait()
+			require.EqualValues(t, 10, admitted.Load())
+		}
+	})
+}
+
+// Of a limit that some drain whom another limit denies, others get what is left.
+func TestOnNoNodeDoesADeniedRequestDrainAnotherLimit(t *testing.T) {
+	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		admitted := 0
+		for range 100 {
+			for _, name := range c.Names() {
+				r, err := services[name].ShouldRateLimit(t.Context(), request(of("user", "greedy"), of("all", "")))
+				require.NoError(t, err)
+				if r.OverallCode == ok {
+					admitted++
+				}
+			}
+		}
+		require.Equal(t, 10, admitted)
+		time.Sleep(2 * time.Second) // until nothing is lent
+		r, err := services["a"].ShouldRateLimit(t.Context(), request(hits(0, "all", "")))
+		require.NoError(t, err)
+		require.EqualValues(t, 90, r.Statuses[0].LimitRemaining)
+	})
+}
+
+// Envoy waits for 20 ms unless told otherwise, and lets a request pass that has no
+// answer by then.
+func TestAnAnswerIsThereBeforeEnvoyGivesUp(t *testing.T) {
+	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		c.Freeze("b")
+		for _, user := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			begun := time.Now()
+			r, err := services["a"].ShouldRateLimit(ctx, request(of("user", user), of("all", "")))
+			require.NoError(t, err, user)
+			require.NoError(t, ctx.Err(), user)
+			require.LessOrEqual(t, time.Since(begun), 16*time.Millisecond, user)
+			require.Equal(t, ok, r.OverallCode, user)
+			cancel()
+		}
+	})
+}
+
+func TestAChangedFileIsInForceWithoutARestart(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "d.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: []string{"a"}})
+		require.NoError(t, err)
+		defer c.Close()
+		var log bytes.Buffer
+		s, err := New(c.Node("a"), parsed(t, "domain: none"), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		left := func() int {
+			r, err := s.ShouldRateLimit(t.Context(), request(of("all", "")))
+			require.NoError(t, err)
+			if r.Statuses[0].CurrentLimit == nil {
+				return -1
+			}
+			return int(r.Statuses[0].LimitRemaining)
+		}
+		lines := func(of string) int { synctest.Wait(); return strings.Count(log.String(), of) }
+
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		done := make(chan error, 1)
+		go func() { done <- s.Watch(ctx, dir, time.Second) }()
+		time.Sleep(3 * time.Second)
+		require.Equal(t, -1, left())
+		require.Equal(t, 1, lines("refused"), "what is wrong is logged once")
+
+		write("domain: d\ndescriptors: [{key: all, rate_limit: {unit: hour, requests_per_unit: 5}}]")
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 4, left())
+		require.Equal(t, 1, lines("is in force"))
+
+		write("domain: d\ndescriptors: [{kye: all}]")
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 3, left(), "the last good one stays in force")
+		require.Equal(t, 2, lines("refused"))
+
+		write("domain: d\ndescriptors: [{key: all, rate_limit: {unit: hour, requests_per_unit: 6}}]")
+		time.Sleep(3 * time.Second)
+		require.Equal(t, 3, left(), "counts go on")
+		stop()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+}
+
+// The whole way over real sockets: two nodes that gossip, a gRPC server on each.
+func TestTwoServersOverSocketsHaveOneLimit(t *testing.T) {
+	a := start(t, weir.Config{Name: "a", Bind: "127.0.0.1:0", Timeout: 10 * time.Second})
+	b := start(t, weir.Config{Name: "b", Bind: "127.0.0.1:0", Timeout: 10 * time.Second, Join: []string{a.Members()[0].Addr}})
+	require.Eventually(t, func() bool { return len(a.Members()) == 2 && a.Ready() && b.Ready() }, 30*time.Second, 10*time.Millisecond)
+	clients := []client{clientOf(t, serviceOf(t, a, shared, Options{})), clientOf(t, serviceOf(t, b, shared, Options{}))}
+	admitted := 0
+	for i := range 30 {
+		if clients[i%2].ask(of("user", "u")).OverallCode == ok {
+			admitted++
+		}
+	}
+	require.Equal(t, 10, admitted)
+}

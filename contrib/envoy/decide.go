@@ -1,0 +1,300 @@
+package envoylimit
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+)
+
+// The bounds of a request.
+const (
+	maxDescriptors = 255               // that Node.AllowAll takes
+	maxHits        = 1_000_000_000_000 // the largest limit of a node
+)
+
+// item is a descriptor of a request, and what becomes of it.
+type item struct {
+	descriptor *ratelimit.RateLimitDescriptor
+	limit      *limit                           // of the configuration; nil if none matches
+	current    *rls.RateLimitResponse_RateLimit // what is enforced, the limit's or the request's; nil if nothing is
+	path       string
+	limiter    *weir.Limiter // nil for a limit of nothing
+	key        string
+	hits       int64
+	how        how
+	replaced   bool // by another limit that the request meets
+
+	decision weir.Decision
+	over     bool
+}
+
+// how is what a descriptor asks for.
+type how uint8
+
+const (
+	take   how = iota // all of them or none
+	peek              // whether a unit is left
+	debit             // spends without asking
+	refund            // gives back
+)
+
+// read finds what the descriptors of a request ask of which limits.
+func (s *Service) read(req *rls.RateLimitRequest, items []item) ([]item, error) {
+	switch n := len(req.GetDescriptors()); {
+	case req.GetDomain() == "":
+		return nil, status.Error(codes.InvalidArgument, "the request has no domain")
+	case n == 0:
+		return nil, status.Error(codes.InvalidArgument, "the request has no descriptors")
+	case n > maxDescriptors:
+		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors: at most %d are decided together", n, maxDescriptors)
+	}
+	items = slices.Grow(items, len(req.GetDescriptors()))[:len(req.GetDescriptors())]
+	now := s.current.Load()
+	domain := now.domains[req.GetDomain()]
+	replaces := false
+	for i, d := range req.GetDescriptors() {
+		it := &items[i]
+		it.descriptor = d
+		if domain == nil {
+			continue
+		}
+		if err := s.readOne(now, domain, req, it); err != nil {
+			return nil, err
+		}
+		replaces = replaces || it.limit != nil && len(it.limit.replaces) > 0
+	}
+	if replaces {
+		replace(items)
+	}
+	return items, nil
+}
+
+func (s *Service) readOne(now *book, domain *domain, req *rls.RateLimitRequest, it *item) error {
+	entries := it.descriptor.GetEntries()
+	var room [8]*descriptor
+	way := domain.find(entries, room[:0])
+	if len(way) == len(entries) && len(way) > 0 {
+		if it.limit = way[len(way)-1].limit; it.limit != nil {
+			it.current, it.path, it.limiter = it.limit.current, it.limit.path, now.limiters[it.limit]
+		}
+	}
+	if o := it.descriptor.GetLimit(); o != nil {
+		// Its numbers stand in for those of the configuration, whatever these are; the
+		// count is the same.
+		if it.limit != nil {
+			it.limit = &limit{path: it.path, debit: it.limit.debit, detailed: it.limit.detailed}
+		} else {
+			it.path = pathOf(domain.name, entries)
+		}
+		it.current = &rls.RateLimitResponse_RateLimit{
+			RequestsPerUnit: o.GetRequestsPerUnit(), Unit: rls.RateLimitResponse_RateLimit_Unit(o.GetUnit()), UnitMultiplier: o.GetUnitMultiplier(),
+		}
+		it.limiter = nil
+		if per, _ := period(it.current); per == 0 {
+			return status.Errorf(codes.InvalidArgument, "limit: the unit is %v, %d of them: use a known one, and no more than 366 days", o.GetUnit(), max(1, o.GetUnitMultiplier().GetValue()))
+		}
+		if o.GetRequestsPerUnit() > 0 {
+			var err error
+			if it.limiter, err = s.limiter(it.path, it.current); err != nil {
+				return refusal(err)
+			}
+		}
+	}
+	if it.current == nil {
+		return nil
+	}
+	hits := uint64(max(1, req.GetHitsAddend()))
+	if h := it.descriptor.GetHitsAddend(); h != nil {
+		hits = h.GetValue()
+	}
+	if hits > maxHits {
+		return status.Errorf(codes.InvalidArgument, "hits_addend is %d: use at most %d", hits, int64(maxHits))
+	}
+	it.hits = int64(hits)
+	switch {
+	case hits == 0:
+		it.how = peek
+	case it.descriptor.GetIsNegativeHits():
+		it.how = refund
+	case it.limit != nil && it.limit.debit, s.o.DebitMany && hits > 1:
+		it.how = debit
+	}
+	var keyRoom [128]byte
+	it.key = string(appendKey(keyRoom[:0], entries, way))
+	if s.o.OnDecision != nil && it.limit != nil {
+		it.path = valuedPath(domain.name, it, entries, way)
+	}
+	return nil
+}
+
+// replace takes out what limits of the same request replace.
+func replace(items []item) {
+	var names []string
+	for i := range items {
+		if l := items[i].limit; l != nil {
+			names = append(names, l.replaces...)
+		}
+	}
+	for i := range items {
+		l := items[i].limit
+		items[i].replaced = l != nil && l.name != "" && slices.Contains(names, l.name)
+	}
+}
+
+// pathOf is the path of a descriptor that is not in the configuration: without
+// values, of which there may be any number.
+func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) string {
+	path := domain
+	for _, e := range entries {
+		path += "." + e.GetKey()
+	}
+	return path
+}
+
+// valuedPath is an item's path, with the values that the configuration wants in it.
+func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) string {
+	if !it.limit.detailed && !slices.ContainsFunc(way, func(d *descriptor) bool { return d.valued }) {
+		return it.path
+	}
+	var b strings.Builder
+	b.WriteString(domain)
+	for i, d := range way {
+		b.WriteByte('.')
+		if d.shared || !it.limit.detailed && !d.valued {
+			b.WriteString(d.label())
+			continue
+		}
+		b.WriteString(d.key)
+		if value := entries[i].GetValue(); value != "" {
+			b.WriteString("_" + value)
+		}
+	}
+	return b.String()
+}
+
+// enforced reports whether an item can deny its request.
+func (s *Service) enforced(it *item) bool {
+	return !s.o.ShadowMode && (it.limit == nil || !it.limit.shadow && !it.limit.quota)
+}
+
+// decide fills in the decisions, and reports whether the request is denied. First is
+// what spends nothing, then all takes together, or none if the request is denied
+// already; last what only has to be noted, which a denied request does not.
+func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
+	takes := 0
+	for i := range items {
+		it := &items[i]
+		switch {
+		case it.current == nil || it.replaced:
+			continue
+		case it.limiter == nil: // none are granted
+			it.over = it.how != refund
+		case it.how == peek:
+			if err := it.look(ctx); err != nil {
+				return false, err
+			}
+		case it.how == take && it.sum(items) > int64(it.current.GetRequestsPerUnit()):
+			if err := it.look(ctx); err != nil {
+				return false, err
+			}
+			it.over = true
+		case it.how == take:
+			takes++
+			continue
+		}
+		denied = denied || it.over && s.enforced(it)
+	}
+	if takes > 0 && !denied {
+		if denied, err = s.take(ctx, items, takes); err != nil {
+			return false, err
+		}
+		takes = 0
+	}
+	for i := range items {
+		it := &items[i]
+		switch {
+		case it.limiter == nil || it.replaced || it.how == peek:
+			continue
+		case it.how == take:
+			if takes > 0 && !it.over {
+				err = it.look(ctx)
+			}
+		case denied:
+			err = it.look(ctx)
+		case it.how == debit:
+			it.decision, err = it.limiter.Debit(ctx, it.key, it.hits)
+			it.over = !it.decision.Allowed
+			denied = denied || it.over && s.enforced(it)
+		case it.how == refund:
+			if err = it.limiter.Refund(ctx, it.key, it.hits); err == nil {
+				err = it.look(ctx)
+				it.over = false
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return denied, nil
+}
+
+// take takes for all items that ask for it, and have not been found to be over.
+func (s *Service) take(ctx context.Context, items []item, takes int) (denied bool, err error) {
+	var askRoom [8]weir.Ask
+	var decisionRoom [8]weir.Decision
+	asks := slices.Grow(askRoom[:0], takes)
+	isTaken := func(it *item) bool { return it.how == take && it.limiter != nil && !it.replaced && !it.over }
+	for i := range items {
+		if it := &items[i]; isTaken(it) {
+			asks = append(asks, weir.Ask{Limiter: it.limiter, Key: it.key, Units: it.hits, Shadow: !s.enforced(it)})
+		}
+	}
+	ds, err := s.node.AllowAllInto(ctx, asks, decisionRoom[:0])
+	if err != nil {
+		return false, err
+	}
+	for i := range items {
+		if it := &items[i]; isTaken(it) {
+			it.decision, ds = ds[0], ds[1:]
+			it.over = !it.decision.Allowed
+			denied = denied || it.over && s.enforced(it)
+		}
+	}
+	return denied, nil
+}
+
+// look finds out what would be, and spends nothing.
+func (it *item) look(ctx context.Context) (err error) {
+	it.decision, err = it.limiter.Peek(ctx, it.key)
+	it.over = err == nil && (!it.decision.Allowed || it.how == take && it.decision.Remaining < it.hits)
+	return err
+}
+
+// sum is what the takes of an item's count ask for together: more than the limit can
+// be granted at no time.
+func (it *item) sum(items []item) int64 {
+	sum := it.hits
+	for i := range items {
+		other := &items[i]
+		if other != it && other.how == take && !other.replaced && other.key == it.key && other.path == it.path && other.current != nil && other.current.GetUnit() == it.current.GetUnit() {
+			sum += min(other.hits, math.MaxInt64-sum)
+		}
+	}
+	return sum
+}
+
+// decided is what Options.OnDecision is told.
+func (it *item) decided(req *rls.RateLimitRequest, enforced bool) *Decided {
+	return &Decided{
+		Domain: req.GetDomain(), Path: it.path, Hits: uint64(it.hits), Negative: it.how == refund,
+		Over: it.over, Enforced: enforced, Decision: it.decision,
+	}
+}

@@ -1,0 +1,187 @@
+package envoylimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// configType is what a management server has for rate limit services.
+const configType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// followRetry is how long a Follow waits after a stream has ended.
+const followRetry = 3 * time.Second
+
+// Follow takes the configuration from a management server until ctx is done, whose
+// error it returns: over xDS (aggregated, state of the world), as Envoy Gateway's has it
+// for the node of that id. What it sends is in force at once and acknowledged; what is
+// wrong is refused, to the server and in the log, and leaves the Config before in force,
+// as does a server that is not reached. Until the first, use the zero Config.
+func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, node string) error {
+	complaint := ""
+	for {
+		err := s.follow(ctx, conn, node, func() { complaint = "" })
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err.Error() != complaint {
+			complaint = err.Error()
+			s.o.Logger.Warn("the management server of Envoy's configuration is not reached: the last one stays in force", "error", err, "retry", s.retry)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(s.retry):
+		}
+	}
+}
+
+// follow is one stream. Its error is never nil.
+func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, node string, received func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	req := &discovery.DiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: configType}
+	for {
+		if err := stream.Send(req); err != nil {
+			_, err = stream.Recv() // which says why
+			return errors.Join(errors.New("the stream has ended"), err)
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		received()
+		req = &discovery.DiscoveryRequest{Node: req.Node, TypeUrl: configType, VersionInfo: req.VersionInfo, ResponseNonce: answer.GetNonce()}
+		cfg, err := configOf(answer)
+		if err == nil {
+			err = s.Use(cfg)
+		}
+		if err != nil {
+			s.o.Logger.Error("the Envoy configuration was refused: the one before stays in force", "version", answer.GetVersionInfo(), "error", err)
+			req.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+			continue
+		}
+		req.VersionInfo = answer.GetVersionInfo()
+		s.o.Logger.Info("an Envoy configuration is in force", "version", answer.GetVersionInfo(), "domains", len(cfg.domains), "limits", cfg.count())
+	}
+}
+
+// configOf is the Config of an answer.
+func configOf(answer *discovery.DiscoveryResponse) (*Config, error) {
+	if t := answer.GetTypeUrl(); t != configType {
+		return nil, fmt.Errorf("the type is %q: only %s is taken", t, configType)
+	}
+	all := &Config{domains: make(map[string]*domain)}
+	var errs []error
+	for _, resource := range answer.GetResources() {
+		d, err := domainOf(resource)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case all.domains[d.name] != nil:
+			errs = append(errs, fmt.Errorf("domain %q is there twice", d.name))
+		default:
+			all.domains[d.name] = d
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// domainOf reads a resource. No person wrote it, so a field that has no effect is
+// no mistake; one that this version does not know might be the one that says not to
+// enforce a limit.
+func domainOf(resource *anypb.Any) (*domain, error) {
+	var c rlsconf.RateLimitConfig
+	if err := resource.UnmarshalTo(&c); err != nil {
+		return nil, err
+	}
+	if c.GetDomain() == "" {
+		return nil, fmt.Errorf("resource %q has no domain", c.GetName())
+	}
+	d := &domain{name: c.GetDomain()}
+	return d, errors.Join(knows(d.name, &c), d.take(&d.top, d.name, c.GetDescriptors(), 1))
+}
+
+// maxLevels bounds how deep descriptors are nested: more than a file can.
+const maxLevels = 32
+
+func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) error {
+	if depth > maxLevels {
+		return fmt.Errorf("%s: nested more than %d deep", path, maxLevels)
+	}
+	var errs []error
+	seen := make(map[entry]bool)
+	for _, from := range descriptors {
+		to := &descriptor{key: from.GetKey()}
+		to.value, to.pattern = strings.CutSuffix(from.GetValue(), "*")
+		path := path + "." + to.label()
+		errs = append(errs, knows(path, from))
+		if same := (entry{from.GetKey(), from.GetValue()}); to.key == "" || seen[same] {
+			errs = append(errs, fmt.Errorf("%s: a descriptor has no key, or is there twice", path))
+			continue
+		} else {
+			seen[same] = true
+		}
+		if r := from.GetRateLimit(); r != nil {
+			limit, err := limitOf(path, r)
+			errs = append(errs, err)
+			limit.shadow, limit.detailed = from.GetShadowMode(), from.GetDetailedMetric()
+			to.limit = limit
+			d.limits = append(d.limits, limit)
+		}
+		if len(from.GetDescriptors()) > 0 {
+			to.below = new(level)
+			errs = append(errs, d.take(to.below, path, from.GetDescriptors(), depth+1))
+		}
+		l.add(to)
+	}
+	return errors.Join(errs...)
+}
+
+func limitOf(path string, from *rlsconf.RateLimitPolicy) (*limit, error) {
+	l := &limit{path: path, name: from.GetName()}
+	for _, r := range from.GetReplaces() {
+		if name := r.GetName(); name != "" && name != l.name {
+			l.replaces = append(l.replaces, name)
+		}
+	}
+	if !from.GetUnlimited() {
+		l.current = &rls.RateLimitResponse_RateLimit{
+			Name: l.name, RequestsPerUnit: from.GetRequestsPerUnit(), Unit: rls.RateLimitResponse_RateLimit_Unit(from.GetUnit()),
+		}
+		if per, _ := period(l.current); per == 0 {
+			return l, fmt.Errorf("%s: the unit is %v: use a known one", path, from.GetUnit())
+		}
+	}
+	return l, knows(path, from)
+}
+
+// knows returns an error for a field of a message that this version does not know.
+func knows(path string, m proto.Message) error {
+	unknown := m.ProtoReflect().GetUnknown()
+	if len(unknown) == 0 {
+		return nil
+	}
+	number, _, _ := protowire.ConsumeTag(unknown)
+	return fmt.Errorf("%s: field %d of %s is not known to this version", path, number, m.ProtoReflect().Descriptor().FullName())
+}

@@ -1,0 +1,162 @@
+package envoylimit
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-go/weir"
+)
+
+// management is a server that sends what a test gives it, and shows what it gets.
+type management struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	asked chan *discovery.DiscoveryRequest
+	sends chan *discovery.DiscoveryResponse // nil ends the stream
+}
+
+func (m *management) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		m.asked <- req
+		answer := <-m.sends
+		if answer == nil {
+			return errors.New("restarting")
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *management) next(t *testing.T) *discovery.DiscoveryRequest {
+	t.Helper()
+	select {
+	case req := <-m.asked:
+		require.Equal(t, configType, req.TypeUrl)
+		require.Equal(t, "gateway", req.Node.Id)
+		return req
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing was asked for")
+		return nil
+	}
+}
+
+// version is an answer with configurations.
+func version(t *testing.T, v string, configs ...*rlsconf.RateLimitConfig) *discovery.DiscoveryResponse {
+	t.Helper()
+	r := &discovery.DiscoveryResponse{VersionInfo: v, Nonce: "n" + v, TypeUrl: configType}
+	for _, c := range configs {
+		resource, err := anypb.New(c)
+		require.NoError(t, err)
+		r.Resources = append(r.Resources, resource)
+	}
+	return r
+}
+
+func allOf(requests uint32) *rlsconf.RateLimitConfig {
+	return &rlsconf.RateLimitConfig{Name: "d", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
+		{Key: "all", RateLimit: &rlsconf.RateLimitPolicy{RequestsPerUnit: requests, Unit: rlsconf.RateLimitUnit_HOUR}},
+	}}
+}
+
+func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
+	m := &management{asked: make(chan *discovery.DiscoveryRequest, 1), sends: make(chan *discovery.DiscoveryResponse, 1)}
+	conn := dial(t, func(on *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(on, m) })
+	s, err := New(start(t, weir.Config{}), new(Config), Options{})
+	require.NoError(t, err)
+	s.retry = time.Millisecond
+	c := clientOf(t, s)
+	require.Nil(t, c.ask(of("all", "")).Statuses[0].CurrentLimit, "nothing is limited before the first")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Follow(ctx, conn, "gateway") }()
+
+	require.Empty(t, m.next(t).VersionInfo)
+	m.sends <- version(t, "1", allOf(5))
+	req := m.next(t)
+	require.Equal(t, "1", req.VersionInfo)
+	require.Equal(t, "n1", req.ResponseNonce)
+	require.Nil(t, req.ErrorDetail)
+	require.EqualValues(t, 4, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+
+	m.sends <- version(t, "2", &rlsconf.RateLimitConfig{Name: "d"})
+	req = m.next(t)
+	require.Equal(t, "1", req.VersionInfo, "what is wrong is refused")
+	require.Equal(t, "n2", req.ResponseNonce)
+	require.Equal(t, `resource "d" has no domain`, req.ErrorDetail.Message)
+	require.EqualValues(t, 3, c.ask(of("all", "")).Statuses[0].LimitRemaining, "the last good one stays in force")
+
+	m.sends <- nil
+	require.Empty(t, m.next(t).VersionInfo, "it comes back")
+	require.EqualValues(t, 2, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	m.sends <- version(t, "3", allOf(50))
+	require.Equal(t, "3", m.next(t).VersionInfo)
+	require.EqualValues(t, 46, c.ask(of("all", "")).Statuses[0].LimitRemaining, "counts go on")
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
+	close(m.sends)
+}
+
+func TestAManagementServersDescriptorsMeanWhatAFilesDo(t *testing.T) {
+	cfg, err := configOf(version(t, "1", allOf(5), &rlsconf.RateLimitConfig{Domain: "e", Descriptors: []*rlsconf.RateLimitDescriptor{
+		{Key: "path", Value: "/api/*", ShadowMode: true, Descriptors: []*rlsconf.RateLimitDescriptor{
+			{Key: "user", ShadowMode: true, DetailedMetric: true, RateLimit: &rlsconf.RateLimitPolicy{Unit: 5, RequestsPerUnit: 7, Name: "u", Replaces: []*rlsconf.RateLimitReplace{{Name: "v"}}}},
+			{Key: "user", Value: "root", RateLimit: &rlsconf.RateLimitPolicy{Unlimited: true}},
+		}},
+	}}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"d", "e"}, cfg.Domains())
+	d := cfg.domains["e"]
+	way := d.find(of("path", "/api/a", "user", "x").Entries, nil)
+	require.Len(t, way, 2)
+	l := way[1].limit
+	require.Equal(t, "e.path_/api/*.user", l.path)
+	require.True(t, l.shadow && l.detailed)
+	require.Equal(t, []string{"v"}, l.replaces)
+	per, _ := period(l.current)
+	require.Equal(t, 30*day, per)
+	require.Nil(t, d.find(of("path", "/api/a", "user", "root").Entries, nil)[1].limit.current)
+}
+
+func TestWhatAManagementServerSendsWrongIsRefused(t *testing.T) {
+	newer := allOf(1)
+	newer.Descriptors[0].ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
+	deep := []*rlsconf.RateLimitDescriptor{{Key: "a"}}
+	for range maxLevels {
+		deep = []*rlsconf.RateLimitDescriptor{{Key: "a", Descriptors: deep}}
+	}
+	other := version(t, "1")
+	other.TypeUrl = "other"
+	broken := version(t, "1", allOf(1))
+	broken.Resources[0].Value = []byte{0xff}
+	unit := allOf(1)
+	unit.Descriptors[0].RateLimit.Unit = 0
+	twice := proto.CloneOf(allOf(1))
+	twice.Descriptors = append(twice.Descriptors, twice.Descriptors[0])
+	for want, answer := range map[string]*discovery.DiscoveryResponse{
+		`the type is "other"`:                               other,
+		"cannot parse":                                      broken,
+		`domain "d" is there twice`:                         version(t, "1", allOf(1), allOf(2)),
+		"d.all: the unit is UNKNOWN: use a known one":       version(t, "1", unit),
+		"d.all: a descriptor has no key, or is there twice": version(t, "1", twice),
+		"nested more than 32 deep":                          version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: deep}),
+		"d.all: field 99 of ratelimit.config.ratelimit.v3.RateLimitDescriptor is not known to this version": version(t, "1", newer),
+	} {
+		cfg, err := configOf(answer)
+		require.ErrorContains(t, err, want)
+		require.Nil(t, cfg)
+	}
+}

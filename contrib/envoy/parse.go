@@ -1,0 +1,264 @@
+package envoylimit
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// Parse reads the configuration of one domain, in the format of
+// envoyproxy/ratelimit. The name is for the errors, of which it returns all that it
+// finds, with line and column: what is not known or makes no sense is refused, not
+// passed over.
+func Parse(name string, text []byte) (*Config, error) {
+	file, err := strictyaml.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	d := &domain{file: name, sum: sha256.Sum256(text)}
+	root := file.Root().Map("domain", "descriptors")
+	at := root.Get("domain").Required()
+	d.name = at.Text()
+	if at.Present() && at.IsText() && d.name == "" {
+		at.Errorf("domain is empty: give it the name that Envoy sends")
+	}
+	d.line, d.column = at.Position()
+	r := reader{domain: d, named: make(map[string]bool)}
+	r.level(&d.top, root.Get("descriptors"), d.name)
+	r.finish()
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	return &Config{domains: map[string]*domain{d.name: d}}, nil
+}
+
+// reader reads the descriptors of a domain.
+type reader struct {
+	domain   *domain
+	named    map[string]bool
+	replaces []replacing
+}
+
+// replacing is a name of a limit that another one is to replace.
+type replacing struct {
+	at   strictyaml.Value
+	name string
+}
+
+var (
+	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "debit", "share_threshold", "detailed_metric", "value_to_metric"}
+	limitFields      = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
+)
+
+// level reads a list of descriptors. The path is that of what they are under.
+func (r *reader) level(l *level, list strictyaml.Value, path string) {
+	lines := make(map[string]int)
+	for _, v := range list.List() {
+		d := r.descriptor(v, path)
+		if d.key == "" {
+			continue // which has been reported
+		}
+		line, _ := v.Position()
+		unique := fmt.Sprintf("%q %q %t", d.key, d.value, d.pattern)
+		if first, twice := lines[unique]; twice {
+			v.Errorf("a descriptor with this key and value is there twice: the first is on line %d", first)
+			continue
+		}
+		lines[unique] = line
+		l.add(d)
+	}
+}
+
+func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
+	m := v.Map(descriptorFields...)
+	d := new(descriptor)
+	if !v.IsMap() {
+		return d
+	}
+	key := m.Get("key").Required()
+	switch d.key = key.Text(); {
+	case key.IsText() && d.key == "":
+		key.Errorf("key is empty: give it the key of the entry that it is for")
+	case strings.HasSuffix(d.key, "*"):
+		key.Errorf("key is %q: only a value can be a pattern", d.key)
+	}
+	d.value, d.pattern = strings.CutSuffix(m.Get("value").Text(), "*")
+	d.valued = m.Get("value_to_metric").Bool()
+	if share := m.Get("share_threshold"); share.Bool() {
+		d.shared = d.pattern
+		if !d.pattern {
+			share.Errorf("share_threshold is for a value that ends in *: remove it, or make the value a pattern")
+		}
+	}
+	path += "." + d.label()
+	if at := m.Get("rate_limit"); at.Present() {
+		d.limit = r.limit(at, path)
+		d.limit.shadow = m.Get("shadow_mode").Bool()
+		d.limit.quota = m.Get("quota_mode").Bool()
+		d.limit.debit = m.Get("debit").Bool()
+		d.limit.detailed = m.Get("detailed_metric").Bool()
+		if d.limit.shadow && d.limit.quota {
+			m.Get("quota_mode").Errorf("quota_mode and shadow_mode: use one of them, neither is enforced")
+		}
+		r.domain.limits = append(r.domain.limits, d.limit)
+	} else {
+		for _, field := range []string{"shadow_mode", "quota_mode", "debit", "detailed_metric"} {
+			if at := m.Get(field); at.Bool() {
+				at.Errorf("%s is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is", field)
+			}
+		}
+	}
+	if below := m.Get("descriptors"); below.Present() {
+		d.below = new(level)
+		r.level(d.below, below, path)
+	}
+	return d
+}
+
+func (r *reader) limit(v strictyaml.Value, path string) *limit {
+	m := v.Map(limitFields...)
+	l := &limit{path: path, name: m.Get("name").Text()}
+	for _, v := range m.Get("replaces").List() {
+		at := v.Map("name").Get("name").Required()
+		name := at.Text()
+		switch {
+		case !at.IsText():
+		case name == "":
+			at.Errorf("name is empty: name the rate_limit to replace")
+		case name == l.name:
+			at.Errorf("name is %q, which is this rate_limit's own: name another", name)
+		default:
+			l.replaces = append(l.replaces, name)
+			r.replaces = append(r.replaces, replacing{at, name})
+		}
+	}
+	if l.name != "" {
+		r.named[l.name] = true
+	}
+	unit, requests := m.Get("unit"), m.Get("requests_per_unit")
+	if m.Get("unlimited").Bool() {
+		for _, v := range []strictyaml.Value{unit, requests} {
+			if v.Present() {
+				v.Errorf("the rate_limit is unlimited: remove unit and requests_per_unit, or unlimited")
+				break
+			}
+		}
+		return l
+	}
+	l.current = &rls.RateLimitResponse_RateLimit{Name: l.name, RequestsPerUnit: uint32(requests.Required().Int(0, math.MaxUint32))}
+	name := strings.ToLower(unit.Required().Text())
+	for _, u := range units {
+		if u.name == name {
+			l.current.Unit = u.unit
+		}
+	}
+	if l.current.Unit == rls.RateLimitResponse_RateLimit_UNKNOWN && unit.IsText() {
+		unit.Errorf("unknown unit %q: %s", name, spelling.Meant(name, unitNames()))
+	}
+	return l
+}
+
+// finish is for what only all of the file shows.
+func (r *reader) finish() {
+	var known []string
+	for name := range r.named {
+		known = append(known, name)
+	}
+	slices.Sort(known)
+	for _, p := range r.replaces {
+		if !r.named[p.name] {
+			p.at.Errorf("no rate_limit of this domain has the name %q: %s", p.name, spelling.Meant(p.name, known))
+		}
+	}
+}
+
+// Merge is the domains of all of them together. The error names a domain that two of
+// them have.
+func Merge(configs ...*Config) (*Config, error) {
+	all := &Config{domains: make(map[string]*domain)}
+	var errs []error
+	for _, c := range configs {
+		for _, name := range c.Domains() {
+			d := c.domains[name]
+			if first := all.domains[name]; first != nil {
+				errs = append(errs, strictyaml.At(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file", name, first.file)))
+				continue
+			}
+			all.domains[name] = d
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Load reads a file, or all files of a directory whose names end in .yaml or .yml and
+// do not begin with a dot, each with one domain. In a directory that a ConfigMap is
+// mounted on these are links.
+func Load(path string) (*Config, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	files := []string{path}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		files = files[:0]
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && (ext == ".yaml" || ext == ".yml") {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("no file in %s has a name that ends in .yaml or .yml: %w", path, fs.ErrNotExist)
+		}
+	}
+	var configs []*Config
+	var errs []error
+	for _, file := range files {
+		c, err := parseFile(file)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		configs = append(configs, c)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return Merge(configs...)
+}
+
+// parseFile refuses what is no file, as reading it might never end.
+func parseFile(path string) (*Config, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is %s: give a regular file, or a link to one", path, info.Mode().Type())
+	}
+	if info.Size() > strictyaml.MaxBytes {
+		return nil, fmt.Errorf("%s has %d bytes: at most %d are read", path, info.Size(), strictyaml.MaxBytes)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}

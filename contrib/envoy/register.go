@@ -1,0 +1,80 @@
+package envoylimit
+
+import (
+	"context"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+)
+
+// Register has a server answer as the rate limit service, as grpc.health.v1 and by
+// reflection. The health is that of weir.Node.Ready: a node that leaves is
+// NOT_SERVING, and goes on answering those who still ask.
+func (s *Service) Register(on *grpc.Server) {
+	rls.RegisterRateLimitServiceServer(on, s)
+	health.RegisterHealthServer(on, &healthServer{node: s.node})
+	reflection.Register(on)
+}
+
+// healthServer says of the server as a whole, and of the rate limit service, whether the
+// node is ready.
+type healthServer struct {
+	health.UnimplementedHealthServer
+	node *weir.Node
+}
+
+// healthEvery is how often a Watch looks.
+const healthEvery = time.Second
+
+func (h *healthServer) status() health.HealthCheckResponse_ServingStatus {
+	if h.node.Ready() {
+		return health.HealthCheckResponse_SERVING
+	}
+	return health.HealthCheckResponse_NOT_SERVING
+}
+
+func known(service string) bool {
+	return service == "" || service == rls.RateLimitService_ServiceDesc.ServiceName
+}
+
+func (h *healthServer) Check(_ context.Context, req *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
+	if !known(req.GetService()) {
+		return nil, status.Error(codes.NotFound, "unknown service")
+	}
+	return &health.HealthCheckResponse{Status: h.status()}, nil
+}
+
+func (h *healthServer) List(context.Context, *health.HealthListRequest) (*health.HealthListResponse, error) {
+	is := &health.HealthCheckResponse{Status: h.status()}
+	return &health.HealthListResponse{Statuses: map[string]*health.HealthCheckResponse{"": is, rls.RateLimitService_ServiceDesc.ServiceName: is}}, nil
+}
+
+func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse]) error {
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	told := health.HealthCheckResponse_UNKNOWN
+	for {
+		is := health.HealthCheckResponse_SERVICE_UNKNOWN
+		if known(req.GetService()) {
+			is = h.status()
+		}
+		if is != told {
+			if err := stream.Send(&health.HealthCheckResponse{Status: is}); err != nil {
+				return err
+			}
+			told = is
+		}
+		select {
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package envoylimit
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// respond says what became of each descriptor.
+func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) *rls.RateLimitResponse {
+	r := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK, Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(items))}
+	if denied {
+		r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+	}
+	all := make([]rls.RateLimitResponse_DescriptorStatus, len(items))
+	for i := range items {
+		items[i].status(&all[i])
+		r.Statuses[i] = &all[i]
+	}
+	if s.o.Headers != (Headers{}) {
+		r.ResponseHeadersToAdd = s.headers(items)
+	}
+	if s.o.Metadata {
+		r.DynamicMetadata = metadata(req, items)
+	}
+	return r
+}
+
+// status fills in what Envoy is told of a descriptor.
+func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
+	to.Code = rls.RateLimitResponse_OK
+	switch {
+	case it.limit != nil && it.limit.current == nil && it.current == nil && !it.replaced:
+		to.LimitRemaining = math.MaxUint32 // unlimited
+		return
+	case it.current == nil || it.replaced:
+		return
+	case it.over && (it.limit == nil || !it.limit.shadow && !it.limit.quota):
+		to.Code = rls.RateLimitResponse_OVER_LIMIT
+	}
+	if it.limiter != nil && it.decision.Source == 0 {
+		return // it was not asked: another one is known to deny
+	}
+	to.CurrentLimit = it.current
+	to.LimitRemaining = uint32(min(it.decision.Remaining, math.MaxUint32))
+	to.DurationUntilReset = durationpb.New(it.decision.ResetAfter)
+	if it.limiter == nil {
+		per, _ := period(it.current)
+		to.DurationUntilReset = durationpb.New(per)
+	}
+}
+
+// headers are of the limit that is nearest to denying the client: one that does and
+// says the longest to wait, else the one with the smallest part of itself left.
+func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
+	var told *item
+	for i := range items {
+		it := &items[i]
+		if it.current == nil || it.replaced || !s.enforced(it) || it.limiter != nil && it.decision.Source == 0 {
+			continue
+		}
+		if told == nil || it.nearer(told) {
+			told = it
+		}
+	}
+	if told == nil {
+		return nil
+	}
+	reset := told.decision.ResetAfter
+	if told.limiter == nil {
+		reset, _ = period(told.current)
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{s.o.Headers.Limit, int64(told.current.GetRequestsPerUnit())},
+		{s.o.Headers.Remaining, told.decision.Remaining},
+		{s.o.Headers.Reset, int64((reset + time.Second - 1) / time.Second)},
+	} {
+		if f.name != "" {
+			fields = append(fields, &core.HeaderValue{Key: f.name, Value: strconv.FormatInt(f.value, 10)})
+		}
+	}
+	return fields
+}
+
+// nearer reports whether a client is to be told of an item and not of the other.
+func (it *item) nearer(other *item) bool {
+	if it.over != other.over {
+		return it.over
+	}
+	if it.over {
+		return it.decision.RetryAfter > other.decision.RetryAfter
+	}
+	part := func(it *item) float64 {
+		return float64(it.decision.Remaining) / float64(it.current.GetRequestsPerUnit())
+	}
+	return part(it) < part(other)
+}
+
+// metadata has the names that envoyproxy/ratelimit gives these things, for the filters
+// that read them.
+func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
+	quota := false
+	var violations []*structpb.Value
+	descriptors := make([]*structpb.Value, len(items))
+	for i := range items {
+		it := &items[i]
+		if it.limit != nil && it.limit.quota && !it.replaced {
+			quota = true
+			if it.over {
+				violations = append(violations, structpb.NewNumberValue(float64(i)))
+			}
+		}
+		var entries []*structpb.Value
+		for _, e := range it.descriptor.GetEntries() {
+			entries = append(entries, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
+		}
+		descriptors[i] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"entries": structpb.NewListValue(&structpb.ListValue{Values: entries}),
+		}})
+	}
+	fields := map[string]*structpb.Value{
+		"domain":           structpb.NewStringValue(req.GetDomain()),
+		"descriptors":      structpb.NewListValue(&structpb.ListValue{Values: descriptors}),
+		"quotaModeEnabled": structpb.NewBoolValue(quota),
+	}
+	if req.GetHitsAddend() > 0 {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(req.GetHitsAddend()))
+	}
+	if len(violations) > 0 {
+		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: violations})
+	}
+	return &structpb.Struct{Fields: fields}
+}

@@ -1,0 +1,230 @@
+package envoylimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+)
+
+// Options say how a Service counts and answers. The zero Options are valid. Sliding,
+// Scope and Partition are equal on all nodes of a cluster.
+type Options struct {
+	// Sliding counts by a SlidingWindow: no window ends at once for a client to ask
+	// twice as much around. Else it is a FixedWindow, which begins when a descriptor
+	// is first asked for.
+	Sliding   bool
+	Scope     weir.Scope           // of all limits: Global is over all regions of the node
+	Partition weir.PartitionPolicy // of all limits, while members are missing
+
+	// ShadowMode has every request be OK as a whole. All else is as it would be,
+	// the statuses of descriptors included.
+	ShadowMode bool
+
+	// DebitMany has every descriptor be as one with debit where more than one hit is
+	// asked for: the hits are a cost that is known only afterwards, and spent though
+	// there is no room for them. It is for a configuration that cannot say which are.
+	DebitMany bool
+
+	// Headers has answers bring header fields for the response to the client, which
+	// tell it of the limit that is nearest to denying it. None if zero.
+	Headers Headers
+
+	// Metadata has answers bring dynamic metadata, which other filters of Envoy can
+	// read: the domain, the descriptors, and which of those with quota_mode are used up.
+	Metadata bool
+
+	Logger *slog.Logger // slog.Default if nil. Never sees a value of a descriptor
+
+	// OnDecision is told what became of each descriptor that met a limit, before the
+	// request is answered. It must not block. Nobody is told if nil.
+	OnDecision func(context.Context, *Decided)
+}
+
+// Headers are the names of header fields; one that is empty is left out.
+type Headers struct {
+	Limit     string // the limit's units, of each of its windows
+	Remaining string // units that are left
+	Reset     string // seconds until all are there again, or until units are, rounded up
+}
+
+// Decided is what became of a descriptor.
+type Decided struct {
+	Domain string
+	// Path is the domain and the descriptors of the configuration that matched, as in
+	// messaging.message_type_marketing.to_number, with the request's values where
+	// detailed_metric or value_to_metric asks for them. Without these there are no more
+	// paths than descriptors in the configuration, unless Envoy sends limits of its own.
+	Path     string
+	Hits     uint64 // that were asked for, or given back
+	Negative bool   // given back
+	Over     bool   // there was no room
+	Enforced bool   // false in shadow and quota mode, and with Options.ShadowMode
+	Decision weir.Decision
+}
+
+// Service is Envoy's rate limit service on a node. It is safe for concurrent use, and
+// has nothing to close.
+type Service struct {
+	rls.UnimplementedRateLimitServiceServer
+
+	node    *weir.Node
+	o       Options
+	retry   time.Duration // of Follow
+	mu      sync.Mutex    // over changes of current
+	current atomic.Pointer[book]
+}
+
+// book is a Config with the limiters of a node.
+type book struct {
+	*Config
+	limiters map[*limit]*weir.Limiter // but for limits of nothing, and unlimited ones
+}
+
+// New limits by cfg, until Use or Watch gives it another. The error is
+// weir.ErrInvalid, or weir.ErrClosed.
+func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
+	if node == nil || cfg == nil {
+		return nil, fmt.Errorf("%w envoylimit.New: it needs a node and a Config", weir.ErrInvalid)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	s := &Service{node: node, o: o, retry: followRetry}
+	if err := s.Use(cfg); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Use limits by cfg from now on. Counts go on: of a descriptor whose path and unit
+// stay, what is used stays used, also where the number of requests is another one. On
+// an error the Config before stays in force.
+func (s *Service) Use(cfg *Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &book{cfg, make(map[*limit]*weir.Limiter)}
+	for _, d := range cfg.domains {
+		for _, l := range d.limits {
+			if l.current.GetRequestsPerUnit() == 0 {
+				continue
+			}
+			limiter, err := s.limiter(l.path, l.current)
+			if err != nil {
+				return fmt.Errorf("%s: %w", l.path, err)
+			}
+			b.limiters[l] = limiter
+		}
+	}
+	s.current.Store(b)
+	return nil
+}
+
+// limiter is for a limit of the configuration, or of a request. Their numbers change
+// without a version, which files of this format do not have.
+func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*weir.Limiter, error) {
+	per, name := period(r)
+	l := weir.Limit{
+		Name: limitName(path, name, s.o.Sliding), Algorithm: weir.FixedWindow, Rate: int64(r.GetRequestsPerUnit()), Per: per,
+		Scope: s.o.Scope, Partition: s.o.Partition, Varies: true,
+	}
+	if s.o.Sliding {
+		l.Algorithm = weir.SlidingWindow
+	}
+	return s.node.Limiter(l)
+}
+
+// Watch reads path, as Load does, every so often (5 s if every is zero) until ctx is
+// done, whose error it returns. What has changed is in force from then on; what cannot
+// be read or is wrong is logged, once, and leaves the Config before in force.
+//
+// It reads on a timer and waits for no events, which get lost where a ConfigMap's links
+// or a network's file systems are.
+func (s *Service) Watch(ctx context.Context, path string, every time.Duration) error {
+	if every <= 0 {
+		every = watchEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var seen *Config
+	complaint := ""
+	for {
+		cfg, err := Load(path)
+		if err == nil && (seen == nil || !cfg.same(seen)) {
+			if err = s.Use(cfg); err == nil {
+				seen = cfg
+				s.o.Logger.Info("an Envoy configuration is in force", "path", path, "domains", len(cfg.domains), "limits", cfg.count())
+			}
+		}
+		switch {
+		case err == nil:
+			complaint = ""
+		case err.Error() != complaint:
+			complaint = err.Error()
+			s.o.Logger.Error("the Envoy configuration was refused: the one before stays in force", "path", path, "error", err, "missing", errors.Is(err, os.ErrNotExist))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+const watchEvery = 5 * time.Second
+
+// ShouldRateLimit decides on a request. All of its descriptors are decided together:
+// if one denies, none has spent anything.
+func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	var room [8]item
+	items, err := s.read(req, room[:0])
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		// An answer takes time to arrive, too: what comes after the deadline is none.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/answering))
+		defer cancel()
+	}
+	denied, err := s.decide(ctx, items)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	if s.o.OnDecision != nil {
+		for i := range items {
+			if it := &items[i]; it.current != nil && !it.replaced {
+				s.o.OnDecision(ctx, it.decided(req, s.enforced(it)))
+			}
+		}
+	}
+	return s.respond(req, items, denied), nil
+}
+
+// answering is the part of the time until a deadline that is kept for the answer, as
+// one in so many.
+const answering = 4
+
+// refusal is what a request gets that was not decided on, and that Envoy lets pass or
+// not by its failure_mode_deny.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	case errors.Is(err, weir.ErrClosed):
+		return status.Error(codes.Unavailable, err.Error())
+	case errors.Is(err, weir.ErrInvalid):
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}

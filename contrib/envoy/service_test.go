@@ -1,0 +1,519 @@
+package envoylimit
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	ok   = rls.RateLimitResponse_OK
+	over = rls.RateLimitResponse_OVER_LIMIT
+)
+
+func start(t testing.TB, cfg weir.Config) *weir.Node {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	node, err := weir.Start(context.Background(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, node.Close()) })
+	return node
+}
+
+func parsed(t testing.TB, text string) *Config {
+	t.Helper()
+	cfg, err := Parse("f.yaml", []byte(text))
+	require.NoError(t, err)
+	return cfg
+}
+
+func serviceOf(t testing.TB, node *weir.Node, text string, o Options) *Service {
+	t.Helper()
+	s, err := New(node, parsed(t, text), o)
+	require.NoError(t, err)
+	return s
+}
+
+// dial has what is registered listen on loopback.
+func dial(t testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	register(server)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// client asks a Service over a socket.
+type client struct {
+	t   testing.TB
+	rpc rls.RateLimitServiceClient
+}
+
+func clientOf(t testing.TB, s *Service) client {
+	return client{t, rls.NewRateLimitServiceClient(dial(t, s.Register))}
+}
+
+func (c client) send(req *rls.RateLimitRequest) *rls.RateLimitResponse {
+	c.t.Helper()
+	r, err := c.rpc.ShouldRateLimit(c.t.Context(), req)
+	require.NoError(c.t, err)
+	require.Len(c.t, r.Statuses, len(req.Descriptors))
+	return r
+}
+
+// ask asks in domain d.
+func (c client) ask(descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimitResponse {
+	c.t.Helper()
+	return c.send(&rls.RateLimitRequest{Domain: "d", Descriptors: descriptors})
+}
+
+// hits is a descriptor with hits of its own.
+func hits(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
+	d := of(pairs...)
+	d.HitsAddend = wrapperspb.UInt64(n)
+	return d
+}
+
+// back is one that gives hits back.
+func back(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
+	d := hits(n, pairs...)
+	d.IsNegativeHits = true
+	return d
+}
+
+// limited is one with a limit of the request's.
+func limited(d *ratelimit.RateLimitDescriptor, requests uint32, unit typev3.RateLimitUnit) *ratelimit.RateLimitDescriptor {
+	d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: unit}
+	return d
+}
+
+const basic = `
+domain: d
+descriptors:
+- key: user
+  rate_limit: {unit: hour, requests_per_unit: 3, name: user}
+- key: all
+  rate_limit: {unit: hour, requests_per_unit: 5}
+- key: banned
+  rate_limit: {unit: minute, requests_per_unit: 0}
+- key: free
+  rate_limit: {unlimited: true}
+- key: group
+`
+
+func TestEachValueOfADescriptorHasALimitOfItsOwn(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	for i := range 3 {
+		r := c.ask(of("user", "a"))
+		require.Equal(t, ok, r.OverallCode)
+		s := r.Statuses[0]
+		require.Equal(t, ok, s.Code)
+		require.EqualValues(t, 2-i, s.LimitRemaining)
+		require.EqualValues(t, 3, s.CurrentLimit.RequestsPerUnit)
+		require.Equal(t, rls.RateLimitResponse_RateLimit_HOUR, s.CurrentLimit.Unit)
+		require.Equal(t, "user", s.CurrentLimit.Name)
+		require.InDelta(t, time.Hour.Seconds(), s.DurationUntilReset.AsDuration().Seconds(), 30)
+	}
+	r := c.ask(of("user", "a"))
+	require.Equal(t, over, r.OverallCode)
+	require.Equal(t, over, r.Statuses[0].Code)
+	require.Zero(t, r.Statuses[0].LimitRemaining)
+	require.Positive(t, r.Statuses[0].DurationUntilReset.AsDuration())
+	require.Equal(t, ok, c.ask(of("user", "b")).OverallCode)
+}
+
+func TestWhatNoLimitIsForIsOK(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	for range 3 {
+		r := c.ask(of("group", "a"), of("other", "a"), of("user", "a", "user", "b"), of("free", "a"), of())
+		require.Equal(t, ok, r.OverallCode)
+		for i, s := range r.Statuses {
+			require.Equal(t, ok, s.Code)
+			require.Nil(t, s.CurrentLimit)
+			require.Equal(t, i == 3, s.LimitRemaining == 1<<32-1, "what is unlimited says so")
+		}
+	}
+	r := c.send(&rls.RateLimitRequest{Domain: "e", Descriptors: []*ratelimit.RateLimitDescriptor{limited(of("user", "a"), 0, typev3.RateLimitUnit_DAY)}})
+	require.Equal(t, ok, r.OverallCode, "a domain that is not in the configuration")
+	require.Nil(t, r.Statuses[0].CurrentLimit)
+}
+
+func TestALimitOfNothingDenies(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	r := c.ask(of("banned", "a"), of("all", ""))
+	require.Equal(t, over, r.OverallCode)
+	require.Equal(t, over, r.Statuses[0].Code)
+	require.EqualValues(t, 60, r.Statuses[0].DurationUntilReset.Seconds)
+	require.Equal(t, ok, r.Statuses[1].Code)
+	require.EqualValues(t, 5, r.Statuses[1].LimitRemaining, "nothing was spent")
+	require.Equal(t, over, c.ask(hits(0, "banned", "a")).OverallCode)
+	require.Equal(t, ok, c.ask(back(1, "banned", "a")).OverallCode)
+}
+
+func TestARequestThatOneDescriptorDeniesCostsTheOthersNothing(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	for range 3 {
+		require.Equal(t, ok, c.ask(of("user", "a"), of("all", "")).OverallCode)
+	}
+	for range 100 {
+		r := c.ask(of("all", ""), of("user", "a"))
+		require.Equal(t, over, r.OverallCode)
+		require.Equal(t, ok, r.Statuses[0].Code)
+		require.Equal(t, over, r.Statuses[1].Code)
+	}
+	r := c.ask(of("user", "b"), of("all", ""))
+	require.Equal(t, ok, r.OverallCode)
+	require.EqualValues(t, 1, r.Statuses[1].LimitRemaining)
+}
+
+func TestHitsAreTheDescriptorsElseTheRequestsElseOne(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	left := func(request uint32, d *ratelimit.RateLimitDescriptor) (rls.RateLimitResponse_Code, uint32) {
+		r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: request, Descriptors: []*ratelimit.RateLimitDescriptor{d}})
+		require.Equal(t, r.OverallCode, r.Statuses[0].Code)
+		return r.OverallCode, r.Statuses[0].LimitRemaining
+	}
+	for i, c := range []struct {
+		about   string
+		request uint32
+		d       *ratelimit.RateLimitDescriptor
+		code    rls.RateLimitResponse_Code
+		left    uint32
+	}{
+		{"none is one", 0, of("all", ""), ok, 4},
+		{"the request's", 2, of("all", ""), ok, 2},
+		{"the descriptor's", 2, hits(1, "all", ""), ok, 1},
+		{"more than is left spends nothing", 0, hits(2, "all", ""), over, 1},
+		{"more than the limit can grant", 0, hits(6, "all", ""), over, 1},
+		{"none is a peek", 2, hits(0, "all", ""), ok, 1},
+		{"the last", 0, of("all", ""), ok, 0},
+		{"a peek where nothing is left", 0, hits(0, "all", ""), over, 0},
+		{"given back", 0, back(2, "all", ""), ok, 2},
+		{"a peek is never given back", 0, back(0, "all", ""), ok, 2},
+		{"more than was spent is not given back", 0, back(100, "all", ""), ok, 5},
+		{"all of it", 5, of("all", ""), ok, 0},
+	} {
+		code, remaining := left(c.request, c.d)
+		require.Equal(t, c.code, code, "%d: %s", i, c.about)
+		require.Equal(t, c.left, remaining, "%d: %s", i, c.about)
+	}
+}
+
+func TestADeniedRequestGivesNothingBack(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	require.Equal(t, ok, c.ask(hits(5, "all", "")).OverallCode)
+	require.Equal(t, over, c.ask(back(2, "all", ""), of("banned", "")).OverallCode)
+	require.Equal(t, over, c.ask(of("all", "")).OverallCode)
+	r := c.ask(hits(0, "all", ""), of("user", "a"))
+	require.Equal(t, over, r.OverallCode, "a peek that finds nothing denies the request")
+	require.EqualValues(t, 3, r.Statuses[1].LimitRemaining)
+}
+
+func TestADescriptorTwiceCountsTwice(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	r := c.ask(of("all", ""), of("all", ""))
+	require.Equal(t, ok, r.OverallCode)
+	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
+	require.Equal(t, over, c.ask(hits(3, "all", ""), hits(3, "all", "")).OverallCode, "together they are above the limit")
+	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
+}
+
+func TestALimitOfTheRequestStandsInForTheConfigurations(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	r := c.ask(limited(of("user", "a"), 10, typev3.RateLimitUnit_HOUR))
+	require.EqualValues(t, 9, r.Statuses[0].LimitRemaining)
+	require.EqualValues(t, 10, r.Statuses[0].CurrentLimit.RequestsPerUnit)
+	require.EqualValues(t, 1, c.ask(of("user", "a")).Statuses[0].LimitRemaining, "the count is the same one")
+	require.EqualValues(t, 9, c.ask(limited(of("user", "a"), 10, typev3.RateLimitUnit_DAY)).Statuses[0].LimitRemaining, "but not with another unit")
+
+	require.Equal(t, ok, c.ask(limited(of("new", "a", "b", "c"), 1, typev3.RateLimitUnit_SECOND)).OverallCode)
+	require.Equal(t, over, c.ask(limited(of("new", "a", "b", "c"), 0, typev3.RateLimitUnit_SECOND)).OverallCode)
+	require.Equal(t, ok, c.ask(limited(of("free", "a"), 1, typev3.RateLimitUnit_DAY)).OverallCode)
+	require.Equal(t, over, c.ask(limited(of("free", "a"), 1, typev3.RateLimitUnit_DAY)).OverallCode)
+
+	long := limited(of("long", "a"), 2, typev3.RateLimitUnit_HOUR)
+	long.Limit.UnitMultiplier = wrapperspb.UInt32(6)
+	r = c.ask(long)
+	require.InDelta(t, 6*3600, r.Statuses[0].DurationUntilReset.Seconds, 30)
+	require.EqualValues(t, 6, r.Statuses[0].CurrentLimit.UnitMultiplier.GetValue())
+}
+
+func TestARequestThatMakesNoSenseIsRefused(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	ds := func(ds ...*ratelimit.RateLimitDescriptor) []*ratelimit.RateLimitDescriptor { return ds }
+	long := limited(of("a", "b"), 1, typev3.RateLimitUnit_YEAR)
+	long.Limit.UnitMultiplier = wrapperspb.UInt32(2)
+	endless := limited(of("a", "b"), 1, typev3.RateLimitUnit_YEAR)
+	endless.Limit.UnitMultiplier = wrapperspb.UInt32(1<<32 - 1)
+	for want, req := range map[string]*rls.RateLimitRequest{
+		"the request has no domain":                                                               {Descriptors: ds(of("user", "a"))},
+		"the request has no descriptors":                                                          {Domain: "d"},
+		"the request has 256 descriptors: at most 255 are decided together":                       {Domain: "d", Descriptors: make([]*ratelimit.RateLimitDescriptor, 256)},
+		"hits_addend is 1000000000001: use at most 1000000000000":                                 {Domain: "d", Descriptors: ds(hits(1_000_000_000_001, "user", "a"))},
+		"limit: the unit is UNKNOWN, 1 of them: use a known one, and no more than 366 days":       {Domain: "d", Descriptors: ds(limited(of("a", "b"), 1, 0))},
+		"limit: the unit is YEAR, 2 of them: use a known one, and no more than 366 days":          {Domain: "d", Descriptors: ds(long)},
+		"limit: the unit is YEAR, 4294967295 of them: use a known one, and no more than 366 days": {Domain: "d", Descriptors: ds(endless)},
+	} {
+		_, err := c.rpc.ShouldRateLimit(t.Context(), req)
+		require.Equal(t, codes.InvalidArgument, status.Code(err), want)
+		require.Equal(t, want, status.Convert(err).Message())
+	}
+}
+
+const modes = `
+domain: d
+descriptors:
+- key: shadow
+  shadow_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: nothing
+  shadow_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 0}
+- key: quota
+  quota_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: file
+  value: files/*
+  share_threshold: true
+  rate_limit: {unit: hour, requests_per_unit: 2}
+- key: tokens
+  debit: true
+  rate_limit: {unit: hour, requests_per_unit: 100}
+- key: narrow
+  rate_limit: {unit: hour, requests_per_unit: 1, name: narrow}
+- key: wide
+  rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: narrow}]}
+`
+
+func TestWhatIsInAModeNeverDenies(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{Metadata: true}))
+	for i := range 3 {
+		r := c.ask(of("shadow", ""), of("quota", ""), of("nothing", ""), of("wide", ""))
+		require.Equal(t, ok, r.OverallCode)
+		for _, s := range r.Statuses {
+			require.Equal(t, ok, s.Code)
+			require.NotNil(t, s.CurrentLimit)
+		}
+		require.EqualValues(t, 4-i, r.Statuses[3].LimitRemaining)
+		m := r.DynamicMetadata.AsMap()
+		require.Equal(t, "d", m["domain"])
+		require.Equal(t, true, m["quotaModeEnabled"])
+		require.Equal(t, []any{"quota="}, m["descriptors"].([]any)[1].(map[string]any)["entries"])
+		if i == 0 {
+			require.NotContains(t, m, "quotaModeViolations")
+		} else {
+			require.Equal(t, []any{1.0}, m["quotaModeViolations"])
+		}
+	}
+	r := c.send(&rls.RateLimitRequest{Domain: "d", HitsAddend: 7, Descriptors: []*ratelimit.RateLimitDescriptor{of("shadow", "more than it can grant")}})
+	require.Equal(t, ok, r.OverallCode)
+	require.Equal(t, 7.0, r.DynamicMetadata.AsMap()["hitsAddend"])
+	require.Equal(t, false, r.DynamicMetadata.AsMap()["quotaModeEnabled"])
+}
+
+func TestInShadowModeTheWholeIsAlwaysOK(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{ShadowMode: true}))
+	for range 4 {
+		require.Equal(t, ok, c.ask(of("user", "a"), of("banned", "a")).OverallCode)
+	}
+	r := c.ask(of("user", "a"), of("banned", "a"), of("all", ""))
+	require.Equal(t, ok, r.OverallCode)
+	require.Equal(t, over, r.Statuses[0].Code, "a descriptor says what would be")
+	require.Equal(t, over, r.Statuses[1].Code)
+	require.EqualValues(t, 4, r.Statuses[2].LimitRemaining)
+}
+
+func TestValuesOfAPatternShareACountWhereTheyAreToldTo(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{}))
+	require.Equal(t, ok, c.ask(of("file", "files/a")).OverallCode)
+	require.Equal(t, ok, c.ask(of("file", "files/b")).OverallCode)
+	require.Equal(t, over, c.ask(of("file", "files/c")).OverallCode)
+}
+
+func TestACostThatIsKnownAfterwardsIsSpentThoughThereIsNoRoom(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{}))
+	peek := func() rls.RateLimitResponse_Code { return c.ask(hits(0, "tokens", "a")).OverallCode }
+	require.Equal(t, ok, peek())
+	require.Equal(t, ok, c.ask(hits(99, "tokens", "a")).OverallCode)
+	require.Equal(t, ok, peek())
+	require.Equal(t, over, c.ask(hits(70, "tokens", "a")).OverallCode)
+	require.Equal(t, over, peek())
+	require.Equal(t, ok, c.ask(back(60, "tokens", "a")).OverallCode)
+	require.Equal(t, over, peek(), "169 of 100 were spent")
+	require.Equal(t, ok, c.ask(back(60, "tokens", "a"), hits(0, "narrow", "")).OverallCode)
+	require.Equal(t, ok, peek())
+	require.Equal(t, over, c.ask(hits(100, "tokens", "b"), hits(2, "narrow", "")).OverallCode)
+	require.EqualValues(t, 100, c.ask(hits(0, "tokens", "b")).Statuses[0].LimitRemaining, "a denied request has no cost")
+}
+
+func TestManyHitsAreACostWhereOptionsSaySo(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{DebitMany: true}))
+	require.Equal(t, over, c.ask(hits(8, "all", "")).OverallCode)
+	require.Equal(t, over, c.ask(hits(0, "all", "")).OverallCode, "it was spent")
+	require.Equal(t, ok, c.ask(back(4, "all", "")).OverallCode)
+	require.Equal(t, ok, c.ask(of("all", "")).OverallCode)
+	require.Equal(t, over, c.ask(of("all", "")).OverallCode, "one hit is asked for")
+	require.Equal(t, ok, c.ask(back(1, "all", "")).OverallCode)
+	require.Equal(t, ok, c.ask(of("all", "")).OverallCode)
+}
+
+func TestALimitThatIsReplacedIsNotAsked(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{}))
+	for range 3 {
+		r := c.ask(of("narrow", "a"), of("wide", "a"))
+		require.Equal(t, ok, r.OverallCode)
+		require.Nil(t, r.Statuses[0].CurrentLimit)
+	}
+	require.Equal(t, ok, c.ask(of("narrow", "a")).OverallCode, "nothing was spent of it")
+	require.Equal(t, over, c.ask(of("narrow", "a")).OverallCode)
+}
+
+func TestHeadersTellOfTheLimitThatIsNearestToDenying(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic+`
+- key: shadow
+  shadow_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 0}
+`, Options{Headers: Headers{Limit: "x-ratelimit-limit", Remaining: "x-ratelimit-remaining", Reset: "x-ratelimit-reset"}}))
+	headers := func(ds ...*ratelimit.RateLimitDescriptor) map[string]string {
+		h := make(map[string]string)
+		for _, f := range c.ask(ds...).ResponseHeadersToAdd {
+			h[f.Key] = f.Value
+		}
+		return h
+	}
+	h := headers(of("all", ""), of("shadow", ""), of("free", ""), of("user", "a"))
+	require.Equal(t, "3", h["x-ratelimit-limit"])
+	require.Equal(t, "2", h["x-ratelimit-remaining"])
+	reset, err := strconv.Atoi(h["x-ratelimit-reset"])
+	require.NoError(t, err)
+	require.InDelta(t, 3600, reset, 30)
+	require.Equal(t, map[string]string{"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}, headers(of("user", "a"), of("banned", "a")))
+	require.Empty(t, headers(of("free", "")))
+	require.Empty(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{})).ask(of("user", "a")).ResponseHeadersToAdd)
+}
+
+func TestDecisionsAreToldUnderTheirPaths(t *testing.T) {
+	var told []Decided
+	cfg := messaging + `
+  - key: hidden
+    rate_limit: {unit: day, requests_per_unit: 1}
+`
+	s := serviceOf(t, start(t, weir.Config{}), cfg, Options{OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
+	c := clientOf(t, s)
+	path := func(d *ratelimit.RateLimitDescriptor) string {
+		told = nil
+		c.send(&rls.RateLimitRequest{Domain: "messaging", Descriptors: []*ratelimit.RateLimitDescriptor{d}})
+		require.Len(t, told, 1)
+		require.Equal(t, "messaging", told[0].Domain)
+		return told[0].Path
+	}
+	require.Equal(t, "messaging.message_type_marketing.to_number_1", path(of("message_type", "marketing", "to_number", "1")), "detailed_metric")
+	require.Equal(t, Decided{Domain: "messaging", Path: "messaging.message_type_marketing.to_number_1", Hits: 1, Enforced: true, Decision: told[0].Decision}, told[0])
+	require.Equal(t, "messaging.to_number_1", path(of("to_number", "1")), "value_to_metric")
+	require.Equal(t, "messaging.hidden", path(of("hidden", "1")))
+	require.Equal(t, "messaging.hidden", path(back(1, "hidden", "1")))
+	require.True(t, told[0].Negative)
+	require.Equal(t, "messaging.path_files/*", path(of("path", "files/c")))
+	require.False(t, told[0].Enforced)
+	require.True(t, told[0].Over)
+	require.Equal(t, "messaging.new.other", path(limited(of("new", "a", "other", "b"), 1, typev3.RateLimitUnit_DAY)))
+}
+
+func TestCountsGoOnWhenTheConfigurationChanges(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
+	c := clientOf(t, s)
+	require.EqualValues(t, 1, c.ask(hits(4, "all", "")).Statuses[0].LimitRemaining)
+	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: new}, {key: all, rate_limit: {unit: hour, requests_per_unit: 5, name: other}}]")))
+	require.EqualValues(t, 0, c.ask(of("all", "")).Statuses[0].LimitRemaining)
+	require.NoError(t, s.Use(parsed(t, "domain: d\ndescriptors: [{key: all, rate_limit: {unit: hour, requests_per_unit: 50}}]")))
+	require.EqualValues(t, 44, c.ask(of("all", "")).Statuses[0].LimitRemaining, "what is used stays used")
+	require.Nil(t, c.ask(of("user", "a")).Statuses[0].CurrentLimit)
+}
+
+func TestHealthIsThatOfTheNode(t *testing.T) {
+	node := start(t, weir.Config{})
+	conn := dial(t, serviceOf(t, node, basic, Options{}).Register)
+	h := health.NewHealthClient(conn)
+	is := func(service string) health.HealthCheckResponse_ServingStatus {
+		r, err := h.Check(t.Context(), &health.HealthCheckRequest{Service: service})
+		require.NoError(t, err)
+		return r.Status
+	}
+	watch, err := h.Watch(t.Context(), &health.HealthCheckRequest{})
+	require.NoError(t, err)
+	r, err := watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_SERVING, r.Status)
+	require.Equal(t, health.HealthCheckResponse_SERVING, is(""))
+	require.Equal(t, health.HealthCheckResponse_SERVING, is("envoy.service.ratelimit.v3.RateLimitService"))
+	_, err = h.Check(t.Context(), &health.HealthCheckRequest{Service: "other"})
+	require.Equal(t, codes.NotFound, status.Code(err))
+	all, err := h.List(t.Context(), &health.HealthListRequest{})
+	require.NoError(t, err)
+	require.Len(t, all.Statuses, 2)
+
+	require.NoError(t, node.Leave(t.Context()))
+	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is(""))
+	r, err = watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, r.Status)
+}
+
+func TestReflectionNamesTheService(t *testing.T) {
+	conn := dial(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}).Register)
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}))
+	r, err := stream.Recv()
+	require.NoError(t, err)
+	var names []string
+	for _, s := range r.GetListServicesResponse().GetService() {
+		names = append(names, s.Name)
+	}
+	require.Contains(t, names, "envoy.service.ratelimit.v3.RateLimitService")
+	require.Contains(t, names, "grpc.health.v1.Health")
+}
+
+func TestAClosedNodeIsNoAnswer(t *testing.T) {
+	node := start(t, weir.Config{})
+	c := clientOf(t, serviceOf(t, node, basic, Options{}))
+	require.NoError(t, node.Close())
+	_, err := c.rpc.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{of("user", "a")}})
+	require.Equal(t, codes.Unavailable, status.Code(err))
+}
+
+func TestWrongArgumentsAreRefused(t *testing.T) {
+	node := start(t, weir.Config{})
+	_, err := New(nil, parsed(t, basic), Options{})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	_, err = New(node, nil, Options{})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	_, err = New(node, parsed(t, basic), Options{Scope: 9})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	require.NoError(t, node.Close())
+	_, err = New(node, parsed(t, basic), Options{})
+	require.ErrorIs(t, err, weir.ErrClosed)
+}

@@ -1,0 +1,324 @@
+package kafkaaudit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/audit"
+	kafkaaudit "github.com/weir-go/weir/contrib/kafka"
+)
+
+const topic, partitions = "weir.audit", 4
+
+// patience is how long what happens at once may take on a busy machine.
+const patience = 20 * time.Second
+
+func brokers(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
+	t.Helper()
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func sink(t *testing.T, c *kfake.Cluster, opts ...kgo.Opt) *kafkaaudit.Sink {
+	t.Helper()
+	opts = append([]kgo.Opt{kgo.MetadataMinAge(10 * time.Millisecond)}, opts...)
+	s, err := kafkaaudit.New(kafkaaudit.Options{Brokers: c.ListenAddrs(), Topic: topic, Client: opts})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// read waits for so many records of the topic.
+func read(t *testing.T, c *kfake.Cluster, n int) (all []*kgo.Record) {
+	t.Helper()
+	reader, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(t, err)
+	defer reader.Close()
+	ctx := within(t, patience)
+	for len(all) < n {
+		fetches := reader.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "%d of %d records came", len(all), n)
+		fetches.EachRecord(func(r *kgo.Record) { all = append(all, r) })
+	}
+	return all
+}
+
+// batch are records of n keys, one each, of which r is the first.
+func batch(n, first int) (b []audit.Record) {
+	for i := range n {
+		b = append(b, audit.Record{
+			Time: time.UnixMilli(1_800_000_000_123).UTC(), Limit: "per user", ID: audit.ID{byte(first + i), byte((first + i) >> 8), 1}, Units: int64(first + i), Source: "owner",
+		})
+	}
+	return b
+}
+
+func TestARecordIsWrittenAsJSONUnderItsIDAndAKeyStaysInItsPartition(t *testing.T) {
+	c := brokers(t)
+	log, err := audit.New(sink(t, c), audit.Options{Sample: 1})
+	require.NoError(t, err)
+	n, err := weir.Start(t.Context(), weir.Config{Name: "api-1", Observer: log})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(weir.Limit{Name: "per hour", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Hour, Version: 7})
+	require.NoError(t, err)
+	const keys = 20
+	for range 3 {
+		for i := range keys {
+			_, err := l.Allow(t.Context(), fmt.Sprint("user ", i))
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, log.Close(within(t, patience)))
+	require.Equal(t, audit.Stats{Written: 3 * keys}, log.Stats())
+
+	got := read(t, c, 3*keys)
+	at, used := make(map[string]int32), make(map[int32]bool)
+	outcomes := make(map[string][]string)
+	for _, r := range got {
+		var decision audit.Record
+		require.NoError(t, json.Unmarshal(r.Value, &decision))
+		require.Equal(t, decision.ID.String(), string(r.Key))
+		require.Equal(t, decision.Time.Truncate(time.Millisecond), r.Timestamp.UTC())
+		require.EqualValues(t, 7, decision.Version)
+		require.Equal(t, n.Members()[0].Name, decision.Node)
+		headers := make(map[string]string)
+		for _, h := range r.Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		require.Equal(t, map[bool]string{true: "allowed", false: "denied"}[decision.Allowed], headers["outcome"])
+		require.Equal(t, "per hour", headers["limit"])
+		require.Equal(t, "application/json", headers["content-type"])
+		if p, is := at[string(r.Key)]; is {
+			require.Equal(t, p, r.Partition)
+		}
+		at[string(r.Key)] = r.Partition
+		used[r.Partition] = true
+		outcomes[string(r.Key)] = append(outcomes[string(r.Key)], headers["outcome"])
+	}
+	require.Len(t, at, keys)
+	require.Greater(t, len(used), 1)
+	for key, in := range outcomes {
+		require.Equal(t, []string{"allowed", "allowed", "denied"}, in, "of %s, which is not in order", key)
+	}
+}
+
+// stored is how many records the topic has.
+func stored(c *kfake.Cluster) (n int64) {
+	for _, p := range c.PartitionInfos(topic) {
+		n += p.HighWatermark
+	}
+	return n
+}
+
+// The connection breaks when the broker has a request and before it answers: the client
+// sends it again, of which the broker keeps one.
+func TestWhatIsSentAgainIsWrittenOnce(t *testing.T) {
+	c, way := brokers(t), new(network)
+	s := sink(t, c, kgo.Dialer(way.dial))
+	var requests atomic.Int64
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if requests.Add(1) == 1 {
+			way.set(false)
+		}
+		return nil, nil, false
+	})
+	for _, b := range [][]audit.Record{batch(10, 0), batch(10, 10)} {
+		kept, err := s.Write(within(t, patience), b)
+		require.NoError(t, err)
+		require.Equal(t, 10, kept)
+	}
+	require.Greater(t, requests.Load(), int64(2), "nothing was sent again")
+	require.EqualValues(t, 20, stored(c))
+}
+
+// network is a way to brokers that can be cut.
+type network struct {
+	mu    sync.Mutex
+	cut   bool
+	conns []net.Conn
+}
+
+func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cut {
+		_ = conn.Close()
+		return nil, errors.New("the network is cut")
+	}
+	n.conns = append(n.conns, conn)
+	return conn, nil
+}
+
+// set breaks all connections; while the network is cut there are no others.
+func (n *network) set(cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut = cut
+	for _, c := range n.conns {
+		_ = c.Close()
+	}
+	n.conns = nil
+}
+
+func TestWhileTheBrokerIsAwayRecordsFailAndDropAndNoCheckWaitsAndThenItGoesOn(t *testing.T) {
+	c, way := brokers(t), new(network)
+	log, err := audit.New(sink(t, c, kgo.Dialer(way.dial), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })), audit.Options{
+		Queue: 64, Batch: 16, Every: 10 * time.Millisecond, Timeout: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	n, err := weir.Start(t.Context(), weir.Config{Observer: log})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(weir.Limit{Name: "per hour", Algorithm: weir.FixedWindow, Rate: 1, Per: time.Hour})
+	require.NoError(t, err)
+	denied := uint64(0)
+	deny := func(times int) {
+		for range times {
+			d, err := l.Allow(t.Context(), "k")
+			require.NoError(t, err)
+			if !d.Allowed {
+				denied++
+			}
+		}
+	}
+	await := func(what string, is func(audit.Stats) bool) audit.Stats {
+		for ctx := within(t, patience); ; {
+			s := log.Stats()
+			if is(s) {
+				return s
+			}
+			require.NoError(t, ctx.Err(), "%s: %+v", what, s)
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+
+	deny(1 + 5)
+	await("before", func(s audit.Stats) bool { return s.Written == 5 })
+	way.set(true)
+	deny(1000) // which the queue does not hold
+	s := await("away", func(s audit.Stats) bool { return s.Failed > 16 && s.Dropped > 0 })
+	require.EqualValues(t, 5, s.Written)
+
+	way.set(false)
+	for ctx := within(t, patience); log.Stats().Written < 25; {
+		require.NoError(t, ctx.Err(), "it does not go on: %+v", log.Stats())
+		deny(1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.NoError(t, log.Close(within(t, patience)))
+	s = log.Stats()
+	require.Equal(t, denied, s.Written+s.Failed+s.Dropped)
+	require.GreaterOrEqual(t, stored(c), int64(s.Written))
+	require.LessOrEqual(t, stored(c), int64(s.Written+s.Failed))
+}
+
+// It would come later than anybody expects, and take the room of others until then.
+func TestWhatWasNeverSentIsGivenUpWithItsContext(t *testing.T) {
+	c, way := brokers(t), new(network)
+	s := sink(t, c, kgo.Dialer(way.dial))
+	way.set(true)
+	kept, err := s.Write(within(t, 100*time.Millisecond), batch(10, 0))
+	require.Zero(t, kept)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	way.set(false)
+	kept, err = s.Write(within(t, patience), batch(1, 10))
+	require.NoError(t, err)
+	require.Equal(t, 1, kept)
+	require.EqualValues(t, 1, stored(c))
+}
+
+// A broker that takes requests and never answers: what it was sent cannot be taken back.
+func TestABrokerThatHangsHoldsABatchForItsContextAndNoLonger(t *testing.T) {
+	c := brokers(t)
+	s := sink(t, c)
+	kept, err := s.Write(within(t, patience), batch(3, 0))
+	require.NoError(t, err)
+	require.Equal(t, 3, kept)
+
+	hung := make(chan struct{})
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		<-hung
+		return nil, nil, false
+	})
+	for i, want := range []error{context.DeadlineExceeded, kgo.ErrMaxBuffered, kgo.ErrMaxBuffered} {
+		begun := time.Now()
+		kept, err = s.Write(within(t, 200*time.Millisecond), batch(5000, 5000*i))
+		require.Zero(t, kept)
+		require.ErrorIs(t, err, want, "the client holds more than it may")
+		require.Less(t, time.Since(begun), patience/4, "a batch waited for longer than its context")
+	}
+	close(hung)
+	// What was given up leaves the client, and then there is room again.
+	for ctx := within(t, patience); ; {
+		kept, err := s.Write(within(t, patience/4), batch(1, 0))
+		if err == nil {
+			require.Equal(t, 1, kept)
+			return
+		}
+		require.NoError(t, ctx.Err(), "it does not go on: %v", err)
+	}
+}
+
+func TestATopicThatIsNotThereIsAnErrorThatSaysSo(t *testing.T) {
+	c := brokers(t)
+	s, err := kafkaaudit.New(kafkaaudit.Options{Brokers: c.ListenAddrs(), Topic: "other", Client: []kgo.Opt{
+		kgo.UnknownTopicRetries(0), kgo.MetadataMinAge(10 * time.Millisecond),
+	}})
+	require.NoError(t, err)
+	defer s.Close()
+	kept, err := s.Write(within(t, patience), batch(3, 0))
+	require.Zero(t, kept)
+	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
+	require.ErrorContains(t, err, "kafkaaudit: 3 of 3 records were not acknowledged")
+}
+
+func TestOptionsOfTheClientReachIt(t *testing.T) {
+	c := brokers(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "weir", "secret"))
+	without := sink(t, c, kgo.RequestRetries(0))
+	_, err := without.Write(within(t, 500*time.Millisecond), batch(1, 0))
+	require.Error(t, err)
+	with := sink(t, c, kgo.SASL(plain.Auth{User: "weir", Pass: "secret"}.AsMechanism()))
+	kept, err := with.Write(within(t, patience), batch(1, 0))
+	require.NoError(t, err)
+	require.Equal(t, 1, kept)
+}
+
+func TestWhatIsWrongWithOptionsIsSaidAtOnce(t *testing.T) {
+	_, err := kafkaaudit.New(kafkaaudit.Options{})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	require.ErrorContains(t, err, "Brokers")
+	require.ErrorContains(t, err, "Topic")
+	_, err = kafkaaudit.New(kafkaaudit.Options{Brokers: []string{"localhost:1"}, Topic: "t", Client: []kgo.Opt{kgo.MaxBufferedRecords(-1)}})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	require.ErrorContains(t, err, "Client")
+}

@@ -1,0 +1,151 @@
+package weirprom
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// texts is what Prometheus and Grafana are given.
+func texts(t *testing.T) (alerts, dashboard string) {
+	t.Helper()
+	rules, err := os.ReadFile("weir.rules.yaml")
+	require.NoError(t, err)
+	board, err := os.ReadFile("dashboard.json")
+	require.NoError(t, err)
+	return string(rules), string(board)
+}
+
+// expressions are the lines of the rules that have one, and the dashboard's.
+func expressions(t *testing.T) (all []string) {
+	t.Helper()
+	alerts, board := texts(t)
+	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(alerts, -1) {
+		all = append(all, m[1])
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(board), &dashboard))
+	ids := make(map[int]bool)
+	for _, p := range dashboard.Panels {
+		require.False(t, ids[p.ID], "two panels have id %d", p.ID)
+		require.NotEmpty(t, p.Title)
+		ids[p.ID] = true
+		for _, target := range p.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+	return all
+}
+
+func TestEveryAlertAndPanelSelectsLabelsAndValuesThatAreThere(t *testing.T) {
+	alerts, _ := texts(t)
+	labels, values := labelsOf(labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook), ofRules), valuesOf()
+	for _, m := range regexp.MustCompile(`(?m)^ +- record: (\S+)$`).FindAllStringSubmatch(alerts, -1) {
+		labels[m[1]] = []string{}
+	}
+	all := expressions(t)
+	require.Greater(t, len(all), 40)
+	for _, expr := range all {
+		metrics := regexp.MustCompile(`\b([\w:]*weir_[\w:]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(expr, -1)
+		require.NotEmpty(t, metrics, expr)
+		for _, m := range metrics {
+			require.Contains(t, labels, m[1], expr)
+			for _, of := range matcher.FindAllStringSubmatch(m[2], -1) {
+				if of[1] == "job" || of[1] == "instance" {
+					continue
+				}
+				require.Contains(t, labels[m[1]], of[1], expr)
+				for value := range strings.SplitSeq(of[3], "|") {
+					require.Contains(t, values[of[1]], value, expr)
+				}
+			}
+		}
+	}
+}
+
+// Whoever is woken by an alert is to find its page, and each page is to have an alert.
+func TestEveryAlertHasItsSectionInTheRunbook(t *testing.T) {
+	alerts, _ := texts(t)
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	require.NoError(t, err)
+	var named, severities, urls, sections, said []string
+	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(alerts, -1) {
+		named = append(named, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ +labels: \{severity: (\w+)\}$`).FindAllStringSubmatch(alerts, -1) {
+		severities = append(severities, m[1])
+	}
+	for _, m := range regexp.MustCompile(`runbook_url: \S+/docs/runbook\.md#(\w+)\n`).FindAllStringSubmatch(alerts, -1) {
+		urls = append(urls, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^## (\w+)\n\n\*\*(\w+)\.\*\*`).FindAllStringSubmatch(string(runbook), -1) {
+		sections, said = append(sections, m[1]), append(said, m[2])
+	}
+	require.NotEmpty(t, named)
+	require.Equal(t, named, sections)
+	require.Equal(t, severities, said)
+	for i, name := range named {
+		require.Equal(t, strings.ToLower(name), urls[i])
+	}
+}
+
+// promtool is Prometheus' own checker.
+func promtool(t *testing.T, stdin string, args ...string) {
+	t.Helper()
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("there is no promtool on PATH: Debian has it in its package prometheus")
+	}
+	cmd := exec.CommandContext(t.Context(), tool, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "promtool %v: %s", args, out)
+}
+
+func TestPrometheusAcceptsTheRules(t *testing.T) {
+	promtool(t, "", "check", "rules", "weir.rules.yaml")
+}
+
+func TestTheAlertsFireWhereTheyShould(t *testing.T) {
+	promtool(t, "", "test", "rules", filepath.Join("testdata", "weir.rules.test.yaml"))
+}
+
+func TestPrometheusFindsNothingWrongWithTheMetrics(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(New(node, nil))
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	promtool(t, answer.Body.String(), "check", "metrics")
+}
+
+// How many series a node has depends on its configuration and its roster, whatever its
+// traffic: a limit is configured, and a key is not.
+func TestNoMetricHasALabelOfWhatIsLimited(t *testing.T) {
+	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook), ofRules) {
+		for _, label := range labels {
+			require.True(t, slices.Contains([]string{"source", "outcome", "state", "reason", "region", "hash", "limit", "le", "member", "rule"}, label), fmt.Sprintf("%s{%s}", name, label))
+		}
+	}
+}

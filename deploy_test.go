@@ -1,0 +1,39 @@
+package weir
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The first frame may come to who has just joined before it has turned to its new view.
+func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
+	for run := range 40 {
+		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			t.Parallel()
+			limit := Limit{Name: "test", Algorithm: FixedWindow, Rate: 10, Per: time.Hour}
+			start := func(join ...string) (*Node, *Limiter) {
+				n, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: join, Timeout: 10 * time.Second, Logger: quiet})
+				require.NoError(t, err)
+				t.Cleanup(func() { n.Close() })
+				return n, limiter(t, n, limit)
+			}
+			first, l := start()
+			d, err := l.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.EqualValues(t, 9, d.Remaining)
+			second, l := start(first.Members()[0].Addr)
+			require.Eventually(t, func() bool {
+				return len(first.Members()) == 2 && len(second.Members()) == 2 && first.Ready() && second.Ready()
+			}, 10*time.Second, time.Millisecond)
+			_, err = l.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.NoError(t, first.Leave(t.Context()))
+			d, err = l.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			require.EqualValues(t, 7, d.Remaining)
+		})
+	}
+}

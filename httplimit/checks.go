@@ -1,0 +1,165 @@
+package httplimit
+
+import (
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/ratelimit"
+	"github.com/weir-go/weir/internal/spelling"
+	"github.com/weir-go/weir/rules"
+)
+
+// CheckOptions say who may ask for checks. Tokens, MutualTLS or Open must be there.
+type CheckOptions struct {
+	Tokens      [][]byte                     // as in AdminOptions; those of services, who need not be able to lift limits
+	MutualTLS   bool                         // as in AdminOptions
+	Certificate func(*x509.Certificate) bool // as in AdminOptions
+	Open        bool                         // whoever reaches the address may ask: for a loopback's, or a UNIX socket. Not with the others
+	Logger      *slog.Logger                 // what failed; slog.Default if nil. Never sees a key
+}
+
+// Checks is the part of Admin that services in other languages need, for an address of its
+// own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
+// theirs, and POST /v1/check by a limit that the question brings along. Whoever may ask
+// can use up any limit, and change none. Bounds and errors are those of Admin.
+func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
+	if node == nil {
+		return nil, fmt.Errorf("%w httplimit.Checks: it needs a node", weir.ErrInvalid)
+	}
+	var gate *adminGate
+	switch guarded := len(o.Tokens) > 0 || o.MutualTLS || o.Certificate != nil; {
+	case o.Open && guarded:
+		return nil, fmt.Errorf("%w CheckOptions: Open is set, and so is who may ask: leave one of them out", weir.ErrInvalid)
+	case !o.Open:
+		var err error
+		if gate, err = newAdminGate(AdminOptions{Tokens: o.Tokens, MutualTLS: o.MutualTLS, Certificate: o.Certificate}); err != nil {
+			return nil, err
+		}
+	}
+	var routes []adminRoute
+	for _, r := range adminRoutes {
+		switch r.path {
+		case "/v1/check", "/v1/take", "/v1/request", "/openapi.json":
+			routes = append(routes, r)
+		}
+	}
+	return routed(node, book, gate, o.Logger, routes)
+}
+
+// takeAnswer is what one limit says.
+type takeAnswer struct {
+	Name   string `json:"name"`
+	Source string `json:"source"`
+	Shadow bool   `json:"shadow"`
+	numbersLeft
+}
+
+// take asks one limit of the rules for units.
+func (a *admin) take(r *adminRequest) (int, any, error) {
+	s, err := a.current()
+	if err != nil {
+		return 0, nil, err
+	}
+	var (
+		name, key, tier string
+		units           int64 = 1
+	)
+	if err := r.body(
+		adminField{name: "limit", into: &name, required: true}, adminField{name: "key", into: &key, required: true},
+		adminField{name: "units", into: &units}, adminField{name: "tier", into: &tier},
+	); err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	wrong.key(key)
+	wrong.between("units", units, 1, adminMaxUnits)
+	wrong.tier(tier, s)
+	if err := wrong.err(); err != nil {
+		return 0, nil, err
+	}
+	if _, err := adminLimit(s, name); err != nil {
+		return 0, nil, err
+	}
+	of, rule, _ := s.Limit(name)
+	l := s.Limiter(of, tier, key)
+	if most := rules.Capacity(l.Limit()); units > most {
+		return 0, nil, adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", units, most, name)
+	}
+	d, err := l.AllowN(r.Context(), key, units)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, takeAnswer{name, d.Source.String(), rule.Shadow, statusLeft(d, l, time.Now())}, nil
+}
+
+// tier notes a tier that the rules do not have.
+func (w *adminWrongs) tier(tier string, s *rules.Snapshot) {
+	for _, known := range s.Tiers() {
+		if tier == known {
+			return
+		}
+	}
+	if tier != "" {
+		w.add("there is no tier %q: %s", tier, spelling.Meant(tier, s.Tiers()))
+	}
+}
+
+// requestAnswer is what the rules say of a request.
+type requestAnswer struct {
+	Allowed     bool         `json:"allowed"`
+	Status      int          `json:"status"`
+	RetryAfterS int64        `json:"retry_after_s"`
+	Soft        bool         `json:"soft"`
+	Limits      []takeAnswer `json:"limits"`
+}
+
+// request decides on a request that is described, as a Middleware does on one that it sees.
+func (a *admin) request(r *adminRequest) (int, any, error) {
+	s, err := a.current()
+	if err != nil {
+		return 0, nil, err
+	}
+	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
+	var headers map[string]string
+	if err := r.body(
+		adminField{name: "method", into: &of.Method}, adminField{name: "path", into: &of.Path, required: true},
+		adminField{name: "host", into: &of.Host}, adminField{name: "ip", into: &of.Client},
+		adminField{name: "user", into: &of.User}, adminField{name: "api_key", into: &of.APIKey},
+		adminField{name: "tier", into: &of.Tier}, adminField{name: "length", into: &of.Length},
+		adminField{name: "headers", into: &headers},
+	); err != nil {
+		return 0, nil, err
+	}
+	var wrong adminWrongs
+	wrong.between("length", of.Length, 0, adminMaxUnits)
+	wrong.tier(of.Tier, s)
+	if of.Path == "" || of.Path[0] != '/' {
+		wrong.add("path is %q: use one that begins with /, escaped as in the request", adminShort(of.Path))
+	} else if why := ambiguity(of.Path); why != "" {
+		wrong.add("path has %s, which servers read in several ways: write it plainly", why)
+	}
+	if err := wrong.err(); err != nil {
+		return 0, nil, err
+	}
+	for name, value := range headers {
+		of.Header.Set(name, value)
+	}
+	o := a.rulesOf.Check(r.Context(), &of)
+	if o.Err != nil {
+		return 0, nil, o.Err
+	}
+	answer := requestAnswer{o.Status == 0, o.Status, ratelimit.Seconds(o.RetryAfter()), o.Soft(), []takeAnswer{}}
+	if answer.Allowed {
+		answer.Status = http.StatusOK
+	}
+	now := time.Now()
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		answer.Limits = append(answer.Limits, takeAnswer{v.Limiter.Limit().Name, v.Decision.Source.String(), v.Rule.Shadow, statusLeft(v.Decision, v.Limiter, now)})
+	}
+	return http.StatusOK, answer, nil
+}

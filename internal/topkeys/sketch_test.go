@@ -1,0 +1,119 @@
+package topkeys
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func idOf(key int) (id ID) {
+	binary.BigEndian.PutUint64(id[:], uint64(key)*0x9E3779B97F4A7C15)
+	return id
+}
+
+// oracle counts every key, and forgets as the Sketch does.
+type oracle struct {
+	counts map[int]float64
+	sum    float64
+	halved int64
+}
+
+func (o *oracle) add(key int, weight float64, halfLife, now int64) {
+	for ; now-o.halved >= halfLife; o.halved += halfLife {
+		o.sum /= 2
+		for k := range o.counts {
+			o.counts[k] /= 2
+		}
+	}
+	o.counts[key] += weight
+	o.sum += weight
+}
+
+func TestEveryKeysTrueCountIsWithinTheStatedError(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const halfLife = 100
+		size, keys := rapid.IntRange(1, 12).Draw(t, "size"), rapid.IntRange(1, 40).Draw(t, "keys")
+		s, o, now := New(size, halfLife, 0), oracle{counts: make(map[int]float64)}, int64(0)
+		for range rapid.IntRange(1, 300).Draw(t, "adds") {
+			// Some are far more frequent than others.
+			key := int(float64(keys) * math.Pow(rapid.Float64Range(0, 0.999).Draw(t, "key"), 3))
+			weight := float64(rapid.SampledFrom([]int{1, 1, 64}).Draw(t, "weight"))
+			now += rapid.Int64Range(0, 7).Draw(t, "passes")
+			s.Add(idOf(key), weight, "limit", fmt.Sprint(key), now)
+			o.add(key, weight, halfLife, now)
+		}
+		floor, listed := s.Floor(now), make(map[string]bool)
+		require.LessOrEqual(t, floor, o.sum/float64(size)+1e-9)
+		last := math.Inf(1)
+		for _, e := range s.Top(size, now) {
+			var key int
+			fmt.Sscan(e.Key, &key)
+			require.Equal(t, idOf(key), e.ID, "the text goes with the id")
+			require.GreaterOrEqual(t, e.Count+1e-9, o.counts[key])
+			require.LessOrEqual(t, e.Count-e.Over-1e-9, o.counts[key])
+			require.LessOrEqual(t, e.Count, last, "the most frequent first")
+			last, listed[e.Key] = e.Count, true
+		}
+		require.Len(t, listed, s.Len())
+		for key, count := range o.counts {
+			if !listed[fmt.Sprint(key)] {
+				require.LessOrEqual(t, count, floor+1e-9)
+			}
+		}
+	})
+}
+
+func TestAFrequentKeyIsFoundAmongMany(t *testing.T) {
+	s := New(64, 1<<40, 0)
+	for i := range 100_000 {
+		s.Add(idOf(1000+i), 1, "limit", "of many", 0)
+		if i%20 == 0 {
+			s.Add(idOf(7), 1, "limit", "seven", 0)
+		}
+	}
+	top := s.Top(1, 0)
+	require.Equal(t, "seven", top[0].Key)
+	require.GreaterOrEqual(t, top[0].Count, 5000.0)
+	require.LessOrEqual(t, top[0].Count-top[0].Over, 5000.0)
+}
+
+func TestWhatWasAskedForLongAgoIsForgotten(t *testing.T) {
+	s := New(4, 60, 0)
+	s.Add(idOf(1), 64, "limit", "then", 0)
+	s.Add(idOf(2), 20, "limit", "now", 120)
+	top := s.Top(4, 120)
+	require.Equal(t, "now", top[0].Key)
+	require.Equal(t, 16.0, top[1].Count)
+	require.Less(t, s.Top(4, 1<<62)[0].Count, 1e-9)
+	require.Equal(t, "now", s.Top(1, 0)[0].Key, "a clock that steps back changes nothing")
+}
+
+func TestAddingAllocatesNothing(t *testing.T) {
+	s, key := New(16, 60, 0), strings.Repeat("k", 100)
+	for i := range 100 {
+		s.Add(idOf(i), 1, "limit", key, 0)
+	}
+	next := 100
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		next++
+		s.Add(idOf(next), 1, "limit", key, 0)
+	}))
+}
+
+func BenchmarkAdd(b *testing.B) {
+	for _, keys := range []int{1, 1_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			s, i := New(256, 1<<40, 0), 0
+			b.ReportAllocs()
+			for b.Loop() {
+				i++
+				s.Add(idOf(i%keys), 64, "limit", "a key that has thirty bytes ..", 0)
+			}
+		})
+	}
+}

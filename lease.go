@@ -1,0 +1,411 @@
+package weir
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const (
+	// A lease is for so long. Of keys that are asked for often, that is long enough to be
+	// renewed in good time also on a machine without idle time; of others, until leaseAsks
+	// are to be expected. A Refund or Reset elsewhere may go unnoticed for as long.
+	shortestLease = 100 * time.Millisecond
+	longestLease  = 500 * time.Millisecond
+	leaseAsks     = 8
+
+	// A lease is renewed once half of its units are spent, or two thirds of its term are
+	// over and some of them are. For leaseIdle a key's pace is remembered after that.
+	leaseIdle = time.Second
+	// sweepEvery is how often leases are looked at, while there are some. It is no part of
+	// any other time, see collectEvery.
+	sweepEvery = 10*time.Millisecond - 11
+	// refusedFor is how long nothing is asked for after nothing was lent.
+	refusedFor = 20 * time.Millisecond
+)
+
+// A node has leaseSets*leaseWays leases at most, in 1.5 MB. An id has its place in one of
+// the sets; where that is full of leases, none is asked for.
+const (
+	leaseSets = 1 << 11
+	leaseWays = 4
+	// maxReturns bounds what waits to be given back; what comes on top stays spent.
+	maxReturns = leaseSets * leaseWays
+)
+
+// leases are the units that owners have lent to this node, so that checks of hot keys end
+// here. A take spends of its key's lease if that has enough.
+//
+// All of them are debited where they are from, so that to spend them needs nobody's leave,
+// and to lose them costs units and no exactness. A lease ends by time alone, from when it
+// was asked for, which is before its owner began to count: by the clock that the check
+// itself reads, and by the steady one, whichever is ahead. So who was frozen finds its
+// leases over, and neither a clock that steps back nor one that stands still makes one
+// last.
+//
+// What is left of a lease that is over, or takes the place of, is given back to who lent
+// it, along with how much was spent, so that the owner knows as soon as nothing of it may
+// come back any more. One goroutine, keepLeases, does that, and renews: no check waits.
+type leases struct {
+	sets  atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
+	live  bitmap                              // the sets with leases
+	due   bitmap                              // those of which one is to be renewed at once
+	awake atomic.Bool                         // keepLeases goes through them
+	wake  chan struct{}
+	stops atomic.Bool // this node leaves, and has none any more
+
+	mu   sync.Mutex
+	back []leaseErrand // what is to be given back
+}
+
+// leaseErrand is what is to be asked of, or told to, the member of this name's hash.
+type leaseErrand struct {
+	owner uint64
+	ask   ask
+}
+
+type leaseSet struct {
+	// until is when the last of them ends, as in a pushbackSet.
+	until atomic.Int64 // by the steady clock
+	mu    sync.Mutex
+	// ended is when an id in this set was last reset. What was asked for before then is
+	// of a count that is no more.
+	ended int64
+	of    [leaseWays]lease
+}
+
+// lease is one key's, by one set of numbers. Without units it is what is known of a key
+// that had some, or is to have some.
+type lease struct {
+	ask     ask    // what it is of; its lease is as granted, its receipt finds it
+	numbers uint64 // of its limit
+	owner   uint64 // the hash of the name of who lent it
+	rest    int64  // units that are left
+	sent    countsync.Time
+	pace    float64 // units spent in a second, as last known
+	used    int64   // when it was last asked for, by the steady clock
+	again   int64   // when an owner may be asked for more: one is asked until then, or has refused
+	hurries bool    // half of it is spent
+
+	limit, remaining int64 // as answered
+	reset            time.Duration
+}
+
+func (e *lease) is(a *ask) bool {
+	return e.ask.id == a.id && (e.ask.limit == a.limit || e.ask.limit != nil && e.numbers == numbersHash(a.limit))
+}
+
+// past is how long ago it was asked for.
+func (e *lease) past(t countsync.Time) time.Duration {
+	return time.Duration(max(t.Steady-e.sent.Steady, t.Now-e.sent.Now))
+}
+
+func (e *lease) term() time.Duration { return time.Duration(e.ask.lease.term) * time.Millisecond }
+
+// ends is when it is over at the latest, by the steady clock.
+func (e *lease) ends() int64 { return e.sent.Steady + int64(e.term()) }
+
+// spend reports whether a take is admitted by a lease, and answers it.
+func (l *leases) spend(a *ask, t countsync.Time, r *result) (spent bool) {
+	sets := l.sets.Load()
+	if sets == nil || !a.leases {
+		return false
+	}
+	s := &sets[a.id.Lo%leaseSets]
+	if t.Steady >= s.until.Load() {
+		return false
+	}
+	hurries := false
+	s.mu.Lock()
+	for i := range s.of {
+		e := &s.of[i]
+		if e.ask.id != a.id || e.rest < a.units || !e.is(a) {
+			continue
+		}
+		past := e.past(t)
+		if past >= e.term() {
+			continue
+		}
+		e.rest -= a.units
+		e.used = t.Steady
+		if 2*e.rest < int64(e.ask.lease.units) && !e.hurries && t.Steady >= e.again {
+			e.hurries, hurries = true, true
+		}
+		r.Allowed = true
+		r.Limit = e.limit
+		r.Remaining = e.remaining + e.rest
+		r.RetryAfter = 0
+		r.ResetAfter = max(1, e.reset-past)
+		r.Receipt = 0
+		r.source = Leased
+		spent = true
+		break
+	}
+	s.mu.Unlock()
+	if hurries {
+		l.due.set(int(a.id.Lo % leaseSets))
+		signal(l.wake)
+	}
+	return spent
+}
+
+// refund reports whether units that were spent of a lease could go back to it. One of
+// which fewer were spent ends: what is left of it is to be given back before the owner is
+// asked for the refund, which takes nothing that is lent.
+func (l *leases) refund(a *ask, t countsync.Time) (done bool, left leaseErrand, over bool) {
+	s := l.set(a.id)
+	if s == nil {
+		return false, left, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(a, false)
+	switch {
+	case e == nil || e.ask.lease.units == 0:
+		return false, left, false
+	case e.past(t) < e.term() && int64(e.ask.lease.units)-e.rest >= a.units:
+		e.rest += a.units
+		return true, left, false
+	}
+	return false, e.close(t), true
+}
+
+// want has a take that is about to be sent ask for a lease, if its key is hot, as the pace
+// says that it is asked for elsewhere, in asks a second, or as it was spent from a lease.
+// One that is over or has too little for the take ends: it is what was left of it, to be
+// given back before the owner is asked.
+func (l *leases) want(a *ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
+	s := l.set(a.id)
+	if s == nil {
+		if pace == 0 {
+			return left, false
+		}
+		l.sets.CompareAndSwap(nil, new([leaseSets]leaseSet))
+		s = l.set(a.id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(a, pace > 0)
+	if e == nil {
+		return left, false
+	}
+	if e.ask.lease.units > 0 {
+		left, over = e.close(t), true
+	}
+	if pace *= float64(a.units); t.Steady-e.used < int64(leaseIdle) {
+		pace = max(pace, e.pace)
+	}
+	e.used = t.Steady
+	if pace > 0 && t.Steady >= e.again {
+		e.again = t.Steady + int64(wait)
+		a.lease = wanted(pace)
+	}
+	return left, over
+}
+
+// find is what is known of the lease of an ask; if it is to be made, in the place of that
+// which was asked for longest ago, nil if all others are leases.
+func (s *leaseSet) find(a *ask, make bool) (found *lease) {
+	for i := range s.of {
+		e := &s.of[i]
+		if e.is(a) {
+			return e
+		}
+		if make && e.ask.lease.units == 0 && (found == nil || e.used < found.used) {
+			found = e
+		}
+	}
+	if found != nil {
+		*found = lease{ask: *a, numbers: numbersHash(a.limit)}
+	}
+	return found
+}
+
+// wanted is the lease for so many units a second.
+func wanted(pace float64) wireLease {
+	term := min(max(time.Duration(leaseAsks/pace*float64(time.Second)), shortestLease), longestLease)
+	units := math.Ceil(pace*term.Seconds()*5/4) + 1
+	return wireLease{units: uint32(min(units, math.MaxUint32)), term: uint16(term / time.Millisecond)}
+}
+
+// close ends a lease: left is what is to be said of it.
+func (e *lease) close(t countsync.Time) (left leaseErrand) {
+	e.measure(t)
+	left = leaseErrand{e.owner, e.ask}
+	left.ask.units = e.rest
+	left.ask.lease.units -= uint32(e.rest)
+	e.rest, e.ask.lease, e.hurries = 0, wireLease{}, false
+	return left
+}
+
+// measure takes note of the pace at which a lease is spent.
+func (e *lease) measure(t countsync.Time) {
+	past := max(min(e.past(t), e.term()), time.Millisecond)
+	pace := float64(int64(e.ask.lease.units)-e.rest) / past.Seconds()
+	e.pace = max(pace, (e.pace+pace)/2)
+}
+
+// learn takes in what was lent to an ask that wanted it, which was sent then to the owner.
+func (l *leases) learn(a *ask, r *result, owner uint64, sent, t countsync.Time) {
+	s := l.set(a.id)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(a, false)
+	switch {
+	case r.lease.units == 0 && e != nil:
+		e.again, e.hurries = t.Steady+int64(refusedFor), true
+		return
+	case r.lease.units == 0:
+		return
+	case e == nil || sent.Steady <= s.ended || l.stops.Load():
+		left := leaseErrand{owner, *a}
+		left.ask.units, left.ask.receipt, left.ask.lease = int64(r.lease.units), r.Receipt, wireLease{0, r.lease.term, r.lease.granted}
+		l.giveBack(left)
+		return
+	case e.ask.lease.units > 0:
+		l.giveBack(e.close(t))
+	}
+	e.ask, e.owner, e.sent = *a, owner, sent
+	e.ask.lease, e.ask.receipt, e.rest = r.lease, r.Receipt, int64(r.lease.units)
+	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
+	e.again, e.hurries = 0, false
+	if e.ends() > s.until.Load() {
+		s.until.Store(e.ends())
+	}
+	l.live.set(int(a.id.Lo % leaseSets))
+	if !l.awake.Load() {
+		signal(l.wake)
+	}
+}
+
+// giveBack has keepLeases give back what was left of a lease.
+func (l *leases) giveBack(left leaseErrand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.back) < maxReturns {
+		l.back = append(l.back, left)
+		signal(l.wake)
+	}
+}
+
+// returns appends what is to be given back, and forgets it.
+func (l *leases) returns(all []leaseErrand) []leaseErrand {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = append(all, l.back...)
+	clear(l.back)
+	l.back = l.back[:0]
+	return all
+}
+
+// end forgets the leases of an id, as its count was reset. An answer that is still under
+// way brings none either.
+func (l *leases) end(id bucket.ID, steady int64) {
+	s := l.set(id)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = steady
+	for i := range s.of {
+		if s.of[i].ask.id == id {
+			s.of[i] = lease{}
+		}
+	}
+}
+
+// sweep looks at one set: it ends what is over, and appends the asks of those that are to
+// be renewed. lives is false if no lease is left in it.
+func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []ask) (_ []ask, lives bool) {
+	s := &l.sets.Load()[set]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.of {
+		e := &s.of[i]
+		if e.ask.lease.units == 0 {
+			continue
+		}
+		past, term := e.past(t), e.term()
+		if l.stops.Load() {
+			past = term
+		} else if (e.hurries || past >= term*2/3) && t.Steady >= e.again && e.rest < int64(e.ask.lease.units) {
+			e.measure(t)
+			a := e.ask
+			a.units, a.lease, a.receipt = 0, wanted(e.pace), bucket.Receipt(t.Steady) // for Late
+			e.again = t.Steady + int64(wait)
+			renew = append(renew, a)
+		}
+		if past >= term {
+			l.giveBack(e.close(t))
+			continue
+		}
+		lives = true
+	}
+	if !lives {
+		l.live.clear(set)
+	}
+	return renew, lives
+}
+
+func (l *leases) set(id bucket.ID) *leaseSet {
+	sets := l.sets.Load()
+	if sets == nil {
+		return nil
+	}
+	return &sets[id.Lo%leaseSets]
+}
+
+// bitmap is which of the sets.
+type bitmap [leaseSets / 64]atomic.Uint64
+
+func (b *bitmap) set(i int)   { b[i/64].Or(1 << (i % 64)) }
+func (b *bitmap) clear(i int) { b[i/64].And(^(uint64(1) << (i % 64))) }
+
+// all calls f for each that is set.
+func (b *bitmap) all(f func(i int)) {
+	for word := range b {
+		for w := b[word].Load(); w != 0; w &= w - 1 {
+			f(word*64 + bits.TrailingZeros64(w))
+		}
+	}
+}
+
+// leaseStats goes through all leases.
+func (n *Node) leaseStats() (s LeaseStats) {
+	t := n.time(n.now())
+	s.Held, s.HeldUnits = n.leases.held(t)
+	s.Lent, s.LentUnits = n.lent.outstanding(t.Steady)
+	return s
+}
+
+// held is the leases that are not over, and what is left of them.
+func (l *leases) held(t countsync.Time) (held, units int) {
+	sets := l.sets.Load()
+	if sets == nil {
+		return 0, 0
+	}
+	for i := range sets {
+		s := &sets[i]
+		if t.Steady >= s.until.Load() {
+			continue
+		}
+		s.mu.Lock()
+		for j := range s.of {
+			if e := &s.of[j]; e.ask.lease.units > 0 && e.past(t) < e.term() {
+				held++
+				units += int(e.rest)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return held, units
+}

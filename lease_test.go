@@ -1,0 +1,301 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// lender is an owner of everything, without a network.
+func lender() (*Node, *view) {
+	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), steady: func() int64 { return 0 }}
+	v := &view{View: &cluster.View{Self: 0}, complete: true}
+	v.held = countsync.All()
+	return n, v
+}
+
+// lentTo is a lease of a minute's key, asked for then.
+func lentTo(l *leases, a *ask, units uint32, term time.Duration, at int64) {
+	wants := *a
+	l.want(&wants, 1000, instant(at), time.Second)
+	r := result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 40, ResetAfter: time.Minute, Receipt: 7}, source: Forwarded}
+	r.lease = wireLease{units, uint16(term / time.Millisecond), 3}
+	l.learn(&wants, &r, 1, instant(at), instant(at))
+}
+
+func someAsk(units int64) *ask {
+	return &ask{id: bucket.ID{Hi: 1, Lo: 2}, limit: &bucket.Limit{Rate: 100, Per: time.Minute}, units: units, leases: true}
+}
+
+func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
+	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	l := new(leases)
+	one, three := someAsk(1), someAsk(3)
+	var r result
+	require.False(t, l.spend(one, instant(at), &r))
+	lentTo(l, one, 4, 100*time.Millisecond, at)
+	require.True(t, l.spend(three, instant(at+20*ms), &r))
+	require.Equal(t, result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 41, ResetAfter: time.Minute - 20*time.Millisecond}, source: Leased}, r)
+	require.False(t, l.spend(three, instant(at+20*ms), &r), "it has one unit")
+	other := someAsk(1)
+	other.limit = &bucket.Limit{Rate: 101, Per: time.Minute}
+	require.False(t, l.spend(other, instant(at+20*ms), &r), "of other numbers")
+	other.limit, other.leases = one.limit, false
+	require.False(t, l.spend(other, instant(at+20*ms), &r), "of a limit without leases")
+	other = someAsk(1)
+	require.False(t, l.spend(other, instant(at+100*ms), &r), "by now it is over")
+	require.True(t, l.spend(other, instant(at+100*ms-1), &r))
+	require.False(t, l.spend(other, instant(at+100*ms-1), &r))
+}
+
+func TestALeaseEndsByEitherClock(t *testing.T) {
+	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	for name, now := range map[string]countsync.Time{
+		"checks read":   {Now: at + 100*ms, Steady: at + ms},
+		"is steady":     {Now: at + ms, Steady: at + 100*ms},
+		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
+	} {
+		l, r := new(leases), new(result)
+		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+		require.False(t, l.spend(someAsk(1), now, r), "the clock that %s", name)
+	}
+}
+
+func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
+	const at = int64(time.Hour)
+	l, r := new(leases), new(result)
+	refunds := func(units, at int64) (done, over bool) {
+		done, _, over = l.refund(someAsk(units), instant(at))
+		return done, over
+	}
+	not := func(done, over bool) {
+		t.Helper()
+		require.False(t, done)
+		require.False(t, over)
+	}
+	not(refunds(1, at))
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+	require.True(t, l.spend(someAsk(3), instant(at), r))
+	done, over := refunds(2, at)
+	require.True(t, done)
+	require.False(t, over)
+	require.True(t, l.spend(someAsk(2), instant(at), r))
+	_, left, over := l.refund(someAsk(4), instant(at))
+	require.True(t, over, "three were spent: it ends")
+	require.Equal(t, []int64{3, 1}, []int64{int64(left.ask.lease.units), left.ask.units})
+	require.False(t, l.spend(someAsk(1), instant(at), r))
+	not(refunds(1, at))
+}
+
+func TestAResetEndsALeaseAndThoseUnderWay(t *testing.T) {
+	const at = int64(time.Hour)
+	l, r := new(leases), new(result)
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+	l.end(someAsk(1).id, at+5)
+	require.False(t, l.spend(someAsk(1), instant(at+6), r))
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at+5)
+	require.False(t, l.spend(someAsk(1), instant(at+6), r), "it was asked for before")
+	require.Len(t, l.returns(nil), 1)
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at+7)
+	require.True(t, l.spend(someAsk(1), instant(at+8), r))
+}
+
+func TestOneAskAtATimeWantsALease(t *testing.T) {
+	const at = int64(time.Hour)
+	l := new(leases)
+	wants := func(at int64) bool {
+		a := someAsk(1)
+		_, over := l.want(a, 100, instant(at), time.Second)
+		require.False(t, over)
+		return a.lease.units > 0
+	}
+	require.True(t, wants(at))
+	require.False(t, wants(at+1))
+	require.True(t, wants(at+int64(time.Second)), "the answer did not come")
+	l.learn(someAsk(1), new(result), 1, instant(at), instant(at+int64(time.Second)))
+	require.False(t, wants(at+int64(time.Second)+1), "nothing was lent")
+	require.True(t, wants(at+int64(time.Second+refusedFor)))
+}
+
+func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
+	for pace, want := range map[float64]wireLease{
+		1:      {units: 2, term: 500},
+		16:     {units: 11, term: 500},
+		40:     {units: 11, term: 200},
+		1000:   {units: 126, term: 100},
+		100000: {units: 12501, term: 100},
+		1e12:   {units: 1<<32 - 1, term: 100},
+	} {
+		require.Equal(t, want, wanted(pace), "%v units a second", pace)
+	}
+}
+
+func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
+	const at = int64(time.Hour)
+	l, r := new(leases), new(result)
+	in := func(i int) *ask {
+		a := someAsk(1)
+		a.id.Lo += uint64(i) * leaseSets
+		return a
+	}
+	for i := range leaseWays + 1 {
+		lentTo(l, in(i), 4, 100*time.Millisecond, at+int64(i))
+	}
+	for i := range leaseWays {
+		require.True(t, l.spend(in(i), instant(at+10), r), i)
+	}
+	require.False(t, l.spend(in(leaseWays), instant(at+10), r))
+	require.Len(t, l.returns(nil), 1, "what came all the same goes back")
+}
+
+// Takes, renewals and what is given back cross on their way, and are late. At no time
+// may more be spent of leases than the owner has lent and knows of.
+func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
+		owner, v := lender()
+		id := bucket.ID{Hi: 1, Lo: 2}
+		type message struct {
+			at  int64
+			do  func()
+			way int
+		}
+		var (
+			nodes = []*leases{new(leases), new(leases)}
+			under []message // way
+			now   = int64(time.Hour)
+			spent int64
+		)
+		send := func(way int, do func()) {
+			at := now + rapid.SampledFrom([]int64{0, 1e5, 1e6, 2e7, 2e8}).Draw(t, "delay")
+			for _, m := range under {
+				if m.way == way {
+					at = max(at, m.at) // one connection each way
+				}
+			}
+			under = append(under, message{at, do, way})
+		}
+		giveBack := func(node int, left leaseErrand) {
+			send(node, func() {
+				before, _, _ := owner.counts.Used(id, now)
+				owner.takeBack(v, &left.ask, now)
+				after, _, _ := owner.counts.Used(id, now)
+				require.GreaterOrEqual(t, after, before-left.ask.units)
+			})
+		}
+		ask := func(node int, a ask, units int64) {
+			sent := now
+			send(node, func() {
+				r := new(result)
+				a.units = units
+				if a.lease.units > 0 {
+					owner.takeLending(&a, limit, now, r)
+				} else {
+					owner.counts.TakeInto(id, limit, now, units, &r.Result)
+				}
+				if r.Allowed {
+					spent += units
+				}
+				if a.lease.units > 0 {
+					send(-node-1, func() { nodes[node].learn(&a, r, 1, instant(sent), instant(now)) })
+				}
+			})
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, 1e5, 1e6, 1e7, 5e7, 2e8}).Draw(t, "elapsed")
+			for i := 0; i < len(under); i++ {
+				if under[i].at <= now {
+					do := under[i].do
+					under = append(under[:i], under[i+1:]...)
+					do()
+					i = -1
+				}
+			}
+			node := rapid.IntRange(0, 1).Draw(t, "node")
+			l := nodes[node]
+			a := ask1(id, limit, rapid.SampledFrom([]int64{1, 1, 1, 5}).Draw(t, "units"))
+			switch rapid.SampledFrom([]string{"check", "check", "check", "refund", "sweep"}).Draw(t, "op") {
+			case "check":
+				if l.spend(&a, instant(now), new(result)) {
+					spent += a.units
+					break
+				}
+				left, over := l.want(&a, rapid.SampledFrom([]float64{0, 10, 100, 1000}).Draw(t, "pace"), instant(now), time.Second)
+				if over {
+					giveBack(node, left)
+				}
+				ask(node, a, a.units)
+			case "refund":
+				done, left, over := l.refund(&a, instant(now))
+				if done {
+					spent -= a.units
+				}
+				if over {
+					giveBack(node, left)
+				}
+			case "sweep":
+				if l.sets.Load() == nil {
+					break
+				}
+				renew, _ := l.sweep(int(id.Lo), instant(now), time.Second, nil)
+				for _, left := range l.returns(nil) {
+					giveBack(node, left)
+				}
+				for _, a := range renew {
+					ask(node, a, 0)
+				}
+			}
+			var unspent int64
+			for _, l := range nodes {
+				if s := l.set(id); s != nil {
+					for i := range s.of {
+						if e := &s.of[i]; e.past(instant(now)) < e.term() {
+							unspent += e.rest
+						}
+					}
+				}
+			}
+			used, _, _ := owner.counts.Used(id, now)
+			require.GreaterOrEqual(t, used, spent+unspent, "all that may be spent counts")
+			require.GreaterOrEqual(t, owner.lent.of(id, now).Units, unspent, "and is known to be lent")
+		}
+	})
+}
+
+func ask1(id bucket.ID, l *bucket.Limit, units int64) ask {
+	return ask{id: id, limit: l, units: units, leases: true}
+}
+
+// A check that a lease admits beside one that its own node decides.
+func BenchmarkLeased(b *testing.B) {
+	nodes := fleet(b, 2, nil)
+	ls := limiters(b, nodes, Limit{Name: "test", Rate: 1e11, Per: time.Second})
+	ctx := b.Context()
+	for i, name := range []string{"owned", "leased"} {
+		b.Run(name, func(b *testing.B) {
+			key, hops := ownedBy(b, ls[0], nodes[i]), 0
+			for range 1000 {
+				if _, err := ls[0].Allow(ctx, key); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				d, err := ls[0].Allow(ctx, key)
+				if err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+				if d.Source == Forwarded {
+					hops++
+				}
+			}
+			b.ReportMetric(float64(hops)/float64(b.N), "hops/op")
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package weir
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// askForLease has a take that is about to be sent to the owner ask for a lease, if its key
+// is hot.
+func (n *Node) askForLease(v *view, a *ask, t countsync.Time) {
+	if !a.leases || n.leases.stops.Load() {
+		return
+	}
+	if left, over := n.leases.want(a, n.heat.asked(a.id, t.Steady), t, n.cfg.Timeout); over {
+		n.giveBack(v, left)
+	}
+}
+
+// refundLease reports whether a refund could go back to a lease that it was spent of.
+func (n *Node) refundLease(a *ask) bool {
+	done, left, over := n.leases.refund(a, n.time(n.now()))
+	if over {
+		n.giveBack(n.view.Load(), left)
+	}
+	return done
+}
+
+// forgetLeases is called when a count was reset.
+func (n *Node) forgetLeases(id bucket.ID) {
+	n.leases.end(id, n.steady())
+	n.lent.reset(id, n.steady())
+}
+
+// stop gives all leases back, and has none asked for any more.
+func (l *leases) stop() {
+	l.stops.Store(true)
+	l.live.all(func(set int) {
+		l.due.set(set)
+		signal(l.wake)
+	})
+}
+
+// keepLeases renews leases, and gives back what is left of them, until the node closes.
+func (n *Node) keepLeases() {
+	l := &n.leases
+	tick := time.NewTimer(time.Hour)
+	defer tick.Stop()
+	var (
+		renew   []ask
+		errands []leaseErrand
+	)
+	sweep := func(sets *bitmap) (lives bool) {
+		t, wait := n.time(n.now()), n.cfg.Timeout
+		renew = renew[:0]
+		sets.all(func(set int) {
+			l.due.clear(set)
+			var more bool
+			renew, more = l.sweep(set, t, wait, renew)
+			lives = lives || more
+		})
+		v := n.view.Load()
+		errands = l.returns(errands[:0])
+		n.errandsTo(errands, func(errands []leaseErrand) { n.giveBack(v, errands...) })
+		errands = errands[:0]
+		for i := range renew {
+			if w, to, _ := v.route(renew[i].id, v.owner(renew[i].id), t.Steady); w == direct {
+				errands = append(errands, leaseErrand{v.hashes[to], renew[i]})
+			}
+		}
+		n.errandsTo(errands, func(errands []leaseErrand) { n.renew(v, slices.Clone(errands), t) })
+		return lives
+	}
+	for {
+		select {
+		case <-l.wake:
+			if !l.awake.Swap(true) {
+				tick.Reset(sweepEvery + n.view.Load().offset(sweepEvery))
+			}
+			sweep(&l.due)
+		case <-tick.C:
+			if !sweep(&l.live) {
+				l.awake.Store(false)
+				l.live.all(func(int) { signal(l.wake) }) // what came just now
+				continue
+			}
+			tick.Reset(sweepEvery)
+		case <-n.life.Done():
+			return
+		}
+	}
+}
+
+// errandsTo calls f with the errands to each owner, so many as a request may have at once.
+func (n *Node) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
+	slices.SortStableFunc(errands, func(a, b leaseErrand) int {
+		switch {
+		case a.owner < b.owner:
+			return -1
+		case a.owner > b.owner:
+			return 1
+		}
+		return 0
+	})
+	for len(errands) > 0 {
+		same := 1
+		for same < len(errands) && same < maxAsks && errands[same].owner == errands[0].owner {
+			same++
+		}
+		f(errands[:same])
+		errands = errands[same:]
+	}
+}
+
+// giveBack tells one owner what is left of its leases. Where that owner is not there any
+// more, or answers nothing, it is a refund like any other, to whoever answers by now. What
+// is lost on the way stays spent: to say it again could give it back twice.
+func (n *Node) giveBack(v *view, errands ...leaseErrand) {
+	to, known := v.named[errands[0].owner]
+	if !known || v.Stalls(to) || !v.Direct[to] {
+		for i := range errands {
+			if a := &errands[i].ask; a.units > 0 {
+				a.lease = wireLease{}
+				n.tell(opRefund, 0, a)
+			}
+		}
+		return
+	}
+	x := n.exchanges.Get().(*exchange)
+	defer n.exchanges.Put(x)
+	x.request = header{opReturn, 0, maxHops, uint8(len(errands)), 0, errands[0].owner}.append(x.request[:0])
+	for i := range errands {
+		x.request = errands[i].ask.append(x.request)
+	}
+	v.Members[to].Peer.Tell(x.request)
+}
+
+// renew asks an owner for leases in the place of those that are about to end. A refusal
+// or a lost answer is no harm: the next check of the key asks.
+func (n *Node) renew(v *view, errands []leaseErrand, sent countsync.Time) {
+	owner, wait := errands[0].owner, n.cfg.Timeout*3/4
+	n.background(func(ctx context.Context) {
+		x := n.exchanges.Get().(*exchange)
+		defer n.exchanges.Put(x)
+		x.request = header{opLend, 0, maxHops, uint8(len(errands)), wait, owner}.append(x.request[:0])
+		for i := range errands {
+			x.request = errands[i].ask.append(x.request)
+		}
+		answer, err := v.Members[v.named[owner]].Peer.Ask(ctx, x.request, x.answer, wait)
+		if err != nil {
+			return
+		}
+		x.answer = answer
+		if s, err := parseAnswer(answer, len(errands)); err != nil || s != statusDone {
+			return
+		}
+		t := n.time(n.now())
+		for i := range errands {
+			r := parseResult(answer, i)
+			n.leases.learn(&errands[i].ask, &r, owner, sent, t)
+		}
+	})
+}

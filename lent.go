@@ -1,0 +1,256 @@
+package weir
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// lent is what this node has lent of the counts that it has authority over, as far as it
+// may be unspent: what a denial may rest on that others give back, and what a refund
+// must not take for usage. Nothing else of a lease is known here: its units are spent
+// when they are lent, and that is in the counts, and their copies.
+//
+// lentSets*lentWays counts are lent of at most. An id has its place in one of the sets;
+// where that is full, nothing is lent of it. All times are by Node.steady.
+//
+// Authority moves only when nothing is lent: whoever has it next knows of no lease, so that
+// nothing would be given back. So before it gives some away, a node lends nothing for as
+// long as what it has lent may last.
+type lent struct {
+	sets   atomic.Pointer[[lentSets]lentSet] // nil until the first lease
+	until  atomic.Int64                      // when the last lease ends
+	ceases atomic.Bool                       // nothing is lent now
+}
+
+const (
+	lentSets = 1 << 11
+	lentWays = 4
+)
+
+type lentSet struct {
+	until atomic.Int64 // when the last lease of them ends
+	mu    sync.Mutex
+	of    [lentWays]lentCount
+}
+
+// lentCount is what is lent of one count: never less than what may be spent yet.
+type lentCount struct {
+	id    bucket.ID
+	since int64 // when it was reset: leases granted before then are none any more
+	until int64 // when the last one ends
+	span  int64 // the number of this span, of the longest term
+	// The units lent in this span and in the one before, less those that were spent or
+	// given back. What nobody says that of is forgotten with its span, as it has ended.
+	now, before int64
+}
+
+// termOf is how long the owner has what it lends for so long spent elsewhere: what is
+// given back as the asker's term ends comes in time.
+func termOf(asker time.Duration) time.Duration { return asker * 3 / 2 }
+
+// askerTerm is the other way round.
+func askerTerm(owner time.Duration) time.Duration { return owner * 2 / 3 }
+
+// open is what is lent of an id, and its set, locked; nil if there is no place for it.
+func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
+	if l.sets.Load() == nil {
+		l.sets.CompareAndSwap(nil, new([lentSets]lentSet))
+	}
+	s = l.set(id)
+	s.mu.Lock()
+	var free *lentCount
+	for i := range s.of {
+		c := &s.of[i]
+		if c.id == id {
+			c.turn(steady)
+			return s, c
+		}
+		if c.until <= steady {
+			free = c
+		}
+	}
+	if free != nil {
+		*free = lentCount{id: id} // what was lent of it before is over
+		free.turn(steady)
+	}
+	return s, free
+}
+
+// turn goes on to the span of now.
+func (c *lentCount) turn(steady int64) {
+	switch at := steady / int64(termOf(longestLease)); {
+	case at == c.span+1:
+		c.span, c.now, c.before = at, 0, c.now
+	case at != c.span:
+		c.span, c.now, c.before = at, 0, 0
+	}
+}
+
+// lease is what may be spent yet, for how long.
+func (c *lentCount) lease(steady int64) bucket.Lease {
+	if steady >= c.until || c.now+c.before == 0 {
+		return bucket.Lease{}
+	}
+	return bucket.Lease{Units: c.now + c.before, Term: time.Duration(c.until - steady)}
+}
+
+// of is what is lent of an id and may be unspent.
+func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
+	s := l.set(id)
+	if s == nil || steady >= s.until.Load() {
+		return lease
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.of {
+		if c := &s.of[i]; c.id == id {
+			c.turn(steady)
+			lease = c.lease(steady)
+		}
+	}
+	return lease
+}
+
+// settle takes note of what became of a lease, and reports whether what is left of it is
+// to be given back: not if it is over, as it counts otherwise by then, nor if the count
+// was reset since it was granted.
+func (l *lent) settle(a *ask, steady int64) bool {
+	s := l.set(a.id)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.of {
+		c := &s.of[i]
+		if c.id != a.id {
+			continue
+		}
+		c.turn(steady)
+		past := (time.Duration(stamp(steady)-a.lease.granted) + 1) * stampTick // at most that long ago
+		units := int64(a.lease.units) + a.units
+		if steady >= c.until || past >= termOf(time.Duration(a.lease.term)*time.Millisecond) ||
+			steady-int64(past) < c.since || units < 0 || units > c.now+c.before {
+			return false
+		}
+		first := min(units, c.before)
+		c.before -= first
+		c.now -= units - first
+		return true
+	}
+	return false
+}
+
+// reset forgets what was lent of an id: what is spent of it yet counts nowhere.
+func (l *lent) reset(id bucket.ID, steady int64) {
+	s := l.set(id)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.of {
+		if c := &s.of[i]; c.id == id {
+			c.since, c.now, c.before = steady, 0, 0
+		}
+	}
+}
+
+func (l *lent) set(id bucket.ID) *lentSet {
+	sets := l.sets.Load()
+	if sets == nil {
+		return nil
+	}
+	return &sets[id.Lo%lentSets]
+}
+
+// cease has nothing be lent from now on, or lends again, and reports whether all leases
+// are over.
+func (l *lent) cease(cease bool, steady int64) (over bool) {
+	l.ceases.Store(cease)
+	return steady >= l.until.Load()
+}
+
+// raise has a be no less than to.
+func raise(a *atomic.Int64, to int64) {
+	for was := a.Load(); was < to && !a.CompareAndSwap(was, to); was = a.Load() {
+	}
+}
+
+// stamp is a time in ticks, as far as it fits: it is another's again after 19 hours.
+func stamp(steady int64) uint32 { return uint32(steady / int64(stampTick)) }
+
+const stampTick = 1 << 14 * time.Nanosecond
+
+// takeLending takes, and lends of what is left, by the limit that judges the count here;
+// without one, by what this region has.
+func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
+	steady := n.steadily(now)
+	s, c := n.lent.open(a.id, steady)
+	defer s.mu.Unlock()
+	var want, other, granted bucket.Lease
+	if c != nil && !n.lent.ceases.Load() {
+		term := min(time.Duration(a.lease.term)*time.Millisecond, longestLease)
+		want, other = bucket.Lease{Units: int64(a.lease.units), Term: termOf(term)}, c.lease(steady)
+	}
+	if l == nil {
+		granted = n.regions.Lend(a.id, a.limit, n.time(now), a.units, want, other, &r.Result)
+	} else {
+		granted = n.counts.Lend(a.id, l, now, a.units, want, other, &r.Result)
+	}
+	if granted.Units == 0 {
+		return
+	}
+	c.now += granted.Units
+	c.until = max(c.until, steady+int64(granted.Term))
+	raise(&s.until, c.until)
+	raise(&n.lent.until, c.until)
+	r.lease = wireLease{uint32(granted.Units), uint16(askerTerm(granted.Term) / time.Millisecond), stamp(steady)}
+}
+
+// takeBack is told what became of a lease: what is left of it counts no more. Who has no
+// authority any more does not take it back, as nobody knows then who counts it how.
+func (n *Node) takeBack(v *view, a *ask, now int64) {
+	if n.lent.settle(a, n.steadily(now)) && a.units > 0 && v.complete && v.standing(a.id) == asOwner {
+		n.counts.Refund(a.id, n.wholeOf(a, now), now, a.units, a.receipt, false)
+	}
+}
+
+// soonest has a denial say no later than when what is lent of its count has ended: it
+// may be given back.
+func (n *Node) soonest(id bucket.ID, r *bucket.Result, now int64) {
+	if r.Allowed {
+		return
+	}
+	if lease := n.lent.of(id, n.steadily(now)); lease.Units > 0 {
+		r.RetryAfter = min(r.RetryAfter, lease.Term)
+	}
+}
+
+// outstanding is the counts that something is lent of, and how much.
+func (l *lent) outstanding(steady int64) (counts, units int) {
+	sets := l.sets.Load()
+	if sets == nil || steady >= l.until.Load() {
+		return 0, 0
+	}
+	for i := range sets {
+		s := &sets[i]
+		if steady >= s.until.Load() {
+			continue
+		}
+		s.mu.Lock()
+		for j := range s.of {
+			c := &s.of[j]
+			c.turn(steady)
+			if of := c.lease(steady); of.Units > 0 {
+				counts++
+				units += int(of.Units)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return counts, units
+}

@@ -1,0 +1,171 @@
+package weir
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
+	n := solo(t, Config{})
+	a, b := limiter(t, n, Limit{Name: "a", Rate: 3, Per: time.Hour}), limiter(t, n, Limit{Name: "b", Rate: 2, Per: time.Hour})
+	again := limiter(t, n, Limit{Name: "a", Rate: 3, Per: time.Hour})
+	for range 5 {
+		_, err := a.Allow(t.Context(), "key")
+		require.NoError(t, err)
+		_, err = n.AllowAll(t.Context(), Ask{Limiter: b, Key: "key"}, Ask{Limiter: b, Key: "shadow", Shadow: true})
+		require.NoError(t, err)
+	}
+	_, err := again.Allow(t.Context(), "another")
+	require.NoError(t, err)
+	limiter(t, n, Limit{Name: "never asked", Rate: 1, Per: time.Hour})
+
+	s := n.Stats()
+	require.Equal(t, map[string]map[Source]Outcomes{
+		"a": {Owner: {Allowed: 4, Denied: 2}},
+		"b": {Owner: {Allowed: 2, Denied: 3}},
+	}, s.Limits)
+	require.Equal(t, map[Source]Outcomes{Owner: {Allowed: 6, Denied: 5}}, s.Decisions)
+	require.EqualValues(t, 5, s.Shadows.Allowed+s.Shadows.Denied)
+}
+
+func TestNamesBeyondThoseThatANodeCountsApartAreCountedTogether(t *testing.T) {
+	var m limitMeters
+	one := &result{source: Owner}
+	for i := range maxMetered + 10 {
+		m.of(strconv.Itoa(i)).decided(bucket.ID{Hi: uint64(i)}, one, false)
+	}
+	require.Same(t, m.of("0"), m.of("0"))
+	require.NotSame(t, m.of("0"), m.of("1"))
+	require.Same(t, m.of("one more"), m.of("another"))
+
+	var s Stats
+	m.decisions(&s)
+	require.Len(t, s.Limits, maxMetered+1)
+	require.Equal(t, Outcomes{Denied: 10}, s.Limits[""][Owner])
+	require.Equal(t, Outcomes{Denied: maxMetered + 10}, s.Decisions[Owner])
+}
+
+func TestWhatIsCountedAtOnceIsCountedOnce(t *testing.T) {
+	var m limitMeters
+	var wait sync.WaitGroup
+	for g := range 4 {
+		wait.Go(func() {
+			for i := range 1000 {
+				m.of(fmt.Sprint(i%3)).decided(bucket.ID{Hi: uint64(g * i)}, &result{source: Forwarded}, i%2 == 0)
+				if i%100 == 0 {
+					var s Stats
+					m.decisions(&s)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	var s Stats
+	m.decisions(&s)
+	require.Equal(t, Outcomes{Denied: 2000}, s.Decisions[Forwarded])
+	require.Equal(t, Outcomes{Denied: 2000}, s.Shadows)
+}
+
+func TestTheWeightsOfMeasuredDecisionsSumToAllOfThem(t *testing.T) {
+	sum, last := uint64(0), uint64(0)
+	residues := make(map[uint64]map[uint64]uint64)
+	for n := uint64(1); n <= 1<<20; n++ {
+		weight := weightOf(n)
+		sum += weight
+		require.InDelta(t, n, sum, 192, "of %d decisions", n)
+		if weight == 0 {
+			continue
+		}
+		if n > measuredOf {
+			require.EqualValues(t, measuredOf, weight)
+			require.LessOrEqual(t, n-last, uint64(89))
+		} else {
+			require.EqualValues(t, 1, weight)
+		}
+		last = n
+		for _, period := range []uint64{2, 3, 8, 64} {
+			if residues[period] == nil {
+				residues[period] = make(map[uint64]uint64)
+			}
+			residues[period][n%period] += weight
+		}
+	}
+	for period, of := range residues {
+		require.Len(t, of, int(period))
+		for residue, weight := range of {
+			require.InEpsilon(t, float64(sum)/float64(period), float64(weight), 0.05, "of those that are %d modulo %d", residue, period)
+		}
+	}
+}
+
+func TestLatencyIsOfAllDecisionsBySource(t *testing.T) {
+	var at atomic.Int64
+	n := solo(t, Config{Now: func() time.Time { return time.Unix(0, at.Load()) }})
+	l := limiter(t, n, Limit{Name: "limit", Rate: 1e9, Per: time.Hour})
+	for range 10_000 {
+		_, err := l.Allow(t.Context(), "key")
+		require.NoError(t, err)
+	}
+	s := n.Stats()
+	require.Len(t, s.Latency, 1)
+	of := s.Latency[Owner]
+	require.InDelta(t, 10_000, of.Count, 192)
+	require.Len(t, of.Buckets, len(LatencyBounds()))
+	require.True(t, slices.IsSorted(of.Buckets))
+	require.Equal(t, of.Count, of.Buckets[len(of.Buckets)-1], "no check took a second")
+	require.Positive(t, of.Sum)
+	require.Less(t, of.Sum, time.Second)
+}
+
+func TestABucketHasWhatTookNoLongerThanItsBound(t *testing.T) {
+	var h histogram
+	for _, bound := range LatencyBounds() {
+		h.add(bound, 1)
+		h.add(bound+1, 64)
+	}
+	l := h.read()
+	require.EqualValues(t, 65*len(latencyBounds), l.Count)
+	for i, got := range l.Buckets {
+		require.EqualValues(t, 65*i+1, got)
+	}
+}
+
+// BenchmarkMetrics is what an owned check pays for being counted, measured and looked
+// for among the top keys, and for nothing else.
+func BenchmarkMetrics(b *testing.B) {
+	for _, keys := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			n, err := Start(b.Context(), Config{Logger: quiet})
+			require.NoError(b, err)
+			defer n.Close()
+			l, err := n.Limiter(Limit{Name: "limit", Rate: 1, Per: time.Hour})
+			require.NoError(b, err)
+			const key = "a key that has thirty bytes .."
+			ids := make([]bucket.ID, keys)
+			for i := range ids {
+				ids[i] = l.id(fmt.Sprint(key, i))
+			}
+			a, r, i := ask{began: n.steady()}, result{source: Owner}, 0
+			r.Allowed = true
+			b.ReportAllocs()
+			for b.Loop() {
+				a.id = ids[i]
+				if weight := l.meter.decided(a.id, &r, false); weight > 0 {
+					n.sampled(l, key, &a, &r, true, weight)
+				}
+				if i++; i == keys {
+					i = 0
+				}
+			}
+		})
+	}
+}

@@ -239,6 +239,13 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 				s.stamp(id, o.stamp)
 				s.push(o, item{id: id, at: s.clock, kind: spend})
 			}
+		case kind == ofVector && o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles):
+			looks += besideCost
+			if used, _, _ := s.store.Used(id, now); used == 0 {
+				// The scan of the store finds nothing of it, and the member's older copy may
+				// count what was given back since.
+				s.push(o, item{id: id, at: s.clock, kind: state})
+			}
 		}
 	}
 	return false

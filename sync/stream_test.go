@@ -1503,6 +1503,32 @@ func TestARefundOfWhatAnotherHasSpentIsNettedInAnyOrder(t *testing.T) {
 	}
 }
 
+// A target that comes back has a copy from before, of which all was given back meanwhile:
+// of the count nothing is left, and only the vector says so.
+func TestANewTargetHearsWhatWasGivenBackOfACountThatIsEmpty(t *testing.T) {
+	for _, algorithm := range []bucket.Algorithm{bucket.TokenBucket, bucket.SlidingWindow, bucket.FixedWindow, bucket.SlidingLog, bucket.LeakyBucket} {
+		limit := limitOf(algorithm)
+		x, id := newTrio(), someID(0)
+		x.roles[0].targets = []Member{2}
+		x.stores[0].Take(id, &limit, x.now, 3)
+		x.exchange(t, 0, 1)
+		require.EqualValues(t, 3, x.copy(1, id).used)
+
+		x.roles[0].targets = nil
+		x.stores[0].Refund(id, &limit, x.now, 3, 0, false)
+		x.exchange(t, 0, 1)
+		require.EqualValues(t, 3, x.copy(1, id).used)
+		x.stores[0].Compact(x.now)
+
+		x.roles[0].targets = []Member{2}
+		x.streams[0].Owe(2, All())
+		for range 3 {
+			x.exchange(t, 0, 1)
+		}
+		require.Zero(t, x.copy(1, id).used, "algorithm %v", algorithm)
+	}
+}
+
 // leaver is the roles of a node that leaves and holds nothing: 3 has authority, and 2 is
 // to have copies.
 type leaver struct{}

@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 )
 
 func TestAllowAllOfOwnedLimitsAllocatesTheDecisionsAlone(t *testing.T) {
-	if weir.RaceDetector {
+	if race.Enabled {
 		t.Skip("under the race detector a pool forgets at random")
 	}
 	n, err := weir.Start(t.Context(), weir.Config{Logger: quiet})

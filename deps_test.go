@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 
 	"internal/observe":    {},
 	"internal/patience":   {"time"},
+	"internal/race":       {},
 	"internal/roundtrip":  {"time"},
 	"internal/snippets":   {},
 	"internal/spelling":   {"time"},

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // joinVariable makes the test binary a node that joins the addresses it holds;
@@ -264,7 +265,7 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 
 // A kill in the middle of a burst loses what the successor had not acknowledged.
 func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
-	if RaceDetector {
+	if race.Enabled {
 		t.Skip("the guarantee rests on how fast copies are acknowledged, which the race detector and all that runs beside it slow down by more than a round trip shows")
 	}
 	const limit = 16_000

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/race"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -232,7 +233,7 @@ func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 }
 
 func TestAFloodOfADeniedKeyAllocatesNothing(t *testing.T) {
-	if RaceDetector {
+	if race.Enabled {
 		t.Skip("under the race detector a pool forgets at random")
 	}
 	nodes := fleet(t, 2, nil)

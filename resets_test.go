@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
 	runs := 20
-	if weir.RaceDetector {
+	if race.Enabled {
 		runs = len(algorithms)
 	}
 	for _, n := range []int{2, 3, 5} {
@@ -171,7 +172,7 @@ type load struct {
 // random node, so often that every key is asked for more than it is granted.
 func (w *world) load(t *testing.T) *load {
 	keys := 1000
-	if weir.RaceDetector {
+	if race.Enabled {
 		keys = 100
 	}
 	const clients = 10

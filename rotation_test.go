@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -89,7 +90,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 		algorithm := algorithms[k%len(algorithms)]
 		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64(40 * (k + 1)), Per: lifetime}
 		every := rotatedEvery
-		if weir.RaceDetector {
+		if race.Enabled {
 			key.limit.Rate /= 5
 			every *= 5
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // siegeVariable makes TestANodeUnderSiege, in a process of its own, a node: one that joins
@@ -371,7 +372,7 @@ func TestSiege(t *testing.T) {
 				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  another joins in %6v  members %4d  checks %v  refused %v",
 					mode, a.name, resident>>20, descriptors, processor, s.P50.Round(time.Microsecond), s.P99.Round(time.Microsecond), s.Max.Round(time.Microsecond),
 					o.P99.Round(time.Microsecond), joined.Round(time.Millisecond), s.Members, s.Sources, s.Refused)
-				if !RaceDetector { // which keeps several bytes of its own for each
+				if !race.Enabled { // which keeps several bytes of its own for each
 					require.Less(t, resident, siegeResident)
 				}
 				require.Less(t, descriptors, siegeDescriptors)

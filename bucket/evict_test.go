@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // spent is a count as someone has left it: units taken of a limit, so long ago.
@@ -78,6 +79,7 @@ func forgotten(s *Store, ids []ID, l *Limit, now int64) (n int) {
 }
 
 func TestHalfAStoreOfDeniedCountsOutlivesAFlood(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	for _, keys := range []int{100, 2_000, 100_000} { // a few shards, small ones, large ones
 		for _, a := range algorithms {
 			t.Run(fmt.Sprint(keys, a), func(t *testing.T) {
@@ -194,6 +196,7 @@ func TestAnInsertionIntoAFullStoreAllocatesNothing(t *testing.T) {
 // Of another limit all that has more than half in use stays, whatever the flood's own keys
 // have in use.
 func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	for name, c := range map[string]struct {
 		flood Limit
 		asks  int64 // of each of its keys

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // searched are ids that somebody has searched for who knows the hash that makes them:
@@ -73,6 +74,7 @@ func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 // searched for. The fullest shard and the longest probe of random ids vary by some tens
 // of percent between salts.
 func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	const n = 50_000
 	l := &Limit{Rate: 10, Per: time.Hour}
 	known := newPlaces(1024, Salt{})

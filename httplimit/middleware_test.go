@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -142,7 +143,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 
 // Three allocations: the keys, the header's values, and the list of these.
 func TestThreeOwnedLimitsWithAllHeadersAddThreeAllocations(t *testing.T) {
-	if underRace {
+	if race.Enabled {
 		t.Skip("the race detector makes sync.Pool drop what it holds")
 	}
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // spent is the time that processors have worked for this process. Other processes
@@ -21,7 +22,7 @@ func spent(t *testing.T) time.Duration {
 }
 
 func TestTenThousandRulesLoadWithinASecond(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector takes its own time")
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -282,7 +283,7 @@ func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T
 }
 
 func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
-	if randomScheduler {
+	if race.Enabled {
 		t.Skip("the race detector has the scheduler pick at random")
 	}
 	s := randomPlanet(3)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -101,7 +102,7 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 }
 
 func TestARunReplaysFromItsSeed(t *testing.T) {
-	if randomScheduler {
+	if race.Enabled {
 		t.Skip("the race detector has the scheduler pick at random")
 	}
 	for name, s := range scenes() {

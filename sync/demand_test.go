@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // far is a network whose round trips take 100 ms.
@@ -55,6 +56,7 @@ func saturate(t failer, l bucket.Limit, net network, use func(*globe), every []i
 func defaults(*globe) {}
 
 func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		for _, every := range [][]int64{{4 * ms, 4 * ms, 4 * ms}, {2 * ms, 4 * ms, 16 * ms}} {
 			part, w := saturate(t, perSecond(a), far, defaults, every)
@@ -117,6 +119,7 @@ func moved(t failer, l bucket.Limit, net network, use func(*globe), at, from int
 }
 
 func TestHoldingsFollowDemandThatMoves(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		for _, l := range []bucket.Limit{perSecond(a), {Algorithm: a, Rate: 300, Per: 10 * time.Second, Version: 1}, {Algorithm: a, Rate: 5, Per: time.Minute, Version: 1}} {
 			from := max(3*2*far.delay+int64(ExchangeEvery), int64(l.Per))
@@ -162,6 +165,7 @@ func lone(t failer, l bucket.Limit, net network, use func(*globe), region int, p
 }
 
 func TestALoneUserIsGrantedAllOfASmallLimit(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		l := perMinute(a)
 		for region := range 3 {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/race"
 )
 
 var (
@@ -118,7 +119,7 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 // CI plays 1,000; go test ./sync -run Schedules -schedules 100000 -first 7 plays more.
 func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
 	n := *schedules
-	if testing.Short() || underRace {
+	if testing.Short() || race.Enabled {
 		n = min(n, 100)
 	}
 	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
@@ -176,7 +177,7 @@ func checks(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 	}
-	if underRace {
+	if race.Enabled {
 		n = min(n, 20)
 	}
 	set(fmt.Sprint(n))

@@ -9,11 +9,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // A stand-in that is flooded with new keys keeps the tallies of those that have
 // recovered for some seconds, not for as long as the flood lasts.
 func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	l := newLink(t)
 	l.stores[1] = bucket.NewStore(1<<14, bucket.Salt{})
 	l.stores[1].Track(2, 1, nil)

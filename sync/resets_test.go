@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/race"
 )
 
 func TestTombstonesAreSweptThoughTheirIDIsResetAgainAndAgain(t *testing.T) {
@@ -33,6 +34,7 @@ func TestTombstonesAreSweptThoughTheirIDIsResetAgainAndAgain(t *testing.T) {
 // One id is reset every second for 12 hours, and another one every minute. A clock that
 // steps back has tombstones of the future stand before all that come then.
 func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	const perHour = 3600 + 60
 	for _, c := range []struct {
 		about string

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -306,7 +307,7 @@ func TestASeedReplaysARun(t *testing.T) {
 	}
 	first := run(t, 7)
 	for range 3 {
-		if randomScheduler {
+		if race.Enabled {
 			break
 		}
 		again := run(t, 7)

@@ -1,0 +1,19 @@
+// Package race tells tests whether the race detector is on.
+//
+// With it every access to memory is watched, which makes a test some seven to ten times
+// as slow, has the scheduler pick at random and sync.Pool drop what it holds. What the
+// detector can see is which goroutines meet where: another thousand keys, the same
+// schedule over again, or what one goroutine does alone, show it nothing new. So some
+// tests are smaller under it, or are left out; the plain run keeps each promise at its
+// full size.
+package race
+
+import "testing"
+
+// SkipOneGoroutine skips a long test of what one goroutine does alone.
+func SkipOneGoroutine(t testing.TB) {
+	t.Helper()
+	if Enabled {
+		t.Skip("the race detector has nothing to see in what one goroutine does, and makes it ten times as long")
+	}
+}

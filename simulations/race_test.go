@@ -1,6 +1,0 @@
-//go:build race
-
-package main
-
-// The race detector has the scheduler pick at random.
-const randomScheduler = true

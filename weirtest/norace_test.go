@@ -1,5 +1,0 @@
-//go:build !race
-
-package weirtest_test
-
-const randomScheduler = false

@@ -42,7 +42,7 @@ bench:
 lint:
 	gofmt -l . | (! grep .)
 	go vet work
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... ./bench/... ./cmd/demo/... ./cmd/weir/... ./conformance/... ./simulations/... ./contrib/envoy/... ./contrib/grpc/... ./contrib/kafka/... ./contrib/prometheus/... ./examples/websocket/...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... ./bench/... ./cmd/demo/... ./cmd/weir/... ./conformance/... ./simulations/... ./contrib/envoy/... ./contrib/grpc/... ./contrib/kafka/... ./contrib/prometheus/... ./deploy/... ./examples/websocket/...
 	./.ci/vulncheck
 
 demo:

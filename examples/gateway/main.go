@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log"
 	"net/http"
 	"net/netip"
@@ -38,7 +39,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:8080", "where to serve")
-	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready, and to have the admin API")
+	flag.StringVar(&o.admin, "admin", "127.0.0.1:8081", "where to say whether it is ready, at /ready, that it lives, at /live, and to have the admin API")
 	flag.StringVar(&o.token, "token", "", "a file with the tokens of the admin API, one a line; it is off without one")
 	flag.Func("to", "the URL of the service behind it", func(text string) (err error) { o.to, err = url.Parse(text); return err })
 	flag.StringVar(&o.rules, "rules", "rules.yaml", "the file of rules, which is watched")
@@ -52,6 +53,8 @@ func main() {
 	flag.StringVar(&o.node.Bind, "bind", "", "host:port for the other replicas; with -secrets, unless it is a loopback's")
 	flag.StringVar(&o.secrets, "secrets", "", "a file with the secrets of all replicas, as go run ./cmd/weir secret prints them")
 	flag.Func("join", "other replicas, separated by commas", func(text string) error { o.node.Join = strings.Split(text, ","); return nil })
+	flag.StringVar(&o.node.Advertise, "advertise", "", "host:port that other replicas dial, if it is not -bind's")
+	flag.IntVar(&o.node.Expect, "expect", 0, "how many replicas there normally are: below it, one spends its share of them")
 	flag.Parse()
 	if o.to == nil || o.to.Host == "" {
 		log.Fatal("gateway: -to is missing: say where the service is, like http://127.0.0.1:9000")
@@ -94,6 +97,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	operators := http.NewServeMux()
 	operators.Handle("/ready", httplimit.Readiness(node))
+	operators.HandleFunc("/live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	if o.token != "" {
 		tokens, err := readTokens(o.token)
 		if err != nil {

@@ -1,0 +1,4 @@
+// Package deploy has manifests for Kubernetes, for Kustomize and for Helm, and the tests
+// that hold them to the schemas of Kubernetes, to each other and to the commands that they
+// run. docs/deploy.md says how to install them.
+package deploy

@@ -1,0 +1,231 @@
+{{- define "weir.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "weir.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "weir.name" .) .Release.Name -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name (include "weir.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end }}
+
+{{- define "weir.cluster" -}}
+{{ .Values.cluster | default (include "weir.fullname" .) }}
+{{- end }}
+
+{{- define "weir.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (ternary (include "weir.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{- define "weir.selector" -}}
+app.kubernetes.io/name: {{ include "weir.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "weir.labels" -}}
+{{ include "weir.selector" . }}
+app.kubernetes.io/component: {{ .Values.mode }}
+app.kubernetes.io/part-of: weir
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- /* Whatever runs as a node. */ -}}
+{{- define "weir.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "weir.mounts" -}}
+{{- /* Directories and no subPath, which would never change. */ -}}
+- {name: weir-rules, mountPath: /etc/weir/rules, readOnly: true}
+- {name: weir-shared, mountPath: /etc/weir/shared, readOnly: true}
+- {name: weir-tokens, mountPath: /etc/weir/tokens, readOnly: true}
+{{- if .Values.peerTLSSecret }}
+- {name: weir-peer-tls, mountPath: /etc/weir/peer, readOnly: true}
+{{- end }}
+{{- if .Values.httpTLSSecret }}
+- {name: weir-http-tls, mountPath: /etc/weir/http, readOnly: true}
+{{- end }}
+{{- if and .Values.envoy.enabled (eq .Values.mode "server") }}
+- {name: weir-envoy, mountPath: /etc/weir/envoy, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "weir.nodeEnv" -}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: GOMEMLIMIT
+  valueFrom: {resourceFieldRef: {resource: requests.memory}}
+{{- end }}
+
+{{- define "weir.nodePorts" -}}
+- {name: peers, containerPort: {{ .Values.ports.peers }}, protocol: TCP}
+- {name: gossip, containerPort: {{ .Values.ports.peers }}, protocol: UDP}
+{{- end }}
+
+{{- /* SIGTERM has the node leave. Before it, callers behind the Service need a moment to learn
+that the pod goes: the image has no shell to sleep in. */ -}}
+{{- define "weir.drain" -}}
+{{- with .Values.preStopSeconds -}}
+lifecycle:
+  preStop: {sleep: {seconds: {{ . }}}}
+{{- end }}
+{{- end }}
+
+{{- /* weir serve. */ -}}
+{{- define "weir.container" -}}
+{{- $server := eq .Values.mode "server" -}}
+- name: weir
+  image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  {{- if not $server }}
+  restartPolicy: Always # starts before the app and ends after it
+  {{- end }}
+  args:
+  - serve
+  - -rules=/etc/weir/rules/rules.yaml
+  - -shared=/etc/weir/shared/weir.secret
+  - -bind=:{{ .Values.ports.peers }}
+  - -advertise={{ ternary "[$(POD_IP)]" "$(POD_IP)" .Values.ipv6 }}:{{ .Values.ports.peers }}
+  - -join={{ include "weir.fullname" . }}-peers:{{ .Values.ports.peers }}
+  - -expect={{ .Values.expect | default .Values.replicaCount }}
+  - -max_keys={{ int64 .Values.maxKeys }}
+  {{- if $server }}
+  - -checks=:{{ .Values.ports.checks }}
+  - -checks_tokens=/etc/weir/tokens/checks
+  - -admin=:{{ .Values.ports.admin }}
+  {{- else }}
+  - -checks=127.0.0.1:{{ .Values.ports.checks }}
+  - -admin=127.0.0.1:{{ .Values.ports.admin }}
+  {{- end }}
+  - -admin_tokens=/etc/weir/tokens/admin
+  - -health=:{{ .Values.ports.health }}
+  {{- if and $server .Values.envoy.enabled }}
+  - -envoy=:{{ .Values.ports.envoy }}
+  - -envoy_config=/etc/weir/envoy
+  {{- end }}
+  {{- if .Values.region }}
+  - -region={{ .Values.region }}
+  {{- end }}
+  {{- range $region, $addresses := .Values.regions }}
+  - -regions={{ $region }}={{ join "," $addresses }}
+  {{- end }}
+  {{- if .Values.peerTLSSecret }}
+  - -peer_cert=/etc/weir/peer/tls.crt
+  - -peer_key=/etc/weir/peer/tls.key
+  - -peer_ca=/etc/weir/peer/ca.crt
+  {{- end }}
+  {{- if .Values.httpTLSSecret }}
+  - -http_cert=/etc/weir/http/tls.crt
+  - -http_key=/etc/weir/http/tls.key
+  - -http_ca=/etc/weir/http/ca.crt
+  {{- end }}
+  - -leave_within={{ .Values.leaveWithinSeconds }}s
+  - -log_format=json
+  {{- range .Values.extraArgs }}
+  - {{ . | quote }}
+  {{- end }}
+  env:
+  {{- include "weir.nodeEnv" . | nindent 2 }}
+  - name: WEIR_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  ports:
+  {{- include "weir.nodePorts" . | nindent 2 }}
+  {{- if $server }}
+  - {name: checks, containerPort: {{ .Values.ports.checks }}, protocol: TCP}
+  - {name: admin, containerPort: {{ .Values.ports.admin }}, protocol: TCP}
+  {{- if .Values.envoy.enabled }}
+  - {name: envoy, containerPort: {{ .Values.ports.envoy }}, protocol: TCP}
+  {{- end }}
+  {{- end }}
+  - {name: health, containerPort: {{ .Values.ports.health }}, protocol: TCP}
+  {{- /* A node that is not ready is not helped by a restart. */}}
+  startupProbe:
+    httpGet: {path: /live, port: health}
+    periodSeconds: 1
+    failureThreshold: 60
+  readinessProbe:
+    httpGet: {path: /ready, port: health}
+    periodSeconds: 1
+    timeoutSeconds: 2
+    failureThreshold: 3
+  livenessProbe:
+    httpGet: {path: /live, port: health}
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 6
+  {{- if $server }}
+  {{- with include "weir.drain" . }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- end }}
+  resources:
+    {{- toYaml .Values.resources | nindent 4 }}
+  securityContext:
+    runAsUser: 65532
+    runAsGroup: 65532
+    {{- include "weir.confined" . | nindent 4 }}
+  volumeMounts:
+  {{- include "weir.mounts" . | nindent 2 }}
+{{- end }}
+
+{{- /* The service: beside the node, or with it inside. */ -}}
+{{- define "weir.app" -}}
+{{- $embedded := eq .Values.mode "embedded" -}}
+- name: app
+  image: {{ required "app.image: name the image of the service" .Values.app.image | quote }}
+  imagePullPolicy: {{ .Values.app.imagePullPolicy }}
+  {{- with .Values.app.command }}
+  command:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .Values.app.args }}
+  args:
+  {{- range . }}
+  - {{ tpl . $ | quote }}
+  {{- end }}
+  {{- end }}
+  {{- if or $embedded .Values.app.env }}
+  env:
+  {{- if $embedded }}
+  {{- include "weir.nodeEnv" . | nindent 2 }}
+  {{- end }}
+  {{- with .Values.app.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- end }}
+  ports:
+  {{- if $embedded }}
+  {{- include "weir.nodePorts" . | nindent 2 }}
+  {{- end }}
+  {{- range .Values.app.ports }}
+  - {name: {{ .name }}, containerPort: {{ .containerPort }}, protocol: TCP}
+  {{- end }}
+  {{- range $probe := list "startupProbe" "readinessProbe" "livenessProbe" }}
+  {{- with index $.Values.app $probe }}
+  {{ $probe }}:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  {{- with include "weir.drain" . }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with ternary .Values.resources .Values.app.resources $embedded }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- include "weir.confined" . | nindent 4 }}
+  {{- if $embedded }}
+  volumeMounts:
+  {{- include "weir.mounts" . | nindent 2 }}
+  {{- end }}
+{{- end }}

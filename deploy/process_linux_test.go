@@ -1,0 +1,269 @@
+package deploy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// binaries builds what the images have, and returns the folder.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	c := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./cmd/weir", "./examples/gateway")
+	c.Dir = ".."
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// command is what a container runs.
+func command(t *testing.T, binaries string, c *corev1.Container, args ...string) *exec.Cmd {
+	t.Helper()
+	name, _, _ := strings.Cut(filepath.Base(c.Image), ":")
+	return exec.CommandContext(t.Context(), filepath.Join(binaries, name), args...)
+}
+
+// all are the manifests of each kustomization and of the chart with each values.
+func all(t *testing.T) map[string]*manifests {
+	t.Helper()
+	found := make(map[string]*manifests)
+	for _, name := range kustomizations {
+		m, err := read(kustomize(t, "kustomize/"+name))
+		require.NoError(t, err)
+		found["kustomize/"+name] = m
+	}
+	for name, v := range installations(t) {
+		text, _, err := rendered(v)
+		require.NoError(t, err)
+		m, err := read([]byte(text))
+		require.NoError(t, err)
+		found["helm/"+name] = m
+	}
+	return found
+}
+
+func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
+	built, manifests := binaries(t), all(t)
+	t.Run("its command understands its flags and environment", func(t *testing.T) { understood(t, built, manifests) })
+	for _, name := range []string{"kustomize/server", "kustomize/sidecar", "kustomize/embedded", "helm/default", "helm/sidecar", "helm/embedded"} {
+		t.Run("three are ready together and leave in time: "+name, func(t *testing.T) { together(t, built, manifests[name]) })
+	}
+}
+
+// understood starts each where the files that it names are not there. Whoever gets so far as
+// to look for them has understood the rest, and exits with 1: where that is wrong, it is 2.
+func understood(t *testing.T, built string, all map[string]*manifests) {
+	for name, m := range all {
+		w := m.workloads()[0]
+		c := command(t, built, w.node, w.node.Args...)
+		for _, e := range w.node.Env {
+			if e.ValueFrom == nil {
+				c.Env = append(c.Env, e.Name+"="+e.Value)
+			}
+		}
+		out, err := c.CombinedOutput()
+		require.Error(t, err, name)
+		require.Equal(t, 1, c.ProcessState.ExitCode(), "%s: %q: %s", name, w.node.Args, out)
+		require.Contains(t, string(out), "/etc/weir/", name)
+
+		wrong := command(t, built, w.node, append(w.node.Args, "-no_such_flag")...)
+		out, err = wrong.CombinedOutput()
+		require.Error(t, err, name)
+		require.Equal(t, 2, wrong.ProcessState.ExitCode(), "%s: %s", name, out)
+	}
+}
+
+const (
+	adminToken  = "0123456789abcdef0123456789abcdef"
+	checksToken = "fedcba9876543210fedcba9876543210"
+)
+
+// mount writes files as the kubelet does: the names are links to those of a directory that
+// another link leads to.
+func mount(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "..1"), 0o700))
+	require.NoError(t, os.Symlink("..1", filepath.Join(dir, "..data")))
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "..1", name), []byte(text), 0o400))
+		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
+	}
+}
+
+// mounted is the folder that stands for /etc/weir.
+func mounted(t *testing.T, m *manifests, w *workload) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, v := range w.pod().Volumes {
+		if v.ConfigMap == nil {
+			continue
+		}
+		for _, c := range m.configMaps {
+			if c.Name == v.ConfigMap.Name {
+				mount(t, filepath.Join(dir, "rules"), c.Data)
+			}
+		}
+	}
+	mount(t, filepath.Join(dir, "shared"), map[string]string{"weir.secret": "secret: 000102030405060708090a0b0c0d0e0f\nseed: 0f0e0d0c0b0a09080706050403020100\n"})
+	mount(t, filepath.Join(dir, "tokens"), map[string]string{"admin": adminToken + "\n", "checks": checksToken + "\n"})
+	return dir
+}
+
+// replica is a process with what one container says, at an address of its own.
+type replica struct {
+	*exec.Cmd
+	ip   string
+	w    *workload
+	out  lockedBuffer
+	over chan error // once
+}
+
+// lockedBuffer may be read while it is written to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// start starts the container at ip, among those at ips.
+func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []string) *replica {
+	t.Helper()
+	peers := fmt.Sprint(w.ports()["peers/TCP"])
+	join := make([]string, len(ips))
+	for i, of := range ips {
+		join[i] = of + ":" + peers
+	}
+	args := make([]string, len(w.node.Args))
+	for i, arg := range w.node.Args {
+		if strings.HasPrefix(arg, "-join=") {
+			arg = "-join=" + strings.Join(join, ",")
+		}
+		arg = strings.ReplaceAll(arg, "=:", "="+ip+":")
+		args[i] = strings.NewReplacer("$(POD_IP)", ip, "127.0.0.1:", ip+":", "/etc/weir/", mounts+"/").Replace(arg)
+	}
+	r := &replica{Cmd: command(t, binaries, w.node, args...), ip: ip, w: w, over: make(chan error, 1)}
+	for _, e := range w.node.Env {
+		switch {
+		case e.ValueFrom == nil:
+			r.Env = append(r.Env, e.Name+"="+e.Value)
+		case e.ValueFrom.ResourceFieldRef != nil:
+			memory := w.node.Resources.Requests[corev1.ResourceMemory]
+			r.Env = append(r.Env, fmt.Sprintf("%s=%d", e.Name, memory.Value()))
+		case e.ValueFrom.FieldRef.FieldPath == "metadata.name":
+			r.Env = append(r.Env, e.Name+"=weir-"+ip)
+		}
+	}
+	r.Stdout, r.Stderr = &r.out, &r.out
+	require.NoError(t, r.Start())
+	go func() { r.over <- r.Wait() }()
+	t.Cleanup(func() {
+		_ = r.Process.Kill()
+		if t.Failed() {
+			t.Logf("%v:\n%s", r.Args[1:], &r.out)
+		}
+	})
+	return r
+}
+
+// get asks the port that the container calls so.
+func (r *replica) get(port, path string) (status int, body string) {
+	client := http.Client{Timeout: 2 * time.Second}
+	a, err := client.Get(fmt.Sprintf("http://%s:%d%s", r.ip, r.w.ports()[port+"/TCP"], path))
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer a.Body.Close()
+	text, _ := io.ReadAll(a.Body)
+	return a.StatusCode, string(text)
+}
+
+// take asks for a unit of the rules' hourly limit, where weir serve has -checks.
+func (r *replica) take(t *testing.T) string {
+	t.Helper()
+	_, port, _ := strings.Cut(r.w.options["checks"], ":")
+	ask, err := http.NewRequest(http.MethodPost, "http://"+r.ip+":"+port+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"123"}`))
+	require.NoError(t, err)
+	ask.Header.Set("Content-Type", "application/json")
+	if r.w.options["checks_tokens"] != "" {
+		ask.Header.Set("Authorization", "Bearer "+checksToken)
+	}
+	a, err := http.DefaultClient.Do(ask)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// leave ends a pod as Kubernetes does, but for the wait before SIGTERM, which is not the
+// node's.
+func (r *replica) leave(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.Process.Signal(syscall.SIGTERM))
+	grace := time.Duration(*r.w.pod().TerminationGracePeriodSeconds)*time.Second - r.w.preStop()
+	select {
+	case err := <-r.over:
+		require.NoError(t, err)
+	case <-time.After(grace):
+		require.Fail(t, "it has not left", "after %v", grace)
+	}
+}
+
+func together(t *testing.T, built string, m *manifests) {
+	w := m.workloads()[0]
+	require.EqualValues(t, 3, *w.Spec.Replicas)
+	mounts := mounted(t, m, w)
+	network := fmt.Sprintf("127.%d.%d.", 64+rand.IntN(128), rand.IntN(256))
+	ips := []string{network + "1", network + "2", network + "3"}
+	var nodes []*replica
+	for _, ip := range ips {
+		nodes = append(nodes, start(t, built, mounts, w, ip, ips))
+	}
+	ready, live := w.node.ReadinessProbe.HTTPGet, w.node.LivenessProbe.HTTPGet
+	for _, n := range nodes {
+		require.Eventually(t, func() bool { status, _ := n.get(ready.Port.String(), ready.Path); return status == http.StatusOK }, 30*time.Second, 20*time.Millisecond, "it is not ready")
+		status, body := n.get(live.Port.String(), live.Path)
+		require.Equal(t, http.StatusOK, status, body)
+	}
+	if w.node.Args[0] != "serve" {
+		for _, n := range nodes {
+			n.leave(t)
+		}
+		return
+	}
+	status, body := nodes[0].get("health", w.Spec.Template.Annotations["prometheus.io/path"])
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, "weir_ready 1\n")
+	for i, n := range nodes {
+		require.Contains(t, n.take(t), fmt.Sprintf(`"remaining":%d`, 999-i), "they count together")
+	}
+	nodes[0].leave(t)
+	require.Contains(t, nodes[1].take(t), `"remaining":996`, "what was counted is with those who stay")
+	nodes[1].leave(t)
+	nodes[2].leave(t)
+}

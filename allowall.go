@@ -314,8 +314,13 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 	case p.way == standIn && p.to == v.Self:
 		as = asStandIn
 	case p.way != here && p.way != alone:
-		by, err := n.reach(ctx, v, n.time(now), p.way, p.to, p.hop, opTake, flags, p.asks, p.results)
+		trip := n.depart(ctx)
+		if trip != nil {
+			defer func() { trip.decided(opTake, p.asks, p.results, p.err) }()
+		}
+		by, err := n.reach(ctx, trip, v, n.time(now), p.way, p.to, p.hop, opTake, flags, p.asks, p.results)
 		if err == nil {
+			by.trip = nil // nobody traces what is told
 			p.settle = func(takes []ask) {
 				if len(takes) > 0 {
 					v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, takes))

@@ -23,7 +23,7 @@ func (v *view) awaits(h header, request []byte) bool {
 
 // await keeps a check until authority has come, for half of the asker's wait at most,
 // and has it go its way then. It is false if too much goes on already.
-func (n *Node) await(h header, request []byte, answer cluster.Later) bool {
+func (n *Node) await(h header, request []byte, trip *trip, answer cluster.Later) bool {
 	request = append([]byte(nil), request...)
 	return n.background(func(ctx context.Context) {
 		begun := time.Now()
@@ -40,18 +40,18 @@ func (n *Node) await(h header, request []byte, answer cluster.Later) bool {
 		h.wait = max(1, h.wait-time.Since(begun))
 		now := n.now()
 		if n.fenced(v, now) {
-			answer(appendAnswer(nil, statusUnreached, 0))
+			trip.later(h, request, answer)(appendAnswer(nil, statusUnreached, 0))
 			return
 		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
 			h.flags = flags
-			n.handOn(v, member, h, request, answer)
+			n.handOn(v, member, h, request, trip, answer)
 			return
 		}
 		got, err := n.answer(v, h, request, nil, now)
 		if err == nil {
 			n.meters.served.Add(uint64(h.asks))
 		}
-		answer(got)
+		trip.later(h, request, answer)(got)
 	})
 }

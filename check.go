@@ -34,19 +34,30 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 		if op == opTake && w == direct {
 			n.askForLease(v, &asks[0], t)
 		}
-		by, err := n.reach(ctx, v, t, w, to, hop, op, flags, asks[:], results[:])
-		if err == nil {
+		trip := n.depart(ctx)
+		by, err := n.reach(ctx, trip, v, t, w, to, hop, op, flags, asks[:], results[:])
+		switch {
+		case err == nil:
 			*r = results[0]
-			return nil
+		case op == opRefund && !unsent(err):
+			err = cancelled(ctx)
+		default:
+			if by.member == v.Self {
+				as = asStandIn
+			}
+			err = n.decideHere(ctx, n.viewAfter(v, to, err), as, op, flags, a, n.now(), r)
 		}
-		if op == opRefund && !unsent(err) {
-			return cancelled(ctx)
+		if trip != nil {
+			results[0] = *r
+			trip.decided(op, asks[:], results[:], err)
 		}
-		if by.member == v.Self {
-			as = asStandIn
-		}
-		v, now = n.viewAfter(v, to, err), n.now()
+		return err
 	}
+	return n.decideHere(ctx, v, as, op, flags, a, now, r)
+}
+
+// decideHere carries out op by what this node may spend without authority.
+func (n *Node) decideHere(ctx context.Context, v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
@@ -77,6 +88,7 @@ type answerer struct {
 	member int // index in Members; this node if it is to stand in
 	hop    int // whom the request was sent to
 	flags  uint8
+	trip   *trip // which is traced, if it is
 }
 
 // reach has another member carry out op on asks that all go its way, within Timeout:
@@ -86,9 +98,9 @@ type answerer struct {
 // answer comes late.
 //
 // begun is the time now: a check reads the clock but once while nothing is wrong.
-func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
+func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.Time, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
 	sent, wait := begun, n.cfg.Timeout/2
-	by = answerer{to, hop, flags}
+	by = answerer{to, hop, flags, trip}
 	switch w {
 	case direct:
 		wait = n.cfg.Timeout * 3 / 4
@@ -126,7 +138,7 @@ func (n *Node) reach(ctx context.Context, v *view, begun countsync.Time, w way, 
 		case s < 0:
 			return by, err
 		case s != v.Self:
-			v, by = v.without(by.member), answerer{s, v.next[s], flags | flagStandIn}
+			v, by = v.without(by.member), answerer{s, v.next[s], flags | flagStandIn, trip}
 		case w == direct && by.member == to && by.hop == hop && v.detour(to, hop) >= 0:
 			by.hop = v.detour(to, hop)
 		default:
@@ -260,7 +272,7 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []
 	}
 	x.request = v.request(x.request[:0], by, op, wait, asks)
 	relayed := by.hop != by.member || by.flags&flagStandIn != 0
-	if err := n.exchange(ctx, v, by.hop, x, wait); err != nil {
+	if err := n.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
 			n.outages.waited(v.Members[by.hop].Name, n.steady())
 		}
@@ -287,23 +299,34 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []
 
 // request appends a request to b.
 func (v *view) request(b []byte, by answerer, op op, wait time.Duration, asks []ask) []byte {
+	if by.trip.travels() {
+		by.flags |= flagTraced
+	}
 	b = header{op, by.flags, maxHops, uint8(len(asks)), wait, v.hashes[by.member]}.append(b)
 	for i := range asks {
 		b = asks[i].append(b)
+	}
+	if by.flags&flagTraced != 0 {
+		b = by.trip.context.append(b)
 	}
 	return b
 }
 
 // exchange sends x.request to a member and fills x.answer with one that fits.
-func (n *Node) exchange(ctx context.Context, v *view, hop int, x *exchange, wait time.Duration) error {
-	to := &v.Members[hop]
+func (n *Node) exchange(ctx context.Context, v *view, by answerer, x *exchange, wait time.Duration) error {
+	to := &v.Members[by.hop]
 	var begun int64
-	if n.cfg.Observer != nil {
+	observed := n.cfg.Observer != nil || by.trip != nil
+	if observed {
 		begun = n.now()
 	}
 	answer, err := to.Peer.Ask(ctx, x.request, x.answer, wait)
-	if n.cfg.Observer != nil {
-		n.cfg.Observer.Hopped(ctx, HopEvent{To: to.Name, Err: err, Took: time.Duration(n.now() - begun)})
+	if observed {
+		e := HopEvent{To: to.Name, Err: err, Took: time.Duration(n.now() - begun)}
+		if n.cfg.Observer != nil {
+			n.cfg.Observer.Hopped(ctx, e)
+		}
+		by.trip.hopped(e)
 	}
 	if err != nil {
 		return err
@@ -323,7 +346,7 @@ func (n *Node) exchange(ctx context.Context, v *view, hop int, x *exchange, wait
 func (n *Node) tell(op op, flags uint8, a *ask) {
 	v, now := n.view.Load(), n.now()
 	w, to, hop := v.route(a.id, v.owner(a.id), n.steadily(now))
-	by := answerer{to, hop, flags}
+	by := answerer{member: to, hop: hop, flags: flags} // nobody traces what is told
 	if w == standIn {
 		by.flags |= flagStandIn
 	}

@@ -98,7 +98,8 @@ type Config struct {
 	TopKeys int
 
 	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
-	Observer Observer         // called for each decision and hop, must not block. None if nil
+	Observer Observer         // called for each decision and hop, must not block. None if nil; Observers makes one of several
+	Tracer   Tracer           // makes spans of the checks that leave this node, and of those that come to it within a trace. None if nil: what other members trace is passed on as it is
 	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout, are its own affair
 	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
 	Rand     io.Reader        // where incarnations come from, and by what this process' counts lie in memory. Nil: crypto/rand

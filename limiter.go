@@ -174,7 +174,7 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	if units <= 0 {
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
-	a.id = l.id(key)
+	a.id, a.of = l.id(key), l
 	a.limit, a.partition, a.units, a.global = &l.numbers, l.limit.Partition, units, l.limit.Scope == Global
 	a.leases = !l.limit.NoLeases
 	if l.window != nil {

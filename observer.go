@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,34 @@ import (
 type Observer interface {
 	Decided(ctx context.Context, e DecisionEvent)
 	Hopped(ctx context.Context, e HopEvent)
+}
+
+// Observers returns an Observer that calls each of these in turn, in their order, so that
+// an audit, metrics and one's own see the same. Those that are nil are left out; of none
+// it is nil.
+func Observers(each ...Observer) Observer {
+	all := slices.DeleteFunc(slices.Clone(each), func(o Observer) bool { return o == nil })
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return observers(all)
+}
+
+type observers []Observer
+
+func (all observers) Decided(ctx context.Context, e DecisionEvent) {
+	for _, o := range all {
+		o.Decided(ctx, e)
+	}
+}
+
+func (all observers) Hopped(ctx context.Context, e HopEvent) {
+	for _, o := range all {
+		o.Hopped(ctx, e)
+	}
 }
 
 // DecisionEvent is one decision of one limit. AllowAll makes one for each ask.

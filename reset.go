@@ -53,7 +53,7 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 			continue
 		}
 		telling.Go(func() error {
-			by := answerer{i, v.next[i], 0}
+			by := answerer{member: i, hop: v.next[i]}
 			missed[i] = n.forward(ctx, v, by, opReset, asks, make([]result, len(asks)), n.time(now), n.cfg.Timeout) != nil
 			return nil
 		})

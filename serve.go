@@ -43,18 +43,22 @@ func (in inbound) Serve(b *cluster.Batch) {
 				continue
 			}
 		}
+		var trip *trip
+		if h.flags&flagTraced != 0 {
+			trip, request = n.arrive(b, h, request)
+		}
 		if h.op < opReset && h.wait > 0 && waited > h.wait {
 			// Whoever asked waits no more, and has been answered by others. What is told
 			// waits for nothing, and is carried out.
 			n.meters.overdue.Add(uint64(h.asks))
-			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
+			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
 		if blind || fenced && h.op < opReset {
-			b.Reply(i, appendAnswer(x.answer[:0], statusUnreached, 0))
+			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
-		if v.awaits(h, request) && n.await(h, request, b.Later(i)) {
+		if v.awaits(h, request) && n.await(h, request, trip, b.Later(i)) {
 			continue
 		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
@@ -67,10 +71,10 @@ func (in inbound) Serve(b *cluster.Batch) {
 				if request[1]&flagStandIn != 0 && h.to == v.hashes[v.Self] {
 					got = n.standsIn(v, request)
 				}
-				b.Reply(i, got)
+				n.reply(b, i, trip, h, request, got)
 				continue
 			}
-			n.handOn(v, member, h, request, b.Later(i))
+			n.handOn(v, member, h, request, trip, b.Later(i))
 			continue
 		}
 		switch h.op {
@@ -115,12 +119,18 @@ func (in inbound) Serve(b *cluster.Batch) {
 			continue
 		}
 		if x.answer, err = n.answer(v, h, request, x.answer[:0], now); err != nil {
-			b.Reply(i, nil)
+			n.reply(b, i, trip, h, request, nil)
 			continue
 		}
 		n.meters.served.Add(uint64(h.asks))
-		b.Reply(i, x.answer)
+		n.reply(b, i, trip, h, request, x.answer)
 	}
+}
+
+// reply answers a request that may be traced.
+func (n *Node) reply(b *cluster.Batch, i int, trip *trip, h header, request, answer []byte) {
+	trip.answered(h, request, answer)
+	b.Reply(i, answer)
 }
 
 // onward says which member a request goes on to, with which flags; -1 if it is
@@ -178,7 +188,8 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 // member may have done it, or may yet do it, and unlike a take or a debit, which Late
 // refunds, nothing would undo the second one. That a way ended without an answer
 // (statusUnreached) may mean no more than that the answer was late further on.
-func (n *Node) handOn(v *view, member int, h header, request []byte, answer cluster.Later) {
+func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip, answer cluster.Later) {
+	answer = trip.later(h, request, answer)
 	unreached := appendAnswer(nil, statusUnreached, 0)
 	hop := v.next[member]
 	if hop < 0 || h.hops == 0 {
@@ -205,7 +216,9 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, answer clus
 		return
 	}
 	started := n.background(func(ctx context.Context) {
+		begun := n.now()
 		got, err := peer.Ask(ctx, onward, nil, h.wait)
+		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.now() - begun)})
 		failed := err != nil || len(got) == 0 || status(got[0]) == statusUnreached
 		switch {
 		case stands && failed && (h.op != opRefund || unsent(err)):
@@ -329,7 +342,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	if denied || len(taken) == 0 {
 		return
 	}
-	refund := header{opRefund, h.flags, maxHops, uint8(len(taken)), 0, h.to}.append(nil)
+	refund := header{opRefund, h.flags &^ flagTraced, maxHops, uint8(len(taken)), 0, h.to}.append(nil)
 	for i := range taken {
 		refund = taken[i].append(refund)
 	}

@@ -12,6 +12,7 @@ import (
 // record for each ask. Msgpack would cost more than the check itself.
 //
 //	header  op 1 | flags 1 | hops 1 | asks 1 | wait 4 (µs) | to 8
+//	trace   trace id 16 | span id 8 | flags 1, after the asks of a check that is traced
 //	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | lease 10 | algorithm 1 | partition 1
 //	answer  status 1 | asks 1
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8 | lease 10
@@ -29,6 +30,7 @@ const (
 	askBytes          = 76
 	answerHeaderBytes = 2
 	resultBytes       = 52
+	traceBytes        = 25
 
 	// maxAsks bounds the asks of one AllowAll.
 	maxAsks = 255
@@ -73,6 +75,8 @@ const (
 	// flagAbroad: it began in another region, as the member that hands it on says,
 	// and is held to what that region may ask.
 	flagAbroad = 64
+	// flagTraced: of a take, debit, refund or peek: where in a trace it is follows.
+	flagTraced = 128
 )
 
 // maxPasses is how often a check may be passed on while authority moves, which
@@ -93,10 +97,11 @@ type ask struct {
 	id        bucket.ID
 	limit     *bucket.Limit
 	partition PartitionPolicy
-	shadow    bool // of several that are taken together: it has no say
-	global    bool // as its id says: judged by what this region has of the limit
-	stoodIn   bool // of a refund: what the receipt is of was granted without authority
-	leases    bool // its limit has leases; not on the wire
+	shadow    bool     // of several that are taken together: it has no say
+	global    bool     // as its id says: judged by what this region has of the limit
+	stoodIn   bool     // of a refund: what the receipt is of was granted without authority
+	leases    bool     // its limit has leases; not on the wire
+	of        *Limiter // whose it is, nil if another member's; not on the wire
 	units     int64
 	began     int64          // when its decision did, by Node.steady; not on the wire
 	receipt   bucket.Receipt // of a take: when it was sent
@@ -189,10 +194,15 @@ func parseHeader(b []byte) (header, error) {
 		wait: time.Duration(binary.LittleEndian.Uint32(b[4:])) * time.Microsecond,
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
+	size := headerBytes + int(h.asks)*askBytes
+	if h.flags&flagTraced != 0 {
+		size += traceBytes
+	}
 	switch {
 	case h.op < opTake || h.op > opTop || h.hops > maxHops,
+		h.op > opPeek && h.flags&flagTraced != 0,
 		h.op >= opStream && h.asks != 0,
-		h.op < opStream && (h.asks == 0 || len(b) != headerBytes+int(h.asks)*askBytes):
+		h.op < opStream && (h.asks == 0 || len(b) != size):
 		return header{}, errMalformed
 	}
 	return h, nil
@@ -237,7 +247,7 @@ func idOf(request []byte, i int) bucket.ID {
 // room for.
 func idsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 	for _, request := range requests {
-		if len(request) == headerBytes+askBytes && op(request[0]) == opTake && len(ids) < cap(ids) {
+		if len(request) >= headerBytes+askBytes && op(request[0]) == opTake && request[3] == 1 && len(ids) < cap(ids) {
 			ids = append(ids, idOf(request, 0))
 		}
 	}
@@ -247,6 +257,25 @@ func idsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 // wantNoLease has ask i of such a request ask for no lease.
 func wantNoLease(request []byte, i int) {
 	clear(request[headerBytes+i*askBytes+64:][:10])
+}
+
+func (c TraceContext) append(b []byte) []byte {
+	b = append(b, c.TraceID[:]...)
+	b = append(b, c.SpanID[:]...)
+	return append(b, c.Flags)
+}
+
+// traceOf is where in a trace a request of so many asks is, which parseHeader has
+// accepted. Without flagTraced it is the zero TraceContext.
+func traceOf(request []byte, asks int) (c TraceContext) {
+	if request[1]&flagTraced == 0 {
+		return c
+	}
+	b := request[headerBytes+asks*askBytes:]
+	copy(c.TraceID[:], b)
+	copy(c.SpanID[:], b[16:])
+	c.Flags = b[24]
+	return c
 }
 
 // receiptOf is the receipt of the first ask of a request that parseHeader has

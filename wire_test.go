@@ -27,9 +27,16 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			limit.Start = rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
 		}
 		h := header{
-			op: op(rapid.IntRange(int(opTake), int(opReset)).Draw(t, "op")), flags: rapid.Byte().Draw(t, "flags"),
+			op: op(rapid.IntRange(int(opTake), int(opReset)).Draw(t, "op")), flags: rapid.Byte().Draw(t, "flags") &^ flagTraced,
 			hops: rapid.ByteRange(0, maxHops).Draw(t, "hops"), asks: rapid.ByteRange(1, 5).Draw(t, "asks"),
 			wait: time.Duration(rapid.Uint32().Draw(t, "wait")) * time.Microsecond, to: rapid.Uint64().Draw(t, "to"),
+		}
+		var trace TraceContext
+		if h.op <= opPeek && rapid.Bool().Draw(t, "traced") {
+			h.flags |= flagTraced
+			copy(trace.TraceID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "trace"))
+			copy(trace.SpanID[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "span"))
+			trace.Flags = rapid.Byte().Draw(t, "trace flags")
 		}
 		request := h.append(nil)
 		var asks []ask
@@ -44,9 +51,15 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			asks = append(asks, a)
 			request = a.append(request)
 		}
+		if h.flags&flagTraced != 0 {
+			request = trace.append(request)
+		}
 		got, err := parseHeader(request)
 		if err != nil || got != h {
 			t.Fatalf("%+v came as %+v, %v", h, got, err)
+		}
+		if c := traceOf(request, len(asks)); c != trace {
+			t.Fatalf("%+v came as %+v", trace, c)
 		}
 		for i := range asks {
 			var numbers bucket.Limit
@@ -113,6 +126,11 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 		"half an ask":                good[:len(good)-1],
 		"more than the asks":         append(slices.Clone(good), 0),
 		"asks of what is no check":   header{op: opDeclare, asks: 1}.append(nil), // without any it says nothing, which is well
+		"a trace that is not there":  with(func(h *header, _ *ask, _ *bucket.Limit) { h.flags = flagTraced }),
+		"half a trace":               append(with(func(h *header, _ *ask, _ *bucket.Limit) { h.flags = flagTraced }), make([]byte, traceBytes-1)...),
+		"a trace that is not told":   append(slices.Clone(good), make([]byte, traceBytes)...),
+		"a reset within a trace":     append(with(func(h *header, _ *ask, _ *bucket.Limit) { h.op, h.flags = opReset, flagTraced }), make([]byte, traceBytes)...),
+		"a question within a trace":  header{op: opDeclare, flags: flagTraced}.append(nil),
 		"units below zero":           with(func(_ *header, a *ask, _ *bucket.Limit) { a.units = -1 }),
 		"an unknown policy":          with(func(_ *header, a *ask, _ *bucket.Limit) { a.partition = FailClosed + 1 }),
 		"no rate":                    with(func(_ *header, _ *ask, l *bucket.Limit) { l.Rate = 0 }),
@@ -204,7 +222,8 @@ func (a answers) Later(i int) cluster.Later {
 
 // Whatever a member sends, it is answered and the node goes on.
 func FuzzServe(f *testing.F) {
-	n, err := Start(f.Context(), Config{Logger: quiet})
+	s := new(spans)
+	n, err := Start(f.Context(), Config{Logger: quiet, Tracer: s})
 	require.NoError(f, err)
 	f.Cleanup(func() { n.Close() })
 	limit := bucket.Limit{Rate: 10, Per: time.Second}
@@ -214,15 +233,18 @@ func FuzzServe(f *testing.F) {
 		two := ask{id: bucket.ID{Hi: 1, Lo: 3}, limit: &limit, units: 1}
 		f.Add(two.append(one.append(header{op: op, asks: 2}.append(nil))))
 		f.Add(one.append(one.append(header{op: op, asks: 2}.append(nil))))
+		f.Add(traceFor(f).append(one.append(header{op: op, flags: flagTraced, asks: 1}.append(nil))))
 	}
 	f.Fuzz(func(t *testing.T, request []byte) {
 		got := make(answers, 1)
 		b := cluster.NewBatch("fuzz", got)
 		b.Requests = [][]byte{request}
 		inbound{n}.Serve(b)
+		all := s.taken(t)
 		h, err := parseHeader(request)
 		if err != nil {
 			require.Empty(t, got[0])
+			require.Empty(t, all)
 			return
 		}
 		if len(got[0]) > 0 {

@@ -13,7 +13,7 @@ import (
 //
 // all big-endian. The id ties an answer to its ask and a pong to its ping.
 const (
-	protocol   = 5 // the version that this code speaks: 5 since checks carry leases
+	protocol   = 6 // the version that this code speaks: 6 since checks may carry a trace
 	headerSize = 14
 )
 

@@ -200,12 +200,12 @@ func derived(secret, salt []byte, label string) []byte {
 	return of(of(salt, secret), []byte(label), []byte{1})
 }
 
-// What the two say in the handshake is part of version 5 of the peer protocol:
+// What the two say in the handshake is part of version 6 of the peer protocol:
 // whoever changes it raises the version, or members of before and after tell each
 // other that they share no secret.
 func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 5, protocol)
+	require.EqualValues(t, 6, protocol)
 	secret := []byte("0123456789abcdef")
 	// Under TLS the same is said, and not sealed.
 	id := func(name string) identity {

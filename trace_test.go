@@ -1,0 +1,427 @@
+package weir
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+)
+
+// spans is a Tracer that keeps all, for several nodes.
+type spans struct {
+	mu  sync.Mutex
+	all []*recorded
+}
+
+type recorded struct {
+	parent  TraceContext
+	context TraceContext
+	serves  bool // it is of Incoming
+	hops    []HopEvent
+	ends    []TraceEvent
+	of      *spans
+}
+
+type traceKey struct{}
+
+// within is a context of a trace.
+func withinTrace(ctx context.Context, c TraceContext) context.Context {
+	return context.WithValue(ctx, traceKey{}, c)
+}
+
+func traceFor(testing.TB) TraceContext {
+	return TraceContext{TraceID: [16]byte{4, 7, 1, 1}, SpanID: [8]byte{9}, Flags: 1}
+}
+
+func (s *spans) Outgoing(ctx context.Context) Span {
+	c, _ := ctx.Value(traceKey{}).(TraceContext)
+	if !c.Sampled() {
+		return nil
+	}
+	return s.begin(c, false)
+}
+
+func (s *spans) Incoming(parent TraceContext, _ time.Time) Span { return s.begin(parent, true) }
+
+func (s *spans) begin(parent TraceContext, serves bool) Span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &recorded{parent: parent, context: parent, serves: serves, of: s}
+	binary.BigEndian.PutUint64(r.context.SpanID[:], uint64(len(s.all)+1))
+	s.all = append(s.all, r)
+	return r
+}
+
+func (r *recorded) Context() TraceContext { return r.context }
+
+func (r *recorded) Hopped(e HopEvent) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.hops = append(r.hops, e)
+}
+
+func (r *recorded) End(e TraceEvent) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.ends = append(r.ends, e)
+}
+
+// taken are the spans so far, each of which has ended once, those of the node that asks
+// first; there are none after.
+func (s *spans) taken(t testing.TB) (all []recorded) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.all {
+		require.Len(t, r.ends, 1)
+		all = append(all, *r)
+	}
+	s.all = nil
+	return all
+}
+
+// tracedFleet are nodes with one Tracer.
+func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
+	s := new(spans)
+	return fleet(t, nodes, func(_ int, cfg *Config) { cfg.Tracer = s }), s
+}
+
+func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
+	nodes, spans := tracedFleet(t, 2)
+	l := limiters(t, nodes, Limit{Name: "logins", Rate: 3, Per: time.Hour, NoLeases: true})[0]
+	key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
+	ctx := withinTrace(t.Context(), parent)
+	asker, owner := nodes[0].view.Load(), nodes[1].view.Load()
+
+	allow := func(units int64) error { _, err := l.AllowN(ctx, key, units); return err }
+	for _, step := range []struct {
+		operation, outcome string
+		units              int64
+		do                 func(units int64) error
+	}{
+		{"take", "allowed", 2, allow},
+		{"take", "denied", 2, allow},
+		{"peek", "allowed", 1, func(int64) error { _, err := l.Peek(ctx, key); return err }},
+		{"refund", "done", 1, func(units int64) error { return l.Refund(ctx, key, units) }},
+		{"debit", "allowed", 2, func(units int64) error { _, err := l.Debit(ctx, key, units); return err }},
+	} {
+		require.NoError(t, step.do(step.units))
+		all := spans.taken(t)
+		require.Len(t, all, 2, step.operation)
+		asked, served := all[0], all[1]
+		require.Equal(t, []bool{false, true}, []bool{asked.serves, served.serves})
+		require.Equal(t, parent, asked.parent)
+		require.Equal(t, asked.context, served.parent)
+
+		end := asked.ends[0]
+		require.Equal(t, []string{step.operation, step.outcome, ""}, []string{end.Operation, end.Outcome, end.From})
+		require.NoError(t, end.Err)
+		require.Equal(t, []TracedCheck{{Limit: "logins", Units: step.units, Allowed: end.Checks[0].Allowed, Source: Forwarded}}, end.Checks)
+		require.Len(t, asked.hops, 1)
+		require.Equal(t, owner.Members[owner.Self].Name, asked.hops[0].To)
+		require.NoError(t, asked.hops[0].Err)
+
+		end = served.ends[0]
+		require.Equal(t, []string{step.operation, step.outcome, asker.Members[asker.Self].Name}, []string{end.Operation, end.Outcome, end.From})
+		require.Equal(t, []TracedCheck{{Units: step.units, Allowed: end.Checks[0].Allowed, Source: Owner}}, end.Checks)
+		require.Empty(t, served.hops)
+	}
+}
+
+func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
+	nodes, spans := tracedFleet(t, 2)
+	l := limiters(t, nodes, Limit{Name: "logins", Rate: 1, Per: time.Hour, NoLeases: true})[0]
+	away, here := ownedBy(t, l, nodes[1]), ownedBy(t, l, nodes[0])
+	unsampled := traceFor(t)
+	unsampled.Flags = 0
+	for _, ctx := range []context.Context{t.Context(), withinTrace(t.Context(), unsampled)} {
+		for range 2 {
+			_, err := l.Allow(ctx, away)
+			require.NoError(t, err)
+		}
+	}
+	sampled := withinTrace(t.Context(), traceFor(t))
+	_, err := l.Allow(sampled, here)
+	require.NoError(t, err)
+	d, err := l.Allow(sampled, away) // it was denied just before
+	require.NoError(t, err)
+	require.Equal(t, Pushback, d.Source)
+	require.Empty(t, spans.taken(t))
+}
+
+func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
+	nodes, spans := tracedFleet(t, 3)
+	a := limiters(t, nodes, Limit{Name: "a", Rate: 1, Per: time.Hour, NoLeases: true})[0]
+	b := limiters(t, nodes, Limit{Name: "b", Rate: 1, Per: time.Hour, NoLeases: true})[0]
+	asks := []Ask{
+		{Limiter: a, Key: ownedBy(t, a, nodes[1])}, {Limiter: b, Key: ownedBy(t, b, nodes[1]), Units: 5, Shadow: true},
+		{Limiter: a, Key: ownedBy(t, a, nodes[2])}, {Limiter: b, Key: ownedBy(t, b, nodes[0])},
+	}
+	ds, err := nodes[0].AllowAll(withinTrace(t.Context(), traceFor(t)), asks...)
+	require.NoError(t, err)
+	require.True(t, ds.Allowed())
+	var checks [][]TracedCheck
+	all := spans.taken(t)
+	require.Len(t, all, 4, "the owner that asks makes none, and what settles the takes makes none")
+	for _, s := range all {
+		if !s.serves {
+			require.Equal(t, "allowed", s.ends[0].Outcome)
+			checks = append(checks, s.ends[0].Checks)
+		}
+	}
+	require.ElementsMatch(t, [][]TracedCheck{
+		{{Limit: "a", Units: 1, Allowed: true, Source: Forwarded}, {Limit: "b", Units: 5, Shadow: true, Source: Forwarded}},
+		{{Limit: "a", Units: 1, Allowed: true, Source: Forwarded}},
+	}, checks)
+}
+
+// Of requests that come together, those that are traced have spans and the others none;
+// all are answered.
+func TestABatchMayBeTracedInPart(t *testing.T) {
+	n, s := solo(t, Config{Logger: quiet}), new(spans)
+	n.cfg.Tracer = s
+	l := limiter(t, n, Limit{Name: "logins", Rate: 100, Per: time.Hour})
+	unsampled, nowhere, odd := traceFor(t), TraceContext{Flags: 1}, traceFor(t)
+	unsampled.Flags, odd.Flags = 254, 255
+	requests := [][]byte{
+		requestOf(l, "key", nil), requestOf(l, "key", new(traceFor(t))), requestOf(l, "key", &unsampled),
+		requestOf(l, "key", &nowhere), requestOf(l, "key", nil), requestOf(l, "key", &odd),
+	}
+	got := make(answers, len(requests))
+	b := cluster.NewBatch("other", got)
+	b.Requests = requests
+	inbound{n}.Serve(b)
+	for i := range requests {
+		st, err := parseAnswer(got[i], 1)
+		require.NoError(t, err)
+		require.Equal(t, statusDone, st)
+		require.EqualValues(t, 99-i, parseResult(got[i], 0).Remaining)
+	}
+	all := s.taken(t)
+	require.Len(t, all, 2)
+	require.Equal(t, []TraceContext{traceFor(t), odd}, []TraceContext{all[0].parent, all[1].parent})
+}
+
+// requestOf is one take by a member, within a trace or none.
+func requestOf(l *Limiter, key string, c *TraceContext) []byte {
+	a := ask{id: l.id(key), limit: &l.numbers, units: 1}
+	h := header{op: opTake, asks: 1, hops: maxHops}
+	if c == nil {
+		return a.append(h.append(nil))
+	}
+	h.flags |= flagTraced
+	return c.append(a.append(h.append(nil)))
+}
+
+// Who hands a check on is between the asker and the owner; without a Tracer it passes on
+// what it does not make spans of.
+func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
+	for _, tracesOnTheWay := range []bool{true, false} {
+		s := new(spans)
+		nodes := fleet(t, 3, func(i int, cfg *Config) {
+			if i != 1 || tracesOnTheWay {
+				cfg.Tracer = s
+			}
+		})
+		l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
+		v := nodes[0].view.Load()
+		request := requestOf(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
+		binary.LittleEndian.PutUint32(request[4:], uint32((2 * time.Second).Microseconds()))
+		binary.LittleEndian.PutUint64(request[8:], v.hashes[2])
+		answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, 2*time.Second)
+		require.NoError(t, err)
+		st, err := parseAnswer(answer, 1)
+		require.NoError(t, err)
+		require.Equal(t, statusDone, st)
+		require.EqualValues(t, 9, parseResult(answer, 0).Remaining)
+
+		all := s.taken(t)
+		owner := all[len(all)-1]
+		require.Equal(t, v.Members[1].Name, owner.ends[0].From)
+		if !tracesOnTheWay {
+			require.Len(t, all, 1)
+			require.Equal(t, traceFor(t), owner.parent)
+			continue
+		}
+		require.Len(t, all, 2)
+		onTheWay := all[0]
+		require.Equal(t, traceFor(t), onTheWay.parent)
+		require.Equal(t, onTheWay.context, owner.parent)
+		require.Equal(t, "allowed", onTheWay.ends[0].Outcome)
+		require.Len(t, onTheWay.hops, 1)
+		require.Equal(t, v.Members[2].Name, onTheWay.hops[0].To)
+	}
+}
+
+// The span of a check that nobody answered says whom it was sent to, and what came of it.
+func TestASpanShowsWhoDidNotAnswer(t *testing.T) {
+	s := new(spans)
+	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, 40*time.Millisecond })
+	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
+	key := ownedBy(t, l, nodes[1])
+	lost := errors.New("lost")
+	edit(nodes[0], func(v *view) {
+		v.View = new(*v.View)
+		v.Members = slices.Clone(v.Members)
+		v.Members[1].Peer = failing{err: errors.Join(cluster.ErrTimeout, lost)}
+	})
+	ctx := withinTrace(t.Context(), traceFor(t))
+	d, err := l.Allow(ctx, key)
+	require.NoError(t, err)
+	all := s.taken(t)
+	require.Len(t, all, 1)
+	require.Equal(t, d.Source, all[0].ends[0].Checks[0].Source)
+	require.Contains(t, []Source{Budget, StandIn}, d.Source)
+	require.NotEmpty(t, all[0].hops)
+	require.ErrorIs(t, all[0].hops[0].Err, lost)
+
+	require.NoError(t, l.Refund(ctx, key, 1))
+	all = s.taken(t)
+	require.Len(t, all, 1)
+	require.Equal(t, "unanswered", all[0].ends[0].Outcome, "the owner may have carried it out")
+
+	ctx, cancel := context.WithCancel(ctx)
+	edit(nodes[0], func(v *view) { v.Members[1].Peer = failing{err: context.Canceled, before: cancel} })
+	_, err = l.Allow(ctx, key)
+	require.ErrorIs(t, err, context.Canceled)
+	all = s.taken(t)
+	require.Len(t, all, 1)
+	require.Equal(t, "unanswered", all[0].ends[0].Outcome)
+	require.ErrorIs(t, all[0].ends[0].Err, context.Canceled)
+}
+
+// failing is a member that answers nothing.
+type failing struct {
+	err    error
+	before func()
+}
+
+func (p failing) Ask(context.Context, []byte, []byte, time.Duration) ([]byte, error) {
+	if p.before != nil {
+		p.before()
+	}
+	return nil, p.err
+}
+
+func (failing) Tell([]byte) {}
+
+func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
+	n := solo(t, Config{Logger: quiet})
+	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
+	answer := (&result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, source: Owner}).append(appendAnswer(nil, statusDone, 1))
+	var told toldTo
+	inbound{n}.Late(&told, requestOf(l, "key", new(traceFor(t))), answer)
+	require.Len(t, told.requests, 1)
+	h, err := parseHeader(told.requests[0])
+	require.NoError(t, err)
+	require.Equal(t, header{op: opRefund, asks: 1, hops: maxHops}, h)
+}
+
+type toldTo struct {
+	cluster.Peer
+	requests [][]byte
+}
+
+func (p *toldTo) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
+
+func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
+	if RaceDetector {
+		t.Skip("the race detector has pools forget")
+	}
+	n, s := solo(t, Config{Logger: quiet}), new(spans)
+	n.cfg.Tracer = s
+	l := limiter(t, n, Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
+	ctx := withinTrace(t.Context(), TraceContext{})
+	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
+	require.Zero(t, testing.AllocsPerRun(200, func() { n.depart(ctx).decided(opTake, nil, nil, nil) }))
+	require.Len(t, requestOf(l, "key", nil), headerBytes+askBytes, "nor a byte on the wire")
+}
+
+// Whatever stands where a trace's context does, the check is answered as it is without,
+// and only what can be a sampled trace makes a span, which ends.
+func FuzzTraceContext(f *testing.F) {
+	n, err := Start(f.Context(), Config{Logger: quiet})
+	require.NoError(f, err)
+	f.Cleanup(func() { n.Close() })
+	s := new(spans)
+	n.cfg.Tracer = s
+	l, err := n.Limiter(Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
+	require.NoError(f, err)
+	c := traceFor(f)
+	f.Add(c.append(nil))
+	f.Add(TraceContext{Flags: 255}.append(nil))
+	f.Add(TraceContext{TraceID: c.TraceID, Flags: 1}.append(nil))
+	f.Add([]byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, trace []byte) {
+		request := requestOf(l, "key", nil)
+		request[1] |= flagTraced
+		request = append(request, trace...)
+		got := make(answers, 1)
+		b := cluster.NewBatch("fuzz", got)
+		b.Requests = [][]byte{request}
+		inbound{n}.Serve(b)
+		all := s.taken(t)
+		if len(trace) != traceBytes {
+			require.Empty(t, got[0])
+			require.Empty(t, all)
+			return
+		}
+		st, err := parseAnswer(got[0], 1)
+		require.NoError(t, err)
+		require.Equal(t, statusDone, st)
+		c := traceOf(request, 1)
+		require.Equal(t, trace, c.append(nil))
+		require.Equal(t, c.Valid() && c.Sampled(), len(all) == 1)
+	})
+}
+
+// What a Tracer costs checks that are not sampled: nothing that can be told from noise.
+func BenchmarkUnsampled(b *testing.B) {
+	for _, tracer := range []Tracer{nil, new(spans)} {
+		name := "no tracer"
+		if tracer != nil {
+			name = "a tracer"
+		}
+		nodes := fleet(b, 2, func(_ int, cfg *Config) { cfg.Tracer = tracer })
+		l := limiters(b, nodes, Limit{Name: "test", Rate: 1e11, Per: time.Second, NoLeases: true})[0]
+		ctx := b.Context()
+		for i, way := range []string{"owned", "forwarded"} {
+			b.Run(way+"/"+name, func(b *testing.B) {
+				key := ownedBy(b, l, nodes[i])
+				b.ReportAllocs()
+				for b.Loop() {
+					if d, err := l.Allow(ctx, key); err != nil || !d.Allowed {
+						b.Fatal(d, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestSeveralObserversSeeTheSame(t *testing.T) {
+	require.Nil(t, Observers())
+	require.Nil(t, Observers(nil, nil))
+	one, other := new(observed), new(observed)
+	require.Same(t, one, Observers(nil, one))
+	n := solo(t, Config{Logger: quiet, Observer: Observers(one, nil, other)})
+	l := limiter(t, n, Limit{Name: "logins", Rate: 1, Per: time.Hour})
+	for range 3 {
+		_, err := l.Allow(t.Context(), "key")
+		require.NoError(t, err)
+	}
+	n.cfg.Observer.Hopped(t.Context(), HopEvent{To: "other"})
+	require.Len(t, one.decisions, 3)
+	require.Equal(t, one.decisions, other.decisions)
+	require.Equal(t, []HopEvent{{To: "other"}}, other.hops)
+	require.Equal(t, one.hops, other.hops)
+}

@@ -4,7 +4,7 @@ test:
 	go test work
 
 race:
-	go test -race -timeout 15m ./... ./cmd/demo/... ./cmd/weir/... ./conformance/... ./contrib/envoy/... ./contrib/grpc/... ./contrib/kafka/... ./contrib/prometheus/... ./examples/websocket/...
+	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|simulations|deploy)(/|$$)')
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x
@@ -42,7 +42,7 @@ bench:
 lint:
 	gofmt -l . | (! grep .)
 	go vet work
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... ./bench/... ./cmd/demo/... ./cmd/weir/... ./conformance/... ./simulations/... ./contrib/envoy/... ./contrib/grpc/... ./contrib/kafka/... ./contrib/prometheus/... ./deploy/... ./examples/websocket/...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$(go list work)
 	./.ci/vulncheck
 
 demo:

@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "time"},
 	"cluster": {"internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/metrics":    {".", "rules", "time"},
 	"internal/observe":    {},
 	"internal/patience":   {"time"},
 	"internal/race":       {},

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
 )
 
 // texts is what Prometheus and Grafana are given.
@@ -58,7 +59,7 @@ func expressions(t *testing.T) (all []string) {
 
 func TestEveryAlertAndPanelSelectsLabelsAndValuesThatAreThere(t *testing.T) {
 	alerts, _ := texts(t)
-	labels, values := labelsOf(labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook), ofRules), valuesOf()
+	labels, values := labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()), valuesOf()
 	for _, m := range regexp.MustCompile(`(?m)^ +- record: (\S+)$`).FindAllStringSubmatch(alerts, -1) {
 		labels[m[1]] = []string{}
 	}
@@ -143,7 +144,7 @@ func TestPrometheusFindsNothingWrongWithTheMetrics(t *testing.T) {
 // How many series a node has depends on its configuration and its roster, whatever its
 // traffic: a limit is configured, and a key is not.
 func TestNoMetricHasALabelOfWhatIsLimited(t *testing.T) {
-	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook), ofRules) {
+	for name, labels := range labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules()) {
 		for _, label := range labels {
 			require.True(t, slices.Contains([]string{"source", "outcome", "state", "reason", "region", "hash", "limit", "le", "member", "rule"}, label), fmt.Sprintf("%s{%s}", name, label))
 		}

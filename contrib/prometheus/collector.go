@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -16,15 +17,15 @@ import (
 func New(node *weir.Node, book *rules.Book) prometheus.Collector {
 	var c collectors
 	if node != nil {
-		c = append(c, newFamilies(ofNode, func() nodeStats {
-			return readNode(node)
+		c = append(c, newFamilies(metrics.OfNode(), func() metrics.NodeStats {
+			return metrics.ReadNode(node)
 		}))
 	}
 	if book != nil {
-		c = append(c, newFamilies(ofBook, book.Stats))
+		c = append(c, newFamilies(metrics.OfBook(), book.Stats))
 	}
 	if node != nil && book != nil {
-		c = append(c, newFamilies(ofRules, func() map[string]uint64 { return denialsByRule(node, book) }))
+		c = append(c, newFamilies(metrics.OfRules(), func() map[string]uint64 { return metrics.DenialsByRule(node, book) }))
 	}
 	return c
 }
@@ -37,8 +38,8 @@ func (c collectors) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-func (c collectors) Collect(metrics chan<- prometheus.Metric) {
+func (c collectors) Collect(into chan<- prometheus.Metric) {
 	for _, one := range c {
-		one.Collect(metrics)
+		one.Collect(into)
 	}
 }

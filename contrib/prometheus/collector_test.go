@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -187,14 +188,16 @@ rules:
 
 func TestTheNamesAreAsPrometheusWantsThem(t *testing.T) {
 	var all collectors
-	all = append(all, newFamilies(ofNode, func() nodeStats { return nodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"eu": {}}}} }))
-	all = append(all, newFamilies(ofBook, func() rules.BookStats { return rules.BookStats{} }))
+	all = append(all, newFamilies(metrics.OfNode(), func() metrics.NodeStats {
+		return metrics.NodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"eu": {}}}}
+	}))
+	all = append(all, newFamilies(metrics.OfBook(), func() rules.BookStats { return rules.BookStats{} }))
 	problems, err := testutil.GatherAndLint(registry(t, all))
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	n, err := testutil.GatherAndCount(registry(t, all))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, n, len(ofNode)+len(ofBook), "each family was linted")
+	require.GreaterOrEqual(t, n, len(metrics.OfNode())+len(metrics.OfBook()), "each family was linted")
 }
 
 func TestWhatIsNilHasNoMetrics(t *testing.T) {

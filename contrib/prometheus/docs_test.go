@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
 	"github.com/weir-go/weir/internal/snippets"
 )
 
@@ -19,7 +19,7 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 	file, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
 	text := string(file)
-	rows := rowsOf(rowsOf(rowsOf(nil, ofNode), ofBook), ofRules)
+	rows := rowsOf(rowsOf(rowsOf(nil, metrics.OfNode()), metrics.OfBook()), metrics.OfRules())
 	slices.Sort(rows)
 	documented := regexp.MustCompile("(?m)^\\| `weir_[^|]*\\|[^|]*").FindAllString(text, -1)
 	for i := range documented {
@@ -33,8 +33,8 @@ func TestTheDocumentationHasEveryMetricAndNoOther(t *testing.T) {
 			return strings.HasPrefix(row, "| `"+name+"`") || strings.HasPrefix(row, "| `"+name+"{")
 		}), "there is no %s", name)
 	}
-	labels := slices.Clone(refusals)
-	for _, state := range states {
+	labels := slices.Clone(metrics.Refusals())
+	for _, state := range metrics.States() {
 		labels = append(labels, state.String())
 	}
 	for source := weir.Owner; source.String() != "unknown"; source++ {
@@ -51,7 +51,7 @@ var matcher = regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`)
 func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *testing.T) {
 	all, err := snippets.All()
 	require.NoError(t, err)
-	labels := labelsOf(labelsOf(labelsOf(make(map[string][]string), ofNode), ofBook), ofRules)
+	labels := labelsOf(labelsOf(labelsOf(make(map[string][]string), metrics.OfNode()), metrics.OfBook()), metrics.OfRules())
 	values := valuesOf()
 	named := 0
 	for _, s := range all {
@@ -74,8 +74,8 @@ func TestEveryExpressionOfTheDocumentationSelectsLabelsAndValuesThatAreThere(t *
 
 // valuesOf is the values of the labels that have a fixed set of them.
 func valuesOf() map[string][]string {
-	values := map[string][]string{"outcome": {"allowed", "denied"}, "reason": refusals}
-	for _, state := range states {
+	values := map[string][]string{"outcome": {"allowed", "denied"}, "reason": metrics.Refusals()}
+	for _, state := range metrics.States() {
 		values["state"] = append(values["state"], state.String())
 	}
 	for source := weir.Owner; source.String() != "unknown"; source++ {
@@ -85,30 +85,30 @@ func valuesOf() map[string][]string {
 }
 
 // labelsOf adds the labels of each metric, by its name.
-func labelsOf[S any](labels map[string][]string, all []family[S]) map[string][]string {
+func labelsOf[S any](labels map[string][]string, all []metrics.Family[S]) map[string][]string {
 	for _, f := range all {
-		labels[f.name] = f.labels
-		if f.spread != nil {
+		labels[f.Name] = f.Labels
+		if f.Spread != nil {
 			for _, part := range []string{"_sum", "_count", "_bucket"} {
-				labels[f.name+part] = f.labels
+				labels[f.Name+part] = f.Labels
 			}
-			labels[f.name+"_bucket"] = append([]string{"le"}, f.labels...)
+			labels[f.Name+"_bucket"] = append([]string{"le"}, f.Labels...)
 		}
 	}
 	return labels
 }
 
 // rowsOf appends how the rows of families begin.
-func rowsOf[S any](rows []string, all []family[S]) []string {
+func rowsOf[S any](rows []string, all []metrics.Family[S]) []string {
 	for _, f := range all {
-		name, kind := f.name, "gauge"
-		if f.labels != nil {
-			name += "{" + strings.Join(f.labels, ",") + "}"
+		name, kind := f.Name, "gauge"
+		if f.Labels != nil {
+			name += "{" + strings.Join(f.Labels, ",") + "}"
 		}
 		switch {
-		case f.spread != nil:
+		case f.Spread != nil:
 			kind = "histogram"
-		case f.kind == prometheus.CounterValue:
+		case f.Kind == metrics.Counter:
 			kind = "counter"
 		}
 		rows = append(rows, fmt.Sprintf("| `%s` | %s", name, kind))

@@ -1,51 +1,23 @@
 package weirprom
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
 )
-
-// family is a metric with all its series, read from an S.
-type family[S any] struct {
-	name, help string
-	kind       prometheus.ValueType
-	labels     []string
-	read       func(s *S, emit emit)
-	spread     func(s *S, emit emitSpread) // in the place of read, of a histogram
-}
-
-// emitSpread takes one series of a histogram.
-type emitSpread func(of weir.Latency, labels ...string)
-
-// emit takes one series: its value, and those of the family's labels.
-type emit func(value float64, labels ...string)
-
-func gauge[S any](name, help string, read func(s *S) float64) family[S] {
-	return single(name, help, prometheus.GaugeValue, read)
-}
-
-func counter[S any](name, help string, read func(s *S) float64) family[S] {
-	return single(name, help, prometheus.CounterValue, read)
-}
-
-func single[S any](name, help string, kind prometheus.ValueType, read func(s *S) float64) family[S] {
-	return family[S]{name: name, help: help, kind: kind, read: func(s *S, emit emit) { emit(read(s)) }}
-}
 
 // families collects what one reading of an S has.
 type families[S any] struct {
-	all   []family[S]
+	all   []metrics.Family[S]
 	descs []*prometheus.Desc
 	stats func() S
 }
 
-func newFamilies[S any](all []family[S], stats func() S) *families[S] {
+func newFamilies[S any](all []metrics.Family[S], stats func() S) *families[S] {
 	c := &families[S]{all, make([]*prometheus.Desc, len(all)), stats}
 	for i, f := range all {
-		c.descs[i] = prometheus.NewDesc(f.name, f.help, f.labels, nil)
+		c.descs[i] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
 	}
 	return c
 }
@@ -56,21 +28,28 @@ func (c *families[S]) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-func (c *families[S]) Collect(metrics chan<- prometheus.Metric) {
+func (c *families[S]) Collect(into chan<- prometheus.Metric) {
 	s := c.stats()
 	for i, f := range c.all {
-		if f.spread != nil {
-			f.spread(&s, func(of weir.Latency, labels ...string) { metrics <- spread(c.descs[i], of, labels) })
+		if f.Kind == metrics.Histogram {
+			f.Spread(&s, func(of weir.Latency, labels ...string) { into <- spread(c.descs[i], of, labels) })
 			continue
 		}
-		f.read(&s, func(value float64, labels ...string) {
-			m, err := prometheus.NewConstMetric(c.descs[i], f.kind, value, labels...)
+		f.Read(&s, func(value float64, labels ...string) {
+			m, err := prometheus.NewConstMetric(c.descs[i], kindOf(f.Kind), value, labels...)
 			if err != nil {
 				m = prometheus.NewInvalidMetric(c.descs[i], err)
 			}
-			metrics <- m
+			into <- m
 		})
 	}
+}
+
+func kindOf(k metrics.Kind) prometheus.ValueType {
+	if k == metrics.Gauge {
+		return prometheus.GaugeValue
+	}
+	return prometheus.CounterValue
 }
 
 // spread is a histogram in seconds.
@@ -86,19 +65,4 @@ func spread(desc *prometheus.Desc, of weir.Latency, labels []string) prometheus.
 		return prometheus.NewInvalidMetric(desc, err)
 	}
 	return m
-}
-
-func truth(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}
-
-// timestamp is a moment in Unix time, 0 for the zero Time.
-func timestamp(at time.Time) float64 {
-	if at.IsZero() {
-		return 0
-	}
-	return float64(at.UnixNano()) / float64(time.Second)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -104,9 +105,9 @@ var unexportedRules = map[string]string{
 }
 
 func TestEveryFieldOfStatsHasItsSeries(t *testing.T) {
-	var is nodeStats
+	var is metrics.NodeStats
 	got := func() map[string]float64 {
-		return series(t, registry(t, newFamilies(ofNode, func() nodeStats { return is })))
+		return series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))
 	}
 	found := make(map[string]bool)
 	fields(t, reflect.ValueOf(&is.Stats).Elem(), "", func(path string, want float64) {
@@ -124,7 +125,7 @@ func TestEveryFieldOfBookStatsHasItsSeriesOrAReason(t *testing.T) {
 	var is rules.BookStats
 	is.LoadedAt = time.Unix(0, 0)
 	got := func() map[string]float64 {
-		return series(t, registry(t, newFamilies(ofBook, func() rules.BookStats { return is })))
+		return series(t, registry(t, newFamilies(metrics.OfBook(), func() rules.BookStats { return is })))
 	}
 	zero := got()
 	found := make(map[string]bool)
@@ -231,15 +232,15 @@ func nonzero(values map[string]float64) map[string]float64 {
 }
 
 func TestEverySourceHasItsSeriesBeforeTheFirstDecision(t *testing.T) {
-	zero := series(t, registry(t, newFamilies(ofNode, func() nodeStats { return nodeStats{} })))
+	zero := series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return metrics.NodeStats{} })))
 	n := 0
 	for source := weir.Owner; source < 255; source++ {
 		if source.String() == "unknown" {
 			break
 		}
 		n++
-		one := nodeStats{Stats: weir.Stats{Decisions: map[weir.Source]weir.Outcomes{source: {Allowed: 2, Denied: 3}}}}
-		got := nonzero(series(t, registry(t, newFamilies(ofNode, func() nodeStats { return one }))))
+		one := metrics.NodeStats{Stats: weir.Stats{Decisions: map[weir.Source]weir.Outcomes{source: {Allowed: 2, Denied: 3}}}}
+		got := nonzero(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return one }))))
 		require.Len(t, got, 2, source)
 		for name := range got {
 			require.Contains(t, zero, name)
@@ -255,20 +256,20 @@ func TestTheReasonsOfRefusalsAreThoseOfTheCluster(t *testing.T) {
 	for _, m := range regexp.MustCompile(`reason[A-Z]\w* += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
 		reasons = append(reasons, m[1])
 	}
-	require.Equal(t, refusals, reasons)
+	require.Equal(t, metrics.Refusals(), reasons)
 }
 
 func TestMembersAreCountedByState(t *testing.T) {
-	is := nodeStats{members: []weir.Member{{State: weir.Serving}, {State: weir.Dead}, {State: weir.Serving}, {State: weir.Joining}, {State: weir.Unheard}}}
+	is := metrics.NodeStats{Members: []weir.Member{{State: weir.Serving}, {State: weir.Dead}, {State: weir.Serving}, {State: weir.Joining}, {State: weir.Unheard}}}
 	require.Equal(t, map[string]float64{
 		"weir_cluster_members{state=serving}": 2, "weir_cluster_members{state=dead}": 1,
 		"weir_cluster_members{state=joining}": 1, "weir_cluster_members{state=unheard}": 1,
-	}, nonzero(series(t, registry(t, newFamilies(ofNode, func() nodeStats { return is })))))
+	}, nonzero(series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))))
 }
 
 func TestANameThatIsNotUTF8DoesNotCostTheScrape(t *testing.T) {
-	is := nodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"\xff": {Sent: 1}, "\xfe": {Sent: 2}}}}
-	got := series(t, registry(t, newFamilies(ofNode, func() nodeStats { return is })))
+	is := metrics.NodeStats{Stats: weir.Stats{Regions: map[string]weir.RegionStats{"\xff": {Sent: 1}, "\xfe": {Sent: 2}}}}
+	got := series(t, registry(t, newFamilies(metrics.OfNode(), func() metrics.NodeStats { return is })))
 	require.EqualValues(t, 1, got[`weir_region_sent_bytes_total{region="\xff"}`])
 	require.EqualValues(t, 2, got[`weir_region_sent_bytes_total{region="\xfe"}`])
 }

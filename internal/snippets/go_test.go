@@ -31,6 +31,8 @@ var packages = map[string]string{
 	"kgo":        "github.com/twmb/franz-go/pkg/kgo",
 	"prometheus": "github.com/prometheus/client_golang/prometheus",
 	"promhttp":   "github.com/prometheus/client_golang/prometheus/promhttp",
+	"otel":       "go.opentelemetry.io/otel",
+	"sdkmetric":  "go.opentelemetry.io/otel/sdk/metric",
 	"scram":      "github.com/twmb/franz-go/pkg/sasl/scram",
 
 	"audit":      "github.com/weir-go/weir/audit",
@@ -40,6 +42,7 @@ var packages = map[string]string{
 	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
 	"rules":      "github.com/weir-go/weir/rules",
 	"weir":       "github.com/weir-go/weir",
+	"weirotel":   "github.com/weir-go/weir/contrib/otel",
 	"weirprom":   "github.com/weir-go/weir/contrib/prometheus",
 	"weirtest":   "github.com/weir-go/weir/weirtest",
 }
@@ -61,6 +64,7 @@ var (
 	key           string
 	oldLimit, nextLimit *httplimit.Middleware
 	registry      *prometheus.Registry
+	exporter      sdkmetric.Exporter
 	auth          struct{ UserOf func(context.Context) string }
 
 	authenticate       grpc.UnaryServerInterceptor

@@ -1,4 +1,4 @@
-package weirprom
+package metrics
 
 import (
 	"slices"
@@ -6,32 +6,34 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weir-go/weir"
 )
 
-// nodeStats is one reading of a node.
-type nodeStats struct {
+// NodeStats is one reading of a node.
+type NodeStats struct {
 	weir.Stats
-	ready   bool
-	members []weir.Member
-	share   float64 // of all keys, that the ring gives to it
+	Ready   bool
+	Members []weir.Member
+	Share   float64 // of all keys, that the ring gives to it
 }
 
-func readNode(node *weir.Node) nodeStats {
-	s := nodeStats{Stats: node.Stats(), ready: node.Ready(), members: node.Members()}
-	for _, m := range s.members {
+// ReadNode reads all that a node's metrics are made of.
+func ReadNode(node *weir.Node) NodeStats {
+	s := NodeStats{Stats: node.Stats(), Ready: node.Ready(), Members: node.Members()}
+	for _, m := range s.Members {
 		if m.Self {
-			s.share = node.Ring()[m.Name]
+			s.Share = node.Ring()[m.Name]
 		}
 	}
 	return s
 }
 
-var ofNode = []family[nodeStats]{
-	{name: "weir_decisions_total", help: "Decisions by where they were made; checks that other nodes made here are theirs.",
-		kind: prometheus.CounterValue, labels: []string{"source", "outcome"}, read: func(s *nodeStats, emit emit) {
+// OfNode are the metrics of a node.
+func OfNode() []Family[NodeStats] { return ofNode }
+
+var ofNode = []Family[NodeStats]{
+	{Name: "weir_decisions_total", Help: "Decisions by where they were made; checks that other nodes made here are theirs.",
+		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			// Past the last source the names end.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				o := s.Decisions[source]
@@ -39,8 +41,8 @@ var ofNode = []family[nodeStats]{
 				emit(float64(o.Denied), source.String(), "denied")
 			}
 		}},
-	{name: "weir_limit_decisions_total", help: "The same decisions by limit, of the first 4,096 names that the node was given; the others are together, without a name.",
-		kind: prometheus.CounterValue, labels: []string{"limit", "source", "outcome"}, read: func(s *nodeStats, emit emit) {
+	{Name: "weir_limit_decisions_total", Help: "The same decisions by limit, of the first 4,096 names that the node was given; the others are together, without a name.",
+		Kind: Counter, Labels: []string{"limit", "source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			for limit, of := range s.Limits {
 				for source, o := range of {
 					emit(float64(o.Allowed), label(limit), source.String(), "allowed")
@@ -48,116 +50,116 @@ var ofNode = []family[nodeStats]{
 				}
 			}
 		}},
-	{name: "weir_check_seconds", help: "How long checks took, by where they were decided: one in 64 is measured, and counts for 64.",
-		labels: []string{"source"}, spread: func(s *nodeStats, emit emitSpread) {
+	{Name: "weir_check_seconds", Help: "How long checks took, by where they were decided: one in 64 is measured, and counts for 64.",
+		Kind: Histogram, Labels: []string{"source"}, Spread: func(s *NodeStats, emit EmitSpread) {
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				emit(s.Latency[source], source.String())
 			}
 		}},
 	gauge("weir_top_keys_asked", "Keys that are remembered of those asked for most.",
-		func(s *nodeStats) float64 { return float64(s.TopKeys.Asked) }),
+		func(s *NodeStats) float64 { return float64(s.TopKeys.Asked) }),
 	gauge("weir_top_keys_denied", "Keys that are remembered of those denied most.",
-		func(s *nodeStats) float64 { return float64(s.TopKeys.Denied) }),
+		func(s *NodeStats) float64 { return float64(s.TopKeys.Denied) }),
 	counter("weir_top_keys_dropped_total", "Asks that the top keys do not count, as another was being counted.",
-		func(s *nodeStats) float64 { return float64(s.TopKeys.Dropped) }),
-	{name: "weir_shadows_total", help: "Decisions that were counted and not enforced; they are not among the other decisions.",
-		kind: prometheus.CounterValue, labels: []string{"outcome"}, read: func(s *nodeStats, emit emit) {
+		func(s *NodeStats) float64 { return float64(s.TopKeys.Dropped) }),
+	{Name: "weir_shadows_total", Help: "Decisions that were counted and not enforced; they are not among the other decisions.",
+		Kind: Counter, Labels: []string{"outcome"}, Read: func(s *NodeStats, emit Emit) {
 			emit(float64(s.Shadows.Allowed), "allowed")
 			emit(float64(s.Shadows.Denied), "denied")
 		}},
 	counter("weir_served_total", "Checks that other nodes made here.",
-		func(s *nodeStats) float64 { return float64(s.Served) }),
+		func(s *NodeStats) float64 { return float64(s.Served) }),
 	counter("weir_passed_total", "Checks that came here and were passed on.",
-		func(s *nodeStats) float64 { return float64(s.Passed) }),
+		func(s *NodeStats) float64 { return float64(s.Passed) }),
 	counter("weir_overdue_total", "Checks of other nodes that were dropped, since they had waited here for longer than their askers do.",
-		func(s *nodeStats) float64 { return float64(s.Overdue) }),
+		func(s *NodeStats) float64 { return float64(s.Overdue) }),
 	counter("weir_late_units_total", "Units admitted by answers that came after their askers gave up, and refunded.",
-		func(s *nodeStats) float64 { return float64(s.LateUnits) }),
+		func(s *NodeStats) float64 { return float64(s.LateUnits) }),
 	counter("weir_limit_conflicts_total", "Times that a limit had other numbers than another of its name and version, here or on another member.",
-		func(s *nodeStats) float64 { return float64(s.Conflicts) }),
+		func(s *NodeStats) float64 { return float64(s.Conflicts) }),
 	gauge("weir_keys", "Counts held.",
-		func(s *nodeStats) float64 { return float64(s.Keys) }),
+		func(s *NodeStats) float64 { return float64(s.Keys) }),
 	gauge("weir_store_bytes", "Memory that counts take, without the entries of sliding logs.",
-		func(s *nodeStats) float64 { return float64(s.Bytes) }),
+		func(s *NodeStats) float64 { return float64(s.Bytes) }),
 	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",
-		func(s *nodeStats) float64 { return float64(s.Evicted) }),
+		func(s *NodeStats) float64 { return float64(s.Evicted) }),
 	counter("weir_evicted_used_up_total", "Counts dropped that had nothing left: keys that were denied, and begin again.",
-		func(s *nodeStats) float64 { return float64(s.EvictedUsedUp) }),
+		func(s *NodeStats) float64 { return float64(s.EvictedUsedUp) }),
 	gauge("weir_ready", "1 if the node holds what it owns, or has none to wait for.",
-		func(s *nodeStats) float64 { return truth(s.ready) }),
+		func(s *NodeStats) float64 { return truth(s.Ready) }),
 
 	gauge("weir_leases_held", "Leases of other nodes' counts that this node has.",
-		func(s *nodeStats) float64 { return float64(s.Leases.Held) }),
+		func(s *NodeStats) float64 { return float64(s.Leases.Held) }),
 	gauge("weir_leases_held_units", "Units that this node may spend yet of what others have lent to it.",
-		func(s *nodeStats) float64 { return float64(s.Leases.HeldUnits) }),
+		func(s *NodeStats) float64 { return float64(s.Leases.HeldUnits) }),
 	gauge("weir_leases_lent", "Counts that this node has lent units of.",
-		func(s *nodeStats) float64 { return float64(s.Leases.Lent) }),
+		func(s *NodeStats) float64 { return float64(s.Leases.Lent) }),
 	gauge("weir_leases_lent_units", "Units that others may spend yet of what this node has lent, at most.",
-		func(s *nodeStats) float64 { return float64(s.Leases.LentUnits) }),
+		func(s *NodeStats) float64 { return float64(s.Leases.LentUnits) }),
 
 	gauge("weir_outage_since_timestamp_seconds", "When the outage under way began, 0 if there is none.",
-		func(s *nodeStats) float64 { return timestamp(s.Outage.Since) }),
+		func(s *NodeStats) float64 { return timestamp(s.Outage.Since) }),
 	gauge("weir_outage_missing", "Members that are not reached, have stalled or did not answer a check in time, in the outage under way.",
-		func(s *nodeStats) float64 { return float64(len(s.Outage.Missing)) }),
+		func(s *NodeStats) float64 { return float64(len(s.Outage.Missing)) }),
 	gauge("weir_outage_decisions", "Decisions in the outage under way that the owners of the keys have not made.",
-		func(s *nodeStats) float64 { return float64(s.Outage.Decisions) }),
+		func(s *NodeStats) float64 { return float64(s.Outage.Decisions) }),
 	counter("weir_outages_total", "Outages that have begun.",
-		func(s *nodeStats) float64 { return float64(s.Outage.Count) }),
+		func(s *NodeStats) float64 { return float64(s.Outage.Count) }),
 
 	gauge("weir_stream_unsent", "Counts whose last changes some member has not acknowledged.",
-		func(s *nodeStats) float64 { return float64(s.Stream.Unsent) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.Unsent) }),
 	gauge("weir_stream_lag_seconds", "How long the oldest change that is not acknowledged has waited.",
-		func(s *nodeStats) float64 { return s.Stream.Lag.Seconds() }),
+		func(s *NodeStats) float64 { return s.Stream.Lag.Seconds() }),
 	counter("weir_stream_sent_total", "Counts that were sent to other members, each time.",
-		func(s *nodeStats) float64 { return float64(s.Stream.Sent) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.Sent) }),
 	gauge("weir_stream_tallies", "Of counts that several nodes have spent from, or one without authority: who has spent how much.",
-		func(s *nodeStats) float64 { return float64(s.Stream.Tallies) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.Tallies) }),
 	gauge("weir_stream_resets", "Resets of the last 20 minutes that are remembered.",
-		func(s *nodeStats) float64 { return float64(s.Stream.Resets) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.Resets) }),
 	gauge("weir_stream_bytes", "Size of tallies and resets, about.",
-		func(s *nodeStats) float64 { return float64(s.Stream.Bytes) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.Bytes) }),
 	counter("weir_stream_tallies_dropped_total", "Tallies that were forgotten before they had recovered, because there were too many.",
-		func(s *nodeStats) float64 { return float64(s.Stream.TalliesDropped) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.TalliesDropped) }),
 	counter("weir_stream_resets_dropped_total", "Resets that were forgotten before their time, because there were too many.",
-		func(s *nodeStats) float64 { return float64(s.Stream.ResetsDropped) }),
+		func(s *NodeStats) float64 { return float64(s.Stream.ResetsDropped) }),
 
 	gauge("weir_published_values", "Published values that hold.",
-		func(s *nodeStats) float64 { return float64(s.Published.Values) }),
+		func(s *NodeStats) float64 { return float64(s.Published.Values) }),
 	gauge("weir_published_tombstones", "Published names that were taken back within the last day.",
-		func(s *nodeStats) float64 { return float64(s.Published.Tombstones) }),
+		func(s *NodeStats) float64 { return float64(s.Published.Tombstones) }),
 	gauge("weir_published_bytes", "Size of published names and values.",
-		func(s *nodeStats) float64 { return float64(s.Published.Bytes) }),
+		func(s *NodeStats) float64 { return float64(s.Published.Bytes) }),
 	gauge("weir_published_revision", "Rises with each change of what is published that comes to this node.",
-		func(s *nodeStats) float64 { return float64(s.Published.Revision) }),
+		func(s *NodeStats) float64 { return float64(s.Published.Revision) }),
 	counter("weir_published_dropped_total", "Published names that there was no room for: two sides of a split had too many together.",
-		func(s *nodeStats) float64 { return float64(s.Published.Dropped) }),
+		func(s *NodeStats) float64 { return float64(s.Published.Dropped) }),
 
 	gauge("weir_holdings", "Keys of Global limits that have a holding here, also as a copy.",
-		func(s *nodeStats) float64 { return float64(s.Holdings.Keys) }),
+		func(s *NodeStats) float64 { return float64(s.Holdings.Keys) }),
 	counter("weir_holdings_beyond_total", "Times that a key was asked for that there was no room to keep a holding of.",
-		func(s *nodeStats) float64 { return float64(s.Holdings.Beyond) }),
+		func(s *NodeStats) float64 { return float64(s.Holdings.Beyond) }),
 
 	ofRegion("weir_region_reached", "1 if the region answered within the last ten seconds; a region that nothing is told is not asked either.",
-		prometheus.GaugeValue, func(r weir.RegionStats) float64 { return truth(r.Reached) }),
+		Gauge, func(r weir.RegionStats) float64 { return truth(r.Reached) }),
 	ofRegion("weir_region_lag_seconds", "How long the region has left all statements unanswered, since the first of them; 0 once it answers one.",
-		prometheus.GaugeValue, func(r weir.RegionStats) float64 { return r.Lag.Seconds() }),
+		Gauge, func(r weir.RegionStats) float64 { return r.Lag.Seconds() }),
 	ofRegion("weir_region_statements_total", "Statements sent to the region.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Statements) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Statements) }),
 	ofRegion("weir_region_unanswered_total", "Statements sent to the region that it did not answer.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Unanswered) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Unanswered) }),
 	ofRegion("weir_region_served_total", "Statements of the region that were answered here.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Served) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Served) }),
 	ofRegion("weir_region_disputed_total", "Messages refused because the region's Regions or RegionShares differ.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Disputed) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Disputed) }),
 	ofRegion("weir_region_refused_total", "Requests of the region that were refused: beyond its rate or size, or not a region's to make.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Refused) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Refused) }),
 	ofRegion("weir_region_sent_bytes_total", "Size of the statements and answers sent to the region.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Sent) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Sent) }),
 	ofRegion("weir_region_received_bytes_total", "Size of the statements and answers received from the region.",
-		prometheus.CounterValue, func(r weir.RegionStats) float64 { return float64(r.Received) }),
+		Counter, func(r weir.RegionStats) float64 { return float64(r.Received) }),
 
-	{name: "weir_cluster_refused_total", help: "Connections to the peer port that were closed, by reason.",
-		kind: prometheus.CounterValue, labels: []string{"reason"}, read: func(s *nodeStats, emit emit) {
+	{Name: "weir_cluster_refused_total", Help: "Connections to the peer port that were closed, by reason.",
+		Kind: Counter, Labels: []string{"reason"}, Read: func(s *NodeStats, emit Emit) {
 			for _, reason := range refusals {
 				emit(float64(s.Cluster.Refused[reason]), reason)
 			}
@@ -168,32 +170,32 @@ var ofNode = []family[nodeStats]{
 			}
 		}},
 	counter("weir_cluster_timeouts_total", "Asks of other nodes that waited their whole wait.",
-		func(s *nodeStats) float64 { return float64(s.Cluster.Timeouts) }),
+		func(s *NodeStats) float64 { return float64(s.Cluster.Timeouts) }),
 	counter("weir_cluster_late_total", "Answers of other nodes that came after their asker gave up.",
-		func(s *nodeStats) float64 { return float64(s.Cluster.Late) }),
+		func(s *NodeStats) float64 { return float64(s.Cluster.Late) }),
 	counter("weir_cluster_dropped_total", "Messages to other nodes that were refused because a queue was full.",
-		func(s *nodeStats) float64 { return float64(s.Cluster.Dropped) }),
+		func(s *NodeStats) float64 { return float64(s.Cluster.Dropped) }),
 	gauge("weir_cluster_join_failed", "1 if the last attempt to join failed.",
-		func(s *nodeStats) float64 { return truth(s.Cluster.JoinError != "") }),
+		func(s *NodeStats) float64 { return truth(s.Cluster.JoinError != "") }),
 	gauge("weir_cluster_join_reached", "Members that the last attempt to join reached.",
-		func(s *nodeStats) float64 { return float64(s.Cluster.JoinedCount) }),
+		func(s *NodeStats) float64 { return float64(s.Cluster.JoinedCount) }),
 	gauge("weir_cluster_join_unanswered", "Entries of Join that stand for other nodes and have not led to a member since the start.",
-		func(s *nodeStats) float64 { return float64(len(s.Cluster.Unanswered)) }),
+		func(s *NodeStats) float64 { return float64(len(s.Cluster.Unanswered)) }),
 	gauge("weir_cluster_unjoined_seconds", "How long this node has counted alone though Join names other nodes; 0 once it has met a member.",
-		func(s *nodeStats) float64 { return s.Unjoined.Seconds() }),
+		func(s *NodeStats) float64 { return s.Unjoined.Seconds() }),
 	ofMember("weir_cluster_round_trip_seconds", "How long a member takes to answer this node: the mean that the failure detector goes by.",
-		func(s *nodeStats) map[string]time.Duration { return s.Cluster.RoundTrips }),
+		func(s *NodeStats) map[string]time.Duration { return s.Cluster.RoundTrips }),
 	gauge("weir_cluster_lateness_seconds", "How late this process runs, by its own timers, up to a second.",
-		func(s *nodeStats) float64 { return s.Cluster.Lateness.Seconds() }),
+		func(s *NodeStats) float64 { return s.Cluster.Lateness.Seconds() }),
 	ofMember("weir_cluster_unheard_seconds", "How long nobody on this node's side has heard a member; those that are heard have no series.",
-		func(s *nodeStats) map[string]time.Duration { return s.Unheard }),
+		func(s *NodeStats) map[string]time.Duration { return s.Unheard }),
 	gauge("weir_ring_share_ratio", "The part of all keys that the ring gives to this node.",
-		func(s *nodeStats) float64 { return s.share }),
-	{name: "weir_cluster_members", help: "The roster, this node included, by state as this node knows it.",
-		kind: prometheus.GaugeValue, labels: []string{"state"}, read: func(s *nodeStats, emit emit) {
+		func(s *NodeStats) float64 { return s.Share }),
+	{Name: "weir_cluster_members", Help: "The roster, this node included, by state as this node knows it.",
+		Kind: Gauge, Labels: []string{"state"}, Read: func(s *NodeStats, emit Emit) {
 			for _, state := range states {
 				n := 0
-				for _, m := range s.members {
+				for _, m := range s.Members {
 					if m.State == state {
 						n++
 					}
@@ -203,10 +205,14 @@ var ofNode = []family[nodeStats]{
 		}},
 }
 
-// refusals are the reasons that package cluster counts by.
+// Refusals are the reasons that package cluster counts by.
+func Refusals() []string { return refusals }
+
 var refusals = []string{"garbage", "version", "oversized", "authentication", "record", "tls", "seed", "region", "identity", "timeout", "crowded", "packet", "flood", "members"}
 
-// states are those that weir.Node.Members has.
+// States are those that weir.Node.Members has.
+func States() []weir.MemberState { return states }
+
 var states = []weir.MemberState{weir.Joining, weir.Serving, weir.Unheard, weir.Dead}
 
 // label is a name as a label may have it: one that is not UTF-8 would cost the
@@ -219,16 +225,16 @@ func label(name string) string {
 }
 
 // ofMember has a series for each member of a map: no more than a roster has, 1,024.
-func ofMember(name, help string, read func(s *nodeStats) map[string]time.Duration) family[nodeStats] {
-	return family[nodeStats]{name: name, help: help, kind: prometheus.GaugeValue, labels: []string{"member"}, read: func(s *nodeStats, emit emit) {
+func ofMember(name, help string, read func(s *NodeStats) map[string]time.Duration) Family[NodeStats] {
+	return Family[NodeStats]{Name: name, Help: help, Kind: Gauge, Labels: []string{"member"}, Read: func(s *NodeStats, emit Emit) {
 		for member, d := range read(s) {
 			emit(d.Seconds(), label(member))
 		}
 	}}
 }
 
-func ofRegion(name, help string, kind prometheus.ValueType, read func(r weir.RegionStats) float64) family[nodeStats] {
-	return family[nodeStats]{name: name, help: help, kind: kind, labels: []string{"region"}, read: func(s *nodeStats, emit emit) {
+func ofRegion(name, help string, kind Kind, read func(r weir.RegionStats) float64) Family[NodeStats] {
+	return Family[NodeStats]{Name: name, Help: help, Kind: kind, Labels: []string{"region"}, Read: func(s *NodeStats, emit Emit) {
 		for region, r := range s.Regions {
 			emit(read(r), label(region))
 		}

@@ -1,26 +1,26 @@
-package weirprom
+package metrics
 
 import (
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/rules"
 )
 
-// ofRules is read from a node and its rules together.
-var ofRules = []family[map[string]uint64]{
-	{name: "weir_rule_denials_total", help: "Denials by the limits of a rule in force.",
-		kind: prometheus.CounterValue, labels: []string{"rule"}, read: func(s *map[string]uint64, emit emit) {
+// OfRules are the metrics that are read from a node and its rules together.
+func OfRules() []Family[map[string]uint64] { return ofRules }
+
+var ofRules = []Family[map[string]uint64]{
+	{Name: "weir_rule_denials_total", Help: "Denials by the limits of a rule in force.",
+		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]uint64, emit Emit) {
 			for rule, n := range *s {
 				emit(float64(n), label(rule))
 			}
 		}},
 }
 
-// denialsByRule has each rule in force, whatever it has denied.
-func denialsByRule(node *weir.Node, book *rules.Book) map[string]uint64 {
+// DenialsByRule has each rule in force, whatever it has denied.
+func DenialsByRule(node *weir.Node, book *rules.Book) map[string]uint64 {
 	denials, limits := make(map[string]uint64), node.Stats().Limits
 	for _, r := range book.Current().Rules() {
 		denials[r.Name] = 0
@@ -33,11 +33,14 @@ func denialsByRule(node *weir.Node, book *rules.Book) map[string]uint64 {
 	return denials
 }
 
-var ofBook = []family[rules.BookStats]{
+// OfBook are the metrics of a rules file.
+func OfBook() []Family[rules.BookStats] { return ofBook }
+
+var ofBook = []Family[rules.BookStats]{
 	gauge("weir_rules_version", "The version of the rules in force. Exact below 2^53.",
 		func(s *rules.BookStats) float64 { return float64(s.Version) }),
-	{name: "weir_rules_info", help: "Always 1; the hash is of the text in force: the first 12 hexadecimal digits of its SHA-256.",
-		kind: prometheus.GaugeValue, labels: []string{"hash"}, read: func(s *rules.BookStats, emit emit) { emit(1, s.Hash) }},
+	{Name: "weir_rules_info", Help: "Always 1; the hash is of the text in force: the first 12 hexadecimal digits of its SHA-256.",
+		Kind: Gauge, Labels: []string{"hash"}, Read: func(s *rules.BookStats, emit Emit) { emit(1, s.Hash) }},
 	gauge("weir_rules_in_force", "1 if the file as it is now is in force, 0 if it was refused, cannot be read or is missing.",
 		func(s *rules.BookStats) float64 { return truth(s.LastError == nil) }),
 	gauge("weir_rules_missing", "1 if the file is not there; the last good version is in force.",

@@ -1,0 +1,56 @@
+package weirotel_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/weir-go/weir"
+	weirotel "github.com/weir-go/weir/contrib/otel"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// A request asks node "a" for a key that another node owns: the trace has what the owner
+// did. The cluster is one for tests, in memory.
+func ExampleNewTracer() {
+	ctx := context.Background()
+	exporter := tracetest.NewInMemoryExporter() // yours sends to a collector
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
+
+	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{Config: weir.Config{Tracer: weirotel.NewTracer(provider)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cluster.Close()
+	logins, err := cluster.Node("a").Limiter(weir.Limit{Name: "logins", Rate: 5, Per: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	key := "user 1"
+	for i := 2; logins.Owner(key).Self; i++ {
+		key = fmt.Sprint("user ", i)
+	}
+
+	// What instruments net/http or gRPC does for each request:
+	ctx, request := provider.Tracer("service").Start(ctx, "POST /login")
+	if _, err := logins.Allow(ctx, key); err != nil {
+		log.Fatal(err)
+	}
+	request.End()
+
+	spans, names := exporter.GetSpans().Snapshots(), map[any]string{}
+	for _, s := range spans {
+		names[s.SpanContext().SpanID()] = s.Name()
+	}
+	for _, s := range spans {
+		fmt.Printf("%s is part of %q\n", s.Name(), names[s.Parent().SpanID()])
+	}
+	// Output:
+	// weir.serve is part of "weir.check"
+	// weir.check is part of "POST /login"
+	// POST /login is part of ""
+}

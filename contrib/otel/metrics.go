@@ -1,0 +1,145 @@
+package weirotel
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
+	"github.com/weir-go/weir/rules"
+)
+
+// Register has a meter observe what a node and a Book count, each time that it is
+// collected from. What is nil has no metrics. Unregister of what it returns ends that;
+// until then it goes on with the last numbers after node and book are closed. The error is
+// the meter's.
+//
+// All are asynchronous counters and gauges; no attribute has a key or a client in it, and
+// how many series there are depends on what is configured and on the roster. How long
+// checks take is Histograms' to tell, as no asynchronous instrument can.
+//
+// The metrics of two nodes in one process differ in nothing: give each a meter of its
+// own, by metric.WithInstrumentationAttributes.
+func Register(meter metric.Meter, node *weir.Node, book *rules.Book) (metric.Registration, error) {
+	r := registering{meter: meter}
+	if node != nil {
+		observe(&r, metrics.OfNode(), func() metrics.NodeStats { return metrics.ReadNode(node) })
+	}
+	if book != nil {
+		observe(&r, metrics.OfBook(), book.Stats)
+	}
+	if node != nil && book != nil {
+		observe(&r, metrics.OfRules(), func() map[string]uint64 { return metrics.DenialsByRule(node, book) })
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, read := range r.reads {
+			read(o)
+		}
+		return nil
+	}, r.instruments...)
+}
+
+// registering is what Register makes.
+type registering struct {
+	meter       metric.Meter
+	instruments []metric.Observable
+	reads       []func(o metric.Observer)
+	err         error // the first
+}
+
+// observe adds the metrics that are read from an S.
+func observe[S any](r *registering, all []metrics.Family[S], stats func() S) {
+	instruments := make([]metric.Float64Observable, len(all))
+	for i, f := range all {
+		if f.Kind == metrics.Histogram || r.err != nil {
+			continue
+		}
+		if instruments[i], r.err = instrument(r.meter, f.Kind, f.Name, f.Help); r.err == nil {
+			r.instruments = append(r.instruments, instruments[i])
+		}
+	}
+	r.reads = append(r.reads, func(o metric.Observer) {
+		s := stats()
+		for i, f := range all {
+			if instruments[i] == nil {
+				continue
+			}
+			f.Read(&s, func(value float64, labels ...string) {
+				o.ObserveFloat64(instruments[i], value, metric.WithAttributeSet(attributes(f.Labels, labels)))
+			})
+		}
+	})
+}
+
+// instrument has no unit: the name says it, and exporters that append units would say it
+// twice.
+func instrument(meter metric.Meter, kind metrics.Kind, name, help string) (metric.Float64Observable, error) {
+	if kind == metrics.Gauge {
+		return meter.Float64ObservableGauge(name, metric.WithDescription(help))
+	}
+	return meter.Float64ObservableCounter(name, metric.WithDescription(help))
+}
+
+func attributes(names, values []string) attribute.Set {
+	pairs := make([]attribute.KeyValue, len(names))
+	for i := range names {
+		pairs[i] = attribute.String(names[i], values[i])
+	}
+	return attribute.NewSet(pairs...)
+}
+
+// Histograms returns how long the checks of a node took, weir_check_seconds, for a reader
+// of the SDK: sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(weirotel.Histograms(node))).
+// They are cumulative, whatever temporality the exporter prefers. It is safe for
+// concurrent use.
+func Histograms(node *weir.Node) sdkmetric.Producer {
+	return producer{func() metrics.NodeStats { return metrics.NodeStats{Stats: node.Stats()} }, time.Now()}
+}
+
+type producer struct {
+	stats func() metrics.NodeStats
+	begun time.Time
+}
+
+func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	s, now := p.stats(), time.Now()
+	scoped := metricdata.ScopeMetrics{Scope: instrumentation.Scope{Name: scope}}
+	for _, f := range metrics.OfNode() {
+		if f.Kind != metrics.Histogram {
+			continue
+		}
+		h := metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality}
+		f.Spread(&s, func(of weir.Latency, labels ...string) {
+			h.DataPoints = append(h.DataPoints, p.point(of, attributes(f.Labels, labels), now))
+		})
+		scoped.Metrics = append(scoped.Metrics, metricdata.Metrics{Name: f.Name, Description: f.Help, Unit: "s", Data: h})
+	}
+	return []metricdata.ScopeMetrics{scoped}, nil
+}
+
+// point is one histogram. Those of Weir count what is at most each bound, those of
+// OpenTelemetry what is between two.
+func (p producer) point(of weir.Latency, set attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
+	h := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.begun, Time: now, Count: of.Count, Sum: of.Sum.Seconds()}
+	below := uint64(0)
+	for i, bound := range weir.LatencyBounds() {
+		upTo := below
+		if i < len(of.Buckets) {
+			upTo = of.Buckets[i]
+		}
+		h.Bounds = append(h.Bounds, bound.Seconds())
+		h.BucketCounts = append(h.BucketCounts, upTo-below)
+		below = upTo
+	}
+	h.BucketCounts = append(h.BucketCounts, of.Count-below)
+	return h
+}

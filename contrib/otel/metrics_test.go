@@ -1,0 +1,231 @@
+package weirotel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/metrics"
+	"github.com/weir-go/weir/rules"
+)
+
+// collected are all series that a reader collects, by name and attributes.
+func collected(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	series := make(map[string]float64)
+	for _, scoped := range all.ScopeMetrics {
+		for _, m := range scoped.Metrics {
+			require.NotEmpty(t, m.Description)
+			switch data := m.Data.(type) {
+			case metricdata.Sum[float64]:
+				require.True(t, data.IsMonotonic, m.Name)
+				for _, p := range data.DataPoints {
+					series[named(m.Name, p.Attributes)] = p.Value
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					series[named(m.Name, p.Attributes)] = p.Value
+				}
+			case metricdata.Histogram[float64]:
+				require.Equal(t, metricdata.CumulativeTemporality, data.Temporality)
+				for _, p := range data.DataPoints {
+					name := named(m.Name, p.Attributes)
+					series[name+".count"], series[name+".sum"] = float64(p.Count), p.Sum
+					require.Len(t, p.BucketCounts, len(p.Bounds)+1)
+					upTo := uint64(0)
+					for i, n := range p.BucketCounts {
+						upTo += n
+						if i < len(p.Bounds) {
+							series[fmt.Sprint(name, ".", p.Bounds[i])] = float64(upTo)
+						}
+					}
+					require.Equal(t, p.Count, upTo, "each check is in one bucket")
+				}
+			default:
+				t.Fatalf("%s is a %T", m.Name, m.Data)
+			}
+		}
+	}
+	return series
+}
+
+func named(name string, set attribute.Set) string {
+	if set.Len() == 0 {
+		return name
+	}
+	var labels []string
+	for _, a := range set.ToSlice() {
+		labels = append(labels, string(a.Key)+"="+a.Value.AsString())
+	}
+	return name + "{" + strings.Join(labels, ",") + "}"
+}
+
+// wanted adds the series of the table itself.
+func wanted[S any](series map[string]float64, all []metrics.Family[S], s S) map[string]float64 {
+	for _, f := range all {
+		name := func(values []string) string { return named(f.Name, attributes(f.Labels, values)) }
+		if f.Kind == metrics.Histogram {
+			f.Spread(&s, func(of weir.Latency, labels ...string) {
+				series[name(labels)+".count"], series[name(labels)+".sum"] = float64(of.Count), of.Sum.Seconds()
+				for i, bound := range weir.LatencyBounds() {
+					n := 0.0
+					if i < len(of.Buckets) {
+						n = float64(of.Buckets[i])
+					}
+					series[fmt.Sprint(name(labels), ".", bound.Seconds())] = n
+				}
+			})
+			continue
+		}
+		f.Read(&s, func(value float64, labels ...string) { series[name(labels)] = value })
+	}
+	return series
+}
+
+// Whatever the stats are, each metric of the table has its instrument, by its name and
+// labels and with its value; that the table has each field of Stats is contrib/prometheus' to hold.
+func TestEveryMetricOfTheTableIsExported(t *testing.T) {
+	var is metrics.NodeStats
+	fill(t, reflect.ValueOf(&is).Elem(), new(int))
+	is.Members[0].State = weir.Serving
+	reader := sdkmetric.NewManualReader(sdkmetric.WithProducer(producer{func() metrics.NodeStats { return is }, time.Now()}))
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	r := registering{meter: meter}
+	observe(&r, metrics.OfNode(), func() metrics.NodeStats { return is })
+	require.NoError(t, r.err)
+	_, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		r.reads[0](o)
+		return nil
+	}, r.instruments...)
+	require.NoError(t, err)
+	want := wanted(make(map[string]float64), metrics.OfNode(), is)
+	require.Greater(t, len(want), 80)
+	require.Equal(t, want, collected(t, reader))
+}
+
+// fill gives each field a value of its own.
+func fill(t *testing.T, v reflect.Value, n *int) {
+	*n++
+	switch v.Interface().(type) {
+	case time.Duration:
+		v.SetInt(int64(*n) * int64(time.Millisecond))
+		return
+	case time.Time:
+		v.Set(reflect.ValueOf(time.UnixMilli(int64(*n))))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(t, v.Field(i), n)
+			}
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key := reflect.ValueOf(fmt.Sprint("some ", *n)).Convert(reflect.TypeFor[string]())
+		if v.Type().Key() == reflect.TypeFor[weir.Source]() {
+			key = reflect.ValueOf(weir.Forwarded)
+		}
+		entry := reflect.New(v.Type().Elem()).Elem()
+		fill(t, entry, n)
+		v.SetMapIndex(key, entry)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		if v.Type().Elem().Kind() == reflect.Uint64 {
+			return // of a histogram: more than Count would be none
+		}
+		fill(t, v.Index(0), n)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.String:
+		v.SetString(fmt.Sprint("some ", *n))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n))
+	case reflect.Uint64, reflect.Uint8:
+		v.SetUint(uint64(*n % 200))
+	case reflect.Float64:
+		v.SetFloat(float64(*n))
+	default:
+		t.Fatalf("a field is a %v: say how it is filled", v.Type())
+	}
+}
+
+func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("rules:\n- {name: logins, key: ip, limit: {rate: 2, per: 1h}}\n"), 0o600))
+	book, err := rules.Open(t.Context(), node, path, rules.BookOptions{})
+	require.NoError(t, err)
+	defer book.Close()
+	limit, err := node.Limiter(weir.Limit{Name: "exports", Rate: 3, Per: time.Hour})
+	require.NoError(t, err)
+	for range 5 {
+		_, err := limit.Allow(t.Context(), "key")
+		require.NoError(t, err)
+	}
+
+	reader := sdkmetric.NewManualReader(sdkmetric.WithProducer(Histograms(node)))
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
+	registration, err := Register(meter, node, book)
+	require.NoError(t, err)
+	got := collected(t, reader)
+	for name, want := range map[string]float64{
+		"weir_decisions_total{outcome=allowed,source=owner}":                    3,
+		"weir_decisions_total{outcome=denied,source=owner}":                     2,
+		"weir_decisions_total{outcome=denied,source=budget}":                    0,
+		"weir_limit_decisions_total{limit=exports,outcome=denied,source=owner}": 2,
+		"weir_check_seconds{source=owner}.count":                                5,
+		"weir_keys":                                                             1,
+		"weir_ready":                                                            1,
+		"weir_rules":                                                            1,
+		"weir_rule_denials_total{rule=logins}":                                  0,
+		"weir_cluster_members{state=serving}":                                   1,
+		"weir_ring_share_ratio":                                                 1,
+	} {
+		value, is := got[name]
+		require.True(t, is, name)
+		require.Equal(t, want, value, name)
+	}
+	names := func(all map[string]float64) (names []string) {
+		for name := range all {
+			names = append(names, name)
+		}
+		sort.Strings(names)
+		return names
+	}
+	want := wanted(make(map[string]float64), metrics.OfNode(), metrics.ReadNode(node))
+	want = wanted(want, metrics.OfBook(), book.Stats())
+	want = wanted(want, metrics.OfRules(), metrics.DenialsByRule(node, book))
+	require.Equal(t, names(want), names(got))
+
+	require.NoError(t, registration.Unregister())
+	for name := range collected(t, reader) {
+		require.True(t, strings.HasPrefix(name, "weir_check_seconds"), name)
+	}
+}
+
+func TestWhatIsNilHasNoMetrics(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	registration, err := Register(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"), nil, nil)
+	require.NoError(t, err)
+	require.Empty(t, collected(t, reader))
+	require.NoError(t, registration.Unregister())
+}

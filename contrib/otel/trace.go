@@ -1,0 +1,148 @@
+package weirotel
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weir-go/weir"
+)
+
+// scope is what spans and metrics say that they are of.
+const scope = "github.com/weir-go/weir/contrib/otel"
+
+// The names of spans and of what hangs on them; see README.md.
+const (
+	checkSpan = "weir.check"
+	serveSpan = "weir.serve"
+	hopEvent  = "weir.hop"
+
+	operationKey = attribute.Key("weir.operation")
+	outcomeKey   = attribute.Key("weir.outcome")
+	limitKey     = attribute.Key("weir.limit")
+	limitsKey    = attribute.Key("weir.limits")
+	deniedByKey  = attribute.Key("weir.denied_by")
+	sourceKey    = attribute.Key("weir.source")
+	unitsKey     = attribute.Key("weir.units")
+	memberKey    = attribute.Key("weir.member")
+	hopsKey      = attribute.Key("weir.hops")
+	tookKey      = attribute.Key("weir.took_seconds")
+	errorKey     = attribute.Key("error.message")
+)
+
+// NewTracer returns the Config.Tracer that makes spans by a provider. Whether a check
+// has one is decided by the span in the context that the check is given, and then by the
+// provider's own sampler: where that has none, or one that is not sampled, there is none.
+// It is safe for concurrent use, and for several nodes.
+func NewTracer(provider trace.TracerProvider) weir.Tracer {
+	return tracer{provider.Tracer(scope)}
+}
+
+type tracer struct{ trace.Tracer }
+
+func (t tracer) Outgoing(ctx context.Context) weir.Span {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return nil
+	}
+	_, s := t.Start(ctx, checkSpan, trace.WithSpanKind(trace.SpanKindClient))
+	return newSpan(s)
+}
+
+func (t tracer) Incoming(parent weir.TraceContext, read time.Time) weir.Span {
+	ctx := trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: parent.TraceID, SpanID: parent.SpanID, TraceFlags: trace.TraceFlags(parent.Flags), Remote: true,
+	}))
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+	if !read.IsZero() {
+		options = append(options, trace.WithTimestamp(read))
+	}
+	_, s := t.Start(ctx, serveSpan, options...)
+	return newSpan(s)
+}
+
+// span is one of ours.
+type span struct {
+	trace.Span
+	hops int
+	to   string // the last that was asked
+}
+
+// newSpan is nil where the provider's sampler wants none.
+func newSpan(s trace.Span) weir.Span {
+	if !s.SpanContext().IsSampled() {
+		s.End()
+		return nil
+	}
+	return &span{Span: s}
+}
+
+func (s *span) Context() weir.TraceContext {
+	c := s.SpanContext()
+	return weir.TraceContext{TraceID: c.TraceID(), SpanID: c.SpanID(), Flags: byte(c.TraceFlags())}
+}
+
+func (s *span) Hopped(e weir.HopEvent) {
+	s.hops++
+	s.to = e.To
+	attributes := []attribute.KeyValue{memberKey.String(e.To), tookKey.Float64(e.Took.Seconds())}
+	if e.Err != nil {
+		attributes = append(attributes, errorKey.String(e.Err.Error()))
+	}
+	s.AddEvent(hopEvent, trace.WithAttributes(attributes...))
+}
+
+func (s *span) End(e weir.TraceEvent) {
+	member := s.to
+	if e.From != "" {
+		member = e.From
+	}
+	s.SetAttributes(operationKey.String(e.Operation), outcomeKey.String(e.Outcome), memberKey.String(member), hopsKey.Int(s.hops))
+	s.SetAttributes(ofChecks(e.Checks)...)
+	if e.Err != nil {
+		s.SetStatus(codes.Error, e.Err.Error())
+	}
+	s.Span.End()
+}
+
+// ofChecks are the attributes that say what was asked for, and what decided it: the
+// first limit that denied, else the first.
+func ofChecks(checks []weir.TracedCheck) (attributes []attribute.KeyValue) {
+	if len(checks) == 0 {
+		return nil
+	}
+	var (
+		names, deniedBy []string
+		units           int64
+		deciding        = checks[0]
+	)
+	for _, c := range checks {
+		units += c.Units
+		if c.Limit == "" {
+			continue
+		}
+		names = append(names, c.Limit)
+	}
+	for _, c := range checks {
+		if c.Allowed || c.Shadow {
+			continue
+		}
+		if len(deniedBy) == 0 {
+			deciding = c
+		}
+		deniedBy = append(deniedBy, c.Limit)
+	}
+	attributes = append(attributes, unitsKey.Int64(units), sourceKey.String(deciding.Source.String()))
+	switch {
+	case len(names) == 1:
+		attributes = append(attributes, limitKey.String(names[0]))
+	case len(names) > 1:
+		attributes = append(attributes, limitsKey.StringSlice(names))
+		if len(deniedBy) > 0 {
+			attributes = append(attributes, deniedByKey.StringSlice(deniedBy))
+		}
+	}
+	return attributes
+}

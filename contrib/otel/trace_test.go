@@ -1,0 +1,335 @@
+package weirotel_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weir-go/weir"
+	weirotel "github.com/weir-go/weir/contrib/otel"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// provider samples what a parent has sampled, and what has no parent.
+func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.InMemoryExporter) {
+	exporter := tracetest.NewInMemoryExporter()
+	p := sdktrace.NewTracerProvider(append(options, sdktrace.WithSyncer(exporter))...)
+	t.Cleanup(func() { require.NoError(t, p.Shutdown(context.Background())) })
+	return p, exporter
+}
+
+// pair starts two nodes on loopback that know each other; the first asks.
+func pair(t testing.TB, tracers ...weir.Tracer) (nodes []*weir.Node) {
+	t.Helper()
+	var join []string
+	for i := range 2 {
+		cfg := weir.Config{Name: fmt.Sprint("node", i), Bind: "127.0.0.1:0", Join: join, Timeout: 2 * time.Second, Logger: quiet}
+		if tracers != nil {
+			cfg.Tracer = tracers[i]
+		}
+		n, err := weir.Start(t.Context(), cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		nodes = append(nodes, n)
+		join = []string{self(n).Addr}
+	}
+	require.Eventually(t, func() bool {
+		for _, n := range nodes {
+			members := n.Members()
+			if !n.Ready() || len(members) != 2 || slices.ContainsFunc(members, func(m weir.Member) bool { return m.State != weir.Serving }) {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, 5*time.Millisecond)
+	return nodes
+}
+
+func self(n *weir.Node) weir.Member {
+	members := n.Members()
+	return members[slices.IndexFunc(members, func(m weir.Member) bool { return m.Self })]
+}
+
+func limiter(t testing.TB, n *weir.Node, l weir.Limit) *weir.Limiter {
+	t.Helper()
+	made, err := n.Limiter(l)
+	require.NoError(t, err)
+	return made
+}
+
+// ownedBy finds a key that a node owns.
+func ownedBy(t testing.TB, l *weir.Limiter, owner *weir.Node) string {
+	t.Helper()
+	name := self(owner).Name
+	for i := range 10_000 {
+		if key := fmt.Sprintf("secret key %d", i); l.Owner(key).Name == name {
+			return key
+		}
+	}
+	t.Fatal("no key of 10,000 is owned by ", name)
+	return ""
+}
+
+// of has the attributes of a span or an event by name.
+func of(attributes []attribute.KeyValue) map[string]any {
+	m := make(map[string]any)
+	for _, a := range attributes {
+		m[string(a.Key)] = a.Value.AsInterface()
+	}
+	return m
+}
+
+func TestTheOwnersSpanHasTheAskersAsItsParent(t *testing.T) {
+	asking, asked := provider(t)
+	serving, served := provider(t)
+	nodes := pair(t, weirotel.NewTracer(asking), weirotel.NewTracer(serving))
+	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 1, Per: time.Hour})
+	key := ownedBy(t, l, nodes[1])
+	for _, outcome := range []string{"allowed", "denied"} {
+		asked.Reset()
+		served.Reset()
+		ctx, root := asking.Tracer("test").Start(t.Context(), "request")
+		_, err := l.Allow(ctx, key)
+		require.NoError(t, err)
+		root.End()
+
+		mine := asked.GetSpans()
+		require.Len(t, mine, 2)
+		check := mine[0]
+		require.Equal(t, "weir.check", check.Name)
+		require.Equal(t, trace.SpanKindClient, check.SpanKind)
+		require.Equal(t, root.SpanContext().SpanID(), check.Parent.SpanID())
+		require.Equal(t, map[string]any{
+			"weir.operation": "take", "weir.outcome": outcome, "weir.limit": "logins", "weir.source": "forwarded",
+			"weir.units": int64(1), "weir.member": self(nodes[1]).Name, "weir.hops": int64(1),
+		}, of(check.Attributes))
+		require.Len(t, check.Events, 1)
+		require.Equal(t, "weir.hop", check.Events[0].Name)
+		hop := of(check.Events[0].Attributes)
+		require.Equal(t, self(nodes[1]).Name, hop["weir.member"])
+		require.Positive(t, hop["weir.took_seconds"])
+
+		theirs := served.GetSpans()
+		require.Len(t, theirs, 1)
+		serve := theirs[0]
+		require.Equal(t, "weir.serve", serve.Name)
+		require.Equal(t, trace.SpanKindServer, serve.SpanKind)
+		require.Equal(t, check.SpanContext.TraceID(), serve.SpanContext.TraceID())
+		require.Equal(t, check.SpanContext.SpanID(), serve.Parent.SpanID())
+		require.True(t, serve.Parent.IsRemote())
+		require.False(t, serve.StartTime.Before(check.StartTime))
+		require.False(t, serve.EndTime.After(check.EndTime))
+		require.Equal(t, map[string]any{
+			"weir.operation": "take", "weir.outcome": outcome, "weir.source": "owner",
+			"weir.units": int64(1), "weir.member": self(nodes[0]).Name, "weir.hops": int64(0),
+		}, of(serve.Attributes))
+		require.NotContains(t, fmt.Sprint(mine, theirs), "secret", "a key")
+	}
+}
+
+func TestWhatNobodySampledMakesNoSpan(t *testing.T) {
+	p, exported := provider(t, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	tracer := weirotel.NewTracer(p)
+	nodes := pair(t, tracer, tracer)
+	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 100, Per: time.Hour, NoLeases: true})
+	unsampled, root := p.Tracer("test").Start(t.Context(), "request")
+	for _, ctx := range []context.Context{t.Context(), unsampled} {
+		for _, owner := range nodes {
+			_, err := l.Allow(ctx, ownedBy(t, l, owner))
+			require.NoError(t, err)
+		}
+	}
+	root.End()
+	require.Empty(t, exported.GetSpans())
+}
+
+// A provider whose own sampler wants none of what a parent has sampled has the last word,
+// and so the member that is asked hears of no trace.
+func TestAProvidersSamplerHasTheLastWord(t *testing.T) {
+	always, exported := provider(t)
+	never, none := provider(t, sdktrace.WithSampler(sdktrace.NeverSample()))
+	nodes := pair(t, weirotel.NewTracer(never), weirotel.NewTracer(always))
+	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 100, Per: time.Hour})
+	ctx, root := always.Tracer("test").Start(t.Context(), "request")
+	_, err := l.Allow(ctx, ownedBy(t, l, nodes[1]))
+	require.NoError(t, err)
+	root.End()
+	require.Empty(t, none.GetSpans())
+	require.Len(t, exported.GetSpans(), 1, "the test's own")
+}
+
+// Checks go together in one batch, some of them sampled: each of these has its two spans,
+// and the others have none.
+func TestOfABatchThoseThatAreSampledHaveSpans(t *testing.T) {
+	p, exported := provider(t)
+	tracer := weirotel.NewTracer(p)
+	nodes := pair(t, tracer, tracer)
+	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 1e6, Per: time.Hour, NoLeases: true})
+	key := ownedBy(t, l, nodes[1])
+	roots := make(map[trace.SpanID]bool)
+	var (
+		mu  sync.Mutex
+		all sync.WaitGroup
+	)
+	for i := range 64 {
+		all.Go(func() {
+			for range 8 {
+				ctx := t.Context()
+				if i%4 == 0 {
+					sampled, root := p.Tracer("test").Start(ctx, "request")
+					defer root.End()
+					ctx = sampled
+					mu.Lock()
+					roots[root.SpanContext().SpanID()] = true
+					mu.Unlock()
+				}
+				_, err := l.Allow(ctx, key)
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	checks, serves := make(map[trace.SpanID]bool), 0
+	for _, s := range exported.GetSpans() {
+		if s.Name == "weir.check" {
+			require.True(t, roots[s.Parent.SpanID()])
+			checks[s.SpanContext.SpanID()] = true
+		}
+	}
+	for _, s := range exported.GetSpans() {
+		if s.Name == "weir.serve" {
+			require.True(t, checks[s.Parent.SpanID()])
+			serves++
+		}
+	}
+	require.Len(t, checks, 16*8)
+	require.Equal(t, 16*8, serves)
+	require.EqualValues(t, 64*8, nodes[1].Stats().Served)
+}
+
+func TestASpanOfSeveralLimitsNamesThemAndThoseThatDenied(t *testing.T) {
+	p, exported := provider(t)
+	nodes := pair(t, weirotel.NewTracer(p), nil)
+	narrow := limiter(t, nodes[0], weir.Limit{Name: "narrow", Rate: 1, Per: time.Hour})
+	wide := limiter(t, nodes[0], weir.Limit{Name: "wide", Rate: 10, Per: time.Hour})
+	asks := []weir.Ask{
+		{Limiter: wide, Key: ownedBy(t, wide, nodes[1]), Units: 3}, {Limiter: narrow, Key: ownedBy(t, narrow, nodes[1])},
+	}
+	ctx, root := p.Tracer("test").Start(t.Context(), "request")
+	for range 2 {
+		_, err := nodes[0].AllowAll(ctx, asks...)
+		require.NoError(t, err)
+	}
+	root.End()
+	spans := exported.GetSpans()
+	require.Len(t, spans, 3)
+	require.Equal(t, map[string]any{
+		"weir.operation": "take", "weir.outcome": "denied", "weir.limits": []string{"wide", "narrow"}, "weir.denied_by": []string{"narrow"},
+		"weir.source": "forwarded", "weir.units": int64(4), "weir.member": self(nodes[1]).Name, "weir.hops": int64(1),
+	}, of(spans[1].Attributes))
+	require.NotContains(t, of(spans[0].Attributes), "weir.denied_by")
+}
+
+func TestASpanOfAnOutageSaysWhatWentWrong(t *testing.T) {
+	p, exported := provider(t)
+	nodes := pair(t, weirotel.NewTracer(p), nil)
+	l := limiter(t, nodes[0], weir.Limit{Name: "logins", Rate: 10, Per: time.Hour})
+	key := ownedBy(t, l, nodes[1])
+	ctx, root := p.Tracer("test").Start(t.Context(), "request")
+	defer root.End()
+	cancelled, cancel := context.WithCancel(ctx)
+	span := weirotel.NewTracer(p).Outgoing(cancelled)
+	span.Hopped(weir.HopEvent{To: "other", Err: context.DeadlineExceeded, Took: time.Second})
+	cancel()
+	span.End(weir.TraceEvent{Operation: "take", Outcome: "unanswered", Err: cancelled.Err()})
+	require.NoError(t, nodes[1].Close())
+	d, err := l.Allow(ctx, key)
+	require.NoError(t, err)
+	spans := exported.GetSpans()
+	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "context canceled"}, spans[0].Status)
+	require.Equal(t, "context deadline exceeded", of(spans[0].Events[0].Attributes)["error.message"])
+	if len(spans) > 1 { // it was sent before it was known that the member is gone
+		require.Equal(t, d.Source.String(), of(spans[1].Attributes)["weir.source"])
+	}
+}
+
+// What a Tracer costs checks that are not sampled. Both nodes are asked in turn, in
+// batches, so that a busy machine slows them alike; the medians are reported.
+func BenchmarkUnsampled(b *testing.B) {
+	p, _ := provider(b)
+	tracer := weirotel.NewTracer(p)
+	without, with := pair(b), pair(b, tracer, tracer)
+	for way, owner := range map[string]int{"owned": 0, "forwarded": 1} {
+		b.Run(way, func(b *testing.B) {
+			limit := weir.Limit{Name: "test", Rate: 1e11, Per: time.Second, NoLeases: true}
+			unsampled := trace.ContextWithSpanContext(b.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
+			type lane struct {
+				name string
+				l    *weir.Limiter
+				key  string
+				ctx  context.Context
+				took []float64
+			}
+			lanes := make([]*lane, 0, 3)
+			add := func(name string, nodes []*weir.Node, ctx context.Context) {
+				l := limiter(b, nodes[0], limit)
+				lanes = append(lanes, &lane{name: name, l: l, key: ownedBy(b, l, nodes[owner]), ctx: ctx})
+			}
+			add("none", without, b.Context())
+			add("tracer", with, b.Context())
+			add("unsampled", with, unsampled)
+			const batch = 200
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, i := range rand.Perm(len(lanes)) {
+					lane, begun := lanes[i], time.Now()
+					for range batch {
+						if d, err := lane.l.Allow(lane.ctx, lane.key); err != nil || !d.Allowed {
+							b.Fatal(d, err)
+						}
+					}
+					lane.took = append(lane.took, float64(time.Since(begun).Nanoseconds())/batch)
+				}
+			}
+			for _, lane := range lanes {
+				slices.Sort(lane.took)
+				b.ReportMetric(lane.took[len(lane.took)/2], lane.name+"-ns/check")
+			}
+		})
+	}
+}
+
+// What a span costs where it is sampled, and thrown away.
+func BenchmarkSampled(b *testing.B) {
+	p := sdktrace.NewTracerProvider()
+	defer func() { require.NoError(b, p.Shutdown(context.Background())) }()
+	tracer := weirotel.NewTracer(p)
+	nodes := pair(b, tracer, tracer)
+	l := limiter(b, nodes[0], weir.Limit{Name: strings.Repeat("t", 10), Rate: 1e11, Per: time.Second, NoLeases: true})
+	key := ownedBy(b, l, nodes[1])
+	ctx, root := p.Tracer("test").Start(b.Context(), "request")
+	defer root.End()
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, err := l.Allow(ctx, key); err != nil || !d.Allowed {
+			b.Fatal(d, err)
+		}
+	}
+}

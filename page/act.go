@@ -1,0 +1,45 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"time"
+)
+
+const maxAct = 1 << 10 // bytes of a request
+
+// act does what a button says. A page of another origin cannot ask for it: browsers say
+// where a request is from, and none sends JSON elsewhere without being allowed to.
+func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+	if p.actor == nil {
+		http.Error(w, "this page shows and does nothing", http.StatusNotFound)
+		return
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		http.Error(w, "send application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(actWithin)); err != nil {
+		http.Error(w, "this server cannot bound a request", http.StatusInternalServerError)
+		return
+	}
+	var what struct {
+		Member string `json:"member"`
+		Action string `json:"action"`
+	}
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAct))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&what); err != nil || what.Member == "" || what.Action == "" {
+		http.Error(w, `send {"member": ..., "action": ...}`, http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actWithin)
+	defer cancel()
+	if err := p.actor.Act(ctx, what.Member, what.Action); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

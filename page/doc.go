@@ -1,0 +1,11 @@
+// Package page is a web page that shows a cluster while it works: its members on the
+// ring, checks per second by where they were decided, how long they took, the keys that
+// are asked for and denied most, and one key's use of its limit. It is embedded in the
+// program, loads nothing from elsewhere, and is kept up to date by server-sent events.
+//
+//	p, err := page.New(page.Options{Source: &page.Node{Node: node}})
+//	mux.Handle("/page/", http.StripPrefix("/page", p))
+//
+// The page is for operators: put it behind what guards the admin API, as
+// httplimit.AdminOptions.Page does.
+package page

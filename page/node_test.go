@@ -1,0 +1,82 @@
+package page
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/weirtest"
+)
+
+func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		var nodes []*weir.Node
+		var hosts []*weirtest.Host
+		for _, name := range []string{"a", "b", "c"} {
+			host := network.Host(name)
+			node, err := weir.Start(t.Context(), weir.Config{Cluster: host.Cluster(cluster.Config{}), Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			defer node.Close()
+			nodes, hosts = append(nodes, node), append(hosts, host)
+		}
+		time.Sleep(3 * time.Second)
+		limiter, err := nodes[0].Limiter(weir.Limit{Name: "per user", Rate: 90, Per: time.Minute})
+		require.NoError(t, err)
+		source := &Node{
+			Node:    nodes[0],
+			Limits:  func() []string { return []string{"per user"} },
+			Limiter: func(string, string) (*weir.Limiter, error) { return limiter, nil },
+		}
+		for range 10 {
+			_, err := limiter.Allow(t.Context(), "alice")
+			require.NoError(t, err)
+		}
+		s := source.Snapshot()
+		require.Len(t, s.Members, 3)
+		sum := 0.0
+		for _, m := range s.Members {
+			require.Equal(t, Serving, m.Health, m.Name)
+			sum += m.Share
+			if m.Self {
+				require.Equal(t, s.Name, m.Name)
+				require.Equal(t, m.Process, s.Counters[0].Process)
+			}
+		}
+		require.InDelta(t, 1, sum, 1e-9)
+		require.Equal(t, []string{"per user"}, s.Limits)
+		require.Len(t, s.Counters, 1)
+
+		w, err := source.Watch(t.Context(), "per user", "alice")
+		require.NoError(t, err)
+		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: limiter.Owner("alice").Name, Source: w.Source, Counted: -1}, w)
+		top, err := source.Top(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "alice", top.Asked[0].Key)
+
+		hosts[2].Kill()
+		require.NoError(t, nodes[2].Close())
+		time.Sleep(5 * time.Second)
+		missing := 0
+		for _, m := range source.Snapshot().Members {
+			if m.Health == Missing {
+				missing++
+				require.NotEmpty(t, m.State)
+			}
+		}
+		require.Equal(t, 1, missing)
+	})
+}
+
+func TestANodeWithoutRulesSaysThatNoKeyCanBeWatched(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	_, err = (&Node{Node: node}).Watch(t.Context(), "per user", "alice")
+	require.ErrorContains(t, err, "no rules")
+}

@@ -1,0 +1,175 @@
+package page
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+//go:embed files
+var files embed.FS
+
+// Options say what a page shows and to whom.
+type Options struct {
+	Source Source // required. One that is an Actor has buttons
+	// Limit and Key are what a viewer watches who has not chosen. Empty: nothing.
+	Limit, Key string
+	// Hosts are the values of the Host header that are answered, such as
+	// "127.0.0.1:8080"; any if empty. A page that asks for no password needs them: a
+	// name of a foreign page could be made to lead to its address (DNS rebinding).
+	Hosts []string
+	// Viewers bounds how many look at once; 16 if zero. Others are asked to try later.
+	Viewers int
+}
+
+const defaultViewers = 16
+
+// How often things are looked at while somebody is there to see them, and how long they
+// may take.
+const (
+	snapshotEvery = time.Second
+	topEvery      = 5 * time.Second
+	topWithin     = 2 * time.Second
+	watchWithin   = time.Second
+	writeWithin   = 5 * time.Second
+	actWithin     = 5 * time.Second
+)
+
+// Page is an http.Handler. The page is at "/", and all else beside it: mount it at a path
+// that ends with "/" by http.StripPrefix. It needs an http.Server, or what lets a
+// handler set a deadline for what it writes.
+type Page struct {
+	source  Source
+	actor   Actor // nil without buttons
+	limit   string
+	key     string
+	hosts   []string
+	viewers int
+	csrf    http.CrossOriginProtection
+
+	closed chan struct{}
+	hub    hub
+}
+
+// New returns a page. The error is weir.ErrInvalid if o has no Source, or Viewers is
+// below zero. Close it to end what its viewers are sent.
+func New(o Options) (*Page, error) {
+	if o.Source == nil {
+		return nil, fmt.Errorf("%w page.Options: Source is nil: give it a page.Node", weir.ErrInvalid)
+	}
+	if o.Viewers < 0 {
+		return nil, fmt.Errorf("%w page.Options: Viewers is %d: use 0 for %d, or more", weir.ErrInvalid, o.Viewers, defaultViewers)
+	}
+	p := &Page{source: o.Source, limit: o.Limit, key: o.Key, hosts: o.Hosts, viewers: o.Viewers, closed: make(chan struct{})}
+	if p.viewers == 0 {
+		p.viewers = defaultViewers
+	}
+	p.actor, _ = o.Source.(Actor)
+	return p, nil
+}
+
+// Close ends what viewers are sent, and returns when nothing of the page runs but what
+// is being written. It may be called more than once; what is asked afterwards is refused.
+func (p *Page) Close() error {
+	p.hub.mu.Lock()
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
+	p.hub.mu.Unlock()
+	p.hub.looking.Wait()
+	return nil
+}
+
+// policy lets the page load what is beside it and nothing else, run no script of
+// another's, and be in nobody's frame.
+var policy = strings.Join([]string{
+	"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
+	"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
+}, "; ")
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if len(p.hosts) > 0 && !slices.Contains(p.hosts, r.Host) {
+		http.Error(w, fmt.Sprintf("this page is at %s, not at %q", strings.Join(p.hosts, " or "), r.Host), http.StatusMisdirectedRequest)
+		return
+	}
+	if err := p.csrf.Check(r); err != nil {
+		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)
+		return
+	}
+	method, serve := http.MethodGet, p.file
+	switch r.URL.Path {
+	case "/events":
+		serve = p.events
+	case "/act":
+		method, serve = http.MethodPost, p.act
+	}
+	if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
+		h.Set("Allow", method)
+		http.Error(w, "this path answers "+method, http.StatusMethodNotAllowed)
+		return
+	}
+	serve(w, r)
+}
+
+// contentTypes are of all files that there are: what a system takes them for varies.
+func contentType(name string) string {
+	switch {
+	case strings.HasSuffix(name, ".html"):
+		return "text/html; charset=utf-8"
+	case strings.HasSuffix(name, ".css"):
+		return "text/css; charset=utf-8"
+	case strings.HasSuffix(name, ".js"):
+		return "text/javascript; charset=utf-8"
+	case strings.HasSuffix(name, ".svg"):
+		return "image/svg+xml"
+	}
+	return "application/octet-stream"
+}
+
+// file serves one of the embedded files.
+func (p *Page) file(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	if name == "" {
+		name = "index.html"
+	}
+	body, err := files.ReadFile("files/" + name)
+	if err != nil || strings.Contains(name, "/") {
+		http.Error(w, "there is nothing at this path", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", contentType(name))
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	if r.Method != http.MethodHead {
+		w.Write(body)
+	}
+}
+
+var errFull = errors.New("page: as many look at it as may")
+
+// hub looks at the source for all viewers, while there are any.
+type hub struct {
+	mu      sync.Mutex
+	viewers int
+	end     func()        // of looking, nil while nobody looks
+	changed chan struct{} // closed when there is something new
+	latest  [2][]byte     // the last snapshot and the last top keys, as they are sent; nil before the first
+	serial  [2]uint64     // how often each has changed
+	looking sync.WaitGroup
+}

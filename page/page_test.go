@@ -1,0 +1,385 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// fake is a Source that counts how often it is looked at, and an Actor.
+type fake struct {
+	mu        sync.Mutex
+	snapshots int
+	filler    string // makes snapshots large
+	acted     []string
+	refuse    error
+}
+
+func (f *fake) Snapshot() Snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.snapshots++
+	return Snapshot{
+		Name: "fake", Limits: []string{"per user"},
+		Members: []Member{{ID: "a", Name: "a", State: "up", Health: Serving, Share: 1, Process: "a-1", Note: f.filler, Actions: []Action{{Name: "kill"}}}},
+		Counters: []Counters{{Process: "a-1", Decisions: map[weir.Source]weir.Outcomes{
+			weir.Owner: {Allowed: uint64(f.snapshots) * 10},
+		}}},
+		Outage: weir.OutageStats{Since: time.Unix(7, 0), Missing: []string{"b"}, Decisions: 3},
+	}
+}
+
+func (f *fake) looked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.snapshots
+}
+
+func (f *fake) Top(context.Context) (weir.TopKeys, error) {
+	return weir.TopKeys{
+		Asked:  []weir.TopKey{{Limit: "per user", ID: [16]byte{1}, Key: "<script>", Known: true, Asks: 5}},
+		Denied: []weir.TopKey{{Limit: "per user", ID: [16]byte{2}, Key: "", Denials: 3}}, Missing: []string{"b"},
+	}, nil
+}
+
+func (f *fake) Watch(_ context.Context, limit, key string) (Watched, error) {
+	if limit != "per user" {
+		return Watched{}, fmt.Errorf("there is no limit %q", limit)
+	}
+	return Watched{Limit: 10, Used: int64(len(key)), Per: time.Minute, Owner: "a", Source: "budget", Counted: -1}, nil
+}
+
+func (f *fake) Act(_ context.Context, member, action string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.acted = append(f.acted, action+" "+member)
+	return f.refuse
+}
+
+// mute is a Source without buttons.
+type mute struct{ Source }
+
+func newPage(t *testing.T, o Options) *Page {
+	t.Helper()
+	p, err := New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// viewer reads events from a page.
+type viewer struct {
+	t     testing.TB
+	lines *bufio.Scanner
+}
+
+// next is the next event of a name; its data is read into into.
+func (v *viewer) next(name string, into any) {
+	v.t.Helper()
+	for v.lines.Scan() {
+		if v.lines.Text() != "event: "+name {
+			continue
+		}
+		require.True(v.t, v.lines.Scan())
+		data, ok := strings.CutPrefix(v.lines.Text(), "data: ")
+		require.True(v.t, ok, v.lines.Text())
+		require.NoError(v.t, json.Unmarshal([]byte(data), into))
+		return
+	}
+	v.t.Fatalf("no further event %q: %v", name, v.lines.Err())
+}
+
+func look(t testing.TB, url string) (*viewer, *http.Response) {
+	t.Helper()
+	response, err := http.Get(url)
+	require.NoError(t, err)
+	t.Cleanup(func() { response.Body.Close() })
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, 1<<20)
+	return &viewer{t, lines}, response
+}
+
+func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
+	p := newPage(t, Options{Source: &fake{}})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	defer p.Close()
+	v, response := look(t, server.URL+"/events?limit=per+user&key=alice")
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+
+	var s shownSnapshot
+	v.next(eventSnapshot, &s)
+	require.Equal(t, "fake", s.Name)
+	require.Nil(t, s.Checks, "no rates before the second look")
+	require.Equal(t, &shownOutage{7000, []string{"b"}, 3}, s.Outage)
+	require.Equal(t, []Action{{Name: "kill"}}, s.Members[0].Actions)
+	var w shownWatched
+	v.next(eventKey, &w)
+	require.Equal(t, "alice", w.Key)
+	require.EqualValues(t, 5, w.Used)
+	require.EqualValues(t, 10, w.Grants)
+	require.Equal(t, byShares, w.By)
+	v.next(eventSnapshot, &s)
+	require.Len(t, s.Checks, 1)
+	require.InDelta(t, 10, s.Checks[0].Allowed, 5, "a second has passed")
+	require.Equal(t, s.Checks[0].Allowed, s.Members[0].Checks[0].Allowed)
+
+	other, _ := look(t, server.URL+"/events?limit=none&key=alice")
+	var top shownTop
+	other.next(eventTop, &top)
+	require.Equal(t, "<script>", *top.Asked[0].Key)
+	require.Nil(t, top.Denied[0].Key)
+	require.Equal(t, []string{"b"}, top.Missing)
+	other.next(eventKey, &w)
+	require.Equal(t, `there is no limit "none"`, w.Error)
+}
+
+func TestNobodyLooksAtTheSourceWhenNobodyLooksAtThePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		p := newPage(t, Options{Source: f})
+		time.Sleep(time.Minute)
+		require.Zero(t, f.looked())
+		require.NoError(t, p.join())
+		require.NoError(t, p.join())
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		require.Equal(t, 11, f.looked(), "once a second for all viewers together")
+		p.leave()
+		p.leave()
+		time.Sleep(time.Minute)
+		require.Equal(t, 11, f.looked())
+		require.NoError(t, p.join())
+		synctest.Wait()
+		require.Equal(t, 12, f.looked(), "at once when somebody comes")
+		p.leave()
+	})
+}
+
+func TestASlowViewerIsSentTheLatestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, Options{Source: &fake{}})
+		require.NoError(t, p.join())
+		defer p.leave()
+		synctest.Wait()
+		first, seen, _ := p.hub.news([2]uint64{})
+		time.Sleep(30*time.Second + time.Millisecond)
+		events, _, _ := p.hub.news(seen)
+		require.Equal(t, 1, strings.Count(string(events), "event: snapshot"))
+		require.NotContains(t, string(events), string(first))
+	})
+}
+
+// pipes is a listener whose connections are pipes, whose deadlines are those of a bubble.
+type pipes struct {
+	conns chan net.Conn
+	over  chan struct{}
+}
+
+func (l *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.over:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipes) Close() error   { close(l.over); return nil }
+func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestAViewerThatTakesNothingIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{filler: strings.Repeat("x", 64<<10)}
+		p := newPage(t, Options{Source: f})
+		l := &pipes{make(chan net.Conn), make(chan struct{})}
+		server := &http.Server{Handler: p}
+		go server.Serve(l)
+		defer server.Close()
+		here, there := net.Pipe()
+		defer here.Close()
+		l.conns <- there
+		_, err := here.Write([]byte("GET /events HTTP/1.1\r\nHost: page\r\n\r\n"))
+		require.NoError(t, err)
+		_, err = here.Read(make([]byte, 64))
+		require.NoError(t, err)
+		time.Sleep(writeWithin + 2*time.Second)
+		p.hub.mu.Lock()
+		defer p.hub.mu.Unlock()
+		require.Zero(t, p.hub.viewers)
+	})
+}
+
+func TestMoreViewersThanMayAreAskedToTryLater(t *testing.T) {
+	p := newPage(t, Options{Source: &fake{}, Viewers: 2})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	defer p.Close()
+	for range 2 {
+		_, response := look(t, server.URL+"/events")
+		require.Equal(t, http.StatusOK, response.StatusCode)
+	}
+	_, response := look(t, server.URL+"/events")
+	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	require.Equal(t, "5", response.Header.Get("Retry-After"))
+}
+
+func TestCloseEndsWhatViewersAreSent(t *testing.T) {
+	p := newPage(t, Options{Source: &fake{}})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	v, _ := look(t, server.URL+"/events")
+	v.next(eventSnapshot, new(shownSnapshot))
+	require.NoError(t, p.Close())
+	for v.lines.Scan() {
+	}
+	require.NoError(t, v.lines.Err(), "an orderly end")
+	_, response := look(t, server.URL+"/events")
+	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	require.NoError(t, p.Close(), "twice is once")
+}
+
+func TestAViewersEndIsSeen(t *testing.T) {
+	p := newPage(t, Options{Source: &fake{}})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	v, response := look(t, server.URL+"/events")
+	v.next(eventSnapshot, new(shownSnapshot))
+	response.Body.Close()
+	require.Eventually(t, func() bool {
+		p.hub.mu.Lock()
+		defer p.hub.mu.Unlock()
+		return p.hub.viewers == 0
+	}, 5*time.Second, time.Millisecond)
+}
+
+func TestOnlyThePageItselfMayAct(t *testing.T) {
+	const kill = `{"member":"a","action":"kill"}`
+	for _, c := range []struct {
+		about, method, path, body string
+		header                    map[string]string
+		status                    int
+	}{
+		{"the page", "POST", "/act", kill, map[string]string{"Origin": "http://page.test", "Sec-Fetch-Site": "same-origin"}, 204},
+		{"a program", "POST", "/act", kill, nil, 204},
+		{"another origin", "POST", "/act", kill, map[string]string{"Origin": "http://other.test"}, 403},
+		{"another site", "POST", "/act", kill, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
+		{"a form", "POST", "/act", kill, map[string]string{"Content-Type": "text/plain"}, 415},
+		{"by a link", "GET", "/act", "", nil, 405},
+		{"nothing", "POST", "/act", `{}`, nil, 400},
+		{"something else", "POST", "/act", `{"member":"a","action":"kill","more":1}`, nil, 400},
+		{"too much", "POST", "/act", `{"member":"` + strings.Repeat("a", 2<<10) + `","action":"kill"}`, nil, 400},
+		{"a name of a foreign page", "POST", "/act", kill, map[string]string{"Host": "rebound.test"}, 421},
+		{"events for another site", "GET", "/events", "", map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
+		{"a key that is too long", "GET", "/events?limit=l&key=" + strings.Repeat("k", 2<<10), "", nil, 400},
+		{"no file", "GET", "/../page.go", "", nil, 404},
+		{"no folder", "GET", "/files", "", nil, 404},
+		{"a file", "GET", "/page.js", "", nil, 200},
+		{"its head", "HEAD", "/", "", nil, 200},
+		{"posted", "POST", "/", "", nil, 405},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			f := &fake{}
+			p := newPage(t, Options{Source: f, Hosts: []string{"page.test"}})
+			server := httptest.NewServer(p)
+			defer server.Close()
+			r, err := http.NewRequest(c.method, server.URL+c.path, strings.NewReader(c.body))
+			require.NoError(t, err)
+			r.Host = "page.test"
+			r.Header.Set("Content-Type", "application/json")
+			for name, value := range c.header {
+				if name == "Host" {
+					r.Host = value
+				}
+				r.Header.Set(name, value)
+			}
+			response, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			defer response.Body.Close()
+			require.Equal(t, c.status, response.StatusCode)
+			if c.status == http.StatusNoContent {
+				require.Equal(t, []string{"kill a"}, f.acted)
+			} else {
+				require.Empty(t, f.acted)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeDoneIsSaid(t *testing.T) {
+	f := &fake{refuse: errors.New("a is dead already")}
+	server := httptest.NewServer(newPage(t, Options{Source: f}))
+	defer server.Close()
+	response, err := http.Post(server.URL+"/act", "application/json", strings.NewReader(`{"member":"a","action":"kill"}`))
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusConflict, response.StatusCode)
+	require.Equal(t, "a is dead already\n", string(text))
+}
+
+func TestASourceWithoutButtonsHasNone(t *testing.T) {
+	p := newPage(t, Options{Source: mute{&fake{}}})
+	server := httptest.NewServer(p)
+	defer server.Close()
+	defer p.Close()
+	v, _ := look(t, server.URL+"/events")
+	var s shownSnapshot
+	v.next(eventSnapshot, &s)
+	require.Empty(t, s.Members[0].Actions)
+	response, err := http.Post(server.URL+"/act", "application/json", strings.NewReader(`{"member":"a","action":"kill"}`))
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, http.StatusNotFound, response.StatusCode)
+}
+
+func TestThePageLoadsNothingFromElsewhereAndRunsNothingInline(t *testing.T) {
+	server := httptest.NewServer(newPage(t, Options{Source: &fake{}}))
+	defer server.Close()
+	size := 0
+	require.NoError(t, fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		response, err := http.Get(server.URL + "/" + strings.TrimPrefix(name, "files/"))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		size += len(body)
+		require.Equal(t, http.StatusOK, response.StatusCode, name)
+		require.NotEqual(t, "application/octet-stream", response.Header.Get("Content-Type"), name)
+		policy := response.Header.Get("Content-Security-Policy")
+		require.Contains(t, policy, "default-src 'none'")
+		require.NotContains(t, policy, "unsafe")
+		text := strings.ReplaceAll(string(body), "http://www.w3.org/2000/svg", "") // a name, which nobody loads
+		for _, sign := range []string{"http:", "https:", "//cdn", "@import", "style=\"", "onclick", "innerHTML", "<script>"} {
+			require.NotContains(t, text, sign, name)
+		}
+		return nil
+	}))
+	require.Less(t, size, 64<<10)
+}
+
+func TestBadOptionsAreRefused(t *testing.T) {
+	_, err := New(Options{})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	require.ErrorContains(t, err, "Source is nil")
+	_, err = New(Options{Source: &fake{}, Viewers: -1})
+	require.ErrorContains(t, err, "Viewers is -1")
+}

@@ -1,0 +1,91 @@
+package page
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+func counted(process string, of map[weir.Source]weir.Outcomes) Counters {
+	return Counters{Process: process, Decisions: of}
+}
+
+func TestRatesAreWhatAllProcessesCountedSinceTheLastLook(t *testing.T) {
+	var r rates
+	at := time.Unix(1_000_000, 0)
+	first := r.next(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1000, Denied: 7}})})
+	require.Nil(t, first.checks, "what was counted before anybody looked has no rate")
+
+	m := r.next(at.Add(2*time.Second), []Counters{
+		counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1010, Denied: 9}, weir.StandIn: {Allowed: 4}, weir.Pushback: {Denied: 2}}),
+		counted("b", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 6}, weir.FailedOpen: {Allowed: 8}, weir.Budget: {Denied: 2}}),
+	})
+	require.Equal(t, []rate{
+		{"authority", "owner", 8, 1}, {"authority", "pushback", 0, 1},
+		{"shares", "budget", 0, 1}, {"shares", "failed_open", 4, 0},
+		{"stand-in", "stand_in", 2, 0},
+	}, m.checks)
+	require.Equal(t, map[string][]rate{
+		"a": {{"authority", "", 5, 2}, {"stand-in", "", 2, 0}},
+		"b": {{"authority", "", 3, 0}, {"shares", "", 4, 1}},
+	}, m.processes)
+}
+
+func TestAProcessThatEndsOrBeginsAnewMakesNoRateNegativeOrHuge(t *testing.T) {
+	var r rates
+	at := time.Unix(1_000_000, 0)
+	r.next(at, []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 1 << 40}})})
+	m := r.next(at.Add(time.Second), []Counters{counted("a", map[weir.Source]weir.Outcomes{weir.Owner: {Allowed: 3}})})
+	require.Equal(t, []rate{{"authority", "owner", 3, 0}}, m.checks, "counters that are lower began anew")
+	m = r.next(at.Add(2*time.Second), nil)
+	require.Empty(t, m.checks)
+	m = r.next(at.Add(2*time.Second), []Counters{counted("a", nil)})
+	require.Empty(t, m.checks, "no time has passed")
+}
+
+// measuredAt is a histogram of so many checks that all took so long.
+func measuredAt(n uint64, took time.Duration) (l weir.Latency) {
+	l.Count = n
+	for _, bound := range weir.LatencyBounds() {
+		if took <= bound {
+			l.Buckets = append(l.Buckets, n)
+		} else {
+			l.Buckets = append(l.Buckets, 0)
+		}
+	}
+	return l
+}
+
+func TestLatencyIsThatOfTheLastSeconds(t *testing.T) {
+	var r rates
+	at, all := time.Unix(1_000_000, 0), weir.Latency{Buckets: make([]uint64, len(weir.LatencyBounds()))}
+	look := func(more weir.Latency) []latency {
+		all.Count += more.Count
+		all.Buckets = slices.Clone(all.Buckets)
+		for i, n := range more.Buckets {
+			all.Buckets[i] += n
+		}
+		at = at.Add(time.Second)
+		return r.next(at, []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{weir.Forwarded: all}}}).latency
+	}
+	look(measuredAt(1000, time.Second))
+	require.Empty(t, look(measuredAt(0, 0)), "before anybody looked")
+	require.Equal(t, []latency{{"authority", "forwarded", 250, 250}}, look(measuredAt(98, 200*time.Microsecond)))
+	require.Equal(t, []latency{{"authority", "forwarded", 250, 50_000}}, look(measuredAt(10, 40*time.Millisecond)))
+	require.Equal(t, []latency{{"authority", "forwarded", 250, -1}}, look(measuredAt(10, 2*time.Second)), "longer than the last bound")
+	for range 10 {
+		look(measuredAt(100, 100*time.Microsecond))
+	}
+	for range 60 {
+		look(measuredAt(0, 0))
+	}
+	require.Equal(t, []latency{{"authority", "forwarded", 100, 100}}, look(measuredAt(50, 90*time.Microsecond)))
+	for range 80 {
+		look(measuredAt(0, 0))
+	}
+	require.Empty(t, look(measuredAt(0, 0)))
+}

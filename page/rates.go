@@ -38,7 +38,7 @@ type rate struct {
 // bucket that the quantile is in, -1 above the last.
 type latency struct {
 	By     string  `json:"by"`
-	Source string  `json:"source"`
+	Source string  `json:"source"` // empty for all together, which come first
 	P50    float64 `json:"p50_us"`
 	P99    float64 `json:"p99_us"`
 }
@@ -103,8 +103,15 @@ func (r *rates) next(now time.Time, all []Counters) (m measured) {
 		m.checks = append(m.checks, rate{decidedBy(source), source.String(), float64(o.Allowed) / took, float64(o.Denied) / took})
 	}
 	sorted(m.checks)
+	together := make([]float64, len(weir.LatencyBounds())+1)
 	for source, counts := range r.lately {
+		for i, n := range counts {
+			together[i] += n
+		}
 		m.latency = append(m.latency, latency{decidedBy(source), source.String(), quantile(counts, 0.5), quantile(counts, 0.99)})
+	}
+	if len(m.latency) > 0 {
+		m.latency = append(m.latency, latency{P50: quantile(together, 0.5), P99: quantile(together, 0.99)})
 	}
 	slices.SortFunc(m.latency, func(a, b latency) int { return cmp.Or(cmp.Compare(a.By, b.By), cmp.Compare(a.Source, b.Source)) })
 	return m
@@ -123,14 +130,14 @@ func (r *rates) add(source weir.Source, now, before weir.Latency) {
 	if now.Count < before.Count || len(before.Buckets) != len(now.Buckets) {
 		before = weir.Latency{Buckets: make([]uint64, len(now.Buckets))}
 	}
-	if now.Count == before.Count {
+	if now.Count == before.Count || len(now.Buckets) != len(weir.LatencyBounds()) {
 		return
 	}
 	if r.lately == nil {
 		r.lately = make(map[weir.Source][]float64)
 	}
 	counts := r.lately[source]
-	if len(counts) != len(now.Buckets)+1 {
+	if counts == nil {
 		counts = make([]float64, len(now.Buckets)+1)
 		r.lately[source] = counts
 	}
@@ -142,11 +149,10 @@ func (r *rates) add(source weir.Source, now, before weir.Latency) {
 
 // quantile is the upper bound, in microseconds, of the bucket that has it.
 func quantile(counts []float64, q float64) float64 {
-	bounds := weir.LatencyBounds()
 	all := counts[len(counts)-1]
-	for i, n := range counts[:len(counts)-1] {
-		if n >= q*all && i < len(bounds) {
-			return float64(bounds[i]) / float64(time.Microsecond)
+	for i, bound := range weir.LatencyBounds() {
+		if counts[i] >= q*all {
+			return float64(bound) / float64(time.Microsecond)
 		}
 	}
 	return -1

@@ -72,20 +72,31 @@ func TestLatencyIsThatOfTheLastSeconds(t *testing.T) {
 		at = at.Add(time.Second)
 		return r.next(at, []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{weir.Forwarded: all}}}).latency
 	}
+	both := func(p50, p99 float64) []latency {
+		return []latency{{"", "", p50, p99}, {"authority", "forwarded", p50, p99}}
+	}
 	look(measuredAt(1000, time.Second))
 	require.Empty(t, look(measuredAt(0, 0)), "before anybody looked")
-	require.Equal(t, []latency{{"authority", "forwarded", 250, 250}}, look(measuredAt(98, 200*time.Microsecond)))
-	require.Equal(t, []latency{{"authority", "forwarded", 250, 50_000}}, look(measuredAt(10, 40*time.Millisecond)))
-	require.Equal(t, []latency{{"authority", "forwarded", 250, -1}}, look(measuredAt(10, 2*time.Second)), "longer than the last bound")
+	require.Equal(t, both(250, 250), look(measuredAt(98, 200*time.Microsecond)))
+	require.Equal(t, both(250, 50_000), look(measuredAt(10, 40*time.Millisecond)))
+	require.Equal(t, both(250, -1), look(measuredAt(10, 2*time.Second)), "longer than the last bound")
 	for range 10 {
 		look(measuredAt(100, 100*time.Microsecond))
 	}
 	for range 60 {
 		look(measuredAt(0, 0))
 	}
-	require.Equal(t, []latency{{"authority", "forwarded", 100, 100}}, look(measuredAt(50, 90*time.Microsecond)))
+	require.Equal(t, both(100, 100), look(measuredAt(50, 90*time.Microsecond)))
 	for range 80 {
 		look(measuredAt(0, 0))
 	}
 	require.Empty(t, look(measuredAt(0, 0)))
+}
+
+func TestTheLatencyOfAllSourcesIsThatOfTheirChecks(t *testing.T) {
+	r := rates{before: map[string]Counters{}, at: time.Unix(1, 0)}
+	m := r.next(time.Unix(2, 0), []Counters{{Process: "a", Latency: map[weir.Source]weir.Latency{
+		weir.Owner: measuredAt(90, 3*time.Microsecond), weir.StandIn: measuredAt(10, 20*time.Millisecond),
+	}}})
+	require.Equal(t, []latency{{"", "", 5, 25_000}, {"authority", "owner", 5, 5}, {"stand-in", "stand_in", 25_000, 25_000}}, m.latency)
 }

@@ -46,7 +46,8 @@ func busyTime(duration time.Duration) time.Duration {
 // order is what the demo tells a gateway while it runs, a line of JSON on its
 // standard input.
 type order struct {
-	Busy int64 // until when to be busy, in Unix nanoseconds
+	Busy  int64           `json:",omitempty"` // until when to be busy, in Unix nanoseconds
+	Links map[string]link `json:",omitempty"` // what is between it and others from now on; nothing changes if nil
 }
 
 // strain is what became of the checks that a gateway, or all of them, made while it

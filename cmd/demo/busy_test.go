@@ -186,7 +186,7 @@ func TestABusyGatewayEndsAtOnce(t *testing.T) {
 
 func TestOrdersAreTakenUntilTheInputEnds(t *testing.T) {
 	orders := make(chan order, 1)
-	obey(strings.NewReader(`{"Busy":7}`+"\n"+`{"Busy":8}`+"\n"), orders)
-	require.Equal(t, order{7}, <-orders)
+	obey(strings.NewReader(`{"Busy":7}`+"\n"+`{"Busy":8}`+"\n"), orders, nil)
+	require.Equal(t, order{Busy: 7}, <-orders)
 	require.Empty(t, orders, "one that comes before the last was taken is left out")
 }

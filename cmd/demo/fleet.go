@@ -73,6 +73,7 @@ type fleet struct {
 	region   string
 	abroad   map[string][]string // where nodes of each other region are reached
 	timeout  time.Duration       // the most that a check waits for other gateways
+	served   bool                // until Ctrl-C, under a page whose buttons cut and slow links
 
 	polls sync.WaitGroup
 
@@ -93,7 +94,9 @@ type fleet struct {
 	shown     string        // what they have shown, in words
 	events    []event
 	announced func(event)
-	port      int // the next to be given out
+	port      int    // the next to be given out
+	away      []bool // by gateway: it is on the other side of the cut
+	slowed    []bool // by gateway
 
 	// What follows belongs to open, and then to one change at a time.
 	rules rulesFile
@@ -103,7 +106,8 @@ type fleet struct {
 func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 	return &fleet{
 		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per, workers: workers,
-		current: make([]*incarnation, o.nodes+1), announced: announced,
+		current: make([]*incarnation, o.nodes+1), announced: announced, served: o.serve,
+		away: make([]bool, o.nodes+1), slowed: make([]bool, o.nodes+1),
 		port:  firstPort + os.Getpid()%demosApart*portsOfDemo,
 		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, limit: o.limit, per: per},
 	}
@@ -126,6 +130,9 @@ func (f *fleet) launch(gateway int) error {
 		default:
 			s.Join = append(s.Join, other.report.Addr)
 		}
+	}
+	if f.served {
+		s.Links = f.links(gateway)
 	}
 	inc := &incarnation{gateway: gateway, over: make(chan struct{}), client: &http.Client{
 		Timeout:   giveUp,
@@ -272,6 +279,7 @@ func (f *fleet) settle(at int64) {
 		kill:   "all others know that it is gone: for its keys answers who has copies of its counts",
 		freeze: "all others know that it is gone: for its keys answers who has copies of its counts",
 		thaw:   "all hear it and ask it again",
+		heal:   "all hear each other again",
 	}[h.kind]
 	switch {
 	case h.kind.guarantee() == healthy:
@@ -279,7 +287,9 @@ func (f *fleet) settle(at int64) {
 	case h.kind == start && f.overrides > 0:
 		what = "it has its counts and the override, is ready, and all ask it for the keys that it owns"
 	}
-	f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
+	if what != "" {
+		f.say("", "after %s %s", short(time.Duration(h.seenBy-h.from)), what)
+	}
 }
 
 // settled says that all have seen what happened last. f.mu is held.
@@ -384,6 +394,14 @@ func (f *fleet) do(what step) error {
 	case override:
 		f.say("admin", "gateway %d's admin API is told to override that for one user", n)
 	}
+	switch what.kind {
+	case cut, heal:
+		f.away[what.gateway] = what.kind == cut
+		f.say(what.kind.String(), "gateway %d is %s", n, map[kind]string{cut: "cut off from those that are not", heal: "no longer cut off"}[what.kind])
+	case slowDown, speedUp:
+		f.slowed[what.gateway] = what.kind == slowDown
+		f.say(what.kind.String(), "what gateway %d and others say to each other takes %s", n, map[kind]string{slowDown: slowBy.String() + " more each way", speedUp: "no longer than before"}[what.kind])
+	}
 	f.unproven = what.kind.guarantee() == healthy
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	f.mu.Unlock()
@@ -404,6 +422,8 @@ func (f *fleet) do(what step) error {
 		f.polls.Go(func() { f.change(what.kind) })
 	case busy:
 		err = f.strain(what.last)
+	case cut, heal, slowDown, speedUp:
+		f.relink()
 	}
 
 	f.mu.Lock()
@@ -422,6 +442,7 @@ func (f *fleet) do(what step) error {
 		inc.condition = joining
 		inc.down[len(inc.down)-1].to = time.Now().UnixNano()
 		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", n)
+		f.order(inc) // of links that changed meanwhile
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/rules"
 )
@@ -41,6 +42,10 @@ type settings struct {
 	Region   string
 	Regions  map[string][]string // where nodes of each other region are reached
 	Timeout  time.Duration       // of its node
+
+	// Links, if not nil, is what is between it and the others, by their addresses: it can
+	// change then, and its reports have what the page shows.
+	Links map[string]link
 }
 
 // report is what a gateway tells the demo, a line of JSON each on its standard
@@ -62,7 +67,16 @@ type report struct {
 	Rules     uint64 // the version that it decides by
 	Overrides int    // that it knows
 
-	Strain *strain `json:",omitempty"` // once, after it was busy
+	Strain  *strain  `json:",omitempty"` // once, after it was busy
+	Figures *figures `json:",omitempty"` // with settings.Links
+}
+
+// figures is what the page shows of a gateway.
+type figures struct {
+	Decisions map[weir.Source]weir.Outcomes
+	Latency   map[weir.Source]weir.Latency
+	Ring      map[string]float64 // parts of all keys, by the names of members
+	Outage    weir.OutageStats
 }
 
 // seen is a member as a gateway sees it.
@@ -110,13 +124,22 @@ const (
 func runGateway(told string) int {
 	signal.Ignore(os.Interrupt) // a terminal sends it to all; the demo ends its gateways
 	ctx, end := context.WithCancel(context.Background())
-	orders := make(chan order, 1)
-	go func() {
-		defer end()
-		obey(os.Stdin, orders)
-	}()
+	defer end()
+	var s settings
 	out := json.NewEncoder(os.Stdout)
-	if err := serveGateway(ctx, told, orders, out); err != nil {
+	err := json.Unmarshal([]byte(told), &s)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", gatewayEnv, err)
+	} else {
+		orders, links := make(chan order, 1), newNetwork(s.Links)
+		defer links.close()
+		go func() {
+			defer end()
+			obey(os.Stdin, orders, links)
+		}()
+		err = serveGateway(ctx, s, orders, links, out)
+	}
+	if err != nil {
 		out.Encode(report{At: time.Now().UnixNano(), Error: err.Error()})
 		return 1
 	}
@@ -124,12 +147,16 @@ func runGateway(told string) int {
 }
 
 // obey hands orders on until there are no more. One that comes before the last has
-// been taken is left out.
-func obey(in io.Reader, orders chan<- order) {
+// been taken is left out, but that links change is never.
+func obey(in io.Reader, orders chan<- order, n *network) {
 	for lines := json.NewDecoder(in); ; {
 		var o order
 		if lines.Decode(&o) != nil {
 			return
+		}
+		if o.Links != nil {
+			n.set(o.Links)
+			continue
 		}
 		select {
 		case orders <- o:
@@ -138,21 +165,23 @@ func obey(in io.Reader, orders chan<- order) {
 	}
 }
 
-func serveGateway(ctx context.Context, told string, orders <-chan order, out *json.Encoder) (err error) {
-	var s settings
-	if err := json.Unmarshal([]byte(told), &s); err != nil {
-		return fmt.Errorf("%s: %w", gatewayEnv, err)
-	}
+func serveGateway(ctx context.Context, s settings, orders <-chan order, links *network, out *json.Encoder) (err error) {
 	toldToLeave, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	node, err := weir.Start(ctx, weir.Config{
+	cfg := weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
 		Region: s.Region, Regions: s.Regions,
 		Timeout: s.Timeout,
 		Logger:  log,
 		Now:     time.Now, // the clock that the audit reads, too
-	})
+	}
+	if s.Links != nil {
+		cfg.Cluster = cluster.NewGossip(cluster.Config{
+			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Logger: log, Network: links,
+		})
+	}
+	node, err := weir.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -208,6 +237,9 @@ func serveGateway(ctx context.Context, told string, orders <-chan order, out *js
 			stats := node.Stats()
 			r.Stream, r.Regions = stats.Stream, stats.Regions
 			r.Owns = owned(book.Current())
+			if s.Links != nil {
+				r.Figures = &figures{stats.Decisions, stats.Latency, node.Ring(), stats.Outage}
+			}
 			if err := out.Encode(r); err != nil {
 				return err
 			}

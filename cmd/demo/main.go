@@ -81,7 +81,7 @@ func entry(args []string, out *os.File, complain io.Writer) int {
 		return exitBroken
 	}
 	if o.serve {
-		return serve(ctx, f, s)
+		return serve(ctx, o, f, s)
 	}
 	begun = time.Now()
 	return run(ctx, o, f, s, begun)

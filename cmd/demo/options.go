@@ -35,12 +35,12 @@ func parse(args []string, help io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.BoolVar(&o.serve, "serve", false, "start the gateways and keep them up, without traffic or faults, until Ctrl-C")
+	flags.BoolVar(&o.serve, "serve", false, "keep the gateways up until Ctrl-C, under some traffic, with a page that shows them and has buttons for faults")
 	flags.IntVar(&o.regions, "regions", 0, "how many `regions`, 2 to 4, which share limits of scope global: another demo, in which demand moves and a region is cut off; 0 for none")
 	flags.StringVar(&o.rules, "rules", "", "a rules `file` in the place of the demo's, with -serve; it is watched")
 	flags.IntVar(&o.nodes, "nodes", 3, "how many `gateways`, 2 to 9; with -regions in each, and 2 unless told")
 	flags.IntVar(&o.replicas, "replicas", 1, "how many `copies` of each count; with -1, none, a crash resets counts, and the verdict says so")
-	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told")
+	flags.IntVar(&o.rate, "rate", 2000, "`requests` a second through all gateways together, 64 to 20000; with -regions 600 or more unless told, with -serve 200, and with -rules none")
 	flags.Int64Var(&o.limit, "limit", 30, "`requests` that each client may make in 2s (10s with -serve), 1 to 10000; with -regions over all of them, and 50 unless told")
 	flags.DurationVar(&o.duration, "duration", 36*time.Second, "how `long` the traffic runs, 8s to 10m, and longer if gateways take their time; the limit is per 2s, and per less below 36s; with -regions 16s at least, and always per 2s: in less than 36s not all that is promised can be seen")
 	flags.Uint64Var(&o.seed, "seed", 1, "a `number` that chooses who asks when, and which gateways suffer")
@@ -56,8 +56,14 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	var wrong []error
 	report := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	told := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
+	quiet := o.serve && o.rules != "" && !told["rate"]
+	if o.serve && !told["rate"] {
+		o.rate = servedRate
+	}
 	if o.regions != 0 {
-		o.inRegions(flags, report)
+		o.inRegions(told, report)
 	}
 	if flags.NArg() > 0 {
 		report("%q is no flag: -h lists them", flags.Arg(0))
@@ -83,13 +89,14 @@ func parse(args []string, help io.Writer) (options, error) {
 	if perSecond := leastRate(o.limit, planetPer); len(wrong) == 0 && o.regions > 0 && o.rate < perSecond {
 		report("-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
 	}
+	if quiet {
+		o.rate = 0 // nobody knows what the rules make of the demo's requests
+	}
 	return o, errors.Join(wrong...)
 }
 
 // inRegions fills in what was not told of a run with regions.
-func (o *options) inRegions(flags *flag.FlagSet, report func(format string, args ...any)) {
-	told := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
+func (o *options) inRegions(told map[string]bool, report func(format string, args ...any)) {
 	if o.regions < 2 || o.regions > len(regionNames) {
 		report("-regions is %d: use 2 to %d, or 0 for none", o.regions, len(regionNames))
 	}

@@ -18,10 +18,14 @@ const (
 	reload        // of the rules, by all
 	override      // of a key's limit, set at one for all
 	busy          // no gateway leaves the machine idle time
+	cut           // from the gateways that are not, by themselves
+	heal          // so that all reach it again
+	slowDown      // what it and others say to each other
+	speedUp       // so that it takes no longer than before
 )
 
 func (k kind) String() string {
-	return [...]string{"start", "leave", "kill", "freeze", "thaw", "reload", "override", "busy"}[k]
+	return [...]string{"start", "leave", "kill", "freeze", "thaw", "reload", "override", "busy", "cut", "heal", "slow", "speed up"}[k]
 }
 
 // guarantee is the row that judges windows in which this happens. Rules change

@@ -3,8 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/weir-go/weir/page"
 )
 
 // servedPer is the limit's Per where a person asks, by hand.
@@ -13,10 +18,38 @@ const servedPer = 10 * time.Second
 // restartAfter is how long a gateway that has ended stays away.
 const restartAfter = 3 * time.Second
 
-// serve keeps the gateways up until ctx is done, and says how to ask them. One
-// that ends is started again.
-func serve(ctx context.Context, f *fleet, s *screen) int {
+// servedRate is how many requests a second there are unless told: a page that is looked
+// at beside other work.
+const servedRate = 200
+
+// serve keeps the gateways up until ctx is done, under traffic, shows them on a page and
+// does what its buttons say. It tells how to ask the gateways. One that ends by itself is
+// started again.
+func serve(ctx context.Context, o options, f *fleet, s *screen) int {
+	broken := func(err error) int {
+		s.say("demo: " + err.Error())
+		return exitBroken
+	}
+	granted := &recent{per: f.per}
+	view, err := newPanorama(f, granted)
+	if err != nil {
+		return broken(err)
+	}
+	shown, err := servePage(f, view)
+	if err != nil {
+		return broken(err)
+	}
+	defer shown.close()
+	if o.rate > 0 {
+		traffic, end := context.WithCancel(ctx)
+		var driven sync.WaitGroup
+		driven.Go(func() { drive(traffic, f, granted, o.rate, o.seed) })
+		defer driven.Wait()
+		defer end()
+	}
+
 	var b strings.Builder
+	fmt.Fprintf(&b, "Open the page, which shows all that follows and kills, freezes, slows and cuts gateways:\n\n  page       %s\n\n", shown.url)
 	fmt.Fprintf(&b, "%d gateways, one file of rules, which they watch:\n\n  rules      %s\n", f.nodes, f.rules.path)
 	for i, inc := range f.current[:f.nodes] {
 		fmt.Fprintf(&b, "  gateway %d  %s/  process %d\n", i+1, f.url(inc), inc.process.pid())
@@ -55,8 +88,8 @@ Give alice more, at one for all, and see her status at another:
 `, f.url(first), f.token, f.adminURL(first))
 	}
 	fmt.Fprintf(&b, `
-Freeze a gateway and thaw it, have it leave in order, or kill it: one that has
-ended is started again after %v.
+Have a gateway leave in order, freeze and thaw it, or kill it, here as well: one that has
+ended by itself is started again after %v.
 
   kill -STOP %d; sleep 5; kill -CONT %d
   kill -TERM %d
@@ -74,11 +107,13 @@ Ctrl-C ends them all.
 			f.stop()
 			s.say("All gateways have ended.")
 			return exitFine
+		case p := <-view.presses:
+			p.refused <- f.press(p.what)
 		case now := <-tick.C:
+			f.trim()
 			for _, gateway := range f.missing(now.Add(-restartAfter)) {
 				if err := f.do(step{kind: start, gateway: gateway}); err != nil {
-					s.say("demo: " + err.Error())
-					return exitBroken
+					return broken(err)
 				}
 			}
 		}
@@ -96,4 +131,50 @@ func (f *fleet) missing(before time.Time) []int {
 		}
 	}
 	return gateways
+}
+
+// served is the page while it is served.
+type served struct {
+	url    string
+	page   *page.Page
+	server *http.Server
+	over   chan struct{} // closed when it has ended
+}
+
+// servePage serves the page at an address that only this machine reaches. It asks for no
+// password: who runs programs here could send the gateways signals as well.
+func servePage(f *fleet, view *panorama) (*served, error) {
+	f.mu.Lock()
+	addr := f.address()
+	f.mu.Unlock()
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	addr = listener.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	options := page.Options{Source: view, Hosts: []string{addr, "localhost:" + port}}
+	if f.rules.dir != "" {
+		options.Limit, options.Key = clientLimit, clientName(0)
+	}
+	shown, err := page.New(options)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	s := &served{
+		url: "http://" + addr + "/", page: shown, over: make(chan struct{}),
+		server: &http.Server{Handler: shown, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute},
+	}
+	go func() {
+		defer close(s.over)
+		s.server.Serve(listener)
+	}()
+	return s, nil
+}
+
+func (s *served) close() {
+	s.page.Close()
+	s.server.Close()
+	<-s.over
 }

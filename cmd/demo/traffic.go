@@ -28,6 +28,16 @@ const (
 
 func clientName(client int) string { return fmt.Sprintf("client-%03d", client+1) }
 
+// clientOf is the client that has a name, -1 if none has.
+func clientOf(name string) int {
+	for client := range clients {
+		if clientName(client) == name {
+			return client
+		}
+	}
+	return -1
+}
+
 // answer is what became of one request.
 type answer struct {
 	to         *incarnation
@@ -41,10 +51,16 @@ type answer struct {
 	err        error // neither 200 nor 429
 }
 
+// answers is where all that clients are answered goes.
+type answers interface {
+	add(answer)
+	miss(requests int)
+}
+
 // drive sends rate requests a second through the fleet's gateways until ctx is
 // done, and returns when all have been answered. What cannot be sent in time,
 // because all workers wait, is not sent at all.
-func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
+func drive(ctx context.Context, f *fleet, t answers, rate int, seed uint64) {
 	pace(ctx, rate, seed, t.miss, func(random *rand.Rand) func() {
 		chosen := rand.NewZipf(random, zipf, 1, clients-1)
 		return func() {

@@ -31,8 +31,10 @@ type wan struct {
 // path is what lies between two regions. While it is cut, what is under way waits,
 // as with TCP, whose packets are lost and sent anew until somebody gives up.
 type path struct {
-	mu   sync.Mutex
-	open chan struct{} // closed while it is not cut
+	mu     sync.Mutex
+	open   chan struct{} // closed while it is not cut
+	takes  time.Duration // each way,
+	varies time.Duration // and so much more or less
 }
 
 func newWAN(regions []string) *wan {
@@ -40,7 +42,7 @@ func newWAN(regions []string) *wan {
 	w.ctx, w.end = context.WithCancel(context.Background())
 	for i, a := range regions {
 		for _, b := range regions[:i] {
-			w.paths[ends(a, b)] = &path{open: closed()}
+			w.paths[ends(a, b)] = &path{open: closed(), takes: oneWay, varies: jitter}
 		}
 	}
 	return w
@@ -153,6 +155,13 @@ func (w *wan) carry(from net.Conn, p *path, node *far) {
 	if err != nil {
 		return
 	}
+	p.join(ctx, cancel, from, there)
+}
+
+// join takes what is said at each end to the other, until one of them is closed or ctx is
+// done, and then closes both and calls cancel.
+func (p *path) join(ctx context.Context, cancel func(), from, there net.Conn) {
+	context.AfterFunc(ctx, func() { from.Close() })
 	context.AfterFunc(ctx, func() { there.Close() })
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -160,7 +169,7 @@ func (w *wan) carry(from net.Conn, p *path, node *far) {
 		parcels := make(chan parcel, underWay)
 		all.Go(func() {
 			defer close(parcels)
-			post(ctx, parcels, way[0])
+			p.post(ctx, parcels, way[0])
 		})
 		all.Go(func() {
 			defer cancel() // without one way there is no connection
@@ -182,13 +191,23 @@ const (
 	underWay = 256
 )
 
+// delay is what the next parcel takes.
+func (p *path) delay() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.varies <= 0 {
+		return p.takes
+	}
+	return p.takes - p.varies + rand.N(2*p.varies)
+}
+
 // post reads what is sent, until its connection is closed.
-func post(ctx context.Context, parcels chan<- parcel, from io.Reader) {
+func (p *path) post(ctx context.Context, parcels chan<- parcel, from io.Reader) {
 	last := time.Time{}
 	for {
 		b := make([]byte, parcelBytes)
 		n, err := from.Read(b)
-		if due := time.Now().Add(oneWay - jitter + rand.N(2*jitter)); due.After(last) {
+		if due := time.Now().Add(p.delay()); due.After(last) {
 			last = due
 		}
 		if n > 0 {

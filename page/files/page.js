@@ -96,7 +96,8 @@ function headline(s, of) {
     level = 'bad';
     text = `Split into ${sides} sides: ` + list([...new Set(s.members.filter(m => m.side).map(m => m.side))].sort()
       .map(side => list(s.members.filter(m => m.side === side).map(m => m.name))).map(names => `[${names}]`));
-    if (missing.length) text += `; missing: ${list(missing.map(m => m.name))}`;
+    const gone = missing.filter(m => !m.side);
+    if (gone.length) text += `; missing: ${list(gone.map(m => `${m.name} (${m.state})`))}`;
   } else if (missing.length) {
     level = 'bad';
     text = `${missing.length} of ${here} ${missing.length === 1 ? 'is' : 'are'} missing: ` + list(missing.map(m => `${m.name} (${m.state})`));
@@ -136,7 +137,7 @@ function showBanner(s) {
 // --- members
 
 function arc(from, to) {
-  const point = (angle, r) => `${(160 + r * Math.sin(angle)).toFixed(2)} ${(160 - r * Math.cos(angle)).toFixed(2)}`;
+  const point = (angle, r) => `${(220 + r * Math.sin(angle)).toFixed(2)} ${(160 - r * Math.cos(angle)).toFixed(2)}`;
   const a = 2 * Math.PI * from, b = 2 * Math.PI * Math.min(to, from + 0.9999), large = to - from > 0.5 ? 1 : 0;
   return `M${point(a, 118)} A118 118 0 ${large} 1 ${point(b, 118)} L${point(b, 76)} A76 76 0 ${large} 0 ${point(a, 76)} Z`;
 }
@@ -144,14 +145,16 @@ function arc(from, to) {
 function showRing(members) {
   const owners = members.filter(m => m.share > 0);
   let from = 0, even = false;
-  rows(id('arcs'), owners, m => m.id, () => make('g', {}, make('path', {class: 'arc'}), make('text', {class: 'label', 'text-anchor': 'middle'})), (g, m) => {
+  rows(id('arcs'), owners, m => m.id, () => make('g', {}, make('path', {class: 'arc'}), make('text', {class: 'label'})), (g, m) => {
     const [path, label] = g.children, middle = 2 * Math.PI * (from + m.share / 2);
     attribute(path, 'd', arc(from, from + m.share));
     attribute(path, 'data-health', m.health);
     attribute(path, 'class', even ? 'arc even' : 'arc');
-    attribute(label, 'x', (160 + 138 * Math.sin(middle) * 0.93).toFixed(1));
-    attribute(label, 'y', (164 - 138 * Math.cos(middle)).toFixed(1));
-    const short = m.name.length > 14 ? m.name.slice(0, 12) + '…' : m.name;
+    const aside = Math.sin(middle);
+    attribute(label, 'text-anchor', Math.abs(aside) < 0.3 ? 'middle' : aside > 0 ? 'start' : 'end');
+    attribute(label, 'x', (220 + 126 * aside).toFixed(1));
+    attribute(label, 'y', (165 - 132 * Math.cos(middle)).toFixed(1));
+    const short = m.name.length > 13 ? m.name.slice(0, 12) + '…' : m.name;
     set(label, owners.length > 12 ? '' : (m.health === 'missing' ? '✕ ' : '') + short);
     from += m.share;
     even = !even;
@@ -275,28 +278,28 @@ function showChecks(s) {
       below = above;
     }
   }
-  set(id('checks-most'), `top of the chart: ${number.format(top)} per second`);
+  set(id('checks-most'), `height: ${number.format(top)}/s`);
 }
 
 function showLatency(s) {
   rows(id('latency').tBodies[0], s.latency || [], l => l.source,
     () => make('tr', {}, make('th', {scope: 'row'}, make('span', {class: 'source'})), make('td', {class: 'number'}), make('td', {class: 'number'})),
     (row, l) => {
-      set(row.children[0].firstChild, words[l.source] || l.source);
-      attribute(row.children[0].firstChild, 'data-by', l.by);
+      set(row.children[0].firstChild, words[l.source] || l.source || 'all together');
+      attribute(row.children[0].firstChild, 'data-by', l.by || 'all');
       set(row.children[1], duration(l.p50_us));
       set(row.children[2], duration(l.p99_us));
     });
   if (!s.latency || !s.latency.length) return;
-  const worst = which => Math.max(...s.latency.map(l => l[which] < 0 ? 2e6 : l[which]));
-  remember(latencies, s.at, {p50: worst('p50_us'), p99: worst('p99_us')});
+  const all = which => s.latency[0][which] < 0 ? 2e6 : s.latency[0][which];
+  remember(latencies, s.at, {p50: all('p50_us'), p99: all('p99_us')});
   const chart = id('latency-chart');
   const low = 0.1, top = Math.max(4, Math.ceil(Math.log10(Math.max(...latencies.map(p => p.value.p99))))); // powers of ten of microseconds
   for (const which of ['p99', 'p50']) {
     const line = latencies.map(p => `${x(p.at, s.at)} ${(high * (1 - (Math.log10(p.value[which]) - low) / (top - low))).toFixed(1)}`);
     attribute(path(chart, which, {class: which === 'p50' ? 'stroke dashed' : 'stroke'}), 'd', line.length < 2 ? '' : 'M' + line.join('L'));
   }
-  set(id('latency-most'), `top of the chart: ${duration(Math.pow(10, top))}, logarithmic`);
+  set(id('latency-most'), `height: ${duration(Math.pow(10, top))}, logarithmic`);
 }
 
 // --- one key
@@ -323,7 +326,7 @@ function showKey(w) {
   draw('used', {class: 'area', 'data-by': 'authority'}, `M${x(watched[0].at, w.at)} ${high}L${line('used').join('L')}L${wide} ${high}Z`);
   draw('grants', {class: 'stroke limit'}, 'M' + line('grants').join('L'));
   draw('counted', {class: 'stroke'}, w.counted < 0 ? '' : 'M' + line('counted').join('L'));
-  set(id('key-most'), `top of the chart: ${number.format(top)}`);
+  set(id('key-most'), `height: ${number.format(top)}`);
   set(id('key-desc'), `${w.key} has used ${w.used} of ${w.grants} of ${w.limit}.`);
 }
 

@@ -1,0 +1,310 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	cdpnetwork "github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+// go test ./cmd/demo -run TestThePageIsDrawn -picture docs/page.png draws the README's.
+var pictureFile = flag.String("picture", "", "a `file` for a picture of the page while a gateway is missing, in PNG")
+
+// browser is a Chromium with one page open, and what it complains of and asks for.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	wrong    []string // what its console says
+	requests []string
+}
+
+// openBrowser starts Chromium, or skips the test where there is none.
+func openBrowser(t *testing.T) *browser {
+	t.Helper()
+	program := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		t.Skip("there is no chromium in PATH: apt-get install chromium")
+	}
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.Headless, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
+	}
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // which does not run as root
+	}
+	within, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	allocated, end := chromedp.NewExecAllocator(within, options...)
+	t.Cleanup(end)
+	b := &browser{t: t}
+	ctx, closed := chromedp.NewContext(allocated, chromedp.WithListener(b.listen))
+	t.Cleanup(closed)
+	b.ctx = ctx
+	_, err := chromedp.Call(ctx, cdpnetwork.Enable, cdpnetwork.EnableParams{})
+	require.NoError(t, err)
+	_, err = chromedp.Call(ctx, cdplog.Enable, cdp.Empty{})
+	require.NoError(t, err)
+	return b
+}
+
+// listen notes what goes wrong, and what is asked for.
+func (b *browser) listen(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *cdplog.EventEntryAdded:
+		b.wrong = append(b.wrong, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+	case *runtime.EventExceptionThrown:
+		b.wrong = append(b.wrong, e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		b.wrong = append(b.wrong, fmt.Sprintf("console.%s", e.Type))
+	case *cdpnetwork.EventRequestWillBeSent:
+		b.requests = append(b.requests, e.Request.URL)
+	}
+}
+
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
+}
+
+// evaluated is what an expression of JavaScript is.
+func evaluated[T any](b *browser, expression string) T {
+	b.t.Helper()
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
+	require.NoError(b.t, err, expression)
+	return value
+}
+
+// text is what an element shows, empty if it is not there.
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	return evaluated[string](b, fmt.Sprintf("document.querySelector(%q)?.textContent || ''", selector))
+}
+
+// shows waits until an element shows what matches a pattern.
+func (b *browser) shows(selector, pattern string) {
+	b.t.Helper()
+	want, last := regexp.MustCompile(pattern), ""
+	for by := time.Now().Add(30 * time.Second); time.Now().Before(by); time.Sleep(50 * time.Millisecond) {
+		if last = b.text(selector); want.MatchString(last) {
+			return
+		}
+	}
+	b.t.Fatalf("%s shows %q, not %s", selector, last, pattern)
+}
+
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// likes has the page find such preferences.
+func (b *browser) likes(scheme string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+	require.NoError(b.t, err)
+}
+
+func buttonOf(gateway int, action string) string {
+	return fmt.Sprintf(`tr[data-key="gateway-%d"] button[data-action="%s"]`, gateway, action)
+}
+
+func stateOf(gateway int) string { return fmt.Sprintf(`tr[data-key="gateway-%d"] .state`, gateway) }
+
+var pageInText = regexp.MustCompile(`page +(http://\S+)`)
+
+// servedDemo is a demo that serves, and where its page is.
+func servedDemo(t *testing.T) (d *demo, url string) {
+	t.Helper()
+	d = startDemo(t, "-serve")
+	require.True(t, d.readUntil("Ctrl-C"))
+	go func() { // so that it never waits for a reader
+		for d.lines.Scan() {
+		}
+	}()
+	return d, pageInText.FindStringSubmatch(d.output.String())[1]
+}
+
+func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
+	b := openBrowser(t)
+	_, url := servedDemo(t)
+	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
+	b.shows("#headline", `^All 3 members serve`)
+	b.shows("#checks", `owner, asked`)
+	b.shows("#latency", `ms|µs`)
+	b.shows("#asked", `client-001`)
+	b.shows("#watched", `\d+ of 30 per 10 s`)
+	b.shows("#by-authority", `100 %|> 99 %`)
+
+	// A process dies, and its place in the table says so; then another starts there.
+	b.click(buttonOf(2, "kill"))
+	b.shows(stateOf(2), `^killed$`)
+	b.shows("#headline", `1 of 3 members is missing: gateway-2`)
+	b.shows("#ring-count", `2 of 3`)
+	b.click(buttonOf(2, "start"))
+	b.shows(stateOf(2), `^up$`)
+	b.shows("#headline", `^All 3 members serve`)
+
+	// A link is cut: both sides are up, and each hears itself alone.
+	b.click(buttonOf(3, "cut"))
+	b.shows("#headline", `^Split into 2 sides: \[gateway-1 and gateway-2\] and \[gateway-3\]`)
+	b.shows(stateOf(3), `^cut off$`)
+	b.shows(`#by-shares`, `[1-9]`)
+	b.click(buttonOf(3, "heal"))
+	b.shows(stateOf(3), `^up$`)
+	b.shows("#headline", `^All 3 members serve`)
+
+	// Frozen and thawed by the keyboard alone, from the top of the page: the button that
+	// undoes is where the other was, and has the focus.
+	evaluated[any](b, `document.activeElement.blur()`)
+	focused := `document.activeElement.getAttribute('aria-label') || ''`
+	name := ""
+	for range 40 {
+		b.do(chromedp.KeyEvent(kb.Tab))
+		if name = evaluated[string](b, focused); name == "Freeze gateway-1" {
+			break
+		}
+	}
+	require.Equal(t, "Freeze gateway-1", name)
+	require.True(t, evaluated[bool](b, `getComputedStyle(document.activeElement).outlineStyle === 'solid'`), "what has the focus is seen")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.shows(stateOf(1), `^frozen$`)
+	require.Equal(t, "Thaw gateway-1", evaluated[string](b, focused))
+	b.do(chromedp.KeyEvent(" "))
+	b.shows(stateOf(1), `^up$`)
+
+	// Slow is not gone.
+	b.click(buttonOf(1, "slow"))
+	b.shows(`tr[data-key="gateway-1"]`, `slower`)
+	b.shows("#latency", `50 ms|100 ms`)
+	require.Equal(t, "up", b.text(stateOf(1)))
+	b.click(buttonOf(1, "speed up"))
+
+	// Another key, chosen from the list.
+	b.click(`button[aria-label="Watch client-002 of client"]`)
+	b.shows("#key-desc", `^client-002 has used \d+ of 30 of client`)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(t, b.wrong, "its console is silent")
+	for _, asked := range b.requests {
+		require.True(t, strings.HasPrefix(asked, url), asked)
+	}
+}
+
+func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {
+	b := openBrowser(t)
+	_, url := servedDemo(t)
+	b.likes("dark")
+	b.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), chromedp.Navigate(url))
+	b.shows("#headline", `^All 3 members serve`)
+	b.shows("#asked", `client-001`)
+	require.True(t, evaluated[bool](b, `document.documentElement.scrollWidth <= 390`), "nothing is beside the screen")
+	require.True(t, evaluated[bool](b, `matchMedia('(prefers-color-scheme: dark)').matches && contrast(document.body) > 7`+contrastOf))
+	const low = `[...document.querySelectorAll('h1, h2, p, th, td, dt, dd, button, input, label, caption, li, .small, .state, .source')].filter(e => e.offsetParent && e.textContent.trim() && contrast(e) < 4.5).map(e => e.outerHTML.slice(0, 80)).join('\n')`
+	for _, scheme := range []string{"dark", "light"} {
+		b.likes(scheme)
+		faint := evaluated[string](b, low+contrastOf)
+		require.Empty(t, faint, "too faint to read in %s mode", scheme)
+	}
+	require.True(t, evaluated[bool](b, `[...document.querySelectorAll('.actions button')].every(b => b.getBoundingClientRect().height >= 44)`), "buttons are large enough for a thumb")
+
+	tree, err := chromedp.Call(b.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	require.NoError(t, err)
+	named := make(map[string][]string) // by role
+	for _, node := range tree.Nodes {
+		if node.Ignored || node.Role == nil {
+			continue
+		}
+		role, name := strings.Trim(string(node.Role.Value), `"`), ""
+		if node.Name != nil {
+			name = strings.Trim(string(node.Name.Value), `"`)
+		}
+		if slices.Contains([]string{"button", "textbox", "combobox", "image", "table", "link", "heading", "region"}, role) {
+			require.NotEmpty(t, name, "a %s without a name", role)
+		}
+		named[role] = append(named[role], name)
+	}
+	for _, name := range []string{"Kill gateway-1", "Freeze gateway-2", "Slow gateway-3", "Cut gateway-3", "Watch"} {
+		require.Contains(t, named["button"], name)
+	}
+	require.Contains(t, named["textbox"], "Key")
+	require.Contains(t, named["combobox"], "Limit")
+	require.Contains(t, named["image"], "The ring")
+	require.Len(t, named["table"], 6, "a table beside every chart: %q", named["table"])
+	require.Contains(t, named["rowheader"], "gateway-1 127.0.0.1:"+portOf(b, 1))
+	require.NotEmpty(t, named["status"])
+}
+
+// contrastOf is a function of JavaScript, in an expression after which it stands: the
+// contrast of an element's text with what is behind it, as WCAG 2 has it.
+const contrastOf = `
+function contrast(e) {
+  const rgb = text => text.match(/[\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(c => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4).reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  let back = e;
+  while (back && (rgb(getComputedStyle(back).backgroundColor)[3] === 0)) back = back.parentElement;
+  const two = [light(rgb(getComputedStyle(e).color)), light(rgb(getComputedStyle(back || document.body).backgroundColor))].sort((a, b) => b - a);
+  return (two[0] + .05) / (two[1] + .05);
+}`
+
+func portOf(b *browser, gateway int) string {
+	text := b.text(fmt.Sprintf(`tr[data-key="gateway-%d"] th .small`, gateway))
+	_, port, _ := strings.Cut(text, ":")
+	return port
+}
+
+func TestThePageIsDrawn(t *testing.T) {
+	if *pictureFile == "" {
+		t.Skip("without -picture there is nowhere to draw it")
+	}
+	b := openBrowser(t)
+	_, url := servedDemo(t)
+	b.do(chromedp.EmulateViewport(1200, 1460), chromedp.Navigate(url))
+	b.shows("#headline", `^All 3 members serve`)
+	b.do(chromedp.Sleep(45 * time.Second))
+	b.click(buttonOf(2, "kill"))
+	b.do(chromedp.Sleep(12 * time.Second))
+	b.click(buttonOf(2, "start"))
+	b.shows(stateOf(2), `^up$`)
+	b.do(chromedp.Sleep(10 * time.Second))
+	b.click(buttonOf(3, "cut"))
+	b.do(chromedp.Sleep(20 * time.Second))
+	evaluated[any](b, `document.activeElement.blur()`)
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(t, err)
+	require.Less(t, len(png), 300<<10)
+	require.NoError(t, os.WriteFile(*pictureFile, png, 0o644))
+}

@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"audit":               {".", "time"},
 	"rules":               {".", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"httplimit":           {".", "rules", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"page":                {".", "net/http", "time"},
+	"page":                {".", "rules", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }
 

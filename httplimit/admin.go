@@ -24,7 +24,11 @@ type AdminOptions struct {
 	Tokens      [][]byte                     // bearer tokens of 16 bytes and more, all accepted: to rotate, add the new, then remove the old
 	MutualTLS   bool                         // the server has verified the client's certificate (tls.RequireAndVerifyClientCert)
 	Certificate func(*x509.Certificate) bool // a further condition on that certificate, such as its name; any if nil. Only with MutualTLS
-	Logger      *slog.Logger                 // each change, with its author, and what failed; slog.Default if nil. Never sees a key
+	// Page is served at /page/, to whoever may use the API: a page.Page. A browser gives a
+	// token as the password of HTTP Basic, with any name, which is taken there alone. Its
+	// requests may take as long as they like. None if nil.
+	Page   http.Handler
+	Logger *slog.Logger // each change, with its author, and what failed; slog.Default if nil. Never sees a key
 }
 
 const (
@@ -38,7 +42,7 @@ const (
 //
 // It answers to nobody who lacks what o asks for; the error is weir.ErrInvalid if
 // that is nothing, or a token is too short. A request has 10 s to bring its body,
-// of at most 64 KiB, and 20 s in all; give the http.Server a ReadHeaderTimeout and
+// of at most 64 KiB, and 20 s in all but for the Page; give the http.Server a ReadHeaderTimeout and
 // an IdleTimeout too.
 func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, error) {
 	if node == nil {
@@ -48,7 +52,14 @@ func Admin(node *weir.Node, book *rules.Book, o AdminOptions) (http.Handler, err
 	if err != nil {
 		return nil, err
 	}
-	return routed(node, book, g, o.Logger, adminRoutes)
+	a, err := routed(node, book, g, o.Logger, adminRoutes)
+	if err != nil {
+		return nil, err
+	}
+	if o.Page != nil {
+		a.page = http.StripPrefix(strings.TrimSuffix(adminPage, "/"), o.Page)
+	}
+	return a, nil
 }
 
 // routed is an API of these routes.
@@ -81,6 +92,7 @@ type admin struct {
 	patience time.Duration
 	routes   map[string]map[string]adminFunc // by path, then by method
 	csrf     http.CrossOriginProtection      // a browser may have a certificate
+	page     http.Handler                    // nil for none
 }
 
 // adminFunc answers a request: with nothing if the answer is nil.
@@ -119,7 +131,10 @@ var adminRoutes = []adminRoute{
 	{http.MethodGet, "/openapi.json", (*admin).openAPI},
 }
 
-const adminMemberPath = "/v1/members/"
+const (
+	adminMemberPath = "/v1/members/"
+	adminPage       = "/page/"
+)
 
 // adminError is what is wrong with a request, in words for whoever sent it.
 type adminError struct {
@@ -136,6 +151,10 @@ func adminRefusal(status int, format string, args ...any) error {
 func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if a.page != nil && strings.HasPrefix(r.URL.Path+"/", adminPage) {
+		a.servePage(w, r)
+		return
+	}
 	status, answer, err := a.answer(w, r)
 	if err != nil {
 		a.refuse(w, r, err)
@@ -189,6 +208,22 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 	ctx, cancel := context.WithTimeout(r.Context(), 2*a.patience)
 	defer cancel()
 	return serve(a, &adminRequest{r.WithContext(ctx), w, by, rest, a.patience})
+}
+
+// servePage has the page answer, once it is known who asks.
+func (a *admin) servePage(w http.ResponseWriter, r *http.Request) {
+	_, err := a.gate.admitBrowser(w, r)
+	if err == nil && a.csrf.Check(r) != nil {
+		err = adminRefusal(http.StatusForbidden, "the request comes from a page of another origin")
+	}
+	switch {
+	case err != nil:
+		a.refuse(w, r, err)
+	case r.URL.Path+"/" == adminPage:
+		http.Redirect(w, r, adminPage, http.StatusPermanentRedirect)
+	default:
+		a.page.ServeHTTP(w, r)
+	}
 }
 
 func adminAllow(methods map[string]adminFunc) string {

@@ -43,6 +43,17 @@ func newAdminGate(o AdminOptions) (*adminGate, error) {
 
 // admit says who asks, or why not to answer.
 func (g *adminGate) admit(w http.ResponseWriter, r *http.Request) (by string, err error) {
+	return g.admitBy(w, r, (*adminGate).token, `Bearer realm="weir"`)
+}
+
+// admitBrowser is admit where people ask, whose browsers know no tokens but passwords.
+func (g *adminGate) admitBrowser(w http.ResponseWriter, r *http.Request) (by string, err error) {
+	return g.admitBy(w, r, (*adminGate).tokenOrPassword, `Basic realm="weir: any name, and a token as the password", charset="UTF-8"`)
+}
+
+// admitBy says who asks. token finds the index of the token that a request has, and
+// challenge asks for one.
+func (g *adminGate) admitBy(w http.ResponseWriter, r *http.Request, token func(*adminGate, *http.Request) (int, error), challenge string) (by string, err error) {
 	if g == nil {
 		return "", nil
 	}
@@ -57,9 +68,9 @@ func (g *adminGate) admit(w http.ResponseWriter, r *http.Request) (by string, er
 		by = leaf.Subject.CommonName
 	}
 	if len(g.tokens) > 0 {
-		i, err := g.token(r.Header["Authorization"])
+		i, err := token(g, r)
 		if err != nil {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+			w.Header().Set("WWW-Authenticate", challenge)
 			return "", err
 		}
 		if by == "" {
@@ -70,7 +81,8 @@ func (g *adminGate) admit(w http.ResponseWriter, r *http.Request) (by string, er
 }
 
 // token is the index of the token that a request has.
-func (g *adminGate) token(header []string) (int, error) {
+func (g *adminGate) token(r *http.Request) (int, error) {
+	header := r.Header["Authorization"]
 	if len(header) != 1 {
 		return 0, adminRefusal(http.StatusUnauthorized, "send one Authorization header: Bearer and a token")
 	}
@@ -78,7 +90,20 @@ func (g *adminGate) token(header []string) (int, error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return 0, adminRefusal(http.StatusUnauthorized, "send one Authorization header: Bearer and a token")
 	}
-	given := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return g.known(strings.TrimSpace(token))
+}
+
+// tokenOrPassword is the same where the token may be the password of HTTP Basic.
+func (g *adminGate) tokenOrPassword(r *http.Request) (int, error) {
+	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
+		return g.known(strings.TrimSpace(password))
+	}
+	return g.token(r)
+}
+
+// known is the index of a token.
+func (g *adminGate) known(token string) (int, error) {
+	given := sha256.Sum256([]byte(token))
 	if i := indexInConstantTime(g.tokens, given); i >= 0 {
 		return i, nil
 	}

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // Node is a Source: a cluster as one of its nodes sees it. Members are the roster, and
 // checks those that this node was asked for. It has no buttons.
 type Node struct {
 	Node *weir.Node
-	// Limits returns the names of limits whose keys may be watched, and Limiter the
-	// Limiter of one of them for a key. Nil: no key can be watched.
-	Limits  func() []string
-	Limiter func(limit, key string) (*weir.Limiter, error)
+	// Book has the limits whose keys can be watched, as the default tier has them, and
+	// Limiters has further ones. With neither no key can be.
+	Book     *rules.Book
+	Limiters []*weir.Limiter
 }
 
 const topShown = 10 // keys of each kind
@@ -25,10 +26,7 @@ const topShown = 10 // keys of each kind
 // Snapshot implements Source.
 func (n *Node) Snapshot() Snapshot {
 	stats, ring, members := n.Node.Stats(), n.Node.Ring(), n.Node.Members()
-	s := Snapshot{Outage: stats.Outage}
-	if n.Limits != nil {
-		s.Limits = n.Limits()
-	}
+	s := Snapshot{Outage: stats.Outage, Limits: n.limits()}
 	for _, m := range members {
 		shown := Member{ID: m.Name, Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name]}
 		trip, asked := stats.Cluster.RoundTrips[m.Name]
@@ -68,10 +66,7 @@ func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) { return n.Node.To
 
 // Watch implements Source. It looks by Peek, which asks the key's owner.
 func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
-	if n.Limiter == nil {
-		return Watched{}, fmt.Errorf("this node has no rules, so no key can be watched")
-	}
-	l, err := n.Limiter(limit, key)
+	l, err := n.limiter(limit, key)
 	if err != nil {
 		return Watched{}, err
 	}
@@ -83,4 +78,35 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 		Limit: d.Limit, Used: max(0, d.Limit-d.Remaining), Per: l.Limit().Per,
 		Owner: l.Owner(key).Name, Source: d.Source.String(), Counted: -1,
 	}, nil
+}
+
+// limits are the names of those whose keys can be watched.
+func (n *Node) limits() (names []string) {
+	if n.Book != nil {
+		for _, rule := range n.Book.Current().Rules() {
+			for i := range rule.Limits {
+				names = append(names, rule.Limits[i].Name)
+			}
+		}
+	}
+	for _, l := range n.Limiters {
+		names = append(names, l.Limit().Name)
+	}
+	return names
+}
+
+// limiter is that of one of them for a key.
+func (n *Node) limiter(limit, key string) (*weir.Limiter, error) {
+	if n.Book != nil {
+		now := n.Book.Current()
+		if l, _, ok := now.Limit(limit); ok {
+			return now.Limiter(l, "", key), nil
+		}
+	}
+	for _, l := range n.Limiters {
+		if l.Limit().Name == limit {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no limit %q on this node", limit)
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -28,11 +30,7 @@ func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		limiter, err := nodes[0].Limiter(weir.Limit{Name: "per user", Rate: 90, Per: time.Minute})
 		require.NoError(t, err)
-		source := &Node{
-			Node:    nodes[0],
-			Limits:  func() []string { return []string{"per user"} },
-			Limiter: func(string, string) (*weir.Limiter, error) { return limiter, nil },
-		}
+		source := &Node{Node: nodes[0], Limiters: []*weir.Limiter{limiter}}
 		for range 10 {
 			_, err := limiter.Allow(t.Context(), "alice")
 			require.NoError(t, err)
@@ -73,10 +71,27 @@ func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutRulesSaysThatNoKeyCanBeWatched(t *testing.T) {
+func TestAKeyIsWatchedByTheRules(t *testing.T) {
 	node, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)
 	defer node.Close()
-	_, err = (&Node{Node: node}).Watch(t.Context(), "per user", "alice")
-	require.ErrorContains(t, err, "no rules")
+	_, err = (&Node{Node: node}).Watch(t.Context(), "api/hourly", "alice")
+	require.ErrorContains(t, err, `no limit "api/hourly"`)
+
+	set, err := rules.Parse("rules.yaml", []byte("rules: [{name: api, key: user, limits: [{name: hourly, rate: 60, per: 1h}, {name: burst, algorithm: token_bucket, rate: 1, per: 1s, burst: 5}]}]"))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	defer book.Close()
+	source := &Node{Node: node, Book: book}
+	require.Equal(t, []string{"api/hourly", "api/burst"}, source.Snapshot().Limits)
+	limit, _, _ := book.Current().Limit("api/hourly")
+	_, err = book.Current().Limiter(limit, "", "alice").AllowN(t.Context(), "alice", 7)
+	require.NoError(t, err)
+	w, err := source.Watch(t.Context(), "api/hourly", "alice")
+	require.NoError(t, err)
+	require.EqualValues(t, 7, w.Used)
+	require.EqualValues(t, 60, w.Limit)
+	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
+	require.Error(t, err)
 }

@@ -62,7 +62,7 @@ type Page struct {
 // below zero. Close it to end what its viewers are sent.
 func New(o Options) (*Page, error) {
 	if o.Source == nil {
-		return nil, fmt.Errorf("%w page.Options: Source is nil: give it a page.Node", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w page.Options: Source is nil: give it a *page.Node", weir.ErrInvalid)
 	}
 	if o.Viewers < 0 {
 		return nil, fmt.Errorf("%w page.Options: Viewers is %d: use 0 for %d, or more", weir.ErrInvalid, o.Viewers, defaultViewers)

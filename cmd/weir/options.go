@@ -54,7 +54,7 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.StringVar(&o.rules, "rules", "", "a file of rules, which is watched (docs/rules.md); none if empty")
 	f.StringVar(&o.checks.addr, "checks", "127.0.0.1:8080", "where services ask for checks over HTTP; off if empty")
 	f.StringVar(&o.checks.tokens, "checks_tokens", "", "a file with the tokens of those services, one a line; needed unless -checks is a loopback's address, a unix:/path, or behind certificates")
-	f.StringVar(&o.admin.addr, "admin", "127.0.0.1:8081", "where the status and admin API is; off without -admin_tokens and certificates")
+	f.StringVar(&o.admin.addr, "admin", "127.0.0.1:8081", "where the status and admin API and its page are; off without -admin_tokens and certificates")
 	f.StringVar(&o.admin.tokens, "admin_tokens", "", "a file with the tokens of operators, one a line")
 	f.StringVar(&o.web.cert, "http_cert", "", "a file with the certificate of -checks and -admin")
 	f.StringVar(&o.web.key, "http_key", "", "a file with its key")

@@ -26,6 +26,7 @@ import (
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	weirprom "github.com/weir-go/weir/contrib/prometheus"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -174,7 +175,13 @@ func (s *served) http(o *serveOptions, book *rules.Book, log *slog.Logger) error
 		if err != nil {
 			return err
 		}
-		admin, err := httplimit.Admin(s.node, book, httplimit.AdminOptions{Tokens: tokens, MutualTLS: mutual, Logger: log})
+		shown, err := page.New(page.Options{Source: &page.Node{Node: s.node, Book: book}})
+		if err != nil {
+			return err
+		}
+		// What viewers are sent has no end of its own, and would keep the server from ending.
+		s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
+		admin, err := httplimit.Admin(s.node, book, httplimit.AdminOptions{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
 		if err != nil {
 			return err
 		}

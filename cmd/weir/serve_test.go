@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"debug/elf"
@@ -311,6 +312,44 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 		require.Equal(t, bad, cmd.ProcessState.ExitCode(), "%s: %s", c.args, out)
 		require.Contains(t, string(out), c.says, c.args)
 	}
+}
+
+func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T) {
+	dir := folder(t)
+	a := start(t, dir, "-name", "a")
+	b := start(t, dir, "-name", "b", "-join", a.addr(t))
+	require.Eventually(t, allReady(a, b), 60*time.Second, 20*time.Millisecond)
+	look := func(path, password string) *http.Response {
+		r, err := http.NewRequest(http.MethodGet, "http://"+a.addrs["admin"]+path, nil)
+		require.NoError(t, err)
+		r.SetBasicAuth("anybody", password)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer
+	}
+	require.Equal(t, http.StatusUnauthorized, look("/page/events", checksToken).StatusCode, "who may ask for checks is no operator")
+	index := look("/page/", adminToken)
+	require.Equal(t, http.StatusOK, index.StatusCode)
+	require.Contains(t, index.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	status, answer := a.post(t, "/v1/take", `{"limit":"api/hourly","key":"u"}`)
+	require.Equal(t, http.StatusOK, status, answer)
+	events := bufio.NewScanner(look("/page/events?limit=api/hourly&key=u", adminToken).Body)
+	seen := ""
+	for !strings.Contains(seen, "event: key") && events.Scan() {
+		seen += events.Text() + "\n"
+	}
+	require.True(t, events.Scan(), seen)
+	require.Contains(t, events.Text(), `"grants":60,"used":1,`)
+	for _, said := range []string{`"name":"a-`, `"name":"b-`, `"health":"serving"`, `"limits":["api/hourly"]`} {
+		require.Contains(t, seen, said)
+	}
+
+	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
+	for events.Scan() {
+	}
+	require.NoError(t, events.Err(), "what a viewer is sent has an orderly end")
+	require.NoError(t, a.Wait(), "it exits with 0: %s", &a.out)
 }
 
 func TestASocketOfThisMachineNeedsNoToken(t *testing.T) {

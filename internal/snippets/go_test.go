@@ -39,6 +39,7 @@ var packages = map[string]string{
 	"envoylimit": "github.com/weir-go/weir/contrib/envoy",
 	"grpclimit":  "github.com/weir-go/weir/contrib/grpc",
 	"httplimit":  "github.com/weir-go/weir/httplimit",
+	"page":       "github.com/weir-go/weir/page",
 	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
 	"rules":      "github.com/weir-go/weir/rules",
 	"weir":       "github.com/weir-go/weir",

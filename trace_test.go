@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // spans is a Tracer that keeps all, for several nodes.
@@ -333,7 +334,7 @@ type toldTo struct {
 func (p *toldTo) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
 
 func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
-	if RaceDetector {
+	if race.Enabled {
 		t.Skip("the race detector has pools forget")
 	}
 	n, s := solo(t, Config{Logger: quiet}), new(spans)

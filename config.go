@@ -90,7 +90,7 @@ type Config struct {
 
 	Forget   time.Duration // how long the dead stay in the roster. 5 min if zero
 	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
-	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 400 MB)
+	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 350 MB)
 
 	// TopKeys is how many of the keys that are asked for most, and denied most, this node
 	// remembers with their text, for Node.TopKeys. 256 if zero, at most 4,096. -1: none,

@@ -15,7 +15,7 @@ import (
 
 func main() {
 	if name := os.Getenv(roleVariable); name != "" {
-		if err := play(name, map[string]role{workerRole: serveWorker}[name]); err != nil {
+		if err := play(name, map[string]role{workerRole: serveWorker, sizerRole: serveSizer}[name]); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", name, err)
 			os.Exit(1)
 		}
@@ -40,6 +40,8 @@ type options struct {
 	only     *regexp.Regexp
 	json     bool
 	markdown bool
+	sizing   bool
+	keys     []int // of sizing
 }
 
 // maxCallers bounds the goroutines that ask.
@@ -54,6 +56,12 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	only := flags.String("only", "", "`regexp` of workload/contender/algorithm; all if empty")
 	flags.BoolVar(&o.json, "json", false, "print a JSON object for each row")
 	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/README.md")
+	flags.BoolVar(&o.sizing, "sizing", false, "print what a check takes of CPU and a key of memory, as docs/deploy.md has it, and nothing else; -for is how long each way is asked")
+	o.keys = []int{million, 10 * million}
+	flags.Func("keys", "with -sizing, how many keys, separated by commas (default 1000000,10000000)", func(text string) (err error) {
+		o.keys, err = readKeys(text)
+		return err
+	})
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -71,6 +79,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		err = fmt.Errorf("bench: -callers is %d: it must be from %d to %d", o.callers, fewestCallers, maxCallers)
 	case o.json && o.markdown:
 		err = errors.New("bench: -json and -markdown: choose one")
+	case o.sizing && (o.json || o.markdown):
+		err = errors.New("bench: -sizing prints tables of its own: leave -json and -markdown out")
 	}
 	return o, err
 }
@@ -95,6 +105,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	o, err := parse(args, errOut)
 	if err != nil {
 		return err
+	}
+	if o.sizing {
+		return size(ctx, o.duration, o.keys, out)
 	}
 	cells := o.cells()
 	if len(cells) == 0 {

@@ -62,14 +62,14 @@ type process struct {
 	stop, resume func() error // as a CPU quota does
 }
 
-// startRole starts this binary in a role.
-func startRole(role string) (*process, error) {
+// startRole starts this binary in a role, with more in its environment.
+func startRole(role string, env ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
 	cmd.Stderr = os.Stderr
 	tieToParent(cmd)
 	in, err := cmd.StdinPipe()

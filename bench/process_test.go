@@ -14,6 +14,7 @@ var testRoles = map[string]role{
 	"member":   serveMember,
 	"echo":     serveEcho,
 	"parent":   serveThroughChild,
+	sizerRole:  serveSizer,
 	"busy":     serveBusy,
 }
 

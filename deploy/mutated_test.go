@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -81,14 +83,18 @@ func TestEachFaultInManifestsIsSeen(t *testing.T) {
 			p := m.policies[policy(m, "weir-server")]
 			p.Spec.Egress = p.Spec.Egress[:1]
 		},
-		"lets everything out":           func(m *manifests, _ *workload) { m.policies[policy(m, "weir-server")].Spec.Egress[0].To = nil },
-		"no probe asks /ready":          func(_ *manifests, w *workload) { w.node.ReadinessProbe.HTTPGet.Path = "/healthz" },
-		"no probe asks /live":           func(_ *manifests, w *workload) { w.node.LivenessProbe.HTTPGet.Path = "/ready" },
-		"which is not declared":         func(_ *manifests, w *workload) { w.node.LivenessProbe.HTTPGet.Port = intstr.FromString("web") },
-		"preStop and leaving may take":  func(_ *manifests, w *workload) { *w.pod().TerminationGracePeriodSeconds = 20 },
-		"does not wait until callers":   func(_ *manifests, w *workload) { w.node.Lifecycle = nil },
-		"a limit of CPU":                func(_ *manifests, w *workload) { w.node.Resources.Limits["cpu"] = resource.MustParse("1") },
-		"the limit has to be above":     func(_ *manifests, w *workload) { w.node.Resources.Limits["memory"] = resource.MustParse("512Mi") },
+		"lets everything out":          func(m *manifests, _ *workload) { m.policies[policy(m, "weir-server")].Spec.Egress[0].To = nil },
+		"no probe asks /ready":         func(_ *manifests, w *workload) { w.node.ReadinessProbe.HTTPGet.Path = "/healthz" },
+		"no probe asks /live":          func(_ *manifests, w *workload) { w.node.LivenessProbe.HTTPGet.Path = "/ready" },
+		"which is not declared":        func(_ *manifests, w *workload) { w.node.LivenessProbe.HTTPGet.Port = intstr.FromString("web") },
+		"preStop and leaving may take": func(_ *manifests, w *workload) { *w.pod().TerminationGracePeriodSeconds = 20 },
+		"does not wait until callers":  func(_ *manifests, w *workload) { w.node.Lifecycle = nil },
+		"a limit of CPU":               func(_ *manifests, w *workload) { w.node.Resources.Limits["cpu"] = resource.MustParse("1") },
+		"the limit has to be above":    func(_ *manifests, w *workload) { w.node.Resources.Limits["memory"] = resource.MustParse("512Mi") },
+		"100000000 counts need 9283 MiB": func(_ *manifests, w *workload) {
+			set(w, "-log_format=", "-max_keys=100000000")
+			w.node.Env = slices.DeleteFunc(w.node.Env, func(e corev1.EnvVar) bool { return e.Name == "WEIR_MAX_KEYS" })
+		},
 		"GOMEMLIMIT is not its memory":  func(_ *manifests, w *workload) { w.node.Env = w.node.Env[:4] },
 		"its selector is not of its":    func(_ *manifests, w *workload) { w.Spec.Selector.MatchLabels["app.kubernetes.io/name"] = "other" },
 		"a rollout takes more than one": func(_ *manifests, w *workload) { w.Spec.Strategy.RollingUpdate.MaxUnavailable.IntVal = 1 },

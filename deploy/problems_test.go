@@ -196,6 +196,13 @@ func (w *workload) checkEnd() {
 	}
 }
 
+// What docs/deploy.md gives a node, and how many counts it holds unless told.
+const (
+	keyBytes       = 96
+	baseBytes      = 128 << 20
+	defaultMaxKeys = 5_000_000
+)
+
 func (w *workload) checkMemory() {
 	r := w.node.Resources
 	if _, limited := r.Limits[corev1.ResourceCPU]; limited {
@@ -204,6 +211,13 @@ func (w *workload) checkMemory() {
 	request, limit := r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory]
 	if request.IsZero() || limit.Cmp(request) <= 0 {
 		w.problem("its memory is %v, with a limit of %v: the limit has to be above", &request, &limit)
+	}
+	counts, err := strconv.ParseInt(w.options["max_keys"], 10, 64)
+	if err != nil {
+		counts = defaultMaxKeys
+	}
+	if need := counts*keyBytes + baseBytes; request.Value() < need {
+		w.problem("its memory is %v: %d counts need %d MiB", &request, counts, need>>20)
 	}
 	if !slices.ContainsFunc(w.node.Env, func(e corev1.EnvVar) bool {
 		return e.Name == "GOMEMLIMIT" && e.ValueFrom != nil && e.ValueFrom.ResourceFieldRef != nil && e.ValueFrom.ResourceFieldRef.Resource == "requests.memory"

@@ -112,7 +112,7 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.DurationVar(&o.node.Timeout, "timeout", 0, "the most that a check waits for other nodes; 100ms if 0")
 	f.DurationVar(&o.node.Forget, "forget", 0, "how long the dead stay in the roster; 5m if 0")
 	f.IntVar(&o.node.Replicas, "replicas", 0, "how many other nodes have each count; 1 if 0, none if -1")
-	f.IntVar(&o.node.MaxKeys, "max_keys", 0, "counts held at once; 5000000 if 0, some 400 MB")
+	f.IntVar(&o.node.MaxKeys, "max_keys", 0, "counts held at once; 5000000 if 0, some 350 MB")
 	f.IntVar(&o.node.TopKeys, "top_keys", 0, "how many of the keys asked for and denied most this node remembers with their text; 256 if 0, none if -1")
 
 	f.DurationVar(&o.leaveWithin, "leave_within", 15*time.Second, "how long an orderly end may take: counts go to the other nodes, and what is asked is answered")

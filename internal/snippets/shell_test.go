@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/snippets"
@@ -52,6 +53,11 @@ func TestEveryCommandIsThere(t *testing.T) {
 			} else if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(c.Words[i+1]))); err != nil {
 				t.Errorf("%s: %v", c.At(), err)
 			}
+		case c.Words[0] == "kubectl":
+			kubectl(t, root, &c)
+		case c.Words[0] == "helm":
+			helm(t, root, &c)
+		case c.Words[0] == "openssl": // what it prints is a token, of any kind
 		case c.Words[0] != "go" || len(args) == 0:
 			t.Errorf("%s: no test holds %q: add one, or call something else", c.At(), c.Words)
 		case c.Words[1] == "run":
@@ -67,6 +73,59 @@ func TestEveryCommandIsThere(t *testing.T) {
 		default:
 			t.Errorf("%s: no test holds go %s: add one, or call something else", c.At(), c.Words[1])
 		}
+	}
+}
+
+// kubectl holds a command to what deploy has: its folders, and a -- to the command of the
+// image.
+func kubectl(t *testing.T, root string, c *snippets.Command) {
+	if len(c.Words) < 2 || !slices.Contains([]string{"apply", "create", "exec", "label", "rollout"}, c.Words[1]) {
+		t.Errorf("%s: no test holds %q", c.At(), c.Words)
+	}
+	for i, w := range c.Words[1:] {
+		switch {
+		case w == "-k":
+			there(t, root, c, c.Words[i+2], "kustomization.yaml")
+		case w == "--" && c.Words[i+2] != "/weir":
+			t.Errorf("%s: the image has no %s", c.At(), c.Words[i+2])
+		}
+	}
+}
+
+// helm holds a command to the chart, its values and files of values.
+func helm(t *testing.T, root string, c *snippets.Command) {
+	if len(c.Words) < 4 || c.Words[1] != "install" && c.Words[1] != "upgrade" {
+		t.Errorf("%s: no test holds %q", c.At(), c.Words)
+		return
+	}
+	there(t, root, c, c.Words[3], "Chart.yaml")
+	var values map[string]any
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(c.Words[3]), "values.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &values))
+	for i, w := range c.Words {
+		switch w {
+		case "-f":
+			there(t, root, c, c.Words[i+1], "")
+		case "--set":
+			name, _, _ := strings.Cut(c.Words[i+1], "=")
+			in := values
+			for part := range strings.SplitSeq(name, ".") {
+				value, ok := in[part]
+				if !ok {
+					t.Errorf("%s: the chart has no value %s", c.At(), name)
+					break
+				}
+				in, _ = value.(map[string]any)
+			}
+		}
+	}
+}
+
+// there holds a path to what is in the project.
+func there(t *testing.T, root string, c *snippets.Command, path ...string) {
+	if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(filepath.Join(path...)))); err != nil {
+		t.Errorf("%s: %v", c.At(), err)
 	}
 }
 

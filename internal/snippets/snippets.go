@@ -2,7 +2,8 @@
 // can hold it against the parsers, commands and compilers that it is for. It is
 // used by tests alone:
 //
-//	go, json, rules in yaml, go test, make, curl   the tests of this package
+//	go, json, rules in yaml, go test, make, curl,
+//	kubectl, helm                                  the tests of this package
 //	scenarios in yaml, go run ./simulations        simulations
 //	alerts in yaml, promql                         contrib/prometheus
 //	descriptors in yaml                            contrib/envoy

@@ -1,0 +1,485 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/rpc"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/httplimit"
+)
+
+// sizerRole is a process that has a node as it is deployed: with secrets, a replica of each
+// count, and the check API.
+const sizerRole = "sizer"
+
+// Sizer is the service of such a process.
+type Sizer struct {
+	node    *weir.Node
+	limiter *weir.Limiter // which admits all
+	daily   *weir.Limiter // whose counts last
+	checks  *http.Server
+	keys    map[string][]string // by who decides
+	before  int64               // bytes in the heap before it is asked for keys
+}
+
+// SizerSetup says which cluster it is in. Its own address is the answer.
+type SizerSetup struct {
+	Join []string
+	Keys int // that it has room for
+}
+
+// SizerAddrs are where it is reached.
+type SizerAddrs struct{ Peers, Checks string }
+
+func serveSizer(ready func(string), done <-chan struct{}) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s := new(Sizer)
+	server := rpc.NewServer()
+	if err := server.RegisterName("Sizer", s); err != nil {
+		return err
+	}
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			server.ServeConn(conn) // until the process ends
+		}
+	}()
+	ready(listener.Addr().String())
+	<-done
+	if s.node == nil {
+		return nil
+	}
+	return errors.Join(s.checks.Close(), s.node.Close())
+}
+
+// Start starts the node, and serves its check API.
+func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
+	// It is a secret of nobody: all nodes are processes of this one machine.
+	secret := bytes.Repeat([]byte{1}, 32)
+	s.node, err = weir.Start(context.Background(), weir.Config{
+		Bind: "127.0.0.1:0", Join: o.Join, Secrets: [][]byte{secret}, Seed: secret, MaxKeys: o.Keys, Logger: quiet(),
+	})
+	if err != nil {
+		return err
+	}
+	s.limiter, err = s.node.Limiter(weir.Limit{Name: "sizing", Algorithm: weir.TokenBucket, Rate: million, Per: time.Hour, Burst: million})
+	if err != nil {
+		return err
+	}
+	if s.daily, err = s.node.Limiter(weir.Limit{Name: "daily", Algorithm: weir.SlidingWindow, Rate: 1000, Per: 24 * time.Hour}); err != nil {
+		return err
+	}
+	checks, err := httplimit.Checks(s.node, nil, httplimit.CheckOptions{Open: true, Logger: quiet()})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.checks = &http.Server{Handler: checks, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.checks.Serve(l) }() // until Close
+	addrs.Checks = l.Addr().String()
+	for _, m := range s.node.Members() {
+		if m.Self {
+			addrs.Peers = m.Addr
+		}
+	}
+	return nil
+}
+
+// sizedKeys is how many keys are asked for, each by turns: so many that none is asked for
+// often enough to be lent, but for those that are meant to be.
+const sizedKeys = 200_000
+
+// Meet waits for so many members, and chooses the keys.
+func (s *Sizer) Meet(members int, _ *int) error {
+	for begun := time.Now(); !s.node.Ready() || serving(s.node) != members; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > startWait {
+			return fmt.Errorf("bench: after %v a node is not ready among %d", startWait, members)
+		}
+	}
+	if err := untilExact(s.limiter, startWait); err != nil {
+		return err
+	}
+	others := keysThat(sizedKeys, func(key string) bool { return !s.limiter.Owner(key).Self })
+	s.keys = map[string][]string{
+		"owned":     keysThat(sizedKeys, func(key string) bool { return s.limiter.Owner(key).Self }),
+		"forwarded": others,
+		"leased":    others[:10],
+		"nothing":   others,
+	}
+	s.before = heap()
+	return nil
+}
+
+// SizerLoad is what a node is asked.
+type SizerLoad struct {
+	Way  string  // who decides; "nothing" is asked of nobody
+	Rate float64 // a second
+	For  time.Duration
+}
+
+// SizerSpent is what that took.
+type SizerSpent struct {
+	Checks, Other int // Other were not decided as the way has it, or not by authority
+	CPU           time.Duration
+}
+
+// sizerCallers ask at one node.
+const sizerCallers = 64
+
+// Load asks as often as it is told, and answers with how much CPU time the process took.
+func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
+	before, _, err := usage()
+	if err != nil {
+		return err
+	}
+	want := map[string]weir.Source{"owned": weir.Owner, "forwarded": weir.Forwarded, "leased": weir.Leased}[o.Way]
+	keys := s.keys[o.Way]
+	var other [sizerCallers]int
+	spent.Checks = paced(sizerCallers, o.Rate, o.For, func(caller int, r *rand.Rand) {
+		key := keys[r.IntN(len(keys))]
+		if o.Way == "nothing" {
+			return
+		}
+		if d, err := s.limiter.Allow(context.Background(), key); err != nil || d.Source != want {
+			other[caller]++
+		}
+	})
+	for _, n := range other {
+		spent.Other += n
+	}
+	after, _, err := usage()
+	spent.CPU = after - before
+	return err
+}
+
+// paced has callers do something at a rate, at random moments, and answers with how often.
+// A caller that is late goes on at once.
+func paced(callers int, rate float64, d time.Duration, do func(caller int, r *rand.Rand)) (done int) {
+	var all sync.WaitGroup
+	counts := make([]int, callers)
+	begun := time.Now()
+	for i := range callers {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(i)))
+			for at := 0.0; ; counts[i]++ {
+				if at += r.ExpFloat64() * float64(callers) / rate; at > d.Seconds() || time.Since(begun) > d {
+					return
+				}
+				time.Sleep(time.Until(begun.Add(time.Duration(at * float64(time.Second)))))
+				do(i, r)
+			}
+		})
+	}
+	all.Wait()
+	for _, n := range counts {
+		done += n
+	}
+	return done
+}
+
+// Fill asks once for each of so many keys that the node owns.
+func (s *Sizer) Fill(n int, _ *int) error {
+	var b [keyBytes]byte
+	for i, filled := 0, 0; filled < n; i++ {
+		key := string(appendKey(b[:0], i))
+		if !s.daily.Owner(key).Self {
+			continue
+		}
+		filled++
+		if err := s.count(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count asks for a key until its owner, this node, has counted it: a machine that is busy
+// may keep the other node from being heard for a while.
+func (s *Sizer) count(key string) error {
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		d, err := s.daily.Allow(context.Background(), key)
+		if err != nil || d.Source == weir.Owner {
+			return err
+		}
+		if time.Since(begun) > startWait {
+			return fmt.Errorf("bench: after %v a key that the node owns is still decided by %v", startWait, d.Source)
+		}
+	}
+}
+
+// SizerMemory is what a node holds.
+type SizerMemory struct {
+	Keys       int
+	Live, Peak int64 // bytes: what keys have added to the heap, and the process at most
+}
+
+// Memory waits until the node has a count of so many keys, its own and copies, and has sent
+// all copies of its own.
+func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
+	at, since := s.node.Stats(), time.Now()
+	for at.Keys < keys || at.Stream.Unsent > 0 {
+		time.Sleep(50 * time.Millisecond)
+		now := s.node.Stats()
+		if now.Keys != at.Keys || now.Stream.Unsent != at.Stream.Unsent {
+			at, since = now, time.Now()
+		}
+		if time.Since(since) > memberWait {
+			return fmt.Errorf("bench: a node has %d of %d keys, and %d copies to send, as %v ago", at.Keys, keys, at.Stream.Unsent, memberWait)
+		}
+	}
+	m.Keys = s.node.Stats().Keys
+	if _, m.Peak, err = usage(); err != nil {
+		return err
+	}
+	m.Live = heap() - s.before
+	return nil
+}
+
+// sizers are nodes that know each other.
+type sizers struct {
+	workers []*worker
+	addrs   []SizerAddrs
+}
+
+func startSizers(nodes, keys int, env ...string) (s *sizers, err error) {
+	s = new(sizers)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.end())
+		}
+	}()
+	setup := SizerSetup{Keys: keys}
+	for range nodes {
+		p, err := startRole(sizerRole, env...)
+		if err != nil {
+			return s, err
+		}
+		c, err := rpc.Dial("tcp", p.addr)
+		if err != nil {
+			return s, errors.Join(err, p.end())
+		}
+		s.workers = append(s.workers, &worker{p, c})
+		var addrs SizerAddrs
+		if err := c.Call("Sizer.Start", setup, &addrs); err != nil {
+			return s, err
+		}
+		s.addrs = append(s.addrs, addrs)
+		setup.Join = append(setup.Join, addrs.Peers)
+	}
+	_, err = sizerCalls[int, int](s, "Meet", nodes)
+	return s, err
+}
+
+func (s *sizers) end() (err error) {
+	for _, w := range s.workers {
+		err = errors.Join(err, w.Close(), w.end())
+	}
+	return err
+}
+
+// sizerWait bounds a call.
+const sizerWait = 10 * time.Minute
+
+// sizerCalls calls all at once.
+func sizerCalls[A, R any](s *sizers, method string, arg A) ([]R, error) {
+	replies, calls := make([]R, len(s.workers)), make([]*rpc.Call, len(s.workers))
+	for i, w := range s.workers {
+		calls[i] = w.Go("Sizer."+method, arg, &replies[i], nil)
+	}
+	late := time.After(sizerWait)
+	var errs []error
+	for _, c := range calls {
+		select {
+		case <-c.Done:
+			errs = append(errs, c.Error)
+		case <-late:
+			return nil, fmt.Errorf("bench: %s has not returned after %v", method, sizerWait)
+		}
+	}
+	return replies, errors.Join(errs...)
+}
+
+// load has the nodes together asked at a rate, and answers with their CPU time, and how many
+// checks that were.
+func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpent, err error) {
+	all, err := sizerCalls[SizerLoad, SizerSpent](s, "Load", SizerLoad{way, rate / float64(len(s.workers)), d})
+	for _, one := range all {
+		spent.Checks, spent.Other, spent.CPU = spent.Checks+one.Checks, spent.Other+one.Other, spent.CPU+one.CPU
+	}
+	return spent, err
+}
+
+// overHTTP is load by this process, over the check API: any key at any node.
+func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 3 * sizerCallers}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport, Timeout: startWait}
+	// What the nodes do while nothing is asked is measured by load.
+	over := make(chan error, 1)
+	var measured []SizerSpent
+	go func() {
+		var err error
+		measured, err = sizerCalls[SizerLoad, SizerSpent](s, "Load", SizerLoad{"nothing", 1, d})
+		over <- err
+	}()
+	errs := make([]error, 3*sizerCallers)
+	spent.Checks = paced(len(errs), rate, d, func(caller int, r *rand.Rand) {
+		key := appendKey(nil, r.IntN(sizedKeys))
+		body := fmt.Sprintf(`{"key":%q,"name":"sizing","limit":%d,"window_ms":3600000}`, key, million)
+		a, err := client.Post("http://"+s.addrs[r.IntN(len(s.addrs))].Checks+"/v1/check", "application/json", strings.NewReader(body))
+		if err != nil {
+			errs[caller] = err
+			return
+		}
+		if _, err := io.Copy(io.Discard, a.Body); err != nil || a.StatusCode != http.StatusOK {
+			errs[caller] = errors.Join(fmt.Errorf("bench: a check over HTTP is answered with %s", a.Status), err)
+		}
+		_ = a.Body.Close()
+	})
+	errs = append(errs, <-over)
+	for _, one := range measured {
+		spent.CPU += one.CPU
+	}
+	return spent, errors.Join(errs...)
+}
+
+// sizedRates are those that checks are asked at, of the cluster.
+var sizedRates = [...]float64{1_000, 10_000, 100_000}
+
+// sizingNodes is how many nodes the cluster has that is asked.
+const sizingNodes = 3
+
+// size prints what checks take of CPU, and what keys take of memory.
+func size(ctx context.Context, d time.Duration, keys []int, out io.Writer) (err error) {
+	fmt.Fprintf(out, "CPU time of all of %d nodes for a check, µs, of so many a second in all:\n\n| a check | 1,000 | 10,000 | 100,000 |\n|---|---|---|---|\n", sizingNodes)
+	s, err := startSizers(sizingNodes, 4*sizingNodes*sizedKeys)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.end()) }()
+	var idle time.Duration // in d, of all nodes
+	if spent, err := s.load("nothing", 1, d); err == nil {
+		idle = spent.CPU
+	} else {
+		return err
+	}
+	for _, way := range []string{"owned", "forwarded", "leased", "over HTTP"} {
+		fmt.Fprintf(out, "| %s ", way)
+		for _, rate := range sizedRates {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var spent, besides SizerSpent
+			switch {
+			case way == "over HTTP" && rate > 10_000: // who asks takes more of the machine than the nodes
+				fmt.Fprint(out, "| - ")
+				continue
+			case way == "over HTTP":
+				spent, err = s.overHTTP(rate, d)
+				besides.CPU = idle
+			default:
+				if _, err = s.load(way, rate, d/4); err == nil { // buckets are made, and leases
+					besides, err = s.load("nothing", rate, d)
+				}
+				if err == nil {
+					spent, err = s.load(way, rate, d)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			each := float64((spent.CPU - besides.CPU).Nanoseconds()) / 1000 / float64(spent.Checks)
+			fmt.Fprintf(out, "| %.1f ", each)
+			if got := float64(spent.Checks) / d.Seconds(); got < .9*rate {
+				fmt.Fprintf(out, "(at %.0f) ", got)
+			}
+			if part := float64(spent.Other) / float64(spent.Checks); part > .02 {
+				fmt.Fprintf(out, "(%.0f %% by others) ", 100*part)
+			}
+		}
+		fmt.Fprintln(out, "|")
+	}
+	fmt.Fprintf(out, "\nA node that is asked nothing takes %.1f ms of CPU a second.\n", float64(idle.Milliseconds())/d.Seconds()/sizingNodes)
+	return sizeMemory(ctx, keys, out)
+}
+
+// sizeMemory prints what a node of two takes that each have all keys: half are its own, half
+// are copies.
+func sizeMemory(ctx context.Context, keys []int, out io.Writer) error {
+	fmt.Fprint(out, "\nMemory of each of two nodes, of which each has all keys, its own and copies:\n\n| keys | GOMEMLIMIT | heap, bytes a key | process at most, MiB | bytes a key |\n|---|---|---|---|---|\n")
+	for _, n := range keys {
+		for _, limit := range []int64{0, memoryFor(n)} {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var env []string
+			name := "-"
+			if limit != 0 {
+				env, name = []string{"GOMEMLIMIT=" + strconv.FormatInt(limit, 10)}, fmt.Sprintf("%d MiB", limit>>20)
+			}
+			m, err := filled(n, env...)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "| %d | %s | %.0f | %d | %.0f |\n", m.Keys, name, float64(m.Live)/float64(m.Keys), m.Peak>>20, float64(m.Peak)/float64(m.Keys))
+		}
+	}
+	return nil
+}
+
+// A node's memory, as docs/deploy.md sizes it.
+const (
+	sizedKeyBytes  = 96        // for each count that it holds, its own or a copy, with what is to be collected
+	sizedBaseBytes = 128 << 20 // for all else: the process, connections, what requests leave behind
+)
+
+// memoryFor is what a node is given for so many counts.
+func memoryFor(counts int) int64 { return int64(counts)*sizedKeyBytes + sizedBaseBytes }
+
+// filled fills two nodes with so many keys, and answers with what the larger one takes.
+func filled(n int, env ...string) (m SizerMemory, err error) {
+	s, err := startSizers(2, 2*n, env...)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, s.end()) }()
+	if _, err := sizerCalls[int, int](s, "Fill", n/2); err != nil {
+		return m, err
+	}
+	all, err := sizerCalls[int, SizerMemory](s, "Memory", n)
+	for _, one := range all {
+		if one.Peak > m.Peak {
+			m = one
+		}
+	}
+	return m, err
+}
+
+// readKeys reads counts of keys, separated by commas.
+func readKeys(text string) (keys []int, err error) {
+	for item := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(item))
+		if err != nil || n < 1000 || n > 200*million {
+			return nil, fmt.Errorf("%q is no number of keys from 1000 to 200000000", item)
+		}
+		keys = append(keys, n)
+	}
+	return keys, nil
+}

@@ -1,0 +1,61 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, size(context.Background(), 20*time.Millisecond, []int{2000}, &out))
+	for _, row := range []string{"owned", "forwarded", "leased", "over HTTP"} {
+		require.Contains(t, out.String(), "| "+row+" | ")
+	}
+	require.Regexp(t, `(?m)^\| 2000 \| - \| \d+ \| \d+ \| \d+ \|$`, out.String())
+	require.Regexp(t, `(?m)^\| 2000 \| 128 MiB \| `, out.String())
+}
+
+func TestNumbersOfKeysAreTakenOrRefused(t *testing.T) {
+	keys, err := readKeys("1000000, 2000")
+	require.NoError(t, err)
+	require.Equal(t, []int{million, 2000}, keys)
+	for _, text := range []string{"", "many", "10", "1000000000"} {
+		_, err := readKeys(text)
+		require.ErrorContains(t, err, "is no number of keys")
+	}
+}
+
+// The document's memory is what the command gives its nodes.
+func TestTheDocumentSizesMemoryAsTheCommandDoes(t *testing.T) {
+	text, err := os.ReadFile("../docs/deploy.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| (\d+) million \| (\d+) \| ([\d.]+) million \| ([\d.]+) (GiB|MiB) \|`).FindAllStringSubmatch(string(text), -1)
+	require.GreaterOrEqual(t, len(rows), 4)
+	for _, r := range rows {
+		keys, err := strconv.Atoi(r[1])
+		require.NoError(t, err)
+		nodes, err := strconv.Atoi(r[2])
+		require.NoError(t, err)
+		counts := 2 * keys * million / (nodes - 1) // one is away
+		require.Equal(t, strconv.FormatFloat(float64(counts)/million, 'f', 1, 64), strings.TrimSuffix(r[3], ""), r[0])
+		memory, unit := float64(memoryFor(counts)), 1<<20
+		if r[5] == "GiB" {
+			unit = 1 << 30
+		}
+		want := fmt.Sprintf("%.0f", memory/float64(unit))
+		if r[5] == "GiB" {
+			want = fmt.Sprintf("%.1f", memory/float64(unit))
+		}
+		require.Equal(t, want, r[4], r[0])
+	}
+}

@@ -1,0 +1,52 @@
+package deploy
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPortsAreThoseOfTheDocuments(t *testing.T) {
+	text, err := os.ReadFile("../docs/deploy.md")
+	require.NoError(t, err)
+	documented := make(map[string]string) // by flag
+	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| .*`(?:-|Config\\.)(\\w+)`").FindAllStringSubmatch(string(text), -1) {
+		documented[map[string]string{"Bind": "peers"}[row[2]]+row[2]] = row[1]
+	}
+	require.Equal(t, map[string]string{"peersBind": "7946", "checks": "8080", "admin": "8081", "health": "8082", "envoy": "8083"}, documented)
+
+	for name, v := range map[string]string{"kustomize": "", "helm/default": "default", "helm/envoy": "envoy"} {
+		var m *manifests
+		if v == "" {
+			m, err = read(kustomize(t, "kustomize/server"))
+		} else {
+			objects, _, wrong := rendered(installations(t)[v])
+			require.NoError(t, wrong)
+			m, err = read([]byte(objects))
+		}
+		require.NoError(t, err)
+		ports := m.workloads()[0].ports()
+		require.Equal(t, documented["peersBind"], fmt.Sprint(ports["peers/TCP"]), name)
+		for _, flag := range []string{"checks", "admin", "health", "envoy"} {
+			if port, ok := ports[flag+"/TCP"]; ok || flag != "envoy" {
+				require.Equal(t, documented[flag], fmt.Sprint(port), "%s: %s", name, flag)
+			}
+		}
+	}
+
+	// A test of the command holds it to this document.
+	flags, err := os.ReadFile("../docs/serve.md")
+	require.NoError(t, err)
+	for _, flag := range []string{"checks", "admin", "health"} {
+		require.Regexp(t, "(?m)^\\| `-"+flag+"` \\| .*127\\.0\\.0\\.1:"+documented[flag], string(flags))
+	}
+}
+
+func TestTheDocumentSizesMemoryAsTheManifestsAre(t *testing.T) {
+	text, err := os.ReadFile("../docs/deploy.md")
+	require.NoError(t, err)
+	require.Contains(t, string(text), fmt.Sprintf("Memory of a node: %d bytes for each count, and %d MiB.", keyBytes, baseBytes>>20))
+}

@@ -122,6 +122,7 @@ func rendered(given values) (objects, notes string, err error) {
 			text, err := yaml.Marshal(v)
 			return strings.TrimSuffix(string(text), "\n"), err
 		},
+		"fromYaml": func(text string) (v values, err error) { return v, yaml.Unmarshal([]byte(text), &v) },
 		"required": func(why string, v any) (any, error) {
 			if v == nil || v == "" {
 				return nil, errors.New(why)

@@ -105,7 +105,7 @@ func TestEachFaultInManifestsIsSeen(t *testing.T) {
 		"may do more than it has to":  func(_ *manifests, w *workload) { *w.node.SecurityContext.ReadOnlyRootFilesystem = false },
 		"may be root":                 func(_ *manifests, w *workload) { w.pod().SecurityContext.RunAsNonRoot = nil },
 		"has no seccomp profile":      func(_ *manifests, w *workload) { w.pod().SecurityContext.SeccompProfile = nil },
-		"has no fsGroup":              func(_ *manifests, w *workload) { w.pod().SecurityContext.FSGroup = nil },
+		"may not read shared":         func(_ *manifests, w *workload) { w.pod().SecurityContext.FSGroup = nil },
 		"there is no volume rules":    func(_ *manifests, w *workload) { w.pod().Volumes = w.pod().Volumes[1:] },
 		"is mounted by subPath":       func(_ *manifests, w *workload) { w.node.VolumeMounts[0].SubPath = "rules.yaml" },
 	} {

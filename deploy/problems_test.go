@@ -259,8 +259,10 @@ func (w *workload) checkConfinement() {
 			w.problem("container %s has no seccomp profile", c.Name)
 		}
 	}
-	if w.node != nil && (pod == nil || pod.FSGroup == nil) {
-		w.problem("it has no fsGroup, which reads the secrets")
+	for _, v := range w.pod().Volumes {
+		if v.Secret != nil && (pod == nil || pod.FSGroup == nil) && (v.Secret.DefaultMode == nil || *v.Secret.DefaultMode&0o004 == 0) {
+			w.problem("the node may not read %s: it is no group's of its own, and not for others", v.Name)
+		}
 	}
 }
 
@@ -316,7 +318,7 @@ func serviceProblems(s *corev1.Service, all []*workload) (wrong []string) {
 		}
 		ports := w.ports()
 		for _, p := range s.Spec.Ports {
-			if _, ok := ports[p.TargetPort.String()+"/"+string(p.Protocol)]; !ok {
+			if _, ok := ports[w.named(p.TargetPort.String()+"/"+string(p.Protocol))]; !ok {
 				wrong = append(wrong, fmt.Sprintf("Service %s: %s has no port %s/%s", s.Name, w.Name, &p.TargetPort, p.Protocol))
 			}
 		}
@@ -361,7 +363,7 @@ func (m *manifests) checkPolicies(w *workload) {
 				w.problem("NetworkPolicy %s admits all ports", p.Name)
 			}
 			for _, port := range rule.Ports {
-				name := portName(port)
+				name := w.named(portName(port))
 				admitted[name] = true
 				if _, ok := ports[name]; !ok {
 					w.problem("NetworkPolicy %s admits %s, which is not declared", p.Name, name)
@@ -381,10 +383,21 @@ func (m *manifests) checkPolicies(w *workload) {
 }
 
 func portName(p networkingv1.NetworkPolicyPort) string {
-	if p.Port == nil || p.Protocol == nil {
+	if p.Port == nil || p.Protocol == nil || p.EndPort != nil {
 		return "any"
 	}
 	return p.Port.String() + "/" + string(*p.Protocol)
+}
+
+// named is a port as the pods declare it, "name/protocol", where it is given by its number.
+func (w *workload) named(port string) string {
+	number, protocol, _ := strings.Cut(port, "/")
+	for name, of := range w.ports() {
+		if strconv.Itoa(int(of)) == number && strings.HasSuffix(name, "/"+protocol) {
+			return name
+		}
+	}
+	return port
 }
 
 // checkFrom wants of a rule that it names who reaches a port, and of the nodes' port that

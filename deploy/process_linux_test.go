@@ -262,6 +262,10 @@ func together(t *testing.T, built string, m *manifests) {
 	for i, n := range nodes {
 		require.Contains(t, n.take(t), fmt.Sprintf(`"remaining":%d`, 999-i), "they count together")
 	}
+	_, admin, _ := strings.Cut(w.options["admin"], ":")
+	asked := command(t, built, w.node, "status", "-admin", "http://"+ips[0]+":"+admin, "-token_file", mounts+"/tokens/admin")
+	out, err := asked.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	nodes[0].leave(t)
 	require.Contains(t, nodes[1].take(t), `"remaining":996`, "what was counted is with those who stay")
 	nodes[1].leave(t)

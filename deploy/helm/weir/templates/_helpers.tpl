@@ -223,7 +223,7 @@ lifecycle:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   securityContext:
-    {{- include "weir.confined" . | nindent 4 }}
+    {{- .Values.app.securityContext | default (include "weir.confined" . | fromYaml) | toYaml | nindent 4 }}
   {{- if $embedded }}
   volumeMounts:
   {{- include "weir.mounts" . | nindent 2 }}

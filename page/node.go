@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -26,15 +27,17 @@ const topShown = 10 // keys of each kind
 // Snapshot implements Source.
 func (n *Node) Snapshot() Snapshot {
 	stats, ring, members := n.Node.Stats(), n.Node.Ring(), n.Node.Members()
+	short := shorten(members)
 	s := Snapshot{Outage: stats.Outage, Limits: n.limits()}
+	s.Outage.Missing = short.all(stats.Outage.Missing)
 	for _, m := range members {
-		shown := Member{ID: m.Name, Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name]}
+		shown := Member{ID: m.Name, Name: short.of(m.Name), Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String(), Health: healthOf(m.State), Share: ring[m.Name]}
 		trip, asked := stats.Cluster.RoundTrips[m.Name]
 		gone, unheard := stats.Unheard[m.Name]
 		switch {
 		case m.Self:
 			shown.Process, shown.Note = m.Name, "this node"
-			s.Name, s.Region = m.Name, m.Region
+			s.Name, s.Region = shown.Name, m.Region
 			s.Counters = []Counters{{m.Name, stats.Decisions, stats.Latency}}
 		case unheard:
 			shown.Note = fmt.Sprintf("not heard for %v", gone.Round(time.Second))
@@ -43,12 +46,47 @@ func (n *Node) Snapshot() Snapshot {
 		}
 		s.Members = append(s.Members, shown)
 	}
-	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	if s.Name == "" { // it has left the roster
 		s.Name = "a node that has left"
 		s.Counters = []Counters{{"left", stats.Decisions, stats.Latency}}
 	}
 	return s
+}
+
+// labels are members' names without their incarnations, by name, as far as that tells
+// one from another.
+type labels map[string]string
+
+// incarnation is what a node appends to its label.
+var incarnation = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
+
+func shorten(members []weir.Member) labels {
+	short, having := make(labels), make(map[string]int)
+	for _, m := range members {
+		if found := incarnation.FindStringSubmatch(m.Name); found != nil {
+			short[m.Name] = found[1]
+			having[found[1]]++
+		} else {
+			having[m.Name]++
+		}
+	}
+	for name, label := range short {
+		if having[label] > 1 {
+			delete(short, name)
+		}
+	}
+	return short
+}
+
+func (l labels) of(name string) string { return cmp.Or(l[name], name) }
+
+func (l labels) all(names []string) []string {
+	short := make([]string, len(names))
+	for i, name := range names {
+		short[i] = l.of(name)
+	}
+	return short
 }
 
 func healthOf(s weir.MemberState) Health {
@@ -62,7 +100,12 @@ func healthOf(s weir.MemberState) Health {
 }
 
 // Top implements Source: the keys of the whole cluster.
-func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) { return n.Node.TopKeys(ctx, topShown) }
+func (n *Node) Top(ctx context.Context) (weir.TopKeys, error) {
+	t, err := n.Node.TopKeys(ctx, topShown)
+	short := shorten(n.Node.Members())
+	t.Missing, t.Silent = short.all(t.Missing), short.all(t.Silent)
+	return t, err
+}
 
 // Watch implements Source. It looks by Peek, which asks the key's owner.
 func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
@@ -76,7 +119,7 @@ func (n *Node) Watch(ctx context.Context, limit, key string) (Watched, error) {
 	}
 	return Watched{
 		Limit: d.Limit, Used: max(0, d.Limit-d.Remaining), Per: l.Limit().Per,
-		Owner: l.Owner(key).Name, Source: d.Source.String(), Counted: -1,
+		Owner: shorten(n.Node.Members()).of(l.Owner(key).Name), Source: d.Source.String(), Counted: -1,
 	}, nil
 }
 

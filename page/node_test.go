@@ -52,7 +52,7 @@ func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
 
 		w, err := source.Watch(t.Context(), "per user", "alice")
 		require.NoError(t, err)
-		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: limiter.Owner("alice").Name, Source: w.Source, Counted: -1}, w)
+		require.Equal(t, Watched{Limit: 90, Used: 10, Per: time.Minute, Owner: shorten(nodes[0].Members()).of(limiter.Owner("alice").Name), Source: w.Source, Counted: -1}, w)
 		top, err := source.Top(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "alice", top.Asked[0].Key)
@@ -69,6 +69,13 @@ func TestANodeShowsItsMembersWhoIsMissingAndWhoDecides(t *testing.T) {
 		}
 		require.Equal(t, 1, missing)
 	})
+}
+
+func TestMembersAreCalledByTheirLabelsWhereTheseTellThemApart(t *testing.T) {
+	const one, two = "-0123456789abcdef", "-fedcba9876543210"
+	short := shorten([]weir.Member{{Name: "gw-0" + one}, {Name: "gw-1" + one}, {Name: "gw-1" + two}, {Name: "db" + one}, {Name: "db"}})
+	require.Equal(t, []string{"gw-0", "gw-1" + one, "gw-1" + two, "db" + one, "db", "who left"},
+		short.all([]string{"gw-0" + one, "gw-1" + one, "gw-1" + two, "db" + one, "db", "who left"}))
 }
 
 func TestAKeyIsWatchedByTheRules(t *testing.T) {

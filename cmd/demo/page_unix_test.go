@@ -159,7 +159,7 @@ func servedDemo(t *testing.T) (d *demo, url string) {
 
 func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b := openBrowser(t)
-	_, url := servedDemo(t)
+	d, url := servedDemo(t)
 	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
 	b.shows("#headline", `^All 3 members serve`)
 	b.shows("#checks", `owner, asked`)
@@ -217,11 +217,15 @@ func TestThePageShowsAndHealsWhatItsButtonsBreak(t *testing.T) {
 	b.shows("#key-desc", `^client-002 has used \d+ of 30 of client`)
 
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	require.Empty(t, b.wrong, "its console is silent")
 	for _, asked := range b.requests {
 		require.True(t, strings.HasPrefix(asked, url), asked)
 	}
+	b.mu.Unlock()
+
+	// Old figures are not taken for new ones.
+	require.NoError(t, d.cmd.Process.Kill())
+	b.shows("#headline", `^No figures since`)
 }
 
 func TestThePageIsReadOnAPhoneInTheDarkAndAloud(t *testing.T) {

@@ -341,7 +341,7 @@ func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T
 	}
 	require.True(t, events.Scan(), seen)
 	require.Contains(t, events.Text(), `"grants":60,"used":1,`)
-	for _, said := range []string{`"name":"a-`, `"name":"b-`, `"health":"serving"`, `"limits":["api/hourly"]`} {
+	for _, said := range []string{`"name":"a"`, `"id":"b-`, `"health":"serving"`, `"limits":["api/hourly"]`} {
 		require.Contains(t, seen, said)
 	}
 

@@ -154,7 +154,7 @@ function showRing(members) {
     attribute(label, 'text-anchor', Math.abs(aside) < 0.3 ? 'middle' : aside > 0 ? 'start' : 'end');
     attribute(label, 'x', (220 + 126 * aside).toFixed(1));
     attribute(label, 'y', (165 - 132 * Math.cos(middle)).toFixed(1));
-    const short = m.name.length > 13 ? m.name.slice(0, 12) + '…' : m.name;
+    const short = m.name.length > 11 ? m.name.slice(0, 10) + '…' : m.name;
     set(label, owners.length > 12 ? '' : (m.health === 'missing' ? '✕ ' : '') + short);
     from += m.share;
     even = !even;
@@ -177,10 +177,10 @@ function memberRow(m) {
 function showMember(row, m) {
   const [name, state, owns, checks, actions] = row.children;
   set(name.children[0], m.name);
-  set(name.children[1], m.self ? m.note : m.addr);
+  set(name.children[1], m.id !== m.name ? m.id : m.addr);
   set(state.children[0], m.state);
   attribute(state.children[0], 'data-health', m.health);
-  set(state.children[1], [m.side ? `side ${m.side}` : '', m.self ? '' : m.note, m.region].filter(Boolean).join(', '));
+  set(state.children[1], [m.side ? `side ${m.side}` : '', m.note, m.region, m.id !== m.name ? m.addr : ''].filter(Boolean).join(', '));
   set(owns, m.share > 0 ? percent(m.share, 1) : 'nothing');
   const of = sums(m.checks);
   set(checks.children[0], m.checks ? perSecond(of.all) : '–');
@@ -316,6 +316,7 @@ function showKey(w) {
     set(row.children[0], f[0]);
     set(row.children[1], f[1]);
   });
+  id('key-none').hidden = true;
   id('counted-legend').hidden = !(w.counted >= 0);
   if (w.error) return;
   remember(watched, w.at, w);

@@ -1,4 +1,4 @@
-.PHONY: test race fuzz sim sim-regions pictures bench lint demo
+.PHONY: test race fuzz soak sim sim-regions pictures bench lint demo
 
 test:
 	go test work
@@ -10,6 +10,12 @@ race:
 FUZZTIME ?= 10000x
 fuzz:
 	./.ci/fuzz $(FUZZTIME)
+
+# A cluster of real processes under traffic and faults: nothing may grow, no promise may
+# break. The same faults again: SEED=7 make soak.
+SOAK ?= 10m
+soak:
+	go run ./soak -for $(SOAK) $(if $(SEED),-seed $(SEED))
 
 # Whole clusters in virtual time, each befallen by something else. SEED=7 make sim
 # plays those of that seed and of those that follow.

@@ -25,7 +25,7 @@ import (
 )
 
 // tested are the commands whose own tests hold what documents say of them.
-var tested = []string{"./bench", "./cmd/demo", "./cmd/weir", "./simulations"}
+var tested = []string{"./bench", "./cmd/demo", "./cmd/weir", "./simulations", "./soak"}
 
 func TestEveryCommandIsThere(t *testing.T) {
 	commands, err := snippets.Commands()

@@ -1,0 +1,430 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// fleet is the processes of a run, and what has come of it. Its methods but told are
+// called by one goroutine, which is locked to its thread.
+type fleet struct {
+	o       options
+	out     io.Writer
+	draw    *mathrand.Rand
+	dir     string
+	rules   string // the file
+	version int
+	secrets [][]byte
+	members []*member
+	round   int64
+	begun   time.Time
+
+	mu       sync.Mutex
+	accounts map[string]*account // by limit and key
+	total    harvest             // but for what accounts have
+	faults   []fault
+	calmly   []span // when nothing was done, from long enough after what was done before
+	problems []string
+	played   [kinds]int
+	cut      int // connections
+}
+
+// member is a node's place: an address, and the process that has it.
+type member struct {
+	addr    string
+	process *process
+	starts  int
+
+	// What follows is under the fleet's mu.
+	last   report
+	at     time.Time // of last
+	series []figures // of a process that was never killed
+}
+
+const (
+	wholeWithin = 30 * time.Second
+	lookEvery   = 20 * time.Millisecond
+	// before is how long nothing happens before a fault: long enough to use up the
+	// round's keys. after is how long nothing happens after it: windows that no fault
+	// has a part in are in the rest of it.
+	before = 2 * time.Second
+	after  = aftermath + 1500*time.Millisecond
+)
+
+const ruledMost = 25
+
+func newFleet(o options, out io.Writer) (*fleet, error) {
+	f := &fleet{o: o, out: out, draw: mathrand.New(mathrand.NewPCG(o.seed, 0)), accounts: make(map[string]*account)}
+	var err error
+	if f.dir, err = os.MkdirTemp("", "weir-soak-"); err != nil {
+		return nil, err
+	}
+	f.rules = filepath.Join(f.dir, "rules.yaml")
+	if err := f.writeRules(); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	f.secrets = [][]byte{newSecret()}
+	for range o.nodes {
+		addr, err := freeAddress()
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+		f.members = append(f.members, &member{addr: addr})
+	}
+	return f, nil
+}
+
+func newSecret() []byte {
+	secret := make([]byte, 32)
+	rand.Read(secret)
+	return secret
+}
+
+// freeAddress is one that is free for TCP and UDP, below those that systems give out
+// themselves: nobody else is given it while its node restarts.
+func freeAddress() (string, error) {
+	var last error
+	for range 1000 {
+		n := mathrand.N(10_000) // not of the seed: runs side by side need other ports
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+n)
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			last = err
+			continue
+		}
+		udp, err := net.ListenPacket("udp", addr)
+		tcp.Close()
+		if err != nil {
+			last = err
+			continue
+		}
+		udp.Close()
+		return addr, nil
+	}
+	return "", fmt.Errorf("soak: no port of 20000 to 29999 is free: %w", last)
+}
+
+// writeRules swaps the next version in, of which the limit is another one.
+func (f *fleet) writeRules() error {
+	f.version++
+	text := fmt.Sprintf("version: %d\nrules:\n  - name: %s\n    key: user\n    limit: {algorithm: sliding_log, rate: %d, per: %v}\n",
+		f.version, ruledLimit, ruledMost-5*(f.version%2), per)
+	next := f.rules + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, f.rules)
+}
+
+// start starts a process in a node's place.
+func (f *fleet) start(i int) error {
+	m := f.members[i]
+	s := settings{
+		Label: fmt.Sprint("node-", i+1), Bind: m.addr, Expect: f.o.nodes, Secrets: f.secrets, Rules: f.rules,
+		Rate: f.o.rate, Seed: f.o.seed + uint64(i)<<32 + uint64(m.starts)<<48, Round: f.round,
+	}
+	for j, other := range f.members {
+		if j != i {
+			s.Join = append(s.Join, other.addr)
+		}
+	}
+	m.starts++
+	f.mu.Lock()
+	m.last, m.at = report{}, time.Time{}
+	f.mu.Unlock()
+	p, err := spawn(s, func(r report) { f.told(i, r) })
+	if err != nil {
+		return fmt.Errorf("soak: node %d does not start: %w", i+1, err)
+	}
+	m.process = p
+	return nil
+}
+
+// told takes in a node's report. It is called by the goroutine that reads it.
+func (f *fleet) told(i int, r report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, h := f.members[i], &r.Harvest
+	if r.Error != "" {
+		f.problems = append(f.problems, fmt.Sprintf("node %d: %s", i+1, r.Error))
+		return
+	}
+	if r.Figures != nil && i < steadfast {
+		m.series = append(m.series, *r.Figures)
+	}
+	f.cut += r.Cut
+	m.last, m.at = r, time.Now()
+	for _, part := range []struct {
+		spans map[string][][2]int64
+		to    func(*account) *[]span
+	}{
+		{h.Admitted, func(a *account) *[]span { return &a.admitted }},
+		{h.Alone, func(a *account) *[]span { return &a.alone }},
+		{h.Shared, func(a *account) *[]span { return &a.shared }},
+	} {
+		for name, spans := range part.spans {
+			if f.accounts[name] == nil {
+				f.accounts[name] = &account{}
+			}
+			list := part.to(f.accounts[name])
+			for _, s := range spans {
+				*list = append(*list, span{s[0], s[1]})
+			}
+		}
+	}
+	t := &f.total
+	t.Asked, t.Denied, t.Given, t.Errors = t.Asked+h.Asked, t.Denied+h.Denied, t.Given+h.Given, t.Errors+h.Errors
+	t.Slowest = max(t.Slowest, h.Slowest)
+	if t.Error == "" && h.Error != "" {
+		t.Error = fmt.Sprintf("node %d: %s", i+1, h.Error)
+	}
+	if t.Sources == nil {
+		t.Sources = make(map[string]int)
+	}
+	for source, n := range h.Sources {
+		t.Sources[source] += n
+	}
+}
+
+// await waits until every node has said something since the call that is as it should
+// be, and reports whether that came in time.
+func (f *fleet) await(ctx context.Context, what func(*report) bool) bool {
+	since := time.Now()
+	for time.Since(since) < wholeWithin && ctx.Err() == nil {
+		f.mu.Lock()
+		all := true
+		for _, m := range f.members {
+			all = all && m.at.After(since) && what(&m.last)
+		}
+		f.mu.Unlock()
+		if all {
+			return true
+		}
+		time.Sleep(lookEvery)
+	}
+	return false
+}
+
+// whole waits until every node has all others.
+func (f *fleet) whole(ctx context.Context) error {
+	if f.await(ctx, func(r *report) bool { return r.Whole == f.o.nodes && r.Rules == uint64(f.version) }) {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var seen []string
+	for i, m := range f.members {
+		how := ""
+		select {
+		case <-m.process.ended:
+			how = ", ended: " + m.process.how()
+		default:
+		}
+		seen = append(seen, fmt.Sprintf("node %d sees %d members serving (-1: others too, or it is not ready) and rules %d%s", i+1, m.last.Whole, m.last.Rules, how))
+	}
+	return errors.Join(ctx.Err(), fmt.Errorf("soak: %v after the last fault, not every node has all %d: %s", wholeWithin, f.o.nodes, strings.Join(append(seen, f.problems...), "; ")))
+}
+
+func (f *fleet) tell(o order) error {
+	var errs []error
+	for _, m := range f.members {
+		errs = append(errs, m.process.order(o))
+	}
+	return errors.Join(errs...)
+}
+
+// rest waits for nothing but ctx.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// play is the whole run.
+func (f *fleet) play(ctx context.Context) error {
+	f.begun = time.Now()
+	for i := range f.members {
+		if err := f.start(i); err != nil {
+			return err
+		}
+	}
+	if err := f.whole(ctx); err != nil {
+		return err
+	}
+	if err := f.rotate(ctx); err != nil {
+		return err
+	}
+	var deck []kind
+	for ctx.Err() == nil {
+		if err := f.nextRound(ctx); err != nil {
+			return err
+		}
+		if time.Since(f.begun) >= f.o.duration {
+			break
+		}
+		if len(deck) == 0 { // each as often as the others
+			deck = []kind{reload, deploy, kill, freeze, sever}
+			f.draw.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		rest(ctx, before)
+		if err := f.strike(ctx, deck[0]); err != nil {
+			return err
+		}
+		deck = deck[1:]
+		f.calm(ctx)
+	}
+	return ctx.Err()
+}
+
+// calm lets nothing happen for a while.
+func (f *fleet) calm(ctx context.Context) {
+	rest(ctx, aftermath+per) // until what was denied before has recovered
+	from := time.Now()
+	rest(ctx, after-aftermath-per)
+	rest(ctx, per)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calmly = append(f.calmly, span{from.UnixNano(), time.Now().UnixNano()})
+}
+
+// settle is how long the traffic has rested before figures are taken: longer than a
+// lease, and than the longest check.
+const settle = 700 * time.Millisecond
+
+// nextRound has the traffic rest, takes the figures, and goes on with other keys.
+func (f *fleet) nextRound(ctx context.Context) error {
+	if err := f.tell(order{Do: doRest}); err != nil {
+		return err
+	}
+	if !f.await(ctx, func(r *report) bool { return r.Resting }) {
+		return errors.Join(ctx.Err(), fmt.Errorf("soak: not every node's checks have ended within %v", wholeWithin))
+	}
+	rest(ctx, settle)
+	f.mu.Lock()
+	taken := len(f.members[0].series)
+	f.mu.Unlock()
+	if err := f.tell(order{Do: doFigure}); err != nil {
+		return err
+	}
+	have := func() (n int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n = len(f.members[0].series)
+		for _, m := range f.members[:steadfast] {
+			n = min(n, len(m.series))
+		}
+		return n
+	}
+	for asked := time.Now(); have() <= taken; time.Sleep(lookEvery) {
+		if time.Since(asked) > wholeWithin || ctx.Err() != nil {
+			return errors.Join(ctx.Err(), fmt.Errorf("soak: not every node has said its figures within %v", wholeWithin))
+		}
+	}
+	f.round++
+	return errors.Join(f.tell(order{Do: doRound, Round: f.round}), f.tell(order{Do: doGoOn}))
+}
+
+// strike plays a fault, and waits until every node has all others again.
+func (f *fleet) strike(ctx context.Context, k kind) error {
+	i := f.draw.IntN(f.o.nodes)
+	if k == kill || k == deploy {
+		i = steadfast + f.draw.IntN(f.o.nodes-steadfast)
+	}
+	fmt.Fprintf(f.out, "%6.1f s  %v, node %d\n", time.Since(f.begun).Seconds(), k, i+1)
+	from, m := time.Now(), f.members[i]
+	var err error
+	switch k {
+	case reload:
+		err = f.writeRules()
+	case deploy:
+		err = f.redeploy(i)
+	case kill:
+		err = m.process.cmd.Process.Kill()
+		<-m.process.ended
+		rest(ctx, time.Duration(f.draw.Int64N(int64(2*time.Second)))) // the others are without it
+		err = errors.Join(err, f.start(i))
+	case freeze:
+		err = m.process.freeze()
+		rest(ctx, 300*time.Millisecond+time.Duration(f.draw.Int64N(int64(2*time.Second))))
+		err = errors.Join(err, m.process.thaw())
+	case sever:
+		err = m.process.order(order{Do: doBreak})
+		rest(ctx, 100*time.Millisecond)
+	}
+	if err = errors.Join(err, f.whole(ctx)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = append(f.faults, fault{k, span{from.UnixNano(), time.Now().UnixNano()}})
+	f.played[k]++
+	return nil
+}
+
+// redeploy has a node leave in order, and starts another one in its place.
+func (f *fleet) redeploy(i int) error {
+	m := f.members[i]
+	if err := m.process.leave(); err != nil {
+		return err
+	}
+	if err := m.process.end(2 * leaveWithin); err != nil {
+		return fmt.Errorf("soak: node %d was to leave: %w", i+1, err)
+	}
+	if !m.process.cmd.ProcessState.Success() {
+		return fmt.Errorf("soak: node %d left in disorder: %s", i+1, m.process.how())
+	}
+	return f.start(i)
+}
+
+// rotate replaces the secret as docs/rotation.md says, in three rollouts.
+func (f *fleet) rotate(ctx context.Context) error {
+	old, next := f.secrets[0], newSecret()
+	for step, secrets := range [][][]byte{{old, next}, {next, old}, {next}} {
+		fmt.Fprintf(f.out, "%6.1f s  rotation of the secret, rollout %d of 3\n", time.Since(f.begun).Seconds(), step+1)
+		f.secrets = secrets
+		for i := range f.members {
+			from := time.Now()
+			if err := f.redeploy(i); err != nil {
+				return err
+			}
+			if err := f.whole(ctx); err != nil {
+				return err
+			}
+			f.mu.Lock()
+			f.faults = append(f.faults, fault{deploy, span{from.UnixNano(), time.Now().UnixNano()}})
+			f.played[deploy]++
+			f.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// close ends all processes, and leaves nothing behind.
+func (f *fleet) close() error {
+	for _, m := range f.members {
+		if m.process == nil {
+			continue
+		}
+		_ = m.process.thaw()
+		_ = m.process.stdin.Close()
+	}
+	for _, m := range f.members {
+		if m.process != nil {
+			_ = m.process.end(leaveWithin)
+		}
+	}
+	return os.RemoveAll(f.dir)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFlagsOutOfRangeAreRefusedByName(t *testing.T) {
+	for flag, value := range map[string]string{"-for": "1s", "-nodes": "2", "-rate": "1"} {
+		_, err := parse([]string{flag, value}, io.Discard)
+		require.ErrorContains(t, err, flag+" is")
+	}
+	_, err := parse([]string{"more"}, io.Discard)
+	require.ErrorContains(t, err, `"more"`)
+}
+
+func TestASeedIsDrawnUnlessOneIsGiven(t *testing.T) {
+	o, err := parse(nil, io.Discard)
+	require.NoError(t, err)
+	require.NotZero(t, o.seed)
+	require.Equal(t, 10*time.Minute, o.duration)
+	o, err = parse([]string{"-seed", "7"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, uint64(7), o.seed)
+}
+
+func TestEveryConnectionOfAProcessIsEnded(t *testing.T) {
+	if !faultsArePlayed {
+		t.Skip("this system has no descriptors to find connections by")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	one, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer one.Close()
+	other, err := l.Accept()
+	require.NoError(t, err)
+	defer other.Close()
+	cut, err := breakConnections()
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, cut, 2)
+	require.NoError(t, one.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = one.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	again, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err, "it listens as before")
+	again.Close()
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// nodeVariable, in a process's environment, makes it a node. It holds the node's
+// settings in JSON.
+const nodeVariable = "WEIR_SOAK_NODE"
+
+// settings is what a node is told.
+type settings struct {
+	Label   string
+	Bind    string
+	Join    []string
+	Expect  int
+	Secrets [][]byte
+	Rules   string // the file
+	Rate    int    // checks a second
+	Seed    uint64
+	Round   int64
+}
+
+// An order is a line of JSON on a node's standard input.
+type order struct {
+	Do    string // one of those below
+	Round int64  // whose keys are asked for
+}
+
+const (
+	doRound  = "round"  // ask for the keys of another round
+	doRest   = "rest"   // ask nothing
+	doGoOn   = "go on"  // ask again
+	doFigure = "figure" // take the figures
+	doBreak  = "break"  // end all connections
+)
+
+// report is a line of JSON on a node's standard output, some of them each second.
+type report struct {
+	Error   string `json:",omitempty"` // why it does not run, or did not leave in order
+	Name    string // of its node, another one at each start
+	Whole   int    // members that serve, -1 if there are others, or the node is not ready
+	Rules   uint64 // the version that it decides by
+	Resting bool
+	Cut     int      `json:",omitempty"` // connections that it has ended
+	Figures *figures `json:",omitempty"`
+	Harvest harvest
+}
+
+// forget is short, so that the dead of the run's first half are no part of its second.
+const forget = 5 * time.Second
+
+// checkTimeout is the nodes' Config.Timeout: the default.
+const checkTimeout = 100 * time.Millisecond
+
+const (
+	reportEvery = 50 * time.Millisecond
+	leaveWithin = 10 * time.Second
+)
+
+// maxKeys bounds a node's counts, as a service does that is asked for new keys all
+// the time.
+const maxKeys = 50_000
+
+// runNode is the whole of a node's process. It ends at once when its standard input
+// does, as it does when the first process dies, and leaves on SIGTERM.
+func runNode(told string) int {
+	signal.Ignore(os.Interrupt) // a terminal sends it to all; the first process ends the others
+	out := json.NewEncoder(os.Stdout)
+	if err := serveNode(told, os.Stdin, out); err != nil {
+		_ = out.Encode(report{Error: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+func serveNode(told string, in io.Reader, out *json.Encoder) (err error) {
+	var s settings
+	if err := json.Unmarshal([]byte(told), &s); err != nil {
+		return fmt.Errorf("%s: %w", nodeVariable, err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	orders := make(chan order)
+	go func() { // ends with the process, if not before
+		defer end()
+		for lines := json.NewDecoder(in); ; {
+			var o order
+			if lines.Decode(&o) != nil {
+				return
+			}
+			select {
+			case orders <- o:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	leave, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer restore()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	node, err := weir.Start(ctx, weir.Config{
+		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Secrets: s.Secrets,
+		Timeout: checkTimeout, Forget: forget, MaxKeys: maxKeys,
+		Logger: log, Now: time.Now, // the clock that the judge reads
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	book, err := rules.Open(ctx, node, s.Rules, rules.BookOptions{Logger: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, book.Close()) }()
+
+	late := new(lateness)
+	t, err := newTraffic(node, book, late)
+	if err != nil {
+		return err
+	}
+	t.round.Store(s.Round)
+	var running sync.WaitGroup
+	defer running.Wait()
+	ask, still := context.WithCancel(ctx)
+	defer still()
+	running.Go(func() { late.run(ask) })
+
+	say := func(r report) error {
+		all := node.Members()
+		r.Whole, r.Rules, r.Harvest = len(all), book.Current().Version(), t.harvest()
+		for _, m := range all {
+			if m.Self {
+				r.Name = m.Name
+			}
+			if m.State != weir.Serving {
+				r.Whole = -1
+			}
+		}
+		if !node.Ready() {
+			r.Whole = -1
+		}
+		return out.Encode(r)
+	}
+	asking, resting := false, false
+	defer func() {
+		if resting {
+			t.rest.Unlock()
+		}
+	}()
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		r := report{Resting: resting}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-leave.Done():
+			if ctx.Err() != nil { // which is its parent
+				return nil
+			}
+			bounded, cancel := context.WithTimeout(ctx, leaveWithin)
+			defer cancel()
+			err := node.Leave(bounded) // it is asked meanwhile, as its service still serves
+			still()
+			if resting {
+				t.rest.Unlock()
+				resting = false
+			}
+			running.Wait()
+			return errors.Join(err, say(r))
+		case o := <-orders:
+			switch o.Do {
+			case doRound:
+				t.round.Store(o.Round)
+			case doRest:
+				if !resting {
+					t.rest.Lock()
+				}
+				resting = true
+			case doGoOn:
+				if resting {
+					t.rest.Unlock()
+				}
+				resting = false
+			case doFigure:
+				f := takeFigures(node)
+				r.Figures = &f
+			case doBreak:
+				if r.Cut, err = breakConnections(); err != nil {
+					return err
+				}
+			}
+			r.Resting = resting
+		case <-tick.C:
+		}
+		if !asking && node.Ready() { // a balancer sends nothing before
+			asking = true
+			running.Go(func() { t.run(ask, s.Rate, s.Seed) })
+		}
+		if err := say(r); err != nil {
+			return err
+		}
+	}
+}

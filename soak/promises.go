@@ -1,0 +1,189 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// kind is what was done to the cluster.
+type kind uint8
+
+const (
+	calm    kind = iota // nothing
+	reload              // of the rules
+	deploy              // a node left, and started again, with other secrets or the same
+	kill                // SIGKILL, and a start
+	freeze              // SIGSTOP, and SIGCONT
+	sever               // all connections of a node ended
+	stalled             // a check was decided without the owner though nothing was done
+	kinds
+)
+
+func (k kind) String() string {
+	return [...]string{"calm", "reload", "deploy", "kill", "freeze", "connections broken", "answered without the owner"}[k]
+}
+
+// span is a time, in Unix nanoseconds. Both ends belong to it.
+type span struct{ from, to int64 }
+
+func (s span) touches(t span) bool { return s.from <= t.to && s.to >= t.from }
+
+// fault is something that was done, until every node heard every other again.
+type fault struct {
+	kind kind
+	span
+}
+
+// aftermath is for how long after a change of connectivity a window is judged by it:
+// docs/partitions.md counts those of the two seconds before.
+const aftermath = 2 * time.Second
+
+// account is what came of the checks of one key under one limit.
+type account struct {
+	admitted []span // when each was asked
+	alone    []span // decided by a stand-in
+	shared   []span // decided within a share
+}
+
+// grants is what a limit admits within any one Per in good health
+// (docs/algorithms.md).
+func grants(l weir.Limit) int64 {
+	switch {
+	case l.Algorithm == weir.SlidingLog || l.Rate == 1 && l.Algorithm != weir.TokenBucket && l.Algorithm != weir.LeakyBucket:
+		return l.Rate
+	case l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket:
+		burst := l.Burst
+		if burst == 0 {
+			burst = l.Rate
+		}
+		return burst + l.Rate
+	}
+	return 2 * l.Rate
+}
+
+// allowance is what a window may hold beyond what the limit grants, because of one
+// fault. inFlight is what the key was admitted within a round trip of it.
+// The rows are those of docs/partitions.md.
+func allowance(k kind, l weir.Limit, inFlight int64, rtt time.Duration) int64 {
+	most := grants(l)
+	switch k {
+	case deploy: // authority is under way
+		return 1 + int64(math.Ceil(float64(l.Rate)*float64(rtt)/float64(l.Per)))
+	case kill: // the copy was behind by less than a sixteenth, and by what was in flight
+		return most/16 + inFlight
+	case freeze, stalled: // 2·L
+		return most
+	case sever: // two changes of connectivity: below 1.5·(1+2)·L
+		return (9*most-1)/2 - most
+	}
+	return 0
+}
+
+// finding is the window of a kind that came closest to what it may hold, or went
+// beyond it.
+type finding struct {
+	windows int
+	held    int64
+	most    int64
+	of      string // whose window it is
+}
+
+// audit judges the windows of one account: those that begin with an admission, and
+// those that end as a fault begins. Every other window of its kind can be moved to one
+// of these without losing an admission. An admission of which it is only known that it
+// lies on both sides of a window's end is not held against it, so what this finds did
+// happen. A window ends with what was last admitted in it, at the latest: what happens
+// afterwards has no part in it.
+func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Duration, found *[kinds]finding) {
+	if len(a.admitted) == 0 {
+		return
+	}
+	var begins, froms, tos []int64
+	for _, s := range a.admitted {
+		begins, froms, tos = append(begins, s.from), append(froms, s.from), append(tos, s.to)
+	}
+	type occasion struct {
+		fault
+		extra int64
+	}
+	var occasions []occasion
+	for _, f := range faults {
+		begins = append(begins, f.from-int64(l.Per))
+		inFlight := int64(0)
+		if f.kind == kill {
+			near := span{f.from - int64(rtt), f.from + int64(rtt)}
+			for _, s := range a.admitted {
+				if s.touches(near) {
+					inFlight++
+				}
+			}
+		}
+		occasions = append(occasions, occasion{fault{f.kind, span{f.from, f.to + int64(aftermath)}}, allowance(f.kind, l, inFlight, rtt)})
+	}
+	// A share is spent where nobody answered; a stand-in belongs to the fault that it
+	// stands in for, and else shows that an owner was late.
+	var late []span
+	late = append(late, a.shared...)
+	for _, s := range a.alone {
+		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind > reload && o.touches(s) }) {
+			late = append(late, s)
+		}
+	}
+	for i := range late {
+		begins = append(begins, late[i].from-int64(l.Per))
+		late[i].to += int64(aftermath)
+	}
+	slices.Sort(begins)
+	slices.Sort(froms)
+	slices.Sort(tos)
+	last := tos[len(tos)-1]
+	for _, begin := range slices.Compact(begins) {
+		end := begin + int64(l.Per)
+		ended, _ := slices.BinarySearch(tos, end)
+		before, _ := slices.BinarySearch(froms, begin)
+		held := int64(ended - before)
+		if held <= 0 {
+			continue
+		}
+		window, worst, most := span{begin, min(end-1, last)}, calm, grants(l)
+		for _, o := range occasions {
+			if o.touches(window) {
+				most += o.extra
+				worst = max(worst, o.kind)
+			}
+		}
+		if slices.ContainsFunc(late, window.touches) {
+			most += allowance(stalled, l, 0, rtt)
+			worst = stalled
+		}
+		f := &found[worst]
+		if f.windows++; f.windows == 1 || float64(held)/float64(most) > float64(f.held)/float64(f.most) {
+			f.held, f.most, f.of = held, most, name
+		}
+	}
+}
+
+// filled is how much of its limit a key that is asked for without end got in the
+// median calm window, in percent; false if there was none. Less than nearly all of it
+// is denied for no reason.
+func (a *account) filled(l weir.Limit, calmly []span) (percent int64, ok bool) {
+	var parts []int64
+	for _, s := range calmly {
+		for begin := s.from; begin+int64(l.Per) <= s.to; begin += int64(l.Per) {
+			held := int64(0)
+			for _, one := range a.admitted {
+				if one.from >= begin && one.from < begin+int64(l.Per) {
+					held++
+				}
+			}
+			parts = append(parts, 100*held/l.Rate)
+		}
+	}
+	if len(parts) == 0 {
+		return 0, false
+	}
+	return median(parts), true
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// every is so many admissions, so far apart, from a moment on; each takes a
+// millisecond.
+func every(gap time.Duration, from time.Duration, n int) (spans []span) {
+	for i := range n {
+		at := int64(from) + int64(i)*int64(gap)
+		spans = append(spans, span{at, at + int64(time.Millisecond)})
+	}
+	return spans
+}
+
+func judged(a *account, l weir.Limit, faults ...fault) (found [kinds]finding) {
+	a.audit("log 1", l, faults, 10*time.Millisecond, &found)
+	return found
+}
+
+func broken(found [kinds]finding) (all []kind) {
+	for k, f := range found {
+		if f.held > f.most {
+			all = append(all, kind(k))
+		}
+	}
+	return all
+}
+
+var ten = weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Second}
+
+func TestAUnitTooManyIsRefusedWhereNothingWasDone(t *testing.T) {
+	right := &account{admitted: every(101*time.Millisecond, time.Minute, 100)}
+	require.Empty(t, broken(judged(right, ten)))
+
+	wrong := &account{admitted: every(90*time.Millisecond, time.Minute, 100)}
+	found := judged(wrong, ten)
+	require.Equal(t, []kind{calm}, broken(found))
+	require.Equal(t, finding{windows: 100, held: 12, most: 10, of: "log 1"}, found[calm])
+
+	v := verdict{filled: 100}
+	v.judge(map[string]*account{"log 1": {admitted: every(40*time.Millisecond, time.Minute, 100)}}, nil, nil)
+	require.Contains(t, v.broken()[0], `key "log 1" was admitted 25 in a window of kind "calm": 20 at most`)
+}
+
+func TestAnAdmissionOnBothSidesOfAWindowsEndIsNotHeldAgainstIt(t *testing.T) {
+	a := &account{admitted: append(every(time.Millisecond, time.Minute, 10), span{int64(time.Minute + 999*time.Millisecond), int64(time.Minute + 1001*time.Millisecond)})}
+	require.Empty(t, broken(judged(a, ten)))
+}
+
+func TestWhatAFaultMayCostIsAllowedAndNoMore(t *testing.T) {
+	hundred := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour}
+	struck := span{int64(time.Minute), int64(time.Minute + time.Second)}
+	for _, test := range []struct {
+		kind kind
+		most int // in an hour
+	}{
+		{reload, 100}, // the limit
+		{deploy, 102}, // a unit, and a round trip's
+		{kill, 106},   // a sixteenth
+		{freeze, 200}, // 2·L
+		{sever, 449},  // below 1.5·(1+2)·L
+	} {
+		t.Run(test.kind.String(), func(t *testing.T) {
+			spread := func(n int) *account { // half the limit before, the rest from a second after on
+				return &account{admitted: append(every(time.Millisecond, time.Second, 50), every(time.Millisecond, time.Minute+time.Second, n-50)...)}
+			}
+			require.Empty(t, broken(judged(spread(test.most), hundred, fault{test.kind, struck})))
+			require.Equal(t, []kind{test.kind}, broken(judged(spread(test.most+1), hundred, fault{test.kind, struck})))
+		})
+	}
+}
+
+func TestWhatWasInFlightAroundAKillCountsOnlyThere(t *testing.T) {
+	hundred := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour}
+	killed := fault{kill, span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	around := every(time.Millisecond, time.Minute-5*time.Millisecond, 5)
+	for far, want := range map[int][]kind{56: nil, 57: {kill}} { // 5 were in flight, and 106 are allowed besides
+		a := &account{admitted: append(every(time.Millisecond, time.Second, 50), around...)}
+		a.admitted = append(a.admitted, every(time.Millisecond, time.Minute+time.Second, far)...)
+		require.Equal(t, want, broken(judged(a, hundred, killed)))
+	}
+}
+
+func TestAFaultThatIsLongOverAllowsNothing(t *testing.T) {
+	frozen := fault{freeze, span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	burst := &account{admitted: every(time.Millisecond, time.Minute+time.Second+aftermath+time.Millisecond, 11)}
+	require.Equal(t, []kind{calm}, broken(judged(burst, ten, frozen)))
+	burst = &account{admitted: every(time.Millisecond, time.Minute+time.Second+aftermath-20*time.Millisecond, 11)}
+	require.Empty(t, broken(judged(burst, ten, frozen)))
+}
+
+func TestAStandInAllowsOneMoreLimitOnlyWhereNoFaultCallsForOne(t *testing.T) {
+	spans := every(time.Millisecond, time.Minute, 20)
+	require.Empty(t, broken(judged(&account{admitted: spans, alone: spans[10:11]}, ten)))
+	killed := fault{kill, span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	spans = every(time.Millisecond, time.Minute+100*time.Millisecond, 20)
+	require.Equal(t, []kind{kill}, broken(judged(&account{admitted: spans, alone: spans}, ten, killed)))
+}
+
+func TestAlgorithmsGrantWhatTheirDocumentSays(t *testing.T) {
+	for _, test := range []struct {
+		limit weir.Limit
+		most  int64
+	}{
+		{weir.Limit{Algorithm: weir.SlidingLog, Rate: 10}, 10},
+		{weir.Limit{Algorithm: weir.SlidingWindow, Rate: 10}, 20},
+		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 10}, 20},
+		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 1}, 1},
+		{weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Burst: 3}, 13},
+		{weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1}, 2},
+	} {
+		require.Equal(t, test.most, grants(test.limit), test.limit.Algorithm)
+	}
+}
+
+func TestARunThatShowedNothingOrDeniedForNoReasonIsBroken(t *testing.T) {
+	v := verdict{filled: -1}
+	require.Len(t, v.broken(), 2, "neither a window nor a busy key")
+
+	v = verdict{}
+	asked := []span{{int64(time.Minute), int64(2 * time.Minute)}}
+	v.judge(map[string]*account{"log 1": {admitted: every(100*time.Millisecond, time.Minute, 600)}}, nil, asked)
+	require.Equal(t, int64(50), v.filled)
+	require.Len(t, v.broken(), 1)
+
+	v.judge(map[string]*account{"log 1": {admitted: every(50*time.Millisecond, time.Minute, 1200)}}, nil, asked)
+	require.Equal(t, int64(100), v.filled)
+	require.Empty(t, v.broken())
+
+	v.total.Errors, v.total.Error = 1, "node 1: weir: closed"
+	v.total.Slowest = time.Second
+	require.Len(t, v.broken(), 2)
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// The names of limits. A key counts under one of them.
+const (
+	hotLimit   = "hot"  // a round's one key that all ask for, of which owners lend units
+	newLimit   = "new"  // keys that are asked for once or twice
+	pairLimit  = "pair" // asked for together with pair2Limit, all or none
+	pair2Limit = "pair2"
+	giveLimit  = "give"  // what is taken is given back
+	quotaLimit = "quota" // of which a round's keys are used up: what a fault resets shows
+	ruledLimit = "ruled" // from the file of rules
+)
+
+// per is the window of most limits, short enough that many lie between two faults.
+const per = time.Second
+
+// limits are those of the traffic, by name. Those of ruledLimit are the file's, of
+// which this has the highest.
+func limits() map[string]weir.Limit {
+	all := make(map[string]weir.Limit)
+	for _, l := range []weir.Limit{
+		{Name: "log", Algorithm: weir.SlidingLog, Rate: 20, Per: per},
+		{Name: "window", Algorithm: weir.SlidingWindow, Rate: 20, Per: per},
+		{Name: "fixed", Algorithm: weir.FixedWindow, Rate: 20, Per: per},
+		{Name: "token", Algorithm: weir.TokenBucket, Rate: 20, Burst: 10, Per: per},
+		{Name: "leaky", Algorithm: weir.LeakyBucket, Rate: 20, Burst: 10, Per: per},
+		{Name: hotLimit, Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour},
+		{Name: newLimit, Algorithm: weir.SlidingLog, Rate: 5, Per: per},
+		{Name: pairLimit, Algorithm: weir.SlidingLog, Rate: 20, Per: per},
+		{Name: pair2Limit, Algorithm: weir.SlidingLog, Rate: 30, Per: per},
+		{Name: giveLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour},
+		{Name: quotaLimit, Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour},
+		{Name: ruledLimit, Algorithm: weir.SlidingLog, Rate: ruledMost, Per: per},
+	} {
+		all[l.Name] = l
+	}
+	return all
+}
+
+// steady are the limits of which each of a few keys is asked for more than it has.
+var steady = [...]string{"log", "window", "fixed", "token", "leaky"}
+
+const (
+	steadyKeys = 3 // of each
+	quotaKeys  = 4 // of a round
+	askers     = 4 // goroutines of a node that ask
+)
+
+// traffic asks a node, as a service that embeds it does, until its context is done.
+// It rests while somebody holds rest.
+type traffic struct {
+	node     *weir.Node
+	book     *rules.Book
+	limiters map[string]*weir.Limiter
+	late     *lateness
+	rest     sync.RWMutex
+	round    atomic.Int64
+
+	mu  sync.Mutex
+	now harvest
+}
+
+// harvest is what came of the checks since the last one. Every moment is in Unix
+// nanoseconds of the machine's clock.
+type harvest struct {
+	Asked    int
+	Denied   int
+	Sources  map[string]int        `json:",omitempty"` // decisions, by where they were made
+	Admitted map[string][][2]int64 `json:",omitempty"` // by limit and key: from when to when each was asked
+	Alone    map[string][][2]int64 `json:",omitempty"` // decided without the owner, by a stand-in
+	Shared   map[string][][2]int64 `json:",omitempty"` // decided within a share
+	Given    int                   // refunds
+	Errors   int
+	Error    string        // the first
+	Slowest  time.Duration // check, without what this process was late meanwhile
+}
+
+func newTraffic(node *weir.Node, book *rules.Book, late *lateness) (*traffic, error) {
+	t := &traffic{node: node, book: book, limiters: make(map[string]*weir.Limiter), late: late}
+	for name, l := range limits() {
+		if name == ruledLimit {
+			continue
+		}
+		var err error
+		if t.limiters[name], err = node.Limiter(l); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// run asks so many times a second in all, as drawn from a seed.
+func (t *traffic) run(ctx context.Context, rate int, seed uint64) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range askers {
+		all.Go(func() {
+			draw := rand.New(rand.NewPCG(seed, uint64(i)))
+			tick := time.NewTicker(askers * time.Second / time.Duration(rate))
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				t.rest.RLock()
+				t.ask(draw)
+				t.rest.RUnlock()
+			}
+		})
+	}
+}
+
+// ask makes one check.
+func (t *traffic) ask(draw *rand.Rand) {
+	one := func(limit, key string) { t.check(limit, key, t.limiters[limit]) }
+	switch n := draw.IntN(100); {
+	case n < 45:
+		one(steady[n%len(steady)], fmt.Sprint(draw.IntN(steadyKeys)))
+	case n < 65:
+		one(hotLimit, fmt.Sprint(t.round.Load()))
+	case n < 75:
+		one(newLimit, fmt.Sprint(draw.Uint64()))
+	case n < 80:
+		t.refunded(fmt.Sprint(t.round.Load()))
+	case n < 87:
+		t.pair(fmt.Sprint(draw.IntN(steadyKeys)))
+	case n < 95:
+		one(quotaLimit, fmt.Sprint(t.round.Load(), "/", draw.IntN(quotaKeys)))
+	default:
+		s := t.book.Current()
+		if l, _, ok := s.Limit(ruledLimit); ok {
+			key := fmt.Sprint(draw.IntN(steadyKeys))
+			t.check(ruledLimit, key, s.Limiter(l, "", key))
+		}
+	}
+}
+
+// check asks a limiter for a unit, and takes down what came of it.
+func (t *traffic) check(limit, key string, l *weir.Limiter) {
+	t.time(func() (weir.Decision, error) { return l.Allow(context.Background(), key) }, limit+" "+key)
+}
+
+// refunded takes a unit and gives it back: of any number the limit grants one more.
+// Units that are given back hold no window, so they are not among the admitted.
+func (t *traffic) refunded(key string) {
+	l := t.limiters[giveLimit]
+	d, ok := t.time(func() (weir.Decision, error) { return l.Allow(context.Background(), key) })
+	if !ok || !d.Allowed {
+		return
+	}
+	err := l.Refund(context.Background(), key, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.now.Given++
+	t.failed(err)
+}
+
+// pair asks for a unit of each of two limits, all or none.
+func (t *traffic) pair(key string) {
+	t.time(func() (weir.Decision, error) {
+		ds, err := t.node.AllowAll(context.Background(),
+			weir.Ask{Limiter: t.limiters[pairLimit], Key: key}, weir.Ask{Limiter: t.limiters[pair2Limit], Key: key})
+		if err != nil {
+			return weir.Decision{}, err
+		}
+		d := ds.Strictest()
+		d.Allowed = ds.Allowed()
+		for _, one := range ds {
+			d.Source = worse(d.Source, one.Source)
+		}
+		return d, nil
+	}, pairLimit+" "+key, pair2Limit+" "+key)
+}
+
+// worse is the source that says less of what all have spent.
+func worse(a, b weir.Source) weir.Source {
+	rank := func(s weir.Source) int {
+		switch {
+		case shared(s):
+			return 2
+		case s == weir.StandIn:
+			return 1
+		}
+		return 0
+	}
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
+}
+
+func shared(s weir.Source) bool {
+	return s == weir.Budget || s == weir.FailedOpen || s == weir.FailedClosed
+}
+
+// time makes a check, and takes down what came of it, under each of the names.
+func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d weir.Decision, ok bool) {
+	from, before := time.Now(), t.late.soFar()
+	d, err := ask()
+	to := time.Now()
+	took := to.Sub(from) - (t.late.soFar() - before)
+	span := [2]int64{from.UnixNano(), to.UnixNano()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := &t.now
+	h.Asked++
+	h.Slowest = max(h.Slowest, took)
+	if t.failed(err); err != nil {
+		return d, false
+	}
+	if h.Sources == nil {
+		h.Sources, h.Admitted = make(map[string]int), make(map[string][][2]int64)
+		h.Alone, h.Shared = make(map[string][][2]int64), make(map[string][][2]int64)
+	}
+	h.Sources[d.Source.String()]++
+	for _, name := range names {
+		switch {
+		case shared(d.Source):
+			h.Shared[name] = append(h.Shared[name], span)
+		case d.Source == weir.StandIn:
+			h.Alone[name] = append(h.Alone[name], span)
+		}
+		if d.Allowed {
+			h.Admitted[name] = append(h.Admitted[name], span)
+		}
+	}
+	if !d.Allowed {
+		h.Denied++
+	}
+	return d, true
+}
+
+// failed takes down an error; t.mu is held.
+func (t *traffic) failed(err error) {
+	if err == nil {
+		return
+	}
+	if t.now.Errors++; t.now.Error == "" {
+		t.now.Error = err.Error()
+	}
+}
+
+// harvest is what came of the checks since it was called last.
+func (t *traffic) harvest() harvest {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.now
+	t.now = harvest{}
+	return h
+}
+
+// lateness adds up how much later than asked this process is woken: what a check
+// took while nobody ran it is not the check's.
+type lateness struct{ sum atomic.Int64 }
+
+const pulse = 5 * time.Millisecond
+
+func (l *lateness) run(ctx context.Context) {
+	timer := time.NewTimer(pulse)
+	defer timer.Stop()
+	for {
+		slept := time.Now()
+		timer.Reset(pulse)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		l.sum.Add(int64(max(0, time.Since(slept)-pulse)))
+	}
+}
+
+func (l *lateness) soFar() time.Duration { return time.Duration(l.sum.Load()) }

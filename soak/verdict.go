@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// verdict is how a run went.
+type verdict struct {
+	total    harvest
+	played   [kinds]int
+	cut      int
+	rtt      time.Duration
+	grown    [][]growth // of each process that was never killed
+	found    [kinds]finding
+	filled   int64 // percent; -1 if there was no calm window
+	problems []string
+}
+
+// stallSlack is what a check may take beyond its Timeout: on a busy machine a process
+// waits for a core.
+const stallSlack = 400 * time.Millisecond
+
+// leastFilled is what a key that is asked for without end gets of its limit at least,
+// in percent, in the median window without faults.
+const leastFilled = 90
+
+// verdict judges everything, once all processes have ended.
+func (f *fleet) verdict() *verdict {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := &verdict{total: f.total, played: f.played, cut: f.cut, filled: -1, problems: f.problems}
+	for _, m := range f.members[:steadfast] {
+		v.grown = append(v.grown, judgeGrowth(m.series))
+	}
+	v.judge(f.accounts, f.faults, f.calmly)
+	return v
+}
+
+// judge holds each key to what its limit may admit, given the faults.
+func (v *verdict) judge(accounts map[string]*account, faults []fault, calmly []span) {
+	var took []int64
+	for _, a := range accounts {
+		for _, s := range a.admitted {
+			took = append(took, s.to-s.from)
+		}
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		v.rtt = time.Duration(took[len(took)*99/100])
+	}
+	all := limits()
+	var filled []int64
+	for name, a := range accounts {
+		limit, _, _ := strings.Cut(name, " ")
+		a.audit(name, all[limit], faults, v.rtt, &v.found)
+		if limit == "log" {
+			if percent, ok := a.filled(all[limit], calmly); ok {
+				filled = append(filled, percent)
+			}
+		}
+	}
+	if len(filled) > 0 {
+		v.filled = median(filled)
+	}
+}
+
+// broken are the promises that did not hold, in words.
+func (v *verdict) broken() (broken []string) {
+	add := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	if v.total.Errors > 0 {
+		add("%d checks and refunds failed; the first, %s", v.total.Errors, v.total.Error)
+	}
+	if most := checkTimeout + stallSlack; v.total.Slowest > most {
+		add("a check took %v: Timeout is %v, and %v at most are allowed on a busy machine", v.total.Slowest, checkTimeout, most)
+	}
+	for k, f := range v.found {
+		if f.held > f.most {
+			add("key %q was admitted %d in a window of kind %q: %d at most", f.of, f.held, kind(k), f.most)
+		}
+	}
+	if v.found[calm].windows == 0 {
+		add("no window was without a fault, so that nothing was held to its limit: let it run longer, or on a machine that is less busy")
+	}
+	switch {
+	case v.filled < 0:
+		add("no key was asked for without end while all was calm: let it run longer")
+	case v.filled < leastFilled:
+		add("a key that was asked for without end got %d%% of its limit while all was calm: %d%% at least", v.filled, leastFilled)
+	}
+	for i, all := range v.grown {
+		for _, g := range all {
+			if g.problem != "" {
+				add("node %d: %s", i+1, g.problem)
+			}
+		}
+	}
+	return append(broken, v.problems...)
+}
+
+// print writes the verdict for people.
+func (v *verdict) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%d checks, %d of them denied, %d refunds, %d errors; the slowest check took %v, the 99th percentile %v\n",
+		v.total.Asked, v.total.Denied, v.total.Given, v.total.Errors, v.total.Slowest.Round(100*time.Microsecond), v.rtt.Round(10*time.Microsecond))
+	var sources []string
+	for source, n := range v.total.Sources {
+		sources = append(sources, fmt.Sprintf("%s %d", source, n))
+	}
+	slices.Sort(sources)
+	fmt.Fprintf(w, "decided: %s\n", strings.Join(sources, ", "))
+	var played []string
+	for k, n := range v.played {
+		if n > 0 {
+			played = append(played, fmt.Sprintf("%v %d", kind(k), n))
+		}
+	}
+	fmt.Fprintf(w, "played: %s; %d connections ended\n", strings.Join(played, ", "), v.cut)
+	fmt.Fprintf(w, "a key that is asked for without end got %d%% of its limit in the median calm window\n\n", v.filled)
+
+	fmt.Fprintf(w, "%-28s %9s  %s\n", "windows", "number", "the fullest, of what it may hold")
+	for k, f := range v.found {
+		if f.windows > 0 {
+			fmt.Fprintf(w, "%-28s %9d  %d of %d (%s)\n", kind(k), f.windows, f.held, f.most, f.of)
+		}
+	}
+	fmt.Fprintf(w, "\n%-7s %-12s %9s %9s %9s\n", "process", "figure", "early", "late", "at most")
+	for i, all := range v.grown {
+		for _, g := range all {
+			unit := float64(g.tolerance.unit)
+			digits := 0
+			if unit > 1 {
+				digits = 1
+			}
+			fmt.Fprintf(w, "node %-2d %-12s %9.*f %9.*f %9.*f\n", i+1, g.tolerance.name,
+				digits, float64(g.early)/unit, digits, float64(g.late)/unit, digits, float64(g.most)/unit)
+		}
+	}
+	fmt.Fprintln(w)
+	broken := v.broken()
+	for _, b := range broken {
+		fmt.Fprintf(w, "broken: %s\n", b)
+	}
+	if len(broken) == 0 {
+		fmt.Fprintln(w, "Nothing grew, and every promise held.")
+	}
+}

@@ -57,8 +57,8 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	flags.BoolVar(&o.json, "json", false, "print a JSON object for each row")
 	flags.BoolVar(&o.markdown, "markdown", false, "print the tables of bench/README.md")
 	flags.BoolVar(&o.sizing, "sizing", false, "print what a check takes of CPU and a key of memory, as docs/deploy.md has it, and nothing else; -for is how long each way is asked")
-	o.keys = []int{million, 10 * million}
-	flags.Func("keys", "with -sizing, how many keys, separated by commas (default 1000000,10000000)", func(text string) (err error) {
+	o.keys = []int{million, 3 * million}
+	flags.Func("keys", "with -sizing, how many keys, separated by commas (default 1000000,3000000)", func(text string) (err error) {
 		o.keys, err = readKeys(text)
 		return err
 	})

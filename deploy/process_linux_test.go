@@ -220,6 +220,21 @@ func (r *replica) take(t *testing.T) string {
 	return string(text)
 }
 
+// well waits until the node says that nothing is wrong: all members are there, as it sees it,
+// and none of the addresses of -join is still to be met.
+func (r *replica) well(t *testing.T, binaries, mounts string) {
+	t.Helper()
+	_, port, _ := strings.Cut(r.w.options["admin"], ":")
+	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		c := command(t, binaries, r.w.node, "status", "-admin", "http://"+r.ip+":"+port, "-token_file", filepath.Join(mounts, "tokens", "admin"))
+		out, err := c.CombinedOutput()
+		if err == nil {
+			return
+		}
+		require.Less(t, time.Since(begun), 30*time.Second, "%v: %s", err, out)
+	}
+}
+
 // leave ends a pod as Kubernetes does, but for the wait before SIGTERM, which is not the
 // node's.
 func (r *replica) leave(t *testing.T) {
@@ -259,13 +274,12 @@ func together(t *testing.T, built string, m *manifests) {
 	status, body := nodes[0].get("health", w.Spec.Template.Annotations["prometheus.io/path"])
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, body, "weir_ready 1\n")
+	for _, n := range nodes {
+		n.well(t, built, mounts)
+	}
 	for i, n := range nodes {
 		require.Contains(t, n.take(t), fmt.Sprintf(`"remaining":%d`, 999-i), "they count together")
 	}
-	_, admin, _ := strings.Cut(w.options["admin"], ":")
-	asked := command(t, built, w.node, "status", "-admin", "http://"+ips[0]+":"+admin, "-token_file", mounts+"/tokens/admin")
-	out, err := asked.CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	nodes[0].leave(t)
 	require.Contains(t, nodes[1].take(t), `"remaining":996`, "what was counted is with those who stay")
 	nodes[1].leave(t)

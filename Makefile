@@ -4,7 +4,7 @@ test:
 	go test work
 
 race:
-	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|simulations|deploy)(/|$$)')
+	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|deploy|internal/snippets|simulations|soak)(/|$$)')
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x

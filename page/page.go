@@ -36,7 +36,7 @@ const defaultViewers = 16
 const (
 	snapshotEvery = time.Second
 	topEvery      = 5 * time.Second
-	topWithin     = 2 * time.Second
+	topWithin     = 4 * time.Second
 	watchWithin   = time.Second
 	writeWithin   = 5 * time.Second
 	actWithin     = 5 * time.Second

@@ -13,7 +13,7 @@ type Source interface {
 	// Snapshot is called once a second, and returns at once.
 	Snapshot() Snapshot
 	// Top returns the keys asked for and denied most. It is called every five seconds,
-	// with two seconds for it.
+	// with four seconds for it. After an error the last keys stay on the page.
 	Top(ctx context.Context) (weir.TopKeys, error)
 	// Watch looks at one key and spends nothing. It is called once a second for each
 	// viewer who has chosen a key, with a second for it. The error is shown as it is.

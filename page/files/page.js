@@ -375,7 +375,7 @@ function showLimits(s) {
 
 function showTop(t) {
   const row = () => make('tr', {}, make('th', {scope: 'row'}), make('td'), make('td', {class: 'number'}), make('td', {class: 'number'}));
-  for (const which of ['asked', 'denied']) {
+  for (const which of t.error ? [] : ['asked', 'denied']) { // the last keys are better than none
     rows(id(which).tBodies[0], t[which], k => k.limit + ' ' + k.id, row, (row, k) => {
       const known = k.key !== undefined;
       if (!row.children[0].firstChild) {
@@ -390,7 +390,7 @@ function showTop(t) {
       set(row.children[3], number.format(k.denials));
     });
   }
-  let note = t.error ? `They cannot be told: ${t.error}` : 'of the last minute or two, about';
+  let note = t.error ? `They could not be told just now: ${t.error}` : 'of the last minute or two, about';
   if (t.missing.length) note += `; without ${list(t.missing)}, which did not answer`;
   if (t.silent.length) note += `; without ${list(t.silent)}, which tell nothing`;
   set(id('top-note'), note);

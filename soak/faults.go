@@ -164,22 +164,28 @@ func (f *fleet) told(i int, r report) {
 	}
 	f.cut += r.Cut
 	m.last, m.at = r, time.Now()
-	for _, part := range []struct {
-		spans map[string][][2]int64
-		to    func(*account) *[]span
-	}{
-		{h.Admitted, func(a *account) *[]span { return &a.admitted }},
-		{h.Alone, func(a *account) *[]span { return &a.alone }},
-		{h.Shared, func(a *account) *[]span { return &a.shared }},
-	} {
-		for name, spans := range part.spans {
-			if f.accounts[name] == nil {
-				f.accounts[name] = &account{}
-			}
-			list := part.to(f.accounts[name])
-			for _, s := range spans {
-				*list = append(*list, span{s[0], s[1]})
-			}
+	of := func(name string) *account {
+		if f.accounts[name] == nil {
+			f.accounts[name] = &account{}
+		}
+		return f.accounts[name]
+	}
+	for name, spans := range h.Admitted {
+		for _, s := range spans {
+			a := of(name)
+			a.admitted = append(a.admitted, span{s[0], s[1]})
+		}
+	}
+	for name, spans := range h.Shared {
+		for _, s := range spans {
+			a := of(name)
+			a.shared = append(a.shared, span{s[0], s[1]})
+		}
+	}
+	for name, spans := range h.Alone {
+		for _, s := range spans {
+			a := of(name)
+			a.alone = append(a.alone, stoodIn{span{s[0], s[1]}, s[2]})
 		}
 	}
 	t := &f.total
@@ -369,7 +375,7 @@ func (f *fleet) strike(ctx context.Context, k kind) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.faults = append(f.faults, fault{k, span{from.UnixNano(), time.Now().UnixNano()}})
+	f.faults = append(f.faults, fault{kind: k, node: int64(i), span: span{from.UnixNano(), time.Now().UnixNano()}})
 	f.played[k]++
 	return nil
 }
@@ -404,7 +410,7 @@ func (f *fleet) rotate(ctx context.Context) error {
 				return err
 			}
 			f.mu.Lock()
-			f.faults = append(f.faults, fault{deploy, span{from.UnixNano(), time.Now().UnixNano()}})
+			f.faults = append(f.faults, fault{kind: deploy, node: int64(i), span: span{from.UnixNano(), time.Now().UnixNano()}})
 			f.played[deploy]++
 			f.mu.Unlock()
 		}

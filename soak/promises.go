@@ -31,10 +31,12 @@ type span struct{ from, to int64 }
 
 func (s span) touches(t span) bool { return s.from <= t.to && s.to >= t.from }
 
-// fault is something that was done, until every node heard every other again.
+// fault is something that was done to a node, until every node heard every other again.
 type fault struct {
 	kind kind
 	span
+	node int64
+	rtt  time.Duration // how long a check took at most in the 2 s before, if that is known
 }
 
 // aftermath is for how long after a change of connectivity a window is judged by it:
@@ -44,8 +46,14 @@ const aftermath = 2 * time.Second
 // account is what came of the checks of one key under one limit.
 type account struct {
 	admitted []span // when each was asked
-	alone    []span // decided by a stand-in
+	alone    []stoodIn
 	shared   []span // decided within a share
+}
+
+// stoodIn is when a stand-in decided a check, and for which node.
+type stoodIn struct {
+	span
+	owner int64
 }
 
 // grants is what a limit admits within any one Per in good health
@@ -114,22 +122,23 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 		begins = append(begins, f.from-int64(l.Per))
 		inFlight := int64(0)
 		if f.kind == kill {
-			near := span{f.from - int64(rtt), f.from + int64(rtt)}
+			reach := int64(max(rtt, f.rtt))
+			near := span{f.from - reach, f.from + reach}
 			for _, s := range a.admitted {
 				if s.touches(near) {
 					inFlight++
 				}
 			}
 		}
-		occasions = append(occasions, occasion{fault{f.kind, span{f.from, f.to + int64(aftermath)}}, allowance(f.kind, l, inFlight, rtt)})
+		occasions = append(occasions, occasion{fault{kind: f.kind, node: f.node, span: span{f.from, f.to + int64(aftermath)}}, allowance(f.kind, l, inFlight, rtt)})
 	}
-	// A share is spent where nobody answered; a stand-in belongs to the fault that it
-	// stands in for, and else shows that an owner was late.
+	// A share is spent where nobody answered. A stand-in for the node that a fault is of
+	// belongs to the fault, and else shows that an owner was late.
 	var late []span
 	late = append(late, a.shared...)
 	for _, s := range a.alone {
-		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind > reload && o.touches(s) }) {
-			late = append(late, s)
+		if !slices.ContainsFunc(occasions, func(o occasion) bool { return o.kind > reload && o.node == s.owner && o.touches(s.span) }) {
+			late = append(late, s.span)
 		}
 	}
 	for i := range late {

@@ -71,15 +71,15 @@ func TestWhatAFaultMayCostIsAllowedAndNoMore(t *testing.T) {
 			spread := func(n int) *account { // half the limit before, the rest from a second after on
 				return &account{admitted: append(every(time.Millisecond, time.Second, 50), every(time.Millisecond, time.Minute+time.Second, n-50)...)}
 			}
-			require.Empty(t, broken(judged(spread(test.most), hundred, fault{test.kind, struck})))
-			require.Equal(t, []kind{test.kind}, broken(judged(spread(test.most+1), hundred, fault{test.kind, struck})))
+			require.Empty(t, broken(judged(spread(test.most), hundred, fault{kind: test.kind, span: struck})))
+			require.Equal(t, []kind{test.kind}, broken(judged(spread(test.most+1), hundred, fault{kind: test.kind, span: struck})))
 		})
 	}
 }
 
 func TestWhatWasInFlightAroundAKillCountsOnlyThere(t *testing.T) {
 	hundred := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour}
-	killed := fault{kill, span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	killed := fault{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}
 	around := every(time.Millisecond, time.Minute-5*time.Millisecond, 5)
 	for far, want := range map[int][]kind{56: nil, 57: {kill}} { // 5 were in flight, and 106 are allowed besides
 		a := &account{admitted: append(every(time.Millisecond, time.Second, 50), around...)}
@@ -89,19 +89,36 @@ func TestWhatWasInFlightAroundAKillCountsOnlyThere(t *testing.T) {
 }
 
 func TestAFaultThatIsLongOverAllowsNothing(t *testing.T) {
-	frozen := fault{freeze, span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	frozen := fault{kind: freeze, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}
 	burst := &account{admitted: every(time.Millisecond, time.Minute+time.Second+aftermath+time.Millisecond, 11)}
 	require.Equal(t, []kind{calm}, broken(judged(burst, ten, frozen)))
 	burst = &account{admitted: every(time.Millisecond, time.Minute+time.Second+aftermath-20*time.Millisecond, 11)}
 	require.Empty(t, broken(judged(burst, ten, frozen)))
 }
 
-func TestAStandInAllowsOneMoreLimitOnlyWhereNoFaultCallsForOne(t *testing.T) {
+func TestAStandInAllowsOneMoreLimitOnlyWhereNoFaultOfItsOwnerCallsForOne(t *testing.T) {
 	spans := every(time.Millisecond, time.Minute, 20)
-	require.Empty(t, broken(judged(&account{admitted: spans, alone: spans[10:11]}, ten)))
-	killed := fault{kill, span{int64(time.Minute), int64(time.Minute + time.Second)}}
+	require.Empty(t, broken(judged(&account{admitted: spans, alone: []stoodIn{{spans[10], 3}}}, ten)))
 	spans = every(time.Millisecond, time.Minute+100*time.Millisecond, 20)
-	require.Equal(t, []kind{kill}, broken(judged(&account{admitted: spans, alone: spans}, ten, killed)))
+	for owner, want := range map[int64][]kind{3: {kill}, 2: nil} {
+		killed := fault{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}, node: 3}
+		require.Equal(t, want, broken(judged(&account{admitted: spans, alone: []stoodIn{{spans[10], owner}}}, ten, killed)))
+	}
+}
+
+func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
+	accounts := map[string]*account{"log 1": {admitted: append(every(time.Second, time.Second, 200), span{int64(time.Minute - 500*time.Millisecond), int64(time.Minute - 100*time.Millisecond)})}}
+	faults := []fault{{kind: kill, span: span{int64(time.Minute), int64(time.Minute + time.Second)}}, {kind: kill, span: span{int64(2 * time.Minute), int64(3 * time.Minute)}}}
+	new(verdict).judge(accounts, faults, nil)
+	require.Equal(t, 400*time.Millisecond, faults[0].rtt)
+	require.Equal(t, time.Millisecond, faults[1].rtt)
+}
+
+func TestWhatAProcessWasLateIsKnownAtOnce(t *testing.T) {
+	l := new(lateness)
+	require.Zero(t, l.soFar())
+	l.due.Store(time.Now().Add(-time.Minute).UnixNano())
+	require.InDelta(t, time.Minute.Seconds(), l.soFar().Seconds(), 30)
 }
 
 func TestAlgorithmsGrantWhatTheirDocumentSays(t *testing.T) {

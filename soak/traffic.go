@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,7 +80,7 @@ type harvest struct {
 	Denied   int
 	Sources  map[string]int        `json:",omitempty"` // decisions, by where they were made
 	Admitted map[string][][2]int64 `json:",omitempty"` // by limit and key: from when to when each was asked
-	Alone    map[string][][2]int64 `json:",omitempty"` // decided without the owner, by a stand-in
+	Alone    map[string][][3]int64 `json:",omitempty"` // decided by a stand-in, and for which node, -1 if that is not known
 	Shared   map[string][][2]int64 `json:",omitempty"` // decided within a share
 	Given    int                   // refunds
 	Errors   int
@@ -224,7 +225,7 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 	}
 	if h.Sources == nil {
 		h.Sources, h.Admitted = make(map[string]int), make(map[string][][2]int64)
-		h.Alone, h.Shared = make(map[string][][2]int64), make(map[string][][2]int64)
+		h.Alone, h.Shared = make(map[string][][3]int64), make(map[string][][2]int64)
 	}
 	h.Sources[d.Source.String()]++
 	for _, name := range names {
@@ -232,7 +233,7 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 		case shared(d.Source):
 			h.Shared[name] = append(h.Shared[name], span)
 		case d.Source == weir.StandIn:
-			h.Alone[name] = append(h.Alone[name], span)
+			h.Alone[name] = append(h.Alone[name], [3]int64{span[0], span[1], t.ownerOf(name)})
 		}
 		if d.Allowed {
 			h.Admitted[name] = append(h.Admitted[name], span)
@@ -242,6 +243,26 @@ func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d we
 		h.Denied++
 	}
 	return d, true
+}
+
+// ownerOf is the index of the node that owns a key, named by its limit and key; -1 if
+// that is not known.
+func (t *traffic) ownerOf(name string) int64 {
+	limit, key, _ := strings.Cut(name, " ")
+	l := t.limiters[limit]
+	if l == nil { // the file's
+		s := t.book.Current()
+		of, _, ok := s.Limit(limit)
+		if !ok {
+			return -1
+		}
+		l = s.Limiter(of, "", key)
+	}
+	var number int64
+	if _, err := fmt.Sscanf(l.Owner(key).Name, "node-%d-", &number); err != nil {
+		return -1
+	}
+	return number - 1
 }
 
 // failed takes down an error; t.mu is held.
@@ -265,7 +286,10 @@ func (t *traffic) harvest() harvest {
 
 // lateness adds up how much later than asked this process is woken: what a check
 // took while nobody ran it is not the check's.
-type lateness struct{ sum atomic.Int64 }
+type lateness struct {
+	sum atomic.Int64
+	due atomic.Int64 // when it is to be woken next, in Unix nanoseconds; 0 before it runs
+}
 
 const pulse = 5 * time.Millisecond
 
@@ -273,15 +297,23 @@ func (l *lateness) run(ctx context.Context) {
 	timer := time.NewTimer(pulse)
 	defer timer.Stop()
 	for {
-		slept := time.Now()
+		due := time.Now().Add(pulse)
+		l.due.Store(due.UnixNano())
 		timer.Reset(pulse)
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		l.sum.Add(int64(max(0, time.Since(slept)-pulse)))
+		l.sum.Add(int64(max(0, time.Since(due))))
 	}
 }
 
-func (l *lateness) soFar() time.Duration { return time.Duration(l.sum.Load()) }
+// soFar includes how late it is just now: who asks may be woken first.
+func (l *lateness) soFar() time.Duration {
+	sum, due := l.sum.Load(), l.due.Load()
+	if due == 0 {
+		return time.Duration(sum)
+	}
+	return time.Duration(sum + max(0, time.Now().UnixNano()-due))
+}

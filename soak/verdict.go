@@ -52,6 +52,17 @@ func (v *verdict) judge(accounts map[string]*account, faults []fault, calmly []s
 		slices.Sort(took)
 		v.rtt = time.Duration(took[len(took)*99/100])
 	}
+	for i := range faults { // what a round trip takes depends on what else the machine does
+		f := &faults[i]
+		before := span{f.from - int64(aftermath), f.from}
+		for _, a := range accounts {
+			for _, s := range a.admitted {
+				if f.kind == kill && s.touches(before) && s.to <= f.from {
+					f.rtt = max(f.rtt, time.Duration(s.to-s.from))
+				}
+			}
+		}
+	}
 	all := limits()
 	var filled []int64
 	for name, a := range accounts {

@@ -52,7 +52,7 @@ type member struct {
 }
 
 const (
-	wholeWithin = 30 * time.Second
+	wholeWithin = 60 * time.Second
 	lookEvery   = 20 * time.Millisecond
 	// before is how long nothing happens before a fault: long enough to use up the
 	// round's keys. after is how long nothing happens after it: windows that no fault

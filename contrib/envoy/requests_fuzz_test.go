@@ -1,0 +1,103 @@
+package envoylimit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-go/weir"
+)
+
+// FuzzRequests asks the service whatever bytes are a request: it answers each
+// descriptor, or says what is wrong with the request.
+func FuzzRequests(f *testing.F) {
+	const text = `
+domain: d
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+- {key: path, value: "/a*", shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 1}, descriptors: [{key: user, rate_limit: {unlimited: true}}]}
+- {key: name, rate_limit: {name: n, unit: hour, requests_per_unit: 0, replaces: [{name: m}]}}
+- {key: other, rate_limit: {name: m, unit: day, requests_per_unit: 3}}
+`
+	s := serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), text, Options{})
+	add := func(req *rls.RateLimitRequest) {
+		b, err := proto.Marshal(req)
+		require.NoError(f, err)
+		f.Add(b)
+	}
+	entry := func(key, value string) *ratelimit.RateLimitDescriptor_Entry {
+		return &ratelimit.RateLimitDescriptor_Entry{Key: key, Value: value}
+	}
+	add(&rls.RateLimitRequest{})
+	add(&rls.RateLimitRequest{Domain: "d", HitsAddend: 1<<32 - 1, Descriptors: []*ratelimit.RateLimitDescriptor{
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("user", "u")}, HitsAddend: wrapperspb.UInt64(1 << 63)},
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("path", "/abc"), entry("user", "u")}, IsNegativeHits: true},
+		{},
+	}})
+	add(&rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("name", "")}},
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("other", "x")}, Limit: &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1<<32 - 1, Unit: 99}},
+	}})
+	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var req rls.RateLimitRequest
+		if proto.Unmarshal(b, &req) != nil {
+			return // gRPC refuses it
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		answer, err := s.ShouldRateLimit(ctx, &req)
+		if err != nil {
+			require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
+			return
+		}
+		require.Len(t, answer.GetStatuses(), len(req.GetDescriptors()))
+		require.Contains(t, []rls.RateLimitResponse_Code{rls.RateLimitResponse_OK, rls.RateLimitResponse_OVER_LIMIT}, answer.GetOverallCode())
+	})
+}
+
+// FuzzResources has a management server send whatever bytes are an answer: they are a
+// configuration of which every limit has a period, or refused.
+func FuzzResources(f *testing.F) {
+	resource, err := anypb.New(&rlsconf.RateLimitConfig{Name: "n", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
+		{Key: "a", Value: "*", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 1}, Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "b"}}},
+		{Key: "a", RateLimit: &rlsconf.RateLimitPolicy{Unit: 77, Unlimited: true}},
+	}})
+	require.NoError(f, err)
+	b, err := proto.Marshal(&discovery.DiscoveryResponse{TypeUrl: configType, VersionInfo: "1", Resources: []*anypb.Any{resource}})
+	require.NoError(f, err)
+	f.Add(b)
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var answer discovery.DiscoveryResponse
+		if proto.Unmarshal(b, &answer) != nil {
+			return // gRPC refuses it
+		}
+		cfg, err := configOf(&answer)
+		if err != nil {
+			require.Nil(t, cfg)
+			return
+		}
+		for _, d := range cfg.domains {
+			for _, l := range d.limits {
+				if l.current != nil {
+					per, _ := period(l.current)
+					require.Positive(t, per)
+				}
+			}
+			walk(t, &d.top, nil)
+		}
+	})
+}

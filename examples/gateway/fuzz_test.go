@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever a file of secrets, a Seed, tokens or API keys has in it, it is read whole or
+// refused, and no error repeats what may be a secret.
+func FuzzConfidentialFiles(f *testing.F) {
+	f.Add([]byte("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001"))
+	f.Add([]byte("secret: hush-hush\nseed: zz"))
+	f.Add([]byte("key-1 premium\nkey-2\n"))
+	name := filepath.Join(f.TempDir(), "f") // of this process alone
+	f.Fuzz(func(t *testing.T, text []byte) {
+		require.NoError(t, os.WriteFile(name, text, 0o600))
+		secrets, err := readSecrets(name)
+		require.Equal(t, err == nil, len(secrets) > 0)
+		_, seedErr := readSeed(name)
+		tokens, err := readTokens(name)
+		require.NoError(t, err)
+		for _, token := range tokens {
+			require.NotEmpty(t, token)
+		}
+		_, callersErr := readCallers(name)
+		for _, err := range []error{err, seedErr, callersErr} {
+			if err == nil {
+				continue
+			}
+			said := strings.ReplaceAll(err.Error(), name, "")
+			for word := range strings.FieldsSeq(string(text)) {
+				require.True(t, len(word) < 20 || !strings.Contains(said, word))
+			}
+		}
+	})
+}

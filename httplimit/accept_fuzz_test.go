@@ -1,0 +1,23 @@
+package httplimit
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever a client accepts, there is a form for it, and a quality is one.
+func FuzzAccept(f *testing.F) {
+	f.Add("text/*;q=0.1, */*;q=2", "application/json")
+	f.Add("application/problem+json;q=NaN;q=1", ";;q==,,")
+	f.Add("TEXT/plain; Q = 1e-400", "\x00/\xff")
+	f.Fuzz(func(t *testing.T, one, other string) {
+		chosen := formFor(http.Header{"Accept": {one, other}})
+		require.Less(t, chosen, forms)
+		for _, parameters := range []string{one, other} {
+			q := qualityOf(parameters)
+			require.True(t, q >= 0 && q <= 1, "%v", q)
+		}
+	})
+}

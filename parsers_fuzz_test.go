@@ -1,0 +1,72 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// Whatever ranges a member names, they are in order, apart and no more than it named.
+func FuzzHashes(f *testing.F) {
+	f.Add(appendHashes(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
+	f.Add(appendHashes(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))
+	f.Add(appendHashes(nil, countsync.Ranges{{First: 9, Last: 1}}))
+	f.Add(make([]byte, 15))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		ranges, err := parseHashes(body)
+		if err != nil {
+			require.Empty(t, ranges)
+			return
+		}
+		require.LessOrEqual(t, len(ranges), len(body)/16)
+		for i, r := range ranges {
+			require.LessOrEqual(t, r.First, r.Last)
+			require.True(t, i == 0 || ranges[i-1].Last < r.First)
+		}
+		again, err := parseHashes(appendHashes(nil, ranges))
+		require.NoError(t, err)
+		require.Equal(t, ranges, again)
+	})
+}
+
+// Whatever limits a member declares, they can be compared, shown and told again, and
+// are no more than it sent.
+func FuzzLimits(f *testing.F) {
+	one := Limit{Name: "api", Version: 1 << 63, Algorithm: FixedWindow, Rate: 10, Per: time.Minute, Calendar: Day, Zone: "Europe/Zurich"}
+	two := Limit{Algorithm: 255, Burst: 1<<63 - 1, Scope: 255, Partition: 255}
+	f.Add(one.append(two.append(nil)))
+	f.Add(one.append(nil)[:20])
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Fuzz(func(t *testing.T, body []byte) {
+		limits, err := parseLimits(body)
+		if err != nil {
+			require.Empty(t, limits)
+			return
+		}
+		require.LessOrEqual(t, 10*len(limits), len(body))
+		var again []byte
+		for _, l := range limits {
+			require.LessOrEqual(t, max(len(l.Name), len(l.Zone)), maxNameBytes)
+			require.GreaterOrEqual(t, min(l.Rate, int64(l.Per), l.Burst), int64(0))
+			_ = l.Validate() // it may be of another release
+			again = l.append(again)
+		}
+		repeated, err := parseLimits(again)
+		require.NoError(t, err)
+		require.Equal(t, limits, repeated)
+	})
+}
+
+// A lease is whatever ten bytes a member sends, and nothing is lost of it.
+func FuzzLease(f *testing.F) {
+	f.Add(wireLease{units: 1<<32 - 1, term: 500, granted: 7}.append(nil))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if len(body) != 10 {
+			return // a request or an answer of another length is refused before: FuzzServe, FuzzAnswer
+		}
+		require.Equal(t, body, parseLease(body).append(nil))
+	})
+}

@@ -3,7 +3,9 @@ package weir
 import (
 	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,4 +334,20 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 		}
 		require.Equal(t, abroadBytes/len(large), admitted)
 	})
+}
+
+// While a change of RegionShares is rolled out, a region's nodes differ: what one says and
+// the other does not is no line each time.
+func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
+	n, _, _ := bordered(t, nil)
+	var log bytes.Buffer
+	n.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	link, print := n.regions.links["far"], n.regions.Exchange(nil).Print
+	for range 100 {
+		n.meetRegion("far", link, print+1)
+		n.meetRegion("far", link, print)
+	}
+	require.EqualValues(t, 100, n.Stats().Regions["far"].Disputed)
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), "region=far unlogged=0")
 }

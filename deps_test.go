@@ -21,14 +21,15 @@ import (
 // packages that reach the world outside, each package may import. What is not
 // named here may import neither.
 var mayImport = map[string][]string{
-	".":       {"bucket", "cluster", "ring", "sync", "internal/observe", "internal/spelling", "internal/topkeys", "crypto/tls", "time"},
+	".":       {"bucket", "cluster", "ring", "sync", "internal/observe", "internal/pace", "internal/spelling", "internal/topkeys", "crypto/tls", "time"},
 	"bucket":  {"internal/spelling", "time"},
 	"ring":    {},
 	"sync":    {"bucket", "time"},
-	"cluster": {"internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
+	"cluster": {"internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/metrics":    {".", "rules", "time"},
 	"internal/observe":    {},
+	"internal/pace":       {"time"},
 	"internal/patience":   {"time"},
 	"internal/race":       {},
 	"internal/roundtrip":  {"time"},
@@ -40,8 +41,8 @@ var mayImport = map[string][]string{
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
 	"audit":               {".", "time"},
-	"rules":               {".", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"httplimit":           {".", "rules", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"rules":               {".", "internal/pace", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"httplimit":           {".", "rules", "internal/pace", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"page":                {".", "rules", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }

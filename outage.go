@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -164,7 +163,7 @@ func (o *outages) look(v *view, seen makeshift, now int64) *outageLine {
 			o.since, o.before, o.count = since, before, o.count+1
 			o.missing, o.ever, o.named = make(map[string]int64), make(map[string]bool), nil
 			o.take(lost, now)
-			return o.line(slog.LevelWarn, outageBegins, v, now)
+			return o.line(outageBegins, v, now)
 		}
 		o.take(lost, now)
 	}
@@ -172,7 +171,7 @@ func (o *outages) look(v *view, seen makeshift, now int64) *outageLine {
 	case o.since == 0:
 		return nil
 	case uint64(now-o.active) >= uint64(outageQuiet):
-		line := o.line(slog.LevelInfo, outageEnds, v, o.active)
+		line := o.line(outageEnds, v, o.active)
 		line.missing = slices.Sorted(maps.Keys(o.ever))
 		o.since = 0
 		return line
@@ -181,9 +180,9 @@ func (o *outages) look(v *view, seen makeshift, now int64) *outageLine {
 	missing := slices.Sorted(maps.Keys(o.missing))
 	switch {
 	case slices.ContainsFunc(missing, func(name string) bool { return !slices.Contains(o.named, name) }):
-		return o.line(slog.LevelWarn, outageGrows, v, now)
+		return o.line(outageGrows, v, now)
 	case len(missing) > 0 && len(missing) < len(o.named):
-		return o.line(slog.LevelInfo, outageShrinks, v, now)
+		return o.line(outageShrinks, v, now)
 	}
 	return nil
 }
@@ -209,18 +208,19 @@ func (o *outages) stats() OutageStats {
 	return s
 }
 
-// The lines that a node logs about an outage.
+// turn is what has become of an outage.
+type turn uint8
+
 const (
-	outageBegins  = "outage began: checks are decided by stand-ins, by shares, or as FailOpen and FailClosed say"
-	outageGrows   = "outage grew: further members are missing"
-	outageShrinks = "outage shrank: some members are back, others are still missing"
-	outageEnds    = "outage ended: every check is decided by the owner of its key again"
+	outageBegins turn = iota
+	outageGrows
+	outageShrinks
+	outageEnds
 )
 
 // outageLine is one line of the log. It has no key in it.
 type outageLine struct {
-	level     slog.Level
-	message   string
+	turn      turn
 	since     int64
 	lasted    time.Duration
 	missing   []string
@@ -232,10 +232,10 @@ type outageLine struct {
 
 // line is what to log of the outage; o.mu is held. It names all who are missing, so
 // the next one tells of changes since.
-func (o *outages) line(level slog.Level, message string, v *view, now int64) *outageLine {
+func (o *outages) line(turn turn, v *view, now int64) *outageLine {
 	o.named = slices.Sorted(maps.Keys(o.missing))
 	l := &outageLine{
-		level: level, message: message, since: o.since, lasted: time.Duration(now - o.since),
+		turn: turn, since: o.since, lasted: time.Duration(now - o.since),
 		missing: o.named, reached: v.side, roster: len(v.points), expect: v.expect,
 	}
 	for i := range l.decisions {
@@ -250,8 +250,19 @@ func (l *outageLine) log(to *slog.Logger) {
 		missing = append(slices.Clone(missing[:maxMissingNames]), fmt.Sprintf("and %d more", more))
 	}
 	of := func(s Source) uint64 { return l.decisions[s-StandIn] }
-	to.Log(context.Background(), l.level, l.message,
+	attrs := []any{
 		"since", time.Unix(0, l.since), "lasted", l.lasted.Round(time.Millisecond), "missing", missing,
 		"reached", l.reached, "roster", l.roster, "expect", l.expect,
-		"decisions", l.decisions.sum(), "stand_in", of(StandIn), "budget", of(Budget), "failed_open", of(FailedOpen), "failed_closed", of(FailedClosed))
+		"decisions", l.decisions.sum(), "stand_in", of(StandIn), "budget", of(Budget), "failed_open", of(FailedOpen), "failed_closed", of(FailedClosed),
+	}
+	switch l.turn {
+	case outageBegins:
+		to.Warn("outage began: checks are decided by stand-ins, by shares, or as FailOpen and FailClosed say", attrs...)
+	case outageGrows:
+		to.Warn("outage grew: further members are missing", attrs...)
+	case outageShrinks:
+		to.Info("outage shrank: some members are back, others are still missing", attrs...)
+	case outageEnds:
+		to.Info("outage ended: every check is decided by the owner of its key again", attrs...)
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/pace"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -40,6 +41,7 @@ type regionLink struct {
 	waits                          atomic.Int64        // since when it has not, though it was told something; 0 if it has
 	statements, unanswered, served atomic.Uint64
 	disputed, refused              atomic.Uint64
+	disputes                       pace.Pace
 	quota                          quota
 	sentBytes, receivedBytes       atomic.Uint64
 }
@@ -228,7 +230,10 @@ func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
 		link.disputed.Add(1)
 	}
 	if link.disagrees.Swap(!agree) == agree && !agree {
-		n.cfg.Logger.Error("weir: a region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it", "region", region)
+		if unlogged, due := link.disputes.Due(time.Now()); due { // while a change of them is rolled out its nodes differ
+			n.cfg.Logger.Error("another region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it",
+				"region", region, "unlogged", unlogged)
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func (r *registry) add(l Limit, now int64) error {
 	}
 	if logs {
 		r.log.Warn("two limits of this node have one name and version, and other numbers: they share each key's count, and each judges it by its own. Raise Version when numbers change, use another Name for another limit, or set Varies if it is meant so",
-			"limit", l.Name, "version", l.Version, "one", before.describe(), "other", l.describe())
+			"limit", l.Name, "version", l.Version, "numbers", l.describe(), "other_numbers", before.describe())
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (r *registry) compare(theirs []Limit, member string, now int64) {
 		r.conflicts.Add(1)
 		if logs {
 			r.log.Warn("another member has a limit of this name and version with other numbers: they share each key's count, and each check is judged by the numbers of the member that asks, but by the algorithm that came first. Raise Version when numbers change, or use another Name for another limit",
-				"limit", t.Name, "version", t.Version, "here", here.describe(), "there", t.describe(), "member", member)
+				"limit", t.Name, "version", t.Version, "numbers", here.describe(), "other_numbers", t.describe(), "member", member)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"log/slog"
 	"runtime"
 	"time"
 
@@ -135,10 +134,10 @@ func (w *writer) complain(now time.Time) {
 	if dropped+failed == 0 || !now.IsZero() && now.Sub(w.complained) < complaintEvery {
 		return
 	}
-	attrs := []slog.Attr{slog.Uint64("dropped", dropped), slog.Uint64("failed", failed)}
+	attrs := []any{"dropped", dropped, "failed", failed}
 	if w.lastErr != nil {
-		attrs = append(attrs, slog.Any("error", w.lastErr))
+		attrs = append(attrs, "error", w.lastErr)
 	}
-	w.o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "audit records were lost", attrs...)
+	w.o.Logger.Warn("audit records were lost", attrs...)
 	w.complained, w.told, w.lastErr = now, is, nil
 }

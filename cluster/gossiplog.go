@@ -27,7 +27,7 @@ func (l *gossipLog) Write(line []byte) (int, error) {
 	}
 	if !bytes.HasPrefix(line, []byte("[ERR")) {
 		if l.log.Enabled(l.ctx, slog.LevelDebug) {
-			l.log.Debug(gossipText(line))
+			l.log.Debug("gossip says", "text", gossipText(line))
 		}
 		return len(line), nil
 	}
@@ -42,14 +42,14 @@ func (l *gossipLog) Write(line []byte) (int, error) {
 	}
 	l.mu.Unlock()
 	if hush {
-		l.log.Debug(gossipText(line))
+		l.log.Debug("gossip says", "text", gossipText(line))
 	} else {
-		l.log.Warn(gossipText(line), "unlogged", hushed)
+		l.log.Warn("gossip has met with an error", "error", gossipText(line), "unlogged", hushed)
 	}
 	return len(line), nil
 }
 
-// gossipText is a line without its level and with our prefix for theirs.
+// gossipText is a line without its level and without memberlist's prefix.
 func gossipText(line []byte) string {
 	text := strings.TrimSpace(string(line))
 	if strings.HasPrefix(text, "[") {
@@ -57,5 +57,5 @@ func gossipText(line []byte) string {
 			text = rest
 		}
 	}
-	return "gossip: " + strings.TrimPrefix(text, "memberlist: ")
+	return strings.TrimPrefix(text, "memberlist: ")
 }

@@ -63,8 +63,8 @@ func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspe
 		listener: l,
 		log:      log,
 		member:   member,
-		refused:  newRefusals(log, refusedConnection),
-		gossiped: newRefusals(log, refusedGossip),
+		refused:  refusedConnections(log),
+		gossiped: refusedGossip(log),
 		inspect:  i,
 		streams:  make(chan net.Conn),
 		serve:    serve,
@@ -145,7 +145,7 @@ func (m *mux) accept() {
 			continue
 		}
 		if now := time.Now(); now.Sub(logged) >= acceptLogPace {
-			m.log.Warn("accepting a connection failed; trying again", "error", err, "pause", pause, "unlogged", unlogged)
+			m.log.Warn("accepting a connection failed; trying again", "error", err, "retry", pause, "unlogged", unlogged)
 			logged, unlogged = now, 0
 		} else {
 			unlogged++

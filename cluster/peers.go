@@ -75,9 +75,9 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 	p := &peers{
 		cfg:      cfg,
 		handler:  h,
-		refusals: newRefusals(cfg.Log, refusedConnection),
-		trouble:  newTrouble(cfg.Log, "cannot exchange messages with a member", "member"),
-		abroad:   newTrouble(cfg.Log, "cannot reach another region", "region"),
+		refusals: refusedConnections(cfg.Log),
+		trouble:  troubleWithMembers(cfg.Log),
+		abroad:   troubleAbroad(cfg.Log),
 		lobby:    newLobby(lobbySize, lobbyPerHost, descriptors()),
 		unmet:    make(turns, maxUnmetDials),
 		changed:  make(chan struct{}, 1),

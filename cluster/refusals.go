@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/pace"
 )
 
 // The reasons in Stats.Refused.
@@ -26,21 +28,14 @@ const (
 	reasonMembers        = "members"
 )
 
-// What refusals log.
-const (
-	refusedConnection = "refused a connection"
-	refusedGossip     = "refused gossip"
-)
-
 // logPace is how often one kind of trouble is logged, whoever causes it.
-const logPace = 10 * time.Second
+const logPace = pace.Every
 
 // refusals counts by reason what is turned away, connections above all, and logs the first of each
 // reason and then at most one in logPace. Reasons are a fixed few, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
-	log     *slog.Logger
-	message string // what is logged
+	say func(reason string, addr net.Addr, err error, unlogged uint64)
 
 	mu     sync.Mutex
 	counts map[string]uint64
@@ -48,8 +43,22 @@ type refusals struct {
 	hushed map[string]uint64 // not logged since then
 }
 
-func newRefusals(log *slog.Logger, message string) *refusals {
-	return &refusals{log: log, message: message, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
+// refusedConnections are those of connections.
+func refusedConnections(log *slog.Logger) *refusals {
+	return newRefusals(func(reason string, addr net.Addr, err error, unlogged uint64) {
+		log.Warn("refused a connection", "reason", reason, "addr", addr, "error", err, "unlogged", unlogged)
+	})
+}
+
+// refusedGossip are those of packets and what else gossip sends.
+func refusedGossip(log *slog.Logger) *refusals {
+	return newRefusals(func(reason string, addr net.Addr, err error, unlogged uint64) {
+		log.Warn("refused gossip", "reason", reason, "addr", addr, "error", err, "unlogged", unlogged)
+	})
+}
+
+func newRefusals(say func(reason string, addr net.Addr, err error, unlogged uint64)) *refusals {
+	return &refusals{say: say, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
 }
 
 // add counts one connection from addr that is closed for reason. An empty
@@ -72,7 +81,7 @@ func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	hushed := r.hushed[reason]
 	r.said[reason], r.hushed[reason] = now, 0
 	r.mu.Unlock()
-	r.log.Warn(r.message, "reason", reason, "from", addr, "error", err, "unlogged", hushed)
+	r.say(reason, addr, err, hushed)
 }
 
 func (r *refusals) snapshot() map[string]uint64 {
@@ -84,16 +93,28 @@ func (r *refusals) snapshot() map[string]uint64 {
 // trouble logs why members, or regions, cannot be reached, each at most once in
 // logPace. It is bounded by the roster: it forgets what was said before logPace.
 type trouble struct {
-	log     *slog.Logger
-	message string
-	whom    string // what its names name
+	say func(name, addr string, err error)
 
 	mu   sync.Mutex
 	said map[string]time.Time
 }
 
-func newTrouble(log *slog.Logger, message, whom string) *trouble {
-	return &trouble{log: log, message: message, whom: whom, said: map[string]time.Time{}}
+// troubleWithMembers is that of links to members.
+func troubleWithMembers(log *slog.Logger) *trouble {
+	return newTrouble(func(name, addr string, err error) {
+		log.Warn("cannot exchange messages with a member", "member", name, "addr", addr, "error", err)
+	})
+}
+
+// troubleAbroad is that of connections to other regions.
+func troubleAbroad(log *slog.Logger) *trouble {
+	return newTrouble(func(name, addr string, err error) {
+		log.Warn("cannot reach another region", "region", name, "addr", addr, "error", err)
+	})
+}
+
+func newTrouble(say func(name, addr string, err error)) *trouble {
+	return &trouble{say: say, said: map[string]time.Time{}}
 }
 
 func (t *trouble) add(name, addr string, err error) {
@@ -106,6 +127,6 @@ func (t *trouble) add(name, addr string, err error) {
 	}
 	t.mu.Unlock()
 	if !hush {
-		t.log.Warn(t.message, t.whom, name, "addr", addr, "error", err)
+		t.say(name, addr, err)
 	}
 }

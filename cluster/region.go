@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/pace"
 )
 
 // The pace of what goes to another region. A round trip there takes 300 ms, and
@@ -47,6 +49,7 @@ type region struct {
 	network Network
 	misses  map[string]int // how often each address has failed since the region last answered
 	tries   int            // attempts since it did
+	after   pace.Pace      // of the line that it is reached after all
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
@@ -93,7 +96,9 @@ func (r *region) run() {
 		addr, s, err := r.connect()
 		if s != nil {
 			if r.tries > 1 {
-				r.peers.cfg.Log.Info("another region is reached after all", "region", r.name, "addr", addr)
+				if unlogged, due := r.after.Due(time.Now()); due {
+					r.peers.cfg.Log.Info("another region is reached after all", "region", r.name, "addr", addr, "unlogged", unlogged)
+				}
 			}
 			err = r.keep(s)
 			if s.answered.Load() > 0 {

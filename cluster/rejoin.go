@@ -245,7 +245,7 @@ func (g *gossip) noteJoin(o joinOutcome) {
 		g.log.Warn("no member of Join was joined; trying again every few seconds: check that the names resolve and that the port is open, TCP and UDP",
 			"error", o.problem)
 	case o.problem == "" && was.problem != "":
-		g.log.Info("joined after all", "members", o.reached)
+		g.log.Info("joined after all", "reached", o.reached)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
 )
@@ -89,6 +90,7 @@ type admin struct {
 	rulesOf  *Middleware // decides by book on requests that are described; nil without one
 	gate     *adminGate
 	log      *slog.Logger
+	failed   pace.Pace // of the line that says so
 	patience time.Duration
 	routes   map[string]map[string]adminFunc // by path, then by method
 	csrf     http.CrossOriginProtection      // a browser may have a certificate
@@ -251,7 +253,9 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		told = &adminError{http.StatusGatewayTimeout, "the other nodes did not answer in time: ask again"}
 	default:
-		a.log.Error("the admin API failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		if unlogged, due := a.failed.Due(time.Now()); due {
+			a.log.Error("the admin API failed", "method", r.Method, "url_path", r.URL.Path, "error", err, "unlogged", unlogged)
+		}
 		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
 	}
 	writeProblem(w, r, &problem{Type: "about:blank", Title: http.StatusText(told.status), Status: told.status, Detail: told.detail})

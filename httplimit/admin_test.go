@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -467,7 +468,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, a.ask("GET", "/v1/status"+query("key", key, "kye", key), "").Code)
 	require.Equal(t, 3, strings.Count(a.log.String(), "\n"), a.log)
 	require.Equal(t, 3, strings.Count(a.log.String(), set.ID), "each change is logged with what stands for the key")
-	require.Equal(t, 3, strings.Count(a.log.String(), `from="token 1"`))
+	require.Equal(t, 3, strings.Count(a.log.String(), `client="token 1"`))
 	require.NotContains(t, a.log.String(), "alice")
 	require.NotContains(t, a.log.String(), adminToken)
 }
@@ -633,4 +634,16 @@ func TestTheDocsHaveEveryRoute(t *testing.T) {
 	for _, r := range adminRoutes {
 		require.Contains(t, string(text), "`"+r.method+" "+r.path, "%s %s", r.method, r.path)
 	}
+}
+
+func TestWhatTheAdminAPIFailsAtIsLoggedAtAPace(t *testing.T) {
+	a := newAdmin(t)
+	a.api.(*admin).routes["/v1/broken"] = map[string]adminFunc{http.MethodGet: func(*admin, *adminRequest) (int, any, error) {
+		return 0, nil, errors.New("broken")
+	}}
+	for range 50 {
+		require.Equal(t, http.StatusInternalServerError, a.ask("GET", "/v1/broken", "").Code)
+	}
+	require.Equal(t, 1, strings.Count(a.log.String(), "\n"), a.log)
+	require.Contains(t, a.log.String(), "url_path=/v1/broken error=broken unlogged=0")
 }

@@ -56,7 +56,7 @@ func (a *admin) deleteMember(r *adminRequest) (int, any, error) {
 	if err := a.node.Forget(r.rest); err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("member forgotten", "member", r.rest, "from", r.by, "at", r.RemoteAddr)
+	a.log.Info("member forgotten", "member", r.rest, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }
 

@@ -91,7 +91,7 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 		return 0, nil, errors.New("the override was set, and taken back at once by another")
 	}
 	answer := answerOf(set)
-	a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", o.Until, "by", o.By, "from", r.by, "at", r.RemoteAddr)
+	a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", o.Until, "by", o.By, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusOK, answer, nil
 }
 
@@ -154,7 +154,7 @@ func (a *admin) deleteOverride(r *adminRequest) (int, any, error) {
 	if err := a.book.RestoreID(limit, raw); err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("override taken back", "limit", limit, "id", hex.EncodeToString(raw[:]), "from", r.by, "at", r.RemoteAddr)
+	a.log.Info("override taken back", "limit", limit, "id", hex.EncodeToString(raw[:]), "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }
 
@@ -186,7 +186,7 @@ func (a *admin) deleteCount(r *adminRequest) (int, any, error) {
 	slices.Sort(answer.NotReached)
 	answer.NotReached = slices.Compact(answer.NotReached)
 	id := limiters[0].ID(key)
-	a.log.Info("count forgotten", "limit", limit, "id", hex.EncodeToString(id[:]), "not reached", answer.NotReached, "from", r.by, "at", r.RemoteAddr)
+	a.log.Info("count forgotten", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", answer.NotReached, "client", r.by, "addr", r.RemoteAddr)
 	if len(answer.NotReached) > 0 {
 		return http.StatusMultiStatus, answer, nil
 	}

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -64,7 +64,8 @@ type Middleware struct {
 
 	scratches sync.Pool
 	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
-	logged    atomic.Int64
+
+	uncounted, ungiven pace.Pace // of the lines that say so
 }
 
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
@@ -122,7 +123,9 @@ func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if o.Err != nil {
-		m.complain("requests cannot be counted and are answered with 503", o.Err)
+		if unlogged, logs := m.logs(&m.uncounted, o.Err); logs {
+			m.o.Logger.Error("requests cannot be counted and are answered with 503", "error", o.Err, "unlogged", unlogged)
+		}
 	}
 	if m.o.OnDecision != nil {
 		m.o.OnDecision(r, o)
@@ -177,13 +180,11 @@ func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	return s.outcome
 }
 
-// complain logs what is wrong here and no client's fault, once a second at most.
-func (m *Middleware) complain(what string, err error) {
+// logs reports whether an error is to be logged now, with how many like it were not: what
+// is wrong here and no client's fault, at a pace.
+func (m *Middleware) logs(of *pace.Pace, err error) (unlogged uint64, logs bool) {
 	if errors.Is(err, context.Canceled) {
-		return
+		return 0, false
 	}
-	now, last := m.now().Unix(), m.logged.Load()
-	if now != last && m.logged.CompareAndSwap(last, now) {
-		m.o.Logger.Error(what, "error", err)
-	}
+	return of.Due(m.now())
 }

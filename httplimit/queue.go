@@ -38,7 +38,9 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 			o.Status = s.denial()
 		}
 		if err := s.giveBack(ctx); err != nil {
-			m.complain("units of a request that got no turn may not have been given back", err)
+			if unlogged, logs := m.logs(&m.ungiven, err); logs {
+				m.o.Logger.Error("units of a request that got no turn may not have been given back", "error", err, "unlogged", unlogged)
+			}
 		}
 		return
 	}

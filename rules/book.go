@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -32,6 +33,8 @@ type Book struct {
 	revision uint64            // of the published values
 	grants   map[string]*grant // by the name that they are published under
 	nextPast time.Time         // when the next override ends; zero if none does
+
+	unread, unfit, unwatched pace.Pace // of lines about overrides, and about the file's directory
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup

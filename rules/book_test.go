@@ -673,3 +673,19 @@ func BenchmarkRequest(b *testing.B) {
 	}
 	require.Len(b, met, 3)
 }
+
+// Of what another release has set for a million keys there is one line, not a million.
+func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
+	var shared board
+	now := time.Unix(1_800_000_000, 0)
+	b := booked(t, &shared, &now, overridable)
+	log := new(journal)
+	b.log = slog.New(slog.NewTextHandler(log, nil))
+	for i := range 50 {
+		require.NoError(t, shared.Publish(publishedName("r", [16]byte{byte(i)}), 1, []byte("{")))
+		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000,"at":1}`)))
+	}
+	b.refresh()
+	require.Equal(t, 1, log.times("cannot be read"))
+	require.Equal(t, 1, log.times("does not fit its limit"), log.text.String())
+}

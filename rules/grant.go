@@ -73,7 +73,9 @@ func (b *Book) read(v weir.Published) *grant {
 	var err error
 	if g.Override, err = readOverride(v); err != nil {
 		g.unread = true
-		b.log.Warn("an override cannot be read", "name", v.Name, "error", err)
+		if unlogged, due := b.unread.Due(time.Now()); due {
+			b.log.Warn("an override cannot be read, and is left out", "name", v.Name, "error", err, "unlogged", unlogged)
+		}
 	}
 	return g
 }
@@ -88,7 +90,9 @@ func (b *Book) fit(g *grant, l *Limit) *granted {
 		g.limit, g.fit = l, nil
 		c, err := newCount(b.node, l, g.over(l.base))
 		if err != nil {
-			b.log.Warn("an override does not fit its limit", "limit", g.Limit, "error", err)
+			if unlogged, due := b.unfit.Due(time.Now()); due {
+				b.log.Warn("an override does not fit its limit, and is left out", "limit", g.Limit, "error", err, "unlogged", unlogged)
+			}
 			return nil
 		}
 		g.fit = &granted{Override: g.Override, count: c}

@@ -55,7 +55,9 @@ func (b *Book) watch(ctx context.Context, every time.Duration) {
 				errs = nil
 				continue
 			}
-			b.log.Warn("watching the rules file", "path", b.path, "error", err)
+			if unlogged, due := b.unwatched.Due(time.Now()); due {
+				b.log.Warn("an event of the rules file's directory was lost: the file is looked at every so often", "path", b.path, "every", every, "error", err, "unlogged", unlogged)
+			}
 		case <-due.C:
 			latest = time.Time{}
 			b.reload()

@@ -186,7 +186,7 @@ func (m *message) cross(there *peer) {
 		}
 		if reason != "" {
 			there.owner.refused[reason]++
-			there.owner.say("refused a connection", "reason", reason, "from", there.to.host.name, "error", problem)
+			there.owner.say("refused a connection", "reason", reason, "addr", there.to.host.name, "error", problem)
 		}
 		there.send(message{kind: refused, body: []byte(problem)})
 	case welcome:

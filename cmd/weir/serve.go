@@ -97,13 +97,13 @@ func runServe(ctx context.Context, o serveOptions, log *slog.Logger) (err error)
 			return err
 		}
 	}
-	var where []any
-	for _, name := range []string{"checks", "admin", "health", "envoy"} {
+	at := func(name string) string {
 		if addr := s.addrs[name]; addr != nil {
-			where = append(where, name, addr.String())
+			return addr.String()
 		}
+		return ""
 	}
-	log.Info("serving", where...)
+	log.Info("serving", "checks", at("checks"), "admin", at("admin"), "health", at("health"), "envoy", at("envoy"))
 	if o.ready != nil {
 		o.ready(s)
 	}

@@ -74,12 +74,16 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 			err = s.Use(cfg)
 		}
 		if err != nil {
-			s.o.Logger.Error("the Envoy configuration was refused: the one before stays in force", "version", answer.GetVersionInfo(), "error", err)
+			if unlogged, due := s.refused.Due(time.Now()); due { // a server may send at once again what was refused
+				s.o.Logger.Error("an Envoy configuration of the management server was refused: the one before stays in force", "version", answer.GetVersionInfo(), "error", err, "unlogged", unlogged)
+			}
 			req.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 			continue
 		}
+		if version := answer.GetVersionInfo(); version != req.VersionInfo || version == "" {
+			s.o.Logger.Info("an Envoy configuration of the management server is in force", "version", version, "domains", len(cfg.domains), "limits", cfg.count())
+		}
 		req.VersionInfo = answer.GetVersionInfo()
-		s.o.Logger.Info("an Envoy configuration is in force", "version", answer.GetVersionInfo(), "domains", len(cfg.domains), "limits", cfg.count())
 	}
 }
 

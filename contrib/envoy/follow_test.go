@@ -1,8 +1,11 @@
 package envoylimit
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,7 +78,8 @@ func allOf(requests uint32) *rlsconf.RateLimitConfig {
 func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	m := &management{asked: make(chan *discovery.DiscoveryRequest, 1), sends: make(chan *discovery.DiscoveryResponse, 1)}
 	conn := dial(t, func(on *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(on, m) })
-	s, err := New(start(t, weir.Config{}), new(Config), Options{})
+	var log bytes.Buffer // read once Follow has returned
+	s, err := New(start(t, weir.Config{}), new(Config), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	s.retry = time.Millisecond
 	c := clientOf(t, s)
@@ -99,6 +103,13 @@ func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	require.Equal(t, `resource "d" has no domain`, req.ErrorDetail.Message)
 	require.EqualValues(t, 3, c.ask(of("all", "")).Statuses[0].LimitRemaining, "the last good one stays in force")
 
+	for range 10 { // a server may insist
+		m.sends <- version(t, "2", &rlsconf.RateLimitConfig{Name: "d"})
+		require.NotNil(t, m.next(t).ErrorDetail)
+	}
+	m.sends <- version(t, "1", allOf(5))
+	require.Nil(t, m.next(t).ErrorDetail)
+
 	m.sends <- nil
 	require.Empty(t, m.next(t).VersionInfo, "it comes back")
 	require.EqualValues(t, 2, c.ask(of("all", "")).Statuses[0].LimitRemaining)
@@ -107,6 +118,8 @@ func TestAConfigurationIsFollowedOverXDS(t *testing.T) {
 	require.EqualValues(t, 46, c.ask(of("all", "")).Statuses[0].LimitRemaining, "counts go on")
 	stop()
 	require.ErrorIs(t, <-done, context.Canceled)
+	require.Equal(t, 1, strings.Count(log.String(), "was refused"), log.String())
+	require.Equal(t, 2, strings.Count(log.String(), "is in force"), log.String())
 	close(m.sends)
 }
 

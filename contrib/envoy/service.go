@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/pace"
 )
 
 // Options say how a Service counts and answers. The zero Options are valid. Sliding,
@@ -81,6 +82,7 @@ type Service struct {
 	node    *weir.Node
 	o       Options
 	retry   time.Duration // of Follow
+	refused pace.Pace     // of the line that a configuration was
 	mu      sync.Mutex    // over changes of current
 	current atomic.Pointer[book]
 }
@@ -171,7 +173,7 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 			complaint = ""
 		case err.Error() != complaint:
 			complaint = err.Error()
-			s.o.Logger.Error("the Envoy configuration was refused: the one before stays in force", "path", path, "error", err, "missing", errors.Is(err, os.ErrNotExist))
+			s.o.Logger.Error("the Envoy configuration was refused: the one before stays in force", "path", path, "error", err, "not_found", errors.Is(err, os.ErrNotExist))
 		}
 		select {
 		case <-ctx.Done():

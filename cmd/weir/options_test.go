@@ -73,7 +73,7 @@ var elsewhere = map[string]string{
 	"RegionSecrets": "region_secrets",
 	"Logger":        "log_level",
 	"Observer":      "", // code
-	"Tracer":        "", // likewise
+	"Tracer":        "", // code
 	"Cluster":       "", // code
 	"Now":           "", // code
 	"Rand":          "", // code

@@ -1,0 +1,51 @@
+package page
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever is sent, an act is done whole, of a member and an action that the request
+// names, or not at all.
+func FuzzAct(f *testing.F) {
+	f.Add("application/json", `{"member": "a", "action": "kill"}`)
+	f.Add("application/json; charset=utf-8", `{"member": "a", "action": "kill", "more": 1}`)
+	f.Add("application/json", `{"member": "", "action": "kill"}`)
+	f.Add("application/json", `{"member": "a"`)
+	f.Add("text/plain", `{"member": "a", "action": "kill"}`)
+	f.Add("application/json", `{"member": "`+strings.Repeat("a", maxAct)+`", "action": "kill"}`)
+	source := new(fake)
+	p, err := New(Options{Source: source})
+	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, p.Close()) })
+	server := httptest.NewServer(p)
+	f.Cleanup(server.Close)
+	f.Fuzz(func(t *testing.T, kind, body string) {
+		source.mu.Lock()
+		source.acted = nil
+		source.mu.Unlock()
+		r, err := http.NewRequest(http.MethodPost, server.URL+"/act", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header["Content-Type"] = []string{kind}
+		answer, err := server.Client().Do(r)
+		if err != nil {
+			require.ErrorContains(t, err, "invalid header field value")
+			return
+		}
+		answer.Body.Close()
+		source.mu.Lock()
+		defer source.mu.Unlock()
+		if answer.StatusCode != http.StatusNoContent {
+			require.GreaterOrEqual(t, answer.StatusCode, 400)
+			require.Less(t, answer.StatusCode, 500)
+			require.Empty(t, source.acted)
+			return
+		}
+		require.Len(t, source.acted, 1)
+		require.Contains(t, kind, "json")
+	})
+}

@@ -17,6 +17,11 @@ import (
 // descriptors at most: where there are no Secrets, anybody has himself served.
 const maxIncoming = 8192
 
+// maxIncomingOfOne bounds those of one member: more than it has while it reconnects and
+// is probed, and a small part of all, so that no member takes the others' places. Where
+// one more comes the oldest goes, which is the one that its member has lost, if any.
+const maxIncomingOfOne = 16
+
 // peersConfig is what peers need to know.
 type peersConfig struct {
 	Self    hello
@@ -63,7 +68,8 @@ type peers struct {
 
 	mu      sync.Mutex // never held while waiting
 	links   map[string]*link
-	conns   map[net.Conn]bool // that came in; true if of another region
+	conns   map[net.Conn]caller // that came in
+	calls   uint64              // connections that have said whose they are
 	hearing *hearing
 	table   []byte // hearing's, as pongs carry it; nil if out of date
 }
@@ -83,7 +89,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		changed:  make(chan struct{}, 1),
 		most:     int(min(maxIncoming, descriptors()/2)),
 		links:    map[string]*link{},
-		conns:    map[net.Conn]bool{},
+		conns:    map[net.Conn]caller{},
 		hearing:  newHearing(cfg.Self.Name),
 	}
 	p.identity = identity{
@@ -318,7 +324,7 @@ func (p *peers) serve(conn net.Conn) {
 		}
 		return
 	}
-	p.conns[conn] = false
+	p.conns[conn] = caller{}
 	p.wg.Add(1)
 	p.mu.Unlock()
 	go func() {
@@ -354,10 +360,16 @@ func (p *peers) receive(conn net.Conn) {
 	}
 	conn.SetDeadline(time.Time{})
 	c := newIncoming(p, secured, peer)
+	serves, oldest := p.greet(conn, peer)
+	if oldest != nil {
+		sever(oldest)
+		p.refusals.add(reasonCrowded, oldest.RemoteAddr(), errors.New("cluster: too many connections of one member"))
+	}
+	if !serves {
+		return
+	}
 	if !c.abroad {
 		p.came(peer.Name)
-	} else if !p.hosts(conn) {
-		return
 	}
 	quit := make(chan struct{})
 	p.wg.Add(1)
@@ -373,13 +385,35 @@ func (p *peers) receive(conn net.Conn) {
 	}
 }
 
-// hosts takes note that a connection is of another region. It says whether this
-// node is still a member, that others may ask.
-func (p *peers) hosts(conn net.Conn) bool {
+// caller is who has opened a connection. The zero caller has not said so yet.
+type caller struct {
+	region, name string
+	abroad       bool
+	call         uint64 // rises with each that has said who it is
+}
+
+// greet takes note of whose connection it is, and returns whether this node still serves
+// it: one that leaves has nodes of other regions ask another member. Where its member
+// has too many, oldest is one that is to be closed.
+func (p *peers) greet(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conns[conn] = true
-	return !p.left.Load()
+	p.calls++
+	now := caller{of.Region, of.Name, of.abroad(), p.calls}
+	n, first := 0, now
+	for other, c := range p.conns {
+		if c.call == 0 || c.name != now.name || c.region != now.region {
+			continue
+		}
+		if n++; c.call < first.call {
+			first, oldest = c, other
+		}
+	}
+	if n < maxIncomingOfOne {
+		oldest = nil
+	}
+	p.conns[conn] = now
+	return !now.abroad || !p.left.Load(), oldest
 }
 
 // leave has nodes of other regions ask another member from now on.
@@ -387,8 +421,8 @@ func (p *peers) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left.Store(true)
-	for conn, abroad := range p.conns {
-		if abroad {
+	for conn, c := range p.conns {
+		if c.abroad {
 			sever(conn)
 		}
 	}

@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// called is a connection to p of a member with that name, after the handshake.
+func called(t *testing.T, p *testPeer, name string) net.Conn {
+	t.Helper()
+	conn := raw(t, p)
+	self := p.cfg.Self
+	self.Name = name
+	secured, _, err := identity{self: self, secrets: p.cfg.Secrets}.dial(conn, self.Region)
+	require.NoError(t, err)
+	return secured
+}
+
+func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	const more = 20
+	var conns []net.Conn
+	for range maxIncomingOfOne + more {
+		conns = append(conns, called(t, a, "greedy"))
+	}
+	for _, conn := range conns[:more] {
+		requireClosed(t, conn, 10*time.Second)
+	}
+	a.mu.Lock()
+	served := 0
+	for _, c := range a.conns {
+		if c.name == "greedy" {
+			served++
+		}
+	}
+	a.mu.Unlock()
+	require.LessOrEqual(t, served, maxIncomingOfOne)
+	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
+	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+	require.NoError(t, err, "b's connection is served as before")
+}
+
+func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	a.mu.Lock()
+	a.most = len(a.conns) + 3
+	a.mu.Unlock()
+	for i := range 3 {
+		called(t, a, string(rune('p'+i)))
+	}
+	const more = 5
+	for range more {
+		requireClosed(t, raw(t, a), 10*time.Second)
+	}
+	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
+	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+	require.NoError(t, err)
+}
+
+func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	most := a.lobby.perGroup // all come from one address
+	const more = 10
+	var conns []net.Conn
+	for range most + more {
+		conns = append(conns, raw(t, a))
+	}
+	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
+	requireClosed(t, conns[0], 10*time.Second)
+	called(t, a, "c") // a handshake that ends is let in all the while
+	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+	require.NoError(t, err)
+}
+
+func TestAFrameAboveItsBoundEndsItsConnectionAlone(t *testing.T) {
+	t.Parallel()
+	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
+	meet(t, a, b)
+	for _, k := range []kind{kindAsk, kindTell, kindPing, kindNews} {
+		conn := called(t, a, "c")
+		size := k.maxBody() + 1
+		_, err := conn.Write([]byte{protocol, byte(k), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size), 0, 0, 0, 0, 0, 0, 0, 1})
+		require.NoError(t, err)
+		requireClosed(t, conn, 10*time.Second)
+	}
+	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonOversized] == 4 }, "%v", a.stats().Refused)
+	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+	require.NoError(t, err)
+}

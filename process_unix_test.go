@@ -312,6 +312,7 @@ func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
 }
 
 func TestAStoppedOwnerThatGoesOnGivesNoFreshQuota(t *testing.T) {
+	t.Parallel() // it does little but wait
 	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 0 })
 	owner := process(t, nodes[0])
 	ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100, Per: time.Hour})

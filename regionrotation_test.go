@@ -1,0 +1,132 @@
+package weir
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// The procedure of docs/rotation.md for RegionSecrets, on sockets: an operator restarts
+// the nodes of both regions one after the other, while the others are asked.
+func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T) {
+	t.Parallel()
+	const rate = 200
+	oldSecret, newSecret := []byte("the old one of both regions....."), []byte("the new one of both regions.....")
+	other := map[string]string{"eu": "us", "us": "eu"}
+	at := map[string][]string{"eu": {freeAddr(t), freeAddr(t)}, "us": {freeAddr(t), freeAddr(t)}}
+	start := func(region string, i int, secrets ...[]byte) *Node {
+		t.Helper()
+		n, err := Start(t.Context(), Config{
+			Name: region, Bind: at[region][i], Join: at[region], Region: region, Timeout: 2 * time.Second, Logger: quiet,
+			Regions: map[string][]string{other[region]: at[other[region]]},
+			Secrets: [][]byte{[]byte(region + " alone.....................")[:16]}, RegionSecrets: map[string][][]byte{other[region]: secrets},
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { n.Close() })
+		return n
+	}
+	var mu sync.Mutex
+	serving := map[string][]*Node{} // those that requests are sent to
+	for region := range at {
+		serving[region] = []*Node{start(region, 0, oldSecret), start(region, 1, oldSecret)}
+	}
+	whole := func(reached bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for region, nodes := range serving {
+				if reached && !slices.ContainsFunc(nodes, func(n *Node) bool { return n.Stats().Regions[other[region]].Reached }) {
+					return false // the key's owner is to reach it
+				}
+				if slices.ContainsFunc(nodes, func(n *Node) bool { return !n.Ready() || len(n.Members()) != 2 }) {
+					return false
+				}
+			}
+			return true
+		}, 20*time.Second, 5*time.Millisecond, "every node has the other of its region, and the key's owner reaches the other region")
+	}
+	whole(false) // other regions are reached once a Global limit asks for it
+
+	ctx, stop := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	end := sync.OnceFunc(func() {
+		stop()
+		asking.Wait()
+	})
+	t.Cleanup(end)
+	var asked, admitted atomic.Int64
+	for region := range at {
+		asking.Go(func() {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for turn := 0; ; turn++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				mu.Lock()
+				n := serving[region][turn%len(serving[region])]
+				mu.Unlock()
+				l, err := n.Limiter(Limit{Name: "global", Algorithm: SlidingLog, Rate: rate, Per: time.Hour, Scope: Global})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				d, err := l.Allow(context.Background(), "key")
+				if err != nil {
+					t.Errorf("a check in %s is lost: %v", region, err)
+				}
+				asked.Add(1)
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	whole(true)
+	restarts := 0
+	for _, secrets := range [][][]byte{{oldSecret, newSecret}, {newSecret}} {
+		for _, region := range []string{"eu", "us"} {
+			for i := range at[region] {
+				mu.Lock()
+				leaving := serving[region][0] // the one that has served longest: that of at[region][i]
+				mu.Unlock()
+				require.NoError(t, leaving.Leave(t.Context()))
+				mu.Lock()
+				serving[region] = slices.Clone(serving[region][1:])
+				mu.Unlock()
+				time.Sleep(50 * time.Millisecond) // its checks end
+				require.NoError(t, leaving.Close())
+				n := start(region, i, secrets...)
+				require.Eventually(t, n.Ready, 20*time.Second, 5*time.Millisecond)
+				mu.Lock()
+				serving[region] = append(slices.Clone(serving[region]), n)
+				mu.Unlock()
+				restarts++
+			}
+		}
+		whole(true)
+	}
+	require.Eventually(t, func() bool { return asked.Load() > rate }, 20*time.Second, 5*time.Millisecond)
+	end()
+	t.Logf("%d of %d admitted", admitted.Load(), asked.Load())
+	require.LessOrEqual(t, admitted.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/partitions.md)")
+	require.GreaterOrEqual(t, admitted.Load(), int64(rate/2))
+
+	n := serving["eu"][0]
+	before := n.Stats().Cluster.Refused["authentication"]
+	_, _, err := outsider(t, cluster.Config{
+		Region: "us", Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"eu": {oldSecret}}, Regions: map[string][]string{"eu": at["eu"][:1]},
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return n.Stats().Cluster.Refused["authentication"] > before }, 20*time.Second, 5*time.Millisecond, "the old one opens nothing any more")
+}

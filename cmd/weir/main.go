@@ -26,6 +26,8 @@ const (
 const help = `Usage:
   weir serve [flags]              runs a node, and answers Envoy and services in any
                                   language; weir serve -h lists its flags
+  weir live                       asks the node of this machine whether it is alive, at
+                                  -health ADDRESS, WEIR_HEALTH or 127.0.0.1:8082
   weir status                     says of a node that runs what is wrong, who its members
                                   are and what they own, and how it decides
   weir check LIMIT KEY            asks it for a unit; -units N for more, -tier TIER
@@ -73,6 +75,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return checkEnvoy(args[2], stdout, stderr)
 	case len(args) >= 1 && args[0] == "serve":
 		return serve(args[1:], stderr)
+	case len(args) >= 1 && args[0] == "live":
+		return live(args[1:], stdout, stderr)
 	case len(args) >= 1 && args[0] == "status":
 		return status(args[1:], stdout, stderr)
 	case len(args) >= 1 && args[0] == "check":

@@ -59,7 +59,7 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.StringVar(&o.web.cert, "http_cert", "", "a file with the certificate of -checks and -admin")
 	f.StringVar(&o.web.key, "http_key", "", "a file with its key")
 	f.StringVar(&o.web.ca, "http_ca", "", "a file with the certificates that sign those of clients, who all need one then")
-	f.StringVar(&o.health, "health", "127.0.0.1:8082", "where /ready, /live and /metrics are; off if empty")
+	f.StringVar(&o.health, "health", defaultHealth, "where /ready, /live and /metrics are; off if empty")
 
 	f.StringVar(&o.envoy, "envoy", "", "where Envoy asks over gRPC, like :8083; off if empty")
 	f.StringVar(&o.envoyConfig, "envoy_config", "", "the configuration of envoyproxy/ratelimit: a file, or a directory of files with a domain each; it is watched")

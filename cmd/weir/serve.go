@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -60,6 +61,8 @@ func serve(args []string, stderr io.Writer) int {
 type served struct {
 	node  *weir.Node
 	addrs map[string]net.Addr // by the name of the flag
+
+	leaving atomic.Bool // it was told to, so that it is not ready for anything new
 
 	stops  []func(ctx context.Context) // in order, each waits for what is asked, until ctx is done
 	failed chan error
@@ -112,6 +115,7 @@ func runServe(ctx context.Context, o serveOptions, log *slog.Logger) (err error)
 		return err
 	case <-ctx.Done():
 	}
+	s.leaving.Store(true)
 	log.Info("leaving", "within", o.leaveWithin)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.leaveWithin)
 	defer cancel()
@@ -195,7 +199,14 @@ func (s *served) http(o *serveOptions, book *rules.Book, log *slog.Logger) error
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(weirprom.New(s.node, book), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	health := http.NewServeMux()
-	health.Handle("GET /ready", httplimit.Readiness(s.node))
+	ready := httplimit.Readiness(s.node)
+	health.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
+		if s.leaving.Load() {
+			http.Error(w, "not ready: it leaves", http.StatusServiceUnavailable)
+			return
+		}
+		ready.ServeHTTP(w, r)
+	})
 	health.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	health.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	return s.handle("health", o.health, nil, health, log)

@@ -71,5 +71,6 @@ func (a *admin) check(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	tellRetry(r.w.Header(), &d)
 	return http.StatusOK, checkAnswer{d.Allowed, d.Remaining, int64((ratelimit.ResetAfter(&d, l) + time.Millisecond - 1) / time.Millisecond), ratelimit.Seconds(d.RetryAfter)}, nil
 }

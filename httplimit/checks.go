@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -93,7 +94,19 @@ func (a *admin) take(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	h := r.w.Header()
+	h.Set(ratelimit.PolicyField, string(ratelimit.AppendPolicy(nil, l.Limit(), false)))
+	h.Set(ratelimit.StateField, string(ratelimit.AppendState(nil, &d, l)))
+	tellRetry(h, &d)
 	return http.StatusOK, takeAnswer{name, d.Source.String(), rule.Shadow, statusLeft(d, l, time.Now())}, nil
+}
+
+// tellRetry says in the header when to come back, as a denial's body does: for clients
+// that hand it on.
+func tellRetry(h http.Header, d *weir.Decision) {
+	if !d.Allowed {
+		h.Set("Retry-After", strconv.FormatInt(ratelimit.Seconds(d.RetryAfter), 10))
+	}
 }
 
 // tier notes a tier that the rules do not have.

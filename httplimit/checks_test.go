@@ -122,3 +122,30 @@ func FuzzChecks(f *testing.F) {
 		require.True(t, json.Valid(w.Body.Bytes()))
 	})
 }
+
+// What answers a check can be handed on to a client as it is: the fields are those that
+// the middleware sets.
+func TestACheckSaysInItsHeaderWhatIsLeftAndWhenToComeBack(t *testing.T) {
+	a := newAdmin(t)
+	open, err := Checks(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ask := func(path, body string) http.Header {
+		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		open.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+		return w.Header()
+	}
+	const take = `{"limit":"api/burst","key":"u","units":15}`
+	h := ask("/v1/take", take)
+	require.Empty(t, h.Get("Retry-After"))
+	require.Regexp(t, `^"api/burst";r=[0-6];t=\d+$`, h.Get("RateLimit"))
+	require.Regexp(t, `^"api/burst";q=20;w=\d+$`, h.Get("RateLimit-Policy"))
+	h = ask("/v1/take", take)
+	require.Regexp(t, `^[1-9]\d*$`, h.Get("Retry-After"))
+
+	const check = `{"key":"u","limit":1,"window_ms":60000}`
+	require.Empty(t, ask("/v1/check", check).Get("Retry-After"))
+	require.Regexp(t, `^[1-9]\d*$`, ask("/v1/check", check).Get("Retry-After"))
+}

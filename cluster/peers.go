@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,8 +69,8 @@ type peers struct {
 
 	mu      sync.Mutex // never held while waiting
 	links   map[string]*link
-	conns   map[net.Conn]caller // that came in
-	calls   uint64              // connections that have said whose they are
+	conns   map[net.Conn]caller   // that came in
+	calls   map[caller][]net.Conn // of those that have said whose they are, oldest first
 	hearing *hearing
 	table   []byte // hearing's, as pongs carry it; nil if out of date
 }
@@ -90,6 +91,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		most:     int(min(maxIncoming, descriptors()/2)),
 		links:    map[string]*link{},
 		conns:    map[net.Conn]caller{},
+		calls:    map[caller][]net.Conn{},
 		hearing:  newHearing(cfg.Self.Name),
 	}
 	p.identity = identity{
@@ -331,9 +333,7 @@ func (p *peers) serve(conn net.Conn) {
 		defer p.wg.Done()
 		p.receive(conn)
 		sever(conn)
-		p.mu.Lock()
-		delete(p.conns, conn)
-		p.mu.Unlock()
+		p.ended(conn)
 	}()
 }
 
@@ -389,7 +389,6 @@ func (p *peers) receive(conn net.Conn) {
 type caller struct {
 	region, name string
 	abroad       bool
-	call         uint64 // rises with each that has said who it is
 }
 
 // greet takes note of whose connection it is, and returns whether this node still serves
@@ -398,22 +397,26 @@ type caller struct {
 func (p *peers) greet(conn net.Conn, of hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calls++
-	now := caller{of.Region, of.Name, of.abroad(), p.calls}
-	n, first := 0, now
-	for other, c := range p.conns {
-		if c.call == 0 || c.name != now.name || c.region != now.region {
-			continue
-		}
-		if n++; c.call < first.call {
-			first, oldest = c, other
-		}
+	c := caller{of.Region, of.Name, of.abroad()}
+	open := p.calls[c]
+	if len(open) >= maxIncomingOfOne {
+		oldest, open = open[0], open[1:]
 	}
-	if n < maxIncomingOfOne {
-		oldest = nil
+	p.calls[c] = append(open, conn)
+	p.conns[conn] = c
+	return !c.abroad || !p.left.Load(), oldest
+}
+
+// ended forgets a connection.
+func (p *peers) ended(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.conns[conn]
+	delete(p.conns, conn)
+	open := slices.DeleteFunc(p.calls[c], func(other net.Conn) bool { return other == conn })
+	if p.calls[c] = open; len(open) == 0 {
+		delete(p.calls, c)
 	}
-	p.conns[conn] = now
-	return !now.abroad || !p.left.Load(), oldest
 }
 
 // leave has nodes of other regions ask another member from now on.

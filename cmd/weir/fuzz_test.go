@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -76,7 +77,7 @@ type whatever struct {
 }
 
 func (w whatever) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: w.status, Status: http.StatusText(w.status), Header: make(http.Header), Body: io.NopCloser(bytes.NewReader(w.body)), Request: r}, nil
+	return &http.Response{StatusCode: w.status, Status: fmt.Sprintf("%03d %s", w.status, http.StatusText(w.status)), Header: make(http.Header), Body: io.NopCloser(bytes.NewReader(w.body)), Request: r}, nil
 }
 
 // Whatever answers a command in a node's place, the command ends with a verdict or an

@@ -514,22 +514,32 @@ func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 
 func TestNobodyToJoinIsAWarning(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	held, err := net.Listen("tcp", "127.0.0.1:0") // so that no other test's node is given the port
 	require.NoError(t, err)
-	require.NoError(t, free.Close())
+	go func() {
+		for {
+			conn, err := held.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	nobody := held.Addr().String()
 	log := new(record)
 	cfg := config("a")
-	cfg.Join = []string{"nobody.invalid", free.Addr().String()}
+	cfg.Join = []string{"nobody.invalid", nobody}
 	cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a := launch(t, cfg)
 	problem := a.Stats().JoinError
 	require.Contains(t, problem, "nobody.invalid")
-	require.Contains(t, problem, free.Addr().String())
+	require.Contains(t, problem, nobody)
 	require.Equal(t, 1, strings.Count(log.String(), "no member of Join was joined"))
 	require.NotContains(t, log.String(), string(secret[0]))
 
 	late := config("b")
-	late.Bind = free.Addr().String()
+	late.Bind = nobody
+	require.NoError(t, held.Close())
 	b := launch(t, late)
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 	require.Eventually(t, func() bool { return a.Stats().JoinError == "" }, 5*time.Second, 10*time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // flooded is a node that has no room for the keys that it is asked for.
@@ -103,6 +104,7 @@ func TestAFloodForgetsNobodyThoughHalfTheStoreIsDenied(t *testing.T) {
 // A flood that asks for each of its keys as often as it is granted fills the store with
 // counts that are used up. docs/floods.md states these numbers, which are averages.
 func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
 		for keys, most := range map[int]float64{900: 0.1, 1_400: 3, 1_900: 30, 200_000: 100} {
@@ -136,6 +138,7 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 // One limit's new keys, each used up by one ask and for longer than any other is, push out
 // nobody whom another limit denies, also while that has new keys, too.
 func TestAFloodOfOneLimitsKeysForgetsNobodyWhomAnotherDenies(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
 		for percent, most := range map[int]float64{5: 0, 25: 0.05, 50: 10} {

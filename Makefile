@@ -17,7 +17,7 @@ SOAK ?= 10m
 soak:
 	go run ./soak -for $(SOAK) $(if $(SEED),-seed $(SEED))
 
-# Whole clusters in virtual time, each befallen by something else. SEED=7 make sim
+# Whole clusters in virtual time, each with other faults. SEED=7 make sim
 # plays those of that seed and of those that follow.
 SIMS ?= 2000
 SEED ?=

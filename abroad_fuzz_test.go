@@ -46,7 +46,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		Name: "far-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {v.Members[v.Self].Addr}},
 		Seed: near.identity.fingerprint(), Logger: quiet,
 	})
-	require.NoError(f, far.Start(f.Context(), stranger{}))
+	require.NoError(f, far.Start(f.Context(), foreignNode{}))
 	f.Cleanup(func() { require.NoError(f, far.Close()) })
 
 	// A count of each algorithm that does not recover while it is looked at, on either node.
@@ -139,7 +139,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 		f.Add(one(opReset, p.global, math.MaxInt64), byte(0), false)
 	}
-	f.Add(request(opPublish, 0, 0, appendPostings(nil, []posting{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.now())), byte(0), false)
+	f.Add(request(opPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.now())), byte(0), false)
 	f.Add(request(opCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
 	f.Add(request(opDeclare, 0, 0, appendLimits([]Limit{{Name: "fixed_window", Rate: 99, Per: time.Hour}})[0]), byte(0), false)
 	f.Add(request(opTop, 0, 0, nil), byte(0), false)

@@ -17,13 +17,13 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// stranger is a node of another region that asks what it likes, and answers nothing.
-type stranger struct{}
+// foreignNode is a node of another region that asks what it likes, and answers nothing.
+type foreignNode struct{}
 
-func (stranger) Changed()                          {}
-func (stranger) Heard()                            {}
-func (stranger) Late(cluster.Peer, []byte, []byte) {}
-func (stranger) Serve(b *cluster.Batch) {
+func (foreignNode) Changed()                          {}
+func (foreignNode) Heard()                            {}
+func (foreignNode) Late(cluster.Peer, []byte, []byte) {}
+func (foreignNode) Serve(b *cluster.Batch) {
 	for i := range b.Requests {
 		b.Reply(i, nil)
 	}
@@ -42,7 +42,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		Name: "stranger-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {n.view.Load().Members[0].Addr}},
 		Seed: n.identity.fingerprint(), Logger: quiet,
 	})
-	require.NoError(t, far.Start(t.Context(), stranger{}))
+	require.NoError(t, far.Start(t.Context(), foreignNode{}))
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 
 	key := l.id("key")
@@ -84,7 +84,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opReturn, one(opReturn, 0), false},
 		{opReset, one(opReset, 0), false},
 		{opStream, with(opStream, frame), false},
-		{opPublish, with(opPublish, appendPostings(nil, []posting{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
+		{opPublish, with(opPublish, appendEntries(nil, []kvEntry{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
 		{opCompare, with(opCompare, (&comparison{}).append(nil)), false},
 		{opExchange, speaking("far"), true},
 		{opDeclare, with(opDeclare, declared.append(nil)), false},

@@ -19,12 +19,12 @@ type authority struct {
 	held  countsync.Ranges
 	want  countsync.Ranges // what the ring gives this node
 	waits []wait
-	// orphans are what a member held that went while others were missing: to
+	// abandoned are what a member held that went while others were missing: to
 	// whom, or with what last count, these may know. Until all have been heard
 	// for a while nobody takes it, and whoever the ring gives it to stands in.
-	orphans countsync.Ranges
-	// claims are the orphans that the ring gives this node, or gave it until another
-	// joined: that one did not know of orphans, and waits for this node.
+	abandoned countsync.Ranges
+	// claims are the abandoned ranges that the ring gives this node, or gave it until another
+	// joined: that one did not know of them, and waits for this node.
 	claims countsync.Ranges
 	// gave is to whom this node gave authority lately, the last first: who joined
 	// at that moment, and owns it by now, may take this node for its holder.
@@ -77,10 +77,10 @@ func (v *view) passOn(next *view, now int64) authority {
 			mine = mine.Union(v.claims) // who joins just then waits for this node
 		}
 		a.held = v.held.Union(mine)
-		a.orphans = v.orphaned(next, now).Minus(a.held)
+		a.abandoned = v.abandonedIn(next, now).Minus(a.held)
 	}
-	if v.meetsStrangers(next) {
-		a.held, a.orphans = nil, countsync.All()
+	if v.meetsApart(next) {
+		a.held, a.abandoned = nil, countsync.All()
 	}
 	if next.serves() {
 		a.want = v.want
@@ -88,7 +88,7 @@ func (v *view) passOn(next *view, now int64) authority {
 			a.want = next.owned(next.Self)
 		}
 	}
-	missing := a.want.Minus(a.held).Minus(a.orphans)
+	missing := a.want.Minus(a.held).Minus(a.abandoned)
 	await := func(w wait) {
 		if w.ranges = w.ranges.Intersect(missing); len(w.ranges) == 0 {
 			return
@@ -101,7 +101,7 @@ func (v *view) passOn(next *view, now int64) authority {
 			w.from, w.until, a.recalls = "", now+int64(holdDown), true
 		default:
 			if next.scattered(now) { // it may give it to one of those who are missing
-				a.orphans = a.orphans.Union(w.ranges)
+				a.abandoned = a.abandoned.Union(w.ranges)
 				missing = missing.Minus(w.ranges)
 				a.recalls = true
 			}
@@ -140,12 +140,12 @@ func (v *view) passOn(next *view, now int64) authority {
 	}
 	a.held = a.held.Union(missing).Union(unclaimed)
 	switch {
-	case len(a.orphans) == 0:
+	case len(a.abandoned) == 0:
 		a.claims = nil
-	case !next.serves() || v.hasStrangers(next):
-		a.claims = a.want.Intersect(a.orphans)
+	case !next.serves() || v.hasApart(next):
+		a.claims = a.want.Intersect(a.abandoned)
 	default:
-		a.claims = a.claims.Union(v.claims).Union(a.want).Intersect(a.orphans)
+		a.claims = a.claims.Union(v.claims).Union(a.want).Intersect(a.abandoned)
 	}
 	a.gave = slices.DeleteFunc(slices.Clone(v.gave), func(w wait) bool { return now >= w.until })
 	a.settled = a.held.Equal(a.want)
@@ -217,15 +217,15 @@ func (v *view) leaving(next *view, ranges countsync.Ranges, now int64) []wait {
 	return waits
 }
 
-// orphaned is what is without authority in the next view, because its member has
+// abandonedIn is what is without authority in the next view, because its member has
 // gone while others are missing, or is away and the ring gives it to another; or
 // may be soon, because its member leaves and the ring gives it to one that is
 // missing: who is handed it instead may end before that one is back.
-func (v *view) orphaned(next *view, now int64) countsync.Ranges {
+func (v *view) abandonedIn(next *view, now int64) countsync.Ranges {
 	if !next.scattered(now) {
 		return nil
 	}
-	all := v.orphans
+	all := v.abandoned
 	if len(all) > 0 && !v.serves() && next.serves() {
 		all = nil // who joins is given what it owns, by whoever has taken it by then
 	}
@@ -286,7 +286,7 @@ func (v *view) ceded(ranges countsync.Ranges, to string, now int64) *view {
 
 func (v *view) holding(held countsync.Ranges) *view {
 	next := *v
-	next.held, next.waits, next.orphans, next.claims = held, nil, v.orphans.Minus(held), v.claims.Minus(held)
+	next.held, next.waits, next.abandoned, next.claims = held, nil, v.abandoned.Minus(held), v.claims.Minus(held)
 	next.recalls = false
 	for _, w := range v.waits {
 		if r := w.ranges.Minus(held); len(r) > 0 {
@@ -349,7 +349,7 @@ func (v *view) Holder(id bucket.ID) countsync.Member {
 	case holder >= 0 && holder == v.Self:
 		holder = v.holder(id)
 	}
-	if holder < 0 || v.orphans.Contains(id.Hi) {
+	if holder < 0 || v.abandoned.Contains(id.Hi) {
 		return 0
 	}
 	return v.hashes[holder]
@@ -369,7 +369,7 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	if !v.reaches(to) || v.Stalls(to) {
 		to = v.standIn(id, to)
 	}
-	if to < 0 && v.bequeaths() {
+	if to < 0 && v.leavesLast() {
 		to = v.eldest()
 	}
 	if to < 0 {
@@ -427,10 +427,10 @@ func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 	}
 }
 
-// admitted is the joiners that are to have counts now. While there are orphans that
+// admitted is the joiners that are to have counts now. While ranges are abandoned that
 // is nobody: who joins knows of none, and would wait for the one that had them last.
 func (v *view) admitted() []joiner {
-	if len(v.orphans) > 0 && !v.bequeaths() {
+	if len(v.abandoned) > 0 && !v.leavesLast() {
 		return nil
 	}
 	return v.joiners
@@ -461,8 +461,8 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		}
 		id := bucket.ID{Hi: last}
 		owner := v.owner(id)
-		knows := v.reaches(owner) && !v.missesHeirs(owner)
-		if knows && len(v.orphans) == 0 {
+		knows := v.reaches(owner) && !v.missesSuccessors(owner)
+		if knows && len(v.abandoned) == 0 {
 			return
 		}
 		if !knows {
@@ -478,7 +478,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 			}
 		}
 	})
-	stoodIn := countsync.NewRanges(lost...).Union(v.orphans).Minus(v.held)
+	stoodIn := countsync.NewRanges(lost...).Union(v.abandoned).Minus(v.held)
 	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
 	for i, rs := range held {
 		audiences[v.hashes[i]] = countsync.NewRanges(rs...).Intersect(v.held)
@@ -492,7 +492,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
 	left := v.held
-	if v.bequeaths() {
+	if v.leavesLast() {
 		left = countsync.All()
 	}
 	for _, j := range v.admitted() {
@@ -507,16 +507,16 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 	return audiences
 }
 
-// missesHeirs says that a member was away until just now, or unknown, and somebody
+// missesSuccessors says that a member was away until just now, or unknown, and somebody
 // is missing or has gone who may have been given meanwhile what the ring gives to it.
-func (v *view) missesHeirs(member int) bool {
-	return (v.side < len(v.points) || len(v.orphans) > 0) &&
+func (v *view) missesSuccessors(member int) bool {
+	return (v.side < len(v.points) || len(v.abandoned) > 0) &&
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.hashes[member] })
 }
 
-// bequeaths says that this node leaves and nobody serves: who is about to is given
+// leavesLast says that this node leaves and nobody serves: who is about to is given
 // its copies of what lost members held, too, as nobody else may have any.
-func (v *view) bequeaths() bool { return v.leaves() && len(v.points) == 0 }
+func (v *view) leavesLast() bool { return v.leaves() && len(v.points) == 0 }
 
 // leaves says that this node hands over what it has.
 func (v *view) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
@@ -543,5 +543,5 @@ func (v *view) successions() map[countsync.Member]countsync.Ranges {
 func (v *view) owesAs(o *view) bool {
 	return v.ring == o.ring && v.Self == o.Self && slices.Equal(v.hashes, o.hashes) &&
 		slices.Equal(v.away, o.away) && slices.EqualFunc(v.next, o.next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
-		v.held.Equal(o.held) && v.orphans.Equal(o.orphans) && slices.Equal(v.joiners, o.joiners)
+		v.held.Equal(o.held) && v.abandoned.Equal(o.abandoned) && slices.Equal(v.joiners, o.joiners)
 }

@@ -270,8 +270,8 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 		holder := *m.views["node-01"]
 		holder.held = holder.want
 		if unclear {
-			holder.orphans = waits().want
-			holder.claims, holder.healed = holder.orphans, m.now
+			holder.abandoned = waits().want
+			holder.claims, holder.healed = holder.abandoned, m.now
 		}
 		m.views["node-01"] = &holder
 		m.locate("node-02")
@@ -280,7 +280,7 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 		require.Empty(t, m.views["node-01"].claims, "one takes it")
 		ends := holdDown
 		if unclear {
-			require.Equal(t, waits().want, waits().orphans)
+			require.Equal(t, waits().want, waits().abandoned)
 			ends = patience
 		}
 		m.now += int64(ends)
@@ -360,9 +360,9 @@ func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}}
 	v := newView(m.now, c, terms{copies: 1}, before)
 	require.False(t, v.alone)
-	require.True(t, before.meetsStrangers(v))
+	require.True(t, before.meetsApart(v))
 	require.Empty(t, v.held)
-	require.True(t, v.orphans.Equal(countsync.All()))
+	require.True(t, v.abandoned.Equal(countsync.All()))
 }
 
 // Of two that each are several and have never met, those who began later hold
@@ -397,9 +397,9 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 		before := see(c.self, nil, c.before...)
 		before = before.given(before.want)
 		next := see(c.self, before, c.after...)
-		require.Equal(t, c.apart, before.meetsStrangers(next), "%v", c)
+		require.Equal(t, c.apart, before.meetsApart(next), "%v", c)
 		require.Equal(t, c.apart, len(next.held) == 0, "%v", c)
-		require.Equal(t, c.apart, next.orphans.Equal(countsync.All()), "%v", c)
+		require.Equal(t, c.apart, next.abandoned.Equal(countsync.All()), "%v", c)
 	}
 }
 
@@ -423,13 +423,13 @@ func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
 	apart := see(nil, "1", "d")
 	require.True(t, apart.alone)
 	met := see(apart, "011", "b", "c", "d")
-	require.True(t, apart.meetsStrangers(met))
+	require.True(t, apart.meetsApart(met))
 	require.Equal(t, []string{"b", "c", "d"}, met.ring.Members())
 	given := met.given(met.want)
 	whole := see(given, "111", "b", "c", "d")
-	require.False(t, given.meetsStrangers(whole))
+	require.False(t, given.meetsApart(whole))
 	require.Equal(t, given.held, whole.held)
-	require.True(t, given.meetsStrangers(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
+	require.True(t, given.meetsApart(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
 }
 
 // What a member holds that leaves out of sight goes to its own side. Who hears of
@@ -446,7 +446,7 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	left := apart.owned(3)
 	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
 	require.Empty(t, v.held.Intersect(left))
-	require.Empty(t, left.Minus(v.orphans))
+	require.Empty(t, left.Minus(v.abandoned))
 }
 
 // Who comes next on this side may stand in before it is sent copies, which go to
@@ -493,7 +493,7 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	missing := waits.want.Minus(waits.held)
 	apart := see(103, see(101, waits, true, "b", "c"), true, "b", "c")
 	require.Equal(t, waits.held, apart.held)
-	require.Empty(t, missing.Minus(apart.orphans), "it was waited for")
+	require.Empty(t, missing.Minus(apart.abandoned), "it was waited for")
 	require.True(t, apart.recalls, "others may have copies")
 	require.False(t, see(104, apart, true, "b", "c").recalls, "they are asked once")
 	together := see(103, see(101, waits, true, "c"), true, "c")
@@ -502,13 +502,13 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	cut := see(103, see(101, begin(), false, "b", "c"), false, "b", "c")
 	later := see(104, cut, true, "b", "c")
 	require.Equal(t, cut.held, later.held)
-	require.Empty(t, missing.Minus(later.orphans), "it was lost before it said that it leaves")
+	require.Empty(t, missing.Minus(later.abandoned), "it was lost before it said that it leaves")
 }
 
-// Who joins at the moment that orphans end, or before and without knowing of them,
+// Who joins at the moment that abandoned end, or before and without knowing of them,
 // waits for the one that stood in for them, and has the only copies: that one takes
 // them, to hand them over.
-func TestOrphansThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
+func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 	const second = int64(time.Second)
 	see := func(now int64, before *view, lost string, d cluster.State, names ...string) *view {
 		x := &cluster.View{}
@@ -530,22 +530,22 @@ func TestOrphansThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 	}
 	v = see(103, v, "b", cluster.Joining, "a", "b", "d")
 	v = see(104, v, "", cluster.Joining, "a", "b", "d")
-	orphans := v.orphans.Intersect(v.want)
-	require.NotEmpty(t, orphans)
+	abandoned := v.abandoned.Intersect(v.want)
+	require.NotEmpty(t, abandoned)
 	healed := 104 + int64(patience)/second
 	for _, ends := range []*view{
 		see(healed, v, "", cluster.Serving, "a", "b", "d"),
 		see(healed, see(105, v, "", cluster.Serving, "a", "b", "d"), "", cluster.Serving, "a", "b", "d"),
 	} {
-		require.Empty(t, ends.orphans)
-		require.NotEmpty(t, orphans.Minus(ends.want), "some of it is the newcomer's")
-		require.True(t, orphans.Minus(ends.held).Equal(nil), "nobody has it")
+		require.Empty(t, ends.abandoned)
+		require.NotEmpty(t, abandoned.Minus(ends.want), "some of it is the newcomer's")
+		require.True(t, abandoned.Minus(ends.held).Equal(nil), "nobody has it")
 	}
 }
 
 // While a member is away, what the ring gives to it is given to the next. If that one
 // is lost or gone when it comes back, those who have copies send them.
-func TestWhoComesBackIsSentWhatItsHeirMayHaveHad(t *testing.T) {
+func TestWhoComesBackIsSentWhatItsSuccessorMayHaveHad(t *testing.T) {
 	const away = 2 + int64(holdDown)
 	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
 	whole = whole.given(whole.want)
@@ -567,7 +567,7 @@ func TestWhoComesBackIsSentWhatItsHeirMayHaveHad(t *testing.T) {
 
 // Orphans end for one a moment later than for the others. If it joins meanwhile, it
 // waits for who has taken them, and takes none itself.
-func TestWhoJoinsTakesNoOrphans(t *testing.T) {
+func TestWhoJoinsTakesNoAbandonedRanges(t *testing.T) {
 	see := func(now int64, before *view, joiner cluster.State) *view {
 		x := &cluster.View{Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}, Members: []cluster.Member{
 			{Name: "a", State: joiner, Announced: joiner},
@@ -576,9 +576,9 @@ func TestWhoJoinsTakesNoOrphans(t *testing.T) {
 		return newView(now, x, terms{copies: 1}, before)
 	}
 	v := see(int64(time.Hour), nil, cluster.Joining)
-	v.healed, v.orphans = int64(time.Hour), countsync.All()
+	v.healed, v.abandoned = int64(time.Hour), countsync.All()
 	v = see(int64(time.Hour)+1, v, cluster.Serving)
-	require.Empty(t, v.orphans)
+	require.Empty(t, v.abandoned)
 	v = see(v.healed+int64(patience), v, cluster.Serving)
 	require.Empty(t, v.held)
 	require.NotEmpty(t, v.waits)
@@ -626,7 +626,7 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 
 // Who began apart is not taken for one that leaves: nothing that this side had is
 // its to give.
-func TestWhatIsInheritedIsNotWaitedForFromAStranger(t *testing.T) {
+func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	const second = int64(time.Second)
 	see := func(now int64, before *view, hears string, names ...string) *view {
 		x := &cluster.View{}

@@ -128,10 +128,10 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 		v.waits = []wait{{ranges: lost, from: from.Members[from.Self].Name, until: forever}}
 	})
 	edit(nodes[1], func(v *view) {
-		v.orphans, v.claims, v.gave = lost, lost, nil
+		v.abandoned, v.claims, v.gave = lost, lost, nil
 		v.heal(v.hashes[v.Self], nodes[1].steady())
 	})
-	stands := func() bool { return len(nodes[0].view.Load().orphans) > 0 }
+	stands := func() bool { return len(nodes[0].view.Load().abandoned) > 0 }
 	require.Eventually(t, stands, 10*time.Second, time.Millisecond)
 	require.Equal(t, lost, nodes[0].view.Load().claims)
 	require.Empty(t, nodes[1].view.Load().claims, "one of them takes it")

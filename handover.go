@@ -78,7 +78,7 @@ func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 		if len(rest) == 0 || rest[0].First > last {
 			return
 		}
-		i := v.heir(last)
+		i := v.firstReplica(last)
 		arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
 	})
 	answerers := make(map[int]countsync.Ranges, len(arcs))
@@ -88,10 +88,10 @@ func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 	return answerers
 }
 
-// heir is the first member in ring order that is not away, -1 if there is none: the
+// firstReplica is the first member in ring order that is not away, -1 if there is none: the
 // first that copies go to. Who comes after one that is lost, and not away yet, has
 // none.
-func (v *view) heir(hash uint64) int {
+func (v *view) firstReplica(hash uint64) int {
 	var room [16]int
 	for most := 4; ; most *= 4 {
 		order := v.ring.Order(room[:0], hash, most)
@@ -110,7 +110,7 @@ func (v *view) heir(hash uint64) int {
 // those spend that are still at it with the view before is collected as spent
 // without authority.
 func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
-	s, heir := n.stream, nameHash(to.Name)
+	s, receiver := n.stream, nameHash(to.Name)
 	ready := s.Collect(n.now(), false, n.view.Load())
 	s.swap.Lock()
 	v := n.view.Load()
@@ -118,9 +118,9 @@ func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Mem
 	n.replace(v.ceded(ranges, to.Name, n.steady()))
 	ready = append(ready, s.Collect(n.now(), false, n.view.Load())...)
 	s.moves++
-	s.Give(heir, s.moves, ranges, n.now())
+	s.Give(receiver, s.moves, ranges, n.now())
 	s.swap.Unlock()
-	return append(ready, heir)
+	return append(ready, receiver)
 }
 
 // enlist has this node own its part of the ring, once it has been sent what it
@@ -300,8 +300,8 @@ func (n *Node) handedOver() bool {
 	}
 	held := v.answerers(v.held)
 	for i, m := range v.hashes {
-		heir := len(held[i]) > 0 || len(v.points) == 0 && len(v.held) > 0 && v.Members[i].Announced == cluster.Joining
-		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || heir) {
+		receives := len(held[i]) > 0 || len(v.points) == 0 && len(v.held) > 0 && v.Members[i].Announced == cluster.Joining
+		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || receives) {
 			return false
 		}
 	}

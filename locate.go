@@ -195,7 +195,7 @@ func (v *view) has(ranges countsync.Ranges, now int64, giving func(to countsync.
 // unclear reports whether a member that this node did not hear until just now may have
 // what it has not.
 func (v *view) unclear(ranges countsync.Ranges, now int64) bool {
-	return v.scattered(now) || len(v.orphans.Intersect(ranges)) > 0
+	return v.scattered(now) || len(v.abandoned.Intersect(ranges)) > 0
 }
 
 // unclaimed is the view in which this node does not take ranges, in a moment or when
@@ -267,7 +267,7 @@ func (v *view) told(said []*location, ranges countsync.Ranges, now int64) *view 
 			next.back = slices.Clone(v.back)
 			next.heal(said[slices.IndexFunc(said, func(l *location) bool { return l.unclear })].member, now)
 		}
-		next.orphans, next.claims = v.orphans.Union(nowhere), v.claims.Union(nowhere)
+		next.abandoned, next.claims = v.abandoned.Union(nowhere), v.claims.Union(nowhere)
 	default:
 		next.waits = append(next.waits, wait{ranges: nowhere, until: now + int64(holdDown)})
 	}

@@ -29,10 +29,10 @@ type Node struct {
 	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
-	board     board         // what is published
+	kv        kvStore       // what is published
 	regions   regions       // what this region has of Global limits
 	registry  *registry     // of the limits that Limiters were made of
-	newcomers chan struct{} // this node may hear somebody whose board it does not know
+	newcomers chan struct{} // this node may hear somebody whose published values it does not know
 	meters    meters
 	topKeys   topKeys   // which keys are asked for most
 	pushbacks pushbacks // what owners have denied to this node
@@ -175,7 +175,7 @@ func (n *Node) look() {
 
 // replace puts a view in place of the one before. n.stream.swap is held.
 func (n *Node) replace(v *view) {
-	if before := n.view.Load(); before.meetsStrangers(v) {
+	if before := n.view.Load(); before.meetsApart(v) {
 		n.track(v)
 		n.stream.Yield(before.held, n.now())
 	}
@@ -286,7 +286,7 @@ func (n *Node) Stats() Stats {
 		Unheard:   n.view.Load().unheard(n.steady()),
 		Leases:    n.leaseStats(),
 		Stream:    n.streamStats(),
-		Published: n.board.stats(),
+		Published: n.kv.stats(),
 		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
 		Outage:    n.outages.stats(),

@@ -35,9 +35,9 @@ var fuzzed = map[string]string{
 	". parseHashes":     ". FuzzHashes",
 	". parseTop":        ". FuzzTop",
 	". parseLimits":     ". FuzzLimits",
-	". parsePostings":   ". FuzzBoardMessages",
-	". parseComparison": ". FuzzBoardMessages",
-	". parseDifference": ". FuzzBoardMessages",
+	". parseEntries":    ". FuzzKVMessages",
+	". parseComparison": ". FuzzKVMessages",
+	". parseDifference": ". FuzzKVMessages",
 
 	"audit ID.UnmarshalText":     "audit FuzzID",
 	"bucket Count.Parse":         "bucket FuzzParse",

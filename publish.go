@@ -44,8 +44,8 @@ func (n *Node) Publish(name string, version uint64, value []byte) error {
 	case len(value) > maxPublishedValue:
 		return fmt.Errorf("%w value: %q has %d bytes: use at most %d", ErrInvalid, name, len(value), maxPublishedValue)
 	}
-	p := posting{Published{name, version, slices.Clone(value)}, n.now()}
-	news, err := n.board.publish(p, uint64(max(1, n.cfg.timeOfDay())), n.now())
+	p := kvEntry{Published{name, version, slices.Clone(value)}, n.now()}
+	news, err := n.kv.publish(p, uint64(max(1, n.cfg.timeOfDay())), n.now())
 	if err == nil && len(news) > 0 {
 		n.spread(n.view.Load(), news, -1)
 	}
@@ -53,11 +53,11 @@ func (n *Node) Publish(name string, version uint64, value []byte) error {
 }
 
 // publish is put of what a caller of this node says.
-func (b *board) publish(p posting, clock uint64, now int64) (news []posting, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	held, known := b.all[p.Name]
-	values, live := b.values, b.live
+func (kv *kvStore) publish(p kvEntry, clock uint64, now int64) (news []kvEntry, err error) {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	held, known := kv.all[p.Name]
+	values, live := kv.values, kv.live
 	if p.Version == 0 {
 		if known && held.Version == math.MaxUint64 {
 			return nil, fmt.Errorf("%w version: %q has version %d, and there is none above it", ErrInvalid, p.Name, held.Version)
@@ -80,7 +80,7 @@ func (b *board) publish(p posting, clock uint64, now int64) (news []posting, err
 			return nil, fmt.Errorf("%w value: there is no room for %q beside %d values with %d bytes: take some back, there may be %d with %d", ErrInvalid, p.Name, values, live, maxPublished, maxPublishedBytes)
 		}
 	}
-	return b.merge([]posting{p}, now), nil
+	return kv.merge([]kvEntry{p}, now), nil
 }
 
 // Published is the values whose names begin with prefix, sorted by name, and the
@@ -89,27 +89,27 @@ func (b *board) publish(p posting, clock uint64, now int64) (news []posting, err
 // values are shared, and must not be changed. What was taken back is not among
 // them.
 func (n *Node) Published(prefix string) (values []Published, revision uint64) {
-	s := n.board.current()
+	s := n.kv.current()
 	return s.prefixed(prefix), s.revision
 }
 
 const (
-	// compareEvery is how often a node compares its board with the next one of
+	// compareEvery is how often a node compares what it has with the next one of
 	// those that it hears: what was lost on its way is found then.
 	compareEvery = 2 * time.Second
-	// compareWait is how long a question about a board may go unanswered.
+	// compareWait is how long a question about another's values may go unanswered.
 	compareWait = time.Second
 )
 
 // spread tells the members that this node hears what is news, in one message: all
 // of them, or those that the member it came from does not hear. More news than go
-// into a message wait until boards are compared.
-func (n *Node) spread(v *view, news []posting, from int) {
+// into a message wait until stores are compared.
+func (n *Node) spread(v *view, news []kvEntry, from int) {
 	size := 0
 	for i := range news {
 		size += news[i].encodedSize()
 	}
-	if size > postingBytes {
+	if size > maxMessageEntryBytes {
 		return
 	}
 	var body []byte
@@ -118,7 +118,7 @@ func (n *Node) spread(v *view, news []posting, from int) {
 			continue
 		}
 		if body == nil {
-			body = appendPostings(nil, news, n.now())
+			body = appendEntries(nil, news, n.now())
 		}
 		m.Peer.Tell(append(header{op: opPublish, to: v.hashes[i]}.append(nil), body...))
 	}
@@ -126,11 +126,11 @@ func (n *Node) spread(v *view, news []posting, from int) {
 
 // servePublished takes in what another node has published, or has come to know.
 func (n *Node) servePublished(v *view, from string, body []byte, now int64) error {
-	list, err := parsePostings(body, now)
+	list, err := parseEntries(body, now)
 	if err != nil {
 		return err
 	}
-	if news := n.board.put(list, now); len(news) > 0 {
+	if news := n.kv.put(list, now); len(news) > 0 {
 		i, known := v.named[nameHash(from)]
 		if !known {
 			i = -1
@@ -140,8 +140,8 @@ func (n *Node) servePublished(v *view, from string, body []byte, now int64) erro
 	return nil
 }
 
-// serveComparison answers another node's question about this one's board, apart
-// from checks: a board that has changed is sorted first.
+// serveComparison answers another node's question about what this one has, apart
+// from checks: a store that has changed is sorted first.
 func (n *Node) serveComparison(body []byte, answer cluster.Later) {
 	q, err := parseComparison(body)
 	if err != nil {
@@ -149,7 +149,7 @@ func (n *Node) serveComparison(body []byte, answer cluster.Later) {
 		return
 	}
 	started := n.background(func(context.Context) {
-		d := n.board.differs(&q, postingBytes)
+		d := n.kv.differs(&q, maxMessageEntryBytes)
 		answer(d.append(appendAnswer(nil, statusDone, 0), n.now()))
 	})
 	if !started {
@@ -157,7 +157,7 @@ func (n *Node) serveComparison(body []byte, answer cluster.Later) {
 	}
 }
 
-// keepPublished compares this node's board with those of the others, until the
+// keepPublished compares what this node has with what the others have, until the
 // node closes: with everyone whom it begins to hear, and then with one after the
 // other.
 func (n *Node) keepPublished() {
@@ -186,7 +186,7 @@ func (n *Node) keepPublished() {
 		}
 		if due {
 			tick.Reset(compareEvery)
-			n.board.crumble(n.now())
+			n.kv.sweep(n.now())
 		}
 		v := n.view.Load()
 		var heard []int
@@ -221,10 +221,10 @@ func (v *view) offset(period time.Duration) time.Duration {
 	return time.Duration(v.hashes[v.Self] % uint64(period))
 }
 
-// compare takes over what another's board has that this node's has not. The other
+// compare takes over what another has and this node has not. The other
 // does the same, as it hears this one.
 func (n *Node) compare(v *view, with int) error {
-	q := comparison{digests: n.board.digestsNow()}
+	q := comparison{digests: n.kv.digestsNow()}
 	for {
 		request := q.append(header{op: opCompare, to: v.hashes[with]}.append(nil))
 		answer, err := v.Members[with].Peer.Ask(n.life, request, nil, compareWait)
@@ -242,7 +242,7 @@ func (n *Node) compare(v *view, with int) error {
 		if err != nil {
 			return err
 		}
-		if news := n.board.put(d.list, now); len(news) > 0 {
+		if news := n.kv.put(d.list, now); len(news) > 0 {
 			n.spread(v, news, with)
 		}
 		if !d.more {

@@ -61,10 +61,10 @@ func TestWhoPassesAnAnswerOnHasGrantedNothingItself(t *testing.T) {
 		answer = r.append(answer)
 	}
 	require.True(t, parseResult(answer, 1).stoodIn)
-	disown(answer)
+	unmarkStoodIn(answer)
 	for i, source := range []Source{StandIn, Budget} {
 		r := parseResult(answer, i)
 		require.Equal(t, result{bucket.Result{Allowed: true, Receipt: 7}, source, false, false, wireLease{}}, r)
 	}
-	disown(appendAnswer(nil, statusUnreached, 0))
+	unmarkStoodIn(appendAnswer(nil, statusUnreached, 0))
 }

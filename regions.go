@@ -134,7 +134,7 @@ func (n *Node) keepHoldings() {
 	defer tick.Stop()
 	for i := 0; ; i++ {
 		if i%greetEvery == 0 {
-			for _, region := range n.regions.Strangers() {
+			for _, region := range n.regions.Unknown() {
 				n.state(region, nil)
 			}
 		}

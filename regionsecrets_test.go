@@ -78,13 +78,13 @@ func freeAddr(t *testing.T) string {
 
 // asked counts what a node is asked, and answers it with nothing.
 type asked struct {
-	stranger
+	foreignNode
 	requests atomic.Int64
 }
 
 func (a *asked) Serve(b *cluster.Batch) {
 	a.requests.Add(int64(len(b.Requests)))
-	a.stranger.Serve(b)
+	a.foreignNode.Serve(b)
 }
 
 // outsider is somebody who has secrets of a region, and says what it likes.

@@ -96,7 +96,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	}
 	v.hear(now, before)
 	names := v.givePoints(t, before)
-	if before.meetsStrangers(v) {
+	if before.meetsApart(v) {
 		names = v.givePoints(t, nil) // later no fellow of those it meets is a stranger to it
 	}
 	if v.serves() && v.onlyJoinedBy() {
@@ -107,7 +107,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v.keepPlaces(names, now, before)
 	v.admit(names, before)
 	v.alone = (before == nil || before.alone) && (len(v.points) == 0 || v.serves() && len(v.points) == 1)
-	if before.meetsStrangers(v) || before.serves() && before.hasStrangers(v) {
+	if before.meetsApart(v) || before.serves() && before.hasApart(v) {
 		v.heal(0, now)
 	}
 	v.authority = before.passOn(v, now)
@@ -168,25 +168,25 @@ func (v *view) keepPlaces(names []string, now int64, before *view) {
 	}
 }
 
-// meetsStrangers says that this node, or those that it is with, began apart from
+// meetsApart says that this node, or those that it is with, began apart from
 // others whom it meets in the next view. They may have counts of what it took for
 // its own. Of two that each are several, those began apart who began later.
-func (v *view) meetsStrangers(next *view) bool {
+func (v *view) meetsApart(next *view) bool {
 	if v == nil || len(v.points) == 0 || !v.serves() || next.Self < 0 {
 		return false
 	}
-	return v.alone && v.hasStrangers(next) || slices.ContainsFunc(next.points, func(i int) bool {
+	return v.alone && v.hasApart(next) || slices.ContainsFunc(next.points, func(i int) bool {
 		m := &next.Members[i]
-		return v.isStranger(m) && !slices.ContainsFunc(v.points, func(j int) bool { return !m.Born.Before(v.Members[j].Born) })
+		return v.isApart(m) && !slices.ContainsFunc(v.points, func(j int) bool { return !m.Born.Before(v.Members[j].Born) })
 	})
 }
 
-// hasStrangers says that members of the next view's ring have not joined this one.
-func (v *view) hasStrangers(next *view) bool {
-	return slices.ContainsFunc(next.points, func(i int) bool { return v.isStranger(&next.Members[i]) })
+// hasApart says that members of the next view's ring have not joined this one.
+func (v *view) hasApart(next *view) bool {
+	return slices.ContainsFunc(next.points, func(i int) bool { return v.isApart(&next.Members[i]) })
 }
 
-func (v *view) isStranger(m *cluster.Member) bool {
+func (v *view) isApart(m *cluster.Member) bool {
 	i, known := v.named[nameHash(m.Name)]
 	return !known || !slices.Contains(v.points, i) && v.Members[i].Announced == cluster.Serving
 }
@@ -266,7 +266,7 @@ func (v *view) stale(now int64) bool {
 			return true
 		}
 	}
-	return len(v.orphans) > 0 && !v.scattered(now)
+	return len(v.abandoned) > 0 && !v.scattered(now)
 }
 
 // admit finds the members that are to have points: nobody joins while one that

@@ -226,7 +226,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip,
 		case err != nil:
 			got = unreached
 		case passes:
-			disown(got)
+			unmarkStoodIn(got)
 		}
 		answer(got)
 	})

@@ -83,10 +83,10 @@ type PublishedStats struct {
 	Dropped    uint64 // names that there was no room for: two sides of a split had too many together. It only grows
 }
 
-func (b *board) stats() PublishedStats {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return PublishedStats{b.values, len(b.all) - b.values, b.bytes, b.revision, b.dropped}
+func (kv *kvStore) stats() PublishedStats {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	return PublishedStats{kv.values, len(kv.all) - kv.values, kv.bytes, kv.revision, kv.dropped}
 }
 
 // Outcomes counts decisions.

@@ -175,7 +175,7 @@ func (n *Node) turn(v *view) {
 	s.recalls = false
 	s.swap.Unlock()
 	if recalls {
-		s.Beg()
+		s.RequestCounts()
 	}
 	s.Review(n.now(), v)
 }

@@ -307,9 +307,9 @@ func (r *result) append(b []byte) []byte {
 	return r.lease.append(b)
 }
 
-// disown says of an answer that whoever was asked has got from another that it has
+// unmarkStoodIn corrects an answer that whoever was asked has got from another: it has
 // granted nothing without authority itself.
-func disown(answer []byte) {
+func unmarkStoodIn(answer []byte) {
 	for at := answerHeaderBytes; at+resultBytes <= len(answer); at += resultBytes {
 		answer[at+1] &^= sourceStoodInBit
 	}

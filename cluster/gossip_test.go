@@ -580,7 +580,7 @@ func TestSecretsRotateInThreeStages(t *testing.T) {
 	}
 }
 
-func TestStrangersAtThePortAreClosedAndCounted(t *testing.T) {
+func TestUnidentifiedConnectionsAtThePortAreClosedAndCounted(t *testing.T) {
 	certs, others := newCertificates(t), newCertificates(t)
 	send := func(b string) func(*testing.T, net.Conn) {
 		return func(t *testing.T, conn net.Conn) { io.WriteString(conn, b) }
@@ -671,7 +671,7 @@ func TestNothingThatMembersSendIsRefused(t *testing.T) {
 	}
 }
 
-func TestFloodOfStrangersDoesNotKeepMembersOut(t *testing.T) {
+func TestFloodOfUnidentifiedConnectionsDoesNotKeepMembersOut(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))
 	udp, err := net.Dial("udp", a.addr)

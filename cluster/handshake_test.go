@@ -392,11 +392,11 @@ func TestAnOverlongHelloIsNotSent(t *testing.T) {
 	require.ErrorContains(t, err, "1024")
 }
 
-func TestTheLobbyShowsOutTheOldestAndNeverAnotherHosts(t *testing.T) {
+func TestTheOldestPendingConnectionIsClosedAndNeverAnotherHosts(t *testing.T) {
 	conn := func(host string) net.Conn {
 		return addressed{host: host}
 	}
-	l := newLobby(4, 2, 1<<20)
+	l := newPending(4, 2, 1<<20)
 	x1, out := l.enter(conn("x"))
 	require.Nil(t, out)
 	x2, out := l.enter(conn("x"))
@@ -417,8 +417,8 @@ func TestTheLobbyShowsOutTheOldestAndNeverAnotherHosts(t *testing.T) {
 
 // Whoever fills its host's places shows out its own oldest, and nobody who came before
 // that from elsewhere.
-func TestTheLobbyShowsOutWhoIsOfTheSameHost(t *testing.T) {
-	l := newLobby(4, 2, 1<<20)
+func TestPendingConnectionsAreClosedInFavourOfOthersOfTheSameHost(t *testing.T) {
+	l := newPending(4, 2, 1<<20)
 	y, _ := l.enter(addressed{host: "y"})
 	x, _ := l.enter(addressed{host: "x"})
 	l.enter(addressed{host: "x"})
@@ -436,7 +436,7 @@ func (a addressed) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, a.host[0]), Port: 1}
 }
 
-// The listener's side reads what a stranger sends.
+// The listener's side reads what an outsider sends.
 func FuzzHandshake(f *testing.F) {
 	good := append(append([]byte{protocol}, make([]byte, nonceSize)...), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 	asked, err := hello{Name: "a", Region: "r"}.encode()
@@ -461,7 +461,7 @@ func FuzzHandshake(f *testing.F) {
 		_, _, _, err := id.accept(&script{trickle{data: bytes.Clone(wire), step: 1 << 20}})
 		runtime.ReadMemStats(&after)
 		if err == nil {
-			t.Fatal("a stranger was let in")
+			t.Fatal("an outsider was let in")
 		}
 		if spent := after.TotalAlloc - before.TotalAlloc; spent > 1<<20 {
 			t.Fatalf("%d bytes allocated for %d that came", spent, len(wire))

@@ -69,7 +69,7 @@ func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
 	t.Parallel()
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
 	meet(t, a, b)
-	most := a.lobby.perGroup // all come from one address
+	most := a.pending.perGroup // all come from one address
 	const more = 10
 	var conns []net.Conn
 	for range most + more {

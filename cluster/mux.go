@@ -46,8 +46,8 @@ type mux struct {
 
 	streams chan net.Conn  // to gossip
 	serve   func(net.Conn) // to the peers
-	lobby   *lobby         // connections that are not handed on yet
-	gossips *lobby         // those that gossip has
+	pending *pending       // connections that are not handed on yet
+	gossips *pending       // those that gossip has
 	held    atomic.Int64   // bytes that were read from them
 
 	ctx    context.Context
@@ -68,8 +68,8 @@ func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspe
 		inspect:  i,
 		streams:  make(chan net.Conn),
 		serve:    serve,
-		lobby:    newLobby(lobbySize, lobbyPerHost, descriptors()),
-		gossips:  newLobby(maxStreams, maxStreamsPerHost, descriptors()),
+		pending:  newPending(pendingSize, pendingPerHost, descriptors()),
+		gossips:  newPending(maxStreams, maxStreamsPerHost, descriptors()),
 		conns:    make(map[net.Conn]struct{}),
 	}
 	if t != nil {
@@ -140,7 +140,7 @@ func (m *mux) accept() {
 		}
 		if err == nil {
 			pause = acceptPause
-			g := m.enter(m.lobby, conn)
+			g := m.enter(m.pending, conn)
 			m.wg.Go(func() { m.admit(g) })
 			continue
 		}
@@ -152,7 +152,7 @@ func (m *mux) accept() {
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			// A member may be waiting: who has not said who it is makes room.
-			if out := m.lobby.shed(); out != nil {
+			if out := m.pending.shed(); out != nil {
 				m.refuse(out.conn, reasonCrowded, err)
 			}
 		}
@@ -164,7 +164,7 @@ func (m *mux) accept() {
 }
 
 // enter counts conn in; whoever has to go for it is closed.
-func (m *mux) enter(l *lobby, conn net.Conn) *guest {
+func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {
 	in, out := l.enter(conn)
 	if out != nil {
 		m.refuse(out.conn, reasonCrowded, nil)
@@ -173,9 +173,9 @@ func (m *mux) enter(l *lobby, conn net.Conn) *guest {
 }
 
 // admit reads the first byte of g's connection and hands it on.
-func (m *mux) admit(g *guest) {
+func (m *mux) admit(g *pendingConn) {
 	raw := g.conn
-	defer m.lobby.leave(g)
+	defer m.pending.leave(g)
 	if !m.keep(raw) {
 		return
 	}
@@ -206,7 +206,7 @@ func (m *mux) admit(g *guest) {
 		}
 		conn = secured
 	}
-	if !m.lobby.leave(g) {
+	if !m.pending.leave(g) {
 		return // shown out, and closed, meanwhile
 	}
 	_ = raw.SetDeadline(time.Time{})

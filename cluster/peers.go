@@ -55,7 +55,7 @@ type peers struct {
 	refusals *refusals
 	trouble  *trouble // with members
 	abroad   *trouble // with regions
-	lobby    *lobby
+	pending  *pending
 	unmet    turns       // to dial members that this node has never met
 	left     atomic.Bool // this node is no member any more
 
@@ -85,7 +85,7 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		refusals: refusedConnections(cfg.Log),
 		trouble:  troubleWithMembers(cfg.Log),
 		abroad:   troubleAbroad(cfg.Log),
-		lobby:    newLobby(lobbySize, lobbyPerHost, descriptors()),
+		pending:  newPending(pendingSize, pendingPerHost, descriptors()),
 		unmet:    make(turns, maxUnmetDials),
 		changed:  make(chan struct{}, 1),
 		most:     int(min(maxIncoming, descriptors()/2)),
@@ -338,7 +338,7 @@ func (p *peers) serve(conn net.Conn) {
 }
 
 func (p *peers) receive(conn net.Conn) {
-	in, out := p.lobby.enter(conn)
+	in, out := p.pending.enter(conn)
 	if out != nil {
 		sever(out.conn)
 		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errors.New("cluster: too many connections that do not say who they are"))
@@ -347,11 +347,11 @@ func (p *peers) receive(conn net.Conn) {
 	identity, err := p.identity.on(conn)
 	if err != nil {
 		p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
-		p.lobby.leave(in)
+		p.pending.leave(in)
 		return
 	}
 	secured, peer, reason, err := identity.accept(conn)
-	if !p.lobby.leave(in) || p.ctx.Err() != nil {
+	if !p.pending.leave(in) || p.ctx.Err() != nil {
 		return
 	}
 	if err != nil {

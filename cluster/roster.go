@@ -67,9 +67,9 @@ type entry struct {
 }
 
 const (
-	// hearsay is how long a member, or a new life of one, that only another's roster
+	// unconfirmedTTL is how long a member, or a new life of one, that only another's roster
 	// has told of is given to show up in gossip before it counts as dead.
-	hearsay = 5 * time.Second
+	unconfirmedTTL = 5 * time.Second
 	// A side that is smaller than what it misses waits this many times
 	// Config.Forget before it forgets: the others may be well, and it may be this
 	// side that is missing.
@@ -206,7 +206,7 @@ func (r *roster) merge(records []record, now time.Time) change {
 			if len(r.entries) >= maxRecords || !rec.gone() && !r.admit(now, &c) {
 				continue
 			}
-			r.entries[rec.Name] = &entry{record: rec, dead: now.Add(hearsay)}
+			r.entries[rec.Name] = &entry{record: rec, dead: now.Add(unconfirmedTTL)}
 			c.roster = c.roster || !rec.gone()
 		case rec.compare(e.record) > 0:
 			if e.gone() && !rec.gone() && !r.admit(now, &c) {
@@ -222,7 +222,7 @@ func (r *roster) merge(records []record, now time.Time) change {
 			case rec.gone():
 				c.spread = append(c.spread, rec)
 			case rec.Epoch > was.Epoch && !e.alive: // what has ended is its last life
-				e.dead = now.Add(hearsay)
+				e.dead = now.Add(unconfirmedTTL)
 			}
 		}
 	}
@@ -316,7 +316,7 @@ func (r *roster) forgetMember(name string, now time.Time) (change, error) {
 func (e *entry) isDead(now time.Time) bool { return !e.alive && !now.Before(e.dead) }
 
 // tick steps in the passing of time: the dead are forgotten and tombstones
-// crumble. before is the time of the last tick; onSide says who is on this
+// sweep. before is the time of the last tick; onSide says who is on this
 // node's side, itself included.
 //
 // A side that, with those who have joined it, is no smaller than what it misses
@@ -354,14 +354,14 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 			c.add(r.bury(e, now))
 		}
 	}
-	r.crumble(tombstones, now)
+	r.sweep(tombstones, now)
 	return c
 }
 
-// crumble drops the tombstones that have served their time, and the oldest
+// sweep drops the tombstones that have served their time, and the oldest
 // above the bound. Those of members that gossip takes for alive stay, and so does this
 // node's own, which always is.
-func (r *roster) crumble(tombstones []*entry, now time.Time) {
+func (r *roster) sweep(tombstones []*entry, now time.Time) {
 	slices.SortStableFunc(tombstones, func(a, b *entry) int { return a.Gone.Compare(b.Gone) })
 	excess := len(tombstones) - maxTombstones
 	for i, e := range tombstones {

@@ -281,13 +281,13 @@ func TestWhoIsHeardToLiveAgainIsGivenTimeToShowUp(t *testing.T) {
 			alive := rec("x", 2)
 			alive.Epoch = 1
 			require.True(t, r.merge([]record{alive}, back).roster)
-			require.False(t, r.tick(back, back.Add(hearsay-1), all).roster)
+			require.False(t, r.tick(back, back.Add(unconfirmedTTL-1), all).roster)
 			require.Contains(t, names(r), "x")
-			require.False(t, r.entries["x"].isDead(back.Add(hearsay-1)))
-			require.False(t, r.merge([]record{alive}, back.Add(hearsay-1)).roster, "it is no news twice")
+			require.False(t, r.entries["x"].isDead(back.Add(unconfirmedTTL-1)))
+			require.False(t, r.merge([]record{alive}, back.Add(unconfirmedTTL-1)).roster, "it is no news twice")
 
-			forgotten := back.Add(hearsay + testForget)
-			require.True(t, r.tick(back.Add(hearsay-1), forgotten.Add(-1), all).roster, "it counts as dead")
+			forgotten := back.Add(unconfirmedTTL + testForget)
+			require.True(t, r.tick(back.Add(unconfirmedTTL-1), forgotten.Add(-1), all).roster, "it counts as dead")
 			require.Contains(t, names(r), "x")
 			r.tick(forgotten.Add(-1), forgotten, all)
 			require.NotContains(t, names(r), "x")
@@ -359,10 +359,10 @@ func TestMemberThatOnlyOthersKnowCountsAsDeadAfterAWhile(t *testing.T) {
 	r := rosterOf("a")
 	require.True(t, r.merge([]record{rec("b", 2)}, dawn).roster)
 	require.False(t, r.entries["b"].isDead(dawn))
-	require.True(t, r.tick(dawn, dawn.Add(hearsay), all).roster)
-	require.True(t, r.entries["b"].isDead(dawn.Add(hearsay)))
-	require.True(t, r.up(rec("b", 2), "", dawn.Add(hearsay)).roster)
-	require.False(t, r.entries["b"].isDead(dawn.Add(hearsay)))
+	require.True(t, r.tick(dawn, dawn.Add(unconfirmedTTL), all).roster)
+	require.True(t, r.entries["b"].isDead(dawn.Add(unconfirmedTTL)))
+	require.True(t, r.up(rec("b", 2), "", dawn.Add(unconfirmedTTL)).roster)
+	require.False(t, r.entries["b"].isDead(dawn.Add(unconfirmedTTL)))
 }
 
 func TestForgetRefusesTheLivingAndTheUnknown(t *testing.T) {

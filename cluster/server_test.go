@@ -128,10 +128,10 @@ func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
 	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonTimeout] == 1 }, "not counted")
 }
 
-func TestIdleStrangersFromOneHostDoNotLockMembersOut(t *testing.T) {
+func TestIdleConnectionsFromOneHostDoNotLockMembersOut(t *testing.T) {
 	t.Parallel()
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	for range lobbyPerHost + 20 {
+	for range pendingPerHost + 20 {
 		raw(t, b)
 	}
 	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonCrowded] == 20 }, "%v", b.stats().Refused)
@@ -355,10 +355,10 @@ func TestOtherRegionsAreGivenMoreTime(t *testing.T) {
 	member := newIncoming(p.peers, nil, hello{Name: "a", Region: "r", To: "r"})
 	require.Equal(t, idleWait, member.idle)
 	require.Equal(t, writeWait, member.out.wait)
-	stranger := newIncoming(p.peers, nil, hello{Name: "a", Region: "far", To: "r"})
-	require.Equal(t, idleAbroad, stranger.idle)
-	require.Equal(t, writeWaitAbroad, stranger.out.wait)
-	require.Greater(t, stranger.idle, 3*pingAbroad)
+	outsider := newIncoming(p.peers, nil, hello{Name: "a", Region: "far", To: "r"})
+	require.Equal(t, idleAbroad, outsider.idle)
+	require.Equal(t, writeWaitAbroad, outsider.out.wait)
+	require.Greater(t, outsider.idle, 3*pingAbroad)
 }
 
 func TestATellArrivesAndIsNotAnswered(t *testing.T) {

@@ -68,7 +68,7 @@ func TestEachConnectionIsVerifiedAndNoneIsResumed(t *testing.T) {
 
 func TestWhatIsChosenForAClientHasTheRootsOfTheWholeOrIsRefused(t *testing.T) {
 	own, leaf := certificate(t)
-	stranger, other := certificate(t)
+	outsider, other := certificate(t)
 	dials := func(c tls.Certificate) *tls.Config {
 		return &tls.Config{Certificates: []tls.Certificate{c}, RootCAs: pool(leaf, other)}
 	}
@@ -82,10 +82,10 @@ func TestWhatIsChosenForAClientHasTheRootsOfTheWholeOrIsRefused(t *testing.T) {
 		accepted bool
 	}{
 		"its own roots":                  {chooses(nil, &tls.Config{ClientCAs: pool(leaf)}), own, true},
-		"its own roots, a stranger":      {chooses(nil, &tls.Config{ClientCAs: pool(leaf)}), stranger, false},
+		"its own roots, an outsider":     {chooses(nil, &tls.Config{ClientCAs: pool(leaf)}), outsider, false},
 		"its own roots before the outer": {chooses(pool(other), &tls.Config{ClientCAs: pool(leaf)}), own, true},
 		"the outer roots":                {chooses(pool(leaf), &tls.Config{}), own, true},
-		"the outer roots, a stranger":    {chooses(pool(leaf), &tls.Config{}), stranger, false},
+		"the outer roots, an outsider":   {chooses(pool(leaf), &tls.Config{}), outsider, false},
 		"no roots":                       {chooses(nil, &tls.Config{}), own, false},
 	} {
 		_, _, err := mutually(t, serverTLS(c.listens), dials(c.dials), "127.0.0.1:1")

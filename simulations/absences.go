@@ -104,7 +104,7 @@ func present(r *trial, broken func(time.Duration, string, ...any)) {
 			if a.Both > 0 {
 				from = max(from, a.Both+c.settle)
 			}
-			if e.strangers > 0 {
+			if e.unaware > 0 {
 				since = e.to // what one side has forgotten comes back to the others, too
 			}
 			if to := min(e.to, a.To); from < to {

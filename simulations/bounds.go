@@ -39,17 +39,17 @@ func healthy(l *weir.Limit) int64 {
 
 // situation is what a window holds, or has shortly before it.
 type situation struct {
-	c         int // changes of connectivity
-	kills     int // of members whose counts somebody has a copy of
-	bare      int // of others
-	moves     int // starts and leaves in good order
-	timeouts  int // spells in which checks time out though their authority lives
-	steps     float64
-	late      int // 1 if nodes are paused for so long that checks time out
-	sides     int // the most at one time that know of each other
-	strangers int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
-	nodes     int // the most that ran at one time
-	slow      int // the most ends of links at one time on which checks may time out
+	c        int // changes of connectivity
+	kills    int // of members whose counts somebody has a copy of
+	bare     int // of others
+	moves    int // starts and leaves in good order
+	timeouts int // spells in which checks time out though their authority lives
+	steps    float64
+	late     int // 1 if nodes are paused for so long that checks time out
+	sides    int // the most at one time that know of each other
+	unaware  int // the most at one time that may have the whole limit beside these, or beside one another: they do not know of others, or have forgotten them
+	nodes    int // the most that ran at one time
+	slow     int // the most ends of links at one time on which checks may time out
 
 	// Of a Global limit, where all else is of its regions together:
 	regions int     // 0 of others
@@ -72,7 +72,7 @@ type situation struct {
 // at most). Where several rows hold, their excesses add up: each is of what can be
 // spent twice because of one event, and events do not undo each other.
 func (s situation) excess(p weir.PartitionPolicy) float64 {
-	e := float64(s.bare+s.timeouts+s.late+s.strangers) + s.steps
+	e := float64(s.bare+s.timeouts+s.late+s.unaware) + s.steps
 	switch {
 	case p == weir.FailOpen:
 		e += float64(max(0, s.sides-1))
@@ -118,7 +118,7 @@ func (s situation) row() string {
 	}
 	add(s.torn, "regions apart")
 	add(s.sides > 1, "split")
-	add(s.strangers > 0, "sides that have not met, or have forgotten")
+	add(s.unaware > 0, "sides that have not met, or have forgotten")
 	add(s.c > 0, "change of connectivity")
 	add(s.kills > 0, "crash")
 	add(s.bare > 0, "crash without a copy")
@@ -221,17 +221,17 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			}
 		}
 		if e.to+settling > from {
-			s.sides = max(s.sides, e.sides-e.strangers)
+			s.sides = max(s.sides, e.sides-e.unaware)
 			s.slow = max(s.slow, e.slow)
 			if e.late || e.strained && s.c+s.kills+s.bare+s.timeouts > 0 {
 				s.late = 1
 			}
 			s.nodes = max(s.nodes, nodes)
 		}
-		if e.strangers == e.sides {
-			s.strangers = max(s.strangers, e.strangers-1) // L is one's
+		if e.unaware == e.sides {
+			s.unaware = max(s.unaware, e.unaware-1) // L is one's
 		} else {
-			s.strangers = max(s.strangers, e.strangers)
+			s.unaware = max(s.unaware, e.unaware)
 		}
 	}
 	s.timeouts += max(0, s.slow-1)

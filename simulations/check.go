@@ -353,7 +353,7 @@ func (s *Scenario) beginning() map[string]condition {
 	return hosts
 }
 
-// fault checks one, and has it befall the hosts.
+// fault checks one, and has it hit the hosts.
 func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.At < 0 || f.At >= c.s.Lasts {

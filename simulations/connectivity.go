@@ -43,16 +43,16 @@ type era struct {
 	rosters  []int // the same as each side counts it: who has left out of its sight is missing there
 	missing  bool  // a member of the roster is on no side
 	mute     bool  // and one of these lives: what it admitted, or admits, it tells nobody
-	// strangers is how many sides may think themselves whole though others live:
+	// unaware is how many sides may think themselves whole though others live:
 	// they have not met any of them, or may have forgotten some by now.
-	strangers int
-	weighs    []bool          // nodes that surely have points
-	slow      int             // nodes with a link on which checks may time out
-	hops      int             // the longest of the shortest ways within a side
-	hears     [][]bool        // whom each node hears for certain
-	pauses    []time.Duration // of each node, as long as they are
-	late      bool            // pauses are so long that checks may time out
-	strained  bool            // they may where one that was asked before was waited for in vain
+	unaware  int
+	weighs   []bool          // nodes that surely have points
+	slow     int             // nodes with a link on which checks may time out
+	hops     int             // the longest of the shortest ways within a side
+	hears    [][]bool        // whom each node hears for certain
+	pauses   []time.Duration // of each node, as long as they are
+	late     bool            // pauses are so long that checks may time out
+	strained bool            // they may where one that was asked before was waited for in vain
 }
 
 // kind is a row of the guarantees table that an event puts a window under.
@@ -214,7 +214,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	linked, lasts := w.edges(), settling
 	for _, f := range faults {
 		for _, i := range w.indices(f.Nodes) {
-			w.befall(at, f, i, calm)
+			w.apply(at, f, i, calm)
 		}
 		if f.Kind == FaultLeave {
 			lasts = moving // it goes once it has handed over
@@ -263,9 +263,9 @@ func (w *world) each(f Fault, do func(i, j int)) {
 	}
 }
 
-// befall applies a fault to one node. Where it is not calm, who comes and goes
+// apply applies a fault to one node. Where it is not calm, who comes and goes
 // changes connectivity too: nobody is there to hand over to, or to be told by.
-func (w *world) befall(at time.Duration, f Fault, i int, calm bool) {
+func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	add := func(k kind, lasts time.Duration) *event {
 		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
 		return &w.events[len(w.events)-1]
@@ -564,7 +564,7 @@ func (w *world) era(from, to time.Duration) {
 			part.from, part.to = at, moments[k+1]
 			for _, since := range ignorant {
 				if since <= at {
-					part.strangers++
+					part.unaware++
 				}
 			}
 			w.eras = append(w.eras, part)

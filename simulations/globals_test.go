@@ -255,18 +255,18 @@ func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T
 		require.Equal(t, s, randomPlanet(seed), "seed %d", seed)
 		require.True(t, s.global(), "seed %d", seed)
 		regions[len(s.regions())]++
-		cut, befallen := false, false
+		cut, hit := false, false
 		for _, f := range s.Faults {
 			require.LessOrEqual(t, f.At, 36*time.Second, "seed %d", seed)
 			faults[f.Kind]++
 			cut = f.Kind != FaultHeal && (cut || f.Kind <= FaultLink)
-			befallen = befallen || f.Kind > FaultLink && f.Kind != FaultSlow
+			hit = hit || f.Kind > FaultLink && f.Kind != FaultSlow
 			if f.Kind == FaultKill && len(f.Nodes) > 1 {
 				restarts++
 			}
 		}
 		require.False(t, cut, "seed %d", seed)
-		if befallen {
+		if hit {
 			inside++
 		}
 		for _, l := range s.Limits {

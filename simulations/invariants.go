@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// invariant is something that holds in every run, whatever befell it.
+// invariant is something that holds in every run, whatever happened.
 type invariant struct {
 	name  string
 	means string
@@ -215,10 +215,10 @@ func (c *course) quiets() (all []quiet) {
 				q.from = max(q.from, ev.to+1)
 			}
 		}
-		if i > 0 && (c.eras[i-1].slow > 0 || c.eras[i-1].late || c.eras[i-1].strangers > 0 || c.eras[i-1].sides > 1 || c.eras[i-1].missing) {
+		if i > 0 && (c.eras[i-1].slow > 0 || c.eras[i-1].late || c.eras[i-1].unaware > 0 || c.eras[i-1].sides > 1 || c.eras[i-1].missing) {
 			q.from = max(q.from, e.from+c.settle)
 		}
-		if q.from < q.to && e.slow == 0 && !e.late && e.strangers == 0 {
+		if q.from < q.to && e.slow == 0 && !e.late && e.unaware == 0 {
 			all = append(all, q)
 		}
 	}
@@ -262,7 +262,7 @@ const spreads = 4
 
 // heals looks at what a SlidingLog admits while all hear each other: then there
 // was room for it, whoever admitted what is in the Per before it, and whatever
-// befell them but for what loses counts or time.
+// happened to them but for what loses counts or time.
 func heals(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
 		if a.l.Algorithm != weir.SlidingLog || a.planet != nil {
@@ -580,7 +580,7 @@ func (c *course) below(q *quiet) bool {
 }
 
 // joins says that the roster is below Expect until those have joined who started
-// while members were missing: nobody does while there are orphans.
+// while members were missing: nobody does while there are abandoned.
 func (c *course) joins(q *quiet) bool {
 	weigh := 0
 	for _, i := range c.members {

@@ -197,7 +197,7 @@ func (s *stage) losses() (lost, regained []int64) {
 	}
 	for i, c := range s.witness.crashes {
 		for _, h := range c.hosts {
-			died, since := s.toll(i, h)
+			died, since := s.diedWith(i, h)
 			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
 			all := len(died) > max(0, s.copies())
 			for k := range s.witness.spends {
@@ -271,10 +271,10 @@ func (s *stage) copies() int {
 	return s.Replicas
 }
 
-// toll is who of a host's side died with it before there were new copies, and
+// diedWith is who of a host's side died with it before there were new copies, and
 // since when what they admitted was nowhere else, but for what was on its way:
 // the crash if there are survivors, else when the side was cut off.
-func (s *stage) toll(n, h int) (died []int, since time.Duration) {
+func (s *stage) diedWith(n, h int) (died []int, since time.Duration) {
 	c := s.witness.crashes[n]
 	died = []int{h}
 	join := func(other crash) {
@@ -394,7 +394,7 @@ func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 	fell := make([]time.Duration, len(s.hosts)) // when it died last; another that does then is taken down after it
 	before := time.Duration(-1)
 	healed := make(map[int]time.Duration) // by region: when some were heard again last
-	orphans := make(map[int]bool)         // one has gone since, whose counts others may know more of
+	abandoned := make(map[int]bool)       // one has gone since, whose counts others may know more of
 	for n, p := range s.past {
 		if p.since > at {
 			break
@@ -404,7 +404,7 @@ func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 				for _, i := range c.hosts {
 					weighs[i], hasCopies[i], dead[i], fell[i] = false, false, !c.orderly, c.at
 					if region := s.hosts[i].region; n > 0 && (healing(healed, region, p.since) || s.apart(s.past[n-1].of, weighs, region)) {
-						orphans[region] = true
+						abandoned[region] = true
 					}
 				}
 			}
@@ -415,7 +415,7 @@ func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 			if n > 0 && !now && s.apart(s.past[n-1].of, weighs, region) {
 				healed[region] = p.since
 			}
-			orphans[region] = orphans[region] && (now || healing(healed, region, p.since))
+			abandoned[region] = abandoned[region] && (now || healing(healed, region, p.since))
 		}
 		for i, side := range p.of {
 			heard := false // that it runs again, by a member
@@ -424,7 +424,7 @@ func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 			}
 			replaced := dead[i] && side >= 0 && heard && p.since != fell[i]
 			if region := s.hosts[i].region; replaced && (healing(healed, region, p.since) || s.apart(p.of, weighs, region)) {
-				orphans[region] = true
+				abandoned[region] = true
 			}
 			dead[i] = dead[i] && !replaced
 			if n == 0 {
@@ -436,7 +436,7 @@ func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 			if side < 0 || hasCopies[i] || dead[i] && p.since == fell[i] {
 				continue
 			}
-			missing := orphans[s.hosts[i].region]
+			missing := abandoned[s.hosts[i].region]
 			for j := range s.hosts {
 				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j]) && p.of[j] != side
 			}

@@ -203,7 +203,7 @@ func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
 	}
 }
 
-// Whose place is taken while another is missing leaves orphans, though all were there
+// Whose place is taken while another is missing leaves abandoned, though all were there
 // when it died; until these end nobody joins.
 func TestWhoTakesAPlaceWhileAnotherIsMissingDoesNotJoin(t *testing.T) {
 	const s = time.Second

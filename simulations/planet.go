@@ -17,7 +17,7 @@ const (
 	following = 25 * time.Second
 )
 
-// planet is what befell all regions together, from the scenario alone: Global
+// planet is what happened to all regions together, from the scenario alone: Global
 // limits are judged by it.
 type planet struct {
 	scenario *Scenario
@@ -168,7 +168,7 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 		all.late += s.late
 		all.steps += s.steps
 		all.sides = max(all.sides, s.sides)
-		all.strangers += s.strangers
+		all.unaware += s.unaware
 		all.nodes += s.nodes
 	}
 	for _, t := range p.torn {
@@ -212,7 +212,7 @@ func (p *planet) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 	return units
 }
 
-// undisturbed is when nothing befalls any region inside, and nothing that did is
+// undisturbed is when no region has a fault inside, and nothing that did is
 // felt. Between regions anything may be cut.
 func (p *planet) undisturbed() (all []span) {
 	var bad []span
@@ -221,7 +221,7 @@ func (p *planet) undisturbed() (all []span) {
 			bad = append(bad, span{c.events[i].from, c.events[i].to + granted})
 		}
 		for i := range c.eras {
-			if e := &c.eras[i]; e.sides != 1 || e.strangers > 0 || e.slow > 0 || e.late || e.missing {
+			if e := &c.eras[i]; e.sides != 1 || e.unaware > 0 || e.slow > 0 || e.late || e.missing {
 				bad = append(bad, span{e.from, e.to + c.settle + granted})
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 // randomPlanet is a scenario of two or three regions and 60 s that nobody thought
 // of: Global limits of all kinds, demand that moves, and regions that are cut from
-// each other, both ways or one; in one of four something befalls a region inside
+// each other, both ways or one; in one of four a region has faults of its own
 // as well. It is a function of the seed alone.
 func randomPlanet(seed uint64) *Scenario {
 	d := &dice{
@@ -77,7 +77,7 @@ func (d *dice) of(region string) (names []string) {
 	return names
 }
 
-// cuts are what befalls regions, and ends again.
+// cuts are the faults between regions, which end again.
 func (d *dice) cuts(inside bool) {
 	moves := []func(time.Duration){d.regionsApart, d.regionsApart, d.regionOneWay, d.regionOneWay, d.regionFlaps, d.regionSlow, d.heal}
 	restart := inside && d.one(2)

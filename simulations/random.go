@@ -227,9 +227,9 @@ func (d *dice) loads() {
 // round keeps a rate readable.
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
-// mayhem has faults befall the cluster, then ends them all. Moves are drawn
+// mayhem begins faults, then ends them all. Moves are drawn
 // without a look at each other, so that they meet as they may; of their faults
-// those are dropped that have nothing to befall by then.
+// those are dropped that hit nothing by then.
 func (d *dice) mayhem() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
 	moves, n := d.moves(), 2+d.IntN(maxMoves-1)
@@ -255,7 +255,7 @@ func (d *dice) mayhem() {
 	d.mend()
 }
 
-// moves are what may befall. Each scenario has its own few kinds, most of them
+// moves are what may happen. Each scenario has its own few kinds, most of them
 // several times, because the same again in another order is what breaks things.
 func (d *dice) moves() (moves []func(at time.Duration)) {
 	splits := []func(time.Duration){d.split, d.split, d.split, d.flap, d.heal, d.oneWay}
@@ -509,7 +509,7 @@ func (d *dice) apart() {
 	}
 }
 
-// feasible are those faults that have something to befall, and leave each region
+// feasible are those faults that hit something, and leave each region
 // two nodes that run.
 func feasible(s *Scenario) (faults []Fault) {
 	s.sort()

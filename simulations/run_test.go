@@ -27,7 +27,7 @@ func scene(nodes int, faults ...Fault) *Scenario {
 	return s
 }
 
-// scenes are runs with everything that may befall a cluster.
+// scenes are runs with everything that may happen to a cluster.
 func scenes() map[string]*Scenario {
 	healthy := scene(3)
 	split := scene(5,

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Scenario is what befalls a cluster, and what it is asked meanwhile. Its file
+// Scenario is what happens to a cluster, and what it is asked meanwhile. Its file
 // form is in format.go.
 type Scenario struct {
 	Name  string // of the file, without its ending
@@ -116,7 +116,7 @@ func (s *Scenario) wan() weirtest.Link {
 	return s.WAN
 }
 
-// usual is what the links that a fault covers are like where nothing befalls them.
+// usual is what the links that a fault covers are like without faults.
 func (s *Scenario) usual(f *Fault) weirtest.Link {
 	for i := range s.Nodes {
 		for j := range s.Nodes {

@@ -32,7 +32,7 @@ func (r *trial) mostAsked() *asks {
 	return most
 }
 
-// perSecond is a run second by second, as it befell the key that was asked most.
+// perSecond is a run second by second, of the key that was asked most.
 func perSecond(j *Journal) []second { return newTrial(j).perSecond() }
 
 func (r *trial) perSecond() []second {

@@ -201,7 +201,7 @@ func (s *Scenario) withoutLimits(from, to int) {
 	s.Limits = slices.Delete(s.Limits, from, to)
 }
 
-// withoutNodes takes with them what befalls them alone.
+// withoutNodes takes with them the faults that hit them alone.
 func (s *Scenario) withoutNodes(from, to int) {
 	var gone []string
 	for _, n := range s.Nodes[from:to] {

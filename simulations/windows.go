@@ -192,7 +192,7 @@ func (a *asks) densest(from, to time.Duration) (most window, above float64) {
 }
 
 // own finds the windows of a FixedWindow, from what was admitted between two
-// moments in which nothing befalls the cluster; at the first of them the key has
+// moments without a fault; at the first of them the key has
 // no window yet. Each starts with the first admission after the end of the one
 // before, so that when it does is known but for the time that checks take. What
 // may lie in either of two windows counts in neither.

@@ -386,8 +386,8 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	return answer, true
 }
 
-// Strangers are the regions that are not known yet to share limits out alike.
-func (h *Holdings) Strangers() (names []string) {
+// Unknown are the regions that are not known yet to share limits out alike.
+func (h *Holdings) Unknown() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, agreed := range h.agreed {

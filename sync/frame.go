@@ -14,7 +14,7 @@ import (
 // A frame, little-endian; numbers without a width are unsigned varints:
 //
 //	header  version 1 | flags 1 | from 8 | to 8 | number 8
-//	yours   move | ranges | for each: first 8, last 8 | doubt   if flagGives
+//	yours   move | ranges | for each: first 8, last 8 | uncertain for   if flagGives
 //	ids     how many items | the id 16 of each
 //	items   until the end
 //

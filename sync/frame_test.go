@@ -40,7 +40,7 @@ func frames(t testing.TB) (list [][]byte) {
 	streams[0].Reset(someID(3), now)
 	streams[0].Give(2, 3, NewRanges(Range{1, 2}, Range{7, 1 << 60}), now)
 	streams[1].Leaving()
-	streams[1].Beg()
+	streams[1].RequestCounts()
 	for range 4 {
 		for i := range streams {
 			roles, other := pair{Member(i + 1), Member(2 - i)}, 1-i

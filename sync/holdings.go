@@ -161,13 +161,13 @@ func (h *Holdings) Forgotten(t Time) {
 }
 
 // Sure says that another node, which remembers this region's holdings but for
-// those that may have been forgotten, has given authority to this one: doubt is
-// what Doubt returned there.
-func (h *Holdings) Sure(doubt time.Duration) {
-	if h == nil || doubt >= forever {
+// those that may have been forgotten, has given authority to this one: uncertain is
+// what UncertainFor returned there.
+func (h *Holdings) Sure(uncertain time.Duration) {
+	if h == nil || uncertain >= forever {
 		return
 	}
-	begun := h.steady.Load() + int64(doubt) - keptFor
+	begun := h.steady.Load() + int64(uncertain) - keptFor
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sure {
@@ -179,13 +179,13 @@ func (h *Holdings) Sure(doubt time.Duration) {
 	}
 }
 
-// forever is a doubt that ends only when the other regions have been heard.
+// forever is an uncertainty that ends only when the other regions have been heard.
 const forever = time.Duration(1 << 60)
 
-// Doubt is for how long an id without a holding may still be one that was
+// UncertainFor is for how long an id without a holding may still be one that was
 // forgotten: until every other region has been heard, and whatever was granted
 // before this one forgot has ended.
-func (h *Holdings) Doubt() time.Duration {
+func (h *Holdings) UncertainFor() time.Duration {
 	if h == nil {
 		return 0
 	}
@@ -418,7 +418,7 @@ func (h *Holdings) Spent(id bucket.ID, units int64) {
 
 // beginning is the limit of an id that there is no room to keep a holding of.
 func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
-	if h.Doubt() > 0 {
+	if h.UncertainFor() > 0 {
 		return whole.Part(0)
 	}
 	return whole.Part(h.regions.start(whole.Capacity(), h.regions.self))
@@ -450,7 +450,7 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 		return nil
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
-	x.unsure = h.Doubt() > 0
+	x.unsure = h.UncertainFor() > 0
 	for i := range x.accounts {
 		x.accounts[i].known = !x.unsure || i == h.regions.self
 	}
@@ -480,7 +480,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 	capacity := x.whole.Capacity()
 	until := int64(math.MaxInt64)
 	var received, promised, lost int64
-	doubtful := false
+	uncertain := false
 	ends := func(units *int64, at int64) (ended int64) {
 		switch {
 		case *units == 0:
@@ -503,19 +503,19 @@ func (h *Holdings) renew(x *holding, t Time) {
 		a.received = min(a.received, h.regions.start(capacity, i)) // where the limit became less
 		received += a.received
 		promised += a.promised
-		doubtful = doubtful || !a.known
+		uncertain = uncertain || !a.known
 	}
-	if doubtful {
-		if end := h.doubt(x, t.Steady); t.Steady < end {
+	if uncertain {
+		if end := h.uncertainUntil(x, t.Steady); t.Steady < end {
 			until = min(until, end)
 		} else {
-			doubtful = false // whatever was granted has come back by then
+			uncertain = false // whatever was granted has come back by then
 			for i := range x.accounts {
 				x.accounts[i].known = true
 			}
 		}
 	}
-	x.unsure = x.unsure && doubtful
+	x.unsure = x.unsure && uncertain
 	if x.held = min(max(0, h.own(x)+received), capacity); x.unsure {
 		x.held = 0
 	}
@@ -537,13 +537,13 @@ func (x *holding) over(now int64) bool {
 	return w.Algorithm == bucket.FixedWindow && w.Start != 0 && now-w.Start >= int64(w.Per)
 }
 
-// doubt is until when another region may have more of this one than is known here,
+// uncertainUntil is until when another region may have more of this one than is known here,
 // or when that is to be asked again.
-func (h *Holdings) doubt(x *holding, steady int64) int64 {
+func (h *Holdings) uncertainUntil(x *holding, steady int64) int64 {
 	if !x.unsure {
 		return x.copied + keptFor
 	}
-	return steady + int64(min(h.Doubt(), time.Second))
+	return steady + int64(min(h.UncertainFor(), time.Second))
 }
 
 // own is what this region has left of the part that it began with: below zero if

@@ -98,12 +98,12 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 	}
 	s.tick(now)
 	var (
-		move  uint64
-		doubt int64
+		move      uint64
+		uncertain int64
 	)
 	if flags&flagGives != 0 {
 		move, a.Given = r.ranges()
-		doubt = r.age()
+		uncertain = r.age()
 	}
 	x := arriving{Stream: s, roles: roles, in: in, from: from, leaving: a.Leaving, number: number, now: now}
 	x.limits, x.origins = s.limits[:0], s.origins[:0]
@@ -125,12 +125,12 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		a.Given = nil
 	} else {
 		in.move = move
-		s.holdings.Sure(time.Duration(doubt))
+		s.holdings.Sure(time.Duration(uncertain))
 	}
 	a.Complete = flags&flagComplete != 0
 	if o := s.outbound(from); o != nil && flags&flagBegs != 0 {
 		o.stamp = s.newStamp()
-		o.begged(s.clock)
+		o.requested(s.clock)
 	}
 	in.applied = number
 	in.answer = appendAnswer(in.answer[:0], number, x.whole)

@@ -184,7 +184,7 @@ func (x *steps) settle(tb testing.TB) (rounds int) {
 func (x *steps) others() {
 	s, id := x.streams[0], bucket.ID{Hi: 1, Lo: 2}
 	x.call("Yield", func() { s.Yield(All(), x.now) })
-	x.call("Beg", s.Beg)
+	x.call("RequestCounts", s.RequestCounts)
 	x.call("Owe", func() { s.Owe(2, All()) })
 	x.call("Give", func() { s.Give(2, 1, NewRanges(Range{1, 2}), x.now) })
 	x.call("Giving", func() { s.Giving() })
@@ -259,7 +259,7 @@ func BenchmarkLocks(b *testing.B) {
 				}
 				view(1, 2, 4)
 				x.settle(b)
-				x.phase = "one yields all and begs, and another is lost and met again"
+				x.phase = "one yields all and requests all, and another is lost and met again"
 				x.others()
 				view(1, 2, 4)
 				x.settle(b)

@@ -26,9 +26,9 @@ type outbound struct {
 	owes     bool   // Complete has not been told yet since Owe
 	owed     int64  // the stream's time of Owe, or when the scan was over
 
-	gives []give
-	begs  bool
-	again bool // it begs for everything, and is to have it once the scan that is under way has come
+	gives       []give
+	wantsCounts bool
+	again       bool // it requests everything, and is to have it once the scan that is under way has come
 
 	marks map[bucket.ID]piece // of logs, what the member has
 }
@@ -49,15 +49,15 @@ type piece struct {
 // flight is the frame that has no answer yet. If none comes, what it carried is sent
 // again: to take it in twice is to take it in once.
 type flight struct {
-	number   uint64 // 0 if there is none
-	at       int64  // the stream's time when it was built
-	items    []item
-	more     []int   // items that are the piece of a log which more follow
-	marks    []piece // of logs: their mark once it is applied
-	marked   []int   // the items that marks are of
-	gives    []give
-	complete bool
-	begs     bool
+	number      uint64 // 0 if there is none
+	at          int64  // the stream's time when it was built
+	items       []item
+	more        []int   // items that are the piece of a log which more follow
+	marks       []piece // of logs: their mark once it is applied
+	marked      []int   // the items that marks are of
+	gives       []give
+	complete    bool
+	wantsCounts bool
 }
 
 func (f *flight) clear() {
@@ -88,7 +88,7 @@ func (o *outbound) ready() bool {
 
 // any is whether something waits.
 func (o *outbound) any() bool {
-	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.begs || len(o.gives) > 0
+	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.wantsCounts || len(o.gives) > 0
 }
 
 func (o *outbound) giving() bool { return len(o.gives)+len(o.flight.gives) > 0 }
@@ -105,9 +105,9 @@ func (o *outbound) owe(ranges Ranges, at int64) {
 	o.beside, o.counts, o.cursor = review{}, false, 0
 }
 
-// begged is told that the member begs for everything. A scan that is under way goes on
+// requested is told that the member requests everything. A scan that is under way goes on
 // first: begun again, it would bring once more as new what it has brought.
-func (o *outbound) begged(at int64) {
+func (o *outbound) requested(at int64) {
 	if o.again = o.scanning || o.owes; !o.again {
 		o.owe(All(), at)
 	}
@@ -147,14 +147,14 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		flags |= flagComplete
 		f.complete = true
 	}
-	if o.begs {
+	if o.wantsCounts {
 		flags |= flagBegs
-		f.begs = true
+		f.wantsCounts = true
 	}
 	b = appendHeader(b[:0], flags, s.self, to, f.number)
 	for _, g := range f.gives {
 		b = appendRanges(b, g.move, g.ranges)
-		b = binary.AppendUvarint(b, uint64(s.holdings.Doubt()))
+		b = binary.AppendUvarint(b, uint64(s.holdings.UncertainFor()))
 	}
 	s.scan(o, now, roles)
 	s.limits, s.origins = s.limits[:0], s.origins[:0]
@@ -462,8 +462,8 @@ func (s *Stream) applied(o *outbound, whole []int) {
 			o.owe(All(), s.clock)
 		}
 	}
-	if f.begs {
-		o.begs = false
+	if f.wantsCounts {
+		o.wantsCounts = false
 	}
 	f.clear()
 	o.queue.putBack(back)

@@ -81,11 +81,11 @@ type region struct {
 
 // duplicate is what a successor has of an id.
 type duplicate struct {
-	holding  []byte
-	doubt    time.Duration
-	count    []bucket.Count
-	accounts []account // as they were
-	spent    int64     // admitted here until then
+	holding   []byte
+	uncertain time.Duration
+	count     []bucket.Count
+	accounts  []account // as they were
+	spent     int64     // admitted here until then
 }
 
 type post struct {
@@ -187,7 +187,7 @@ func (r *region) restart(copies []duplicate) {
 	if copies == nil {
 		return
 	}
-	r.holdings.Sure(copies[0].doubt)
+	r.holdings.Sure(copies[0].uncertain)
 	for i, id := range w.ids {
 		var known limits
 		if len(copies[i].holding) > 0 {
@@ -211,7 +211,7 @@ func (r *region) duplicate() {
 	r.copies = nil
 	for i, id := range w.ids {
 		var known limits
-		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), doubt: r.holdings.Doubt()}
+		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), uncertain: r.holdings.UncertainFor()}
 		var mark bucket.Mark
 		for more := true; more; {
 			var c bucket.Count
@@ -276,7 +276,7 @@ func (r *region) tick() {
 		for i := range w.regions {
 			if sts := due[w.regions[i].name]; len(sts) > 0 {
 				r.send(i, sts)
-			} else if slices.Contains(r.holdings.Strangers(), w.regions[i].name) {
+			} else if slices.Contains(r.holdings.Unknown(), w.regions[i].name) {
 				r.send(i, nil)
 			}
 		}
@@ -466,7 +466,7 @@ func (w *globe) check() {
 		for _, r := range w.regions {
 			x, t := r.holding(i), r.time()
 			if x == nil {
-				if r.holdings.Doubt() == 0 {
+				if r.holdings.UncertainFor() == 0 {
 					sum += r.regions.start(capacity, r.index)
 				} else {
 					unknown = true

@@ -219,17 +219,17 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 	}
 }
 
-// Beg asks all members for their counts of what this node answers for, or is a
+// RequestCounts asks all members for their counts of what this node answers for, or is a
 // target of.
-func (s *Stream) Beg() {
+func (s *Stream) RequestCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beg()
+	s.requestCounts()
 }
 
-func (s *Stream) beg() {
+func (s *Stream) requestCounts() {
 	for _, o := range s.outbounds {
-		o.begs = true
+		o.wantsCounts = true
 	}
 }
 

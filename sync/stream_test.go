@@ -721,8 +721,8 @@ func (f *fixed) Holder(bucket.ID) Member                    { return f.answers }
 func (f *fixed) Answers(bucket.ID) Member                   { return f.answers }
 func (f *fixed) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, f.targets...) }
 
-// A stand-in that knows nothing of the owner's count has told the heir of its own, when
-// the owner hands over: the heir has both.
+// A stand-in that knows nothing of the owner's count has told the receiver of its own, when
+// the owner hands over: the receiver has both.
 func TestAuthorityComesWithTheGiversUnitsAndKeepsWhatAStandInHasTold(t *testing.T) {
 	limit := limitOf(bucket.TokenBucket)
 	x, id := newTrio(), someID(0)
@@ -1206,20 +1206,20 @@ func TestWhoYieldsAndWhomItYieldsToEndWithTheUnitsOfBoth(t *testing.T) {
 func TestACopyOfACopyHasNothingTwice(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
-	const unreached, heir = 4, 5
-	x.streams[0].Meet([]Member{2, 3, unreached, heir})
+	const unreached, receiver = 4, 5
+	x.streams[0].Meet([]Member{2, 3, unreached, receiver})
 	x.roles[0].targets = []Member{2, unreached}
 	x.streams[0].Owe(2, All())
 	x.exchange(t, 0, 1)
 	x.stores[0].Take(id, &limit, x.now, 5)
 	x.exchange(t, 0, 1)
 	*x.roles[0] = fixed{answers: 2}
-	x.streams[0].Give(heir, 1, All(), x.now)
+	x.streams[0].Give(receiver, 1, All(), x.now)
 	*x.roles[1] = fixed{answers: 2, targets: []Member{3}}
 	*x.roles[2] = fixed{answers: 2}
 	x.streams[1].Owe(3, All())
 	x.exchange(t, 1, 2)
-	x.streams[0].Meet([]Member{2, 3, unreached}) // and whether its heir has it is not known
+	x.streams[0].Meet([]Member{2, 3, unreached}) // and whether its receiver has it is not known
 	for range 3 {
 		x.exchange(t, 0, 1)
 		x.streams[1].Review(x.now, x.roles[1])
@@ -1328,7 +1328,7 @@ func TestWhoSendsWhatWasResetIsToldOfIt(t *testing.T) {
 	require.Zero(t, x.copy(1, id).used)
 }
 
-// Who begs while a scan of some ranges is under way is sent all the same all that there is.
+// Who requests counts while a scan of some ranges is under way is sent all the same all that there is.
 func TestWhoBegsDuringAScanIsSentTheRestAfterIt(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
@@ -1337,7 +1337,7 @@ func TestWhoBegsDuringAScanIsSentTheRestAfterIt(t *testing.T) {
 	x.exchange(t, 0, 1)
 	*x.roles[1], *x.roles[2] = fixed{answers: 2, targets: []Member{3}}, fixed{answers: 2}
 	x.streams[1].Owe(3, Ranges{{1, 2}})
-	x.streams[2].Beg()
+	x.streams[2].RequestCounts()
 	for x.exchange(t, 2, 1) || x.exchange(t, 1, 2) {
 	}
 	require.EqualValues(t, 5, x.copy(2, id).used)
@@ -1380,7 +1380,7 @@ func TestAnOlderCopyReplacesNothing(t *testing.T) {
 	require.EqualValues(t, 7, x.copy(1, id).used, "and it is told")
 }
 
-// Who answers for what nobody has handed over begs for the copies that others have,
+// Who answers for what nobody has handed over requests the copies that others have,
 // be it that a scan is under way already.
 func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -1396,7 +1396,7 @@ func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
 		if scans {
 			x.streams[1].Owe(3, All())
 		}
-		x.streams[2].Beg()
+		x.streams[2].RequestCounts()
 		for x.exchange(t, 2, 1) || x.exchange(t, 1, 2) {
 		}
 		used, _, _ := x.stores[2].Used(id, x.now)

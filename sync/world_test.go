@@ -578,7 +578,7 @@ func (w *world) quiet() {
 		clear(w.joining) // none is left that they could wait for
 		for _, n := range w.nodes {
 			n.refresh()
-			n.stream.Beg() // who takes over need not be who was sent copies
+			n.stream.RequestCounts() // who takes over need not be who was sent copies
 		}
 		w.settleSide(w.nodes[0])
 	}
@@ -738,7 +738,7 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 }
 
 // Where all who served are gone, those who were about to have copies, and whoever of
-// them takes over, or one that has just started, begs for these.
+// them takes over, or one that has just started, requests these.
 func TestWhoTakesOverWhereNobodyServesFindsTheCopies(t *testing.T) {
 	for _, copies := range []int{1, 2} {
 		for dead := Member(1); dead <= 2; dead++ {

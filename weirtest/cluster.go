@@ -31,7 +31,7 @@ type Options struct {
 	// region "" if it has none here. Only nodes of one region share a ring. Those of a
 	// region with a name can ask the nodes of every other one with a name.
 	Regions map[string]string
-	// Seed is what all randomness comes from: what befalls packets, the
+	// Seed is what all randomness comes from: what happens to packets, the
 	// names of the nodes and with them who owns what. 1 if zero.
 	Seed uint64
 	// WAN is what a link between hosts of different regions is like, instead of
@@ -77,7 +77,7 @@ const (
 //
 // A host is known by the name that Options.Nodes or Start gives it; a node on
 // it is called host-incarnation, in Members for one, with another incarnation
-// at each start. What befalls a host that runs nothing befalls the node that
+// at each start. What happens to a host that runs nothing happens to the node that
 // starts there later. Methods are safe for concurrent use.
 type Cluster struct {
 	options Options

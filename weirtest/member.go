@@ -64,10 +64,10 @@ func (h *Host) Cluster(c cluster.Config) cluster.Cluster {
 		work:     make(chan struct{}, 1),
 		stopped:  make(chan struct{}),
 
-		regions:   make(map[string]*region),
-		strangers: make(map[string]*peer),
-		refused:   make(map[string]uint64),
-		said:      make(map[string]time.Time),
+		regions:    make(map[string]*region),
+		foreigners: make(map[string]*peer),
+		refused:    make(map[string]uint64),
+		said:       make(map[string]time.Time),
 	}
 	for name, entries := range c.Regions {
 		if name != c.Region {
@@ -104,10 +104,10 @@ type member struct {
 	stats    cluster.Stats
 	progress signal // a pong has come
 
-	regions   map[string]*region // that can be asked; never modified
-	strangers map[string]*peer   // the members of other regions that were talked to
-	refused   map[string]uint64  // of them, by reason
-	said      map[string]time.Time
+	regions    map[string]*region // that can be asked; never modified
+	foreigners map[string]*peer   // the members of other regions that were talked to
+	refused    map[string]uint64  // of them, by reason
+	said       map[string]time.Time
 
 	inbox   []happening
 	changed bool
@@ -335,7 +335,7 @@ func (m *member) shut() {
 	m.ticks.Stop()
 	m.inbox = nil
 	m.progress.wake()
-	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.strangers)) {
+	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.foreigners)) {
 		for _, id := range slices.Sorted(maps.Keys(p.asks)) {
 			if a := p.asks[id]; !a.over {
 				a.finish(nil, cluster.ErrClosed)

@@ -153,7 +153,7 @@ func (n *Network) reset() {
 }
 
 // link is one direction between two hosts. It has its own randomness, so that
-// what befalls it does not depend on what other links carry.
+// what happens to it does not depend on what other links carry.
 type link struct {
 	Link
 	cut    bool

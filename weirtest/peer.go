@@ -36,7 +36,7 @@ type peer struct {
 	abroad   bool    // it is of another region, or was taken for it
 	region   *region // that is asked by way of it, if any
 	reaching bool    // it has not said yet whether it may be asked
-	guest    bool    // it may ask here
+	admitted bool    // it may ask here
 }
 
 func newPeer(from, to *member) *peer {
@@ -95,7 +95,7 @@ func (p *peer) send(m message) {
 // counterpart is the other side of the pair.
 func (p *peer) counterpart() *peer {
 	if p.abroad {
-		return p.to.stranger(p.owner)
+		return p.to.foreign(p.owner)
 	}
 	return p.to.peer(p.owner)
 }
@@ -157,7 +157,7 @@ func (p *peer) brought(conn uint64) {
 		idle = idleAbroad
 	}
 	if !p.came.IsZero() && time.Since(later(p.came, p.owner.host.thawed)) >= idle {
-		p.open, p.guest = conn+1, false
+		p.open, p.admitted = conn+1, false
 	}
 	p.came = time.Now()
 }

@@ -32,13 +32,13 @@ type region struct {
 	turn    uint64 // of its steps; what was put on the agenda before is void
 }
 
-// stranger is how this member talks to one of another region.
-func (m *member) stranger(to *member) *peer {
-	p := m.strangers[to.name]
+// foreign is how this member talks to one of another region.
+func (m *member) foreign(to *member) *peer {
+	p := m.foreigners[to.name]
 	if p == nil {
 		p = newPeer(m, to)
 		p.abroad = true
-		m.strangers[to.name] = p
+		m.foreigners[to.name] = p
 	}
 	return p
 }
@@ -136,7 +136,7 @@ func (r *region) reach() {
 		r.in(r.pause())
 		return
 	}
-	p := m.stranger(there)
+	p := m.foreign(there)
 	r.at, p.region = p, r
 	if !p.reaching { // one that a cut or a freeze holds is not added to
 		p.reaching = true
@@ -180,7 +180,7 @@ func (m *message) cross(there *peer) {
 	switch m.kind {
 	case reach:
 		reason, problem := there.owner.refuses(there.to, string(m.body))
-		if there.guest = problem == ""; there.guest {
+		if there.admitted = problem == ""; there.admitted {
 			there.send(message{kind: welcome})
 			return
 		}
@@ -205,13 +205,13 @@ func (m *message) cross(there *peer) {
 	case pong:
 		there.answered = time.Now()
 	case request:
-		if there.guest {
+		if there.admitted {
 			there.owner.take(happening{from: there, id: m.id, request: m.body})
 		}
 	case answer:
 		there.settle(m.id, m.body, nil)
 	case reset:
-		there.guest, there.reaching = false, false
+		there.admitted, there.reaching = false, false
 		if there.region != nil {
 			there.region.lose()
 		}
@@ -234,9 +234,9 @@ func (m *member) refuses(from *member, region string) (reason, problem string) {
 
 // dismiss has nodes of other regions ask another member from now on.
 func (m *member) dismiss() {
-	for _, name := range slices.Sorted(maps.Keys(m.strangers)) {
-		if p := m.strangers[name]; p.guest {
-			p.guest = false
+	for _, name := range slices.Sorted(maps.Keys(m.foreigners)) {
+		if p := m.foreigners[name]; p.admitted {
+			p.admitted = false
 			p.send(message{kind: refused, body: []byte("it has left")})
 		}
 	}

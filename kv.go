@@ -20,34 +20,34 @@ const (
 	maxPublishedValue = 4 << 10
 	maxPublished      = 16_384  // values that Publish lets there be
 	maxPublishedBytes = 8 << 20 // of their names and values
-	// A board holds twice as much: both sides of a split may have filled theirs,
+	// A store holds twice as much: both sides of a split may have filled theirs,
 	// and what was taken back is remembered.
-	maxPostings     = 2 * maxPublished
-	maxPostingBytes = 2 * maxPublishedBytes
+	maxEntries    = 2 * maxPublished
+	maxEntryBytes = 2 * maxPublishedBytes
 	// tombstoneFor is how long what was taken back is remembered: who was cut off
 	// for longer brings it back.
 	tombstoneFor = 24 * time.Hour
 )
 
-// posting is what is known of one name.
-type posting struct {
+// kvEntry is what is known of one name.
+type kvEntry struct {
 	Published
 	since int64 // of a tombstone: when it came to be, by this node's clock; it travels as an age
 }
 
-func (p *posting) tombstone() bool { return len(p.Value) == 0 }
+func (p *kvEntry) tombstone() bool { return len(p.Value) == 0 }
 
-func (p *posting) size() int { return len(p.Name) + len(p.Value) }
+func (p *kvEntry) size() int { return len(p.Name) + len(p.Value) }
 
-// compare orders postings of one name: a merge keeps the greater one, so it does
+// compare orders entries of one name: a merge keeps the greater one, so it does
 // not matter in which order, how often or by which way they come.
-func (p *posting) compare(o *posting) int {
+func (p *kvEntry) compare(o *kvEntry) int {
 	return cmp.Or(cmp.Compare(p.Version, o.Version), bytes.Compare(p.Value, o.Value))
 }
 
-// order is which postings stay if there are too many: values before tombstones,
+// order is which entries stay if there are too many: values before tombstones,
 // and then by name, the same on all nodes.
-func (p *posting) order(o *posting) int {
+func (p *kvEntry) order(o *kvEntry) int {
 	if p.tombstone() != o.tombstone() {
 		if o.tombstone() {
 			return -1
@@ -57,14 +57,14 @@ func (p *posting) order(o *posting) int {
 	return strings.Compare(p.Name, o.Name)
 }
 
-// digests are one number for each part of a board. Two boards that have the same
-// number have the same postings there.
+// digests are one number for each part of a store. Two stores that have the same
+// number have the same entries there.
 type digests [256]uint64
 
 // part is which of them counts a name.
 func part(name string) uint8 { return uint8(xxhash.Sum64String(name) >> 56) }
 
-func (p *posting) digest() uint64 {
+func (p *kvEntry) digest() uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	var head [16]byte
@@ -76,11 +76,11 @@ func (p *posting) digest() uint64 {
 	return d.Sum64()
 }
 
-// board is all that is published, as one node knows it. It is a step function:
-// postings and the time go in, what was new comes out.
-type board struct {
+// kvStore is all that is published, as one node knows it. It is a step function:
+// entries and the time go in, what was new comes out.
+type kvStore struct {
 	mu       sync.Mutex
-	all      map[string]posting
+	all      map[string]kvEntry
 	digests  digests
 	revision uint64
 	values   int // that are no tombstones
@@ -90,127 +90,127 @@ type board struct {
 	snapshot atomic.Pointer[snapshot] // nil when something has changed
 }
 
-// snapshot is a board at one moment, sorted by name. It is immutable.
+// snapshot is a store at one moment, sorted by name. It is immutable.
 type snapshot struct {
-	all      []posting
+	all      []kvEntry
 	values   []Published
 	revision uint64
 }
 
-// put merges postings, and returns those that were news.
-func (b *board) put(list []posting, now int64) (news []posting) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.merge(list, now)
+// put merges entries, and returns those that were news.
+func (kv *kvStore) put(list []kvEntry, now int64) (news []kvEntry) {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	return kv.merge(list, now)
 }
 
 // merge is put while mu is held.
-func (b *board) merge(list []posting, now int64) (news []posting) {
-	digests, revision, dropped := b.digests, b.revision, b.dropped
+func (kv *kvStore) merge(list []kvEntry, now int64) (news []kvEntry) {
+	digests, revision, dropped := kv.digests, kv.revision, kv.dropped
 	for _, p := range list {
 		if p.tombstone() && now-p.since >= int64(tombstoneFor) {
 			continue
 		}
-		held, known := b.all[p.Name]
+		held, known := kv.all[p.Name]
 		if known {
 			if p.compare(&held) <= 0 {
 				continue
 			}
-			b.take(&held)
+			kv.take(&held)
 		}
-		b.add(&p)
+		kv.add(&p)
 		news = append(news, p)
 	}
-	if b.trim() {
-		news = slices.DeleteFunc(news, func(p posting) bool {
-			held, known := b.all[p.Name]
+	if kv.trim() {
+		news = slices.DeleteFunc(news, func(p kvEntry) bool {
+			held, known := kv.all[p.Name]
 			return !known || p.compare(&held) != 0
 		})
-		if b.digests == digests { // there was no room before either
-			b.revision, b.dropped = revision, dropped
+		if kv.digests == digests { // there was no room before either
+			kv.revision, kv.dropped = revision, dropped
 		}
 	}
 	return news
 }
 
-func (b *board) add(p *posting) {
-	if b.all == nil {
-		b.all = make(map[string]posting)
+func (kv *kvStore) add(p *kvEntry) {
+	if kv.all == nil {
+		kv.all = make(map[string]kvEntry)
 	}
-	b.all[p.Name] = *p
-	b.digests[part(p.Name)] ^= p.digest()
-	b.bytes += p.size()
+	kv.all[p.Name] = *p
+	kv.digests[part(p.Name)] ^= p.digest()
+	kv.bytes += p.size()
 	if !p.tombstone() {
-		b.values++
-		b.live += p.size()
+		kv.values++
+		kv.live += p.size()
 	}
-	b.changed()
+	kv.changed()
 }
 
-func (b *board) take(p *posting) {
-	delete(b.all, p.Name)
-	b.digests[part(p.Name)] ^= p.digest()
-	b.bytes -= p.size()
+func (kv *kvStore) take(p *kvEntry) {
+	delete(kv.all, p.Name)
+	kv.digests[part(p.Name)] ^= p.digest()
+	kv.bytes -= p.size()
 	if !p.tombstone() {
-		b.values--
-		b.live -= p.size()
+		kv.values--
+		kv.live -= p.size()
 	}
-	b.changed()
+	kv.changed()
 }
 
-func (b *board) changed() {
-	b.revision++
-	b.snapshot.Store(nil)
+func (kv *kvStore) changed() {
+	kv.revision++
+	kv.snapshot.Store(nil)
 }
 
 // trim drops what there is no room for, the same on all nodes, and says whether
 // that was anything.
-func (b *board) trim() bool {
-	if len(b.all) <= maxPostings && b.bytes <= maxPostingBytes {
+func (kv *kvStore) trim() bool {
+	if len(kv.all) <= maxEntries && kv.bytes <= maxEntryBytes {
 		return false
 	}
-	ordered := slices.SortedFunc(maps.Values(b.all), func(p, o posting) int { return p.order(&o) })
-	for len(ordered) > maxPostings || b.bytes > maxPostingBytes {
+	ordered := slices.SortedFunc(maps.Values(kv.all), func(p, o kvEntry) int { return p.order(&o) })
+	for len(ordered) > maxEntries || kv.bytes > maxEntryBytes {
 		last := len(ordered) - 1
-		b.take(&ordered[last])
+		kv.take(&ordered[last])
 		ordered = ordered[:last]
-		b.dropped++
+		kv.dropped++
 	}
 	return true
 }
 
-// crumble forgets the tombstones that have served their time.
-func (b *board) crumble(now int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.values == len(b.all) {
+// sweep forgets the tombstones that have served their time.
+func (kv *kvStore) sweep(now int64) {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	if kv.values == len(kv.all) {
 		return
 	}
-	for _, p := range b.all {
+	for _, p := range kv.all {
 		if p.tombstone() && now-p.since >= int64(tombstoneFor) {
-			b.take(&p)
+			kv.take(&p)
 		}
 	}
 }
 
-// current is the board at this moment.
-func (b *board) current() *snapshot {
-	if s := b.snapshot.Load(); s != nil {
+// current is the store at this moment.
+func (kv *kvStore) current() *snapshot {
+	if s := kv.snapshot.Load(); s != nil {
 		return s
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
 	s := &snapshot{
-		all:      slices.SortedFunc(maps.Values(b.all), func(p, o posting) int { return strings.Compare(p.Name, o.Name) }),
-		values:   make([]Published, 0, b.values),
-		revision: b.revision,
+		all:      slices.SortedFunc(maps.Values(kv.all), func(p, o kvEntry) int { return strings.Compare(p.Name, o.Name) }),
+		values:   make([]Published, 0, kv.values),
+		revision: kv.revision,
 	}
 	for i := range s.all {
 		if !s.all[i].tombstone() {
 			s.values = append(s.values, s.all[i].Published)
 		}
 	}
-	b.snapshot.Store(s)
+	kv.snapshot.Store(s)
 	return s
 }
 
@@ -228,18 +228,18 @@ func (s *snapshot) prefixed(prefix string) []Published {
 }
 
 // after is where the names begin that follow one.
-func (s *snapshot) after(name string) []posting {
-	i, found := slices.BinarySearchFunc(s.all, name, func(p posting, name string) int { return strings.Compare(p.Name, name) })
+func (s *snapshot) after(name string) []kvEntry {
+	i, found := slices.BinarySearchFunc(s.all, name, func(p kvEntry, name string) int { return strings.Compare(p.Name, name) })
 	if found {
 		i++
 	}
 	return s.all[i:]
 }
 
-func (b *board) digestsNow() digests {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.digests
+func (kv *kvStore) digestsNow() digests {
+	kv.mu.Lock()
+	defer kv.mu.Unlock()
+	return kv.digests
 }
 
 // comparison is one node's question to another: what it has that differs.
@@ -248,21 +248,21 @@ type comparison struct {
 	digests digests
 }
 
-// difference is the answer: in the parts that differ, the postings whose names
+// difference is the answer: in the parts that differ, the entries whose names
 // come next.
 type difference struct {
-	list []posting
+	list []kvEntry
 	more bool // further names follow the last one
 }
 
 // differs answers another's question, with about so many bytes at most, and one
-// posting at least.
-func (b *board) differs(c *comparison, most int) (d difference) {
-	own := b.digestsNow()
+// entry at least.
+func (kv *kvStore) differs(c *comparison, most int) (d difference) {
+	own := kv.digestsNow()
 	if own == c.digests {
 		return d
 	}
-	for _, p := range b.current().after(c.after) {
+	for _, p := range kv.current().after(c.after) {
 		if at := part(p.Name); own[at] == c.digests[at] {
 			continue
 		}

@@ -9,20 +9,20 @@ import (
 // What nodes tell each other of what is published follows the header of a request
 // or an answer; numbers without a width are unsigned varints:
 //
-//	posting     name's bytes | name | version | value's bytes | value, or of a tombstone the age in ns
-//	publish     postings until the end
+//	entry     name's bytes | name | version | value's bytes | value, or of a tombstone the age in ns
+//	publish     entries until the end
 //	compare     after's bytes | after | 256 digests of 8, or none if all are zero
-//	difference  more 1 | postings until the end
+//	difference  more 1 | entries until the end
 const (
-	// postingBytes bounds the postings in one message.
-	postingBytes = 48 << 10
-	// maxPostingHead is what the numbers of a posting take.
-	maxPostingHead = 4 * binary.MaxVarintLen64
+	// maxMessageEntryBytes bounds the entries in one message.
+	maxMessageEntryBytes = 48 << 10
+	// maxEntryHead is what the numbers of an entry take.
+	maxEntryHead = 4 * binary.MaxVarintLen64
 )
 
-func (p *posting) encodedSize() int { return maxPostingHead + p.size() }
+func (p *kvEntry) encodedSize() int { return maxEntryHead + p.size() }
 
-func (p *posting) append(b []byte, now int64) []byte {
+func (p *kvEntry) append(b []byte, now int64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(p.Name)))
 	b = append(b, p.Name...)
 	b = binary.AppendUvarint(b, p.Version)
@@ -33,7 +33,7 @@ func (p *posting) append(b []byte, now int64) []byte {
 	return append(b, p.Value...)
 }
 
-func appendPostings(b []byte, list []posting, now int64) []byte {
+func appendEntries(b []byte, list []kvEntry, now int64) []byte {
 	for i := range list {
 		b = list[i].append(b, now)
 	}
@@ -66,10 +66,10 @@ func (c *cursor) bytes(n uint64) (b []byte) {
 	return b
 }
 
-// postings reads what is left of a message, and keeps nothing of it.
-func (c *cursor) postings(now int64) (list []posting) {
+// entries reads what is left of a message, and keeps nothing of it.
+func (c *cursor) entries(now int64) (list []kvEntry) {
 	for len(c.b) > 0 {
-		var p posting
+		var p kvEntry
 		p.Name = string(c.bytes(c.number()))
 		p.Version = c.number()
 		if n := c.number(); n > 0 {
@@ -86,9 +86,9 @@ func (c *cursor) postings(now int64) (list []posting) {
 	return list
 }
 
-func parsePostings(b []byte, now int64) ([]posting, error) {
+func parseEntries(b []byte, now int64) ([]kvEntry, error) {
 	c := cursor{b, true}
-	list := c.postings(now)
+	list := c.entries(now)
 	if !c.ok {
 		return nil, errMalformed
 	}
@@ -125,7 +125,7 @@ func (d *difference) append(b []byte, now int64) []byte {
 		more = 1
 	}
 	b = append(b, more)
-	return appendPostings(b, d.list, now)
+	return appendEntries(b, d.list, now)
 }
 
 // parseDifference reads an answer. Its names are sorted, each once, and follow the
@@ -133,7 +133,7 @@ func (d *difference) append(b []byte, now int64) []byte {
 func parseDifference(b []byte, q *comparison, now int64) (d difference, err error) {
 	c := cursor{b, true}
 	d.more = c.number() == 1
-	d.list = c.postings(now)
+	d.list = c.entries(now)
 	last := q.after
 	for i := range d.list {
 		if strings.Compare(d.list[i].Name, last) <= 0 {

@@ -69,8 +69,8 @@ func TestConnectionsAreGroupedByIPv4AddressAndByIPv6Network(t *testing.T) {
 }
 
 func TestTheOldestOfAGroupAndThenOfAllMakesRoom(t *testing.T) {
-	l := newLobby(4, 2, 1<<20)
-	in := map[string]*guest{}
+	l := newPending(4, 2, 1<<20)
+	in := map[string]*pendingConn{}
 	enter := func(name, addr string) (out string) {
 		g, gone := l.enter(comes(addr))
 		in[name] = g
@@ -108,7 +108,7 @@ func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
 		{16, 2, 1},
 		{0, 1, 1},
 	} {
-		l := newLobby(lobbySize, lobbyPerHost, c.descriptors)
+		l := newPending(pendingSize, pendingPerHost, c.descriptors)
 		require.Equal(t, []int{c.size, c.perGroup}, []int{l.size, l.perGroup}, "%d", c.descriptors)
 	}
 	require.NotZero(t, descriptors())

@@ -12,15 +12,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// meet has two boards ask each other.
-func meet(t require.TestingT, one, other *board, now int64, most int, breaks func() bool) {
+// meet has two stores ask each other.
+func meet(t require.TestingT, one, other *kvStore, now int64, most int, breaks func() bool) {
 	compare(t, one, other, now, most, breaks)
 	compare(t, other, one, now, most, breaks)
 }
 
-// compare has one board ask another, as nodes do, in messages of at most so many
+// compare has one store ask another, as nodes do, in messages of at most so many
 // bytes; the exchange can break off after any of them.
-func compare(t require.TestingT, asker, answerer *board, now int64, most int, breaks func() bool) {
+func compare(t require.TestingT, asker, answerer *kvStore, now int64, most int, breaks func() bool) {
 	q := comparison{digests: asker.digestsNow()}
 	for {
 		asked, err := parseComparison(q.append(nil))
@@ -42,8 +42,8 @@ func compare(t require.TestingT, asker, answerer *board, now int64, most int, br
 
 func never() bool { return false }
 
-func drawPosting(t *rapid.T, now int64) posting {
-	p := posting{Published: Published{
+func drawEntry(t *rapid.T, now int64) kvEntry {
+	p := kvEntry{Published: Published{
 		Name:    rapid.StringMatching(`[ab]{0,3}x`).Draw(t, "name"),
 		Version: rapid.Uint64Range(1, 4).Draw(t, "version"),
 		Value:   []byte(rapid.StringMatching(`[cd]{0,2}`).Draw(t, "value")),
@@ -54,86 +54,86 @@ func drawPosting(t *rapid.T, now int64) posting {
 	return p
 }
 
-// Whatever came to which board first, how often and by which way: once every two
+// Whatever came to which store first, how often and by which way: once every two
 // have met, all of them are what one would be that was told everything.
-func TestBoardsThatMeetBecomeOne(t *testing.T) {
+func TestStoresThatMeetBecomeOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(30 * 24 * time.Hour)
-		boards, all := make([]board, rapid.IntRange(2, 4).Draw(t, "boards")), new(board)
-		any := rapid.IntRange(0, len(boards)-1)
+		stores, all := make([]kvStore, rapid.IntRange(2, 4).Draw(t, "stores")), new(kvStore)
+		any := rapid.IntRange(0, len(stores)-1)
 		most := rapid.IntRange(1, 400).Draw(t, "bytes in a message")
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
-			switch i, j := any.Draw(t, "board"), any.Draw(t, "other"); rapid.IntRange(0, 3).Draw(t, "what") {
+			switch i, j := any.Draw(t, "store"), any.Draw(t, "other"); rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0:
 				if i != j {
-					meet(t, &boards[i], &boards[j], now, most, func() bool { return rapid.IntRange(0, 3).Draw(t, "breaks") == 0 })
+					meet(t, &stores[i], &stores[j], now, most, func() bool { return rapid.IntRange(0, 3).Draw(t, "breaks") == 0 })
 				}
 			default:
-				p := drawPosting(t, now)
-				before := boards[i].current().revision
-				news := boards[i].put([]posting{p}, now)
-				require.Equal(t, len(news) > 0, boards[i].current().revision > before, "the revision rises with what is news")
-				all.put([]posting{p}, now)
+				p := drawEntry(t, now)
+				before := stores[i].current().revision
+				news := stores[i].put([]kvEntry{p}, now)
+				require.Equal(t, len(news) > 0, stores[i].current().revision > before, "the revision rises with what is news")
+				all.put([]kvEntry{p}, now)
 			}
 			now += rapid.Int64Range(0, int64(time.Minute)).Draw(t, "time")
 		}
 		for range 2 {
-			for i := range boards {
+			for i := range stores {
 				for j := range i {
-					meet(t, &boards[j], &boards[i], now, most, never)
+					meet(t, &stores[j], &stores[i], now, most, never)
 				}
 			}
 		}
-		for i := range boards {
-			require.Equal(t, all.current().values, boards[i].current().values)
-			require.Equal(t, all.digests, boards[i].digests)
-			require.Equal(t, all.bytes, boards[i].bytes)
-			require.Equal(t, all.live, boards[i].live)
+		for i := range stores {
+			require.Equal(t, all.current().values, stores[i].current().values)
+			require.Equal(t, all.digests, stores[i].digests)
+			require.Equal(t, all.bytes, stores[i].bytes)
+			require.Equal(t, all.live, stores[i].live)
 		}
 		now += int64(tombstoneFor)
-		boards[0].crumble(now)
-		require.Len(t, boards[0].all, len(all.current().values))
-		require.Equal(t, all.current().values, boards[0].current().values)
+		stores[0].sweep(now)
+		require.Len(t, stores[0].all, len(all.current().values))
+		require.Equal(t, all.current().values, stores[0].current().values)
 	})
 }
 
-func TestABoardOfTwoFullSidesDropsTheSameOnBoth(t *testing.T) {
-	var sides [2]board
+func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
+	var sides [2]kvStore
 	for side := range sides {
-		var list []posting
+		var list []kvEntry
 		for i := range maxPublished + 1 {
-			list = append(list, posting{Published: Published{Name: fmt.Sprintf("side %d, %06d", side, i), Version: 1, Value: []byte("v")}})
+			list = append(list, kvEntry{Published: Published{Name: fmt.Sprintf("side %d, %06d", side, i), Version: 1, Value: []byte("v")}})
 		}
 		require.Len(t, sides[side].put(list, 0), len(list))
 	}
 	for range 2 {
-		meet(t, &sides[0], &sides[1], 0, postingBytes, never)
+		meet(t, &sides[0], &sides[1], 0, maxMessageEntryBytes, never)
 		for i := range sides {
-			require.Len(t, sides[i].current().values, maxPostings)
+			require.Len(t, sides[i].current().values, maxEntries)
 		}
 		require.Equal(t, sides[0].current().values, sides[1].current().values)
 	}
 	require.EqualValues(t, 2, sides[0].dropped)
 	require.EqualValues(t, 2, sides[1].dropped)
 	before := sides[0].current().revision
-	sides[0].put([]posting{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0)
+	sides[0].put([]kvEntry{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0)
 	require.Equal(t, before, sides[0].current().revision, "what there is no room for is no change")
-	sides[0].put([]posting{{Published: Published{Name: "side 0, 000000", Version: 2}, since: 0}}, 1)
-	require.Len(t, sides[0].current().values, maxPostings-1, "a tombstone takes a place that a value may have")
-	sides[0].put([]posting{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1)
-	require.Len(t, sides[0].current().values, maxPostings)
+	sides[0].put([]kvEntry{{Published: Published{Name: "side 0, 000000", Version: 2}, since: 0}}, 1)
+	require.Len(t, sides[0].current().values, maxEntries-1, "a tombstone takes a place that a value may have")
+	sides[0].put([]kvEntry{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1)
+	require.Len(t, sides[0].current().values, maxEntries)
 }
 
-func TestABoardIsBoundedInBytes(t *testing.T) {
-	var b board
+func TestPublishedValuesAreBoundedInBytes(t *testing.T) {
+	var b kvStore
 	value := bytes.Repeat([]byte("v"), maxPublishedValue)
-	var list []posting
+	var list []kvEntry
 	for i := range 3 * maxPublishedBytes / maxPublishedValue {
-		list = append(list, posting{Published: Published{Name: fmt.Sprintf("%06d", i), Version: 1, Value: value}})
+		list = append(list, kvEntry{Published: Published{Name: fmt.Sprintf("%06d", i), Version: 1, Value: value}})
 	}
 	b.put(list, 0)
-	require.LessOrEqual(t, b.bytes, maxPostingBytes)
-	require.Greater(t, b.bytes, maxPostingBytes-2*maxPublishedValue)
+	require.LessOrEqual(t, b.bytes, maxEntryBytes)
+	require.Greater(t, b.bytes, maxEntryBytes-2*maxPublishedValue)
 	require.Equal(t, "000000", b.current().values[0].Name)
 }
 
@@ -235,16 +235,16 @@ func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
 	require.ErrorContains(t, n.Publish("more", 1, make([]byte, maxPublishedValue)), "there is no room for \"more\"")
 }
 
-func FuzzBoardMessages(f *testing.F) {
-	var b board
-	b.put([]posting{{Published: Published{Name: "a", Version: 7, Value: []byte("v")}}, {Published: Published{Name: "b", Version: 1}}}, 0)
+func FuzzKVMessages(f *testing.F) {
+	var b kvStore
+	b.put([]kvEntry{{Published: Published{Name: "a", Version: 7, Value: []byte("v")}}, {Published: Published{Name: "b", Version: 1}}}, 0)
 	q := comparison{after: "0", digests: digests{1}}
-	d := b.differs(&q, postingBytes)
+	d := b.differs(&q, maxMessageEntryBytes)
 	f.Add(q.append(nil))
 	f.Add(d.append(nil, 5))
-	f.Add(appendPostings(nil, d.list, 5))
+	f.Add(appendEntries(nil, d.list, 5))
 	f.Fuzz(func(t *testing.T, message []byte) {
-		if list, err := parsePostings(message, 5); err == nil {
+		if list, err := parseEntries(message, 5); err == nil {
 			b.put(list, 5)
 		}
 		if q, err := parseComparison(message); err == nil {

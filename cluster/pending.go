@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Bounds on connections that have not said yet who they are.
+const (
+	pendingSize    = 1024
+	pendingPerHost = 128 // several members may share a host
+	pendingPart    = 8   // each pending set has this part of the file descriptors at most
+)
+
+// pending holds connections that nobody vouches for: those that have not said yet
+// who they are, and the streams that gossip has been handed. It is bounded, in
+// all and per group of addresses; when it is full the oldest is closed, so that
+// idle connections cannot keep members from coming in: a member leaves after a round
+// trip, and with gossip when rosters have been exchanged.
+//
+// A group is an IPv4 address, or the 64 bits of an IPv6 address that a network
+// provider gives to one customer, who chooses the others freely.
+type pending struct {
+	size, perGroup int
+
+	mu     sync.Mutex
+	conns  *list.List // of *pendingConn, the oldest first
+	groups map[string]int
+}
+
+type pendingConn struct {
+	conn  net.Conn
+	group string
+	at    *list.Element // nil once it has left
+}
+
+// newPending is one of that size, or smaller where the process may have few file
+// descriptors.
+func newPending(size, perGroup int, descriptors uint64) *pending {
+	most := int(min(uint64(size), max(1, descriptors/pendingPart)))
+	return &pending{size: most, perGroup: max(1, perGroup*most/size), conns: list.New(), groups: map[string]int{}}
+}
+
+// enter lets conn in and returns who had to go for it, nil if none had. The
+// caller closes that one's connection.
+func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
+	in = &pendingConn{conn: conn, group: group(conn.RemoteAddr())}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.groups[in.group] >= l.perGroup {
+		for e := l.conns.Front(); e != nil; e = e.Next() {
+			if out = e.Value.(*pendingConn); out.group == in.group {
+				break
+			}
+		}
+	} else if l.conns.Len() >= l.size {
+		out = l.conns.Front().Value.(*pendingConn)
+	}
+	if out != nil {
+		l.remove(out)
+	}
+	in.at = l.conns.PushBack(in)
+	l.groups[in.group]++
+	return in, out
+}
+
+// leave is called when the handshake or the stream is over. It says whether g
+// was still in: false if it had been closed.
+func (l *pending) leave(g *pendingConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.at == nil {
+		return false
+	}
+	l.remove(g)
+	return true
+}
+
+func (l *pending) remove(g *pendingConn) {
+	l.conns.Remove(g.at)
+	g.at = nil
+	if l.groups[g.group]--; l.groups[g.group] == 0 {
+		delete(l.groups, g.group)
+	}
+}
+
+// shed removes the oldest; nil if nobody is in. The caller closes its connection.
+func (l *pending) shed() (out *pendingConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.conns.Front(); e != nil {
+		out = e.Value.(*pendingConn)
+		l.remove(out)
+	}
+	return out
+}
+
+// group is what connections of one origin have in common.
+func group(addr net.Addr) string {
+	if addr == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	ip, err := netip.ParseAddr(host)
+	if ip = ip.Unmap(); err != nil || ip.Is4() {
+		if err == nil {
+			host = ip.String() // ::ffff:192.0.2.1 is 192.0.2.1
+		}
+		return host
+	}
+	network, _ := ip.Prefix(64) // without its zone
+	return network.String()
+}

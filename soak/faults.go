@@ -190,7 +190,10 @@ func (f *fleet) told(i int, r report) {
 	}
 	t := &f.total
 	t.Asked, t.Denied, t.Given, t.Errors = t.Asked+h.Asked, t.Denied+h.Denied, t.Given+h.Given, t.Errors+h.Errors
-	t.Slowest = max(t.Slowest, h.Slowest)
+	if h.Slowest.Took > t.Slowest.Took {
+		t.Slowest = h.Slowest
+		t.Slowest.Node = i + 1
+	}
 	if t.Error == "" && h.Error != "" {
 		t.Error = fmt.Sprintf("node %d: %s", i+1, h.Error)
 	}

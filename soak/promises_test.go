@@ -117,8 +117,10 @@ func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
 func TestWhatAProcessWasLateIsKnownAtOnce(t *testing.T) {
 	l := new(lateness)
 	require.Zero(t, l.soFar())
-	l.due.Store(time.Now().Add(-time.Minute).UnixNano())
+	l.due = time.Now().Add(-time.Minute)
 	require.InDelta(t, time.Minute.Seconds(), l.soFar().Seconds(), 30)
+	l.woken()
+	require.InDelta(t, time.Minute.Seconds(), l.soFar().Seconds(), 30, "counted once")
 }
 
 func TestAlgorithmsGrantWhatTheirDocumentSays(t *testing.T) {
@@ -152,6 +154,6 @@ func TestARunThatShowedNothingOrDeniedForNoReasonIsBroken(t *testing.T) {
 	require.Empty(t, v.broken())
 
 	v.total.Errors, v.total.Error = 1, "node 1: weir: closed"
-	v.total.Slowest = time.Second
+	v.total.Slowest.Took = time.Second
 	require.Len(t, v.broken(), 2)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -84,8 +85,23 @@ type harvest struct {
 	Shared   map[string][][2]int64 `json:",omitempty"` // decided within a share
 	Given    int                   // refunds
 	Errors   int
-	Error    string        // the first
-	Slowest  time.Duration // check, without what this process was late meanwhile
+	Error    string  // the first
+	Slowest  slowest // check
+}
+
+// slowest is the check that took longest, without what its process was late meanwhile.
+type slowest struct {
+	Took, Late time.Duration
+	At         int64  // when it began, in Unix nanoseconds
+	Node       int    // from 1
+	Of         string // limits and keys
+	Source     string
+}
+
+// since says what whoever looks for the reason asks first. begun is the run's.
+func (s *slowest) since(begun time.Time) string {
+	return fmt.Sprintf("%v, of %s on node %d after %.1f s, answered by %s, while the process was late by %v",
+		s.Took.Round(100*time.Microsecond), s.Of, s.Node, time.Unix(0, s.At).Sub(begun).Seconds(), s.Source, s.Late.Round(100*time.Microsecond))
 }
 
 func newTraffic(node *weir.Node, book *rules.Book, late *lateness) (*traffic, error) {
@@ -210,16 +226,18 @@ func shared(s weir.Source) bool {
 
 // time makes a check, and takes down what came of it, under each of the names.
 func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d weir.Decision, ok bool) {
-	from, before := time.Now(), t.late.soFar()
+	before, from := t.late.soFar(), time.Now() // in this order: the process may be frozen between the two
 	d, err := ask()
 	to := time.Now()
-	took := to.Sub(from) - (t.late.soFar() - before)
+	late := t.late.soFar() - before
 	span := [2]int64{from.UnixNano(), to.UnixNano()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := &t.now
 	h.Asked++
-	h.Slowest = max(h.Slowest, took)
+	if took := to.Sub(from) - late; took > h.Slowest.Took {
+		h.Slowest = slowest{Took: took, Late: late, At: from.UnixNano(), Of: cmp.Or(strings.Join(names, " and "), giveLimit), Source: d.Source.String()}
+	}
 	if t.failed(err); err != nil {
 		return d, false
 	}
@@ -287,33 +305,45 @@ func (t *traffic) harvest() harvest {
 // lateness adds up how much later than asked this process is woken: what a check
 // took while nobody ran it is not the check's.
 type lateness struct {
-	sum atomic.Int64
-	due atomic.Int64 // when it is to be woken next, in Unix nanoseconds; 0 before it runs
+	mu  sync.Mutex // both change together: of one from before a freeze and one from after it comes neither
+	sum time.Duration
+	due time.Time // when it is to be woken next; zero before it runs
 }
 
 const pulse = 5 * time.Millisecond
 
 func (l *lateness) run(ctx context.Context) {
-	timer := time.NewTimer(pulse)
-	defer timer.Stop()
+	l.woken()
+	tick := time.NewTimer(pulse)
+	defer tick.Stop()
 	for {
-		due := time.Now().Add(pulse)
-		l.due.Store(due.UnixNano())
-		timer.Reset(pulse)
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-tick.C:
 		}
-		l.sum.Add(int64(max(0, time.Since(due))))
+		l.woken()
+		tick.Reset(pulse)
 	}
+}
+
+// woken notes how late that is, and when it is to be next.
+func (l *lateness) woken() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.due.IsZero() {
+		l.sum += max(0, now.Sub(l.due))
+	}
+	l.due = now.Add(pulse)
 }
 
 // soFar includes how late it is just now: who asks may be woken first.
 func (l *lateness) soFar() time.Duration {
-	sum, due := l.sum.Load(), l.due.Load()
-	if due == 0 {
-		return time.Duration(sum)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.due.IsZero() {
+		return l.sum
 	}
-	return time.Duration(sum + max(0, time.Now().UnixNano()-due))
+	return l.sum + max(0, time.Since(l.due))
 }

@@ -13,6 +13,7 @@ type verdict struct {
 	total    harvest
 	played   [kinds]int
 	cut      int
+	begun    time.Time
 	rtt      time.Duration
 	grown    [][]growth // of each process that was never killed
 	found    [kinds]finding
@@ -32,7 +33,7 @@ const leastFilled = 90
 func (f *fleet) verdict() *verdict {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v := &verdict{total: f.total, played: f.played, cut: f.cut, filled: -1, problems: f.problems}
+	v := &verdict{begun: f.begun, total: f.total, played: f.played, cut: f.cut, filled: -1, problems: f.problems}
 	for _, m := range f.members[:steadfast] {
 		v.grown = append(v.grown, judgeGrowth(m.series))
 	}
@@ -85,8 +86,8 @@ func (v *verdict) broken() (broken []string) {
 	if v.total.Errors > 0 {
 		add("%d checks and refunds failed; the first, %s", v.total.Errors, v.total.Error)
 	}
-	if most := checkTimeout + stallSlack; v.total.Slowest > most {
-		add("a check took %v: Timeout is %v, and %v at most are allowed on a busy machine", v.total.Slowest, checkTimeout, most)
+	if most := checkTimeout + stallSlack; v.total.Slowest.Took > most {
+		add("a check took %s: Timeout is %v, and %v at most are allowed on a busy machine", v.total.Slowest.since(v.begun), checkTimeout, most)
 	}
 	for k, f := range v.found {
 		if f.held > f.most {
@@ -114,8 +115,8 @@ func (v *verdict) broken() (broken []string) {
 
 // print writes the verdict for people.
 func (v *verdict) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%d checks, %d of them denied, %d refunds, %d errors; the slowest check took %v, the 99th percentile %v\n",
-		v.total.Asked, v.total.Denied, v.total.Given, v.total.Errors, v.total.Slowest.Round(100*time.Microsecond), v.rtt.Round(10*time.Microsecond))
+	fmt.Fprintf(w, "\n%d checks, %d of them denied, %d refunds, %d errors; the 99th percentile took %v\nthe slowest check took %s\n",
+		v.total.Asked, v.total.Denied, v.total.Given, v.total.Errors, v.rtt.Round(10*time.Microsecond), v.total.Slowest.since(v.begun))
 	var sources []string
 	for source, n := range v.total.Sources {
 		sources = append(sources, fmt.Sprintf("%s %d", source, n))

@@ -76,7 +76,7 @@ func begin(t *testing.T, asking credentials.TransportCredentials, args ...string
 	o.node.Timeout = 10 * time.Second // that no check is decided without its owner on a busy machine
 	serving := make(chan *served, 1)
 	o.ready = func(s *served) { serving <- s }
-	go func() { r.done <- runServe(ctx, o, slog.New(slog.DiscardHandler)) }()
+	go func() { r.done <- runServe(ctx, t.Context(), o, slog.New(slog.DiscardHandler)) }()
 	select {
 	case r.served = <-serving:
 	case err := <-r.done:

@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weir-go/weir"
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
@@ -35,6 +38,8 @@ type serveOptions struct {
 	xds, xdsID  string // a management server in the place of envoyConfig, and who this service is to it
 	envoyFiles  files
 	limits      envoylimit.Options
+
+	audit auditOptions
 
 	leaveWithin time.Duration
 	logLevel    slog.Level
@@ -115,6 +120,10 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.IntVar(&o.node.MaxKeys, "max_keys", 0, "counts held at once; 5000000 if 0, some 350 MB")
 	f.IntVar(&o.node.TopKeys, "top_keys", 0, "how many of the keys asked for and denied most this node remembers with their text; 256 if 0, none if -1")
 
+	f.StringVar(&o.audit.file, "audit", "", "a file that a line of JSON is appended to for each denial of a check that this node was asked for (docs/audit.md); - for standard output. SIGHUP opens it again. None if empty")
+	f.Float64Var(&o.audit.sample, "audit_sample", 0, "of this part of the keys, 0 to 1, each decision is recorded, not denials alone")
+	f.BoolVar(&o.audit.keys, "audit_keys", false, "record the text of keys too, not their ids alone")
+
 	f.DurationVar(&o.leaveWithin, "leave_within", 15*time.Second, "how long an orderly end may take: counts go to the other nodes, and what is asked is answered")
 	f.TextVar(&o.logLevel, "log_level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log_format", "text", "text or json")
@@ -147,6 +156,67 @@ func put[V any](m *map[string]V, name string, v V) {
 		*m = make(map[string]V)
 	}
 	(*m)[name] = v
+}
+
+// elsewhere are the fields of weir.Config that no flag of their name sets, and the flag
+// that does. None sets what only code can give.
+var elsewhere = map[string]string{
+	"Seed":          "shared",
+	"Secrets":       "shared",
+	"TLS":           "peer_cert",
+	"RegionSecrets": "region_secrets",
+	"Logger":        "log_level",
+	"Observer":      "audit",
+	"Tracer":        "", // spans end in an exporter, which a service chooses in its code
+	"Cluster":       "", // a network that is simulated, for tests
+	"Now":           "", // a clock of the caller's, for tests
+	"Rand":          "", // randomness of the caller's, for tests
+}
+
+// flagOf returns the flag that sets a field of weir.Config, empty if none does.
+func flagOf(field string) string {
+	if name, ok := elsewhere[field]; ok {
+		return name
+	}
+	var name strings.Builder
+	for i, c := range field {
+		if i > 0 && unicode.IsUpper(c) {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(c))
+	}
+	return name.String()
+}
+
+// inFlags says what is wrong with a weir.Config in the words of the command line.
+func inFlags(err error) error {
+	if !errors.Is(err, weir.ErrInvalid) {
+		return err
+	}
+	var fields []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[weir.Config]()) {
+		if flagOf(field.Name) != "" {
+			fields = append(fields, field.Name)
+		}
+	}
+	named := regexp.MustCompile(`\b(` + strings.Join(fields, "|") + `)\b`)
+	var lines []string
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), weir.ErrInvalid.Error()+" Config: ")
+		first := ""
+		line = named.ReplaceAllStringFunc(line, func(field string) string {
+			name := flagOf(field)
+			if first == "" {
+				first = name
+			}
+			return "-" + name
+		})
+		if first != "" {
+			line += " (-" + first + " is " + variable(first) + " in the environment)"
+		}
+		lines = append(lines, "weir serve: "+line)
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // variable is the environment's name for a flag.
@@ -208,6 +278,9 @@ func (o *serveOptions) problems() (errs []error) {
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		wrong("-log_format is %q: use text or json", o.logFormat)
+	}
+	if o.audit.file == "" && (o.audit.sample != 0 || o.audit.keys) {
+		wrong("-audit is missing: say which file records are appended to")
 	}
 	if o.leaveWithin <= 0 {
 		wrong("-leave_within is %v: use a duration above 0", o.leaveWithin)

@@ -65,35 +65,12 @@ func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
 	require.Contains(t, complaints.String(), `WEIR_MAX_KEYS is "lots"`)
 }
 
-// elsewhere are the fields of weir.Config that no flag of their name sets.
-var elsewhere = map[string]string{
-	"Seed":          "shared",
-	"Secrets":       "shared",
-	"TLS":           "peer_cert",
-	"RegionSecrets": "region_secrets",
-	"Logger":        "log_level",
-	"Observer":      "", // code
-	"Tracer":        "", // code
-	"Cluster":       "", // code
-	"Now":           "", // code
-	"Rand":          "", // code
-}
-
 func TestEachFieldOfConfigHasAFlag(t *testing.T) {
 	f := flagsOf(new(serveOptions))
 	config := reflect.TypeFor[weirnode.Config]()
 	for i := range config.NumField() {
 		name := config.Field(i).Name
-		of, ok := elsewhere[name]
-		if !ok {
-			for j, c := range name {
-				if j > 0 && c >= 'A' && c <= 'Z' {
-					of += "_"
-				}
-				of += strings.ToLower(string(c))
-			}
-		}
-		if of != "" {
+		if of := flagOf(name); of != "" {
 			require.NotNil(t, f.Lookup(of), "Config.%s has no flag -%s", name, of)
 		}
 	}

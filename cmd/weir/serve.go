@@ -32,7 +32,7 @@ import (
 )
 
 // serve runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
-// signal ends it at once.
+// signal cuts that short.
 func serve(args []string, stderr io.Writer) int {
 	o, err := parseServe(args, os.LookupEnv, stderr)
 	switch {
@@ -45,12 +45,27 @@ func serve(args []string, stderr io.Writer) int {
 	if o.logFormat == "json" {
 		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.logLevel})
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
+	log := slog.New(handler)
 	// Whoever is used to it has rules read again so; they are, whenever they change.
 	signal.Ignore(syscall.SIGHUP)
-	if err := runServe(ctx, o, slog.New(handler)); err != nil {
+	ends := make(chan os.Signal, 2)
+	signal.Notify(ends, syscall.SIGINT, syscall.SIGTERM)
+	atOnce, endAtOnce := context.WithCancel(context.Background())
+	defer endAtOnce()
+	ctx, leave := context.WithCancel(atOnce)
+	go func() {
+		for _, end := range []context.CancelFunc{leave, endAtOnce} {
+			select {
+			case <-ends:
+				end()
+			case <-atOnce.Done():
+				return
+			}
+		}
+		log.Warn("told a second time to end: what is under way is cut off, and counts that the others do not have are lost")
+		signal.Stop(ends) // a third one ends the process itself
+	}()
+	if err := runServe(ctx, atOnce, o, log); err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad
 	}
@@ -63,17 +78,34 @@ type served struct {
 	addrs map[string]net.Addr // by the name of the flag
 
 	leaving atomic.Bool // it was told to, so that it is not ready for anything new
+	drain   func()      // has Envoy's health say so
 
 	stops  []func(ctx context.Context) // in order, each waits for what is asked, until ctx is done
 	failed chan error
 }
 
-func runServe(ctx context.Context, o serveOptions, log *slog.Logger) (err error) {
+// leavePart is the part of -leave_within that Leave may take. What is left is for
+// answering what is asked then.
+const leavePart = 0.8
+
+// runServe serves until ctx is done, and then leaves; once atOnce is done, it ends as it is.
+func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (err error) {
 	cfg, err := o.config()
 	if err != nil {
 		return err
 	}
 	cfg.Logger = log
+	var denials *auditLog
+	if o.audit.file != "" {
+		if denials, err = openAudit(o.audit, log); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, denials.close()) }()
+		cfg.Observer = denials.Log
+	}
+	if err := cfg.Validate(); err != nil {
+		return inFlags(err)
+	}
 	node, err := weir.Start(ctx, cfg)
 	if err != nil {
 		return err
@@ -86,17 +118,21 @@ func runServe(ctx context.Context, o serveOptions, log *slog.Logger) (err error)
 		}
 		defer book.Close()
 	}
-	s := &served{node: node, addrs: make(map[string]net.Addr), failed: make(chan error, 8)}
+	s := &served{node: node, addrs: make(map[string]net.Addr), drain: func() {}, failed: make(chan error, 8)}
 	defer func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		s.end(over) // what is asked then is cut off
 	}()
-	if err := s.http(&o, book, log); err != nil {
-		return err
-	}
-	if o.envoy != "" {
-		if err := s.envoy(ctx, &o, log); err != nil {
+	// They end in this order as well: whoever looks whether it is alive or ready is
+	// answered until nothing else is.
+	for _, open := range []func() error{
+		func() error { return s.checks(&o, book, log) },
+		func() error { return s.envoy(ctx, &o, log) },
+		func() error { return s.admin(&o, book, log) },
+		func() error { return s.health(&o, book, denials, log) },
+	} {
+		if err := open(); err != nil {
 			return err
 		}
 	}
@@ -116,12 +152,18 @@ func runServe(ctx context.Context, o serveOptions, log *slog.Logger) (err error)
 	case <-ctx.Done():
 	}
 	s.leaving.Store(true)
+	s.drain()
 	log.Info("leaving", "within", o.leaveWithin)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.leaveWithin)
+	ctx, cancel := context.WithTimeout(atOnce, o.leaveWithin)
 	defer cancel()
+	leave, left := context.WithTimeout(ctx, time.Duration(leavePart*float64(o.leaveWithin)))
+	defer left()
 	// Its counts go to the others while it still answers.
-	err = node.Leave(ctx)
+	err = node.Leave(leave)
 	s.end(ctx)
+	if atOnce.Err() != nil {
+		err = errors.Join(err, errors.New("weir serve: told a second time to end: what was under way was cut off"))
+	}
 	return err
 }
 
@@ -154,50 +196,64 @@ func (s *served) listen(name, addr string) (l net.Listener, err error) {
 	return l, nil
 }
 
-// http serves the HTTP APIs.
-func (s *served) http(o *serveOptions, book *rules.Book, log *slog.Logger) error {
+// checks serves the check API.
+func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) error {
+	if o.checks.addr == "" {
+		return nil
+	}
 	secured, err := o.webTLS()
 	if err != nil {
 		return err
 	}
 	mutual := o.web.ca != ""
-	if o.checks.addr != "" {
-		tokens, err := readTokens(o.checks.tokens)
-		if err != nil {
-			return err
-		}
-		checks, err := httplimit.Checks(s.node, book, httplimit.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
-		if err != nil {
-			return err
-		}
-		if err := s.handle("checks", o.checks.addr, secured, checks, log); err != nil {
-			return err
-		}
+	tokens, err := readTokens(o.checks.tokens)
+	if err != nil {
+		return err
 	}
-	if o.admin.addr != "" && (o.admin.tokens != "" || mutual) {
-		tokens, err := readTokens(o.admin.tokens)
-		if err != nil {
-			return err
-		}
-		shown, err := page.New(page.Options{Source: &page.Node{Node: s.node, Book: book}})
-		if err != nil {
-			return err
-		}
-		// What viewers are sent has no end of its own, and would keep the server from ending.
-		s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
-		admin, err := httplimit.Admin(s.node, book, httplimit.AdminOptions{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
-		if err != nil {
-			return err
-		}
-		if err := s.handle("admin", o.admin.addr, secured, admin, log); err != nil {
-			return err
-		}
+	checks, err := httplimit.Checks(s.node, book, httplimit.CheckOptions{Tokens: tokens, MutualTLS: mutual, Open: tokens == nil && !mutual, Logger: log})
+	if err != nil {
+		return err
 	}
+	return s.handle("checks", o.checks.addr, secured, checks, log)
+}
+
+// admin serves the admin API and the page.
+func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) error {
+	mutual := o.web.ca != ""
+	if o.admin.addr == "" || o.admin.tokens == "" && !mutual {
+		return nil
+	}
+	secured, err := o.webTLS()
+	if err != nil {
+		return err
+	}
+	tokens, err := readTokens(o.admin.tokens)
+	if err != nil {
+		return err
+	}
+	shown, err := page.New(page.Options{Source: &page.Node{Node: s.node, Book: book}})
+	if err != nil {
+		return err
+	}
+	// What viewers are sent has no end of its own, and would keep the server from ending.
+	s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
+	admin, err := httplimit.Admin(s.node, book, httplimit.AdminOptions{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
+	if err != nil {
+		return err
+	}
+	return s.handle("admin", o.admin.addr, secured, admin, log)
+}
+
+// health serves what whoever runs it asks: whether it is alive and ready, and metrics.
+func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, log *slog.Logger) error {
 	if o.health == "" {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(weirprom.New(s.node, book), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if denials != nil {
+		registry.MustRegister(denials.metrics()...)
+	}
 	health := http.NewServeMux()
 	ready := httplimit.Readiness(s.node)
 	health.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
@@ -242,6 +298,9 @@ const silence = 30 * time.Second
 
 // envoy serves Envoy's rate limit protocol.
 func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) error {
+	if o.envoy == "" {
+		return nil
+	}
 	cfg := new(envoylimit.Config) // until the management server has sent one
 	if o.envoyConfig != "" {
 		var err error
@@ -264,6 +323,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	}
 	server := grpc.NewServer(grpc.Creds(serving))
 	service.Register(server)
+	s.drain = service.Drain
 	source := func(ctx context.Context) error { return service.Watch(ctx, o.envoyConfig, o.every) }
 	hangUp := func() error { return nil }
 	if o.xds != "" {

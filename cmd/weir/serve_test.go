@@ -298,10 +298,20 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("rules: 1"), 0o600))
 	for _, c := range []struct{ args, says string }{
 		{"-checks " + p.addrs["checks"], "-checks: listen tcp " + p.addrs["checks"]},
+		{"-checks 127.0.0.1:0 -admin_tokens admin -admin " + p.addrs["admin"], "-admin: listen tcp " + p.addrs["admin"]},
+		{"-checks 127.0.0.1:0 -health " + p.addrs["health"], "-health: listen tcp " + p.addrs["health"]},
+		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -envoy_config envoy.yaml -envoy " + p.addrs["envoy"], "-envoy: listen tcp " + p.addrs["envoy"]},
+		{"-shared shared -bind " + p.addr(t), p.addr(t)},
 		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -rules bad.yaml", "bad.yaml:1:"},
-		{"-bind 0.0.0.0:0", "Secrets"},
+		{"-bind 0.0.0.0:0", "-shared is empty and -bind"},
 		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -envoy 127.0.0.1:0 -envoy_config bad.yaml", "bad.yaml"},
 		{"-shared rules.yaml", "has no line that begins with secret"},
+		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -audit none/file", "-audit: open none/file"},
+		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -audit - -audit_sample 2", "-audit_sample: weir: invalid"},
+		{"-timeout 5h -replicas 9", "-timeout is 5h0m0s: use 0 for 100ms, or 100µs to 1m (-timeout is WEIR_TIMEOUT in the environment)"},
+		{"-timeout 5h -replicas 9", "-replicas is 9: use 0 for 1"},
+		{"-join a:1", "-join is set and -bind is empty: give -bind a host:port"},
+		{"-bind 127.0.0.1:0 -region eu -regions us=a:1 -region_shares us=1", `-region_shares has no share of "eu": give one to -region and to each of -regions`},
 	} {
 		cmd := weirIn(t, dir, append([]string{"serve"}, strings.Fields(c.args)...)...)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -10,31 +10,34 @@ import (
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
-
-	"github.com/weir-go/weir"
 )
 
 // Register has a server answer as the rate limit service, as grpc.health.v1 and by
-// reflection. The health is that of weir.Node.Ready: a node that leaves is
-// NOT_SERVING, and goes on answering those who still ask.
+// reflection. The health is that of weir.Node.Ready, and NOT_SERVING from Drain on: a
+// node that leaves goes on answering those who still ask.
 func (s *Service) Register(on *grpc.Server) {
 	rls.RegisterRateLimitServiceServer(on, s)
-	health.RegisterHealthServer(on, &healthServer{node: s.node})
+	health.RegisterHealthServer(on, &healthServer{of: s})
 	reflection.Register(on)
 }
+
+// Drain has the health say NOT_SERVING from now on, before the node leaves: so Envoy
+// asks others by the time that the server ends. Checks are answered as before. Whoever
+// watches the health is told, and its stream ends, for which GracefulStop would wait.
+func (s *Service) Drain() { s.drained.Store(true) }
 
 // healthServer says of the server as a whole, and of the rate limit service, whether the
 // node is ready.
 type healthServer struct {
 	health.UnimplementedHealthServer
-	node *weir.Node
+	of *Service
 }
 
 // healthEvery is how often a Watch looks.
 const healthEvery = time.Second
 
 func (h *healthServer) status() health.HealthCheckResponse_ServingStatus {
-	if h.node.Ready() {
+	if h.of.node.Ready() && !h.of.drained.Load() {
 		return health.HealthCheckResponse_SERVING
 	}
 	return health.HealthCheckResponse_NOT_SERVING
@@ -70,6 +73,9 @@ func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerS
 				return err
 			}
 			told = is
+		}
+		if h.of.drained.Load() && told != health.HealthCheckResponse_SERVING {
+			return status.Error(codes.Unavailable, "this node leaves: ask another one")
 		}
 		select {
 		case <-stream.Context().Done():

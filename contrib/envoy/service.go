@@ -83,6 +83,7 @@ type Service struct {
 	o       Options
 	retry   time.Duration // of Follow
 	refused pace.Pace     // of the line that a configuration was
+	drained atomic.Bool   // by Drain
 	mu      sync.Mutex    // over changes of current
 	current atomic.Pointer[book]
 }

@@ -517,3 +517,27 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 	_, err = New(node, parsed(t, basic), Options{})
 	require.ErrorIs(t, err, weir.ErrClosed)
 }
+
+func TestADrainedServiceIsNotServingAnswersAllTheSameAndKeepsNoServerFromEnding(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), basic, Options{})
+	var server *grpc.Server
+	conn := dial(t, func(on *grpc.Server) { server = on; s.Register(on) })
+	h := health.NewHealthClient(conn)
+	watch, err := h.Watch(t.Context(), &health.HealthCheckRequest{})
+	require.NoError(t, err)
+	r, err := watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_SERVING, r.Status)
+	s.Drain()
+	is, err := h.Check(t.Context(), &health.HealthCheckRequest{})
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is.Status)
+	r, err = watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, r.Status)
+	_, err = watch.Recv()
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	_, err = rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "k"}}}}})
+	require.NoError(t, err)
+	server.GracefulStop() // which would wait for a stream
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+func get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	a, err := http.Get(url)
+	require.NoError(t, err)
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	require.NoError(t, err)
+	return a.StatusCode, string(b)
+}
+
+// halfAsked has sent all of a check but for the last byte of its body.
+type halfAsked struct {
+	net.Conn
+	rest string
+}
+
+func halfAsk(t *testing.T, addr, token string) *halfAsked {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	body := `{"limit":"api/hourly","key":"u"}`
+	ask := fmt.Sprintf("POST /v1/take HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", token, len(body), body)
+	_, err = io.WriteString(conn, ask[:len(ask)-1])
+	require.NoError(t, err)
+	return &halfAsked{conn, ask[len(ask)-1:]}
+}
+
+func (h *halfAsked) answer(t *testing.T) *http.Response {
+	t.Helper()
+	_, err := io.WriteString(h, h.rest)
+	require.NoError(t, err)
+	a, err := http.ReadResponse(bufio.NewReader(h), nil)
+	require.NoError(t, err)
+	a.Body.Close()
+	return a
+}
+
+func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) {
+	dir := folder(t)
+	p := start(t, dir, "-leave_within", "60s")
+	conn, err := grpc.NewClient(p.addrs["envoy"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	watch, err := health.NewHealthClient(conn).Watch(t.Context(), &health.HealthCheckRequest{})
+	require.NoError(t, err)
+	is, err := watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_SERVING, is.Status)
+	asked := halfAsk(t, p.addrs["checks"], checksToken)
+	status, _ := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"v"}`) // by then the one before is being read
+	require.Equal(t, http.StatusOK, status)
+
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	is, err = watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is.Status)
+	require.Eventually(t, func() bool { // checks end first
+		c, err := net.Dial("tcp", p.addrs["checks"])
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}, 30*time.Second, 10*time.Millisecond)
+	status, text := get(t, "http://"+p.addrs["health"]+"/ready")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "it leaves")
+	status, _ = get(t, "http://"+p.addrs["health"]+"/live")
+	require.Equal(t, http.StatusOK, status)
+	_, err = health.NewHealthClient(conn).Check(t.Context(), &health.HealthCheckRequest{})
+	require.NoError(t, err, "Envoy is answered while checks end")
+	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)
+	require.NoError(t, p.Wait(), "it exits with 0: %s", &p.out)
+}
+
+func TestASecondSignalCutsTheEndShort(t *testing.T) {
+	dir := folder(t)
+	p := start(t, dir, "-leave_within", "10m")
+	halfAsk(t, p.addrs["checks"], checksToken)
+	status, _ := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"v"}`)
+	require.Equal(t, http.StatusOK, status)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") }, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	var exit *exec.ExitError
+	require.ErrorAs(t, p.Wait(), &exit)
+	require.Equal(t, bad, exit.ExitCode())
+	require.Contains(t, p.out.String(), "told a second time to end")
+}
+
+func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {
+	dir := folder(t)
+	p := start(t, dir)
+	var stop atomic.Bool
+	failed := make(chan string, 1)
+	go func() {
+		defer close(failed)
+		for i := 0; !stop.Load(); i++ {
+			status, answer := p.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":"%d"}`, i))
+			if status != http.StatusOK || !strings.Contains(answer, `"allowed":true`) {
+				failed <- answer
+				return
+			}
+		}
+	}()
+	defer func() {
+		stop.Store(true)
+		require.Empty(t, <-failed)
+	}()
+	for _, rate := range []int{61, 62, 63} {
+		text := strings.ReplaceAll(someRules, "rate: 60", fmt.Sprint("rate: ", rate))
+		next := filepath.Join(dir, "next.yaml")
+		require.NoError(t, os.WriteFile(next, []byte(text), 0o600))
+		require.NoError(t, os.Rename(next, filepath.Join(dir, "rules.yaml")))
+		require.Eventually(t, func() bool {
+			_, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"once"}`)
+			return strings.Contains(answer, fmt.Sprintf(`"limit":%d,`, rate))
+		}, 30*time.Second, 50*time.Millisecond)
+	}
+}
+
+func TestChecksBehindCertificatesAreForThoseWhoHaveOne(t *testing.T) {
+	dir := folder(t)
+	f := certified(t)
+	p := start(t, dir, "-http_cert", f.cert, "-http_key", f.key, "-http_ca", f.ca)
+	config, err := f.both()
+	require.NoError(t, err)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	ask := func(c *http.Client) (*http.Response, error) {
+		r, err := http.NewRequest(http.MethodPost, "https://"+p.addrs["checks"]+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"u"}`))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+checksToken)
+		r.Header.Set("Content-Type", "application/json")
+		return c.Do(r)
+	}
+	a, err := ask(client)
+	require.NoError(t, err)
+	a.Body.Close()
+	require.Equal(t, http.StatusOK, a.StatusCode)
+	nameless := config.Clone()
+	nameless.Certificates, nameless.GetClientCertificate = nil, nil
+	_, err = ask(&http.Client{Transport: &http.Transport{TLSClientConfig: nameless}})
+	require.ErrorContains(t, err, "certificate required")
+}

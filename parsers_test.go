@@ -75,6 +75,7 @@ var fuzzed = map[string]string{
 	"httplimit ClientAddress.read":      "httplimit FuzzNoSpoofedFieldChangesWhoAsks",
 	"httplimit adminField.read":         "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminField.readJSON":     "httplimit FuzzAdminAnswersWhateverIsSent",
+	"httplimit adminList.readJSON":      "httplimit FuzzChecks",
 	"httplimit adminObject":             "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminRequest.parameters": "httplimit FuzzAdminAnswersWhateverIsSent",
 	"httplimit adminRequest.body":       "httplimit FuzzAdminAnswersWhateverIsSent",

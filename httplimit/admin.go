@@ -129,6 +129,7 @@ var adminRoutes = []adminRoute{
 	{http.MethodGet, "/v1/rules", (*admin).rules},
 	{http.MethodPost, "/v1/check", (*admin).check},
 	{http.MethodPost, "/v1/take", (*admin).take},
+	{http.MethodPost, "/v1/take_all", (*admin).takeAll},
 	{http.MethodPost, "/v1/request", (*admin).request},
 	{http.MethodGet, "/openapi.json", (*admin).openAPI},
 }

@@ -110,11 +110,12 @@ func (a *adminOf) ask(method, path, body string) *httptest.ResponseRecorder {
 }
 
 // get reads an answer.
-func (a *adminOf) get(method, path, body string, status int, into any) {
+func (a *adminOf) get(method, path, body string, status int, into any) http.Header {
 	a.t.Helper()
 	w := a.ask(method, path, body)
 	require.Equal(a.t, status, w.Code, w.Body.String())
 	require.NoError(a.t, json.Unmarshal(w.Body.Bytes(), into), w.Body.String())
+	return w.Header()
 }
 
 func query(pairs ...string) string {

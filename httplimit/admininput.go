@@ -32,8 +32,15 @@ const (
 // adminField is a parameter or a field that a request may have.
 type adminField struct {
 	name     string
-	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with texts by name, *map[string]string
+	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with texts by name, *map[string]string; as one that is a list of objects, adminList
 	required bool
+}
+
+// adminList reads a list of 1 to most objects.
+type adminList struct {
+	most int
+	// read is given what reads one of them, by its fields, and is called for each.
+	read func(object func(fields ...adminField))
 }
 
 func adminNames(fields []adminField) (names []string) {
@@ -123,41 +130,50 @@ func (r *adminRequest) body(fields ...adminField) error {
 	case err != nil:
 		return adminRefusal(http.StatusBadRequest, "the body broke off")
 	}
-	given, err := adminObject(text)
-	if err != nil {
-		return err
-	}
 	var wrong adminWrongs
-	wrong.unknown("field", slices.Collect(maps.Keys(given)), fields)
-	for _, f := range fields {
-		switch value, ok := given[f.name]; {
-		case ok:
-			f.readJSON(&wrong, value)
-		case f.required:
-			wrong.add("field %q is missing", f.name)
-		}
+	if err := wrong.object("the body", text, fields); err != nil {
+		return err
 	}
 	return wrong.err()
 }
 
+// object reads a text that is an object with these fields, and notes what is wrong with
+// them. The error is for what is no object.
+func (w *adminWrongs) object(what string, text []byte, fields []adminField) error {
+	given, err := adminObject(what, text)
+	if err != nil {
+		return err
+	}
+	w.unknown("field", slices.Collect(maps.Keys(given)), fields)
+	for _, f := range fields {
+		switch value, ok := given[f.name]; {
+		case ok:
+			f.readJSON(w, value)
+		case f.required:
+			w.add("field %q is missing", f.name)
+		}
+	}
+	return nil
+}
+
 // adminObject splits a text into an object's fields, each there once.
-func adminObject(text []byte) (map[string]json.RawMessage, error) {
+func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
 	refuse := func(format string, args ...any) (map[string]json.RawMessage, error) {
 		return nil, adminRefusal(http.StatusBadRequest, format, args...)
 	}
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
-		return refuse("the body is empty: send a JSON object")
+		return refuse("%s is empty: send a JSON object", what)
 	case !utf8.Valid(text):
-		return refuse("the body is not UTF-8")
+		return refuse("%s is not UTF-8", what)
 	}
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(text, new(json.RawMessage)); errors.As(err, &syntax) {
-		return refuse("the body is not JSON: at byte %d: %v", syntax.Offset, syntax)
+		return refuse("%s is not JSON: at byte %d: %v", what, syntax.Offset, syntax)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, _ := decoder.Token(); open != json.Delim('{') {
-		return refuse("the body is no JSON object")
+		return refuse("%s is no JSON object", what)
 	}
 	fields := make(map[string]json.RawMessage)
 	for decoder.More() {
@@ -168,7 +184,7 @@ func adminObject(text []byte) (map[string]json.RawMessage, error) {
 		}
 		var value json.RawMessage
 		if err := decoder.Decode(&value); err != nil {
-			return refuse("the body is not JSON: %v", err)
+			return refuse("%s is not JSON: %v", what, err)
 		}
 		fields[name] = value
 	}
@@ -181,6 +197,10 @@ func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
 		if value[0] != '{' || json.Unmarshal(value, named) != nil {
 			wrong.add("%s is %s: use an object of texts, in quotes", f.name, adminShort(string(value)))
 		}
+		return
+	}
+	if list, isList := f.into.(adminList); isList {
+		list.readJSON(wrong, f.name, value)
 		return
 	}
 	_, isNumber := f.into.(*int64)
@@ -196,6 +216,27 @@ func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
 		return
 	}
 	f.read(wrong, text)
+}
+
+// readJSON reads each object of a list, and notes what is wrong with which.
+func (l adminList) readJSON(wrong *adminWrongs, name string, value json.RawMessage) {
+	var all []json.RawMessage
+	if value[0] != '[' || json.Unmarshal(value, &all) != nil || len(all) == 0 || len(all) > l.most {
+		wrong.add("%s is %s: use a list of 1 to %d objects", name, adminShort(string(value)), l.most)
+		return
+	}
+	for i, text := range all {
+		at := fmt.Sprintf("%s[%d]", name, i)
+		l.read(func(fields ...adminField) {
+			var of adminWrongs
+			if err := of.object(at, text, fields); err != nil {
+				wrong.add("%v", err)
+			}
+			for _, problem := range of {
+				wrong.add("%s: %s", at, problem)
+			}
+		})
+	}
 }
 
 // read reads a text as what is wanted.

@@ -25,7 +25,7 @@ type CheckOptions struct {
 
 // Checks is the part of Admin that services in other languages need, for an address of its
 // own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
-// theirs, and POST /v1/check by a limit that the question brings along. Whoever may ask
+// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the question brings along. Whoever may ask
 // can use up any limit, and change none. Bounds and errors are those of Admin.
 func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
 	if node == nil {
@@ -44,7 +44,7 @@ func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, er
 	var routes []adminRoute
 	for _, r := range adminRoutes {
 		switch r.path {
-		case "/v1/check", "/v1/take", "/v1/request", "/openapi.json":
+		case "/v1/check", "/v1/take", "/v1/take_all", "/v1/request", "/openapi.json":
 			routes = append(routes, r)
 		}
 	}
@@ -59,46 +59,83 @@ type takeAnswer struct {
 	numbersLeft
 }
 
+// taking is a question for units of one limit of the rules.
+type taking struct {
+	name, key, tier string
+	units           int64
+
+	rule    *rules.Rule // by resolve
+	limiter *weir.Limiter
+}
+
+func (t *taking) fields() []adminField {
+	t.units = 1
+	return []adminField{
+		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true},
+		{name: "units", into: &t.units}, {name: "tier", into: &t.tier},
+	}
+}
+
+// check notes what is wrong with it.
+func (t *taking) check(wrong *adminWrongs, s *rules.Snapshot) {
+	wrong.key(t.key)
+	wrong.between("units", t.units, 1, adminMaxUnits)
+	wrong.tier(t.tier, s)
+}
+
+// resolve finds its limit. The error says that there is none.
+func (t *taking) resolve(s *rules.Snapshot) error {
+	of, err := adminLimit(s, t.name)
+	if err != nil {
+		return err
+	}
+	_, t.rule, _ = s.Limit(t.name)
+	t.limiter = s.Limiter(of, t.tier, t.key)
+	return nil
+}
+
+// possible returns an error for what is more than the limit can ever grant.
+func (t *taking) possible() error {
+	if most := rules.Capacity(t.limiter.Limit()); t.units > most {
+		return adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", t.units, most, t.name)
+	}
+	return nil
+}
+
+func (t *taking) answer(d weir.Decision, now time.Time) takeAnswer {
+	return takeAnswer{t.name, d.Source.String(), t.rule.Shadow, statusLeft(d, t.limiter, now)}
+}
+
 // take asks one limit of the rules for units.
 func (a *admin) take(r *adminRequest) (int, any, error) {
 	s, err := a.current()
 	if err != nil {
 		return 0, nil, err
 	}
-	var (
-		name, key, tier string
-		units           int64 = 1
-	)
-	if err := r.body(
-		adminField{name: "limit", into: &name, required: true}, adminField{name: "key", into: &key, required: true},
-		adminField{name: "units", into: &units}, adminField{name: "tier", into: &tier},
-	); err != nil {
+	var t taking
+	if err := r.body(t.fields()...); err != nil {
 		return 0, nil, err
 	}
 	var wrong adminWrongs
-	wrong.key(key)
-	wrong.between("units", units, 1, adminMaxUnits)
-	wrong.tier(tier, s)
+	t.check(&wrong, s)
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
-	if _, err := adminLimit(s, name); err != nil {
+	if err := t.resolve(s); err != nil {
 		return 0, nil, err
 	}
-	of, rule, _ := s.Limit(name)
-	l := s.Limiter(of, tier, key)
-	if most := rules.Capacity(l.Limit()); units > most {
-		return 0, nil, adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", units, most, name)
+	if err := t.possible(); err != nil {
+		return 0, nil, err
 	}
-	d, err := l.AllowN(r.Context(), key, units)
+	d, err := t.limiter.AllowN(r.Context(), t.key, t.units)
 	if err != nil {
 		return 0, nil, err
 	}
 	h := r.w.Header()
-	h.Set(ratelimit.PolicyField, string(ratelimit.AppendPolicy(nil, l.Limit(), false)))
-	h.Set(ratelimit.StateField, string(ratelimit.AppendState(nil, &d, l)))
+	h.Set(ratelimit.PolicyField, string(ratelimit.AppendPolicy(nil, t.limiter.Limit(), false)))
+	h.Set(ratelimit.StateField, string(ratelimit.AppendState(nil, &d, t.limiter)))
 	tellRetry(h, &d)
-	return http.StatusOK, takeAnswer{name, d.Source.String(), rule.Shadow, statusLeft(d, l, time.Now())}, nil
+	return http.StatusOK, t.answer(d, time.Now()), nil
 }
 
 // tellRetry says in the header when to come back, as a denial's body does: for clients

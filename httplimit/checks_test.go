@@ -88,7 +88,7 @@ func TestChecksAnswerToWhomTheyAreToldAndChangeNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 200, ask(open, "POST", "/v1/take", ""))
 	for _, r := range adminRoutes {
-		if r.path == "/v1/take" || r.path == "/v1/check" || r.path == "/v1/request" || r.path == "/openapi.json" {
+		if r.path == "/v1/take" || r.path == "/v1/take_all" || r.path == "/v1/check" || r.path == "/v1/request" || r.path == "/openapi.json" {
 			continue
 		}
 		require.Equal(t, 404, ask(open, r.method, r.path, ""), r.path)
@@ -110,6 +110,7 @@ func FuzzChecks(f *testing.F) {
 	open, err := Checks(a.node, a.book, CheckOptions{Open: true, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)
 	f.Add("/v1/take", `{"limit":"address","key":"1","units":2,"tier":"premium"}`)
+	f.Add("/v1/take_all", `{"takes":[{"limit":"address","key":"1","units":2,"tier":"premium"},{"limit":"api/burst","key":"u"}]}`)
 	f.Add("/v1/request", `{"method":"POST","path":"/v1/a%2fb","host":"h","ip":"::1","user":"u","api_key":"k","length":1,"headers":{"X-Plan":"gold"}}`)
 	f.Add("/v1/check", `{"key":"a","limit":1,"window_ms":60000}`)
 	f.Fuzz(func(t *testing.T, path, body string) {

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"path"
@@ -70,6 +71,8 @@ type (
 		Minimum              *float64              `json:"minimum"`
 		Maximum              *float64              `json:"maximum"`
 		Items                *apiSchema            `json:"items"`
+		MinItems             int                   `json:"minItems"`
+		MaxItems             int                   `json:"maxItems"`
 		Properties           map[string]*apiSchema `json:"properties"`
 		Required             []string              `json:"required"`
 		PropertyNames        *apiSchema            `json:"propertyNames"`
@@ -104,6 +107,9 @@ func (d *apiDocument) wrong(s *apiSchema, v any, at string) string {
 	case []any:
 		if kind != "array" {
 			return at + ": a list"
+		}
+		if len(v) < s.MinItems || s.MaxItems > 0 && len(v) > s.MaxItems {
+			return fmt.Sprintf("%s: a list of %d", at, len(v))
 		}
 		for _, item := range v {
 			if wrong := d.wrong(s.Items, item, at+"[]"); wrong != "" {
@@ -296,6 +302,10 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 		{"POST", "/v1/check", `{}`, "/v1/check", 400},
 		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1}`, "/v1/take", 200},
 		{"POST", "/v1/take", `{"limit":"none","key":"1"}`, "/v1/take", 404},
+		{"POST", "/v1/take_all", `{"takes":[{"limit":"address","key":"1","units":1},{"limit":"address","key":"2"}]}`, "/v1/take_all", 200},
+		{"POST", "/v1/take_all", `{"takes":[]}`, "/v1/take_all", 400},
+		{"POST", "/v1/take_all", `{"takes":[{"limit":"none","key":"1"}]}`, "/v1/take_all", 404},
+		{"POST", "/v1/take_all", `{"takes":[{"limit":"address","key":"1","units":1000000000}]}`, "/v1/take_all", 413},
 		{"POST", "/v1/take", `{"limit":"address","key":"1","units":1000000000}`, "/v1/take", 413},
 		{"POST", "/v1/take", `{"limit":"address","key":"1","tier":"none"}`, "/v1/take", 400},
 		{"POST", "/v1/request", `{"path":"/v1/items","user":"u","ip":"192.0.2.1","headers":{"X-Project":"p"}}`, "/v1/request", 200},

@@ -169,10 +169,10 @@ func (p *planet) windows(l *ledger, cut span, claim func(holds bool, name, value
 		for region := range l.global {
 			all = append(all, l.global[region][customer]...)
 			o[timedOut] = append(o[timedOut], l.guessed[region][customer]...)
-			regional := audit(l.local[region][customer], &occasions{timedOut: l.guessed[region][customer]}, 0, p.per)
+			regional := fullest(l.local[region][customer], &occasions{timedOut: l.guessed[region][customer]}, 0, p.per)
 			local.add(healthy, regional[healthy], localRate(p.limit))
 		}
-		for g, found := range audit(all, &o, 0, p.per) {
+		for g, found := range fullest(all, &o, 0, p.per) {
 			global[g].add(guarantee(g), found, p.limit)
 		}
 	}

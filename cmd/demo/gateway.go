@@ -174,7 +174,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 		Region: s.Region, Regions: s.Regions,
 		Timeout: s.Timeout,
 		Logger:  log,
-		Now:     time.Now, // the clock that the audit reads, too
+		Now:     time.Now, // the clock that the verdict reads, too
 	}
 	if s.Links != nil {
 		cfg.Cluster = cluster.NewGossip(cluster.Config{

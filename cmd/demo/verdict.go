@@ -71,7 +71,7 @@ func judge(f *fleet, t *tally) verdict {
 	for client, admitted := range t.admitted {
 		o := *during
 		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		for g, found := range audit(admitted, &o, rtt, f.per) {
+		for g, found := range fullest(admitted, &o, rtt, f.per) {
 			v.found[g].add(guarantee(g), found, f.limit)
 		}
 	}

@@ -46,7 +46,7 @@ type finding struct {
 	inFlight int // of that, what was admitted in two round trips around a crash
 }
 
-// audit judges the half-open windows of per: those that begin with an admission,
+// fullest judges the half-open windows of per: those that begin with an admission,
 // and those that lie against an occasion. Every other window of its guarantee can
 // be moved to one of these without losing an admission. An admission whose moment
 // is known only to lie on both sides of a window's end is not held against it, so
@@ -54,7 +54,7 @@ type finding struct {
 //
 // rtt is how long a round trip takes. What was admitted within one before a crash may
 // not have been in a copy yet, and within one after it whoever asked may not know of it.
-func audit(admissions []admission, during *occasions, rtt, per time.Duration) [guarantees]finding {
+func fullest(admissions []admission, during *occasions, rtt, per time.Duration) [guarantees]finding {
 	var begins, froms, tos []int64
 	for _, a := range admissions {
 		begins = append(begins, a.from)

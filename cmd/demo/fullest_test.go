@@ -42,7 +42,7 @@ func TestTheFullestWindow(t *testing.T) {
 		"an admission across a freeze is in no window": {[]admission{{0, 500}, {10, 11}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, [guarantees]int{healthy: c.want}, most(audit(c.admissions, &occasions{}, 0, 100)))
+			require.Equal(t, [guarantees]int{healthy: c.want}, most(fullest(c.admissions, &occasions{}, 0, 100)))
 		})
 	}
 }
@@ -62,13 +62,13 @@ func TestAWindowIsJudgedByTheLastGuaranteeThatItHoldsAMomentOf(t *testing.T) {
 		"a freeze without an end":                          {at(0, 150, 160), occasions{timedOut: {{120, never}}}, [guarantees]int{healthy: 1, timedOut: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, most(audit(c.admissions, &c.during, 0, 100)))
+			require.Equal(t, c.want, most(fullest(c.admissions, &c.during, 0, 100)))
 		})
 	}
 }
 
 // The oracle tries every window there is.
-func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
+func TestTheFullestWindowIsTheOneThatTryingEveryWindowFinds(t *testing.T) {
 	const per, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {
 		moment := rapid.Int64Range(0, last)
@@ -115,7 +115,7 @@ func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
 			}
 			want[by] = max(want[by], held)
 		}
-		found := audit(admissions, &during, time.Duration(rtt), per)
+		found := fullest(admissions, &during, time.Duration(rtt), per)
 		got := most(found)
 		got[crashed] -= found[crashed].inFlight
 		require.Equal(t, want, got)
@@ -125,7 +125,7 @@ func TestTheAuditFindsWhatTryingEveryWindowFinds(t *testing.T) {
 // A limiter that forgets its counts when a node restarts hands out up to its
 // limit once more, and one that counts on each of three nodes admits three
 // times as much.
-func TestTheAuditCatchesALimiterThatOverAdmits(t *testing.T) {
+func TestALimiterThatOverAdmitsIsCaught(t *testing.T) {
 	const limit, per = 10, time.Second
 	var admissions []admission
 	admit := func(ms int64, units int) {
@@ -136,14 +136,14 @@ func TestTheAuditCatchesALimiterThatOverAdmits(t *testing.T) {
 	calm := &occasions{}
 	admit(0, limit)
 	admit(1001, limit)
-	require.Equal(t, limit, audit(admissions, calm, 0, per)[healthy].most)
+	require.Equal(t, limit, fullest(admissions, calm, 0, per)[healthy].most)
 	admit(1500, 1)
-	require.Equal(t, limit+1, audit(admissions, calm, 0, per)[healthy].most, "one unit too many")
+	require.Equal(t, limit+1, fullest(admissions, calm, 0, per)[healthy].most, "one unit too many")
 	admit(2600, 3*limit)
-	require.Equal(t, 3*limit, audit(admissions, calm, 0, per)[healthy].most)
+	require.Equal(t, 3*limit, fullest(admissions, calm, 0, per)[healthy].most)
 	restart := &occasions{deployed: {{2500e6, 3500e6}}}
-	require.Equal(t, limit+1, audit(admissions, restart, 0, per)[healthy].most)
-	require.Equal(t, 3*limit, audit(admissions, restart, 0, per)[deployed].most, "a restart excuses nothing")
+	require.Equal(t, limit+1, fullest(admissions, restart, 0, per)[healthy].most)
+	require.Equal(t, 3*limit, fullest(admissions, restart, 0, per)[deployed].most, "a restart excuses nothing")
 }
 
 // A crash excuses what was granted within a round trip of it, and nothing else.
@@ -165,7 +165,7 @@ func TestACrashExcusesWhatWasInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			admissions := at(append(c.inFlight, 200, 201, 202, 203, 204, 205, 206, 207, 208, 209)...)
 			var found closest
-			found.add(crashed, audit(admissions, crash, rtt, per)[crashed], limit)
+			found.add(crashed, fullest(admissions, crash, rtt, per)[crashed], limit)
 			require.Equal(t, c.broken, found.most > found.promise.most(crashed), "%d of %d", found.most, found.promise.most(crashed))
 		})
 	}

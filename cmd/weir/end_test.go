@@ -75,9 +75,6 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 	require.Equal(t, http.StatusOK, status)
 
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	is, err = watch.Recv()
-	require.NoError(t, err)
-	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is.Status)
 	require.Eventually(t, func() bool { // checks end first
 		c, err := net.Dial("tcp", p.addrs["checks"])
 		if err == nil {
@@ -93,6 +90,9 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 	_, err = health.NewHealthClient(conn).Check(t.Context(), &health.HealthCheckRequest{})
 	require.NoError(t, err, "Envoy is answered while checks end")
 	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)
+	is, err = watch.Recv()
+	require.NoError(t, err)
+	require.Equal(t, health.HealthCheckResponse_NOT_SERVING, is.Status)
 	require.NoError(t, p.Wait(), "it exits with 0: %s", &p.out)
 }
 

@@ -97,7 +97,7 @@ func newView(now int64, c *cluster.View, t terms, before *view) *view {
 	v.hear(now, before)
 	names := v.givePoints(t, before)
 	if before.meetsApart(v) {
-		names = v.givePoints(t, nil) // later no fellow of those it meets is a stranger to it
+		names = v.givePoints(t, nil) // later no fellow of those it meets is unknown to it
 	}
 	if v.serves() && v.onlyJoinedBy() {
 		v.healed, v.back = 0, nil

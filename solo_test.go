@@ -285,10 +285,10 @@ func TestAllowAllSumsAsksOfOneCount(t *testing.T) {
 func TestAllowAllRefusesWhatItCannotAsk(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
-	stranger := limiter(t, solo(t, Config{}), Limit{Rate: 10, Per: time.Minute})
+	foreign := limiter(t, solo(t, Config{}), Limit{Rate: 10, Per: time.Minute})
 	for name, asks := range map[string][]Ask{
 		"no limiter":              {{Key: "k"}},
-		"another node's":          {{Limiter: stranger}},
+		"another node's":          {{Limiter: foreign}},
 		"too many":                make([]Ask, 256),
 		"one of them wrong":       {{Limiter: l}, {Limiter: l, Units: -1}},
 		"one never to be granted": {{Limiter: l, Units: 11}},

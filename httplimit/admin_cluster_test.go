@@ -277,7 +277,7 @@ func TestMutualTLSOverRealSockets(t *testing.T) {
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	defer server.Close()
-	stranger := certificateOf(t, "another root", nil)
+	foreign := certificateOf(t, "another root", nil)
 	for _, c := range []struct {
 		about        string
 		certificates []tls.Certificate
@@ -298,7 +298,7 @@ func TestMutualTLSOverRealSockets(t *testing.T) {
 	}
 	transport := server.Client().Transport.(*http.Transport).Clone()
 	transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		forged := certificateOf(t, "ops", &stranger)
+		forged := certificateOf(t, "ops", &foreign)
 		return &forged, nil
 	}
 	_, err = (&http.Client{Transport: transport}).Get(server.URL + "/v1/members")

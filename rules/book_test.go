@@ -200,7 +200,7 @@ func TestWhatNoEventTellsOfIsPolled(t *testing.T) {
 func unwatched(t *testing.T, text string) (b *Book, path string, log *journal) {
 	path, log = filepath.Join(t.TempDir(), "rules.yaml"), new(journal)
 	write(t, path, text)
-	b = newBook(startNode(t), new(board), slog.New(slog.NewTextHandler(log, nil)))
+	b = newBook(startNode(t), new(sharedValues), slog.New(slog.NewTextHandler(log, nil)))
 	b.path = path
 	b.reload()
 	require.NotNil(t, b.Current())
@@ -397,16 +397,16 @@ func TestAStaticBookHasWhatItWasGiven(t *testing.T) {
 	require.EqualValues(t, 50, rateOf(b), "closed, it has what it had")
 }
 
-// board is values of many nodes without the nodes: what is published is there at
+// sharedValues are values of many nodes without the nodes: what is published is there at
 // once.
-type board struct {
+type sharedValues struct {
 	mu       sync.Mutex
 	values   map[string]weir.Published
 	revision uint64
 	fails    error
 }
 
-func (b *board) Publish(name string, version uint64, value []byte) error {
+func (b *sharedValues) Publish(name string, version uint64, value []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	held := b.values[name]
@@ -427,7 +427,7 @@ func (b *board) Publish(name string, version uint64, value []byte) error {
 	return nil
 }
 
-func (b *board) Published(prefix string) (all []weir.Published, revision uint64) {
+func (b *sharedValues) Published(prefix string) (all []weir.Published, revision uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, v := range b.values {
@@ -438,7 +438,7 @@ func (b *board) Published(prefix string) (all []weir.Published, revision uint64)
 	return all, b.revision
 }
 
-// booked is a Book of a text, of a board and of a clock, that does nothing by
+// booked is a Book of a text, of shared values and of a clock, that does nothing by
 // itself.
 func booked(t testing.TB, v values, now *time.Time, text string) *Book {
 	b := newBook(startNode(t), v, slog.New(slog.DiscardHandler))
@@ -456,7 +456,7 @@ rules:
 `
 
 func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	here, there := booked(t, &shared, &now, overridable), booked(t, &shared, &now, overridable)
 	limit := func(b *Book, name, tier, key string) weir.Limit {
@@ -508,7 +508,7 @@ func TestAnOverrideHoldsForItsKeyOnAllNodes(t *testing.T) {
 }
 
 func TestAnOverrideEndsWhenItSays(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99, Until: now.Add(time.Minute)}))
@@ -539,7 +539,7 @@ func TestWhatIsNoNameOfAnOverrideIsNotRead(t *testing.T) {
 }
 
 func TestOverridesOutliveAReload(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
@@ -556,7 +556,7 @@ func TestOverridesOutliveAReload(t *testing.T) {
 }
 
 func TestEachOverrideEndsWhenItSays(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	for key, minutes := range map[string]int{"a": 3, "b": 1, "c": 2} {
@@ -570,7 +570,7 @@ func TestEachOverrideEndsWhenItSays(t *testing.T) {
 }
 
 func TestOverridesThatAreWrongAreRefused(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	for _, c := range []struct {
@@ -597,7 +597,7 @@ func TestOverridesThatAreWrongAreRefused(t *testing.T) {
 }
 
 func TestWhatOthersPublishIsNotTrusted(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	good := publishedName("r", [16]byte{1})
@@ -621,7 +621,7 @@ func TestWhatOthersPublishIsNotTrusted(t *testing.T) {
 }
 
 func TestASnapshotAllocatesNothing(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
@@ -634,7 +634,7 @@ func TestASnapshotAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkLimiter(b *testing.B) {
-	var shared board
+	var shared sharedValues
 	now := time.Now()
 	book := booked(b, &shared, &now, overridable)
 	run := func(b *testing.B) {
@@ -676,7 +676,7 @@ func BenchmarkRequest(b *testing.B) {
 
 // Of what another release has set for a million keys there is one line, not a million.
 func TestOverridesThatCannotBeReadAreLoggedOnce(t *testing.T) {
-	var shared board
+	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	log := new(journal)

@@ -20,7 +20,7 @@ var (
 
 var algorithms = []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}
 
-// turn is something that befalls regions, and how long it is until the next.
+// turn is something that happens to regions, and how long it is until the next.
 type turn struct {
 	kind, a, b int
 	wait       int64
@@ -40,7 +40,7 @@ const (
 	kinds
 )
 
-// play has a schedule befall regions, and holds them to what they promise.
+// play runs a schedule of faults on regions, and holds them to what they promise.
 func play(w *globe, turns []turn, every int64) {
 	n := len(w.regions)
 	on := make([]bool, n)

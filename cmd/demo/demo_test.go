@@ -99,7 +99,7 @@ func requireGone(t *testing.T, pids map[int]bool) {
 }
 
 // running says whether there is such a process. One that has ended and waits for
-// a parent that does not care, as orphans may in a container, is none.
+// a parent that does not care, as children without one may in a container, is none.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -248,7 +248,7 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 	requireGone(t, d.pids)
 }
 
-// Where the system does not kill the orphans, the end of their input ends them.
+// Where the system does not kill those whose parent has died, the end of their input ends them.
 func TestAGatewayEndsWithItsInput(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

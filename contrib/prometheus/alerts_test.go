@@ -25,15 +25,15 @@ func texts(t *testing.T) (alerts, dashboard string) {
 	t.Helper()
 	rules, err := os.ReadFile("weir.rules.yaml")
 	require.NoError(t, err)
-	board, err := os.ReadFile("dashboard.json")
+	dash, err := os.ReadFile("dashboard.json")
 	require.NoError(t, err)
-	return string(rules), string(board)
+	return string(rules), string(dash)
 }
 
 // expressions are the lines of the rules that have one, and the dashboard's.
 func expressions(t *testing.T) (all []string) {
 	t.Helper()
-	alerts, board := texts(t)
+	alerts, dash := texts(t)
 	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(alerts, -1) {
 		all = append(all, m[1])
 	}
@@ -44,7 +44,7 @@ func expressions(t *testing.T) (all []string) {
 			Targets []struct{ Expr string }
 		}
 	}
-	require.NoError(t, json.Unmarshal([]byte(board), &dashboard))
+	require.NoError(t, json.Unmarshal([]byte(dash), &dashboard))
 	ids := make(map[int]bool)
 	for _, p := range dashboard.Panels {
 		require.False(t, ids[p.ID], "two panels have id %d", p.ID)

@@ -22,8 +22,10 @@
 // spends. A bucket drains in each copy by itself: of two that were filled apart, the
 // merge has drained as both have.
 //
-// A tally is forgotten when all that it says has recovered by its age, and counts
-// nothing when an old copy brings it back; its origin goes on with a new series. The
+// A tally is forgotten when all that it says has recovered, as its age shows or that the
+// count was empty since, and counts nothing when another copy brings it back: that one
+// notes, whenever it hears of the count, what of its tallies is not in use any more (gone).
+// Its origin goes on with a new series. The
 // number of a reset stands before vectors: what comes with a lower one is dropped.
 //
 // Almost every count has one origin: its store keeps that tally in 4 bytes

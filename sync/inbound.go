@@ -257,6 +257,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
 	if _, stored, ok := x.store.Used(id, x.now); ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
 		l = &stored
 	}
+	x.wane(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
 	x.onTop(id, l, min(x.mine.onTop(x.seen, agesOf(l, x.now)), used))
 }
@@ -372,6 +373,7 @@ func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint
 	if ok && c.Limit.Per == 0 {
 		c.Limit = stored
 	}
+	x.wane(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
 	replaces, onTop := merge(x.mine, x.seen, own, used, agesOf(&c.Limit, x.now))
 	if !replaces {

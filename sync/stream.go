@@ -346,13 +346,16 @@ func (s *Stream) Sweep(now int64) {
 		if l.n == 0 {
 			return
 		}
-		if t := l.at(int32(l.swept)); t.origin != 0 && s.recovered(t, now) {
-			if id := t.id; s.returned(id) {
-				l.drop(id) // what was given back belongs to what was spent, whoever spent it
-			} else {
-				l.remove(int32(l.swept))
-				s.fold(id)
-			}
+		t := l.at(int32(l.swept))
+		switch id := t.id; {
+		case t.origin == 0:
+		case !s.recovered(t, now):
+			s.wane(id, now)
+		case s.returned(id):
+			l.drop(id) // what was given back belongs to what was spent, whoever spent it
+		default:
+			l.remove(int32(l.swept))
+			s.fold(id)
 		}
 	}
 }
@@ -535,6 +538,26 @@ func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
 	used := max(0, s.store.Collected(id, now)-units)
 	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), gone: max(0, int64(t.Spent)-used), changed: now}
+}
+
+// wane notes of id's tallies what counts no more: of no origin is more in use than of
+// all. Others may have forgotten a tally whose units have recovered, and would count what
+// an older copy brings back of it.
+//
+// Where units were given back it notes nothing: these belong to what was spent, whoever
+// has heard of that. Nor of a count that is not held: it may have been evicted.
+func (s *Stream) wane(id bucket.ID, now int64) {
+	if !s.ledger.has(id) || s.returned(id) {
+		return
+	}
+	if _, held := s.store.Judge(id); !held {
+		return
+	}
+	used, _, _ := s.store.Used(id, now)
+	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
+		t := s.ledger.at(i)
+		t.gone = max(t.gone, t.spent-used)
+	}
 }
 
 // unfold has the ledger keep id's vector, which the store has kept, as units are spent

@@ -1529,6 +1529,32 @@ func TestANewTargetHearsWhatWasGivenBackOfACountThatIsEmpty(t *testing.T) {
 	}
 }
 
+// What a member has spent once stays in the copy of it that is renewed again and again.
+// Who has seen its own copy empty has forgotten that member's tally before, and would
+// count what the other still has of it once more.
+func TestATallyWhoseUnitsHaveRecoveredCountsNothingWhereItIsForgotten(t *testing.T) {
+	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 5 * time.Second}
+	x, id := newTrio(), someID(0)
+	x.roles[0].targets = []Member{2}
+	x.stores[0].Take(id, &limit, x.now, 1)
+	x.exchange(t, 0, 1)
+	x.stores[1].Take(id, &limit, x.now, 3) // it stands in
+	x.exchange(t, 1, 0)
+	require.EqualValues(t, 4, x.copy(0, id).used)
+	forgot := false
+	for range 6 {
+		x.now += int64(limit.Per)
+		x.streams[0].Sweep(x.now)
+		x.stores[0].Take(id, &limit, x.now, 2)
+		for x.exchange(t, 0, 1) || x.exchange(t, 1, 0) {
+		}
+		forgot = forgot || len(x.copy(0, id).vector) < len(x.copy(1, id).vector)
+		require.EqualValues(t, 2, x.copy(0, id).used, "%+v", x.copy(0, id))
+		require.EqualValues(t, 2, x.copy(1, id).used)
+	}
+	require.True(t, forgot, "the tally was never forgotten before the other had")
+}
+
 // leaver is the roles of a node that leaves and holds nothing: 3 has authority, and 2 is
 // to have copies.
 type leaver struct{}

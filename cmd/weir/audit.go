@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -24,6 +25,9 @@ type auditOptions struct {
 	keys   bool
 }
 
+// auditStdout is the file that stands for standard output.
+const auditStdout = "-"
+
 // auditEnd is the most that the last records take to be written, once the node is closed.
 const auditEnd = 2 * time.Second
 
@@ -31,49 +35,66 @@ const auditEnd = 2 * time.Second
 type auditLog struct {
 	*audit.Log
 	file *auditFile
-	hups chan os.Signal
-	done chan struct{}
+	over chan struct{} // closed to end the goroutine that opens the file again
+	done chan struct{} // closed when that has ended
 }
 
 // openAudit begins an audit log. It opens its file again on SIGHUP, for those who rotate
 // it by renaming it.
 func openAudit(o auditOptions, log *slog.Logger) (*auditLog, error) {
-	a := &auditLog{file: &auditFile{name: o.file}, hups: make(chan os.Signal, 1), done: make(chan struct{})}
+	a := &auditLog{file: &auditFile{name: o.file}, over: make(chan struct{}), done: make(chan struct{})}
+	hups := make(chan os.Signal, 1)
 	var to io.Writer = os.Stdout
-	if o.file != "-" {
+	if o.file == auditStdout {
+		signal.Ignore(syscall.SIGPIPE) // which would end the process with whoever reads its output
+	} else {
+		signal.Notify(hups, syscall.SIGHUP) // before it is opened: what is renamed from then on is opened again
 		if err := a.file.open(); err != nil {
+			signal.Ignore(syscall.SIGHUP)
 			return nil, fmt.Errorf("weir serve: -audit: %w", err)
 		}
 		to = a.file
 	}
 	var err error
 	if a.Log, err = audit.New(audit.JSONLines(to), audit.Options{Sample: o.sample, Keys: o.keys, Logger: log}); err != nil {
+		signal.Ignore(syscall.SIGHUP)
 		return nil, errors.Join(fmt.Errorf("weir serve: -audit_sample: %w", err), a.file.close())
 	}
-	if o.file != "-" {
-		signal.Notify(a.hups, syscall.SIGHUP)
-	}
-	go func() {
-		defer close(a.done)
-		for range a.hups {
-			if err := a.file.open(); err != nil {
-				log.Error("the audit file was not opened again: records go on to the one before", "error", err)
-				continue
-			}
-			log.Info("the audit file was opened again", "path", o.file)
-		}
-	}()
+	go a.reopen(hups, log)
 	return a, nil
 }
 
-// close writes what is queued. The node is closed before it.
-func (a *auditLog) close() error {
-	signal.Stop(a.hups)
-	close(a.hups)
-	<-a.done
-	ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
-	defer cancel()
-	return errors.Join(a.Log.Close(ctx), a.file.close())
+// reopen opens the file again at each signal, until over.
+func (a *auditLog) reopen(hups <-chan os.Signal, log *slog.Logger) {
+	defer close(a.done)
+	for {
+		select {
+		case <-a.over:
+			return
+		case <-hups:
+		}
+		if err := a.file.open(); err != nil {
+			log.Error("the audit file was not opened again: records go on to the one before", "error", err)
+			continue
+		}
+		log.Info("the audit file was opened again", "path", a.file.name)
+	}
+}
+
+// close writes what is queued, until ctx is done. The node is closed before it. A file
+// that hangs is left to the end of the process.
+func (a *auditLog) close(ctx context.Context) error {
+	signal.Ignore(syscall.SIGHUP) // not Stop: from then on it would end the process
+	close(a.over)
+	if err := a.Log.Close(ctx); err != nil {
+		return fmt.Errorf("weir serve: -audit: %s: %w", a.file.name, err)
+	}
+	select {
+	case <-a.done:
+		return a.file.close()
+	case <-ctx.Done():
+		return fmt.Errorf("weir serve: -audit: opening %s again: %w", a.file.name, ctx.Err())
+	}
 }
 
 // metrics are what became of the records.
@@ -94,20 +115,21 @@ func (a *auditLog) metrics() (all []prometheus.Collector) {
 // auditFile is a file that is appended to, and may be opened again meanwhile. It is safe
 // for concurrent use.
 type auditFile struct {
-	name string
-	mu   sync.Mutex
-	file *os.File // nil while it is closed
+	name  string
+	mu    sync.Mutex
+	file  *os.File // nil while it is closed
+	fresh bool     // nothing was written to it since it was opened
 }
 
 // open opens the file that has the name now. On an error the one before stays.
 func (f *auditFile) open() error {
-	file, err := os.OpenFile(f.name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	file, err := openToAppend(f.name)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	before := f.file
-	f.file = file
+	f.file, f.fresh = file, true
 	f.mu.Unlock()
 	if before != nil {
 		return before.Close()
@@ -115,13 +137,19 @@ func (f *auditFile) open() error {
 	return nil
 }
 
-func (f *auditFile) Write(p []byte) (int, error) {
+func (f *auditFile) Write(p []byte) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.file == nil {
 		return 0, os.ErrClosed
 	}
-	return f.file.Write(p)
+	// The end of a line that was cut short in the file before.
+	if f.fresh && len(p) > 0 && p[0] == '\n' {
+		n = 1
+	}
+	f.fresh = false
+	written, err := f.file.Write(p[n:])
+	return n + written, err
 }
 
 func (f *auditFile) close() error {
@@ -132,4 +160,31 @@ func (f *auditFile) close() error {
 	}
 	defer func() { f.file = nil }()
 	return f.file.Close()
+}
+
+// openToAppend opens a regular file, which it makes for this user alone if it is not
+// there. Where a process that was killed has left half a line, it ends that line.
+func openToAppend(name string) (*os.File, error) {
+	// Looked at before, as to open a pipe waits for whoever reads it.
+	switch info, err := os.Stat(name); {
+	case err == nil && !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file: give the name of one, or %s for standard output", name, auditStdout)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil && size > 0 {
+		var last [1]byte
+		if _, err = file.ReadAt(last[:], size-1); err == nil && last[0] != '\n' {
+			_, err = file.Write([]byte{'\n'})
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }

@@ -2,18 +2,23 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	weirnode "github.com/weir-go/weir"
 	"github.com/weir-go/weir/audit"
 )
 
@@ -38,32 +43,41 @@ func TestDenialsAreRecordedAndNoneIsLostWhereTheFileIsRotatedUnderTraffic(t *tes
 	dir := folder(t)
 	p := start(t, dir, "-audit", "audit.log", "-audit_keys")
 	name := func(i int) string { return filepath.Join(dir, fmt.Sprintf("audit.%d", i)) }
-	const rotations, rounds = 3, 40
-	denied := 0
-	for i := range rotations * rounds {
-		if i > 0 && i%rounds == 0 {
-			require.NoError(t, os.Rename(filepath.Join(dir, "audit.log"), name(i/rounds)))
-			before := strings.Count(p.out.String(), "opened again")
-			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-			require.Eventually(t, func() bool { return strings.Count(p.out.String(), "opened again") > before }, 30*time.Second, 10*time.Millisecond)
-		}
-		status, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"u"}`)
-		require.Equal(t, http.StatusOK, status, answer)
-		if !strings.Contains(answer, `"allowed":true`) {
-			denied++
-		}
+	const rotations = 3
+	var denied atomic.Int64
+	over, stop := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for over.Err() == nil {
+				if _, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"u"}`); strings.Contains(answer, `"allowed":false`) {
+					denied.Add(1)
+				}
+			}
+		})
 	}
-	require.Equal(t, rotations*rounds-60, denied)
+	for i := 1; i <= rotations; i++ {
+		begun := denied.Load()
+		require.Eventually(t, func() bool { return denied.Load() > begun+20 }, 30*time.Second, time.Millisecond)
+		require.NoError(t, os.Rename(filepath.Join(dir, "audit.log"), name(i)))
+		before := strings.Count(p.out.String(), "opened again")
+		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+		require.Eventually(t, func() bool { return strings.Count(p.out.String(), "opened again") > before }, 30*time.Second, 10*time.Millisecond)
+	}
+	begun := denied.Load()
+	require.Eventually(t, func() bool { return denied.Load() > begun+20 }, 30*time.Second, time.Millisecond)
+	stop()
+	asking.Wait()
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.Wait())
 	var all []audit.Record
-	for i := 1; i < rotations; i++ {
+	for i := 1; i <= rotations; i++ {
 		all = append(all, records(t, name(i))...)
 	}
 	last := records(t, filepath.Join(dir, "audit.log"))
 	require.NotEmpty(t, last, "the new file has what came after it was opened")
 	all = append(all, last...)
-	require.Len(t, all, denied)
+	require.Len(t, all, int(denied.Load()))
 	for _, r := range all {
 		require.Equal(t, "api/hourly", r.Limit)
 		require.Equal(t, "u", r.Key)
@@ -87,4 +101,86 @@ func TestWhatBecameOfRecordsIsInTheMetrics(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "audit.log"))
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "secret key")
+}
+
+// deny has one check of a key denied, and no other.
+func deny(t *testing.T, p *process, key string) {
+	t.Helper()
+	status, answer := p.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":%q,"units":60}`, key))
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Contains(t, answer, `"allowed":true`)
+	status, answer = p.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":%q}`, key))
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Contains(t, answer, `"allowed":false`)
+}
+
+func TestHalfALineOfAProcessThatWasKilledCostsThatLineAlone(t *testing.T) {
+	dir := folder(t)
+	file := filepath.Join(dir, "audit.log")
+	require.NoError(t, os.WriteFile(file, []byte(`{"time":"2026-`), 0o600))
+	p := start(t, dir, "-audit", "audit.log")
+	deny(t, p, "u")
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Wait())
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	lines := strings.Split(string(text), "\n")
+	require.Len(t, lines, 3)
+	require.True(t, json.Valid([]byte(lines[1])), lines[1])
+	require.Empty(t, lines[2])
+}
+
+func TestALineThatWasCutShortInOneFileHasNoEndInTheNext(t *testing.T) {
+	f := &auditFile{name: filepath.Join(t.TempDir(), "audit.log")}
+	require.NoError(t, f.open())
+	defer f.close()
+	for _, c := range []struct{ text, holds string }{{"\na\n", "a\n"}, {"\nb\n", "a\n\nb\n"}} {
+		n, err := f.Write([]byte(c.text))
+		require.NoError(t, err)
+		require.Equal(t, len(c.text), n)
+		text, err := os.ReadFile(f.name)
+		require.NoError(t, err)
+		require.Equal(t, c.holds, string(text))
+	}
+}
+
+func TestNobodyWhoReadsItsOutputTakesTheProcessAlong(t *testing.T) {
+	dir := folder(t)
+	reads, writes, err := os.Pipe()
+	require.NoError(t, err)
+	p := startWith(t, dir, func(p *process) { p.Stdout = writes }, "-audit", auditStdout)
+	require.NoError(t, writes.Close())
+	require.NoError(t, reads.Close())
+	deny(t, p, "u")
+	require.Eventually(t, func() bool {
+		_, metrics := get(t, "http://"+p.addrs["health"]+"/metrics")
+		return strings.Contains(metrics, "weir_audit_records_total{fate=\"failed\"} 1\n")
+	}, 30*time.Second, 50*time.Millisecond)
+	require.Contains(t, p.out.String(), "audit records were lost")
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP)) // there is no file to open again
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Wait(), "%s", &p.out)
+}
+
+func TestAnAuditFileThatHangsHoldsNoEndUp(t *testing.T) {
+	a, err := openAudit(auditOptions{file: filepath.Join(t.TempDir(), "audit.log")}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	node, err := weirnode.Start(t.Context(), weirnode.Config{Observer: a.Log, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	l, err := node.Limiter(weirnode.Limit{Name: "l", Rate: 1, Per: time.Hour})
+	require.NoError(t, err)
+	for range 2 {
+		_, err = l.Allow(t.Context(), "k")
+		require.NoError(t, err)
+	}
+	require.NoError(t, node.Close())
+	a.file.mu.Lock() // as a Write does that does not return
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = a.close(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "-audit: "+a.file.name)
+	a.file.mu.Unlock()
+	<-a.done
+	require.NoError(t, a.file.close())
 }

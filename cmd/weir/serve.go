@@ -46,7 +46,7 @@ func serve(args []string, stderr io.Writer) int {
 		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.logLevel})
 	}
 	log := slog.New(handler)
-	// Whoever is used to it has rules read again so; they are, whenever they change.
+	// It is for the audit's file alone: rules are read again whenever they change.
 	signal.Ignore(syscall.SIGHUP)
 	ends := make(chan os.Signal, 2)
 	signal.Notify(ends, syscall.SIGINT, syscall.SIGTERM)
@@ -84,9 +84,12 @@ type served struct {
 	failed chan error
 }
 
-// leavePart is the part of -leave_within that Leave may take. What is left is for
-// answering what is asked then.
-const leavePart = 0.8
+// leavePart is the part of -leave_within after which Leave ends, and answerPart that
+// after which what is asked then is cut off. What is left is for the audit.
+const (
+	leavePart  = 0.8
+	answerPart = 0.95
+)
 
 // runServe serves until ctx is done, and then leaves; once atOnce is done, it ends as it is.
 func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (err error) {
@@ -95,12 +98,21 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 		return err
 	}
 	cfg.Logger = log
+	var leaveBy time.Time // when all has to be over; zero before it leaves
 	var denials *auditLog
 	if o.audit.file != "" {
 		if denials, err = openAudit(o.audit, log); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, denials.close()) }()
+		defer func() {
+			by := time.Now().Add(auditEnd)
+			if !leaveBy.IsZero() && leaveBy.Before(by) {
+				by = leaveBy
+			}
+			ctx, cancel := context.WithDeadline(context.Background(), by)
+			defer cancel()
+			err = errors.Join(err, denials.close(ctx))
+		}()
 		cfg.Observer = denials.Log
 	}
 	if err := cfg.Validate(); err != nil {
@@ -154,9 +166,11 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	s.leaving.Store(true)
 	s.drain()
 	log.Info("leaving", "within", o.leaveWithin)
-	ctx, cancel := context.WithTimeout(atOnce, o.leaveWithin)
+	now, part := time.Now(), func(part float64) time.Duration { return time.Duration(part * float64(o.leaveWithin)) }
+	leaveBy = now.Add(o.leaveWithin)
+	ctx, cancel := context.WithDeadline(atOnce, now.Add(part(answerPart)))
 	defer cancel()
-	leave, left := context.WithTimeout(ctx, time.Duration(leavePart*float64(o.leaveWithin)))
+	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
 	defer left()
 	// Its counts go to the others while it still answers.
 	err = node.Leave(leave)

@@ -102,10 +102,17 @@ var servesAt = regexp.MustCompile(`msg=serving checks=(\S+) admin=(\S+) health=(
 
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return startWith(t, dir, func(*process) {}, args...)
+}
+
+// startWith is start, of a process that set has prepared.
+func startWith(t *testing.T, dir string, set func(p *process), args ...string) *process {
+	t.Helper()
 	all := append([]string{"serve", "-rules", "rules.yaml", "-shared", "shared", "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-checks_tokens", "checks",
 		"-admin", "127.0.0.1:0", "-admin_tokens", "admin", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_config", "envoy.yaml", "-timeout", "5s"}, args...)
 	p := &process{Cmd: weirIn(t, dir, all...), dir: dir, addrs: make(map[string]string)}
 	p.Stderr = &p.out
+	set(p)
 	require.NoError(t, p.Start())
 	t.Cleanup(func() {
 		_ = p.Process.Kill()

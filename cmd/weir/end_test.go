@@ -108,7 +108,7 @@ func TestASecondSignalCutsTheEndShort(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, p.Wait(), &exit)
 	require.Equal(t, bad, exit.ExitCode())
-	require.Contains(t, p.out.String(), "told a second time to end")
+	require.Contains(t, p.out.String(), `level=WARN msg="told a second time to end`)
 }
 
 func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {

@@ -158,25 +158,21 @@ func put[V any](m *map[string]V, name string, v V) {
 	(*m)[name] = v
 }
 
-// elsewhere are the fields of weir.Config that no flag of their name sets, and the flag
-// that does. None sets what only code can give.
-var elsewhere = map[string]string{
-	"Seed":          "shared",
-	"Secrets":       "shared",
-	"TLS":           "peer_cert",
-	"RegionSecrets": "region_secrets",
-	"Logger":        "log_level",
-	"Observer":      "audit",
-	"Tracer":        "", // spans end in an exporter, which a service chooses in its code
-	"Cluster":       "", // a network that is simulated, for tests
-	"Now":           "", // a clock of the caller's, for tests
-	"Rand":          "", // randomness of the caller's, for tests
-}
-
 // flagOf returns the flag that sets a field of weir.Config, empty if none does.
 func flagOf(field string) string {
-	if name, ok := elsewhere[field]; ok {
-		return name
+	switch field {
+	case "Seed", "Secrets":
+		return "shared"
+	case "TLS":
+		return "peer_cert"
+	case "Logger":
+		return "log_level"
+	case "Observer":
+		return "audit"
+	case "Tracer", // spans end in an exporter, which a service chooses in its code
+		"Cluster",     // a cluster of the caller's own, such as one in memory for tests: code, as no text names one
+		"Now", "Rand": // a clock and randomness of the caller's, by which tests repeat: a process has the machine's
+		return ""
 	}
 	var name strings.Builder
 	for i, c := range field {
@@ -188,23 +184,28 @@ func flagOf(field string) string {
 	return name.String()
 }
 
-// inFlags says what is wrong with a weir.Config in the words of the command line.
+// inFlags says what Validate or Start found wrong with a weir.Config in the words of the
+// command line.
 func inFlags(err error) error {
-	if !errors.Is(err, weir.ErrInvalid) {
-		return err
-	}
 	var fields []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[weir.Config]()) {
 		if flagOf(field.Name) != "" {
 			fields = append(fields, field.Name)
 		}
 	}
-	named := regexp.MustCompile(`\b(` + strings.Join(fields, "|") + `)\b`)
+	// What is quoted is a value, which may be a field's name by chance.
+	named := regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b(?:` + strings.Join(fields, "|") + `)\b`)
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimPrefix(strings.TrimSpace(line), weir.ErrInvalid.Error()+" Config: ")
+		line = strings.TrimSpace(line)
+		for _, prefix := range []string{weir.ErrInvalid.Error() + " Config: ", "weir: ", "cluster: "} {
+			line = strings.TrimPrefix(line, prefix)
+		}
 		first := ""
 		line = named.ReplaceAllStringFunc(line, func(field string) string {
+			if field[0] == '"' {
+				return field
+			}
 			name := flagOf(field)
 			if first == "" {
 				first = name

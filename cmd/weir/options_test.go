@@ -77,6 +77,26 @@ func TestEachFieldOfConfigHasAFlag(t *testing.T) {
 	f.VisitAll(func(f *flag.Flag) { require.NotEmpty(t, f.Usage, f.Name) })
 }
 
+func TestWhatIsWrongWithAConfigIsSaidOfItsFlags(t *testing.T) {
+	for args, says := range map[string]string{
+		"-timeout 5h":                       "weir serve: -timeout is 5h0m0s: use 0 for 100ms, or 100µs to 1m (-timeout is WEIR_TIMEOUT in the environment)",
+		"-join_timeout -1s":                 "weir serve: -join_timeout is -1s: use 0 for 10s, or 1ms to 24h (-join_timeout is WEIR_JOIN_TIMEOUT in the environment)",
+		"-forget 1ms":                       "weir serve: -forget is 1ms: ",
+		"-replicas 9":                       "weir serve: -replicas is 9: ",
+		"-max_keys -1":                      "weir serve: -max_keys is -1: ",
+		"-top_keys 5000":                    "weir serve: -top_keys is 5000: ",
+		"-expect -2":                        "weir serve: -expect is -2: ",
+		"-name Join\tForget":                `weir serve: -name "Join\tForget" has spaces or control characters: use a host's or pod's name (-name is WEIR_NAME in the environment)`,
+		"-join a:1":                         "weir serve: -join is set and -bind is empty: give -bind a host:port, ",
+		"-bind 127.0.0.1:0 -regions us=a:1": "weir serve: -regions is set and -region is empty: ",
+	} {
+		o := parsed(t, strings.Split(args, " ")...)
+		cfg, err := o.config()
+		require.NoError(t, err)
+		require.Contains(t, inFlags(cfg.Validate()).Error(), says, args)
+	}
+}
+
 func TestSecretsOfRegionsAndCertificatesAreReadFromFiles(t *testing.T) {
 	shared := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 000102030405060708090a0b0c0d0e0f\n")
 	us := write(t, "secret: ff0102030405060708090a0b0c0d0e0f\n")

@@ -54,16 +54,19 @@ func serve(args []string, stderr io.Writer) int {
 	defer endAtOnce()
 	ctx, leave := context.WithCancel(atOnce)
 	go func() {
-		for _, end := range []context.CancelFunc{leave, endAtOnce} {
+		defer endAtOnce()
+		for _, told := range []func(){leave, func() {
+			// Before it ends, and the process with it.
+			log.Warn("told a second time to end: what is under way is cut off, and counts that the others do not have are lost")
+			signal.Stop(ends) // a third one ends the process itself
+		}} {
 			select {
 			case <-ends:
-				end()
+				told()
 			case <-atOnce.Done():
 				return
 			}
 		}
-		log.Warn("told a second time to end: what is under way is cut off, and counts that the others do not have are lost")
-		signal.Stop(ends) // a third one ends the process itself
 	}()
 	if err := runServe(ctx, atOnce, o, log); err != nil {
 		fmt.Fprintln(stderr, err)
@@ -120,7 +123,7 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	}
 	node, err := weir.Start(ctx, cfg)
 	if err != nil {
-		return err
+		return inFlags(err)
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	var book *rules.Book
@@ -173,7 +176,9 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
 	defer left()
 	// Its counts go to the others while it still answers.
-	err = node.Leave(leave)
+	if err = node.Leave(leave); err != nil && atOnce.Err() == nil {
+		err = fmt.Errorf("weir serve: the node did not hand all of its counts over within %v of -leave_within %v (%s): the others go on with their replicas: %w", part(leavePart), o.leaveWithin, variable("leave_within"), err)
+	}
 	s.end(ctx)
 	if atOnce.Err() != nil {
 		err = errors.Join(err, errors.New("weir serve: told a second time to end: what was under way was cut off"))

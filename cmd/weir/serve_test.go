@@ -308,7 +308,7 @@ func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
 		{"-checks 127.0.0.1:0 -admin_tokens admin -admin " + p.addrs["admin"], "-admin: listen tcp " + p.addrs["admin"]},
 		{"-checks 127.0.0.1:0 -health " + p.addrs["health"], "-health: listen tcp " + p.addrs["health"]},
 		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -envoy_config envoy.yaml -envoy " + p.addrs["envoy"], "-envoy: listen tcp " + p.addrs["envoy"]},
-		{"-shared shared -bind " + p.addr(t), p.addr(t)},
+		{"-shared shared -bind " + p.addr(t), `weir serve: -bind "` + p.addr(t) + `": the port of `},
 		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -rules bad.yaml", "bad.yaml:1:"},
 		{"-bind 0.0.0.0:0", "-shared is empty and -bind"},
 		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -envoy 127.0.0.1:0 -envoy_config bad.yaml", "bad.yaml"},

@@ -165,3 +165,27 @@ func TestChecksBehindCertificatesAreForThoseWhoHaveOne(t *testing.T) {
 	_, err = ask(&http.Client{Transport: &http.Transport{TLSClientConfig: nameless}})
 	require.ErrorContains(t, err, "certificate required")
 }
+
+// A member that stands still answers nobody who hands counts over to it.
+func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
+	dir := folder(t)
+	a := start(t, dir, "-name", "a", "-leave_within", "2s", "-timeout", "20ms") // Leave has 1.6s, and what is asked 0.3s more
+	b := start(t, dir, "-name", "b", "-join", a.addr(t))
+	require.Eventually(t, allReady(a, b), 60*time.Second, 20*time.Millisecond)
+	asked := halfAsk(t, a.addrs["checks"], checksToken)
+	status, _ := a.post(t, "/v1/take", `{"limit":"api/hourly","key":"v"}`)
+	require.Equal(t, http.StatusOK, status)
+	require.NoError(t, b.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { // it has left, or Leave came to its bound
+		c, err := net.Dial("tcp", a.addrs["checks"])
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)
+	var exit *exec.ExitError
+	require.ErrorAs(t, a.Wait(), &exit, "counts were not handed over")
+	require.Equal(t, bad, exit.ExitCode())
+}

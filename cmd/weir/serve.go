@@ -176,8 +176,9 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
 	defer left()
 	// Its counts go to the others while it still answers.
-	if err = node.Leave(leave); err != nil && atOnce.Err() == nil {
-		err = fmt.Errorf("weir serve: the node did not hand all of its counts over within %v of -leave_within %v (%s): the others go on with their replicas: %w", part(leavePart), o.leaveWithin, variable("leave_within"), err)
+	err = node.Leave(leave)
+	if err != nil && leave.Err() != nil && atOnce.Err() == nil {
+		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, and the node was not done with leaving after %v: give it more time: %w", variable("leave_within"), o.leaveWithin, part(leavePart), err)
 	}
 	s.end(ctx)
 	if atOnce.Err() != nil {
@@ -296,7 +297,14 @@ func (s *served) handle(name, addr string, secured *tls.Config, h http.Handler, 
 		l = tls.NewListener(l, secured)
 	}
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		// Connections that are kept end with an answer, and none while its client asks again.
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if s.leaving.Load() {
+				w.Header().Set("Connection", "close")
+			}
+			h.ServeHTTP(w, r)
+		}),
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() {

@@ -23,8 +23,18 @@ func (s *Service) Register(on *grpc.Server) {
 
 // Drain has the health say NOT_SERVING from now on, before the node leaves: so Envoy
 // asks others by the time that the server ends. Checks are answered as before. Whoever
-// watches the health is told, and its stream ends, for which GracefulStop would wait.
-func (s *Service) Drain() { s.drained.Store(true) }
+// watches the health is told at once, and its stream ends within a second or two, for
+// which GracefulStop would wait. It may be called more than once.
+func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
+
+func (s *Service) isDrained() bool {
+	select {
+	case <-s.drained:
+		return true
+	default:
+		return false
+	}
+}
 
 // healthServer says of the server as a whole, and of the rate limit service, whether the
 // node is ready.
@@ -37,7 +47,7 @@ type healthServer struct {
 const healthEvery = time.Second
 
 func (h *healthServer) status() health.HealthCheckResponse_ServingStatus {
-	if h.of.node.Ready() && !h.of.drained.Load() {
+	if h.of.node.Ready() && !h.of.isDrained() {
 		return health.HealthCheckResponse_SERVING
 	}
 	return health.HealthCheckResponse_NOT_SERVING
@@ -62,7 +72,7 @@ func (h *healthServer) List(context.Context, *health.HealthListRequest) (*health
 func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerStreamingServer[health.HealthCheckResponse]) error {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
-	told := health.HealthCheckResponse_UNKNOWN
+	told, drained := health.HealthCheckResponse_UNKNOWN, h.of.drained
 	for {
 		is := health.HealthCheckResponse_SERVICE_UNKNOWN
 		if known(req.GetService()) {
@@ -74,13 +84,16 @@ func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerS
 			}
 			told = is
 		}
-		if h.of.drained.Load() && told != health.HealthCheckResponse_SERVING {
-			return status.Error(codes.Unavailable, "this node leaves: ask another one")
-		}
 		select {
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
+		case <-drained:
+			drained = nil
 		case <-tick.C:
+			// Not at once: a client that was told something asks again without a pause.
+			if drained == nil {
+				return status.Error(codes.Unavailable, "this node leaves: ask another one")
+			}
 		}
 	}
 }

@@ -83,8 +83,9 @@ type Service struct {
 	o       Options
 	retry   time.Duration // of Follow
 	refused pace.Pace     // of the line that a configuration was
-	drained atomic.Bool   // by Drain
-	mu      sync.Mutex    // over changes of current
+	drained chan struct{} // closed by Drain
+	drain   sync.Once
+	mu      sync.Mutex // over changes of current
 	current atomic.Pointer[book]
 }
 
@@ -103,7 +104,7 @@ func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Service{node: node, o: o, retry: followRetry}
+	s := &Service{node: node, o: o, retry: followRetry, drained: make(chan struct{})}
 	if err := s.Use(cfg); err != nil {
 		return nil, err
 	}

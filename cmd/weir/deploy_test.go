@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/health" // a client that balances by health needs it
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+)
+
+// traffic asks from several goroutines until it is ended.
+type traffic struct {
+	asked  atomic.Int64
+	stop   context.CancelFunc
+	asking sync.WaitGroup
+	mu     sync.Mutex
+	failed []error // ten at most
+}
+
+func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffic {
+	over, stop := context.WithCancel(t.Context())
+	f := &traffic{stop: stop}
+	for worker := range 4 {
+		f.asking.Go(func() {
+			for i := 0; over.Err() == nil; i++ {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				err := ask(ctx, fmt.Sprintf("%d-%d", worker, i%100))
+				cancel()
+				f.asked.Add(1)
+				if err != nil {
+					f.mu.Lock()
+					f.failed = append(f.failed, err)
+					enough := len(f.failed) == 10
+					f.mu.Unlock()
+					if enough {
+						return
+					}
+				}
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return f
+}
+
+// goesOn waits until n more were asked.
+func (f *traffic) goesOn(t *testing.T, n int64) {
+	t.Helper()
+	begun := f.asked.Load()
+	require.Eventually(t, func() bool { return f.asked.Load() > begun+n }, 30*time.Second, time.Millisecond)
+}
+
+func (f *traffic) end(t *testing.T, what string) {
+	t.Helper()
+	f.stop()
+	f.asking.Wait()
+	require.NoError(t, errors.Join(f.failed...), "%s: of %d", what, f.asked.Load())
+}
+
+// A member leaves under traffic, and those who ask it go over to the other: over HTTP as
+// soon as an answer ends the connection or there is none to be had, and over gRPC by the
+// health, as Envoy does.
+func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
+	dir := folder(t)
+	a := start(t, dir, "-name", "a")
+	b := start(t, dir, "-name", "b", "-join", a.addr(t))
+	require.Eventually(t, allReady(a, b), 60*time.Second, 20*time.Millisecond)
+
+	var gone atomic.Bool // a, to those who ask over HTTP
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	defer client.CloseIdleConnections()
+	http1 := send(t, func(ctx context.Context, key string) error {
+		for {
+			p, first := a, !gone.Load()
+			if !first {
+				p = b
+			}
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addrs["checks"]+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"`+key+`"}`))
+			if err != nil {
+				return err
+			}
+			r.GetBody = nil // a request that was sent is sent once
+			r.Header.Set("Authorization", "Bearer "+checksToken)
+			r.Header.Set("Content-Type", "application/json")
+			answer, err := client.Do(r)
+			var refused *net.OpError
+			if first && errors.As(err, &refused) && refused.Op == "dial" {
+				gone.Store(true)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			text, err := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if answer.Close && first {
+				gone.Store(true)
+			}
+			if err != nil || answer.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s: %s: %w", answer.Status, text, err)
+			}
+			return nil
+		}
+	})
+	both := manual.NewBuilderWithScheme("both")
+	both.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: a.addrs["envoy"]}, {Addr: b.addrs["envoy"]}}})
+	conn, err := grpc.NewClient("both:///", grpc.WithResolvers(both), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`), grpc.WithDisableRetry())
+	require.NoError(t, err)
+	defer conn.Close()
+	envoy := send(t, func(ctx context.Context, key string) error {
+		_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
+			{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: key}}},
+		}}, grpc.WaitForReady(true))
+		return err
+	})
+	http1.goesOn(t, 100)
+	envoy.goesOn(t, 100)
+
+	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, a.Wait(), "it exits with 0: %s", &a.out)
+	http1.goesOn(t, 100)
+	envoy.goesOn(t, 100)
+	http1.end(t, "HTTP")
+	envoy.end(t, "gRPC")
+	require.True(t, gone.Load())
+}

@@ -13,11 +13,14 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// edit puts a changed view in place.
+// edit puts a changed view in place. What the stream reads of the last one is left as
+// it is.
 func edit(n *Node, change func(v *view)) {
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
 	v := *n.view.Load()
+	v.View = new(*v.View)
+	v.Members = slices.Clone(v.Members)
 	change(&v)
 	n.replace(&v)
 }

@@ -269,11 +269,7 @@ func TestASpanShowsWhoDidNotAnswer(t *testing.T) {
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
 	key := ownedBy(t, l, nodes[1])
 	lost := errors.New("lost")
-	edit(nodes[0], func(v *view) {
-		v.View = new(*v.View)
-		v.Members = slices.Clone(v.Members)
-		v.Members[1].Peer = failing{err: errors.Join(cluster.ErrTimeout, lost)}
-	})
+	edit(nodes[0], func(v *view) { v.Members[1].Peer = failing{err: errors.Join(cluster.ErrTimeout, lost)} })
 	ctx := withinTrace(t.Context(), traceFor(t))
 	d, err := l.Allow(ctx, key)
 	require.NoError(t, err)

@@ -172,6 +172,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		for i := range 20 {
 			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))
 			if i == 19 {
+				synctest.Wait()     // the mux waits for the twentieth
 				l.fails.Store(true) // from the next on
 			}
 			l.accept <- conns[i]

@@ -53,7 +53,7 @@ func openBrowser(t *testing.T) *browser {
 		t.Skip("there is no chromium in PATH: apt-get install chromium")
 	}
 	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.ExecPath(program), chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.Headless, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
@@ -63,17 +63,30 @@ func openBrowser(t *testing.T) *browser {
 	}
 	within, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
-	allocated, end := chromedp.NewExecAllocator(within, options...)
+	for tries := 1; ; tries++ {
+		b, err := startBrowser(within, t, options)
+		if err == nil {
+			return b
+		}
+		// Chromium crashes at its start about once in some hundred times, and
+		// leaves a report of its own.
+		require.Less(t, tries, 3, err)
+		t.Logf("started Chromium again: %v", err)
+	}
+}
+
+func startBrowser(within context.Context, t *testing.T, options []chromedp.ExecAllocatorOption) (*browser, error) {
+	allocated, end := chromedp.NewExecAllocator(within, append(slices.Clip(options), chromedp.UserDataDir(t.TempDir()))...)
 	t.Cleanup(end)
 	b := &browser{t: t}
 	ctx, closed := chromedp.NewContext(allocated, chromedp.WithListener(b.listen))
 	t.Cleanup(closed)
 	b.ctx = ctx
-	_, err := chromedp.Call(ctx, cdpnetwork.Enable, cdpnetwork.EnableParams{})
-	require.NoError(t, err)
-	_, err = chromedp.Call(ctx, cdplog.Enable, cdp.Empty{})
-	require.NoError(t, err)
-	return b
+	if _, err := chromedp.Call(ctx, cdpnetwork.Enable, cdpnetwork.EnableParams{}); err != nil {
+		return nil, err
+	}
+	_, err := chromedp.Call(ctx, cdplog.Enable, cdp.Empty{})
+	return b, err
 }
 
 // listen notes what goes wrong, and what is asked for.

@@ -59,7 +59,7 @@ func (h *Host) Thaw() {
 }
 
 // Throttle pauses the host for the length of pause once in every, from some moment
-// within the next every on: as a CPU quota does, or a neighbour that takes the cores.
+// within the next every on in which it runs: as a CPU quota does, or a neighbour that takes the cores.
 // What its process sends in a pause goes out at the end of it, and what it is sent
 // comes in then; between pauses it is as fast as ever. When in each period the pauses
 // come depends on the network's seed and on the host's name, so that hosts which are
@@ -77,10 +77,12 @@ func (h *Host) Throttle(pause, every time.Duration) {
 	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
-	now := time.Now()
+	// A pause that it is in may hold something until its end: it is not to run into
+	// the first of the new ones, which would make one pause of two.
+	runs := h.resumes(time.Now())
 	h.pauses = pauses{pause: pause, every: every}
 	if pause > 0 {
-		h.pauses.from = now.Add(time.Duration(h.net.rand("pauses", h.name).Int64N(int64(every))))
+		h.pauses.from = runs.Add(1 + time.Duration(h.net.rand("pauses", h.name).Int64N(int64(every))))
 	}
 }
 

@@ -98,6 +98,24 @@ func TestAPauseHoldsWhatWasOnItsWay(t *testing.T) {
 	})
 }
 
+// What waits for the end of a pause is not held longer because the pauses that come
+// after it are others.
+func TestAnotherThrottleDoesNotMakeThePauseLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(50) {
+			h := NewNetwork(seed, Link{}).Host("a")
+			h.Throttle(200*time.Millisecond, 300*time.Millisecond)
+			for h.Paused() == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			lasts := h.Paused()
+			h.Throttle(90*time.Millisecond, 100*time.Millisecond)
+			time.Sleep(lasts)
+			require.Zero(t, h.Paused(), "seed %d", seed)
+		}
+	})
+}
+
 // throttled plays a minute of three nodes that are paused so, asked for so many checks,
 // and says who answered how many of them, and how often views had somebody for gone or
 // for stalled.

@@ -178,7 +178,7 @@ func (l *link) ping(s *session, now time.Time) {
 // look judges the member by what has come from it on s, and says whether all pings
 // have their pongs. due is when this look was to be.
 func (l *link) look(s *session, due, now time.Time) (ponged bool) {
-	answered := s.start.Add(time.Duration(s.answered.Load()))
+	answered := now.Add(-s.silence())
 	l.peers.step(l, func(h *hearing) bool {
 		h.answered(l.name, answered)
 		changed := h.look(l.name, due, now)

@@ -391,6 +391,43 @@ func TestLateAnswersAreHandedOverOnceWithTheirRequest(t *testing.T) {
 	require.Len(t, late, asks)
 }
 
+// This node is slow then, and nobody silent.
+func TestAMemberIsNotSilentWhileWhatCameFromItIsHandled(t *testing.T) {
+	t.Parallel()
+	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
+		for i, r := range batch.Requests {
+			later, body := batch.Later(i), slices.Clone(r)
+			time.AfterFunc(50*time.Millisecond, func() { later(body) })
+		}
+	}})
+	handles, handled := make(chan struct{}), make(chan struct{})
+	begin, end := sync.OnceFunc(func() { close(handles) }), sync.OnceFunc(func() { close(handled) })
+	defer end()
+	a := startPeer(t, "a", &testHandler{late: func(Peer, []byte, []byte) { begin(); <-handled }})
+	meet(t, a, b)
+	a.mu.Lock()
+	l := a.peers.links["b"]
+	a.mu.Unlock()
+	first := l.session.Load()
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := a.peer("b").Ask(ctx, []byte("x"), nil, time.Minute)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	<-handles
+	// Of those that are asked meanwhile each wait passes, by the fault of this node's.
+	for until := time.Now().Add(heardFor + 2*dialPace); time.Now().Before(until); {
+		_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, 10*time.Millisecond)
+		require.ErrorIs(t, err, ErrTimeout)
+		require.NotErrorIs(t, err, ErrBroken)
+	}
+	require.Same(t, first, l.session.Load(), "its connection is kept")
+	end()
+	eventually(t, 3*time.Second, func() bool { return a.stats().Late == a.stats().Timeouts+2 }, "late: %d", a.stats().Late)
+	require.True(t, a.listens(b))
+}
+
 func TestFiveHundredCallersWithDeadlinesOf100µs(t *testing.T) {
 	t.Parallel()
 	var served, late atomic.Int64

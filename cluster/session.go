@@ -57,6 +57,7 @@ type session struct {
 	closed atomic.Bool
 
 	answered atomic.Int64 // nanoseconds from start to the last frame
+	listens  atomic.Int64 // nanoseconds from start since when its reader waits for a frame; never while it handles what has come
 	owed     atomic.Int64 // nanoseconds from start to the first ask that was left unanswered without a frame since; 0 if none was
 	trip     atomic.Int64 // nanoseconds that an answer takes, their smoothed mean; 0 before the first
 	late     atomic.Int64 // nanoseconds after which an answer is late, by the round trips until now
@@ -229,11 +230,15 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	}
 }
 
-// owes is when the first ask was sent that was left unanswered without a frame since,
-// from the session's start, zero if none was; and how long that may last until the
-// other side has stalled.
+// owes is since when the first ask that was left unanswered without a frame since has
+// been waited for, from the session's start, zero if none was, or what has come is yet
+// to be handled; and how long that may last until the other side has stalled.
 func (s *session) owes() (since, stalls time.Duration) {
-	return time.Duration(s.owed.Load()), max(stalledFor, time.Duration(s.late.Load()))
+	since, listens := time.Duration(s.owed.Load()), time.Duration(s.listens.Load())
+	if since == 0 || listens == never {
+		return 0, 0
+	}
+	return max(since, listens), max(stalledFor, time.Duration(s.late.Load()))
 }
 
 // tell queues one request that wants no answer.
@@ -366,6 +371,9 @@ func (s *session) read() error {
 			if !ok {
 				break
 			}
+			if !any {
+				s.listens.Store(int64(never))
+			}
 			any = true
 			switch f.kind {
 			case kindAnswer:
@@ -414,12 +422,16 @@ func (s *session) read() error {
 		if heard {
 			s.way.proven()
 		}
+		if any {
+			s.listens.Store(int64(time.Since(s.start)))
+		}
 	}
 }
 
-// silence is how long no frame has come in on it.
+// silence is how long its reader has waited for a frame. Where this process is slow,
+// what has come may take it long to handle: the other side is not silent meanwhile.
 func (s *session) silence() time.Duration {
-	return time.Since(s.start) - time.Duration(s.answered.Load())
+	return max(0, time.Since(s.start)-time.Duration(s.listens.Load()))
 }
 
 // forget frees the slots whose answers are too late to be told of.

@@ -45,7 +45,8 @@
 // between two looks at a member, no more counts than was planned and 20 ms; and a look
 // that comes later than that has a second one decide, since what has arrived meanwhile
 // may not have been read (after Lifeguard, arXiv 1707.00788). Likewise, a process that
-// notices 2 ms late that an ask's wait has passed looks once more at what has come.
+// notices 2 ms late that an ask's wait has passed looks once more at what has come. And
+// while it handles what came from a member, that member is not silent.
 //
 // A member whose process ends is unheard at once, as the system resets its connections.
 // One that is frozen, and one whose whole machine is gone, is found out by silence.

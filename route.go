@@ -17,19 +17,20 @@ import (
 // place when membership, hearing or authority changes.
 type view struct {
 	*cluster.View
-	ring   *ring.Ring
-	points []int          // index in Members of each member of the ring
-	next   []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
-	lost   []int64        // since when this node does not hear it, 0 if it does
-	away   []bool         // nobody here has heard it for a second: another has its states as well
-	healed int64          // when one that was not reached was last heard again, 0 if never
-	back   []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
-	met    int64          // since when this node knows of others, or does so again, as it was taken off the roster; 0 if it has never
-	hashes []uint64       // of the names
-	named  map[uint64]int // index in Members by hash of the name
-	expect int            // Config.Expect
-	copies int            // Config.Replicas
-	side   int            // how many members with points are on this side
+	ring       *ring.Ring
+	points     []int          // index in Members of each member of the ring
+	next       []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
+	lost       []int64        // since when this node does not hear it, 0 if it does
+	neverHeard []bool         // it has not heard it yet
+	away       []bool         // nobody here has heard it for a second: another has its states as well
+	healed     int64          // when one that was not reached was last heard again, 0 if never
+	back       []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
+	met        int64          // since when this node knows of others, or does so again, as it was taken off the roster; 0 if it has never
+	hashes     []uint64       // of the names
+	named      map[uint64]int // index in Members by hash of the name
+	expect     int            // Config.Expect
+	copies     int            // Config.Replicas
+	side       int            // how many members with points are on this side
 	// complete says that no member with points is missing from this side, and
 	// that the roster is not below expect: owners have the whole limit.
 	complete bool
@@ -195,6 +196,7 @@ func (v *view) isApart(m *cluster.Member) bool {
 // came back, and since when this node knows of anybody.
 func (v *view) hear(now int64, before *view) {
 	v.lost = make([]int64, len(v.Members))
+	v.neverHeard = make([]bool, len(v.Members))
 	v.away = make([]bool, len(v.Members))
 	if before != nil {
 		v.healed, v.met = before.healed, before.met
@@ -220,6 +222,7 @@ func (v *view) hear(now int64, before *view) {
 		if known && before.lost[j] != 0 {
 			v.lost[i] = before.lost[j]
 		}
+		v.neverHeard[i] = !known || before.neverHeard[j]
 		v.away[i] = v.next[i] < 0 && v.overdue(i, now)
 	}
 }
@@ -248,9 +251,10 @@ func (v *view) onlyJoinedBy() bool {
 }
 
 // overdue says that a lost member has been so for longer than a change of
-// hearing takes to spread.
+// hearing takes to spread. One that this node has never heard is so at once: copies for
+// it cannot wait for a link that there may never be.
 func (v *view) overdue(i int, now int64) bool {
-	return v.lost[i] != 0 && uint64(now-v.lost[i]) >= uint64(holdDown)
+	return v.lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.lost[i]) >= uint64(holdDown))
 }
 
 // stale says that by now somebody counts as away, or something is waited for no longer,

@@ -50,6 +50,7 @@ func TestRoute(t *testing.T) {
 		{"which may be this node", cut, []int{2, 0}, 5 * second, standIn, 0, 0},
 		{"until what they said of it is newer than the loss", cut, []int{2, 1}, 6*second - 1, standIn, 1, 1},
 		{"then it is asked through who hears it", cut, []int{2}, 6 * second, relay, 2, 1},
+		{"one that was never heard is asked so at once", chain, []int{3}, 1, relay, 3, 1},
 		{"a clock that steps back does not hide the way", cut, []int{2}, 4 * second, relay, 2, 1},
 		{"the path may be longer than one hop", chain, []int{3}, 2 * second, relay, 3, 1},
 		{"an owner that nobody here hears has a stand-in", split, []int{2, 1}, 9 * second, standIn, 1, 1},

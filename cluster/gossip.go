@@ -341,9 +341,12 @@ func (g *gossip) size() int {
 	return 1
 }
 
+// tickEvery is the pace at which the roster ages.
+const tickEvery = time.Second
+
 // watch keeps the view, and is the one goroutine that calls h.Changed.
 func (g *gossip) watch(h Handler) {
-	ticker := time.NewTicker(time.Second)
+	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	before := time.Now()
 	var told *View
@@ -358,7 +361,12 @@ func (g *gossip) watch(h Handler) {
 		case <-g.wake:
 		case <-ticker.C:
 			now, side := time.Now(), g.side()
-			g.step(func(r *roster) change { return r.tick(before, now, func(name string) bool { return side[name] }) })
+			g.step(func(r *roster) change {
+				if still := now.Sub(before) - 2*tickEvery; still > 0 {
+					r.stood(still, now)
+				}
+				return r.tick(before, now, func(name string) bool { return side[name] })
+			})
 			before = now
 			g.revive()
 		}

@@ -358,6 +358,19 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 	return c
 }
 
+// stood steps in that this process stood still for so long, up to now. The dead may have
+// come back meanwhile, and what says so has yet to be read: that time brings nobody
+// nearer to being forgotten.
+func (r *roster) stood(still time.Duration, now time.Time) {
+	for _, e := range r.entries {
+		if e.isDead(now) && !e.gone() {
+			if e.dead = e.dead.Add(still); e.dead.After(now) {
+				e.dead = now
+			}
+		}
+	}
+}
+
 // sweep drops the tombstones that have served their time, and the oldest
 // above the bound. Those of members that gossip takes for alive stay, and so does this
 // node's own, which always is.

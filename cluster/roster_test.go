@@ -193,6 +193,24 @@ func TestWhoForgetsAndWhen(t *testing.T) {
 	}
 }
 
+func TestNobodyIsForgottenForTimeInWhichThisProcessStoodStill(t *testing.T) {
+	r := rosterOf("b")
+	for _, name := range []string{"a", "c"} {
+		r.up(rec(name, 2), "", dawn)
+	}
+	r.down("a", dawn)
+	before := dawn.Add(testForget / 4)
+	thawed := before.Add(10 * testForget)
+	r.down("c", thawed) // since the thaw
+	r.stood(10*testForget, thawed)
+	r.tick(before, thawed, only("b"))
+	require.Equal(t, []string{"a", "b", "c"}, names(r))
+	last := thawed.Add(testForget - testForget/4)
+	require.False(t, r.tick(thawed, last.Add(-1), only("b")).roster)
+	require.True(t, r.tick(last.Add(-1), last, only("b")).roster)
+	require.Equal(t, []string{"b", "c"}, names(r))
+}
+
 func TestWhoDiedBeforeItServedIsForgottenAfterForgetOnEverySide(t *testing.T) {
 	r := rosterOf("b")
 	for _, name := range []string{"a", "c", "x"} {

@@ -197,7 +197,7 @@ func (s *stage) losses() (lost, regained []int64) {
 	}
 	for i, c := range s.witness.crashes {
 		for _, h := range c.hosts {
-			died, since := s.diedWith(i, h)
+			died, joining, since := s.diedWith(i, h)
 			unsent := s.unsentFor(s.hops(h, min(since, c.heldSince)))
 			all := len(died) > max(0, s.copies())
 			for k := range s.witness.spends {
@@ -205,7 +205,7 @@ func (s *stage) losses() (lost, regained []int64) {
 					continue
 				}
 				for n, g := range s.witness.spends[k] {
-					theirs := slices.Contains(died, g.by) && g.at > since-unsent
+					theirs := (slices.Contains(died, g.by) || slices.Contains(joining, g.by)) && g.at > since-unsent
 					// It may have been told nobody before the node closed, which a check that
 					// was under way when the node said goodbye outlasts.
 					alone := c.orderly && g.alone && g.by == h && g.at > c.at-unsent && g.at <= c.at+timeoutOf(s.Scenario)
@@ -273,8 +273,10 @@ func (s *stage) copies() int {
 
 // diedWith is who of a host's side died with it before there were new copies, and
 // since when what they admitted was nowhere else, but for what was on its way:
-// the crash if there are survivors, else when the side was cut off.
-func (s *stage) diedWith(n, h int) (died []int, since time.Duration) {
+// the crash if there are survivors, else when the side was cut off. joining are those
+// without points that ended on a side that died out: they had nobody's copies, and what
+// they admitted was told to that side alone.
+func (s *stage) diedWith(n, h int) (died, joining []int, since time.Duration) {
 	c := s.witness.crashes[n]
 	died = []int{h}
 	join := func(other crash) {
@@ -297,9 +299,9 @@ func (s *stage) diedWith(n, h int) (died []int, since time.Duration) {
 	survives := func(i int) bool { return hasCopies[i] && !slices.Contains(died, i) && told(i) }
 	if slices.ContainsFunc(side, survives) {
 		if c.orderly {
-			return nil, never // it has handed over
+			return nil, nil, never // it has handed over
 		}
-		return died, s.shrunk(h, c.heldSince)
+		return died, nil, s.shrunk(h, c.heldSince)
 	}
 	// The side has died out: all that was ever on it, as long as nobody else was.
 	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !(weighs[i] && told(i)) })
@@ -308,15 +310,18 @@ func (s *stage) diedWith(n, h int) (died []int, since time.Duration) {
 		of := s.past[at].of
 		weighed, hadCopies := s.weighing(s.past[at].since)
 		for i := range of {
-			if of[i] < 0 || !weighed[i] || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
+			if of[i] < 0 || slices.Contains(side, i) || !slices.ContainsFunc(side, func(j int) bool { return of[j] == of[i] }) {
 				continue
 			}
-			if !s.diesBetween(i, s.past[at].since, c.at) {
+			switch ends := s.diesBetween(i, s.past[at].since, c.at); {
+			case ends && weighed[i]:
+				side = append(side, i)
+				died = append(died, i)
+			case ends:
+				joining = append(joining, i)
+			case weighed[i]:
 				survived = survived || hadCopies[i] && slices.ContainsFunc(side, func(j int) bool { return s.together(i, j, since) })
-				continue
 			}
-			side = append(side, i)
-			died = append(died, i)
 		}
 		if !survived {
 			since = s.past[at].since
@@ -334,7 +339,7 @@ func (s *stage) diedWith(n, h int) (died []int, since time.Duration) {
 			}
 		}
 	}
-	return died, s.shrunk(h, since)
+	return died, joining, s.shrunk(h, since)
 }
 
 // sideOf is who was on a host's side just before a moment, the host first, and

@@ -81,6 +81,33 @@ func TestWhatCrashesMayTake(t *testing.T) {
 	}
 }
 
+// One that starts while another is missing has no points, and nobody's copies. What it
+// admitted after the cut, and nothing older, goes with the side that it was on; so little
+// it takes of others' units with it.
+func TestWhatOneWithoutPointsAdmittedDiesWithItsSide(t *testing.T) {
+	const s = time.Second
+	const a, c, d, f = 0, 1, 2, 3
+	past := []sides{
+		{0, []int{0, 0, 0, absent}, nil}, {5 * s, []int{absent, 1, 1, absent}, nil}, {6 * s, []int{absent, 1, 1, 1}, nil},
+		{11 * s, []int{absent, 1, 2, 2}, nil}, {13 * s, []int{absent, 1, 2, absent}, nil}, {15 * s, []int{absent, 1, absent, absent}, nil},
+	}
+	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: past}
+	for i, name := range []string{"a", "c", "d", "f"} {
+		st.hosts = append(st.hosts, &host{name: name, index: i})
+	}
+	st.witness.crashes = []crash{
+		{at: 5 * s, hosts: []int{a}, heldSince: 5 * s},
+		{at: 13 * s, hosts: []int{f}, heldSince: 13 * s, orderly: true},
+		{at: 15 * s, hosts: []int{d}, heldSince: 15 * s},
+	}
+	st.witness.spends = [][]spent{
+		{{units: 1, at: 12 * s, by: f}}, {{units: 1, at: 8 * s, by: f}},
+		{{units: 1, at: 12 * s, by: d}}, {{units: 1, at: 8 * s, by: d}}, {{units: 1, at: 12 * s, by: c}},
+	}
+	lost, _ := st.losses()
+	require.Equal(t, []int64{1, 0, 1, 0, 0}, lost)
+}
+
 // Who was apart tells the others once they hear each other, and not at the heal itself.
 func TestWhatIsNotToldYetAfterAHeal(t *testing.T) {
 	const a, b = 0, 1

@@ -40,8 +40,8 @@ func (h *Host) Network() cluster.Network {
 
 // Freeze holds all that the host sends and is sent until Thaw, as when its
 // process is stopped (SIGSTOP) or its machine hangs. Its goroutines and timers
-// run on, but nobody notices. A Freeze that is never followed by Thaw is a
-// machine that has lost its power.
+// run on, but nobody notices; a node with Host.Cluster forgets no member for that time.
+// A Freeze that is never followed by Thaw is a machine that has lost its power.
 func (h *Host) Freeze() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()

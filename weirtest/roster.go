@@ -207,7 +207,8 @@ func (m *member) age(roster []string, side []bool) {
 		if here < missed && m.entries[name].announced != cluster.Joining {
 			patience *= 10
 		}
-		if !side[i] && time.Since(m.missing[name]) >= deadAfter+patience {
+		// Its clock runs on in a Freeze, but a process that stands still forgets nobody.
+		if !side[i] && !m.host.frozen && time.Since(later(m.missing[name], m.host.thawed)) >= deadAfter+patience {
 			m.forget(name)
 			delete(m.missing, name)
 		}

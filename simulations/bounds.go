@@ -261,5 +261,5 @@ func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 // trip is how long a round trip takes when an event is felt first, the pauses of both
 // ends included.
 func (c *course) trip(e *event) time.Duration {
-	return c.rtt + 2*c.pauses(e.from-settling, e.to)
+	return c.rtt + 2*c.pauses(e.from-settling, e.to, c.members...)
 }

@@ -148,19 +148,11 @@ func roundTrip(there, back weirtest.Link) time.Duration {
 	return there.Latency + there.Jitter + back.Latency + back.Jitter + 2*time.Microsecond
 }
 
-// index is a node's index, -1 if it is not in this region.
-func (w *world) index(name string) int {
-	for _, i := range w.members {
-		if w.scenario.Nodes[i].Name == name {
-			return i
-		}
-	}
-	return -1
-}
-
+// indices are those of the nodes of this region that have these names.
 func (w *world) indices(names []string) (in []int) {
 	for _, name := range names {
-		if i := w.index(name); i >= 0 {
+		i := slices.IndexFunc(w.scenario.Nodes, func(n Node) bool { return n.Name == name })
+		if slices.Contains(w.members, i) {
 			in = append(in, i)
 		}
 	}
@@ -420,12 +412,12 @@ func (w *world) late(edges [][]bool, hops, quarters time.Duration) bool {
 	return false
 }
 
-// pauses is the longest pause that any node had in a time.
-func (c *course) pauses(from, to time.Duration) (longest time.Duration) {
+// pauses is the longest pause that any of these nodes had in a time.
+func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Duration) {
 	for i := range c.eras {
 		if e := &c.eras[i]; e.from < to && e.to > from {
-			for _, p := range e.pauses {
-				longest = max(longest, p)
+			for _, n := range nodes {
+				longest = max(longest, e.pauses[n])
 			}
 		}
 	}

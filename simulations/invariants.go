@@ -230,23 +230,22 @@ func anyTimes(r *trial, broken func(time.Duration, string, ...any)) {
 		if !isBucket(a.l) {
 			continue
 		}
+		// What was admitted first is in the span with certainty only if it was asked in it.
+		hold := func(from, to time.Duration, why string) {
+			if w, above := a.densest(from, to); above > float64(capacity(a.l))+1e-6 {
+				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
+					a, w.units, w.from, w.to, above, capacity(a.l), why)
+			}
+		}
 		if a.planet != nil {
 			for _, q := range a.planet.undisturbed() {
-				if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
-					broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: no region is disturbed",
-						a, w.units, w.from, w.to, above, capacity(a.l))
-				}
+				hold(q.from, q.to, "no region is disturbed")
 			}
 			continue
 		}
 		for _, q := range a.course.quiets() {
-			if q.sides > 1 && a.l.Partition != weir.FairShare && a.l.Partition != weir.FailClosed {
-				continue
-			}
-			// What was admitted first is in the span with certainty only if it was asked in it.
-			if w, above := a.densest(q.from, q.to); above > float64(capacity(a.l))+1e-6 {
-				broken(w.to, "%v: %d units from %v to %v, %.1f above its Rate, where Burst %d is allowed: %s",
-					a, w.units, w.from, w.to, above, capacity(a.l), situation{sides: q.sides}.row())
+			if q.sides == 1 || a.l.Partition == weir.FairShare || a.l.Partition == weir.FailClosed {
+				hold(q.from, q.to, situation{sides: q.sides}.row())
 			}
 		}
 	}
@@ -276,7 +275,7 @@ func heals(r *trial, broken func(time.Duration, string, ...any)) {
 			for at < len(quiets) && quiets[at].to <= c.Answered {
 				at++
 			}
-			if at == len(quiets) || c.Asked < quiets[at].from+spreading+spreads*a.course.pauses(quiets[at].from, quiets[at].to) || quiets[at].sides != 1 || quiets[at].mute {
+			if at == len(quiets) || c.Asked < quiets[at].from+spreading+spreads*a.course.pauses(quiets[at].from, quiets[at].to, a.course.members...) || quiets[at].sides != 1 || quiets[at].mute {
 				return
 			}
 			from := c.Answered - a.l.Per
@@ -351,9 +350,11 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 	slow := 0
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		if took := c.Answered - c.Asked; took > most && took > most+r.pauses(c) {
+		took := c.Answered - c.Asked
+		// It may have stood still when its Timeout had passed, and answers after that.
+		if took > most && took > most+r.courses[r.Scenario.Nodes[c.Node].Region].pauses(c.Asked, c.Answered, int(c.Node)) {
 			slow++
-			if slowest == nil || c.Answered-c.Asked > slowest.Answered-slowest.Asked {
+			if slowest == nil || took > slowest.Answered-slowest.Asked {
 				slowest = c
 			}
 		}
@@ -362,18 +363,6 @@ func prompt(r *trial, broken func(time.Duration, string, ...any)) {
 		broken(slowest.Answered, "%d checks took longer than Timeout, %v; the slowest %v, at %s, asked at %v, answered as %v",
 			slow, timeoutOf(r.Scenario), slowest.Answered-slowest.Asked, r.Scenario.Nodes[slowest.Node].Name, slowest.Asked, slowest.Source)
 	}
-}
-
-// pauses is how long the node that was asked may have stood still when its Timeout had
-// passed: it answers after that.
-func (r *trial) pauses(c *Check) (longest time.Duration) {
-	course := r.courses[r.Scenario.Nodes[c.Node].Region]
-	for i := range course.eras {
-		if e := &course.eras[i]; e.from < c.Answered && e.to > c.Asked {
-			longest = max(longest, e.pauses[c.Node])
-		}
-	}
-	return longest
 }
 
 func errorless(r *trial, broken func(time.Duration, string, ...any)) {

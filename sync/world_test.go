@@ -1,9 +1,11 @@
 package countsync
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,12 +91,7 @@ func rank(id bucket.ID, m Member) uint64 {
 
 func ranked(id bucket.ID, members []Member) []Member {
 	list := slices.Clone(members)
-	slices.SortFunc(list, func(a, b Member) int {
-		if rank(id, a) < rank(id, b) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(rank(id, a), rank(id, b)) })
 	return list
 }
 
@@ -197,6 +194,13 @@ func (w *world) node(m Member) *node {
 
 func (w *world) connected(a, b Member) bool {
 	return w.node(a) != nil && w.node(b) != nil && w.sides[a] == w.sides[b]
+}
+
+// refresh brings all views up to date.
+func (w *world) refresh() {
+	for _, n := range w.nodes {
+		n.refresh()
+	}
 }
 
 // refresh brings a node's view up to date.
@@ -322,11 +326,8 @@ func (w *world) deliver(i int, again bool) {
 	}
 	if a.Complete && w.joining[to.name] {
 		to.told[a.From] = true
-		all := true
-		for _, m := range to.serves {
-			all = all && to.told[m] && w.node(m) != nil // while one is missing, nobody begins
-		}
-		if all {
+		// While one is missing, nobody begins.
+		if !slices.ContainsFunc(to.serves, func(m Member) bool { return !to.told[m] || w.node(m) == nil }) {
 			w.logf("%d serves", to.name)
 			delete(w.joining, to.name)
 			w.turned = true
@@ -462,9 +463,7 @@ func (w *world) settleSide(n *node) (safe map[bucket.ID]bool) {
 	for round, most := 0, 40+2*w.longest(); round < most; round++ {
 		w.exchange()
 		if round%10 == 0 { // each queues more than a frame has room for
-			for _, m := range w.nodes {
-				m.refresh()
-			}
+			w.refresh()
 		}
 		w.now += int64(100 * time.Millisecond)
 	}
@@ -566,9 +565,7 @@ func (w *world) quiet() {
 		w.sides[n.name] = 0
 	}
 	w.deliverAll()
-	for _, n := range w.nodes {
-		n.refresh()
-	}
+	w.refresh()
 	if w.apart {
 		w.settleSide(w.nodes[0]) // while the dead are missed, who stands in for them is told
 		w.apart = false
@@ -583,9 +580,7 @@ func (w *world) quiet() {
 		w.settleSide(w.nodes[0])
 	}
 	w.adopt(w.nodes)
-	for _, n := range w.nodes {
-		n.refresh()
-	}
+	w.refresh()
 	for _, n := range w.nodes {
 		n.refresh()
 	}
@@ -630,9 +625,7 @@ func (w *world) rounds() {
 		if w.turned || round%20 == 19 || moved && still > 0 {
 			moved = moved || w.turned
 			w.turned = false
-			for _, n := range w.nodes {
-				n.refresh()
-			}
+			w.refresh()
 		}
 		w.deliverAll()
 		for _, n := range w.nodes {
@@ -649,12 +642,7 @@ func (w *world) rounds() {
 	}
 }
 
-func (w *world) history() (s string) {
-	for _, l := range w.log {
-		s += l + "\n"
-	}
-	return s
-}
+func (w *world) history() string { return strings.Join(w.log, "\n") }
 
 // expected is what has been admitted and not been reset since.
 func (w *world) expected(id bucket.ID) (units int64) {
@@ -723,9 +711,7 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 				n.holds[id] = i == 0 || apart
 			}
 		}
-		for _, n := range w.nodes {
-			n.refresh()
-		}
+		w.refresh()
 		for range rapid.IntRange(1, 2).Draw(t, "times") {
 			for range rapid.IntRange(1, 100).Draw(t, "steps") {
 				w.step(t)
@@ -828,9 +814,7 @@ func (w *world) step(t *rapid.T) {
 		w.sides[n.name] = rapid.IntRange(0, 1).Draw(t, "side")
 		w.logf("%d on side %d", n.name, w.sides[n.name])
 		if rapid.Bool().Draw(t, "seen") {
-			for _, m := range w.nodes {
-				m.refresh()
-			}
+			w.refresh()
 		}
 	case 16:
 		pick().handOver()

@@ -399,8 +399,8 @@ func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 
 // audience appends the members of the ring that are to have the state of an id
 // with this hash from this node: the owner if it is another, and is reached or to
-// be given what this node holds; the next copies in ring order that are not away,
-// and those away that come before them. Where this node leaves and has given everything
+// be given what this node holds; the next copies in ring order that are not doubled,
+// and those doubled that come before them. Where this node leaves and has given everything
 // away it is none of these any more, and there is one beyond the owner.
 func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
@@ -417,7 +417,7 @@ func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 				continue
 			}
 			members = append(members, i)
-			if !v.away[i] && copies > 0 {
+			if !v.doubled[i] && copies > 0 {
 				copies--
 			}
 		}
@@ -542,6 +542,6 @@ func (v *view) successions() map[countsync.Member]countsync.Ranges {
 // owesAs says that audiences are the same in both views.
 func (v *view) owesAs(o *view) bool {
 	return v.ring == o.ring && v.Self == o.Self && slices.Equal(v.hashes, o.hashes) &&
-		slices.Equal(v.away, o.away) && slices.EqualFunc(v.next, o.next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
+		slices.Equal(v.doubled, o.doubled) && slices.EqualFunc(v.next, o.next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
 		v.held.Equal(o.held) && v.abandoned.Equal(o.abandoned) && slices.Equal(v.joiners, o.joiners)
 }

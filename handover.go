@@ -89,8 +89,8 @@ func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 }
 
 // firstReplica is the first member in ring order that is not away, -1 if there is none: the
-// first that copies go to. Who comes after one that is lost, and not away yet, has
-// none.
+// first that copies go to. Who comes after one that is lost, and not away yet, need not
+// have them all.
 func (v *view) firstReplica(hash uint64) int {
 	var room [16]int
 	for most := 4; ; most *= 4 {

@@ -22,7 +22,9 @@ type view struct {
 	next       []int          // for each of Members: the neighbour that begins the shortest path to it, -1 if there is none
 	lost       []int64        // since when this node does not hear it, 0 if it does
 	neverHeard []bool         // it has not heard it yet
-	away       []bool         // nobody here has heard it for a second: another has its states as well
+	away       []bool         // nobody here has heard it for a second
+	mute       []int64        // since when nothing is sent to it, as it has stalled or is not reached; 0 if something is
+	doubled    []bool         // that has been so for a while, or it is away: another is sent its copies as well
 	healed     int64          // when one that was not reached was last heard again, 0 if never
 	back       []uint64       // hashes of those that were, and came back not long before; 0 stands for some unknown
 	met        int64          // since when this node knows of others, or does so again, as it was taken off the roster; 0 if it has never
@@ -75,6 +77,11 @@ const (
 // what they said of hearing it may be older than its death, and a check would
 // wait for each of them in turn. Only after it has passed is a member away.
 const holdDown = time.Second
+
+// doubleAfter is how long a member may be sent nothing until another is sent its copies
+// as well. A node that is paused itself takes long to find that a member is missing, and a
+// crash meanwhile would take all that it counted since.
+const doubleAfter = holdDown / 4
 
 // terms are what a view is made by, besides what the cluster says.
 type terms struct {
@@ -198,6 +205,7 @@ func (v *view) hear(now int64, before *view) {
 	v.lost = make([]int64, len(v.Members))
 	v.neverHeard = make([]bool, len(v.Members))
 	v.away = make([]bool, len(v.Members))
+	v.mute, v.doubled = make([]int64, len(v.Members)), make([]bool, len(v.Members))
 	if before != nil {
 		v.healed, v.met = before.healed, before.met
 		if v.healing(now) {
@@ -215,7 +223,17 @@ func (v *view) hear(now int64, before *view) {
 		if known && before.next[j] < 0 && v.next[i] >= 0 && m.Announced != cluster.Joining { // who joins holds nothing
 			v.heal(nameHash(m.Name), now)
 		}
-		if v.Direct[i] || i == v.Self {
+		if i == v.Self {
+			continue
+		}
+		if v.next[i] < 0 || v.Stalls(i) {
+			v.mute[i] = now
+			if known && before.mute[j] != 0 {
+				v.mute[i] = before.mute[j]
+			}
+		}
+		v.doubled[i] = v.double(i, now)
+		if v.Direct[i] {
 			continue
 		}
 		v.lost[i] = now
@@ -224,6 +242,7 @@ func (v *view) hear(now int64, before *view) {
 		}
 		v.neverHeard[i] = !known || before.neverHeard[j]
 		v.away[i] = v.next[i] < 0 && v.overdue(i, now)
+		v.doubled[i] = v.doubled[i] || v.away[i]
 	}
 }
 
@@ -257,8 +276,14 @@ func (v *view) overdue(i int, now int64) bool {
 	return v.lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.lost[i]) >= uint64(holdDown))
 }
 
-// stale says that by now somebody counts as away, or something is waited for no longer,
-// who did not and that was when the view was made.
+// double says that a member has been sent nothing for long enough that another is sent
+// its copies as well.
+func (v *view) double(i int, now int64) bool {
+	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
+}
+
+// stale says that by now somebody counts as away, or is doubled, or something is waited
+// for no longer, who did not and that was when the view was made.
 func (v *view) stale(now int64) bool {
 	for _, w := range v.waits {
 		if now >= w.until {
@@ -266,7 +291,7 @@ func (v *view) stale(now int64) bool {
 		}
 	}
 	for i := range v.away {
-		if !v.away[i] && v.next[i] < 0 && v.overdue(i, now) {
+		if !v.away[i] && v.next[i] < 0 && v.overdue(i, now) || !v.doubled[i] && v.double(i, now) {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // hearing is a view from member 0 of who hears whom, row by row: "101" hears the
@@ -72,6 +73,41 @@ func ordered(v *view, members ...int) (id bucket.ID) {
 		id.Hi += 1<<40 + 1
 	}
 	return id
+}
+
+// A member that stalls for a while, or is not reached, still is to have its copies, and
+// until it has them so has the next: a crash of this node is not to take what it counted
+// since. That one takes nothing over for it.
+func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
+	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
+	id := ordered(whole, 0, 2, 1, 3)
+	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
+	stalls := func(now int64, before *view) *view {
+		c := *whole.View
+		c.Stalled = []bool{false, false, true, false}
+		return newView(now, &c, terms{copies: 1}, before)
+	}
+	cut := func(now int64, before *view) *view { return hearing(now, before, "1101", "1101", "0010", "1101") }
+	two, both := []countsync.Member{whole.hashes[2]}, []countsync.Member{whole.hashes[2], whole.hashes[1]}
+	for name, from := range map[string]func(int64, *view) *view{"it has stalled": stalls, "it is not reached": cut} {
+		t.Run(name, func(t *testing.T) {
+			const soon, late = 1 + int64(doubleAfter) - 1, 1 + int64(doubleAfter)
+			v := from(1, whole)
+			require.Equal(t, two, v.Targets(nil, id), "at first")
+			require.False(t, v.stale(soon))
+			require.Equal(t, two, from(soon, v).Targets(nil, id))
+			require.True(t, v.stale(late))
+			doubled := from(late, v)
+			require.Equal(t, both, doubled.Targets(nil, id))
+			require.False(t, doubled.owesAs(v), "what was counted before is sent to it as well")
+			require.Empty(t, doubled.answerers(arc)[1])
+			back := hearing(late+1, doubled, "1111", "1111", "1111", "1111")
+			require.Equal(t, two, back.Targets(nil, id), "once it is back")
+		})
+	}
+	v := stalls(1, whole)
+	v = cut(int64(doubleAfter)/2, v)
+	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "it stalls, and is unheard then")
 }
 
 // That a member has stalled concerns this node alone: it asks, and sends spends to, the

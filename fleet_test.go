@@ -121,28 +121,6 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 	}
 }
 
-// The same schedule admits the same number on one node and on five.
-func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
-	clock := newHand()
-	withClock := func(_ int, cfg *Config) { cfg.Now = clock.Now }
-	five := fleet(t, 5, withClock)
-	one := fleet(t, 1, withClock)
-	for _, algorithm := range algorithms {
-		l := Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 10, Per: time.Minute}
-		alone, together := limiters(t, one, l)[0], limiters(t, five, l)
-		for i := range 300 {
-			key, units := fmt.Sprint(i%7), int64(1+i%3)
-			a, err := alone.AllowN(t.Context(), key, units)
-			require.NoError(t, err)
-			b, err := together[i%5].AllowN(t.Context(), key, units)
-			require.NoError(t, err)
-			a.Source, b.Source = 0, 0
-			require.Equal(t, a, b, "%v, ask %d", algorithm, i)
-			clock.Step(time.Duration(i%5) * time.Second)
-		}
-	}
-}
-
 func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 	nodes := fleet(t, 3, nil)
 	few := limiters(t, nodes, Limit{Name: "few", Rate: 5, Per: time.Hour})

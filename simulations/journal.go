@@ -63,7 +63,8 @@ type Ending struct {
 	Key     int32
 	Spent   int64   // units that nodes spent in the run, less what they gave back
 	Granted int64   // units that callers were granted
-	Unheard int64   // units that may be spent though no caller was granted them: an error was the answer, or the node that asked was killed, or waited so long that it may have asked others
+	Unheard int64   // units that may be spent though no caller was granted them, as takes.go says
+	Unasked int64   // units that nodes spent and no check explains
 	Used    int64   // units that the owner counts, after the last heal
 	Owners  []int16 // the nodes that answer for the key themselves; one, if all is well
 	// Replica is what its stand-in counts once the owner has been killed after

@@ -202,9 +202,11 @@ func (s *stage) giveBack(ctx context.Context, q question) {
 	s.mu.Lock()
 	p := q.host.runs
 	s.mu.Unlock()
+	from := s.now()
 	if p != nil {
 		_ = p.limiters[q.limit].Refund(ctx, s.keys[q.limit][q.key], q.units) // an error leaves them spent
 	}
+	s.witness.returned(q.key, q.units, from, s.now())
 }
 
 // askWitness debits, or takes of two keys at once, and notes what came of it.

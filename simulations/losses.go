@@ -34,7 +34,6 @@ const (
 	noticed    = 2 * time.Second        // after a cut others have the copies that were beyond it
 	resends    = 3 * 200 * time.Millisecond
 	pingPace   = 300 * time.Millisecond
-	besides    = 3 // the one that answers: the owner, whom the asker and the stand-in ask, and the stand-in
 )
 
 // ledger is what is known of the witness's units.
@@ -43,7 +42,7 @@ type ledger struct {
 	keys    map[[16]byte]int
 	spends  [][]spent // of each key, as they were
 	granted []int64   // units of each key, to callers
-	unheard []int64   // of each key, that may be spent though no caller was granted them
+	asks    [][]ask   // of each key
 	crashes []crash
 	slow    time.Duration // a check that takes longer may have been asked of several
 	link    weirtest.Link // the slowest there has been
@@ -81,10 +80,12 @@ type crash struct {
 func (l *ledger) note(c Check, killed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case killed || c.Err != nil:
-		l.unheard[c.Key] += c.Units
-	case c.Allowed:
+	slow := c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered)
+	l.asks[c.Key] = append(l.asks[c.Key], ask{
+		units: c.Units, from: c.Asked, to: c.Answered,
+		done: !killed && c.Err == nil && c.Allowed, unsure: killed || c.Err != nil || slow,
+	})
+	if !killed && c.Err == nil && c.Allowed {
 		l.granted[c.Key] += c.Units
 		if c.Source == weir.Budget || c.Source == weir.FailedOpen {
 			for i := range slices.Backward(l.spends[c.Key]) {
@@ -94,9 +95,6 @@ func (l *ledger) note(c Check, killed bool) {
 				}
 			}
 		}
-	}
-	if c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) {
-		l.unheard[c.Key] += besides * c.Units
 	}
 }
 
@@ -109,8 +107,14 @@ func (l *ledger) mayReturn(key int, units int64) bool {
 		return false
 	}
 	l.granted[key] -= units
-	l.unheard[key] += units
 	return true
+}
+
+// returned takes down a refund of the witness, whatever came of it.
+func (l *ledger) returned(key int, units int64, from, to time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asks[key] = append(l.asks[key], ask{units: -units, from: from, to: to})
 }
 
 // crashed says that a node died in that time: what it had been asked, and has passed

@@ -274,18 +274,6 @@ func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
 }
 
-// A check that a node dies of may have been granted by it, or whom it asked, besides.
-func TestWhatADeadNodeWasAskedMayHaveBeenSpentUnheard(t *testing.T) {
-	const ms = time.Millisecond
-	for answered, unheard := range map[time.Duration]int64{9 * ms: 0, 10 * ms: 6, 12 * ms: 6} {
-		l := ledger{spends: make([][]spent, 1), granted: make([]int64, 1), unheard: make([]int64, 1), slow: 5 * ms}
-		l.crash(10*ms, []int{1}, []*host{{}, {}})
-		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)
-		require.Equal(t, unheard, l.unheard[0], answered)
-		require.EqualValues(t, 2, l.granted[0])
-	}
-}
-
 // Where packets are lost, what was counted since the last ping may have had no copy,
 // and where it goes through others since one ping more for each. What is late is no
 // later than its way and the pauses of both ends.

@@ -214,7 +214,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	s.witness.slow = timeoutOf(scenario) / 8
 	s.witness.spends = make([][]spent, witnessKeys*len(s.regions))
 	s.witness.granted = make([]int64, witnessKeys*len(s.regions))
-	s.witness.unheard = make([]int64, witnessKeys*len(s.regions))
+	s.witness.asks = make([][]ask, witnessKeys*len(s.regions))
 	for i := range s.limits {
 		s.keys = append(s.keys, make([]string, s.keysOf(i)))
 		for k := range s.keys[i] {
@@ -385,8 +385,9 @@ func (s *stage) endings(ctx context.Context) []Ending {
 		}
 		e := Ending{
 			Key: int32(k), Replica: -1, Lost: lost[k], Regained: regained[k],
-			Granted: s.witness.granted[k], Unheard: s.witness.unheard[k],
+			Granted: s.witness.granted[k],
 		}
+		e.Unheard, e.Unasked = unheard(s.witness.asks[k], s.witness.spends[k])
 		for _, g := range s.witness.spends[k] {
 			e.Spent += g.units
 		}

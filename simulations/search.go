@@ -34,6 +34,7 @@ type searching struct {
 	virtual time.Duration
 	found   []result
 	steady  map[weir.PartitionPolicy]steady
+	allowed allowed
 }
 
 // search plays random scenarios, one on each core, and shrinks the first that
@@ -61,6 +62,7 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 		}
 	}
 	tellSteady(out, f.steady)
+	f.allowed.tell(out)
 	fmt.Fprintf(out, "%d scenarios, %d faults, %d checks, %v of virtual time in %v: ",
 		f.played, f.faults, f.checks, f.virtual, time.Since(begun).Round(time.Second))
 	if len(f.found) == 0 {
@@ -153,6 +155,7 @@ func (f *searching) note(r result) {
 		sum.add(s)
 		f.steady[p] = sum
 	}
+	f.allowed.add(r.Allowed)
 	verdict := "✓"
 	if len(r.Broken) > 0 {
 		verdict = "✗ " + r.Broken[0].Invariant

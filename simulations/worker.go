@@ -31,6 +31,7 @@ type result struct {
 	Lasts         time.Duration
 	Broken        []Broken
 	Steady        map[weir.PartitionPolicy]steady
+	Allowed       allowed
 }
 
 // work plays the scenarios whose seeds come in, a line each, and sends a line of
@@ -78,7 +79,7 @@ func try(t *testing.T, s *Scenario) result {
 		return r
 	}
 	judged := newTrial(j)
-	r.Checks, r.Broken, r.Steady = len(j.Checks), judged.judge(), judged.steadySplits()
+	r.Checks, r.Broken, r.Steady, r.Allowed = len(j.Checks), judged.judge(), judged.steadySplits(), j.allowed()
 	return r
 }
 

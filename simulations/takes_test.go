@@ -1,0 +1,49 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What was spent is held to what callers saw, take by take.
+func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) {
+	const ms = time.Millisecond
+	took := func(units int64, at time.Duration) spent { return spent{units: units, at: at} }
+	yes := ask{units: 2, from: 10 * ms, to: 11 * ms, done: true}
+	slow := ask{units: 2, from: 10 * ms, to: 60 * ms, done: true, unsure: true}
+	failed := ask{units: 2, from: 10 * ms, to: 60 * ms, unsure: true}
+	back := ask{units: -2, from: 20 * ms, to: 21 * ms}
+	for name, c := range map[string]struct {
+		asks             []ask
+		spends           []spent
+		unheard, unasked int64
+	}{
+		"a take that was granted":               {[]ask{yes}, []spent{took(2, 10*ms)}, 0, 0},
+		"another one beside it":                 {[]ask{yes}, []spent{took(2, 10*ms), took(2, 10*ms)}, 0, 2},
+		"one of other units":                    {[]ask{yes}, []spent{took(3, 10*ms)}, 0, 3},
+		"one after the answer":                  {[]ask{yes}, []spent{took(2, 12*ms)}, 0, 2},
+		"one before the check":                  {[]ask{slow}, []spent{took(2, 9*ms)}, 0, 2},
+		"a slow one, granted alone":             {[]ask{slow}, []spent{took(2, 30*ms)}, 0, 0},
+		"a slow one, by two":                    {[]ask{slow}, []spent{took(2, 30*ms), took(2, 50*ms)}, 2, 0},
+		"a slow one, by two, and given back":    {[]ask{slow}, []spent{took(2, 30*ms), took(2, 50*ms), took(-2, 70*ms)}, 2, 0},
+		"a slow one, carried out late":          {[]ask{slow}, []spent{took(2, 30*ms), took(2, 10_060*ms)}, 2, 0},
+		"a slow one, carried out later":         {[]ask{slow}, []spent{took(2, 30*ms), took(2, 10_061*ms)}, 0, 2},
+		"a slow one, by more than can be asked": {[]ask{slow}, []spent{took(2, 30*ms), took(2, 31*ms), took(2, 32*ms), took(2, 33*ms), took(2, 34*ms)}, 6, 2},
+		"one that failed, carried out":          {[]ask{failed}, []spent{took(2, 30*ms)}, 2, 0},
+		"one that failed, not carried out":      {[]ask{failed}, nil, 0, 0},
+		"a refund":                              {[]ask{yes, back}, []spent{took(2, 10*ms), took(-2, 20*ms)}, 0, 0},
+		"a refund that nobody carried out":      {[]ask{yes, back}, []spent{took(2, 10*ms)}, 2, 0},
+		"a refund of a part":                    {[]ask{yes, back}, []spent{took(2, 10*ms), took(-1, 20*ms)}, 2, 0},
+		"two at once, of which the longer is first": {
+			[]ask{{units: 2, from: 10 * ms, to: 60 * ms, done: true}, yes}, []spent{took(2, 10*ms), took(2, 50*ms)}, 0, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			units, unasked := unheard(c.asks, c.spends)
+			require.Equal(t, c.unheard, units)
+			require.Equal(t, c.unasked, unasked)
+		})
+	}
+}

@@ -92,7 +92,7 @@ func present(r *trial, broken func(time.Duration, string, ...any)) {
 			switch {
 			case !e.hears[a.By][a.Of]:
 				since = never
-			case i == 0:
+			case i == 0 && !r.Scenario.Gossip: // where nodes have just started
 				since = -c.settle // all do when the run begins
 			case since == never:
 				since = e.from

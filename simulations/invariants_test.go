@@ -349,6 +349,20 @@ func TestAnOwnerDecidesWhereNodesAreSlowAtMost(t *testing.T) {
 	}
 }
 
+func TestWithRealGossipNodesHaveJustStartedWhenARunBegins(t *testing.T) {
+	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
+	s.Gossip = true
+	for at, holds := range map[time.Duration]bool{0: true, 9 * time.Second: true, 11 * time.Second: false} {
+		j := journal(s, nil)
+		j.Absences = []absence{{By: 0, Of: 1, From: at, To: at + ms}}
+		require.Equal(t, holds, len(brokenOf(j, nobodyGone)) == 0, at)
+	}
+	for at, holds := range map[time.Duration]bool{0: true, 14 * time.Second: true, 16 * time.Second: false} {
+		check := Check{Asked: at, Answered: at + ms, Units: 1, Allowed: true, Source: weir.StandIn}
+		require.Equal(t, holds, len(brokenOf(journal(s, []Check{check}), exactInvariant)) == 0, at)
+	}
+}
+
 func TestTheJudgeAndTheLibraryHaveOneTimeout(t *testing.T) {
 	require.ErrorContains(t, weir.Config{Timeout: -1}.Validate(), fmt.Sprintf("use 0 for %v,", timeoutOf(&Scenario{})))
 }

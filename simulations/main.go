@@ -228,7 +228,7 @@ func one(ctx context.Context, t *testing.T, o options, out, complain io.Writer) 
 		}
 	}
 	if len(broken) > 0 {
-		fmt.Fprintf(complain, "\nBroken with seed %d: %s. Replay it with: %s -seed %d %s\n", s.Seed, names(broken), command(), s.Seed, o.what)
+		fmt.Fprintf(complain, "\nBroken with seed %d: %s. %s: %s -seed %d %s\n", s.Seed, names(broken), s.again(), command(), s.Seed, o.what)
 		return exitBroken, nil
 	}
 	return exitFine, nil
@@ -243,6 +243,14 @@ func names(broken []Broken) string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// again introduces the command that plays a scenario again.
+func (s *Scenario) again() string {
+	if s.Gossip {
+		return "Its runs differ, as its membership is gossip, and it may take several until it breaks again"
+	}
+	return "Replay it with"
 }
 
 // command is how this program was called.

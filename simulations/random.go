@@ -43,6 +43,7 @@ func random(seed uint64) *Scenario {
 	d.loads()
 	d.slowness(seed)
 	d.extremes(seed)
+	d.gossip(seed)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -422,6 +423,13 @@ func (d *dice) extremes(seed uint64) {
 		d.s.Limits = append(d.s.Limits, many)
 		d.s.Loads = append(d.s.Loads, Load{Limit: many.Name, Keys: 60_000, Burst: manyAsks})
 	}
+}
+
+// gossip has one scenario in fifty play real memberlist and real frames: their runs do
+// not replay. It draws as slowness does.
+func (d *dice) gossip(seed uint64) {
+	own := &dice{rand.New(rand.NewPCG(seed, 0x676f7373)), d.s} // "goss"
+	d.s.Gossip = own.one(50)
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

@@ -68,7 +68,7 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var adversaries, joinsInSplits, threeSides, regions int
+	var adversaries, joinsInSplits, threeSides, regions, gossips int
 	for seed := range uint64(1000) {
 		s, split := random(seed), false
 		for _, f := range s.Faults {
@@ -93,6 +93,9 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 		if s.Nodes[0].Region != "" {
 			regions++
 		}
+		if s.Gossip {
+			gossips++
+		}
 	}
 	for kind := FaultSplit; kind <= FaultSlow; kind++ {
 		require.Greater(t, faults[kind], 50, kind)
@@ -101,6 +104,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, joinsInSplits, 100)
 	require.Greater(t, threeSides, 100)
 	require.Greater(t, regions, 20)
+	require.InDelta(t, 20, gossips, 10)
 }
 
 // Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most

@@ -78,7 +78,7 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 		if f.regions {
 			of = "-regions "
 		}
-		fmt.Fprintf(complain, "\nseed %d. Replay it with: %s %s-n 1 -seed %d\n", r.Seed, command(), of, r.Seed)
+		fmt.Fprintf(complain, "\nseed %d. %s: %s %s-n 1 -seed %d\n", r.Seed, drawn(r.Seed, f.regions).again(), command(), of, r.Seed)
 		r.Broken[0].tell(complain)
 	}
 	if ctx.Err() == nil {
@@ -191,5 +191,5 @@ func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 		return
 	}
 	wanted.tell(complain)
-	fmt.Fprintf(complain, "It is in %s. Replay it with: %s %s\n", name, command(), name)
+	fmt.Fprintf(complain, "It is in %s. %s: %s %s\n", name, least.again(), command(), name)
 }

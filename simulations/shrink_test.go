@@ -81,3 +81,15 @@ func TestShrinkShortensAndRounds(t *testing.T) {
 	require.Less(t, least.Lasts, 20*time.Second)
 	require.Equal(t, weirtest.Link{Latency: defaultLatency}, least.Network)
 }
+
+func TestShrinkDoesNotSayThatARunWithGossipReplays(t *testing.T) {
+	s := random(1)
+	s.Gossip = true
+	least, _ := shrunk(t, s, func(*Scenario) bool { return true })
+	require.False(t, least.Gossip)
+	require.Equal(t, "Replay it with", least.again())
+
+	least, _ = shrunk(t, s, func(s *Scenario) bool { return s.Gossip })
+	require.Contains(t, least.About, "it broke, and with anything less that was tried it did not")
+	require.Contains(t, least.again(), "Its runs differ")
+}

@@ -94,7 +94,10 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		registry: newRegistry(cfg.Logger),
 	}
 	if o, ok := cfg.Cluster.(observe.Spender); ok {
-		n.counts.Observe(func(id bucket.ID, units int64) { o.Spent(bytesOf(id), units) })
+		n.counts.Observe(
+			func(id bucket.ID, units int64) { o.Spent(bytesOf(id), units) },
+			func(id bucket.ID, number uint64) { o.Reset(bytesOf(id), number) },
+		)
 	}
 	n.stream = newStream()
 	n.newcomers = make(chan struct{}, 1)

@@ -61,10 +61,13 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	}
 }
 
-// Observe has f told of the units that each count has spent here, or below zero was given
-// back, as they are: under a lock, so that f must be short, and call nothing of the store.
-// It is called before anything else.
-func (s *Store) Observe(f func(id ID, units int64)) { s.spent = f }
+// Observe has spent told of the units that each count has spent here, or below zero was
+// given back, as they are, and reset of the number of each ResetTo: under a lock of that
+// count's, so that they must be short, and call nothing of the store. It is called before
+// anything else.
+func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number uint64)) {
+	s.spent, s.wasReset = spent, reset
+}
 
 // Collect appends to list each count that has changed since it was collected,
 // once, and starts anew for it; with hurried, only those for which Track's hurry

@@ -17,11 +17,12 @@ type ID struct{ Hi, Lo uint64 }
 // the keys, once, and allocates nothing if the id is held, save for what a
 // SlidingLog records.
 type Store struct {
-	shards  []shard
-	places  places
-	max     int64
-	tracker atomic.Pointer[tracker] // nil before Track
-	spent   func(ID, int64)         // nil without Observe
+	shards   []shard
+	places   places
+	max      int64
+	tracker  atomic.Pointer[tracker] // nil before Track
+	spent    func(ID, int64)         // nil without Observe
+	wasReset func(ID, uint64)        // likewise
 
 	_       [64]byte // what follows is written to, what stands above is read by every call
 	total   atomic.Int64
@@ -168,7 +169,10 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 
 // Reset forgets the id's count, and what of it was not collected. With Track that
 // is a change also if none was held: other nodes may hold one.
-func (s *Store) Reset(id ID) {
+func (s *Store) Reset(id ID) { s.ResetTo(id, 0) }
+
+// ResetTo is Reset, of which whoever observes the store is told this number.
+func (s *Store) ResetTo(id ID, number uint64) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	if i := sh.find(id, h, &s.places); i >= 0 {
@@ -176,6 +180,9 @@ func (s *Store) Reset(id ID) {
 		s.total.Add(-1)
 	}
 	sh.touch(id)
+	if s.wasReset != nil {
+		s.wasReset(id, number)
+	}
 	sh.mu.Unlock()
 }
 

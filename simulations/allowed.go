@@ -9,7 +9,7 @@ import (
 // they were, in units: it says how sharp the judge is.
 type allowed struct {
 	Spent                   int64
-	Lost, Regained, Unheard int64 // at most, as in Ending
+	Lost, Regained, Unheard int64 // at most, as in Ending; Regained with what is Stale
 	Gone, Back, Beside      int64 // of these, what was so
 }
 
@@ -27,8 +27,8 @@ func (a *allowed) add(o allowed) {
 func (j *Journal) allowed() (sum allowed) {
 	for _, e := range j.Ends {
 		sum.add(allowed{
-			Spent: e.Spent, Lost: e.Lost, Regained: e.Regained, Unheard: e.Unheard,
-			Gone: max(0, e.Spent-e.Used), Back: max(0, e.Used-e.Spent), Beside: max(0, e.Spent-e.Granted),
+			Spent: e.Total, Lost: e.Lost, Regained: e.Regained + e.Stale, Unheard: e.Unheard,
+			Gone: max(0, e.Spent-e.Used), Back: max(0, e.Used-e.Spent), Beside: max(0, e.Total-e.Granted),
 		})
 	}
 	return sum
@@ -41,6 +41,6 @@ func (a *allowed) tell(w io.Writer) {
 	part := func(units int64) float64 { return 100 * float64(units) / float64(a.Spent) }
 	fmt.Fprintf(w, "Of the %d units that were spent of the witness\n", a.Spent)
 	fmt.Fprintf(w, "%6.2f %% may be gone with crashes, %.2f %% were\n", part(a.Lost), part(a.Gone))
-	fmt.Fprintf(w, "%6.2f %% may count once more, as crashes took the word that they were given back, %.2f %% did\n", part(a.Regained), part(a.Back))
+	fmt.Fprintf(w, "%6.2f %% may count once more, as crashes took the word that they were given back or two nodes took them off after a reset, %.2f %% did\n", part(a.Regained), part(a.Back))
 	fmt.Fprintf(w, "%6.2f %% may be spent though no caller was granted them, %.2f %% were\n", part(a.Unheard), part(a.Beside))
 }

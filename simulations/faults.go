@@ -130,6 +130,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if !up {
 			return
 		}
+		s.witness.starts(h.index)
 		n, err := s.cluster.Start(ctx, h.name)
 		if err != nil {
 			return // killed as it started, or at the end

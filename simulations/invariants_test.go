@@ -369,7 +369,7 @@ func TestTheJudgeAndTheLibraryHaveOneTimeout(t *testing.T) {
 
 func TestTheEndIsInOrder(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Rate: 10, Per: time.Second})
-	fine := Ending{Key: 3, Spent: 100, Granted: 100, Used: 100, Owners: []int16{1}, Replica: 100}
+	fine := Ending{Key: 3, Spent: 100, Total: 100, Granted: 100, Used: 100, Owners: []int16{1}, Replica: 100}
 	for _, c := range []struct {
 		name   string
 		change func(*Journal)
@@ -392,6 +392,16 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"the copy has what was given back", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 103, 3 }, ""},
 		{"the copy has more than that", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 104, 3 }, equalReplicas},
 		{"the copy has less", func(j *Journal) { j.Ends[0].Replica, j.Ends[0].Regained = 99, 3 }, equalReplicas},
+		{"only what was spent since the reset counts", func(j *Journal) {
+			e := &j.Ends[0]
+			e.Reset, e.Known, e.Spent, e.Used, e.Replica = 7, 7, 40, 40, 40
+		}, ""},
+		{"units of before the reset count", func(j *Journal) { j.Ends[0].Reset, j.Ends[0].Spent = 7, 40 }, accounted},
+		{"the owner has not heard of the reset", func(j *Journal) { j.Ends[0].Known = 7 }, accounted},
+		{"a crash took the reset", func(j *Journal) { j.Ends[0].Reset, j.Ends[0].Known = 5, 3 }, ""},
+		{"what was reset away was given back twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 103, 103, 3 }, ""},
+		{"and more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 104, 104, 3 }, accounted},
+		{"and took what was spent since", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 97, 97, 3 }, accounted},
 		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
 	} {
 		j := journal(s)

@@ -61,7 +61,10 @@ const witness = -1
 // Ending is the end of one key of the witness.
 type Ending struct {
 	Key     int32
-	Spent   int64   // units that nodes spent in the run, less what they gave back
+	Reset   uint64  // the number of the last reset that the owner knows of, 0 of none
+	Known   uint64  // the highest number that a node knew, and no crash can have taken
+	Total   int64   // units that nodes spent in the run, less what they gave back
+	Spent   int64   // of these, what was spent and given back by nodes that knew of no other reset than the owner
 	Granted int64   // units that callers were granted
 	Unheard int64   // units that may be spent though no caller was granted them, as takes.go says
 	Unasked int64   // units that nodes spent and no check explains
@@ -72,6 +75,7 @@ type Ending struct {
 	Replica  int64
 	Lost     int64 // of what was spent, what crashes may have taken with them, as losses.go says; all of it if more crashed than there were replicas
 	Regained int64 // of what was given back, the same
+	Stale    int64 // units that callers gave back though they had them before the reset: nodes that were apart may have taken the same ones off
 }
 
 // Broken is an invariant that does not hold.

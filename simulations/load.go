@@ -37,9 +37,10 @@ const (
 	takeAll
 	debit
 	refund
+	reset
 )
 
-// deeds are what the witness is asked, each as often.
+// deeds are what the witness is asked, each as often, but for resets.
 var deeds = [...]deed{take, take, take, take, take, takeAll, debit, refund}
 
 // asker is a load as it is asked.
@@ -49,7 +50,8 @@ type asker struct {
 	from   []*host
 	rng    *rand.Rand
 	zipf   *rand.Zipf
-	deeds  *rand.Rand    // of the witness alone
+	deeds  *rand.Rand // of the witness alone
+	resets bool
 	next   time.Duration // when it asks next
 	asked  int
 	paused []*host // for whom to choose from, kept for its room
@@ -72,6 +74,11 @@ func (s *stage) load(ctx context.Context) {
 	askers = append(askers, s.asker("witness", Load{
 		Limit: witnessName, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
 	}))
+	resets := s.asker("resets", Load{
+		Limit: witnessName, Keys: witnessForgets, Rate: witnessResets, Ends: s.Lasts - witnessRests,
+	})
+	resets.resets = true
+	askers = append(askers, resets)
 	for _, a := range askers {
 		a.advance()
 	}
@@ -84,7 +91,10 @@ func (s *stage) load(ctx context.Context) {
 		if h := a.choose(s); h != nil {
 			q := question{host: h, limit: a.limit}
 			q.key, q.units = a.draw(h)
-			if a.deeds != nil {
+			switch {
+			case a.resets:
+				q.deed = reset
+			case a.deeds != nil:
 				q.deed = deeds[a.deeds.IntN(len(deeds))]
 			}
 			select {
@@ -187,9 +197,17 @@ type question struct {
 
 // put asks a question.
 func (s *stage) put(ctx context.Context, q question) {
+	if q.deed == refund {
+		if begun, may := s.witness.mayReturn(q.key, q.units); may {
+			from := s.now()
+			s.tell(q, func(l *weir.Limiter, key string) error { return l.Refund(ctx, key, q.units) })
+			s.witness.returned(q.key, q.units, begun, from, s.now())
+			return
+		}
+	}
 	switch {
-	case q.deed == refund && s.witness.mayReturn(q.key, q.units):
-		s.giveBack(ctx, q)
+	case q.deed == reset:
+		s.tell(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
 	case q.deed == takeAll || q.deed == debit:
 		s.askWitness(ctx, q)
 	default:
@@ -197,16 +215,15 @@ func (s *stage) put(ctx context.Context, q question) {
 	}
 }
 
-// giveBack has a node give back units of the witness, whoever admitted them.
-func (s *stage) giveBack(ctx context.Context, q question) {
+// tell has a node give back units of the witness, whoever admitted them, or reset it. What
+// an error leaves undone nobody observes.
+func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
 	s.mu.Lock()
 	p := q.host.runs
 	s.mu.Unlock()
-	from := s.now()
 	if p != nil {
-		_ = p.limiters[q.limit].Refund(ctx, s.keys[q.limit][q.key], q.units) // an error leaves them spent
+		_ = do(p.limiters[q.limit], s.keys[q.limit][q.key])
 	}
-	s.witness.returned(q.key, q.units, from, s.now())
 }
 
 // askWitness debits, or takes of two keys at once, and notes what came of it.

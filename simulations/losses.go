@@ -40,9 +40,13 @@ const (
 type ledger struct {
 	mu      sync.Mutex // guards spends, which nodes tell of under locks of their own
 	keys    map[[16]byte]int
-	spends  [][]spent // of each key, as they were
-	granted []int64   // units of each key, to callers
-	asks    [][]ask   // of each key
+	spends  [][]spent         // of each key, as they were
+	granted []int64           // units of each key, to callers
+	resets  []uint64          // of each key, the highest number that a node has known
+	since   []int64           // of each key, granted under that number and not given back yet
+	stale   [][]stale         // of each key
+	knows   map[knower]uint64 // the number that each host's node has known last
+	asks    [][]ask           // of each key
 	crashes []crash
 	slow    time.Duration // a check that takes longer may have been asked of several
 	link    weirtest.Link // the slowest there has been
@@ -55,14 +59,49 @@ type spent struct {
 	at    time.Duration
 	by    int
 	alone bool // it decided on its own, and has to tell the owner
+	// reset is the number of the last reset that it knew of. Where no units are spent it
+	// is one that it has just heard of.
+	reset uint64
 }
 
-// observe takes down what a node has spent of a count.
-func (l *ledger) observe(id [16]byte, units int64, at time.Duration, by int) {
+// stale is units that callers gave back though they were granted before a reset: nodes
+// take them from what was spent since, and several that are apart may each take the same.
+type stale struct {
+	units int64
+	reset uint64 // the highest number that was known then
+}
+
+type knower struct{ host, key int }
+
+func newLedger(keys int) ledger {
+	return ledger{
+		spends: make([][]spent, keys), granted: make([]int64, keys), asks: make([][]ask, keys),
+		resets: make([]uint64, keys), since: make([]int64, keys), stale: make([][]stale, keys),
+		knows: make(map[knower]uint64),
+	}
+}
+
+// observe takes down what a node has spent of a count, and under which reset.
+func (l *ledger) observe(id [16]byte, reset uint64, units int64, at time.Duration, by int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k, ok := l.keys[id]; ok {
-		l.spends[k] = append(l.spends[k], spent{units: units, at: at, by: by})
+	k, ok := l.keys[id]
+	if !ok {
+		return
+	}
+	l.spends[k] = append(l.spends[k], spent{units: units, at: at, by: by, reset: reset})
+	l.knows[knower{by, k}] = reset
+	if reset > l.resets[k] {
+		l.resets[k], l.since[k] = reset, 0
+	}
+}
+
+// starts has a host's next node know of no reset.
+func (l *ledger) starts(host int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.spends {
+		delete(l.knows, knower{host, k})
 	}
 }
 
@@ -87,6 +126,9 @@ func (l *ledger) note(c Check, killed bool) {
 	})
 	if !killed && c.Err == nil && c.Allowed {
 		l.granted[c.Key] += c.Units
+		if !l.before(c) {
+			l.since[c.Key] += c.Units
+		}
 		if c.Source == weir.Budget || c.Source == weir.FailedOpen {
 			for i := range slices.Backward(l.spends[c.Key]) {
 				if s := &l.spends[c.Key][i]; s.by == int(c.Node) && s.units == c.Units && s.at >= c.Asked {
@@ -98,23 +140,47 @@ func (l *ledger) note(c Check, killed bool) {
 	}
 }
 
-// mayReturn says whether callers were granted so many units of a key, and takes them from
-// what they have. A node that has not heard of all of these gives back less.
-func (l *ledger) mayReturn(key int, units int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.granted[key] < units {
-		return false
+// before reports whether what a check was granted may have been spent before a reset that
+// is known by now, or by a node that did not know of it.
+func (l *ledger) before(c Check) bool {
+	for _, s := range slices.Backward(l.spends[c.Key]) {
+		if s.at < c.Asked {
+			return false
+		}
+		if s.units == c.Units && s.reset < l.resets[c.Key] {
+			return true
+		}
 	}
-	l.granted[key] -= units
-	return true
+	return false
 }
 
-// returned takes down a refund of the witness, whatever came of it.
-func (l *ledger) returned(key int, units int64, from, to time.Duration) {
+// mayReturn says whether callers were granted so many units of a key, and takes them from
+// what they have. A node that has not heard of all of these gives back less. reset is the
+// highest number that is known by then, for returned.
+func (l *ledger) mayReturn(key int, units int64) (reset uint64, may bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reset = l.resets[key]
+	if l.granted[key] < units {
+		return reset, false
+	}
+	l.granted[key] -= units
+	if l.since[key] < units {
+		l.stale[key] = append(l.stale[key], stale{units, reset})
+	} else {
+		l.since[key] -= units
+	}
+	return reset, true
+}
+
+// returned takes down a refund, whatever came of it, which was begun under a reset number.
+func (l *ledger) returned(key int, units int64, reset uint64, from, to time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asks[key] = append(l.asks[key], ask{units: -units, from: from, to: to})
+	if now := l.resets[key]; now > reset {
+		l.stale[key] = append(l.stale[key], stale{units, now})
+	}
 }
 
 // crashed says that a node died in that time: what it had been asked, and has passed
@@ -189,13 +255,12 @@ func (s *stage) remember(now time.Duration) {
 	s.past = append(s.past, sides{now, of, maps.Clone(s.links)})
 }
 
-// losses is how many units of each key may be gone, and how many count once more, as the
-// word that they were given back may be.
-func (s *stage) losses() (lost, regained []int64) {
+// gone reports of each spend of each key whether crashes may have taken it.
+func (s *stage) gone() (gone [][]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.witness.slowest(s.Network)
-	gone := make([][]bool, len(s.witness.spends))
+	gone = make([][]bool, len(s.witness.spends))
 	for k := range gone {
 		gone[k] = make([]bool, len(s.witness.spends[k]))
 	}
@@ -218,16 +283,36 @@ func (s *stage) losses() (lost, regained []int64) {
 			}
 		}
 	}
-	lost, regained = make([]int64, len(gone)), make([]int64, len(gone))
-	for k := range gone {
-		for n, g := range s.witness.spends[k] {
-			if gone[k][n] {
-				lost[k] += max(0, g.units)
-				regained[k] += max(0, -g.units)
-			}
+	return gone
+}
+
+// close adds up what was spent of a key, where these of its spends may be gone, and the
+// owner counts under e.Reset.
+func (l *ledger) close(e *Ending, gone []bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := e.Key
+	e.Granted = l.granted[k]
+	e.Unheard, e.Unasked = unheard(l.asks[k], l.spends[k][:len(gone)])
+	for n, s := range l.spends[k][:len(gone)] {
+		e.Total += s.units
+		if !gone[n] {
+			e.Known = max(e.Known, s.reset)
+		}
+		if s.reset != e.Reset {
+			continue
+		}
+		e.Spent += s.units
+		if gone[n] {
+			e.Lost += max(0, s.units)
+			e.Regained += max(0, -s.units)
 		}
 	}
-	return lost, regained
+	for _, s := range l.stale[k] {
+		if s.reset >= e.Reset {
+			e.Stale += s.units
+		}
+	}
 }
 
 // way is how long a message is under way at most.

@@ -9,6 +9,18 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
+// lossesOf is what crashes may have taken of each key, and of what was given back.
+func lossesOf(s *stage) (lost, regained []int64) {
+	l := newLedger(len(s.witness.spends))
+	l.spends = s.witness.spends
+	for k, gone := range s.gone() {
+		e := Ending{Key: int32(k)}
+		l.close(&e, gone)
+		lost, regained = append(lost, e.Lost), append(regained, e.Regained)
+	}
+	return lost, regained
+}
+
 // A link that goes down takes copies with it as a split does, until that is noticed.
 func TestWhatASideHasShrunkBy(t *testing.T) {
 	const cut = 12 * time.Second
@@ -76,7 +88,7 @@ func TestWhatCrashesMayTake(t *testing.T) {
 		if test.old {
 			most = 1
 		}
-		lost, _ := s.losses()
+		lost, _ := lossesOf(s)
 		require.Equal(t, []int64{most}, lost, test.name)
 	}
 }
@@ -104,7 +116,7 @@ func TestWhatOneWithoutPointsAdmittedDiesWithItsSide(t *testing.T) {
 		{{units: 1, at: 12 * s, by: f}}, {{units: 1, at: 8 * s, by: f}},
 		{{units: 1, at: 12 * s, by: d}}, {{units: 1, at: 8 * s, by: d}}, {{units: 1, at: 12 * s, by: c}},
 	}
-	lost, _ := st.losses()
+	lost, _ := lossesOf(st)
 	require.Equal(t, []int64{1, 0, 1, 0, 0}, lost)
 }
 
@@ -161,7 +173,7 @@ func TestWhatIsNotToldYetAfterAHeal(t *testing.T) {
 		if test.lost {
 			most, again = 2, 1
 		}
-		lost, regained := s.losses()
+		lost, regained := lossesOf(s)
 		require.Equal(t, []int64{most}, lost, test.name)
 		require.Equal(t, []int64{again}, regained, test.name)
 	}
@@ -324,7 +336,75 @@ func TestACrashTakesMoreWhereCopiesGoThroughOthers(t *testing.T) {
 		st.witness.crashes = []crash{{at: 12 * s, hosts: []int{a}, heldSince: 12 * s}}
 		st.witness.spends = [][]spent{{{units: 1, at: 10 * s, by: a}}}
 		require.Equal(t, c.hops, st.hops(a, 12*s), c.name)
-		lost, _ := st.losses()
+		lost, _ := lossesOf(st)
 		require.Equal(t, []int64{c.lost}, lost, c.name)
+	}
+}
+
+// A spend counts with the reset that its node knew of, wherever others were by then.
+func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
+	const ms = time.Millisecond
+	id := [16]byte{1}
+	l := newLedger(1)
+	l.keys = map[[16]byte]int{id: 0}
+	l.slow = time.Second
+	grant := func(reset uint64, units int64, at time.Duration, by int) {
+		l.observe(id, reset, units, at, by)
+		l.note(Check{Asked: at - ms, Answered: at + ms, Units: units, Node: int16(by), Allowed: true}, false)
+	}
+	grant(0, 3, 10*ms, 0)
+	l.observe(id, 7, 0, 20*ms, 0) // reset here
+	grant(7, 2, 30*ms, 0)
+	grant(0, 1, 40*ms, 1) // cut off: it has not heard of the reset
+	ending := func(reset uint64, gone ...bool) Ending {
+		e := Ending{Reset: reset}
+		l.close(&e, append(gone, make([]bool, len(l.spends[0])-len(gone))...))
+		return e
+	}
+	require.Equal(t, Ending{Reset: 7, Known: 7, Total: 6, Spent: 2, Granted: 6}, ending(7))
+	require.Equal(t, Ending{Known: 7, Total: 6, Spent: 4, Granted: 6}, ending(0), "the owner has not heard of it")
+	crashed := []bool{false, true, true}
+	require.Equal(t, Ending{Total: 6, Spent: 4, Granted: 6}, ending(0, crashed...), "whoever knew of it has died")
+	require.Equal(t, Ending{Reset: 7, Total: 6, Spent: 2, Lost: 2, Granted: 6}, ending(7, crashed...), "and yet told the others")
+
+	// Two units are of after the reset: beyond these, what is given back was reset away.
+	require.EqualValues(t, 2, l.since[0])
+	for range 2 {
+		reset, may := l.mayReturn(0, 2)
+		require.True(t, may)
+		require.EqualValues(t, 7, reset)
+		l.returned(0, 2, reset, 0, 0)
+	}
+	require.EqualValues(t, 2, ending(7).Stale)
+	_, may := l.mayReturn(0, 3)
+	require.False(t, may, "only two are left that anybody was granted")
+	reset, may := l.mayReturn(0, 2)
+	require.True(t, may)
+	l.observe(id, 9, 0, 50*ms, 1)
+	l.returned(0, 2, reset, 0, 0)
+	require.EqualValues(t, 2, ending(9).Stale, "it was on its way at the reset")
+	require.EqualValues(t, 6, ending(7).Stale)
+
+	l.starts(0)
+	require.Zero(t, l.knows[knower{0, 0}], "another node begins without")
+	require.EqualValues(t, 9, l.knows[knower{1, 0}])
+}
+
+// What was granted as a reset came may have been spent before it.
+func TestAGrantAcrossAResetIsNotOfAfterIt(t *testing.T) {
+	id := [16]byte{1}
+	for name, under := range map[string]uint64{"before": 0, "after": 7} {
+		l := newLedger(1)
+		l.keys = map[[16]byte]int{id: 0}
+		l.slow = time.Second
+		if under == 0 {
+			l.observe(id, 0, 2, 10, 1)
+		}
+		l.observe(id, 7, 0, 20, 0)
+		if under > 0 {
+			l.observe(id, 7, 2, 30, 1)
+		}
+		l.note(Check{Asked: 5, Answered: 40, Units: 2, Allowed: true}, false)
+		require.Equal(t, map[uint64]int64{0: 0, 7: 2}[under], l.since[0], name)
 	}
 }

@@ -103,6 +103,15 @@ var mutants = []mutant{
 		scenario: "split", breaks: accounted,
 	},
 	{
+		name: "what was spent before a reset counts where it is heard of later",
+		edits: []edit{{
+			"sync/inbound.go",
+			"	if x.raise(id, number, made, x.now, x.stamped()) {\n",
+			"	if x.raise(id, number, made, x.now, x.stamped()) || number < x.resets.of[id].number {\n",
+		}},
+		scenario: "split", breaks: accounted,
+	},
+	{
 		name: "a thawed owner keeps its authority",
 		edits: []edit{{
 			"route.go",

@@ -23,6 +23,8 @@ const (
 	witnessRate    = 40 // asks a second, over all nodes
 	witnessRests   = 3 * time.Second
 	witnessUnits   = 3
+	witnessResets  = 0.4 // a second, of the keys that are reset
+	witnessForgets = 4   // keys of each region, which are reset now and then
 	settleWithin   = 2 * time.Minute
 	quietFor       = 2 * time.Second        // that all has been told before the counts are read
 	forgetAfter    = 10 * time.Second       // healed, before anybody is forgotten by hand: by then counts have come together
@@ -179,8 +181,8 @@ func newStage(scenario *Scenario) (*stage, error) {
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
 		Viewed:  s.viewed,
-		Spent: func(host string, id [16]byte, units int64) {
-			s.witness.observe(id, units, s.now(), s.named[host].index)
+		Spent: func(host string, id [16]byte, reset uint64, units int64) {
+			s.witness.observe(id, reset, units, s.now(), s.named[host].index)
 		},
 		Config: weir.Config{
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
@@ -211,10 +213,8 @@ func newStage(scenario *Scenario) (*stage, error) {
 	}
 	// Who passes a check on waits for three quarters of what its asker does, or half:
 	// after so much of Timeout the third one gives up, and answers itself.
+	s.witness = newLedger(witnessKeys * len(s.regions))
 	s.witness.slow = timeoutOf(scenario) / 8
-	s.witness.spends = make([][]spent, witnessKeys*len(s.regions))
-	s.witness.granted = make([]int64, witnessKeys*len(s.regions))
-	s.witness.asks = make([][]ask, witnessKeys*len(s.regions))
 	for i := range s.limits {
 		s.keys = append(s.keys, make([]string, s.keysOf(i)))
 		for k := range s.keys[i] {
@@ -378,25 +378,20 @@ func (s *stage) forget() {
 // once one of them is killed.
 func (s *stage) endings(ctx context.Context) []Ending {
 	var ends []Ending
-	lost, regained := s.losses()
-	for k := range lost {
+	gone := s.gone()
+	for k := range gone {
 		if !s.runsIn(k / witnessKeys) {
 			continue // nobody is left to ask
 		}
-		e := Ending{
-			Key: int32(k), Replica: -1, Lost: lost[k], Regained: regained[k],
-			Granted: s.witness.granted[k],
-		}
-		e.Unheard, e.Unasked = unheard(s.witness.asks[k], s.witness.spends[k])
-		for _, g := range s.witness.spends[k] {
-			e.Spent += g.units
-		}
+		e := Ending{Key: int32(k), Replica: -1}
 		for _, h := range s.hosts {
 			if used, owner := s.used(ctx, h, k); owner {
 				e.Owners = append(e.Owners, int16(h.index))
 				e.Used = max(e.Used, used)
+				e.Reset = max(e.Reset, s.witness.knows[knower{h.index, k}])
 			}
 		}
+		s.witness.close(&e, gone[k])
 		ends = append(ends, e)
 	}
 	s.killAnOwner(ctx, ends)

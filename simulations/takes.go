@@ -45,6 +45,9 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 	}
 	next := 0
 	for _, s := range spends {
+		if s.units == 0 {
+			continue // it has heard of a reset
+		}
 		for ; next < len(asks) && asks[next].from <= s.at; next++ {
 			a := &asks[next]
 			if a.done || a.units < 0 {

@@ -320,7 +320,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 }
 
 func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
-	s.store.Reset(id)
+	s.store.ResetTo(id, number)
 	if s.whenReset != nil {
 		s.whenReset(id)
 	}

@@ -51,9 +51,11 @@ type Options struct {
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is told of the units of each count that a host's node spends, by
 	// the id that weir.Limiter's ID gives, or below zero gives back, as it does: also of
-	// what nobody hears the answer to. It must not block, and calls no method of the
-	// Cluster or of a node.
-	Spent func(name string, id [16]byte, units int64)
+	// what nobody hears the answer to. reset is the number of the last weir.Limiter.Reset
+	// that this node knows of, 0 of none: of two nodes that know different ones, the lower
+	// one's units are forgotten. It is told of no units as the node hears of a reset. It
+	// must not block, and calls no method of the Cluster or of a node.
+	Spent func(name string, id [16]byte, reset uint64, units int64)
 	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
 	// Now and Rand are set for each.
 	Config weir.Config
@@ -252,7 +254,11 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 		cfg.Cluster = watched{cfg.Cluster, func(v *cluster.View) { viewed(name, v) }}
 	}
 	if spent := c.options.Spent; spent != nil {
-		cfg.Cluster = observed{cfg.Cluster, func(id [16]byte, units int64) { spent(name, id, units) }}
+		cfg.Cluster = &observed{
+			Cluster: cfg.Cluster,
+			spent:   func(id [16]byte, reset uint64, units int64) { spent(name, id, reset, units) },
+			resets:  make(map[[16]byte]uint64),
+		}
 	}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
@@ -465,12 +471,26 @@ func (w watcher) Changed() {
 // observed tells of what its node spends.
 type observed struct {
 	cluster.Cluster
-	spent func(id [16]byte, units int64)
+	spent func(id [16]byte, reset uint64, units int64)
+
+	mu     sync.Mutex
+	resets map[[16]byte]uint64 // the number of the last, by count
 }
 
-func (o observed) Spent(id [16]byte, units int64) { o.spent(id, units) }
+func (o *observed) Spent(id [16]byte, units int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.spent(id, o.resets[id], units)
+}
 
-var _ observe.Spender = observed{}
+func (o *observed) Reset(id [16]byte, number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.resets[id] = number
+	o.spent(id, number, 0)
+}
+
+var _ observe.Spender = (*observed)(nil)
 
 // inBubble says whether time is virtual.
 func inBubble() (in bool) {

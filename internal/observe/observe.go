@@ -8,4 +8,7 @@ package observe
 // it must be short, and call nothing of the node.
 type Spender interface {
 	Spent(id [16]byte, units int64)
+	// Reset is called as the node forgets a count, under the same lock: what it spends of
+	// it from then on is spent under this reset number.
+	Reset(id [16]byte, number uint64)
 }

@@ -165,6 +165,18 @@ func used(n *Node, l *Limiter, key string) int64 {
 	return units
 }
 
+// What comes from another region says nothing of which member it is for, or who is to
+// stand in.
+func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
+	n, _, _ := bordered(t, nil)
+	b, h := cluster.NewBatch("far-1", nil), header{op: opExchange, flags: flagStandIn, to: nameHash("near-2")}
+	b.Region = "far"
+	refusal, err := n.border(b, &h, nil, n.now())
+	require.NoError(t, err)
+	require.Nil(t, refusal)
+	require.Equal(t, header{op: opExchange, flags: flagAbroad}, h)
+}
+
 // Of what a region resets, reads or asks for, the id says whether it is Global, and
 // not the region.
 func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {

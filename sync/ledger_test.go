@@ -166,3 +166,62 @@ func TestWhatATallyGoesOnWithIsNotTakenForWhatHasRecovered(t *testing.T) {
 		}
 	}
 }
+
+// Units that are given back are not taken off the next tally of the same origin.
+func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
+	const self = 2
+	id, store := someID(0), bucket.NewStore(100, bucket.Salt{})
+	store.Track(self, 1, nil)
+	l, begun := newLedger(self, store), store.Begin(id)
+	old := tally{origin: self, series: begun.Series, spent: int64(begun.Spent) + 5, refunded: 2}
+	l.add(id, old)
+	l.drop(id)
+	next := store.Begin(id)
+	require.False(t, old.later(&tally{origin: self, series: next.Series, spent: int64(next.Spent)}))
+}
+
+// A tally that its origin has not forgotten yet, though all of it has recovered, is not
+// gone on with: whoever hears of it first would count what has recovered.
+func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
+	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
+	take := func(units int64) tally {
+		l.stores[1].Take(id, &limit, l.now, units)
+		l.streams[1].Collect(l.now, false, l.roles(1))
+		return l.streams[1].vector(nil, id, l.now).of(2)
+	}
+	take(5)
+	l.now += lastsFor(&limit)
+	own := take(3)
+	require.EqualValues(t, 3, own.spent-own.gone)
+}
+
+// A store that has lost a count takes what is spent next for the first of it. That is
+// this node's beside what is known of others.
+func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
+	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
+	s, other := l.streams[1], tally{origin: 1, series: 1, spent: 5, changed: l.now}
+	s.ledger.join(id, vector{other}, lastsFor(&limit))
+	s.wane(id, l.now)
+	require.Equal(t, vector{other}, s.vector(nil, id, l.now), "its units may count elsewhere")
+	l.stores[1].Take(id, &limit, l.now, 3)
+	s.Collect(l.now, false, l.roles(1))
+	v := s.vector(nil, id, l.now)
+	own := v.of(2)
+	require.Equal(t, other, v.of(1))
+	require.EqualValues(t, 3, own.spent-own.gone)
+}
+
+// A store keeps one tally of a count: what has more stays in the ledger.
+func TestTalliesOfSeveralOriginsStayInTheLedger(t *testing.T) {
+	l, id := newLink(t), someID(0)
+	limit := limitOf(bucket.FixedWindow)
+	l.stores[1].SpendElsewhere(id, &limit, l.now, 6)
+	s, v := l.streams[1], vector{{origin: 3, spent: 2, changed: l.now}, {origin: 4, spent: 4, changed: l.now}}
+	s.ledger.join(id, v, lastsFor(&limit))
+	s.fold(id)
+	require.Equal(t, v, s.vector(nil, id, l.now))
+	s.ledger.remove(s.ledger.of(id))
+	s.fold(id)
+	require.Zero(t, s.Tallies())
+	require.EqualValues(t, 4, s.vector(nil, id, l.now).of(4).spent)
+}

@@ -81,6 +81,7 @@ func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 		}
 		require.Equal(t, want, max(0, merged), units)
 	}
+	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, lasting), "of three, one has come")
 	late := lasting
 	late.late = 1 // what is late has given back what time had already
 	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, late))
@@ -311,6 +312,11 @@ func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testi
 		"a later series": {
 			vector{of(1, 9, 0, early), {origin: 2, series: 1, spent: 8, changed: early}},
 			vector{{origin: 2, series: 2, spent: 3, changed: early}}, 17, 11, false, 3,
+		},
+		"it has all that the other has, of which that has less in use": {vector{of(1, 5, 0, early)}, vector{of(1, 3, 0, early)}, 5, 1, false, 0},
+		"an earlier series": {
+			vector{of(1, 9, 0, early), {origin: 2, series: 2, spent: 1, changed: early}},
+			vector{{origin: 2, series: 1, spent: 8, changed: early}, of(3, 3, 0, early)}, 10, 11, false, 3,
 		},
 	} {
 		replaces, onTop := merge(c.copied, c.other, c.used, c.otherUsed, by)

@@ -375,6 +375,31 @@ func TestAFrameThatWasNotSentIsBuiltAgain(t *testing.T) {
 	require.EqualValues(t, 3, l.used(1, id))
 }
 
+// Authority whose frame got no answer is given by the next one, once, though both come.
+func TestAuthorityThatGotNoAnswerIsGivenAgain(t *testing.T) {
+	l, given := newLink(t), NewRanges(Range{5, 9})
+	next := func() []byte { return l.streams[0].Next(2, l.now, l.roles(0), nil, 16<<10) }
+	l.streams[0].Give(2, 7, given, l.now)
+	require.NotEmpty(t, next())
+	for i, want := range []Ranges{given, nil} {
+		l.streams[0].Lost(2)
+		require.True(t, l.streams[0].Giving())
+		_, a, err := l.streams[1].Serve(l.now, next(), l.roles(1), nil)
+		require.NoError(t, err)
+		require.Equal(t, want, a.Given, i)
+	}
+}
+
+// What is spent until a frame is built goes with the spend that it has.
+func TestASpendHasWhatWasSpentUntilItIsSent(t *testing.T) {
+	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
+	l.stores[1].Take(id, &limit, l.now, 2)
+	l.streams[1].Collect(l.now, false, l.roles(1))
+	l.stores[1].Take(id, &limit, l.now, 3)
+	require.True(t, l.send(1))
+	require.EqualValues(t, 5, l.used(0, id))
+}
+
 // What two take for theirs, as both have started apart, is told by each to the other.
 func TestBothWhoTakeThemselvesForTheAuthorityEndWithTheSum(t *testing.T) {
 	l := newLink(t)

@@ -25,6 +25,8 @@ type pair struct {
 	frames   atomic.Int64      // that b was sent
 	given    atomic.Int64      // times that b was given authority
 	serves   atomic.Int64      // times that the node announced that it does
+
+	unanswered atomic.Int64 // frames that b gets no more, if it is above zero
 }
 
 func newPair() *pair {
@@ -66,6 +68,9 @@ func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) (
 	p.handler.Heard()
 	if op(request[0]) != opStream {
 		return nil, cluster.ErrUnheard
+	}
+	if p.unanswered.Add(-1) >= 0 {
+		return nil, cluster.ErrTimeout
 	}
 	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[headerBytes:], p, appendAnswer(answer[:0], statusDone, 0))
 	p.frames.Add(1)
@@ -141,5 +146,19 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 		frames := p.frames.Load() - sent
 		require.Greater(t, frames, int64(3), "what waited comes first")
 		require.LessOrEqual(t, time.Since(begun), time.Duration(frames+2)*time.Millisecond)
+	})
+}
+
+// What a frame brings that gets no answer is sent again.
+func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
+	scripted(t, func(t *testing.T, p *pair, n *Node) {
+		b, limit := nameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
+		p.unanswered.Store(2)
+		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.now(), 1)
+		n.stream.Collect(n.now(), false, n.view.Load())
+		require.Equal(t, 1, n.stream.Lag(b, n.now()).Counts)
+		time.Sleep(time.Second)
+		require.Negative(t, p.unanswered.Load())
+		require.Zero(t, n.stream.Lag(b, n.now()).Counts)
 	})
 }

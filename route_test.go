@@ -110,6 +110,55 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "it stalls, and is unheard then")
 }
 
+// One that nobody has heard yet is sent nothing, for as long as may be.
+func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
+	v := hearing(1, nil, "1011", "0100", "1011", "1011")
+	require.Equal(t, []countsync.Member{v.hashes[1], v.hashes[2]}, v.Targets(nil, ordered(v, 0, 1, 2, 3)))
+}
+
+// Who is about to have points is sent what it will own or have copies of, by those who
+// hold that: and is nobody's joiner while a member is missing.
+func TestWhoJoinsIsSentWhatItIsToHave(t *testing.T) {
+	see := func(now int64, before *view, rows ...string) *view {
+		c := *hearing(now, nil, rows...).View
+		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
+		return newView(now, &c, terms{copies: 1}, before)
+	}
+	v := see(0, nil, "111", "111", "111")
+	require.Len(t, v.joiners, 1)
+	j, audience, sent := v.joiners[0], v.audiences()[v.hashes[2]], 0
+	for i := range uint64(64) {
+		id := bucket.ID{Hi: i << 58}
+		want := v.Holds(id) && slices.Contains(j.ring.Order(nil, id.Hi, 2), j.at)
+		require.Equal(t, want, slices.Contains(v.Targets(nil, id), v.hashes[2]), i)
+		require.Equal(t, want, audience.Contains(id.Hi), i)
+		if want {
+			sent++
+		}
+	}
+	require.NotZero(t, sent)
+	require.Empty(t, see(1, v, "101", "010", "101").joiners)
+}
+
+func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
+	born := time.Now()
+	c := *hearing(0, nil, "1111", "1111", "1111", "1111").View
+	for i, age := range []time.Duration{1, 2, 2, 3} {
+		c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-age)
+	}
+	c.Members[3].Announced = cluster.Serving
+	require.Equal(t, 1, newView(0, &c, terms{}, nil).eldest())
+}
+
+// Of what is abandoned nobody is taken for the holder, though the ring gives it to one.
+func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
+	v := hearing(0, nil, "11", "11")
+	id := ordered(v, 1)
+	require.Equal(t, v.hashes[1], v.Holder(id))
+	v.settled, v.abandoned = false, countsync.All()
+	require.Zero(t, v.Holder(id))
+}
+
 // That a member has stalled concerns this node alone: it asks, and sends spends to, the
 // next that has not, and who stands in for all of the side is the same as before.
 func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {

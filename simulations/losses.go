@@ -45,9 +45,10 @@ type ledger struct {
 	granted []int64   // units of each key, to callers
 	unheard []int64   // of each key, that may be spent though no caller was granted them
 	crashes []crash
-	slow    time.Duration // a check that takes longer may have been asked of several
-	link    weirtest.Link // the slowest there has been
-	pause   time.Duration // the longest there has been
+	breaks  []time.Duration // when connections broke
+	slow    time.Duration   // a check that takes longer may have been asked of several
+	link    weirtest.Link   // the slowest there has been
+	pause   time.Duration   // the longest there has been
 }
 
 // spent is units that a host's node has spent, or below zero given back.
@@ -95,7 +96,7 @@ func (l *ledger) note(c Check, killed bool) {
 			}
 		}
 	}
-	if c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) {
+	if c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered) {
 		l.unheard[c.Key] += besides * c.Units
 	}
 }
@@ -117,6 +118,18 @@ func (l *ledger) mayReturn(key int, units int64) bool {
 // on, it can have given back by nobody.
 func (l *ledger) crashed(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.crashes, func(c crash) bool { return !c.orderly && c.at >= from && c.at <= to })
+}
+
+// broke says that connections broke in that time: the answer that says what is to be
+// given back may be lost with one.
+func (l *ledger) broke(from, to time.Duration) bool {
+	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
+}
+
+func (l *ledger) breakOff(at time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaks = append(l.breaks, at)
 }
 
 func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {

@@ -286,6 +286,16 @@ func TestWhatADeadNodeWasAskedMayHaveBeenSpentUnheard(t *testing.T) {
 	}
 }
 
+func TestWhatWasAskedOverABrokenConnectionMayHaveBeenSpentUnheard(t *testing.T) {
+	l := &ledger{slow: time.Second, granted: make([]int64, 1), unheard: make([]int64, 1)}
+	l.breakOff(5 * ms)
+	for asked, unheard := range map[time.Duration]int64{4 * ms: besides * 2, 5 * ms: besides * 2, 3 * ms: 0, 6 * ms: 0} {
+		l.unheard[0] = 0
+		l.note(Check{Asked: asked, Answered: asked + ms, Units: 2}, false)
+		require.Equal(t, unheard, l.unheard[0], asked)
+	}
+}
+
 // Where packets are lost, what was counted since the last ping may have had no copy,
 // and where it goes through others since one ping more for each. What is late is no
 // later than its way and the pauses of both ends.

@@ -360,6 +360,9 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		c.wrong("at", "%s at %s: the scenario ends at %s", field, spelling.Duration(f.At), spelling.Duration(c.s.Lasts))
 		return
 	}
+	if f.Breaks && f.Kind != FaultSplit && f.Kind != FaultCut {
+		c.wrong("breaks", "breaks is of split and cut: %s has none", field)
+	}
 	switch f.Kind {
 	case FaultHeal:
 		return

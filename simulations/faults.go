@@ -13,11 +13,17 @@ const leaveWithin = 15 * time.Second
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
+		if f.Breaks {
+			s.witness.breakOff(s.now())
+		}
 		s.cluster.Cut(f.Sides...)
 		for i, side := range f.Sides {
 			for _, other := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
 				for _, name := range side {
 					s.cut(name, other)
+					if f.Breaks {
+						s.cluster.Network().Break(name, other)
+					}
 				}
 			}
 		}
@@ -25,9 +31,15 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.cluster.Heal()
 		clear(s.links)
 	case FaultCut:
+		if f.Breaks {
+			s.witness.breakOff(s.now())
+		}
 		s.each(f, func(from, to string) {
 			s.cluster.Network().Cut(from, to)
 			s.cut(from, to)
+			if f.Breaks {
+				s.cluster.Network().Break(from, to)
+			}
 		})
 	case FaultLink:
 		s.each(f, func(from, to string) { s.cluster.Network().SetLink(from, to, f.Link) })

@@ -229,7 +229,7 @@ func (r *reader) load(s *Scenario, v strictyaml.Value) {
 // faults reads one entry, which may be of several faults: what it does, what
 // undoes that, and both again for each time that it is repeated.
 func (r *reader) faults(s *Scenario, v strictyaml.Value) {
-	m := v.Map(append([]string{"at", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
+	m := v.Map(append([]string{"at", "breaks", "by", "pauses", "every", "for", "repeat"}, faultNames...)...)
 	f := Fault{At: m.Get("at").Required().Duration(0, maxLasts)}
 	for i, name := range faultNames {
 		v := m.Get(name)
@@ -278,6 +278,7 @@ func (r *reader) faults(s *Scenario, v strictyaml.Value) {
 		v.Errorf("the fault does nothing: say which, one of %s", strings.Join(faultNames, ", "))
 		return
 	}
+	f.Breaks = m.Get("breaks").Bool()
 	if f.Kind != FaultSkew && m.Get("by").Present() {
 		m.Get("by").Errorf("by is of skew: %v has none", f.Kind)
 	}

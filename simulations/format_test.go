@@ -69,7 +69,8 @@ load:
 faults:
   - {at: 70s, start: d}
   - {at: 10s, split: [[a, b], [c]], for: 2s, repeat: {every: 20s, until: 30s}}
-  - {at: 40s, cut: {from: a, to: b}}
+  - {at: 40s, cut: {from: a, to: b}, breaks: true}
+  - {at: 45s, split: [[a, b], [c]], breaks: true, for: 1s}
   - {at: 41s, link: {from: a, latency: 20ms}}
   - {at: 42s, heal: true}
   - {at: 50s, kill: [a, c], for: 500ms}
@@ -103,9 +104,11 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 			{At: 12 * time.Second, Kind: FaultHeal},
 			{At: 30 * time.Second, Kind: FaultSplit, Sides: sides},
 			{At: 32 * time.Second, Kind: FaultHeal},
-			{At: 40 * time.Second, Kind: FaultCut, From: "a", To: "b"},
+			{At: 40 * time.Second, Kind: FaultCut, From: "a", To: "b", Breaks: true},
 			{At: 41 * time.Second, Kind: FaultLink, From: "a", Link: slow},
 			{At: 42 * time.Second, Kind: FaultHeal},
+			{At: 45 * time.Second, Kind: FaultSplit, Sides: sides, Breaks: true},
+			{At: 46 * time.Second, Kind: FaultHeal},
 			{At: 50 * time.Second, Kind: FaultKill, Nodes: []string{"a", "c"}},
 			{At: 50*time.Second + 500*time.Millisecond, Kind: FaultStart, Nodes: []string{"a", "c"}},
 			{At: 60 * time.Second, Kind: FaultLeave, Nodes: []string{"b"}},
@@ -201,6 +204,7 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"a cut from a node to itself", "faults: []", "faults: [{at: 5s, cut: {from: beta, to: beta}}]", `x.yaml:7:24: cut from "beta" to itself: name two nodes`},
 		{"a step by nothing", "faults: []", "faults: [{at: 5s, skew: beta, by: 0s}]", `x.yaml:7:35: the clock of "beta" is by 0s off then: use steps that are not 0, at most 720h in all`},
 		{"a kill by some time", "faults: []", "faults: [{at: 5s, kill: beta, by: 1s}]", `x.yaml:7:35: by is of skew: kill has none`},
+		{"a link that breaks", "faults: []", "faults: [{at: 5s, link: {from: beta, loss: 2%}, breaks: true}]", `x.yaml:7:57: breaks is of split and cut: link has none`},
 		{"pauses of a kill", "faults: []", "faults: [{at: 5s, kill: beta, pauses: 1s}]", `x.yaml:7:39: pauses is of slow: kill has none`},
 		{"pauses of no length", "faults: []", "faults: [{at: 5s, slow: beta}]", `x.yaml:7:10: pauses is missing`},
 		{"pauses without an end", "faults: []", "faults: [{at: 5s, slow: beta, pauses: 100ms}]", `x.yaml:7:39: pauses of 100ms, one in every 100ms: use shorter ones, or freeze`},

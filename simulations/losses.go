@@ -48,9 +48,10 @@ type ledger struct {
 	knows   map[knower]uint64 // the number that each host's node has known last
 	asks    [][]ask           // of each key
 	crashes []crash
-	slow    time.Duration // a check that takes longer may have been asked of several
-	link    weirtest.Link // the slowest there has been
-	pause   time.Duration // the longest there has been
+	breaks  []time.Duration // when connections broke
+	slow    time.Duration   // a check that takes longer may have been asked of several
+	link    weirtest.Link   // the slowest there has been
+	pause   time.Duration   // the longest there has been
 }
 
 // spent is units that a host's node has spent, or below zero given back.
@@ -119,7 +120,7 @@ type crash struct {
 func (l *ledger) note(c Check, killed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slow := c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered)
+	slow := c.Answered-c.Asked >= l.slow || l.crashed(c.Asked, c.Answered) || l.broke(c.Asked, c.Answered)
 	l.asks[c.Key] = append(l.asks[c.Key], ask{
 		units: c.Units, from: c.Asked, to: c.Answered,
 		done: !killed && c.Err == nil && c.Allowed, unsure: killed || c.Err != nil || slow,
@@ -187,6 +188,18 @@ func (l *ledger) returned(key int, units int64, reset uint64, from, to time.Dura
 // on, it can have given back by nobody.
 func (l *ledger) crashed(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.crashes, func(c crash) bool { return !c.orderly && c.at >= from && c.at <= to })
+}
+
+// broke says that connections broke in that time: the answer that says what is to be
+// given back may be lost with one.
+func (l *ledger) broke(from, to time.Duration) bool {
+	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
+}
+
+func (l *ledger) breakOff(at time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaks = append(l.breaks, at)
 }
 
 func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {

@@ -286,6 +286,20 @@ func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
 }
 
+// A check that a node dies of, or a connection, may have been granted by it, or by whom it
+// asked, besides.
+func TestWhatANodeOrAConnectionEndedInMayHaveBeenSpentBesides(t *testing.T) {
+	const ms = time.Millisecond
+	l := newLedger(1)
+	l.slow = 5 * ms
+	l.crash(10*ms, []int{1}, []*host{{}, {}})
+	l.breakOff(25 * ms)
+	for answered, unsure := range map[time.Duration]bool{9 * ms: false, 10 * ms: true, 12 * ms: true, 24 * ms: false, 25 * ms: true, 28 * ms: true, 29 * ms: false} {
+		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)
+		require.Equal(t, ask{units: 2, from: answered - 3*ms, to: answered, done: true, unsure: unsure}, l.asks[0][len(l.asks[0])-1])
+	}
+}
+
 // Where packets are lost, what was counted since the last ping may have had no copy,
 // and where it goes through others since one ping more for each. What is late is no
 // later than its way and the pauses of both ends.

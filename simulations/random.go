@@ -44,6 +44,7 @@ func random(seed uint64) *Scenario {
 	d.slowness(seed)
 	d.extremes(seed)
 	d.gossip(seed)
+	d.breaks(seed)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -430,6 +431,19 @@ func (d *dice) extremes(seed uint64) {
 func (d *dice) gossip(seed uint64) {
 	own := &dice{rand.New(rand.NewPCG(seed, 0x676f7373)), d.s} // "goss"
 	d.s.Gossip = own.one(50)
+}
+
+// breaks has cuts and splits of one scenario in four end connections, which fall silent
+// in the others. It draws as slowness does.
+func (d *dice) breaks(seed uint64) {
+	own := &dice{rand.New(rand.NewPCG(seed, 0x6272656b)), d.s} // "brek"
+	if !own.one(4) {
+		return
+	}
+	for i := range d.s.Faults {
+		f := &d.s.Faults[i]
+		f.Breaks = f.Kind == FaultSplit || f.Kind == FaultCut
+	}
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

@@ -68,9 +68,16 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var adversaries, joinsInSplits, threeSides, regions, gossips int
+	var adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks int
 	for seed := range uint64(1000) {
 		s, split := random(seed), false
+		isCut := func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }
+		if slices.ContainsFunc(s.Faults, isCut) {
+			cut++
+		}
+		if slices.ContainsFunc(s.Faults, func(f Fault) bool { return f.Breaks }) {
+			breaks++
+		}
 		for _, f := range s.Faults {
 			faults[f.Kind]++
 			switch {
@@ -105,6 +112,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, threeSides, 100)
 	require.Greater(t, regions, 20)
 	require.InDelta(t, 20, gossips, 10)
+	require.InDelta(t, cut/4, breaks, 40)
 }
 
 // Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most

@@ -43,6 +43,8 @@ func completed(key, field string) string {
 		faults = "{at: 5s, slow: [a], pauses: 60ms, " + field + "}"
 	case "pauses":
 		faults = "{at: 5s, slow: [a], " + field + "}"
+	case "breaks":
+		faults = "{at: 5s, split: [[a, b], [c]], " + field + "}"
 	case "for":
 		faults = "{at: 5s, freeze: [a], " + field + "}"
 	case "repeat":

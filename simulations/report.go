@@ -111,6 +111,9 @@ func (f *Fault) says() string {
 	if f.Kind == FaultLink {
 		fmt.Fprintf(b, ": latency %s, jitter %s, loss %s", spelling.Duration(f.Link.Latency), spelling.Duration(f.Link.Jitter), percent(f.Link.Loss))
 	}
+	if f.Breaks {
+		b.WriteString(", and connections break")
+	}
 	if f.Kind == FaultSkew {
 		fmt.Fprintf(b, " by %v", f.By)
 	}

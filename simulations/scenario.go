@@ -81,6 +81,7 @@ type Fault struct {
 	Nodes    []string
 	Sides    [][]string
 	From, To string // nodes or regions; empty stands for all
+	Breaks   bool   // of a split or a cut: connections across it end at once, and do not fall silent
 	Link     weirtest.Link
 	By       time.Duration
 	Pauses   time.Duration

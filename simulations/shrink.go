@@ -116,6 +116,7 @@ func (k *shrinker) plain() (better bool) {
 				f.Every = defaultEvery
 			}
 		})
+		change(func(s *Scenario) { s.Faults[i].Breaks = false })
 	}
 	for i := range k.best.Loads {
 		change(func(s *Scenario) { s.Loads[i].From = nil })

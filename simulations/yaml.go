@@ -164,6 +164,7 @@ func faultMapping(f Fault, usual weirtest.Link) *mapping {
 		list := block(sides)
 		list.Style = yaml.FlowStyle
 		m.add("split", list)
+		m.breaks(f)
 	case FaultHeal:
 		m.plain("heal", "true")
 	case FaultCut, FaultLink:
@@ -178,6 +179,7 @@ func faultMapping(f Fault, usual weirtest.Link) *mapping {
 			ends.nodes = append(ends.nodes, linkMapping(f.Link, usual).nodes...)
 		}
 		m.add(f.Kind.String(), flow(ends))
+		m.breaks(f)
 	case FaultSkew:
 		m.add("skew", texts(f.Nodes))
 		m.duration("by", f.By)
@@ -204,6 +206,12 @@ func (m *mapping) text(field, value string) { m.add(field, text(value)) }
 
 func (m *mapping) plain(field, value string) {
 	m.add(field, &yaml.Node{Kind: yaml.ScalarNode, Value: value})
+}
+
+func (m *mapping) breaks(f Fault) {
+	if f.Breaks {
+		m.plain("breaks", "true")
+	}
 }
 
 // int leaves out a zero.

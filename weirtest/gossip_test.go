@@ -78,6 +78,55 @@ func TestGossipThroughASplitAndACrash(t *testing.T) {
 	})
 }
 
+// A cut alone is silent: the ask fails when its wait has passed.
+func TestACutThatBreaksConnectionsFailsAnAskAtOnce(t *testing.T) {
+	for membership, start := range map[string]func(n *weirtest.Network, host string) cluster.Cluster{
+		"simulated": func(n *weirtest.Network, host string) cluster.Cluster { return n.Host(host).Cluster(cluster.Config{}) },
+		"gossip":    func(n *weirtest.Network, host string) cluster.Cluster { return gossip(n, host, "1", "weir.internal") },
+	} {
+		t.Run(membership, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * milli})
+				f := newFleet(t, n)
+				defer time.Sleep(60 * second) // Close does not wait for memberlist's last probes
+				defer f.close()
+				n.SetName("weir.internal", "a", "b", "c")
+				for _, h := range []string{"a", "b", "c"} {
+					f.start(h, start(n, h))
+				}
+				f.hearEachOther(10*second, "a", "b", "c")
+				for _, breaks := range []bool{false, true} {
+					began := time.Now()
+					time.AfterFunc(5*milli, func() {
+						n.Cut("a", "b")
+						if breaks {
+							n.Break("a", "b")
+						}
+					})
+					_, err := f.ask("a", "b", second/10)
+					if !breaks {
+						require.Equal(t, second/10, took(began))
+						require.NotErrorIs(t, err, cluster.ErrBroken)
+					} else {
+						require.Equal(t, 5*milli, took(began))
+						require.ErrorIs(t, err, cluster.ErrBroken)
+						_, err = f.ask("a", "b", second/10)
+						require.ErrorIs(t, err, cluster.ErrUnheard)
+					}
+					_, err = f.ask("a", "c", second/10)
+					require.NoError(t, err)
+					time.Sleep(second)
+					n.Heal()
+					f.hearEachOther(5*second, "a", "b", "c")
+					answer, err := f.ask("a", "b", second/10)
+					require.NoError(t, err)
+					require.Equal(t, "hello b", answer)
+				}
+			})
+		})
+	}
+}
+
 // hearEachOther waits until every host hears every other itself.
 func (f *fleet) hearEachOther(within time.Duration, hosts ...string) {
 	f.t.Helper()

@@ -348,6 +348,15 @@ func (m *member) shut() {
 	}
 }
 
+// breakOff ends the connections with what runs on another host, or did. n.mu is held.
+func (m *member) breakOff(with *Host) {
+	for _, p := range slices.Concat(inOrder(m.peers), inOrder(m.foreigners)) {
+		if p.to.host == with {
+			p.broke()
+		}
+	}
+}
+
 // inOrder is peers in an order that replays, which a map's would not.
 func inOrder(peers map[string]*peer) []*peer {
 	sorted := make([]*peer, 0, len(peers))

@@ -108,11 +108,33 @@ func (n *Network) SetLink(from, to string, l Link) {
 // Cut takes down the link from one host to the other, in this direction only.
 // Datagrams on it are lost, and dials find nobody. The bytes of streams wait
 // until it has healed and then, as with TCP, for the next resend, which comes
-// the later the longer the cut was: 27 s after one of 75 s.
+// the later the longer the cut was: 27 s after one of 75 s. Break ends them instead.
 func (n *Network) Cut(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.link(n.host(from), n.host(to)).cut = true
+}
+
+// Break ends all connections between two hosts at once, in both directions: both ends
+// read an error, and what is on its way is lost, as where a link goes down with its
+// machine's interface, or a firewall rejects what it passed before. Links stay as they
+// are: it follows a Cut, in one direction or both, that is not to be silent. Datagrams
+// and dials are not connections, and fare as the links have it.
+func (n *Network) Break(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ends := [2]*Host{n.host(a), n.host(b)}
+	for i, h := range ends {
+		other := ends[1-i]
+		for _, c := range h.process.conns {
+			if c.out.to == other && c.peer != nil {
+				c.breakOff()
+			}
+		}
+		if m := h.process.member; m != nil {
+			m.breakOff(other)
+		}
+	}
 }
 
 // Split cuts every link between hosts of different sides, both ways. Links
@@ -196,6 +218,7 @@ type flow struct {
 	link     *link     // nil until something is sent
 	queue    []parcel  // what is on its way, in order
 	due      int       // how many of these have come to a link that holds them
+	lost     int       // how many were on their way when the connection broke, and do not arrive
 	cut      time.Time // when the first of these came to a cut, zero if none did
 	resumes  time.Time // when the resend arrives that the rest has to wait for
 	last     time.Time // when the last of the queue arrives
@@ -228,6 +251,14 @@ func (n *Network) schedule(f *flow) {
 	n.at(f.last, f.link.number, false, f)
 }
 
+// lose has what is on its way, or held, not arrive. What is sent later does.
+func (f *flow) lose() {
+	n := f.from.net
+	n.held = slices.DeleteFunc(n.held, func(held *flow) bool { return held == f })
+	f.lost += len(f.queue) - f.due // the held are on no agenda
+	f.queue, f.due, f.cut = nil, 0, time.Time{}
+}
+
 // arrival is when something is there that takes so long on its way, and is sent now.
 func arrival(from, to *Host, takes time.Duration) time.Time {
 	return to.resumes(from.resumes(time.Now()).Add(takes))
@@ -239,6 +270,8 @@ func (f *flow) void() bool { return false }
 func (f *flow) occur() {
 	n := f.from.net
 	switch {
+	case f.lost > 0:
+		f.lost--
 	case f.from.frozen || f.to.frozen || f.link.cut:
 		if f.due == 0 {
 			n.held = append(n.held, f)

@@ -260,6 +260,41 @@ func TestStream(t *testing.T) {
 			_, err = l.Accept()
 			require.ErrorIs(t, err, net.ErrClosed)
 		},
+		"a break ends a stream at both ends at once, and what is on its way is lost": func(t *testing.T, n *weirtest.Network) {
+			a, b := pair(t, n)
+			_, err := a.Write([]byte("lost"))
+			require.NoError(t, err)
+			start := time.Now()
+			n.Cut("b", "a")
+			n.Break("a", "b")
+			for _, end := range []net.Conn{a, b} {
+				_, err = end.Read(buf)
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				_, err = end.Write(buf)
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				require.NoError(t, end.Close())
+			}
+			require.Zero(t, took(start))
+			n.Heal()
+			a, b = pair(t, n)
+			_, err = a.Write([]byte("new"))
+			require.NoError(t, err)
+			k, err := b.Read(buf)
+			require.NoError(t, err)
+			require.Equal(t, "new", string(buf[:k]))
+		},
+		"a break ends a stream of which one end is closed": func(t *testing.T, n *weirtest.Network) {
+			a, b := pair(t, n)
+			_, err := a.Write([]byte("lost"))
+			require.NoError(t, err)
+			require.NoError(t, a.Close())
+			n.Break("b", "a")
+			_, err = b.Read(buf)
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			time.Sleep(second)
+			_, err = b.Read(buf)
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		},
 	} {
 		t.Run(promise, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { check(t, weirtest.NewNetwork(1, link)) })

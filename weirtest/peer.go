@@ -461,6 +461,18 @@ func (p *peer) reset() {
 	p.breakOff()
 }
 
+// broke is the end of the connections to and from the peer, noticed here at once. Those
+// that follow have nothing of theirs.
+func (p *peer) broke() {
+	p.out.lose()
+	p.came = time.Time{}
+	if p.abroad {
+		p.dropped()
+		return
+	}
+	p.reset()
+}
+
 // breakOff ends all asks without an answer.
 func (p *peer) breakOff() {
 	for _, id := range slices.Sorted(maps.Keys(p.asks)) {

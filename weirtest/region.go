@@ -211,10 +211,15 @@ func (m *message) cross(there *peer) {
 	case answer:
 		there.settle(m.id, m.body, nil)
 	case reset:
-		there.admitted, there.reaching = false, false
-		if there.region != nil {
-			there.region.lose()
-		}
+		there.dropped()
+	}
+}
+
+// dropped is the end of the connection with a member of another region.
+func (p *peer) dropped() {
+	p.admitted, p.reaching = false, false
+	if p.region != nil {
+		p.region.lose()
 	}
 }
 

@@ -77,6 +77,16 @@ func (c *conn) end(err error) {
 	}))
 }
 
+// breakOff is the end of the connection, noticed at both ends at once. What has arrived
+// can be read. n.mu is held.
+func (c *conn) breakOff() {
+	for _, end := range []*conn{c, c.peer} {
+		end.out.lose()
+		end.broken, end.peer = syscall.ECONNRESET, nil // nothing goes from one to the other any more
+		end.changed.wake()
+	}
+}
+
 func (c *conn) Read(b []byte) (int, error) {
 	n := c.process.host.net
 	fail := func(err error) (int, error) {

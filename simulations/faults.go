@@ -147,7 +147,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 		if err != nil {
 			return // killed as it started, or at the end
 		}
-		p, err := s.process(n)
+		p, err := s.process(n, h)
 		if err != nil {
 			return
 		}

@@ -38,7 +38,12 @@ const (
 	debit
 	refund
 	reset
+	wait
 )
+
+// waitsOf takes are asked for by Wait instead, one each. They are drawn by themselves, so
+// that the other deeds are what a seed made before.
+const waitsOf = 5
 
 // deeds are what the witness is asked, each as often, but for resets.
 var deeds = [...]deed{take, take, take, take, take, takeAll, debit, refund}
@@ -74,11 +79,14 @@ func (s *stage) load(ctx context.Context) {
 	askers = append(askers, s.asker("witness", Load{
 		Limit: witnessName, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
 	}))
+	// Resets end at any time, as each makes up for what went wrong with those before it.
+	last := s.Lasts/6 + time.Duration(s.rand("last reset").Int64N(int64(s.Lasts)*5/6))
 	resets := s.asker("resets", Load{
-		Limit: witnessName, Keys: witnessForgets, Rate: witnessResets, Ends: s.Lasts - witnessRests,
+		Limit: witnessName, Keys: witnessForgets, Rate: witnessResets, Ends: min(last, s.Lasts-witnessRests),
 	})
 	resets.resets = true
 	askers = append(askers, resets)
+	waits := s.rand("waits")
 	for _, a := range askers {
 		a.advance()
 	}
@@ -95,7 +103,9 @@ func (s *stage) load(ctx context.Context) {
 			case a.resets:
 				q.deed = reset
 			case a.deeds != nil:
-				q.deed = deeds[a.deeds.IntN(len(deeds))]
+				if q.deed = deeds[a.deeds.IntN(len(deeds))]; q.deed == take && waits.IntN(waitsOf) == 0 {
+					q.deed = wait
+				}
 			}
 			select {
 			case questions <- q:
@@ -195,6 +205,16 @@ type question struct {
 	deed       deed
 }
 
+// asked is the process that is asked at a host, nil if nobody is, and what it is asked of.
+func (s *stage) asked(h *host, limit int) (*process, *weir.Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.runs == nil {
+		return nil, nil
+	}
+	return h.runs, h.runs.limiters[limit]
+}
+
 // put asks a question.
 func (s *stage) put(ctx context.Context, q question) {
 	if q.deed == refund {
@@ -208,6 +228,8 @@ func (s *stage) put(ctx context.Context, q question) {
 	switch {
 	case q.deed == reset:
 		s.tell(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
+	case q.deed == wait:
+		s.wait(ctx, q)
 	case q.deed == takeAll || q.deed == debit:
 		s.askWitness(ctx, q)
 	default:
@@ -218,23 +240,52 @@ func (s *stage) put(ctx context.Context, q question) {
 // tell has a node give back units of the witness, whoever admitted them, or reset it. What
 // an error leaves undone nobody observes.
 func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
-	s.mu.Lock()
-	p := q.host.runs
-	s.mu.Unlock()
-	if p != nil {
-		_ = do(p.limiters[q.limit], s.keys[q.limit][q.key])
+	if p, l := s.asked(q.host, q.limit); p != nil {
+		_ = do(l, s.keys[q.limit][q.key])
 	}
 }
 
-// askWitness debits, or takes of two keys at once, and notes what came of it.
-func (s *stage) askWitness(ctx context.Context, q question) {
-	s.mu.Lock()
-	p := q.host.runs
-	s.mu.Unlock()
+// wait takes of the witness by Wait. As there is always room it sleeps for nothing, and is
+// held to what any check is.
+func (s *stage) wait(ctx context.Context, q question) {
+	p, l := s.asked(q.host, q.limit)
 	if p == nil {
 		return
 	}
-	l, keys := p.limiters[q.limit], []int{q.key}
+	var last weir.Decision
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // or a denial would have it sleep for Per
+	defer cancel()
+	ctx = context.WithValue(ctx, lastDecision{}, &last)
+	c := Check{Asked: s.now(), Units: q.units, Key: int32(q.key), Limit: witness, Node: int16(q.host.index)}
+	c.Err = l.Wait(ctx, s.keys[q.limit][q.key], q.units)
+	c.Answered, c.Allowed, c.Source = s.now(), c.Err == nil, last.Source
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.killed {
+		s.checks = append(s.checks, c)
+	}
+	s.witness.note(c, p.killed)
+}
+
+// lastDecision is what a context has a *weir.Decision under, if its caller asks for what
+// Wait does not return.
+type lastDecision struct{}
+
+func (lastDecision) Decided(ctx context.Context, e weir.DecisionEvent) {
+	if last, ok := ctx.Value(lastDecision{}).(*weir.Decision); ok {
+		*last = e.Decision
+	}
+}
+
+func (lastDecision) Hopped(context.Context, weir.HopEvent) {}
+
+// askWitness debits, or takes of two keys at once, and notes what came of it.
+func (s *stage) askWitness(ctx context.Context, q question) {
+	p, l := s.asked(q.host, q.limit)
+	if p == nil {
+		return
+	}
+	keys := []int{q.key}
 	asked := s.now()
 	var ds weir.Decisions
 	var err error
@@ -263,14 +314,11 @@ func (s *stage) askWitness(ctx context.Context, q question) {
 // check asks a host, and notes what it answers. Those who asked a process that
 // was killed have died with it.
 func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64) (allowed, asked bool) {
-	s.mu.Lock()
-	p := h.runs
-	s.mu.Unlock()
+	p, l := s.asked(h, limit)
 	if p == nil {
 		return false, false
 	}
 	c := Check{Asked: s.now(), Units: units, Key: int32(key), Limit: int16(limit), Node: int16(h.index)}
-	l := p.limiters[limit]
 	if limit == len(s.Limits) {
 		c.Limit = witness
 	}

@@ -96,6 +96,7 @@ type stage struct {
 	mu       sync.Mutex // guards what follows and what of a host changes; never held while waiting
 	checks   []Check
 	witness  ledger
+	rollout  rollout // of the witness's numbers
 	looks    []Look
 	ended    WAN                      // of nodes that run no more
 	links    map[[2]int]bool          // those that are cut
@@ -125,7 +126,7 @@ type process struct {
 	node     *weir.Node
 	name     string // as a member
 	since    time.Duration
-	limiters []*weir.Limiter // as stage.limits
+	limiters []*weir.Limiter // as stage.limits; the witness's is another once its numbers change
 	killed   bool            // with it those who asked there
 	leaves   bool            // it says goodbye, or has
 }
@@ -142,6 +143,7 @@ func play(scenario *Scenario) (*Journal, error) {
 	defer stop()
 	s.remember(0)
 	s.asking.Go(func() { s.load(ctx) })
+	s.asking.Go(s.rollOut)
 	if s.global() {
 		s.asking.Go(func() { s.look(ctx) })
 	}
@@ -176,7 +178,8 @@ func newStage(scenario *Scenario) (*stage, error) {
 		views:    make(map[string]*cluster.View),
 		deaf:     make(map[[2]int]*absence),
 	}
-	s.limits = append(s.limits, s.witnessLimit())
+	s.rollout.draw(s)
+	s.limits = append(s.limits, s.rollout.before)
 	o := weirtest.Options{
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
@@ -188,6 +191,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 			Replicas: scenario.Replicas, Expect: scenario.Expect, Timeout: scenario.Timeout, Forget: scenario.Forget,
 			RegionShares: scenario.RegionShares,
 			Logger:       slog.New(slog.DiscardHandler),
+			Observer:     lastDecision{},
 		},
 	}
 	for i, n := range scenario.Nodes {
@@ -235,7 +239,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 	for _, h := range s.hosts {
 		h.machine = s.cluster.Network().Host(h.name)
 		if n := s.cluster.Node(h.name); n != nil {
-			if h.runs, err = s.process(n); err != nil {
+			if h.runs, err = s.process(n, h); err != nil {
 				_ = s.cluster.Close()
 				return nil, err
 			}
@@ -268,14 +272,17 @@ func (s *stage) keysOf(limit int) int {
 	return most
 }
 
-func (s *stage) process(n *weir.Node) (*process, error) {
+func (s *stage) process(n *weir.Node, h *host) (*process, error) {
 	p := &process{node: n, since: s.now()}
 	for _, m := range n.Members() {
 		if m.Self {
 			p.name = m.Name
 		}
 	}
-	for _, l := range s.limits {
+	for i, l := range s.limits {
+		if i == len(s.Limits) {
+			l = s.rollout.of(h.index, p.since)
+		}
 		limiter, err := n.Limiter(l)
 		if err != nil {
 			return nil, err
@@ -405,7 +412,7 @@ func (s *stage) used(ctx context.Context, h *host, key int) (units int64, owner 
 	if n == nil || key/witnessKeys != h.region {
 		return 0, false
 	}
-	l, err := n.Limiter(s.limits[len(s.Limits)])
+	l, err := n.Limiter(s.rollout.after)
 	if err != nil {
 		return 0, false
 	}

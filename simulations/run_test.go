@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +85,7 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 				require.NoError(t, err)
 				t.Log(j.Took, len(j.Checks))
 				require.Empty(t, j.Unsettled)
-				require.NotEmpty(t, j.Ends)
+				require.True(t, slices.ContainsFunc(j.Ends, func(e Ending) bool { return e.Reset > 0 }))
 				for _, e := range j.Ends {
 					t.Logf("%+v", e)
 				}
@@ -91,7 +93,9 @@ func TestEveryUnitIsAccountedFor(t *testing.T) {
 					require.Positive(t, e.Granted)
 					require.Len(t, e.Owners, 1, "%+v", e)
 					require.GreaterOrEqual(t, e.Used, e.Spent-e.Lost, "%+v", e)
-					require.LessOrEqual(t, e.Used, e.Spent+e.Regained, "%+v", e)
+					require.LessOrEqual(t, e.Used, e.Spent+e.Regained+e.Stale, "%+v", e)
+					require.GreaterOrEqual(t, e.Reset, e.Known, "%+v", e)
+					require.True(t, e.Reset == 0 || e.Key%witnessKeys < witnessForgets, "%+v", e)
 					if e.Replica >= 0 {
 						require.Equal(t, e.Used, e.Replica, "%+v", e)
 					}
@@ -121,5 +125,52 @@ func TestARunReplaysFromItsSeed(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEqual(t, first.Checks, other.Checks)
 		})
+	}
+}
+
+// As rules are rolled out: hosts have the new numbers one after the other, and whoever
+// starts later has them at once.
+func TestTheNumbersOfTheWitnessChangeInOneRunOfSix(t *testing.T) {
+	runs, changed, varied := 1200, 0, 0
+	for seed := range runs {
+		s := &stage{Scenario: &Scenario{Seed: uint64(seed), Lasts: 20 * time.Second, Nodes: make([]Node, 5)}}
+		r := &s.rollout
+		r.draw(s)
+		require.NoError(t, r.before.Validate())
+		require.NoError(t, r.after.Validate())
+		first, last := slices.Min(r.at), slices.Max(r.at)
+		if r.before == r.after {
+			require.Equal(t, never, first)
+			continue
+		}
+		changed++
+		require.Less(t, first, s.Lasts)
+		require.Less(t, last-first, rolledOutIn)
+		require.NotEqual(t, r.before.Rate, r.after.Rate)
+		require.Equal(t, r.before.Algorithm, r.after.Algorithm)
+		for host, at := range r.at {
+			require.Equal(t, r.before, r.of(host, at-1))
+			require.Equal(t, r.after, r.of(host, at))
+		}
+		if r.after.Varies {
+			varied++
+			require.True(t, r.before.Varies)
+			require.Equal(t, r.before.Version, r.after.Version)
+		} else {
+			require.Greater(t, r.after.Version, r.before.Version)
+		}
+	}
+	require.InDelta(t, runs/renumberedOf, changed, 50)
+	require.InDelta(t, changed/2, varied, 40)
+}
+
+// What Wait decides reaches the one who asks for it, and nobody else.
+func TestTheLastDecisionOfAWaitIsTold(t *testing.T) {
+	var last weir.Decision
+	ctx := context.WithValue(t.Context(), lastDecision{}, &last)
+	for _, source := range []weir.Source{weir.Budget, weir.Owner} {
+		lastDecision{}.Decided(ctx, weir.DecisionEvent{Decision: weir.Decision{Source: source}})
+		lastDecision{}.Decided(t.Context(), weir.DecisionEvent{Decision: weir.Decision{Source: weir.StandIn}})
+		require.Equal(t, source, last.Source)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
@@ -68,7 +69,7 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var adversaries, joinsInSplits, threeSides, regions int
+	var adversaries, joinsInSplits, threeSides, regions, capped int
 	for seed := range uint64(1000) {
 		s, split := random(seed), false
 		for _, f := range s.Faults {
@@ -93,6 +94,9 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 		if s.Nodes[0].Region != "" {
 			regions++
 		}
+		if s.Caps != (countsync.Caps{}) {
+			capped++
+		}
 	}
 	for kind := FaultSplit; kind <= FaultSlow; kind++ {
 		require.Greater(t, faults[kind], 50, kind)
@@ -101,6 +105,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, joinsInSplits, 100)
 	require.Greater(t, threeSides, 100)
 	require.Greater(t, regions, 20)
+	require.Greater(t, capped, 100)
 }
 
 // Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most

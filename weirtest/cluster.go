@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/observe"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // Options say what a Cluster is made of. The zero Options are three nodes, "a",
@@ -54,6 +55,9 @@ type Options struct {
 	// what nobody hears the answer to. It must not block, and calls no method of the
 	// Cluster or of a node.
 	Spent func(name string, id [16]byte, units int64)
+	// Caps bound what nodes have to send each other; lower ones than the defaults, which
+	// few counts never meet, have them send in parts, and again.
+	Caps countsync.Caps
 	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
 	// Now and Rand are set for each.
 	Config weir.Config
@@ -251,8 +255,10 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	if viewed := c.options.Viewed; viewed != nil {
 		cfg.Cluster = watched{cfg.Cluster, func(v *cluster.View) { viewed(name, v) }}
 	}
+	with := capped{cfg.Cluster, c.options.Caps}
+	cfg.Cluster = with
 	if spent := c.options.Spent; spent != nil {
-		cfg.Cluster = observed{cfg.Cluster, func(id [16]byte, units int64) { spent(name, id, units) }}
+		cfg.Cluster = observed{with, func(id [16]byte, units int64) { spent(name, id, units) }}
 	}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
 	cfg.Now, cfg.Rand = m.clock.now, words{random}
@@ -462,15 +468,26 @@ func (w watcher) Changed() {
 	w.Handler.Changed()
 }
 
+// capped has its node keep to caps.
+type capped struct {
+	cluster.Cluster
+	caps countsync.Caps
+}
+
+func (c capped) Caps() countsync.Caps { return c.caps }
+
 // observed tells of what its node spends.
 type observed struct {
-	cluster.Cluster
+	capped
 	spent func(id [16]byte, units int64)
 }
 
 func (o observed) Spent(id [16]byte, units int64) { o.spent(id, units) }
 
-var _ observe.Spender = observed{}
+var (
+	_ observe.Capper  = observed{}
+	_ observe.Spender = observed{}
+)
 
 // inBubble says whether time is virtual.
 func inBubble() (in bool) {

@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"cluster": {"internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/metrics":    {".", "rules", "time"},
-	"internal/observe":    {},
+	"internal/observe":    {"sync"},
 	"internal/pace":       {"time"},
 	"internal/patience":   {"time"},
 	"internal/race":       {},
@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"internal/topkeys":    {},
 	"internal/ratelimit":  {".", "time"},
 	"cluster/clustertest": {"cluster", "time", "net"},
-	"weirtest":            {".", "cluster", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
+	"weirtest":            {".", "cluster", "sync", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
 	"audit":               {".", "time"},
 	"rules":               {".", "internal/pace", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"httplimit":           {".", "rules", "internal/pace", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},

@@ -165,6 +165,9 @@ func (n *Node) look() {
 	if n.stream.Stream == nil && v.Self >= 0 {
 		// Only now is it known what a Cluster of the caller's calls this node.
 		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)
+		if c, ok := n.cfg.Cluster.(observe.Capper); ok {
+			n.stream.Cap(c.Caps())
+		}
 		n.newRegions(v)
 		n.stream.Hold(n.regions.Holdings)
 		n.stream.WhenReset(n.forgetLeases)

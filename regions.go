@@ -151,7 +151,7 @@ func (n *Node) keepHoldings() {
 		due, changed := n.regions.Due(n.time(now), v.speaks)
 		n.wake(n.stream.Copy(changed, now, v))
 		for _, region := range slices.Sorted(maps.Keys(due)) {
-			for sts := range slices.Chunk(due[region], countsync.MaxStatements) {
+			for sts := range slices.Chunk(due[region], n.stream.Caps().Statements) {
 				n.state(region, sts)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/strictyaml"
+	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -129,7 +130,7 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "region_shares")
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "region_shares", "caps")
 	r.places[place{part: partSettings}] = settings.Get
 	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
 	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
@@ -140,6 +141,10 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		for _, e := range v.Entries() {
 			s.RegionShares[e.Field] = e.Value.Int(math.MinInt64, math.MaxInt64)
 		}
+	}
+
+	if v := settings.Get("caps"); v.Present() {
+		r.caps(s, v)
 	}
 
 	for _, v := range top.Get("limits").Required().List() {
@@ -155,6 +160,27 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		r.faults(s, v)
 	}
 	return s
+}
+
+// leastFrame has room for something beside its header.
+const leastFrame = 64
+
+// caps are the fields of a stream's, in the order in which they are written.
+func caps(c *countsync.Caps) (names []string, fields []*int) {
+	return []string{"frame", "fold", "queued", "scan_below", "looks", "logs", "ranges", "statements", "reports"},
+		[]*int{&c.Frame, &c.Fold, &c.Queued, &c.ScanBelow, &c.Looks, &c.Logs, &c.Ranges, &c.Statements, &c.Reports}
+}
+
+func (r *reader) caps(s *Scenario, v strictyaml.Value) {
+	names, fields := caps(&s.Caps)
+	m := v.Map(names...)
+	for i, name := range names {
+		least := int64(1)
+		if name == "frame" {
+			least = leastFrame
+		}
+		*fields[i] = int(m.Get(name).Int(least, math.MaxInt32))
+	}
 }
 
 // nodes reads a list of names, or one for each region.

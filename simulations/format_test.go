@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weir-go/weir"
+	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -59,7 +60,7 @@ membership: gossip
 network: {latency: 1ms, jitter: 500us, loss: 0.1%, duplicates: 0.25%}
 nodes: {east: [a, b], west: [c]}
 later: {west: [d]}
-settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3}
+settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3, caps: {frame: 300, queued: 40, statements: 2}}
 limits:
   - {name: api, algorithm: token_bucket, rate: 100, per: 10s, burst: 20, partition: fair_share, version: 3}
 load:
@@ -92,6 +93,7 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 		Name: "whole", About: "Everything at once.", Seed: 9, Lasts: 2 * time.Minute, Gossip: true, Network: network,
 		Nodes:    []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west", Later: true}},
 		Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second,
+		Caps:   countsync.Caps{Frame: 300, Queued: 40, Statements: 2},
 		Limits: []weir.Limit{{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3}},
 		Loads: []Load{
 			{Limit: "api", Keys: 10, Zipf: 1.1, From: []string{"a", "b"}, Rate: 50, Units: 2, Begins: time.Second, Ends: 90 * time.Second},
@@ -156,6 +158,7 @@ func TestAFileThatCannotBeMeantIsRefusedWithItsPlaceAndWhatWasMeant(t *testing.T
 		{"a network that loses more than everything", "lasts: 1m", "lasts: 1m\nnetwork: {loss: 200%}", `x.yaml:3:17: loss is 200%: use 0% to 100%`},
 		{"a setting that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {replicas: 9}", `x.yaml:3:22: Replicas is 9: use 0 for 1, -1 for none, or 1 to 8`},
 		{"a wait that the library refuses", "lasts: 1m", "lasts: 1m\nsettings: {timeout: 1us, forget: 1ms}", "x.yaml:3:21: Timeout is 1µs: use 0 for 100ms, or 100µs to 1m\nx.yaml:3:34: Forget is 1ms: use 0 for 5m0s, or 1s and more"},
+		{"a frame that has no room", "lasts: 1m", "lasts: 1m\nsettings: {caps: {frame: 20}}", `x.yaml:3:26: frame is 20: use 64 to 2147483647`},
 
 		{"no nodes", "nodes: [alpha, beta, gamma]", "nodes: []", `x.yaml:3:8: no node is there at the beginning: name one or more`},
 		{"a node twice", "later: [delta]", "later: [beta]", `x.yaml:4:9: node "beta" is there twice`},

@@ -21,6 +21,7 @@ const (
 	mostAsks    = 24_000 // with what adversaries ask for because nodes are slow
 	leastBurst  = 20     // asks, also of a limit that grants fewer
 	manyAsks    = 25_000 // beside these, for some 20,000 keys
+	manyName    = "many"
 )
 
 // random is a scenario of 3 to 9 nodes and 60 s that nobody thought of: limits of
@@ -45,6 +46,7 @@ func random(seed uint64) *Scenario {
 	d.extremes(seed)
 	d.gossip(seed)
 	d.breaks(seed)
+	d.smallness(seed)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -419,7 +421,7 @@ func (d *dice) extremes(seed uint64) {
 		d.s.Replicas = -1
 	}
 	if own.one(12) {
-		many := weir.Limit{Name: "many", Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
+		many := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
 		many.Algorithm = weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1))
 		d.s.Limits = append(d.s.Limits, many)
 		d.s.Loads = append(d.s.Loads, Load{Limit: many.Name, Keys: 60_000, Burst: manyAsks})
@@ -444,6 +446,31 @@ func (d *dice) breaks(seed uint64) {
 		f := &d.s.Faults[i]
 		f.Breaks = f.Kind == FaultSplit || f.Kind == FaultCut
 	}
+}
+
+// smallness has one scenario in six meet the caps of the stream, which are for millions of
+// counts: frames of a few items, queues that are dropped for a scan. It draws as slowness
+// does. What is asked for by thousands of keys would take all of the time.
+func (d *dice) smallness(seed uint64) {
+	own := &dice{rand.New(rand.NewPCG(seed, 0x63617073)), d.s} // "caps"
+	if !own.one(6) || slices.ContainsFunc(d.s.Limits, func(l weir.Limit) bool { return l.Name == manyName }) {
+		return
+	}
+	low := func(cap *int, from, to float64) {
+		if !own.one(3) {
+			*cap = int(own.logarithmic(from, to))
+		}
+	}
+	c := &d.s.Caps
+	low(&c.Frame, 200, 2000)
+	low(&c.Fold, 1, 64)
+	low(&c.Queued, 8, 100)
+	low(&c.ScanBelow, 1, 32)
+	low(&c.Looks, 1, 256)
+	low(&c.Logs, 1, 16)
+	low(&c.Ranges, 8, 128)
+	low(&c.Statements, 1, 16)
+	low(&c.Reports, 1, 16)
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

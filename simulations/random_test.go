@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 func TestEveryRandomScenarioIsValidAndReadsBackFromItsFile(t *testing.T) {
@@ -68,7 +69,7 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks int
+	var adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped int
 	for seed := range uint64(1000) {
 		s, split := random(seed), false
 		isCut := func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }
@@ -103,6 +104,9 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 		if s.Gossip {
 			gossips++
 		}
+		if s.Caps != (countsync.Caps{}) {
+			capped++
+		}
 	}
 	for kind := FaultSplit; kind <= FaultSlow; kind++ {
 		require.Greater(t, faults[kind], 50, kind)
@@ -113,6 +117,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.Greater(t, regions, 20)
 	require.InDelta(t, 20, gossips, 10)
 	require.InDelta(t, cut/4, breaks, 40)
+	require.Greater(t, capped, 100)
 }
 
 // Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most

@@ -37,7 +37,7 @@ func completed(key, field string) string {
 		load = field
 	case "begins", "ends", "from":
 		load += ", " + field
-	case "region_shares":
+	case "caps", "region_shares":
 		settings = field
 	case "every":
 		faults = "{at: 5s, slow: [a], pauses: 60ms, " + field + "}"

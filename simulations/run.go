@@ -184,6 +184,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		Seed: scenario.Seed, Link: scenario.Network, WAN: scenario.WAN, Gossip: scenario.Gossip,
 		Regions: make(map[string]string),
 		Viewed:  s.viewed,
+		Caps:    scenario.Caps,
 		Spent: func(host string, id [16]byte, reset uint64, units int64) {
 			s.witness.observe(id, reset, units, s.now(), s.named[host].index)
 		},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -27,6 +28,8 @@ type Scenario struct {
 	Forget   time.Duration // as weir.Config
 
 	RegionShares map[string]int64 // as weir.Config
+
+	Caps countsync.Caps // of every node's stream
 
 	Limits []weir.Limit
 	Loads  []Load

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -105,6 +106,14 @@ func (k *shrinker) plain() (better bool) {
 	change(func(s *Scenario) { s.Network = weirtest.Link{Latency: defaultLatency} })
 	change(func(s *Scenario) { s.WAN = weirtest.Link{} })
 	change(func(s *Scenario) { s.RegionShares = nil })
+	change(func(s *Scenario) { s.Caps = countsync.Caps{} })
+	_, lower := caps(&k.best.Caps)
+	for i := range lower {
+		change(func(s *Scenario) {
+			_, fields := caps(&s.Caps)
+			*fields[i] = 0
+		})
+	}
 	change(func(s *Scenario) {
 		for i := range s.Nodes {
 			s.Nodes[i].Region = ""

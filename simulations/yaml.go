@@ -43,6 +43,14 @@ func (s *Scenario) yaml() []byte {
 		}
 		settings.add("region_shares", flow(shares))
 	}
+	lower := new(mapping)
+	names, fields := caps(&s.Caps)
+	for i, name := range names {
+		lower.int(name, int64(*fields[i]))
+	}
+	if len(lower.nodes) > 0 {
+		settings.add("caps", flow(lower))
+	}
 	if len(settings.nodes) > 0 {
 		top.add("settings", flow(settings))
 	}

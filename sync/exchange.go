@@ -149,7 +149,7 @@ func (h *Holdings) Exchange(sts []Statement) Exchange {
 // decides. changed is the ids whose holdings others of this region have to know.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
 	h.tick(t)
-	d := dues{to: make(map[string][]Statement), reports: maxReports}
+	d := dues{to: make(map[string][]Statement), reports: h.reports}
 	var looked []*holding
 	swept := t.Steady
 	for i := range h.shards {
@@ -180,10 +180,6 @@ type dues struct {
 	to      map[string][]Statement
 	reports int // that may still be made of what was spent, and of nothing else
 }
-
-// maxReports bounds what one round reports of what was spent; the others come
-// later.
-const maxReports = 1000
 
 // lookParts is in how many parts holdings are looked at that nobody asked for.
 const lookParts = 20

@@ -70,9 +70,6 @@ const answerVersion = 2
 // they come by another way, which is the strict side.
 const maxTallies = 512
 
-// maxGiven bounds the ranges in one frame.
-const maxGiven = 256
-
 // maxAge bounds ages, so that a time less its age is one.
 const maxAge = math.MaxInt64 / 4
 

@@ -33,6 +33,7 @@ type Holdings struct {
 	self    Member
 	store   *bucket.Store
 	rule    rule
+	reports int // of what was spent, that one round makes at most
 	shards  [holdingShards]holdings
 
 	told   atomic.Int64 // until when, by the steady clock, what judges is as the store was told
@@ -144,7 +145,7 @@ type account struct {
 
 // NewHoldings makes those of a region, with no memory of what they were.
 func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Holdings {
-	h := &Holdings{regions: regions, self: self, store: store, rule: byDemand}
+	h := &Holdings{regions: regions, self: self, store: store, rule: byDemand, reports: Caps{}.withDefaults().Reports}
 	h.Forgotten(t)
 	return h
 }

@@ -49,7 +49,6 @@ type inbounds struct {
 
 const (
 	maxInbounds = 4096
-	maxBases    = 64 << 10
 )
 
 func newInbounds() inbounds { return inbounds{of: make(map[Member]*inbound)} }
@@ -403,7 +402,7 @@ func (x *arriving) replace(id bucket.ID, c *bucket.Count, onTop int64) {
 // replaced notes which frame a log is of.
 func (x *arriving) replaced(id bucket.ID, c *bucket.Count, onTop int64) {
 	if c.Limit.Algorithm == bucket.SlidingLog {
-		if len(x.bases) >= maxBases {
+		if len(x.bases) >= x.caps.Logs {
 			clear(x.bases)
 		}
 		if x.bases[id] = (base{x.from, x.number}); onTop != 0 {

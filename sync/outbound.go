@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/weir-go/weir/bucket"
@@ -64,15 +65,9 @@ func (f *flight) clear() {
 	*f = flight{items: f.items[:0], marks: f.marks[:0], marked: f.marked[:0], more: f.more[:0]}
 }
 
-const (
-	scanBelow = 256  // items that wait, for a scan to go on
-	scanLooks = 4096 // counts, about, that one frame's scan looks at: it goes by pieces of the store
-
-	scanBesides  = 8192 // resets, at most, that one frame's scan looks at
-	besideCost   = 8    // of these a vector counts for, and as many more what it may have to send
-	besidesBelow = 512  // items that wait, for it to go on with these: a frame of tombstones
-	maxMarks     = 64 << 10
-)
+// besideCost is how many resets a vector counts for, and as many more what it may have to
+// send, of those that one frame's scan looks at.
+const besideCost = 8
 
 // due is whether what came up to a time is acknowledged: nothing older waits, nor has
 // a scan yet to bring it.
@@ -113,17 +108,17 @@ func (o *outbound) requested(at int64) {
 	}
 }
 
-func (o *outbound) mark(id bucket.ID, at piece) {
-	if o.marks == nil || len(o.marks) >= maxMarks {
+func (o *outbound) mark(id bucket.ID, at piece, most int) {
+	if o.marks == nil || len(o.marks) >= most {
 		o.marks = make(map[bucket.ID]piece)
 	}
 	o.marks[id] = at
 }
 
 // Next builds the next frame for a member, in the place of b: nil if there is
-// nothing to send, or one is in flight. It has at most max bytes, unless one item
+// nothing to send, or one is in flight. It has at most most bytes, unless one item
 // alone has more: a piece of a log can have 16 KiB.
-func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []byte {
+func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outbound(to)
@@ -159,7 +154,8 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	s.scan(o, now, roles)
 	s.limits, s.origins = s.limits[:0], s.origins[:0]
 	ids, items := s.itemIDs[:0], s.items[:0]
-	for max -= len(b) + maxItemsBytes; len(ids)+len(items) < max; {
+	room := min(most, s.caps.Frame) - len(b) - maxItemsBytes
+	for len(ids)+len(items) < room {
 		it, ok := o.pop(s.clock)
 		if !ok {
 			break
@@ -170,7 +166,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 		before := len(items)
 		limits, origins, marks, more := len(s.limits), len(s.origins), len(f.marks), len(f.more)
 		items = s.encode(o, it, now, roles, items)
-		if len(ids)+idBytes+len(items) > max && len(f.items) > 0 {
+		if len(ids)+idBytes+len(items) > room && len(f.items) > 0 {
 			o.putBack([]item{it})
 			items, s.limits, s.origins = items[:before], s.limits[:limits], s.origins[:origins]
 			f.marks, f.marked, f.more = f.marks[:marks], f.marked[:marks], f.more[:more]
@@ -186,9 +182,13 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, max int) []by
 	return append(append(b, ids...), items...)
 }
 
+// scanned queues what a scan has come to. It goes on only while little waits, so that this
+// has room in any case: else it would have it dropped for another scan, without end.
+func (o *outbound) scanned(it item) { o.queue.add(it, math.MaxInt) }
+
 // scan takes the scan that a member is owed a step further, if little waits.
 func (s *Stream) scan(o *outbound, now int64, roles Roles) {
-	if !o.scanning || o.queue.len() >= scanBelow {
+	if !o.scanning || o.queue.len() >= s.caps.ScanBelow {
 		return
 	}
 	if !o.counts {
@@ -197,22 +197,22 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 		}
 		for _, id := range s.holdings.ids() {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
-				s.push(o, item{id: id, at: s.clock, kind: grants})
+				o.scanned(item{id: id, at: s.clock, kind: grants})
 			}
 		}
 	}
-	for looks := 0; looks < scanLooks; looks += max(scanLooks/64, len(s.ids)) {
+	for looks := 0; looks < s.caps.Looks; looks += max(1, s.caps.Looks/64, len(s.ids)) {
 		o.cursor, s.ids = s.store.Scan(o.cursor, s.ids[:0])
 		for _, id := range s.ids {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
-				s.push(o, item{id: id, at: s.clock, kind: state})
+				o.scanned(item{id: id, at: s.clock, kind: state})
 			}
 		}
 		if o.cursor == 0 {
 			o.scanning, o.owed = false, s.clock
 			return
 		}
-		if o.queue.len() >= scanBelow {
+		if o.queue.len() >= s.caps.ScanBelow {
 			return
 		}
 	}
@@ -221,8 +221,8 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 // scanBeside takes a scan a step further through the vectors and resets. It reports
 // whether it is through them: what is added meanwhile is passed on by who adds it.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
-	for looks := 0; looks < scanBesides; looks++ {
-		if o.queue.len() >= besidesBelow {
+	for looks := 0; looks < 2*s.caps.Looks; looks++ {
+		if o.queue.len() >= 2*s.caps.ScanBelow {
 			return false
 		}
 		entries := o.beside.entries
@@ -237,14 +237,14 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 			looks += besideCost
 			if !s.passed(id, o.stamp, now) {
 				s.stamp(id, o.stamp)
-				s.push(o, item{id: id, at: s.clock, kind: spend})
+				o.scanned(item{id: id, at: s.clock, kind: spend})
 			}
 		case kind == ofVector && o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles):
 			looks += besideCost
 			if used, _, _ := s.store.Used(id, now); used == 0 {
 				// The scan of the store finds nothing of it, and the member's older copy may
 				// count what was given back since.
-				s.push(o, item{id: id, at: s.clock, kind: state})
+				o.scanned(item{id: id, at: s.clock, kind: state})
 			}
 		}
 	}
@@ -447,7 +447,7 @@ func (s *Stream) applied(o *outbound, whole []int) {
 		}
 		if marked < len(f.marked) && f.marked[marked] == i {
 			if !wanted {
-				o.mark(it.id, f.marks[marked])
+				o.mark(it.id, f.marks[marked], s.caps.Logs)
 			}
 			marked++
 		}

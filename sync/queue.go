@@ -25,12 +25,8 @@ type item struct {
 	bulk bool // of a spend: it is of outbound.bulk
 }
 
-// The bounds of a queue.
-const (
-	foldAbove = 64 << 10
-	foldStep  = 4 // items
-	maxQueued = 1 << 20
-)
+// foldStep is how many items are folded with each that is queued.
+const foldStep = 4
 
 // queue is the items for one member in order of their time. It is a plain list as
 // long as it is short, since no map is as fast; a long one has an index, by which
@@ -70,7 +66,10 @@ func (q *queue) oldest() (at int64, ok bool) {
 func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
 
 // push queues an item, and says whether there was room.
-func (q *queue) push(it item) bool {
+func (q *queue) push(it item) bool { return q.add(it, q.most) }
+
+// add is push where this is the most that may wait.
+func (q *queue) add(it item, most int) bool {
 	if q.index == nil && q.items.len() >= q.foldAt {
 		q.index = make(map[queued]int64)
 		q.fold, q.folds = q.first, q.first+int64(q.items.len())
@@ -81,7 +80,7 @@ func (q *queue) push(it item) bool {
 	if _, waits := q.index[queued{it.id, it.kind}]; waits {
 		return true
 	}
-	if q.items.len() >= q.most {
+	if q.items.len() >= most {
 		return false
 	}
 	if q.index != nil {

@@ -158,7 +158,7 @@ func TestAMemberWhoseQueueWasDroppedIsPassedAllThatItAnswersFor(t *testing.T) {
 	require.NotZero(t, o.bulk.len())
 	o.queue.most = 0
 	x.streams[0].push(o, item{id: x.ids[0], at: x.streams[0].clock, kind: state})
-	o.queue.most = maxQueued
+	o.queue.most = x.streams[0].caps.Queued
 	require.Zero(t, o.bulk.len())
 	x.view(1, 2, 2)
 	x.settle(t)

@@ -37,6 +37,7 @@ type Roles interface {
 type Stream struct {
 	self  Member
 	store *bucket.Store
+	caps  Caps
 
 	mu        sync.Mutex
 	clock     int64 // rises with each call that queues, so that it orders what is queued; else it is now
@@ -75,7 +76,7 @@ type Stream struct {
 // its owner calls Track.
 func New(self Member, store *bucket.Store) *Stream {
 	return &Stream{
-		self: self, store: store,
+		self: self, store: store, caps: Caps{}.withDefaults(),
 		inbounds: newInbounds(), ledger: newLedger(self, store), resets: newResets(),
 		bases: make(map[bucket.ID]base),
 	}
@@ -87,7 +88,12 @@ func (s *Stream) WhenReset(f func(bucket.ID)) { s.whenReset = f }
 
 // Hold has the stream carry holdings, as it carries counts. It is called before
 // anything else.
-func (s *Stream) Hold(h *Holdings) { s.holdings = h }
+func (s *Stream) Hold(h *Holdings) {
+	s.holdings = h
+	if h != nil {
+		h.reports = s.caps.Reports
+	}
+}
 
 // Copy queues the holdings of these ids, which have changed, for those who are to
 // have the ids' states; of an id for which this node does not answer any more, for
@@ -123,7 +129,7 @@ func (s *Stream) Meet(members []Member) {
 		}
 		o := s.outbound(m)
 		if o == nil {
-			o = &outbound{to: m, stamp: s.newStamp(), queue: queue{foldAt: foldAbove, most: maxQueued}}
+			o = &outbound{to: m, stamp: s.newStamp(), queue: queue{foldAt: s.caps.Fold, most: s.caps.Queued}}
 		}
 		met = append(met, o)
 	}
@@ -212,7 +218,7 @@ func (s *Stream) Give(to Member, move uint64, ranges Ranges, now int64) {
 	}
 	s.tick(now)
 	for first := true; first || len(ranges) > 0; first = false {
-		n := min(len(ranges), maxGiven)
+		n := min(len(ranges), s.caps.Ranges)
 		s.moves = max(s.moves+1, move)
 		o.gives = append(o.gives, give{s.moves, ranges[:n:n], s.clock})
 		ranges = ranges[n:]

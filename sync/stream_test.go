@@ -200,7 +200,7 @@ func TestAuthorityComesAfterAllThatWaited(t *testing.T) {
 func TestAuthorityOverManyRangesIsGivenWhole(t *testing.T) {
 	x := newTrio()
 	var want []Range
-	for i := range uint64(2*maxGiven + 10) {
+	for i := range uint64(2*x.streams[0].caps.Ranges + 10) {
 		want = append(want, Range{10 * i, 10*i + 1})
 	}
 	x.streams[0].Give(2, 7, NewRanges(want...), x.now)
@@ -1260,7 +1260,7 @@ func TestACopyOfACopyHasNothingTwice(t *testing.T) {
 // goes on, also if more is owed meanwhile.
 func TestWhatIsOnItsWayFromWhoYieldsCountsOnce(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
-	for _, ids := range []int{1, 2 * scanBelow} {
+	for _, ids := range []int{1, 2 * Caps{}.withDefaults().ScanBelow} {
 		for _, more := range []Ranges{nil, {{0, 0}}} {
 			x := newTrio()
 			x.roles[0].targets = []Member{2}

@@ -23,6 +23,7 @@ type world struct {
 	limit  bucket.Limit
 	ids    []bucket.ID
 	copies int // targets of each id
+	caps   Caps
 
 	nodes    []*node // alive
 	names    Member
@@ -175,6 +176,7 @@ func (w *world) start(side int) *node {
 	}
 	n.store.Track(n.name, w.now, nil)
 	n.stream = New(n.name, n.store)
+	n.stream.Cap(w.caps)
 	w.nodes = append(w.nodes, n)
 	w.sides[n.name] = side
 	w.roster = append(w.roster, n.name)
@@ -701,6 +703,16 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 			limit.Start = 1
 		}
 		w := newWorld(t, limit, rapid.IntRange(1, 2).Draw(t, "ids"), rapid.IntRange(1, 2).Draw(t, "copies"))
+		if rapid.Bool().Draw(t, "capped") {
+			low := func(cap *int, most int) { *cap = rapid.IntRange(1, most).Draw(t, "cap") }
+			w.caps.Frame = rapid.IntRange(64, 256).Draw(t, "frame")
+			low(&w.caps.Fold, 4)
+			low(&w.caps.Queued, 8)
+			low(&w.caps.ScanBelow, 4)
+			low(&w.caps.Looks, 64)
+			low(&w.caps.Logs, 2)
+			low(&w.caps.Ranges, 2)
+		}
 		for range rapid.IntRange(2, 5).Draw(t, "nodes") {
 			w.start(0)
 		}

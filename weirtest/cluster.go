@@ -18,6 +18,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/observe"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // Options say what a Cluster is made of. The zero Options are three nodes, "a",
@@ -56,6 +57,9 @@ type Options struct {
 	// one's units are forgotten. It is told of no units as the node hears of a reset. It
 	// must not block, and calls no method of the Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
+	// Caps bound what nodes have to send each other; lower ones than the defaults, which
+	// few counts never meet, have them send in parts, and again.
+	Caps countsync.Caps
 	// Config is every node's. Cluster, Name, Bind, Advertise, Join, Region, Regions,
 	// Now and Rand are set for each.
 	Config weir.Config
@@ -253,11 +257,13 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	if viewed := c.options.Viewed; viewed != nil {
 		cfg.Cluster = watched{cfg.Cluster, func(v *cluster.View) { viewed(name, v) }}
 	}
+	with := capped{cfg.Cluster, c.options.Caps}
+	cfg.Cluster = with
 	if spent := c.options.Spent; spent != nil {
 		cfg.Cluster = &observed{
-			Cluster: cfg.Cluster,
-			spent:   func(id [16]byte, reset uint64, units int64) { spent(name, id, reset, units) },
-			resets:  make(map[[16]byte]uint64),
+			capped: with,
+			spent:  func(id [16]byte, reset uint64, units int64) { spent(name, id, reset, units) },
+			resets: make(map[[16]byte]uint64),
 		}
 	}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
@@ -468,9 +474,17 @@ func (w watcher) Changed() {
 	w.Handler.Changed()
 }
 
+// capped has its node keep to caps.
+type capped struct {
+	cluster.Cluster
+	caps countsync.Caps
+}
+
+func (c capped) Caps() countsync.Caps { return c.caps }
+
 // observed tells of what its node spends.
 type observed struct {
-	cluster.Cluster
+	capped
 	spent func(id [16]byte, reset uint64, units int64)
 
 	mu     sync.Mutex
@@ -490,7 +504,10 @@ func (o *observed) Reset(id [16]byte, number uint64) {
 	o.spent(id, number, 0)
 }
 
-var _ observe.Spender = (*observed)(nil)
+var (
+	_ observe.Capper  = (*observed)(nil)
+	_ observe.Spender = (*observed)(nil)
+)
 
 // inBubble says whether time is virtual.
 func inBubble() (in bool) {

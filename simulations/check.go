@@ -103,7 +103,7 @@ func (c *checker) library(err error) {
 func (c *checker) settings() {
 	s := c.s
 	c.at = place{part: partSettings}
-	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget}.Validate())
+	c.library(weir.Config{Replicas: s.Replicas, Expect: s.Expect, Timeout: s.Timeout, Forget: s.Forget, MaxKeys: s.MaxKeys}.Validate())
 	c.regionShares()
 }
 

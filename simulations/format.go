@@ -130,12 +130,13 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "region_shares", "caps")
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "max_keys", "region_shares", "caps")
 	r.places[place{part: partSettings}] = settings.Get
 	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
 	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
 	s.Timeout = settings.Get("timeout").Duration(math.MinInt64, math.MaxInt64)
 	s.Forget = settings.Get("forget").Duration(math.MinInt64, math.MaxInt64)
+	s.MaxKeys = int(settings.Get("max_keys").Int(math.MinInt32, math.MaxInt32))
 	if v := settings.Get("region_shares"); v.Present() {
 		s.RegionShares = make(map[string]int64)
 		for _, e := range v.Entries() {

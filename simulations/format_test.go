@@ -60,7 +60,7 @@ membership: gossip
 network: {latency: 1ms, jitter: 500us, loss: 0.1%, duplicates: 0.25%}
 nodes: {east: [a, b], west: [c]}
 later: {west: [d]}
-settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3, caps: {frame: 300, queued: 40, statements: 2}}
+settings: {replicas: -1, timeout: 50ms, forget: 10s, expect: 3, max_keys: 4000, caps: {frame: 300, queued: 40, statements: 2}}
 limits:
   - {name: api, algorithm: token_bucket, rate: 100, per: 10s, burst: 20, partition: fair_share, version: 3}
 load:
@@ -92,7 +92,7 @@ func TestAFileSaysAllThatAScenarioCanHave(t *testing.T) {
 	require.Equal(t, &Scenario{
 		Name: "whole", About: "Everything at once.", Seed: 9, Lasts: 2 * time.Minute, Gossip: true, Network: network,
 		Nodes:    []Node{{Name: "a", Region: "east"}, {Name: "b", Region: "east"}, {Name: "c", Region: "west"}, {Name: "d", Region: "west", Later: true}},
-		Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second,
+		Replicas: -1, Expect: 3, Timeout: 50 * time.Millisecond, Forget: 10 * time.Second, MaxKeys: 4000,
 		Caps:   countsync.Caps{Frame: 300, Queued: 40, Statements: 2},
 		Limits: []weir.Limit{{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3}},
 		Loads: []Load{

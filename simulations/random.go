@@ -413,18 +413,22 @@ func (d *dice) step(at time.Duration) {
 	d.fault(at, Fault{Kind: FaultSkew, Nodes: d.victim(), By: by})
 }
 
-// extremes has one scenario in twelve make no copies, and one in twelve begin with the
-// counts of some 20,000 keys. It draws as slowness does.
+// extremes has one scenario in twelve make no copies, and one in nine begin with the
+// counts of some 20,000 keys, half of these where a node has room for a few thousand: the
+// others' counts are not to be evicted for them. It draws as slowness does.
 func (d *dice) extremes(seed uint64) {
 	own := &dice{rand.New(rand.NewPCG(seed, 0x6d616e79)), d.s} // "many"
 	if own.one(12) {
 		d.s.Replicas = -1
 	}
-	if own.one(12) {
+	if own.one(9) {
 		many := weir.Limit{Name: manyName, Rate: 100_000, Per: time.Hour, Partition: weir.FairShare}
 		many.Algorithm = weir.Algorithm(own.IntN(int(weir.LeakyBucket) + 1))
 		d.s.Limits = append(d.s.Limits, many)
 		d.s.Loads = append(d.s.Loads, Load{Limit: many.Name, Keys: 60_000, Burst: manyAsks})
+		if own.one(2) {
+			d.s.MaxKeys = 1000 + own.IntN(2000)
+		}
 	}
 }
 

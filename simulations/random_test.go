@@ -69,7 +69,7 @@ func TestRandomScenariosStayCheapEnoughForThousandsOfThem(t *testing.T) {
 
 func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped int
+	var adversaries, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	for seed := range uint64(1000) {
 		s, split := random(seed), false
 		isCut := func(f Fault) bool { return f.Kind == FaultSplit || f.Kind == FaultCut }
@@ -104,6 +104,9 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 		if s.Gossip {
 			gossips++
 		}
+		if s.MaxKeys > 0 {
+			full++
+		}
 		if s.Caps != (countsync.Caps{}) {
 			capped++
 		}
@@ -118,6 +121,7 @@ func TestRandomScenariosHaveEverythingThatMayGoWrong(t *testing.T) {
 	require.InDelta(t, 20, gossips, 10)
 	require.InDelta(t, cut/4, breaks, 40)
 	require.Greater(t, capped, 100)
+	require.InDelta(t, 56, full, 20)
 }
 
 // Whatever is rounded, a share, a sixteenth, a unit of a window's estimate, is most

@@ -211,6 +211,10 @@ func newStage(scenario *Scenario) (*stage, error) {
 		}
 	}
 	for i := range s.limits {
+		if scenario.MaxKeys > 0 {
+			o.Config.MaxKeys = scenario.MaxKeys
+			break
+		}
 		o.Config.MaxKeys += roomier * s.keysOf(i)
 		if s.limits[i].Scope == weir.Global { // what was spent elsewhere is counted beside
 			o.Config.MaxKeys += roomier * s.keysOf(i)

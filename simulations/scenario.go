@@ -26,6 +26,7 @@ type Scenario struct {
 	Expect   int           // as weir.Config
 	Timeout  time.Duration // as weir.Config
 	Forget   time.Duration // as weir.Config
+	MaxKeys  int           // as weir.Config; so many that no count is evicted if zero
 
 	RegionShares map[string]int64 // as weir.Config
 

@@ -103,6 +103,7 @@ func (k *shrinker) plain() (better bool) {
 	change(func(s *Scenario) { s.Expect = 0 })
 	change(func(s *Scenario) { s.Timeout = 0 })
 	change(func(s *Scenario) { s.Forget = 0 })
+	change(func(s *Scenario) { s.MaxKeys = 0 })
 	change(func(s *Scenario) { s.Network = weirtest.Link{Latency: defaultLatency} })
 	change(func(s *Scenario) { s.WAN = weirtest.Link{} })
 	change(func(s *Scenario) { s.RegionShares = nil })

@@ -36,6 +36,7 @@ func (s *Scenario) yaml() []byte {
 	settings.int("expect", int64(s.Expect))
 	settings.nonzero("timeout", s.Timeout)
 	settings.nonzero("forget", s.Forget)
+	settings.int("max_keys", int64(s.MaxKeys))
 	if len(s.RegionShares) > 0 {
 		shares := new(mapping)
 		for _, region := range slices.Sorted(maps.Keys(s.RegionShares)) {

@@ -381,6 +381,31 @@ func TestARecoveredCountStaysUntilItIsCollected(t *testing.T) {
 	}
 }
 
+// What was given back of a count is not forgotten with it because the store is full: others
+// would count for good what they have heard was spent.
+func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
+	for _, a := range algorithms {
+		l, flood := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}, &Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
+		s := newStore(16, 1)
+		s.Track(1, 1, nil)
+		id := ID{1, 2}
+		s.Take(id, l, epoch, 7)
+		s.Collect(false, nil)
+		s.Refund(id, l, epoch, 7, 0, false)
+		for _, other := range ids(200) {
+			s.Take(other, flood, epoch, 1)
+		}
+		require.NotZero(t, s.Evicted(), a)
+		require.Contains(t, s.Collect(false, nil), Change{id, -7, false}, a)
+		for _, other := range ids(200) {
+			s.Take(other, flood, epoch, 1)
+		}
+		_, held := s.Judge(id)
+		require.False(t, held, "%v: it makes room once it is collected", a)
+		checkStore(t, s)
+	}
+}
+
 func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
 	all := ids(100)
 	for _, a := range algorithms {

@@ -128,26 +128,33 @@ func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source
 
 // ownShare is what this node may spend of an id on its own: the part of one
 // member, and where it is a side of its own, that side's: a part of members that are gone
-// goes to nobody else. A node that has no points has none. With FairShare nobody has any while no
-// member is missing: until it is known who is, whoever stands in for an owner beyond a
-// cut has the whole limit, and all sides together twice the limit already.
+// goes to nobody else. A node that has no points has none. With FairShare nobody has any until all
+// on this side know who is missing: until then the stand-in of an owner beyond a cut has
+// the whole limit, and all sides together have twice the limit already.
 func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
 	switch {
 	case partition == FailOpen:
 		return share{all: true}, FailedOpen
 	case partition == FailClosed:
 		return share{of: 1}, FailedClosed
-	case partition == FairShare && v.complete:
-		return share{of: 1}, Budget
 	}
 	lone := v.side == 1 && v.serves()
+	if partition == FairShare && !lone && !v.agreed() {
+		return share{of: 1}, Budget
+	}
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), Budget
 }
 
+// agreed reports whether members are missing, and each has been for so long that all on
+// this side know of it.
+func (v *view) agreed() bool {
+	return !v.complete && !slices.ContainsFunc(v.points, func(i int) bool { return v.next[i] < 0 && !v.away[i] })
+}
+
 // retryAfter is when whoever asks is to ask again, where the count said after: a share of
-// this node's own that is denied while nobody is missing denies until others answer.
+// this node's own that is denied until it is known who is missing denies until others answer.
 func (v *view) retryAfter(as standing, source Source, after time.Duration) time.Duration {
-	if as == asSelf && source == Budget && v.complete {
+	if as == asSelf && source == Budget && !v.agreed() {
 		return min(after, outageRetry)
 	}
 	return after

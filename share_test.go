@@ -219,21 +219,42 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 	})
 }
 
-// On each side of a cut that nobody has noticed yet there may be one who has the whole
+// missing is the view in which all that are not reached have been so for a second.
+func missing(v *view) *view {
+	later := *v
+	later.away = make([]bool, len(v.Members))
+	for i := range later.away {
+		later.away[i] = v.next[i] < 0
+	}
+	return &later
+}
+
+// On each side of a cut that not all have noticed yet there may be one that has the whole
 // limit: with what others spent on their own, both would exceed twice the limit.
-func TestNobodyHasAFairShareOnItsOwnWhileNobodyIsMissing(t *testing.T) {
+func TestNoNodeHasAFairShareOnItsOwnUntilItIsKnownWhoIsMissing(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
-	for _, v := range []*view{seen(4, 0, 0, 1, 2, 3), seen(4, 0, 0, 1, 2)} {
-		s, source := v.ownShare(bucket.ID{}, FairShare)
+	cut := seen(4, 0, 0, 1, 2)
+	for name, c := range map[string]struct {
+		v    *view
+		rate int64
+	}{
+		"nobody is missing":                      {seen(4, 0, 0, 1, 2, 3), 0},
+		"one has just been lost":                 {cut, 0},
+		"one has been missing for a second":      {missing(cut), 25},
+		"another has not answered":               {missing(cut).without(1), 0},
+		"all others are lost":                    {seen(4, 0, 0), 25},
+		"no member is, but Expect has it larger": {newView(0, seen(4, 0, 0, 1, 2, 3).View, terms{expect: 5}, nil), 20},
+	} {
+		s, source := c.v.ownShare(bucket.ID{}, FairShare)
 		require.Equal(t, Budget, source)
-		require.Equal(t, v.complete, s.part(limit.Rate) == 0, "complete %v", v.complete)
-		s, _ = v.ownShare(bucket.ID{}, MajorityShare)
-		require.EqualValues(t, 25, s.part(limit.Rate))
+		require.Equal(t, c.rate, s.part(limit.Rate), name)
+		s, _ = c.v.ownShare(bucket.ID{}, MajorityShare)
+		require.NotZero(t, s.part(limit.Rate), name)
 	}
 }
 
 // So a denial of it says nothing of when there is room: others answer before that.
-func TestWhoeverIsDeniedAFairShareWhileNobodyIsMissingMayAskAgainSoon(t *testing.T) {
+func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *testing.T) {
 	n := solo(t, Config{Now: newHand().Now})
 	a := ask{limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, units: 100, partition: FairShare}
 	for kind, spend := range map[string]func(v *view, r *result){
@@ -253,7 +274,7 @@ func TestWhoeverIsDeniedAFairShareWhileNobodyIsMissingMayAskAgainSoon(t *testing
 			require.False(t, r.Allowed)
 			require.Equal(t, Budget, r.source)
 			require.Equal(t, outageRetry, r.RetryAfter)
-			spend(seen(4, 0, 0, 1, 2), &r)
+			spend(missing(seen(4, 0, 0, 1, 2)), &r)
 			require.False(t, r.Allowed)
 			require.Greater(t, r.RetryAfter, outageRetry, "with one missing it is this share that there has to be room in")
 		})

@@ -402,6 +402,8 @@ func TestTheEndIsInOrder(t *testing.T) {
 		{"what was reset away was given back twice", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 103, 103, 3 }, ""},
 		{"and more", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 104, 104, 3 }, accounted},
 		{"and took what was spent since", func(j *Journal) { j.Ends[0].Used, j.Ends[0].Replica, j.Ends[0].Stale = 97, 97, 3 }, accounted},
+		{"it may have been evicted", func(j *Journal) { j.Scenario.MaxKeys, j.Ends[0].Used, j.Ends[0].Replica = 9, 50, 40 }, ""},
+		{"and yet nobody asked for some", func(j *Journal) { j.Scenario.MaxKeys, j.Ends[0].Unasked = 9, 1 }, accounted},
 		{"it is not settled", func(j *Journal) { j.Unsettled = "b is not ready" }, settledInvariant},
 	} {
 		j := journal(s)

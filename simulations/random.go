@@ -415,7 +415,7 @@ func (d *dice) step(at time.Duration) {
 
 // extremes has one scenario in twelve make no copies, and one in nine begin with the
 // counts of some 20,000 keys, half of these where a node has room for a few thousand: the
-// others' counts are not to be evicted for them. It draws as slowness does.
+// others' limits hold all the same. It draws as slowness does.
 func (d *dice) extremes(seed uint64) {
 	own := &dice{rand.New(rand.NewPCG(seed, 0x6d616e79)), d.s} // "many"
 	if own.one(12) {

@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// besides is by how many nodes at most a check may be carried out beside the one that
-// answers it: the owner, whom the asker and the stand-in ask, and the stand-in.
-const besides = 3
+// besides is how often at most a check may be carried out beside what answers it: by the
+// owner, as one relay asks it, another one, and the stand-in; by that one; and by the next,
+// where the first has just died.
+const besides = 5
 
-// lateFor is how long after its asker has gone on what it asked may be carried out, by
-// a node that was late or frozen: an answer is waited for that long, to give back what
-// it grants.
-const lateFor = 10 * time.Second
+// leaseLasts is longer than any lease.
+const leaseLasts = time.Second
 
 // ask is what the witness was asked, as its caller saw it.
 type ask struct {
@@ -21,12 +20,13 @@ type ask struct {
 	from, to time.Duration
 	done     bool // says the answer
 	unsure   bool // several may have been asked, or nobody heard the answer
+	leased   bool // it was spent of what the owner had lent
 }
 
 // unheard compares what callers saw with what nodes carried out, take by take, of one
 // key. It returns units that may be spent though no caller was granted them: what others
 // have carried out of a check besides, or of a check that failed, and refunds that were
-// not carried out whole. And it returns those that nobody can have asked for: nodes spent
+// not carried out whole; of a lease, all. And it returns those that nobody can have asked for: nodes spent
 // them and no check explains it. Spends are ascending by time.
 func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 	asks = slices.Clone(asks)
@@ -44,13 +44,13 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 		})
 	}
 	next := 0
-	for _, s := range spends {
+	for n, s := range spends {
 		if s.units == 0 {
 			continue // it has heard of a reset
 		}
 		for ; next < len(asks) && asks[next].from <= s.at; next++ {
 			a := &asks[next]
-			if a.done || a.units < 0 {
+			if a.done && !a.leased || a.units < 0 {
 				open = append(open, a)
 			}
 			if a.unsure && a.units > 0 {
@@ -71,8 +71,15 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 		if s.units < 0 {
 			continue // of a take that came too late, or of a part of what was given back
 		}
+		if at := slices.IndexFunc(open, func(a *ask) bool {
+			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], s.at, s.units-a.units)
+		}); at >= 0 {
+			unheard += s.units - open[at].units
+			open = slices.Delete(open, at, at+1)
+			continue
+		}
 		at := slices.IndexFunc(unsure, func(a *ask) bool {
-			return a.units == s.units && s.at <= a.to+lateFor && times[a] < besides
+			return a.units == s.units && times[a] < besides
 		})
 		if at < 0 {
 			unasked += s.units
@@ -88,4 +95,12 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 	}
 	settle(never)
 	return unheard, unasked
+}
+
+// lends reports whether units were debited with a check's own at a time, for a lease: some
+// are granted of it, or come back, before it has ended.
+func lends(asks []ask, later []spent, at time.Duration, units int64) bool {
+	granted := func(a ask) bool { return a.leased && a.to >= at && a.to <= at+leaseLasts }
+	returned := func(s spent) bool { return s.units < 0 && -s.units <= units && s.at <= at+leaseLasts }
+	return slices.ContainsFunc(asks, granted) || slices.ContainsFunc(later, returned)
 }

@@ -71,6 +71,13 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 		if s.units < 0 {
 			continue // of a take that came too late, or of a part of what was given back
 		}
+		if at := slices.IndexFunc(unsure, func(a *ask) bool {
+			return a.units == s.units && times[a] < besides
+		}); at >= 0 {
+			times[unsure[at]]++
+			unheard += s.units
+			continue
+		}
 		if at := slices.IndexFunc(open, func(a *ask) bool {
 			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], s.at, s.units-a.units)
 		}); at >= 0 {
@@ -78,15 +85,7 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 			open = slices.Delete(open, at, at+1)
 			continue
 		}
-		at := slices.IndexFunc(unsure, func(a *ask) bool {
-			return a.units == s.units && times[a] < besides
-		})
-		if at < 0 {
-			unasked += s.units
-			continue
-		}
-		times[unsure[at]]++
-		unheard += s.units
+		unasked += s.units
 	}
 	for _, a := range asks[next:] {
 		if a.units < 0 {

@@ -25,9 +25,9 @@ type ask struct {
 
 // unheard compares what callers saw with what nodes carried out, take by take, of one
 // key. It returns units that may be spent though no caller was granted them: what others
-// have carried out of a check besides, or of a check that failed, and refunds that were
-// not carried out whole; of a lease, all. And it returns those that nobody can have asked for: nodes spent
-// them and no check explains it. Spends are ascending by time.
+// have carried out of a check besides, or of a check that failed, refunds that were not
+// carried out whole, and what was lent. And it returns those that nobody can have asked
+// for: nodes spent them and no check explains it. Spends are ascending by time.
 func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 	asks = slices.Clone(asks)
 	slices.SortStableFunc(asks, func(a, b ask) int { return cmp.Compare(a.from, b.from) })

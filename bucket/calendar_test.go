@@ -141,7 +141,7 @@ func TestCalendarWindows(t *testing.T) {
 			s.Debit(id, month(today, 31), today, 15)
 			require.EqualValues(t, 5, s.Peek(id, month(february, 28), february, 1).Remaining)
 			require.EqualValues(t, 10, s.Peek(id, month(march, 31), march, 1).Remaining)
-			s.Reset(id)
+			s.Reset(id, 0)
 			s.Debit(id, month(february, 28), february, 15)
 			require.EqualValues(t, 5, s.Peek(id, month(march, 31), march, 1).Remaining)
 			require.EqualValues(t, 10, s.Peek(id, month(march+31*24*hour, 30), march+31*24*hour, 1).Remaining)
@@ -162,7 +162,7 @@ func TestCalendarWindows(t *testing.T) {
 				require.EqualValues(t, 6, s.Peek(id, l, today+23*hour, 1).Remaining)
 				plain.Per, plain.Version = 24*time.Hour, 2*version
 				require.EqualValues(t, 6, s.Peek(id, plain, today+23*hour, 1).Remaining)
-				s.Reset(id)
+				s.Reset(id, 0)
 			}
 		},
 		"keep their name when rules of a later version come from a clock that is behind": func(t *testing.T, s *Store) {

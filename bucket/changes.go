@@ -62,7 +62,7 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 }
 
 // Observe has spent told of the units that each count has spent here, or below zero was
-// given back, as they are, and reset of the number of each ResetTo: under a lock of that
+// given back, as they are, and reset of the number of each Reset: under a lock of that
 // count's, so that they must be short, and call nothing of the store. It is called before
 // anything else.
 func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number uint64)) {

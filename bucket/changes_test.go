@@ -87,7 +87,7 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 					}
 				}
 			case "reset":
-				s.Reset(id)
+				s.Reset(id, 0)
 				delete(m, id)
 				delete(net, id)
 				note(id, 0)
@@ -245,7 +245,7 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		require.Empty(t, s.Collect(true, nil))
 		require.Equal(t, []Change{{all[1], 0, true}}, s.Collect(false, nil))
 
-		s.Reset(all[0])
+		s.Reset(all[0], 0)
 		require.Empty(t, s.Collect(true, nil))
 		s.Take(all[0], l, epoch, test.at)
 		require.True(t, signalled(), "anew after it was collected")
@@ -282,8 +282,8 @@ func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
 	s.Track(1, 1, nil)
 	id, other := ID{1, 2}, ID{3, 4}
 	s.Take(id, l, epoch, 3)
-	s.Reset(id)
-	s.Reset(id)
+	s.Reset(id, 0)
+	s.Reset(id, 0)
 	s.Touch(id)
 	s.Touch(other)
 	require.ElementsMatch(t, []Change{{id, 0, true}, {other, 0, true}}, s.Collect(false, nil))

@@ -93,10 +93,10 @@ type eviction struct {
 }
 
 // evict removes the counts that it finds recovered, and collected; if there are none, it
-// removes the lightest that it finds, but for keep. Unless it must, it keeps that too if more than
-// half of it is used up, for neighbours to be looked at. Each call begins where the one
-// before has ended in the table, where ids stand in no order that matters. The table is
-// not empty.
+// removes the lightest that it finds, but for keep. Unless it must, it keeps that too if
+// more than half of it is used up, for neighbours to be looked at. Each call begins where
+// the one before has ended in the table, where ids stand in no order that matters. The
+// table is not empty.
 func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 	looked := thorough
 	if must {
@@ -112,12 +112,12 @@ func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l, other := sh.limitOf(s), sh.numbers.counts(s.judge()) < most
 			if seen++; seen <= sample || l.little(&s.cell) || sheltered && !other {
-				if sh.spare(s, now) {
+				t := l.recovers(&s.cell)
+				if t <= now && s.limit&changed == 0 {
 					sh.remove(i, p) // which may put another one there
 					e.recovered++
 					continue
 				}
-				t := l.recovers(&s.cell)
 				w, p := l.weight(&s.cell, now, t)
 				if t <= now {
 					w = math.MaxFloat64 // what was given back has yet to be collected

@@ -26,7 +26,7 @@ func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
 		"a share of it":           {func(s *Store) { l := part; l.Rate, l.Whole = 15, 30; s.Take(id, &l, origin, 1) }, whole, false},
 		"another, and it again":   {func(s *Store) { s.Take(id, &whole, origin, 1); s.Take(id, &part, origin, 1) }, whole, false},
 		"taken back":              {func(s *Store) { s.ClearPart(id) }, whole, false},
-		"reset":                   {func(s *Store) { s.Reset(id) }, whole, false},
+		"reset":                   {func(s *Store) { s.Reset(id, 0) }, whole, false},
 		"another node's count":    {func(s *Store) { s.Import(id, &Count{Limit: part, x: 3}, origin, 0) }, whole, false},
 		"asked by another Rate":   {func(*Store) {}, Limit{Rate: 101, Per: time.Minute, Version: 3}, false},
 		"asked by another Per":    {func(*Store) {}, Limit{Rate: 100, Per: time.Hour, Version: 3}, false},
@@ -141,8 +141,8 @@ func TestPartsThatUnitsMoveBetweenAdmitLessThanTwiceALimitInAWindow(t *testing.T
 	}
 	for first := int64(0); first < per; first += per / 7 {
 		begun := origin + first
-		stores[0].Reset(id)
-		stores[1].Reset(id)
+		stores[0].Reset(id, 0)
+		stores[1].Reset(id, 0)
 		admitted, holds := int64(0), &holds
 		*holds = [2]int64{rate - 1, 1}
 		take(0, begun, 1)

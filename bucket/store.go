@@ -168,11 +168,9 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 }
 
 // Reset forgets the id's count, and what of it was not collected. With Track that
-// is a change also if none was held: other nodes may hold one.
-func (s *Store) Reset(id ID) { s.ResetTo(id, 0) }
-
-// ResetTo is Reset, of which whoever observes the store is told this number.
-func (s *Store) ResetTo(id ID, number uint64) {
+// is a change also if none was held: other nodes may hold one. Whoever observes the store
+// is told the number.
+func (s *Store) Reset(id ID, number uint64) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	if i := sh.find(id, h, &s.places); i >= 0 {

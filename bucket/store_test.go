@@ -240,7 +240,7 @@ func TestStoreAgreesWithAMapOfCounts(t *testing.T) {
 				last := rapid.Bool().Draw(t, "onlyIfLast")
 				require.Equal(t, m.refund(id, &l, now, units, r, last), s.Refund(id, &l, now, units, r, last))
 			case "reset":
-				s.Reset(id)
+				s.Reset(id, 0)
 				delete(m, id)
 			case "all":
 				chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 0, 20, rapid.ID).Draw(t, "ids")
@@ -660,7 +660,7 @@ func FuzzStore(f *testing.F) {
 			case 4:
 				require.Equal(t, m.refund(id, &l, now, units, last, false), s.Refund(id, &l, now, units, last, false))
 			case 5:
-				s.Reset(id)
+				s.Reset(id, 0)
 				delete(m, id)
 			case 6:
 				s.Compact(now)

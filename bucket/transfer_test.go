@@ -57,7 +57,7 @@ func TestACountThatTravelsIsTheSameThere(t *testing.T) {
 		l, now := spendAtRandom(t, here, id)
 		if rapid.Bool().Draw(t, "held there") {
 			spendAtRandom(t, there, id)
-			there.Reset(id) // or its limit may have a higher Version
+			there.Reset(id, 0) // or its limit may have a higher Version
 		}
 		held := transfer(t, here, there, id, now, now, rapid.IntRange(1, 60).Draw(t, "bytes in a piece"))
 		used, _, ok := here.Used(id, now)

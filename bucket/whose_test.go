@@ -131,17 +131,17 @@ func TestACountThatWasForgottenBeginsAboveItsTotal(t *testing.T) {
 	l := &Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute}
 	other := ID{1, 1 << 63}
 	for name, forget := range map[string]func(*Store, ID) (now int64){
-		"reset":   func(s *Store, id ID) int64 { s.Reset(id); return epoch },
+		"reset":   func(s *Store, id ID) int64 { s.Reset(id, 0); return epoch },
 		"evicted": func(s *Store, id ID) int64 { s.Take(other, l, epoch, 90); return epoch },
 		"its place is used again": func(s *Store, id ID) int64 {
 			s.Take(ID{id.Hi + 1, id.Lo}, l, epoch+int64(time.Minute), 1)
-			s.Reset(ID{id.Hi + 1, id.Lo})
+			s.Reset(ID{id.Hi + 1, id.Lo}, 0)
 			return epoch
 		},
 		"compacted":           func(s *Store, id ID) int64 { s.Compact(epoch + int64(time.Hour)); return epoch },
 		"an empty one came":   func(s *Store, id ID) int64 { s.Import(id, &Count{}, epoch, 0); return epoch },
-		"another's came":      func(s *Store, id ID) int64 { s.SetWhose(id, Total{another, 1, 1}); s.Reset(id); return epoch },
-		"it became several's": func(s *Store, id ID) int64 { s.SetWhose(id, Total{}); s.Reset(id); return epoch },
+		"another's came":      func(s *Store, id ID) int64 { s.SetWhose(id, Total{another, 1, 1}); s.Reset(id, 0); return epoch },
+		"it became several's": func(s *Store, id ID) int64 { s.SetWhose(id, Total{}); s.Reset(id, 0); return epoch },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, id := trackedStore(1), ID{1, 2}
@@ -150,7 +150,7 @@ func TestACountThatWasForgottenBeginsAboveItsTotal(t *testing.T) {
 			now := forget(s, id)
 			_, held := s.Whose(id)
 			require.False(t, held)
-			s.Reset(other)
+			s.Reset(other, 0)
 			s.Collect(false, nil)
 			s.Take(id, l, now, 2)
 			require.Equal(t, Total{me, begun, 6}, whose(t, s, id), "5 stood for other units")
@@ -172,7 +172,7 @@ func TestAShardWhoseTotalsGrowLargeBeginsAnotherSeries(t *testing.T) {
 		s.Take(id, l, epoch, units)
 		s.Collect(false, nil)
 		w := whose(t, s, id)
-		s.Reset(id)
+		s.Reset(id, 0)
 		return w
 	}
 	require.Equal(t, Total{me, begun, maxFloor - 1}, spend(ID{1, 1}, maxFloor-1))
@@ -236,7 +236,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 				var count Count
 				s.Export(id, epoch, Mark{}, &count)
 				if count.Whose = c.t; !held {
-					s.Reset(id)
+					s.Reset(id, 0)
 				}
 				want := c.held
 				if !held {
@@ -449,7 +449,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 			case "peek":
 				s.Peek(id, &l, now, n)
 			case "reset":
-				s.Reset(id)
+				s.Reset(id, 0)
 			case "compact":
 				s.Compact(now)
 			case "collect":

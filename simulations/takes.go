@@ -100,6 +100,9 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 // are granted of it, or come back, before it has ended.
 func lends(asks []ask, later []spent, at time.Duration, units int64) bool {
 	granted := func(a ask) bool { return a.leased && a.to >= at && a.to <= at+leaseLasts }
-	returned := func(s spent) bool { return s.units < 0 && -s.units <= units && s.at <= at+leaseLasts }
+	returned := func(s spent) bool {
+		asked := func(a ask) bool { return a.units == s.units && a.from <= s.at && s.at <= a.to }
+		return s.units < 0 && -s.units <= units && s.at <= at+leaseLasts && !slices.ContainsFunc(asks, asked)
+	}
 	return slices.ContainsFunc(asks, granted) || slices.ContainsFunc(later, returned)
 }

@@ -36,6 +36,9 @@ func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) 
 			[]ask{yes, {units: 2, from: 200 * ms, to: 200 * ms, done: true, leased: true}}, []spent{took(7, 10*ms), took(-3, 500*ms)}, 5, 0,
 		},
 		"a lease that comes back": {[]ask{yes}, []spent{took(7, 10*ms), took(-5, 500*ms)}, 5, 0},
+		"more than a check, and a refund that was asked for": {
+			[]ask{yes, back}, []spent{took(7, 10*ms), took(-2, 20*ms)}, 0, 7,
+		},
 		"more than a check, and no lease": {
 			[]ask{yes, {units: 2, from: 1200 * ms, to: 1200 * ms, done: true, leased: true}}, []spent{took(7, 10*ms), took(-5, 1200*ms)}, 0, 7,
 		},

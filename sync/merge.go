@@ -79,21 +79,6 @@ func (v vector) join(o vector) vector {
 	return v
 }
 
-// add returns v with units that origin has spent, or below zero given back.
-func (v vector) add(origin Member, series, units, now int64) vector {
-	i, ok := v.find(origin)
-	if !ok {
-		v = slices.Insert(v, i, tally{origin: origin, series: series})
-	}
-	if units > 0 {
-		v[i].spent += units
-	} else {
-		v[i].refunded -= units
-	}
-	v[i].changed = now
-	return v
-}
-
 // latest is the n tallies that grew last, v itself if it has no more.
 func (v vector) latest(n int) vector {
 	if len(v) <= n {

@@ -325,3 +325,18 @@ func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testi
 		}
 	}
 }
+
+// add returns v with units that origin has spent, or below zero given back.
+func (v vector) add(origin Member, series, units, now int64) vector {
+	i, ok := v.find(origin)
+	if !ok {
+		v = slices.Insert(v, i, tally{origin: origin, series: series})
+	}
+	if units > 0 {
+		v[i].spent += units
+	} else {
+		v[i].refunded -= units
+	}
+	v[i].changed = now
+	return v
+}

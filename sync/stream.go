@@ -326,7 +326,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 }
 
 func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
-	s.store.ResetTo(id, number)
+	s.store.Reset(id, number)
 	if s.whenReset != nil {
 		s.whenReset(id)
 	}

@@ -337,15 +337,15 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 }
 
 // Sweep takes one step: it forgets tallies that have recovered and tombstones
-// that are old. It looks at a part of the tallies, so that how many there are
-// follows from how many come in the time of so many steps, however fast they come.
+// that are old. It looks at a part of the tallies, sweepParts steps at most see all, so
+// that how many there are follows from how many come in that time, however fast they come.
 func (s *Stream) Sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	const step, parts = 1024, 128
-	s.resets.sweep(now, step)
+	const resets, tallies = 1024, 64 // at least
+	s.resets.sweep(now, resets)
 	l := &s.ledger
-	for range min(max(step, l.all.len()/parts), l.all.len()) {
+	for range min(max(tallies, (l.all.len()+sweepParts-1)/sweepParts), l.all.len()) {
 		if l.swept++; l.swept >= l.all.len() {
 			l.swept = 0
 		}
@@ -365,6 +365,9 @@ func (s *Stream) Sweep(now int64) {
 		}
 	}
 }
+
+// sweepParts is in how many steps all tallies are swept.
+const sweepParts = 128
 
 // remembered is for how long a tally that has recovered is kept, since it may
 // arrive once more by another path: longer than a sweep of all tallies takes, so

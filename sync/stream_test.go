@@ -292,7 +292,7 @@ func TestTalliesAreForgottenOnceTheyHaveRecovered(t *testing.T) {
 	require.Zero(t, l.streams[0].Tallies(), "of one origin alone, which the store keeps")
 	require.Equal(t, 3000, l.streams[1].Tallies())
 	l.now += int64(time.Minute)
-	for range 10 {
+	for range sweepParts {
 		l.streams[0].Sweep(l.now)
 		l.streams[1].Sweep(l.now)
 	}

@@ -64,12 +64,19 @@ type entry struct {
 	at    string    // "ip:port" that gossip reaches it by; empty if gossip never had it
 	alive bool      // gossip says so
 	dead  time.Time // if not alive: since when it counts as dead
+	// buried is what was known of it before others' tombstone came, if it lives and did not
+	// say goodbye: it is in until it answers. They forgot it beyond a cut, and who dropped
+	// it now, and heard of its own tombstone later, would be alone with what both hold.
+	buried *record
+	waited time.Time // if buried: since when
 }
 
 const (
 	// unconfirmedTTL is how long a member, or a new life of one, that only another's roster
 	// has told of is given to show up in gossip before it counts as dead.
 	unconfirmedTTL = 5 * time.Second
+	// unansweredTTL is how long one that lives is in without an answer to its tombstone.
+	unansweredTTL = 5 * time.Second
 	// A side that is smaller than what it misses waits this many times
 	// Config.Forget before it forgets: the others may be well, and it may be this
 	// side that is missing.
@@ -160,7 +167,7 @@ func (r *roster) up(rec record, at string, now time.Time) change {
 		if e.gone() && !r.admit(now, &c) {
 			return c
 		}
-		e.record = rec
+		e.record, e.buried = rec, nil
 		c.roster = true
 	case e.gone():
 		// It is buried and does not know: let it answer, or whoever repeats
@@ -179,8 +186,8 @@ func (r *roster) down(name string, now time.Time) change {
 	if e == nil || name == r.self || !e.alive {
 		return change{}
 	}
-	e.alive, e.dead = false, now
-	c := change{roster: !e.gone()}
+	c := change{roster: !e.gone() || e.buried != nil}
+	e.alive, e.dead, e.buried = false, now, nil
 	c.add(r.supersede(now))
 	return c
 }
@@ -217,9 +224,12 @@ func (r *roster) merge(records []record, now time.Time) change {
 			if was.gone() && rec.gone() {
 				continue // no news: it came by another way, some milliseconds older
 			}
-			c.roster = true
+			c.roster, e.buried = true, nil
 			switch {
 			case rec.gone():
+				if e.alive && rec.Announced != Leaving {
+					e.buried, e.waited = &was, now
+				}
 				c.spread = append(c.spread, rec)
 			case rec.Epoch > was.Epoch && !e.alive: // what has ended is its last life
 				e.dead = now.Add(unconfirmedTTL)
@@ -294,7 +304,11 @@ func (r *roster) leave(now time.Time) change {
 		return change{}
 	}
 	r.left = true
-	c := r.bury(r.entries[r.self], now)
+	self := r.entries[r.self]
+	if self.Announced != Leaving {
+		self.Announced, self.Turn = Leaving, self.Turn+1
+	}
+	c := r.bury(self, now)
 	c.tell = true
 	return c
 }
@@ -328,6 +342,9 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 	here, missing := 0, 0
 	for _, e := range r.entries {
 		switch {
+		case e.buried != nil && now.Sub(e.waited) >= unansweredTTL:
+			e.buried, c.roster = nil, true
+			continue
 		case e.gone():
 			continue
 		case onSide(e.Name):
@@ -398,8 +415,12 @@ func (r *roster) sorted() []*entry {
 func (r *roster) members() []entry {
 	var in []entry
 	for _, e := range r.sorted() {
-		if !e.gone() {
-			in = append(in, *e)
+		member := *e
+		if e.buried != nil {
+			member.record = *e.buried
+		}
+		if !member.gone() {
+			in = append(in, member)
 		}
 	}
 	return in

@@ -118,6 +118,11 @@ func TestRostersThatHaveAllMergedAgree(t *testing.T) {
 			}
 			require.Contains(t, names(r), r.self, "a node that has not left is in its own roster")
 		}
+		for _, k := range keys { // those that answer nothing have died
+			for _, phantom := range []string{"m0", "m1"} {
+				nodes[k].down(phantom, now)
+			}
+		}
 		for range 3 { // a node's answer to its own tombstone takes another round
 			for _, a := range keys {
 				for _, b := range keys {
@@ -428,6 +433,60 @@ func TestTombstonesThatAreNeededDoNotCrumble(t *testing.T) {
 		require.NotContains(t, r.entries, "m1")
 	}
 	require.Len(t, r.entries, 2)
+}
+
+// Others forgot it beyond a cut, and may have forgotten all of this side: who drops them
+// one by one, as their tombstones come, is alone with what they hold as well.
+func TestAMemberThatLivesIsInUntilItAnswersItsTombstone(t *testing.T) {
+	serving := func() *roster {
+		r := rosterOf("a")
+		b := rec("b", 2)
+		b.Announced = Serving
+		r.up(b, "b:1", dawn)
+		buried := b
+		buried.Gone = dawn
+		c := r.merge([]record{buried}, dawn)
+		require.Equal(t, []record{buried}, c.spread, "the others, and b, are to hear of it")
+		require.Equal(t, []string{"a", "b"}, names(r))
+		require.Equal(t, b, r.members()[1].record, "as it was")
+		tombstone, ok := r.buried(b)
+		require.True(t, ok, "who speaks with it tells it")
+		require.Equal(t, buried, tombstone)
+		return r
+	}
+	answer := rec("b", 2)
+	answer.Epoch = 1
+	t.Run("it answers another, which tells", func(t *testing.T) {
+		r := serving()
+		require.True(t, r.merge([]record{answer}, dawn).roster)
+		require.Equal(t, answer, r.members()[1].record)
+	})
+	t.Run("gossip has its answer", func(t *testing.T) {
+		r := serving()
+		require.True(t, r.up(answer, "b:1", dawn).roster)
+		require.Equal(t, answer, r.members()[1].record)
+	})
+	t.Run("it dies", func(t *testing.T) {
+		r := serving()
+		require.True(t, r.down("b", dawn).roster)
+		require.Equal(t, []string{"a"}, names(r))
+	})
+	t.Run("it does neither for seconds", func(t *testing.T) {
+		r := serving()
+		require.False(t, r.tick(dawn, dawn.Add(unansweredTTL-1), all).roster)
+		require.Equal(t, []string{"a", "b"}, names(r))
+		require.True(t, r.tick(dawn, dawn.Add(unansweredTTL), all).roster)
+		require.Equal(t, []string{"a"}, names(r))
+	})
+	t.Run("one that is dead is not waited for", func(t *testing.T) {
+		r := rosterOf("a")
+		r.up(rec("b", 2), "b:1", dawn)
+		r.down("b", dawn)
+		buried := rec("b", 2)
+		buried.Gone = dawn
+		r.merge([]record{buried}, dawn)
+		require.Equal(t, []string{"a"}, names(r))
+	})
 }
 
 // What comes by several ways is told on once.

@@ -96,8 +96,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		{"a user who gets more than a small limit", "small: ", func(r *seenRun) { r.ledger.visited(smallRate, 1, 0) }},
 		{"checks that wait for another region", "p99: 100 ms", func(r *seenRun) {
 			for range 200 {
-				r.ledger.calm.slow = append(r.ledger.calm.slow, slow{span{}, 100 * time.Millisecond})
-				r.ledger.calm.took.add(100 * time.Millisecond)
+				r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)})
 			}
 		}},
 		{"more than a region's own limit", "regional: 6 of 5", func(r *seenRun) {
@@ -133,10 +132,28 @@ func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
 	r.ledger.pulse.still = []span{{0, int64(time.Second)}}
 	for range 200 {
-		r.ledger.calm.slow = append(r.ledger.calm.slow, slow{span{0, int64(100 * time.Millisecond)}, 100 * time.Millisecond})
-		r.ledger.calm.took.add(100 * time.Millisecond)
+		r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)})
 	}
 	require.Empty(t, r.judge().failures())
+}
+
+func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T) {
+	r := newSeenRun()
+	r.ledger.calm = checks{}
+	part := func(of *timed, late int) {
+		for i := range 1000 {
+			took := time.Millisecond
+			if i < late {
+				took = 100 * time.Millisecond
+			}
+			of.add(span{0, int64(took)})
+		}
+	}
+	part(&r.ledger.calm.global, 30)
+	part(&r.ledger.calm.regional, 20)
+	require.Empty(t, r.judge().failures())
+	part(&r.ledger.calm.global, 32)
+	require.Len(t, r.judge().failures(), 1)
 }
 
 func TestAWindowInWhichAChecksOwnerWasNotReachedHasItsOwnPromise(t *testing.T) {

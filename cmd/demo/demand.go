@@ -60,7 +60,7 @@ func (p *planet) visit(ctx context.Context, l *ledger, after time.Duration) {
 			return false
 		}
 		a := ask(f, to, smallPath, visitor)
-		l.check(region, &a)
+		l.check(region, false, &a)
 		return a.err == nil && a.allowed
 	}
 	var (

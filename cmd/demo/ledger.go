@@ -33,10 +33,26 @@ type ledger struct {
 	small   visit
 }
 
-// checks is how long checks took.
-type checks struct {
+// checks is how long checks took: of the Global limit, and of the Regional one, of which
+// none ever waits for another region. What keeps those waiting is the machine.
+type checks struct{ global, regional timed }
+
+type timed struct {
 	took latencies
 	slow []slow // as long as to another region and back, or longer
+}
+
+func (t *timed) add(check span) {
+	took := time.Duration(check.to - check.from)
+	t.took.add(took)
+	if took >= there {
+		t.slow = append(t.slow, slow{check, took})
+	}
+}
+
+// late is which part of them took that long, and not because the machine stood still.
+func (t *timed) late(p *pulse) float64 {
+	return float64(p.stalls(t.slow, there)) / float64(max(t.took.Total, 1))
 }
 
 // visit is what the user of the small limit got.
@@ -69,7 +85,7 @@ func newLedger(p *planet) *ledger {
 
 // add takes in the answer to a customer, of the Regional limit or the Global one.
 func (l *ledger) add(region int, local bool, a answer) {
-	l.check(region, &a)
+	l.check(region, local, &a)
 	if a.err != nil {
 		return
 	}
@@ -97,7 +113,7 @@ func (l *ledger) add(region int, local bool, a answer) {
 }
 
 // check takes in how long an answer took, and whether there was one.
-func (l *ledger) check(region int, a *answer) {
+func (l *ledger) check(region int, local bool, a *answer) {
 	cut := l.planet.now.Load().cut
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,17 +128,18 @@ func (l *ledger) check(region int, a *answer) {
 		return
 	}
 	l.counted++
-	check, r := time.Duration(a.check.to-a.check.from), &l.recent[region]
-	r.checks.add(check)
+	r := &l.recent[region]
+	r.checks.add(time.Duration(a.check.to - a.check.from))
 	r.took.add(a.took)
 	l.took.add(a.took)
 	of := &l.calm
 	if cut {
 		of = &l.severed
 	}
-	of.took.add(check)
-	if check >= there {
-		of.slow = append(of.slow, slow{a.check, check})
+	if local {
+		of.regional.add(a.check)
+	} else {
+		of.global.add(a.check)
 	}
 }
 

@@ -505,6 +505,40 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	require.Empty(t, missing.Minus(later.abandoned), "it was lost before it said that it leaves")
 }
 
+// What another still has is its to send, so that a scan leaves it out: whoever is given it
+// sends it to those who are to have copies, whatever it owed them before.
+func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
+	const second = int64(time.Second)
+	see := func(now int64, before *view, c cluster.State, names ...string) *view {
+		x := &cluster.View{}
+		for _, name := range names {
+			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
+			if name == "c" {
+				m.State, m.Announced = c, c
+			}
+			x.Members = append(x.Members, m)
+			x.Direct = append(x.Direct, true)
+			x.Hears = append(x.Hears, slices.Repeat([]bool{true}, len(names)))
+		}
+		return newView(now*second, x, terms{copies: 1}, before)
+	}
+	v := see(100, nil, cluster.Serving, "a", "b", "c", "d")
+	v = v.given(v.want)
+	v.heal(0, 100*second) // of what happened beyond a cut this node does not know all
+	v = see(101, v, cluster.Serving, "a", "b", "c")
+	require.NotEmpty(t, v.abandoned, "what d had")
+	waits := see(102, v, cluster.Joining, "a", "b", "c")
+	require.NotEmpty(t, waits.waits, "c has yet to give what a owns now")
+	holds := waits.given(waits.want)
+	gained := holds.held.Minus(waits.held)
+	require.NotEmpty(t, gained)
+	b := holds.hashes[1]
+	require.Zero(t, len(gained.Minus(holds.audiences()[b])), "b is to have copies of it")
+	anew := holds.owedAnew(holds.audiences(), waits, waits.audiences())
+	require.Zero(t, len(gained.Minus(anew[b])))
+	require.Zero(t, len(anew[b].Minus(gained)), "and of nothing else once more")
+}
+
 // Who joins at the moment that abandoned end, or before and without knowing of them,
 // waits for the one that stood in for them, and has the only copies: that one takes
 // them, to hand them over.

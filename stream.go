@@ -192,25 +192,40 @@ func (n *Node) track(v *view) {
 	})
 }
 
-// owe has the stream scan what each member is to have that it did not before. Who
+// owe has the stream scan what each member is to have that it is not owed yet. Who
 // joins again waits to be told that it has all, also where that is what it had.
 func (n *Node) owe(v *view) {
 	s := n.stream
 	owed := v.audiences()
-	for i, m := range v.hashes {
-		ranges, known := owed[m]
-		if !known || i == v.Self {
-			continue
-		}
-		before, met := s.owed[m]
-		if v.joinsAgain(i, s.known) {
-			before, met = nil, false
-		}
-		if more := ranges.Minus(before); len(more) > 0 || !met {
-			s.Owe(m, more)
-		}
+	for m, ranges := range v.owedAnew(owed, s.known, s.owed) {
+		s.Owe(m, ranges)
 	}
 	s.owed = owed
+}
+
+// owedAnew is what each member is owed that it was not in the view before, and of what
+// this node has come to hold all: until then it was another's to send, and a scan left it
+// out. Members that are owed nothing yet, or again, are in it with none.
+func (v *view) owedAnew(owed map[countsync.Member]countsync.Ranges, before *view, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
+	gained := v.held
+	if before != nil {
+		gained = gained.Minus(before.held)
+	}
+	anew := make(map[countsync.Member]countsync.Ranges)
+	for i, m := range v.hashes {
+		ranges, owes := owed[m]
+		if !owes || i == v.Self {
+			continue
+		}
+		has, met := had[m]
+		if v.joinsAgain(i, before) {
+			has, met = nil, false
+		}
+		if more := ranges.Minus(has.Minus(gained)); len(more) > 0 || !met {
+			anew[m] = more
+		}
+	}
+	return anew
 }
 
 // meet keeps a feeder for each other member.

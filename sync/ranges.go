@@ -70,6 +70,9 @@ func (r Ranges) Intersect(o Ranges) Ranges {
 	var out Ranges
 	for i, j := 0, 0; i < len(r) && j < len(o); {
 		if first, last := max(r[i].First, o[j].First), min(r[i].Last, o[j].Last); first <= last {
+			if out == nil {
+				out = make(Ranges, 0, len(r)-i+len(o)-j-1)
+			}
 			out = append(out, Range{first, last})
 		}
 		if r[i].Last < o[j].Last {
@@ -82,21 +85,36 @@ func (r Ranges) Intersect(o Ranges) Ranges {
 }
 
 // Minus is the hashes in r that are not in o.
-func (r Ranges) Minus(o Ranges) Ranges { return r.Intersect(o.complement()) }
-
-func (r Ranges) complement() Ranges {
-	var out Ranges
-	next := uint64(0)
-	for _, x := range r {
-		if x.First > next {
-			out = append(out, Range{next, x.First - 1})
-		}
-		if x.Last == math.MaxUint64 {
-			return out
-		}
-		next = x.Last + 1
+func (r Ranges) Minus(o Ranges) Ranges {
+	if len(o) == 0 {
+		return r
 	}
-	return append(out, Range{next, math.MaxUint64})
+	var out Ranges
+	add := func(first, last uint64) {
+		if out == nil {
+			out = make(Ranges, 0, len(r)+len(o))
+		}
+		out = append(out, Range{first, last})
+	}
+	for _, x := range r {
+		for len(o) > 0 && o[0].Last < x.First {
+			o = o[1:]
+		}
+		for len(o) > 0 && o[0].Last < x.Last { // the next one may take of the rest of x
+			if o[0].First > x.First {
+				add(x.First, o[0].First-1)
+			}
+			x.First = o[0].Last + 1
+			o = o[1:]
+		}
+		switch {
+		case len(o) == 0 || o[0].First > x.Last:
+			add(x.First, x.Last)
+		case o[0].First > x.First:
+			add(x.First, o[0].First-1)
+		}
+	}
+	return out
 }
 
 // Equal says whether both are the same set.

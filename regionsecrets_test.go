@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -67,13 +68,18 @@ func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
 	}
 }
 
-// freeAddr is a port of the loopback that nobody has, just now.
+// freeAddr is a port of the loopback that nobody has, just now. It is none of those that
+// the system gives out itself: a node that starts again on it would find it taken.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.N(10_000))); err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	require.Fail(t, "no port is free")
+	return ""
 }
 
 // asked counts what a node is asked, and answers it with nothing.

@@ -20,6 +20,11 @@
 // (joining, serving, leaving) it says itself, with [Cluster].Announce: over its
 // connections first, and by gossip. [View] has all of it.
 //
+// Members that forgot another beyond a cut spread its tombstone once they hear it. It
+// answers that with a greater epoch, and joins again. Until then, for 5 seconds at most,
+// it stays in for those who hear it: they may have been forgotten with it, and hear of
+// their own tombstones later.
+//
 // # Who is heard
 //
 // Gossip does not say who can be reached. For that, members ping each other over

@@ -64,11 +64,11 @@ type entry struct {
 	at    string    // "ip:port" that gossip reaches it by; empty if gossip never had it
 	alive bool      // gossip says so
 	dead  time.Time // if not alive: since when it counts as dead
-	// buried is what was known of it before others' tombstone came, if it lives and did not
+	// unanswered is what was known of it before others' tombstone came, if it lives and did not
 	// say goodbye: it is in until it answers. They forgot it beyond a cut, and who dropped
 	// it now, and heard of its own tombstone later, would be alone with what both hold.
-	buried *record
-	waited time.Time // if buried: since when
+	unanswered *record
+	since      time.Time // if unanswered: since when
 }
 
 const (
@@ -167,7 +167,7 @@ func (r *roster) up(rec record, at string, now time.Time) change {
 		if e.gone() && !r.admit(now, &c) {
 			return c
 		}
-		e.record, e.buried = rec, nil
+		e.record, e.unanswered = rec, nil
 		c.roster = true
 	case e.gone():
 		// It is buried and does not know: let it answer, or whoever repeats
@@ -186,8 +186,8 @@ func (r *roster) down(name string, now time.Time) change {
 	if e == nil || name == r.self || !e.alive {
 		return change{}
 	}
-	c := change{roster: !e.gone() || e.buried != nil}
-	e.alive, e.dead, e.buried = false, now, nil
+	c := change{roster: !e.gone() || e.unanswered != nil}
+	e.alive, e.dead, e.unanswered = false, now, nil
 	c.add(r.supersede(now))
 	return c
 }
@@ -224,11 +224,11 @@ func (r *roster) merge(records []record, now time.Time) change {
 			if was.gone() && rec.gone() {
 				continue // no news: it came by another way, some milliseconds older
 			}
-			c.roster, e.buried = true, nil
+			c.roster, e.unanswered = true, nil
 			switch {
 			case rec.gone():
 				if e.alive && rec.Announced != Leaving {
-					e.buried, e.waited = &was, now
+					e.unanswered, e.since = &was, now
 				}
 				c.spread = append(c.spread, rec)
 			case rec.Epoch > was.Epoch && !e.alive: // what has ended is its last life
@@ -342,8 +342,8 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 	here, missing := 0, 0
 	for _, e := range r.entries {
 		switch {
-		case e.buried != nil && now.Sub(e.waited) >= unansweredTTL:
-			e.buried, c.roster = nil, true
+		case e.unanswered != nil && now.Sub(e.since) >= unansweredTTL:
+			e.unanswered, c.roster = nil, true
 			continue
 		case e.gone():
 			continue
@@ -416,8 +416,8 @@ func (r *roster) members() []entry {
 	var in []entry
 	for _, e := range r.sorted() {
 		member := *e
-		if e.buried != nil {
-			member.record = *e.buried
+		if e.unanswered != nil {
+			member.record = *e.unanswered
 		}
 		if !member.gone() {
 			in = append(in, member)

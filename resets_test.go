@@ -358,6 +358,7 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 // Whoever is replaced faster than the dead are forgotten ends with the full limit
 // all the same, and is never denied for long.
 func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
+	race.SkipAlike(t, "TestARollingRestartResetsNothing")
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 5, gossip)

@@ -326,6 +326,7 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 // Each node has a certificate of its own, as most have; what one authority has signed
 // is good until it has run out.
 func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
+	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
@@ -344,6 +345,7 @@ func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing
 
 // The way back is the steps in reverse, as long as both authorities are trusted.
 func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
+	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")

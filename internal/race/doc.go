@@ -17,3 +17,12 @@ func SkipOneGoroutine(t testing.TB) {
 		t.Skip("the race detector has nothing to see in what one goroutine does, and makes it ten times as long")
 	}
 }
+
+// SkipAlike skips a long test in which the same goroutines meet as in another one, by
+// that one's name.
+func SkipAlike(t testing.TB, other string) {
+	t.Helper()
+	if Enabled {
+		t.Skipf("the race detector sees the goroutines of this one in %s, and makes it ten times as long", other)
+	}
+}

@@ -203,14 +203,17 @@ func (n *Node) owe(v *view) {
 	s.owed = owed
 }
 
-// owedAnew is what each member is owed that it was not in the view before, and of what
-// this node has come to hold all: until then it was another's to send, and a scan left it
+// owedAnew is what each member is owed that it was not in the view before, and all of what
+// this node waited for then and holds by now: it was another's to send, and a scan left it
 // out. Members that are owed nothing yet, or again, are in it with none.
 func (v *view) owedAnew(owed map[countsync.Member]countsync.Ranges, before *view, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
-	gained := v.held
+	var awaited countsync.Ranges
 	if before != nil {
-		gained = gained.Minus(before.held)
+		for _, w := range before.waits {
+			awaited = awaited.Union(w.ranges)
+		}
 	}
+	gained := v.held.Intersect(awaited)
 	anew := make(map[countsync.Member]countsync.Ranges)
 	for i, m := range v.hashes {
 		ranges, owes := owed[m]

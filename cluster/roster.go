@@ -376,10 +376,13 @@ func (r *roster) tick(before, now time.Time, onSide func(name string) bool) chan
 }
 
 // stood steps in that this process stood still for so long, up to now. The dead may have
-// come back meanwhile, and what says so has yet to be read: that time brings nobody
-// nearer to being forgotten.
+// come back meanwhile, or a tombstone been answered, and what says so has yet to be read:
+// that time brings nobody nearer to being forgotten.
 func (r *roster) stood(still time.Duration, now time.Time) {
 	for _, e := range r.entries {
+		if e.unanswered != nil {
+			e.since = e.since.Add(still)
+		}
 		if e.isDead(now) && !e.gone() {
 			if e.dead = e.dead.Add(still); e.dead.After(now) {
 				e.dead = now

@@ -478,6 +478,12 @@ func TestAMemberThatLivesIsInUntilItAnswersItsTombstone(t *testing.T) {
 		require.True(t, r.tick(dawn, dawn.Add(unansweredTTL), all).roster)
 		require.Equal(t, []string{"a"}, names(r))
 	})
+	t.Run("time in which this process stood still does not count", func(t *testing.T) {
+		r := serving()
+		r.stood(time.Minute, dawn.Add(time.Minute))
+		require.False(t, r.tick(dawn, dawn.Add(time.Minute+unansweredTTL-1), all).roster)
+		require.Equal(t, []string{"a", "b"}, names(r))
+	})
 	t.Run("one that is dead is not waited for", func(t *testing.T) {
 		r := rosterOf("a")
 		r.up(rec("b", 2), "b:1", dawn)

@@ -372,6 +372,8 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 		return cluster.Member{Name: name, Born: time.Unix(born, 0), State: cluster.Serving, Announced: cluster.Serving}
 	}
 	a, b, c, d := member("a", 1), member("b", 5), member("c", 3), member("d", 4)
+	again := a // was taken off the roster, and has joined since whom the others have joined
+	again.Epoch = 1
 	see := func(self string, before *view, members ...cluster.Member) *view {
 		x := &cluster.View{Members: members}
 		for i, m := range members {
@@ -393,6 +395,8 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 		{"c", []cluster.Member{c, d}, []cluster.Member{b, c, d}, false}, // until they meet the eldest
 		{"a", []cluster.Member{a, b}, []cluster.Member{a, b, c, d}, false},
 		{"b", []cluster.Member{a, b}, []cluster.Member{a, b, c, d}, false},
+		{"c", []cluster.Member{c, d}, []cluster.Member{again, c, d}, false},
+		{"a", []cluster.Member{again, b}, []cluster.Member{again, b, c, d}, true},
 	} {
 		before := see(c.self, nil, c.before...)
 		before = before.given(before.want)

@@ -43,7 +43,8 @@ type report struct {
 	Tallies []tally       // of each question
 	Slowest time.Duration // of all checks, without what this process was late meanwhile
 	Late    time.Duration // how much later than asked this process was woken at worst: the scheduling slack
-	Calm    bool          // no member failed to answer in time, and whom this node hears did not change, nor just before
+	Lost    int64         // requests to other members that were not answered in time: each may have been carried out there
+	Calm    bool          // none was lost, and whom this node hears did not change, nor just before
 	Members int           // in the roster
 	Direct  bool          // this node hears every other
 	Hears   bool          // every member hears every other, as this node knows
@@ -137,7 +138,8 @@ func carryOut(n *Node, failed *failures, o order) report {
 		close(stop)
 		<-stopped
 		r.Late = late.end()
-		r.Calm = r.Calm && failed.Load() == before
+		r.Lost = failed.Load() - before
+		r.Calm = r.Calm && r.Lost == 0
 	}
 	for i, l := range wider {
 		d, err := l.Peek(context.Background(), o.Questions[i].Key)

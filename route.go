@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -178,15 +179,21 @@ func (v *view) keepPlaces(names []string, now int64, before *view) {
 
 // meetsApart says that this node, or those that it is with, began apart from
 // others whom it meets in the next view. They may have counts of what it took for
-// its own. Of two that each are several, those began apart who began later.
+// its own. Of two that each are several, those began apart whose eldest is the later.
 func (v *view) meetsApart(next *view) bool {
 	if v == nil || len(v.points) == 0 || !v.serves() || next.Self < 0 {
 		return false
 	}
 	return v.alone && v.hasApart(next) || slices.ContainsFunc(next.points, func(i int) bool {
 		m := &next.Members[i]
-		return v.isApart(m) && !slices.ContainsFunc(v.points, func(j int) bool { return !m.Born.Before(v.Members[j].Born) })
+		return v.isApart(m) && !slices.ContainsFunc(v.points, func(j int) bool { return !elder(m, &v.Members[j]) })
 	})
+}
+
+// elder says that a member began a ring before another. Who was taken off the roster has
+// joined one since, and however long it has run, is younger than whom it joined.
+func elder(m, o *cluster.Member) bool {
+	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), m.Born.Compare(o.Born)) < 0
 }
 
 // hasApart says that members of the next view's ring have not joined this one.

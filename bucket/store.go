@@ -33,7 +33,7 @@ type Store struct {
 
 const (
 	maxShards    = 1024
-	keysPerShard = 16 // at least, on average in a full store, so that a sample finds candidates
+	keysPerShard = 32 // at least, on average in a full store, so that a sample finds candidates
 )
 
 // NewStore makes a store for at most maxKeys counts; fewer than one are one.
@@ -44,7 +44,7 @@ const (
 // store a random one that nobody is told, or who can choose ids makes them lie together.
 func NewStore(maxKeys int, salt Salt) *Store {
 	shards := 1
-	for shards < maxShards && shards*keysPerShard < maxKeys {
+	for shards < maxShards && 2*shards*keysPerShard <= maxKeys {
 		shards *= 2
 	}
 	return newStoreOf(maxKeys, shards, salt)

@@ -629,7 +629,7 @@ func TestChecksOnHeldCountsAllocateNothing(t *testing.T) {
 }
 
 func TestNewStoreHasAPlaceForASampleInEachShard(t *testing.T) {
-	for keys, shards := range map[int]int{0: 1, 1: 1, 16: 1, 17: 2, 1000: 64, 1_000_000: maxShards, 100_000_000: maxShards} {
+	for keys, shards := range map[int]int{0: 1, 1: 1, 63: 1, 64: 2, 1000: 16, 1043: 32, 1_000_000: maxShards, 100_000_000: maxShards} {
 		s := NewStore(keys, Salt{})
 		require.Len(t, s.shards, shards, "%d keys", keys)
 		require.EqualValues(t, shards-1, s.places.mask)

@@ -253,12 +253,13 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
 		return
 	}
 	x.flush(id, x.now, x.roles)
-	if _, stored, ok := x.store.Used(id, x.now); ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
+	own, stored, ok := x.store.Used(id, x.now)
+	if ok && (l.Per == 0 || stored.Version > l.Version || stored.Version == l.Version && stored.Capacity() > l.Capacity()) {
 		l = &stored
 	}
 	x.wane(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
-	x.onTop(id, l, min(x.mine.onTop(x.seen, agesOf(l, x.now)), used))
+	x.onTop(id, l, min(x.mine.onTop(x.seen, own, agesOf(l, x.now)), used))
 }
 
 // onTop spends what another copy has beyond this node's, and takes over its vector.

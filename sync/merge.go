@@ -119,16 +119,20 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 	return units
 }
 
-// onTop is the net of what v has and o has not, as a copy of o's units takes it on top.
-// More may have been given back at two places, of units that both knew, than there
-// were: they were others', of which the rest has yet to come. What was given back
-// beyond all that o knows is taken off that rest.
-func (o vector) onTop(v vector, by ages) int64 {
+// onTop is the net of what v has and o has not, as a copy of o's units takes it on top, of
+// which so much is used. More may have been given back at two places, of units that both
+// knew, than there were: they were others', of which the rest has yet to come. What is used
+// beyond the net of all that o knows could not be given back, and is taken off that rest.
+func (o vector) onTop(v vector, used int64, by ages) int64 {
 	units := v.beyond(o, by)
-	if units > 0 {
-		units -= min(units, max(0, -o.beyond(nil, by)))
+	if units <= 0 {
+		return units
 	}
-	return units
+	var refunded int64
+	for i := range o {
+		refunded += o[i].refunded
+	}
+	return units - min(units, refunded, max(0, used-o.beyond(nil, by)))
 }
 
 // merge says how a copy becomes the merge of itself and another that arrives: whether
@@ -152,8 +156,8 @@ func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool,
 	case covered:
 		return true, 0
 	}
-	theirs := min(copied.onTop(other, by), otherUsed)
-	ours := other.onTop(copied, by)
+	theirs := min(copied.onTop(other, used, by), otherUsed)
+	ours := other.onTop(copied, otherUsed, by)
 	if otherUsed+ours < used+theirs { // so ours is less than used
 		return true, ours
 	}

@@ -74,17 +74,20 @@ func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, gone: 3}}
 	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
 		other := vector{{origin: 4, series: 1, spent: 6 + units, gone: 6}}
-		require.Equal(t, want, known.onTop(other, lasting), units)
+		require.Equal(t, want, known.onTop(other, 0, lasting), units)
 		replaces, merged := merge(known, other, 0, units, lasting)
 		if replaces {
 			merged += units
 		}
 		require.Equal(t, want, max(0, merged), units)
 	}
-	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, lasting), "of three, one has come")
+	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, 0, lasting), "of three, one has come")
+	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these once all was given back
+	require.Zero(t, spentSince.onTop(vector{{origin: 4, spent: 3}}, 3, lasting))
+	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.onTop(vector{{origin: 4, spent: 3}}, 9, lasting), "what nobody is known to have spent, nobody gave back")
 	late := lasting
 	late.late = 1 // what is late has given back what time had already
-	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, late))
+	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, 0, late))
 }
 
 // keeper is a node with one copy.
@@ -143,10 +146,17 @@ func (g *gossip) spend(h *keeper, units int64) {
 // nobody has given back.
 func (g *gossip) refund(h *keeper, units int64) {
 	heard := make(map[Member]int64)
+	g.refundOf(h, units, func(d *deed) bool {
+		heard[d.origin] += max(0, d.units)
+		return heard[d.origin] <= h.v.of(d.origin).spent
+	})
+}
+
+// refundOf is refund of deeds that are as wanted, whether h has heard of them or not.
+func (g *gossip) refundOf(h *keeper, units int64, wanted func(*deed) bool) {
 	last := -1
 	for i := range g.deeds {
-		d := &g.deeds[i]
-		if heard[d.origin] += max(0, d.units); d.rest > 0 && heard[d.origin] <= h.v.of(d.origin).spent {
+		if wanted(&g.deeds[i]) && g.deeds[i].rest > 0 {
 			last = i
 		}
 	}
@@ -242,6 +252,47 @@ func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 				if used := g.used(h); used != max(0, net) {
 					t.Fatalf("%v: %d has %d, and has heard of %v\n%s", limit.Algorithm, h.name, used, h.v, g.history())
 				}
+			}
+		}
+	})
+}
+
+// What is given back where it was not heard of yet is taken off others' units, as far as
+// there are any: more than all of these at two places that do not know of each other. Once
+// all have heard of all, each unit counts once all the same, and has not been less before.
+func TestCopiesThatHaveHeardOfAllHaveWhatIsLeftWhoeverGaveBackWhat(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1_000_000, Per: 365 * 24 * time.Hour}
+		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
+			switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
+			case op <= 1:
+				g.spend(h, rapid.Int64Range(1, 9).Draw(t, "units"))
+			case op == 2:
+				g.refundOf(h, rapid.Int64Range(1, 9).Draw(t, "units"), func(*deed) bool { return true })
+			case op == 3:
+				g.post(h)
+			case len(g.wire) > 0:
+				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
+			}
+			for _, h := range g.keepers {
+				if used, net := g.used(h), h.v.beyond(nil, ages{late: math.MaxInt64, recovered: math.MaxInt64}); used < net {
+					t.Fatalf("%d has %d, and has heard of %v\n%s", h.name, used, h.v, g.history())
+				}
+			}
+		}
+		for range g.keepers {
+			for _, h := range g.keepers {
+				g.post(h)
+				for _, o := range g.keepers {
+					g.read(o, g.wire[len(g.wire)-1])
+				}
+			}
+		}
+		for _, h := range g.keepers {
+			if used, net := g.used(h), h.v.beyond(nil, ages{late: math.MaxInt64, recovered: math.MaxInt64}); used != net {
+				t.Fatalf("%d has %d, and has heard of %v\n%s", h.name, used, h.v, g.history())
 			}
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/race"
 )
 
 func TestCalendarWindowsBeginAndEndWhereTheDatesDo(t *testing.T) {
@@ -139,6 +140,7 @@ func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
 // At the turn of some years, far in the future, ZoneBounds says of a stretch that it
 // ends before the instant that it was asked for.
 func TestEveryNewYearHasItsWindows(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, name := range oddZones {
 		loc, err := zone(name)

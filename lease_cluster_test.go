@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 )
 
 // flood has nodes ask for a key so often a second, each at moments of its own, and calls
@@ -191,6 +192,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 
 // With leases a node that asks for all that there is leaves others as much as without.
 func TestAGreedyNodeStarvesNobody(t *testing.T) {
+	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
 	granted := func(noLeases bool) (modest float64) {
 		synctest.Test(t, func(t *testing.T) {

@@ -172,6 +172,21 @@ func (g *gossip) refundOf(h *keeper, units int64, wanted func(*deed) bool) {
 	}
 }
 
+// step has a keeper spend, give back, tell its copy or hear of another.
+func (g *gossip) step(t *rapid.T, refund func(h *keeper, units int64)) {
+	h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
+	switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
+	case op <= 1:
+		g.spend(h, rapid.Int64Range(1, 9).Draw(t, "units"))
+	case op == 2:
+		refund(h, rapid.Int64Range(1, 9).Draw(t, "units"))
+	case op == 3:
+		g.post(h)
+	case len(g.wire) > 0:
+		g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
+	}
+}
+
 func (g *gossip) post(h *keeper) {
 	l := letter{v: slices.Clone(h.v), at: g.now}
 	var c bucket.Count
@@ -233,17 +248,7 @@ func TestACopyHasEachUnitThatItHasHeardOfOnce(t *testing.T) {
 		}
 		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
-			switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
-			case op <= 1:
-				g.spend(h, rapid.Int64Range(1, 9).Draw(t, "units"))
-			case op == 2:
-				g.refund(h, rapid.Int64Range(1, 9).Draw(t, "units"))
-			case op == 3:
-				g.post(h)
-			case len(g.wire) > 0:
-				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
-			}
+			g.step(t, g.refund)
 			for _, h := range g.keepers {
 				var net int64
 				for _, t := range h.v {
@@ -265,17 +270,7 @@ func TestCopiesThatHaveHeardOfAllHaveWhatIsLeftWhoeverGaveBackWhat(t *testing.T)
 		limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1_000_000, Per: 365 * 24 * time.Hour}
 		g := newGossip(limit, rapid.IntRange(2, 4).Draw(t, "nodes"))
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
-			switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
-			case op <= 1:
-				g.spend(h, rapid.Int64Range(1, 9).Draw(t, "units"))
-			case op == 2:
-				g.refundOf(h, rapid.Int64Range(1, 9).Draw(t, "units"), func(*deed) bool { return true })
-			case op == 3:
-				g.post(h)
-			case len(g.wire) > 0:
-				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
-			}
+			g.step(t, func(h *keeper, units int64) { g.refundOf(h, units, func(*deed) bool { return true }) })
 			for _, h := range g.keepers {
 				if used, net := g.used(h), h.v.beyond(nil, ages{late: math.MaxInt64, recovered: math.MaxInt64}); used < net {
 					t.Fatalf("%d has %d, and has heard of %v\n%s", h.name, used, h.v, g.history())

@@ -108,7 +108,7 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 	race.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
-		for keys, most := range map[int]float64{900: 0.1, 1_400: 3, 1_900: 30, 200_000: 100} {
+		for keys, most := range map[int]float64{900: 0.1, 1_400: 1, 1_900: 25, 200_000: 100} {
 			if keys == 200_000 && a != SlidingWindow {
 				continue // 2,000,000 asks, and all of the denied begin again
 			}

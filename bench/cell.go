@@ -32,7 +32,7 @@ type result struct {
 	Bytes       *float64      `json:"bytes_per_key,omitempty"` // nil where too few keys have a count to tell
 	Here        float64       `json:"share_without_hop"`
 	HotHere     *float64      `json:"share_without_hop_of_hottest_percent,omitempty"` // nil where there are none
-	Stray       float64       `json:"share_without_authority"`
+	Stray       float64       `json:"share_without_authority"`                        // of all that the oracle judges, as Failed
 	Failed      float64       `json:"share_failed"`
 	Over        int64         `json:"units_over_admitted"`
 	Denied      int64         `json:"units_falsely_denied"`
@@ -207,7 +207,7 @@ func (c cell) weigh(all []*worker, s settings, before int64) (int64, error) {
 // sumUp makes figures of what the workers saw, in all the time that they asked, and of
 // what others allocated meanwhile.
 func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated uint64) error {
-	var checks, here, strays, fails float64
+	var checks, here, asked, strays, fails float64
 	var latency histogram
 	var counts []count
 	for i := range tallies {
@@ -218,12 +218,15 @@ func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated ui
 		latency.merge(&t.Latency)
 		counts = addCounts(counts, t.Counts)
 	}
-	if checks == 0 || fails == checks {
-		return fmt.Errorf("of %.0f checks %.0f failed", checks, fails)
+	for _, c := range counts {
+		asked += float64(c.Asked)
+	}
+	if checks == 0 || fails >= checks {
+		return fmt.Errorf("of %.0f checks %.0f failed", asked, fails)
 	}
 	f.P50, f.P99, f.P999 = latency.quantile(.5), latency.quantile(.99), latency.quantile(.999)
 	f.Allocations = float64(allocated) / checks
-	f.Here, f.Stray, f.Failed = here/checks, strays/checks, fails/checks
+	f.Here, f.Stray, f.Failed = here/checks, strays/asked, fails/asked
 	if hot := len(counts) / hottest; hot > 0 && c.workload.name != "uniform" {
 		share := hereOf(counts[:hot])
 		f.HotHere = &share

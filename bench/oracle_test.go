@@ -80,6 +80,25 @@ func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
 	require.Equal(t, []int{6, 3, 1, 2}, []int{a.checks, a.here, a.stray, a.failed})
 }
 
+// What fails before anything is measured was asked for all the same, and not admitted.
+func TestWhatFailsBeforeARunCountsAsFailed(t *testing.T) {
+	w := &Worker{keys: []string{"key"}, draws: []string{"key"}, drawn: []uint32{0}, counts: make([]count, 1), callers: []asker{newAsker(0, 64)}}
+	w.workload.fill = func(int) int { return 3 }
+	asked := 0
+	w.instance = &instance{allow: func(string) outcome {
+		if asked++; asked <= 2 {
+			return failed
+		}
+		return admitted
+	}, close: nothing}
+	var filled int
+	var tally Tally
+	require.NoError(t, w.Fill(time.Minute, &filled))
+	require.NoError(t, w.Run(time.Millisecond, &tally))
+	require.Equal(t, 2, tally.Failed)
+	require.EqualValues(t, tally.Failed, tally.Counts[0].Asked-tally.Counts[0].Admitted)
+}
+
 func TestOutcomesAreKeptInOrder(t *testing.T) {
 	a := newAsker(0, 64)
 	random := rand.New(rand.NewPCG(1, 2))

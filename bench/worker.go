@@ -167,9 +167,7 @@ func (w *Worker) Fill(within time.Duration, filled *int) error {
 			for n := w.workload.fill(k); n > 0; n-- {
 				o := w.instance.allow(strings.Clone(w.keys[k]))
 				w.counts[k].add(o)
-				if o&failed != 0 {
-					c.failed++
-				}
+				c.unsure(o)
 			}
 		}
 		return nil
@@ -212,11 +210,12 @@ func (w *Worker) Mallocs(_ int, n *uint64) error {
 
 // Tally is what one worker has seen.
 type Tally struct {
-	Checks, Here, Stray, Failed int // in Took
-	Took                        time.Duration
-	Latency                     histogram
-	Mallocs                     uint64
-	Counts                      []count // of all that was asked since Fill began
+	Checks, Here  int // in Took
+	Took          time.Duration
+	Latency       histogram
+	Mallocs       uint64
+	Stray, Failed int     // since Fill began
+	Counts        []count // of all that was asked since then
 }
 
 // warmUp is the part of a run that comes before it and is not measured, inverse.
@@ -294,13 +293,15 @@ type asker struct {
 	checks   int      // that it has asked, from there on
 	admitted []uint64 // a bit for each
 	decided  []uint64 // without a hop, a bit for each
+	stray    int      // measured or not, as failed
+	failed   int
 	seen
 }
 
 // seen is what is measured.
 type seen struct {
-	here, stray, failed int
-	latency             histogram
+	here    int
+	latency histogram
 }
 
 // outcomesKept is for how many checks of a worker there is memory at once. For more it
@@ -348,6 +349,11 @@ func (c *asker) note(o outcome) {
 		c.decided[last] |= 1 << bit
 		c.here++
 	}
+	c.unsure(o)
+}
+
+// unsure notes a check that nobody with authority decided, or nobody at all.
+func (c *asker) unsure(o outcome) {
 	if o&(stray|failed) != 0 {
 		c.stray += int(o & stray >> 2)
 		c.failed += int(o & failed >> 3)

@@ -258,8 +258,17 @@ func (c *course) inFlight(l *weir.Limit, from, to time.Duration, admitted func(f
 	return units
 }
 
-// trip is how long a round trip takes when an event is felt first, the pauses of both
-// ends included.
-func (c *course) trip(e *event) time.Duration {
-	return c.rtt + 2*c.pauses(e.from-settling, e.to, c.members...)
+// trip is how long a round trip between a node and others takes while its coming and going
+// is felt, the pauses of both ends included: of a crash, when it dies.
+func (c *course) trip(e *event) (longest time.Duration) {
+	to := e.to
+	if e.kind == killed {
+		to = e.from
+	}
+	for i := range c.eras {
+		if era := &c.eras[i]; era.from <= to && era.to >= e.from {
+			longest = max(longest, era.trips[e.node])
+		}
+	}
+	return longest + 2*c.pauses(e.from-settling, e.to, c.members...)
 }

@@ -30,7 +30,6 @@ type course struct {
 	members  []int // indices in Scenario.Nodes of the region's nodes
 	eras     []era // one after the other, from 0 to the end
 	events   []event
-	rtt      time.Duration // on a link that is as Network, there and back
 	settle   time.Duration // after a heal
 }
 
@@ -51,6 +50,7 @@ type era struct {
 	hops     int             // the longest of the shortest ways within a side
 	hears    [][]bool        // whom each node hears for certain
 	pauses   []time.Duration // of each node, as long as they are
+	trips    []time.Duration // the longest round trip between each node and another, without pauses
 	late     bool            // pauses are so long that checks may time out
 	strained bool            // they may where one that was asked before was waited for in vain
 }
@@ -96,7 +96,7 @@ type world struct {
 
 // courseOf replays the faults for one region. end is the end of what was asked.
 func courseOf(s *Scenario, region string, end time.Duration) *course {
-	c := &course{scenario: s, rtt: roundTrip(s.Network, s.Network), settle: settling}
+	c := &course{scenario: s, settle: settling}
 	if s.Gossip {
 		c.settle = gossipSettling
 	}
@@ -424,6 +424,19 @@ func (c *course) pauses(from, to time.Duration, nodes ...int) (longest time.Dura
 	return longest
 }
 
+// trips is the longest round trip between each node and another that runs.
+func (w *world) trips() []time.Duration {
+	trips := make([]time.Duration, len(w.runs))
+	for _, i := range w.members {
+		for _, j := range w.members {
+			if i != j && w.runs[j] && !w.cut[i][j] && !w.cut[j][i] {
+				trips[i] = max(trips[i], roundTrip(w.link[i][j], w.link[j][i]))
+			}
+		}
+	}
+	return trips
+}
+
 // edges is who hears whom: what runs, is not frozen, and has a link up both ways.
 func (w *world) edges() [][]bool {
 	edges := make([][]bool, len(w.runs))
@@ -469,7 +482,7 @@ func (w *world) era(from, to time.Duration) {
 	edges := w.edges()
 	e := era{
 		from: from, to: to, weighs: slices.Clone(w.weighs), hops: longest(edges),
-		hears: w.hears(edges), pauses: slices.Clone(w.pauses),
+		hears: w.hears(edges), pauses: slices.Clone(w.pauses), trips: w.trips(),
 	}
 	e.side, e.sides = w.sides(edges)
 	for _, i := range w.members {

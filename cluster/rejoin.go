@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -23,8 +22,10 @@ const (
 	// hurryPause is the least time between attempts, even if one of the dead
 	// is heard.
 	hurryPause = 500 * time.Millisecond
-	// maxAttempts bounds the addresses tried at once.
-	maxAttempts = 4
+	// maxAttempts bounds the addresses tried at once. Who knows nobody tries so many
+	// more whenever nobody has answered for furtherEvery.
+	maxAttempts  = 4
+	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.
 	joinTimeout = 2 * time.Second
 )
@@ -124,8 +125,9 @@ func (g *gossip) catchUp() {
 }
 
 // join tries the addresses of Join and of missing members that gossip does not
-// already have, a few of them at once, and notes how that went. refusal is the
-// word of a member that will not have this node as it is configured.
+// already have, a few of them, and notes how that went. Who knows nobody yet tries
+// all, as it counts alone unless somebody answers. refusal is the word of a member
+// that will not have this node as it is configured.
 func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
@@ -154,31 +156,23 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 			}
 		}
 	}
-	tries = tries[:min(len(tries), maxAttempts)]
-
-	type result struct {
-		joined bool
-		err    error
+	alone := len(in)+len(missing) == 0
+	if !alone {
+		tries = tries[:min(len(tries), maxAttempts)]
 	}
-	results := make([]result, len(tries))
-	var wg sync.WaitGroup
-	for i, addr := range tries {
-		wg.Go(func() { results[i].joined, results[i].err = g.joinOne(ctx, addr) })
-	}
-	wg.Wait()
 	said := make(map[string]error) // by the addresses that were tried in vain
-	for i, r := range results {
+	for _, a := range g.try(ctx, tries) {
 		switch {
-		case r.joined:
+		case a.joined:
 			reached++
-			in[tries[i]] = true
-		case r.err == nil:
-			own[tries[i]] = true // by a way that was not known
+			in[a.addr] = true
+		case a.err == nil:
+			own[a.addr] = true // by a way that was not known
 		default:
-			said[tries[i]] = r.err
+			said[a.addr] = a.err
 		}
-		switch err := r.err; {
-		case !wanted[tries[i]]:
+		switch err := a.err; {
+		case !wanted[a.addr]:
 		case err == nil:
 			met = true
 		case errors.Is(err, errSecret), errors.Is(err, errCertificate), errors.Is(err, errSeed), errors.Is(err, errRegion), errors.Is(err, errUnproven):
@@ -199,6 +193,48 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		g.noteJoin(outcome)
 	}
 	return reached, refusal
+}
+
+// attempt is how it went to join at one address.
+type attempt struct {
+	addr   string
+	joined bool
+	err    error
+}
+
+// try tries a few addresses at once, and more of them until one is joined.
+func (g *gossip) try(ctx context.Context, addrs []string) (tried []attempt) {
+	attempts := make(chan attempt)
+	few := func() (n int) {
+		for n < maxAttempts && len(addrs) > 0 {
+			addr := addrs[0]
+			addrs = addrs[1:]
+			n++
+			go func() {
+				joined, err := g.joinOne(ctx, addr)
+				attempts <- attempt{addr, joined, err}
+			}()
+		}
+		return n
+	}
+	more := time.NewTicker(furtherEvery)
+	defer more.Stop()
+	for waiting := few(); waiting > 0; {
+		select {
+		case a := <-attempts:
+			waiting--
+			tried = append(tried, a)
+			if a.joined {
+				addrs = nil
+			}
+			if waiting == 0 {
+				waiting = few()
+			}
+		case <-more.C:
+			waiting += few()
+		}
+	}
+	return tried
 }
 
 // unanswered is Stats.Unanswered after an attempt: looked is what the entries of Join

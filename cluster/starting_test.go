@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -71,5 +72,31 @@ func TestChangedTellsOfTheNodeItselfBeforeAnybodyIsFound(t *testing.T) {
 		}))
 		require.ErrorIs(t, err, context.Canceled, "it would have waited for the stale address")
 		require.Zero(t, <-self)
+	})
+}
+
+// It would count alone else, until it tries again.
+func TestWhoStartsFindsTheOneThatAnswersAmongMany(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		a := virtual(t, n, 0)
+		defer a.Close()
+		join := []string{hostName(0) + ":7946"}
+		for i := range 30 {
+			stale := fmt.Sprint("stale", i)
+			n.Host(stale).Freeze()
+			join = append(join, stale+":7946")
+		}
+		for i := 1; i <= 4; i++ {
+			c := cluster.NewGossip(cluster.Config{
+				Name: hostName(i), Bind: hostName(i) + ":7946", Join: join,
+				Secrets: secret, Logger: quiet, Network: n.Host(hostName(i)).Network(),
+			})
+			defer c.Close()
+			begun := time.Now()
+			require.NoError(t, c.Start(context.Background(), onChange(func() {})))
+			require.Greater(t, len(c.View().Members), 1, "it knows nobody")
+			require.Less(t, time.Since(begun), 5*time.Second)
+		}
 	})
 }

@@ -26,8 +26,9 @@ type ask struct {
 // unheard compares what callers saw with what nodes carried out, take by take, of one
 // key. It returns units that may be spent though no caller was granted them: what others
 // have carried out of a check besides, or of a check that failed, refunds that were not
-// carried out whole, and what was lent. And it returns those that nobody can have asked
-// for: nodes spent them and no check explains it. Spends are ascending by time.
+// carried out whole, and what was lent, with a check or as a lease was renewed. And it
+// returns those that nobody can have asked for: nodes spent them and no check explains it.
+// Spends are ascending by time.
 func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 	asks = slices.Clone(asks)
 	slices.SortStableFunc(asks, func(a, b ask) int { return cmp.Compare(a.from, b.from) })
@@ -85,6 +86,10 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 			open = slices.Delete(open, at, at+1)
 			continue
 		}
+		if renews(asks, s.at) && lends(asks, spends[n+1:], s.at, s.units) {
+			unheard += s.units
+			continue
+		}
 		unasked += s.units
 	}
 	for _, a := range asks[next:] {
@@ -96,8 +101,14 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 	return unheard, unasked
 }
 
-// lends reports whether units were debited with a check's own at a time, for a lease: some
-// are granted of it, or come back, before it has ended.
+// renews reports whether a lease may be renewed at a time, which no check asks for: some of
+// it has been granted.
+func renews(asks []ask, at time.Duration) bool {
+	return slices.ContainsFunc(asks, func(a ask) bool { return a.leased && a.to <= at && at <= a.to+leaseLasts })
+}
+
+// lends reports whether units were debited at a time for a lease: some are granted of it, or
+// come back, before it has ended.
 func lends(asks []ask, later []spent, at time.Duration, units int64) bool {
 	granted := func(a ask) bool { return a.leased && a.to >= at && a.to <= at+leaseLasts }
 	returned := func(s spent) bool {

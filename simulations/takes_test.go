@@ -14,6 +14,7 @@ func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) 
 	yes := ask{units: 2, from: 10 * ms, to: 11 * ms, done: true}
 	slow := ask{units: 2, from: 10 * ms, to: 60 * ms, done: true, unsure: true}
 	failed := ask{units: 2, from: 10 * ms, to: 60 * ms, unsure: true}
+	lent := ask{units: 2, from: 200 * ms, to: 200 * ms, done: true, leased: true}
 	back := ask{units: -2, from: 20 * ms, to: 21 * ms}
 	for name, c := range map[string]struct {
 		asks             []ask
@@ -33,7 +34,16 @@ func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) 
 		"one that failed, carried out":          {[]ask{failed}, []spent{took(2, 30*ms)}, 2, 0},
 		"one that failed, not carried out":      {[]ask{failed}, nil, 0, 0},
 		"a lease, of which two are granted": {
-			[]ask{yes, {units: 2, from: 200 * ms, to: 200 * ms, done: true, leased: true}}, []spent{took(7, 10*ms), took(-3, 500*ms)}, 5, 0,
+			[]ask{yes, lent}, []spent{took(7, 10*ms), took(-3, 500*ms)}, 5, 0,
+		},
+		"a lease that is renewed, and comes back": {
+			[]ask{yes, lent}, []spent{took(7, 10*ms), took(5, 300*ms), took(-3, 301*ms), took(-5, 800*ms)}, 10, 0,
+		},
+		"a lease of which nothing is granted, and one more": {
+			[]ask{yes}, []spent{took(7, 10*ms), took(5, 300*ms), took(-5, 301*ms)}, 5, 5,
+		},
+		"a lease that is renewed, and neither granted nor given back": {
+			[]ask{yes, lent}, []spent{took(7, 10*ms), took(-3, 301*ms), took(5, 302*ms)}, 5, 5,
 		},
 		"a lease that comes back": {[]ask{yes}, []spent{took(7, 10*ms), took(-5, 500*ms)}, 5, 0},
 		"more than a check, and a refund that was asked for": {

@@ -72,18 +72,27 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 		if s.units < 0 {
 			continue // of a take that came too late, or of a part of what was given back
 		}
-		if at := slices.IndexFunc(unsure, func(a *ask) bool {
-			return a.units == s.units && times[a] < besides
-		}); at >= 0 {
-			times[unsure[at]]++
-			unheard += s.units
+		alone := func(a *ask) bool { return a.units == s.units }
+		withLease := func(a *ask) bool {
+			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], s.at, s.units-a.units)
+		}
+		again := func(explains func(*ask) bool) bool {
+			at := slices.IndexFunc(unsure, func(a *ask) bool { return times[a] < besides && explains(a) })
+			if at >= 0 {
+				times[unsure[at]]++
+				unheard += s.units
+			}
+			return at >= 0
+		}
+		if again(alone) {
 			continue
 		}
-		if at := slices.IndexFunc(open, func(a *ask) bool {
-			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], s.at, s.units-a.units)
-		}); at >= 0 {
+		if at := slices.IndexFunc(open, withLease); at >= 0 {
 			unheard += s.units - open[at].units
 			open = slices.Delete(open, at, at+1)
+			continue
+		}
+		if again(withLease) {
 			continue
 		}
 		if renews(asks, s.at) && lends(asks, spends[n+1:], s.at, s.units) {

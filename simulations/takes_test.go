@@ -36,6 +36,9 @@ func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) 
 		"a lease, of which two are granted": {
 			[]ask{yes, lent}, []spent{took(7, 10*ms), took(-3, 500*ms)}, 5, 0,
 		},
+		"a slow one, by two, and a lease with the second": {
+			[]ask{slow}, []spent{took(2, 30*ms), took(7, 50*ms), took(-2, 70*ms), took(-5, 500*ms)}, 7, 0,
+		},
 		"a lease that is renewed, and comes back": {
 			[]ask{yes, lent}, []spent{took(7, 10*ms), took(5, 300*ms), took(-3, 301*ms), took(-5, 800*ms)}, 10, 0,
 		},

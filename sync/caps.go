@@ -12,8 +12,8 @@ type Caps struct {
 	// Frame is the bytes of a frame, at most, unless one item alone has more. Next is
 	// told another bound, and keeps to the lower one. 64 KiB if zero.
 	Frame int
-	// Fold is how many items wait for a member before each id that is queued again is
-	// found to wait already. 65,536 if zero.
+	// Fold is how many items wait for a member, if none of them does for 100 ms, before
+	// each id that is queued again is found to wait already. 65,536 if zero.
 	Fold int
 	// Queued is how many items may wait for a member; when there are more, all of them
 	// are dropped for a scan, whose own items have room in any case. 1,048,576 if zero.

@@ -3,6 +3,7 @@ package countsync
 import (
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 )
@@ -25,14 +26,19 @@ type item struct {
 	bulk bool // of a spend: it is of outbound.bulk
 }
 
-// foldStep is how many items are folded with each that is queued.
-const foldStep = 4
+const (
+	// foldStep is how many items are folded with each that is queued.
+	foldStep = 4
+	// foldAfter is how long an item may wait until there is an index: a count that
+	// changes all the time is queued twenty times a second.
+	foldAfter = 100 * time.Millisecond
+)
 
-// queue is the items for one member in order of their time. It is a plain list as
-// long as it is short, since no map is as fast; a long one has an index, by which
-// what is queued again is found to wait already. What waited before there was an index
-// is folded into it a few items at a time, with each item that is queued: no call does
-// more for a long queue than for a short one.
+// queue is the items for one member in order of their time. It is a plain list as long as
+// it is short and its items go at once, since no map is as fast; a long one, or one for a
+// slow member, has an index, by which what is queued again is found to wait already. What
+// waited before there was an index is folded into it a few items at a time, with each item
+// that is queued: no call does more for a long queue than for a short one.
 //
 // Of two items with the same id and kind the later one goes, never the other: who waits
 // for all that was queued up to a time (due) goes by the time of the first item.
@@ -63,6 +69,14 @@ func (q *queue) oldest() (at int64, ok bool) {
 	return q.items.at(0).at, true
 }
 
+// waits is how long the oldest item has waited.
+func (q *queue) waits(now int64) time.Duration {
+	if q.items.len() == 0 {
+		return 0
+	}
+	return time.Duration(now - q.items.at(0).at)
+}
+
 func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
 
 // push queues an item, and says whether there was room.
@@ -70,7 +84,7 @@ func (q *queue) push(it item) bool { return q.add(it, q.most) }
 
 // add is push where this is the most that may wait.
 func (q *queue) add(it item, most int) bool {
-	if q.index == nil && q.items.len() >= q.foldAt {
+	if q.index == nil && (q.items.len() >= q.foldAt || q.waits(it.at) >= foldAfter) {
 		q.index = make(map[queued]int64)
 		q.fold, q.folds = q.first, q.first+int64(q.items.len())
 	}

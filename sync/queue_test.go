@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -50,7 +51,7 @@ func TestAQueueKeepsTheFirstOfWhatWaits(t *testing.T) {
 			"": func(*rapid.T) { check() },
 			"push": func(t *rapid.T) {
 				for range rapid.IntRange(1, 30).Draw(t, "items") {
-					now++
+					now += rapid.SampledFrom([]int64{1, 1, 1, int64(foldAfter / 10)}).Draw(t, "passes")
 					it := item{id: bucket.ID{Hi: rapid.Uint64Range(1, 60).Draw(t, "id")}, at: now, kind: kind(rapid.IntRange(int(grants), int(spend)).Draw(t, "kind"))}
 					if _, ok := waits[queued{it.id, it.kind}]; !ok {
 						waits[queued{it.id, it.kind}] = now
@@ -96,6 +97,20 @@ func TestALongQueueHasEachIDOnce(t *testing.T) {
 		require.EqualValues(t, i+1, it.at)
 	}
 	require.Zero(t, q.len())
+}
+
+// Where each frame takes a member long, a count that changes all the time waits once.
+func TestAQueueOfASlowMemberHasEachIDOnce(t *testing.T) {
+	q := queue{foldAt: 1000, most: 1 << 20}
+	const ids = 20
+	for round := range 20 {
+		for i := range ids {
+			at := int64(round)*int64(50*time.Millisecond) + int64(i)
+			require.True(t, q.push(item{id: someID(i), at: at, kind: state}))
+		}
+		require.LessOrEqual(t, q.len(), 3*ids)
+	}
+	require.Equal(t, ids, q.len())
 }
 
 func TestAFullQueueHasRoomForWhatWaitsAlready(t *testing.T) {

@@ -477,22 +477,35 @@ func (v *view) detour(to, hop int) int {
 
 // paths finds the first step of the shortest path from this node to every
 // member, -1 where there is none; to avoid, if it is not -1, only through
-// others. Ties go to the member that is first by name.
+// others. It goes through one that has stalled where no other way is left. Ties go to
+// the member that is first by name.
 func (v *view) paths(avoid int) []int {
 	next := make([]int, len(v.Members))
 	for i := range next {
 		next[i] = -1
 	}
-	var queue []int
+	var queue, stalled []int
 	if v.Self >= 0 {
 		next[v.Self] = v.Self
 	}
 	for i := range v.Members {
-		if i != v.Self && i != avoid && v.Direct[i] {
-			next[i] = i
+		switch {
+		case i == v.Self || i == avoid || !v.Direct[i]:
+			continue
+		case v.Stalls(i):
+			stalled = append(stalled, i)
+		default:
 			queue = append(queue, i)
 		}
+		next[i] = i
 	}
+	v.extend(next, queue)
+	v.extend(next, stalled)
+	return next
+}
+
+// extend finds the members that are reached from those in queue, and not yet.
+func (v *view) extend(next, queue []int) {
 	for len(queue) > 0 {
 		via := queue[0]
 		queue = queue[1:]
@@ -503,7 +516,6 @@ func (v *view) paths(avoid int) []int {
 			}
 		}
 	}
-	return next
 }
 
 func nameHash(name string) uint64 { return xxhash.Sum64String(name) }

@@ -264,6 +264,24 @@ func TestADetourAvoidsTheDirectLink(t *testing.T) {
 	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").detour(2, 2))
 }
 
+func TestAWayGoesThroughWhoHasStalledOnlyWhereNoOtherIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		stalled []bool
+		rows    []string
+		want    []int
+	}{
+		"nobody has":         {[]bool{false, false, false, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 1}},
+		"the first has":      {[]bool{false, true, false, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 2}},
+		"both have":          {[]bool{false, true, true, false}, []string{"1110", "1111", "1111", "0111"}, []int{0, 1, 2, 1}},
+		"the only one has":   {[]bool{false, true, false, false}, []string{"1110", "1101", "1010", "0101"}, []int{0, 1, 2, 1}},
+		"a longer one is up": {[]bool{false, true, false, false, false}, []string{"11100", "11001", "10110", "00111", "01011"}, []int{0, 1, 2, 2, 2}},
+	} {
+		v := *hearing(0, nil, c.rows...).View
+		v.Stalled = c.stalled
+		require.Equal(t, c.want, newView(0, &v, terms{copies: 1}, nil).next, name)
+	}
+}
+
 func TestHearingAgainEndsALoss(t *testing.T) {
 	whole := hearing(1, nil, "11", "11")
 	lost := hearing(2, whole, "10", "01")

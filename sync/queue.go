@@ -69,14 +69,6 @@ func (q *queue) oldest() (at int64, ok bool) {
 	return q.items.at(0).at, true
 }
 
-// waits is how long the oldest item has waited.
-func (q *queue) waits(now int64) time.Duration {
-	if q.items.len() == 0 {
-		return 0
-	}
-	return time.Duration(now - q.items.at(0).at)
-}
-
 func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
 
 // push queues an item, and says whether there was room.
@@ -84,7 +76,7 @@ func (q *queue) push(it item) bool { return q.add(it, q.most) }
 
 // add is push where this is the most that may wait.
 func (q *queue) add(it item, most int) bool {
-	if q.index == nil && (q.items.len() >= q.foldAt || q.waits(it.at) >= foldAfter) {
+	if oldest, ok := q.oldest(); q.index == nil && (q.items.len() >= q.foldAt || ok && it.at-oldest >= int64(foldAfter)) {
 		q.index = make(map[queued]int64)
 		q.fold, q.folds = q.first, q.first+int64(q.items.len())
 	}

@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "time"},
 	"cluster": {"internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/freeport":   {"net"},
 	"internal/metrics":    {".", "rules", "time"},
 	"internal/observe":    {"sync"},
 	"internal/pace":       {"time"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -180,10 +181,7 @@ func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
 // The same on this machine's own sockets.
 func TestAWrongAddressShowsOnRealSockets(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	refuses := free.Addr().String()
-	require.NoError(t, free.Close())
+	refuses := freeport.Addr(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
 	require.NoError(t, err)
 	defer silent.Close()

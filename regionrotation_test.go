@@ -2,15 +2,18 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/freeport"
 )
 
 // The procedure of docs/rotation.md for RegionSecrets, on sockets: an operator restarts
@@ -20,14 +23,22 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 	const rate = 200
 	oldSecret, newSecret := []byte("the old one of both regions....."), []byte("the new one of both regions.....")
 	other := map[string]string{"eu": "us", "us": "eu"}
-	at := map[string][]string{"eu": {freeAddr(t), freeAddr(t)}, "us": {freeAddr(t), freeAddr(t)}}
+	at := map[string][]string{"eu": {freeport.Addr(t), freeport.Addr(t)}, "us": {freeport.Addr(t), freeport.Addr(t)}}
 	start := func(region string, i int, secrets ...[]byte) *Node {
 		t.Helper()
-		n, err := Start(t.Context(), Config{
+		cfg := Config{
 			Name: region, Bind: at[region][i], Join: at[region], Region: region, Timeout: 2 * time.Second, Logger: quiet,
 			Regions: map[string][]string{other[region]: at[other[region]]},
 			Secrets: [][]byte{[]byte(region + " alone.....................")[:16]}, RegionSecrets: map[string][][]byte{other[region]: secrets},
-		})
+		}
+		var n *Node
+		var err error
+		require.Eventually(t, func() bool {
+			// A process that another test starts has the descriptors of this one, also of
+			// a port that is closed since, until it executes its program.
+			n, err = Start(t.Context(), cfg)
+			return !errors.Is(err, syscall.EADDRINUSE)
+		}, 10*time.Second, 5*time.Millisecond)
 		require.NoError(t, err)
 		t.Cleanup(func() { n.Close() })
 		return n

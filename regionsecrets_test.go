@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/freeport"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -68,20 +67,6 @@ func TestTheDocumentConfiguresRegionsAsTheTestDoes(t *testing.T) {
 	}
 }
 
-// freeAddr is a port of the loopback that nobody has, just now. It is none of those that
-// the system gives out itself: a node that starts again on it would find it taken.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.N(10_000))); err == nil {
-			require.NoError(t, l.Close())
-			return l.Addr().String()
-		}
-	}
-	require.Fail(t, "no port is free")
-	return ""
-}
-
 // asked counts what a node is asked, and answers it with nothing.
 type asked struct {
 	foreignNode
@@ -112,7 +97,7 @@ func outsider(t *testing.T, cfg cluster.Config) (cluster.Cluster, *asked, error)
 func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	t.Parallel()
 	secured := securedRegions()
-	at := map[string]string{"eu": freeAddr(t), "us": freeAddr(t), "ap": freeAddr(t)}
+	at := map[string]string{"eu": freeport.Addr(t), "us": freeport.Addr(t), "ap": freeport.Addr(t)}
 	nodes := map[string]*Node{}
 	for _, region := range []string{"eu", "us"} {
 		cfg := secured[region]
@@ -179,7 +164,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	untouched()
 
 	// It answers in the place of us.
-	fake := freeAddr(t)
+	fake := freeport.Addr(t)
 	there, is, err := outsider(t, cluster.Config{
 		Bind: fake, Region: "us", Secrets: held, Regions: map[string][]string{"eu": {"127.0.0.1:1"}},
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/freeport"
 )
 
 // These tests use the machine's own sockets on 127.0.0.1 and ephemeral ports.
@@ -216,7 +217,9 @@ func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 		c.Region, c.TLS = region, certs.config(t)
 		return c
 	}
-	a := launch(t, in("far", "a"))
+	first := in("far", "a")
+	first.Bind = freeport.Addr(t)
+	a := launch(t, first)
 	b := launch(t, in("far", "b", a))
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 	near := in("near", "c")
@@ -371,7 +374,9 @@ func TestCrashedMemberIsDeadUntilOneStartsAtItsAddress(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))
 	b := launch(t, config("b", a))
-	c := launch(t, config("c", a))
+	first := config("c", a)
+	first.Bind = freeport.Addr(t)
+	c := launch(t, first)
 	sees(t, []*node{a, b, c}, rosterText(cluster.Serving, a, b, c))
 	require.NoError(t, c.Close())
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b)+rosterText(cluster.Dead, c))
@@ -384,7 +389,9 @@ func TestCrashedMemberIsDeadUntilOneStartsAtItsAddress(t *testing.T) {
 func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
 	t.Parallel()
 	a := launch(t, config("a"))
-	b := launch(t, config("b", a))
+	first := config("b", a)
+	first.Bind = freeport.Addr(t)
+	b := launch(t, first)
 	sees(t, []*node{a, b}, rosterText(cluster.Serving, a, b))
 	for range 2 {
 		require.NoError(t, b.Close())
@@ -514,7 +521,7 @@ func TestLifeIsOneStartAndAnyNumberOfCloses(t *testing.T) {
 
 func TestNobodyToJoinIsAWarning(t *testing.T) {
 	t.Parallel()
-	held, err := net.Listen("tcp", "127.0.0.1:0") // so that no other test's node is given the port
+	held, err := net.Listen("tcp", freeport.Addr(t))
 	require.NoError(t, err)
 	go func() {
 		for {

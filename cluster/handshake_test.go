@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/freeport"
 )
 
 func secrets(all ...string) [][]byte {
@@ -515,11 +517,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Seed[0] = 9 }).cfg.Self.Addr), errSeed)
 	require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Region = "elsewhere" }).cfg.Self.Addr), errRegion)
 
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := closed.Addr().String()
-	closed.Close()
-	require.ErrorIs(t, probe(addr), errSilent)
+	require.ErrorIs(t, probe(freeport.Addr(t)), errSilent)
 
 	foreign, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -9,15 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/weirtest"
 )
 
 func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	refuses := free.Addr().String()
-	require.NoError(t, free.Close())
+	refuses := freeport.Addr(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
 	require.NoError(t, err)
 	defer silent.Close()
@@ -42,12 +40,9 @@ func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
 
 func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := free.Addr().String()
+	addr := freeport.Addr(t)
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
-	require.NoError(t, free.Close())
 	for _, join := range [][]string{nil, {addr}, {"127.0.0.1", addr, "[::ffff:127.0.0.1]:" + port}} {
 		cfg := config("a")
 		cfg.Bind, cfg.Join = addr, join

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -16,16 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/rules"
 )
-
-// freeAddr is one that nobody listens at.
-func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
 
 func TestTheRulesOfTheExampleAreGood(t *testing.T) {
 	text, err := os.ReadFile("rules.yaml")
@@ -47,7 +39,7 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	const secret, before = "a token that nobody guesses", "a token that is rotated out"
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte(before+"\n\n"+secret+"\n"), 0o600))
-	o := options{listen: freeAddr(t), admin: freeAddr(t), token: token, to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	o := options{listen: freeport.Addr(t), admin: freeport.Addr(t), token: token, to: to, rules: "rules.yaml", keys: keys, proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()

@@ -259,7 +259,7 @@ func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
 	}
 	x.wane(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
-	x.onTop(id, l, min(x.mine.onTop(x.seen, own, agesOf(l, x.now)), used))
+	x.onTop(id, l, x.mine.onTop(x.seen, own, used, agesOf(l, x.now)))
 }
 
 // onTop spends what another copy has beyond this node's, and takes over its vector.

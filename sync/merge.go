@@ -119,20 +119,25 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 	return units
 }
 
-// onTop is the net of what v has and o has not, as a copy of o's units takes it on top, of
-// which so much is used. More may have been given back at two places, of units that both
-// knew, than there were: they were others', of which the rest has yet to come. What is used
-// beyond the net of all that o knows could not be given back, and is taken off that rest.
-func (o vector) onTop(v vector, used int64, by ages) int64 {
+// onTop is the net of what v has and o has not, as a copy of o's units takes it on top:
+// used is what is used of that copy, and there of v's.
+//
+// More may have been given back at several places, of units that all of these knew, than
+// there were: they were others', of which the rest has yet to come. So what is used of o's
+// copy beyond the net of all that o knows could not be given back there, and is taken off
+// that rest. And what both know to be given back beyond what was spent has made what is
+// used of v's copy less: the net is never more than both together.
+func (o vector) onTop(v vector, used, there int64, by ages) int64 {
 	units := v.beyond(o, by)
-	if units <= 0 {
-		return units
+	both := v.beyond(nil, by) - units
+	if units > 0 {
+		var refunded int64
+		for i := range o {
+			refunded += o[i].refunded
+		}
+		units -= min(units, refunded, max(0, used-o.beyond(nil, by)))
 	}
-	var refunded int64
-	for i := range o {
-		refunded += o[i].refunded
-	}
-	return units - min(units, refunded, max(0, used-o.beyond(nil, by)))
+	return min(units, there+max(0, -both))
 }
 
 // merge says how a copy becomes the merge of itself and another that arrives: whether
@@ -140,8 +145,7 @@ func (o vector) onTop(v vector, used int64, by ages) int64 {
 // below zero given back. The copy's vector becomes the join.
 //
 // Of two copies that each have what the other has not, either is a bound from above for
-// both with the other's net excess on top, which is never more than the other has in
-// use: the lesser bound is taken. Where one covers the other, it is exact. Of two with
+// both with the other's net excess on top: the lesser bound is taken. Where one covers the other, it is exact. Of two with
 // the same units, which merges in other orders can have made differ, the lesser stays.
 func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
@@ -156,9 +160,9 @@ func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool,
 	case covered:
 		return true, 0
 	}
-	theirs := min(copied.onTop(other, used, by), otherUsed)
-	ours := other.onTop(copied, otherUsed, by)
-	if otherUsed+ours < used+theirs { // so ours is less than used
+	theirs := copied.onTop(other, used, otherUsed, by)
+	ours := other.onTop(copied, otherUsed, used, by)
+	if otherUsed+ours < used+theirs {
 		return true, ours
 	}
 	return false, theirs

@@ -74,20 +74,20 @@ func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, gone: 3}}
 	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
 		other := vector{{origin: 4, series: 1, spent: 6 + units, gone: 6}}
-		require.Equal(t, want, known.onTop(other, 0, lasting), units)
+		require.Equal(t, want, known.onTop(other, 0, units, lasting), units)
 		replaces, merged := merge(known, other, 0, units, lasting)
 		if replaces {
 			merged += units
 		}
 		require.Equal(t, want, max(0, merged), units)
 	}
-	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, 0, lasting), "of three, one has come")
+	require.Zero(t, vector{{origin: 1, spent: 2, refunded: 5}}.onTop(vector{{origin: 4, spent: 1}}, 0, 1, lasting), "of three, one has come")
 	spentSince := vector{{origin: 1, spent: 6, refunded: 6}, {origin: 2, spent: 3, refunded: 3}} // three of these once all was given back
-	require.Zero(t, spentSince.onTop(vector{{origin: 4, spent: 3}}, 3, lasting))
-	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.onTop(vector{{origin: 4, spent: 3}}, 9, lasting), "what nobody is known to have spent, nobody gave back")
+	require.Zero(t, spentSince.onTop(vector{{origin: 4, spent: 3}}, 3, 3, lasting))
+	require.EqualValues(t, 3, vector{{origin: 1, spent: 5}}.onTop(vector{{origin: 4, spent: 3}}, 9, 3, lasting), "what nobody is known to have spent, nobody gave back")
 	late := lasting
 	late.late = 1 // what is late has given back what time had already
-	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, 0, late))
+	require.EqualValues(t, 5, known.onTop(vector{{origin: 4, series: 1, spent: 5}}, 0, 5, late))
 }
 
 // keeper is a node with one copy.
@@ -354,6 +354,7 @@ func TestOfTwoCopiesThatEachHaveWhatTheOtherHasNotTheLesserBoundIsTaken(t *testi
 		"what has recovered of the other's":        {vector{of(1, 5, 0, early)}, vector{of(2, 3, 0, 0)}, 5, 3, false, 0},
 		"what has recovered of its own":            {vector{of(1, 5, 0, 0)}, vector{of(2, 3, 0, early)}, 5, 3, true, 0},
 		"a refund":                                 {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, early)}, 9, 0, false, -2},
+		"beside more given back than was spent":    {vector{of(1, 0, 5, early), of(2, 10, 0, early)}, vector{of(1, 0, 5, early), of(3, 8, 0, early)}, 5, 3, false, 8},
 		"a refund that is late, of its own units":  {vector{of(1, 9, 0, early)}, vector{of(2, 3, 5, 1)}, 9, 0, false, 0},
 		"a later series": {
 			vector{of(1, 9, 0, early), {origin: 2, series: 1, spent: 8, changed: early}},

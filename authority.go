@@ -369,7 +369,7 @@ func (v *view) Answers(id bucket.ID) countsync.Member {
 	if !v.reaches(to) || v.Stalls(to) {
 		to = v.standIn(id, to)
 	}
-	if to < 0 && v.leavesLast() {
+	if to < 0 && v.nobodyServes() {
 		to = v.eldest()
 	}
 	if to < 0 {
@@ -386,7 +386,7 @@ func (v *view) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.hashes[i])
 	}
-	if joiners := v.admitted(); len(joiners) > 0 && v.Holds(id) {
+	if joiners := v.admitted(); len(joiners) > 0 && (v.Holds(id) || v.nobodyServes()) {
 		var room [8]int
 		for _, j := range joiners {
 			if j.among(room[:0], id.Hi, v.copies) {
@@ -430,7 +430,7 @@ func (v *view) audience(dst []int, hash uint64, holds bool) []int {
 // admitted is the joiners that are to have counts now. While ranges are abandoned that
 // is nobody: who joins knows of none, and would wait for the one that had them last.
 func (v *view) admitted() []joiner {
-	if len(v.abandoned) > 0 && !v.leavesLast() {
+	if len(v.abandoned) > 0 && !v.nobodyServes() {
 		return nil
 	}
 	return v.joiners
@@ -492,7 +492,7 @@ func (v *view) audiences() map[countsync.Member]countsync.Ranges {
 		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
 	}
 	left := v.held
-	if v.leavesLast() {
+	if v.nobodyServes() && (v.leaves() || v.eldest() == v.Self) {
 		left = countsync.All()
 	}
 	for _, j := range v.admitted() {
@@ -514,9 +514,11 @@ func (v *view) missesSuccessors(member int) bool {
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.hashes[member] })
 }
 
-// leavesLast says that this node leaves and nobody serves: who is about to is given
-// its copies of what lost members held, too, as nobody else may have any.
-func (v *view) leavesLast() bool { return v.leaves() && len(v.points) == 0 }
+// nobodyServes says that no member has points: all are about to have some, or leave. Until
+// the eldest begins, it is told of what the others spend, and it tells them of its own, as
+// nobody else is to have copies; and so is who leaves last, also of its copies of what lost
+// members held.
+func (v *view) nobodyServes() bool { return len(v.points) == 0 }
 
 // leaves says that this node hands over what it has.
 func (v *view) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }

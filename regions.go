@@ -124,7 +124,7 @@ func (n *Node) regain(before, v *view) {
 // speaks says that this node is the one of its region that decides about an id's
 // holding: who has authority, or stands in for it, with a majority of the roster.
 func (v *view) speaks(id bucket.ID) bool {
-	return v.Self >= 0 && (v.complete || 2*v.side > max(len(v.points), v.expect)) && v.Answers(id) == v.hashes[v.Self]
+	return v.Self >= 0 && (v.Holds(id) || !v.nobodyServes()) && (v.complete || 2*v.side > max(len(v.points), v.expect)) && v.Answers(id) == v.hashes[v.Self]
 }
 
 // keepHoldings states to the other regions what there is to state, until the node

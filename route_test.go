@@ -150,6 +150,33 @@ func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
 	require.Equal(t, 1, newView(0, &c, terms{}, nil).eldest())
 }
 
+// Until somebody serves, the eldest of those who would is told of what the others spend,
+// and they of what it has: a crash then takes no more than at any other time. It does not
+// speak for its region.
+func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
+	id := bucket.ID{Hi: 1 << 63}
+	born := time.Now()
+	for self := range 3 {
+		c := *hearing(0, nil, "111", "111", "111").View
+		c.Self = self
+		for i := range c.Members {
+			c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-time.Duration(i%2))
+		}
+		v := newView(0, &c, terms{copies: 1}, nil)
+		require.False(t, v.Holds(id))
+		require.False(t, v.speaks(id))
+		require.Equal(t, v.hashes[1], v.Answers(id))
+		if self == 1 {
+			require.ElementsMatch(t, []countsync.Member{v.hashes[0], v.hashes[2]}, v.Targets(nil, id))
+			require.Equal(t, countsync.All(), v.audiences()[v.hashes[0]])
+		} else {
+			require.Empty(t, v.audiences()[v.hashes[1]])
+		}
+		v.abandoned = countsync.All() // by a side that was not whole when it met others
+		require.Len(t, v.Targets(nil, id), 2)
+	}
+}
+
 // Of what is abandoned nobody is taken for the holder, though the ring gives it to one.
 func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 	v := hearing(0, nil, "11", "11")

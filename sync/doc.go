@@ -15,12 +15,12 @@
 // Two copies merge to one that has the units of both, each once (merge.go). If one
 // vector covers the other, that copy has all there is. Else one of them stays, and what
 // the other has beyond it is spent on top, refunds netted first, and never more than the
-// other has in use. As a join does not depend on order, path or repetition, neither does
-// of whom the units are: whatever is sent twice, late or by two ways counts once, and a
-// unit is lost only with all who had heard of it. Which part of the units has recovered
-// is known as a bound, from the strict side; it is exact as long as one node at a time
-// spends. A bucket drains in each copy by itself: of two that were filled apart, the
-// merge has drained as both have.
+// other has in use and both know to be given back beyond what was spent. As a join does
+// not depend on order, path or repetition, neither does of whom the units are: whatever
+// is sent twice, late or by two ways counts once, and a unit is lost only with all who
+// had heard of it. Which part of the units has recovered is known as a bound, from the
+// strict side; it is exact as long as one node at a time spends. A bucket drains in each
+// copy by itself: of two that were filled apart, the merge has drained as both have.
 //
 // A tally is forgotten when all that it says has recovered, as its age shows or that the
 // count was empty since, and counts nothing when another copy brings it back: that one

@@ -16,7 +16,8 @@ type Caps struct {
 	// each id that is queued again is found to wait already. 65,536 if zero.
 	Fold int
 	// Queued is how many items may wait for a member; when there are more, all of them
-	// are dropped for a scan, whose own items have room in any case. 1,048,576 if zero.
+	// are dropped for a scan. What a scan has brought takes none of this room, so that the
+	// next change does not have it dropped for another scan. 1,048,576 if zero.
 	Queued int
 	// ScanBelow is how many items wait, at most, for a scan of the store to go on; twice
 	// as many, for one of vectors and resets: a frame of tombstones. 256 if zero.

@@ -49,6 +49,44 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	}
 }
 
+// What a scan had brought took the room of the next change, which had it dropped for
+// another scan, again and again.
+func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
+	const counts = 20
+	limit := limitOf(bucket.SlidingWindow)
+	from, to := bucket.NewStore(10*counts, bucket.Salt{}), bucket.NewStore(10*counts, bucket.Salt{})
+	from.Track(1, 1, nil)
+	to.Track(2, 1, nil)
+	a, z := New(1, from), New(2, to)
+	a.Cap(Caps{Frame: 64, Queued: 1, ScanBelow: 2, Looks: 1})
+	now := int64(time.Hour)
+	for i := range counts {
+		from.Take(someID(i), &limit, now, 1)
+	}
+	a.Collect(now, false, pair{1, 2})
+	a.Meet([]Member{1, 2})
+	z.Meet([]Member{1, 2})
+	a.Owe(2, All())
+	missing := func() (n int) {
+		for i := range counts {
+			if used, _, _ := to.Used(someID(i), now); used == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	for frames := 0; missing() > 0; frames++ {
+		now += int64(foldAfter) // so what changes again waits once
+		require.Less(t, frames, 5*counts, "%d of %d have not come", missing(), counts)
+		from.Take(someID(0), &limit, now, 1)
+		a.Collect(now, false, pair{1, 2})
+		answer, _, err := z.Serve(now, a.Next(2, now, pair{1, 2}, nil, 16<<10), pair{2, 1}, nil)
+		require.NoError(t, err)
+		_, err = a.Answered(2, now, answer, pair{1, 2})
+		require.NoError(t, err)
+	}
+}
+
 func TestCapsThatAreLeftOutAreTheDefaults(t *testing.T) {
 	s := New(1, bucket.NewStore(1, bucket.Salt{}))
 	before := s.Caps()

@@ -183,8 +183,12 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 }
 
 // scanned queues what a scan has come to. It goes on only while little waits, so that this
-// has room in any case: else it would have it dropped for another scan, without end.
-func (o *outbound) scanned(it item) { o.queue.add(it, math.MaxInt) }
+// has room in any case, and takes none from what is pushed: else either would have all
+// dropped for another scan, without end.
+func (o *outbound) scanned(it item) {
+	o.queue.add(it, math.MaxInt)
+	o.queue.brought = o.queue.items.len()
+}
 
 // scan takes the scan that a member is owed a step further, if little waits.
 func (s *Stream) scan(o *outbound, now int64, roles Roles) {

@@ -50,8 +50,9 @@ type queue struct {
 	folds int64 // and where those end that are to be
 	dead  int   // items that are merged
 
-	foldAt int // items, above which it has an index, and so each id once
-	most   int // items, above which there is no room
+	foldAt  int // items, above which it has an index, and so each id once
+	most    int // items that are pushed, above which there is no room
+	brought int // items, at most, that a scan has brought or that waited before these
 }
 
 type queued struct {
@@ -72,7 +73,7 @@ func (q *queue) oldest() (at int64, ok bool) {
 func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
 
 // push queues an item, and says whether there was room.
-func (q *queue) push(it item) bool { return q.add(it, q.most) }
+func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
 
 // add is push where this is the most that may wait.
 func (q *queue) add(it item, most int) bool {
@@ -143,6 +144,7 @@ func (q *queue) pop() item {
 	if q.items.len() == 0 {
 		q.index, q.folds = nil, q.first
 	}
+	q.brought = min(q.brought, q.items.len())
 	return it
 }
 

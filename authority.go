@@ -523,6 +523,10 @@ func (v *view) nobodyServes() bool { return len(v.points) == 0 }
 // leaves says that this node hands over what it has.
 func (v *view) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
 
+// stays says that this node neither leaves nor has left. Who does stands in for nobody: it
+// may be closed before it has told of that.
+func (v *view) stays() bool { return v.Self >= 0 && !v.leaves() }
+
 // successions is what each member comes to have copies of as this node leaves: of every
 // hash it is the last that is to have one.
 func (v *view) successions() map[countsync.Member]countsync.Ranges {

@@ -68,7 +68,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 				// itself does so, as the asker has not reached that one either: else the asker
 				// would stand in, and so would this node for asks of its own.
 				got := appendAnswer(x.answer[:0], statusUnreached, 0)
-				if request[1]&flagStandIn != 0 && h.to == v.hashes[v.Self] {
+				if request[1]&flagStandIn != 0 && v.stays() && h.to == v.hashes[v.Self] {
 					got = n.standsIn(v, request)
 				}
 				n.reply(b, i, trip, h, request, got)
@@ -112,6 +112,11 @@ func (in inbound) Serve(b *cluster.Batch) {
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
 			v = n.view.Load() // authority may have come with it
 			b.Reply(i, x.answer)
+			continue
+		}
+		if v.Self < 0 {
+			// It has left, and found nobody to pass this on to. What it did would be told nobody.
+			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
 		if h.op == opReset && !resetsInTime(h, request, now) {
@@ -221,7 +226,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip,
 		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.now() - begun)})
 		failed := err != nil || len(got) == 0 || status(got[0]) == statusUnreached
 		switch {
-		case stands && failed && (h.op != opRefund || unsent(err)):
+		case stands && v.stays() && failed && (h.op != opRefund || unsent(err)):
 			got = n.standsIn(n.viewAfter(v, member, err), onward)
 		case err != nil:
 			got = unreached

@@ -395,7 +395,8 @@ func aSlowAndLossyLinkKeepsToTheLimit(t *testing.T) {
 			nodes := l.runAll(timeout)
 			owners := []int{0, slow}
 			limits := slices.DeleteFunc(logs(rate), func(l Limit) bool { return l.Partition == FailOpen })
-			asked := order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 150, Pace: 10 * time.Millisecond}
+			// They ask on until what was lent and not spent is back, and denials are asked again.
+			asked := order{Questions: l.owned(nodes[0], limits, "key", owners...), Rounds: 300, Pace: 10 * time.Millisecond}
 			reports := l.all(nodes, asked)
 			answered(t, timeout, reports)
 			t.Logf("%s, no check timed out: %v", slowest(reports), calm(reports))

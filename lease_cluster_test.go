@@ -190,6 +190,32 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 	}
 }
 
+// It comes back as well where another member is missing by then.
+func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
+		key, admitted, leased := keyOf(t, ls["a"]), 0, 0
+		w.network.Split([]string{"a", "b"}, []string{"c"})
+		missing := func(m weir.Member) bool { return m.State != weir.Serving }
+		for !slices.ContainsFunc(w.nodes["a"].Members(), missing) {
+			d := allowed(t, ls["b"], key, 1)
+			require.True(t, d.Allowed)
+			if admitted++; d.Source == weir.Leased {
+				leased++
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		require.NotZero(t, leased)
+		time.Sleep(time.Second)
+		d, err := ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
+		require.EqualValues(t, 100_000, d.Limit)
+		require.EqualValues(t, admitted, d.Limit-d.Remaining)
+	})
+}
+
 // With leases a node that asks for all that there is leaves others as much as without.
 func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")

@@ -214,7 +214,7 @@ func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 // takeBack is told what became of a lease: what is left of it counts no more. Who has no
 // authority any more does not take it back, as nobody knows then who counts it how.
 func (n *Node) takeBack(v *view, a *ask, now int64) {
-	if n.lent.settle(a, n.steadily(now)) && a.units > 0 && v.complete && v.standing(a.id) == asOwner {
+	if n.lent.settle(a, n.steadily(now)) && a.units > 0 && v.standing(a.id) == asOwner {
 		n.counts.Refund(a.id, n.wholeOf(a, now), now, a.units, a.receipt, false)
 	}
 }

@@ -515,9 +515,9 @@ func (v *view) missesSuccessors(member int) bool {
 }
 
 // nobodyServes says that no member has points: all are about to have some, or leave. Until
-// the eldest begins, it is told of what the others spend, and it tells them of its own, as
-// nobody else is to have copies; and so is who leaves last, also of its copies of what lost
-// members held.
+// the eldest begins, the others tell it of what they spend, and it tells them of what it
+// has, as the ring names nobody who is to have copies. Who leaves last tells it of its
+// copies of what lost members held, too.
 func (v *view) nobodyServes() bool { return len(v.points) == 0 }
 
 // leaves says that this node hands over what it has.

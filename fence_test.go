@@ -80,23 +80,33 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 // Who has left stands in for nobody, and decides nothing that it cannot pass on: it would
 // tell nobody of that.
 func TestWhoHasLeftDecidesNothing(t *testing.T) {
-	nodes := fleet(t, 2, nil)
+	nodes := fleet(t, 3, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	var a ask
 	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
+	name := func(n *Node) string { v := n.view.Load(); return v.Members[v.Self].Name }
 	left := nodes[1]
 	self := left.view.Load().hashes[left.view.Load().Self]
 	require.NoError(t, left.Leave(t.Context()))
 	serve := func(flags uint8) status {
 		got := make(chan []byte, 1)
-		b := cluster.NewBatch(left.view.Load().Members[0].Name, within(got))
+		b := cluster.NewBatch(name(nodes[2]), within(got))
 		b.Requests = [][]byte{a.append(header{op: opTake, flags: flags, hops: maxHops, asks: 1, wait: time.Second, to: self}.append(nil))}
 		inbound{left}.Serve(b)
 		return status((<-got)[0])
 	}
 	require.Equal(t, statusDone, serve(flagStandIn), "the owner answers")
-	edit(left, func(v *view) { v.next = make([]int, len(v.Members)) })
+	through := func(way *Node) func(v *view) { // to the owner
+		return func(v *view) {
+			v.next = slices.Clone(v.next)
+			v.next[v.named[nameHash(name(nodes[0]))]] = v.named[nameHash(name(way))]
+		}
+	}
+	edit(left, through(nodes[2]))
+	require.Equal(t, statusUnreached, serve(flagStandIn), "whoever asks is the way there")
+	edit(left, through(nodes[0]))
 	require.NoError(t, nodes[0].Close())
+	require.NoError(t, nodes[2].Close())
 	require.Equal(t, statusUnreached, serve(flagStandIn))
 	require.Equal(t, statusUnreached, serve(maxPasses), "there is no way left")
 	require.Zero(t, left.Stats().Served)

@@ -199,16 +199,16 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 		key, admitted, leased := keyOf(t, ls["a"]), 0, 0
 		w.network.Split([]string{"a", "b"}, []string{"c"})
 		missing := func(m weir.Member) bool { return m.State != weir.Serving }
-		for !slices.ContainsFunc(w.nodes["a"].Members(), missing) {
+		for begun := time.Now(); !slices.ContainsFunc(w.nodes["a"].Members(), missing); time.Sleep(5 * time.Millisecond) {
+			require.Less(t, time.Since(begun), 5*time.Second, "c is missed")
 			d := allowed(t, ls["b"], key, 1)
 			require.True(t, d.Allowed)
 			if admitted++; d.Source == weir.Leased {
 				leased++
 			}
-			time.Sleep(5 * time.Millisecond)
 		}
 		require.NotZero(t, leased)
-		time.Sleep(time.Second)
+		time.Sleep(750 * time.Millisecond) // no lease lasts for longer
 		d, err := ls["a"].Peek(t.Context(), key)
 		require.NoError(t, err)
 		require.EqualValues(t, 100_000, d.Limit)

@@ -145,8 +145,9 @@ func (o vector) onTop(v vector, used, there int64, by ages) int64 {
 // below zero given back. The copy's vector becomes the join.
 //
 // Of two copies that each have what the other has not, either is a bound from above for
-// both with the other's net excess on top: the lesser bound is taken. Where one covers the other, it is exact. Of two with
-// the same units, which merges in other orders can have made differ, the lesser stays.
+// both with the other's net excess on top: the lesser bound is taken. Where one covers the
+// other, it is exact. Of two with the same units, which merges in other orders can have
+// made differ, the lesser stays.
 func merge(copied, other vector, used, otherUsed int64, by ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {

@@ -2,7 +2,6 @@ package countsync
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/weir-go/weir/bucket"
@@ -182,14 +181,6 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 	return append(append(b, ids...), items...)
 }
 
-// scanned queues what a scan has come to. It goes on only while little waits, so that this
-// has room in any case, and takes none from what is pushed: else either would have all
-// dropped for another scan, without end.
-func (o *outbound) scanned(it item) {
-	o.queue.add(it, math.MaxInt)
-	o.queue.brought = o.queue.items.len()
-}
-
 // scan takes the scan that a member is owed a step further, if little waits.
 func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	if !o.scanning || o.queue.len() >= s.caps.ScanBelow {
@@ -201,7 +192,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 		}
 		for _, id := range s.holdings.ids() {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
-				o.scanned(item{id: id, at: s.clock, kind: grants})
+				o.queue.bring(item{id: id, at: s.clock, kind: grants})
 			}
 		}
 	}
@@ -209,7 +200,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 		o.cursor, s.ids = s.store.Scan(o.cursor, s.ids[:0])
 		for _, id := range s.ids {
 			if o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles) {
-				o.scanned(item{id: id, at: s.clock, kind: state})
+				o.queue.bring(item{id: id, at: s.clock, kind: state})
 			}
 		}
 		if o.cursor == 0 {
@@ -241,14 +232,14 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 			looks += besideCost
 			if !s.passed(id, o.stamp, now) {
 				s.stamp(id, o.stamp)
-				o.scanned(item{id: id, at: s.clock, kind: spend})
+				o.queue.bring(item{id: id, at: s.clock, kind: spend})
 			}
 		case kind == ofVector && o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles):
 			looks += besideCost
 			if used, _, _ := s.store.Used(id, now); used == 0 {
 				// The scan of the store finds nothing of it, and the member's older copy may
 				// count what was given back since.
-				o.scanned(item{id: id, at: s.clock, kind: state})
+				o.queue.bring(item{id: id, at: s.clock, kind: state})
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -74,6 +75,14 @@ func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
 
 // push queues an item, and says whether there was room.
 func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
+
+// bring queues what a scan has come to. It goes on only while little waits, so that this
+// has room in any case, and takes none from what is pushed: else either would have all
+// dropped for another scan, without end.
+func (q *queue) bring(it item) {
+	q.add(it, math.MaxInt)
+	q.brought = q.items.len()
+}
 
 // add is push where this is the most that may wait.
 func (q *queue) add(it item, most int) bool {

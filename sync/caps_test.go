@@ -9,16 +9,22 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
+// cappedPair is two members' stores and streams, of which the first keeps to caps.
+func cappedPair(counts int, caps Caps) (from, to *bucket.Store, a, z *Stream) {
+	from, to = bucket.NewStore(counts, bucket.Salt{}), bucket.NewStore(counts, bucket.Salt{})
+	from.Track(1, 1, nil)
+	to.Track(2, 1, nil)
+	a, z = New(1, from), New(2, to)
+	a.Cap(caps)
+	return from, to, a, z
+}
+
 // A scan brings more at a time than may wait for a member, which was dropped for another
 // scan, without end.
 func TestAllComesThroughTheLowestCaps(t *testing.T) {
 	const counts = 200
 	limit := limitOf(bucket.SlidingWindow)
-	from, to := bucket.NewStore(10*counts, bucket.Salt{}), bucket.NewStore(10*counts, bucket.Salt{})
-	from.Track(1, 1, nil)
-	to.Track(2, 1, nil)
-	a, z := New(1, from), New(2, to)
-	a.Cap(Caps{Frame: 64, Fold: 1, Queued: 1, ScanBelow: 1, Looks: 1, Logs: 1, Ranges: 1})
+	from, to, a, z := cappedPair(10*counts, Caps{Frame: 64, Fold: 1, Queued: 1, ScanBelow: 1, Looks: 1, Logs: 1, Ranges: 1})
 	a.Meet([]Member{1, 2})
 	z.Meet([]Member{1, 2})
 	now := int64(time.Hour)
@@ -54,11 +60,7 @@ func TestAllComesThroughTheLowestCaps(t *testing.T) {
 func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 	const counts = 20
 	limit := limitOf(bucket.SlidingWindow)
-	from, to := bucket.NewStore(10*counts, bucket.Salt{}), bucket.NewStore(10*counts, bucket.Salt{})
-	from.Track(1, 1, nil)
-	to.Track(2, 1, nil)
-	a, z := New(1, from), New(2, to)
-	a.Cap(Caps{Frame: 64, Queued: 1, ScanBelow: 2, Looks: 1})
+	from, to, a, z := cappedPair(10*counts, Caps{Frame: 64, Queued: 1, ScanBelow: 2, Looks: 1})
 	now := int64(time.Hour)
 	for i := range counts {
 		from.Take(someID(i), &limit, now, 1)

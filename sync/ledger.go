@@ -52,7 +52,7 @@ const none = -1
 const maxEntries = 1 << 20
 
 // entryBytes is what a tally takes, about, with its place in the index.
-const entryBytes = 120
+const entryBytes = 128
 
 func newLedger(self Member, store *bucket.Store) ledger {
 	return ledger{self: self, store: store, first: make(map[bucket.ID]int32), unused: none, most: maxEntries}

@@ -51,7 +51,7 @@ type known struct {
 
 // What a tombstone takes, about, and a place in the order.
 const (
-	resetBytes = 80
+	resetBytes = 88
 	knownBytes = 24
 )
 

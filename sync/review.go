@@ -1,6 +1,10 @@
 package countsync
 
-import "github.com/weir-go/weir/bucket"
+import (
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+)
 
 // A review looks at what is known of ids beside their counts, tallies and resets, and
 // passes on what the answering member has not been sent. It is taken in parts, as a
@@ -27,14 +31,19 @@ const (
 	firstStamp
 )
 
-// stamps are of the last two that something was queued for: the member that answers,
-// and one that is about to.
-type stamps [2]stamp
+// stamps are of the last two members that something was queued for, the one that answers
+// and one that is about to; and the third is home, if it was queued for this node's
+// targets. Scans go to all members, and would leave no room for that one.
+type stamps [3]stamp
 
-func (s *stamps) has(x stamp) bool { return s[0] == x || s[1] == x }
+func (s *stamps) has(x stamp) bool { return slices.Contains(s[:], x) }
 
 func (s *stamps) add(x stamp) {
-	if !s.has(x) {
+	switch {
+	case s.has(x):
+	case x == home:
+		s[2] = x
+	default:
 		s[0], s[1] = x, s[0]
 	}
 }

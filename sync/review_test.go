@@ -80,6 +80,18 @@ func TestAReviewSendsNothingIfTheSameMembersAnswer(t *testing.T) {
 	require.Equal(t, frames, x.frames)
 }
 
+// Each scan leaves the member's stamp on the resets that it goes through, and two of them
+// left no room for what says that this node's own targets have them.
+func TestAReviewSendsNothingAfterScansForAllMembers(t *testing.T) {
+	x := newReviewed(t, 3000)
+	x.streams[0].Owe(2, All())
+	x.streams[0].Owe(3, All())
+	x.settle(t)
+	x.view(1, 2, 3)
+	require.Zero(t, x.waits(1, 2))
+	require.Zero(t, x.waits(1, 3))
+}
+
 func TestAReviewSendsOnlyWhatSomebodyElseAnswersForNow(t *testing.T) {
 	x := newReviewed(t, 3000)
 	x.view(1, 2, 1)

@@ -176,7 +176,6 @@ func (sh *shard) put(h uint64, s slot, p *places) int {
 		makeGap(ch.spent, i, end)
 	}
 	sh.slots[i] = s
-	sh.numbers.judge(s.judge(), 1)
 	sh.n++
 	return i
 }
@@ -246,13 +245,13 @@ func (sh *shard) reclaim(now int64, p *places) int {
 }
 
 // grow makes room for at least one more count: it reclaims what has recovered,
-// and says how many, and takes a table that is a fifth larger if a quarter did not come
-// free. Smaller steps save memory at some sizes, and have each count moved more often
-// while a node fills up.
+// and says how many, and takes a larger table if a quarter did not come free. Smaller
+// steps save memory, and have each count moved more often while a node fills up: by a
+// fifth, 1.15 million counts take 75 bytes each, and with this step 68.
 func (sh *shard) grow(now int64, p *places) int {
 	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
-		sh.resize(max(minSlots, slots*6/5+2), p)
+		sh.resize(max(minSlots, slots*16/15+2), p)
 	}
 	return reclaimed
 }
@@ -268,6 +267,7 @@ func (sh *shard) shrink(p *places) {
 	}
 	if want := max(minSlots, int(sh.n)*3/2+1); want*3/2 <= len(sh.slots) {
 		sh.resize(want, p)
+		sh.numbers.prune(sh.slots)
 	}
 	if len(sh.logs.unused) > len(sh.logs.logs)/2 {
 		sh.logs.pack(sh.slots, &sh.numbers)
@@ -286,15 +286,37 @@ func (sh *shard) resize(slots int, p *places) {
 	if sh.changes != nil {
 		spent, sh.changes.spent = sh.changes.spent, make([]uint32, len(sh.slots))
 	}
+	// Tables have counts in the order of their homes, from after an empty slot on, round. So
+	// nearly each goes to the first empty slot from its home on, with no look at the others:
+	// all but those whose homes were one and are several now, and those at the end.
+	first, last, free := 0, 0, 0
+	for first < len(old) && old[first].limit != 0 {
+		first++
+	}
 	for i := range old {
+		if i += first; i >= len(old) {
+			i -= len(old)
+		}
 		if old[i].limit == 0 {
 			continue
 		}
-		if at := sh.put(p.of(old[i].id), old[i], p); spent != nil {
+		place := p.of(old[i].id)
+		home := sh.home(place)
+		at := max(home, free)
+		for at < len(sh.slots) && sh.slots[at].limit != 0 {
+			at++
+		}
+		if home < last || at == len(sh.slots) {
+			at = sh.put(place, old[i], p)
+		} else {
+			sh.slots[at] = old[i]
+			sh.n++
+			last, free = home, at+1
+		}
+		if spent != nil {
 			sh.changes.spent[at] = spent[i]
 		}
 	}
-	sh.numbers.prune(sh.slots)
 }
 
 // intern is the index of the limit's numbers, of a count whose total is by's.

@@ -284,6 +284,7 @@ func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
 	}
 	c.limit |= sh.intern(l, whose.by())
 	i := sh.put(h, c, &s.places)
+	sh.numbers.judge(c.judge(), 1)
 	if sh.changes != nil {
 		sh.changes.spent[i] = whose.Spent
 	}

@@ -983,7 +983,7 @@ func TestWhatAnybodyHasHeardOfReachesWhoTakesOver(t *testing.T) {
 	holder.pump()
 	w.deliver(slices.IndexFunc(w.net, func(x message) bool { return x.to == told.name }), false)
 	require.EqualValues(t, 4, w.used(told, id))
-	w.crash(holder, false)
+	w.crash(holder)
 	for range 3 { // it is missed before it is forgotten
 		refresh()
 		w.exchange()

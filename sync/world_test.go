@@ -25,30 +25,31 @@ type world struct {
 	copies int // targets of each id
 	caps   Caps
 
-	nodes    []*node // alive
-	names    Member
-	sides    map[Member]int // by name; who is on one side is connected
-	roster   []Member       // not forgotten; dead ones too
-	buried   map[Member]bool
-	joining  map[Member]bool // has not been sent all that it may have to answer for
-	net      []message
-	served   []message // frames that have arrived
-	moves    uint64
-	admitted map[bucket.ID][]admission
-	takes    map[bucket.ID][]*take
-	lost     map[bucket.ID]int64 // units, at most, by crashes
-	forgiven map[bucket.ID]int64 // what was given back, at most, of which nobody knows any more by crashes
-	turned   bool                // somebody serves, and not all know
-	apart    bool                // somebody crashed in a split
-	log      []string
+	nodes   []*node // alive
+	names   Member
+	sides   map[Member]int // by name; who is on one side is connected
+	roster  []Member       // not forgotten; dead ones too
+	buried  map[Member]bool
+	joining map[Member]bool // has not been sent all that it may have to answer for
+	net     []message
+	served  []message // frames that have arrived
+	moves   uint64
+	usages  map[bucket.ID][]*usage
+	takes   map[bucket.ID][]*take
+	turned  bool // somebody serves, and not all know
+	apart   bool // somebody crashed in a split
+	log     []string
 }
 
 type failer interface{ Fatalf(string, ...any) }
 
-// admission is units admitted at a node while it knew this reset number.
-type admission struct {
-	reset uint64
-	units int64
+// usage is the units that a node has admitted, less what it gave back, while it knew
+// this reset number: as far as anybody is left who has heard of them.
+type usage struct {
+	by         Member
+	reset      uint64
+	units      int64
+	from, upTo tally // the node's, without them and with them
 }
 
 // take is units admitted at a node, of which some may have been given back.
@@ -67,18 +68,16 @@ type message struct {
 
 // node is one member, and its own view, which may be out of date.
 type node struct {
-	w         *world
-	name      Member
-	store     *bucket.Store
-	stream    *Stream
-	holds     map[bucket.ID]bool
-	heard     map[Member]bool
-	roster    []Member        // as it knows it
-	serves    []Member        // those of it that are not joining
-	told      map[Member]bool // who has told it that all it owed has come
-	owed      map[Member]Ranges
-	own       map[bucket.ID]admission // what it has admitted in all, since the last reset that it knows
-	gaveInAll map[bucket.ID]int64
+	w      *world
+	name   Member
+	store  *bucket.Store
+	stream *Stream
+	holds  map[bucket.ID]bool
+	heard  map[Member]bool
+	roster []Member        // as it knows it
+	serves []Member        // those of it that are not joining
+	told   map[Member]bool // who has told it that all it owed has come
+	owed   map[Member]Ranges
 }
 
 func (n *node) Holds(id bucket.ID) bool { return n.holds[id] }
@@ -154,8 +153,7 @@ func newWorld(t failer, limit bucket.Limit, ids, copies int) *world {
 	w := &world{
 		t: t, now: 1_000_000_000, limit: limit, copies: copies,
 		sides: make(map[Member]int), buried: make(map[Member]bool), joining: make(map[Member]bool),
-		admitted: make(map[bucket.ID][]admission), takes: make(map[bucket.ID][]*take),
-		lost: make(map[bucket.ID]int64), forgiven: make(map[bucket.ID]int64),
+		usages: make(map[bucket.ID][]*usage), takes: make(map[bucket.ID][]*take),
 	}
 	for i := range uint64(ids) {
 		w.ids = append(w.ids, bucket.ID{Hi: (i + 1) * 0x2545f4914f6cdd1d, Lo: (i + 7) * 0xd1342543de82ef95})
@@ -172,7 +170,7 @@ func (w *world) start(side int) *node {
 	n := &node{
 		w: w, name: w.names, store: bucket.NewStore(1<<14, bucket.Salt{}),
 		holds: make(map[bucket.ID]bool), heard: make(map[Member]bool), owed: make(map[Member]Ranges),
-		own: make(map[bucket.ID]admission), told: make(map[Member]bool), gaveInAll: make(map[bucket.ID]int64),
+		told: make(map[Member]bool),
 	}
 	n.store.Track(n.name, w.now, nil)
 	n.stream = New(n.name, n.store)
@@ -302,6 +300,7 @@ func (n *node) pump() (sent bool) {
 			n.stream.Lost(m)
 		}
 	}
+	n.note()
 	return sent
 }
 
@@ -315,6 +314,7 @@ func (w *world) deliver(i int, again bool) {
 	if to == nil {
 		return
 	}
+	defer to.note()
 	if !x.frame {
 		if _, err := to.stream.Answered(x.from, w.now, x.bytes, to); err != nil {
 			w.t.Fatalf("answer of %d to %d: %v", x.from, x.to, err)
@@ -380,15 +380,9 @@ func (n *node) take(id bucket.ID, units int64) {
 	if !n.store.Take(id, &w.limit, w.now, units).Allowed {
 		return
 	}
-	a := n.own[id]
-	if a.reset != n.reset(id) {
-		a = admission{reset: n.reset(id)}
-	}
-	a.units += units
-	n.own[id] = a
+	n.charge(id, units)
 	upTo := n.stream.vector(nil, id, w.now).of(n.name).spent + n.store.Uncollected(id)
-	w.takes[id] = append(w.takes[id], &take{n.name, a.reset, upTo, units})
-	w.admitted[id] = append(w.admitted[id], admission{a.reset, units})
+	w.takes[id] = append(w.takes[id], &take{n.name, n.reset(id), upTo, units})
 	w.logf("%d takes %d of %x (holds %v)", n.name, units, id.Hi, n.holds[id])
 }
 
@@ -409,8 +403,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 	if units = min(units, last.rest); n.store.Refund(id, &w.limit, w.now, units, 0, false) {
 		gave := before - w.used(n, id)
 		last.rest -= gave
-		n.gaveInAll[id] += gave
-		w.admitted[id] = append(w.admitted[id], admission{last.reset, -gave})
+		n.charge(id, -gave)
 		w.logf("%d refunds %d of %x that %d took (holds %v)", n.name, gave, id.Hi, last.by, n.holds[id])
 	}
 }
@@ -427,28 +420,72 @@ func (n *node) resetID(id bucket.ID, told int) {
 	}
 }
 
-// crash ends a node. What it had sent has arrived or never does.
-func (w *world) crash(n *node, quiet bool) {
-	w.logf("%d crashes, quiet %v", n.name, quiet)
-	if !quiet {
-		for _, id := range w.ids {
-			w.lost[id] += w.used(n, id)
-			w.forgiven[id] += n.gaveInAll[id]
-			for _, t := range n.stream.vector(nil, id, w.now) {
-				if t.origin != n.name {
-					w.forgiven[id] += t.refunded // it may be the last to know of it, as of what it had in use
-				}
+// charge adds units to what a node has admitted.
+func (n *node) charge(id bucket.ID, units int64) {
+	w := n.w
+	i := slices.IndexFunc(w.usages[id], func(u *usage) bool { return u.by == n.name && u.reset == n.reset(id) })
+	if i < 0 {
+		i = len(w.usages[id])
+		w.usages[id] = append(w.usages[id], &usage{by: n.name, reset: n.reset(id), from: n.stream.vector(nil, id, w.now).of(n.name)})
+	}
+	w.usages[id][i].units += units
+	n.note()
+}
+
+// note has the usages of a node say what its tallies are now.
+func (n *node) note() {
+	for id, usages := range n.w.usages {
+		for _, u := range usages {
+			if u.by != n.name || u.reset != n.reset(id) {
+				continue
 			}
-			for _, m := range w.nodes {
-				if m.reset(id) < n.reset(id) {
-					for _, a := range w.admitted[id] {
-						w.lost[id] += max(0, a.units) // its reset, of which nobody has heard, took what it held for all
-					}
-					break
-				}
+			u.upTo = n.stream.vector(nil, id, n.w.now).of(n.name)
+			if begun := u.upTo.gone; u.from.series != u.upTo.series || u.from.spent < begun {
+				u.from = tally{series: u.upTo.series, spent: begun} // it had forgotten its last one
+			}
+			units := n.store.Uncollected(id)
+			u.upTo.spent += max(0, units)
+			u.upTo.refunded += max(0, -units)
+		}
+	}
+}
+
+// writeOff takes out of the usages of the dead what nobody who lives has heard of. It is
+// all that is ever lost, and it reports whether there is any.
+func (w *world) writeOff() (lost bool) {
+	for _, id := range w.ids {
+		number := w.number(id)
+		var known vector
+		for _, n := range w.nodes {
+			if n.reset(id) == number {
+				known = known.join(n.stream.vector(nil, id, w.now))
+			}
+		}
+		for _, u := range w.usages[id] {
+			if u.reset != number || w.node(u.by) != nil {
+				continue
+			}
+			heard, before := known.of(u.by), u.units
+			if heard.series == u.upTo.series && heard.later(&u.from) {
+				u.units -= u.upTo.net() - heard.net()
+				u.upTo = heard
+			} else {
+				u.units, u.upTo = 0, u.from
+			}
+			if u.units != before {
+				w.logf("%d units of %x, of %d, are lost", before-u.units, id.Hi, u.by)
+				lost = true
 			}
 		}
 	}
+	return lost
+}
+
+// crash ends a node, and reports whether units are lost with it. What it had sent has
+// arrived or never does.
+func (w *world) crash(n *node) (lost bool) {
+	w.logf("%d crashes", n.name)
+	n.note()
 	w.nodes = slices.DeleteFunc(w.nodes, func(m *node) bool { return m == n })
 	w.served = slices.DeleteFunc(w.served, func(x message) bool { return x.from == n.name || x.to == n.name })
 	w.net = slices.DeleteFunc(w.net, func(x message) bool {
@@ -457,11 +494,11 @@ func (w *world) crash(n *node, quiet bool) {
 		}
 		return x.from == n.name || x.to == n.name
 	})
+	return w.writeOff()
 }
 
-// settleSide exchanges on a node's side of a split, and says of which ids that it
-// owns another there has all.
-func (w *world) settleSide(n *node) (safe map[bucket.ID]bool) {
+// settle exchanges for a while.
+func (w *world) settle() {
 	for round, most := 0, 40+2*w.longest(); round < most; round++ {
 		w.exchange()
 		if round%10 == 0 { // each queues more than a frame has room for
@@ -469,30 +506,13 @@ func (w *world) settleSide(n *node) (safe map[bucket.ID]bool) {
 		}
 		w.now += int64(100 * time.Millisecond)
 	}
-	safe = make(map[bucket.ID]bool)
-	for _, id := range w.ids {
-		for _, m := range n.Targets(nil, id) {
-			if n.holds[id] && ranked(id, n.serves)[0] == n.name && w.connected(n.name, m) && !w.joining[m] && !w.buried[m] && w.used(w.node(m), id) == w.used(n, id) {
-				safe[id] = true
-			}
-		}
-	}
-	return safe
 }
 
-// crashInASplit ends a node whose side has all that it held. No more is lost.
+// crashInASplit ends a node once what it can reach has all that it held.
 func (w *world) crashInASplit(n *node) {
-	safe := w.settleSide(n)
-	before := make(map[bucket.ID]int64)
-	for _, id := range w.ids {
-		before[id] = w.lost[id]
-	}
+	w.settle()
 	w.apart = true
-	w.crash(n, false)
-	for id := range safe {
-		w.lost[id] = before[id]
-	}
-	w.logf("safe %v", safe)
+	w.crash(n)
 }
 
 // forget has a side that is a majority of the roster bury a member that is not
@@ -548,12 +568,6 @@ func (w *world) adopt(side []*node) {
 			continue
 		}
 		n := w.node(ranked(id, names)[0])
-		for _, m := range w.nodes {
-			if m != n && (rank(id, m.name) < rank(id, n.name) || w.apart && w.sides[m.name] != w.sides[n.name]) {
-				// A crash and a split at once: who had the copy is on the other side.
-				w.lost[id] += max(0, w.expected(id))
-			}
-		}
 		n.holds[id] = true
 		w.logf("%d takes over %x", n.name, id.Hi)
 		n.refresh()
@@ -569,7 +583,7 @@ func (w *world) quiet() {
 	w.deliverAll()
 	w.refresh()
 	if w.apart {
-		w.settleSide(w.nodes[0]) // while the dead are missed, who stands in for them is told
+		w.settle() // while the dead are missed, who stands in for them is told
 		w.apart = false
 	}
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
@@ -579,7 +593,7 @@ func (w *world) quiet() {
 			n.refresh()
 			n.stream.RequestCounts() // who takes over need not be who was sent copies
 		}
-		w.settleSide(w.nodes[0])
+		w.settle()
 	}
 	w.adopt(w.nodes)
 	w.refresh()
@@ -646,15 +660,19 @@ func (w *world) rounds() {
 
 func (w *world) history() string { return strings.Join(w.log, "\n") }
 
-// expected is what has been admitted and not been reset since.
-func (w *world) expected(id bucket.ID) (units int64) {
-	var number uint64
+// number is the highest number of a reset of id.
+func (w *world) number(id bucket.ID) (number uint64) {
 	for _, n := range w.nodes {
 		number = max(number, n.reset(id))
 	}
-	for _, a := range w.admitted[id] {
-		if a.reset == number {
-			units += a.units
+	return number
+}
+
+// expected is what has been admitted and not been reset since.
+func (w *world) expected(id bucket.ID) (units int64) {
+	for _, u := range w.usages[id] {
+		if u.reset == w.number(id) {
+			units += u.units
 		}
 	}
 	return units
@@ -676,13 +694,9 @@ func (w *world) check() {
 		h := holders[0]
 		list := append([]Member{h.name}, h.Targets(nil, id)...)
 		for _, m := range list {
-			used := w.used(w.node(m), id)
-			// Who has taken over from a crashed one, and has nothing, has nothing to
-			// correct the copies with that others may have from that one.
-			agrees := used == w.used(h, id) || w.used(h, id) == 0 && w.lost[id] > 0
-			if used > want+w.forgiven[id] || used < want-w.lost[id] || !agrees {
-				w.t.Fatalf("%v: %d has %d of %x, holder %d has %d, want %d (or up to %d less, %d more)\n%s", w.limit.Algorithm,
-					m, used, id.Hi, h.name, w.used(h, id), want, w.lost[id], w.forgiven[id], w.history())
+			if used := w.used(w.node(m), id); used != want {
+				w.t.Fatalf("%v: %d has %d of %x, holder %d has %d, want %d\n%s", w.limit.Algorithm,
+					m, used, id.Hi, h.name, w.used(h, id), want, w.history())
 			}
 		}
 	}
@@ -760,7 +774,7 @@ func TestWhoTakesOverWhereNobodyServesFindsTheCopies(t *testing.T) {
 				}
 				w.quiet()
 				w.check()
-				w.crash(w.node(3-dead), true)
+				w.crash(w.node(3 - dead))
 				w.start(0)
 				w.start(0)
 				w.quiet()
@@ -779,13 +793,9 @@ func (w *world) recover(t *rapid.T) {
 		if rapid.Bool().Draw(t, "forgets") {
 			n.stream.Sweep(w.now)
 		}
-		clear(n.own)
-		clear(n.gaveInAll)
 	}
-	clear(w.admitted)
+	clear(w.usages)
 	clear(w.takes)
-	clear(w.lost)
-	clear(w.forgiven)
 	w.logf("all has recovered")
 }
 
@@ -845,11 +855,13 @@ func (w *world) step(t *rapid.T) {
 			}
 			switch rapid.IntRange(0, 2).Draw(t, "settled") {
 			case 0:
-				w.crash(n, false)
+				w.crash(n)
 			case 1:
 				w.quiet()
 				w.check()
-				w.crash(n, true)
+				if w.crash(n) {
+					w.t.Fatalf("units are lost with %d, though others had all\n%s", n.name, w.history())
+				}
 			case 2:
 				w.crashInASplit(n)
 			}

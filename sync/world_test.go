@@ -54,10 +54,9 @@ type usage struct {
 
 // take is units admitted at a node, of which some may have been given back.
 type take struct {
-	by    Member
-	reset uint64
-	upTo  int64 // what its tally comes to, once this is in it
-	rest  int64
+	of   *usage
+	upTo int64 // what its tally has grown by since then, once this is in it
+	rest int64
 }
 
 type message struct {
@@ -380,9 +379,8 @@ func (n *node) take(id bucket.ID, units int64) {
 	if !n.store.Take(id, &w.limit, w.now, units).Allowed {
 		return
 	}
-	n.charge(id, units)
-	upTo := n.stream.vector(nil, id, w.now).of(n.name).spent + n.store.Uncollected(id)
-	w.takes[id] = append(w.takes[id], &take{n.name, n.reset(id), upTo, units})
+	u := n.charge(id, units)
+	w.takes[id] = append(w.takes[id], &take{u, u.upTo.spent - u.from.spent, units})
 	w.logf("%d takes %d of %x (holds %v)", n.name, units, id.Hi, n.holds[id])
 }
 
@@ -391,8 +389,9 @@ func (n *node) refund(id bucket.ID, units int64) {
 	w := n.w
 	var last *take
 	for _, t := range w.takes[id] {
-		e := n.stream.vector(nil, id, w.now).of(t.by)
-		if t.rest > 0 && t.reset == n.reset(id) && (t.by == n.name || e.spent >= t.upTo) {
+		e := n.stream.vector(nil, id, w.now).of(t.of.by)
+		heard := e.series == t.of.upTo.series && e.spent-t.of.from.spent >= t.upTo
+		if t.rest > 0 && t.of.reset == n.reset(id) && (t.of.by == n.name || heard) {
 			last = t
 		}
 	}
@@ -404,7 +403,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 		gave := before - w.used(n, id)
 		last.rest -= gave
 		n.charge(id, -gave)
-		w.logf("%d refunds %d of %x that %d took (holds %v)", n.name, gave, id.Hi, last.by, n.holds[id])
+		w.logf("%d refunds %d of %x that %d took (holds %v)", n.name, gave, id.Hi, last.of.by, n.holds[id])
 	}
 }
 
@@ -421,15 +420,25 @@ func (n *node) resetID(id bucket.ID, told int) {
 }
 
 // charge adds units to what a node has admitted.
-func (n *node) charge(id bucket.ID, units int64) {
+func (n *node) charge(id bucket.ID, units int64) *usage {
 	w := n.w
 	i := slices.IndexFunc(w.usages[id], func(u *usage) bool { return u.by == n.name && u.reset == n.reset(id) })
 	if i < 0 {
 		i = len(w.usages[id])
-		w.usages[id] = append(w.usages[id], &usage{by: n.name, reset: n.reset(id), from: n.stream.vector(nil, id, w.now).of(n.name)})
+		w.usages[id] = append(w.usages[id], &usage{by: n.name, reset: n.reset(id), from: n.tally(id)})
 	}
 	w.usages[id][i].units += units
 	n.note()
+	return w.usages[id][i]
+}
+
+// tally is a node's own of an id, none if all that it has is what another has told it of
+// one that it had forgotten.
+func (n *node) tally(id bucket.ID) tally {
+	if e := n.stream.ledger.find(id, n.name); e != nil && e.heard {
+		return tally{}
+	}
+	return n.stream.vector(nil, id, n.w.now).of(n.name)
 }
 
 // note has the usages of a node say what its tallies are now.
@@ -439,7 +448,7 @@ func (n *node) note() {
 			if u.by != n.name || u.reset != n.reset(id) {
 				continue
 			}
-			u.upTo = n.stream.vector(nil, id, n.w.now).of(n.name)
+			u.upTo = n.tally(id)
 			if begun := u.upTo.gone; u.from.series != u.upTo.series || u.from.spent < begun {
 				u.from = tally{series: u.upTo.series, spent: begun} // it had forgotten its last one
 			}

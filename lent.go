@@ -73,8 +73,7 @@ func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
 		}
 	}
 	if free != nil {
-		// What was lent of it before, as the place was not another's yet, is over.
-		*free = lentCount{id: id, since: steady - 2*int64(stampTick)}
+		*free = lentCount{id: id} // what was lent of it before is over
 		free.turn(steady)
 	}
 	return s, free
@@ -82,16 +81,13 @@ func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
 
 // turn goes on to the span of now.
 func (c *lentCount) turn(steady int64) {
-	switch at := spanOf(steady); {
+	switch at := steady / int64(termOf(longestLease)); {
 	case at == c.span+1:
 		c.span, c.now, c.before = at, 0, c.now
 	case at != c.span:
 		c.span, c.now, c.before = at, 0, 0
 	}
 }
-
-// spanOf is the number of the span that a time is in.
-func spanOf(steady int64) int64 { return steady / int64(termOf(longestLease)) }
 
 // lease is what may be spent yet, for how long.
 func (c *lentCount) lease(steady int64) bucket.Lease {
@@ -119,9 +115,8 @@ func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 }
 
 // settle takes note of what became of a lease, and reports whether what is left of it is
-// to be given back: not if it was granted before the span before this one, as it may be
-// forgotten, nor if the count was reset since. That its time is over is no matter: who had
-// it spends nothing of it any more, and on a lossy network the word of it takes longer.
+// to be given back: not if it is over, as it counts otherwise by then, nor if the count
+// was reset since it was granted.
 func (l *lent) settle(a *ask, steady int64) bool {
 	s := l.set(a.id)
 	if s == nil {
@@ -135,9 +130,10 @@ func (l *lent) settle(a *ask, steady int64) bool {
 			continue
 		}
 		c.turn(steady)
-		granted := steady - (int64(stamp(steady)-a.lease.granted)+1)*int64(stampTick) // or later
+		past := (time.Duration(stamp(steady)-a.lease.granted) + 1) * stampTick // at most that long ago
 		units := int64(a.lease.units) + a.units
-		if spanOf(granted) < c.span-1 || granted < c.since || units < 0 || units > c.now+c.before {
+		if steady >= c.until || past >= termOf(time.Duration(a.lease.term)*time.Millisecond) ||
+			steady-int64(past) < c.since || units < 0 || units > c.now+c.before {
 			return false
 		}
 		first := min(units, c.before)

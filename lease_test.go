@@ -154,6 +154,45 @@ func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
 	require.Len(t, l.returns(nil), 1, "what came all the same goes back")
 }
 
+// What is over is no more kept from refunds, which may have given it back by then.
+func TestWhatComesBackOnceALeaseIsOverStaysSpent(t *testing.T) {
+	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
+	const begun, term = int64(time.Hour), 100 * time.Millisecond
+	for _, c := range []struct {
+		name    string
+		after   time.Duration // from when it was granted
+		another bool          // is lent meanwhile, and lives
+		stays   int64
+	}{
+		{name: "just before the owner's term ends", after: termOf(term) - time.Millisecond},
+		{name: "as it ends", after: termOf(term), stays: 10},
+		{name: "as it ends, while another lives", after: termOf(term), another: true, stays: 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			owner, v := lender()
+			id := bucket.ID{Hi: 1, Lo: 2}
+			lend := func(now int64) ask {
+				a := ask1(id, limit, 0)
+				a.lease = wireLease{units: 10, term: uint16(term / time.Millisecond)}
+				var r result
+				owner.takeLending(&a, limit, now, &r)
+				require.EqualValues(t, 10, r.lease.units)
+				a.units, a.receipt, a.lease = 10, r.Receipt, r.lease
+				a.lease.units = 0 // none of it was spent
+				return a
+			}
+			left := lend(begun)
+			if c.another {
+				lend(begun + int64(term))
+			}
+			now := begun + int64(c.after)
+			owner.takeBack(v, &left, now)
+			used, _, _ := owner.counts.Used(id, now)
+			require.Equal(t, c.stays, used)
+		})
+	}
+}
+
 // Takes, renewals and what is given back cross on their way, and are late. At no time
 // may more be spent of leases than the owner has lent and knows of.
 func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
@@ -173,7 +212,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			spent int64
 		)
 		send := func(way int, do func()) {
-			at := now + rapid.SampledFrom([]int64{0, 1e5, 1e6, 2e7, 2e8}).Draw(t, "delay")
+			at := now + rapid.SampledFrom([]int64{0, 1e5, 1e6, 2e7, 2e8, 5e8, 1e9}).Draw(t, "delay")
 			for _, m := range under {
 				if m.way == way {
 					at = max(at, m.at) // one connection each way

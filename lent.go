@@ -115,8 +115,9 @@ func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 }
 
 // settle takes note of what became of a lease, and reports whether what is left of it is
-// to be given back: not if it is over, as it counts otherwise by then, nor if the count
-// was reset since it was granted.
+// to be given back: not if it is over, nor if the count was reset since it was granted.
+// Once it is over no refund leaves its units any more (of), so that they may have been
+// given back instead of those that were meant.
 func (l *lent) settle(a *ask, steady int64) bool {
 	s := l.set(a.id)
 	if s == nil {

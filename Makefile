@@ -1,7 +1,12 @@
-.PHONY: test race fuzz soak sim sim-regions schedules pictures bench lint demo
+.PHONY: test alone race fuzz soak sim sim-regions schedules pictures bench lint demo
 
 test:
 	go test work
+
+# What wants the machine for itself: networks of the system's own, which need root, and nodes
+# under siege.
+alone:
+	go test -count=1 -run 'RealNetwork|LostPackets|Siege' .
 
 race:
 	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|deploy|internal/snippets|simulations|soak)(/|$$)')

@@ -71,6 +71,7 @@ func (f *flooded) begunAgain(t *testing.T, keys int) (n int) {
 }
 
 func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {

@@ -51,6 +51,7 @@ func resendsSoon(t *testing.T) bool {
 // go on to decide, and what is decided without them is in their counts. The three do
 // little but wait, so they wait together.
 func TestLostPacketsAreNoLostMembers(t *testing.T) {
+	wantsTheMachine(t)
 	if race.Enabled {
 		t.Skip("its processes would be as many times slower as the race detector makes them, and who checks in time is what it is about")
 	}

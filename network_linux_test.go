@@ -9,6 +9,7 @@ import (
 
 // The real thing: processes, sockets and a switch that is cut in two.
 func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
+	wantsTheMachine(t)
 	t.Parallel() // it does little but wait
 	const hosts, split = 4, 20 * time.Second
 	l := newLAN(t, hosts)

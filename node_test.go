@@ -156,7 +156,11 @@ func TestThoseWhoJoinAfterAHealWaitForOneAnotherInNoCircle(t *testing.T) {
 			}
 			return n
 		}
-		for i := range 800 {
+		rounds := 10
+		if race.Enabled {
+			rounds = 2
+		}
+		for i := range 80 * rounds {
 			for _, name := range w.names {
 				before := passed()
 				_, err := ls[name].Allow(t.Context(), fmt.Sprint(i%80))

@@ -167,6 +167,7 @@ func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microseco
 // They do little but wait, so they wait together: but not beside tests that keep
 // the machine busy, which would make checks time out.
 func TestRealNetworksKeepToTheLimit(t *testing.T) {
+	wantsTheMachine(t)
 	for _, test := range []struct {
 		promise string
 		keeps   func(t *testing.T)

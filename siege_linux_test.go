@@ -328,9 +328,7 @@ func attacks() []attack {
 // TestSiege attacks one of two nodes in each way that is known, from outside, and says
 // what it costs: go test -run TestSiege -v -siege 5s .
 func TestSiege(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a second for each attack")
-	}
+	wantsTheMachine(t)
 	for _, secret := range []string{"", "sixteen-bytes..."} {
 		mode := "open"
 		if secret != "" {

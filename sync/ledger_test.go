@@ -17,13 +17,13 @@ import (
 func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	l := newLink(t)
-	l.stores[1] = bucket.NewStore(1<<14, bucket.Salt{})
+	l.stores[1] = bucket.NewStore(1<<12, bucket.Salt{})
 	l.stores[1].Track(2, 1, nil)
 	l.streams[1] = New(2, l.stores[1])
 	l.streams[1].Meet([]Member{1, 2})
 	s := l.streams[1]
 	limit := bucket.Limit{Rate: 10, Per: time.Second}
-	const perSecond = 40_000
+	const perSecond = 10_000
 	id := 0
 	for range 80 {
 		for range 13 { // as often as keepInStep

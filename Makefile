@@ -9,7 +9,9 @@ alone:
 	go test -count=1 -run 'RealNetwork|LostPackets|Siege' .
 
 race:
-	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|deploy|internal/snippets|simulations|soak)(/|$$)')
+	go test -race -run Siege .
+	cd cmd/demo && go test -race .
+	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|cmd/demo|deploy|internal/snippets|simulations|soak)(/|$$)')
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x

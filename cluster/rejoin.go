@@ -126,7 +126,7 @@ func (g *gossip) catchUp() {
 
 // join tries the addresses of Join and of missing members that gossip does not
 // already have, a few of them, and notes how that went. Who knows nobody yet tries
-// all, as it counts alone unless somebody answers. refusal is the word of a member
+// all, as it counts alone unless somebody answers; so does who seeks. refusal is the word of a member
 // that will not have this node as it is configured.
 func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
@@ -156,8 +156,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 			}
 		}
 	}
-	alone := len(in)+len(missing) == 0
-	if !alone {
+	if len(in)+len(missing) > 0 && !g.seeks() {
 		tries = tries[:min(len(tries), maxAttempts)]
 	}
 	said := make(map[string]error) // by the addresses that were tried in vain
@@ -202,7 +201,20 @@ type attempt struct {
 	err    error
 }
 
-// try tries a few addresses at once, and more of them until one is joined.
+// seeks says that this node joins, and has found nobody yet who serves: those who start
+// with it may know as little, and would begin a cluster of their own.
+func (g *gossip) seeks() bool {
+	now := time.Now()
+	return !slices.ContainsFunc(g.members(), func(e entry) bool {
+		if e.Name == g.cfg.Name {
+			return e.Announced != Joining
+		}
+		return e.Announced == Serving && e.alive && !e.isDead(now)
+	})
+}
+
+// try tries a few addresses at once, and more of them until one is joined, or as long as
+// this node seeks.
 func (g *gossip) try(ctx context.Context, addrs []string) (tried []attempt) {
 	attempts := make(chan attempt)
 	few := func() (n int) {
@@ -224,7 +236,7 @@ func (g *gossip) try(ctx context.Context, addrs []string) (tried []attempt) {
 		case a := <-attempts:
 			waiting--
 			tried = append(tried, a)
-			if a.joined {
+			if a.joined && !g.seeks() {
 				addrs = nil
 			}
 			if waiting == 0 {

@@ -158,7 +158,7 @@ func TestThoseWhoJoinAfterAHealWaitForOneAnotherInNoCircle(t *testing.T) {
 		}
 		keys := 80
 		if race.Enabled {
-			keys = 16
+			keys = 16 // for as long, as they join meanwhile
 		}
 		for round := range 10 {
 			for key := range keys {

@@ -22,8 +22,8 @@ const (
 	// hurryPause is the least time between attempts, even if one of the dead
 	// is heard.
 	hurryPause = 500 * time.Millisecond
-	// maxAttempts bounds the addresses tried at once. Who knows nobody tries so many
-	// more whenever nobody has answered for furtherEvery.
+	// maxAttempts bounds the addresses tried at once. Who knows nobody, or seeks, tries so
+	// many more whenever nobody has answered for furtherEvery.
 	maxAttempts  = 4
 	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -58,7 +57,7 @@ func (c alteredConn) Read(b []byte) (int, error) {
 // not sealed.
 func TestAnAttackerOnThePathMakesNoYesOfADenial(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		var altered atomic.Int64
 		nodes := map[string]*weir.Node{}

@@ -3,7 +3,6 @@ package weir_test
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +25,6 @@ func newCalendarWorld(t *testing.T, skew time.Duration) *calendarWorld {
 	c := &calendarWorld{zone: berlin}
 	c.world = &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(5), make(map[string]*weir.Node), false}
 	c.jump(2026, time.March, 28, 12, 0)
-	settleAfter(t)
 	for _, name := range c.names {
 		c.network.Host(name)
 	}
@@ -53,7 +51,7 @@ func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
 	for _, skew := range []time.Duration{0, 3 * time.Second, 20 * time.Second} {
 		t.Run(skew.String(), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				c := newCalendarWorld(t, skew)
 				ls := c.limiters(t, daily)
 				const keys = 10
@@ -83,7 +81,7 @@ func TestADayAdmitsItsLimitOnceWhateverTheClocksSay(t *testing.T) {
 }
 
 func TestADaysCountOutlivesItsOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		c := newCalendarWorld(t, 3*time.Second)
 		ls := c.limiters(t, daily)
 		owner := ls["a"].Owner("key").Name[:1]

@@ -3,7 +3,6 @@ package weir_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +12,7 @@ import (
 
 func TestAStandInGoesOnDenyingAfterAFlood(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		const maxKeys, denied = 300, 30
 		w := newWorldOf(t, 3, false, weir.Config{MaxKeys: maxKeys, Replicas: 1})
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})

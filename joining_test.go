@@ -58,7 +58,6 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
-				settleAfter(t)
 				network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 				for _, host := range []string{"a", "refuses", "hangs"} {
 					network.Host(host)
@@ -113,7 +112,6 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		settleAfter(t)
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")
 		network.Host("b")
@@ -137,7 +135,6 @@ func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		settleAfter(t)
 		for name, join := range map[string][]string{"nobody": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
 			network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 			network.Host("a")
@@ -160,7 +157,6 @@ func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
-		settleAfter(t)
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")
 		startJoining(t, network, "a", gossip, weir.Config{Logger: quiet}, "a:7946")

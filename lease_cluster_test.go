@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -44,7 +43,7 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				const rate, seconds = 1000, 30
 				per := time.Second
 				if algorithm == weir.SlidingLog {
@@ -94,7 +93,7 @@ func TestAHotKeyBelowItsLimitIsNotDenied(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				w := newWorld(t, 4, false)
 				ls := w.limiters(t, weir.Limit{Name: "hot", Algorithm: algorithm, Rate: 20_000, Per: 10 * time.Second})
 				key := keyOf(t, ls["a"])
@@ -118,7 +117,7 @@ func TestALukewarmKeyIsKeptLent(t *testing.T) {
 	for perSecond, least := range map[int]float64{16: 0.75, 40: 0.93, 400: 0.97} { // of all four nodes
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				w := newWorld(t, 4, false)
 				ls := w.limiters(t, weir.Limit{Name: "warm", Rate: 100_000, Per: time.Minute})
 				key := keyOf(t, ls["a"])
@@ -221,7 +220,7 @@ func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
 	granted := func(noLeases bool) (modest float64) {
-		synctest.Test(t, func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
 			w := newWorld(t, 4, false)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Per: time.Second, Burst: 5000, NoLeases: noLeases})
 			key := keyOf(t, ls["a"])
@@ -319,7 +318,7 @@ func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
 // The last units of a window are lent to nobody beyond its end.
 func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, 3, false)
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // at whole seconds
 		key := keyOf(t, ls["a"])

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -207,12 +206,11 @@ func TestASideOfNewcomersAgreesOnAStandIn(t *testing.T) {
 
 func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
 		for _, name := range w.names {
 			w.network.Host(name)
 		}
-		settleAfter(t)
 		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})
 		for _, name := range w.names {
 			w.start(t, name, true, weir.Config{Expect: 3})
@@ -281,7 +279,7 @@ func TestAStartOutOfSightLosesNothing(t *testing.T) {
 func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 	race.SkipAlike(t, "TestAStartOutOfSightLosesNothing")
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		const counts, keys = 60_000, 60
 		w := newWorld(t, 3, false)
 		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
@@ -519,9 +517,8 @@ func TestWhatIsHandedOverInASplitOutlivesWhoeverGotIt(t *testing.T) {
 // others may have what a member left with.
 func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
-		settleAfter(t)
 		var back atomic.Int64
 		for _, name := range w.names {
 			w.network.Host(name)
@@ -703,7 +700,7 @@ func TestALeaveThatEndsEarlyGoesOn(t *testing.T) {
 
 // A hand-over that takes longer than Leave waits goes on to its end.
 func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1})
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
 		const keys = 30_000

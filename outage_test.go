@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -138,7 +137,7 @@ func TestASplitHealsByItself(t *testing.T) {
 	for _, split := range splits {
 		t.Run(split.String(), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				w := newWorld(t, 5, true)
 				ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 				w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})

@@ -3,7 +3,6 @@ package weir_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -117,7 +116,7 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 		for _, gossips := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, gossip %v", promise, gossips), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
 					w := newWorld(t, 5, gossips)
 					check(t, w)
 				})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -147,7 +146,7 @@ func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 		runs = 8
 	}
 	for _, algorithm := range algorithms {
-		synctest.Test(t, func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
 			w := newWorld(t, 3, false)
 			for run := range runs {
 				rng := rand.New(rand.NewPCG(uint64(algorithm), uint64(run)))
@@ -365,7 +364,7 @@ func TestALateDenialIsRemembered(t *testing.T) {
 }
 
 func TestADenialOfAGlobalLimitIsNotRemembered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		settled()
 		l := weir.Limit{Name: "global", Rate: 5, Per: time.Minute, Scope: weir.Global}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -62,7 +61,7 @@ func drain(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
 	for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				c := planet(t, 3, weir.Config{})
 				settled()
 				l := weir.Limit{Name: "small", Algorithm: algorithm, Rate: 5, Per: time.Minute, Scope: weir.Global}
@@ -94,7 +93,7 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 		"as RegionShares says":  {map[string]int64{"ap": 1, "eu": 7, "us": 2}, map[string]int{"ap1": 10, "eu1": 70, "us1": 20}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				w := planet(t, 2, weir.Config{RegionShares: c.shares})
 				settled()
 				w.Cut([]string{"ap1", "ap2"}, []string{"eu1", "eu2"}, []string{"us1", "us2"})
@@ -113,7 +112,7 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 }
 
 func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		time.Sleep(500 * time.Millisecond)
 		l := weir.Limit{Name: "new", Algorithm: weir.SlidingLog, Rate: 90, Per: time.Hour, Scope: weir.Global}
@@ -131,7 +130,7 @@ func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
 }
 
 func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := planet(t, 1, weir.Config{})
 		settled()
 		l := weir.Limit{Name: "alone", Rate: 90, Per: time.Hour, Scope: weir.Global}
@@ -150,7 +149,7 @@ func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
 }
 
 func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := planet(t, 3, weir.Config{})
 		settled()
 		l := weir.Limit{Name: "left", Algorithm: weir.TokenBucket, Rate: 300, Per: time.Hour, Scope: weir.Global}
@@ -191,7 +190,7 @@ func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
 }
 
 func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
 		n := w.Node("us1")
@@ -215,7 +214,7 @@ func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
 }
 
 func TestPeekLooksAtAllRegions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
 		l := weir.Limit{Name: "seen", Algorithm: weir.SlidingLog, Rate: 60, Per: time.Hour, Scope: weir.Global}
@@ -237,7 +236,7 @@ func TestPeekLooksAtAllRegions(t *testing.T) {
 }
 
 func TestAResetIsOfAllRegions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
 		l := weir.Limit{Name: "again", Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour, Scope: weir.Global}
@@ -267,7 +266,7 @@ func TestAResetIsOfAllRegions(t *testing.T) {
 }
 
 func TestRegionsThatShareLimitsOutInAnotherWayGrantEachOtherNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * time.Millisecond})
 		start := func(region, other string, shares map[string]int64) *weir.Node {
 			host := network.Host(region)

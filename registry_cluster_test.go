@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,7 +66,7 @@ func askAt(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 
 func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T) {
 	for _, gossip := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
 			c, log := logged(t, weirtest.Options{Gossip: gossip})
 			api := weir.Limit{Name: "api", Rate: 1000, Per: time.Minute}
 			wider := weir.Limit{Name: "api", Rate: 2000, Per: time.Minute, Partition: weir.FairShare}
@@ -105,7 +104,7 @@ func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T
 }
 
 func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		c, log := logged(t, weirtest.Options{})
 		askAt(t, c, "a", weir.Limit{Name: "api", Rate: 100, Per: time.Minute}, "k")
 		askAt(t, c, "b", weir.Limit{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: time.Minute}, "k")
@@ -123,7 +122,7 @@ func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
 // conflict: shares, parts of a region, windows of a calendar, numbers of an older
 // version.
 func TestNoFalseConflictIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		regions := map[string]string{"eu1": "eu", "eu2": "eu", "eu3": "eu", "us1": "us", "us2": "us"}
 		c, log := logged(t, weirtest.Options{Nodes: []string{"eu1", "eu2", "eu3", "us1", "us2"}, Regions: regions})
 		limits := []weir.Limit{

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -102,7 +101,6 @@ type reseededKey struct {
 var oldSeed, nextSeed = []byte("a seed that leaked"), []byte("a seed of tomorrow")
 
 func newReseeding(t *testing.T) *reseeding {
-	settleAfter(t)
 	r := &reseeding{
 		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: hosts(3),
 		instances: make(map[string]*instance),
@@ -268,7 +266,7 @@ func (k *reseededKey) above() (most float64) {
 func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		begun := time.Now()
 		time.Sleep(2 * reseedPer)
@@ -305,7 +303,7 @@ func TestALeakedSeedIsReplacedByASecondClusterWithoutALostCheck(t *testing.T) {
 func TestALeakedSeedThatIsReplacedAtOnceCostsOneMoreLimitInTheWindowThatHoldsIt(t *testing.T) {
 	race.SkipAlike(t, "TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck")
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		r := newReseeding(t)
 		time.Sleep(2 * reseedPer)
 		r.rollOut(nextAlone)

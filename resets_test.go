@@ -405,7 +405,6 @@ func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run, algorithm := range algorithms {
 			w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(3), make(map[string]*weir.Node), false}
-			settleAfter(t)
 			var mu sync.Mutex
 			offset := map[string]time.Duration{"a": 0, "b": 7 * time.Minute, "c": -3 * time.Minute}
 			for _, name := range w.names {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -62,7 +61,6 @@ type rotatedKey struct {
 
 // newRotation starts nodes as configure says, and has them asked from then on.
 func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) *rotation {
-	settleAfter(t)
 	r := &rotation{
 		t: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: latency, Jitter: latency}), names: names,
 		nodes: make(map[string]*weir.Node),
@@ -284,7 +282,7 @@ func secrets(all ...[]byte) func(*cluster.Config) {
 // The way back is the steps in reverse, as long as the old secret is in all lists.
 func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		r := newRotation(t, hosts(3), secrets(older))
 		r.rollOut(secrets(older, newer))
 		r.joins(secrets(older))
@@ -300,7 +298,7 @@ func TestSecretsAreRotatedInThreeRolloutsWithoutALostCheck(t *testing.T) {
 // The others go on, and the way back is to start it as it was.
 func TestARolloutThatReplacesASecretAtOnceEndsAtItsFirstNode(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		r := newRotation(t, hosts(3), secrets(older))
 		r.stop("a")
 		_, err := r.tryStart("a", secrets(newer))
@@ -328,7 +326,7 @@ func certified(leaf *tls.Certificate, roots *x509.CertPool) func(*cluster.Config
 func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
 		stolen := ca.leaf(t, 5*time.Minute)
 		fresh := func(c *cluster.Config) { certified(ca.leaf(t, 24*time.Hour), bundle(ca))(c) }
@@ -347,7 +345,7 @@ func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing
 func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *testing.T) {
 	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
 		r := newRotation(t, hosts(3), certified(old, bundle(before)))
@@ -365,7 +363,7 @@ func TestANewAuthorityIsThreeRolloutsThroughABundleOfBothWithoutALostCheck(t *te
 
 func TestARolloutThatReplacesTheAuthorityAtOnceEndsAtItsFirstNode(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		old, fresh := before.leaf(t, lifetime), after.leaf(t, lifetime)
 		r := newRotation(t, hosts(3), certified(old, bundle(before)))
@@ -403,7 +401,7 @@ func reloading(t *testing.T, first func() *credentials) (r *rotation, reload fun
 // open stays open; whatever is opened from then on has the new ones.
 func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		before, after := newAuthority(t, "old"), newAuthority(t, "new")
 		of := func(ca *authority, roots *x509.CertPool) func() *credentials {
 			return func() *credentials { return &credentials{ca.leaf(t, lifetime), roots} }
@@ -432,7 +430,7 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 
 func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
 		of := func(valid time.Duration) func() *credentials {
 			return func() *credentials { return &credentials{ca.leaf(t, valid), bundle(ca)} }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,7 @@ import (
 // The same schedule admits the same number on one node and on five, though copies are
 // under way whenever the clock that checks read is stepped.
 func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		var clock atomic.Int64
 		clock.Store(time.Unix(1_800_000_000, 0).UnixNano())
 		cfg := weir.Config{Now: func() time.Time { return time.Unix(0, clock.Load()) }, Timeout: 2 * time.Second, Logger: quiet}

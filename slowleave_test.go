@@ -3,7 +3,6 @@ package weir_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +14,7 @@ import (
 // A member that leaves and has much to hand over, far away, has authority for as long
 // as that takes: whoever waits for it takes nothing meanwhile.
 func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		const limit, keys = 100, 60_000
 		w := newWorldOf(t, 3, false, weir.Config{Replicas: -1, Timeout: 5 * time.Second})
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: limit, Per: time.Hour})

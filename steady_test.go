@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -71,7 +70,7 @@ func TestWhoeverAsksSteadilyIsGrantedTheLimitHoweverSmall(t *testing.T) {
 	}
 	asked := map[int64]string{1: "at the rate", 10: "at ten times the rate", 0: "by `Wait`"}
 	var table strings.Builder
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		n, err := weir.Start(t.Context(), weir.Config{})
 		require.NoError(t, err)
 		defer n.Close()

@@ -8,7 +8,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -92,8 +91,7 @@ func (p heardPackets) WriteTo(b []byte, to net.Addr) (int, error) {
 // sent, though it is in the clear here, and nothing else is logged.
 func TestNoKeyIsSentOrLogged(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		settleAfter(t)
+	inBubble(t, func(t *testing.T) {
 		const secretive = "203.0.113.77 of somebody"
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		var said kept

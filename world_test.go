@@ -55,7 +55,6 @@ func newWorld(t *testing.T, n int, gossip bool) *world {
 // newWorldOf is newWorld with each node of this configuration.
 func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
 	w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), hosts(n), make(map[string]*weir.Node), gossip}
-	settleAfter(t)
 	for _, name := range w.names {
 		w.network.Host(name)
 	}
@@ -64,12 +63,6 @@ func newWorldOf(t *testing.T, n int, gossip bool, cfg weir.Config) *world {
 	}
 	w.ready(t, w.names...)
 	return w
-}
-
-// settleAfter lets memberlist's last probes run out before the bubble ends, as
-// it does not wait for them itself.
-func settleAfter(t *testing.T) {
-	t.Cleanup(func() { time.Sleep(time.Minute) })
 }
 
 func (w *world) start(t *testing.T, name string, gossip bool, cfg weir.Config) *weir.Node {
@@ -172,6 +165,15 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 	return ""
 }
 
+// inBubble runs a test in virtual time, and lets memberlist's last probes run out before
+// that ends, as Close does not wait for them.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) })
+		test(t)
+	})
+}
+
 // inBubbles runs a test in virtual time, once with the real protocols and once
 // with simulated membership. What runs beside a bubble does not change its time,
 // so bubbles run in parallel, after all tests that are not. Under the race detector it
@@ -184,7 +186,7 @@ func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { test(t, gossip) })
+			inBubble(t, func(t *testing.T) { test(t, gossip) })
 		})
 	}
 }

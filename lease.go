@@ -267,7 +267,7 @@ func (l *leases) learn(a *ask, r *result, owner uint64, sent, t countsync.Time) 
 		return
 	case e == nil || sent.Steady <= s.ended || l.stops.Load():
 		left := leaseErrand{owner, *a}
-		left.ask.units, left.ask.receipt, left.ask.lease = int64(r.lease.units), r.Receipt, wireLease{0, r.lease.term, r.lease.granted}
+		left.ask.units, left.ask.receipt, left.ask.lease = int64(r.lease.units), r.Receipt, wireLease{0, r.lease.term, r.lease.until}
 		l.giveBack(left)
 		return
 	case e.ask.lease.units > 0:

@@ -154,43 +154,85 @@ func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
 	require.Len(t, l.returns(nil), 1, "what came all the same goes back")
 }
 
+// A third of the time for which the owner has it is left for what comes back, and it has
+// as many units as are spent in the rest.
+func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		limit  bucket.Limit
+		wanted uint16 // ms, with 100 units
+		lent   wireLease
+	}{
+		{"and is as wanted where it does not", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 256 * time.Second}, 500, wireLease{100, 500, stamp(int64(lentFor))}},
+		{"and is as wanted where that is no longer", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 76_800 * ms}, 100, wireLease{100, 100, stamp(int64(300 * ms))}},
+		{"of a log", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 76_800 * ms}, 500, wireLease{40, 200, stamp(int64(300 * ms))}},
+		{"of a bucket", bucket.Limit{Algorithm: TokenBucket, Rate: 960, Per: 9600 * ms}, 500, wireLease{40, 200, stamp(int64(300 * ms))}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			owner, _ := lender()
+			a := ask1(bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0)
+			a.lease = wireLease{units: 100, term: c.wanted}
+			var r result
+			owner.takeLending(&a, &c.limit, 0, &r)
+			require.Equal(t, c.lent, r.lease)
+		})
+	}
+}
+
 // What is over is no more kept from refunds, which may have given it back by then.
-func TestWhatComesBackOnceALeaseIsOverStaysSpent(t *testing.T) {
-	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
-	const begun, term = int64(time.Hour), 100 * time.Millisecond
+func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
+	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	const begun, term, ms = int64(time.Hour), 100 * time.Millisecond, time.Millisecond
+	lend := func(t *testing.T, owner *Node, now int64) (left ask) {
+		left = ask1(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
+		left.lease = wireLease{units: 10, term: uint16(term / ms)}
+		var r result
+		owner.takeLending(&left, limit, now, &r)
+		require.EqualValues(t, 10, r.lease.units)
+		require.EqualValues(t, term/ms, r.lease.term)
+		left.units, left.receipt, left.lease = 10, r.Receipt, r.lease
+		left.lease.units = 0 // none of it was spent
+		return left
+	}
 	for _, c := range []struct {
 		name    string
 		after   time.Duration // from when it was granted
-		another bool          // is lent meanwhile, and lives
+		another time.Duration // is lent so long after it, if at all
 		stays   int64
 	}{
-		{name: "just before the owner's term ends", after: termOf(term) - time.Millisecond},
-		{name: "as it ends", after: termOf(term), stays: 10},
-		{name: "as it ends, while another lives", after: termOf(term), another: true, stays: 20},
+		{name: "at once"},
+		{name: "long after its asker's term", after: 5 * term},
+		{name: "just before it is over", after: lentFor - ms},
+		{name: "as it is over", after: lentFor, stays: 10},
+		{name: "as it is over, while another lives", after: lentFor, another: term, stays: 20},
+		{name: "long after it was over, while another lives", after: 3 * time.Hour, another: 3*time.Hour - ms, stays: 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			owner, v := lender()
-			id := bucket.ID{Hi: 1, Lo: 2}
-			lend := func(now int64) ask {
-				a := ask1(id, limit, 0)
-				a.lease = wireLease{units: 10, term: uint16(term / time.Millisecond)}
-				var r result
-				owner.takeLending(&a, limit, now, &r)
-				require.EqualValues(t, 10, r.lease.units)
-				a.units, a.receipt, a.lease = 10, r.Receipt, r.lease
-				a.lease.units = 0 // none of it was spent
-				return a
-			}
-			left := lend(begun)
-			if c.another {
-				lend(begun + int64(term))
+			left := lend(t, owner, begun)
+			if c.another > 0 {
+				lend(t, owner, begun+int64(c.another))
 			}
 			now := begun + int64(c.after)
 			owner.takeBack(v, &left, now)
-			used, _, _ := owner.counts.Used(id, now)
+			used, _, _ := owner.counts.Used(left.id, now)
 			require.Equal(t, c.stays, used)
 		})
 	}
+	t.Run("but not once the count was reset", func(t *testing.T) {
+		owner, v := lender()
+		before, now := lend(t, owner, begun), begun+int64(ms)
+		owner.counts.Reset(before.id, 1)
+		owner.lent.reset(before.id)
+		after := lend(t, owner, now)
+		owner.takeBack(v, &before, now)
+		used, _, _ := owner.counts.Used(before.id, now)
+		require.EqualValues(t, 10, used)
+		owner.takeBack(v, &after, now)
+		used, _, _ = owner.counts.Used(before.id, now)
+		require.Zero(t, used)
+	})
 }
 
 // Takes, renewals and what is given back cross on their way, and are late. At no time

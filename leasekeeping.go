@@ -32,7 +32,7 @@ func (n *Node) refundLease(a *ask) bool {
 // forgetLeases is called when a count was reset.
 func (n *Node) forgetLeases(id bucket.ID) {
 	n.leases.end(id, n.steady())
-	n.lent.reset(id, n.steady())
+	n.lent.reset(id)
 }
 
 // stop gives all leases back, and has none asked for any more.

@@ -39,20 +39,19 @@ type lentSet struct {
 // lentCount is what is lent of one count: never less than what may be spent yet.
 type lentCount struct {
 	id    bucket.ID
-	since int64 // when it was reset: leases granted before then are none any more
+	since int64 // when all leases of before its last reset are over: others end later
 	until int64 // when the last one ends
-	span  int64 // the number of this span, of the longest term
+	span  int64 // the number of this span, of lentFor
 	// The units lent in this span and in the one before, less those that were spent or
 	// given back. What nobody says that of is forgotten with its span, as it has ended.
 	now, before int64
 }
 
-// termOf is how long the owner has what it lends for so long spent elsewhere: what is
-// given back as the asker's term ends comes in time.
-func termOf(asker time.Duration) time.Duration { return asker * 3 / 2 }
-
-// askerTerm is the other way round.
-func askerTerm(owner time.Duration) time.Duration { return owner * 2 / 3 }
+// lentFor is how long the owner has what it lends for lent, where the count can do that
+// (bucket.Lend). Whoever has it spends it for two thirds of that at most, and of keys that
+// are asked for often for far less: what it gives back then comes in time though its
+// machine is busy, or a packet is sent twice.
+const lentFor = longestLease * 3 / 2
 
 // open is what is lent of an id, and its set, locked; nil if there is no place for it.
 func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
@@ -81,7 +80,7 @@ func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
 
 // turn goes on to the span of now.
 func (c *lentCount) turn(steady int64) {
-	switch at := steady / int64(termOf(longestLease)); {
+	switch at := steady / int64(lentFor); {
 	case at == c.span+1:
 		c.span, c.now, c.before = at, 0, c.now
 	case at != c.span:
@@ -131,10 +130,10 @@ func (l *lent) settle(a *ask, steady int64) bool {
 			continue
 		}
 		c.turn(steady)
-		past := (time.Duration(stamp(steady)-a.lease.granted) + 1) * stampTick // at most that long ago
+		left := time.Duration(a.lease.until-stamp(steady)) * stampTick // to within a tick
 		units := int64(a.lease.units) + a.units
-		if steady >= c.until || past >= termOf(time.Duration(a.lease.term)*time.Millisecond) ||
-			steady-int64(past) < c.since || units < 0 || units > c.now+c.before {
+		if steady >= c.until || left == 0 || left > lentFor+stampTick || // over, as a stamp that is past is far ahead
+			steady+int64(left) <= c.since+int64(stampTick) || units < 0 || units > c.now+c.before {
 			return false
 		}
 		first := min(units, c.before)
@@ -146,7 +145,7 @@ func (l *lent) settle(a *ask, steady int64) bool {
 }
 
 // reset forgets what was lent of an id: what is spent of it yet counts nowhere.
-func (l *lent) reset(id bucket.ID, steady int64) {
+func (l *lent) reset(id bucket.ID) {
 	s := l.set(id)
 	if s == nil {
 		return
@@ -155,7 +154,7 @@ func (l *lent) reset(id bucket.ID, steady int64) {
 	defer s.mu.Unlock()
 	for i := range s.of {
 		if c := &s.of[i]; c.id == id {
-			c.since, c.now, c.before = steady, 0, 0
+			c.since, c.now, c.before = c.until, 0, 0
 		}
 	}
 }
@@ -194,13 +193,13 @@ func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 	defer s.mu.Unlock()
 	var want, other, granted bucket.Lease
 	if c != nil && !n.lent.ceases.Load() {
-		term := min(time.Duration(a.lease.term)*time.Millisecond, longestLease)
-		want, other = bucket.Lease{Units: int64(a.lease.units), Term: termOf(term)}, c.lease(steady)
+		want, other = bucket.Lease{Units: int64(a.lease.units), Term: lentFor}, c.lease(steady)
 	}
+	term := min(time.Duration(a.lease.term)*time.Millisecond, longestLease)
 	if l == nil {
-		granted = n.regions.Lend(a.id, a.limit, n.time(now), a.units, want, other, &r.Result)
+		granted = n.regions.Lend(a.id, a.limit, n.time(now), a.units, want, term*3/2, other, &r.Result)
 	} else {
-		granted = n.counts.Lend(a.id, l, now, a.units, want, other, &r.Result)
+		granted = n.counts.Lend(a.id, l, now, a.units, want, term*3/2, other, &r.Result)
 	}
 	if granted.Units == 0 {
 		return
@@ -209,7 +208,7 @@ func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 	c.until = max(c.until, steady+int64(granted.Term))
 	raise(&s.until, c.until)
 	raise(&n.lent.until, c.until)
-	r.lease = wireLease{uint32(granted.Units), uint16(askerTerm(granted.Term) / time.Millisecond), stamp(steady)}
+	r.lease = wireLease{uint32(granted.Units), uint16(min(term, granted.Term*2/3) / time.Millisecond), stamp(steady + int64(granted.Term))}
 }
 
 // takeBack is told what became of a lease: what is left of it counts no more. Who has no

@@ -62,7 +62,7 @@ func FuzzLimits(f *testing.F) {
 
 // A lease is whatever ten bytes a member sends, and nothing is lost of it.
 func FuzzLease(f *testing.F) {
-	f.Add(wireLease{units: 1<<32 - 1, term: 500, granted: 7}.append(nil))
+	f.Add(wireLease{units: 1<<32 - 1, term: 500, until: 7}.append(nil))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) != 10 {
 			return // a request or an answer of another length is refused before: FuzzServe, FuzzAnswer

@@ -16,7 +16,7 @@ import (
 //	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | lease 10 | algorithm 1 | partition 1
 //	answer  status 1 | asks 1
 //	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8 | lease 10
-//	lease   units 4 | granted 4 | term 2 (ms)
+//	lease   units 4 | until 4 | term 2 (ms)
 //
 // The receipt of a take is when it was sent, by the asker's clock: nobody else reads it.
 // A result that is not allowed may be firm, which is 2.
@@ -112,19 +112,19 @@ type ask struct {
 
 // wireLease is a lease as it is asked for, granted and given back.
 type wireLease struct {
-	units   uint32
-	term    uint16 // in ms, as the asker counts it: from when it has sent the ask
-	granted uint32 // when: a stamp of the owner's
+	units uint32
+	term  uint16 // in ms, as the asker counts it: from when it has sent the ask
+	until uint32 // when the owner has it for over: a stamp of its own
 }
 
 func (l wireLease) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, l.units)
-	b = binary.LittleEndian.AppendUint32(b, l.granted)
+	b = binary.LittleEndian.AppendUint32(b, l.until)
 	return binary.LittleEndian.AppendUint16(b, l.term)
 }
 
 func parseLease(b []byte) wireLease {
-	return wireLease{units: binary.LittleEndian.Uint32(b), granted: binary.LittleEndian.Uint32(b[4:]), term: binary.LittleEndian.Uint16(b[8:])}
+	return wireLease{units: binary.LittleEndian.Uint32(b), until: binary.LittleEndian.Uint32(b[4:]), term: binary.LittleEndian.Uint16(b[8:])}
 }
 
 // result is one ask's answer.

@@ -98,7 +98,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 }
 
 func drawLease(t *rapid.T) wireLease {
-	return wireLease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16().Draw(t, "term"), rapid.Uint32().Draw(t, "granted at")}
+	return wireLease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16().Draw(t, "term"), rapid.Uint32().Draw(t, "until")}
 }
 
 // What no release sends is refused before any of it is carried out.

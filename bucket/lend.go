@@ -44,13 +44,14 @@ const leastTerm = uint64(2 * time.Millisecond)
 // Lend is TakeInto, and if it takes, it lends of what is left, want at most: fewer
 // units where few are left, or so many were spent that the copies of the count are
 // behind, and for a shorter term where the count can do no better, with as many units
-// less. lent is what was lent before and may be unspent. Receipt is of both, the units
-// taken and those lent. To take no unit is to lend alone.
+// less as the term is shorter than least, in which all that are wanted would be spent.
+// lent is what was lent before and may be unspent. Receipt is of both, the units taken
+// and those lent. To take no unit is to lend alone.
 //
 // A count's spent units that were not collected stay within the sixteenth of its
 // capacity at which Track's hurry is signalled, as far as it is up to what is lent:
 // whoever loses the store loses no more for it.
-func (s *Store) Lend(id ID, l *Limit, now, units int64, want, lent Lease, r *Result) (granted Lease) {
+func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
 	sh, h := s.place(id)
 	sh.mu.Lock()
 	c, l := sh.held(id, h, &s.places, l, now)
@@ -64,7 +65,7 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want, lent Lease, r *Res
 	if s.tracker.Load() != nil && sh.changes != nil {
 		room = sub(l.hurries(), whole(sh.uncollected(l, c)))
 	}
-	granted, spent := l.lend(&c.cell, sh.logOf(l, c), now, units, want, lent, room, r)
+	granted, spent := l.lend(&c.cell, sh.logOf(l, c), now, units, want, least, lent, room, r)
 	if spent > 0 {
 		s.note(sh, c, l, spent)
 	}
@@ -83,16 +84,16 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want, lent Lease, r *Res
 
 // lend is Lend of a count, where no more than room units are to be spent in all. spent
 // is what it spent; what it charged on top is nobody's.
-func (l *Limit) lend(c *cell, g *log, now, units int64, want, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
+func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, least time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
 	n, capacity := whole(units), l.capacity()
 	term := min(whole(int64(want.Term)), l.longestTerm(v, now))
 	var lends, onTop, rest uint64
-	if term >= leastTerm && used+n <= capacity {
+	if all := whole(int64(least)); min(term, all) >= leastTerm && used+n <= capacity {
 		onTop, rest = l.onTopOf(v, n, term, lent)
 		left := sub(capacity-used-n, onTop)
-		lends = min(mulDiv(whole(want.Units), term, whole(int64(want.Term))), left/lentPart, sub(room, n))
+		lends = min(mulDiv(whole(want.Units), min(term, all), all), left/lentPart, sub(room, n))
 	}
 	if lends < leastLent {
 		l.takeInto(c, g, now, units, r)

@@ -159,9 +159,10 @@ func leasesAdmitNoMore(t *rapid.T) {
 				require.True(t, s.Peek(id, &l, soonest, units).Allowed, "at RetryAfter")
 			}
 		case "lend":
-			want := Lease{rapid.Int64Range(0, l.Capacity()).Draw(t, "want"), time.Duration(rapid.Int64Range(0, int64(500*time.Millisecond)).Draw(t, "term"))}
+			want := Lease{rapid.Int64Range(0, l.Capacity()).Draw(t, "want"), time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "term"))}
 			var r Result
-			got := s.Lend(id, &l, now, units, want, lent(), &r)
+			least := time.Duration(rapid.Int64Range(0, int64(want.Term)).Draw(t, "least"))
+			got := s.Lend(id, &l, now, units, want, least, lent(), &r)
 			require.LessOrEqual(t, got.Units, want.Units)
 			require.LessOrEqual(t, got.Term, want.Term)
 			if !r.Allowed {
@@ -272,10 +273,10 @@ func TestALeaseOutlastsWhatIsGivenBackBesideIt(t *testing.T) {
 	l := Limit{Algorithm: TokenBucket, Rate: 1000, Per: time.Second, Burst: 20_000}
 	s, id, now := newStore(10, 1), ID{1, 2}, origin
 	var first, other Result
-	a := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, Lease{}, &first)
+	a := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, 300*time.Millisecond, Lease{}, &first)
 	require.Equal(t, Lease{500, 300 * time.Millisecond}, a)
 	now += second / 10
-	b := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, Lease{500, 200 * time.Millisecond}, &other)
+	b := s.Lend(id, &l, now, 0, Lease{500, 300 * time.Millisecond}, 300*time.Millisecond, Lease{500, 200 * time.Millisecond}, &other)
 	require.Equal(t, a, b)
 	require.True(t, s.Refund(id, &l, now, 500, first.Receipt, false))
 	used, _, _ := s.Used(id, now+3*second/10)
@@ -290,17 +291,21 @@ func TestWhatIsLent(t *testing.T) {
 		used  int64
 		after time.Duration // the first use
 		want  Lease
+		least time.Duration
 		lent  Lease
 	}{
-		{"is what is wanted, where much is left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, Lease{50, 100 * ms}},
-		{"is an eighth of what is left at most", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 840, 0, Lease{50, 100 * ms}, Lease{20, 100 * ms}},
-		{"is nothing where few units are left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 990, 0, Lease{50, 100 * ms}, Lease{}},
-		{"ends before the window does, with as many units less", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 100 * ms}, Lease{49, 50*ms - 1}},
-		{"is nothing where the window is about to end", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 1, 999 * ms, Lease{100, 100 * ms}, Lease{}},
-		{"ends before a sliding window's next one begins", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 100, 1950 * ms, Lease{100, 100 * ms}, Lease{49, 50*ms - 1}},
-		{"is ahead of a log by a 256th of Per at most", Limit{Algorithm: SlidingLog, Rate: 1000, Per: 2560 * ms}, 0, 0, Lease{100, 100 * ms}, Lease{10, 10 * ms}},
-		{"is for as long as it takes a 32nd of the capacity to drain at most", Limit{Algorithm: LeakyBucket, Rate: 1000, Per: time.Second, Burst: 320}, 0, 0, Lease{100, 100 * ms}, Lease{10, 10 * ms}},
-		{"is nothing of a limit of few units", Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}, 0, 0, Lease{5, 100 * ms}, Lease{}},
+		{"is what is wanted, where much is left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, 100 * ms, Lease{50, 100 * ms}},
+		{"is an eighth of what is left at most", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 840, 0, Lease{50, 100 * ms}, 100 * ms, Lease{20, 100 * ms}},
+		{"is nothing where few units are left", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 990, 0, Lease{50, 100 * ms}, 100 * ms, Lease{}},
+		{"ends before the window does, with as many units less", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
+		{"has units for what is needed at least, where its term is shorter", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 950 * ms, Lease{100, 500 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
+		{"has all that are wanted, where its term is no shorter than that", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 1, 850 * ms, Lease{100, 500 * ms}, 100 * ms, Lease{100, 150*ms - 1}},
+		{"is nothing that is needed for no time", Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Second}, 0, 0, Lease{50, 100 * ms}, 0, Lease{}},
+		{"is nothing where the window is about to end", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 1, 999 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{}},
+		{"ends before a sliding window's next one begins", Limit{Algorithm: SlidingWindow, Rate: 1000, Per: time.Second}, 100, 1950 * ms, Lease{100, 100 * ms}, 100 * ms, Lease{49, 50*ms - 1}},
+		{"is ahead of a log by a 256th of Per at most", Limit{Algorithm: SlidingLog, Rate: 1000, Per: 2560 * ms}, 0, 0, Lease{100, 100 * ms}, 100 * ms, Lease{10, 10 * ms}},
+		{"is for as long as it takes a 32nd of the capacity to drain at most", Limit{Algorithm: LeakyBucket, Rate: 1000, Per: time.Second, Burst: 320}, 0, 0, Lease{100, 100 * ms}, 100 * ms, Lease{10, 10 * ms}},
+		{"is nothing of a limit of few units", Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Second}, 0, 0, Lease{5, 100 * ms}, 100 * ms, Lease{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, id := newStore(10, 1), ID{1, 2}
@@ -309,7 +314,7 @@ func TestWhatIsLent(t *testing.T) {
 			}
 			var r Result
 			now := origin + int64(test.after)
-			require.Equal(t, test.lent, s.Lend(id, &test.limit, now, 0, test.want, Lease{}, &r))
+			require.Equal(t, test.lent, s.Lend(id, &test.limit, now, 0, test.want, test.least, Lease{}, &r))
 			require.True(t, r.Allowed)
 		})
 	}
@@ -322,7 +327,7 @@ func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
 	s.Track(1, origin, nil)
 	lend := func() int64 {
 		var r Result
-		return s.Lend(id, &l, origin, 1, Lease{80, 100 * time.Millisecond}, Lease{}, &r).Units
+		return s.Lend(id, &l, origin, 1, Lease{80, 100 * time.Millisecond}, 100*time.Millisecond, Lease{}, &r).Units
 	}
 	require.EqualValues(t, 80, lend())
 	require.EqualValues(t, 18, lend(), "100 are a sixteenth")
@@ -338,7 +343,7 @@ func TestARefundLeavesWhatIsLent(t *testing.T) {
 			s, id := newStore(10, 1), ID{1, 2}
 			var r Result
 			s.Take(id, &l, origin, 50)
-			lent := s.Lend(id, &l, origin, 0, Lease{20, 100 * time.Millisecond}, Lease{}, &r)
+			lent := s.Lend(id, &l, origin, 0, Lease{20, 100 * time.Millisecond}, 100*time.Millisecond, Lease{}, &r)
 			require.EqualValues(t, 20, lent.Units)
 			require.True(t, s.RefundBeside(id, &l, origin, 1000, 0, false, lent))
 			used, _, _ := s.Used(id, origin)

@@ -255,16 +255,16 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 }
 
 // Lend is the store's, within what this region has.
-func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, want, lent bucket.Lease, r *bucket.Result) (granted bucket.Lease) {
+func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, want bucket.Lease, least time.Duration, lent bucket.Lease, r *bucket.Result) (granted bucket.Lease) {
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x := h.judge(sh, id, whole, t)
 	if x == nil {
 		l := h.beginning(whole)
-		return h.store.Lend(id, &l, t.Now, units, want, lent, r)
+		return h.store.Lend(id, &l, t.Now, units, want, least, lent, r)
 	}
-	granted = h.store.Lend(id, &x.part, t.Now, units, want, lent, r)
+	granted = h.store.Lend(id, &x.part, t.Now, units, want, least, lent, r)
 	h.took(sh, x, units, t, r)
 	return granted
 }

@@ -130,9 +130,9 @@ func TestALinkThatIsDownCostsAHop(t *testing.T) {
 
 func TestASplitHealsByItself(t *testing.T) {
 	t.Parallel()
-	splits := []time.Duration{3 * time.Second, 75 * time.Second, 20 * time.Minute}
+	splits := []time.Duration{3 * time.Second, 75 * time.Second, forget + 3*time.Minute}
 	if race.Enabled {
-		splits = splits[:2] // the same goroutines meet in twenty minutes
+		splits = splits[:2] // the same goroutines meet in a longer one
 	}
 	for _, split := range splits {
 		t.Run(split.String(), func(t *testing.T) {

@@ -396,9 +396,6 @@ func TestTheSurvivorOfTwoEndsWithTheFullLimit(t *testing.T) {
 	})
 }
 
-// forget is what newWorld's nodes have for Config.Forget.
-const forget = 5 * time.Minute
-
 // Clocks differ by minutes and step while states move between them.
 func TestClocksThatDifferAndStepResetNothing(t *testing.T) {
 	t.Parallel()

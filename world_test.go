@@ -29,6 +29,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 const (
 	timeout = 100 * time.Millisecond
 	latency = 100 * time.Microsecond
+	forget  = 5 * time.Minute // of a world's nodes
 )
 
 // world is nodes on hosts "a", "b", "c" ... of a network in memory, in virtual
@@ -100,7 +101,7 @@ func (w *world) startTogether(t *testing.T, gossip bool, cfg weir.Config, names 
 // launch starts a node that is the caller's to keep.
 func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) (*weir.Node, error) {
 	host := w.network.Host(name)
-	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: 5 * time.Minute}
+	c := cluster.Config{Name: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), Logger: quiet, Forget: forget}
 	if gossip {
 		c.Bind, c.Network = name+":7946", host.Network()
 		for _, other := range w.names {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir"
 )
 
 const leaveWithin = 15 * time.Second
@@ -162,7 +165,8 @@ func (s *stage) start(ctx context.Context, h *host) {
 }
 
 // leave hands a node's counts over and stops it. It is asked until it has said
-// goodbye, and stopped when those who asked have their answers.
+// goodbye, and stopped when those who asked have their answers. One that has not by then
+// ends as if it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.next(h, func(kills int) {
 		s.mu.Lock()
@@ -177,6 +181,10 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 		defer cancel()
 		err := p.node.Leave(ctx)
+		for err != nil && !errors.Is(err, weir.ErrClosed) && ctx.Err() == nil {
+			time.Sleep(time.Second)
+			err = p.node.Leave(ctx)
+		}
 		s.mu.Lock()
 		if h.runs == p {
 			h.runs, h.up = nil, false
@@ -186,8 +194,10 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		}
 		s.mu.Unlock()
 		s.remember(s.now())
-		time.Sleep(time.Second)
-		_ = s.cluster.Leave(ctx, h.name) // it has left: this stops it
+		if err == nil {
+			time.Sleep(time.Second)
+		}
+		_ = s.cluster.Leave(ctx, h.name) // it has left, or has no time to: this stops it
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/weirtest"
 )
 
 // flood has nodes ask for a key so often a second, each at moments of its own, and calls
@@ -211,6 +212,27 @@ func TestWhatLiesInLeasesComesBackInASplit(t *testing.T) {
 		d, err := ls["a"].Peek(t.Context(), key)
 		require.NoError(t, err)
 		require.EqualValues(t, 100_000, d.Limit)
+		require.EqualValues(t, admitted, d.Limit-d.Remaining)
+	})
+}
+
+// It comes back as well where the node that has it, or the way to its owner, is late: of a
+// key that is asked for often the owner waits six times as long as it may be spent.
+func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100_000, Per: time.Hour})
+		key, admitted := keyOf(t, ls["a"]), 0
+		for w.nodes["b"].Stats().Leases.HeldUnits < 50 {
+			require.True(t, allowed(t, ls["b"], key, 1).Allowed)
+			admitted++
+			time.Sleep(time.Millisecond)
+		}
+		w.network.SetLink("b", "a", weirtest.Link{Latency: 400 * time.Millisecond})
+		time.Sleep(750 * time.Millisecond)
+		d, err := ls["a"].Peek(t.Context(), key)
+		require.NoError(t, err)
 		require.EqualValues(t, admitted, d.Limit-d.Remaining)
 	})
 }

@@ -196,10 +196,11 @@ func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 		want, other = bucket.Lease{Units: int64(a.lease.units), Term: lentFor}, c.lease(steady)
 	}
 	term := min(time.Duration(a.lease.term)*time.Millisecond, longestLease)
+	least := term * 3 / 2 // in which the asker has it for term
 	if l == nil {
-		granted = n.regions.Lend(a.id, a.limit, n.time(now), a.units, want, term*3/2, other, &r.Result)
+		granted = n.regions.Lend(a.id, a.limit, n.time(now), a.units, want, least, other, &r.Result)
 	} else {
-		granted = n.counts.Lend(a.id, l, now, a.units, want, term*3/2, other, &r.Result)
+		granted = n.counts.Lend(a.id, l, now, a.units, want, least, other, &r.Result)
 	}
 	if granted.Units == 0 {
 		return

@@ -126,8 +126,8 @@ func (g *gossip) catchUp() {
 
 // join tries the addresses of Join and of missing members that gossip does not
 // already have, a few of them, and notes how that went. Who knows nobody yet tries
-// all, as it counts alone unless somebody answers; so does who seeks. refusal is the word of a member
-// that will not have this node as it is configured.
+// all, as it counts alone unless somebody answers; so does who seeks. refusal is the
+// word of a member that will not have this node as it is configured.
 func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)

@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"cluster": {"internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/freeport":   {"net"},
+	"internal/lab":        {"time"},
 	"internal/metrics":    {".", "rules", "time"},
 	"internal/observe":    {"sync"},
 	"internal/pace":       {"time"},

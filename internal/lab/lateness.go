@@ -1,0 +1,232 @@
+// Package lab holds what tests, benchmarks and the demo need to measure on a machine that is
+// shared and may be busy.
+package lab
+
+import (
+	"sync"
+	"time"
+)
+
+// Lateness measures how late this process runs: by how much a goroutine that only sleeps
+// is woken later than planned. A process runs late while other work has the cores, and
+// after it was stopped. Time that passed meanwhile must not be held against the code under
+// test.
+//
+// A sleep that ends late by more than the slack is a stand-still. It lasts from the planned
+// end of the sleep to the actual one. At most maxStandStills are kept; beyond that the
+// shortest is dropped. Total and Worst count every sleep, also the dropped ones. Within,
+// WorstSince and Longest know the kept stand-stills alone, so they return too little rather
+// than too much: a check is never excused by a stand-still that did not happen.
+//
+// All methods count a sleep that is overdue at the moment of the call: the caller may be
+// woken before the measuring goroutine is. They are safe for concurrent use. The zero value
+// has measured nothing and is ready for Start.
+type Lateness struct {
+	mu      sync.Mutex // guards record and due together: a reader sees a sleep as overdue or as logged, not as both or neither
+	record  record
+	due     time.Time     // planned end of the current sleep; zero if none is measured
+	stop    chan struct{} // nil before Start
+	stopped chan struct{}
+	once    sync.Once
+}
+
+// maxStandStills bounds the memory of a Lateness to about 200 KB. A process that stands still
+// for 2 ms of every 3 fills it in 12 s.
+const maxStandStills = 4096
+
+// A Span is the time between two moments. Both belong to it. Moments without a monotonic
+// clock reading, such as those of time.Unix, are compared by the wall clock.
+type Span struct{ From, To time.Time }
+
+func (s Span) length() time.Duration { return s.To.Sub(s.From) }
+
+func (s Span) touches(t Span) bool { return !s.From.After(t.To) && !s.To.Before(t.From) }
+
+// Start begins to measure, in a goroutine that sleeps for every at a time. A sleep that ends
+// late by more than slack is a stand-still. Stop must follow. Start panics if it was called
+// before.
+func (l *Lateness) Start(every, slack time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stop != nil {
+		panic("lab: Lateness.Start was called twice")
+	}
+	l.stop, l.stopped = make(chan struct{}), make(chan struct{})
+	l.record.slack, l.due = slack, time.Now().Add(every)
+	go l.measure(every)
+}
+
+func (l *Lateness) measure(every time.Duration) {
+	defer close(l.stopped)
+	timer := time.NewTimer(every)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.stop:
+			l.woken(0)
+			return
+		case <-timer.C:
+		}
+		l.woken(every)
+		timer.Reset(every)
+	}
+}
+
+// woken ends the current sleep, and plans one of the length next, or none if next is zero.
+func (l *Lateness) woken(next time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.record.add(Span{l.due, now})
+	if l.due = (time.Time{}); next > 0 {
+		l.due = now.Add(next)
+	}
+}
+
+// Stop ends the measurement. It returns once the goroutine has ended. What was measured
+// remains. It does nothing if Start was not called, or Stop was called before.
+func (l *Lateness) Stop() {
+	l.mu.Lock()
+	stop, stopped := l.stop, l.stopped
+	l.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	l.once.Do(func() { close(stop) })
+	<-stopped
+}
+
+// Add records a sleep that should have ended at s.From and ended at s.To, as if it had been
+// measured. It is for tests of code that reads a Lateness. Sleeps are added in the order of
+// time.
+func (l *Lateness) Add(s Span) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record.add(s)
+}
+
+// Total returns the sum of all lateness so far. What a check took, less the growth of
+// Total meanwhile, is the check's own.
+func (l *Lateness) Total() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.record.total + l.overdue().length()
+}
+
+// Worst returns the largest lateness of any one sleep so far.
+func (l *Lateness) Worst() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.record.worst, l.overdue().length())
+}
+
+// WorstSince returns the length of the longest stand-still that ended after from, or that
+// lasts now. It is counted in full, also where it began before from.
+func (l *Lateness) WorstSince(from time.Time) (worst time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.standStills {
+		if !s.To.After(from) {
+			break
+		}
+		worst = max(worst, s.length())
+	}
+	return worst
+}
+
+// Within returns how much of the time between two moments was part of a stand-still.
+func (l *Lateness) Within(from, to time.Time) (sum time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.standStills {
+		if !s.To.After(from) {
+			break
+		}
+		sum += max(0, earlier(s.To, to).Sub(later(s.From, from)))
+	}
+	return sum
+}
+
+// Longest returns the length of the longest stand-still that touches none of the spans. The
+// spans are those in which the machine was kept busy on purpose.
+func (l *Lateness) Longest(outside ...Span) (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+next:
+	for s := range l.standStills {
+		for _, o := range outside {
+			if s.touches(o) {
+				continue next
+			}
+		}
+		longest = max(longest, s.length())
+	}
+	return longest
+}
+
+// standStills yields the kept stand-stills and the one that lasts now, the latest first. The
+// caller holds mu.
+func (l *Lateness) standStills(yield func(Span) bool) {
+	if s := l.overdue(); s.length() > l.record.slack && !yield(s) {
+		return
+	}
+	for i := len(l.record.kept) - 1; i >= 0; i-- {
+		if !yield(l.record.kept[i]) {
+			return
+		}
+	}
+}
+
+// overdue returns by how much the current sleep should have ended. The caller holds mu.
+func (l *Lateness) overdue() Span {
+	now := time.Now()
+	if l.due.IsZero() || now.Before(l.due) {
+		return Span{now, now}
+	}
+	return Span{l.due, now}
+}
+
+// record is what was measured. It knows no clock.
+type record struct {
+	slack        time.Duration
+	total, worst time.Duration
+	kept         []Span // stand-stills, in the order of time
+}
+
+// add records a sleep that should have ended at s.From and ended at s.To.
+func (r *record) add(s Span) {
+	late := s.length()
+	if late <= 0 {
+		return
+	}
+	r.total += late
+	r.worst = max(r.worst, late)
+	if late <= r.slack {
+		return
+	}
+	r.kept = append(r.kept, s)
+	if len(r.kept) <= maxStandStills {
+		return
+	}
+	shortest := 0
+	for i, k := range r.kept {
+		if k.length() < r.kept[shortest].length() {
+			shortest = i
+		}
+	}
+	r.kept = append(r.kept[:shortest], r.kept[shortest+1:]...)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

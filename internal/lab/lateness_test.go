@@ -1,0 +1,177 @@
+package lab
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// begun is the moment that the moments of these tests count from.
+var begun = time.Unix(1_000_000, 0)
+
+// at returns the moment ms milliseconds after begun.
+func at(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
+
+// between returns the span between two moments, in milliseconds after begun.
+func between(from, to int) Span { return Span{at(from), at(to)} }
+
+func measured(slack time.Duration, sleeps ...Span) *Lateness {
+	l := new(Lateness)
+	l.record.slack = slack
+	for _, s := range sleeps {
+		l.Add(s)
+	}
+	return l
+}
+
+func TestLatenessSumsAllSleepsAndKeepsStandStills(t *testing.T) {
+	l := measured(20*time.Millisecond, between(10, 15), between(25, 20), between(30, 50), between(60, 160), between(200, 230))
+	require.Equal(t, 155*time.Millisecond, l.Total(), "a sleep that ended early counts as none")
+	require.Equal(t, 100*time.Millisecond, l.Worst())
+	require.Equal(t, []Span{between(60, 160), between(200, 230)}, l.record.kept, "a sleep late by the slack itself is no stand-still")
+}
+
+func TestLatenessAnswersFromStandStills(t *testing.T) {
+	l := measured(0, between(100, 150), between(200, 210), between(300, 320))
+	for _, test := range []struct {
+		from, to int
+		within   time.Duration
+	}{
+		{0, 1000, 80 * time.Millisecond},
+		{0, 100, 0},
+		{0, 101, time.Millisecond},
+		{110, 120, 10 * time.Millisecond},
+		{149, 305, 16 * time.Millisecond},
+		{150, 200, 0},
+		{320, 1000, 0},
+		{205, 110, 0}, // a span that ends before it begins
+	} {
+		require.Equal(t, test.within, l.Within(at(test.from), at(test.to)), "from %d to %d", test.from, test.to)
+	}
+	for from, worst := range map[int]time.Duration{0: 50, 149: 50, 150: 20, 319: 20, 320: 0} {
+		require.Equal(t, worst*time.Millisecond, l.WorstSince(at(from)), "since %d", from)
+	}
+	for _, test := range []struct {
+		outside []Span
+		longest time.Duration
+	}{
+		{nil, 50},
+		{[]Span{between(0, 99), between(151, 1000)}, 50},
+		{[]Span{between(0, 100)}, 20},
+		{[]Span{between(150, 160)}, 20},
+		{[]Span{between(120, 130), between(310, 311)}, 10},
+		{[]Span{between(0, 1000)}, 0},
+	} {
+		require.Equal(t, test.longest*time.Millisecond, l.Longest(test.outside...), "outside %v", test.outside)
+	}
+}
+
+func TestLatenessComparesWithMomentsOfTheWallClock(t *testing.T) {
+	now := time.Now() // with a monotonic reading
+	l := measured(0, Span{now, now.Add(time.Second)})
+	wall := time.Unix(0, now.UnixNano())
+	require.Equal(t, time.Second/2, l.Within(wall.Add(time.Second/2), wall.Add(time.Minute)))
+	require.Zero(t, l.Longest(Span{wall.Add(-time.Second), wall}))
+}
+
+func TestLatenessDropsTheShortestStandStillBeyondItsBound(t *testing.T) {
+	l := new(Lateness)
+	const longer, shorter = 3 * time.Millisecond, 2 * time.Millisecond
+	when := begun
+	add := func(n int, late time.Duration) {
+		for range n {
+			l.Add(Span{when, when.Add(late)})
+			when = when.Add(10 * time.Millisecond)
+		}
+	}
+	add(1, shorter)
+	add(maxStandStills, longer)
+	require.Len(t, l.record.kept, maxStandStills)
+	require.Equal(t, maxStandStills*longer, l.Within(begun, when))
+	add(10, shorter)
+	require.Len(t, l.record.kept, maxStandStills)
+	require.Equal(t, maxStandStills*longer, l.Within(begun, when))
+	add(1, 2*longer)
+	require.Equal(t, (maxStandStills+1)*longer, l.Within(begun, when), "the earliest of equally short ones is dropped")
+	require.Equal(t, begun.Add(20*time.Millisecond), l.record.kept[0].From)
+	require.Equal(t, maxStandStills*longer+2*longer+11*shorter, l.Total(), "the dropped ones count")
+	require.Equal(t, 2*longer, l.Worst())
+}
+
+func TestLatenessOfAnIdleProcessIsZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(Lateness)
+		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(time.Time{})+l.Within(time.Time{}, time.Now())+l.Longest())
+		l.Stop() // which does nothing
+		from := time.Now()
+		l.Start(time.Millisecond, 0)
+		require.Panics(t, func() { l.Start(time.Millisecond, 0) })
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, l.Total()+l.Worst()+l.WorstSince(from)+l.Within(from, time.Now())+l.Longest())
+		l.Stop()
+		l.Stop()
+	})
+}
+
+// stall moves the planned end of the current sleep into the past, as if the goroutine had
+// not been woken meanwhile.
+func stall(l *Lateness, late time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = time.Now().Add(-late)
+}
+
+func TestLatenessCountsAnOverdueSleepOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(Lateness)
+		l.Start(time.Second, 20*time.Millisecond)
+		defer l.Stop()
+		from := time.Now()
+		time.Sleep(500 * time.Millisecond)
+		stall(l, 100*time.Millisecond)
+		seen := func(late time.Duration) {
+			t.Helper()
+			require.Equal(t, late, l.Total())
+			require.Equal(t, late, l.Worst())
+			require.Equal(t, late, l.WorstSince(from))
+			require.Equal(t, late, l.Within(from, time.Now()))
+			require.Equal(t, late, l.Longest())
+		}
+		seen(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		seen(200 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond) // the goroutine wakes
+		synctest.Wait()
+		seen(600 * time.Millisecond)
+		time.Sleep(time.Minute)
+		seen(600 * time.Millisecond)
+	})
+}
+
+func TestLatenessKeepsAnOverdueSleepWhenItStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(Lateness)
+		l.Start(time.Second, 0)
+		time.Sleep(time.Second / 2)
+		stall(l, 50*time.Millisecond)
+		l.Stop()
+		require.Equal(t, 50*time.Millisecond, l.Total())
+		time.Sleep(time.Minute)
+		require.Equal(t, 50*time.Millisecond, l.Total(), "nothing is overdue after Stop")
+	})
+}
+
+// A reader that is stopped between two reads must not see the sum fall: the sleep that was
+// overdue is then logged, and counted once.
+func TestLatenessTotalNeverFalls(t *testing.T) {
+	l := new(Lateness)
+	l.Start(time.Microsecond, 0)
+	defer l.Stop()
+	for before, until := l.Total(), time.Now().Add(20*time.Millisecond); time.Now().Before(until); {
+		now := l.Total()
+		require.GreaterOrEqual(t, now, before)
+		before = now
+	}
+}

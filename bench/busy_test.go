@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 const (
@@ -35,6 +36,9 @@ const (
 	// on a machine that is shared.
 	busyTimeout = 100 * time.Millisecond
 	busySlack   = 10 * time.Millisecond
+
+	// A gateway's lateness is measured this often, and to this much: a tenth of busySlack.
+	lateEvery, lateSlack = time.Millisecond, time.Millisecond
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
 )
@@ -166,7 +170,7 @@ type Busy struct {
 	limiter *weir.Limiter
 	ended   atomic.Bool
 	callers sync.WaitGroup
-	late    *lateness
+	late    lab.Lateness
 
 	mu     sync.Mutex
 	report BusyReport
@@ -235,7 +239,7 @@ func (s *Busy) Meet(members int, _ *int) error {
 // Begin begins the load.
 func (s *Busy) Begin(load BusyLoad, _ *int) error {
 	s.report = BusyReport{Asked: make([]int, busyKeys), Granted: make([]int, busyKeys), Sources: map[string]int{}}
-	s.late = newLateness()
+	s.late.Start(lateEvery, lateSlack)
 	for range load.Goroutines {
 		s.callers.Go(func() { s.ask(load) })
 	}
@@ -263,7 +267,7 @@ func (s *Busy) ask(load BusyLoad) {
 		begun := time.Now()
 		d, err := s.limiter.Allow(context.Background(), keys[i])
 		took := time.Since(begun)
-		beyond := took - cmp.Or(load.Timeout, busyTimeout) - s.late.since(begun)
+		beyond := took - cmp.Or(load.Timeout, busyTimeout) - s.late.WorstSince(begun)
 		s.mu.Lock()
 		s.report.Asked[i]++
 		if d.Allowed {
@@ -299,7 +303,8 @@ func burn(work time.Duration) {
 func (s *Busy) Stop(_ int, _ *int) error {
 	s.ended.Store(true)
 	s.callers.Wait()
-	s.report.Late = s.late.end()
+	s.late.Stop()
+	s.report.Late = s.late.Worst()
 	return nil
 }
 

@@ -82,17 +82,6 @@ func TestAChildEndsWhenItIsTold(t *testing.T) {
 	requireNobodyAt(t, p.addr)
 }
 
-func TestLatenessIsThatOfTheSleepsMeanwhile(t *testing.T) {
-	begun := time.Now()
-	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }
-	l := &lateness{due: at(60), sleeps: []sleep{{at(1), 5 * time.Millisecond}, {at(3), 3 * time.Millisecond}}}
-	require.Equal(t, 5*time.Millisecond, l.since(at(0)))
-	require.Equal(t, 3*time.Millisecond, l.since(at(2)))
-	require.Zero(t, l.since(at(4)))
-	l.due = time.Now().Add(-time.Second)
-	require.GreaterOrEqual(t, l.since(at(4)), time.Second, "a sleep that should be over counts, too")
-}
-
 func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
 	p, err := startRole("echo")
 	require.NoError(t, err)

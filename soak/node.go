@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -69,6 +70,13 @@ const checkTimeout = 100 * time.Millisecond
 const (
 	reportEvery = 50 * time.Millisecond
 	leaveWithin = 10 * time.Second
+)
+
+// A node's lateness is measured this often. Its sum alone is read, so that only the longest
+// stand-stills are worth their memory.
+const (
+	lateEvery = 5 * time.Millisecond
+	lateSlack = time.Second
 )
 
 // maxKeys bounds a node's counts, as a service does that is asked for new keys all
@@ -127,7 +135,9 @@ func serveNode(told string, in io.Reader, out *json.Encoder) (err error) {
 	}
 	defer func() { err = errors.Join(err, book.Close()) }()
 
-	late := new(lateness)
+	late := new(lab.Lateness)
+	late.Start(lateEvery, lateSlack)
+	defer late.Stop()
 	t, err := newTraffic(node, book, late)
 	if err != nil {
 		return err
@@ -137,7 +147,6 @@ func serveNode(told string, in io.Reader, out *json.Encoder) (err error) {
 	defer running.Wait()
 	ask, still := context.WithCancel(ctx)
 	defer still()
-	running.Go(func() { late.run(ask) })
 
 	say := func(r report) error {
 		all := node.Members()

@@ -114,15 +114,6 @@ func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
 	require.Equal(t, time.Millisecond, faults[1].rtt)
 }
 
-func TestWhatAProcessWasLateIsKnownAtOnce(t *testing.T) {
-	l := new(lateness)
-	require.Zero(t, l.soFar())
-	l.due = time.Now().Add(-time.Minute)
-	require.InDelta(t, time.Minute.Seconds(), l.soFar().Seconds(), 30)
-	l.woken()
-	require.InDelta(t, time.Minute.Seconds(), l.soFar().Seconds(), 30, "counted once")
-}
-
 func TestAlgorithmsGrantWhatTheirDocumentSays(t *testing.T) {
 	for _, test := range []struct {
 		limit weir.Limit

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -66,7 +67,7 @@ type traffic struct {
 	node     *weir.Node
 	book     *rules.Book
 	limiters map[string]*weir.Limiter
-	late     *lateness
+	late     *lab.Lateness
 	rest     sync.RWMutex
 	round    atomic.Int64
 
@@ -104,7 +105,7 @@ func (s *slowest) since(begun time.Time) string {
 		s.Took.Round(100*time.Microsecond), s.Of, s.Node, time.Unix(0, s.At).Sub(begun).Seconds(), s.Source, s.Late.Round(100*time.Microsecond))
 }
 
-func newTraffic(node *weir.Node, book *rules.Book, late *lateness) (*traffic, error) {
+func newTraffic(node *weir.Node, book *rules.Book, late *lab.Lateness) (*traffic, error) {
 	t := &traffic{node: node, book: book, limiters: make(map[string]*weir.Limiter), late: late}
 	for name, l := range limits() {
 		if name == ruledLimit {
@@ -226,10 +227,10 @@ func shared(s weir.Source) bool {
 
 // time makes a check, and takes down what came of it, under each of the names.
 func (t *traffic) time(ask func() (weir.Decision, error), names ...string) (d weir.Decision, ok bool) {
-	before, from := t.late.soFar(), time.Now() // in this order: the process may be frozen between the two
+	before, from := t.late.Total(), time.Now() // in this order: the process may be frozen between the two
 	d, err := ask()
 	to := time.Now()
-	late := t.late.soFar() - before
+	late := t.late.Total() - before
 	span := [2]int64{from.UnixNano(), to.UnixNano()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -300,50 +301,4 @@ func (t *traffic) harvest() harvest {
 	h := t.now
 	t.now = harvest{}
 	return h
-}
-
-// lateness adds up how much later than asked this process is woken: what a check
-// took while nobody ran it is not the check's.
-type lateness struct {
-	mu  sync.Mutex // both change together: of one from before a freeze and one from after it comes neither
-	sum time.Duration
-	due time.Time // when it is to be woken next; zero before it runs
-}
-
-const pulse = 5 * time.Millisecond
-
-func (l *lateness) run(ctx context.Context) {
-	l.woken()
-	tick := time.NewTimer(pulse)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		l.woken()
-		tick.Reset(pulse)
-	}
-}
-
-// woken notes how late that is, and when it is to be next.
-func (l *lateness) woken() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if !l.due.IsZero() {
-		l.sum += max(0, now.Sub(l.due))
-	}
-	l.due = now.Add(pulse)
-}
-
-// soFar includes how late it is just now: who asks may be woken first.
-func (l *lateness) soFar() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.due.IsZero() {
-		return l.sum
-	}
-	return l.sum + max(0, time.Since(l.due))
 }

@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"cluster": {"internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/freeport":   {"net"},
+	"internal/full":       {},
 	"internal/lab":        {"time"},
 	"internal/metrics":    {".", "rules", "time"},
 	"internal/observe":    {"sync"},
@@ -38,6 +39,7 @@ var mayImport = map[string][]string{
 	"internal/snippets":   {},
 	"internal/spelling":   {"time"},
 	"internal/strictyaml": {"internal/spelling", "time"},
+	"internal/suite":      {"time"},
 	"internal/topkeys":    {},
 	"internal/ratelimit":  {".", "time"},
 	"cluster/clustertest": {"cluster", "time", "net"},

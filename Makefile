@@ -1,7 +1,11 @@
-.PHONY: test alone race fuzz soak sim sim-regions schedules pictures bench lint demo
+.PHONY: test full alone race flakes fuzz soak sim sim-regions schedules pictures bench lint demo
 
 test:
 	go test work
+
+# What the default run leaves out, as it shows a promise once more by costlier means.
+full:
+	WEIR_FULL=1 go test -timeout 20m $$(go run ./internal/suite full)
 
 # What wants the machine for itself: networks of the system's own, which need root, and nodes
 # under siege.
@@ -11,7 +15,14 @@ alone:
 race:
 	go test -race -run Siege .
 	cd cmd/demo && go test -race .
-	go test -race -timeout 15m $$(go list work | grep -vE '/weir/(bench|cmd/demo|deploy|internal/snippets|simulations|soak)(/|$$)')
+	go test -race -timeout 15m $$(go run ./internal/suite raced)
+
+# Tests that fail by chance: the default run, so many times under load, each fifth time under
+# the race detector. FLAKES_OF="./cluster ." plays these packages alone.
+FLAKES ?= 20
+FLAKES_OF ?=
+flakes:
+	go run ./internal/suite flakes -n $(FLAKES) $(FLAKES_OF)
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x

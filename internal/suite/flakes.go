@@ -21,10 +21,6 @@ import (
 // The processors that rounds give to each test process, in turn.
 var processors = []int{1, 2, 4}
 
-// raceLess are the packages that the race detector has nothing to see in: they start
-// processes of their own, count in one goroutine, or read documents. .ci/run names the same.
-var raceLess = []string{"bench", "cmd/demo", "deploy", "internal/snippets", "simulations", "soak"}
-
 // roundTimeout bounds a package's run in one round.
 const roundTimeout = 30 * time.Minute
 
@@ -90,38 +86,10 @@ func flakes(ctx context.Context, args []string, _ io.Reader, out io.Writer) erro
 	return ctx.Err()
 }
 
-// testPackage is a package that has tests, and its built test programs.
-type testPackage struct {
-	path, dir    string
-	plain, raced string // "" if not built
-}
-
-// testPackages lists those of the packages that have tests; of all modules if none is named.
-func testPackages(ctx context.Context, patterns []string) ([]testPackage, error) {
-	if len(patterns) == 0 {
-		patterns = []string{"work"}
-	}
-	list := append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, patterns...)
-	text, err := exec.CommandContext(ctx, "go", list...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	var found []testPackage
-	for line := range strings.Lines(string(text)) {
-		if path, dir, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
-			found = append(found, testPackage{path: path, dir: dir})
-		}
-	}
-	if len(found) == 0 {
-		return nil, usageError(fmt.Sprintf("no package of %q has tests", patterns))
-	}
-	return found, nil
-}
-
 func (p *testPackage) build(ctx context.Context, dir string, detector bool) error {
 	args := []string{"test", "-c", "-o", filepath.Join(dir, strings.ReplaceAll(p.path, "/", "_")+".test")}
 	if detector {
-		if slices.ContainsFunc(raceLess, func(path string) bool { return strings.HasSuffix(p.path, "/"+path) }) {
+		if !p.races() {
 			return nil
 		}
 		args[3] += ".race"

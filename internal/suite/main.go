@@ -4,6 +4,8 @@
 //	go run ./internal/suite flakes -n 20              the default run, 20 times under load
 //	go run ./internal/suite limit -seconds 150 go test work
 //	go test -json work | go run ./internal/suite slowest
+//	go test -race $(go run ./internal/suite raced)
+//	WEIR_FULL=1 go test $(go run ./internal/suite full)
 package main
 
 import (
@@ -27,6 +29,8 @@ const usage = `usage:
   suite flakes [-n rounds] [-race every] [-busy loops] [-run pattern] [package ...]
   suite limit -seconds n command [argument ...]
   suite slowest [-n tests] <events of go test -json
+  suite raced
+  suite full
 `
 
 // errFailed is returned for a failure that is already printed.
@@ -40,7 +44,7 @@ func main() {
 
 func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Writer) int {
 	commands := map[string]func(context.Context, []string, io.Reader, io.Writer) error{
-		"flakes": flakes, "limit": limit, "slowest": slowest,
+		"flakes": flakes, "limit": limit, "slowest": slowest, "raced": raced, "full": fullRun,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(complaints, usage)

@@ -112,7 +112,7 @@ func TestLimitFailsWithItsCommand(t *testing.T) {
 }
 
 func TestAWrongCommandLineSaysWhatToGive(t *testing.T) {
-	for _, args := range []string{"", "flake", "flakes -n 0", "flakes -race -1", "flakes -what", "limit go", "limit -seconds 5", "slowest -n many", "flakes -h"} {
+	for _, args := range []string{"", "flake", "flakes -n 0", "flakes -race -1", "flakes -what", "limit go", "limit -seconds 5", "slowest -n many", "flakes -h", "raced ./bucket"} {
 		var out, complaints strings.Builder
 		require.Equal(t, exitUsage, run(t.Context(), strings.Fields(args), nil, &out, &complaints), args)
 		require.Contains(t, complaints.String(), usage, args)
@@ -153,4 +153,16 @@ func TestFlaky(t *testing.T) {
 	require.Contains(t, out.String(), "8 tests ran, counting each run; 1 failed")
 	out.Reset()
 	require.Equal(t, exitFine, run(t.Context(), []string{"flakes", "-n", "2", "-race", "0", "-busy", "0", "-run", "Fine"}, nil, &out, &complaints), complaints.String())
+}
+
+func TestPackagesAreListedByWhatTheirTestsNeed(t *testing.T) {
+	var raced, full, complaints strings.Builder
+	require.Equal(t, exitFine, run(t.Context(), []string{"raced"}, nil, &raced, &complaints), complaints.String())
+	require.Contains(t, raced.String(), "github.com/weir-go/weir/cluster\n")
+	for _, path := range unraced {
+		require.NotContains(t, raced.String(), "github.com/weir-go/weir/"+path+"\n")
+	}
+	require.Equal(t, exitFine, run(t.Context(), []string{"full"}, nil, &full, &complaints), complaints.String())
+	require.Contains(t, full.String(), "github.com/weir-go/weir/simulations\n")
+	require.NotContains(t, full.String(), "github.com/weir-go/weir/internal/suite\n")
 }

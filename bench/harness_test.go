@@ -181,8 +181,9 @@ func (w *wire) Later(int) cluster.Later  { return func([]byte) {} }
 func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, key := range keysThat(100_000, anyKey) {
-		require.Len(t, key, keyBytes)
-		require.False(t, seen[key], "%s comes twice", key)
+		if len(key) != keyBytes || seen[key] {
+			t.Fatalf("%q comes twice, or has not %d bytes", key, keyBytes)
+		}
 		seen[key] = true
 	}
 }

@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 		return err
 	}
 	if o.sizing {
-		return size(ctx, o.duration, o.keys, out)
+		return size(ctx, o.duration, sizedKeys, o.keys, out)
 	}
 	cells := o.cells()
 	if len(cells) == 0 {

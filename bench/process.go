@@ -25,8 +25,9 @@ const profileVariable = "WEIR_BENCH_CPUPROFILE"
 // ready with the address that it serves at.
 type role func(ready func(addr string), done <-chan struct{}) error
 
-// startWait bounds how long a process may take to be ready, and to end.
-const startWait = 10 * time.Second
+// startWait bounds how long a process may take to be ready, and to end. A machine that is
+// busy needs many times as long as an idle one.
+const startWait = time.Minute
 
 // play ends when the standard input does, and so with the parent.
 func play(name string, serve role) error {

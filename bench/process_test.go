@@ -26,7 +26,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if s := oneRedis.server; s != nil {
+		_ = s.end()
+	}
+	os.Exit(code)
 }
 
 // start is startRole for a test or benchmark, which the child does not outlive.

@@ -14,6 +14,8 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+
+	"github.com/weir-go/weir/internal/freeport"
 )
 
 // asked is the outcome of a check that another process decided.
@@ -82,12 +84,13 @@ func newScript(text string) func(q quota, addr string) (*instance, error) {
 	}
 }
 
-// redisServer is a server that saves nothing, on a free port of loopback.
+// redisServer is a server that saves nothing, on a port of loopback that is held for it.
 type redisServer struct {
-	addr   string
-	client *redis.Client
-	cmd    *exec.Cmd
-	dir    string
+	addr    string
+	release func() // the port
+	client  *redis.Client
+	cmd     *exec.Cmd
+	dir     string
 }
 
 var errNoRedis = errors.New("no redis-server on PATH")
@@ -98,21 +101,22 @@ func startRedis() (*redisServer, error) {
 	if err != nil {
 		return nil, errNoRedis
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	s := new(redisServer)
+	if s.addr, s.release, err = freeport.Hold(); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
 	}
-	s := &redisServer{addr: listener.Addr().String()}
 	_, port, err := net.SplitHostPort(s.addr)
-	if err := errors.Join(err, listener.Close()); err != nil {
-		return nil, err
+	if err == nil {
+		s.dir, err = os.MkdirTemp("", "weir-bench")
 	}
-	if s.dir, err = os.MkdirTemp("", "weir-bench"); err != nil {
+	if err != nil {
+		s.release()
 		return nil, err
 	}
 	s.cmd = exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", s.dir)
 	tieToParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
+		s.release()
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	s.client = redis.NewClient(&redis.Options{Addr: s.addr})
@@ -130,7 +134,8 @@ func startRedis() (*redisServer, error) {
 func (s *redisServer) end() error {
 	err := s.client.Close()
 	_ = s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // says that it was killed
+	_ = s.cmd.Wait() // which reports that it was killed
+	s.release()
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,14 +19,32 @@ func networkRivals() []contender {
 	return slices.DeleteFunc(contenders(), func(c contender) bool { return c.remote == nil })
 }
 
-// newNetworkRival starts a server, and the rival's limiter on it.
+// oneRedis is the server of all tests and benchmarks of this process, which TestMain ends. It
+// has an error in its place where none could be started.
+var oneRedis struct {
+	once   sync.Once
+	server *redisServer
+	err    error
+}
+
+// sharedRedis returns that server, emptied, or nil if none is installed. Those that use it do not
+// run side by side, because each empties it.
+func sharedRedis(tb testing.TB) *redisServer {
+	oneRedis.once.Do(func() { oneRedis.server, oneRedis.err = startRedis() })
+	if errors.Is(oneRedis.err, errNoRedis) {
+		return nil
+	}
+	require.NoError(tb, oneRedis.err)
+	require.NoError(tb, oneRedis.server.flush())
+	return oneRedis.server
+}
+
+// newNetworkRival returns the rival's limiter on the shared server.
 func newNetworkRival(tb testing.TB, c contender) *instance {
-	s, err := startRedis()
-	if errors.Is(err, errNoRedis) {
+	s := sharedRedis(tb)
+	if s == nil {
 		tb.Skip("redis-server is not installed: there is nothing to compare with")
 	}
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, s.end()) })
 	i, err := c.remote(redisQuota, s.addr)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, i.close()) })

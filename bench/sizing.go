@@ -29,14 +29,16 @@ type Sizer struct {
 	limiter *weir.Limiter // which admits all
 	daily   *weir.Limiter // whose counts last
 	checks  *http.Server
+	asked   int
 	keys    map[string][]string // by who decides
 	before  int64               // bytes in the heap before it is asked for keys
 }
 
 // SizerSetup says which cluster it is in. Its own address is the answer.
 type SizerSetup struct {
-	Join []string
-	Keys int // that it has room for
+	Join  []string
+	Keys  int // that it has room for
+	Asked int // keys that Load asks for, of each kind
 }
 
 // SizerAddrs are where it is reached.
@@ -70,6 +72,7 @@ func serveSizer(ready func(string), done <-chan struct{}) error {
 func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	// It is a secret of nobody: all nodes are processes of this one machine.
 	secret := bytes.Repeat([]byte{1}, 32)
+	s.asked = o.Asked
 	s.node, err = weir.Start(context.Background(), weir.Config{
 		Bind: "127.0.0.1:0", Join: o.Join, Secrets: [][]byte{secret}, Seed: secret, MaxKeys: o.Keys, Logger: quiet(),
 	})
@@ -102,7 +105,7 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	return nil
 }
 
-// sizedKeys is how many keys are asked for, each by turns: so many that none is asked for
+// sizedKeys is how many keys the command asks for, each by turns: so many that none is asked for
 // often enough to be lent, but for those that are meant to be.
 const sizedKeys = 200_000
 
@@ -116,11 +119,11 @@ func (s *Sizer) Meet(members int, _ *int) error {
 	if err := untilExact(s.limiter, startWait); err != nil {
 		return err
 	}
-	others := keysThat(sizedKeys, func(key string) bool { return !s.limiter.Owner(key).Self })
+	others := keysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })
 	s.keys = map[string][]string{
-		"owned":     keysThat(sizedKeys, func(key string) bool { return s.limiter.Owner(key).Self }),
+		"owned":     keysThat(s.asked, func(key string) bool { return s.limiter.Owner(key).Self }),
 		"forwarded": others,
-		"leased":    others[:10],
+		"leased":    others[:min(len(others), 10)],
 		"nothing":   others,
 	}
 	s.before = heap()
@@ -254,18 +257,21 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
 
 // sizers are nodes that know each other.
 type sizers struct {
+	asked   int
 	workers []*worker
 	addrs   []SizerAddrs
 }
 
-func startSizers(nodes, keys int, env ...string) (s *sizers, err error) {
-	s = new(sizers)
+// startSizers starts nodes that have room for so many keys each, and are asked for asked of
+// each kind.
+func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
+	s = &sizers{asked: asked}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.end())
 		}
 	}()
-	setup := SizerSetup{Keys: keys}
+	setup := SizerSetup{Keys: keys, Asked: asked}
 	for range nodes {
 		p, err := startRole(sizerRole, env...)
 		if err != nil {
@@ -341,7 +347,7 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 	}()
 	errs := make([]error, 3*sizerCallers)
 	spent.Checks = paced(len(errs), rate, d, func(caller int, r *rand.Rand) {
-		key := appendKey(nil, r.IntN(sizedKeys))
+		key := appendKey(nil, r.IntN(s.asked))
 		body := fmt.Sprintf(`{"key":%q,"name":"sizing","limit":%d,"window_ms":3600000}`, key, million)
 		a, err := client.Post("http://"+s.addrs[r.IntN(len(s.addrs))].Checks+"/v1/check", "application/json", strings.NewReader(body))
 		if err != nil {
@@ -366,10 +372,11 @@ var sizedRates = [...]float64{1_000, 10_000, 100_000}
 // sizingNodes is how many nodes the cluster has that is asked.
 const sizingNodes = 3
 
-// size prints what checks take of CPU, and what keys take of memory.
-func size(ctx context.Context, d time.Duration, keys []int, out io.Writer) (err error) {
+// size prints what checks of asked keys of each kind take of CPU, each rate for d, and what
+// keys take of memory.
+func size(ctx context.Context, d time.Duration, asked int, keys []int, out io.Writer) (err error) {
 	fmt.Fprintf(out, "CPU time of all of %d nodes for a check, µs, of so many a second in all:\n\n| a check | 1,000 | 10,000 | 100,000 |\n|---|---|---|---|\n", sizingNodes)
-	s, err := startSizers(sizingNodes, 4*sizingNodes*sizedKeys)
+	s, err := startSizers(sizingNodes, 4*sizingNodes*asked, asked)
 	if err != nil {
 		return err
 	}
@@ -455,7 +462,7 @@ func memoryFor(counts int) int64 { return int64(counts)*sizedKeyBytes + sizedBas
 
 // filled fills two nodes with so many keys, and answers with what the larger one takes.
 func filled(n int, env ...string) (m SizerMemory, err error) {
-	s, err := startSizers(2, 2*n, env...)
+	s, err := startSizers(2, 2*n, 0, env...)
 	if err != nil {
 		return m, err
 	}

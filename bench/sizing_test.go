@@ -17,7 +17,7 @@ import (
 
 func TestSizingComesToAFigureForEachWayAndSize(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, size(context.Background(), 20*time.Millisecond, []int{2000}, &out))
+	require.NoError(t, size(context.Background(), 20*time.Millisecond, 2000, []int{2000}, &out))
 	for _, row := range []string{"owned", "forwarded", "leased", "over HTTP"} {
 		require.Contains(t, out.String(), "| "+row+" | ")
 	}

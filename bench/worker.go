@@ -316,11 +316,12 @@ func newAsker(first, kept int) asker {
 	}
 }
 
-// ask asks until nothing is measured any more, and times one check of so many.
+// ask asks at least once and until nothing is measured any more, and times one check of so
+// many. On a busy machine the time may be over before the caller runs.
 func (c *asker) ask(w *Worker, every int) {
 	at := (c.first + c.checks) % len(w.draws)
 	until := 1 + c.first*every/len(w.draws) // not all callers time the same check
-	for w.measuring.Load() {
+	for {
 		var o outcome
 		if until--; until == 0 {
 			until = every
@@ -334,6 +335,9 @@ func (c *asker) ask(w *Worker, every int) {
 			at = 0
 		}
 		c.note(o)
+		if !w.measuring.Load() {
+			return
+		}
 	}
 }
 

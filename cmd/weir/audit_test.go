@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
 
 	weirnode "github.com/weir-go/weir"
 	"github.com/weir-go/weir/audit"
@@ -40,6 +41,7 @@ func records(t *testing.T, name string) (all []audit.Record) {
 }
 
 func TestDenialsAreRecordedAndNoneIsLostWhereTheFileIsRotatedUnderTraffic(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	p := start(t, dir, "-audit", "audit.log", "-audit_keys")
 	name := func(i int) string { return filepath.Join(dir, fmt.Sprintf("audit.%d", i)) }
@@ -58,14 +60,14 @@ func TestDenialsAreRecordedAndNoneIsLostWhereTheFileIsRotatedUnderTraffic(t *tes
 	}
 	for i := 1; i <= rotations; i++ {
 		begun := denied.Load()
-		require.Eventually(t, func() bool { return denied.Load() > begun+20 }, 30*time.Second, time.Millisecond)
+		wait(t, func() bool { return denied.Load() > begun+20 })
 		require.NoError(t, os.Rename(filepath.Join(dir, "audit.log"), name(i)))
 		before := strings.Count(p.out.String(), "opened again")
 		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-		require.Eventually(t, func() bool { return strings.Count(p.out.String(), "opened again") > before }, 30*time.Second, 10*time.Millisecond)
+		wait(t, func() bool { return strings.Count(p.out.String(), "opened again") > before })
 	}
 	begun := denied.Load()
-	require.Eventually(t, func() bool { return denied.Load() > begun+20 }, 30*time.Second, time.Millisecond)
+	wait(t, func() bool { return denied.Load() > begun+20 })
 	stop()
 	asking.Wait()
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
@@ -89,22 +91,24 @@ func TestDenialsAreRecordedAndNoneIsLostWhereTheFileIsRotatedUnderTraffic(t *tes
 }
 
 func TestWhatBecameOfRecordsIsInTheMetrics(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	p := start(t, dir, "-audit", "audit.log", "-audit_sample", "1")
+	file := filepath.Join(dir, "audit.log")
+	p := begin(t, insecure.NewCredentials(), dir, "-audit", file, "-audit_sample", "1")
 	status, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"secret key"}`)
 	require.Equal(t, http.StatusOK, status, answer)
-	require.Eventually(t, func() bool {
+	wait(t, func() bool {
 		_, metrics := get(t, "http://"+p.addrs["health"]+"/metrics")
 		return strings.Contains(metrics, "weir_audit_records_total{fate=\"written\"} 1\n") &&
 			strings.Contains(metrics, "weir_audit_records_total{fate=\"dropped\"} 0\n") && strings.Contains(metrics, "weir_audit_records_total{fate=\"failed\"} 0\n")
-	}, 30*time.Second, 50*time.Millisecond)
-	text, err := os.ReadFile(filepath.Join(dir, "audit.log"))
+	})
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "secret key")
 }
 
 // deny has one check of a key denied, and no other.
-func deny(t *testing.T, p *process, key string) {
+func deny(t *testing.T, p *reached, key string) {
 	t.Helper()
 	status, answer := p.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":%q,"units":60}`, key))
 	require.Equal(t, http.StatusOK, status, answer)
@@ -115,13 +119,14 @@ func deny(t *testing.T, p *process, key string) {
 }
 
 func TestHalfALineOfAProcessThatWasKilledCostsThatLineAlone(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	file := filepath.Join(dir, "audit.log")
 	require.NoError(t, os.WriteFile(file, []byte(`{"time":"2026-`), 0o600))
-	p := start(t, dir, "-audit", "audit.log")
-	deny(t, p, "u")
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, p.Wait())
+	p := begin(t, insecure.NewCredentials(), dir, "-audit", file)
+	deny(t, &p.reached, "u")
+	p.stop()
+	require.NoError(t, <-p.done)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	lines := strings.Split(string(text), "\n")
@@ -131,6 +136,7 @@ func TestHalfALineOfAProcessThatWasKilledCostsThatLineAlone(t *testing.T) {
 }
 
 func TestALineThatWasCutShortInOneFileHasNoEndInTheNext(t *testing.T) {
+	t.Parallel()
 	f := &auditFile{name: filepath.Join(t.TempDir(), "audit.log")}
 	require.NoError(t, f.open())
 	defer f.close()
@@ -145,24 +151,26 @@ func TestALineThatWasCutShortInOneFileHasNoEndInTheNext(t *testing.T) {
 }
 
 func TestNobodyWhoReadsItsOutputTakesTheProcessAlong(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	reads, writes, err := os.Pipe()
 	require.NoError(t, err)
 	p := startWith(t, dir, func(p *process) { p.Stdout = writes }, "-audit", auditStdout)
 	require.NoError(t, writes.Close())
 	require.NoError(t, reads.Close())
-	deny(t, p, "u")
-	require.Eventually(t, func() bool {
+	deny(t, &p.reached, "u")
+	wait(t, func() bool {
 		_, metrics := get(t, "http://"+p.addrs["health"]+"/metrics")
 		return strings.Contains(metrics, "weir_audit_records_total{fate=\"failed\"} 1\n")
-	}, 30*time.Second, 50*time.Millisecond)
-	require.Contains(t, p.out.String(), "audit records were lost")
-	require.NoError(t, p.Process.Signal(syscall.SIGHUP)) // there is no file to open again
+	})
+	wait(t, func() bool { return strings.Contains(p.out.String(), "audit records were lost") }) // which it counts first
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))                                        // there is no file to open again
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.Wait(), "%s", &p.out)
 }
 
 func TestAnAuditFileThatHangsHoldsNoEndUp(t *testing.T) {
+	t.Parallel()
 	a, err := openAudit(auditOptions{file: filepath.Join(t.TempDir(), "audit.log")}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	node, err := weirnode.Start(t.Context(), weirnode.Config{Observer: a.Log, Logger: slog.New(slog.DiscardHandler)})

@@ -68,6 +68,7 @@ func (o *once) StreamAggregatedResources(stream discovery.AggregatedDiscoverySer
 }
 
 func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
+	t.Parallel()
 	f := certified(t)
 	serving, asking, err := f.credentials()
 	require.NoError(t, err)
@@ -83,15 +84,15 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
 
-	r := begin(t, asking, "-envoy_xds", listener.Addr().String(), "-envoy_xds_node", "n", "-envoy_cert", f.cert, "-envoy_key", f.key, "-envoy_ca", f.ca)
+	r := beginWith(t, asking, "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_xds", listener.Addr().String(), "-envoy_xds_node", "n", "-envoy_cert", f.cert, "-envoy_key", f.key, "-envoy_ca", f.ca)
 	select {
 	case <-m.taken:
-	case <-time.After(30 * time.Second):
+	case <-time.After(eventually):
 		t.Fatal("the configuration was not taken")
 	}
 	require.Equal(t, 9, r.left(t))
 
-	plain, err := grpc.NewClient(r.addrs["envoy"].String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	plain, err := grpc.NewClient(r.addrs["envoy"], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer plain.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -103,6 +104,7 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 }
 
 func TestFilesThatAreNoCertificatesAreRefused(t *testing.T) {
+	t.Parallel()
 	f := certified(t)
 	_, _, err := files{f.cert, f.key, f.key}.credentials()
 	require.ErrorContains(t, err, "has no certificate in PEM")

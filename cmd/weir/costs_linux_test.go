@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/full"
 )
 
 var (
@@ -103,6 +105,7 @@ func spentBy(t *testing.T, p *process) (s spent) {
 // agree. With -processes 30 -idle 1m, on a machine that does nothing else, it makes the
 // table of processes in docs/deploy.md.
 func TestWhatProcessesCostEachOther(t *testing.T) {
+	full.Only(t, "TestProcessesShareOneCountHoweverTheyAreAsked, TestAMemberThatLeavesUnderTrafficFailsNoRequest and TestADeployOfReplicasResetsNothing")
 	dir, size := folder(t), max(4, *processes)
 	begin := func(name string, join ...string) *process {
 		args := []string{"-name", name, "-max_keys", "10000"}

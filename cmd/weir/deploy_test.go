@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -39,7 +38,7 @@ func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffi
 	for worker := range 4 {
 		f.asking.Go(func() {
 			for i := 0; over.Err() == nil; i++ {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), eventually)
 				err := ask(ctx, fmt.Sprintf("%d-%d", worker, i%100))
 				cancel()
 				f.asked.Add(1)
@@ -63,7 +62,7 @@ func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffi
 func (f *traffic) goesOn(t *testing.T, n int64) {
 	t.Helper()
 	begun := f.asked.Load()
-	require.Eventually(t, func() bool { return f.asked.Load() > begun+n }, 30*time.Second, time.Millisecond)
+	wait(t, func() bool { return f.asked.Load() > begun+n })
 }
 
 func (f *traffic) end(t *testing.T, what string) {
@@ -77,10 +76,11 @@ func (f *traffic) end(t *testing.T, what string) {
 // soon as an answer ends the connection or there is none to be had, and over gRPC by the
 // health, as Envoy does.
 func TestAMemberThatLeavesUnderTrafficFailsNoRequest(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	a := start(t, dir, "-name", "a")
+	a := start(t, dir, "-name", "a", "-leave_within", "60s")
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
-	require.Eventually(t, allReady(a, b), 60*time.Second, 20*time.Millisecond)
+	waitReady(t, a, b)
 
 	var gone atomic.Bool // a, to those who ask over HTTP
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}

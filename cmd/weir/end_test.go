@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -57,6 +56,15 @@ func halfAsk(t *testing.T, addr, token string) *halfAsked {
 	return h
 }
 
+// endsChecks reports whether it takes no more checks.
+func (p *reached) endsChecks() bool {
+	c, err := net.Dial("tcp", p.addrs["checks"])
+	if err == nil {
+		c.Close()
+	}
+	return err != nil
+}
+
 func (h *halfAsked) answer(t *testing.T) *http.Response {
 	t.Helper()
 	_, err := io.WriteString(h, h.rest)
@@ -68,6 +76,7 @@ func (h *halfAsked) answer(t *testing.T) *http.Response {
 }
 
 func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	p := start(t, dir, "-leave_within", "60s")
 	conn, err := grpc.NewClient(p.addrs["envoy"], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -80,13 +89,7 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 	require.Equal(t, health.HealthCheckResponse_SERVING, is.Status)
 	asked := halfAsk(t, p.addrs["checks"], checksToken)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { // checks end first
-		c, err := net.Dial("tcp", p.addrs["checks"])
-		if err == nil {
-			c.Close()
-		}
-		return err != nil
-	}, 30*time.Second, 10*time.Millisecond)
+	wait(t, p.endsChecks) // which end first
 	status, text := get(t, "http://"+p.addrs["health"]+"/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "it leaves")
@@ -102,11 +105,12 @@ func TestWhatIsAskedAtTheEndIsAnsweredAndNobodyIsSentThereAnyMore(t *testing.T) 
 }
 
 func TestASecondSignalCutsTheEndShort(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	p := start(t, dir, "-leave_within", "10m")
 	halfAsk(t, p.addrs["checks"], checksToken)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") }, 30*time.Second, 10*time.Millisecond)
+	wait(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") })
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	var exit *exec.ExitError
 	require.ErrorAs(t, p.Wait(), &exit)
@@ -115,8 +119,9 @@ func TestASecondSignalCutsTheEndShort(t *testing.T) {
 }
 
 func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	p := start(t, dir)
+	p := begin(t, insecure.NewCredentials(), dir)
 	var stop atomic.Bool
 	failed := make(chan string, 1)
 	go func() {
@@ -138,17 +143,18 @@ func TestRulesAreReadAgainUnderTrafficAndNoCheckFails(t *testing.T) {
 		next := filepath.Join(dir, "next.yaml")
 		require.NoError(t, os.WriteFile(next, []byte(text), 0o600))
 		require.NoError(t, os.Rename(next, filepath.Join(dir, "rules.yaml")))
-		require.Eventually(t, func() bool {
+		wait(t, func() bool {
 			_, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"once"}`)
 			return strings.Contains(answer, fmt.Sprintf(`"limit":%d,`, rate))
-		}, 30*time.Second, 50*time.Millisecond)
+		})
 	}
 }
 
 func TestChecksBehindCertificatesAreForThoseWhoHaveOne(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	f := certified(t)
-	p := start(t, dir, "-http_cert", f.cert, "-http_key", f.key, "-http_ca", f.ca)
+	p := begin(t, insecure.NewCredentials(), dir, "-http_cert", f.cert, "-http_key", f.key, "-http_ca", f.ca)
 	config, err := f.both()
 	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
@@ -171,10 +177,11 @@ func TestChecksBehindCertificatesAreForThoseWhoHaveOne(t *testing.T) {
 
 // A member that stands still answers nobody who hands counts over to it.
 func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	a := start(t, dir, "-name", "a", "-leave_within", "6s", "-timeout", "20ms") // Leave has 4.8s, and what is asked 0.9s more
+	a := start(t, dir, "-name", "a", "-leave_within", "60s", "-timeout", "20ms") // Leave has 48s, and what is asked 9s more
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
-	require.Eventually(t, allReady(a, b), 60*time.Second, 20*time.Millisecond)
+	waitReady(t, a, b)
 	for i := range 20 { // some of them are a's to hand over
 		status, _ := a.post(t, "/v1/take", fmt.Sprintf(`{"limit":"api/hourly","key":"%d"}`, i))
 		require.Equal(t, http.StatusOK, status)
@@ -182,13 +189,7 @@ func TestAFrozenMemberLeavesTimeToAnswerWhatIsAsked(t *testing.T) {
 	asked := halfAsk(t, a.addrs["checks"], checksToken)
 	require.NoError(t, b.Process.Signal(syscall.SIGSTOP))
 	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { // it has left, or Leave came to its bound
-		c, err := net.Dial("tcp", a.addrs["checks"])
-		if err == nil {
-			c.Close()
-		}
-		return err != nil
-	}, 30*time.Second, 10*time.Millisecond)
+	wait(t, a.endsChecks) // it has left, or Leave came to its bound
 	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)
 	var exit *exec.ExitError
 	require.ErrorAs(t, a.Wait(), &exit, "counts were not handed over")

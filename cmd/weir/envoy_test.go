@@ -60,32 +60,55 @@ func TestSecretsAndSeedAreReadAsTheyArePrinted(t *testing.T) {
 
 // replica is a node that serves, in this process.
 type replica struct {
-	*served
+	reached
+	node *weir.Node
 	rpc  rls.RateLimitServiceClient // nil if it does not serve Envoy
-	stop context.CancelFunc
-	done chan error
+	stop context.CancelFunc         // has it leave
+	done chan error                 // what runServe returns
 }
 
-// begin has a node serve; what is not said otherwise is on free ports.
-func begin(t *testing.T, asking credentials.TransportCredentials, args ...string) *replica {
+// begin has a node serve all there is, with the files of a folder.
+func begin(t *testing.T, asking credentials.TransportCredentials, dir string, args ...string) *replica {
+	t.Helper()
+	r := beginWith(t, asking, serving(dir, args...)...)
+	r.dir = dir
+	return r
+}
+
+// beginWith has a node serve as the flags tell, and nothing else.
+func beginWith(t *testing.T, asking credentials.TransportCredentials, args ...string) *replica {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	t.Cleanup(stop)
-	r := &replica{stop: stop, done: make(chan error, 1)}
-	o := parsed(t, append([]string{"-envoy", "127.0.0.1:0", "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-admin", "127.0.0.1:0", "-health", "127.0.0.1:0"}, args...)...)
+	r := &replica{reached: reached{addrs: make(map[string]string)}, stop: stop, done: make(chan error, 1)}
+	o := parsed(t, args...)
 	o.node.Timeout = 10 * time.Second // that no check is decided without its owner on a busy machine
-	serving := make(chan *served, 1)
+	serving, ended := make(chan *served, 1), make(chan struct{})
 	o.ready = func(s *served) { serving <- s }
-	go func() { r.done <- runServe(ctx, t.Context(), o, slog.New(slog.DiscardHandler)) }()
+	var log lockedBuffer
+	go func() {
+		defer close(ended)
+		r.done <- runServe(ctx, t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		if t.Failed() {
+			t.Logf("%q:\n%s", args, &log)
+		}
+	})
 	select {
-	case r.served = <-serving:
-	case err := <-r.done:
-		require.NoError(t, err)
-	case <-time.After(30 * time.Second):
+	case s := <-serving:
+		r.node = s.node
+		for name, addr := range s.addrs {
+			r.addrs[name] = addr.String()
+		}
+	case <-ended:
+		require.NoError(t, <-r.done)
+	case <-time.After(eventually):
 		t.Fatal("it does not serve")
 	}
-	if addr := r.addrs["envoy"]; addr != nil {
-		conn, err := grpc.NewClient(addr.String(), grpc.WithTransportCredentials(asking))
+	if addr := r.addrs["envoy"]; addr != "" {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(asking))
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
 		r.rpc = rls.NewRateLimitServiceClient(conn)
@@ -103,16 +126,16 @@ func (r *replica) left(t *testing.T) int {
 }
 
 func TestADeployOfReplicasResetsNothing(t *testing.T) {
-	name := write(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]")
-	shared := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 000102030405060708090a0b0c0d0e0f\n")
-	old := begin(t, insecure.NewCredentials(), "-envoy_config", name, "-shared", shared)
-	require.Equal(t, 9, old.left(t))
-	next := begin(t, insecure.NewCredentials(), "-envoy_config", name, "-shared", shared, "-join", old.node.Members()[0].Addr)
-	require.Eventually(t, func() bool { return len(old.node.Members()) == 2 && old.node.Ready() && next.node.Ready() }, 30*time.Second, 10*time.Millisecond)
-	require.LessOrEqual(t, next.left(t), 8)
+	t.Parallel()
+	dir := folder(t)
+	old := begin(t, insecure.NewCredentials(), dir)
+	require.Equal(t, 999, old.left(t))
+	next := begin(t, insecure.NewCredentials(), dir, "-join", old.node.Members()[0].Addr)
+	wait(t, func() bool { return len(old.node.Members()) == 2 && old.node.Ready() && next.node.Ready() })
+	require.LessOrEqual(t, next.left(t), 998)
 	old.stop()
 	require.NoError(t, <-old.done)
-	require.LessOrEqual(t, next.left(t), 7, "what was used with the one that has gone stays used")
+	require.LessOrEqual(t, next.left(t), 997, "what was used with the one that has gone stays used")
 	next.stop()
 	require.NoError(t, <-next.done)
 }

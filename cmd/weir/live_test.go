@@ -12,6 +12,7 @@ import (
 )
 
 func TestANodeThatIsAliveSaysSoAndNothingElseDoes(t *testing.T) {
+	t.Parallel()
 	status := http.StatusOK
 	routes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/live" {

@@ -56,6 +56,7 @@ func runWeir(t *testing.T, text string, args ...string) (code int, stdout, stder
 const good = "FILE is good: 4 rules, 5 limits, version 3\n"
 
 func TestCheckExplainsWhatARequestMeets(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		about string
 		args  []string
@@ -144,6 +145,7 @@ func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		about  string
 		args   []string
@@ -175,6 +177,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestAFileThatNeverEndsIsReadForAWhileOnly(t *testing.T) {
+	t.Parallel()
 	const endless = "/dev/zero"
 	if _, err := os.Stat(endless); err != nil {
 		t.Skip(err)

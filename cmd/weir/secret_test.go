@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,10 +12,12 @@ import (
 )
 
 func TestASecretAndASeedAreNewEachTimeAndGoodForAConfig(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for range 100 {
-		code, out, _ := runWeir(t, "", "secret")
-		require.Equal(t, ok, code)
+		var stdout, stderr strings.Builder
+		require.Equal(t, ok, run([]string{"secret"}, &stdout, &stderr), &stderr)
+		out := stdout.String()
 		lines := regexp.MustCompile(`^secret: ([0-9a-f]{64})\nseed: ([0-9a-f]{64})\n$`).FindStringSubmatch(out)
 		require.NotNil(t, lines, out)
 		var both [2][]byte

@@ -7,11 +7,13 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weir-go/weir/internal/full"
 )
 
 // asWeir has the test's own binary be the command.
@@ -35,12 +39,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// reached is a weir serve that answers, in a process of its own or in this one.
+type reached struct {
+	dir   string            // with all files that it needs
+	addrs map[string]string // by the name of the flag
+}
+
 // process is a weir serve of its own.
 type process struct {
 	*exec.Cmd
-	dir   string
-	addrs map[string]string
-	out   lockedBuffer
+	reached
+	out lockedBuffer
 }
 
 // lockedBuffer may be read while it is written to.
@@ -97,6 +106,9 @@ func folder(t *testing.T) string {
 	return dir
 }
 
+// eventually bounds the wait for an event on a machine that is busy. It is no promise.
+const eventually = time.Minute
+
 // servesAt is the line that says where it serves.
 var servesAt = regexp.MustCompile(`msg=serving checks=(\S+) admin=(\S+) health=(\S+) envoy=(\S+)`)
 
@@ -105,12 +117,19 @@ func start(t *testing.T, dir string, args ...string) *process {
 	return startWith(t, dir, func(*process) {}, args...)
 }
 
+// serving are the flags of a node that serves all there is, with the files of a folder.
+func serving(dir string, more ...string) []string {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	return append([]string{
+		"-rules", in("rules.yaml"), "-shared", in("shared"), "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-checks_tokens", in("checks"),
+		"-admin", "127.0.0.1:0", "-admin_tokens", in("admin"), "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_config", in("envoy.yaml"), "-timeout", "5s",
+	}, more...)
+}
+
 // startWith is start, of a process that set has prepared.
 func startWith(t *testing.T, dir string, set func(p *process), args ...string) *process {
 	t.Helper()
-	all := append([]string{"serve", "-rules", "rules.yaml", "-shared", "shared", "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-checks_tokens", "checks",
-		"-admin", "127.0.0.1:0", "-admin_tokens", "admin", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_config", "envoy.yaml", "-timeout", "5s"}, args...)
-	p := &process{Cmd: weirIn(t, dir, all...), dir: dir, addrs: make(map[string]string)}
+	p := &process{Cmd: weirIn(t, dir, append([]string{"serve"}, serving("", args...)...)...), reached: reached{dir, make(map[string]string)}}
 	p.Stderr = &p.out
 	set(p)
 	require.NoError(t, p.Start())
@@ -121,7 +140,7 @@ func startWith(t *testing.T, dir string, set func(p *process), args ...string) *
 			t.Logf("%v:\n%s", p.Args[1:], &p.out)
 		}
 	})
-	require.Eventually(t, func() bool { return servesAt.MatchString(p.out.String()) }, 30*time.Second, 10*time.Millisecond, "it does not serve")
+	require.Eventually(t, func() bool { return servesAt.MatchString(p.out.String()) }, eventually, 5*time.Millisecond, "it does not serve")
 	found := servesAt.FindStringSubmatch(p.out.String())
 	for i, name := range []string{"checks", "admin", "health", "envoy"} {
 		p.addrs[name] = found[i+1]
@@ -130,18 +149,14 @@ func startWith(t *testing.T, dir string, set func(p *process), args ...string) *
 }
 
 // ask runs a command of the client against it.
-func (p *process) ask(t *testing.T, args ...string) (code int, out string) {
-	t.Helper()
-	c := weirIn(t, p.dir, append(args, "-admin", "http://"+p.addrs["admin"], "-token_file", "admin")...)
-	text, err := c.CombinedOutput()
-	if _, exited := err.(*exec.ExitError); err != nil && !exited {
-		require.NoError(t, err)
-	}
-	return c.ProcessState.ExitCode(), string(text)
+func (p *reached) ask(args ...string) (code int, out string) {
+	var said strings.Builder
+	code = run(append(args, "-admin", "http://"+p.addrs["admin"], "-token_file", filepath.Join(p.dir, "admin")), &said, &said)
+	return code, said.String()
 }
 
 // post asks the check API.
-func (p *process) post(t *testing.T, path, body string) (status int, answer string) {
+func (p *reached) post(t *testing.T, path, body string) (status int, answer string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, "http://"+p.addrs["checks"]+path, strings.NewReader(body))
 	require.NoError(t, err)
@@ -155,7 +170,7 @@ func (p *process) post(t *testing.T, path, body string) (status int, answer stri
 	return a.StatusCode, string(text)
 }
 
-func (p *process) ready() bool {
+func (p *reached) ready() bool {
 	a, err := http.Get("http://" + p.addrs["health"] + "/ready")
 	if err != nil {
 		return false
@@ -164,63 +179,80 @@ func (p *process) ready() bool {
 	return a.StatusCode == http.StatusOK
 }
 
-func allReady(ps ...*process) func() bool {
-	return func() bool {
-		for _, p := range ps {
-			if !p.ready() {
+// wait has a test wait until something is so.
+func wait(t *testing.T, is func() bool, what ...any) {
+	t.Helper()
+	require.Eventually(t, is, eventually, 10*time.Millisecond, what...)
+}
+
+// waitReady waits until all are.
+func waitReady[N interface{ ready() bool }](t *testing.T, nodes ...N) {
+	t.Helper()
+	wait(t, func() bool {
+		for _, n := range nodes {
+			if !n.ready() {
 				return false
 			}
 		}
 		return true
-	}
+	}, "not all are ready")
 }
 
 var boundTo = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // addr is where its members dial it, as it says itself.
-func (p *process) addr(t *testing.T) string {
+func (p *reached) addr(t *testing.T) string {
 	t.Helper()
-	code, out := p.ask(t, "status", "-json")
+	code, out := p.ask("status", "-json")
 	require.Equal(t, ok, code, out)
 	return boundTo.FindString(out)
 }
 
+// decidedByAuthority is an answer that neither a copy nor a share has decided.
+var decidedByAuthority = regexp.MustCompile(`"source":"(owner|forwarded|relayed|pushback|leased)"`)
+
 func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	a := start(t, dir, "-name", "a")
 	b := start(t, dir, "-name", "b", "-join", a.addr(t))
 	c := start(t, dir, "-name", "c", "-join", a.addr(t))
-	require.Eventually(t, allReady(a, b, c), 60*time.Second, 20*time.Millisecond)
+	waitReady(t, a, b, c)
 
-	admitted := 0
-	for i := range 90 {
-		switch p := []*process{a, b, c}[i%3]; i % 2 {
-		case 0:
-			status, answer := p.post(t, "/v1/take", `{"limit":"api/hourly","key":"u"}`)
+	// On a busy machine a node may be held to have stalled, so that its stand-in decides for
+	// it and may admit more. Such a round shows nothing, and another key is used up.
+	key := ""
+	for round := 0; ; round++ {
+		require.Less(t, round, 50, "in no round did authority decide all checks")
+		key = fmt.Sprint("u", round)
+		admitted, byAuthority := 0, true
+		for i := range 90 {
+			path, question := "/v1/take", `{"limit":"api/hourly","key":"`+key+`"}`
+			if i%2 == 1 {
+				path, question = "/v1/request", `{"path":"/","user":"`+key+`"}`
+			}
+			status, answer := []*process{a, b, c}[i%3].post(t, path, question)
 			require.Equal(t, http.StatusOK, status, answer)
+			byAuthority = byAuthority && decidedByAuthority.MatchString(answer)
 			if strings.Contains(answer, `"allowed":true`) {
 				admitted++
 			}
-		default:
-			status, answer := p.post(t, "/v1/request", `{"path":"/","user":"u"}`)
-			require.Equal(t, http.StatusOK, status, answer)
-			if strings.Contains(answer, `"status":200`) {
-				admitted++
-			}
+		}
+		if byAuthority {
+			require.Equal(t, 60, admitted)
+			break
 		}
 	}
-	require.Equal(t, 60, admitted)
-	code, out := b.ask(t, "check", "api/hourly", "u")
+	code, out := b.ask("check", "api/hourly", key)
 	require.Equal(t, denied, code, out)
-	code, out = b.ask(t, "peek", "api/hourly", "u")
+	code, out = b.ask("peek", "api/hourly", key)
 	require.Equal(t, denied, code, out)
 	require.Contains(t, out, "0 of 60 left")
-	code, out = a.ask(t, "status")
-	require.Equal(t, ok, code, out)
-	require.Regexp(t, `(?m)^api/hourly +u +\d+$`, out, "who is denied most")
-	code, out = c.ask(t, "reset", "api/hourly", "u")
-	require.Equal(t, ok, code, out)
-	code, out = b.ask(t, "check", "api/hourly", "v", "-units", "20", "-json")
+	// A member that answers late is missing for a moment, and status and reset tell so.
+	wait(t, func() bool { code, out = a.ask("status"); return code == ok })
+	require.Regexp(t, `(?m)^api/hourly +`+key+` +\d+$`, out, "which key is denied most")
+	wait(t, func() bool { code, out = c.ask("reset", "api/hourly", key); return code == ok })
+	code, out = b.ask("check", "api/hourly", "v", "-units", "20", "-json")
 	require.Equal(t, ok, code, out)
 	require.Contains(t, out, `"remaining":40`)
 
@@ -243,99 +275,108 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 	// One leaves in order, and takes nothing along.
 	require.NoError(t, b.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, b.Wait(), "it exits with 0: %s", &b.out)
-	code, out = c.ask(t, "peek", "api/hourly", "v")
+	code, out = c.ask("peek", "api/hourly", "v")
 	require.Equal(t, ok, code, out)
 	require.Contains(t, out, "40 of 60 left")
-	code, out = c.ask(t, "status")
-	require.Equal(t, ok, code, out)
-	require.NotContains(t, out, "b-", "who left is off the roster")
+	wait(t, func() bool { code, out = c.ask("status"); return code == ok && !strings.Contains(out, "b-") }, "a member that left is off the roster")
 
 	// Another is killed: checks go on, and status says who is missing.
 	require.NoError(t, a.Process.Kill())
-	require.Eventually(t, func() bool {
-		code, out = c.ask(t, "status")
+	wait(t, func() bool {
+		code, out = c.ask("status")
 		return code == bad && strings.HasPrefix(out, "OUTAGE since") && strings.Contains(out, "missing a-")
-	}, 30*time.Second, 100*time.Millisecond, "%s", &c.out)
+	})
 	status, answer := c.post(t, "/v1/take", `{"limit":"api/hourly","key":"w"}`)
 	require.Equal(t, http.StatusOK, status, answer)
-	metrics, err := http.Get("http://" + c.addrs["health"] + "/metrics")
-	require.NoError(t, err)
-	defer metrics.Body.Close()
-	text, err := io.ReadAll(metrics.Body)
-	require.NoError(t, err)
-	require.Contains(t, string(text), "weir_")
+	status, metrics := get(t, "http://"+c.addrs["health"]+"/metrics")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, metrics, "weir_")
 	require.NotContains(t, c.out.String(), "level=ERROR")
 }
 
 func TestWhoMayNotAskIsToldHowTo(t *testing.T) {
-	dir := folder(t)
-	p := start(t, dir)
+	t.Parallel()
+	p := begin(t, insecure.NewCredentials(), folder(t))
 	status, _ := p.post(t, "/v1/take", `{"limit":"none","key":"u"}`)
 	require.Equal(t, http.StatusNotFound, status)
 	a, err := http.Post("http://"+p.addrs["checks"]+"/v1/take", "application/json", strings.NewReader(`{"limit":"api/hourly","key":"u"}`))
 	require.NoError(t, err)
 	a.Body.Close()
 	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
+	admin, token := []string{"-admin", "http://" + p.addrs["admin"]}, []string{"-token_file", filepath.Join(p.dir, "admin")}
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
-		{[]string{"status", "-admin", "http://" + p.addrs["admin"]}, bad, "give -token_file"},
-		{[]string{"status", "-admin", "http://" + p.addrs["admin"], "-token_file", "checks"}, bad, "not one of those that may ask"},
+		{slices.Concat([]string{"status"}, admin), bad, "give -token_file"},
+		{slices.Concat([]string{"status", "-token_file", filepath.Join(p.dir, "checks")}, admin), bad, "not one of those that may ask"},
 		{[]string{"status", "-admin", "127.0.0.1"}, bad, "use a URL"},
-		{[]string{"status", "-admin", "http://127.0.0.1:1", "-token_file", "admin"}, bad, "does the node run"},
-		{[]string{"status", "-admin", "http://" + p.addrs["health"], "-token_file", "admin"}, bad, "404"},
+		{slices.Concat([]string{"status", "-admin", "http://127.0.0.1:1"}, token), bad, "does the node run"},
+		{slices.Concat([]string{"status", "-admin", "http://" + p.addrs["health"]}, token), bad, "404"},
 		{[]string{"check", "api/hourly"}, usage, "1 arguments besides the flags, and it wants 2"},
 		{[]string{"peek", "a", "b", "-x"}, usage, "not defined"},
-		{[]string{"check", "api/hourly", "u", "-units", "0", "-admin", "http://" + p.addrs["admin"], "-token_file", "admin"}, bad, "use 1 to"},
-		{[]string{"check", "api/hourle", "u", "-admin", "http://" + p.addrs["admin"], "-token_file", "admin"}, bad, `"api/hourly"`},
-		{[]string{"peek", "api/none", "u", "-admin", "http://" + p.addrs["admin"], "-token_file", "admin"}, bad, "there is no limit"},
+		{slices.Concat([]string{"check", "api/hourly", "u", "-units", "0"}, admin, token), bad, "use 1 to"},
+		{slices.Concat([]string{"check", "api/hourle", "u"}, admin, token), bad, `"api/hourly"`},
+		{slices.Concat([]string{"peek", "api/none", "u"}, admin, token), bad, "there is no limit"},
 	} {
-		cmd := weirIn(t, dir, c.args...)
-		out, _ := cmd.CombinedOutput()
-		require.Equal(t, c.code, cmd.ProcessState.ExitCode(), "%q: %s", c.args, out)
-		require.Contains(t, string(out), c.says, "%q", c.args)
+		var out strings.Builder
+		require.Equal(t, c.code, run(c.args, &out, &out), "%q: %s", c.args, &out)
+		require.Contains(t, out.String(), c.says, "%q", c.args)
 	}
 }
 
+// refused returns the error of a node that does not start.
+func refused(t *testing.T, args ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), eventually)
+	defer cancel()
+	err := runServe(ctx, ctx, parsed(t, args...), slog.New(slog.DiscardHandler))
+	require.Error(t, err, "%q: it serves", args)
+	return err
+}
+
 func TestWhatCannotStartSaysWhatToDo(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	p := start(t, dir)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("rules: 1"), 0o600))
+	p := begin(t, insecure.NewCredentials(), dir)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(in("bad.yaml"), []byte("rules: 1"), 0o600))
+	const free = "-checks 127.0.0.1:0 -health 127.0.0.1:0 "
 	for _, c := range []struct{ args, says string }{
-		{"-checks " + p.addrs["checks"], "-checks: listen tcp " + p.addrs["checks"]},
-		{"-checks 127.0.0.1:0 -admin_tokens admin -admin " + p.addrs["admin"], "-admin: listen tcp " + p.addrs["admin"]},
-		{"-checks 127.0.0.1:0 -health " + p.addrs["health"], "-health: listen tcp " + p.addrs["health"]},
-		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -envoy_config envoy.yaml -envoy " + p.addrs["envoy"], "-envoy: listen tcp " + p.addrs["envoy"]},
-		{"-shared shared -bind " + p.addr(t), `weir serve: -bind "` + p.addr(t) + `": the port of `},
-		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -rules bad.yaml", "bad.yaml:1:"},
+		{"-checks " + p.addrs["checks"], "weir serve: -checks: listen tcp " + p.addrs["checks"]},
+		{free + "-admin_tokens " + in("admin") + " -admin " + p.addrs["admin"], "weir serve: -admin: listen tcp " + p.addrs["admin"]},
+		{"-checks 127.0.0.1:0 -health " + p.addrs["health"], "weir serve: -health: listen tcp " + p.addrs["health"]},
+		{free + "-envoy_config " + in("envoy.yaml") + " -envoy " + p.addrs["envoy"], "weir serve: -envoy: listen tcp " + p.addrs["envoy"]},
+		{"-shared " + in("shared") + " -bind " + p.addr(t), `weir serve: -bind "` + p.addr(t) + `": the port of `},
+		{free + "-rules " + in("bad.yaml"), "bad.yaml:1:"},
 		{"-bind 0.0.0.0:0", "-shared is empty and -bind"},
-		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -envoy 127.0.0.1:0 -envoy_config bad.yaml", "bad.yaml"},
-		{"-shared rules.yaml", "has no line that begins with secret"},
-		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -audit none/file", "-audit: open none/file"},
-		{"-checks 127.0.0.1:0 -health 127.0.0.1:0 -audit - -audit_sample 2", "-audit_sample: weir: invalid"},
+		{free + "-envoy 127.0.0.1:0 -envoy_config " + in("bad.yaml"), "bad.yaml"},
+		{"-shared " + in("rules.yaml"), "has no line that begins with secret"},
+		{free + "-audit " + in("none/file"), "-audit: open " + in("none/file")},
+		{free + "-audit - -audit_sample 2", "-audit_sample: weir: invalid"},
 		{"-timeout 5h -replicas 9", "-timeout is 5h0m0s: use 0 for 100ms, or 100µs to 1m (-timeout is WEIR_TIMEOUT in the environment)"},
 		{"-timeout 5h -replicas 9", "-replicas is 9: use 0 for 1"},
 		{"-join a:1", "-join is set and -bind is empty: give -bind a host:port"},
 		{"-bind 127.0.0.1:0 -region eu -regions us=a:1 -region_shares us=1", `-region_shares has no share of "eu": give one to -region and to each of -regions`},
 	} {
-		cmd := weirIn(t, dir, append([]string{"serve"}, strings.Fields(c.args)...)...)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-		out, _ := cmd.CombinedOutput()
-		stop()
-		cancel()
-		require.Equal(t, bad, cmd.ProcessState.ExitCode(), "%s: %s", c.args, out)
-		require.Contains(t, string(out), c.says, c.args)
+		require.ErrorContains(t, refused(t, strings.Fields(c.args)...), c.says, c.args)
 	}
+
+	// As a process it says so on its standard error, and exits with 1.
+	out, err := weirIn(t, dir, "serve", "-checks", p.addrs["checks"]).CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "%s", out)
+	require.Equal(t, bad, exit.ExitCode(), "%s", out)
+	require.Contains(t, string(out), "weir serve: -checks: listen tcp "+p.addrs["checks"])
 }
 
 func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	a := start(t, dir, "-name", "a")
-	b := start(t, dir, "-name", "b", "-join", a.addr(t))
-	require.Eventually(t, allReady(a, b), 60*time.Second, 20*time.Millisecond)
+	a := begin(t, insecure.NewCredentials(), dir, "-name", "a")
+	b := begin(t, insecure.NewCredentials(), dir, "-name", "b", "-join", a.addr(t))
+	waitReady(t, a, b)
 	look := func(path, password string) *http.Response {
 		r, err := http.NewRequest(http.MethodGet, "http://"+a.addrs["admin"]+path, nil)
 		require.NoError(t, err)
@@ -362,14 +403,15 @@ func TestThePageShowsTheClusterToOperatorsAndKeepsNobodyFromLeaving(t *testing.T
 		require.Contains(t, seen, said)
 	}
 
-	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
+	a.stop()
 	for events.Scan() {
 	}
 	require.NoError(t, events.Err(), "what a viewer is sent has an orderly end")
-	require.NoError(t, a.Wait(), "it exits with 0: %s", &a.out)
+	require.NoError(t, <-a.done)
 }
 
 func TestASocketOfThisMachineNeedsNoToken(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	cmd := weirIn(t, dir, "serve", "-rules", "rules.yaml", "-checks", "unix:checks.sock", "-admin", "unix:admin.sock", "-admin_tokens", "admin", "-health", "")
 	require.NoError(t, cmd.Start())
@@ -377,21 +419,26 @@ func TestASocketOfThisMachineNeedsNoToken(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, cmd.Wait())
 	}()
-	asked := func(args ...string) (int, string) {
-		c := weirIn(t, dir, append(args, "-admin", "unix:"+filepath.Join(dir, "admin.sock"), "-token_file", "admin")...)
+	socket := "unix:" + filepath.Join(dir, "admin.sock")
+	wait(t, func() bool {
+		var said strings.Builder
+		return run([]string{"status", "-admin", socket, "-token_file", filepath.Join(dir, "admin")}, &said, &said) == ok
+	}, "it does not serve")
+	asked := func(want int, args ...string) string { // as a process
+		c := weirIn(t, dir, append(args, "-admin", socket, "-token_file", "admin")...)
 		out, _ := c.CombinedOutput()
-		return c.ProcessState.ExitCode(), string(out)
+		require.Equal(t, want, c.ProcessState.ExitCode(), "%s", out)
+		return string(out)
 	}
-	require.Eventually(t, func() bool { code, _ := asked("status"); return code == ok }, 30*time.Second, 50*time.Millisecond)
-	code, out := asked("check", "api/hourly", "u")
-	require.Equal(t, ok, code, out)
-	require.Equal(t, "allowed: 59 of 60 left, by owner\n", out)
+	require.Equal(t, "allowed: 59 of 60 left, by owner\n", asked(ok, "check", "api/hourly", "u"))
+	require.Contains(t, asked(denied, "check", "api/hourly", "u", "-units", "60"), "denied: 59 of 60 left")
 	info, err := os.Stat(filepath.Join(dir, "checks.sock"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o660), info.Mode().Perm(), "others may not ask")
 }
 
-func TestTheDockerfileBuildsAStaticBinaryOfWhatIsThere(t *testing.T) {
+func TestDockerfileBuildsWithoutCgo(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("Dockerfile")
 	require.NoError(t, err)
 	require.Contains(t, string(text), "CGO_ENABLED=0")
@@ -402,6 +449,19 @@ func TestTheDockerfileBuildsAStaticBinaryOfWhatIsThere(t *testing.T) {
 	require.Equal(t, "./cmd/weir", built[2])
 	require.Contains(t, string(text), fmt.Sprintf("COPY --from=build %s /weir", built[1]))
 
+	// The error would name a package that has no file without cgo.
+	list := exec.Command("go", "list", "-deps", ".")
+	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	out, err := list.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "github.com/weir-go/weir/rules\n")
+	require.NotContains(t, string(out), "runtime/cgo")
+}
+
+// It links the whole program, and without a warm cache compiles all that it needs once more.
+func TestDockerfileBuildsStaticBinary(t *testing.T) {
+	full.Only(t, "TestDockerfileBuildsWithoutCgo: without cgo the linker needs no loader")
+	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "weir")
 	build := exec.Command("go", "build", "-trimpath", "-o", binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")

@@ -57,7 +57,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubbles(t, func(t *testing.T, gossip bool) {
+			inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 				network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 				for _, host := range []string{"a", "refuses", "hangs"} {
 					network.Host(host)
@@ -111,7 +111,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 // So it is for the first of a cluster, whose others come soon after.
 func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")
 		network.Host("b")
@@ -134,7 +134,7 @@ func TestANodeIsReadyAsSoonAsItHasMetAnother(t *testing.T) {
 
 func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		for name, join := range map[string][]string{"nobody": nil, "its own address": {"a:7946"}, "a service of itself alone": {"service:7946", "a:7946"}} {
 			network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 			network.Host("a")
@@ -156,7 +156,7 @@ func TestAJoinThatNamesNobodyElseKeepsNoNodeFromBeingReady(t *testing.T) {
 
 func TestAJoinThatIsPartlyWrongIsLoggedOnceAndDelaysNothing(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")
 		startJoining(t, network, "a", gossip, weir.Config{Logger: quiet}, "a:7946")

@@ -21,7 +21,7 @@ import (
 // serves. In a split they weigh nothing all the same.
 func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 5, gossip)
 		newcomers := []string{"f", "g", "h", "i"}
 		side := append([]string{"a", "b"}, newcomers...)
@@ -60,7 +60,7 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 // has had the time to hear of those who serve, and the others join it.
 func TestAFirstStartIsReadySoon(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		for n, soon := range map[int]time.Duration{1: 0, 2: 2 * time.Second, 3: 2 * time.Second, 5: 2 * time.Second} {
 			for _, expect := range []int{0, n} {
 				w := &world{weirtest.NewNetwork(1, weirtest.Link{Latency: latency}), nil, make(map[string]*weir.Node), gossip}
@@ -94,7 +94,7 @@ func TestAFirstStartIsReadySoon(t *testing.T) {
 // itself, and some without a copy of what its own side has granted.
 func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 6, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 20, Per: time.Hour})
 		sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}
@@ -242,7 +242,7 @@ func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 // others, what either side has counted is there, once.
 func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		const keys = 60 // so that every node is a successor of some
 		for _, n := range []int{2, 3, 5} {
 			w := newWorld(t, n, gossip)

@@ -360,7 +360,7 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 	race.SkipAlike(t, "TestARollingRestartResetsNothing")
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 5, gossip)
 		w.ready(t, w.names...)
 		for i, name := range hosts(5) {
@@ -496,7 +496,7 @@ func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
 // and nothing that either has counted is lost.
 func TestAForgottenOwnerThatThawsYields(t *testing.T) {
 	t.Parallel()
-	inBubbles(t, func(t *testing.T, gossip bool) {
+	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
 		key := keyOf(t, ls["a"])

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -167,7 +168,7 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 }
 
 // inBubble runs a test in virtual time, and lets memberlist's last probes run out before
-// that ends, as Close does not wait for them.
+// that ends, as Close does not wait for them. The minute costs nothing once all is closed.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -175,17 +176,42 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// inBubbles runs a test in virtual time, once with the real protocols and once
-// with simulated membership. What runs beside a bubble does not change its time,
-// so bubbles run in parallel, after all tests that are not. Under the race detector it
-// gossips, where the same goroutines meet and more of them, and of tests that are one of
-// a table a third is played, the same each time.
+// inBubbles runs a test in virtual time with simulated membership, and in the full run
+// with real gossip as well. The product above the cluster is the same in both, and gossip
+// costs up to three times as much.
 func inBubbles(t *testing.T, test func(t *testing.T, gossip bool)) {
-	for name, gossip := range map[string]bool{"gossip": true, "simulated": false} {
-		if race.Enabled && (!gossip || strings.Contains(t.Name(), "/") && crc32.ChecksumIEEE([]byte(t.Name()))%3 != 0) {
-			continue
-		}
+	bothBubbles(t, false, test)
+}
+
+// inBubblesOfGossip is inBubbles for the tests in which members join through addresses, are
+// forgotten, come back, or start where others do not see them. That is gossip's own work,
+// so they run with real gossip, and in the full run with simulated membership as well.
+func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
+	bothBubbles(t, true, test)
+}
+
+// bothBubbles runs a test with real gossip and with simulated membership, of which the
+// default run plays one. What runs beside a bubble does not change its time, so bubbles
+// run in parallel.
+//
+// The race detector sees more with gossip: there the goroutines of memberlist and of the
+// product's own connections meet those of the node, which simulated membership replaces.
+// So under it each test gossips, and of the tests that are one of a table a third is
+// played, the same each time.
+func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool)) {
+	for _, gossip := range []bool{true, false} {
+		name := map[bool]string{true: "gossip", false: "simulated"}[gossip]
 		t.Run(name, func(t *testing.T) {
+			switch {
+			case race.Enabled && !gossip:
+				race.SkipAlike(t, "the same test with gossip")
+			case race.Enabled && strings.Count(t.Name(), "/") > 1 && crc32.ChecksumIEEE([]byte(strings.TrimSuffix(t.Name(), "/gossip")))%3 != 0:
+				race.SkipAlike(t, "the others of this table")
+			case !race.Enabled && gossip && !gossips:
+				full.Only(t, "the same test with simulated membership, and the tests of inBubblesOfGossip")
+			case !race.Enabled && !gossip && gossips:
+				full.Only(t, "the same test with gossip")
+			}
 			t.Parallel()
 			inBubble(t, func(t *testing.T) { test(t, gossip) })
 		})

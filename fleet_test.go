@@ -81,7 +81,12 @@ func limiters(t testing.TB, nodes []*Node, l Limit) []*Limiter {
 func ownedBy(t testing.TB, l *Limiter, owner *Node) string {
 	t.Helper()
 	v := owner.view.Load()
-	name := v.Members[v.Self].Name
+	return keyOf(t, l, v.Members[v.Self].Name)
+}
+
+// keyOf finds a key that the member of a name owns.
+func keyOf(t testing.TB, l *Limiter, name string) string {
+	t.Helper()
 	for i := range 10_000 {
 		if key := fmt.Sprintf("key %d", i); l.Owner(key).Name == name {
 			return key

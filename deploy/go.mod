@@ -6,6 +6,7 @@ require (
 	github.com/Masterminds/sprig/v3 v3.3.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1
+	github.com/weir-go/weir v0.0.0-00010101000000-000000000000
 	github.com/yannh/kubeconform v0.8.0
 	k8s.io/api v0.34.1
 	k8s.io/apimachinery v0.34.1
@@ -70,3 +71,5 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.2 // indirect
 )
+
+replace github.com/weir-go/weir => ../

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 )
 
@@ -76,12 +77,13 @@ func TestAFloodOfKeysAskedForOnceForgetsNobodyWhoIsDenied(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
 			t.Parallel()
+			keys := full.Pick(t, 20_000, 200_000) // ten times the store, or a hundred times
 			f := newFlooded(t, a, 1)
 			f.deny(t, 100)
-			f.fresh(t, 200_000, 1)
+			f.fresh(t, keys, 1)
 			require.Zero(t, f.begunAgain(t, 100))
 			require.Zero(t, f.node.Stats().EvictedUsedUp)
-			require.EqualValues(t, 200_000+100-floodedKeys, f.node.Stats().Evicted)
+			require.EqualValues(t, keys+100-floodedKeys, f.node.Stats().Evicted)
 		})
 	}
 }
@@ -115,9 +117,11 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 			}
 			t.Run(fmt.Sprintf("%v, %d keys", a, keys), func(t *testing.T) {
 				t.Parallel()
-				stores, all := 20, 0
+				stores, all := 1, 0
 				if keys == 200_000 {
-					stores = 1
+					full.Only(t, "the floods of 1,900 keys, which also push out what is used up")
+				} else {
+					stores = full.Pick(t, 4, 20)
 				}
 				for seed := range stores {
 					f := newFlooded(t, a, byte(seed))
@@ -138,7 +142,8 @@ func TestAFloodThatUsesUpItsKeysForgetsTheDeniedOnceTheStoreIsFullOfThem(t *test
 }
 
 // One limit's new keys, each used up by one ask and for longer than any other is, push out
-// nobody whom another limit denies, also while that has new keys, too.
+// nobody whom another limit denies, also while that has new keys, too. Half of the store is
+// no less than the flood has: there some are pushed out, fewer the larger the store.
 func TestAFloodOfOneLimitsKeysForgetsNobodyWhomAnotherDenies(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	t.Parallel()
@@ -149,10 +154,13 @@ func TestAFloodOfOneLimitsKeysForgetsNobodyWhomAnotherDenies(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%v, %d %%", a, percent), func(t *testing.T) {
 				t.Parallel()
-				const keys = 100_000
+				if percent == 50 {
+					full.Only(t, "the same with 25 %, where hardly a key begins again")
+				}
+				keys := full.Pick(t, 10_000, 100_000)
 				denied := keys * percent / 100
 				f := &flooded{clock: newHand()}
-				f.node = solo(t, Config{MaxKeys: keys, Now: f.clock.Now, Logger: quiet})
+				f.node = solo(t, Config{MaxKeys: keys, Now: f.clock.Now, Logger: quiet, Rand: rand.NewChaCha8([32]byte{1})})
 				f.limit = limiter(t, f.node, Limit{Algorithm: a, Rate: 3, Per: time.Hour})
 				for i := range denied {
 					f.use(t, fmt.Sprint("denied ", i), 3)

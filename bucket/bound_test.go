@@ -68,7 +68,7 @@ func TestTheMostThatAWindowOfPerAdmits(t *testing.T) {
 		{
 			"SlidingWindow admits one of a Rate of 1",
 			Limit{Algorithm: SlidingWindow, Rate: 1},
-			join([]admission{{0, 1}, {per - 1, 1}}, each(per, 2*per, 1000)),
+			join([]admission{{0, 1}, {per - 1, 1}}, each(per, 2*per, 10_000)),
 			per, 1,
 		},
 		{

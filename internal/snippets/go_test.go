@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,15 +81,9 @@ func planOf(*http.Request) string
 var ellipsis = regexp.MustCompile(`(?m)^\s*\.\.\.$`)
 
 func TestEverySnippetOfGoCompiles(t *testing.T) {
-	files, exports := token.NewFileSet(), exported(t)
-	from := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
-		if exports[path] == "" {
-			return nil, fmt.Errorf("no package %s is among those that snippets may use", path)
-		}
-		return os.Open(exports[path])
-	})
+	imports := importable(t)
 	for _, s := range of(t, "go") {
-		for _, err := range compile(files, from, &s) {
+		for _, err := range imports.compile(&s) {
 			t.Error(err)
 		}
 	}
@@ -96,8 +91,7 @@ func TestEverySnippetOfGoCompiles(t *testing.T) {
 
 // A test that finds nothing wrong may look for nothing.
 func TestABrokenSnippetOfGoDoesNotCompile(t *testing.T) {
-	files, exports := token.NewFileSet(), exported(t)
-	from := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	imports := importable(t)
 	for text, want := range map[string]string{
 		"node, err := weir.Start(ctx, weir.Config{})":               "",
 		"...\nunused := 1":                                          "",
@@ -108,7 +102,7 @@ func TestABrokenSnippetOfGoDoesNotCompile(t *testing.T) {
 		"weird.Start(ctx)":                                          "a.md:7:1: undefined: weird",
 		"limit := weir.Limit{Partition: weir.FairShare, Rate: \"1\"}": "a.md:7:54: cannot use \"1\" (untyped string constant) as int64 value in struct literal",
 	} {
-		errs := compile(files, from, &snippets.Snippet{File: "a.md", Line: 7, Text: text})
+		errs := imports.compile(&snippets.Snippet{File: "a.md", Line: 7, Text: text})
 		if want == "" {
 			require.Empty(t, errs, "%s", text)
 			continue
@@ -120,7 +114,7 @@ func TestABrokenSnippetOfGoDoesNotCompile(t *testing.T) {
 
 // compile checks a snippet as the body of a function. What is declared and not used
 // is no error: the snippet goes on somewhere else.
-func compile(files *token.FileSet, from types.Importer, s *snippets.Snippet) (errs []error) {
+func (i *imports) compile(s *snippets.Snippet) (errs []error) {
 	text := ellipsis.ReplaceAllString(s.Text, "")
 	var b bytes.Buffer
 	b.WriteString("package snippet\n")
@@ -130,37 +124,69 @@ func compile(files *token.FileSet, from types.Importer, s *snippets.Snippet) (er
 		}
 	}
 	fmt.Fprintf(&b, "%s\nfunc _() {\n//line %s:%d:1\n%s\n}\n", around, s.File, s.Line, text)
-	file, err := parser.ParseFile(files, s.At(), b.Bytes(), parser.SkipObjectResolution)
+	file, err := parser.ParseFile(i.files, s.At(), b.Bytes(), parser.SkipObjectResolution)
 	if err != nil {
 		return []error{err}
 	}
 	report := func(err error) {
 		e := err.(types.Error) // which all are, says package types
 		if !e.Soft {
-			at := files.Position(e.Pos)
+			at := i.files.Position(e.Pos)
 			errs = append(errs, fmt.Errorf("%s:%d:%d: %s", at.Filename, at.Line, at.Column, e.Msg))
 		}
 	}
-	config := types.Config{Importer: from, Error: report}
-	_, _ = config.Check("snippet", files, []*ast.File{file}, nil) // report has the errors
+	config := types.Config{Importer: i.from, Error: report}
+	_, _ = config.Check("snippet", i.files, []*ast.File{file}, nil) // report has the errors
 	return errs
+}
+
+// imports are the packages that snippets may use.
+type imports struct {
+	files *token.FileSet
+	from  types.Importer
+}
+
+var imported = sync.OnceValues(func() (*imports, error) {
+	exports, err := exported()
+	if err != nil {
+		return nil, err
+	}
+	files := token.NewFileSet()
+	return &imports{files, importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
+		if exports[path] == "" {
+			return nil, fmt.Errorf("no package %s is among those that snippets may use", path)
+		}
+		return os.Open(exports[path])
+	})}, nil
+})
+
+// importable returns the packages, which all tests share. They do not run side by side.
+func importable(t *testing.T) *imports {
+	t.Helper()
+	i, err := imported()
+	require.NoError(t, err)
+	return i
 }
 
 // exported finds what the compiler exports of each package, and of all that they
 // import.
-func exported(t *testing.T) map[string]string {
+func exported() (map[string]string, error) {
 	root, err := snippets.Root()
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, slices.Sorted(maps.Values(packages))...)...)
 	list.Dir = root
 	var complaint bytes.Buffer
 	list.Stderr = &complaint
 	out, err := list.Output()
-	require.NoError(t, err, "%s", &complaint)
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, &complaint)
+	}
 	exports := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		exports[path] = file
 	}
-	return exports
+	return exports, nil
 }

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -195,7 +196,7 @@ func goTest(t *testing.T, root string, c *snippets.Command, args []string) {
 type testSources struct {
 	missing string // a package that is not there
 	funcs   []string
-	text    strings.Builder
+	texts   [][]byte
 }
 
 func sources(t *testing.T, root, dir string, patterns []string) *testSources {
@@ -227,17 +228,32 @@ func sources(t *testing.T, root, dir string, patterns []string) *testSources {
 	return s
 }
 
+// A testFile is what one file of tests has.
+type testFile struct {
+	funcs []string
+	text  []byte
+}
+
+// testFiles are those that were read, by path: documents name the same packages many times.
+var testFiles = make(map[string]testFile)
+
 func (s *testSources) add(t *testing.T, path string) {
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	s.text.Write(text)
-	file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
-			s.funcs = append(s.funcs, f.Name.Name)
+	f, ok := testFiles[path]
+	if !ok {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		f.text = text
+		for _, d := range file.Decls {
+			if of, ok := d.(*ast.FuncDecl); ok && of.Recv == nil {
+				f.funcs = append(f.funcs, of.Name.Name)
+			}
 		}
+		testFiles[path] = f
 	}
+	s.texts = append(s.texts, f.text)
+	s.funcs = append(s.funcs, f.funcs...)
 }
 
 // kinds are what the flags of go test choose among.
@@ -261,7 +277,7 @@ func (s *testSources) wrong(patterns map[string]string, flags []string) string {
 		}
 	}
 	for _, name := range flags {
-		if !regexp.MustCompile(`flag\.\w+\((&\w+, )?"` + regexp.QuoteMeta(name) + `"`).MatchString(s.text.String()) {
+		if defined := regexp.MustCompile(`flag\.\w+\((&\w+, )?"` + regexp.QuoteMeta(name) + `"`); !slices.ContainsFunc(s.texts, defined.Match) {
 			return "there is no flag -" + name
 		}
 	}
@@ -285,11 +301,13 @@ type api struct {
 	}
 }
 
+var openAPI = sync.OnceValues(func() (d api, err error) { return d, json.Unmarshal(httplimit.OpenAPI(), &d) })
+
 // curl holds a request to the admin API's document: its path and method, the
 // parameters of its query and the fields of its body.
 func curl(t *testing.T, c *snippets.Command) {
-	var d api
-	require.NoError(t, json.Unmarshal(httplimit.OpenAPI(), &d))
+	d, err := openAPI()
+	require.NoError(t, err)
 	method, address, body := http.MethodGet, "", ""
 	for i := 1; i < len(c.Words); i++ {
 		switch w := c.Words[i]; {

@@ -16,10 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/weirtest"
 )
 
-var deploys = flag.Int("deploys", 40, "play so many deploys, joins and leaves")
+var deploys = flag.Int("deploys", 0, "play so many deploys, joins and leaves; as many as the run has by itself if 0")
 
 const (
 	deployRate  = 10 // units of a key, which last for the whole run
@@ -134,9 +135,13 @@ func askAll(t *testing.T, c *weirtest.Cluster, change int) func() []deployed {
 // Run it with -deploys 1000 for the figure of docs/partitions.md.
 func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
 	t.Parallel()
+	changes := *deploys
+	if changes == 0 {
+		changes = full.Pick(t, 12, 40)
+	}
 	var all []deployed
-	for seed := uint64(1); *deploys > len(all)/deployKeys; seed++ {
-		all = append(all, inDeploys(t, min(deploysOfOne, *deploys-len(all)/deployKeys), seed)...)
+	for seed := uint64(1); changes > len(all)/deployKeys; seed++ {
+		all = append(all, inDeploys(t, min(deploysOfOne, changes-len(all)/deployKeys), seed)...)
 	}
 	more, fewer := 0, 0
 	for _, d := range all {
@@ -151,5 +156,5 @@ func TestADeployAJoinOrALeaveAdmitsAtMostOneUnitTooMany(t *testing.T) {
 		}
 	}
 	most := slices.MaxFunc(all, func(a, b deployed) int { return cmp.Compare(a.admitted, b.admitted) })
-	t.Logf("%d changes, %d keys: %d with a unit too many, %d with one too few; the most is %d of %d, in a %s", *deploys, len(all), more, fewer, most.admitted, deployRate, most.change)
+	t.Logf("%d changes, %d keys: %d with a unit too many, %d with one too few; the most is %d of %d, in a %s", changes, len(all), more, fewer, most.admitted, deployRate, most.change)
 }

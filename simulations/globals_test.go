@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -206,14 +207,20 @@ func TestNobodySaysThatMoreWasUsedThanWasGrantedOrMayBeLent(t *testing.T) {
 	}
 }
 
-// An hour's cut takes its time, and is left out of a short run.
+// costlyScenarios are those whose promises another test shows as well, and that test.
+var costlyScenarios = map[string]string{
+	"planet":             "region-isolated before its cut, and TestSaturatedRegionsAreGrantedNearlyAll of package sync",
+	"region-hours-apart": "region-isolated, and TestALongCutBetweenRegionsTakesNoMoreMemory",
+}
+
 func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
+	t.Parallel()
 	all, err := bundled()
 	require.NoError(t, err)
 	algorithms := make(map[weir.Algorithm]bool)
 	rates := make(map[string]bool)
 	for _, s := range all {
-		if !s.global() || testing.Short() && s.Lasts > time.Hour {
+		if !s.global() {
 			continue
 		}
 		for _, l := range s.Limits {
@@ -221,8 +228,11 @@ func TestTheScenariosOfRegionsKeepEveryPromise(t *testing.T) {
 			rates[fmt.Sprint(l.Rate, " per ", l.Per)] = true
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			j, err := run(t, s)
-			require.NoError(t, err)
+			t.Parallel()
+			if by := costlyScenarios[s.Name]; by != "" {
+				full.Only(t, by)
+			}
+			j := playAside(t, s)
 			require.Empty(t, judge(j), "seed %d: go run ./simulations %s", s.Seed, s.Name)
 			require.NotZero(t, j.WAN.Statements)
 			require.Zero(t, j.WAN.Disputed)
@@ -248,10 +258,11 @@ func TestEveryRandomScenarioOfRegionsIsValidAndReadsBackFromItsFile(t *testing.T
 	regions, restarts, inside := make(map[int]int), 0, 0
 	for seed := range uint64(300) {
 		s := randomPlanet(seed)
-		require.NoError(t, s.validate(), "seed %d\n%s", seed, s.yaml())
-		again, err := parse(s.Name, s.yaml())
-		require.NoError(t, err, "seed %d\n%s", seed, s.yaml())
-		require.Equal(t, s, again, "seed %d\n%s", seed, s.yaml())
+		text := s.yaml()
+		require.NoError(t, s.validate(), "seed %d\n%s", seed, text)
+		again, err := parse(s.Name, text)
+		require.NoError(t, err, "seed %d\n%s", seed, text)
+		require.Equal(t, s, again, "seed %d\n%s", seed, text)
 		require.Equal(t, s, randomPlanet(seed), "seed %d", seed)
 		require.True(t, s.global(), "seed %d", seed)
 		regions[len(s.regions())]++
@@ -286,23 +297,16 @@ func TestARunOfRegionsReplaysFromItsSeed(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector has the scheduler pick at random")
 	}
+	t.Parallel()
 	s := randomPlanet(3)
 	s.Lasts = 30 * time.Second
 	s.repair()
-	first, err := run(t, s)
-	require.NoError(t, err)
-	again, err := run(t, s)
-	require.NoError(t, err)
-	require.Equal(t, len(first.Checks), len(again.Checks))
-	for i := range first.Checks {
-		require.Equal(t, first.Checks[i], again.Checks[i], "check %d", i)
-	}
-	require.Equal(t, first.Looks, again.Looks)
-	require.Equal(t, first.WAN, again.WAN)
+	requireSame(t, playAside(t, s), playAside(t, s))
 }
 
 // A unit is not passed on between regions for as long as all of them ask.
 func TestALimitOfFewUnitsIsGrantedThoughEveryRegionAsksForThem(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {
 		for _, rate := range []int64{1, 5} {
 			s := &Scenario{
@@ -313,16 +317,18 @@ func TestALimitOfFewUnitsIsGrantedThoughEveryRegionAsksForThem(t *testing.T) {
 				s.Nodes = append(s.Nodes, Node{Name: region + "-1", Region: region})
 				s.Loads = append(s.Loads, Load{Limit: "l", From: []string{region + "-1"}, Rate: 2})
 			}
-			j, err := run(t, s)
-			require.NoError(t, err)
-			require.Empty(t, judge(j))
-			granted := int64(0)
-			for _, c := range j.Checks {
-				if c.Limit == 0 && c.Allowed {
-					granted += c.Units
+			t.Run(fmt.Sprint(algorithm, " ", rate), func(t *testing.T) {
+				t.Parallel()
+				j := playAside(t, s)
+				require.Empty(t, judge(j))
+				granted := int64(0)
+				for _, c := range j.Checks {
+					if c.Limit == 0 && c.Allowed {
+						granted += c.Units
+					}
 				}
-			}
-			require.GreaterOrEqual(t, granted, 5*rate, "%v, %d per 10s: of %d", algorithm, rate, 10*rate)
+				require.GreaterOrEqual(t, granted, 5*rate, "%v, %d per 10s: of %d", algorithm, rate, 10*rate)
+			})
 		}
 	}
 }

@@ -240,30 +240,30 @@ func TestABucketIsHeldToAnyTime(t *testing.T) {
 func TestAWholeClusterGrantsTheLimit(t *testing.T) {
 	for _, algorithm := range []weir.Algorithm{weir.SlidingLog, weir.SlidingWindow, weir.FixedWindow, weir.TokenBucket} {
 		for _, faults := range [][]Fault{nil, {splitAt10, healAt25}} {
-			s := told(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 1000, Per: time.Second}, faults...)
-			require.Empty(t, brokenOf(journal(s, asked(40*4000, 4, 0, s.Lasts, 0)), fullGrant), algorithm)
-			require.NotEmpty(t, brokenOf(journal(s, asked(40*5000, 8, 0, s.Lasts, 0)), fullGrant), algorithm)
-			require.Empty(t, brokenOf(journal(s, spread(40*900, 0, s.Lasts, 0)), fullGrant), "no more is asked than that")
+			s := told(weir.Limit{Name: "l", Algorithm: algorithm, Rate: 200, Per: time.Second}, faults...)
+			require.Empty(t, brokenOf(journal(s, asked(40*800, 4, 0, s.Lasts, 0)), fullGrant), algorithm)
+			require.NotEmpty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), fullGrant), algorithm)
+			require.Empty(t, brokenOf(journal(s, spread(40*180, 0, s.Lasts, 0)), fullGrant), "no more is asked than that")
 		}
 	}
-	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second}, splitAt10)
-	require.Empty(t, brokenOf(journal(s, asked(40*5000, 8, 0, s.Lasts, 0)), fullGrant), "it is not whole again")
+	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second}, splitAt10)
+	require.Empty(t, brokenOf(journal(s, asked(40*1000, 8, 0, s.Lasts, 0)), fullGrant), "it is not whole again")
 }
 
 func TestASideGrantsItsShare(t *testing.T) {
-	for policy, parts := range map[weir.PartitionPolicy][2]int{ // of 1000, what a side of two and one of three grant
-		weir.FairShare: {400, 600}, weir.MajorityShare: {400, 1000}, weir.FailClosed: {0, 1000}, weir.FailOpen: {1000, 1000},
+	for policy, parts := range map[weir.PartitionPolicy][2]int{ // of 200, what a side of two and one of three grant
+		weir.FairShare: {80, 120}, weir.MajorityShare: {80, 200}, weir.FailClosed: {0, 200}, weir.FailOpen: {200, 200},
 	} {
-		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: policy}, splitAt10)
+		s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: policy}, splitAt10)
 		for side, part := range parts {
 			granted := func(part int) *Journal {
 				other := spread(parts[1-side]*40, 0, s.Lasts, int16(3-3*side))
-				mine := spread(40*5000, 0, s.Lasts, int16(3*side))
+				mine := spread(40*1000, 0, s.Lasts, int16(3*side))
 				due := 0
 				for i := range mine {
 					due += part
-					if mine[i].Allowed = due >= 5000; mine[i].Allowed {
-						due -= 5000
+					if mine[i].Allowed = due >= 1000; mine[i].Allowed {
+						due -= 1000
 					}
 				}
 				return journal(s, mine, other)

@@ -2,21 +2,22 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 )
 
 // mutant is a fault made in the product on purpose: the checker must find it, and
@@ -230,39 +231,64 @@ func shows() map[string]*Scenario {
 	return all
 }
 
+// mutate returns the files that differ in the mutant, by path, as they are then.
+func (m *mutant) mutate(t *testing.T) map[string][]byte {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	files := make(map[string][]byte)
+	for _, e := range m.edits {
+		file := filepath.Join(root, e.file)
+		if files[file] == nil {
+			files[file], err = os.ReadFile(file)
+			require.NoError(t, err)
+		}
+		require.Equal(t, 1, bytes.Count(files[file], []byte(e.old)),
+			"%s has changed: this mutant replaces the following, which must be there once; make the same fault where it belongs now\n%s", e.file, e.old)
+		files[file] = bytes.Replace(files[file], []byte(e.old), []byte(e.new), 1)
+	}
+	return files
+}
+
+// What a mutant replaces must be found in the default run already, as the full run alone builds it.
+func TestEachMutantStillFitsTheProduct(t *testing.T) {
+	scenarios := shows()
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			for file, text := range m.mutate(t) {
+				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+				require.NoError(t, err)
+			}
+			require.Contains(t, scenarios, m.scenario)
+			require.True(t, slices.ContainsFunc(invariants, func(i invariant) bool { return i.name == m.breaks }), m.breaks)
+		})
+	}
+}
+
 // TestTheCheckerFindsFaultsMadeOnPurpose builds the simulations with each mutant
 // in the place of the product, and plays the scenario that shows it.
 func TestTheCheckerFindsFaultsMadeOnPurpose(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the product once for each mutant: about a minute")
-	}
-	root, err := filepath.Abs("..")
-	require.NoError(t, err)
+	full.Only(t, "WEIR_FULL=1 go test ./simulations in .ci/run; TestEachMutantStillFitsTheProduct checks the mutants' edits")
+	t.Parallel()
 	dir := t.TempDir()
 	for name, s := range shows() {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".yaml"), s.yaml(), 0o644))
 	}
 	sound := build(t, dir, "sound", nil)
 	for name := range shows() {
-		status, out := playWith(t, sound, filepath.Join(dir, name+".yaml"))
-		require.Zero(t, status, "%s, as the product is:\n%s", name, out)
+		t.Run("none in "+name, func(t *testing.T) {
+			t.Parallel()
+			status, out := playWith(t, sound, filepath.Join(dir, name+".yaml"))
+			require.Zero(t, status, "%s, as the product is:\n%s", name, out)
+		})
 	}
 	for i, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			replace := make(map[string]string)
-			for _, e := range m.edits {
-				file := filepath.Join(root, e.file)
-				if replace[file] == "" {
-					replace[file] = filepath.Join(dir, fmt.Sprintf("%d-%s", i, filepath.Base(file)))
-					copied, err := os.ReadFile(file)
-					require.NoError(t, err)
-					require.NoError(t, os.WriteFile(replace[file], copied, 0o644))
-				}
-				text, err := os.ReadFile(replace[file])
-				require.NoError(t, err)
-				require.Equal(t, 1, strings.Count(string(text), e.old),
-					"%s has changed: this mutant replaces the following, which must be there once; make the same fault where it belongs now\n%s", e.file, e.old)
-				require.NoError(t, os.WriteFile(replace[file], bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o644))
+			for file, text := range m.mutate(t) {
+				replace[file] = filepath.Join(dir, fmt.Sprintf("%d-%s", i, filepath.Base(file)))
+				require.NoError(t, os.WriteFile(replace[file], text, 0o644))
 			}
 			program := build(t, dir, fmt.Sprint("mutant-", i), replace)
 			status, out := playWith(t, program, filepath.Join(dir, m.scenario+".yaml"))
@@ -279,18 +305,14 @@ func build(t *testing.T, dir, name string, replace map[string]string) (program s
 	file := filepath.Join(dir, name+".json")
 	require.NoError(t, os.WriteFile(file, overlay, 0o644))
 	program = filepath.Join(dir, name)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program, ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", file, "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
 }
 
 // playWith plays a scenario with a program of build's.
 func playWith(t *testing.T, program, scenario string) (status int, out string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	b, err := exec.CommandContext(ctx, program, scenario).CombinedOutput()
+	b, err := exec.CommandContext(t.Context(), program, scenario).CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), string(b)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -76,54 +77,58 @@ func scenes() map[string]*Scenario {
 	}
 }
 
-func TestEveryUnitIsAccountedFor(t *testing.T) {
+// requireAccounted requires that each key of the witness ended with one owner, and with the units
+// that were spent of it.
+func requireAccounted(t *testing.T, j *Journal) {
+	t.Helper()
+	t.Log(j.Took, len(j.Checks))
+	require.Empty(t, j.Unsettled)
+	require.True(t, slices.ContainsFunc(j.Ends, func(e Ending) bool { return e.Reset > 0 }))
+	for _, e := range j.Ends {
+		t.Logf("%+v", e)
+	}
+	for _, e := range j.Ends {
+		require.Positive(t, e.Granted)
+		require.Len(t, e.Owners, 1, "%+v", e)
+		require.GreaterOrEqual(t, e.Used, e.Spent-e.Lost, "%+v", e)
+		require.LessOrEqual(t, e.Used, e.Spent+e.Regained+e.Stale, "%+v", e)
+		require.GreaterOrEqual(t, e.Reset, e.Known, "%+v", e)
+		require.True(t, e.Reset == 0 || e.Key%witnessKeys < witnessForgets, "%+v", e)
+		if e.Replica >= 0 {
+			require.Equal(t, e.Used, e.Replica, "%+v", e)
+		}
+	}
+}
+
+func TestARunAccountsForEveryUnitAndReplays(t *testing.T) {
+	t.Parallel()
 	for name, s := range scenes() {
 		t.Run(name, func(t *testing.T) {
-			for _, gossip := range []bool{false, true} {
-				s.Gossip = gossip
-				j, err := run(t, s)
-				require.NoError(t, err)
-				t.Log(j.Took, len(j.Checks))
-				require.Empty(t, j.Unsettled)
-				require.True(t, slices.ContainsFunc(j.Ends, func(e Ending) bool { return e.Reset > 0 }))
-				for _, e := range j.Ends {
-					t.Logf("%+v", e)
-				}
-				for _, e := range j.Ends {
-					require.Positive(t, e.Granted)
-					require.Len(t, e.Owners, 1, "%+v", e)
-					require.GreaterOrEqual(t, e.Used, e.Spent-e.Lost, "%+v", e)
-					require.LessOrEqual(t, e.Used, e.Spent+e.Regained+e.Stale, "%+v", e)
-					require.GreaterOrEqual(t, e.Reset, e.Known, "%+v", e)
-					require.True(t, e.Reset == 0 || e.Key%witnessKeys < witnessForgets, "%+v", e)
-					if e.Replica >= 0 {
-						require.Equal(t, e.Used, e.Replica, "%+v", e)
-					}
-				}
+			t.Parallel()
+			first := playAside(t, s)
+			requireAccounted(t, first)
+			if race.Enabled {
+				return // the race detector has the scheduler pick at random
+			}
+			requireSame(t, first, playAside(t, s))
+			if name == "healthy" {
+				s.Seed++
+				require.NotEqual(t, first.Checks, playAside(t, s).Checks)
 			}
 		})
 	}
 }
 
-func TestARunReplaysFromItsSeed(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector has the scheduler pick at random")
-	}
+func TestEveryUnitIsAccountedForWithRealGossip(t *testing.T) {
+	t.Parallel()
 	for name, s := range scenes() {
 		t.Run(name, func(t *testing.T) {
-			first, err := run(t, s)
-			require.NoError(t, err)
-			again, err := run(t, s)
-			require.NoError(t, err)
-			require.Equal(t, len(first.Checks), len(again.Checks))
-			for i := range first.Checks {
-				require.Equal(t, first.Checks[i], again.Checks[i], "check %d", i)
+			t.Parallel()
+			if name != "split" && name != "crash" && name != "deploy" {
+				full.Only(t, "TestARunAccountsForEveryUnitAndReplays/"+name+" with simulated membership")
 			}
-			require.Equal(t, first.Ends, again.Ends)
-			s.Seed++
-			other, err := run(t, s)
-			require.NoError(t, err)
-			require.NotEqual(t, first.Checks, other.Checks)
+			s.Gossip = true
+			requireAccounted(t, playAside(t, s))
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,9 +15,75 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/full"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// giveUp bounds a wait that only a fault makes as long: a test waits for what is to happen, and
+// a busy machine may take its time.
+const giveUp = time.Minute
+
+// eventually waits until done reports true, and fails the test after giveUp. It calls done in the
+// test's own goroutine, which may so end the test.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for begun := time.Now(); !done(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > giveUp {
+			t.Fatalf("not within %v: %s", giveUp, what)
+		}
+	}
+}
+
+// decisions counts what decided checks. Those of Source 0 are made while the members that are to
+// decide did not answer each other.
+type decisions map[Source]int
+
+// strayed reports whether others than an owner decided a check, or what it had lent or denied.
+func (d decisions) strayed() bool {
+	for source, n := range d {
+		if n > 0 && (source == 0 || source > Relayed && source < Pushback) {
+			return true
+		}
+	}
+	return false
+}
+
+// inTouch reports whether each of these nodes hears the others, and none of them has stalled.
+func inTouch(ls []*Limiter) bool {
+	for _, l := range ls {
+		v := l.node.view.Load()
+		for i, m := range v.Members {
+			if slices.ContainsFunc(ls, func(o *Limiter) bool { return o.node.name() == m.Name }) && (!v.Direct[i] || v.Stalled[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// name is what other nodes call this one.
+func (n *Node) name() string { v := n.view.Load(); return v.Members[v.Self].Name }
+
+// whileHealthy plays a test until the machine has let every member answer in time: an exact figure
+// is of a healthy cluster, and where a process stands still for a while others decide in its
+// stead. play returns what decided, and judges what is exact only if that has not strayed.
+func whileHealthy(t *testing.T, play func(t *testing.T) decisions) {
+	const attempts = 20
+	for attempt := 1; !t.Failed(); attempt++ {
+		healthy := false
+		t.Run(fmt.Sprint("attempt ", attempt), func(t *testing.T) {
+			decided := play(t)
+			if healthy = !decided.strayed(); !healthy {
+				t.Logf("a member did not answer in time: decided by %v", decided)
+			}
+		})
+		if healthy {
+			return
+		}
+		require.Less(t, attempt, attempts, "at no attempt did the machine let all members answer in time")
+	}
+}
 
 // fleet starts nodes on loopback sockets and waits until all hear each other.
 // Timeout is two seconds, so that only a fault makes a check time out.
@@ -37,14 +104,14 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 		t.Cleanup(func() { require.NoError(t, n.Close()) })
 		fleet = append(fleet, n)
 	}
-	require.Eventually(t, func() bool {
+	eventually(t, "all are ready and hear each other", func() bool {
 		for _, n := range fleet {
 			if !n.Ready() {
 				return false
 			}
 		}
 		return hearEachOther(fleet)
-	}, 10*time.Second, 5*time.Millisecond)
+	})
 	return fleet
 }
 
@@ -97,36 +164,62 @@ func keyOf(t testing.TB, l *Limiter, name string) string {
 }
 
 func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			ls := limiters(t, nodes, Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 100, Per: time.Hour})
-			for run := range 20 {
-				key := fmt.Sprint("run ", run)
-				var admitted atomic.Int64
-				var wait sync.WaitGroup
-				for g := range 64 {
-					wait.Go(func() {
-						for i := g; i < 10_000; i += 64 {
-							d, err := ls[g%3].Allow(t.Context(), key)
-							if err != nil || d.Source > Forwarded && d.Source < Pushback {
-								t.Errorf("%v from %v", err, d.Source)
-								return
-							}
-							if d.Allowed {
-								admitted.Add(1)
-							}
-						}
-					})
-				}
-				wait.Wait()
-				require.EqualValues(t, 100, admitted.Load(), "run %d", run)
+			for run := range full.Pick(t, 5, 20) {
+				attempt := 0
+				whileHealthy(t, func(t *testing.T) decisions {
+					attempt++
+					return admitsTheLimit(t, ls, fmt.Sprint("run ", run, ", attempt ", attempt))
+				})
 			}
 		})
 	}
 }
 
+// admitsTheLimit asks for a key of the limit of 100 from many goroutines, through all of these in
+// turn.
+func admitsTheLimit(t *testing.T, ls []*Limiter, key string) decisions {
+	var (
+		mu       sync.Mutex
+		admitted int
+		decided  = make(decisions)
+		wait     sync.WaitGroup
+	)
+	for g := range 64 {
+		wait.Go(func() {
+			own, allowed := make(decisions), 0
+			for i := g; i < 10_000; i += 64 {
+				d, err := ls[g%len(ls)].Allow(t.Context(), key)
+				if err != nil {
+					t.Error(err)
+				}
+				own[d.Source]++
+				if d.Allowed {
+					allowed++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			admitted += allowed
+			for source, n := range own {
+				decided[source] += n
+			}
+		})
+	}
+	wait.Wait()
+	if !decided.strayed() {
+		require.Equal(t, 100, admitted)
+	}
+	require.LessOrEqual(t, admitted, 200, "twice the limit where the owner is late")
+	return decided
+}
+
 func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	few := limiters(t, nodes, Limit{Name: "few", Rate: 5, Per: time.Hour})
 	many := limiters(t, nodes, Limit{Name: "many", Algorithm: TokenBucket, Rate: 1000, Per: time.Hour})
@@ -160,34 +253,52 @@ func TestAllowAllAcrossOwnersSpendsOnAllOrOnNone(t *testing.T) {
 // Many AllowAlls at once, over limits of three owners of which the tightest is
 // full after 50: never more, and what was refunded is all back.
 func TestConcurrentAllowAllsNeverOverAdmit(t *testing.T) {
-	nodes := fleet(t, 3, nil)
-	tight := limiters(t, nodes, Limit{Name: "tight", Algorithm: SlidingLog, Rate: 50, Per: time.Hour})
-	loose := limiters(t, nodes, Limit{Name: "loose", Algorithm: SlidingLog, Rate: 1000, Per: time.Hour})
-	keys := []string{ownedBy(t, tight[0], nodes[0]), ownedBy(t, loose[0], nodes[1]), ownedBy(t, loose[0], nodes[2])}
-	var admitted atomic.Int64
-	var wait sync.WaitGroup
-	for g := range 16 {
-		wait.Go(func() {
-			for range 40 {
-				ds, err := nodes[g%3].AllowAll(t.Context(),
-					Ask{Limiter: tight[g%3], Key: keys[0], Units: 1}, Ask{Limiter: loose[g%3], Key: keys[1], Units: 1}, Ask{Limiter: loose[g%3], Key: keys[2], Units: 1})
-				if err != nil {
-					t.Error(err)
+	t.Parallel()
+	whileHealthy(t, func(t *testing.T) decisions {
+		nodes := fleet(t, 3, nil)
+		tight := limiters(t, nodes, Limit{Name: "tight", Algorithm: SlidingLog, Rate: 50, Per: time.Hour})
+		loose := limiters(t, nodes, Limit{Name: "loose", Algorithm: SlidingLog, Rate: 1000, Per: time.Hour})
+		keys := []string{ownedBy(t, tight[0], nodes[0]), ownedBy(t, loose[0], nodes[1]), ownedBy(t, loose[0], nodes[2])}
+		var (
+			mu       sync.Mutex
+			admitted int
+			decided  = make(decisions)
+			wait     sync.WaitGroup
+		)
+		for g := range 16 {
+			wait.Go(func() {
+				for range 40 {
+					ds, err := nodes[g%3].AllowAll(t.Context(),
+						Ask{Limiter: tight[g%3], Key: keys[0], Units: 1}, Ask{Limiter: loose[g%3], Key: keys[1], Units: 1}, Ask{Limiter: loose[g%3], Key: keys[2], Units: 1})
+					if err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					for _, d := range ds {
+						decided[d.Source]++
+					}
+					if ds.Allowed() {
+						admitted++
+					}
+					mu.Unlock()
 				}
-				if ds.Allowed() {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wait.Wait()
-	require.EqualValues(t, 50, admitted.Load())
-	for _, key := range keys[1:] {
-		require.Eventually(t, func() bool { return remaining(t, loose[0], key) == 950 }, 2*time.Second, time.Millisecond)
-	}
+			})
+		}
+		wait.Wait()
+		require.LessOrEqual(t, admitted, 100, "twice the limit where the owner is late")
+		if decided.strayed() {
+			return decided
+		}
+		require.Equal(t, 50, admitted)
+		for _, key := range keys[1:] {
+			eventually(t, "what was refunded is back", func() bool { return remaining(t, loose[0], key) == 950 })
+		}
+		return decided
+	})
 }
 
 func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 10, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[1])
@@ -198,16 +309,17 @@ func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
 	v := nodes[2].view.Load()
 	gone := v.Members[v.Self].Name
 	require.NoError(t, nodes[2].Close())
-	require.Eventually(t, func() bool {
+	eventually(t, "it is not heard any more", func() bool {
 		v := nodes[0].view.Load()
 		return !v.Direct[v.named[nameHash(gone)]]
-	}, 5*time.Second, 5*time.Millisecond)
+	})
 	var partial *ErrPartial
 	require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)
 	require.Equal(t, []string{gone}, partial.Members)
 }
 
 func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		policy PartitionPolicy
 		source Source
@@ -219,6 +331,7 @@ func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 		{FailClosed, FailedClosed, 0},
 	} {
 		t.Run(fmt.Sprint(c.source, c.policy), func(t *testing.T) {
+			t.Parallel()
 			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Millisecond })
 			ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: c.policy})
 			key := ownedBy(t, ls[0], nodes[1])
@@ -241,6 +354,7 @@ func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 // what the owner counts in the end agree: its own late answers are refunded, and
 // it is told what budgets granted instead.
 func TestImpatientCallersSpendNothingTwice(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Algorithm: SlidingLog, Rate: 100_000, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[1])
@@ -264,16 +378,17 @@ func TestImpatientCallersSpendNothingTwice(t *testing.T) {
 	wait.Wait()
 	spent := func() int64 { return 100_000 - remaining(t, ls[1], key) }
 	settled := 0 // since when the owner counts each unit that a caller was granted, and no other
-	require.Eventually(t, func() bool {
+	eventually(t, "the owner counts each unit that was granted, and no other", func() bool {
 		if settled++; spent() != 500 {
 			settled = 0
 		}
 		return settled == 300
-	}, 5*time.Second, time.Millisecond)
+	})
 	t.Logf("%d answered by the owner, %d from the budget, %d refunded", forwarded.Load(), budget.Load(), nodes[0].Stats().LateUnits)
 }
 
 func TestMembersAreTheRoster(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	for i, n := range nodes {
 		members := n.Members()

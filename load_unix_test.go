@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // load is what an order has a node ask for: so many callers, each of which checks
@@ -62,7 +64,7 @@ func putThrough(n *Node, l load) *loaded {
 		defer close(stopped)
 		all.Gone = watchMembers(n, stop)
 	}()
-	late := watchLateness()
+	late := runningLate()
 	var (
 		callers sync.WaitGroup
 		mu      sync.Mutex // of what all of them write to
@@ -72,9 +74,9 @@ func putThrough(n *Node, l load) *loaded {
 			for time.Now().Before(end) {
 				i := rand.IntN(len(limiters))
 				k := rand.IntN(l.Limits[i].Keys)
-				begun, before := time.Now(), late.soFar()
+				begun, before := time.Now(), late.Total()
 				d, err := limiters[i].Allow(context.Background(), fmt.Sprint("key ", k))
-				took := time.Since(begun) - (late.soFar() - before)
+				took := time.Since(begun) - (late.Total() - before)
 				mu.Lock()
 				all.Slowest = max(all.Slowest, took)
 				all.Sources[d.Source.String()]++
@@ -96,8 +98,17 @@ func putThrough(n *Node, l load) *loaded {
 	callers.Wait()
 	close(stop)
 	<-stopped
-	all.Late = late.end()
+	late.Stop()
+	all.Late = late.Worst()
 	return all
+}
+
+// runningLate measures how late this process runs, from now until Stop. What a check took,
+// less what the process was late meanwhile, is the check's own.
+func runningLate() *lab.Lateness {
+	late := new(lab.Lateness)
+	late.Start(time.Millisecond, 0)
+	return late
 }
 
 // watchMembers says which members the node took for gone and when.

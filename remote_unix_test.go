@@ -115,13 +115,13 @@ func carryOut(n *Node, failed *failures, o order) report {
 			defer close(stopped)
 			r.Calm = watch(n, stop)
 		}()
-		late := watchLateness()
+		late := runningLate()
 		for range o.Rounds {
 			for i, l := range limiters {
 				t := &r.Tallies[i]
-				begun, before := time.Now(), late.soFar()
+				begun, before := time.Now(), late.Total()
 				d, err := l.Allow(context.Background(), o.Questions[i].Key)
-				r.Slowest = max(r.Slowest, time.Since(begun)-(late.soFar()-before))
+				r.Slowest = max(r.Slowest, time.Since(begun)-(late.Total()-before))
 				t.Sources[d.Source]++
 				if err != nil {
 					t.Errors = append(t.Errors, err.Error())
@@ -137,7 +137,8 @@ func carryOut(n *Node, failed *failures, o order) report {
 		}
 		close(stop)
 		<-stopped
-		r.Late = late.end()
+		late.Stop()
+		r.Late = late.Worst()
 		r.Lost = failed.Load() - before
 		r.Calm = r.Calm && r.Lost == 0
 	}

@@ -391,13 +391,13 @@ func joinsMeanwhile(t *testing.T, a attack, secret string, victim *besiegedNode)
 	defer stop()
 	attacked.Go(func() { a.do(ctx, victim.addr) })
 	time.Sleep(100 * time.Millisecond)
-	begin, machine := time.Now(), watchLateness()
-	defer machine.end()
+	begin, machine := time.Now(), runningLate()
+	defer machine.Stop()
 	late := besiege(t, secret, victim.addr, 0)
 	for {
 		s, lives := late.says()
 		// What this process was late itself is the machine's, and nobody's join.
-		if took := time.Since(begin) - machine.soFar(); lives && s.Members >= 2 || took > siegeJoin {
+		if took := time.Since(begin) - machine.Total(); lives && s.Members >= 2 || took > siegeJoin {
 			return took
 		}
 		time.Sleep(time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,11 +17,17 @@ import (
 
 func TestTheSecondProcessAnswersACheck(t *testing.T) {
 	f := newForwarded(t, 1)
-	d, err := f.limiter.Allow(context.Background(), f.keys[0])
-	require.NoError(t, err)
-	require.True(t, d.Allowed)
-	require.Equal(t, weir.Forwarded, d.Source)
-	require.EqualValues(t, burst-1, d.Remaining)
+	// On a busy machine the answer may come too late, and this node then decides by itself.
+	for i, begun := 0, time.Now(); ; i++ {
+		d, err := f.limiter.Allow(context.Background(), f.keys[i])
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		if d.Source == weir.Forwarded {
+			require.EqualValues(t, burst-1, d.Remaining)
+			return
+		}
+		require.Less(t, time.Since(begun), startWait, "%+v", d)
+	}
 }
 
 func TestAnEchoComesBackToItsCaller(t *testing.T) {
@@ -57,22 +64,23 @@ func TestAMemberTellsWhatItsLoadHasSeen(t *testing.T) {
 // Each of the callers is due ten times during the stall, and five times in its
 // first half.
 func TestAStallIsAsManySlowChecksAsItKeptWaiting(t *testing.T) {
-	const stall = 100 * time.Millisecond
-	over := time.Now().Add(stall)
-	s := newSteady(steadyCallers*10*int(time.Second/stall), func() weir.Source {
-		time.Sleep(time.Until(over))
-		return weir.Owner
-	})
-	defer s.end()
-	slow := 0
-	require.Eventually(t, func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 100 * time.Millisecond
+		over := time.Now().Add(stall)
+		s := newSteady(steadyCallers*10*int(time.Second/stall), func() weir.Source {
+			time.Sleep(time.Until(over))
+			return weir.Owner
+		})
+		time.Sleep(2 * stall)
+		s.end()
+		slow := 0
 		for _, took := range s.cut().Latencies {
 			if took > stall/2 {
 				slow++
 			}
 		}
-		return slow >= 4*steadyCallers
-	}, startWait, 10*time.Millisecond, "checks were kept waiting and do not count as slow")
+		require.GreaterOrEqual(t, slow, 4*steadyCallers, "checks were kept waiting and do not count as slow")
+	})
 }
 
 func TestAChildEndsWhenItIsTold(t *testing.T) {
@@ -123,7 +131,9 @@ func requireNobodyAt(t *testing.T, addr string) {
 	}, startWait, 10*time.Millisecond, "somebody still listens at %s", addr)
 }
 
-func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) {
+func TestTheEchoMovesAsManyBytesAsACheck(t *testing.T) { synctest.Test(t, testEchoBytes) }
+
+func testEchoBytes(t *testing.T) {
 	asker, owner := newRoster(2), &served{roster: newRoster(2)}
 	owner.view.Self, owner.view.Members[0].Peer, owner.view.Members[1].Peer = 1, mute{}, nil
 	n, err := weir.Start(context.Background(), weir.Config{Cluster: owner, Logger: quiet()})
@@ -188,7 +198,10 @@ func TestKeysAreDistinctAndOfOneLength(t *testing.T) {
 	}
 }
 
-func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) {
+// In virtual time, in which the node hears its roster however late this process runs.
+func TestAnOwnerIsAskedOnlyForItsOwnKeys(t *testing.T) { synctest.Test(t, testOwnKeys) }
+
+func testOwnKeys(t *testing.T) {
 	l, err := newOwner(t, 1000).Limiter(limitOf("sliding_window"))
 	require.NoError(t, err)
 	for _, key := range ownedBy(l, 1000) {

@@ -50,7 +50,7 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 		}
 		answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 
 	ask := func(path, from, key string) (status int, policy, body string) {
 		r, err := http.NewRequest(http.MethodGet, "http://"+o.listen+path, nil)
@@ -58,7 +58,7 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 		r.Header.Set("X-Forwarded-For", "198.51.100.7, "+from)
 		r.Header.Set("X-Api-Key", key)
 		var answer *http.Response
-		require.Eventually(t, func() bool { answer, err = http.DefaultClient.Do(r); return err == nil }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { answer, err = http.DefaultClient.Do(r); return err == nil }, time.Minute, 10*time.Millisecond)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		require.NoError(t, err)
@@ -75,13 +75,14 @@ func TestAGatewayLimitsHandsOnAndEnds(t *testing.T) {
 	require.Equal(t, address+`, "caller/burst";q=10;w=2, "caller/daily";q=1000;w=86400`, policy)
 	_, policy, _ = ask("/", "192.0.2.1", "k1")
 	require.Equal(t, address, policy)
-	denied := 0
-	for i := range 50 {
+	// The bucket of callers has 10 units, and gets 5 a second back: a machine that is slow asks
+	// more often before one is denied.
+	for i, begun := 0, time.Now(); ; i++ {
 		if status, _, _ := ask("/v1/items", "192.0.2.9", fmt.Sprint("guess", i)); status == http.StatusTooManyRequests {
-			denied++
+			break
 		}
+		require.LessOrEqual(t, float64(i), 10+5*time.Since(begun).Seconds(), "keys that are made up have one count, the address's")
 	}
-	require.Greater(t, denied, 10, "keys that are made up have one count, the address's")
 
 	for given, want := range map[string]int{"": http.StatusUnauthorized, secret: http.StatusOK, before: http.StatusOK} {
 		r, err := http.NewRequest(http.MethodGet, "http://"+o.admin+"/v1/status?api_key=k1&ip=192.0.2.1&tier=paid", nil)

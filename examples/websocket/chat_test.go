@@ -37,7 +37,7 @@ func serveChat(t *testing.T, file string, open int) (url string) {
 }
 
 func dial(t *testing.T, url, user string) (*websocket.Conn, *http.Response, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: http.Header{"X-User": {user}}})
 }
@@ -51,7 +51,7 @@ func connect(t *testing.T, url, user string) *websocket.Conn {
 
 // say sends a message, and returns what came back.
 func say(t *testing.T, conn *websocket.Conn, text string) (a answer) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, conn.Write(ctx, websocket.MessageText, []byte(text)))
 	require.NoError(t, wsjson.Read(ctx, conn, &a))
@@ -90,7 +90,7 @@ func TestAnAddressHasSoManyConnectionsOpen(t *testing.T) {
 		}
 		t.Cleanup(func() { conn.CloseNow() })
 		return true
-	}, 10*time.Second, 5*time.Millisecond, "who closes one may open another")
+	}, time.Minute, 5*time.Millisecond, "who closes one may open another")
 	_, _, err = dial(t, url, "ada")
 	require.Error(t, err)
 }
@@ -132,7 +132,7 @@ func TestWhoGoesOnInVainIsDisconnected(t *testing.T) {
 	for range 4 + maxOver {
 		say(t, conn, "hello")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, _, err := conn.Read(ctx)
 	require.Equal(t, websocket.StatusPolicyViolation, websocket.CloseStatus(err))

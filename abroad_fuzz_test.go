@@ -82,7 +82,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 		return true
 	}
-	require.Eventually(f, copied, 10*time.Second, 5*time.Millisecond)
+	eventually(f, "each node has the copies", copied)
 	request := func(o op, flags, hops uint8, body []byte) []byte {
 		return append(header{op: o, flags: flags, hops: hops, wait: 50 * time.Millisecond}.append(nil), body...)
 	}
@@ -100,17 +100,17 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		// them itself does so each time.
 		lost := func() bool { return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrBroken) }
 		if lost() {
-			require.Eventually(t, func() bool {
+			eventually(t, "the connection is opened again", func() bool {
 				_, err = far.Region("near").Ask(t.Context(), asked, nil, 10*time.Second)
 				return !lost()
-			}, 10*time.Second, 5*time.Millisecond)
+			})
 		}
 		require.NoError(t, err)
 	}
-	require.Eventually(f, func() bool {
+	eventually(f, "the region is reached", func() bool {
 		_, err := far.Region("near").Ask(f.Context(), nil, nil, time.Second)
 		return err == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	})
 
 	before := make(map[*Node]map[bucket.ID]int64)
 	members := make(map[*Node][]Member)
@@ -160,7 +160,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		for _, n := range nodes {
 			require.Equal(t, before[n], regionalCounts(n))
 			if !slices.Equal(members[n], n.Members()) { // a busy machine may have them lose sight of each other
-				require.Eventually(t, func() bool { return slices.Equal(members[n], n.Members()) }, 10*time.Second, 5*time.Millisecond)
+				eventually(t, "they see each other again", func() bool { return slices.Equal(members[n], n.Members()) })
 			}
 			values, _ := n.Published("")
 			require.Equal(t, []Published{{"name", 7, []byte("value")}}, values)

@@ -33,6 +33,7 @@ func (foreignNode) Serve(b *cluster.Batch) {
 // Nothing else that its own members say to each other is theirs to say: they do not
 // share its counts, nor what it has published.
 func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
+	t.Parallel()
 	n := fleet(t, 1, func(_ int, cfg *Config) {
 		cfg.Region = "near"
 		cfg.Regions = map[string][]string{"far": {"127.0.0.1:1"}, "third": {"127.0.0.1:1"}}
@@ -66,10 +67,10 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		require.NoError(t, err)
 		return answer
 	}
-	require.Eventually(t, func() bool {
+	eventually(t, "the region is reached", func() bool {
 		_, err := far.Region("near").Ask(t.Context(), speaking("far"), nil, time.Second)
 		return err == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	})
 
 	cases := []struct {
 		op      op
@@ -214,6 +215,7 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 // A request that a member hands on is that of the region that it began in, as the
 // member says; and no region has a member hand on what it says.
 func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
+	t.Parallel()
 	n, regional, global := bordered(t, nil)
 	handed := func(request []byte) []byte {
 		request[1] |= flagAbroad

@@ -125,6 +125,7 @@ func (m *moving) state(name string) cluster.State {
 // it: every hash is held by exactly one of them at any time, and in the end by
 // the one that the ring gives it to.
 func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &moving{views: make(map[string]*view)}
 		m.join()

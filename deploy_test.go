@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/full"
 )
 
 // The first frame may come to who has just joined before it has turned to its new view.
 func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
-	for run := range 40 {
+	t.Parallel()
+	for run := range full.Pick(t, 10, 40) {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			t.Parallel()
 			limit := Limit{Name: "test", Algorithm: FixedWindow, Rate: 10, Per: time.Hour}
@@ -25,9 +28,9 @@ func TestWhatWasSpentAloneCountsOnceAfterAJoinAndALeave(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 9, d.Remaining)
 			second, l := start(first.Members()[0].Addr)
-			require.Eventually(t, func() bool {
+			eventually(t, "both are members and ready", func() bool {
 				return len(first.Members()) == 2 && len(second.Members()) == 2 && first.Ready() && second.Ready()
-			}, 10*time.Second, time.Millisecond)
+			})
 			_, err = l.Allow(t.Context(), "key")
 			require.NoError(t, err)
 			require.NoError(t, first.Leave(t.Context()))

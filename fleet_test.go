@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -33,6 +34,14 @@ func eventually(t testing.TB, what string, done func() bool) {
 			t.Fatalf("not within %v: %s", giveUp, what)
 		}
 	}
+}
+
+// runningLate measures how late this process runs, from now until Stop. What a check took,
+// less what the process was late meanwhile, is the check's own.
+func runningLate() *lab.Lateness {
+	late := new(lab.Lateness)
+	late.Start(time.Millisecond, 0)
+	return late
 }
 
 // decisions counts what decided checks. Those of Source 0 are made while the members that are to
@@ -173,26 +182,26 @@ func TestAnyMixOfNodesAdmitsTheLimitAndNotOneMore(t *testing.T) {
 				attempt := 0
 				whileHealthy(t, func(t *testing.T) decisions {
 					attempt++
-					return admitsTheLimit(t, ls, fmt.Sprint("run ", run, ", attempt ", attempt))
+					return admitsTheLimit(t, ls, fmt.Sprint("run ", run, ", attempt ", attempt), 64, 10_000)
 				})
 			}
 		})
 	}
 }
 
-// admitsTheLimit asks for a key of the limit of 100 from many goroutines, through all of these in
-// turn.
-func admitsTheLimit(t *testing.T, ls []*Limiter, key string) decisions {
+// admitsTheLimit has so many callers, each with one of these limiters, ask for a key of a limit
+// of 100, so often together.
+func admitsTheLimit(t *testing.T, ls []*Limiter, key string, callers, asks int) decisions {
 	var (
 		mu       sync.Mutex
 		admitted int
 		decided  = make(decisions)
 		wait     sync.WaitGroup
 	)
-	for g := range 64 {
+	for g := range callers {
 		wait.Go(func() {
 			own, allowed := make(decisions), 0
-			for i := g; i < 10_000; i += 64 {
+			for i := g; i < asks; i += callers {
 				d, err := ls[g%len(ls)].Allow(t.Context(), key)
 				if err != nil {
 					t.Error(err)
@@ -332,7 +341,7 @@ func TestAnOwnerThatHasGoneIsAnAnswer(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.source, c.policy), func(t *testing.T) {
 			t.Parallel()
-			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Millisecond })
+			nodes := fleet(t, 2, nil)
 			ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour, Partition: c.policy})
 			key := ownedBy(t, ls[0], nodes[1])
 			require.NoError(t, nodes[1].Close())

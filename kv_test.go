@@ -98,6 +98,7 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 }
 
 func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
+	t.Parallel()
 	var sides [2]kvStore
 	for side := range sides {
 		var list []kvEntry
@@ -170,24 +171,25 @@ func TestPublishedIsSortedAndByPrefix(t *testing.T) {
 }
 
 func TestWhatIsPublishedGoesOverSockets(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	large := bytes.Repeat([]byte("v"), maxPublishedValue)
 	for i, n := range nodes {
 		require.NoError(t, n.Publish(fmt.Sprint("from ", i), 0, large))
 	}
 	for _, n := range nodes {
-		require.Eventually(t, func() bool {
+		eventually(t, "all have what the others published", func() bool {
 			values, _ := n.Published("from ")
 			return len(values) == 3
-		}, time.Second, time.Millisecond)
+		})
 	}
 	joiner, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: []string{nodes[0].Members()[0].Addr}, Logger: quiet})
 	require.NoError(t, err)
 	defer joiner.Close()
-	require.Eventually(t, func() bool {
+	eventually(t, "the joiner has what was published", func() bool {
 		values, _ := joiner.Published("from ")
 		return len(values) == 3
-	}, 2*time.Second, time.Millisecond)
+	})
 }
 
 func TestPublishRefusesWhatCannotHold(t *testing.T) {

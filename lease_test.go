@@ -238,6 +238,7 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 // Takes, renewals and what is given back cross on their way, and are late. At no time
 // may more be spent of leases than the owner has lent and knows of.
 func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: time.Hour}
 		owner, v := lender()

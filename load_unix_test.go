@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/weir-go/weir/internal/lab"
 )
 
 // load is what an order has a node ask for: so many callers, each of which checks
@@ -101,14 +99,6 @@ func putThrough(n *Node, l load) *loaded {
 	late.Stop()
 	all.Late = late.Worst()
 	return all
-}
-
-// runningLate measures how late this process runs, from now until Stop. What a check took,
-// less what the process was late meanwhile, is the check's own.
-func runningLate() *lab.Lateness {
-	late := new(lab.Lateness)
-	late.Start(time.Millisecond, 0)
-	return late
 }
 
 // watchMembers says which members the node took for gone and when.

@@ -145,6 +145,7 @@ var inputs = map[string]bool{
 var readsByName = regexp.MustCompile(`^([pP]arse|[dD]ecode|[uU]nmarshal|[rR]ead)([A-Z]|$)`)
 
 func TestEveryParserHasAFuzzTarget(t *testing.T) {
+	t.Parallel()
 	functions, targets := functionsAndTargets(t)
 	var parsers int
 	for _, name := range slices.Sorted(maps.Keys(functions)) {

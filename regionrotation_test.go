@@ -33,12 +33,12 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		}
 		var n *Node
 		var err error
-		require.Eventually(t, func() bool {
+		eventually(t, "the port is free again", func() bool {
 			// A process that another test starts has the descriptors of this one, also of
 			// a port that is closed since, until it executes its program.
 			n, err = Start(t.Context(), cfg)
 			return !errors.Is(err, syscall.EADDRINUSE)
-		}, 10*time.Second, 5*time.Millisecond)
+		})
 		require.NoError(t, err)
 		t.Cleanup(func() { n.Close() })
 		return n
@@ -50,7 +50,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 	}
 	whole := func(reached bool) {
 		t.Helper()
-		require.Eventually(t, func() bool {
+		eventually(t, "every node has the other of its region, and the key's owner reaches the other region", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			for region, nodes := range serving {
@@ -62,7 +62,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 				}
 			}
 			return true
-		}, 20*time.Second, 5*time.Millisecond, "every node has the other of its region, and the key's owner reaches the other region")
+		})
 	}
 	whole(false) // other regions are reached once a Global limit asks for it
 
@@ -118,7 +118,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 				time.Sleep(50 * time.Millisecond) // its checks end
 				require.NoError(t, leaving.Close())
 				n := start(region, i, secrets...)
-				require.Eventually(t, n.Ready, 20*time.Second, 5*time.Millisecond)
+				eventually(t, "the node is ready", n.Ready)
 				mu.Lock()
 				serving[region] = append(slices.Clone(serving[region]), n)
 				mu.Unlock()
@@ -127,7 +127,7 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		}
 		whole(true)
 	}
-	require.Eventually(t, func() bool { return asked.Load() > rate }, 20*time.Second, 5*time.Millisecond)
+	eventually(t, "the limit is asked for", func() bool { return asked.Load() > rate })
 	end()
 	t.Logf("%d of %d admitted", admitted.Load(), asked.Load())
 	require.LessOrEqual(t, admitted.Load(), int64(rate+2*restarts), "a leave and a start may each cost a unit (docs/partitions.md)")
@@ -139,5 +139,5 @@ func TestASecretOfTwoRegionsIsRotatedInTwoRolloutsWithoutALostCheck(t *testing.T
 		Region: "us", Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"eu": {oldSecret}}, Regions: map[string][]string{"eu": at["eu"][:1]},
 	})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return n.Stats().Cluster.Refused["authentication"] > before }, 20*time.Second, 5*time.Millisecond, "the old one opens nothing any more")
+	eventually(t, "the old one opens nothing any more", func() bool { return n.Stats().Cluster.Refused["authentication"] > before })
 }

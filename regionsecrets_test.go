@@ -125,9 +125,9 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	spend()
 	_, err := limiter(t, us, global.limit).Debit(t.Context(), "another", 10)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	eventually(t, "both regions reach each other", func() bool {
 		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
-	}, 10*time.Second, 5*time.Millisecond)
+	})
 	requests := map[string][]byte{
 		"a reset of a Regional count":   resetting(regional, "key", eu.now()),
 		"a reset of a Global count":     resetting(global, "key", eu.now()),
@@ -150,13 +150,13 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		says.Regions = map[string][]string{"eu": {at["eu"]}}
 		c, _, err := outsider(t, says)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool {
+		eventually(t, "the identity is refused", func() bool {
 			for _, request := range requests {
 				_, err := c.Region("eu").Ask(t.Context(), request, nil, time.Second)
 				require.ErrorIs(t, err, cluster.ErrUnheard)
 			}
 			return eu.Stats().Cluster.Refused["identity"] > before
-		}, 10*time.Second, 5*time.Millisecond)
+		})
 		untouched()
 	}
 	_, _, err = outsider(t, cluster.Config{Region: "eu", Secrets: held, Join: []string{at["eu"]}})
@@ -176,7 +176,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	require.ErrorAs(t, limiter(t, n, global.limit).Reset(t.Context(), "key"), new(*ErrPartial))
-	require.Eventually(t, func() bool { return there.Stats().Refused["authentication"] > 1 }, 10*time.Second, 5*time.Millisecond)
+	eventually(t, "the impostor is refused", func() bool { return there.Stats().Refused["authentication"] > 1 })
 	require.Zero(t, is.requests.Load())
 	require.False(t, n.Stats().Regions["us"].Reached)
 
@@ -190,10 +190,10 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		require.NoError(t, err, about)
 		return answer
 	}
-	require.Eventually(t, func() bool {
+	eventually(t, "the region is reached", func() bool {
 		_, err := c.Region("eu").Ask(t.Context(), nil, nil, time.Second)
 		return err == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	})
 	require.Empty(t, ask("a reset of a Regional count"))
 	require.Empty(t, ask("an exchange in a third's name"))
 	untouched()

@@ -7,6 +7,7 @@ import (
 )
 
 func TestTheRingIsSharedOutWhole(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	parts := nodes[0].Ring()
 	require.Len(t, parts, 3)

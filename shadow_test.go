@@ -14,6 +14,7 @@ import (
 // Each of these is asked for on one node that owns all, on one that owns none, and
 // on one that owns some.
 func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
+	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	few := limiters(t, nodes, Limit{Name: "few", Rate: 2, Per: time.Hour})[0]
 	many := limiters(t, nodes, Limit{Name: "many", Algorithm: TokenBucket, Rate: 100, Per: time.Hour})[0]
@@ -30,9 +31,9 @@ func TestShadowsAreCountedAndNeverEnforced(t *testing.T) {
 			fs.Shadow, ms.Shadow = true, true
 			left := func(fewLeft, manyLeft int64) {
 				t.Helper()
-				require.Eventually(t, func() bool {
+				eventually(t, fmt.Sprintf("%d and %d are left", fewLeft, manyLeft), func() bool {
 					return remaining(t, few, f.Key) == fewLeft && remaining(t, many, m.Key) == manyLeft
-				}, time.Second, time.Millisecond, "%d and %d are left", remaining(t, few, f.Key), remaining(t, many, m.Key))
+				})
 			}
 			ask := func(asks ...Ask) Decisions {
 				t.Helper()

@@ -341,10 +341,10 @@ func TestSiege(t *testing.T) {
 			t.Run(mode+" "+a.name, func(t *testing.T) {
 				victim := besiege(t, secret, "", a.files)
 				other := besiege(t, secret, victim.addr, 0)
-				require.Eventually(t, func() bool {
+				eventually(t, "both are members", func() bool {
 					s, _ := victim.says()
 					return s.Members == 2
-				}, 10*time.Second, 10*time.Millisecond)
+				})
 				time.Sleep(200 * time.Millisecond)
 				victim.says() // what came before is not counted
 				other.says()

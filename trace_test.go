@@ -96,6 +96,7 @@ func tracedFleet(t testing.TB, nodes int) ([]*Node, *spans) {
 }
 
 func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
+	t.Parallel()
 	nodes, spans := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 3, Per: time.Hour, NoLeases: true})[0]
 	key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
@@ -138,6 +139,7 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 }
 
 func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
+	t.Parallel()
 	nodes, spans := tracedFleet(t, 2)
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 1, Per: time.Hour, NoLeases: true})[0]
 	away, here := ownedBy(t, l, nodes[1]), ownedBy(t, l, nodes[0])
@@ -159,6 +161,7 @@ func TestWhatIsNotSampledOrLeavesNoNodeMakesNoSpan(t *testing.T) {
 }
 
 func TestEachWayOfAnAllowAllIsASpan(t *testing.T) {
+	t.Parallel()
 	nodes, spans := tracedFleet(t, 3)
 	a := limiters(t, nodes, Limit{Name: "a", Rate: 1, Per: time.Hour, NoLeases: true})[0]
 	b := limiters(t, nodes, Limit{Name: "b", Rate: 1, Per: time.Hour, NoLeases: true})[0]
@@ -225,6 +228,7 @@ func requestOf(l *Limiter, key string, c *TraceContext) []byte {
 // Who hands a check on is between the asker and the owner; without a Tracer it passes on
 // what it does not make spans of.
 func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
+	t.Parallel()
 	for _, tracesOnTheWay := range []bool{true, false} {
 		s := new(spans)
 		nodes := fleet(t, 3, func(i int, cfg *Config) {
@@ -264,6 +268,7 @@ func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
 
 // The span of a check that nobody answered says whom it was sent to, and what came of it.
 func TestASpanShowsWhoDidNotAnswer(t *testing.T) {
+	t.Parallel()
 	s := new(spans)
 	nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Tracer, cfg.Timeout = s, 40*time.Millisecond })
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]

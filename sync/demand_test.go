@@ -24,7 +24,10 @@ func perMinute(a bucket.Algorithm) bucket.Limit {
 
 func eachAlgorithm(t *testing.T, f func(t *testing.T, a bucket.Algorithm)) {
 	for _, a := range algorithms {
-		t.Run(a.String(), func(t *testing.T) { f(t, a) })
+		t.Run(a.String(), func(t *testing.T) {
+			t.Parallel()
+			f(t, a)
+		})
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 )
 
 var (
-	schedules = flag.Int("schedules", 250, "how many schedules of regions to play")
+	schedules = flag.Int("schedules", 0, "how many schedules of regions to play; as many as the run has by itself if 0")
 	firstSeed = flag.Uint64("first", 1, "the seed of the first schedule of regions")
 )
 
@@ -118,27 +119,43 @@ func drawGlobe(t failer, seed uint64) (w *globe, every int64) {
 // is more admitted than the limit says, and the holdings never sum to more.
 // CI plays 1,000; go test ./sync -run Schedules -schedules 100000 -first 7 plays more.
 func TestHoldingsSumToTheLimitInRandomSchedules(t *testing.T) {
+	t.Parallel()
 	n := *schedules
-	if testing.Short() || race.Enabled {
-		n = min(n, 100)
+	switch {
+	case n > 0:
+	case race.Enabled:
+		n = 100
+	default:
+		n = full.Pick(t, 80, 250)
 	}
-	for seed := *firstSeed; seed < *firstSeed+uint64(n); seed++ {
-		w, every := drawGlobe(seeded{t, seed}, seed)
-		draw := rand.New(rand.NewPCG(seed, 0x7475726e73))
-		crashes := draw.IntN(2) == 0
-		var turns []turn
-		for range 4 + draw.IntN(12) {
-			x := turn{kind: draw.IntN(kinds), a: draw.IntN(60), b: draw.IntN(60), wait: draw.Int64N(3 * sec)}
-			if draw.IntN(8) == 0 {
-				x.wait += 12 * sec // beyond a term
+	const parts = 4
+	for part := range parts {
+		t.Run(fmt.Sprint("part ", part), func(t *testing.T) {
+			t.Parallel()
+			for i := part; i < n; i += parts {
+				playSeed(t, *firstSeed+uint64(i))
 			}
-			if !crashes && (x.kind == crash || x.kind == crashWholly) {
-				x.kind = cutBoth
-			}
-			turns = append(turns, x)
+		})
+	}
+}
+
+// playSeed plays the schedule of a seed.
+func playSeed(t *testing.T, seed uint64) {
+	w, every := drawGlobe(seeded{t, seed}, seed)
+	draw := rand.New(rand.NewPCG(seed, 0x7475726e73))
+	crashes := draw.IntN(2) == 0
+	var turns []turn
+	for range 4 + draw.IntN(12) {
+		x := turn{kind: draw.IntN(kinds), a: draw.IntN(60), b: draw.IntN(60), wait: draw.Int64N(3 * sec)}
+		if draw.IntN(8) == 0 {
+			x.wait += 12 * sec // beyond a term
 		}
-		play(w, turns, every)
+		if !crashes && (x.kind == crash || x.kind == crashWholly) {
+			x.kind = cutBoth
+		}
+		turns = append(turns, x)
 	}
+	play(w, turns, every)
 }
 
 // seeded says how to play a schedule that failed again.
@@ -149,12 +166,16 @@ type seeded struct {
 
 func (s seeded) Fatalf(format string, args ...any) {
 	s.t.Helper()
-	s.t.Fatalf("%s\ngo test ./sync -run %s -schedules 1 -first %d", fmt.Sprintf(format, args...), s.t.Name(), s.seed)
+	s.t.Fatalf("%s\ngo test ./sync -run Schedules -schedules 1 -first %d", fmt.Sprintf(format, args...), s.seed)
 }
 
 // The same, drawn so that a schedule that fails is made smaller.
 func TestHoldingsSumToTheLimit(t *testing.T) {
-	checks(t, 200)
+	few, all := 60, 200
+	if race.Enabled {
+		few, all = 20, 20
+	}
+	checks(t, few, all)
 	rapid.Check(t, func(t *rapid.T) {
 		w, every := drawGlobe(t, rapid.Uint64Range(1, 1<<32).Draw(t, "seed"))
 		turns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) turn {
@@ -166,20 +187,4 @@ func TestHoldingsSumToTheLimit(t *testing.T) {
 		}), 0, 8).Draw(t, "turns")
 		play(w, turns, every)
 	})
-}
-
-// checks has rapid draw so many schedules, of which each takes longer than most.
-func checks(t *testing.T, n int) {
-	t.Helper()
-	before := flag.Lookup("rapid.checks").Value.String()
-	set := func(v string) {
-		if err := flag.Set("rapid.checks", v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if race.Enabled {
-		n = min(n, 20)
-	}
-	set(fmt.Sprint(n))
-	t.Cleanup(func() { set(before) })
 }

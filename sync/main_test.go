@@ -2,22 +2,52 @@ package countsync
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 )
+
+// asked reports whether the command line has how many schedules rapid draws.
+var asked bool
 
 // A hundred schedules, as rapid draws by default, are too few to meet what goes
 // wrong once in a thousand.
 func TestMain(m *testing.M) {
-	checks := "2000"
-	if race.Enabled {
-		checks = "100"
-	}
-	if err := flag.Set("rapid.checks", checks); err != nil {
-		panic(err)
-	}
 	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
+	if !asked {
+		drawn := "2000"
+		if race.Enabled {
+			drawn = "100"
+		}
+		if err := flag.Set("rapid.checks", drawn); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(m.Run())
+}
+
+// checks has rapid draw so many schedules in this test, few in the default run, because each
+// takes longer than most. What the command line asks for comes first. It sets a flag, so that
+// no test that calls it may be parallel.
+func checks(t *testing.T, few, all int) {
+	t.Helper()
+	if asked {
+		return
+	}
+	n := full.Pick(t, few, all)
+	if race.Enabled {
+		n = min(n, 100)
+	}
+	before := flag.Lookup("rapid.checks").Value.String()
+	set := func(v string) {
+		if err := flag.Set("rapid.checks", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(fmt.Sprint(n))
+	t.Cleanup(func() { set(before) })
 }

@@ -47,6 +47,7 @@ func TestWhatIsKeptOfResetsIsBoundedByWhatIsDueWhateverTheClockDoes(t *testing.T
 		{"it steps back by a day", 24 * time.Hour, 2 * time.Duration(kept)},
 	} {
 		t.Run(c.about, func(t *testing.T) {
+			t.Parallel()
 			l := newLink(t)
 			l.now = int64(100 * 24 * time.Hour)
 			due := int(c.most.Seconds())*perHour/3600 + 2

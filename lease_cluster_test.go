@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -45,18 +46,19 @@ func TestAHotKeyIsExactAndCostsFewHops(t *testing.T) {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				const rate, seconds = 1000, 30
-				per := time.Second
+				const rate = 1000
+				per, few := time.Second, 10
 				if algorithm == weir.SlidingLog {
-					per = 10 * time.Second
+					per, few = 10*time.Second, 20 // two windows
 				}
+				seconds := full.Pick(t, few, 30)
 				w := newWorld(t, 4, false)
 				l := weir.Limit{Name: "hot", Algorithm: algorithm, Rate: rate * int64(per/time.Second), Per: per}
 				ls := w.limiters(t, l)
 				key := keyOf(t, ls["a"])
 				var at []time.Time
 				sources := make(map[weir.Source]int)
-				flood(t, ls, key, 2*rate, seconds*time.Second, w.names, func(_ string, d weir.Decision, asked time.Time) {
+				flood(t, ls, key, 2*rate, time.Duration(seconds)*time.Second, w.names, func(_ string, d weir.Decision, asked time.Time) {
 					sources[d.Source]++
 					if d.Allowed {
 						at = append(at, asked)
@@ -95,13 +97,19 @@ func TestAHotKeyBelowItsLimitIsNotDenied(t *testing.T) {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
+				const rate = 2000
+				per := 5 * time.Second
+				if algorithm == weir.SlidingLog {
+					per *= 2
+				}
 				w := newWorld(t, 4, false)
-				ls := w.limiters(t, weir.Limit{Name: "hot", Algorithm: algorithm, Rate: 20_000, Per: 10 * time.Second})
+				l := weir.Limit{Name: "hot", Algorithm: algorithm, Rate: rate * int64(per/time.Second), Per: per}
+				ls := w.limiters(t, l)
 				key := keyOf(t, ls["a"])
 				sources := make(map[weir.Source]int)
-				flood(t, ls, key, 1000, 20*time.Second, w.names, func(name string, d weir.Decision, _ time.Time) {
+				flood(t, ls, key, rate/2, 2*per, w.names, func(name string, d weir.Decision, _ time.Time) {
 					require.True(t, d.Allowed, name)
-					require.LessOrEqual(t, d.Remaining, int64(20_000))
+					require.LessOrEqual(t, d.Remaining, l.Rate)
 					require.Positive(t, d.ResetAfter)
 					sources[d.Source]++
 				})
@@ -123,7 +131,8 @@ func TestALukewarmKeyIsKeptLent(t *testing.T) {
 				ls := w.limiters(t, weir.Limit{Name: "warm", Rate: 100_000, Per: time.Minute})
 				key := keyOf(t, ls["a"])
 				sources := make(map[weir.Source]int)
-				flood(t, ls, key, perSecond, time.Minute, w.names, func(_ string, d weir.Decision, _ time.Time) {
+				lasts := min(4000/time.Duration(perSecond)*time.Second, time.Minute)
+				flood(t, ls, key, perSecond, lasts, w.names, func(_ string, d weir.Decision, _ time.Time) {
 					require.True(t, d.Allowed)
 					sources[d.Source]++
 				})
@@ -154,6 +163,7 @@ func TestWhatLiesInLeasesComesBack(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				w := newWorld(t, 3, gossip)
 				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: 100, Per: time.Hour})
@@ -241,6 +251,7 @@ func TestWhatLiesInLeasesComesBackLate(t *testing.T) {
 func TestAGreedyNodeStarvesNobody(t *testing.T) {
 	race.SkipAlike(t, "TestAHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
+	lasts := time.Duration(full.Pick(t, 8, 20)) * time.Second
 	granted := func(noLeases bool) (modest float64) {
 		inBubble(t, func(t *testing.T) {
 			w := newWorld(t, 4, false)
@@ -248,7 +259,7 @@ func TestAGreedyNodeStarvesNobody(t *testing.T) {
 			key := keyOf(t, ls["a"])
 			rng := rand.New(rand.NewPCG(1, 2))
 			asks, of := 0, make(map[string]int)
-			for begun := time.Now(); time.Since(begun) < 20*time.Second; {
+			for begun := time.Now(); time.Since(begun) < lasts; {
 				time.Sleep(time.Duration(rng.Int64N(int64(400 * time.Microsecond)))) // 5,000 a second
 				name := "b"
 				if rng.IntN(50) == 0 {
@@ -268,6 +279,7 @@ func TestAGreedyNodeStarvesNobody(t *testing.T) {
 }
 
 func TestAResetEndsLeases(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 100, Calendar: weir.Day})
@@ -282,6 +294,7 @@ func TestAResetEndsLeases(t *testing.T) {
 }
 
 func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})
@@ -305,6 +318,7 @@ func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
 
 // Other numbers are asked for at the owner at once.
 func TestAnOverrideEndsLeases(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		l := weir.Limit{Name: "test", Rate: 100, Per: time.Hour}
@@ -322,6 +336,7 @@ func TestAnOverrideEndsLeases(t *testing.T) {
 }
 
 func TestNoLeasesHasTheOwnerDecide(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		l := weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, NoLeases: true}
@@ -384,7 +399,7 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 							left = append(left, name)
 						}
 					}
-					flood(t, ls, key, 4000, 4*time.Second, left, count)
+					flood(t, ls, key, 4000, 2*time.Second, left, count) // what was lent is back within one
 					t.Logf("%d of %d admitted", admitted, rate)
 					require.LessOrEqual(t, admitted, rate+rate/16+4000*4*int(latency)/int(time.Second)+2)
 					require.GreaterOrEqual(t, admitted, rate-rate/16*2)
@@ -427,6 +442,7 @@ func TestASplitDoublesNoLease(t *testing.T) {
 
 // Who stood still for longer than its leases last spends nothing of them.
 func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
@@ -468,6 +484,7 @@ func TestAuthorityMovesWithoutWhatIsLent(t *testing.T) {
 }
 
 func TestWhatIsLentShowsInTheStatsOfBoth(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "limit", Rate: 1e6, Per: time.Hour})

@@ -25,6 +25,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			"killed": (*weirtest.Host).Kill, "frozen": (*weirtest.Host).Freeze,
 		} {
 			t.Run(fmt.Sprint(fault, " of ", n), func(t *testing.T) {
+				t.Parallel()
 				inBubbles(t, func(t *testing.T, gossip bool) {
 					w := newWorld(t, n, gossip)
 					ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1_000_000, Per: time.Hour})
@@ -68,6 +69,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 // the other that it is not. What they send each other for it is no reason to take
 // each other for dead.
 func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		for _, from := range w.names {

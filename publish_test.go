@@ -44,6 +44,7 @@ func (w *world) publish(t *testing.T, on, name, value string) {
 }
 
 func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
+	t.Parallel()
 	for promise, check := range map[string]func(t *testing.T, w *world){
 		"at once, and the last writer wins": func(t *testing.T, w *world) {
 			w.publish(t, "a", "x", "1")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -32,12 +33,14 @@ func allowed(t *testing.T, l *weir.Limiter, key string, units int64) weir.Decisi
 }
 
 func TestAFloodOfADeniedKeyHardlyReachesItsOwner(t *testing.T) {
+	t.Parallel()
 	for _, l := range []weir.Limit{
 		{Name: "hour", Rate: 100, Per: time.Hour},
 		{Name: "minute", Algorithm: weir.TokenBucket, Rate: 100, Per: time.Minute},
 		{Name: "log", Algorithm: weir.SlidingLog, Rate: 10, Per: time.Second},
 	} {
 		t.Run(l.Name, func(t *testing.T) {
+			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				w := newWorld(t, 3, gossip)
 				ls := w.limiters(t, l)
@@ -141,9 +144,9 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	const off = 10 * time.Microsecond
-	runs, remembered := 40, 0
-	if race.Enabled {
-		runs = 8
+	runs, remembered := 8, 0
+	if !race.Enabled {
+		runs = full.Pick(t, runs, 40)
 	}
 	for _, algorithm := range algorithms {
 		inBubble(t, func(t *testing.T) {
@@ -183,6 +186,7 @@ func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 }
 
 func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 10, Per: time.Hour})
@@ -215,6 +219,7 @@ func TestASmallerAskIsNotDeniedByPushback(t *testing.T) {
 }
 
 func TestWhatGivesBackEndsAPushback(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		l := weir.Limit{Name: "test", Rate: 5, Per: time.Hour}
@@ -248,6 +253,7 @@ func TestWhatGivesBackEndsAPushback(t *testing.T) {
 }
 
 func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		few := w.limiters(t, weir.Limit{Name: "few", Rate: 2, Per: time.Hour})
@@ -300,6 +306,7 @@ func TestAPushbackDeniesAllOfAnAllowAllWithoutAHop(t *testing.T) {
 
 // a takes at b and, slowly, at c, which denies: until a knows that, b denies d as well.
 func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorldOf(t, 4, gossip, weir.Config{Timeout: 100 * time.Millisecond})
 		one := w.limiters(t, weir.Limit{Name: "one", Rate: 1, Per: time.Hour})
@@ -342,6 +349,7 @@ func TestWhatHalfDoneAllowAllsDenyIsNotRemembered(t *testing.T) {
 }
 
 func TestALateDenialIsRemembered(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 3, gossip)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 5, Per: time.Hour})
@@ -364,6 +372,7 @@ func TestALateDenialIsRemembered(t *testing.T) {
 }
 
 func TestADenialOfAGlobalLimitIsNotRemembered(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		settled()

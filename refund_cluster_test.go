@@ -25,6 +25,7 @@ func keysOf(owner *weir.Limiter, so int) (keys []string) {
 // the stand-in has passed on it must not carry out as well: the owner may have done it,
 // or may yet do it. A debit that both have carried out one of them gives back.
 func TestWhatAStandInPassesOnToALateOwnerCountsOnce(t *testing.T) {
+	t.Parallel()
 	const limit, spent, units = 100, 50, 30
 	for name, c := range map[string]struct {
 		there, back time.Duration
@@ -37,6 +38,7 @@ func TestWhatAStandInPassesOnToALateOwnerCountsOnce(t *testing.T) {
 		"a debit that is late":         {40 * time.Millisecond, 0, true, limit - spent - units},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				for _, algorithm := range algorithms {
 					w := newWorld(t, 3, gossip)

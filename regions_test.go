@@ -59,13 +59,17 @@ func drain(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 }
 
 func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
+	t.Parallel()
 	for _, algorithm := range []weir.Algorithm{weir.SlidingWindow, weir.SlidingLog, weir.FixedWindow, weir.TokenBucket, weir.LeakyBucket} {
 		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				c := planet(t, 3, weir.Config{})
 				settled()
 				l := weir.Limit{Name: "small", Algorithm: algorithm, Rate: 5, Per: time.Minute, Scope: weir.Global}
-				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
+				if next := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(next) < 30*time.Second {
+					time.Sleep(time.Until(next.Add(time.Second))) // all of it is asked in one window
+				}
 				for i := range 5 {
 					begun := time.Now()
 					d := allow(t, c, "eu2", l, "user")
@@ -85,6 +89,7 @@ func TestALoneUserOfASmallGlobalLimitHasAllOfItWithinHalfASecond(t *testing.T) {
 }
 
 func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		shares map[string]int64
 		begin  map[string]int
@@ -93,6 +98,7 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 		"as RegionShares says":  {map[string]int64{"ap": 1, "eu": 7, "us": 2}, map[string]int{"ap1": 10, "eu1": 70, "us1": 20}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				w := planet(t, 2, weir.Config{RegionShares: c.shares})
 				settled()
@@ -112,6 +118,7 @@ func TestARegionBeginsWithItsPartOfAGlobalLimit(t *testing.T) {
 }
 
 func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
 		time.Sleep(500 * time.Millisecond)
@@ -130,6 +137,7 @@ func TestRegionsThatStartTogetherGrantOnceTheyHaveMet(t *testing.T) {
 }
 
 func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 1, weir.Config{})
 		settled()
@@ -149,6 +157,7 @@ func TestARegionThatHasMetNobodyHoldsNothing(t *testing.T) {
 }
 
 func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 3, weir.Config{})
 		settled()
@@ -190,6 +199,7 @@ func TestAnAuthorityThatDiesLeavesItsHoldingWithItsSuccessor(t *testing.T) {
 }
 
 func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -214,6 +224,7 @@ func TestAllOfSeveralLimitsOrNoneWithAGlobalOneAmongThem(t *testing.T) {
 }
 
 func TestPeekLooksAtAllRegions(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -236,6 +247,7 @@ func TestPeekLooksAtAllRegions(t *testing.T) {
 }
 
 func TestAResetIsOfAllRegions(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
 		settled()
@@ -266,6 +278,7 @@ func TestAResetIsOfAllRegions(t *testing.T) {
 }
 
 func TestRegionsThatShareLimitsOutInAnotherWayGrantEachOtherNothing(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 10 * time.Millisecond})
 		start := func(region, other string, shares map[string]int64) *weir.Node {

@@ -65,6 +65,7 @@ func askAt(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 }
 
 func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T) {
+	t.Parallel()
 	for _, gossip := range []bool{false, true} {
 		inBubble(t, func(t *testing.T) {
 			c, log := logged(t, weirtest.Options{Gossip: gossip})
@@ -104,6 +105,7 @@ func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T
 }
 
 func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		c, log := logged(t, weirtest.Options{})
 		askAt(t, c, "a", weir.Limit{Name: "api", Rate: 100, Per: time.Minute}, "k")
@@ -122,6 +124,7 @@ func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {
 // conflict: shares, parts of a region, windows of a calendar, numbers of an older
 // version.
 func TestNoFalseConflictIsReported(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		regions := map[string]string{"eu1": "eu", "eu2": "eu", "eu3": "eu", "us1": "us", "us2": "us"}
 		c, log := logged(t, weirtest.Options{Nodes: []string{"eu1", "eu2", "eu3", "us1", "us2"}, Regions: regions})

@@ -23,8 +23,8 @@ import (
 // played here.
 
 const (
-	reseedPer   = 30 * time.Second
-	reseedRate  = 30
+	reseedPer   = 15 * time.Second
+	reseedRate  = 15
 	reseedKeys  = 10
 	reseedEvery = 250 * time.Millisecond // each key is asked for: four times what it is granted
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -21,12 +22,13 @@ import (
 
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
-	runs := 20
-	if race.Enabled {
-		runs = len(algorithms)
+	runs := len(algorithms)
+	if !race.Enabled {
+		runs = full.Pick(t, runs, 20)
 	}
 	for _, n := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
+			t.Parallel()
 			inBubbles(t, func(t *testing.T, gossip bool) {
 				for run := range runs {
 					w := newWorld(t, n, gossip)
@@ -171,9 +173,9 @@ type load struct {
 // load has each of some clients ask for one random key after another, of a
 // random node, so often that every key is asked for more than it is granted.
 func (w *world) load(t *testing.T) *load {
-	keys := 1000
-	if race.Enabled {
-		keys = 100
+	keys := 100
+	if !race.Enabled {
+		keys = full.Pick(t, 200, 1000)
 	}
 	const clients = 10
 	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 150 asks a minute for each key

@@ -29,9 +29,9 @@ const (
 	rotatedKeys  = 40
 	rotatedEvery = 200 * time.Millisecond // each key is asked for
 	lifetime     = 366 * 24 * time.Hour   // nothing recovers meanwhile
-	// restartEvery is from one node to the next: long enough for gossip to exchange its
-	// whole state over connections of its own.
-	restartEvery = 15 * time.Second
+	// restartEvery is from one node to the next. Each start exchanges gossip's whole state
+	// over a connection of its own, and so does one of three nodes every ten seconds.
+	restartEvery = 6 * time.Second
 	// drained is longer than any check takes.
 	drained = 2 * timeout
 )
@@ -86,7 +86,7 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 	for k := range rotatedKeys {
 		key := &rotatedKey{name: fmt.Sprint("key ", k)}
 		algorithm := algorithms[k%len(algorithms)]
-		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64(40 * (k + 1)), Per: lifetime}
+		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64(20 * (k + 1)), Per: lifetime}
 		every := rotatedEvery
 		if race.Enabled {
 			key.limit.Rate /= 5
@@ -328,14 +328,14 @@ func TestANewCertificateOfTheSameAuthorityIsARolloutWithoutALostCheck(t *testing
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")
-		stolen := ca.leaf(t, 5*time.Minute)
+		stolen := ca.leaf(t, 2*time.Minute)
 		fresh := func(c *cluster.Config) { certified(ca.leaf(t, 24*time.Hour), bundle(ca))(c) }
 		r := newRotation(t, hosts(3), certified(stolen, bundle(ca)))
 		r.rollOut(fresh)
 		r.joins(certified(stolen, bundle(ca)))
 		r.rollOut(fresh)
 		r.judge()
-		time.Sleep(5 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		r.isRefused(certified(stolen, bundle(ca)), "tls", "trust each other's certificates")
 		r.whole()
 	})
@@ -436,11 +436,11 @@ func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *tes
 			return func() *credentials { return &credentials{ca.leaf(t, valid), bundle(ca)} }
 		}
 		r, reload := reloading(t, of(time.Minute/2))
-		time.Sleep(2 * time.Minute)
+		time.Sleep(75 * time.Second) // each node's gossip dials once in half a minute
 		require.NotZero(t, r.refused()["tls"])
 		reload(of(lifetime))
 		before := r.refused()["tls"]
-		time.Sleep(time.Minute)
+		time.Sleep(45 * time.Second)
 		require.Equal(t, before, r.refused()["tls"])
 		r.joins(certified(ca.leaf(t, lifetime), bundle(ca)))
 		r.judge()

@@ -15,6 +15,7 @@ import (
 // The same schedule admits the same number on one node and on five, though copies are
 // under way whenever the clock that checks read is stepped.
 func TestOneNodeAndFiveAdmitTheSame(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		var clock atomic.Int64
 		clock.Store(time.Unix(1_800_000_000, 0).UnixNano())

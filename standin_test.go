@@ -101,6 +101,7 @@ func TestStandInsOfTwoSidesMergeOnceAnOwnerIsDead(t *testing.T) {
 // A node that has started apart owns, when it meets the others, what they have
 // counted. Once it dies, they have it from each other, once.
 func TestWhatWasGivenToANewcomerThatDiesCountsOnce(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := newWorld(t, 2, gossip)
 		limit := weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour, Partition: weir.FailOpen}

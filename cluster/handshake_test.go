@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weir-go/weir/internal/freeport"
 )
 
 func secrets(all ...string) [][]byte {
@@ -151,37 +149,38 @@ func overheard(t *testing.T, from, to *testPeer) *recorder {
 // nothing: each side's MAC is over a nonce of the other's that never comes again.
 func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	t.Parallel()
-	with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
-	a, b := startPeer(t, "a", nil, with), startPeer(t, "b", nil, with)
-	first := overheard(t, a, b)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
+		a, b := lo.peer(t, "a", nil, with), lo.peer(t, "b", nil, with)
+		first := overheard(t, a, b)
 
-	again := raw(t, b)
-	again.Write(first.sent.Bytes())
-	again.SetReadDeadline(time.Now().Add(handshakeWait))
-	answer, err := io.ReadAll(again)
-	require.NoError(t, err)
-	require.Len(t, answer, provenSize, "the listener proves itself, and says nothing of itself to who knows no secret")
-	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
+		again := raw(t, b)
+		again.Write(first.sent.Bytes())
+		again.SetReadDeadline(time.Now().Add(handshakeWait))
+		answer, err := io.ReadAll(again)
+		require.NoError(t, err)
+		require.Len(t, answer, provenSize, "the listener proves itself, and says nothing of itself to who knows no secret")
+		eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
 
-	impostor, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer impostor.Close()
-	said := make(chan int64, 1)
-	go func() {
-		conn, err := impostor.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		heard := first.received.Bytes()
-		io.CopyN(io.Discard, conn, 1+offeredSize)
-		conn.Write(heard)
-		told, _ := io.Copy(io.Discard, conn)
-		said <- told
-	}()
-	_, err = a.probe(t.Context(), impostor.Addr().String())
-	require.ErrorIs(t, err, errSecret)
-	require.Zero(t, <-said, "the dialler says nothing of itself either")
+		impostor := lo.listen()
+		defer impostor.Close()
+		said := make(chan int64, 1)
+		go func() {
+			conn, err := impostor.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			heard := first.received.Bytes()
+			io.CopyN(io.Discard, conn, 1+offeredSize)
+			conn.Write(heard)
+			told, _ := io.Copy(io.Discard, conn)
+			said <- told
+		}()
+		_, err = a.probe(t.Context(), impostor.Addr().String())
+		require.ErrorIs(t, err, errSecret)
+		require.Zero(t, <-said, "the dialler says nothing of itself either")
+	})
 }
 
 // What a side with one secret says first.
@@ -503,41 +502,42 @@ func FuzzHello(f *testing.F) {
 }
 
 func TestProbeSaysWhatIsWrong(t *testing.T) {
-	with := func(change func(*peersConfig)) *testPeer { return startPeer(t, "b", nil, change) }
-	a := startPeer(t, "a", nil, func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") })
-	probe := func(addr string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := a.probe(ctx, addr)
-		return err
-	}
-	right := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
-	require.NoError(t, probe(with(right).cfg.Self.Addr))
-	require.ErrorIs(t, probe(with(func(c *peersConfig) { c.Secrets = secrets("another secret..") }).cfg.Self.Addr), errSecret)
-	require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Seed[0] = 9 }).cfg.Self.Addr), errSeed)
-	require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Region = "elsewhere" }).cfg.Self.Addr), errRegion)
-
-	require.ErrorIs(t, probe(freeport.Addr(t)), errSilent)
-
-	foreign, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer foreign.Close()
-	answers := make(chan string, 1)
-	go func() {
-		for {
-			conn, err := foreign.Accept()
-			if err != nil {
-				return
-			}
-			conn.Write([]byte(<-answers))
-			conn.Read(make([]byte, 100))
-			conn.Close()
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		with := func(change func(*peersConfig)) *testPeer { return lo.peer(t, "b", nil, change) }
+		a := lo.peer(t, "a", nil, func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") })
+		probe := func(addr string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := a.probe(ctx, addr)
+			return err
 		}
-	}()
-	answers <- "HTTP/1.1 400 Bad Request\r\n\r\n"
-	require.ErrorIs(t, probe(foreign.Addr().String()), errForeign)
-	answers <- string(rune(protocol + 1))
-	require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
-	answers <- ""
-	require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)
+		right := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
+		require.NoError(t, probe(with(right).cfg.Self.Addr))
+		require.ErrorIs(t, probe(with(func(c *peersConfig) { c.Secrets = secrets("another secret..") }).cfg.Self.Addr), errSecret)
+		require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Seed[0] = 9 }).cfg.Self.Addr), errSeed)
+		require.ErrorIs(t, probe(with(func(c *peersConfig) { right(c); c.Self.Region = "elsewhere" }).cfg.Self.Addr), errRegion)
+
+		require.ErrorIs(t, probe("127.0.0.1:9"), errSilent)
+
+		foreign := lo.listen()
+		defer foreign.Close()
+		answers := make(chan string, 1)
+		go func() {
+			for {
+				conn, err := foreign.Accept()
+				if err != nil {
+					return
+				}
+				conn.Write([]byte(<-answers))
+				conn.Read(make([]byte, 100))
+				conn.Close()
+			}
+		}()
+		answers <- "HTTP/1.1 400 Bad Request\r\n\r\n"
+		require.ErrorIs(t, probe(foreign.Addr().String()), errForeign)
+		answers <- string(rune(protocol + 1))
+		require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
+		answers <- ""
+		require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)
+	})
 }

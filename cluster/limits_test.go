@@ -22,81 +22,89 @@ func called(t *testing.T, p *testPeer, name string) net.Conn {
 
 func TestAMemberThatOpensTooManyConnectionsLosesItsOldestAndNobodyElseAny(t *testing.T) {
 	t.Parallel()
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	meet(t, a, b)
-	const more = 20
-	var conns []net.Conn
-	for range maxIncomingOfOne + more {
-		conns = append(conns, called(t, a, "greedy"))
-	}
-	for _, conn := range conns[:more] {
-		requireClosed(t, conn, 10*time.Second)
-	}
-	served := func() (n int) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for _, c := range a.conns {
-			if c.name == "greedy" {
-				n++
-			}
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		meet(t, a, b)
+		const more = 20
+		var conns []net.Conn
+		for range maxIncomingOfOne + more {
+			conns = append(conns, called(t, a, "greedy"))
 		}
-		return n
-	}
-	// One that is closed is still there until whoever reads from it has noticed.
-	eventually(t, 10*time.Second, func() bool { return served() <= maxIncomingOfOne }, "it has more than %d", maxIncomingOfOne)
-	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
-	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-	require.NoError(t, err, "b's connection is served as before")
+		for _, conn := range conns[:more] {
+			requireClosed(t, conn, 10*time.Second)
+		}
+		served := func() (n int) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, c := range a.conns {
+				if c.name == "greedy" {
+					n++
+				}
+			}
+			return n
+		}
+		// One that is closed is still there until whoever reads from it has noticed.
+		eventually(t, 10*time.Second, func() bool { return served() <= maxIncomingOfOne }, "it has more than %d", maxIncomingOfOne)
+		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
+		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+		require.NoError(t, err, "b's connection is served as before")
+	})
 }
 
 func TestConnectionsBeyondWhatANodeServesAreClosedAndCounted(t *testing.T) {
 	t.Parallel()
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	meet(t, a, b)
-	a.mu.Lock()
-	a.most = len(a.conns) + 3
-	a.mu.Unlock()
-	for i := range 3 {
-		called(t, a, string(rune('p'+i)))
-	}
-	const more = 5
-	for range more {
-		requireClosed(t, raw(t, a), 10*time.Second)
-	}
-	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
-	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-	require.NoError(t, err)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		meet(t, a, b)
+		a.mu.Lock()
+		a.most = len(a.conns) + 3
+		a.mu.Unlock()
+		for i := range 3 {
+			called(t, a, string(rune('p'+i)))
+		}
+		const more = 5
+		for range more {
+			requireClosed(t, raw(t, a), 10*time.Second)
+		}
+		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] == more }, "%v", a.stats().Refused)
+		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+		require.NoError(t, err)
+	})
 }
 
 func TestHandshakesBeyondWhatMayBeUnderWayCostTheOldest(t *testing.T) {
 	t.Parallel()
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	meet(t, a, b)
-	most := a.pending.perGroup // all come from one address
-	const more = 10
-	var conns []net.Conn
-	for range most + more {
-		conns = append(conns, raw(t, a))
-	}
-	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
-	requireClosed(t, conns[0], 10*time.Second)
-	called(t, a, "c") // a handshake that ends is let in all the while
-	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-	require.NoError(t, err)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		meet(t, a, b)
+		most := a.pending.perGroup // all come from one address
+		const more = 10
+		var conns []net.Conn
+		for range most + more {
+			conns = append(conns, raw(t, a))
+		}
+		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonCrowded] >= more }, "%v", a.stats().Refused)
+		requireClosed(t, conns[0], 10*time.Second)
+		called(t, a, "c") // a handshake that ends is let in all the while
+		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
+		require.NoError(t, err)
+	})
 }
 
 func TestAFrameAboveItsBoundEndsItsConnectionAlone(t *testing.T) {
 	t.Parallel()
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	meet(t, a, b)
-	for _, k := range []kind{kindAsk, kindTell, kindPing, kindNews} {
-		conn := called(t, a, "c")
-		size := k.maxBody() + 1
-		_, err := conn.Write([]byte{protocol, byte(k), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size), 0, 0, 0, 0, 0, 0, 0, 1})
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		meet(t, a, b)
+		for _, k := range []kind{kindAsk, kindTell, kindPing, kindNews} {
+			conn := called(t, a, "c")
+			size := k.maxBody() + 1
+			_, err := conn.Write([]byte{protocol, byte(k), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size), 0, 0, 0, 0, 0, 0, 0, 1})
+			require.NoError(t, err)
+			requireClosed(t, conn, 10*time.Second)
+		}
+		eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonOversized] == 4 }, "%v", a.stats().Refused)
+		_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
 		require.NoError(t, err)
-		requireClosed(t, conn, 10*time.Second)
-	}
-	eventually(t, 10*time.Second, func() bool { return a.stats().Refused[reasonOversized] == 4 }, "%v", a.stats().Refused)
-	_, err := b.peer("a").Ask(context.Background(), []byte("x"), nil, 10*time.Second)
-	require.NoError(t, err)
+	})
 }

@@ -234,23 +234,25 @@ func TestAKeyIsNotUsedForMoreRecordsThanItMaySeal(t *testing.T) {
 
 func TestAConnectionWhoseKeysAreSpentIsOpenedAgain(t *testing.T) {
 	t.Parallel()
-	with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
-	a, b := startPeer(t, "a", nil, with), startPeer(t, "b", nil, with)
-	meet(t, a, b)
-	l := a.peer("b").(*link)
-	first := l.session.Load()
-	first.out.mu.Lock() // nobody takes the duty to write
-	spend := !first.out.writing
-	if spend {
-		first.conn.(*sealed).out.number = recordsPerKey
-	}
-	first.out.mu.Unlock()
-	require.True(t, spend, "nothing is under way")
-	eventually(t, 3*time.Second, func() bool { s := l.session.Load(); return s != nil && s != first && a.listens(b) }, "no other connection")
-	_, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Second)
-	require.NoError(t, err)
-	require.Empty(t, a.stats().Refused)
-	require.Empty(t, b.stats().Refused)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		with := func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") }
+		a, b := lo.peer(t, "a", nil, with), lo.peer(t, "b", nil, with)
+		meet(t, a, b)
+		l := a.peer("b").(*link)
+		first := l.session.Load()
+		first.out.mu.Lock() // nobody takes the duty to write
+		spend := !first.out.writing
+		if spend {
+			first.conn.(*sealed).out.number = recordsPerKey
+		}
+		first.out.mu.Unlock()
+		require.True(t, spend, "nothing is under way")
+		eventually(t, 3*time.Second, func() bool { s := l.session.Load(); return s != nil && s != first && a.listens(b) }, "no other connection")
+		_, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Second)
+		require.NoError(t, err)
+		require.Empty(t, a.stats().Refused)
+		require.Empty(t, b.stats().Refused)
+	})
 }
 
 // middle is between a node and those that it dials. It knows what is said where, and
@@ -276,43 +278,52 @@ func (m *middle) Read(b []byte) (int, error) {
 // Before connections were sealed, each of these answers was taken.
 func TestAnAnswerThatWasChangedOnItsWayIsNeverTaken(t *testing.T) {
 	t.Parallel()
-	own, leaf := certificate(t)
-	covers := serverTLS(&tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)})
-	for name, with := range map[string]func(c *peersConfig){
-		"Secrets": func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") },
-		"TLS":     func(c *peersConfig) { c.TLS = covers },
-		"both":    func(c *peersConfig) { c.Secrets, c.TLS = secrets("0123456789abcdef"), covers },
-	} {
+	covered := func(t *testing.T) *tls.Config {
+		own, leaf := certificate(t)
+		return serverTLS(&tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)})
+	}
+	for name, with := range map[string]struct{ secrets, tls bool }{"Secrets": {true, false}, "TLS": {false, true}, "both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var flipped atomic.Int64
-			denies := &testHandler{serve: func(b *Batch) {
-				for i := range b.Requests {
-					b.Reply(i, []byte("n"))
-				}
-			}}
-			b := startPeer(t, "b", denies, with)
-			a := startPeer(t, "a", nil, with, func(c *peersConfig) {
-				dial := c.Dial
-				c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-					conn, err := dial(ctx, addr)
-					if err != nil {
-						return nil, err
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				certs := covered(t)
+				set := func(c *peersConfig) {
+					if with.secrets {
+						c.Secrets = secrets("0123456789abcdef")
 					}
-					return &middle{Conn: conn, flipped: &flipped}, nil
+					if with.tls {
+						c.TLS = certs
+					}
 				}
+				var flipped atomic.Int64
+				denies := &testHandler{serve: func(b *Batch) {
+					for i := range b.Requests {
+						b.Reply(i, []byte("n"))
+					}
+				}}
+				b := lo.peer(t, "b", denies, set)
+				a := lo.peer(t, "a", nil, set, func(c *peersConfig) {
+					dial := c.Dial
+					c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+						conn, err := dial(ctx, addr)
+						if err != nil {
+							return nil, err
+						}
+						return &middle{Conn: conn, flipped: &flipped}, nil
+					}
+				})
+				a.set([]Member{a.member(), b.member()})
+				for round := range int64(3) {
+					eventually(t, 4*time.Second, func() bool { return a.listens(b) }, "a does not hear b")
+					answer, err := a.peer("b").Ask(t.Context(), []byte("may I?"), nil, time.Second)
+					require.NotEqual(t, "y", string(answer), "an answer was changed, and taken")
+					if flipped.Load() > round {
+						require.ErrorIs(t, err, ErrBroken, "the connection has ended")
+					}
+					eventually(t, time.Second, func() bool { return a.stats().Refused[reasonRecord] == uint64(flipped.Load()) }, "it is not counted: %v", a.stats().Refused)
+				}
+				require.NotZero(t, flipped.Load(), "nothing was changed at all")
 			})
-			a.set([]Member{a.member(), b.member()})
-			for round := range int64(3) {
-				eventually(t, 4*time.Second, func() bool { return a.listens(b) }, "a does not hear b")
-				answer, err := a.peer("b").Ask(t.Context(), []byte("may I?"), nil, time.Second)
-				require.NotEqual(t, "y", string(answer), "an answer was changed, and taken")
-				if flipped.Load() > round {
-					require.ErrorIs(t, err, ErrBroken, "the connection has ended")
-				}
-				eventually(t, time.Second, func() bool { return a.stats().Refused[reasonRecord] == uint64(flipped.Load()) }, "it is not counted: %v", a.stats().Refused)
-			}
-			require.NotZero(t, flipped.Load(), "nothing was changed at all")
 		})
 	}
 }
@@ -340,37 +351,38 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 	// It reaches itself: all is said by one who holds the secret, and by nobody that
 	// was wanted.
 	t.Run("to its own port", func(t *testing.T) {
-		var log lines
-		a := startPeer(t, "a", nil, with, log.log)
-		mirror, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer mirror.Close()
-		go func() {
-			for {
-				conn, err := mirror.Accept()
-				if err != nil {
-					return
+		inMemory(t, func(t *testing.T, lo *loopback) {
+			var log lines
+			a := lo.peer(t, "a", nil, with, log.log)
+			mirror := lo.listen()
+			defer mirror.Close()
+			go func() {
+				for {
+					conn, err := mirror.Accept()
+					if err != nil {
+						return
+					}
+					back, err := lo.dial(t.Context(), a.cfg.Self.Addr)
+					if err != nil {
+						conn.Close()
+						continue
+					}
+					go func() { io.Copy(back, conn); back.Close() }()
+					go func() { io.Copy(conn, back); conn.Close() }()
 				}
-				back, err := net.Dial("tcp", a.cfg.Self.Addr)
-				if err != nil {
-					conn.Close()
-					continue
-				}
-				go func() { io.Copy(back, conn); back.Close() }()
-				go func() { io.Copy(conn, back); conn.Close() }()
-			}
-		}()
-		peer, err := a.probe(t.Context(), mirror.Addr().String())
-		require.NoError(t, err)
-		require.Equal(t, "a", peer.Name, "it learns that it is itself")
-		a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
-		eventually(t, 3*time.Second, func() bool { return log.with("another member answers at the address") > 0 }, "it takes itself for b")
-		_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
-		r := reach(a, nil, mirror.Addr().String())
-		eventually(t, 3*time.Second, func() bool { return a.stats().Refused[reasonRegion] > 0 }, "it is not refused as a region")
-		_, err = r.Ask(t.Context(), nil, nil, time.Second)
-		require.ErrorIs(t, err, ErrUnheard)
+			}()
+			peer, err := a.probe(t.Context(), mirror.Addr().String())
+			require.NoError(t, err)
+			require.Equal(t, "a", peer.Name, "it learns that it is itself")
+			a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
+			eventually(t, 3*time.Second, func() bool { return log.with("another member answers at the address") > 0 }, "it takes itself for b")
+			_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
+			require.ErrorIs(t, err, ErrUnheard)
+			r := reach(a, nil, mirror.Addr().String())
+			eventually(t, 3*time.Second, func() bool { return a.stats().Refused[reasonRegion] > 0 }, "it is not refused as a region")
+			_, err = r.Ask(t.Context(), nil, nil, time.Second)
+			require.ErrorIs(t, err, ErrUnheard)
+		})
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,7 @@ import (
 // raw is a connection to p with the first byte sent, and nothing else.
 func raw(t *testing.T, p *testPeer) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", p.cfg.Self.Addr)
+	conn, err := p.cfg.Dial(t.Context(), p.cfg.Self.Addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	conn.Write([]byte{firstByteCheck})
@@ -57,107 +58,110 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		greeted bool
 		send    []byte
 		reason  string
-		within  time.Duration
+		after   time.Duration
 	}{
-		"garbage for a handshake":         {false, bytes.Repeat([]byte{0xEE}, 100), reasonGarbage, time.Second},
-		"an HTTP request":                 {false, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), reasonGarbage, time.Second},
-		"a TLS hello where there is none": {false, []byte{tlsHandshake, 3, 1, 2, 0, 1}, reasonTLS, time.Second},
-		"a handshake of another version":  {false, append([]byte{protocol + 1}, make([]byte, nonceSize)...), reasonVersion, time.Second},
-		"a hello above its bound":         {false, append(offer([][]byte{nil}), 0xFF, 0xFF), reasonOversized, time.Second},
-		"a hello that nobody signed":      {false, append(offer([][]byte{nil}), make([]byte, 2+macSize)...), reasonAuthentication, time.Second},
-		"an offer of no key":              {false, offer(nil), reasonGarbage, time.Second},
-		"an offer of too many keys":       {false, append(greeting(), maxSecrets+1), reasonGarbage, time.Second},
-		"an offer of another key":         {false, offer(secrets("0123456789abcdef")), reasonAuthentication, time.Second},
-		"half a handshake":                {false, []byte{protocol, 1, 2, 3}, reasonTimeout, handshakeWait + time.Second},
-		"silence":                         {false, nil, reasonTimeout, handshakeWait + time.Second},
-		"garbage for a frame":             {true, append([]byte{protocol}, bytes.Repeat([]byte{0xEE}, 100)...), reasonGarbage, time.Second},
-		"an unknown kind":                 {true, header(protocol, 77, 0, 0, 0, 0), reasonGarbage, time.Second},
-		"an answer to nothing":            {true, header(protocol, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, time.Second},
-		"a ping without its body":         {true, header(protocol, byte(kindPing), 0, 0, 0, 0), reasonGarbage, time.Second},
-		"a ping of version 1":             {true, append(header(protocol, byte(kindPing), 0, 0, 0, 8), make([]byte, 8)...), reasonGarbage, time.Second},
-		"a frame of another version":      {true, header(9, byte(kindAsk), 0, 0, 0, 0), reasonVersion, time.Second},
-		"a frame of 4 GiB":                {true, header(protocol, byte(kindAsk), 255, 255, 255, 255), reasonOversized, time.Second},
-		"half a header":                   {true, []byte{protocol, byte(kindAsk), 0}, reasonTimeout, idleWait + time.Second},
-		"half a body":                     {true, header(protocol, byte(kindAsk), 0, 0, 1, 0), reasonTimeout, idleWait + time.Second},
-		"silence after a good handshake":  {true, nil, reasonTimeout, idleWait + time.Second},
-	}
-	// All at once, as the slow ones take seconds; then each is looked at.
-	type victim struct {
-		a, b *testPeer
-		conn net.Conn
-	}
-	victims := map[string]victim{}
-	for name, c := range cases {
-		v := victim{a: startPeer(t, "a", nil), b: startPeer(t, "b", nil)}
-		meet(t, v.a, v.b)
-		if c.greeted {
-			v.conn = greeted(t, v.b)
-		} else {
-			v.conn = raw(t, v.b)
-		}
-		v.conn.Write(c.send)
-		victims[name] = v
+		"garbage for a handshake":         {false, bytes.Repeat([]byte{0xEE}, 100), reasonGarbage, 0},
+		"an HTTP request":                 {false, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), reasonGarbage, 0},
+		"a TLS hello where there is none": {false, []byte{tlsHandshake, 3, 1, 2, 0, 1}, reasonTLS, 0},
+		"a handshake of another version":  {false, append([]byte{protocol + 1}, make([]byte, nonceSize)...), reasonVersion, 0},
+		"a hello above its bound":         {false, append(offer([][]byte{nil}), 0xFF, 0xFF), reasonOversized, 0},
+		"a hello that nobody signed":      {false, append(offer([][]byte{nil}), make([]byte, 2+macSize)...), reasonAuthentication, 0},
+		"an offer of no key":              {false, offer(nil), reasonGarbage, 0},
+		"an offer of too many keys":       {false, append(greeting(), maxSecrets+1), reasonGarbage, 0},
+		"an offer of another key":         {false, offer(secrets("0123456789abcdef")), reasonAuthentication, 0},
+		"half a handshake":                {false, []byte{protocol, 1, 2, 3}, reasonTimeout, handshakeWait},
+		"silence":                         {false, nil, reasonTimeout, handshakeWait},
+		"garbage for a frame":             {true, append([]byte{protocol}, bytes.Repeat([]byte{0xEE}, 100)...), reasonGarbage, 0},
+		"an unknown kind":                 {true, header(protocol, 77, 0, 0, 0, 0), reasonGarbage, 0},
+		"an answer to nothing":            {true, header(protocol, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, 0},
+		"a ping without its body":         {true, header(protocol, byte(kindPing), 0, 0, 0, 0), reasonGarbage, 0},
+		"a ping of version 1":             {true, append(header(protocol, byte(kindPing), 0, 0, 0, 8), make([]byte, 8)...), reasonGarbage, 0},
+		"a frame of another version":      {true, header(9, byte(kindAsk), 0, 0, 0, 0), reasonVersion, 0},
+		"a frame of 4 GiB":                {true, header(protocol, byte(kindAsk), 255, 255, 255, 255), reasonOversized, 0},
+		"half a header":                   {true, []byte{protocol, byte(kindAsk), 0}, reasonTimeout, idleWait},
+		"half a body":                     {true, header(protocol, byte(kindAsk), 0, 0, 1, 0), reasonTimeout, idleWait},
+		"silence after a good handshake":  {true, nil, reasonTimeout, idleWait},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			v := victims[name]
-			requireClosed(t, v.conn, c.within)
-			eventually(t, time.Second, func() bool { return v.b.stats().Refused[c.reason] == 1 }, "not counted: %v", v.b.stats().Refused)
-			require.Len(t, v.b.stats().Refused, 1)
-			require.True(t, v.a.listens(v.b))
-			_, err := v.a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
-			require.NoError(t, err)
+			t.Parallel()
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+				meet(t, a, b)
+				open := raw
+				if c.greeted {
+					open = greeted
+				}
+				conn, begun := open(t, b), time.Now()
+				conn.Write(c.send)
+				requireClosed(t, conn, time.Minute)
+				require.Equal(t, c.after, time.Since(begun))
+				synctest.Wait()
+				require.Equal(t, map[string]uint64{c.reason: 1}, b.stats().Refused)
+				require.True(t, a.listens(b))
+				_, err := a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
+				require.NoError(t, err)
+			})
 		})
 	}
 }
 
 func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
 	t.Parallel()
-	b := startPeer(t, "b", nil)
-	conn := greeted(t, b)
-	go func() {
-		conn.Write([]byte{protocol, byte(kindAsk), 0, 0, 255, 255})
-		for {
-			if _, err := conn.Write([]byte{0}); err != nil {
-				return
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		b := lo.peer(t, "b", nil)
+		conn := greeted(t, b)
+		go func() {
+			conn.Write([]byte{protocol, byte(kindAsk), 0, 0, 255, 255})
+			for {
+				if _, err := conn.Write([]byte{0}); err != nil {
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
 			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	}()
-	requireClosed(t, conn, idleWait+time.Second)
-	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonTimeout] == 1 }, "not counted")
+		}()
+		begun := time.Now()
+		requireClosed(t, conn, time.Minute)
+		require.Equal(t, idleWait, time.Since(begun))
+		synctest.Wait()
+		require.EqualValues(t, 1, b.stats().Refused[reasonTimeout])
+	})
 }
 
 func TestIdleConnectionsFromOneHostDoNotLockMembersOut(t *testing.T) {
 	t.Parallel()
-	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
-	for range pendingPerHost + 20 {
-		raw(t, b)
-	}
-	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonCrowded] == 20 }, "%v", b.stats().Refused)
-	start := time.Now()
-	meet(t, a, b)
-	require.Less(t, time.Since(start), time.Second)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+		for range pendingPerHost + 20 {
+			raw(t, b)
+		}
+		eventually(t, time.Second, func() bool { return b.stats().Refused[reasonCrowded] == 20 }, "%v", b.stats().Refused)
+		start := time.Now()
+		meet(t, a, b)
+		require.Less(t, time.Since(start), time.Second)
+	})
 }
 
 func TestSecretsRotateWithoutASplit(t *testing.T) {
 	t.Parallel()
-	const old, new = "the old secret..", "the new secret.."
-	var all []*testPeer
-	for name, s := range map[string][][]byte{"a": secrets(old), "b": secrets(old, new), "c": secrets(old, new)} {
-		all = append(all, startPeer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
-	}
-	meet(t, all...)
-	all = nil
-	for name, s := range map[string][][]byte{"a": secrets(new), "b": secrets(new, old), "c": secrets(old, new)} {
-		all = append(all, startPeer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
-	}
-	// a no longer knows the old secret, which c still uses first: they have the new
-	// one in common.
-	meet(t, all...)
-	for _, p := range all {
-		require.Empty(t, p.stats().Refused)
-	}
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		const old, new = "the old secret..", "the new secret.."
+		var all []*testPeer
+		for name, s := range map[string][][]byte{"a": secrets(old), "b": secrets(old, new), "c": secrets(old, new)} {
+			all = append(all, lo.peer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
+		}
+		meet(t, all...)
+		all = nil
+		for name, s := range map[string][][]byte{"a": secrets(new), "b": secrets(new, old), "c": secrets(old, new)} {
+			all = append(all, lo.peer(t, name, nil, func(c *peersConfig) { c.Secrets = s }))
+		}
+		// a no longer knows the old secret, which c still uses first: they have the new
+		// one in common.
+		meet(t, all...)
+		for _, p := range all {
+			require.Empty(t, p.stats().Refused)
+		}
+	})
 }
 
 // certificate is one that signs itself, for the loopback.
@@ -181,31 +185,33 @@ func certificate(t *testing.T) (tls.Certificate, *x509.Certificate) {
 
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
-	own, leaf := certificate(t)
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	mutual := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
-	with := func(name string, c *tls.Config) *testPeer {
-		return startPeer(t, name, nil, func(cfg *peersConfig) { cfg.TLS = c })
-	}
-	a, b := with("a", mutual), with("b", mutual)
-	meet(t, a, b)
-	_, err := a.peer("b").Ask(t.Context(), bytes.Repeat([]byte("x"), MaxMessage), nil, time.Second)
-	require.NoError(t, err)
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		own, leaf := certificate(t)
+		pool := x509.NewCertPool()
+		pool.AddCert(leaf)
+		mutual := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+		with := func(name string, c *tls.Config) *testPeer {
+			return lo.peer(t, name, nil, func(cfg *peersConfig) { cfg.TLS = c })
+		}
+		a, b := with("a", mutual), with("b", mutual)
+		meet(t, a, b)
+		_, err := a.peer("b").Ask(t.Context(), bytes.Repeat([]byte("x"), MaxMessage), nil, time.Second)
+		require.NoError(t, err)
 
-	probe := func(from *testPeer, to *testPeer) error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := from.probe(ctx, to.cfg.Self.Addr)
-		return err
-	}
-	plain, anonymous := with("c", nil), with("d", &tls.Config{RootCAs: pool, Certificates: nil})
-	require.ErrorIs(t, probe(plain, a), errHungUp)
-	require.ErrorIs(t, probe(a, plain), errTLS)
-	require.ErrorIs(t, probe(anonymous, a), errTLS)
-	eventually(t, time.Second, func() bool { return a.stats().Refused[reasonTLS] == 2 }, "%v", a.stats().Refused)
-	require.Equal(t, uint64(1), plain.stats().Refused[reasonTLS])
-	require.NoError(t, probe(b, a))
+		probe := func(from *testPeer, to *testPeer) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := from.probe(ctx, to.cfg.Self.Addr)
+			return err
+		}
+		plain, anonymous := with("c", nil), with("d", &tls.Config{RootCAs: pool, Certificates: nil})
+		require.ErrorIs(t, probe(plain, a), errHungUp)
+		require.ErrorIs(t, probe(a, plain), errTLS)
+		require.ErrorIs(t, probe(anonymous, a), errTLS)
+		eventually(t, time.Second, func() bool { return a.stats().Refused[reasonTLS] == 2 }, "%v", a.stats().Refused)
+		require.Equal(t, uint64(1), plain.stats().Refused[reasonTLS])
+		require.NoError(t, probe(b, a))
+	})
 }
 
 // A caller's TLS may say what it likes of clients: each needs a certificate that is
@@ -248,78 +254,82 @@ func TestClientsAreVerifiedWhateverTheConfigSays(t *testing.T) {
 
 func TestRepliesReachTheAskThatTheyAnswer(t *testing.T) {
 	t.Parallel()
-	// Answers in reverse, every third one later and from elsewhere.
-	laters := make(chan func(), 10000)
-	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
-		for i := len(batch.Requests) - 1; i >= 0; i-- {
-			body := append([]byte("answer to "), batch.Requests[i]...)
-			if body[len(body)-1]%3 == 0 {
-				later := batch.Later(i)
-				laters <- func() { later(body) }
-				continue
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		// Answers in reverse, every third one later and from elsewhere.
+		laters := make(chan func(), 10000)
+		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
+			for i := len(batch.Requests) - 1; i >= 0; i-- {
+				body := append([]byte("answer to "), batch.Requests[i]...)
+				if body[len(body)-1]%3 == 0 {
+					later := batch.Later(i)
+					laters <- func() { later(body) }
+					continue
+				}
+				batch.Reply(i, body)
 			}
-			batch.Reply(i, body)
-		}
-	}})
-	go func() {
-		for later := range laters {
-			later()
-		}
-	}()
-	t.Cleanup(func() { b.stop(); close(laters) })
-	a := startPeer(t, "a", nil)
-	meet(t, a, b)
-	done := make(chan error, 50)
-	for c := range 50 {
+		}})
 		go func() {
-			var answer []byte
-			for i := range 300 {
-				request := []byte{byte(c), byte(i), byte(i >> 8), byte(c + i)}
-				var err error
-				answer, err = a.peer("b").Ask(context.Background(), request, answer, 5*time.Second)
-				if err != nil {
-					done <- err
-					return
-				}
-				if want := append([]byte("answer to "), request...); !bytes.Equal(answer, want) {
-					t.Errorf("%q, want %q", answer, want)
-				}
+			for later := range laters {
+				later()
 			}
-			done <- nil
 		}()
-	}
-	for range 50 {
-		require.NoError(t, <-done)
-	}
+		t.Cleanup(func() { b.stop(); close(laters) })
+		a := lo.peer(t, "a", nil)
+		meet(t, a, b)
+		done := make(chan error, 50)
+		for c := range 50 {
+			go func() {
+				var answer []byte
+				for i := range 300 {
+					request := []byte{byte(c), byte(i), byte(i >> 8), byte(c + i)}
+					var err error
+					answer, err = a.peer("b").Ask(context.Background(), request, answer, 5*time.Second)
+					if err != nil {
+						done <- err
+						return
+					}
+					if want := append([]byte("answer to "), request...); !bytes.Equal(answer, want) {
+						t.Errorf("%q, want %q", answer, want)
+					}
+				}
+				done <- nil
+			}()
+		}
+		for range 50 {
+			require.NoError(t, <-done)
+		}
+	})
 }
 
 // A Handler's mistake costs its asker an answer, and nobody else anything.
 func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 	t.Parallel()
-	long := make([]byte, MaxMessage+1)
-	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
-		for i, r := range batch.Requests {
-			switch string(r) {
-			case "at once":
-				batch.Reply(i, long)
-			case "later":
-				batch.Later(i)(long)
-			default:
-				batch.Reply(i, long[1:])
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		long := make([]byte, MaxMessage+1)
+		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
+			for i, r := range batch.Requests {
+				switch string(r) {
+				case "at once":
+					batch.Reply(i, long)
+				case "later":
+					batch.Later(i)(long)
+				default:
+					batch.Reply(i, long[1:])
+				}
 			}
+		}})
+		a := lo.peer(t, "a", nil)
+		meet(t, a, b)
+		for i, request := range []string{"at once", "later"} {
+			_, err := a.peer("b").Ask(t.Context(), []byte(request), nil, 50*time.Millisecond)
+			require.ErrorIs(t, err, ErrTimeout, request)
+			eventually(t, time.Second, func() bool { return b.stats().Dropped == uint64(i+1) }, "it is not counted")
 		}
-	}})
-	a := startPeer(t, "a", nil)
-	meet(t, a, b)
-	for i, request := range []string{"at once", "later"} {
-		_, err := a.peer("b").Ask(t.Context(), []byte(request), nil, 50*time.Millisecond)
-		require.ErrorIs(t, err, ErrTimeout, request)
-		eventually(t, time.Second, func() bool { return b.stats().Dropped == uint64(i+1) }, "it is not counted")
-	}
-	got, err := a.peer("b").Ask(t.Context(), []byte("as long as may be"), nil, 2*time.Second)
-	require.NoError(t, err)
-	require.Len(t, got, MaxMessage)
-	require.Empty(t, b.stats().Refused)
+		got, err := a.peer("b").Ask(t.Context(), []byte("as long as may be"), nil, 2*time.Second)
+		require.NoError(t, err)
+		require.Len(t, got, MaxMessage)
+		require.Empty(t, b.stats().Refused)
+	})
 }
 
 // Who asks and reads no answers costs no more memory than its queue. What is dropped
@@ -363,17 +373,19 @@ func TestOtherRegionsAreGivenMoreTime(t *testing.T) {
 
 func TestATellArrivesAndIsNotAnswered(t *testing.T) {
 	t.Parallel()
-	got := make(chan string, 1)
-	b := startPeer(t, "b", &testHandler{serve: func(batch *Batch) {
-		for i, r := range batch.Requests {
-			batch.Reply(i, r)
-			batch.Later(i)(r)
-			got <- batch.From + ": " + string(r)
-		}
-	}})
-	a := startPeer(t, "a", nil)
-	meet(t, a, b)
-	a.peer("b").Tell([]byte("news"))
-	require.Equal(t, "a: news", <-got)
-	require.True(t, a.listens(b))
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		got := make(chan string, 1)
+		b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
+			for i, r := range batch.Requests {
+				batch.Reply(i, r)
+				batch.Later(i)(r)
+				got <- batch.From + ": " + string(r)
+			}
+		}})
+		a := lo.peer(t, "a", nil)
+		meet(t, a, b)
+		a.peer("b").Tell([]byte("news"))
+		require.Equal(t, "a: news", <-got)
+		require.True(t, a.listens(b))
+	})
 }

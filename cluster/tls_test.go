@@ -118,40 +118,41 @@ func TestWhatVerifiesIsToldWhatIsDialledAnAddressToo(t *testing.T) {
 // reads and changes what they say: a certificate must not be enough for it.
 func TestACertificateWithoutTheSecretGetsNobodyBetweenTwoMembers(t *testing.T) {
 	t.Parallel()
-	own, leaf := certificate(t)
-	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
-	with := func(c *peersConfig) { c.Secrets, c.TLS = secrets("0123456789abcdef"), serverTLS(both) }
-	a, b := startPeer(t, "a", nil, with), startPeer(t, "b", nil, with)
-	probe := func(addr string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		_, err := a.probe(ctx, addr)
-		return err
-	}
-	require.NoError(t, probe(b.cfg.Self.Addr))
-
-	between, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer between.Close()
-	go func() {
-		for {
-			conn, err := between.Accept()
-			if err != nil {
-				return
-			}
-			back, err := openStream(t.Context(), new(tcp).Dial, both, b.cfg.Self.Addr, firstByteCheck)
-			if err != nil {
-				conn.Close()
-				continue
-			}
-			conn.Read(make([]byte, 1))
-			ended := tls.Server(conn, serverTLS(both))
-			go func() { io.Copy(back, ended); back.Close() }()
-			go func() { io.Copy(ended, back); conn.Close() }()
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		own, leaf := certificate(t)
+		both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: pool(leaf)}
+		with := func(c *peersConfig) { c.Secrets, c.TLS = secrets("0123456789abcdef"), serverTLS(both) }
+		a, b := lo.peer(t, "a", nil, with), lo.peer(t, "b", nil, with)
+		probe := func(addr string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := a.probe(ctx, addr)
+			return err
 		}
-	}()
-	require.ErrorIs(t, probe(between.Addr().String()), errSecret)
-	eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
+		require.NoError(t, probe(b.cfg.Self.Addr))
+
+		between := lo.listen()
+		defer between.Close()
+		go func() {
+			for {
+				conn, err := between.Accept()
+				if err != nil {
+					return
+				}
+				back, err := openStream(t.Context(), lo.dial, both, b.cfg.Self.Addr, firstByteCheck)
+				if err != nil {
+					conn.Close()
+					continue
+				}
+				conn.Read(make([]byte, 1))
+				ended := tls.Server(conn, serverTLS(both))
+				go func() { io.Copy(back, ended); back.Close() }()
+				go func() { io.Copy(ended, back); conn.Close() }()
+			}
+		}()
+		require.ErrorIs(t, probe(between.Addr().String()), errSecret)
+		eventually(t, time.Second, func() bool { return b.stats().Refused[reasonAuthentication] == 1 }, "%v", b.stats().Refused)
+	})
 }
 
 // tcp is the machine's own network.

@@ -2,14 +2,39 @@ package cluster
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 // Tests that run in parallel do little but wait for deadlines.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the command line overrides it
-	os.Exit(m.Run())
+	code := m.Run()
+	if left := goroutines(time.Minute); code == 0 && left != "" {
+		fmt.Println("Close has left goroutines behind:\n" + left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// goroutines returns the stacks of this package's, and gossip's, goroutines that have not
+// ended when the time has passed. memberlist's last probes take some seconds.
+func goroutines(within time.Duration) string {
+	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+		all := make([]byte, 1<<22)
+		var left []string
+		for i, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
+			if i > 0 && (strings.Contains(stack, "weir/cluster") || strings.Contains(stack, "memberlist")) { // the first is this one
+				left = append(left, stack)
+			}
+		}
+		if len(left) == 0 || time.Now().After(end) {
+			return strings.Join(left, "\n\n")
+		}
+	}
 }

@@ -2,54 +2,56 @@ package cluster_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/weirtest"
 )
 
 func TestAnEntryOfJoinThatLeadsToNobodyIsUnansweredUntilItDoes(t *testing.T) {
 	t.Parallel()
-	refuses := freeport.Addr(t)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
-	require.NoError(t, err)
-	defer silent.Close()
+	onHosts(t, func(t *testing.T, h hosts) {
+		h.Host("c")
+		accepts, packets, err := h.Host("silent").Network().Listen(t.Context(), "silent:7946") // and says nothing
+		require.NoError(t, err)
+		defer accepts.Close()
+		defer packets.Close()
 
-	b := launch(t, config("b"))
-	cfg := config("a", b)
-	cfg.Join = append(cfg.Join, "nobody.invalid", refuses, silent.Addr().String())
-	a := launch(t, cfg)
-	unanswered := a.Stats().Unanswered
-	require.Len(t, unanswered, 3)
-	require.NotContains(t, unanswered, b.addr)
-	require.Contains(t, unanswered["nobody.invalid"], "does not resolve")
-	require.Contains(t, unanswered[refuses], refuses)
-	require.Contains(t, unanswered[silent.Addr().String()], silent.Addr().String())
+		b := launch(t, h.at("b", config("b")))
+		cfg := h.at("a", config("a", b))
+		cfg.Join = append(cfg.Join, "nobody.invalid", "c:7946", "silent:7946")
+		a := launch(t, cfg)
+		unanswered := a.Stats().Unanswered
+		require.Len(t, unanswered, 3)
+		require.NotContains(t, unanswered, b.addr)
+		require.Contains(t, unanswered["nobody.invalid"], "does not resolve")
+		for _, host := range []string{"c", "silent"} {
+			at, err := cfg.Network.LookupHost(t.Context(), host)
+			require.NoError(t, err)
+			require.Contains(t, unanswered[host+":7946"], at[0])
+		}
 
-	late := config("c")
-	late.Bind = refuses
-	launch(t, late)
-	require.Eventually(t, func() bool { return len(a.Stats().Unanswered) == 2 }, 10*time.Second, 10*time.Millisecond)
-	require.NotContains(t, a.Stats().Unanswered, refuses)
+		launch(t, h.at("c", config("c")))
+		within(t, 10*time.Second, "c is joined", func() bool { return len(a.Stats().Unanswered) == 2 })
+		require.NotContains(t, a.Stats().Unanswered, "c:7946")
+	})
 }
 
 func TestANodesOwnAddressesAreNotUnanswered(t *testing.T) {
-	t.Parallel()
-	addr := freeport.Addr(t)
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	for _, join := range [][]string{nil, {addr}, {"127.0.0.1", addr, "[::ffff:127.0.0.1]:" + port}} {
-		cfg := config("a")
-		cfg.Bind, cfg.Join = addr, join
-		a := launch(t, cfg)
-		require.Empty(t, a.Stats().Unanswered, "%q", join)
-		require.NoError(t, a.Close())
-	}
+	onHosts(t, func(t *testing.T, h hosts) {
+		at, err := h.Host("a").Network().LookupHost(t.Context(), "a")
+		require.NoError(t, err)
+		for _, join := range [][]string{nil, {"a:7946"}, {at[0], at[0] + ":7946", "[::ffff:" + at[0] + "]:7946"}} {
+			cfg := h.at("a", config("a"))
+			cfg.Join = join
+			a := launch(t, cfg)
+			require.Empty(t, a.Stats().Unanswered, "%q", join)
+			require.NoError(t, a.Close())
+		}
+	})
 }
 
 // A process may not know all addresses that lead to it: what answers there does.

@@ -188,8 +188,9 @@ func TestTheChartIsRenderedAsHelmRendersIt(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no helm in PATH")
 	}
-	for name := range installations(t) {
+	for name, v := range installations(t) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // Helm is a process for each rendering
 			// A Helm that is built by go install takes itself for one of Kubernetes 1.20.
 			args := []string{"--kube-version", "1.34"}
 			if name != "default" {
@@ -207,7 +208,7 @@ func TestTheChartIsRenderedAsHelmRendersIt(t *testing.T) {
 			out := run(append([]string{"template", "limits", chartFolder, "--namespace", "default"}, args...)...)
 			byHelm, err := read(bytes.TrimPrefix(out, []byte("---\n")))
 			require.NoError(t, err)
-			text, _, err := rendered(installations(t)[name])
+			text, _, err := rendered(v)
 			require.NoError(t, err)
 			here, err := read([]byte(text))
 			require.NoError(t, err)

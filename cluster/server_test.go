@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,7 +112,9 @@ func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		b := lo.peer(t, "b", nil)
 		conn := greeted(t, b)
-		go func() {
+		var drip sync.WaitGroup
+		defer drip.Wait()
+		drip.Go(func() {
 			conn.Write([]byte{protocol, byte(kindAsk), 0, 0, 255, 255})
 			for {
 				if _, err := conn.Write([]byte{0}); err != nil {
@@ -119,7 +122,7 @@ func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-		}()
+		})
 		begun := time.Now()
 		requireClosed(t, conn, time.Minute)
 		require.Equal(t, idleWait, time.Since(begun))

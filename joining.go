@@ -14,20 +14,28 @@ import (
 // Config.Join names.
 type joining struct {
 	began int64       // when Start was called, by steady
-	over  atomic.Bool // nothing of Join is waited for any more; it stays so
+	over  atomic.Bool // no other member is waited for any more; it stays so
 }
 
 // awaitsJoin reports whether the node is not ready yet because Config.Join names
-// others and none has been met. It lasts JoinTimeout at most. Once over it stays
-// over: a name that stood for this node alone may come to stand for others as well,
+// others and none has been met, or because it is a joiner that reaches no member that
+// serves: a machine that is busy may have gossip arrive seconds before the first
+// connection stands. A deploy that took such a node for ready would stop the member that
+// has the counts, and nobody would have copies. It lasts JoinTimeout at most. Once over it
+// stays over: a name that stood for this node alone may come to stand for others as well,
 // which is no reason to take a ready node out of service.
 func (n *Node) awaitsJoin() bool {
 	if n.joining.over.Load() {
 		return false
 	}
-	waited := n.steady() - n.joining.began
-	if waited < int64(n.cfg.JoinTimeout) && n.view.Load().met == 0 && len(n.cluster.Stats().Unanswered) > 0 {
-		return true
+	v := n.view.Load()
+	if n.steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
+		switch {
+		case v.met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.joins() && v.side == 0:
+			return true
+		case v.joins() && v.side == len(v.points):
+			return false // it waits for its counts, and may come to reach nobody before it has them
+		}
 	}
 	n.joining.over.Store(true)
 	return false

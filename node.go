@@ -310,7 +310,8 @@ func (n *Node) Stats() Stats {
 // waits for it before it stops the next node hands every count over.
 //
 // While Config.Join names other nodes and no other member has ever been met, it is
-// false for Config.JoinTimeout at most, so that a deploy notices a wrong address.
+// false for Config.JoinTimeout at most, so that a deploy notices a wrong address. So it
+// is while the node has met others, and reaches none of those that serve.
 func (n *Node) Ready() bool {
 	v := n.view.Load()
 	switch {

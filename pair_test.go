@@ -127,6 +127,42 @@ func TestWhoJoinsAgainServesOnceItHasBeenSentAllAnew(t *testing.T) {
 	})
 }
 
+// Gossip may arrive before any connection stands. A deploy that took the joiner for ready
+// would stop the member that has the counts.
+func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
+	for name, reachedFirst := range map[string]bool{"it never did": false, "it did, and has no counts yet": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair()
+				p.see(cluster.Joining, 0, cluster.Serving, 0)
+				reach := func(reached bool) {
+					v := *p.view.Load()
+					v.Direct = []bool{true, reached}
+					v.Hears = [][]bool{{true, reached}, {reached, true}}
+					p.view.Store(&v)
+				}
+				reach(reachedFirst)
+				n, err := Start(t.Context(), Config{Cluster: p, Logger: quiet})
+				require.NoError(t, err)
+				defer n.Close()
+				time.Sleep(time.Second)
+				require.False(t, n.Ready())
+				reach(false)
+				p.handler.Changed()
+				time.Sleep(defaultJoinTimeout - 2*settle - time.Second)
+				require.False(t, n.Ready())
+				time.Sleep(2 * settle)
+				require.True(t, n.Ready(), "it answers by its share")
+				reach(true)
+				p.handler.Changed()
+				n.arrived(countsync.Arrival{From: nameHash("b"), Complete: true})
+				time.Sleep(time.Second)
+				require.Positive(t, p.serves.Load())
+			})
+		})
+	}
+}
+
 // A scan rests between its frames, for checks' sake: but not while nobody has what is
 // given to the one that it is for.
 func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {

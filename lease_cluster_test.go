@@ -399,7 +399,8 @@ func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 							left = append(left, name)
 						}
 					}
-					flood(t, ls, key, 4000, 2*time.Second, left, count) // what was lent is back within one
+					flood(t, ls, key, 4000, 400*time.Millisecond, left, count)
+					flood(t, ls, key, 1000, 2*time.Second, left, count) // what was lent is back within one
 					t.Logf("%d of %d admitted", admitted, rate)
 					require.LessOrEqual(t, admitted, rate+rate/16+4000*4*int(latency)/int(time.Second)+2)
 					require.GreaterOrEqual(t, admitted, rate-rate/16*2)

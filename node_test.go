@@ -282,7 +282,7 @@ func TestAStartOutOfSightAmongManyCountsLosesNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		const keys = 60
-		counts := full.Pick(t, 15_000, 60_000) // some dozens of frames to each member, or more
+		counts := full.Pick(t, 10_000, 60_000) // some dozens of frames to each member, or more
 		w := newWorld(t, 3, false)
 		limit := weir.Limit{Name: "test", Rate: 10_000, Per: time.Hour, Partition: weir.FailOpen}
 		ls := w.limiters(t, limit)

@@ -45,8 +45,11 @@ func (w *world) publish(t *testing.T, on, name, value string) {
 
 func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 	t.Parallel()
-	for promise, check := range map[string]func(t *testing.T, w *world){
-		"at once, and the last writer wins": func(t *testing.T, w *world) {
+	for promise, c := range map[string]struct {
+		play  func(*testing.T, func(t *testing.T, gossip bool))
+		check func(t *testing.T, w *world)
+	}{
+		"at once, and the last writer wins": {inBubbles, func(t *testing.T, w *world) {
 			w.publish(t, "a", "x", "1")
 			w.knows(t, 20*time.Millisecond, "x=1 ", w.names...)
 			w.publish(t, "b", "x", "2")
@@ -54,14 +57,14 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			w.knows(t, 20*time.Millisecond, "x=2 y=3 ", w.names...)
 			w.publish(t, "e", "x", "")
 			w.knows(t, 20*time.Millisecond, "y=3 ", w.names...)
-		},
-		"through others, where a link is down": func(t *testing.T, w *world) {
+		}},
+		"through others, where a link is down": {inBubbles, func(t *testing.T, w *world) {
 			w.network.Cut("a", "b")
 			time.Sleep(5 * time.Second)
 			w.publish(t, "a", "x", "1")
 			w.knows(t, 20*time.Millisecond, "x=1 ", w.names...)
-		},
-		"of both sides, after a split": func(t *testing.T, w *world) {
+		}},
+		"of both sides, after a split": {inBubblesOfGossip, func(t *testing.T, w *world) {
 			w.publish(t, "a", "both", "0")
 			w.publish(t, "a", "taken back", "0")
 			w.knows(t, time.Second, "both=0 taken back=0 ", w.names...)
@@ -81,8 +84,8 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 				met = 8 * time.Second // they look for each other again
 			}
 			w.knows(t, met, "both=2 here=1 there=2 ", w.names...)
-		},
-		"while one of them lives": func(t *testing.T, w *world) {
+		}},
+		"while one of them lives": {inBubblesOfGossip, func(t *testing.T, w *world) {
 			w.publish(t, "a", "x", "1")
 			time.Sleep(100 * time.Millisecond)
 			for _, name := range w.names[:4] {
@@ -96,8 +99,8 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 			w.knows(t, 500*time.Millisecond, "x=1 y=2 ", w.names...)
 			w.publish(t, "a", "x", "")
 			w.knows(t, 50*time.Millisecond, "y=2 ", w.names...)
-		},
-		"all of it, also if it is much": func(t *testing.T, w *world) {
+		}},
+		"all of it, also if it is much": {inBubbles, func(t *testing.T, w *world) {
 			const values = 3000
 			w.network.Host("e").Kill()
 			for i := range values {
@@ -112,16 +115,11 @@ func TestWhatIsPublishedIsOnAllNodes(t *testing.T) {
 				}
 				return true
 			}))
-		},
+		}},
 	} {
-		for _, gossips := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, gossip %v", promise, gossips), func(t *testing.T) {
-				t.Parallel()
-				inBubble(t, func(t *testing.T) {
-					w := newWorld(t, 5, gossips)
-					check(t, w)
-				})
-			})
-		}
+		t.Run(promise, func(t *testing.T) {
+			t.Parallel()
+			c.play(t, func(t *testing.T, gossip bool) { c.check(t, newWorld(t, 5, gossip)) })
+		})
 	}
 }

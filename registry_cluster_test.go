@@ -66,42 +66,40 @@ func askAt(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 
 func TestOtherNumbersOnAnotherMemberAreLoggedOnceWithBothAndCounted(t *testing.T) {
 	t.Parallel()
-	for _, gossip := range []bool{false, true} {
-		inBubble(t, func(t *testing.T) {
-			c, log := logged(t, weirtest.Options{Gossip: gossip})
-			api := weir.Limit{Name: "api", Rate: 1000, Per: time.Minute}
-			wider := weir.Limit{Name: "api", Rate: 2000, Per: time.Minute, Partition: weir.FairShare}
-			for range 60 {
-				require.True(t, askAt(t, c, "a", api, "ada@example.com").Allowed)
-				require.True(t, askAt(t, c, "b", wider, "ada@example.com").Allowed)
-				require.True(t, askAt(t, c, "c", weir.Limit{Name: "other", Rate: 1, Per: time.Minute, Varies: true}, time.Now().String()).Allowed)
-				time.Sleep(time.Second)
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		c, log := logged(t, weirtest.Options{Gossip: gossip})
+		api := weir.Limit{Name: "api", Rate: 1000, Per: time.Minute}
+		wider := weir.Limit{Name: "api", Rate: 2000, Per: time.Minute, Partition: weir.FairShare}
+		for range 60 {
+			require.True(t, askAt(t, c, "a", api, "ada@example.com").Allowed)
+			require.True(t, askAt(t, c, "b", wider, "ada@example.com").Allowed)
+			require.True(t, askAt(t, c, "c", weir.Limit{Name: "other", Rate: 1, Per: time.Minute, Varies: true}, time.Now().String()).Allowed)
+			time.Sleep(time.Second)
+		}
+		lines := log.about("api")
+		require.Len(t, lines, 2, "once on each of the two")
+		for _, line := range lines {
+			for _, part := range []string{"level=WARN", "version=0", "1000 per 1m, sliding_window, regional, majority_share", "2000 per 1m, sliding_window, regional, fair_share"} {
+				require.Contains(t, line, part)
 			}
-			lines := log.about("api")
-			require.Len(t, lines, 2, "once on each of the two")
-			for _, line := range lines {
-				for _, part := range []string{"level=WARN", "version=0", "1000 per 1m, sliding_window, regional, majority_share", "2000 per 1m, sliding_window, regional, fair_share"} {
-					require.Contains(t, line, part)
-				}
-				require.NotContains(t, line, "ada@")
-			}
-			require.Contains(t, lines[0]+lines[1], "member=a-")
-			require.Contains(t, lines[0]+lines[1], "member=b-")
-			require.Positive(t, c.Node("a").Stats().Conflicts)
-			require.Positive(t, c.Node("b").Stats().Conflicts)
-			require.Zero(t, c.Node("c").Stats().Conflicts)
+			require.NotContains(t, line, "ada@")
+		}
+		require.Contains(t, lines[0]+lines[1], "member=a-")
+		require.Contains(t, lines[0]+lines[1], "member=b-")
+		require.Positive(t, c.Node("a").Stats().Conflicts)
+		require.Positive(t, c.Node("b").Stats().Conflicts)
+		require.Zero(t, c.Node("c").Stats().Conflicts)
 
-			before := conflicts(c)
-			time.Sleep(time.Minute)
-			require.Greater(t, conflicts(c), before, "for as long as they differ")
-			wider.Version = 1
-			askAt(t, c, "b", wider, "ada@example.com")
-			before = conflicts(c)
-			time.Sleep(time.Minute)
-			require.Equal(t, before, conflicts(c), "the higher Version holds")
-			require.Len(t, log.about("api"), 2)
-		})
-	}
+		before := conflicts(c)
+		time.Sleep(time.Minute)
+		require.Greater(t, conflicts(c), before, "for as long as they differ")
+		wider.Version = 1
+		askAt(t, c, "b", wider, "ada@example.com")
+		before = conflicts(c)
+		time.Sleep(time.Minute)
+		require.Equal(t, before, conflicts(c), "the higher Version holds")
+		require.Len(t, log.about("api"), 2)
+	})
 }
 
 func TestAnotherAlgorithmOnAnotherMemberIsLoggedWithBoth(t *testing.T) {

@@ -215,7 +215,7 @@ func (r *reseeding) rollOut(s stage) {
 			require.NoError(r.t, n.Close())
 		}
 		r.serve(name, s)
-		time.Sleep(restartEvery)
+		time.Sleep(restartEvery / 2)
 	}
 	r.whole()
 }

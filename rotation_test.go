@@ -31,7 +31,7 @@ const (
 	lifetime     = 366 * 24 * time.Hour   // nothing recovers meanwhile
 	// restartEvery is from one node to the next. Each start exchanges gossip's whole state
 	// over a connection of its own, and so does one of three nodes every ten seconds.
-	restartEvery = 6 * time.Second
+	restartEvery = 4 * time.Second
 	// drained is longer than any check takes.
 	drained = 2 * timeout
 )
@@ -86,10 +86,10 @@ func newRotation(t *testing.T, names []string, configure func(*cluster.Config)) 
 	for k := range rotatedKeys {
 		key := &rotatedKey{name: fmt.Sprint("key ", k)}
 		algorithm := algorithms[k%len(algorithms)]
-		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64(20 * (k + 1)), Per: lifetime}
+		key.limit = weir.Limit{Name: fmt.Sprint(algorithm, k), Algorithm: algorithm, Rate: int64((k + 1) * (k + 1)), Per: lifetime}
 		every := rotatedEvery
 		if race.Enabled {
-			key.limit.Rate /= 5
+			key.limit.Rate = max(key.limit.Rate/5, 1)
 			every *= 5
 		}
 		r.keys = append(r.keys, key)

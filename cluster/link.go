@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/patience"
 )
 
 const (
@@ -22,7 +24,8 @@ const (
 	// that gossip has for dead it doubles with each attempt, up to dialPaceDead.
 	dialPace     = time.Second
 	dialPaceDead = 8 * time.Second
-	// dialWait bounds an attempt. It is below dialPace with its jitter taken off.
+	// dialWait bounds an attempt where this process is in time. It is below dialPace with
+	// its jitter taken off.
 	dialWait = 850 * time.Millisecond
 )
 
@@ -203,6 +206,7 @@ func (l *link) run() {
 		due     time.Time // when look is to fire
 		pinged  time.Time // when the last ping went
 		dial    = time.NewTimer(0)
+		dialDue = time.Now() // when dial is to fire
 		pace    = dialPace
 		opened  time.Time // when s began
 	)
@@ -227,7 +231,10 @@ func (l *link) run() {
 			return
 
 		case <-dial.C:
-			dial.Reset(pace - pace/10 + rand.N(pace/5))
+			wait := l.connectWait(dialDue, time.Now())
+			next := pace - pace/10 + rand.N(pace/5)
+			dialDue = time.Now().Add(next)
+			dial.Reset(next)
 			pace = min(2*pace, dialPaceDead)
 			if !l.dead.Load() {
 				pace = dialPace
@@ -239,7 +246,7 @@ func (l *link) run() {
 				continue
 			}
 			dialing = true
-			go func() { dialed <- l.connect() }()
+			go func() { dialed <- l.connect(wait) }()
 
 		case next := <-dialed:
 			dialing = false
@@ -262,7 +269,7 @@ func (l *link) run() {
 
 		case <-l.back:
 			if !l.heard.Load() {
-				pace = dialPace
+				pace, dialDue = dialPace, time.Now()
 				dial.Reset(0)
 			}
 
@@ -270,6 +277,7 @@ func (l *link) run() {
 			s, lost = nil, nil
 			look.Stop()
 			if time.Since(opened) > dialPace {
+				dialDue = time.Now()
 				dial.Reset(0)
 			}
 
@@ -297,11 +305,25 @@ func (l *link) run() {
 	}
 }
 
-// connect opens a connection and shakes hands, within dialWait. It is nil if
+// connectWait returns how long the next attempt may take: longer where this process runs
+// late, by as much as a member is given to answer. Else a process that gets little time
+// gives each attempt up in the middle of the handshake, and never connects. due is when
+// this attempt was to begin.
+func (l *link) connectWait(due, now time.Time) time.Duration {
+	late := time.Duration(0)
+	l.peers.step(l, func(h *hearing) bool {
+		h.late.Looked(due, now)
+		late = h.late.By()
+		return false
+	})
+	return dialWait + patience.Allowed(late, 0)
+}
+
+// connect opens a connection and shakes hands, within wait. It returns nil if
 // that failed.
-func (l *link) connect() *session {
+func (l *link) connect(wait time.Duration) *session {
 	defer l.peers.unmet.wait(l.ctx, l.met)()
-	ctx, cancel := context.WithTimeout(l.ctx, dialWait)
+	ctx, cancel := context.WithTimeout(l.ctx, wait)
 	defer cancel()
 	conn, peer, err := l.peers.dial(ctx, l.addr, l.peers.cfg.Self.Region)
 	if err == nil && peer.Name != l.name {

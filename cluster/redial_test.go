@@ -46,3 +46,33 @@ func TestADeadMemberIsDialledLessAndLessOftenUntilItLives(t *testing.T) {
 		require.EqualValues(t, 1, during(time.Millisecond, func() { p.came("b") }), "it has come itself")
 	})
 }
+
+func TestAProcessThatRunsLateDialsLonger(t *testing.T) {
+	for late, most := range map[time.Duration]time.Duration{
+		0:                      dialWait,
+		10 * time.Millisecond:  dialWait, // as good as in time
+		300 * time.Millisecond: dialWait + 300*time.Millisecond,
+		time.Hour:              dialWait + time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			waits := make(chan time.Duration, 1)
+			p := newPeers(peersConfig{
+				Self: hello{Name: "a", Addr: "a"},
+				Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+					deadline, _ := ctx.Deadline()
+					select {
+					case waits <- time.Until(deadline):
+					default:
+					}
+					return nil, errors.New("nobody there")
+				},
+			}, &testHandler{})
+			defer p.close()
+			p.mu.Lock()
+			p.hearing.late.Looked(time.Now().Add(-late), time.Now())
+			p.mu.Unlock()
+			p.set([]Member{{Name: "b", Addr: "b", State: Serving}})
+			require.Equal(t, most, <-waits, "%v late", late)
+		})
+	}
+}

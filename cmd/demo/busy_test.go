@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // strained is a fleet whose gateways were busy for a second, and got of each key all
@@ -46,13 +47,28 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		"copies and shares decide most": {func(_ *fleet, _ *tally, s *strain) {
 			s.At = [places]int{own: busyKeys, asked: 3 * busyKeys, stoodIn: 4 * busyKeys, budget: 2 * busyKeys}
 		}, "busy: 40%, of 10,000 checks"},
+		"other programs have most of the machine": {func(_ *fleet, _ *tally, s *strain) {
+			s.At = [places]int{own: busyKeys, asked: 3 * busyKeys, stoodIn: 4 * busyKeys, budget: 2 * busyKeys}
+			s.Cores = coreTime{Told: 3, Used: 30 * time.Second, Own: 4 * time.Second} // 10 s, of which the demo had 4
+		}, ""},
+		"they have less than half of it": {func(_ *fleet, _ *tally, s *strain) {
+			s.At = [places]int{own: busyKeys, asked: 3 * busyKeys, stoodIn: 4 * busyKeys, budget: 2 * busyKeys}
+			s.Cores = coreTime{Told: 3, Used: 30 * time.Second, Own: 6 * time.Second}
+		}, "busy: 40%"},
+		"they have most of it, and some is idle": {func(_ *fleet, _ *tally, s *strain) {
+			s.At = [places]int{own: busyKeys, asked: 3 * busyKeys, stoodIn: 4 * busyKeys, budget: 2 * busyKeys}
+			s.Cores = coreTime{Told: 3, Used: 30 * time.Second, Idle: 5 * time.Second, Own: time.Second}
+		}, "busy: 40%"},
+		"they have most of it, and a check fails": {func(_ *fleet, _ *tally, s *strain) {
+			s.Errors, s.Cores = 1, coreTime{Told: 3, Used: 30 * time.Second, Own: time.Second}
+		}, "1 failed"},
 		"a check fails":                {func(_ *fleet, _ *tally, s *strain) { s.Errors++ }, "1 failed"},
 		"a gateway is taken for gone":  {func(f *fleet, _ *tally, _ *strain) { f.lost++ }, "gone: 1, times"},
 		"checks are not exact in time": {func(_ *fleet, _ *tally, s *strain) { s.Exact += second }, "exact: 1.5 s, after the load"},
 		"checks are not exact at all":  {func(_ *fleet, _ *tally, s *strain) { s.Exact = never }, "exact: –, after the load"},
 		"the machine stood still instead": {func(_ *fleet, t *tally, s *strain) {
 			s.Exact += second
-			t.pulse.still = []span{{s.Over, s.Over + second}}
+			t.stoodStill(span{s.Over, s.Over + second})
 		}, ""},
 		"a client's check that timed out excuses a second limit, until all that was late has settled": {func(_ *fleet, t *tally, _ *strain) {
 			t.denies("budget", "gateway-2-0", 3*second+5)
@@ -108,9 +124,9 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	require.Equal(t, before.requests+1100, after.requests)
 	require.Equal(t, before.took, after.took)
 
-	tally.pulse.still = []span{{3 * second, 4 * second}}
+	tally.stoodStill(span{3 * second, 4 * second})
 	require.Zero(t, judge(f, tally).still, "that is what the load is for")
-	tally.pulse.still = nil
+	tally.lateness = lab.Lateness{}
 	now := time.Now().UnixNano()
 	f.busy = append(f.busy, span{now, never})
 	tally.miss(1)
@@ -155,12 +171,15 @@ func TestABusyGatewayChecksUntilItsTimeIsOverAndThenUntilAllIsExact(t *testing.T
 	defer node.Close()
 	l, err := node.Limiter(busyLimit)
 	require.NoError(t, err)
-	until := time.Now().Add(50 * time.Millisecond).UnixNano()
-	s := endure(t.Context(), l, until)
+	var s *strain
+	var until int64
+	for last := 50 * time.Millisecond; s == nil || s.Took.Total == 0; last *= 2 { // on a busy machine it may not get to a check
+		until = time.Now().Add(last).UnixNano()
+		s = endure(t.Context(), l, until)
+	}
 	require.Equal(t, until, s.Over)
 	require.Greater(t, s.Exact, until)
 	require.NotEqual(t, int64(never), s.Exact)
-	require.Positive(t, s.Took.Total)
 	require.Equal(t, s.Took.Total, s.At[own])
 	_, _, _, beyond := s.sums()
 	require.Negative(t, beyond)

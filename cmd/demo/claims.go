@@ -58,7 +58,7 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 	broken := p.broken()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &findings{missed: l.missed, still: l.pulse.longest(), broken: broken}
+	f := &findings{missed: l.missed, still: l.lateness.Longest(), broken: broken}
 	claim := func(holds bool, name, value, format string, args ...any) {
 		f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
 	}
@@ -68,15 +68,25 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 		what += ": " + l.problem.Error()
 	}
 	claim(l.errors == 0, "errors", number(l.errors), "%s", what)
-	stalls := l.pulse.stalls(l.slow, planetStall)
-	claim(stalls == 0, "stalls", number(stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.Most))
-	claim(100*l.others <= mostTimedOut*l.counted, "timeouts", number(l.others), "checks not answered by their owner in the region, though it was up; at most %d%%", mostTimedOut)
+	stalled := stalls(&l.lateness, l.slow, planetStall)
+	claim(stalled == 0, "stalls", number(stalled), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.Most))
+	var still [][]span // by region
+	for _, fleet := range p.fleets {
+		still = append(still, fleet.gatewaysStill())
+	}
+	others := 0
+	for _, g := range l.others {
+		if g.region >= len(still) || len(within(g.check, still[g.region])) == 0 {
+			others++
+		}
+	}
+	claim(100*others <= mostTimedOut*l.counted, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
 	for _, c := range []struct {
 		name, when string
 		checks     *checks
 	}{{"p99", "while regions reach each other", &l.calm}, {"p99, cut", "while one is cut off", &l.severed}} {
 		if of := &c.checks.global; of.took.Total > 0 {
-			holds := of.late(&l.pulse) <= mostLate+c.checks.regional.late(&l.pulse)
+			holds := of.late(&l.lateness) <= mostLate+c.checks.regional.late(&l.lateness)
 			claim(holds, c.name, short(of.took.quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
 				c.when, there, short(of.took.quantile(0.5)), short(c.checks.regional.took.quantile(0.99)))
 		}
@@ -219,7 +229,7 @@ func (f *findings) print(w io.Writer, p palette) {
 		fmt.Fprintf(w, "  %s %-9s %s  %s\n", mark, c.name, p.paint(bold, right(c.value, 10)), p.paint(dim, c.means))
 	}
 	if f.missed > 0 || f.still > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, pulseSlack)), number(f.missed))))
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))))
 	}
 	fmt.Fprintln(w)
 	failures := f.failures()

@@ -74,6 +74,7 @@ func TestWhatAnExactLimiterGrantsBreaksNothing(t *testing.T) {
 }
 
 func TestEachClaimCanBeBroken(t *testing.T) {
+	t.Parallel()
 	second := int64(time.Second)
 	for _, c := range []struct {
 		name, says string
@@ -96,7 +97,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		{"a user who gets more than a small limit", "small: ", func(r *seenRun) { r.ledger.visited(smallRate, 1, 0) }},
 		{"checks that wait for another region", "p99: 100 ms", func(r *seenRun) {
 			for range 200 {
-				r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)})
+				r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)}, nil)
 			}
 		}},
 		{"more than a region's own limit", "regional: 6 of 5", func(r *seenRun) {
@@ -130,9 +131,9 @@ func (r *seenRun) lose(region int, from, to int64) {
 
 func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.ledger.pulse.still = []span{{0, int64(time.Second)}}
+	r.ledger.lateness.Add(moments([]span{{0, int64(time.Second)}})[0])
 	for range 200 {
-		r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)})
+		r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)}, nil)
 	}
 	require.Empty(t, r.judge().failures())
 }
@@ -146,7 +147,7 @@ func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T)
 			if i < late {
 				took = 100 * time.Millisecond
 			}
-			of.add(span{0, int64(took)})
+			of.add(span{0, int64(took)}, nil)
 		}
 	}
 	part(&r.ledger.calm.global, 30)

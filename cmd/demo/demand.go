@@ -93,6 +93,6 @@ func (p *planet) visit(ctx context.Context, l *ledger, after time.Duration) {
 			more++
 		}
 	}
-	l.visited(got, more, last)
+	l.visited(got, more, last-l.lateness.Within(begun, begun.Add(last)))
 	p.say("", "after %s it has %d, and then %d more in all regions", short(last), got, more)
 }

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/full"
 )
 
 // runEnv makes this test's program the demo, so that the demo is tested as the
@@ -30,9 +32,26 @@ const runEnv = "WEIR_DEMO_RUN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runEnv) != "" || os.Getenv(gatewayEnv) != "" {
+		leastDuration = time.Second
 		os.Exit(entry(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	endChromium()
+	os.Exit(code)
+}
+
+// spawner returns a fleet that a test can have start gateways. Each test has another slot,
+// 0 to 3, and so ports of its own.
+func spawner(t *testing.T, slot int, rules string) *fleet {
+	t.Helper()
+	runtime.LockOSThread() // the gateways die with it
+	f := newFleet(options{nodes: 2, replicas: 1, limit: 10, rules: rules}, time.Second, nil)
+	f.port += slot * portsOfFleet
+	t.Cleanup(func() {
+		f.stop()
+		runtime.UnlockOSThread()
+	})
+	return f
 }
 
 // demo is a running demo.
@@ -85,17 +104,18 @@ func (d *demo) wait() int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
-// requireGone fails unless the processes end within two seconds.
+// requireGone fails unless the processes end. A demo that has ended by itself has waited for
+// them.
 func requireGone(t *testing.T, pids map[int]bool) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	wait(t, func() bool {
 		for pid := range pids {
 			if running(pid) {
 				return false
 			}
 		}
 		return true
-	}, 2*time.Second, 10*time.Millisecond, "processes left over, of %v", pids)
+	}, "processes left over, of %v", pids)
 }
 
 // running says whether there is such a process. One that has ended and waits for
@@ -112,8 +132,10 @@ func running(pid int) bool {
 	return !bytes.HasPrefix(state, []byte("Z"))
 }
 
+// Its windows are of 200 ms; go run ./cmd/demo, which .ci/run plays, has some of 2 s.
 func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
-	d := startDemo(t, "-duration", "8s", "-rate", "300", "-limit", "10")
+	t.Parallel()
+	d := startDemo(t, "-duration", "3600ms", "-rate", "300", "-limit", "10")
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait())
 	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
@@ -127,9 +149,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 
 // What the verdict is for: a fleet without copies forgets what a crash takes.
 func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: takes as long as a run that keeps every promise")
-	}
+	full.Only(t, "TestVerdict and TestTheFullestWindow, which find the reset; README.md shows the command")
 	d := startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1")
 	d.readUntil("")
 	require.Equal(t, exitBroken, d.wait())
@@ -138,6 +158,7 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 }
 
 func TestCtrlCEndsEveryProcess(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t)
 	require.True(t, d.readUntil(" stalls"))
 	require.GreaterOrEqual(t, len(d.pids), 3, "a slow machine may have scaled out by then")
@@ -149,9 +170,7 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 }
 
 func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: what happens to regions needs 16 seconds")
-	}
+	full.Only(t, "go run ./cmd/demo -regions 3 in .ci/run, and TestCtrlCEndsEveryProcessOfAllRegions")
 	d := startDemo(t, "-regions", "3", "-duration", "16s")
 	d.readUntil("")
 	require.Equal(t, exitFine, d.wait())
@@ -164,6 +183,7 @@ func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
 }
 
 func TestCtrlCEndsEveryProcessOfAllRegions(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t, "-regions", "2")
 	require.True(t, d.readUntil(" stalls"))
 	require.Len(t, d.pids, 4)
@@ -175,6 +195,7 @@ func TestCtrlCEndsEveryProcessOfAllRegions(t *testing.T) {
 }
 
 func TestServeEndsWithCtrlC(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t, "-serve", "-nodes", "2")
 	require.True(t, d.readUntil("Ctrl-C"))
 	require.Contains(t, d.output.String(), "curl -i -H")
@@ -194,6 +215,7 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 }
 
 func TestServeLimitsByRulesOfTheUsers(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "mine.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 7, per: 1m}}]"), 0o600))
 	d := startDemo(t, "-serve", "-nodes", "2", "-rules", file)
@@ -222,21 +244,20 @@ func TestServeLimitsByRulesOfTheUsers(t *testing.T) {
 }
 
 func TestRulesThatAreWrongAreRefusedWithTheirPlace(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "mine.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 0, per: 1m}}]"), 0o600))
-	f := newFleet(options{nodes: 2, replicas: 1, limit: 10, rules: file}, time.Second, nil)
-	defer f.stop()
+	f := spawner(t, 0, file)
 	require.ErrorContains(t, f.open(t.Context()), "mine.yaml:1:")
 }
 
 // Nothing of the demo's own can run then: the system and the gateways see to it,
 // one of which cannot run either.
 func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t)
 	require.True(t, d.readUntil(" stalls"))
-	require.Len(t, d.pids, 3)
+	require.GreaterOrEqual(t, len(d.pids), 3, "a slow machine may have scaled out by then")
 	if runtime.GOOS == "linux" {
 		for pid := range d.pids {
 			require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -250,39 +271,35 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 
 // Where the system does not kill those whose parent has died, the end of their input ends them.
 func TestAGatewayEndsWithItsInput(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
-	defer f.stop()
+	t.Parallel()
+	f := spawner(t, 1, "")
 	require.NoError(t, f.open(t.Context()))
 	p := f.current[0].process
 	f.mu.Lock()
 	f.current[0].condition = stopped
 	f.mu.Unlock()
-	require.True(t, p.stop(stopWithin))
+	require.True(t, p.stop(eventually))
 	require.True(t, p.cmd.ProcessState.Success(), p.how())
 	require.Empty(t, f.broken)
 }
 
 func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
-	defer f.stop()
+	f := spawner(t, 2, "")
 	require.NoError(t, f.rules.create())
 	require.NoError(t, f.launch(0))
 	f.mu.Lock()
 	f.current[1] = &incarnation{report: report{Name: "gateway-2-0", Addr: taken.Addr().String(), HTTP: "127.0.0.1:0"}}
 	f.mu.Unlock()
 	require.NoError(t, f.launch(1))
-	require.Eventually(t, func() bool {
+	wait(t, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return strings.Contains(strings.Join(f.broken, ""), "gateway 2: weir: cluster: Bind")
-	}, 5*time.Second, time.Millisecond)
+	})
 	f.stop()
 	for _, inc := range f.all {
 		require.False(t, running(inc.process.pid()))
@@ -290,23 +307,22 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 }
 
 func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	f := newFleet(options{nodes: 2, replicas: 1, limit: 10}, time.Second, nil)
-	defer f.stop()
+	t.Parallel()
+	f := spawner(t, 3, "")
 	require.NoError(t, f.open(t.Context()))
 	require.NoError(t, f.current[1].process.kill())
 	<-f.current[1].process.ended
-	require.Eventually(t, func() bool {
+	wait(t, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
-	}, time.Second, time.Millisecond)
+	})
 	v := judge(f, newTally(f))
 	require.NotEmpty(t, v.failures())
 }
 
 func TestBadFlagsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, says string }{
 		{"-nodes 1", "-nodes is 1: use 2 to 9"},
 		{"-replicas 0", "-replicas is 0: use 1 to 8, or -1 for none"},

@@ -45,6 +45,7 @@ type incarnation struct {
 	report    report        // the last one; none yet if its Name is empty
 	down      []span        // when it could not be expected to answer
 	over      chan struct{} // closed when its process has ended
+	still     stillness     // as it told
 }
 
 // happening is a step that has happened.
@@ -86,10 +87,12 @@ type fleet struct {
 	busy      []span        // when no gateway left the machine idle time
 	strained  *strain       // what their checks came to then, of those that have told
 	straining int           // gateways that have not
+	ownUsage  time.Duration // lab.CPU when the load began
 	lost      int           // times that a gateway took another one for gone then, or later
 	broken    []string      // promises, in words
 	version   uint64        // of the rules, at least
 	overrides int           // that hold
+	launching bool          // a gateway starts, and the one before it still has its place
 	unproven  bool          // the rules change or gateways are busy, and not all have shown what comes of it
 	shown     string        // what they have shown, in words
 	events    []event
@@ -138,7 +141,7 @@ func (f *fleet) launch(gateway int) error {
 		Timeout:   giveUp,
 		Transport: &http.Transport{MaxIdleConns: f.workers, MaxIdleConnsPerHost: f.workers, DisableCompression: true},
 	}}
-	f.current[gateway] = inc
+	f.current[gateway], f.launching = inc, false
 	f.all = append(f.all, inc)
 	f.mu.Unlock()
 
@@ -204,6 +207,10 @@ func (f *fleet) told(inc *incarnation, r report) {
 		f.endured(r.Strain, r.At)
 		r.Strain = nil
 	}
+	if !f.served { // where nobody judges how long requests took
+		inc.still.add(r.Still)
+	}
+	r.Still = nil
 	inc.report = r
 	if f.settledSince(healed, r.At) { // a gateway that comes back has all to catch up with
 		f.lag = max(f.lag, r.Stream.Lag)
@@ -304,7 +311,7 @@ func (f *fleet) settledSince(a time.Duration, now int64) bool {
 // agreed says that nobody comes or goes, that all gateways that are up hear each
 // other, and no other, and that they decide by the rules that hold. f.mu is held.
 func (f *fleet) agreed() bool {
-	if f.unproven {
+	if f.unproven || f.launching {
 		return false
 	}
 	for _, inc := range f.current {
@@ -370,6 +377,11 @@ func (f *fleet) ended(inc *incarnation, p *process) {
 func (f *fleet) do(what step) error {
 	f.mu.Lock()
 	inc := f.current[what.gateway]
+	if what.kind == start && inc != nil && inc.process != nil {
+		f.mu.Unlock()
+		<-inc.process.ended // which was killed or has left, and has its ports until then
+		f.mu.Lock()
+	}
 	n, now, pid := what.gateway+1, time.Now().UnixNano(), 0
 	if inc != nil {
 		pid = inc.process.pid()
@@ -403,6 +415,7 @@ func (f *fleet) do(what step) error {
 		f.say(what.kind.String(), "what gateway %d and others say to each other takes %s", n, map[kind]string{slowDown: slowBy.String() + " more each way", speedUp: "no longer than before"}[what.kind])
 	}
 	f.unproven = what.kind.guarantee() == healthy
+	f.launching = what.kind == start
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
 	f.mu.Unlock()
 

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -67,8 +68,9 @@ type report struct {
 	Rules     uint64 // the version that it decides by
 	Overrides int    // that it knows
 
-	Strain  *strain  `json:",omitempty"` // once, after it was busy
-	Figures *figures `json:",omitempty"` // with settings.Links
+	Still   [][2]int64 `json:",omitempty"` // when the process stood still since the last report, from and to, in Unix nanoseconds
+	Strain  *strain    `json:",omitempty"` // once, after it was busy
+	Figures *figures   `json:",omitempty"` // with settings.Links
 }
 
 // figures is what the page shows of a gateway.
@@ -111,8 +113,8 @@ const (
 )
 
 // leaveWithin bounds a gateway's leave: handing over, saying goodbye, and
-// answering what is under way. For drain it goes on serving after its goodbye:
-// whoever balances load sees in that time that it is not ready.
+// answering what is under way. After its goodbye it goes on serving until it has told the
+// load balancer that it is not ready, and then has had no request for drain.
 const (
 	leaveWithin = 8 * time.Second
 	drain       = 200 * time.Millisecond
@@ -208,9 +210,10 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 	if err != nil {
 		return err
 	}
+	var use drainage
 	routes := http.NewServeMux()
-	routes.Handle("/", answers)
-	routes.Handle(readyPath, httplimit.Readiness(node))
+	routes.Handle("/", use.requests(answers))
+	routes.Handle(readyPath, use.probes(httplimit.Readiness(node)))
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
 	defer server.Close()
 	adminServer := &http.Server{Handler: admin, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
@@ -225,6 +228,8 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 	defer loads.Wait()
 	defer unload()
 
+	var late watch
+	go late.keep(ctx)
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var last report
@@ -240,6 +245,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 			if s.Links != nil {
 				r.Figures = &figures{stats.Decisions, stats.Latency, node.Ring(), stats.Outage}
 			}
+			r.Still = late.tell()
 			if err := out.Encode(r); err != nil {
 				return err
 			}
@@ -250,7 +256,9 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 		case <-ctx.Done():
 			return nil
 		case <-toldToLeave.Done():
-			return goAway(ctx, node, server)
+			err := goAway(ctx, node, server, &use)
+			last.Strain, last.Still = nil, late.tell()
+			return errors.Join(err, out.Encode(last))
 		case err := <-served:
 			return err
 		case o := <-orders:
@@ -284,19 +292,69 @@ func (r *report) see(members []weir.Member, last *report) bool {
 
 // goAway is a gateway's orderly end: it hands its counts over while it serves,
 // and stops serving when nobody sends it requests any more.
-func goAway(demo context.Context, node *weir.Node, server *http.Server) error {
+func goAway(demo context.Context, node *weir.Node, server *http.Server, use *drainage) error {
 	ctx, cancel := context.WithTimeout(demo, leaveWithin)
 	defer cancel()
 	err := node.Leave(ctx)
-	select {
-	case <-time.After(drain):
-	case <-ctx.Done():
-	}
+	use.wait(ctx)
 	err = errors.Join(err, server.Shutdown(ctx))
 	if demo.Err() != nil { // it is to end at once
 		return nil
 	}
 	return err
+}
+
+// drainage tells when nobody sends requests to a gateway any more. The zero drainage has
+// seen none.
+type drainage struct {
+	last    atomic.Int64 // when the last request came, in Unix nanoseconds
+	refused atomic.Bool  // it has told the load balancer that it is not ready
+}
+
+func (d *drainage) requests(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.last.Store(time.Now().UnixNano())
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (d *drainage) probes(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen := &answered{ResponseWriter: w}
+		h.ServeHTTP(seen, r)
+		d.refused.Store(seen.status == http.StatusServiceUnavailable)
+	})
+}
+
+// answered notes the status of an answer.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// wait waits until the load balancer knows that the gateway is not ready and no request has
+// come for drain, or ctx is done.
+func (d *drainage) wait(ctx context.Context) {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for quiet := time.Now(); ; {
+		if last := time.Unix(0, d.last.Load()); last.After(quiet) || !d.refused.Load() {
+			quiet = time.Now()
+		}
+		if time.Since(quiet) > drain {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // limited is a handler behind the rules. Its answers say, besides what the client

@@ -3,6 +3,8 @@ package main
 import (
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // planetStall is the longest that a request may take in a run with regions: a
@@ -12,8 +14,8 @@ const planetStall = patience + 480*time.Millisecond
 // ledger is what the customers of all regions have seen. Its methods are safe for
 // concurrent use.
 type ledger struct {
-	planet *planet
-	pulse  pulse
+	planet   *planet
+	lateness lab.Lateness
 
 	mu      sync.Mutex
 	counted int // requests that were answered
@@ -28,7 +30,7 @@ type ledger struct {
 	local   [][customers][]admission
 	guessed [][customers][]span // by region, checks that were admitted without the owner
 	asks    [customers][]int64  // when each request for the Global limit was decided
-	others  int                 // decisions without the owner
+	others  []guess             // decisions without the owner
 	recent  []regionCounts      // since the last call of next
 	small   visit
 }
@@ -37,22 +39,28 @@ type ledger struct {
 // none ever waits for another region. What keeps those waiting is the machine.
 type checks struct{ global, regional timed }
 
+// guess is a check that its owner did not decide.
+type guess struct {
+	region int
+	check  span
+}
+
 type timed struct {
 	took latencies
 	slow []slow // as long as to another region and back, or longer
 }
 
-func (t *timed) add(check span) {
+func (t *timed) add(check span, by *incarnation) {
 	took := time.Duration(check.to - check.from)
 	t.took.add(took)
 	if took >= there {
-		t.slow = append(t.slow, slow{check, took})
+		t.slow = append(t.slow, slow{check, took, by})
 	}
 }
 
 // late is which part of them took that long, and not because the machine stood still.
-func (t *timed) late(p *pulse) float64 {
-	return float64(p.stalls(t.slow, there)) / float64(max(t.took.Total, 1))
+func (t *timed) late(l *lab.Lateness) float64 {
+	return float64(stalls(l, t.slow, there)) / float64(max(t.took.Total, 1))
 }
 
 // visit is what the user of the small limit got.
@@ -93,7 +101,7 @@ func (l *ledger) add(region int, local bool, a answer) {
 	defer l.mu.Unlock()
 	at := placeOf(a.source)
 	if elsewhereAt(at) {
-		l.others++
+		l.others = append(l.others, guess{region, a.check})
 		if a.allowed {
 			l.guessed[region][a.client] = append(l.guessed[region][a.client], a.check)
 		}
@@ -118,7 +126,10 @@ func (l *ledger) check(region int, local bool, a *answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a.took > planetStall {
-		l.slow = append(l.slow, slow{span{a.sent, a.done}, a.took})
+		l.slow = append(l.slow, slow{span{a.sent, a.done}, a.took, a.to})
+	}
+	if a.gaveUp() {
+		return
 	}
 	if a.err != nil {
 		l.errors++
@@ -137,9 +148,9 @@ func (l *ledger) check(region int, local bool, a *answer) {
 		of = &l.severed
 	}
 	if local {
-		of.regional.add(a.check)
+		of.regional.add(a.check, a.to)
 	} else {
-		of.global.add(a.check)
+		of.global.add(a.check, a.to)
 	}
 }
 
@@ -168,7 +179,7 @@ func (l *ledger) next() []regionCounts {
 func (l *ledger) standing() standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return standing{l.counted, l.errors, l.pulse.stalls(l.slow, planetStall)}
+	return standing{l.counted, l.errors, stalls(&l.lateness, l.slow, planetStall)}
 }
 
 // lately is how much of the Global limit each region was granted within per before

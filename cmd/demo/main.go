@@ -108,11 +108,12 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	defer end()
 	var driven sync.WaitGroup
 	driven.Go(func() { drive(traffic, f, t, o.rate, o.seed) })
-	driven.Go(func() { t.pulse.beat(traffic) })
+	t.lateness.Start(stillInterval, stillSlack)
 
 	err := m.watch(traffic, s)
 	end()
 	driven.Wait()
+	t.lateness.Stop()
 	f.stop()
 	s.close()
 	v := judge(f, t)

@@ -216,7 +216,7 @@ func travel(ctx context.Context, o options, s *screen, complain io.Writer) int {
 	defer end()
 	var driven sync.WaitGroup
 	driven.Go(func() { p.drive(traffic, l, o.rate, o.seed) })
-	driven.Go(func() { l.pulse.beat(traffic) })
+	l.lateness.Start(stillInterval, stillSlack)
 	if at, ok := smallAt(o.duration); ok {
 		driven.Go(func() { p.visit(traffic, l, at) })
 	}
@@ -224,6 +224,7 @@ func travel(ctx context.Context, o options, s *screen, complain io.Writer) int {
 	over := time.Now().UnixNano()
 	end()
 	driven.Wait()
+	l.lateness.Stop()
 	p.stop()
 	s.close()
 

@@ -41,6 +41,7 @@ func drawn(f *frame, width, height int) []string {
 }
 
 func TestTheTableFitsEveryTerminal(t *testing.T) {
+	t.Parallel()
 	for width := 1; width <= 200; width += 3 {
 		for height := 2; height <= 60; height += 5 {
 			rows := drawn(picture(), width, height)

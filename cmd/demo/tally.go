@@ -3,6 +3,8 @@ package main
 import (
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // stallBound is the longest that a request to a gateway that is up may take: a
@@ -13,8 +15,8 @@ const stallBound = timeout + 400*time.Millisecond
 
 // tally is what the clients have seen. Its methods are safe for concurrent use.
 type tally struct {
-	fleet *fleet
-	pulse pulse
+	fleet    *fleet
+	lateness lab.Lateness
 
 	mu       sync.Mutex
 	total    counts
@@ -54,23 +56,12 @@ func (c *counts) answered() int { return c.allowed + c.denied }
 type slow struct {
 	span
 	took time.Duration
+	to   *incarnation
 }
 
 // stalls is how many requests took too long, and not because the machine stood
 // still. t.mu is held.
-func (t *tally) stalls() int { return t.pulse.stalls(t.slow, stallBound) }
-
-// stalls is how many of these took longer than a bound, and not because the machine
-// stood still.
-func (p *pulse) stalls(all []slow, bound time.Duration) int {
-	n := 0
-	for _, s := range all {
-		if s.took-p.within(s.from, s.to) > bound {
-			n++
-		}
-	}
-	return n
-}
+func (t *tally) stalls() int { return stalls(&t.lateness, t.slow, stallBound) }
 
 // elsewhere is one decision that was not the owner's: its stand-in's, or by a
 // share of the limit.
@@ -106,13 +97,15 @@ func (t *tally) add(a answer) {
 	switch {
 	case down:
 		t.cut++
+	case a.gaveUp():
+		t.slow = append(t.slow, slow{span{a.sent, a.done}, a.took, a.to})
 	case a.err != nil:
 		t.errors++
 		if t.problem == nil {
 			t.problem = a.err
 		}
 	case took > stallBound:
-		t.slow = append(t.slow, slow{waited, took})
+		t.slow = append(t.slow, slow{waited, took, a.to})
 	}
 	if a.err != nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -49,6 +50,12 @@ type answer struct {
 	owner      string        // the member that owns the client's key
 	allowed    bool
 	err        error // neither 200 nor 429
+}
+
+// gaveUp reports whether the client got no answer in time. Such a request stalled.
+func (a *answer) gaveUp() bool {
+	var e net.Error
+	return errors.As(a.err, &e) && e.Timeout()
 }
 
 // answers is where all that clients are answered goes.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // verdict is how a run went, judged by what the clients saw.
@@ -24,13 +26,13 @@ type verdict struct {
 	checks   latencies     // of the checks in them
 	busyTook latencies     // of requests while all gateways were busy
 	strain   *strain       // what their own checks came to then, nil if they have not all told
-	delay    time.Duration // after the load until checks were exact again, less the time that the machine stood still
+	delay    time.Duration // after the load until checks were exact again, or no gateway looked any more, less the time that the machine stood still
 	lost     int           // times that one took another for gone then, or later
 
 	found    [guarantees]closest
 	stoodIn  int           // checks that a stand-in answered
 	shared   int           // checks that were decided by a share
-	timedOut int           // of both, those where the one to ask was up, and no crash or freeze was near
+	timedOut int           // of both, those where the one to ask was up, no crash or freeze was near, and no gateway stood still
 	lag      time.Duration // the furthest that a replica was behind
 	proof    proof         // of the rules
 	broken   []string      // promises of the fleet, in words
@@ -38,14 +40,14 @@ type verdict struct {
 
 // judge looks at everything once the traffic has ended.
 func judge(f *fleet, t *tally) verdict {
-	during, outvoted, busy := f.occasions(), f.outvoted(), f.whenBusy()
+	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.whenBusy(), f.gatewaysStill()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := verdict{
 		per:      f.per,
 		requests: t.total.answered() + t.strained.answered(), usual: t.total.answered(),
 		allowed: t.total.allowed + t.strained.allowed, missed: t.missed,
-		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.pulse.longest(busy...),
+		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.lateness.Longest(moments(busy)...),
 		took: t.total.took, checks: t.checks, busyTook: t.strained.took,
 		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
 	}
@@ -57,6 +59,9 @@ func judge(f *fleet, t *tally) verdict {
 			down = near(outvoted, e.check) // otherwise there is an owner or a stand-in to ask
 		}
 		late, isLate := excuse(e.check, busy)
+		if !isLate {
+			late, isLate = unsettled(e.check, still)
+		}
 		if !down && !near(during[crashed], e.check) && !near(during[timedOut], e.check) && !isLate {
 			v.timedOut++
 		}
@@ -75,6 +80,10 @@ func judge(f *fleet, t *tally) verdict {
 			v.found[g].add(guarantee(g), found, f.limit)
 		}
 	}
+	if v.strain, v.lost = f.endurance(); v.strain != nil {
+		after := span{v.strain.Over, min(v.strain.Exact, v.strain.Over+int64(exactLooks))}
+		v.delay = time.Duration(after.to-after.from) - stoodStill(&t.lateness, after) - besides(&t.lateness, within(after, still))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, inc := range f.current {
@@ -82,12 +91,15 @@ func judge(f *fleet, t *tally) verdict {
 			f.breaks("gateway %d did not start in time", i+1)
 		}
 	}
-	if f.strained != nil && f.straining == 0 {
-		v.strain, v.lost = f.strained, f.lost
-		v.delay = time.Duration(f.strained.Exact-f.strained.Over) - t.pulse.within(f.strained.Over, f.strained.Exact)
-	}
 	v.lag, v.proof, v.broken = f.lag, f.proof, f.broken
 	return v
+}
+
+func moments(spans []span) (all []lab.Span) {
+	for _, s := range spans {
+		all = append(all, lab.Span{From: time.Unix(0, s.from), To: time.Unix(0, s.to)})
+	}
+	return all
 }
 
 const (
@@ -150,7 +162,7 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(v.took.Most, v.busyTook.Most)))
 	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
 	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
-	row(v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up; at most %d%%", mostTimedOut)
+	row(v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
 	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
 	row(true, "lag", short(v.lag), "the furthest that copies were behind")
 	if v.proof.reloaded > 0 {
@@ -168,7 +180,7 @@ func (v *verdict) print(w io.Writer, p palette) {
 		row(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), found.promise.means(guarantee(g)))
 	}
 	if v.missed > 0 || v.still > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(v.still, pulseSlack)), number(v.missed))))
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(v.still, stillSlack)), number(v.missed))))
 	}
 	fmt.Fprintln(w)
 	failures := v.failures()

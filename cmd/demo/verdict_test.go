@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -43,6 +44,9 @@ func (t *tally) admits(units int, source, owner string, at int64) {
 func (t *tally) denies(source, owner string, at int64) {
 	t.add(answer{to: t.fleet.current[0], sent: at, done: at + 2, check: span{at, at + 1}, source: source, owner: owner})
 }
+
+// stoodStill has the machine stand still.
+func (t *tally) stoodStill(s span) { t.lateness.Add(moments([]span{s})[0]) }
 
 const second = int64(time.Second)
 
@@ -154,12 +158,48 @@ func TestVerdict(t *testing.T) {
 		"a stall": {func(f *fleet, t *tally) {
 			t.add(answer{to: f.current[1], took: stallBound + 1, source: "owner"})
 		}, "took longer than"},
+		"a check that timed out as a gateway stood still excuses until what was late has settled": {func(f *fleet, t *tally) {
+			f.all[1].still.add([][2]int64{{second, second + second/10}, {second + second/5, 2 * second}})
+			t.denies("budget", "gateway-2-0", second)
+			t.admits(32, "owner", "", 2*second+int64(healed))
+		}, ""},
+		"and not after that": {func(f *fleet, t *tally) {
+			f.all[1].still.add([][2]int64{{second, second + second/10}, {second + second/5, 2 * second}})
+			t.denies("budget", "gateway-2-0", second)
+			t.admits(17, "owner", "", 2*second+int64(healed)+1)
+		}, "in which all was well"},
+		"and not if no gateway stood still meanwhile": {func(f *fleet, t *tally) {
+			f.all[1].still.add([][2]int64{{second + 2, 2 * second}})
+			t.admits(1, "budget", "gateway-2-0", second)
+			t.admits(17, "owner", "", 2*second)
+		}, "in which all was well"},
+		"a request without an answer": {func(f *fleet, t *tally) {
+			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), took: giveUp, err: context.DeadlineExceeded})
+		}, "took longer than"},
+		"a request without an answer from a gateway that stood still": {func(f *fleet, t *tally) {
+			t.admits(1, "owner", "", second)
+			f.current[1].still.add([][2]int64{{second, second + int64(giveUp)}})
+			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), took: giveUp, err: context.DeadlineExceeded})
+		}, ""},
 		"a request that was slow because the machine stood still": {func(f *fleet, t *tally) {
-			t.pulse.still = []span{{second, 2 * second}}
+			t.stoodStill(span{second, 2 * second})
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
 		}, ""},
 		"one that was slow besides": {func(f *fleet, t *tally) {
-			t.pulse.still = []span{{second, second + second/10}}
+			t.stoodStill(span{second, second + second/10})
+			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
+		}, "took longer than"},
+		"a request that was slow because its gateway stood still": {func(f *fleet, t *tally) {
+			f.current[1].still.add([][2]int64{{second, second + second/2}, {second + second/2 + 10, 2 * second}})
+			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
+		}, ""},
+		"and not because another one did": {func(f *fleet, t *tally) {
+			f.current[2].still.add([][2]int64{{second, 2 * second}})
+			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
+		}, "took longer than"},
+		"a moment in which both the demo and the gateway stood still counts once": {func(f *fleet, t *tally) {
+			t.stoodStill(span{second, second + 4*second/10})
+			f.current[1].still.add([][2]int64{{second, second + 4*second/10}})
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
 		}, "took longer than"},
 		"a silent run":                 {func(f *fleet, t *tally) {}, "no request was answered"},
@@ -185,6 +225,7 @@ func TestVerdict(t *testing.T) {
 }
 
 func TestStepsAreMoreThanOneWindowApart(t *testing.T) {
+	t.Parallel()
 	for d := 8 * time.Second; d <= 10*time.Minute; d += 100 * time.Millisecond {
 		per, before := window(d), time.Duration(0)
 		for _, s := range plan(3, d, rand.New(rand.NewPCG(uint64(d), 0))) {
@@ -251,6 +292,11 @@ func TestAllHaveSeenAStepOnceTheyHearWhoIsUpAndNobodyElse(t *testing.T) {
 	sees(2, one, three)
 	require.True(t, f.settled())
 	require.Equal(t, 2*second, f.happened[0].seenBy)
+
+	f.happens(start, 3*second, never)
+	f.launching = true
+	sees(2, one, three)
+	require.False(t, f.settled(), "the gateway that has left is still in its place")
 }
 
 func TestGatewaysThatAreUpAndDoNotHearEachOtherAreNoted(t *testing.T) {

@@ -45,7 +45,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(eventually)))
 	return conn
 }
 
@@ -61,6 +61,7 @@ func trip(t *testing.T, conn net.Conn, said string) time.Duration {
 }
 
 func TestAnotherRegionIsAsFarAwayAsPromised(t *testing.T) {
+	t.Parallel()
 	_, addr := farAway(t)
 	conn := dial(t, addr)
 	for range 3 {
@@ -69,6 +70,7 @@ func TestAnotherRegionIsAsFarAwayAsPromised(t *testing.T) {
 }
 
 func TestBytesArriveInTheirOrderWhateverTheyAreDelayed(t *testing.T) {
+	t.Parallel()
 	_, addr := farAway(t)
 	conn := dial(t, addr)
 	sent := make([]byte, 1<<20)
@@ -87,6 +89,7 @@ func TestBytesArriveInTheirOrderWhateverTheyAreDelayed(t *testing.T) {
 }
 
 func TestACutHoldsBackWhatIsSaidUntilItHeals(t *testing.T) {
+	t.Parallel()
 	w, addr := farAway(t)
 	conn := dial(t, addr)
 	trip(t, conn, "before")
@@ -98,7 +101,7 @@ func TestACutHoldsBackWhatIsSaidUntilItHeals(t *testing.T) {
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	w.cut("us", false)
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(eventually)))
 	heard := make([]byte, 1)
 	_, err = io.ReadFull(conn, heard)
 	require.NoError(t, err)
@@ -106,12 +109,14 @@ func TestACutHoldsBackWhatIsSaidUntilItHeals(t *testing.T) {
 }
 
 func TestACutOfOneRegionCutsNoOther(t *testing.T) {
+	t.Parallel()
 	w, addr := farAway(t)
 	w.cut("ap", true)
 	trip(t, dial(t, addr), "hello")
 }
 
 func TestWhoHangsUpIsHungUpOn(t *testing.T) {
+	t.Parallel()
 	w := newWAN([]string{"eu", "us"})
 	t.Cleanup(w.close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,12 +131,13 @@ func TestWhoHangsUpIsHungUpOn(t *testing.T) {
 	require.NoError(t, err)
 	defer far.Close()
 	near.Close()
-	require.NoError(t, far.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, far.SetReadDeadline(time.Now().Add(eventually)))
 	_, err = far.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
 
 func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	w, addr := farAway(t)
 	conn := dial(t, addr)
 	trip(t, conn, "hello")

@@ -138,7 +138,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			var waits, early []time.Duration
 			var answered int
 			var missing, late time.Duration // when a check was last decided by others than this node's share, and how late this process had been by then
-			for time.Since(struck)-missing < rest {
+			for len(waits) < 100 || time.Since(struck)-missing < rest { // a machine that is busy may play few in that time
 				require.Less(t, time.Since(struck), giveUp, "the owner is not known to be missing")
 				begun, before := time.Now(), process.Total()
 				d, err := l.Allow(t.Context(), key)
@@ -356,7 +356,9 @@ func TestAKillInABurstKeepsToTheGuarantee(t *testing.T) {
 			require.LessOrEqual(t, admitted, bound)
 		}
 		require.LessOrEqual(t, admitted, int64(2*limit))
-		require.GreaterOrEqual(t, admitted, int64(limit-callers), "the owner may have spent for each caller what it died before it could answer")
+		// The owner may have spent for each caller what it died before it could answer, and what
+		// lay in a lease of either node, an eighth at most, may stay spent.
+		require.GreaterOrEqual(t, admitted, int64(limit-callers-2*limit/8))
 		return strayed
 	})
 }

@@ -5,7 +5,7 @@ test:
 
 # What the default run leaves out, as it shows a promise once more by costlier means.
 full:
-	WEIR_FULL=1 go test -timeout 20m $$(go run ./internal/suite full)
+	WEIR_FULL=1 go test -timeout 30m $$(go run ./internal/suite full)
 
 # What wants the machine for itself: networks of the system's own, which need root, and nodes
 # under siege.

@@ -2,7 +2,7 @@
 // default run to its time, and names the slowest tests.
 //
 //	go run ./internal/suite flakes -n 20              the default run, 20 times under load
-//	go run ./internal/suite limit -seconds 150 go test work
+//	go run ./internal/suite limit -seconds 180 go test work
 //	go test -json work | go run ./internal/suite slowest
 //	go test -race $(go run ./internal/suite raced)
 //	WEIR_FULL=1 go test $(go run ./internal/suite full)

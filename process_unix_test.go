@@ -137,7 +137,7 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			process, struck := runningLate(), time.Now()
 			var waits, early []time.Duration
 			var answered int
-			var missing, late time.Duration // when a check was last decided by others than this node's share, and how late this process had been by then
+			var missing, late time.Duration                             // when a check was last decided by others than this node's share, and how late this process had been by then
 			for len(waits) < 100 || time.Since(struck)-missing < rest { // a machine that is busy may play few in that time
 				require.Less(t, time.Since(struck), giveUp, "the owner is not known to be missing")
 				begun, before := time.Now(), process.Total()

@@ -175,7 +175,7 @@ type load struct {
 func (w *world) load(t *testing.T) *load {
 	keys := 100
 	if !race.Enabled {
-		keys = full.Pick(t, 120, 1000)
+		keys = full.Pick(t, 400, 1000) // enough for some to be asked for while authority moves
 	}
 	const clients = 10
 	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 150 asks a minute for each key

@@ -267,8 +267,8 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 		return nil, hello{}, err
 	}
 	mine := offer(keys)
-	if _, err := conn.Write(mine); err != nil {
-		return nil, hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	if err := tell(conn, mine); err != nil {
+		return nil, hello{}, err
 	}
 	theirs, err := readProof(conn)
 	if err != nil {
@@ -281,8 +281,8 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	}
 	key, plain := keys[which], conn
 	conn = id.secure(conn, key, slices.Concat(mine, theirs), true)
-	if _, err := conn.Write(appendHello(nil, asked, sign(key, dialLabel, mine, theirs, asked))); err != nil {
-		return nil, hello{}, fmt.Errorf("%w: %v", errSilent, err)
+	if err := tell(conn, appendHello(nil, asked, sign(key, dialLabel, mine, theirs, asked))); err != nil {
+		return nil, hello{}, err
 	}
 	var status [1]byte
 	if _, err := io.ReadFull(conn, status[:]); err != nil {
@@ -321,6 +321,17 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	}
 	over(conn)
 	return conn, peer, nil
+}
+
+// tell writes what a dialler says. That the other side has closed the connection is no
+// error of it: the read that follows returns what that side said before it closed, such as
+// an alert of TLS.
+func tell(conn net.Conn, b []byte) error {
+	_, err := conn.Write(b)
+	if err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return nil
+	}
+	return fmt.Errorf("%w: %v", errSilent, err)
 }
 
 // readProof reads what a listener says first.
@@ -487,10 +498,7 @@ func openStream(ctx context.Context, dial func(context.Context, string) (net.Con
 		return nil, fmt.Errorf("%w: %v", errSilent, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	_, err = conn.Write([]byte{first})
-	if err != nil {
-		err = fmt.Errorf("%w: %v", errSilent, err)
-	}
+	err = tell(conn, []byte{first})
 	out := conn
 	if err == nil && t != nil {
 		secure := tls.Client(conn, clientTLS(t, addr))

@@ -541,3 +541,42 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)
 	})
 }
+
+// A member closes a connection that it refuses. On a busy machine it does so before the
+// dialler has written a byte.
+func TestAProbeThatWritesTooLateSaysWhyItWasRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		said string // by what listens at the address, before it closes
+		want error
+	}{
+		"without a word":    {"", errHungUp},
+		"an alert of TLS":   {string([]byte{tlsAlert, 3, 3, 0, 2, 2, 40}), errTLS},
+		"another version":   {string(rune(protocol + 1)), errVersion},
+		"no peer at all":    {"HTTP/1.1 400 Bad Request\r\n\r\n", errForeign},
+		"one byte of proof": {string(rune(protocol)), errSilent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				l := lo.listen()
+				defer l.Close()
+				dial := func(ctx context.Context, addr string) (net.Conn, error) {
+					conn, err := lo.dial(ctx, addr)
+					if err != nil {
+						return nil, err
+					}
+					other, err := l.Accept()
+					if err != nil {
+						return nil, err
+					}
+					other.Write([]byte(c.said))
+					return conn, other.Close()
+				}
+				a := lo.peer(t, "a", nil, func(cfg *peersConfig) { cfg.Dial = dial })
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := a.probe(ctx, l.Addr().String())
+				require.ErrorIs(t, err, c.want)
+			})
+		})
+	}
+}

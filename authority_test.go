@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/race"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -125,6 +126,7 @@ func (m *moving) state(name string) cluster.State {
 // it: every hash is held by exactly one of them at any time, and in the end by
 // the one that the ring gives it to.
 func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
+	race.SkipOneGoroutine(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &moving{views: make(map[string]*view)}

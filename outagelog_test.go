@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -218,7 +219,7 @@ func TestFlappingIsOneOutage(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w, c, log := watched(t, 3, gossip, weir.Config{})
 		l := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Minute})[c]
-		for range 30 {
+		for range race.Pick(8, 30) {
 			w.network.Split([]string{"a", "b"}, []string{c})
 			knock(t, l, 2*time.Second)
 			w.network.Heal()

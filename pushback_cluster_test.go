@@ -144,10 +144,7 @@ func schedule(rng *rand.Rand, l *weir.Limit) (steps []step) {
 func TestPushbacksDenyWhatTheOwnerDeniesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	const off = 10 * time.Microsecond
-	runs, remembered := 8, 0
-	if !race.Enabled {
-		runs = full.Pick(t, runs, 40)
-	}
+	runs, remembered := race.Pick(3, full.Pick(t, 8, 40)), 0
 	for _, algorithm := range algorithms {
 		inBubble(t, func(t *testing.T) {
 			w := newWorld(t, 3, false)

@@ -22,10 +22,7 @@ import (
 
 func TestACrashOfTheOwnerGivesNoFreshQuota(t *testing.T) {
 	t.Parallel()
-	runs := len(algorithms)
-	if !race.Enabled {
-		runs = full.Pick(t, runs, 20)
-	}
+	runs := race.Pick(2, full.Pick(t, len(algorithms), 20))
 	for _, n := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("of ", n), func(t *testing.T) {
 			t.Parallel()
@@ -55,7 +52,7 @@ func TestACrashInABurstKeepsToTheGuarantee(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		const limit, rtt = 1600, 2 * latency
-		for run := range 5 {
+		for run := range race.Pick(2, 5) {
 			w := newWorld(t, 3, gossip)
 			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run], Rate: limit, Per: time.Hour})
 			key := keyOf(t, ls["a"])
@@ -173,10 +170,7 @@ type load struct {
 // load has each of some clients ask for one random key after another, of a
 // random node, so often that every key is asked for more than it is granted.
 func (w *world) load(t *testing.T) *load {
-	keys := 100
-	if !race.Enabled {
-		keys = full.Pick(t, 400, 1000) // enough for some to be asked for while authority moves
-	}
+	keys := race.Pick(40, full.Pick(t, 400, 1000)) // enough for some to be asked for while authority moves
 	const clients = 10
 	pause := 400 * time.Millisecond * clients / time.Duration(keys) // 150 asks a minute for each key
 	ld := &load{t: t, world: w, nodes: maps.Clone(w.nodes), up: slices.Clone(w.names), stop: make(chan struct{})}

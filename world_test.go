@@ -3,12 +3,10 @@ package weir_test
 import (
 	"cmp"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -199,22 +197,19 @@ func inBubblesOfGossip(t *testing.T, test func(t *testing.T, gossip bool)) {
 // default run plays one. What runs beside a bubble does not change its time, so bubbles
 // run in parallel.
 //
-// The race detector sees more with gossip: there the goroutines of memberlist and of the
-// product's own connections meet those of the node, which simulated membership replaces.
-// So under it each test gossips, and of the tests that are one of a table a third is
-// played, the same each time.
+// Under the race detector the full run gossips in each test: there the goroutines of
+// memberlist and of the product's own connections meet those of the node. The detector's
+// default run has that of the tests of inBubblesOfGossip.
 func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool)) {
 	for _, gossip := range []bool{true, false} {
 		name := map[bool]string{true: "gossip", false: "simulated"}[gossip]
 		t.Run(name, func(t *testing.T) {
 			switch {
-			case race.Enabled && !gossip:
+			case race.Enabled && full.Enabled() && !gossip:
 				race.SkipAlike(t, "the same test with gossip")
-			case race.Enabled && strings.Count(t.Name(), "/") > 1 && crc32.ChecksumIEEE([]byte(strings.TrimSuffix(t.Name(), "/gossip")))%3 != 0:
-				race.SkipAlike(t, "the others of this table")
-			case !race.Enabled && gossip && !gossips:
+			case gossip && !gossips:
 				full.Only(t, "the same test with simulated membership, and the tests of inBubblesOfGossip")
-			case !race.Enabled && !gossip && gossips:
+			case !gossip && gossips:
 				full.Only(t, "the same test with gossip")
 			}
 			t.Parallel()

@@ -10,6 +10,15 @@ package race
 
 import "testing"
 
+// Pick returns few under the race detector, and all otherwise: how often a test repeats what
+// shows the detector nothing new.
+func Pick(few, all int) int {
+	if Enabled {
+		return few
+	}
+	return all
+}
+
 // SkipOneGoroutine skips a long test of what one goroutine does alone.
 func SkipOneGoroutine(t testing.TB) {
 	t.Helper()

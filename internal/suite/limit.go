@@ -27,18 +27,18 @@ func limit(ctx context.Context, args []string, _ io.Reader, out io.Writer) error
 	if *seconds <= 0 || len(command) == 0 {
 		return usageError("give -seconds above 0 and a command")
 	}
-	return limited(ctx, time.Duration(*seconds*float64(time.Second)), pace, command, out)
+	return limited(ctx, time.Duration(*seconds*float64(time.Second)), speed, command, out)
 }
 
 // limited is limit with its measurement of the machine's speed as an argument.
-func limited(ctx context.Context, most time.Duration, pace func(context.Context) time.Duration, command []string, out io.Writer) error {
-	before := pace(ctx)
+func limited(ctx context.Context, most time.Duration, speed func(context.Context) time.Duration, command []string, out io.Writer) error {
+	before := speed(ctx)
 	began := time.Now()
 	c := exec.CommandContext(ctx, command[0], command[1:]...)
 	c.Stdout, c.Stderr = out, os.Stderr
 	failure := c.Run()
 	took := time.Since(began)
-	after := pace(ctx)
+	after := speed(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -70,10 +70,10 @@ func verdict(took, limit, before, after time.Duration) (said string, within bool
 	return said, true
 }
 
-// pace returns the median time that a fixed amount of work takes on two processors at
+// speed returns the median time that a fixed amount of work takes on two processors at
 // once, of seven measurements. The work is of the kinds that tests do: memory, maps,
 // sorting and goroutines that wait for each other.
-func pace(ctx context.Context) time.Duration {
+func speed(ctx context.Context) time.Duration {
 	var took []time.Duration
 	for range 7 {
 		if ctx.Err() != nil {

@@ -38,7 +38,7 @@ type alteredConn struct {
 // Read knows where the verdict of one answer is, in the clear and sealed: the cipher
 // keeps places, and the attacker knows what a denial is.
 func (c alteredConn) Read(b []byte) (int, error) {
-	const header, answer, verdict, length, tag = 14, 2 + 52, 2, 4, 16
+	const header, answer, verdict, length, tag = 14, 2 + 60, 2, 4, 16
 	n, err := c.Conn.Read(b)
 	switch n {
 	case header + answer:

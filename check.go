@@ -239,15 +239,23 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 		n.refund(flags, a, l, now)
 	case opReset:
 		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
-		n.pushbacks.end(a.id, n.steady())
 	}
 }
 
 // refund gives back what a receipt was given for. What was granted without authority
 // counts on top of a state that has come since, whose windows or entries begin at
-// other times: it is among the newest units, for as long as it counts.
+// other times: it is among the newest units, for as long as it counts. What was granted
+// before a reset is not in the count any more.
 func (n *Node) refund(flags uint8, a *ask, l *bucket.Limit, now int64) {
-	gave := n.counts.RefundBeside(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0, n.lent.of(a.id, n.steadily(now)))
+	lent := n.lent.of(a.id, n.steadily(now))
+	if a.resetNumber > 0 {
+		s := n.lent.lock(a.id)
+		defer s.mu.Unlock()
+		if a.resetNumber < n.resetNumber(a.id, now) {
+			return
+		}
+	}
+	gave := n.counts.RefundBeside(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0, lent)
 	if !gave && a.stoodIn && !l.IsBucket() && uint64(now-int64(a.receipt)) < uint64(l.Per) {
 		n.counts.Refund(a.id, l, now, a.units, 0, false)
 	}

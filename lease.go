@@ -14,7 +14,7 @@ import (
 const (
 	// A lease is for so long. Of keys that are asked for often, that is long enough to be
 	// renewed in good time also on a machine without idle time; of others, until leaseAsks
-	// are to be expected. A Refund or Reset elsewhere may go unnoticed for as long.
+	// are to be expected. A Refund elsewhere may go unnoticed for as long.
 	shortestLease = 100 * time.Millisecond
 	longestLease  = 500 * time.Millisecond
 	leaseAsks     = 8
@@ -48,6 +48,9 @@ const (
 // leases over, and neither a clock that steps back nor one that stands still makes one
 // last.
 //
+// A lease is of one count. Its owner marks it with the number of the count's last reset
+// that it knows of: one of a lower number than this node knows ends, or is not begun.
+//
 // What is left of a lease that is over, or takes the place of, is given back to who lent
 // it, along with how much was spent, so that the owner knows as soon as nothing of it may
 // come back any more. One goroutine, keepLeases, does that, and renews: no check waits.
@@ -58,6 +61,8 @@ type leases struct {
 	awake atomic.Bool                         // keepLeases goes through them
 	wake  chan struct{}
 	stops atomic.Bool // this node leaves, and has none any more
+	// number is Node.resetNumber: a lease of a lower one is of a count that is no more.
+	number func(id bucket.ID, now int64) uint64
 
 	mu   sync.Mutex
 	back []leaseErrand // what is to be given back
@@ -73,16 +78,13 @@ type leaseSet struct {
 	// until is when the last of them ends, as in a pushbackSet.
 	until atomic.Int64 // by the steady clock
 	mu    sync.Mutex
-	// ended is when an id in this set was last reset. What was asked for before then is
-	// of a count that is no more.
-	ended int64
 	of    [leaseWays]lease
 }
 
 // lease is one key's, by one set of numbers. Without units it is what is known of a key
 // that had some, or is to have some.
 type lease struct {
-	ask     ask    // what it is of; its lease is as granted, its receipt finds it
+	ask     ask    // what it is of; its lease and reset number are as granted, its receipt finds it
 	numbers uint64 // of its limit
 	owner   uint64 // the hash of the name of who lent it
 	rest    int64  // units that are left
@@ -265,16 +267,16 @@ func (l *leases) learn(a *ask, r *result, owner uint64, sent, t countsync.Time) 
 		return
 	case r.lease.units == 0:
 		return
-	case e == nil || sent.Steady <= s.ended || l.stops.Load():
-		left := leaseErrand{owner, *a}
-		left.ask.units, left.ask.receipt, left.ask.lease = int64(r.lease.units), r.Receipt, wireLease{0, r.lease.term, r.lease.until}
+	case e == nil || r.resetNumber < l.number(a.id, t.Now) || l.stops.Load():
+		left := leaseErrand{owner, a.taken(r)}
+		left.ask.units, left.ask.lease = int64(r.lease.units), wireLease{0, r.lease.term, r.lease.until}
 		l.giveBack(left)
 		return
 	case e.ask.lease.units > 0:
 		l.giveBack(e.close(t))
 	}
-	e.ask, e.owner, e.sent = *a, owner, sent
-	e.ask.lease, e.ask.receipt, e.rest = r.lease, r.Receipt, int64(r.lease.units)
+	e.ask, e.owner, e.sent = a.taken(r), owner, sent
+	e.ask.lease, e.rest = r.lease, int64(r.lease.units)
 	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
 	e.again, e.hurries = 0, false
 	if e.ends() > s.until.Load() {
@@ -306,19 +308,19 @@ func (l *leases) returns(all []leaseErrand) []leaseErrand {
 	return all
 }
 
-// end forgets the leases of an id, as its count was reset. An answer that is still under
-// way brings none either.
-func (l *leases) end(id bucket.ID, steady int64) {
+// end forgets the leases of an id that were granted before the reset of this number. Those
+// of members that know of it stay. Where number has this reset before end is called, an
+// answer that is still under way brings none of the old ones either.
+func (l *leases) end(id bucket.ID, number uint64) {
 	s := l.set(id)
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = steady
 	for i := range s.of {
-		if s.of[i].ask.id == id {
-			s.of[i] = lease{}
+		if e := &s.of[i]; e.ask.id == id && e.ask.resetNumber < number {
+			*e = lease{}
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -290,6 +292,84 @@ func TestAResetEndsLeases(t *testing.T) {
 		exhaustAll(t, map[string]*weir.Limiter{"c": ls["c"]}, key, 99, "c") // nothing is given back to the count that follows
 		time.Sleep(time.Second)
 		require.False(t, allowed(t, ls["b"], key, 1).Allowed)
+	})
+}
+
+// A reset reaches the node that borrows and the owner one after the other, and in between
+// the borrower asks on.
+func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
+	t.Parallel()
+	const slow, limit = 60 * time.Millisecond, 1000
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for name, c := range map[string]struct {
+			resets string      // the node that resets; a owns the key, and b borrows of it
+			slow   [][2]string // links
+		}{
+			"the borrower, by a little":        {"c", nil},
+			"the borrower":                     {"c", [][2]string{{"c", "a"}}},
+			"the owner":                        {"c", [][2]string{{"c", "b"}}},
+			"the borrower, which resets it":    {"b", [][2]string{{"b", "c"}}},
+			"the owner, which resets it":       {"a", [][2]string{{"a", "b"}}},
+			"the borrower, far from its owner": {"c", [][2]string{{"c", "a"}, {"b", "a"}, {"a", "b"}}},
+		} {
+			for _, algorithm := range []weir.Algorithm{weir.FixedWindow, weir.SlidingWindow} {
+				w := newWorld(t, 3, gossip)
+				if len(c.slow) == 0 {
+					w.network.SetLink("c", "a", weirtest.Link{Latency: latency + time.Millisecond})
+				}
+				for _, link := range c.slow {
+					w.network.SetLink(link[0], link[1], weirtest.Link{Latency: slow})
+				}
+				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: time.Hour})
+				key := keyOf(t, ls["a"])
+				heat(t, ls["b"], key)
+				var (
+					asking          sync.WaitGroup
+					done            = make(chan struct{})
+					began, returned atomic.Bool
+					all, admitted   atomic.Int64 // since Reset was called, and has returned
+					leased          atomic.Int64
+				)
+				for range 4 {
+					asking.Go(func() {
+						for {
+							select {
+							case <-done:
+								return
+							case <-time.After(200 * time.Microsecond):
+							}
+							since, after := began.Load(), returned.Load()
+							d, err := ls["b"].Allow(t.Context(), key)
+							if err != nil {
+								t.Error(err)
+							}
+							if d.Allowed && since {
+								all.Add(1)
+							}
+							if d.Allowed && after {
+								admitted.Add(1)
+							}
+							if d.Source == weir.Leased {
+								leased.Add(1)
+							}
+						}
+					})
+				}
+				time.Sleep(20 * time.Millisecond)
+				began.Store(true)
+				require.NoError(t, ls[c.resets].Reset(t.Context(), key))
+				returned.Store(true)
+				time.Sleep(5 * time.Second)
+				close(done)
+				asking.Wait()
+				time.Sleep(time.Second) // until nothing is lent
+				left := int64(ask(t, ls, key, limit, "a"))
+				require.LessOrEqual(t, admitted.Load()+left, int64(limit), "%s hears first, %v", name, algorithm)
+				require.GreaterOrEqual(t, all.Load()+left, int64(limit-4), "but for asks under way: "+"%s hears first, %v", name, algorithm)
+				require.NotZero(t, leased.Load())
+				w.close(t)
+			}
+		}
 	})
 }
 

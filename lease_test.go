@@ -14,17 +14,26 @@ import (
 
 // lender is an owner of everything, without a network.
 func lender() (*Node, *view) {
-	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), steady: func() int64 { return 0 }}
+	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), steady: func() int64 { return 0 }, stream: newStream()}
+	n.scratches.New = func() any { return new(scratch) }
+	n.stream.Stream = countsync.New(1, n.counts)
+	n.stream.WhenReset(n.whenReset)
+	n.leases.number, n.pushbacks.number = n.resetNumber, n.resetNumber
 	v := &view{View: &cluster.View{Self: 0}, complete: true}
 	v.held = countsync.All()
 	return n, v
 }
 
+// newLeases is of a node that knows of no reset.
+func newLeases() *leases { return &leases{number: neverReset} }
+
+func neverReset(bucket.ID, int64) uint64 { return noReset }
+
 // lentTo is a lease of a minute's key, asked for then.
 func lentTo(l *leases, a *ask, units uint32, term time.Duration, at int64) {
 	wants := *a
 	l.want(&wants, 1000, instant(at), time.Second)
-	r := result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 40, ResetAfter: time.Minute, Receipt: 7}, source: Forwarded}
+	r := result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 40, ResetAfter: time.Minute, Receipt: 7}, source: Forwarded, resetNumber: noReset}
 	r.lease = wireLease{units, uint16(term / time.Millisecond), 3}
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
@@ -35,7 +44,7 @@ func someAsk(units int64) *ask {
 
 func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
 	const at, ms = int64(time.Hour), int64(time.Millisecond)
-	l := new(leases)
+	l := newLeases()
 	one, three := someAsk(1), someAsk(3)
 	var r result
 	require.False(t, l.spend(one, instant(at), &r))
@@ -61,7 +70,7 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 		"is steady":     {Now: at + ms, Steady: at + 100*ms},
 		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
 	} {
-		l, r := new(leases), new(result)
+		l, r := newLeases(), new(result)
 		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
 		require.False(t, l.spend(someAsk(1), now, r), "the clock that %s", name)
 	}
@@ -69,7 +78,7 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 
 func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 	const at = int64(time.Hour)
-	l, r := new(leases), new(result)
+	l, r := newLeases(), new(result)
 	refunds := func(units, at int64) (done, over bool) {
 		done, _, over = l.refund(someAsk(units), instant(at))
 		return done, over
@@ -93,22 +102,60 @@ func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 	not(refunds(1, at))
 }
 
-func TestAResetEndsALeaseAndThoseUnderWay(t *testing.T) {
+func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 	const at = int64(time.Hour)
-	l, r := new(leases), new(result)
-	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
-	l.end(someAsk(1).id, at+5)
-	require.False(t, l.spend(someAsk(1), instant(at+6), r))
-	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at+5)
-	require.False(t, l.spend(someAsk(1), instant(at+6), r), "it was asked for before")
-	require.Len(t, l.returns(nil), 1)
-	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at+7)
-	require.True(t, l.spend(someAsk(1), instant(at+8), r))
+	for name, c := range map[string]struct {
+		granted     uint64 // the reset number that the owner knew of
+		before, now uint64 // the one that this node knows of as the lease comes, and after that
+		spent       bool
+		back        int // leases that are given back
+	}{
+		"of a count that was never reset":               {noReset, noReset, noReset, true, 0},
+		"reset since, as both know":                     {noReset, noReset, 7, false, 0},
+		"by an owner that does not know of a reset":     {noReset, 7, 7, false, 1},
+		"by an owner that knows of an earlier one":      {6, 7, 7, false, 1},
+		"of the count since the reset":                  {7, 7, 7, true, 0},
+		"by an owner that has heard of the reset first": {7, noReset, 7, true, 0},
+		"by an owner that has heard of the next first":  {8, 7, 8, true, 0},
+		"before the one after the next":                 {8, 7, 9, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := c.before
+			l, r := newLeases(), new(result)
+			l.number = func(bucket.ID, int64) uint64 { return known }
+			wants := *someAsk(1)
+			l.want(&wants, 1000, instant(at), time.Second)
+			l.learn(&wants, &result{lease: wireLease{4, 100, 3}, resetNumber: c.granted}, 1, instant(at), instant(at))
+			if known = c.now; c.now != c.before {
+				l.end(someAsk(1).id, c.now)
+			}
+			require.Equal(t, c.spent, l.spend(someAsk(1), instant(at+1), r))
+			back := l.returns(nil)
+			require.Len(t, back, c.back)
+			for _, left := range back {
+				require.Equal(t, c.granted, left.ask.resetNumber, "its owner sees which count it is of")
+			}
+		})
+	}
+}
+
+func TestWhatIsLeftOfALeaseIsMarkedWithTheResetThatItsOwnerKnew(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	wants := *someAsk(1)
+	l.want(&wants, 1000, instant(at), time.Second)
+	l.learn(&wants, &result{lease: wireLease{4, 100, 3}, resetNumber: 7}, 1, instant(at), instant(at))
+	l.stops.Store(true)
+	l.sweep(int(wants.id.Lo%leaseSets), instant(at+1), time.Second, nil)
+	back := l.returns(nil)
+	require.Len(t, back, 1)
+	require.EqualValues(t, 7, back[0].ask.resetNumber)
+	require.EqualValues(t, 4, back[0].ask.units)
 }
 
 func TestOneAskAtATimeWantsALease(t *testing.T) {
 	const at = int64(time.Hour)
-	l := new(leases)
+	l := newLeases()
 	wants := func(at int64) bool {
 		a := someAsk(1)
 		_, over := l.want(a, 100, instant(at), time.Second)
@@ -138,7 +185,7 @@ func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
 
 func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
 	const at = int64(time.Hour)
-	l, r := new(leases), new(result)
+	l, r := newLeases(), new(result)
 	in := func(i int) *ask {
 		a := someAsk(1)
 		a.id.Lo += uint64(i) * leaseSets
@@ -191,7 +238,8 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 		owner.takeLending(&left, limit, now, &r)
 		require.EqualValues(t, 10, r.lease.units)
 		require.EqualValues(t, term/ms, r.lease.term)
-		left.units, left.receipt, left.lease = 10, r.Receipt, r.lease
+		left = left.taken(&r)
+		left.units, left.lease = 10, r.lease
 		left.lease.units = 0 // none of it was spent
 		return left
 	}
@@ -223,8 +271,7 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	t.Run("but not once the count was reset", func(t *testing.T) {
 		owner, v := lender()
 		before, now := lend(t, owner, begun), begun+int64(ms)
-		owner.counts.Reset(before.id, 1)
-		owner.lent.reset(before.id)
+		owner.stream.Reset(before.id, begun)
 		after := lend(t, owner, now)
 		owner.takeBack(v, &before, now)
 		used, _, _ := owner.counts.Used(before.id, now)
@@ -249,7 +296,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			way int
 		}
 		var (
-			nodes = []*leases{new(leases), new(leases)}
+			nodes = []*leases{newLeases(), newLeases()}
 			under []message // way
 			now   = int64(time.Hour)
 			spent int64

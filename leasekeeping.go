@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -27,12 +26,6 @@ func (n *Node) refundLease(a *ask) bool {
 		n.giveBack(n.view.Load(), left)
 	}
 	return done
-}
-
-// forgetLeases is called when a count was reset.
-func (n *Node) forgetLeases(id bucket.ID) {
-	n.leases.end(id, n.steady())
-	n.lent.reset(id)
 }
 
 // stop gives all leases back, and has none asked for any more.

@@ -16,6 +16,9 @@ import (
 // lentSets*lentWays counts are lent of at most. An id has its place in one of the sets;
 // where that is full, nothing is lent of it. All times are by Node.steady.
 //
+// What is lent is of the present count. A reset takes the set's lock (lock), so that what
+// was lent before it is marked with a lower reset number, by which it is not taken back.
+//
 // Authority moves only when nothing is lent: whoever has it next knows of no lease, so that
 // nothing would be given back. So before it gives some away, a node lends nothing for as
 // long as what it has lent may last.
@@ -39,7 +42,6 @@ type lentSet struct {
 // lentCount is what is lent of one count: never less than what may be spent yet.
 type lentCount struct {
 	id    bucket.ID
-	since int64 // when all leases of before its last reset are over: others end later
 	until int64 // when the last one ends
 	span  int64 // the number of this span, of lentFor
 	// The units lent in this span and in the one before, less those that were spent or
@@ -53,19 +55,25 @@ type lentCount struct {
 // machine is busy, or a packet is sent twice.
 const lentFor = longestLease * 3 / 2
 
-// open is what is lent of an id, and its set, locked; nil if there is no place for it.
-func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
+// lock returns an id's set, locked. Under that lock the count is reset, lent of, and takes
+// back what was lent, so that each of these is wholly before or after a reset.
+func (l *lent) lock(id bucket.ID) *lentSet {
 	if l.sets.Load() == nil {
 		l.sets.CompareAndSwap(nil, new([lentSets]lentSet))
 	}
-	s = l.set(id)
+	s := l.set(id)
 	s.mu.Lock()
+	return s
+}
+
+// open is what is lent of an id; nil if there is no place for it. s.mu is held.
+func (s *lentSet) open(id bucket.ID, steady int64) (c *lentCount) {
 	var free *lentCount
 	for i := range s.of {
 		c := &s.of[i]
 		if c.id == id {
 			c.turn(steady)
-			return s, c
+			return c
 		}
 		if c.until <= steady {
 			free = c
@@ -75,7 +83,7 @@ func (l *lent) open(id bucket.ID, steady int64) (s *lentSet, c *lentCount) {
 		*free = lentCount{id: id} // what was lent of it before is over
 		free.turn(steady)
 	}
-	return s, free
+	return free
 }
 
 // turn goes on to the span of now.
@@ -113,17 +121,11 @@ func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 	return lease
 }
 
-// settle takes note of what became of a lease, and reports whether what is left of it is
-// to be given back: not if it is over, nor if the count was reset since it was granted.
-// Once it is over no refund leaves its units any more (of), so that they may have been
-// given back instead of those that were meant.
-func (l *lent) settle(a *ask, steady int64) bool {
-	s := l.set(a.id)
-	if s == nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// settle takes note of what became of a lease of the present count, and reports whether
+// what is left of it is to be given back: not if it is over. Once it is over no refund
+// leaves its units any more (of), so that they may have been given back instead of those
+// that were meant. s.mu is held.
+func (s *lentSet) settle(a *ask, steady int64) bool {
 	for i := range s.of {
 		c := &s.of[i]
 		if c.id != a.id {
@@ -133,7 +135,7 @@ func (l *lent) settle(a *ask, steady int64) bool {
 		left := time.Duration(a.lease.until-stamp(steady)) * stampTick // to within a tick
 		units := int64(a.lease.units) + a.units
 		if steady >= c.until || left == 0 || left > lentFor+stampTick || // over, as a stamp that is past is far ahead
-			steady+int64(left) <= c.since+int64(stampTick) || units < 0 || units > c.now+c.before {
+			units < 0 || units > c.now+c.before {
 			return false
 		}
 		first := min(units, c.before)
@@ -144,17 +146,12 @@ func (l *lent) settle(a *ask, steady int64) bool {
 	return false
 }
 
-// reset forgets what was lent of an id: what is spent of it yet counts nowhere.
-func (l *lent) reset(id bucket.ID) {
-	s := l.set(id)
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// reset forgets what was lent of an id: what is spent of it yet counts nowhere. s.mu is
+// held.
+func (s *lentSet) reset(id bucket.ID) {
 	for i := range s.of {
 		if c := &s.of[i]; c.id == id {
-			c.since, c.now, c.before = c.until, 0, 0
+			c.now, c.before = 0, 0
 		}
 	}
 }
@@ -189,8 +186,10 @@ const stampTick = 1 << 14 * time.Nanosecond
 // without one, by what this region has.
 func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 	steady := n.steadily(now)
-	s, c := n.lent.open(a.id, steady)
+	s := n.lent.lock(a.id)
 	defer s.mu.Unlock()
+	c := s.open(a.id, steady)
+	r.resetNumber = n.resetNumber(a.id, now)
 	var want, other, granted bucket.Lease
 	if c != nil && !n.lent.ceases.Load() {
 		want, other = bucket.Lease{Units: int64(a.lease.units), Term: lentFor}, c.lease(steady)
@@ -213,9 +212,19 @@ func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 }
 
 // takeBack is told what became of a lease: what is left of it counts no more. Who has no
-// authority any more does not take it back, as nobody knows then who counts it how.
+// authority any more does not take it back, as nobody knows then who counts it how. What
+// was lent of a count that was reset since is not in the present one.
 func (n *Node) takeBack(v *view, a *ask, now int64) {
-	if n.lent.settle(a, n.steadily(now)) && a.units > 0 && v.standing(a.id) == asOwner {
+	s := n.lent.set(a.id)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.resetNumber < n.resetNumber(a.id, now) {
+		return
+	}
+	if s.settle(a, n.steadily(now)) && a.units > 0 && v.standing(a.id) == asOwner {
 		n.counts.Refund(a.id, n.wholeOf(a, now), now, a.units, a.receipt, false)
 	}
 }

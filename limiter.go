@@ -84,9 +84,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.ask(ctx, key, 1, &a); err != nil {
 		return err
 	}
-	err := l.node.reset(ctx, &a)
-	l.node.pushbacks.end(a.id, l.node.steady())
-	return err
+	return l.node.reset(ctx, &a)
 }
 
 // Owner is the member that the ring gives the key to, the zero Member if there

@@ -102,6 +102,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.stream = newStream()
 	n.newcomers = make(chan struct{}, 1)
 	n.leases.wake = make(chan struct{}, 1)
+	n.leases.number, n.pushbacks.number = n.resetNumber, n.resetNumber
 	if cfg.Now == nil {
 		n.steady = n.now
 	}
@@ -170,7 +171,7 @@ func (n *Node) look() {
 		}
 		n.newRegions(v)
 		n.stream.Hold(n.regions.Holdings)
-		n.stream.WhenReset(n.forgetLeases)
+		n.stream.WhenReset(n.whenReset)
 	}
 	n.regain(n.view.Load(), v)
 	if v.Self >= 0 && v.joinsAgain(v.Self, n.view.Load()) {

@@ -11,7 +11,7 @@ import (
 )
 
 // pushbackFor bounds how long a denial is remembered, and with it for how long a
-// Refund or Reset elsewhere may go unnoticed.
+// Refund elsewhere may go unnoticed.
 const pushbackFor = time.Second
 
 // A node remembers pushbackSets*pushbackWays denials at most, in 1.6 MB. An id has its
@@ -31,7 +31,8 @@ const (
 // units that may be given back (result.firm). The memory begins when the take was sent,
 // not when its answer came, so that it ends no later than the same ask, sent then, is
 // admitted. What gives back on this node ends it at once (end); elsewhere it lasts for
-// pushbackFor.
+// pushbackFor. A reset that reaches this node ends it as well (reset), and of an owner that
+// the reset has not reached yet nothing is remembered.
 //
 // Time passes by the clock that checks read and by the steady one, whichever is ahead:
 // neither a clock that steps back nor one that stands still makes a denial last.
@@ -42,16 +43,18 @@ type pushbacks struct {
 	until [pushbackSets]atomic.Int64
 	// sets is nil until the first take leaves the node.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]
+	// number is Node.resetNumber: a denial of a lower one is of a count that is no more.
+	number func(id bucket.ID, now int64) uint64
 }
 
 // pushbackSet fills whole cache lines.
 type pushbackSet struct {
 	mu sync.Mutex
-	// ended is when something was last given back of an id in this set. The answer to
-	// a take that was sent before may know nothing of that.
+	// ended is when units were last given back of an id in this set. The answer to a take
+	// that was sent before may know nothing of that.
 	ended int64 // by the steady clock
 	of    [pushbackWays]pushback
-	_     [48]byte
+	_     [16]byte
 }
 
 // pushback is one denial. An id has several where asks for fewer units were denied
@@ -63,6 +66,7 @@ type pushback struct {
 	sent             countsync.Time
 	retry, reset     time.Duration // as answered
 	limit, remaining int64
+	resetNumber      uint64 // as answered
 }
 
 // past is how long ago the take was sent.
@@ -120,10 +124,10 @@ func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
 	if s == nil {
 		return
 	}
-	b := pushback{a.id, numbersHash(a.limit), a.units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining}
+	b := pushback{a.id, numbersHash(a.limit), a.units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.resetNumber}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent.Steady <= s.ended {
+	if sent.Steady <= s.ended || r.resetNumber < p.number(a.id, sent.Now) {
 		return
 	}
 	at := 0
@@ -143,8 +147,8 @@ func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
 	}
 }
 
-// end forgets what is remembered of an id, as something was given back: units, or its
-// count was reset. An answer that is still under way is not remembered either.
+// end forgets what is remembered of an id, as units were given back. An answer that is
+// still under way is not remembered either.
 func (p *pushbacks) end(id bucket.ID, steady int64) {
 	s := p.set(id)
 	if s == nil {
@@ -156,6 +160,22 @@ func (p *pushbacks) end(id bucket.ID, steady int64) {
 	for i := range s.of {
 		if s.of[i].id == id {
 			s.of[i] = pushback{}
+		}
+	}
+}
+
+// reset forgets what was denied of an id before the reset of this number. What is denied
+// by members that know of it stays.
+func (p *pushbacks) reset(id bucket.ID, number uint64) {
+	s := p.set(id)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.of {
+		if b := &s.of[i]; b.id == id && b.resetNumber < number {
+			*b = pushback{}
 		}
 	}
 }

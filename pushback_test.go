@@ -15,7 +15,7 @@ import (
 
 // remembering is pushbacks that a take has left the node of.
 func remembering() *pushbacks {
-	p := new(pushbacks)
+	p := &pushbacks{number: neverReset}
 	p.sets.Store(new([pushbackSets]pushbackSet))
 	return p
 }
@@ -25,7 +25,7 @@ func instant(at int64) countsync.Time { return countsync.Time{Now: at, Steady: a
 // denied is the answer to a take, a second before the same ask is admitted or another
 // time.
 func denied(retry time.Duration) *result {
-	return &result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, source: Forwarded, firm: true}
+	return &result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, source: Forwarded, firm: true, resetNumber: noReset}
 }
 
 // Every message takes as long as every other here, and what is asked with pushbacks is
@@ -54,7 +54,7 @@ func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 			var got result
 			if !p.deny(&a, instant(now), &got) {
 				got.Result = with.Take(id, &l, now+int64(way), a.units)
-				got.firm = !got.Allowed
+				got.firm, got.resetNumber = !got.Allowed, noReset
 				p.learn(&a, &got, instant(now))
 			}
 			if got.Allowed != want.Allowed || got.RetryAfter > want.RetryAfter || got.Limit != want.Limit || !got.Allowed && got.RetryAfter <= 0 || got.ResetAfter < got.RetryAfter {
@@ -150,6 +150,36 @@ func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
 	require.False(t, p.deny(&a, instant(220), &r), "it was sent before")
 	p.learn(&a, denied(time.Hour), instant(201))
 	require.True(t, p.deny(&a, instant(230), &r))
+}
+
+func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
+	l := bucket.Limit{Rate: 10, Per: time.Minute}
+	a := ask{id: bucket.ID{Hi: 4, Lo: 9}, limit: &l, units: 1}
+	for name, c := range map[string]struct {
+		denied      uint64 // the reset number that the owner knew of
+		before, now uint64 // the one that this node knows of as the denial comes, and after that
+		denies      bool
+	}{
+		"of a count that was never reset":               {noReset, noReset, noReset, true},
+		"reset since, as both know":                     {noReset, noReset, 7, false},
+		"by an owner that does not know of a reset":     {noReset, 7, 7, false},
+		"by an owner that knows of an earlier one":      {6, 7, 7, false},
+		"of the count since the reset":                  {7, 7, 7, true},
+		"by an owner that has heard of the reset first": {7, noReset, 7, true},
+		"before the one after the next":                 {8, 7, 9, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, known := remembering(), c.before
+			p.number = func(bucket.ID, int64) uint64 { return known }
+			r := denied(time.Hour)
+			r.resetNumber = c.denied
+			p.learn(&a, r, instant(100))
+			if known = c.now; c.now != c.before {
+				p.reset(a.id, c.now)
+			}
+			require.Equal(t, c.denies, p.deny(&a, instant(200), new(result)))
+		})
+	}
 }
 
 func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 )
 
@@ -104,4 +105,94 @@ func TestAResetTellsABoundedNumberOfMembersAtATime(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T) {
+	const begun = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	id := bucket.ID{Hi: 1, Lo: 2}
+	// serves answers a request of one ask or more as another member's.
+	serves := func(t *testing.T, n *Node, v *view, op op, at int64, asks ...ask) (results []result) {
+		request := header{op: op, asks: uint8(len(asks))}.append(nil)
+		for i := range asks {
+			request = asks[i].append(request)
+		}
+		h, err := parseHeader(request)
+		require.NoError(t, err)
+		answer, err := n.answer(v, h, request, nil, at)
+		require.NoError(t, err)
+		for i := range asks {
+			results = append(results, parseResult(answer, i))
+		}
+		return results
+	}
+	used := func(n *Node, at int64) int64 {
+		units, _, _ := n.counts.Used(id, at)
+		return units
+	}
+	later := begun + int64(time.Second)
+
+	for name, c := range map[string]struct {
+		resets, want int // resets between the take and its refund, and the units used after it
+	}{
+		"a refund after a reset":      {1, 1},
+		"a refund after two resets":   {2, 1},
+		"a refund without any resets": {0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, algorithm := range []bucket.Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+				limit := &bucket.Limit{Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour}
+				n, v := lender()
+				taken := ask1(id, limit, 1)
+				r := serves(t, n, v, opTake, begun, taken)[0]
+				for i := range c.resets {
+					n.stream.Reset(id, begun+int64(i))
+				}
+				serves(t, n, v, opTake, begun, ask1(id, limit, 1))
+				serves(t, n, v, opRefund, begun, taken.taken(&r))
+				require.EqualValues(t, c.want, used(n, begun), algorithm)
+			}
+		})
+	}
+	t.Run("a refund that is of no take takes of what there is", func(t *testing.T) {
+		n, v := lender()
+		n.stream.Reset(id, begun)
+		serves(t, n, v, opTake, later, ask1(id, limit, 3))
+		serves(t, n, v, opRefund, later, ask1(id, limit, 1))
+		require.EqualValues(t, 2, used(n, later))
+	})
+	t.Run("units that were lent are kept from no refund", func(t *testing.T) {
+		n, v := lender()
+		borrows := ask1(id, limit, 1)
+		borrows.lease = wireLease{units: 10, term: 500}
+		require.EqualValues(t, 10, serves(t, n, v, opTake, begun, borrows)[0].lease.units)
+		require.EqualValues(t, 10, n.lent.of(id, begun+1).Units)
+		n.stream.Reset(id, begun+1)
+		require.Zero(t, n.lent.of(id, begun+1))
+		serves(t, n, v, opTake, later, ask1(id, limit, 3))
+		serves(t, n, v, opRefund, later, ask1(id, limit, 3))
+		require.Zero(t, used(n, later))
+	})
+	t.Run("a denial is not remembered", func(t *testing.T) {
+		n, _ := lender()
+		a := ask1(id, limit, 1)
+		require.False(t, n.pushbacks.deny(&a, instant(begun), new(result)))
+		n.pushbacks.learn(&a, denied(time.Hour), instant(begun))
+		require.True(t, n.pushbacks.deny(&a, instant(begun+1), new(result)))
+		n.stream.ResetTo(id, uint64(begun), 0, begun)
+		require.False(t, n.pushbacks.deny(&a, instant(begun+1), new(result)))
+	})
+	t.Run("each answer says which count it is of", func(t *testing.T) {
+		n, v := lender()
+		other := bucket.ID{Hi: 3, Lo: 4}
+		both := []ask{ask1(id, limit, 1), ask1(other, limit, 1)}
+		for _, of := range [][]ask{both[:1], both} {
+			require.EqualValues(t, noReset, serves(t, n, v, opTake, begun, of...)[0].resetNumber)
+		}
+		number := n.stream.Reset(id, begun)
+		for _, of := range [][]ask{both[:1], both} {
+			require.Equal(t, number, serves(t, n, v, opTake, begun, of...)[0].resetNumber)
+		}
+		require.EqualValues(t, noReset, serves(t, n, v, opTake, begun, both...)[1].resetNumber)
+	})
 }

@@ -268,6 +268,9 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 			}
 		}
 		dst = appendAnswer(dst, statusDone, len(asks))
+		for i := range asks {
+			results[i].resetNumber = n.resetNumber(asks[i].id, now)
+		}
 		n.begin(h.flags, asks, steady)
 		n.spendAll(v, v.standing(asks[0].id), asks, now, s, results)
 		n.settle(h.flags, asks, results)
@@ -290,6 +293,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 		if tentative && h.op == opTake {
 			n.tentative.begin(a.id, steady, n.cfg.Timeout)
 		}
+		r.resetNumber = n.resetNumber(a.id, now)
 		switch h.op {
 		case opLend:
 			a.units = 0

@@ -13,9 +13,9 @@ import (
 //
 //	header  op 1 | flags 1 | hops 1 | asks 1 | wait 4 (µs) | to 8
 //	trace   trace id 16 | span id 8 | flags 1, after the asks of a check that is traced
-//	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | lease 10 | algorithm 1 | partition 1
+//	ask     id 16 | version 8 | rate 8 | per 8 | burst or start 8 | units 8 | receipt 8 | reset number 8 | lease 10 | algorithm 1 | partition 1
 //	answer  status 1 | asks 1
-//	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8 | lease 10
+//	result  allowed 1 | source 1 | limit 8 | remaining 8 | retry 8 | reset 8 | receipt 8 | reset number 8 | lease 10
 //	lease   units 4 | until 4 | term 2 (ms)
 //
 // The receipt of a take is when it was sent, by the asker's clock: nobody else reads it.
@@ -27,9 +27,9 @@ import (
 // is Global its ids say (globalIDBit).
 const (
 	headerBytes       = 16
-	askBytes          = 76
+	askBytes          = 84
 	answerHeaderBytes = 2
-	resultBytes       = 52
+	resultBytes       = 60
 	traceBytes        = 25
 
 	// maxAsks bounds the asks of one AllowAll.
@@ -105,6 +105,8 @@ type ask struct {
 	units     int64
 	began     int64          // when its decision did, by Node.steady; not on the wire
 	receipt   bucket.Receipt // of a take: when it was sent
+	// resetNumber is that of the result that gave what is given back. 0 marks nothing.
+	resetNumber uint64
 	// lease is what is wanted on top of a take: units, for a term. Of what gives a
 	// lease back it is that one, with the units that were spent of it.
 	lease wireLease
@@ -134,11 +136,15 @@ type result struct {
 	stoodIn bool // whoever was asked has decided it itself, without authority
 	firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
 	lease   wireLease
+	// resetNumber is that of the count's last reset that the answering member knew of, never
+	// 0 (Node.resetNumber). A member that knows of a later one takes no lease, remembers no
+	// denial and gives nothing back of the count that this result is of.
+	resetNumber uint64
 }
 
 // taken is the ask that gives back what r says it took.
 func (a ask) taken(r *result) ask {
-	a.receipt, a.stoodIn = r.Receipt, r.stoodIn
+	a.receipt, a.stoodIn, a.resetNumber = r.Receipt, r.stoodIn, r.resetNumber
 	return a
 }
 
@@ -171,6 +177,7 @@ func (a *ask) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(capacity))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.receipt))
+	b = binary.LittleEndian.AppendUint64(b, a.resetNumber)
 	b = a.lease.append(b)
 	partition := byte(a.partition)
 	if a.shadow {
@@ -221,16 +228,17 @@ func parseAsk(request []byte, i int, limit *bucket.Limit) (a ask, err error) {
 	capacity := int64(binary.LittleEndian.Uint64(b[40:]))
 	a.units = int64(binary.LittleEndian.Uint64(b[48:]))
 	a.receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[56:]))
-	a.lease = parseLease(b[64:])
-	a.limit.Algorithm = Algorithm(b[74])
+	a.resetNumber = binary.LittleEndian.Uint64(b[64:])
+	a.lease = parseLease(b[72:])
+	a.limit.Algorithm = Algorithm(b[82])
 	a.limit.Burst, a.limit.Start = capacity, 0
 	if !a.limit.IsBucket() {
 		a.limit.Burst, a.limit.Start = 0, capacity
 	}
-	a.partition = PartitionPolicy(b[75] &^ (shadowBit | stoodInBit))
-	a.shadow = b[75]&shadowBit != 0
+	a.partition = PartitionPolicy(b[83] &^ (shadowBit | stoodInBit))
+	a.shadow = b[83]&shadowBit != 0
 	a.global = isGlobal(a.id)
-	a.stoodIn = b[75]&stoodInBit != 0
+	a.stoodIn = b[83]&stoodInBit != 0
 	if a.units < 0 || a.partition > FailClosed || a.limit.Validate() != nil {
 		return ask{}, errMalformed
 	}
@@ -256,7 +264,7 @@ func idsOf(requests [][]byte, ids []bucket.ID) []bucket.ID {
 
 // wantNoLease has ask i of such a request ask for no lease.
 func wantNoLease(request []byte, i int) {
-	clear(request[headerBytes+i*askBytes+64:][:10])
+	clear(request[headerBytes+i*askBytes+72:][:10])
 }
 
 func (c TraceContext) append(b []byte) []byte {
@@ -282,7 +290,7 @@ func traceOf(request []byte, asks int) (c TraceContext) {
 // accepted, and whether it was given without authority.
 func receiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {
 	b := request[headerBytes:]
-	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[75]&stoodInBit != 0
+	return bucket.Receipt(binary.LittleEndian.Uint64(b[56:])), b[83]&stoodInBit != 0
 }
 
 func appendAnswer(b []byte, s status, asks int) []byte { return append(b, byte(s), byte(asks)) }
@@ -304,6 +312,7 @@ func (r *result) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.RetryAfter))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+	b = binary.LittleEndian.AppendUint64(b, r.resetNumber)
 	return r.lease.append(b)
 }
 
@@ -352,6 +361,7 @@ func parseResult(answer []byte, i int) (r result) {
 		r.RetryAfter = max(1, r.RetryAfter)
 	}
 	r.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b[34:]))
-	r.lease = parseLease(b[42:])
+	r.resetNumber = binary.LittleEndian.Uint64(b[42:])
+	r.lease = parseLease(b[50:])
 	return r
 }

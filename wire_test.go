@@ -45,7 +45,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				id:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 				limit: &limit, partition: PartitionPolicy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
 				shadow: rapid.Bool().Draw(t, "shadow"), units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-				stoodIn: rapid.Bool().Draw(t, "granted without authority"), lease: drawLease(t),
+				stoodIn: rapid.Bool().Draw(t, "granted without authority"), lease: drawLease(t), resetNumber: rapid.Uint64().Draw(t, "reset number"),
 			}
 			a.global = isGlobal(a.id)
 			asks = append(asks, a)
@@ -81,7 +81,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
 				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
 				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t)}
+			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t), rapid.Uint64().Draw(t, "reset number")}
 			r.firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
 			results = append(results, r)
 			answer = r.append(answer)
@@ -196,7 +196,7 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 // Whatever a member answers, it is a decision that can be counted and waited for.
 func FuzzAnswer(f *testing.F) {
 	for _, source := range []Source{0, Owner, FailedClosed, sources, 255} {
-		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner, wireLease{uint32(source), 1, 2}}
+		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner, wireLease{uint32(source), 1, 2}, 3}
 		f.Add(r.append(appendAnswer(nil, statusDone, 1)))
 	}
 	var m limitMeter

@@ -13,7 +13,7 @@ import (
 //
 // all big-endian. The id ties an answer to its ask and a pong to its ping.
 const (
-	protocol   = 6 // the version that this code speaks: 6 since checks may carry a trace
+	protocol   = 7 // the version that this code speaks: 7 since results carry reset numbers
 	headerSize = 14
 )
 

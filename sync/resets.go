@@ -2,6 +2,8 @@ package countsync
 
 import (
 	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -32,8 +34,14 @@ const (
 // it was before, and denies until it has recovered. Nothing is admitted more for it,
 // since a reset that comes once again after it was forgotten so is remembered once
 // more, but resets nothing (forgot).
+//
+// The stream's lock is held for all methods but heeded, which does not wait for it: what
+// changes the map holds reading as well.
 type resets struct {
-	of    map[bucket.ID]reset
+	reading sync.RWMutex
+	of      map[bucket.ID]reset
+	any     atomic.Bool // of is not empty
+
 	order deque[known] // oldest first
 	most  int
 
@@ -68,8 +76,37 @@ func ResetInTime(number uint64, now int64) bool {
 	return number <= uint64(max(0, now))+uint64(ResetSlack)
 }
 
-func newResets() resets {
-	return resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
+func newResets() *resets {
+	return &resets{of: make(map[bucket.ID]reset), most: maxResets, last: math.MinInt64}
+}
+
+// heeded returns the number of an id's reset, 0 if none is known or heeded.
+func (r *resets) heeded(id bucket.ID, now int64) uint64 {
+	if !r.any.Load() {
+		return 0
+	}
+	r.reading.RLock()
+	t, ok := r.of[id]
+	r.reading.RUnlock()
+	if !ok || !t.heeded(now) {
+		return 0
+	}
+	return t.number
+}
+
+// set has t be an id's tombstone.
+func (r *resets) set(id bucket.ID, t reset) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	r.of[id] = t
+	r.any.Store(true)
+}
+
+func (r *resets) delete(id bucket.ID) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	delete(r.of, id)
+	r.any.Store(len(r.of) > 0)
 }
 
 func (r *resets) get(id bucket.ID) (reset, bool) {
@@ -81,7 +118,7 @@ func (r *resets) get(id bucket.ID) (reset, bool) {
 }
 
 func (r *resets) put(id bucket.ID, t reset) {
-	r.of[id] = t
+	r.set(id, t)
 	r.order.push(known{id, t.made})
 	// Those that a later one of the same id has replaced take a place each.
 	const step = 4
@@ -99,7 +136,7 @@ func (r *resets) put(id bucket.ID, t reset) {
 func (r *resets) pass(id bucket.ID, to stamp) {
 	if t, ok := r.get(id); ok && !t.passed.has(to) {
 		t.passed.add(to)
-		r.of[id] = t
+		r.set(id, t)
 	}
 }
 
@@ -108,7 +145,7 @@ func (r *resets) pass(id bucket.ID, to stamp) {
 func (r *resets) forget() bool {
 	k, t, stands := r.pop()
 	if stands {
-		delete(r.of, k.id)
+		r.delete(k.id)
 		r.last = max(r.last, t.made)
 	}
 	return stands
@@ -152,7 +189,7 @@ func (r *resets) redate(now int64) {
 	k, t, stands := r.pop()
 	if stands {
 		t.made = now
-		r.of[k.id] = t
+		r.set(k.id, t)
 		r.order.push(known{k.id, now})
 	}
 }

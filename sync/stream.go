@@ -49,9 +49,9 @@ type Stream struct {
 	outbounds []*outbound // by member, ascending
 	inbounds  inbounds
 	ledger    ledger
-	resets    resets
+	resets    *resets
 	holdings  *Holdings          // nil where there are no other regions
-	whenReset func(bucket.ID)    // nil if nobody wants to know
+	whenReset WhenReset          // nil if nobody wants to know
 	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
 
 	cursor int // of CollectPart
@@ -82,9 +82,19 @@ func New(self Member, store *bucket.Store) *Stream {
 	}
 }
 
-// WhenReset has f called of each count that is reset, here or as another node did it. It
-// is called before anything else, and f under a lock: it calls nothing of the stream.
-func (s *Stream) WhenReset(f func(bucket.ID)) { s.whenReset = f }
+// WhenReset is called for each count that is reset, here or as another node did it. It
+// calls reset, once: until then the count and ResetNumber are as before, and from then on
+// the count is none and ResetNumber is number. It runs under a lock, and calls nothing of
+// the stream but ResetNumber.
+type WhenReset func(id bucket.ID, number uint64, reset func())
+
+// WhenReset sets what is called for each reset. It is called before anything else.
+func (s *Stream) WhenReset(f WhenReset) { s.whenReset = f }
+
+// ResetNumber returns the number of a count's last reset that this node knows of and still
+// heeds, 0 if there is none. What was lent, granted or denied under a lower number is of a
+// count that is no more. It waits for no frame, and is safe for concurrent use.
+func (s *Stream) ResetNumber(id bucket.ID, now int64) uint64 { return s.resets.heeded(id, now) }
 
 // Hold has the stream carry holdings, as it carries counts. It is called before
 // anything else.
@@ -326,14 +336,18 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 }
 
 func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
-	s.store.Reset(id, number)
+	forget := func() {
+		s.store.Reset(id, number)
+		s.resets.put(id, reset{number: number, at: s.clock, made: made, passed: stamps{from}})
+	}
 	if s.whenReset != nil {
-		s.whenReset(id)
+		s.whenReset(id, number, forget)
+	} else {
+		forget()
 	}
 	s.store.Touch(id)
 	s.ledger.drop(id)
 	delete(s.bases, id)
-	s.resets.put(id, reset{number: number, at: s.clock, made: made, passed: stamps{from}})
 }
 
 // Sweep takes one step: it forgets tallies that have recovered and tombstones

@@ -1,6 +1,9 @@
 package weir
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +17,8 @@ import (
 
 // lender is an owner of everything, without a network.
 func lender() (*Node, *view) {
-	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), steady: func() int64 { return 0 }, stream: newStream()}
+	still := func() int64 { return 0 }
+	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), now: still, steady: still, stream: newStream()}
 	n.scratches.New = func() any { return new(scratch) }
 	n.stream.Stream = countsync.New(1, n.counts)
 	n.stream.WhenReset(n.whenReset)
@@ -280,6 +284,113 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 		used, _, _ = owner.counts.Used(before.id, now)
 		require.Zero(t, used)
 	})
+}
+
+// What members give back is bounded by what they were lent, and is for the owner alone.
+func TestWhatIsGivenBackOfALease(t *testing.T) {
+	const now, lent, taken = int64(time.Hour), 10, 3
+	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	for name, c := range map[string]struct {
+		left, spent int64 // as the borrower says
+		owns        bool
+		times       int
+		used        int64 // in the end
+	}{
+		"is unspent":                                      {lent, 0, true, 1, taken},
+		"is unspent in part":                              {4, 6, true, 1, taken + 6},
+		"is one unit more than was lent":                  {lent + 1, 0, true, 1, taken + lent},
+		"is more than was lent, with what was spent":      {4, 7, true, 1, taken + lent},
+		"is far more than was lent":                       {1 << 62, 0, true, 1, taken + lent},
+		"would be less than nothing, with what was spent": {1<<63 - 1, 1<<32 - 1, true, 1, taken + lent},
+		"comes twice":                                     {lent, 0, true, 2, taken},
+		"comes to a member that owns the key no more":     {lent, 0, false, 1, taken + lent},
+		"comes again and again in parts, in excess":       {4, 0, true, 5, taken + lent - 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, v := lender()
+			if !c.owns {
+				v.held = nil
+			}
+			id := bucket.ID{Hi: 1, Lo: 2}
+			n.counts.Take(id, limit, now, taken)
+			a := ask1(id, limit, 0)
+			a.lease = wireLease{units: lent, term: 500}
+			var r result
+			n.takeLending(&a, limit, now, &r)
+			require.EqualValues(t, lent, r.lease.units)
+			back := a.taken(&r)
+			back.units, back.lease = c.left, wireLease{uint32(c.spent), r.lease.term, r.lease.until}
+			for range c.times {
+				n.takeBack(v, &back, now)
+			}
+			used, _, _ := n.counts.Used(id, now)
+			require.Equal(t, c.used, used)
+		})
+	}
+}
+
+func TestARefundTakesNothingThatIsLent(t *testing.T) {
+	const now, lent, taken = int64(time.Hour), 10, 3
+	for _, algorithm := range []bucket.Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		for _, refunded := range []int64{1, taken, taken + 1, taken + lent, 500} {
+			limit := &bucket.Limit{Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour}
+			n, _ := lender()
+			id := bucket.ID{Hi: 1, Lo: 2}
+			n.counts.Take(id, limit, now, taken)
+			a := ask1(id, limit, 0)
+			a.lease = wireLease{units: lent, term: 500}
+			n.takeLending(&a, limit, now, new(result))
+			refund := ask1(id, limit, refunded)
+			n.apply(opRefund, 0, &refund, limit, now, new(result))
+			used, _, _ := n.counts.Used(id, now)
+			require.Equal(t, lent+max(0, taken-refunded), used, "%v, %d units", algorithm, refunded)
+		}
+	}
+}
+
+// A lease is of the member that was asked, so that whoever hands an ask on asks for none.
+func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
+	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
+	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": maxAsks} {
+		for _, op := range []op{opTake, opRefund} { // one is asked, and one told
+			t.Run(fmt.Sprint(name, " of ", op), func(t *testing.T) {
+				h := header{op: op, hops: maxHops, asks: uint8(asks)}
+				if op == opTake {
+					h.wait = time.Second
+				}
+				var want [][]byte // each without its lease
+				request := h.append(nil)
+				for i := range asks {
+					a := ask1(bucket.ID{Hi: uint64(i), Lo: 2}, limit, int64(i+1))
+					a.receipt, a.resetNumber, a.shadow, a.partition = 5, 6, true, FailClosed
+					want = append(want, a.append(nil))
+					a.lease = wireLease{units: 1<<32 - 1, term: 1<<16 - 1, until: 1<<32 - 1}
+					request = a.append(request)
+				}
+				n, v := lender()
+				n.exchanges.New = func() any { return new(exchange) }
+				n.life, n.end = context.WithCancel(t.Context())
+				to := new(handedOn)
+				v.Members, v.next, v.hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
+				n.handOn(v, 1, h, request, nil, func([]byte) {})
+				require.NoError(t, n.errands.Wait())
+				require.Len(t, to.requests, 1)
+				for i := range asks {
+					require.Equal(t, want[i], to.requests[0][headerBytes+i*askBytes:][:askBytes], "ask %d", i)
+				}
+			})
+		}
+	}
+}
+
+// handedOn is a member that keeps what it is asked and told.
+type handedOn struct{ requests [][]byte }
+
+func (p *handedOn) Tell(request []byte) { p.requests = append(p.requests, slices.Clone(request)) }
+
+func (p *handedOn) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
+	p.Tell(request)
+	return nil, cluster.ErrUnheard
 }
 
 // Takes, renewals and what is given back cross on their way, and are late. At no time

@@ -169,6 +169,61 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 	})
 }
 
+// The smallest such leaves, whichever member the ring gives what rounding leaves.
+func TestALeaveThatOneSideAloneHearsOfMovesNoUnitThatAnotherSideHas(t *testing.T) {
+	all, sides, stay := []int{0, 1, 2, 3, 4}, [][]int{{0, 2, 4}, {1, 3}}, [][]int{{2, 4}, {1}}
+	for units := int64(1); units <= 5; units++ {
+		for at := range uint64(64) {
+			var sum int64
+			for i, side := range sides {
+				left := func(m int) bool { return slices.Contains(side, m) && !slices.Contains(stay[i], m) }
+				roster := slices.DeleteFunc(slices.Clone(all), left)
+				v := newView(1, heardBy(stay[i][0], all, all), terms{}, nil)
+				v = newView(2, heardBy(stay[i][0], all, side), terms{}, v)
+				v = newView(3, heardBy(stay[i][0], roster, stay[i]), terms{}, v)
+				s, _ := v.share(asStandIn, bucket.ID{Hi: at << 58}, FairShare)
+				sum += s.part(units)
+			}
+			require.LessOrEqual(t, sum, units, "of the key at %d", at)
+		}
+	}
+}
+
+// Each side counts a member that left among its own, so that none has less for a leave.
+func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(3, 7).Draw(t, "members")
+		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
+		whole := rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12)).Draw(t, "units")
+		var all, roster []int
+		sides := make([][]int, 3)
+		for i := range n {
+			all = append(all, i)
+			if side := rapid.IntRange(-1, 2).Draw(t, "side"); side >= 0 { // else it leaves
+				roster, sides[side] = append(roster, i), append(sides[side], i)
+			}
+		}
+		alone := rapid.Bool().Draw(t, "each on its own")
+		var sum int64
+		for _, side := range sides {
+			spend, as := side[:min(1, len(side))], asStandIn // one for all
+			if alone {
+				spend, as = side, asSelf
+			}
+			for _, self := range spend {
+				v := newView(1, heardBy(self, all, all), terms{}, nil)
+				v = newView(2, heardBy(self, all, side), terms{}, v)
+				v = newView(3, heardBy(self, roster, side), terms{}, v)
+				s, _ := v.share(as, id, FairShare)
+				sum += s.part(whole)
+			}
+		}
+		if sum > whole {
+			t.Fatalf("%v of %v have %d of %d units together", sides, all, sum, whole)
+		}
+	})
+}
+
 // Whichever of them owns a key.
 func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 	for n := 2; n <= 7; n++ {

@@ -187,7 +187,7 @@ func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64
 	switch {
 	case s.all:
 		n.applyWhole(op, flags, a, now, r)
-	case source == FailedClosed && (op == opTake || op == opPeek):
+	case source == FailedClosed && (op == opTake || op == opPeek || op == opWait):
 		r.Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
 	default:
 		part := s.limit(n.wholeOf(a, now))
@@ -222,7 +222,15 @@ func (n *Node) wholeOf(a *ask, now int64) *bucket.Limit {
 
 // apply carries out op on the count that is held here.
 func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *result) {
+	if l.Algorithm == LeakyBucket && (op == opTake || op == opPeek) {
+		if waiting := n.queues.waiting(a.id, n.steadily(now)); waiting > 0 {
+			n.amongWaiters(op, a, l, now, waiting, &r.Result)
+			return
+		}
+	}
 	switch op {
+	case opWait:
+		n.applyWait(a, l, now, r, func(r *bucket.Result) { n.counts.TakeInto(a.id, l, now, a.units, r) })
 	case opTake:
 		if a.lease.units > 0 {
 			n.takeLending(a, l, now, r)

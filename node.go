@@ -40,6 +40,8 @@ type Node struct {
 	heat      heat      // what is asked for elsewhere, and how often
 	leases    leases    // what owners have lent to this node
 	lent      lent      // what this node has lent
+	queues    queues    // what waits for the counts of this node
+	waiting   waiting   // the waiters of this node
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
 	joining   joining

@@ -98,6 +98,9 @@ func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *result) {
 			n.regions.Take(a.id, a.limit, t, a.units, &r.Result)
 		}
 		n.soonest(a.id, &r.Result, now)
+	case opWait:
+		held := n.regions.Limit(a.id, a.limit, t)
+		n.applyWait(a, &held, now, r, func(r *bucket.Result) { n.regions.Take(a.id, a.limit, t, a.units, r) })
 	case opDebit:
 		r.Result = n.regions.Debit(a.id, a.limit, t, a.units)
 	case opPeek:

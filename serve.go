@@ -318,7 +318,7 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 // remembered, if it is not another's that this node has handed on.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	h, err := parseHeader(request)
-	if err != nil || h.op != opTake && h.op != opDebit && h.op != opLend {
+	if err != nil || h.op != opTake && h.op != opDebit && h.op != opWait && h.op != opLend {
 		return
 	}
 	if s, err := parseAnswer(answer, int(h.asks)); err != nil || s != statusDone {
@@ -332,7 +332,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	for i := range int(h.asks) {
 		a, err := parseAsk(request, i, new(bucket.Limit))
 		r := parseResult(answer, i)
-		if err == nil && h.op != opDebit && h.hops == maxHops {
+		if err == nil && (h.op == opTake || h.op == opLend) && h.hops == maxHops {
 			sent := in.n.sentAt(int64(a.receipt))
 			in.n.pushbacks.learn(&a, &r, sent)
 			in.n.leases.learn(&a, &r, h.to, sent, in.n.time(in.n.now()))

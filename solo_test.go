@@ -325,10 +325,11 @@ func TestTheQueueIsServedInOrderAtTheRate(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatGivesUpFreesItsPlaceIfItWasTheLast(t *testing.T) {
+func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := solo(t, Config{})
-		l := limiter(t, n, Limit{Algorithm: LeakyBucket, Rate: 1, Per: time.Second, Burst: 3})
+		l := limiter(t, n, Limit{Algorithm: LeakyBucket, Rate: 1, Per: time.Second, Burst: 4})
+		begun := time.Now()
 		wait := func() (cancel func(), done chan error) {
 			ctx, cancel := context.WithCancel(context.Background())
 			done = make(chan error, 1)
@@ -336,19 +337,31 @@ func TestAWaiterThatGivesUpFreesItsPlaceIfItWasTheLast(t *testing.T) {
 			synctest.Wait()
 			return cancel, done
 		}
-		wait()
+		_, first := wait()
 		cancelSecond, second := wait()
-		cancelThird, third := wait()
-		require.EqualValues(t, 0, remaining(t, l, "k"))
+		_, third := wait()
+		cancelFourth, fourth := wait()
+		require.NoError(t, <-first)
+		require.EqualValues(t, 0, remaining(t, l, "k"), "all places are taken")
+		require.ErrorIs(t, l.Wait(t.Context(), "k", 1), ErrFull)
+		d, err := l.Allow(t.Context(), "k")
+		require.NoError(t, err)
+		require.False(t, d.Allowed, "nobody passes those that wait")
 
 		cancelSecond()
 		require.ErrorIs(t, <-second, context.Canceled)
-		synctest.Wait()
-		require.EqualValues(t, 0, remaining(t, l, "k"), "another came after it")
-		cancelThird()
-		require.ErrorIs(t, <-third, context.Canceled)
-		synctest.Wait()
-		require.EqualValues(t, 1, remaining(t, l, "k"), "the last place is free again")
+		cancelFourth()
+		require.ErrorIs(t, <-fourth, context.Canceled)
+		time.Sleep(2 * queueTick)
+		require.EqualValues(t, 2, remaining(t, l, "k"), "two places are free again")
+		require.NoError(t, <-third)
+		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
+		time.Sleep(time.Second)
+		require.EqualValues(t, 4, remaining(t, l, "k"))
+		require.Zero(t, n.queues.lines.Load())
+		for i := range n.waiting.shards {
+			require.Empty(t, n.waiting.shards[i].of)
+		}
 	})
 }
 

@@ -207,6 +207,8 @@ func (o op) traced() string {
 		return "debit"
 	case opRefund:
 		return "refund"
+	case opWait:
+		return "wait"
 	}
 	return "peek"
 }

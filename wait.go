@@ -2,20 +2,18 @@ package weir
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/bits"
 	"time"
 )
 
 // Wait blocks until units are admitted, or ctx is done.
 //
-// On a LeakyBucket it takes a place in the queue at once, and sleeps until that
-// is served: in order, at the limit's rate. At most Burst units wait; beyond
-// that it is ErrFull. A waiter that gives up gives its place back if nobody came
-// after it. A Burst of 1 has no place but that of the unit which is being served, and
-// so no queue: there, and with the other algorithms, it asks again whenever an ask
-// could be admitted; waiters come in no order.
+// On a LeakyBucket it waits in the queue: in order of arrival, over all nodes to within
+// 10 ms, at the limit's rate. At most Burst units wait or are being served; beyond that it
+// is ErrFull. A waiter that leaves takes no turn from the others: they move up. Its units
+// count from some 10 ms before its turn. A Burst of 1 has no place but that of the unit
+// which is being served, and so no queue: there, and with the other algorithms, it asks
+// again whenever an ask could be admitted; waiters come in no order.
 //
 // It returns ctx.Err when ctx is cancelled or its deadline passes,
 // context.DeadlineExceeded at once if the deadline would pass before the units
@@ -36,9 +34,13 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 			return err
 		}
 		queue := l.limit.Algorithm == LeakyBucket && l.numbers.Capacity() > 1
-		a.leases = a.leases && !queue // a lease has no places
 		begun := l.node.observedSince()
-		err := l.node.decide(ctx, opTake, 0, &a, &r)
+		var err error
+		if queue {
+			r, err = l.join(ctx, &a)
+		} else {
+			err = l.node.decide(ctx, opTake, 0, &a, &r)
+		}
 		var d Decision
 		l.tell(&d, &r)
 		l.node.observe(ctx, l, key, units, d, err, begun, false)
@@ -48,29 +50,15 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
 		if weight := l.meter.decided(a.id, &r, false); weight > 0 {
 			l.node.sampled(l, key, &a, &r, true, weight)
 		}
-		delay := d.RetryAfter
-		switch {
-		case queue && !d.Allowed && (d.Source == FailedClosed || units > d.Limit):
-			// No queue is full: the owner is not reached, and what this node has
-			// of the limit does not hold so much. Ask again.
-			queue = false
-			delay = min(delay, outageRetry)
-		case queue && !d.Allowed:
-			return fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, d.Limit, d.RetryAfter)
-		case queue:
-			delay = d.ResetAfter - l.service(&r, units)
-		case d.Allowed:
+		if d.Allowed {
 			return nil
-		case d.Source.isShare():
+		}
+		delay := d.RetryAfter
+		if d.Source.isShare() {
 			// The share says when it could admit; the owner may be back before.
 			delay = min(delay, outageRetry)
 		}
-		err = l.node.sleep(ctx, delay)
-		if err != nil && queue && !errors.Is(err, ErrClosed) {
-			a.receipt = r.Receipt
-			l.node.tell(opRefund, flagOnlyLast, &a)
-		}
-		if err != nil || queue {
+		if err := l.node.sleep(ctx, delay); err != nil {
 			return err
 		}
 	}
@@ -85,12 +73,7 @@ func (l *Limiter) service(r *result, units int64) time.Duration {
 		q, _ := bits.Div64(hi, lo, uint64(whole))
 		rate = int64(q) + 1 // rounded up: a place is late rather than early
 	}
-	hi, lo := bits.Mul64(uint64(units), uint64(l.numbers.Per))
-	if hi >= uint64(rate) {
-		return 1<<63 - 1
-	}
-	q, _ := bits.Div64(hi, lo, uint64(rate))
-	return time.Duration(min(q, 1<<63-1))
+	return serviceOf(rate, l.numbers.Per, units)
 }
 
 // sleep waits for d, unless ctx or the node ends first. A deadline that would

@@ -51,6 +51,7 @@ const (
 	opDebit
 	opRefund
 	opPeek
+	opWait     // units are wanted of the queue, receipt is what waits (queued), and resetNumber the line's ticket
 	opLend     // wants leases alone: whatever its units are, it takes none
 	opReturn   // gives back what is left of leases, units, and says what was spent of them
 	opReset    // units is the reset's number
@@ -207,7 +208,7 @@ func parseHeader(b []byte) (header, error) {
 	}
 	switch {
 	case h.op < opTake || h.op > opTop || h.hops > maxHops,
-		h.op > opPeek && h.flags&flagTraced != 0,
+		h.op > opWait && h.flags&flagTraced != 0,
 		h.op >= opStream && h.asks != 0,
 		h.op < opStream && (h.asks == 0 || len(b) != size):
 		return header{}, errMalformed

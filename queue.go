@@ -1,0 +1,205 @@
+package weir
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+const (
+	// queueAhead is how long before its turn a unit of a queue is granted: long enough for
+	// the answer and a late timer, and short, as what is granted then is served by the node
+	// that asked, and by no other.
+	queueAhead = 10 * time.Millisecond
+	// lineLate is how late a line may come that is to ask before others.
+	lineLate = 3 * time.Millisecond
+	// A line that has not asked for lineForgotten is forgotten. It asks again within
+	// lineAsks.
+	lineAsks      = time.Second
+	lineForgotten = 3 * lineAsks
+)
+
+// queueShards shards have linesOfShard lines each at most. What comes on top is served when
+// there is room, and in no order.
+const (
+	queueShards  = 64
+	linesOfShard = 1 << 10
+)
+
+// queues are the lines that wait for this node's counts: a line is the waiters of one key on
+// one node (waiting). A queue is in order of arrival: all lines ask queueAhead before the
+// next turn, and the one whose first waiter has waited for longest is granted the unit; the
+// next line is, where that one has not come by lineLate. What waits is spent when it is
+// granted, so that a waiter that leaves takes nothing with it.
+//
+// Nothing here is copied to other members: each line says it all again when it asks.
+type queues struct {
+	shards [queueShards]queueShard
+	lines  atomic.Int64 // in all shards
+}
+
+type queueShard struct {
+	mu    sync.Mutex
+	of    map[bucket.ID][]lineSeen
+	lines int
+}
+
+// lineSeen is what a line has said when it asked last, by Node.steady.
+type lineSeen struct {
+	ticket  uint64 // names the line
+	waiting int64  // units that wait in it
+	arrived int64  // when its first waiter did
+	seen    int64
+	asks    int64 // when it was told to ask again
+}
+
+// queued is what a line says of itself, in the receipt of its ask.
+type queued struct {
+	waiting uint32        // units, those included that are asked for
+	age     time.Duration // for how long its first waiter has waited
+}
+
+func (q queued) pack() bucket.Receipt {
+	age := min(uint64(max(0, q.age)/stampTick), math.MaxUint32)
+	return bucket.Receipt(uint64(q.waiting)<<32 | age)
+}
+
+func unpackQueued(r bucket.Receipt) queued {
+	return queued{uint32(uint64(r) >> 32), time.Duration(uint64(r)&math.MaxUint32) * stampTick}
+}
+
+// waiting returns the units that wait for a count.
+func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
+	if q.lines.Load() == 0 {
+		return 0
+	}
+	s := q.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.of[id] {
+		if steady-o.seen < int64(lineForgotten) {
+			units += o.waiting
+		}
+	}
+	return units
+}
+
+func (q *queues) shard(id bucket.ID) *queueShard { return &q.shards[id.Lo%queueShards] }
+
+// others returns the units that wait in other lines than this one, and until when one of
+// these is to be waited for, as it has waited for longer and is to ask before that. s.mu is
+// held.
+func (s *queueShard) others(id bucket.ID, self lineSeen) (units, until int64) {
+	for _, o := range s.of[id] {
+		if o.ticket == self.ticket || self.seen-o.seen >= int64(lineForgotten) {
+			continue
+		}
+		units += o.waiting
+		if o.waiting > 0 && o.arrived < self.arrived-int64(queueAhead) {
+			until = max(until, o.asks+int64(lineLate))
+		}
+	}
+	return units, until
+}
+
+// note takes down what a line has said, and forgets lines that have not asked for long. One
+// in which nothing waits is none. s.mu is held.
+func (q *queues) note(s *queueShard, id bucket.ID, self lineSeen) {
+	before := len(s.of[id])
+	kept := s.of[id][:0]
+	for _, o := range s.of[id] {
+		if o.ticket != self.ticket && self.seen-o.seen < int64(lineForgotten) {
+			kept = append(kept, o)
+		}
+	}
+	if self.waiting > 0 && s.lines-before+len(kept) < linesOfShard {
+		kept = append(kept, self)
+	}
+	if len(kept) == 0 {
+		delete(s.of, id)
+	} else {
+		if s.of == nil {
+			s.of = make(map[bucket.ID][]lineSeen)
+		}
+		s.of[id] = kept
+	}
+	q.count(s, len(kept)-before)
+	for other, lines := range s.of { // one of them, whichever
+		if last := lines[len(lines)-1]; other != id && self.seen-last.seen >= int64(lineForgotten) {
+			delete(s.of, other)
+			q.count(s, -len(lines))
+		}
+		break
+	}
+}
+
+func (q *queues) count(s *queueShard, more int) {
+	s.lines += more
+	q.lines.Add(int64(more))
+}
+
+// applyWait carries out opWait on the count that is held here, within l: it takes the units
+// that a line asks for if it is their turn within queueAhead. Remaining is then how many
+// units that line may have waiting, RetryAfter when it is to ask again, and ResetAfter when
+// what was granted until now is served.
+func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result, take func(*bucket.Result)) {
+	said, steady := unpackQueued(a.receipt), n.steadily(now)
+	self := lineSeen{ticket: a.resetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
+	s := n.queues.shard(a.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others, until := s.others(a.id, self)
+	peek := n.counts.Peek(a.id, l, now, max(1, a.units))
+	r.Result = peek
+	r.Allowed, r.Receipt = false, 0
+	r.RetryAfter = peek.ResetAfter - queueAhead
+	if r.RetryAfter <= 0 && until > steady {
+		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
+	}
+	if r.RetryAfter <= 0 && a.units > 0 && a.units <= peek.Remaining {
+		take(&r.Result)
+	}
+	if r.Allowed {
+		self.waiting = max(0, self.waiting-a.units)
+		self.arrived = steady // no earlier than the next waiter's, which it says when it asks again
+	} else {
+		r.RetryAfter = min(max(r.RetryAfter, 1), lineAsks)
+	}
+	self.asks = steady + int64(r.RetryAfter)
+	r.Remaining = max(0, r.Remaining-others)
+	self.waiting = min(self.waiting, r.Remaining)
+	n.queues.note(s, a.id, self)
+}
+
+// amongWaiters carries out a take or a peek of a count that so many units wait for: they
+// were there first.
+func (n *Node) amongWaiters(op op, a *ask, l *bucket.Limit, now, waiting int64, r *bucket.Result) {
+	both := min(a.units+waiting, l.Capacity())
+	*r = n.counts.Peek(a.id, l, now, both)
+	if a.units+waiting > l.Capacity() {
+		r.Allowed = false
+	}
+	r.Remaining = max(0, r.Remaining-waiting)
+	if r.Allowed && op == opTake {
+		n.counts.TakeInto(a.id, l, now, a.units, r)
+		r.Remaining = max(0, r.Remaining-waiting)
+	}
+	r.ResetAfter += serviceOf(l.Rate, l.Per, waiting)
+	if !r.Allowed {
+		r.RetryAfter = max(r.RetryAfter, serviceOf(l.Rate, l.Per, a.units))
+	}
+}
+
+// serviceOf is how long a queue takes to serve units, rounded down.
+func serviceOf(rate int64, per time.Duration, units int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(units), uint64(per))
+	if rate <= 0 || hi >= uint64(rate) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(rate))
+	return time.Duration(min(q, math.MaxInt64))
+}

@@ -23,11 +23,11 @@ func (v *view) awaits(h header, request []byte) bool {
 
 // await keeps a check until authority has come, for half of the asker's wait at most,
 // and has it go its way then. It is false if too much goes on already.
-func (n *Node) await(h header, request []byte, trip *trip, answer cluster.Later) bool {
+func (n *Node) await(from sender, h header, request []byte, trip *trip, answer cluster.Later) bool {
 	request = append([]byte(nil), request...)
-	return n.background(func(ctx context.Context) {
+	return n.serveApart(from, func(life context.Context) {
 		begun := time.Now()
-		ctx, cancel := context.WithTimeout(ctx, h.wait/2)
+		ctx, cancel := context.WithTimeout(life, h.wait/2)
 		defer cancel()
 		v := n.view.Load()
 		for v.awaits(h, request) && ctx.Err() == nil {
@@ -45,7 +45,10 @@ func (n *Node) await(h header, request []byte, trip *trip, answer cluster.Later)
 		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
 			h.flags = flags
-			n.handOn(v, member, h, request, trip, answer)
+			n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
+				f(life) // it has a slot
+				return true
+			})
 			return
 		}
 		got, err := n.answer(v, h, request, nil, now)

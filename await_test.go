@@ -105,7 +105,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			h := header{op: opTake, flags: 2, hops: maxHops, asks: 1, wait: time.Second, to: nameHash("a")}
 			a := ask{id: bucket.ID{Hi: 1, Lo: 1}, limit: &bucket.Limit{Rate: 1, Per: time.Second}, units: 1}
 			answers := make(chan []byte, 1)
-			require.True(t, n.await(h, a.append(h.append(nil)), nil, func(answer []byte) { answers <- slices.Clone(answer) }))
+			require.True(t, n.await(sender{}, h, a.append(h.append(nil)), nil, func(answer []byte) { answers <- slices.Clone(answer) }))
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {

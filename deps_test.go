@@ -21,12 +21,13 @@ import (
 // packages that reach the world outside, each package may import. What is not
 // named here may import neither.
 var mayImport = map[string][]string{
-	".":       {"bucket", "cluster", "ring", "sync", "internal/observe", "internal/pace", "internal/spelling", "internal/topkeys", "crypto/tls", "time"},
+	".":       {"bucket", "cluster", "ring", "sync", "internal/clamp", "internal/observe", "internal/pace", "internal/spelling", "internal/topkeys", "crypto/tls", "time"},
 	"bucket":  {"internal/spelling", "time"},
 	"ring":    {},
-	"sync":    {"bucket", "time"},
-	"cluster": {"internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
+	"sync":    {"bucket", "internal/clamp", "time"},
+	"cluster": {"internal/clamp", "internal/pace", "internal/patience", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/clamp":      {"time"},
 	"internal/freeport":   {"net"},
 	"internal/full":       {},
 	"internal/lab":        {"time"},

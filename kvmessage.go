@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/internal/clamp"
 )
 
 // What nodes tell each other of what is published follows the header of a request
@@ -75,7 +77,7 @@ func (c *cursor) entries(now int64) (list []kvEntry) {
 		if n := c.number(); n > 0 {
 			p.Value = slices.Clone(c.bytes(n))
 		} else {
-			p.since = now - int64(min(c.number(), uint64(tombstoneFor)))
+			p.since = now - int64(clamp.Duration(c.number(), 1, tombstoneFor))
 		}
 		if !c.ok || p.Name == "" || len(p.Name) > maxPublishedName || len(p.Value) > maxPublishedValue {
 			c.ok = false

@@ -57,11 +57,12 @@ type lifetime struct {
 	end      context.CancelFunc
 	tasks    sync.WaitGroup // what goes on for as long as the node does
 	errands  errgroup.Group // what background has started, maxBackground at once
+	apart    slots          // of errands, those that others have asked for
 	closer   sync.Once
 }
 
-// maxBackground bounds the checks that a node hands on at once; beyond it they
-// are refused, and answered from their asker's budget.
+// maxBackground bounds what a node does in the background at once. What others ask for
+// beyond it is refused, and a check is answered from its asker's budget.
 const maxBackground = 4096
 
 // settle is how long Start waits to hear the members it has joined, and how long

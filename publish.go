@@ -142,13 +142,13 @@ func (n *Node) servePublished(v *view, from string, body []byte, now int64) erro
 
 // serveComparison answers another node's question about what this one has, apart
 // from checks: a store that has changed is sorted first.
-func (n *Node) serveComparison(body []byte, answer cluster.Later) {
+func (n *Node) serveComparison(from sender, body []byte, answer cluster.Later) {
 	q, err := parseComparison(body)
 	if err != nil {
 		answer(nil)
 		return
 	}
-	started := n.background(func(context.Context) {
+	started := n.serveApart(from, func(context.Context) {
 		d := n.kv.differs(&q, maxMessageEntryBytes)
 		answer(d.append(appendAnswer(nil, statusDone, 0), n.now()))
 	})

@@ -243,12 +243,12 @@ func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
 // serveExchange answers the statements of another region: those that this node has
 // to decide about here, the others by asking who does. It does so apart, as checks
 // wait behind what is served.
-func (n *Node) serveExchange(from string, request []byte, h header, answer cluster.Later) {
+func (n *Node) serveExchange(from sender, request []byte, h header, answer cluster.Later) {
 	e, err := countsync.ParseExchange(request[headerBytes:])
 	link := n.regions.links[e.Region]
 	switch {
-	case err != nil, from != n.cfg.Region && from != e.Region, !states(&e):
-		if from := n.regions.links[from]; from != nil {
+	case err != nil, from.region != n.cfg.Region && from.region != e.Region, !states(&e):
+		if from := n.regions.links[from.region]; from != nil {
 			from.refused.Add(1)
 		}
 		answer(nil)
@@ -263,7 +263,7 @@ func (n *Node) serveExchange(from string, request []byte, h header, answer clust
 	if len(e.Statements) < stated {
 		link.refused.Add(1)
 	}
-	started := n.background(func(ctx context.Context) {
+	started := n.serveApart(from, func(ctx context.Context) {
 		n.meetRegion(e.Region, link, e.Print)
 		answers := n.regions.Exchange(n.exchangeWith(ctx, link, &e, h))
 		body := answers.Append(appendAnswer(nil, statusDone, 0))

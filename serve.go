@@ -31,12 +31,14 @@ func (in inbound) Serve(b *cluster.Batch) {
 	if !b.Read.IsZero() {
 		waited = time.Since(b.Read)
 	}
+	from := sender{b.Region, b.From}
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
 		if err != nil {
 			b.Reply(i, nil)
 			continue
 		}
+		h.wait = min(h.wait, n.longestWait())
 		if b.Region != n.cfg.Region || h.op == opExchange || h.flags&flagAbroad != 0 {
 			if refusal, err := n.border(b, &h, request, now); refusal != nil || err != nil {
 				b.Reply(i, refusal)
@@ -58,7 +60,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
 			continue
 		}
-		if v.awaits(h, request) && n.await(h, request, trip, b.Later(i)) {
+		if v.awaits(h, request) && n.await(from, h, request, trip, b.Later(i)) {
 			continue
 		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
@@ -74,7 +76,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 				n.reply(b, i, trip, h, request, got)
 				continue
 			}
-			n.handOn(v, member, h, request, trip, b.Later(i))
+			n.handOn(v, member, h, request, trip, b.Later(i), func(f func(context.Context)) bool { return n.serveApart(from, f) })
 			continue
 		}
 		switch h.op {
@@ -86,7 +88,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
 			continue
 		case opCompare:
-			n.serveComparison(request[headerBytes:], b.Later(i))
+			n.serveComparison(from, request[headerBytes:], b.Later(i))
 			continue
 		case opDeclare:
 			limits, err := parseLimits(request[headerBytes:])
@@ -103,10 +105,10 @@ func (in inbound) Serve(b *cluster.Batch) {
 			b.Reply(i, x.answer)
 			continue
 		case opTop:
-			n.serveTop(request[headerBytes:], b.Later(i))
+			n.serveTop(from, request[headerBytes:], b.Later(i))
 			continue
 		case opExchange:
-			n.serveExchange(b.Region, request, h, b.Later(i))
+			n.serveExchange(from, request, h, b.Later(i))
 			continue
 		case opStream:
 			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
@@ -193,7 +195,9 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 // member may have done it, or may yet do it, and unlike a take or a debit, which Late
 // refunds, nothing would undo the second one. That a way ended without an answer
 // (statusUnreached) may mean no more than that the answer was late further on.
-func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip, answer cluster.Later) {
+//
+// start runs the rest in the background. It reports false if there is no slot for it.
+func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip, answer cluster.Later, start func(func(context.Context)) bool) {
 	answer = trip.later(h, request, answer)
 	unreached := appendAnswer(nil, statusUnreached, 0)
 	hop := v.next[member]
@@ -220,7 +224,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip,
 		answer(unreached)
 		return
 	}
-	started := n.background(func(ctx context.Context) {
+	started := start(func(ctx context.Context) {
 		begun := n.now()
 		got, err := peer.Ask(ctx, onward, nil, h.wait)
 		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.now() - begun)})

@@ -214,12 +214,12 @@ func parseTop(b []byte) (asked, denied topList, silent bool, err error) {
 }
 
 // serveTop answers another member, apart from checks.
-func (n *Node) serveTop(body []byte, answer cluster.Later) {
+func (n *Node) serveTop(from sender, body []byte, answer cluster.Later) {
 	if len(body) > 0 {
 		answer(nil)
 		return
 	}
-	started := n.background(func(context.Context) {
+	started := n.serveApart(from, func(context.Context) {
 		b := appendAnswer(nil, statusDone, 0)
 		asked, denied, silent := n.topKeys.lists(n.steady())
 		if silent {

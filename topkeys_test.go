@@ -52,7 +52,7 @@ func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	require.Equal(t, TopKeys{Silent: []string{n.Members()[0].Name}}, top)
 	require.Zero(t, n.Stats().TopKeys)
 	var got []byte
-	n.serveTop(nil, func(body []byte) { got = body })
+	n.serveTop(sender{}, nil, func(body []byte) { got = body })
 	require.NoError(t, n.Close())
 	require.Equal(t, append(appendAnswer(nil, statusDone, 0), 0), got)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/clamp"
 )
 
 // A check between nodes is fixed binary, little-endian: a header, then one
@@ -36,6 +37,9 @@ const (
 	maxAsks = 255
 	// maxHops bounds how often one check is handed on.
 	maxHops = 16
+	// longestReset is twice the longest time in which a limit refills, as a debt is no
+	// more than the limit. Added to the time of day it does not overflow.
+	longestReset = 2 * 100 * 366 * 24 * time.Hour
 
 	shadowBit  = 1 << 7
 	stoodInBit = 1 << 6
@@ -127,7 +131,8 @@ func (l wireLease) append(b []byte) []byte {
 }
 
 func parseLease(b []byte) wireLease {
-	return wireLease{units: binary.LittleEndian.Uint32(b), until: binary.LittleEndian.Uint32(b[4:]), term: binary.LittleEndian.Uint16(b[8:])}
+	term := clamp.Duration(binary.LittleEndian.Uint16(b[8:]), time.Millisecond, longestLease)
+	return wireLease{units: binary.LittleEndian.Uint32(b), until: binary.LittleEndian.Uint32(b[4:]), term: uint16(term / time.Millisecond)}
 }
 
 // result is one ask's answer.
@@ -155,7 +160,7 @@ type header struct {
 	flags uint8
 	hops  uint8         // how often it may still be handed on
 	asks  uint8         // how many follow
-	wait  time.Duration // how long the asker waits, in whole µs on the wire
+	wait  time.Duration // how long the asker waits, in whole µs on the wire, maxTimeout at most
 	to    uint64        // whom it is for: the hash of the member's name
 }
 
@@ -199,7 +204,7 @@ func parseHeader(b []byte) (header, error) {
 	}
 	h := header{
 		op: op(b[0]), flags: b[1], hops: b[2], asks: b[3],
-		wait: time.Duration(binary.LittleEndian.Uint32(b[4:])) * time.Microsecond,
+		wait: clamp.Duration(binary.LittleEndian.Uint32(b[4:]), time.Microsecond, maxTimeout),
 		to:   binary.LittleEndian.Uint64(b[8:]),
 	}
 	size := headerBytes + int(h.asks)*askBytes
@@ -356,8 +361,8 @@ func parseResult(answer []byte, i int) (r result) {
 	}
 	r.Limit = max(0, int64(binary.LittleEndian.Uint64(b[2:])))
 	r.Remaining = max(0, int64(binary.LittleEndian.Uint64(b[10:])))
-	r.RetryAfter = max(0, time.Duration(binary.LittleEndian.Uint64(b[18:])))
-	r.ResetAfter = max(0, time.Duration(binary.LittleEndian.Uint64(b[26:])))
+	r.RetryAfter = clamp.Duration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
+	r.ResetAfter = clamp.Duration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
 	if !r.Allowed {
 		r.RetryAfter = max(1, r.RetryAfter)
 	}

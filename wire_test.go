@@ -29,7 +29,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		h := header{
 			op: op(rapid.IntRange(int(opTake), int(opReset)).Draw(t, "op")), flags: rapid.Byte().Draw(t, "flags") &^ flagTraced,
 			hops: rapid.ByteRange(0, maxHops).Draw(t, "hops"), asks: rapid.ByteRange(1, 5).Draw(t, "asks"),
-			wait: time.Duration(rapid.Uint32().Draw(t, "wait")) * time.Microsecond, to: rapid.Uint64().Draw(t, "to"),
+			wait: time.Duration(rapid.Uint32Range(0, 60_000_000).Draw(t, "wait")) * time.Microsecond, to: rapid.Uint64().Draw(t, "to"),
 		}
 		var trace TraceContext
 		if h.op <= opPeek && rapid.Bool().Draw(t, "traced") {
@@ -98,7 +98,55 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 }
 
 func drawLease(t *rapid.T) wireLease {
-	return wireLease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16().Draw(t, "term"), rapid.Uint32().Draw(t, "until")}
+	return wireLease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16Range(0, 500).Draw(t, "term"), rapid.Uint32().Draw(t, "until")}
+}
+
+// A time less such a duration, or more by it, is a time that a clock can show.
+func TestDurationsOfAMessageAreBounded(t *testing.T) {
+	limit := bucket.Limit{Rate: 1, Per: time.Second}
+	request := (&ask{limit: &limit, units: 1}).append(header{op: opTake, asks: 1}.append(nil))
+	answer := new(result).append(appendAnswer(nil, statusDone, 1))
+	entry := (&kvEntry{Published: Published{Name: "a", Version: 1}}).append(nil, 0)
+	entry = entry[:len(entry)-1] // without its age
+	wait := func(b []byte) time.Duration {
+		h, err := parseHeader(b)
+		require.NoError(t, err)
+		return h.wait
+	}
+	for _, c := range []struct {
+		about string
+		in    []byte // a message with a duration from at on, whose bits are all set
+		at    int
+		bytes int
+		of    func([]byte) time.Duration
+		most  time.Duration
+	}{
+		{"how long an asker waits", request, 4, 4, wait, time.Minute},
+		{"the term of a lease that is asked for", request, headerBytes + 72, 2, func(b []byte) time.Duration {
+			a, err := parseAsk(b, 0, new(bucket.Limit))
+			require.NoError(t, err)
+			return time.Duration(a.lease.term) * time.Millisecond
+		}, longestLease},
+		{"the term of a lease that is granted", answer, answerHeaderBytes + 50, 2, func(b []byte) time.Duration {
+			return time.Duration(parseResult(b, 0).lease.term) * time.Millisecond
+		}, longestLease},
+		{"RetryAfter", answer, answerHeaderBytes + 18, 8, func(b []byte) time.Duration { return parseResult(b, 0).RetryAfter }, longestReset},
+		{"ResetAfter", answer, answerHeaderBytes + 26, 8, func(b []byte) time.Duration { return parseResult(b, 0).ResetAfter }, longestReset},
+		{"the age of a tombstone", append(entry, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f), len(entry), 0, func(b []byte) time.Duration {
+			list, err := parseEntries(b, 0)
+			require.NoError(t, err)
+			return time.Duration(-list[0].since)
+		}, tombstoneFor},
+	} {
+		b := slices.Clone(c.in)
+		for i := range c.bytes {
+			b[c.at+i] = 0xff
+		}
+		if c.bytes == 8 {
+			b[c.at+7] = 0x7f // the longest time.Duration
+		}
+		require.Equal(t, c.most, c.of(b), c.about)
+	}
 }
 
 // What no release sends is refused before any of it is carried out.

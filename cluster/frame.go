@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // A frame on a peer connection, after the handshake:
@@ -28,6 +29,9 @@ const pingSize = 12
 // pongSize is what a pong carries before the table: its version, and for how many
 // milliseconds its sender ran late of late.
 const pongSize = 12
+
+// maxSaid bounds the durations that pings and pongs carry.
+const maxSaid = time.Hour
 
 // maxNews bounds what a member says of itself: one record.
 const maxNews = 1 << 10

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/internal/clamp"
 	"github.com/weir-go/weir/internal/patience"
 )
 
@@ -141,7 +142,7 @@ func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err
 		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
 	}
 	version := binary.BigEndian.Uint64(f.body)
-	late := time.Duration(binary.BigEndian.Uint32(f.body[8:])) * time.Millisecond
+	late := clamp.Duration(binary.BigEndian.Uint32(f.body[8:]), time.Millisecond, maxSaid)
 	var t table
 	if len(f.body) > pongSize {
 		if t, err = decodeTable(f.body[pongSize:]); err != nil {
@@ -173,7 +174,7 @@ func (l *link) ping(s *session, now time.Time) {
 		h.pinged(l.name, l.pings, now)
 		return false
 	})
-	binary.BigEndian.PutUint32(body[8:], uint32(min(s.silence(), time.Hour)/time.Millisecond))
+	binary.BigEndian.PutUint32(body[8:], uint32(min(s.silence(), maxSaid)/time.Millisecond))
 	s.out.put(kindPing, l.pings, body[:])
 	s.forget(now)
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -627,6 +628,15 @@ func TestARosterOutOfBoundsIsRefused(t *testing.T) {
 	records, err := decodeRecords(encodeRecords([]record{ahead}, dawn), dawn)
 	require.NoError(t, err)
 	require.Equal(t, dawn, records[0].Gone)
+}
+
+func TestAnAgeFromTheNetworkIsBounded(t *testing.T) {
+	for age, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, maxAge: maxAge, maxAge + 1: maxAge, math.MaxInt64: maxAge} {
+		r := wireRecord{Name: "b", Addr: "b:1", State: Joining, Gone: true, Age: age}
+		records, err := decodeRecords(encode(rosterMessage{Version: membershipVersion, Records: []wireRecord{r}}), dawn)
+		require.NoError(t, err)
+		require.Equal(t, want, dawn.Sub(records[0].Gone), "%v", age)
+	}
 }
 
 func TestMetadataOutOfBoundsIsRefused(t *testing.T) {

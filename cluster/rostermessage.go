@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-go/weir/internal/clamp"
 )
 
 // rosterMessage carries records, in a push/pull or as a broadcast.
@@ -39,6 +41,10 @@ func encodeRecords(records []record, now time.Time) []byte {
 	return encode(m)
 }
 
+// maxAge bounds how long ago a member was buried, by the word of another: Config.Forget
+// may be as long as its user likes, and a time less this age is one.
+const maxAge = 100 * 366 * 24 * time.Hour
+
 // maxRosterMessage bounds the bytes of a roster message.
 const maxRosterMessage = 4 << 20
 
@@ -72,7 +78,7 @@ func decodeRecords(b []byte, now time.Time) ([]record, error) {
 			Epoch: w.Epoch, Turn: w.Turn, Announced: w.State,
 		}
 		if w.Gone {
-			r.Gone = now.Add(-w.Age)
+			r.Gone = now.Add(-clamp.Duration(int64(w.Age), 1, maxAge))
 		}
 		records[i] = r
 	}

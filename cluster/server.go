@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/weir-go/weir/internal/clamp"
 )
 
 const (
@@ -137,7 +139,7 @@ func (c *incoming) judge(f frame) error {
 		if len(f.body) != pingSize {
 			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 		}
-		c.peers.answered(c.batch.From, time.Duration(binary.BigEndian.Uint32(f.body[8:]))*time.Millisecond)
+		c.peers.answered(c.batch.From, clamp.Duration(binary.BigEndian.Uint32(f.body[8:]), time.Millisecond, maxSaid))
 		c.pong = c.peers.pong(c.pong[:0], binary.BigEndian.Uint64(f.body))
 		c.replies = appendFrame(c.replies, kindPong, f.id, c.pong)
 	case kindNews:

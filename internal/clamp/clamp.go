@@ -1,0 +1,17 @@
+// Package clamp reads durations that came from outside of the process. Each such duration
+// has a bound, so that no sender decides how long this process waits or remembers.
+package clamp
+
+import "time"
+
+// Duration returns n units of time, 0 if n is negative, and most if n units are more than
+// that. unit and most are above 0. It never overflows.
+func Duration[N int64 | uint16 | uint32 | uint64](n N, unit, most time.Duration) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	if uint64(n) > uint64(most/unit) {
+		return most
+	}
+	return time.Duration(n) * unit
+}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // Bounds of what is published.
@@ -97,11 +99,38 @@ type snapshot struct {
 	revision uint64
 }
 
-// put merges entries, and returns those that were news.
-func (kv *kvStore) put(list []kvEntry, now int64) (news []kvEntry) {
+// put merges entries, and returns those that were news. Those whose version is too high
+// by latest it leaves out, and it returns the last of these.
+func (kv *kvStore) put(list []kvEntry, now int64, latest uint64) (news []kvEntry, refused *kvEntry) {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
-	return kv.merge(list, now)
+	timely := make([]kvEntry, 0, len(list))
+	for i := range list {
+		if kv.takes(&list[i], latest) {
+			timely = append(timely, list[i])
+		} else {
+			refused = &list[i]
+		}
+	}
+	return kv.merge(timely, now), refused
+}
+
+// latestVersion is the highest version that is taken at a time of day, in nanoseconds
+// since 1970. Versions are bounded as the numbers of resets are: above the highest number
+// of all there is none, so that a value which had it would hold for good.
+func latestVersion(timeOfDay int64) uint64 {
+	return uint64(max(0, timeOfDay)) + uint64(countsync.ResetSlack)
+}
+
+// takes reports whether an entry's version is within bounds. The next one above that of
+// the entry which is held always is, so that each value can be replaced, and deleted,
+// also where a clock was set back after the value had come.
+func (kv *kvStore) takes(p *kvEntry, latest uint64) bool {
+	if p.Version <= latest {
+		return true
+	}
+	held, known := kv.all[p.Name]
+	return known && p.Version-1 <= held.Version
 }
 
 // merge is put while mu is held.

@@ -3,6 +3,7 @@ package weir
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func compare(t require.TestingT, asker, answerer *kvStore, now int64, most int, 
 		if breaks() {
 			return
 		}
-		asker.put(d.list, now)
+		asker.put(d.list, now, math.MaxUint64)
 		if !d.more {
 			return
 		}
@@ -71,9 +72,9 @@ func TestStoresThatMeetBecomeOne(t *testing.T) {
 			default:
 				p := drawEntry(t, now)
 				before := stores[i].current().revision
-				news := stores[i].put([]kvEntry{p}, now)
+				news, _ := stores[i].put([]kvEntry{p}, now, math.MaxUint64)
 				require.Equal(t, len(news) > 0, stores[i].current().revision > before, "the revision rises with what is news")
-				all.put([]kvEntry{p}, now)
+				all.put([]kvEntry{p}, now, math.MaxUint64)
 			}
 			now += rapid.Int64Range(0, int64(time.Minute)).Draw(t, "time")
 		}
@@ -105,7 +106,8 @@ func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
 		for i := range maxPublished + 1 {
 			list = append(list, kvEntry{Published: Published{Name: fmt.Sprintf("side %d, %06d", side, i), Version: 1, Value: []byte("v")}})
 		}
-		require.Len(t, sides[side].put(list, 0), len(list))
+		news, _ := sides[side].put(list, 0, math.MaxUint64)
+		require.Len(t, news, len(list))
 	}
 	for range 2 {
 		meet(t, &sides[0], &sides[1], 0, maxMessageEntryBytes, never)
@@ -117,11 +119,11 @@ func TestTwoFullSidesDropTheSameEntries(t *testing.T) {
 	require.EqualValues(t, 2, sides[0].dropped)
 	require.EqualValues(t, 2, sides[1].dropped)
 	before := sides[0].current().revision
-	sides[0].put([]kvEntry{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0)
+	sides[0].put([]kvEntry{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 0, math.MaxUint64)
 	require.Equal(t, before, sides[0].current().revision, "what there is no room for is no change")
-	sides[0].put([]kvEntry{{Published: Published{Name: "side 0, 000000", Version: 2}, since: 0}}, 1)
+	sides[0].put([]kvEntry{{Published: Published{Name: "side 0, 000000", Version: 2}, since: 0}}, 1, math.MaxUint64)
 	require.Len(t, sides[0].current().values, maxEntries-1, "a tombstone takes a place that a value may have")
-	sides[0].put([]kvEntry{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1)
+	sides[0].put([]kvEntry{{Published: Published{Name: "side 1, 016384", Version: 1, Value: []byte("v")}}}, 1, math.MaxUint64)
 	require.Len(t, sides[0].current().values, maxEntries)
 }
 
@@ -132,7 +134,7 @@ func TestPublishedValuesAreBoundedInBytes(t *testing.T) {
 	for i := range 3 * maxPublishedBytes / maxPublishedValue {
 		list = append(list, kvEntry{Published: Published{Name: fmt.Sprintf("%06d", i), Version: 1, Value: value}})
 	}
-	b.put(list, 0)
+	b.put(list, 0, math.MaxUint64)
 	require.LessOrEqual(t, b.bytes, maxEntryBytes)
 	require.Greater(t, b.bytes, maxEntryBytes-2*maxPublishedValue)
 	require.Equal(t, "000000", b.current().values[0].Name)
@@ -204,12 +206,14 @@ func TestPublishRefusesWhatCannotHold(t *testing.T) {
 		"name: it has 0 bytes":                            n.Publish("", 1, nil),
 		"name: it has 257 bytes":                          n.Publish(strings.Repeat("n", 257), 1, nil),
 		"value: \"name\" has 4097 bytes":                  n.Publish("name", 6, make([]byte, 4097)),
+		"version: 18446744073709551615 of \"name\" is a":  n.Publish("name", math.MaxUint64, nil),
+		"version: 9223372036854775808 of \"other\" is ab": n.Publish("other", 1<<63, []byte("v")),
 	} {
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, says)
 	}
-	require.NoError(t, n.Publish("name", 1<<64-1, nil))
-	require.ErrorContains(t, n.Publish("name", 0, []byte("again")), "there is none above it")
+
+	require.NoError(t, n.Publish("name", 0, nil), "whatever version it has")
 
 	value := []byte("mine")
 	require.NoError(t, n.Publish("kept", 1, value))
@@ -229,6 +233,72 @@ func TestPublishRefusesWhatCannotHold(t *testing.T) {
 	require.ErrorIs(t, n.Publish("name", 0, nil), ErrClosed)
 }
 
+// A member that is gone leaves no value for good: a higher version that is taken comes
+// within a nanosecond, and deletes what it left on all nodes.
+func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
+	t.Parallel()
+	now := uint64(time.Now().UnixNano())
+	for about, c := range map[string]struct {
+		version uint64
+		value   string
+		held    bool
+	}{
+		"the highest version of all":            {math.MaxUint64, "left", false},
+		"one below it":                          {math.MaxUint64 - 1, "left", false},
+		"the highest, of what was taken back":   {math.MaxUint64, "", false},
+		"the year 2262":                         {math.MaxInt64, "left", false},
+		"two days ahead":                        {now + uint64(48*time.Hour), "left", false},
+		"23 hours ahead":                        {now + uint64(23*time.Hour), "left", true},
+		"23 hours ahead, of what is taken back": {now + uint64(23*time.Hour), "", true},
+		"as the caller counts":                  {1, "left", true},
+	} {
+		t.Run(about, func(t *testing.T) {
+			t.Parallel()
+			log := new(logbook)
+			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Logger = log.logger() })
+			left := kvEntry{Published: Published{Name: "name", Version: c.version, Value: []byte(c.value)}, since: nodes[0].now()}
+			served(nodes[0], "", append(header{op: opPublish}.append(nil), appendEntries(nil, []kvEntry{left}, nodes[0].now())...))
+			require.Equal(t, c.held && c.value != "", published(nodes[0]) == "name=left ", published(nodes[0]))
+			require.Equal(t, !c.held, strings.Contains(strings.Join(log.lines(), "\n"), tooFarAhead))
+
+			require.NoError(t, nodes[1].Publish("name", 0, []byte("set")))
+			require.NoError(t, nodes[0].Publish("name", 0, []byte("set anew")))
+			for _, n := range nodes {
+				eventually(t, "it is replaced", func() bool { return published(n) == "name=set anew " })
+			}
+			require.NoError(t, nodes[1].Publish("name", 0, nil))
+			for _, n := range nodes {
+				eventually(t, "it is deleted", func() bool { return published(n) == "" })
+			}
+		})
+	}
+}
+
+// A node of a release before, or one whose clock was set back, holds such a value.
+func TestAJoinerDoesNotInheritAVersionThatIsTooFarAhead(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 1, nil)
+	kv := &nodes[0].kv
+	for name, version := range map[string]uint64{"highest": math.MaxUint64, "ahead": uint64(time.Now().Add(48 * time.Hour).UnixNano()), "set": 5} {
+		kv.put([]kvEntry{{Published: Published{Name: name, Version: version, Value: []byte("left")}}}, 0, math.MaxUint64)
+	}
+	joiner, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: []string{nodes[0].Members()[0].Addr}, Logger: quiet})
+	require.NoError(t, err)
+	defer joiner.Close()
+	eventually(t, "the joiner has what was published", func() bool { return published(joiner) != "" })
+	require.Equal(t, "set=left ", published(joiner))
+	require.NoError(t, nodes[0].Publish("ahead", 0, nil), "who holds it can delete it")
+	require.Equal(t, "highest=left set=left ", published(nodes[0]))
+}
+
+func published(n *Node) (s string) {
+	values, _ := n.Published("")
+	for _, p := range values {
+		s += fmt.Sprintf("%s=%s ", p.Name, p.Value)
+	}
+	return s
+}
+
 func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
 	n := solo(t, Config{})
 	for i := range maxPublishedBytes / (maxPublishedValue + 4) {
@@ -239,7 +309,7 @@ func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
 
 func FuzzKVMessages(f *testing.F) {
 	var b kvStore
-	b.put([]kvEntry{{Published: Published{Name: "a", Version: 7, Value: []byte("v")}}, {Published: Published{Name: "b", Version: 1}}}, 0)
+	b.put([]kvEntry{{Published: Published{Name: "a", Version: 7, Value: []byte("v")}}, {Published: Published{Name: "b", Version: 1}}}, 0, math.MaxUint64)
 	q := comparison{after: "0", digests: digests{1}}
 	d := b.differs(&q, maxMessageEntryBytes)
 	f.Add(q.append(nil))
@@ -247,13 +317,13 @@ func FuzzKVMessages(f *testing.F) {
 	f.Add(appendEntries(nil, d.list, 5))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		if list, err := parseEntries(message, 5); err == nil {
-			b.put(list, 5)
+			b.put(list, 5, math.MaxUint64)
 		}
 		if q, err := parseComparison(message); err == nil {
 			b.differs(&q, 100)
 		}
 		if d, err := parseDifference(message, &q, 5); err == nil {
-			b.put(d.list, 5)
+			b.put(d.list, 5, math.MaxUint64)
 		}
 	})
 }

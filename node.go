@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/observe"
+	"github.com/weir-go/weir/internal/pace"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -30,6 +31,7 @@ type Node struct {
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
 	kv        kvStore       // what is published
+	farAhead  pace.Pace     // of the line about a published value that is refused
 	regions   regions       // what this region has of Global limits
 	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose published values it does not know

@@ -3,7 +3,6 @@ package weir
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -26,15 +25,18 @@ type Published struct {
 // they meet somebody who does, also after a split or a restart of all but one.
 //
 // Version 0 stands for one above what this node knows of the name, and at least the
-// time of day in nanoseconds: the last writer wins.
+// time of day in nanoseconds since 1970: the last writer wins. With an empty value it
+// deletes what holds, whatever version that has. No node takes a version that is more than
+// a day ahead of its own time of day: a member could leave a value of the highest version,
+// and nothing would ever replace it.
 //
 // A name has 1 to 256 bytes, a value at most 4 KiB; there are at most 16,384
 // values, with 8 MiB in all. What was taken back is remembered for a day: a node
 // that was cut off for longer brings it back. Values do not expire.
 //
 // The error is ErrInvalid and names what is wrong, among that a version that is not
-// above the one that holds and a value that there is no more room for; or it is
-// ErrClosed. To publish again what holds is no error.
+// above the one that holds or is too far ahead, and a value that there is no more room
+// for; or it is ErrClosed. To publish again what holds is no error.
 func (n *Node) Publish(name string, version uint64, value []byte) error {
 	switch {
 	case n.closed.Load():
@@ -45,7 +47,7 @@ func (n *Node) Publish(name string, version uint64, value []byte) error {
 		return fmt.Errorf("%w value: %q has %d bytes: use at most %d", ErrInvalid, name, len(value), maxPublishedValue)
 	}
 	p := kvEntry{Published{name, version, slices.Clone(value)}, n.now()}
-	news, err := n.kv.publish(p, uint64(max(1, n.cfg.timeOfDay())), n.now())
+	news, err := n.kv.publish(p, n.cfg.timeOfDay(), n.now())
 	if err == nil && len(news) > 0 {
 		n.spread(n.view.Load(), news, -1)
 	}
@@ -53,16 +55,16 @@ func (n *Node) Publish(name string, version uint64, value []byte) error {
 }
 
 // publish is put of what a caller of this node says.
-func (kv *kvStore) publish(p kvEntry, clock uint64, now int64) (news []kvEntry, err error) {
+func (kv *kvStore) publish(p kvEntry, timeOfDay, now int64) (news []kvEntry, err error) {
 	kv.mu.Lock()
 	defer kv.mu.Unlock()
 	held, known := kv.all[p.Name]
 	values, live := kv.values, kv.live
 	if p.Version == 0 {
-		if known && held.Version == math.MaxUint64 {
-			return nil, fmt.Errorf("%w version: %q has version %d, and there is none above it", ErrInvalid, p.Name, held.Version)
-		}
-		p.Version = max(clock, held.Version+1)
+		p.Version = max(uint64(max(1, timeOfDay)), held.Version+1)
+	}
+	if latest := latestVersion(timeOfDay); !kv.takes(&p, latest) {
+		return nil, fmt.Errorf("%w version: %d of %q is above %d, a day after the time of day in nanoseconds since 1970: use a lower one, or 0 for the next", ErrInvalid, p.Version, p.Name, latest)
 	}
 	if known {
 		switch c := p.compare(&held); {
@@ -130,7 +132,7 @@ func (n *Node) servePublished(v *view, from string, body []byte, now int64) erro
 	if err != nil {
 		return err
 	}
-	if news := n.kv.put(list, now); len(news) > 0 {
+	if news := n.takePublished(list, from, now); len(news) > 0 {
 		i, known := v.named[nameHash(from)]
 		if !known {
 			i = -1
@@ -138,6 +140,21 @@ func (n *Node) servePublished(v *view, from string, body []byte, now int64) erro
 		n.spread(v, news, i)
 	}
 	return nil
+}
+
+// tooFarAhead begins the line of the log about a version that is refused.
+const tooFarAhead = "a published value is refused, as its version is too far ahead of this node's time of day"
+
+// takePublished merges what another member knows, and returns what was news.
+func (n *Node) takePublished(list []kvEntry, from string, now int64) []kvEntry {
+	news, refused := n.kv.put(list, now, latestVersion(n.cfg.timeOfDay()))
+	if refused != nil {
+		if unlogged, due := n.farAhead.Due(time.Now()); due {
+			n.cfg.Logger.Warn(tooFarAhead+": set the clock of the node that published it, and publish it again by version 0",
+				"member", from, "name", refused.Name, "version", refused.Version, "unlogged", unlogged)
+		}
+	}
+	return news
 }
 
 // serveComparison answers another node's question about what this one has, apart
@@ -242,7 +259,7 @@ func (n *Node) compare(v *view, with int) error {
 		if err != nil {
 			return err
 		}
-		if news := n.kv.put(d.list, now); len(news) > 0 {
+		if news := n.takePublished(d.list, v.Members[with].Name, now); len(news) > 0 {
 			n.spread(v, news, with)
 		}
 		if !d.more {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,4 +25,25 @@ func TestAnOverrideIsTakenBackByItsID(t *testing.T) {
 	require.NoError(t, book.RestoreID(o.Limit, o.ID), "again")
 	require.NoError(t, book.RestoreID("none", o.ID))
 	require.Len(t, book.Overrides(), 1, "another key's stays")
+}
+
+// A member may have published an override under the highest version that others take.
+func TestAnOverrideIsTakenBackWhateverItsVersion(t *testing.T) {
+	node, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	book, err := Static(node, mustParse(t, overridable))
+	require.NoError(t, err)
+	defer book.Close()
+	require.NoError(t, book.Override("r", "k", Override{Rate: 5000}))
+	o, _ := book.OverrideOf("r", "k")
+	values, _ := node.Published("")
+	require.Len(t, values, 1)
+	for _, ahead := range []time.Duration{time.Minute, time.Hour, 24*time.Hour - time.Minute} {
+		require.NoError(t, node.Publish(values[0].Name, uint64(time.Now().Add(ahead).UnixNano()), values[0].Value))
+		require.NoError(t, book.RestoreID(o.Limit, o.ID))
+		require.EqualValues(t, 10, rateOf(book), "%v", ahead)
+		require.NoError(t, book.Override("r", "k", Override{Rate: 7000}))
+		require.EqualValues(t, 7000, rateOf(book), "%v", ahead)
+	}
 }

@@ -288,7 +288,8 @@ func TestGossipIsExchangedWithThoseWhoseCertificateIsOfAMember(t *testing.T) {
 		inspector, err := newInspector("", nil)
 		require.NoError(t, err)
 		c := s.tls(t, id)
-		m = newMux(listener, c, member, inspector, slog.New(slog.NewTextHandler(&log, nil)), func(conn net.Conn) { conn.Close() })
+		m = newMux(listener, c, member, inspector, slog.New(slog.NewTextHandler(&log, nil)), newPending(pendingSize, pendingPerHost, 1<<20),
+			func(conn net.Conn, _ *pendingConn) { conn.Close() })
 		addr = listener.Addr().String()
 		out = newTransport(systemNetwork{}, names.clientTLS(c), m, udp, netip.MustParseAddrPort(addr))
 		t.Cleanup(func() { require.NoError(t, out.Shutdown()) })

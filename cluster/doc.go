@@ -98,10 +98,10 @@
 //
 // What comes is bounded before memory is taken for it, also where it comes from
 // members:
-//   - connections that have not said who they are: 1,024, and 128 of one IPv4 address
-//     or IPv6 /64, less where the process may have few file descriptors (an eighth of
-//     them at most). The oldest goes first. Those that have: 8,192, or half of the
-//     descriptors;
+//   - connections that have not said who they are, streams of gossip among them: 1,024,
+//     and 128 of one IPv4 address or IPv6 /64, less where the process may have few file
+//     descriptors (an eighth of them at most). The oldest goes first, and streams of
+//     gossip last. Those that have: 8,192, or half of the descriptors;
 //   - streams of gossip: 64, each one message of 8 MiB, and 16 MiB in all. One that
 //     claims more than 2,048 nodes, or 4 MiB of state, is closed before memberlist
 //     reads it;

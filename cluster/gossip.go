@@ -182,7 +182,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	}, h)
 	g.refresh() // from here on h is called, and may look at the view
 	ofMember := func(conn net.Conn) error { return names.prove(conn, g.cfg.Region, "") }
-	g.mux = newMux(listener, g.cfg.TLS, ofMember, inspector, g.log, g.peers.serve)
+	g.mux = newMux(listener, g.cfg.TLS, ofMember, inspector, g.log, g.peers.pending, g.peers.serve)
 	transport := newTransport(g.cfg.Network, clientTLS, g.mux, udp, g.reachable)
 	mlc.Transport = transport
 	if g.list, err = memberlist.Create(mlc); err != nil {

@@ -140,7 +140,7 @@ func (m *memory) start(name string, h Handler, changed func()) *peers {
 					there.Close()
 					return
 				}
-				to.(*peers).serve(there)
+				to.(*peers).arrive(there)
 			}()
 			if m.dialed != nil {
 				here = m.dialed(name, here)

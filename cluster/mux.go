@@ -44,11 +44,11 @@ type mux struct {
 	member   func(net.Conn) error // why the other end of a stream of gossip is no member, by its certificate
 	inspect  *inspector
 
-	streams chan net.Conn  // to gossip
-	serve   func(net.Conn) // to the peers
-	pending *pending       // connections that are not handed on yet
-	gossips *pending       // those that gossip has
-	held    atomic.Int64   // bytes that were read from them
+	streams chan net.Conn                // to gossip
+	serve   func(net.Conn, *pendingConn) // to the peers, which have the connection leave pending
+	pending *pending                     // connections that have not said yet who they are
+	gossips *pending                     // of these, those that gossip has
+	held    atomic.Int64                 // bytes that were read from them
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -58,7 +58,7 @@ type mux struct {
 	conns map[net.Conn]struct{} // those to close when the mux does; nil once it has
 }
 
-func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspector, log *slog.Logger, serve func(net.Conn)) *mux {
+func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspector, log *slog.Logger, in *pending, serve func(net.Conn, *pendingConn)) *mux {
 	m := &mux{
 		listener: l,
 		log:      log,
@@ -68,8 +68,8 @@ func newMux(l net.Listener, t *tls.Config, member func(net.Conn) error, i *inspe
 		inspect:  i,
 		streams:  make(chan net.Conn),
 		serve:    serve,
-		pending:  newPending(pendingSize, pendingPerHost, descriptors()),
-		gossips:  newPending(maxStreams, maxStreamsPerHost, descriptors()),
+		pending:  in,
+		gossips:  in.part(maxStreams, maxStreamsPerHost),
 		conns:    make(map[net.Conn]struct{}),
 	}
 	if t != nil {
@@ -163,19 +163,25 @@ func (m *mux) accept() {
 	}
 }
 
+var errCrowded = errors.New("cluster: too many connections that do not say who they are")
+
 // enter counts conn in; whoever has to go for it is closed.
 func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {
 	in, out := l.enter(conn)
 	if out != nil {
-		m.refuse(out.conn, reasonCrowded, nil)
+		m.refuse(out.conn, reasonCrowded, errCrowded)
 	}
 	return in
 }
 
 // admit reads the first byte of g's connection and hands it on.
 func (m *mux) admit(g *pendingConn) {
-	raw := g.conn
-	defer m.pending.leave(g)
+	raw, handed := g.conn, false
+	defer func() {
+		if !handed {
+			m.pending.leave(g)
+		}
+	}()
 	if !m.keep(raw) {
 		return
 	}
@@ -206,13 +212,10 @@ func (m *mux) admit(g *pendingConn) {
 		}
 		conn = secured
 	}
-	if !m.pending.leave(g) {
-		return // shown out, and closed, meanwhile
-	}
 	_ = raw.SetDeadline(time.Time{})
-	if first[0] == firstByteCheck {
-		m.serve(conn)
-	} else {
+	if handed = first[0] == firstByteCheck; handed {
+		m.serve(conn, g)
+	} else if m.pending.vouch(g) { // else it was shown out, and closed, meanwhile
 		m.gossip(conn)
 	}
 }

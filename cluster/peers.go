@@ -53,9 +53,9 @@ type peers struct {
 	identity identity
 	handler  Handler
 	refusals *refusals
-	trouble  *trouble // with members
-	abroad   *trouble // with regions
-	pending  *pending
+	trouble  *trouble    // with members
+	abroad   *trouble    // with regions
+	pending  *pending    // connections that came in and have not said yet who they are; the mux's, too
 	unmet    turns       // to dial members that this node has never met
 	left     atomic.Bool // this node is no member any more
 
@@ -314,12 +314,14 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 }
 
 // serve takes over a connection that came in, whose first byte, already read,
-// was firstByteCheck, and on which TLS is established. It returns at once.
-func (p *peers) serve(conn net.Conn) {
+// was firstByteCheck, and on which TLS is established. in is the connection among those
+// that have not said who they are. It returns at once.
+func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Lock()
 	if p.ctx.Err() != nil || len(p.conns) >= p.most {
 		crowded := p.ctx.Err() == nil
 		p.mu.Unlock()
+		p.pending.leave(in)
 		sever(conn)
 		if crowded {
 			p.refusals.add(reasonCrowded, conn.RemoteAddr(), errors.New("cluster: too many connections"))
@@ -331,23 +333,18 @@ func (p *peers) serve(conn net.Conn) {
 	p.mu.Unlock()
 	go func() {
 		defer p.wg.Done()
-		p.receive(conn)
+		p.receive(conn, in)
+		p.pending.leave(in)
 		sever(conn)
 		p.ended(conn)
 	}()
 }
 
-func (p *peers) receive(conn net.Conn) {
-	in, out := p.pending.enter(conn)
-	if out != nil {
-		sever(out.conn)
-		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errors.New("cluster: too many connections that do not say who they are"))
-	}
+func (p *peers) receive(conn net.Conn, in *pendingConn) {
 	conn.SetDeadline(time.Now().Add(handshakeWait))
 	identity, err := p.identity.on(conn)
 	if err != nil {
 		p.refusals.add(reasonTLS, conn.RemoteAddr(), err)
-		p.pending.leave(in)
 		return
 	}
 	secured, peer, reason, err := identity.accept(conn)

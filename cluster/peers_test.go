@@ -115,7 +115,17 @@ func (p *testPeer) admit(conn net.Conn) {
 		}
 		conn = secure
 	}
-	p.serve(conn)
+	p.arrive(conn)
+}
+
+// arrive serves a connection as if the mux had accepted it.
+func (p *peers) arrive(conn net.Conn) {
+	in, out := p.pending.enter(conn)
+	if out != nil {
+		sever(out.conn)
+		p.refusals.add(reasonCrowded, out.conn.RemoteAddr(), errCrowded)
+	}
+	p.serve(conn, in)
 }
 
 // meet makes all members of each other's roster and waits until everyone is

@@ -15,10 +15,13 @@ const (
 )
 
 // pending holds connections that nobody vouches for: those that have not said yet
-// who they are, and the streams that gossip has been handed. It is bounded, in
-// all and per group of addresses; when it is full the oldest is closed, so that
-// idle connections cannot keep members from coming in: a member leaves after a round
-// trip, and with gossip when rosters have been exchanged.
+// who they are, from when they are accepted, and the streams that gossip has been
+// handed. It is bounded, in all and per group of addresses; when it is full the oldest
+// is closed, so that idle connections cannot keep members from coming in: a member
+// leaves after a round trip, and with gossip when rosters have been exchanged.
+//
+// A stream of gossip is closed only where no other connection can be: it is bounded
+// apart, and takes several round trips.
 //
 // A group is an IPv4 address, or the 64 bits of an IPv6 address that a network
 // provider gives to one customer, who chooses the others freely.
@@ -33,6 +36,7 @@ type pending struct {
 type pendingConn struct {
 	conn  net.Conn
 	group string
+	vouch bool          // it is bounded apart: others go first
 	at    *list.Element // nil once it has left
 }
 
@@ -43,6 +47,12 @@ func newPending(size, perGroup int, descriptors uint64) *pending {
 	return &pending{size: most, perGroup: max(1, perGroup*most/size), conns: list.New(), groups: map[string]int{}}
 }
 
+// part is a pending for some of those that are in l, of that size at most and no more than
+// half of l.
+func (l *pending) part(size, perGroup int) *pending {
+	return &pending{size: max(1, min(size, l.size/2)), perGroup: min(perGroup, l.perGroup), conns: list.New(), groups: map[string]int{}}
+}
+
 // enter lets conn in and returns who had to go for it, nil if none had. The
 // caller closes that one's connection.
 func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
@@ -50,13 +60,9 @@ func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.groups[in.group] >= l.perGroup {
-		for e := l.conns.Front(); e != nil; e = e.Next() {
-			if out = e.Value.(*pendingConn); out.group == in.group {
-				break
-			}
-		}
+		out = l.oldest(func(g *pendingConn) bool { return g.group == in.group })
 	} else if l.conns.Len() >= l.size {
-		out = l.conns.Front().Value.(*pendingConn)
+		out = l.oldest(func(*pendingConn) bool { return true })
 	}
 	if out != nil {
 		l.remove(out)
@@ -64,6 +70,30 @@ func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
 	in.at = l.conns.PushBack(in)
 	l.groups[in.group]++
 	return in, out
+}
+
+// oldest returns the one of those that may go which came first, and is bounded here alone
+// if there is such a one.
+func (l *pending) oldest(may func(*pendingConn) bool) (first *pendingConn) {
+	for e := l.conns.Front(); e != nil; e = e.Next() {
+		g := e.Value.(*pendingConn)
+		switch {
+		case !may(g):
+		case !g.vouch:
+			return g
+		case first == nil:
+			first = g
+		}
+	}
+	return first
+}
+
+// vouch notes that g is bounded apart from now on. It reports false if g was closed.
+func (l *pending) vouch(g *pendingConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.vouch = true
+	return g.at != nil
 }
 
 // leave is called when the handshake or the stream is over. It says whether g
@@ -86,12 +116,11 @@ func (l *pending) remove(g *pendingConn) {
 	}
 }
 
-// shed removes the oldest; nil if nobody is in. The caller closes its connection.
+// shed removes the oldest, streams of gossip last; nil if nobody is in. The caller closes its connection.
 func (l *pending) shed() (out *pendingConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.conns.Front(); e != nil {
-		out = e.Value.(*pendingConn)
+	if out = l.oldest(func(*pendingConn) bool { return true }); out != nil {
 		l.remove(out)
 	}
 	return out

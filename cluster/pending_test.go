@@ -167,7 +167,7 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
 		l.err = &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 		log := &logCount{lines: map[string]int{}}
-		m := newMux(l, nil, nil, nil, slog.New(log), nil)
+		m := newMux(l, nil, nil, nil, slog.New(log), newPending(pendingSize, pendingPerHost, 1<<20), nil)
 		var conns []*from
 		for i := range 20 {
 			conns = append(conns, comes(fmt.Sprintf("192.0.2.%d:1", i)))
@@ -198,4 +198,117 @@ func TestOutOfFileDescriptorsTheMuxPausesLogsOnceASecondAndShowsTheOldestOut(t *
 		require.False(t, late.isClosed(), "it accepts again")
 		require.NoError(t, m.close())
 	})
+}
+
+// begins is a connection that says some bytes, and nothing more.
+type begins struct {
+	*from
+	mu   sync.Mutex
+	says []byte
+}
+
+func (b *begins) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	n := copy(p, b.says)
+	b.says = b.says[n:]
+	b.mu.Unlock()
+	if n > 0 {
+		return n, nil
+	}
+	return b.from.Read(p)
+}
+
+// However far a connection has come, until it has proved who it is it counts once, with
+// all others that have not.
+func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
+	silent, half, stream := []byte(nil), []byte{firstByteCheck, protocol}, []byte{firstByteGossip, gossipLabel}
+	for _, c := range []struct {
+		about       string
+		descriptors uint64
+		hosts       int // that they come from
+		stages      [][]byte
+		most        int
+	}{
+		{"from everywhere", 1 << 20, 4096, [][]byte{half, silent}, 1024},
+		{"from everywhere, in another order", 1 << 20, 4096, [][]byte{silent, half}, 1024},
+		{"from everywhere, streams of gossip among them", 1 << 20, 4096, [][]byte{stream, half, silent}, 1024},
+		{"from one address", 1 << 20, 1, [][]byte{half, silent}, 128},
+		{"from one address, streams of gossip among them", 1 << 20, 1, [][]byte{stream, half, silent}, 128},
+		{"from one address, streams of gossip at last", 1 << 20, 1, [][]byte{half, silent, stream}, 128},
+		{"with 256 descriptors", 256, 4096, [][]byte{half, silent, stream}, 32},
+		{"with 256 descriptors, streams of gossip first", 256, 4096, [][]byte{stream, silent, half}, 32},
+		{"with 256 descriptors, from one address", 256, 1, [][]byte{stream, half, silent}, 4},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &exhausted{accept: make(chan net.Conn), closed: make(chan struct{})}
+				p := newPeers(peersConfig{Self: hello{Name: "a", Addr: "a"}}, &testHandler{})
+				p.pending = newPending(pendingSize, pendingPerHost, c.descriptors)
+				i, err := newInspector(testLabel, nil)
+				require.NoError(t, err)
+				m := newMux(l, nil, func(net.Conn) error { return nil }, i, slog.New(slog.DiscardHandler), p.pending, p.serve)
+				var gossip sync.WaitGroup
+				gossip.Go(func() {
+					for {
+						select {
+						case s := <-m.streams:
+							gossip.Go(func() {
+								s.Read(make([]byte, 1))
+								s.Close()
+							})
+						case <-m.ctx.Done():
+							return
+						}
+					}
+				})
+				var conns []*begins
+				for _, says := range c.stages {
+					for i := range 1200 {
+						host := i % c.hosts
+						conn := &begins{from: comes(fmt.Sprintf("198.51.%d.%d:1", host>>8, host&255)), says: says}
+						conns = append(conns, conn)
+						l.accept <- conn
+						synctest.Wait()
+					}
+				}
+				open := 0
+				for _, conn := range conns {
+					if !conn.isClosed() {
+						open++
+					}
+				}
+				require.LessOrEqual(t, open, c.most)
+				require.Greater(t, open, c.most*3/4, "as many as may are open")
+				require.NoError(t, m.close())
+				p.close()
+				gossip.Wait()
+				require.Empty(t, p.pending.groups)
+				require.Zero(t, p.pending.conns.Len())
+			})
+		})
+	}
+}
+
+// A stream of gossip takes longer than a handshake: those that say nothing are to go first.
+func TestAStreamOfGossipOutlivesSilentConnections(t *testing.T) {
+	l := newPending(4, 3, 1<<20)
+	stream, _ := l.enter(comes("192.0.2.1:1"))
+	require.True(t, l.vouch(stream))
+	var silent []*pendingConn
+	for i := range 8 {
+		addr := "192.0.2.1:2"
+		if i%2 == 0 {
+			addr = fmt.Sprintf("192.0.2.%d:1", 2+i)
+		}
+		in, out := l.enter(comes(addr))
+		silent = append(silent, in)
+		require.NotSame(t, stream, out)
+	}
+	for range 3 {
+		require.NotSame(t, stream, l.shed())
+	}
+	require.Same(t, stream, l.shed(), "it goes where no other is in")
+	require.False(t, l.vouch(silent[0]), "it is out")
+	require.Nil(t, l.shed())
+	require.Empty(t, l.groups)
 }

@@ -421,7 +421,7 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	p := startPeer(f, "b", count, func(c *peersConfig) { c.Secrets = secrets("0123456789abcdef") })
 	f.Fuzz(func(t *testing.T, said []byte, opens, abroad bool) {
 		here, there := net.Pipe()
-		p.serve(there)
+		p.arrive(there)
 		self := hello{Name: "a", Region: "r"}
 		if abroad {
 			self.Region = "far"

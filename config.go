@@ -23,7 +23,7 @@ import (
 type Config struct {
 	Name        string        // a label, the host's name if empty; at most 64 bytes. Member.Name is label-incarnation, unique for each start
 	Bind        string        // "host:port": one port for gossip (UDP and TCP) and checks (TCP); port 0 picks a free one. Empty: a cluster of one, no network
-	Advertise   string        // "host:port" that others dial. Bind if empty, with a private address of the machine where Bind has no host
+	Advertise   string        // "host:port" that others dial, of Bind's address family if Bind has an address. Bind if empty, with the source address of the machine's default route where Bind has no host. Start logs that address, and returns an error that names the candidates if there are several. IPv6 needs no brackets if the port is Bind's
 	Join        []string      // "host:port" or DNS names (Bind's port if they have none) of any members; looked up again for as long as the node lives
 	JoinTimeout time.Duration // how long, from Start on, Ready stays false while Join names other nodes and no other member has ever been met; then the node is ready, and its log and Stats say that it counts alone. Checks are answered meanwhile. 10 s if zero; 1ms to 24h
 	Expect      int           // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero

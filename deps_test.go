@@ -63,7 +63,6 @@ var coreNeeds = []string{
 	"github.com/dchest/siphash",
 	"github.com/fsnotify/fsnotify",
 	"github.com/hashicorp/go-msgpack/v2",
-	"github.com/hashicorp/go-sockaddr",
 	"github.com/hashicorp/memberlist",
 	"go.yaml.in/yaml/v3",
 	"golang.org/x/sync",

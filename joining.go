@@ -73,11 +73,11 @@ func (n *Node) reportJoin() {
 		n.cfg.Logger.Warn("some entries of Join have not led to a member: correct them, or take them out", attrs...)
 	case n.cfg.Expect > 1:
 		n.cfg.Logger.Warn("no other member has answered: this node is ready, and grants its share of Expect. "+
-			"Check that the entries of Join are right, that they resolve, and that their port is open, TCP and UDP",
+			"Check that the entries of Join are right, that they resolve, that their port is open, TCP and UDP, and that each node's Advertise is an address that the others can dial",
 			append(attrs, "expect", n.cfg.Expect)...)
 	default:
 		n.cfg.Logger.Warn("no other member has answered: this node is ready, and counts alone. N nodes that do so grant N times each limit. "+
-			"Check that the entries of Join are right, that they resolve, and that their port is open, TCP and UDP; "+
+			"Check that the entries of Join are right, that they resolve, that their port is open, TCP and UDP, and that each node's Advertise is an address that the others can dial; "+
 			"the first node of a new cluster can ignore this", attrs...)
 	}
 }

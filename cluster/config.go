@@ -29,10 +29,16 @@ type Config struct {
 	Name string
 	// Bind is the "host:port" to listen on, TCP and UDP. Port 0 picks one that
 	// is free for both. An empty or unspecified host (0.0.0.0, ::) listens on
-	// all interfaces and advertises the machine's private address.
+	// all interfaces.
 	Bind string
 	// Advertise is the "host:port" that others dial; the bound address if
-	// empty. Port 0 stands for the bound port.
+	// empty. Port 0 stands for the bound port. Where Bind is one address, Advertise
+	// is of its family. An IPv6 address needs no brackets if the port is Bind's.
+	//
+	// If Bind has no address either, the source address of the default route is
+	// advertised, which Start logs: that of IPv4 where there is one, unless Bind
+	// is of "::". Without a default route it is the only address that others can dial.
+	// Start returns an error that names the candidates if there are several.
 	Advertise string
 	// Join is any members to find the others by: "host:port", or a DNS name
 	// with or without a port (Bind's port if without) of which every address is
@@ -135,10 +141,13 @@ func (c Config) Problems() []error {
 			"TLS alone leaves UDP open; Insecure: true runs open all the same", c.Bind)
 	}
 	if c.Advertise != "" {
-		if err := checkAddress(c.Advertise); err != nil {
+		advertise := bracketed(c.Advertise, c.Bind)
+		if err := checkAddress(advertise); err != nil {
 			problem("Advertise: %w", err)
-		} else if host, _, _ := net.SplitHostPort(c.Advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(c.Advertise) > maxAddr {
+		} else if host, _, _ := net.SplitHostPort(advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(advertise) > maxAddr {
 			problem("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
+		} else if bind, _, err := net.SplitHostPort(c.Bind); err == nil && ofOtherFamily(host, bind) {
+			problem("Advertise %q is of another address family than Bind %q, so that nobody reaches it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
 		}
 	}
 	for i, entry := range c.Join {

@@ -197,7 +197,7 @@ func TestWithoutSecretsOnlyALoopbackIsBound(t *testing.T) {
 	} {
 		c := Config{Name: "a-1", Bind: bind}
 		require.Equal(t, loopback, c.Validate() == nil, bind)
-		c.Advertise = "198.51.100.1:7946"
+		c.Advertise = "a.example:7946"
 		require.Equal(t, loopback, c.Validate() == nil, "%s, whatever it advertises", bind)
 		c.Insecure = true
 		require.NoError(t, c.Validate(), bind)

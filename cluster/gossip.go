@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-sockaddr"
 	"github.com/hashicorp/memberlist"
 )
 
@@ -27,6 +26,7 @@ func NewGossip(cfg Config) Cluster {
 	g := &gossip{
 		cfg:      cfg,
 		answered: make(map[string]bool),
+		own:      make(map[string]bool),
 		wake:     make(chan struct{}, 1),
 		announce: make(chan struct{}, 1),
 		hurry:    make(chan struct{}, 1),
@@ -64,6 +64,7 @@ type gossip struct {
 	joined joinOutcome
 
 	answered map[string]bool // the entries of Join that have led to a member; of keepJoining
+	own      map[string]bool // the addresses that have led back to this node; of keepJoining
 
 	viewing  sync.Mutex // makes refreshes take turns; no lock is held before it
 	view     atomic.Pointer[View]
@@ -172,7 +173,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		Dial:    g.cfg.Network.Dial,
 		Log:     g.log,
 		Changed: g.changed,
-		Own:     g.own,
+		Own:     g.ownRecord,
 		News:    g.news,
 		// A process that starts again at once is there before gossip has missed
 		// the one before it.
@@ -189,62 +190,6 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())
 	}
 	return nil
-}
-
-// findAddress settles what others dial.
-func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
-	host, port, err := net.SplitHostPort(bound.String())
-	if err != nil {
-		return fmt.Errorf("cluster: Bind %q: the network listens on %q, which is no address", g.cfg.Bind, bound)
-	}
-	g.port = port
-	if g.cfg.Advertise != "" {
-		advertised, p, _ := net.SplitHostPort(g.cfg.Advertise)
-		if p == "0" {
-			p = port
-		}
-		g.advertise = net.JoinHostPort(advertised, p)
-	} else {
-		ip, err := netip.ParseAddr(host)
-		if err == nil && ip.IsUnspecified() {
-			if host, err = sockaddr.GetPrivateIP(); err == nil && host == "" {
-				err = errors.New("the machine has no private address")
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("cluster: Bind %q: no address to advertise: set Advertise to one that others can dial: %w", g.cfg.Bind, err)
-		}
-		g.advertise = canonical(host, port)
-	}
-	addrs, err := resolve(ctx, g.cfg.Network, g.advertise, port)
-	if err == nil {
-		g.reachable, err = firstReachable(g.advertise, addrs, bound)
-	}
-	if err != nil {
-		return fmt.Errorf("cluster: Advertise %q: use an address, or a name that resolves on this machine: %w", g.advertise, err)
-	}
-	return nil
-}
-
-// firstReachable is the first of addrs that others can send to what is bound: of
-// its family, and no loopback unless it is bound to one, since many machines
-// have their own name stand for a loopback. An advertised address is taken at its
-// word.
-func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddrPort(advertise); err == nil {
-		return a, nil
-	}
-	own, err := netip.ParseAddrPort(bound.String())
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	for _, addr := range addrs {
-		a, err := netip.ParseAddrPort(addr)
-		if err == nil && a.Addr().IsLoopback() == own.Addr().IsLoopback() && (a.Addr().Is4() || !own.Addr().Is4()) {
-			return a, nil
-		}
-	}
-	return netip.AddrPort{}, fmt.Errorf("it stands for %v, and others reach none of these at what is bound, %v", addrs, bound)
 }
 
 func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
@@ -480,7 +425,7 @@ func (g *gossip) Announce(s State) (err error) {
 }
 
 // own is what this node says of itself to those it connects to.
-func (g *gossip) own() []byte {
+func (g *gossip) ownRecord() []byte {
 	g.mu.Lock()
 	self := g.roster.entries[g.cfg.Name].record
 	g.mu.Unlock()

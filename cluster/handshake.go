@@ -98,6 +98,8 @@ var (
 
 	errAway    = errors.New("cluster: the node at the address has left its region: the addresses should lead to others, too")
 	errName    = errors.New("cluster: another member answers at the address")
+	errSelf    = errors.New("cluster: the address that a member advertises leads back to this node: set Advertise on that member to one that other machines dial, unless it ran here before this node")
+	errShared  = errors.New("cluster: two members advertise one address: set Advertise on each to one that leads to it alone")
 	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
 	errHungUp  = errors.New("cluster: what answers at the address closed the connection without a word: if it has TLS set this node needs it too, and it may be crowded")
 	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")

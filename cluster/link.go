@@ -329,11 +329,7 @@ func (l *link) connect(wait time.Duration) *session {
 	conn, peer, err := l.peers.dial(ctx, l.addr, l.peers.cfg.Self.Region)
 	if err == nil && peer.Name != l.name {
 		sever(conn)
-		err = fmt.Errorf("%w: it is %s", errName, peer.Name)
-		// One at another address was reached by mistake: a stale name, say.
-		if peer.Addr == l.addr && l.peers.cfg.Replaced != nil {
-			l.peers.cfg.Replaced(l.name)
-		}
+		err = l.another(peer)
 	}
 	if err != nil {
 		if l.ctx.Err() == nil {
@@ -343,6 +339,22 @@ func (l *link) connect(wait time.Duration) *session {
 	}
 	l.met.now()
 	return newSession(l.peers, l, conn)
+}
+
+// another returns what it means that a member answers at the address of l's which is not
+// l's. One at another address was reached by mistake: a stale name, say.
+func (l *link) another(peer hello) error {
+	self := l.peers.cfg.Self
+	if peer.Addr == l.addr && l.peers.calling(l.name) {
+		return fmt.Errorf("%w: %s and %s advertise %s", errShared, l.name, peer.Name, l.addr)
+	}
+	if peer.Addr == l.addr && l.peers.cfg.Replaced != nil {
+		l.peers.cfg.Replaced(l.name)
+	}
+	if peer.Name == self.Name {
+		return fmt.Errorf("%w: %s advertises %s, where %s answers", errSelf, l.name, l.addr, self.Name)
+	}
+	return fmt.Errorf("%w: it is %s", errName, peer.Name)
 }
 
 // violation is the reason that a connection is closed for when its frames are

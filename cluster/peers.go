@@ -248,6 +248,13 @@ func (p *peers) came(name string) {
 	}
 }
 
+// calling reports whether a member has a connection to this node open: it lives.
+func (p *peers) calling(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.calls[caller{region: p.cfg.Self.Region, name: name}]) > 0
+}
+
 // answered takes note that a member, by its own account, had an answer from this
 // node a while ago: both ways are open.
 func (p *peers) answered(name string, ago time.Duration) {

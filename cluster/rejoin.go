@@ -167,6 +167,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 			in[a.addr] = true
 		case a.err == nil:
 			own[a.addr] = true // by a way that was not known
+			g.noteOwn(a.addr)
 		default:
 			said[a.addr] = a.err
 		}
@@ -290,11 +291,23 @@ func (g *gossip) noteJoin(o joinOutcome) {
 	g.mu.Unlock()
 	switch {
 	case o.problem != "" && was.problem == "":
-		g.log.Warn("no member of Join was joined; trying again every few seconds: check that the names resolve and that the port is open, TCP and UDP",
+		g.log.Warn("no member of Join was joined; trying again every few seconds: check that the names resolve, that the port is open, TCP and UDP, and that each node's Advertise is an address that the others can dial",
 			"error", o.problem)
 	case o.problem == "" && was.problem != "":
 		g.log.Info("joined after all", "reached", o.reached)
 	}
+}
+
+// maxOwn bounds the addresses that are remembered to lead back to this node.
+const maxOwn = 64
+
+// noteOwn logs, once for each, that an address leads back to this node.
+func (g *gossip) noteOwn(addr string) {
+	if g.own[addr] || len(g.own) >= maxOwn {
+		return
+	}
+	g.own[addr] = true
+	g.log.Info("an address of Join, or of a member, leads back to this node", "addr", addr, "advertise", g.advertise)
 }
 
 // joinOne asks who answers at addr and, if it is someone else who will have
@@ -308,6 +321,8 @@ func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err err
 		return false, nil // an address of our own that we did not know
 	case err != nil:
 		return false, fmt.Errorf("%w (%s)", err, addr)
+	case there.Addr == g.advertise:
+		return false, fmt.Errorf("%w: %s, which answers at %s, advertises %s as this node does", errShared, there.Name, addr, g.advertise)
 	}
 	if _, err := g.list.Join([]string{addr}); err != nil {
 		return false, fmt.Errorf("cluster: %s answers, but gossip does not join it: %w", addr, err)

@@ -375,7 +375,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "a", peer.Name, "it learns that it is itself")
 			a.set([]Member{a.member(), {Name: "b", Addr: mirror.Addr().String(), Region: "r"}})
-			eventually(t, 3*time.Second, func() bool { return log.with("another member answers at the address") > 0 }, "it takes itself for b")
+			eventually(t, 3*time.Second, func() bool { return log.with("leads back to this node") > 0 }, "it takes itself for b")
 			_, err = a.peer("b").Ask(t.Context(), []byte("x"), nil, time.Second)
 			require.ErrorIs(t, err, ErrUnheard)
 			r := reach(a, nil, mirror.Addr().String())

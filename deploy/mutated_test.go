@@ -55,6 +55,7 @@ func TestEachFaultInManifestsIsSeen(t *testing.T) {
 		"which is no Service here":      func(_ *manifests, w *workload) { set(w, "-join=", "-join=others:7946") },
 		"-expect is \"5\"":              func(_ *manifests, w *workload) { *w.Spec.Replicas = 3; set(w, "-log_format=", "-expect=5") },
 		"and not the pod's address":     func(_ *manifests, w *workload) { set(w, "-advertise=", "-log_level=info") },
+		"known only by -bind's":         func(_ *manifests, w *workload) { set(w, "-advertise=", "-advertise=$(POD_IP):7947") },
 		"where nothing is mounted":      func(_ *manifests, w *workload) { set(w, "-rules=", "-rules=/rules.yaml") },
 		"0 PodDisruptionBudgets":        func(m *manifests, _ *workload) { m.budgets[0].Spec.Selector.MatchLabels[memberLabel] = "other" },
 		"2 PodDisruptionBudgets":        func(m *manifests, _ *workload) { m.budgets = append(m.budgets, m.budgets[0]) },

@@ -153,8 +153,11 @@ func (w *workload) checkNode() {
 	if expect := w.options["expect"]; expect != strconv.Itoa(int(*w.Spec.Replicas)) {
 		w.problem("-expect is %q with %d replicas", expect, *w.Spec.Replicas)
 	}
-	if !strings.Contains(w.options["advertise"], "$(POD_IP)") {
+	switch host, port, _ := strings.Cut(w.options["advertise"], ":"); {
+	case host != "$(POD_IP)":
 		w.problem("-advertise is %q and not the pod's address", w.options["advertise"])
+	case !strings.HasSuffix(w.options["bind"], ":"+port): // an IPv6 address has no brackets there
+		w.problem("-advertise is %q and -bind %q: the port of a pod's IPv6 address is known only by -bind's", w.options["advertise"], w.options["bind"])
 	}
 }
 

@@ -88,7 +88,7 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 
 	f.StringVar(&o.node.Name, "name", "", "a label of this node; the host's name if empty")
 	f.StringVar(&o.node.Bind, "bind", "", "host:port for the other nodes, TCP and UDP; with -shared, unless it is a loopback's. A cluster of one if empty")
-	f.StringVar(&o.node.Advertise, "advertise", "", "host:port that the others dial, if it is not -bind's")
+	f.StringVar(&o.node.Advertise, "advertise", "", "host:port that the others dial, if it is not -bind's; IPv6 needs no brackets if the port is -bind's")
 	f.Func("join", "addresses or DNS names of other nodes, separated by commas; DNS names are looked up again", func(text string) error { o.node.Join = split(text); return nil })
 	f.DurationVar(&o.node.JoinTimeout, "join_timeout", 0, "how long /ready waits for the first other node of -join; 10s if 0")
 	f.IntVar(&o.node.Expect, "expect", 0, "how many nodes the cluster normally has: below it, a node spends its share of them. No floor if 0")

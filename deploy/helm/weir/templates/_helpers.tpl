@@ -94,7 +94,7 @@ lifecycle:
   - -rules=/etc/weir/rules/rules.yaml
   - -shared=/etc/weir/shared/weir.secret
   - -bind=:{{ .Values.ports.peers }}
-  - -advertise={{ ternary "[$(POD_IP)]" "$(POD_IP)" .Values.ipv6 }}:{{ .Values.ports.peers }}
+  - -advertise=$(POD_IP):{{ .Values.ports.peers }}
   - -join={{ include "weir.fullname" . }}-peers:{{ .Values.ports.peers }}
   - -expect={{ .Values.expect | default .Values.replicaCount }}
   - -max_keys={{ int64 .Values.maxKeys }}

@@ -1,0 +1,73 @@
+package cluster_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+)
+
+// bridged is a host with an address that each host of its kind has, as docker0's is: there
+// it leads to the host itself.
+type bridged struct {
+	cluster.Network
+	self string
+}
+
+const bridge = "172.17.0.1:7946"
+
+func (b bridged) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if addr == bridge {
+		addr = b.self + ":7946"
+	}
+	return b.Network.Dial(ctx, addr)
+}
+
+// Both names and the address are in what the node says of Join, and Advertise as the remedy.
+func TestTwoMembersThatAdvertiseOneAddressAreNamed(t *testing.T) {
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		on := func(host string, join ...string) (*node, *record) {
+			log := new(record)
+			cfg := h.at(host, config(host))
+			cfg.Network, cfg.Advertise, cfg.Join = bridged{cfg.Network, host}, bridge, join
+			cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+			return launch(t, cfg), log
+		}
+		a, _ := on("a")
+		b, log := on("b", "a:7946")
+		for _, said := range []string{b.Stats().JoinError, b.Stats().Unanswered["a:7946"], log.String()} {
+			for _, word := range []string{"two members advertise one address", a.name, bridge, "Advertise"} {
+				require.Contains(t, said, word)
+			}
+		}
+		require.Equal(t, rosterText(cluster.Serving, b), b.roster(), "they would not reach each other")
+	})
+}
+
+func TestAnAddressOfJoinThatLeadsBackIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		log := new(record)
+		cfg := h.at("a", config("a"))
+		cfg.Network, cfg.Join = bridged{cfg.Network, "a"}, []string{bridge, "a:7946", "b:7946"}
+		h.Host("b")
+		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		launch(t, cfg)
+		time.Sleep(time.Minute)
+		var back []string
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "leads back to this node") {
+				back = append(back, line)
+			}
+		}
+		require.Len(t, back, 1, "its own name is no surprise")
+		require.Contains(t, back[0], bridge)
+	})
+}

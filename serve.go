@@ -31,14 +31,14 @@ func (in inbound) Serve(b *cluster.Batch) {
 	if !b.Read.IsZero() {
 		waited = time.Since(b.Read)
 	}
-	from := sender{b.Region, b.From}
+	from, longest := sender{b.Region, b.From}, n.longestWait()
 	for i, request := range b.Requests {
 		h, err := parseHeader(request)
 		if err != nil {
 			b.Reply(i, nil)
 			continue
 		}
-		h.wait = min(h.wait, n.longestWait())
+		h.wait = min(h.wait, longest)
 		if b.Region != n.cfg.Region || h.op == opExchange || h.flags&flagAbroad != 0 {
 			if refusal, err := n.border(b, &h, request, now); refusal != nil || err != nil {
 				b.Reply(i, refusal)

@@ -23,7 +23,7 @@ func (g *gossip) findAddress(ctx context.Context, bound net.Addr) error {
 		if p == "0" {
 			p = port
 		}
-		g.advertise = net.JoinHostPort(advertised, p)
+		g.advertise = canonical(advertised, p)
 	} else {
 		ip, err := netip.ParseAddr(host)
 		if err != nil {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -16,28 +17,64 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bindVariable has this test binary be a member that listens there, for a moment: it prints
-// the address that it advertises, or why it does not start.
-const bindVariable = "WEIR_TEST_LAYOUT_BIND"
+// bindVariable has this test binary be a member that listens there: it prints the address
+// that it advertises, or why it does not start. With joinVariable, which is "nobody" or an
+// address to join, it also prints the address of the other member, once each has heard the
+// other, and runs until its standard input ends.
+const (
+	bindVariable      = "WEIR_TEST_LAYOUT_BIND"
+	advertiseVariable = "WEIR_TEST_LAYOUT_ADVERTISE"
+	joinVariable      = "WEIR_TEST_LAYOUT_JOIN"
+)
 
 func init() {
 	if bind := os.Getenv(bindVariable); bind != "" {
-		fmt.Println(advertised(bind))
+		var log lines
+		g := NewGossip(Config{
+			Name: fmt.Sprintf("m-%d", os.Getpid()), Bind: bind, Advertise: os.Getenv(advertiseVariable), Join: joined(),
+			Secrets: [][]byte{sized(1)}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		fmt.Println(advertised(g, &log))
+		if os.Getenv(joinVariable) != "" {
+			fmt.Println(met(g))
+			io.Copy(io.Discard, os.Stdin)
+		}
 		os.Exit(0)
 	}
 }
 
-func advertised(bind string) string {
-	g := NewGossip(Config{Name: "a-1", Bind: bind, Secrets: [][]byte{sized(1)}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	defer g.Close()
+func joined() []string {
+	if join := os.Getenv(joinVariable); join != "" && join != "nobody" {
+		return []string{join}
+	}
+	return nil
+}
+
+func advertised(g Cluster, log *lines) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := g.Start(ctx, &testHandler{}); err != nil {
 		return err.Error()
 	}
 	v := g.View()
-	host, _, _ := net.SplitHostPort(v.Members[v.Self].Addr)
+	addr := v.Members[v.Self].Addr
+	if os.Getenv(advertiseVariable) == "" && log.with("level=INFO", "Advertise is not set", addr) != 1 {
+		return "the log has no line with " + addr
+	}
+	host, _, _ := net.SplitHostPort(addr)
 	return host
+}
+
+// met returns the address of the other member once both hear each other.
+func met(g Cluster) string {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		v := g.View()
+		if len(v.Members) == 2 && v.Hears[0][1] && v.Hears[1][0] {
+			host, _, _ := net.SplitHostPort(v.Members[1-v.Self].Addr)
+			return host
+		}
+	}
+	return fmt.Sprintf("nobody was met: %+v", g.View().Members)
 }
 
 // layout is a machine's network: commands of iproute2, without the namespace.
@@ -101,7 +138,8 @@ var layouts = []layout{
 	{about: "an address that nobody gave", links: nic("eth0", "169.254.7.7/16"), names: "no address Advertise", not: "169.254.7.7"},
 }
 
-func TestTheAdvertisedAddressOfALayoutIsRightOrTheCandidatesAreNamed(t *testing.T) {
+// iproute2 returns the path of ip, or skips the test.
+func iproute2(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root")
 	}
@@ -109,25 +147,40 @@ func TestTheAdvertisedAddressOfALayoutIsRightOrTheCandidatesAreNamed(t *testing.
 	if err != nil {
 		t.Skip("making network namespaces needs the ip command (iproute2)")
 	}
+	return ip
+}
+
+// namespace makes one for the time of the test.
+func namespace(t *testing.T, ip string) string {
+	ns := fmt.Sprintf("weir%08x", rand.Uint32())
+	lay(t, ip, "", "netns add "+ns)
+	t.Cleanup(func() { exec.Command(ip, "netns", "del", ns).Run() })
+	lay(t, ip, ns, "link set lo up")
+	return ns
+}
+
+// lay runs commands of iproute2, one on a line, in a namespace if it is not empty. It skips
+// the test if the kernel cannot do that.
+func lay(t *testing.T, ip, ns, commands string) {
+	for line := range strings.Lines(commands) {
+		args := strings.Fields(line)
+		if ns != "" {
+			args = append([]string{"-n", ns}, args...)
+		}
+		if out, err := exec.Command(ip, args...).CombinedOutput(); err != nil {
+			t.Skipf("this machine cannot make that network: ip %s: %v %s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+func TestTheAdvertisedAddressOfALayoutIsRightOrTheCandidatesAreNamed(t *testing.T) {
+	ip := iproute2(t)
 	require.GreaterOrEqual(t, len(layouts), 12)
 	for _, l := range layouts {
 		t.Run(l.about, func(t *testing.T) {
 			t.Parallel()
-			ns := fmt.Sprintf("weir%08x", rand.Uint32())
-			run := func(args ...string) {
-				out, err := exec.Command(ip, args...).CombinedOutput()
-				if err != nil {
-					t.Skipf("this machine cannot make that network: ip %s: %v %s", strings.Join(args, " "), err, out)
-				}
-			}
-			run("netns", "add", ns)
-			t.Cleanup(func() { exec.Command(ip, "netns", "del", ns).Run() })
-			run("-n", ns, "link", "set", "lo", "up")
-			for line := range strings.Lines(l.links) {
-				if args := strings.Fields(line); len(args) > 0 {
-					run(append([]string{"-n", ns}, args...)...)
-				}
-			}
+			ns := namespace(t, ip)
+			lay(t, ip, ns, l.links)
 			bind := l.bind
 			if bind == "" {
 				bind = ":0"
@@ -149,6 +202,67 @@ func TestTheAdvertisedAddressOfALayoutIsRightOrTheCandidatesAreNamed(t *testing.
 				if l.not != "" {
 					require.NotContains(t, got, l.not)
 				}
+			}
+		})
+	}
+}
+
+// Two machines on one wire find each other with no more than a port in Bind, and with
+// what a pod has for $(POD_IP):7946 in Advertise.
+func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
+	ip := iproute2(t)
+	for _, c := range []struct {
+		about     string
+		addresses [2]string // of their cards
+		bits      string
+		links     string // besides
+		advertise bool
+	}{
+		{"Docker on both", [2]string{"10.1.2.1", "10.1.2.2"}, "/24", docker0, false},
+		{"public addresses", [2]string{"5.6.7.1", "5.6.7.2"}, "/24", docker0, false},
+		{"IPv6", [2]string{"2600:1:2::1", "2600:1:2::2"}, "/64", docker0, false},
+		{"IPv6 without brackets in Advertise", [2]string{"fd00:10:244::1", "fd00:10:244::2"}, "/64", docker0, true},
+		{"IPv4 in Advertise", [2]string{"10.1.2.1", "10.1.2.2"}, "/24", docker0, true},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			t.Parallel()
+			machines := [2]string{namespace(t, ip), namespace(t, ip)}
+			lay(t, ip, "", "link add eth0 netns "+machines[0]+" type veth peer name eth0 netns "+machines[1])
+			for i, ns := range machines {
+				nodad, family := "", ""
+				if strings.Contains(c.addresses[i], ":") {
+					nodad, family = " nodad", "-6 "
+				}
+				lay(t, ip, ns, "link set eth0 up\naddr add "+c.addresses[i]+c.bits+" dev eth0"+nodad)
+				lay(t, ip, ns, family+"route add default via "+c.addresses[1-i]+"\n"+c.links)
+			}
+			var said [2]*bufio.Scanner
+			for i, ns := range machines {
+				child := exec.Command(ip, "netns", "exec", ns, os.Args[0])
+				join := "nobody"
+				if i == 1 {
+					join = net.JoinHostPort(c.addresses[0], "7946")
+				}
+				child.Env = []string{"PATH=/nowhere", bindVariable + "=:7946", joinVariable + "=" + join}
+				if c.advertise {
+					child.Env = append(child.Env, advertiseVariable+"="+c.addresses[i]+":7946")
+				}
+				out, err := child.StdoutPipe()
+				require.NoError(t, err)
+				stop, err := child.StdinPipe()
+				require.NoError(t, err)
+				require.NoError(t, child.Start())
+				t.Cleanup(func() {
+					stop.Close()
+					child.Wait()
+				})
+				said[i] = bufio.NewScanner(out)
+				require.True(t, said[i].Scan())
+				require.Equal(t, c.addresses[i], said[i].Text())
+			}
+			for i := range machines {
+				require.True(t, said[i].Scan())
+				require.Equal(t, c.addresses[1-i], said[i].Text())
 			}
 		})
 	}

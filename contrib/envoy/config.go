@@ -44,7 +44,7 @@ type domain struct {
 // fits, else the one without a value.
 type level struct {
 	exact    map[entry]*descriptor
-	patterns []*descriptor
+	patterns map[string][]*descriptor // of each key, in the order of the file
 	any      map[string]*descriptor
 }
 
@@ -77,7 +77,10 @@ type limit struct {
 func (l *level) add(d *descriptor) {
 	switch {
 	case d.pattern:
-		l.patterns = append(l.patterns, d)
+		if l.patterns == nil {
+			l.patterns = make(map[string][]*descriptor)
+		}
+		l.patterns[d.key] = append(l.patterns[d.key], d)
 	case d.value == "":
 		if l.any == nil {
 			l.any = make(map[string]*descriptor)
@@ -91,35 +94,44 @@ func (l *level) add(d *descriptor) {
 	}
 }
 
-func (l *level) match(e *ratelimit.RateLimitDescriptor_Entry) *descriptor {
+func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descriptor, error) {
 	if d := l.exact[entry{e.GetKey(), e.GetValue()}]; d != nil {
-		return d
+		return d, nil
 	}
-	for _, d := range l.patterns {
-		if d.key == e.GetKey() && strings.HasPrefix(e.GetValue(), d.value) {
-			return d
+	for _, d := range l.patterns[e.GetKey()] {
+		if err := w.add(workOfMatch); err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(e.GetValue(), d.value) {
+			return d, nil
 		}
 	}
-	return l.any[e.GetKey()]
+	return l.any[e.GetKey()], nil
 }
+
+// workOfMatch is what it takes to compare a value with a pattern.
+const workOfMatch = 8
 
 // find appends the descriptors that match the entries, one for each. They are as many
 // as the entries only if the last has been matched, too: a limit applies to
 // descriptors of its own depth.
-func (d *domain) find(entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) []*descriptor {
+func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) ([]*descriptor, error) {
 	at := &d.top
 	for _, e := range entries {
 		if at == nil {
 			break
 		}
-		next := at.match(e)
+		next, err := at.match(w, e)
+		if err != nil {
+			return nil, err
+		}
 		if next == nil {
 			break
 		}
 		way = append(way, next)
 		at = next.below
 	}
-	return way
+	return way, nil
 }
 
 // label is a descriptor as paths have it.

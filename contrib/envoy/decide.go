@@ -14,12 +14,6 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// The bounds of a request.
-const (
-	maxDescriptors = 255               // that Node.AllowAll takes
-	maxHits        = 1_000_000_000_000 // the largest limit of a node
-)
-
 // item is a descriptor of a request, and what becomes of it.
 type item struct {
 	descriptor *ratelimit.RateLimitDescriptor
@@ -47,15 +41,11 @@ const (
 )
 
 // read finds what the descriptors of a request ask of which limits.
-func (s *Service) read(req *rls.RateLimitRequest, items []item) ([]item, error) {
-	switch n := len(req.GetDescriptors()); {
-	case req.GetDomain() == "":
-		return nil, status.Error(codes.InvalidArgument, "the request has no domain")
-	case n == 0:
-		return nil, status.Error(codes.InvalidArgument, "the request has no descriptors")
-	case n > maxDescriptors:
-		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors: at most %d are decided together", n, maxDescriptors)
+func (s *Service) read(ctx context.Context, req *rls.RateLimitRequest, items []item) ([]item, error) {
+	if err := bounded(req); err != nil {
+		return nil, err
 	}
+	w := work{ctx: ctx}
 	items = slices.Grow(items, len(req.GetDescriptors()))[:len(req.GetDescriptors())]
 	now := s.current.Load()
 	domain := now.domains[req.GetDomain()]
@@ -66,7 +56,7 @@ func (s *Service) read(req *rls.RateLimitRequest, items []item) ([]item, error) 
 		if domain == nil {
 			continue
 		}
-		if err := s.readOne(now, domain, req, it); err != nil {
+		if err := s.readOne(&w, now, domain, req, it); err != nil {
 			return nil, err
 		}
 		replaces = replaces || it.limit != nil && len(it.limit.replaces) > 0
@@ -77,10 +67,16 @@ func (s *Service) read(req *rls.RateLimitRequest, items []item) ([]item, error) 
 	return items, nil
 }
 
-func (s *Service) readOne(now *book, domain *domain, req *rls.RateLimitRequest, it *item) error {
+func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimitRequest, it *item) error {
 	entries := it.descriptor.GetEntries()
 	var room [8]*descriptor
-	way := domain.find(entries, room[:0])
+	if err := w.add(len(domain.name) + bytesOf(entries)); err != nil {
+		return err
+	}
+	way, err := domain.find(w, entries, room[:0])
+	if err != nil {
+		return err
+	}
 	if len(way) == len(entries) && len(way) > 0 {
 		if it.limit = way[len(way)-1].limit; it.limit != nil {
 			it.current, it.path, it.limiter = it.limit.current, it.limit.path, now.limiters[it.limit]
@@ -102,7 +98,6 @@ func (s *Service) readOne(now *book, domain *domain, req *rls.RateLimitRequest, 
 			return status.Errorf(codes.InvalidArgument, "limit: the unit is %v, %d of them: use a known one, and no more than 366 days", o.GetUnit(), max(1, o.GetUnitMultiplier().GetValue()))
 		}
 		if o.GetRequestsPerUnit() > 0 {
-			var err error
 			if it.limiter, err = s.limiter(it.path, it.current); err != nil {
 				return refusal(err)
 			}
@@ -137,26 +132,32 @@ func (s *Service) readOne(now *book, domain *domain, req *rls.RateLimitRequest, 
 
 // replace takes out what limits of the same request replace.
 func replace(items []item) {
-	var names []string
+	names := make(map[string]bool)
 	for i := range items {
-		if l := items[i].limit; l != nil {
-			names = append(names, l.replaces...)
+		l := items[i].limit
+		if l == nil || slices.ContainsFunc(items[:i], func(it item) bool { return it.limit == l }) {
+			continue // its names are there already
+		}
+		for _, name := range l.replaces {
+			names[name] = true
 		}
 	}
 	for i := range items {
 		l := items[i].limit
-		items[i].replaced = l != nil && l.name != "" && slices.Contains(names, l.name)
+		items[i].replaced = l != nil && l.name != "" && names[l.name]
 	}
 }
 
 // pathOf is the path of a descriptor that is not in the configuration: without
 // values, of which there may be any number.
 func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) string {
-	path := domain
+	var b strings.Builder
+	b.WriteString(domain)
 	for _, e := range entries {
-		path += "." + e.GetKey()
+		b.WriteByte('.')
+		b.WriteString(e.GetKey())
 	}
-	return path
+	return b.String()
 }
 
 // valuedPath is an item's path, with the values that the configuration wants in it.
@@ -174,7 +175,8 @@ func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescripto
 		}
 		b.WriteString(d.key)
 		if value := entries[i].GetValue(); value != "" {
-			b.WriteString("_" + value)
+			b.WriteByte('_')
+			b.WriteString(value)
 		}
 	}
 	return b.String()
@@ -278,13 +280,14 @@ func (it *item) look(ctx context.Context) (err error) {
 	return err
 }
 
-// sum is what the takes of an item's count ask for together: more than the limit can
-// be granted at no time.
+// sum returns what the takes of an item's count ask for together. The limit never grants
+// more than its number.
 func (it *item) sum(items []item) int64 {
 	sum := it.hits
 	for i := range items {
 		other := &items[i]
-		if other != it && other.how == take && !other.replaced && other.key == it.key && other.path == it.path && other.current != nil && other.current.GetUnit() == it.current.GetUnit() {
+		if other != it && other.how == take && !other.replaced && other.limiter != nil &&
+			other.key == it.key && other.limiter.Limit().Name == it.limiter.Limit().Name {
 			sum += min(other.hits, math.MaxInt64-sum)
 		}
 	}

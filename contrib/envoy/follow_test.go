@@ -133,7 +133,7 @@ func TestAManagementServersDescriptorsMeanWhatAFilesDo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"d", "e"}, cfg.Domains())
 	d := cfg.domains["e"]
-	way := d.find(of("path", "/api/a", "user", "x").Entries, nil)
+	way := found(t, d, "path", "/api/a", "user", "x")
 	require.Len(t, way, 2)
 	l := way[1].limit
 	require.Equal(t, "e.path_/api/*.user", l.path)
@@ -141,7 +141,7 @@ func TestAManagementServersDescriptorsMeanWhatAFilesDo(t *testing.T) {
 	require.Equal(t, []string{"v"}, l.replaces)
 	per, _ := period(l.current)
 	require.Equal(t, 30*day, per)
-	require.Nil(t, d.find(of("path", "/api/a", "user", "root").Entries, nil)[1].limit.current)
+	require.Nil(t, found(t, d, "path", "/api/a", "user", "root")[1].limit.current)
 }
 
 func TestWhatAManagementServerSendsWrongIsRefused(t *testing.T) {

@@ -3,6 +3,7 @@ package envoylimit
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -23,6 +24,7 @@ const (
 // The way has what matched the entries; it may end before them.
 func appendKey(b []byte, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) []byte {
 	begun := len(b)
+	b = slices.Grow(b, bytesOf(entries)+2*len(entries))
 	for i, e := range entries {
 		if i > 0 {
 			b = append(b, '|')

@@ -54,6 +54,14 @@ func of(pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
+// found is what matches a descriptor of keys and values in turns.
+func found(t *testing.T, d *domain, pairs ...string) []*descriptor {
+	t.Helper()
+	way, err := d.find(&work{ctx: t.Context()}, of(pairs...).GetEntries(), nil)
+	require.NoError(t, err)
+	return way
+}
+
 func TestADescriptorMeetsTheMostSpecificLimitOfItsDepth(t *testing.T) {
 	cfg, err := Parse("messaging.yaml", []byte(messaging))
 	require.NoError(t, err)
@@ -78,7 +86,7 @@ func TestADescriptorMeetsTheMostSpecificLimitOfItsDepth(t *testing.T) {
 		{"a value before patterns", "messaging.path_files/a", []string{"path", "files/a"}},
 		{"no pattern fits", "", []string{"path", "file"}},
 	} {
-		way := d.find(of(c.entries...).GetEntries(), nil)
+		way := found(t, d, c.entries...)
 		got := ""
 		if len(way) == len(c.entries)/2 && len(way) > 0 {
 			if l := way[len(way)-1].limit; l != nil {
@@ -227,12 +235,14 @@ func walk(t *testing.T, l *level, above []string) {
 	}
 	for _, d := range l.any {
 		// A pattern of any value comes before it.
-		if !slices.ContainsFunc(l.patterns, func(p *descriptor) bool { return p.key == d.key && p.value == "" }) {
+		if !slices.ContainsFunc(l.patterns[d.key], func(p *descriptor) bool { return p.value == "" }) {
 			all = append(all, d)
 		}
 	}
 	for _, d := range all {
-		require.Same(t, d, l.match(&ratelimit.RateLimitDescriptor_Entry{Key: d.key, Value: d.value}), "%v", above)
+		got, err := l.match(&work{ctx: t.Context()}, &ratelimit.RateLimitDescriptor_Entry{Key: d.key, Value: d.value})
+		require.NoError(t, err)
+		require.Same(t, d, got, "%v", above)
 		if d.below != nil {
 			walk(t, d.below, append(above, d.label()))
 		}

@@ -191,16 +191,12 @@ const watchEvery = 5 * time.Second
 // if one denies, none has spent anything.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	var room [8]item
-	items, err := s.read(req, room[:0])
+	items, err := s.read(ctx, req, room[:0])
 	if err != nil {
 		return nil, err
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		// An answer takes time to arrive, too: what comes after the deadline is none.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/answering))
-		defer cancel()
-	}
+	ctx, cancel := withinTime(ctx, len(items))
+	defer cancel()
 	denied, err := s.decide(ctx, items)
 	if err != nil {
 		return nil, refusal(err)
@@ -215,9 +211,29 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	return s.respond(req, items, denied), nil
 }
 
-// answering is the part of the time until a deadline that is kept for the answer, as
-// one in so many.
-const answering = 4
+// withinTime returns the context of a decision on so many descriptors. It ends before the
+// caller's deadline does, because an answer takes time to arrive, too.
+func withinTime(ctx context.Context, descriptors int) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	switch {
+	case ok:
+		return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/answering))
+	case descriptors > few:
+		return context.WithTimeout(ctx, maxWait)
+	}
+	return ctx, func() {}
+}
+
+const (
+	// answering is the part of the time until a deadline that is kept for the answer,
+	// as one in so many.
+	answering = 4
+	// A request of more than a few descriptors waits for other nodes for maxWait in all,
+	// where its caller has no deadline. One of a few waits for some times the node's
+	// Timeout.
+	few     = 8
+	maxWait = time.Second
+)
 
 // refusal is what a request gets that was not decided on, and that Envoy lets pass or
 // not by its failure_mode_deny.

@@ -1,0 +1,184 @@
+package envoylimit
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// many is a descriptor of so many entries, whose keys and values have so many bytes each.
+func many(entries, bytes int) *ratelimit.RateLimitDescriptor {
+	pairs := make([]string, 0, 2*entries)
+	for i := range entries {
+		pairs = append(pairs, fmt.Sprintf("%0*d", bytes, i), strings.Repeat("v", bytes))
+	}
+	return of(pairs...)
+}
+
+// ofPatterns is a configuration of so many patterns of one key, none of which fits another value.
+func ofPatterns(patterns int) string {
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	for i := range patterns {
+		fmt.Fprintf(&b, "- {key: path, value: 'a%d*', rate_limit: {unit: hour, requests_per_unit: 1}}\n", i)
+	}
+	return b.String()
+}
+
+// nestedPatterns is a configuration of so many levels, each with so many patterns that do
+// not fit and one that does.
+func nestedPatterns(levels, patterns int) string {
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors: ")
+	for level := range levels {
+		b.WriteString("[")
+		for i := range patterns {
+			fmt.Fprintf(&b, "{key: '%d', value: 'a%d*'}, ", level, i)
+		}
+		fmt.Fprintf(&b, "{key: '%d', value: 'v*', descriptors: ", level)
+	}
+	b.WriteString("[]" + strings.Repeat("}]", levels))
+	return b.String()
+}
+
+func TestTheWorkOfARequestHasABound(t *testing.T) {
+	node := start(t, weir.Config{})
+	small, large := serviceOf(t, node, basic, Options{}), serviceOf(t, node, ofPatterns(4000), Options{})
+	deep := serviceOf(t, node, nestedPatterns(14, 700), Options{})
+	own := func(d *ratelimit.RateLimitDescriptor) *ratelimit.RateLimitDescriptor {
+		return limited(d, 5, typev3.RateLimitUnit_DAY)
+	}
+	repeat := func(n int, d *ratelimit.RateLimitDescriptor) (all []*ratelimit.RateLimitDescriptor) {
+		for range n {
+			all = append(all, d)
+		}
+		return all
+	}
+	for _, c := range []struct {
+		about   string
+		service *Service
+		ds      []*ratelimit.RateLimitDescriptor
+		want    string // empty if it is answered
+	}{
+		{"entries without end, with a limit of the request's", small, repeat(1, own(many(600_000, 1))), "a descriptor has 600000 entries: use at most 64"},
+		{"one entry too many, which no limit is for", small, repeat(1, many(65, 1)), "a descriptor has 65 entries: use at most 64"},
+		{"the most entries", small, repeat(1, own(many(64, 100))), ""},
+		{"the most entries of the most descriptors", small, repeat(255, own(many(64, 10))), ""},
+		{"a value that is too long", small, repeat(1, of("user", strings.Repeat("v", 1<<20))), "the request has 1048581 bytes in its keys and values: use at most 1048576"},
+		{"keys that are too long together", small, repeat(255, own(many(2, 1100))), "the request has 1122001 bytes in its keys and values: use at most 1048576"},
+		{"all that Envoy takes as the headers of a request, ten times", small, repeat(10, own(of("user", strings.Repeat("v", 60<<10)))), ""},
+		{"patterns", large, repeat(255, of("path", "v")), ""},
+		{"patterns on each of many levels", deep, repeat(255, many(14, 1)), "the request takes too much work: ask for fewer descriptors, or match them by fewer patterns"},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			_, err := c.service.ShouldRateLimit(t.Context(), request(c.ds...))
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
+			require.Equal(t, c.want, status.Convert(err).Message())
+		})
+	}
+}
+
+// What a request allocates is a measure of its work that does not depend on the machine.
+func TestARequestTakesTimeInProportionToItsBytes(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), basic+`
+- key: named
+  rate_limit: {unit: hour, requests_per_unit: 1000000, name: n, replaces: [{name: user}]}
+`, Options{OnDecision: func(context.Context, *Decided) {}, Metadata: true})
+	named := func(n int) *rls.RateLimitRequest {
+		req := request()
+		for i := range n {
+			req.Descriptors = append(req.Descriptors, of("named", fmt.Sprint(i)))
+		}
+		return req
+	}
+	for _, c := range []struct {
+		about string
+		of    func(n int) *rls.RateLimitRequest
+		n     int // and four times as many
+	}{
+		{"entries", func(n int) *rls.RateLimitRequest {
+			return request(limited(many(n, 1000), 1_000_000, typev3.RateLimitUnit_DAY))
+		}, 16},
+		{"bytes of a key", func(n int) *rls.RateLimitRequest {
+			return request(limited(many(16, n), 1_000_000, typev3.RateLimitUnit_DAY))
+		}, 4000},
+		{"descriptors", func(n int) *rls.RateLimitRequest {
+			req := request()
+			for i := range n {
+				req.Descriptors = append(req.Descriptors, limited(of("k", fmt.Sprint(i)), 1_000_000, typev3.RateLimitUnit_DAY))
+			}
+			return req
+		}, 60},
+		{"limits that replace others", named, 60},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			allocates := func(n int) float64 {
+				req := c.of(n)
+				var before, after runtime.MemStats
+				const times = 10
+				_, err := s.ShouldRateLimit(t.Context(), req)
+				require.NoError(t, err)
+				runtime.ReadMemStats(&before)
+				for range times {
+					_, err = s.ShouldRateLimit(t.Context(), req)
+					require.NoError(t, err)
+				}
+				runtime.ReadMemStats(&after)
+				return float64(after.TotalAlloc-before.TotalAlloc) / times
+			}
+			small, large := allocates(c.n), allocates(4*c.n)
+			t.Logf("%.0f bytes, then %.0f", small, large)
+			require.Less(t, large/small, 6.0)
+		})
+	}
+}
+
+// A slow link holds up each question to a member.
+func TestARequestWithoutADeadlineWaitsForABoundedTime(t *testing.T) {
+	virtually(t, shared, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		for _, to := range []string{"b", "c"} {
+			for _, link := range [][2]string{{"a", to}, {to, "a"}} {
+				c.Network().SetLink(link[0], link[1], weirtest.Link{Latency: 30 * time.Millisecond})
+			}
+		}
+		var ds []*ratelimit.RateLimitDescriptor
+		for i := range 255 {
+			ds = append(ds, hits(0, "user", fmt.Sprint(i)))
+		}
+		begun := time.Now()
+		r, err := services["a"].ShouldRateLimit(t.Context(), request(ds...))
+		require.NoError(t, err)
+		require.Equal(t, ok, r.OverallCode)
+		require.LessOrEqual(t, time.Since(begun), 2*time.Second)
+	})
+}
+
+func TestARequestIsReadNoLongerThanUntilItsDeadline(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), ofPatterns(4000), Options{})
+	req := request(of("path", strings.Repeat("v", 60<<10)))
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	_, err := s.ShouldRateLimit(late, req)
+	require.Equal(t, codes.DeadlineExceeded, status.Code(err), "%v", err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.ShouldRateLimit(gone, req)
+	require.Equal(t, codes.Canceled, status.Code(err), "%v", err)
+}

@@ -1,0 +1,76 @@
+package envoylimit
+
+import (
+	"context"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The bounds of a request. Envoy sends some descriptors of some entries each, and its
+// default bound for all headers of a request is 60 KiB. What is beyond a bound is
+// refused with InvalidArgument, and spends nothing.
+const (
+	maxDescriptors = 255               // that Node.AllowAll takes
+	maxEntries     = 64                // of a descriptor; a configuration has at most 32 levels
+	maxBytes       = 1 << 20           // of all keys and values
+	maxHits        = 1_000_000_000_000 // the largest limit of a node
+	maxWork        = 1 << 24           // about 50 ms
+	workUnseen     = 1 << 16           // between two looks at the deadline; about 0.2 ms
+)
+
+// work bounds what it takes to find the limits of a request. A unit is a byte of a key
+// or value, or about as much.
+type work struct {
+	ctx  context.Context
+	done int
+	next int // when to look at the deadline again
+}
+
+// add returns an error if the request takes too much work, or its caller waits no longer.
+func (w *work) add(units int) error {
+	if w.done += units; w.done < w.next {
+		return nil
+	}
+	if w.done > maxWork {
+		return status.Error(codes.InvalidArgument, "the request takes too much work: ask for fewer descriptors, or match them by fewer patterns")
+	}
+	w.next = w.done + workUnseen
+	if err := w.ctx.Err(); err != nil {
+		return refusal(err)
+	}
+	return nil
+}
+
+// bounded returns an error for a request that is larger than any that makes sense.
+func bounded(req *rls.RateLimitRequest) error {
+	switch n := len(req.GetDescriptors()); {
+	case req.GetDomain() == "":
+		return status.Error(codes.InvalidArgument, "the request has no domain")
+	case n == 0:
+		return status.Error(codes.InvalidArgument, "the request has no descriptors")
+	case n > maxDescriptors:
+		return status.Errorf(codes.InvalidArgument, "the request has %d descriptors: at most %d are decided together", n, maxDescriptors)
+	}
+	bytes := len(req.GetDomain())
+	for _, d := range req.GetDescriptors() {
+		if n := len(d.GetEntries()); n > maxEntries {
+			return status.Errorf(codes.InvalidArgument, "a descriptor has %d entries: use at most %d", n, maxEntries)
+		}
+		bytes += bytesOf(d.GetEntries())
+	}
+	if bytes > maxBytes {
+		return status.Errorf(codes.InvalidArgument, "the request has %d bytes in its keys and values: use at most %d", bytes, maxBytes)
+	}
+	return nil
+}
+
+// bytesOf returns how many bytes the keys and values have.
+func bytesOf(entries []*ratelimit.RateLimitDescriptor_Entry) (n int) {
+	for _, e := range entries {
+		n += len(e.GetKey()) + len(e.GetValue())
+	}
+	return n
+}

@@ -75,7 +75,7 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.StringVar(&o.envoyFiles.ca, "envoy_ca", "", "a file with the certificates that sign Envoy's and the management server's")
 	f.BoolVar(&o.limits.Sliding, "envoy_sliding", false, "count Envoy's descriptors by sliding windows")
 	f.BoolVar(&o.limits.ShadowMode, "envoy_shadow", false, "decide on Envoy's requests, and let everything pass")
-	f.BoolVar(&o.limits.DebitMany, "envoy_debit_many", false, "more than one hit is a cost that is known afterwards, and spent though there is no room")
+	f.BoolVar(&o.limits.DebitMany, "envoy_debit_many", false, "more than one hit is a cost that may be known afterwards, and spent where anything is left")
 	f.BoolVar(&o.limits.Metadata, "envoy_metadata", false, "answer Envoy with dynamic metadata, as quota_mode needs")
 	f.TextVar(&o.limits.Partition, "envoy_partition", weir.MajorityShare, "what holds of Envoy's limits while members are missing: majority_share, fair_share, fail_open or fail_closed")
 	f.BoolFunc("envoy_headers", "tell Envoy's clients of their limits, in x-ratelimit-limit, -remaining and -reset", func(text string) error {

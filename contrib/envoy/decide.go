@@ -2,6 +2,7 @@ package envoylimit
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type item struct {
 	replaced   bool // by another limit that the request meets
 
 	decision weir.Decision
+	decided  bool // decision is what the limit answered; it has no Source if the node did not ask
 	over     bool
 }
 
@@ -34,10 +36,11 @@ type item struct {
 type how uint8
 
 const (
-	take   how = iota // all of them or none
-	peek              // whether a unit is left
-	debit             // spends without asking
-	refund            // gives back
+	take     how = iota // all of them or none
+	peek                // whether a unit is left
+	overdraw            // all of them, if a unit is left
+	debit               // spends without asking
+	refund              // gives back
 )
 
 // read finds what the descriptors of a request ask of which limits.
@@ -106,9 +109,9 @@ func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimit
 	if it.current == nil {
 		return nil
 	}
-	hits := uint64(max(1, req.GetHitsAddend()))
+	hits, stated := uint64(max(1, req.GetHitsAddend())), req.GetHitsAddend() > 0
 	if h := it.descriptor.GetHitsAddend(); h != nil {
-		hits = h.GetValue()
+		hits, stated = h.GetValue(), true
 	}
 	if hits > maxHits {
 		return status.Errorf(codes.InvalidArgument, "hits_addend is %d: use at most %d", hits, int64(maxHits))
@@ -119,8 +122,10 @@ func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimit
 		it.how = peek
 	case it.descriptor.GetIsNegativeHits():
 		it.how = refund
-	case it.limit != nil && it.limit.debit, s.o.DebitMany && hits > 1:
+	case it.limit != nil && it.limit.debit && stated:
 		it.how = debit
+	case s.o.DebitMany && hits > 1:
+		it.how = overdraw
 	}
 	var keyRoom [128]byte
 	it.key = string(appendKey(keyRoom[:0], entries, way))
@@ -187,65 +192,102 @@ func (s *Service) enforced(it *item) bool {
 	return !s.o.ShadowMode && (it.limit == nil || !it.limit.shadow && !it.limit.quota)
 }
 
-// decide fills in the decisions, and reports whether the request is denied. First is
-// what spends nothing, then all takes together, or none if the request is denied
-// already; last what only has to be noted, which a denied request does not.
+// decide fills in the decisions, and reports whether the request is denied. A request
+// that is denied changes nothing, so all that can deny it comes first: limits of nothing,
+// looks, and then all takes together, which spend on all limits or on none. Debits and
+// refunds cannot deny. They are carried out once it is certain that nothing else does.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
-	takes := 0
+	takes, notes := 0, 0
 	for i := range items {
 		it := &items[i]
-		switch {
-		case it.current == nil || it.replaced:
+		if it.current == nil || it.replaced {
 			continue
+		}
+		tooMany := it.how == take && it.limiter != nil && it.sum(items) > int64(it.current.GetRequestsPerUnit())
+		switch {
 		case it.limiter == nil: // none are granted
 			it.over = it.how != refund
-		case it.how == peek:
-			if err := it.look(ctx); err != nil {
-				return false, err
-			}
-		case it.how == take && it.sum(items) > int64(it.current.GetRequestsPerUnit()):
-			if err := it.look(ctx); err != nil {
-				return false, err
-			}
-			it.over = true
-		case it.how == take:
+		case it.how == debit || it.how == refund:
+			notes++
+			continue
+		case it.how == take && !tooMany:
 			takes++
 			continue
+		default:
+			if err := it.look(ctx); err != nil {
+				return false, err
+			}
+			it.over = it.over || tooMany
+			if it.how == overdraw {
+				notes++
+			}
 		}
 		denied = denied || it.over && s.enforced(it)
 	}
-	if takes > 0 && !denied {
+	if denied {
+		return true, lookAll(ctx, items)
+	}
+	if takes > 0 {
 		if denied, err = s.take(ctx, items, takes); err != nil {
 			return false, err
 		}
-		takes = 0
+	}
+	switch {
+	case notes == 0:
+		return denied, nil
+	case denied:
+		return true, lookAll(ctx, items)
+	}
+	return false, note(ctx, items)
+}
+
+// lookAll looks at what a denied request has not looked at yet, for its answer.
+func lookAll(ctx context.Context, items []item) error {
+	for i := range items {
+		it := &items[i]
+		if it.limiter == nil || it.replaced || it.decided {
+			continue
+		}
+		if err := it.look(ctx); err != nil {
+			return err
+		}
+		it.over = it.over && it.how != refund
+	}
+	return nil
+}
+
+// note carries out debits and refunds. A caller that goes away meanwhile does not end it:
+// what it took is spent already.
+func note(ctx context.Context, items []item) error {
+	deadline, ok := ctx.Deadline()
+	if ctx = context.WithoutCancel(ctx); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
 	}
 	for i := range items {
 		it := &items[i]
-		switch {
-		case it.limiter == nil || it.replaced || it.how == peek:
+		if it.limiter == nil || it.replaced {
 			continue
-		case it.how == take:
-			if takes > 0 && !it.over {
-				err = it.look(ctx)
-			}
-		case denied:
-			err = it.look(ctx)
-		case it.how == debit:
+		}
+		var err error
+		switch it.how {
+		case debit, overdraw:
 			it.decision, err = it.limiter.Debit(ctx, it.key, it.hits)
 			it.over = !it.decision.Allowed
-			denied = denied || it.over && s.enforced(it)
-		case it.how == refund:
-			if err = it.limiter.Refund(ctx, it.key, it.hits); err == nil {
+		case refund:
+			// One that was late may have been carried out: it is not an error, and not
+			// done again.
+			if err = it.limiter.Refund(ctx, it.key, it.hits); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				err = it.look(ctx)
 				it.over = false
 			}
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 	}
-	return denied, nil
+	return nil
 }
 
 // take takes for all items that ask for it, and have not been found to be over.
@@ -266,7 +308,7 @@ func (s *Service) take(ctx context.Context, items []item, takes int) (denied boo
 	for i := range items {
 		if it := &items[i]; isTaken(it) {
 			it.decision, ds = ds[0], ds[1:]
-			it.over = !it.decision.Allowed
+			it.decided, it.over = true, !it.decision.Allowed
 			denied = denied || it.over && s.enforced(it)
 		}
 	}
@@ -276,6 +318,7 @@ func (s *Service) take(ctx context.Context, items []item, takes int) (denied boo
 // look finds out what would be, and spends nothing.
 func (it *item) look(ctx context.Context) (err error) {
 	it.decision, err = it.limiter.Peek(ctx, it.key)
+	it.decided = true
 	it.over = err == nil && (!it.decision.Allowed || it.how == take && it.decision.Remaining < it.hits)
 	return err
 }
@@ -294,8 +337,8 @@ func (it *item) sum(items []item) int64 {
 	return sum
 }
 
-// decided is what Options.OnDecision is told.
-func (it *item) decided(req *rls.RateLimitRequest, enforced bool) *Decided {
+// told is what Options.OnDecision is told.
+func (it *item) told(req *rls.RateLimitRequest, enforced bool) *Decided {
 	return &Decided{
 		Domain: req.GetDomain(), Path: it.path, Hits: uint64(it.hits), Negative: it.how == refund,
 		Over: it.over, Enforced: enforced, Decision: it.decision,

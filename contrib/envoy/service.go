@@ -32,9 +32,10 @@ type Options struct {
 	// the statuses of descriptors included.
 	ShadowMode bool
 
-	// DebitMany has every descriptor be as one with debit where more than one hit is
-	// asked for: the hits are a cost that is known only afterwards, and spent though
-	// there is no room for them. It is for a configuration that cannot say which are.
+	// DebitMany debits every descriptor for which a request asks for more than one hit,
+	// because the hits may be a cost that is known only afterwards. They are spent if a
+	// unit is left, though there is no room for all of them; where nothing is left, the
+	// request is denied. It is for a configuration that cannot name the descriptors.
 	DebitMany bool
 
 	// Headers has answers bring header fields for the response to the client, which
@@ -187,8 +188,8 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 
 const watchEvery = 5 * time.Second
 
-// ShouldRateLimit decides on a request. All of its descriptors are decided together:
-// if one denies, none has spent anything.
+// ShouldRateLimit decides on all descriptors of a request together. A request that is
+// denied changes no count.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	var room [8]item
 	items, err := s.read(ctx, req, room[:0])
@@ -204,7 +205,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	if s.o.OnDecision != nil {
 		for i := range items {
 			if it := &items[i]; it.current != nil && !it.replaced {
-				s.o.OnDecision(ctx, it.decided(req, s.enforced(it)))
+				s.o.OnDecision(ctx, it.told(req, s.enforced(it)))
 			}
 		}
 	}

@@ -1,0 +1,143 @@
+package envoylimit
+
+import (
+	"context"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+const counted = `
+domain: d
+descriptors:
+- key: a
+  rate_limit: {unit: hour, requests_per_unit: 10}
+- key: b
+  rate_limit: {unit: hour, requests_per_unit: 10}
+- key: cost
+  debit: true
+  rate_limit: {unit: hour, requests_per_unit: 10}
+- key: used_up
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: owes
+  debit: true
+  rate_limit: {unit: hour, requests_per_unit: 1}
+- key: banned
+  rate_limit: {unit: hour, requests_per_unit: 0}
+- key: shadow
+  shadow_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 10}
+`
+
+// counts are what is left of each limit.
+func (c client) counts() (left []uint32) {
+	c.t.Helper()
+	r := c.ask(hits(0, "a", ""), hits(0, "b", ""), hits(0, "cost", ""), hits(0, "used_up", ""), hits(0, "owes", ""), hits(0, "shadow", ""))
+	for _, s := range r.Statuses {
+		left = append(left, s.LimitRemaining)
+	}
+	return left
+}
+
+func TestADeniedRequestChangesNothing(t *testing.T) {
+	type ds = []*ratelimit.RateLimitDescriptor
+	for _, c := range []struct {
+		about string
+		o     Options
+		ask   ds // in this order, and the other way around
+	}{
+		{"a take, where a limit is used up", Options{}, ds{of("a", ""), of("used_up", "")}},
+		{"a refund, where a limit is used up", Options{}, ds{back(1, "a", ""), of("used_up", "")}},
+		{"a debit, where a limit is used up", Options{}, ds{hits(5, "cost", ""), of("used_up", "")}},
+		{"a shadow, where a limit is used up", Options{}, ds{of("shadow", ""), of("used_up", "")}},
+		{"everything, where a look finds nothing left", Options{}, ds{of("a", ""), back(1, "b", ""), hits(20, "cost", ""), of("shadow", ""), hits(0, "owes", "")}},
+		{"everything, where a limit is of nothing", Options{}, ds{of("a", ""), back(1, "b", ""), hits(20, "cost", ""), of("shadow", ""), of("banned", "")}},
+		{"everything, where a take is more than a limit has", Options{}, ds{hits(11, "a", ""), back(1, "b", ""), hits(20, "cost", ""), of("shadow", "")}},
+		{"everything, where takes of one count are too many together", Options{}, ds{hits(6, "a", ""), back(1, "b", ""), hits(20, "cost", ""), hits(3, "a", "")}},
+		{"a refund of a count that is taken from, too", Options{}, ds{back(3, "a", ""), hits(10, "a", "")}},
+		{"many hits, where they are a cost", Options{DebitMany: true}, ds{hits(2, "a", ""), back(1, "b", ""), of("used_up", "")}},
+		{"a cost, where another's limit is used up", Options{DebitMany: true}, ds{hits(2, "a", ""), hits(2, "used_up", ""), back(1, "b", "")}},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), counted, c.o))
+			require.Equal(t, ok, c2.ask(of("used_up", ""), hits(1, "owes", "")).OverallCode)
+			for _, key := range []string{"a", "b", "cost", "shadow"} {
+				for range 4 {
+					require.Equal(t, ok, c2.ask(of(key, "")).OverallCode)
+				}
+			}
+			before := c2.counts()
+			require.Equal(t, []uint32{6, 6, 6, 0, 0, 6}, before)
+			for range 2 {
+				require.Equal(t, over, c2.ask(c.ask...).OverallCode)
+				require.Equal(t, before, c2.counts())
+				for i, j := 0, len(c.ask)-1; i < j; i, j = i+1, j-1 {
+					c.ask[i], c.ask[j] = c.ask[j], c.ask[i]
+				}
+			}
+		})
+	}
+}
+
+func TestARequestThatOnlyNotesIsCarriedOutAsAWhole(t *testing.T) {
+	type ds = []*ratelimit.RateLimitDescriptor
+	for _, c := range []struct {
+		about string
+		ask   ds  // "owes" is used up, and 6 of 10 are left of the others
+		over  int // which descriptor is told of as over its limit
+		want  []uint32
+	}{
+		{"a refund and a debit beyond its limit", ds{back(3, "a", ""), hits(7, "cost", "")}, 1, []uint32{9, 6, 0, 0, 0, 6}},
+		{"a debit beyond its limit and a refund", ds{hits(7, "cost", ""), back(3, "a", "")}, 0, []uint32{9, 6, 0, 0, 0, 6}},
+		{"two debits, one of them beyond its limit", ds{hits(5, "cost", ""), hits(1, "owes", "")}, 1, []uint32{6, 6, 1, 0, 0, 6}},
+		{"a take and a debit beyond its limit", ds{hits(2, "a", ""), hits(1, "owes", "")}, 1, []uint32{4, 6, 6, 0, 0, 6}},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), counted, Options{}))
+			require.Equal(t, ok, c2.ask(of("used_up", ""), hits(1, "owes", "")).OverallCode)
+			for _, key := range []string{"a", "b", "cost", "shadow"} {
+				require.Equal(t, ok, c2.ask(hits(4, key, "")).OverallCode)
+			}
+			r := c2.ask(c.ask...)
+			require.Equal(t, ok, r.OverallCode, "a debit is a cost that has arisen already")
+			for i, s := range r.Statuses {
+				require.Equal(t, i == c.over, s.Code == over, i)
+			}
+			require.Equal(t, c.want, c2.counts())
+		})
+	}
+}
+
+// leaver is the context of a caller that goes away once it was looked at so often.
+type leaver struct {
+	context.Context
+	looks int
+}
+
+func (l *leaver) Err() error {
+	if l.looks--; l.looks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestACallerThatGoesAwayLeavesNoRequestHalfDone(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), counted, Options{})
+	c := clientOf(t, s)
+	require.Equal(t, ok, c.ask(hits(9, "b", "")).OverallCode)
+	done := 0
+	for looks := range 8 {
+		before := c.counts()
+		_, err := s.ShouldRateLimit(&leaver{t.Context(), looks}, request(of("a", ""), back(1, "b", ""), hits(1, "cost", "")))
+		if after := c.counts(); err != nil {
+			require.Equal(t, before, after, "after %d looks", looks)
+		} else {
+			require.Equal(t, []uint32{before[0] - 1, before[1] + 1, before[2] - 1}, after[:3], "after %d looks", looks)
+			done++
+		}
+	}
+	require.True(t, done > 0 && done < 8, "%d", done)
+}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -40,7 +39,7 @@ type domain struct {
 }
 
 // level is the descriptors that stand beside each other. At most one of them matches
-// an entry: the one with its value, else the first in the file whose pattern its value
+// an entry: the one with its value, else the first in the file whose pattern the value
 // fits, else the one without a value.
 type level struct {
 	exact    map[entry]*descriptor
@@ -52,10 +51,10 @@ type entry struct{ key, value string }
 
 // descriptor is one of a level.
 type descriptor struct {
-	key, value string // without the * of a pattern
-	pattern    bool
-	shared     bool // all values that fit the pattern have one count
-	valued     bool // the value of a request is part of what a decision is told under
+	key, value string
+	parts      []string // of a pattern: its value without each *; nil if it is none
+	shared     bool     // all values that fit the pattern have one count
+	valued     bool     // the value of a request is part of what a decision is told under
 	limit      *limit
 	below      *level
 }
@@ -76,7 +75,7 @@ type limit struct {
 // add adds a descriptor, of which there is none of the same key and value.
 func (l *level) add(d *descriptor) {
 	switch {
-	case d.pattern:
+	case d.parts != nil:
 		if l.patterns == nil {
 			l.patterns = make(map[string][]*descriptor)
 		}
@@ -99,18 +98,12 @@ func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descrip
 		return d, nil
 	}
 	for _, d := range l.patterns[e.GetKey()] {
-		if err := w.add(workOfMatch); err != nil {
-			return nil, err
-		}
-		if strings.HasPrefix(e.GetValue(), d.value) {
-			return d, nil
+		if fits, err := d.fits(w, e.GetValue()); fits || err != nil {
+			return d, err
 		}
 	}
 	return l.any[e.GetKey()], nil
 }
-
-// workOfMatch is what it takes to compare a value with a pattern.
-const workOfMatch = 8
 
 // find appends the descriptors that match the entries, one for each. They are as many
 // as the entries only if the last has been matched, too: a limit applies to
@@ -136,10 +129,7 @@ func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, w
 
 // label is a descriptor as paths have it.
 func (d *descriptor) label() string {
-	switch {
-	case d.pattern:
-		return d.key + "_" + d.value + "*"
-	case d.value != "":
+	if d.value != "" {
 		return d.key + "_" + d.value
 	}
 	return d.key

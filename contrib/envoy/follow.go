@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -137,9 +136,12 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 	seen := make(map[entry]bool)
 	for _, from := range descriptors {
 		to := &descriptor{key: from.GetKey()}
-		to.value, to.pattern = strings.CutSuffix(from.GetValue(), "*")
+		to.setValue(from.GetValue())
 		path := path + "." + to.label()
 		errs = append(errs, knows(path, from))
+		if err := keyError(to.key); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
 		if same := (entry{from.GetKey(), from.GetValue()}); to.key == "" || seen[same] {
 			errs = append(errs, fmt.Errorf("%s: a descriptor has no key, or is there twice", path))
 			continue

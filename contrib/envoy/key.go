@@ -17,7 +17,7 @@ const (
 // appendKey appends what the entries of a descriptor are counted under:
 // message_type=marketing|to_number=2061111111, where \, | and = within keys and values
 // are written \\, \| and \=. A value that shares its count with others is written as
-// their pattern, which ends in \*. What would be longer than a node takes is \# and
+// their pattern, with each * as \*. What would be longer than a node takes is \# and
 // its SHA-256. So no two different descriptors have one count, and a header of any
 // length can be limited by.
 //
@@ -31,7 +31,12 @@ func appendKey(b []byte, entries []*ratelimit.RateLimitDescriptor_Entry, way []*
 		}
 		b = append(appendEscaped(b, e.GetKey()), '=')
 		if i < len(way) && way[i].shared {
-			b = append(appendEscaped(b, way[i].value), `\*`...)
+			for n, part := range way[i].parts {
+				if n > 0 {
+					b = append(b, `\*`...)
+				}
+				b = appendEscaped(b, part)
+			}
 			continue
 		}
 		b = appendEscaped(b, e.GetValue())

@@ -63,19 +63,19 @@ var (
 
 // level reads a list of descriptors. The path is that of what they are under.
 func (r *reader) level(l *level, list strictyaml.Value, path string) {
-	lines := make(map[string]int)
+	lines := make(map[entry]int)
 	for _, v := range list.List() {
 		d := r.descriptor(v, path)
 		if d.key == "" {
 			continue // which has been reported
 		}
 		line, _ := v.Position()
-		unique := fmt.Sprintf("%q %q %t", d.key, d.value, d.pattern)
-		if first, twice := lines[unique]; twice {
+		of := entry{d.key, d.value}
+		if first, twice := lines[of]; twice {
 			v.Errorf("a descriptor with this key and value is there twice: the first is on line %d", first)
 			continue
 		}
-		lines[unique] = line
+		lines[of] = line
 		l.add(d)
 	}
 }
@@ -87,18 +87,18 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 		return d
 	}
 	key := m.Get("key").Required()
-	switch d.key = key.Text(); {
-	case key.IsText() && d.key == "":
+	d.key = key.Text()
+	if key.IsText() && d.key == "" {
 		key.Errorf("key is empty: give it the key of the entry that it is for")
-	case strings.HasSuffix(d.key, "*"):
-		key.Errorf("key is %q: only a value can be a pattern", d.key)
+	} else if err := keyError(d.key); err != nil {
+		key.Errorf("%v", err)
 	}
-	d.value, d.pattern = strings.CutSuffix(m.Get("value").Text(), "*")
+	d.setValue(m.Get("value").Text())
 	d.valued = m.Get("value_to_metric").Bool()
 	if share := m.Get("share_threshold"); share.Bool() {
-		d.shared = d.pattern
-		if !d.pattern {
-			share.Errorf("share_threshold is for a value that ends in *: remove it, or make the value a pattern")
+		d.shared = d.parts != nil
+		if !d.shared {
+			share.Errorf("share_threshold is for a value that has a *: remove it, or make the value a pattern")
 		}
 	}
 	path += "." + d.label()

@@ -107,12 +107,12 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"an unknown field of a limit", head + "- key: a\n  rate_limit: {unit: day, requests: 5, requests_per_unit: 5}", `f.yaml:4:27: unknown field "requests": known are unit, requests_per_unit, unlimited, name, replaces`},
 		{"no key", head + "- value: a", "f.yaml:3:3: key is missing"},
 		{"an empty key", head + "- key: ''", "f.yaml:3:8: key is empty: give it the key of the entry that it is for"},
-		{"a key that is a pattern", head + "- key: a*", `f.yaml:3:8: key is "a*": only a value can be a pattern`},
+		{"a key that is a pattern", head + "- key: a*", `f.yaml:3:8: key is "a*": only a value can be a pattern: name each key in a descriptor of its own`},
 		{"a value that is no text", head + "- {key: a, value: 404}", "f.yaml:3:19: value is 404, a number: put it in quotes if it is a text"},
 		{"a descriptor that is no map", head + "- a", "f.yaml:3:3: descriptors is a text: use a map"},
 		{"a descriptor twice", head + "- {key: a, value: b}\n- {key: a}\n- {key: a, value: b}", "f.yaml:5:3: a descriptor with this key and value is there twice: the first is on line 3"},
 		{"a pattern twice", head + "- {key: a, value: b*}\n- {key: a, value: b*}", "f.yaml:4:3: a descriptor with this key and value is there twice: the first is on line 3"},
-		{"sharing without a pattern", head + "- {key: a, value: b, share_threshold: true}", "f.yaml:3:39: share_threshold is for a value that ends in *: remove it, or make the value a pattern"},
+		{"sharing without a pattern", head + "- {key: a, value: b, share_threshold: true}", "f.yaml:3:39: share_threshold is for a value that has a *: remove it, or make the value a pattern"},
 		{"no unit", head + "- {key: a, rate_limit: {requests_per_unit: 5}}", "f.yaml:3:24: unit is missing"},
 		{"an unknown unit", head + "- {key: a, rate_limit: {unit: minutes, requests_per_unit: 5}}", `f.yaml:3:31: unknown unit "minutes": did you mean "minute"?`},
 		{"no number", head + "- {key: a, rate_limit: {unit: day}}", "f.yaml:3:24: requests_per_unit is missing"},
@@ -132,7 +132,9 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 }
 
 func TestNoTwoDescriptorsHaveOneCount(t *testing.T) {
-	d := descriptor{key: "path", value: "a", pattern: true, shared: true}
+	d, middle := descriptor{key: "path", shared: true}, descriptor{key: "path", shared: true}
+	d.setValue("a*")
+	middle.setValue("*a|*")
 	seen := make(map[string]string)
 	for _, c := range []struct {
 		key     string
@@ -148,6 +150,8 @@ func TestNoTwoDescriptorsHaveOneCount(t *testing.T) {
 		{`path=a\\*`, []string{"path", `a\*`}, nil},
 		{"", []string{"a", strings.Repeat("b", 1100)}, nil},
 		{"", []string{"a", strings.Repeat("b", 1101)}, nil},
+		{`path=\*a\|\*`, []string{"path", "ba|b"}, []*descriptor{&middle}},
+		{`path=*a\|*`, []string{"path", "*a|*"}, nil},
 		{`path=a\*|b=c`, []string{"path", "ab", "b", "c"}, []*descriptor{&d}},
 	} {
 		key := string(appendKey(nil, of(c.entries...).GetEntries(), c.way))
@@ -235,7 +239,7 @@ func walk(t *testing.T, l *level, above []string) {
 	}
 	for _, d := range l.any {
 		// A pattern of any value comes before it.
-		if !slices.ContainsFunc(l.patterns[d.key], func(p *descriptor) bool { return p.value == "" }) {
+		if !slices.ContainsFunc(l.patterns[d.key], func(p *descriptor) bool { return strings.Trim(p.value, "*") == "" }) {
 			all = append(all, d)
 		}
 	}

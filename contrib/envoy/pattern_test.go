@@ -1,0 +1,89 @@
+package envoylimit
+
+import (
+	"strings"
+	"testing"
+
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+func TestAStarIsAPatternWhereverItStands(t *testing.T) {
+	for _, c := range []struct {
+		pattern     string
+		fits, other []string
+	}{
+		{"files/*", []string{"files/", "files/a", "files/a/b", "files/*"}, []string{"files", "file/a", ""}},
+		{"*.internal", []string{".internal", "a.internal", "a.b.internal"}, []string{"a.internal.", "internal", ""}},
+		{"/v1/*/orders", []string{"/v1//orders", "/v1/7/orders", "/v1/a/b/orders"}, []string{"/v1/orders", "/v1/7/orders/", "/v2/7/orders"}},
+		{"/v1/*/orders/*/lines", []string{"/v1/7/orders/8/lines", "/v1//orders//lines", "/v1/orders/orders/orders/lines"}, []string{"/v1/7/orders/lines", "/v1/7/8/lines"}},
+		{"*bot*", []string{"bot", "a bot", "bots", "robots.txt"}, []string{"bo t", ""}},
+		{"ab*ba", []string{"abba", "ab ba", "abbaba"}, []string{"aba", "ab", "abbab"}},
+		{"a*b*a", []string{"aba", "abba", "a-b-a"}, []string{"aa", "ab", "ba"}},
+		{"a*bc*bd", []string{"abcbd", "a-bc-bd", "abcbcbd"}, []string{"abd", "abcd", "abc"}},
+		{"*", []string{"", "a", "*"}, nil},
+		{"a**b", []string{"ab", "a-b"}, []string{"a", "b"}},
+		{`a\*`, []string{`a\`, `a\b`}, []string{"a*", "a"}},
+	} {
+		t.Run(c.pattern, func(t *testing.T) {
+			file := parsed(t, "domain: d\ndescriptors:\n- {key: k, value: '"+c.pattern+"', rate_limit: {unit: day, requests_per_unit: 1}}")
+			xds, err := configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
+				{Key: "k", Value: c.pattern, RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 1}},
+			}}))
+			require.NoError(t, err)
+			for _, cfg := range []*Config{file, xds} {
+				for _, value := range c.fits {
+					require.Len(t, found(t, cfg.domains["d"], "k", value), 1, "%q", value)
+				}
+				for _, value := range c.other {
+					require.Empty(t, found(t, cfg.domains["d"], "k", value), "%q", value)
+				}
+			}
+		})
+	}
+}
+
+func TestValuesOfAnyPatternCanShareACount(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), `
+domain: d
+descriptors:
+- {key: host, value: "*.shop", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: path, value: "/v1/*/orders", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: path, value: "/v2/*/orders", rate_limit: {unit: hour, requests_per_unit: 1}}
+`, Options{}))
+	for _, key := range [][2]string{{"a.shop", "b.shop"}} {
+		require.Equal(t, ok, c.ask(of("host", key[0])).OverallCode)
+		require.Equal(t, ok, c.ask(of("host", key[1])).OverallCode)
+		require.Equal(t, over, c.ask(of("host", "c.shop")).OverallCode)
+	}
+	require.Equal(t, ok, c.ask(of("path", "/v1/a/orders")).OverallCode)
+	require.Equal(t, ok, c.ask(of("path", "/v1/b/orders")).OverallCode)
+	require.Equal(t, over, c.ask(of("path", "/v1/c/orders")).OverallCode)
+	require.Equal(t, ok, c.ask(of("path", "/v2/a/orders")).OverallCode)
+	require.Equal(t, ok, c.ask(of("path", "/v2/b/orders")).OverallCode, "each has its own")
+	require.Equal(t, over, c.ask(of("path", "/v2/b/orders")).OverallCode)
+}
+
+func TestAStarInAKeyIsRefused(t *testing.T) {
+	const why = "only a value can be a pattern: name each key in a descriptor of its own"
+	for _, key := range []string{"a*", "*a", "a*b"} {
+		_, err := Parse("f.yaml", []byte("domain: d\ndescriptors:\n- key: '"+key+"'"))
+		require.EqualError(t, err, `f.yaml:3:8: key is "`+key+`": `+why)
+		_, err = configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
+			{Key: "b", Descriptors: []*rlsconf.RateLimitDescriptor{{Key: key}}},
+		}}))
+		require.EqualError(t, err, "d.b."+key+`: key is "`+key+`": `+why)
+	}
+}
+
+// A long value is searched for each of many patterns.
+func TestASearchForPatternsIsWork(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), strings.ReplaceAll(ofPatterns(4000), "'a", "'*a"), Options{})
+	long := of("path", strings.Repeat("a", 60<<10))
+	_, err := s.ShouldRateLimit(t.Context(), request(long))
+	require.NoError(t, err)
+	_, err = s.ShouldRateLimit(t.Context(), request(long, long))
+	require.ErrorContains(t, err, "the request takes too much work")
+}

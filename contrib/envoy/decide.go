@@ -27,6 +27,8 @@ type item struct {
 	how        how
 	replaced   bool // by another limit that the request meets
 
+	enforced bool // not for trial alone, as a shadow is
+	takes    bool // it takes together with others
 	decision weir.Decision
 	decided  bool // decision is what the limit answered; it has no Source if the node did not ask
 	over     bool
@@ -187,9 +189,20 @@ func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescripto
 	return b.String()
 }
 
-// enforced reports whether an item can deny its request.
-func (s *Service) enforced(it *item) bool {
+// enforces reports whether an item denies its request by itself.
+func (s *Service) enforces(it *item) bool {
 	return !s.o.ShadowMode && (it.limit == nil || !it.limit.shadow && !it.limit.quota)
+}
+
+// isQuota reports whether an item denies its request once all quotas of the request are
+// used up.
+func (s *Service) isQuota(it *item) bool {
+	return !s.o.ShadowMode && it.limit != nil && it.limit.quota
+}
+
+// canDeny reports whether an item is asked, so that it may deny the request.
+func (it *item) canDeny() bool {
+	return it.current != nil && !it.replaced && it.how != refund && (it.how != debit || it.limiter == nil)
 }
 
 // decide fills in the decisions, and reports whether the request is denied. A request
@@ -197,61 +210,67 @@ func (s *Service) enforced(it *item) bool {
 // looks, and then all takes together, which spend on all limits or on none. Debits and
 // refunds cannot deny. They are carried out once it is certain that nothing else does.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
-	takes, notes := 0, 0
+	takes, notes := 0, false
+	quotas, left := 0, 0 // all of them, and those that are not known to be used up
 	for i := range items {
 		it := &items[i]
-		if it.current == nil || it.replaced {
+		it.enforced = s.enforces(it)
+		notes = notes || it.how >= overdraw
+		if !it.canDeny() {
 			continue
 		}
-		tooMany := it.how == take && it.limiter != nil && it.sum(items) > int64(it.current.GetRequestsPerUnit())
-		switch {
+		switch tooMany := it.limiter != nil && it.how == take && it.sum(items) > int64(it.current.GetRequestsPerUnit()); {
 		case it.limiter == nil: // none are granted
-			it.over = it.how != refund
-		case it.how == debit || it.how == refund:
-			notes++
-			continue
+			it.over = true
 		case it.how == take && !tooMany:
+			it.takes = true
 			takes++
-			continue
 		default:
 			if err := it.look(ctx); err != nil {
 				return false, err
 			}
 			it.over = it.over || tooMany
-			if it.how == overdraw {
-				notes++
+		}
+		denied = denied || it.over && it.enforced
+		if s.isQuota(it) {
+			quotas++
+			if !it.over {
+				left++
 			}
 		}
-		denied = denied || it.over && s.enforced(it)
 	}
-	if denied {
-		return true, lookAll(ctx, items)
-	}
-	if takes > 0 {
+	denied = denied || quotas > 0 && left == 0
+	if takes > 0 && !denied {
 		if denied, err = s.take(ctx, items, takes); err != nil {
 			return false, err
 		}
 	}
 	switch {
-	case notes == 0:
-		return denied, nil
 	case denied:
-		return true, lookAll(ctx, items)
+		return true, s.conclude(ctx, items)
+	case notes:
+		return false, note(ctx, items)
 	}
-	return false, note(ctx, items)
+	return false, nil
 }
 
-// lookAll looks at what a denied request has not looked at yet, for its answer.
-func lookAll(ctx context.Context, items []item) error {
+// conclude looks at what a denied request has not looked at yet, for its answer, and
+// marks the quotas if they deny it.
+func (s *Service) conclude(ctx context.Context, items []item) error {
+	usedUp := true
 	for i := range items {
 		it := &items[i]
-		if it.limiter == nil || it.replaced || it.decided {
-			continue
+		if it.limiter != nil && !it.replaced && !it.decided {
+			if err := it.look(ctx); err != nil {
+				return err
+			}
+			it.over = it.over && it.how != refund
 		}
-		if err := it.look(ctx); err != nil {
-			return err
-		}
-		it.over = it.over && it.how != refund
+		usedUp = usedUp && (it.over || !s.isQuota(it) || !it.canDeny())
+	}
+	for i := range items {
+		it := &items[i]
+		it.enforced = it.enforced || usedUp && s.isQuota(it)
 	}
 	return nil
 }
@@ -290,29 +309,61 @@ func note(ctx context.Context, items []item) error {
 	return nil
 }
 
-// take takes for all items that ask for it, and have not been found to be over.
+// take takes for all items that ask for it, and reports whether the request is denied.
 func (s *Service) take(ctx context.Context, items []item, takes int) (denied bool, err error) {
 	var askRoom [8]weir.Ask
 	var decisionRoom [8]weir.Decision
-	asks := slices.Grow(askRoom[:0], takes)
-	isTaken := func(it *item) bool { return it.how == take && it.limiter != nil && !it.replaced && !it.over }
-	for i := range items {
-		if it := &items[i]; isTaken(it) {
-			asks = append(asks, weir.Ask{Limiter: it.limiter, Key: it.key, Units: it.hits, Shadow: !s.enforced(it)})
+	asks, ds := slices.Grow(askRoom[:0], takes), weir.Decisions(decisionRoom[:0])
+	must := s.quotaToTake(items)
+	for {
+		asks = asks[:0]
+		for i := range items {
+			if it := &items[i]; it.takes {
+				asks = append(asks, weir.Ask{Limiter: it.limiter, Key: it.key, Units: it.hits, Shadow: !it.enforced && i != must})
+			}
 		}
-	}
-	ds, err := s.node.AllowAllInto(ctx, asks, decisionRoom[:0])
-	if err != nil {
-		return false, err
-	}
-	for i := range items {
-		if it := &items[i]; isTaken(it) {
-			it.decision, ds = ds[0], ds[1:]
+		if ds, err = s.node.AllowAllInto(ctx, asks, ds); err != nil {
+			return false, err
+		}
+		next, answers := -1, ds
+		for i := range items {
+			it := &items[i]
+			if !it.takes {
+				continue
+			}
+			it.decision, answers = answers[0], answers[1:]
 			it.decided, it.over = true, !it.decision.Allowed
-			denied = denied || it.over && s.enforced(it)
+			denied = denied || it.over && it.enforced
+			if next < 0 && i > must && s.isQuota(it) && !it.over {
+				next = i
+			}
+		}
+		switch {
+		case denied || must < 0 || !items[must].over:
+			return denied, nil
+		case next < 0:
+			return true, nil
+		}
+		must = next // it had something left a moment ago
+	}
+}
+
+// quotaToTake returns the place of a quota that has to grant what is taken, since a
+// request is denied if none of its quotas does. The other quotas are taken as shadows are.
+// It is -1 if there is no quota, or if a quota that was looked at has something left.
+func (s *Service) quotaToTake(items []item) int {
+	first := -1
+	for i := range items {
+		it := &items[i]
+		switch {
+		case !s.isQuota(it) || !it.canDeny():
+		case !it.takes && !it.over:
+			return -1
+		case it.takes && first < 0:
+			first = i
 		}
 	}
-	return denied, nil
+	return first
 }
 
 // look finds out what would be, and spends nothing.
@@ -338,9 +389,9 @@ func (it *item) sum(items []item) int64 {
 }
 
 // told is what Options.OnDecision is told.
-func (it *item) told(req *rls.RateLimitRequest, enforced bool) *Decided {
+func (it *item) told(req *rls.RateLimitRequest) *Decided {
 	return &Decided{
 		Domain: req.GetDomain(), Path: it.path, Hits: uint64(it.hits), Negative: it.how == refund,
-		Over: it.over, Enforced: enforced, Decision: it.decision,
+		Over: it.over, Enforced: it.enforced, Decision: it.decision,
 	}
 }

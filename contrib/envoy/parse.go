@@ -109,7 +109,7 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 		d.limit.debit = m.Get("debit").Bool()
 		d.limit.detailed = m.Get("detailed_metric").Bool()
 		if d.limit.shadow && d.limit.quota {
-			m.Get("quota_mode").Errorf("quota_mode and shadow_mode: use one of them, neither is enforced")
+			m.Get("quota_mode").Errorf("quota_mode has no effect beside shadow_mode: remove one of them")
 		}
 		r.domain.limits = append(r.domain.limits, d.limit)
 	} else {

@@ -40,7 +40,7 @@ func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 		return
 	case it.current == nil || it.replaced:
 		return
-	case it.over && (it.limit == nil || !it.limit.shadow && !it.limit.quota):
+	case it.over && (it.limit == nil || !it.limit.shadow):
 		to.Code = rls.RateLimitResponse_OVER_LIMIT
 	}
 	if it.limiter != nil && it.decision.Source == 0 {
@@ -61,7 +61,7 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	var told *item
 	for i := range items {
 		it := &items[i]
-		if it.current == nil || it.replaced || !s.enforced(it) || it.limiter != nil && it.decision.Source == 0 {
+		if it.current == nil || it.replaced || !it.enforced || it.limiter != nil && it.decision.Source == 0 {
 			continue
 		}
 		if told == nil || it.nearer(told) {

@@ -71,7 +71,7 @@ type Decided struct {
 	Hits     uint64 // that were asked for, or given back
 	Negative bool   // given back
 	Over     bool   // there was no room
-	Enforced bool   // false in shadow and quota mode, and with Options.ShadowMode
+	Enforced bool   // false in shadow mode, with Options.ShadowMode, and in quota mode unless all quotas of the request are used up
 	Decision weir.Decision
 }
 
@@ -205,7 +205,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	if s.o.OnDecision != nil {
 		for i := range items {
 			if it := &items[i]; it.current != nil && !it.replaced {
-				s.o.OnDecision(ctx, it.told(req, s.enforced(it)))
+				s.o.OnDecision(ctx, it.told(req))
 			}
 		}
 	}

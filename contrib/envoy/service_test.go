@@ -295,6 +295,9 @@ descriptors:
 - key: quota
   quota_mode: true
   rate_limit: {unit: hour, requests_per_unit: 1}
+- key: large
+  quota_mode: true
+  rate_limit: {unit: hour, requests_per_unit: 100}
 - key: file
   value: files/*
   share_threshold: true
@@ -308,13 +311,13 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: narrow}]}
 `
 
-func TestWhatIsInAModeNeverDenies(t *testing.T) {
+func TestWhatIsInAModeDoesNotDenyByItself(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), modes, Options{Metadata: true}))
 	for i := range 3 {
-		r := c.ask(of("shadow", ""), of("quota", ""), of("nothing", ""), of("wide", ""))
+		r := c.ask(of("shadow", ""), of("quota", ""), of("nothing", ""), of("wide", ""), of("large", ""))
 		require.Equal(t, ok, r.OverallCode)
-		for _, s := range r.Statuses {
-			require.Equal(t, ok, s.Code)
+		for n, s := range r.Statuses {
+			require.Equal(t, n == 1 && i > 0, s.Code == over, "a quota that is used up says so, a shadow does not")
 			require.NotNil(t, s.CurrentLimit)
 		}
 		require.EqualValues(t, 4-i, r.Statuses[3].LimitRemaining)

@@ -1,0 +1,120 @@
+package envoylimit
+
+import (
+	"context"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/weirtest"
+)
+
+const quotas = `
+domain: d
+descriptors:
+- {key: one, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: two, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2, name: two}}
+- {key: three, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
+- {key: none, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+- {key: free, quota_mode: true, rate_limit: {unlimited: true}}
+- {key: all, rate_limit: {unit: hour, requests_per_unit: 100}}
+- {key: few, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: instead, rate_limit: {unit: hour, requests_per_unit: 100, replaces: [{name: two}]}}
+- {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 100}}
+- {key: cost, quota_mode: true, debit: true, rate_limit: {unit: hour, requests_per_unit: 100}}
+`
+
+func TestARequestIsDeniedOnceAllItsQuotasAreUsedUp(t *testing.T) {
+	type ds = []*ratelimit.RateLimitDescriptor
+	for _, c := range []struct {
+		about string
+		o     Options
+		ask   ds
+		ok    int // how many are, of 5
+	}{
+		{"one quota", Options{}, ds{of("one", "")}, 1},
+		{"two quotas", Options{}, ds{of("one", ""), of("two", "")}, 2},
+		{"three quotas", Options{}, ds{of("three", ""), of("one", ""), of("two", "")}, 3},
+		{"a quota of nothing and one", Options{}, ds{of("none", ""), of("two", "")}, 2},
+		{"a quota of nothing", Options{}, ds{of("none", "")}, 0},
+		{"a quota that is asked for too much, and one", Options{}, ds{hits(2, "one", ""), of("two", "")}, 2},
+		{"looks, beside what is taken", Options{}, ds{hits(0, "two", ""), of("one", "")}, 5},
+		{"a quota and a limit", Options{}, ds{of("two", ""), of("all", "")}, 2},
+		{"a quota and a limit that is used up", Options{}, ds{of("two", ""), of("few", "")}, 1},
+		{"a quota and a shadow", Options{}, ds{of("two", ""), of("shadow", "")}, 2},
+		{"a quota and one without a limit", Options{}, ds{of("two", ""), of("free", "")}, 2},
+		{"a quota that is replaced", Options{}, ds{of("two", ""), of("instead", "")}, 5},
+		{"a quota that is given back to, which has no say", Options{}, ds{of("one", ""), back(1, "two", "")}, 1},
+		{"a quota that is debited, which has no say", Options{}, ds{hits(1, "cost", ""), of("one", "")}, 1},
+		{"a cost alone", Options{}, ds{hits(300, "cost", "")}, 5},
+		{"the same quota twice", Options{}, ds{of("three", ""), of("three", "")}, 1},
+		{"everything in shadow mode", Options{ShadowMode: true}, ds{of("one", ""), of("two", "")}, 5},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			c2 := clientOf(t, serviceOf(t, start(t, weir.Config{}), quotas, c.o))
+			done := 0
+			for range 5 {
+				if r := c2.ask(c.ask...); r.OverallCode == ok {
+					done++
+				}
+			}
+			require.Equal(t, c.ok, done)
+		})
+	}
+}
+
+func TestAQuotaThatIsUsedUpIsToldAndCostsNothingElse(t *testing.T) {
+	var told []Decided
+	s := serviceOf(t, start(t, weir.Config{}), quotas, Options{Metadata: true, Headers: Headers{Remaining: "left"}, OnDecision: func(_ context.Context, d *Decided) { told = append(told, *d) }})
+	c := clientOf(t, s)
+	ask := func() *rls.RateLimitResponse {
+		told = nil
+		return c.ask(of("one", ""), of("two", ""), of("all", ""))
+	}
+	r := ask()
+	require.Equal(t, ok, r.OverallCode)
+	require.NotContains(t, r.DynamicMetadata.AsMap(), "quotaModeViolations")
+	r = ask()
+	require.Equal(t, ok, r.OverallCode)
+	require.Equal(t, over, r.Statuses[0].Code, "as envoyproxy/ratelimit tells it")
+	require.Equal(t, ok, r.Statuses[1].Code)
+	require.Equal(t, []any{0.0}, r.DynamicMetadata.AsMap()["quotaModeViolations"])
+	require.True(t, told[0].Over)
+	require.False(t, told[0].Enforced)
+	require.Equal(t, "98", r.ResponseHeadersToAdd[0].Value)
+	for range 3 {
+		r = ask()
+		require.Equal(t, over, r.OverallCode)
+		require.Equal(t, over, r.Statuses[0].Code)
+		require.Equal(t, over, r.Statuses[1].Code)
+		require.EqualValues(t, 98, r.Statuses[2].LimitRemaining)
+		require.Equal(t, []any{0.0, 1.0}, r.DynamicMetadata.AsMap()["quotaModeViolations"])
+		require.True(t, told[0].Enforced && told[1].Enforced && told[2].Enforced)
+		require.Equal(t, "0", r.ResponseHeadersToAdd[0].Value)
+	}
+}
+
+// The owners of the quotas are other members.
+func TestAllNodesHaveOneQuota(t *testing.T) {
+	virtually(t, quotas, func(t *testing.T, c *weirtest.Cluster, services map[string]*Service) {
+		for _, user := range []string{"u", "v", "w", "x", "y"} {
+			admitted := 0
+			for range 3 {
+				for _, name := range c.Names() {
+					r, err := services[name].ShouldRateLimit(t.Context(), request(of("one", user), of("three", user), of("two", user), of("all", "")))
+					require.NoError(t, err)
+					if r.OverallCode == ok {
+						admitted++
+					}
+				}
+			}
+			require.Equal(t, 3, admitted, user)
+		}
+		r, err := services["a"].ShouldRateLimit(t.Context(), request(hits(0, "all", "")))
+		require.NoError(t, err)
+		require.LessOrEqual(t, r.Statuses[0].LimitRemaining, uint32(85))
+	})
+}

@@ -8,6 +8,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // Config is the descriptors of one domain or more, as Parse and Load read them. It
@@ -67,9 +68,11 @@ type limit struct {
 	current  *rls.RateLimitResponse_RateLimit // what answers show; shared by all, and never changed. Nil if unlimited
 
 	shadow   bool // decided and told, never enforced
-	quota    bool // the same, and answers name it when it is used up
+	quota    bool // denies once all quotas of a request are used up
 	debit    bool // spends what is asked for though there is no room for it
 	detailed bool // decisions are told under their descriptor's values
+
+	metadata *structpb.Struct // of answers of a request that the limit lets pass; never changed
 }
 
 // add adds a descriptor, of which there is none of the same key and value.

@@ -152,6 +152,7 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 			limit, err := limitOf(path, r)
 			errs = append(errs, err)
 			limit.shadow, limit.detailed = from.GetShadowMode(), from.GetDetailedMetric()
+			limit.quota, limit.metadata = from.GetQuotaMode() && !limit.shadow, from.GetMetadata()
 			to.limit = limit
 			d.limits = append(d.limits, limit)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/strictyaml"
@@ -29,13 +30,15 @@ func Parse(name string, text []byte) (*Config, error) {
 	d := &domain{file: name, sum: sha256.Sum256(text)}
 	root := file.Root().Map("domain", "descriptors")
 	at := root.Get("domain").Required()
-	d.name = at.Text()
+	d.name = at.Literal()
 	if at.Present() && at.IsText() && d.name == "" {
 		at.Errorf("domain is empty: give it the name that Envoy sends")
 	}
 	d.line, d.column = at.Position()
 	r := reader{domain: d, named: make(map[string]bool)}
-	r.level(&d.top, root.Get("descriptors"), d.name)
+	if list := root.Get("descriptors"); !list.IsNull() {
+		r.level(&d.top, list, d.name)
+	}
 	r.finish()
 	if err := file.Err(); err != nil {
 		return nil, err
@@ -57,7 +60,7 @@ type replacing struct {
 }
 
 var (
-	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "debit", "share_threshold", "detailed_metric", "value_to_metric"}
+	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "debit", "share_threshold", "detailed_metric", "value_to_metric", "metadata"}
 	limitFields      = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 )
 
@@ -87,13 +90,13 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 		return d
 	}
 	key := m.Get("key").Required()
-	d.key = key.Text()
+	d.key = key.Literal()
 	if key.IsText() && d.key == "" {
 		key.Errorf("key is empty: give it the key of the entry that it is for")
 	} else if err := keyError(d.key); err != nil {
 		key.Errorf("%v", err)
 	}
-	d.setValue(m.Get("value").Text())
+	d.setValue(m.Get("value").Literal())
 	d.valued = m.Get("value_to_metric").Bool()
 	if share := m.Get("share_threshold"); share.Bool() {
 		d.shared = d.parts != nil
@@ -112,28 +115,49 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 			m.Get("quota_mode").Errorf("quota_mode has no effect beside shadow_mode: remove one of them")
 		}
 		r.domain.limits = append(r.domain.limits, d.limit)
+		if at := m.Get("metadata"); at.Present() {
+			d.limit.metadata = metadataOf(at)
+		}
 	} else {
+		const why = "%s is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is"
 		for _, field := range []string{"shadow_mode", "quota_mode", "debit", "detailed_metric"} {
 			if at := m.Get(field); at.Bool() {
-				at.Errorf("%s is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is", field)
+				at.Errorf(why, field)
 			}
 		}
+		if at := m.Get("metadata"); at.Present() {
+			at.Errorf(why, "metadata")
+		}
 	}
-	if below := m.Get("descriptors"); below.Present() {
+	if below := m.Get("descriptors"); below.Present() && !below.IsNull() {
 		d.below = new(level)
 		r.level(d.below, below, path)
 	}
 	return d
 }
 
+// metadataOf reads a map of any values.
+func metadataOf(v strictyaml.Value) *structpb.Struct {
+	if !v.IsMap() {
+		v.Map() // which reports it
+		return nil
+	}
+	m, _ := v.Any().(map[string]any)
+	s, err := structpb.NewStruct(m)
+	if err != nil {
+		v.Errorf("metadata: %v", err)
+	}
+	return s
+}
+
 func (r *reader) limit(v strictyaml.Value, path string) *limit {
 	m := v.Map(limitFields...)
-	l := &limit{path: path, name: m.Get("name").Text()}
+	l := &limit{path: path, name: m.Get("name").Literal()}
 	for _, v := range m.Get("replaces").List() {
 		at := v.Map("name").Get("name").Required()
-		name := at.Text()
+		name := at.Literal()
 		switch {
-		case !at.IsText():
+		case name == "" && !at.IsText(): // which has been reported
 		case name == "":
 			at.Errorf("name is empty: name the rate_limit to replace")
 		case name == l.name:

@@ -108,7 +108,7 @@ func TestWhatIsWrongIsToldWithItsPlaceAndWhatWasMeant(t *testing.T) {
 		{"no key", head + "- value: a", "f.yaml:3:3: key is missing"},
 		{"an empty key", head + "- key: ''", "f.yaml:3:8: key is empty: give it the key of the entry that it is for"},
 		{"a key that is a pattern", head + "- key: a*", `f.yaml:3:8: key is "a*": only a value can be a pattern: name each key in a descriptor of its own`},
-		{"a value that is no text", head + "- {key: a, value: 404}", "f.yaml:3:19: value is 404, a number: put it in quotes if it is a text"},
+		{"a value that is no text", head + "- {key: a, value: [404]}", "f.yaml:3:19: value is a list: use a single value"},
 		{"a descriptor that is no map", head + "- a", "f.yaml:3:3: descriptors is a text: use a map"},
 		{"a descriptor twice", head + "- {key: a, value: b}\n- {key: a}\n- {key: a, value: b}", "f.yaml:5:3: a descriptor with this key and value is there twice: the first is on line 3"},
 		{"a pattern twice", head + "- {key: a, value: b*}\n- {key: a, value: b*}", "f.yaml:4:3: a descriptor with this key and value is there twice: the first is on line 3"},

@@ -1,6 +1,7 @@
 package envoylimit
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -105,16 +106,20 @@ func (it *item) nearer(other *item) bool {
 }
 
 // metadata has the names that envoyproxy/ratelimit gives these things, for the filters
-// that read them.
+// that read them; quotaModeEnabled and quotaModeViolations are Weir's own.
 func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	quota := false
 	var violations []*structpb.Value
+	passed := make(map[string]*structpb.Value)
 	descriptors := make([]*structpb.Value, len(items))
 	for i := range items {
 		it := &items[i]
-		if it.limit != nil && it.limit.quota && !it.replaced {
-			quota = true
-			if it.over {
+		if it.limit != nil && !it.replaced {
+			quota = quota || it.limit.quota
+			switch over := it.over && !it.limit.shadow; {
+			case !over:
+				merge(passed, it.limit.metadata.GetFields())
+			case it.limit.quota:
 				violations = append(violations, structpb.NewNumberValue(float64(i)))
 			}
 		}
@@ -122,9 +127,11 @@ func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 		for _, e := range it.descriptor.GetEntries() {
 			entries = append(entries, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
 		}
-		descriptors[i] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"entries": structpb.NewListValue(&structpb.ListValue{Values: entries}),
-		}})
+		fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
+		if hits := it.descriptor.GetHitsAddend(); hits != nil {
+			fields["hitsAddend"] = structpb.NewNumberValue(float64(hits.GetValue()))
+		}
+		descriptors[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	}
 	fields := map[string]*structpb.Value{
 		"domain":           structpb.NewStringValue(req.GetDomain()),
@@ -137,5 +144,27 @@ func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	if len(violations) > 0 {
 		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: violations})
 	}
+	if len(passed) > 0 {
+		fields["metadata"] = structpb.NewStructValue(&structpb.Struct{Fields: passed})
+	}
 	return &structpb.Struct{Fields: fields}
+}
+
+// merge adds to a map what it lacks of another one, also in the maps that both have. What
+// it adds is shared with the configuration, and never changed: a map that grows is copied.
+func merge(to, from map[string]*structpb.Value) {
+	for name, value := range from {
+		held, twice := to[name]
+		switch {
+		case !twice:
+			to[name] = value
+		case held.GetStructValue() != nil && value.GetStructValue() != nil:
+			grown := maps.Clone(held.GetStructValue().GetFields())
+			if grown == nil {
+				grown = make(map[string]*structpb.Value)
+			}
+			merge(grown, value.GetStructValue().GetFields())
+			to[name] = structpb.NewStructValue(&structpb.Struct{Fields: grown})
+		}
+	}
 }

@@ -77,6 +77,45 @@ regions: {east: [c], west: [d, e]}
 	}, l)
 }
 
+func TestALiteralIsTheTextThatTheFileHas(t *testing.T) {
+	for text, want := range map[string]string{
+		"a": "a", "'5'": "5", "5": "5", "0x1F": "0x1F", "007": "007", "1_000": "1_000", "5.50": "5.50", "true": "true", "False": "False", "yes": "yes", "2026-01-02": "2026-01-02", "''": "",
+	} {
+		file, err := Parse("f.yaml", []byte("k: "+text))
+		require.NoError(t, err)
+		require.Equal(t, want, file.Root().Map("k").Get("k").Literal(), text)
+		require.NoError(t, file.Err(), text)
+	}
+	for text, want := range map[string]string{"": "f.yaml:1:3: k has no value: give it one, or remove it", "[a]": "f.yaml:1:4: k is a list: use a single value"} {
+		file, err := Parse("f.yaml", []byte("k: "+text))
+		require.NoError(t, err)
+		require.Empty(t, file.Root().Map("k").Get("k").Literal())
+		require.EqualError(t, file.Err(), want)
+	}
+}
+
+func TestAValueOfAnyKindIsReadAsWhatItIs(t *testing.T) {
+	read := func(text string) (any, error) {
+		file, err := Parse("f.yaml", []byte(text))
+		require.NoError(t, err)
+		return file.Root().Any(), file.Err()
+	}
+	got, err := read("{a: {b: [1, 2.5, -0x10, 1_000]}, c: True, d: '5', e: text, f: , g: [], h: {}, i: 2026-01-02, 7: seven, j: [[a], {b: c}]}")
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{
+		"a": map[string]any{"b": []any{1.0, 2.5, -16.0, 1000.0}}, "c": true, "d": "5", "e": "text", "f": nil, "g": []any{}, "h": map[string]any{},
+		"i": "2026-01-02", "7": "seven", "j": []any{[]any{"a"}, map[string]any{"b": "c"}},
+	}, got)
+	for text, want := range map[string]string{
+		"{a: .nan}":               "f.yaml:1:5: a is .nan: use a finite number, or put it in quotes",
+		"{a: [1, -.inf]}":         "f.yaml:1:9: a is -.inf: use a finite number, or put it in quotes",
+		"{a: {b: 1, c: 2, b: 3}}": `f.yaml:1:18: field "b" is there twice: the first is on line 1`,
+	} {
+		_, err := read(text)
+		require.EqualError(t, err, want)
+	}
+}
+
 func TestASingleValueIsAListOfOne(t *testing.T) {
 	l, err := readLimit("name: api\nnodes: a")
 	require.NoError(t, err)

@@ -28,6 +28,11 @@ type Value struct {
 // Present says whether there is something.
 func (v Value) Present() bool { return v.node != nil }
 
+// IsNull reports whether a field is there without a value.
+func (v Value) IsNull() bool {
+	return v.node != nil && v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null"
+}
+
 // IsMap says whether it is a map.
 func (v Value) IsMap() bool { return v.node != nil && v.node.Kind == yaml.MappingNode }
 
@@ -136,6 +141,47 @@ func (v Value) text() (text string, ok bool) {
 		return "", false
 	}
 	return v.node.Value, true
+}
+
+// Literal reads a text, and a number, a date, true or false as the text that the file has.
+func (v Value) Literal() string {
+	if !v.is(yaml.ScalarNode) {
+		return ""
+	}
+	return v.node.Value
+}
+
+// Any reads a value of any kind: a map[string]any, a []any, a string, a finite float64, a
+// bool, or nil for one without a value. A date is the text that the file has.
+func (v Value) Any() any {
+	switch {
+	case v.node == nil || v.IsNull():
+		return nil
+	case v.IsMap():
+		m := make(map[string]any)
+		for _, e := range v.Entries() {
+			m[e.Field] = e.Value.Any()
+		}
+		return m
+	case v.node.Kind == yaml.SequenceNode:
+		all := []any{}
+		for _, item := range v.List() {
+			all = append(all, item.Any())
+		}
+		return all
+	}
+	switch v.node.ShortTag() {
+	case "!!bool":
+		return strings.EqualFold(v.node.Value, "true")
+	case "!!int", "!!float":
+		var x float64
+		if err := v.node.Decode(&x); err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
+			v.Errorf("%s is %s: use a finite number, or put it in quotes", v.called(), v.node.Value)
+			return nil
+		}
+		return x
+	}
+	return v.node.Value
 }
 
 // OneOf reads a text that is one of those known. What says what they are the
@@ -326,7 +372,7 @@ func (v Value) is(want yaml.Kind) bool {
 	switch {
 	case v.node == nil:
 		return false
-	case v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null":
+	case v.IsNull():
 		v.Errorf("%s has no value: give it one, or remove it", v.called())
 	case v.node.Kind != want:
 		v.Errorf("%s is %s: use %s", v.called(), kind(v.node), kind(&yaml.Node{Kind: want, Tag: "any"}))

@@ -1,0 +1,127 @@
+package envoylimit
+
+import (
+	"fmt"
+	"testing"
+
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-go/weir"
+)
+
+// Each shape of configuration that envoyproxy/ratelimit has in its documents, examples
+// and tests, and how it answers them.
+func TestWhatEnvoyproxyRatelimitTakesIsTaken(t *testing.T) {
+	for about, text := range map[string]string{
+		"a value":                        "[{key: table, value: orders, rate_limit: {unit: second, requests_per_unit: 50}}]",
+		"a value beside any value":       "[{key: table, value: orders, rate_limit: {unit: hour, requests_per_unit: 50}}, {key: table, rate_limit: {unit: minute, requests_per_unit: 5}}]",
+		"levels":                         "[{key: a, value: b, descriptors: [{key: c, descriptors: [{key: d, value: e, rate_limit: {unit: day, requests_per_unit: 1}}]}]}]",
+		"a limit on each level":          "[{key: a, rate_limit: {unit: week, requests_per_unit: 9}, descriptors: [{key: c, rate_limit: {unit: month, requests_per_unit: 1}}]}]",
+		"what limits nothing":            "[{key: a, value: b}, {key: a, rate_limit: {unit: year, requests_per_unit: 1}}]",
+		"without a limit":                "[{key: a, rate_limit: {unlimited: true}}]",
+		"units in capitals":              "[{key: a, rate_limit: {unit: MINUTE, requests_per_unit: 1}}]",
+		"names and replacements":         "[{key: a, rate_limit: {name: x, unit: day, requests_per_unit: 1}}, {key: b, rate_limit: {name: y, replaces: [{name: x}], unit: day, requests_per_unit: 1}}, {key: c, rate_limit: {replaces: [{name: x}, {name: y}], unit: day, requests_per_unit: 1}}]",
+		"shadow mode":                    "[{key: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]",
+		"quota mode and metadata":        "[{key: a, value: b, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}, metadata: {to: {cluster: one, weights: [1, 2.5, -3], spare: false, note: null}}}]",
+		"metadata on a level below":      "[{key: a, descriptors: [{key: c, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {name: c}}]}]",
+		"metrics":                        "[{key: a, value_to_metric: true, descriptors: [{key: b, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}]}]",
+		"patterns":                       "[{key: a, value: b*, rate_limit: {unit: day, requests_per_unit: 1}}, {key: a, value: c*d*e, rate_limit: {unit: day, requests_per_unit: 1}}, {key: a, value: '*f', rate_limit: {unit: day, requests_per_unit: 1}}]",
+		"patterns with one count":        "[{key: a, value: b*c, share_threshold: true, value_to_metric: true, descriptors: [{key: d, value: '*', share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}]}]",
+		"patterns without one count":     "[{key: a, value: b*, share_threshold: false, rate_limit: {unit: day, requests_per_unit: 1}}]",
+		"values that YAML knows":         "[{key: status, value: 404, rate_limit: {unit: day, requests_per_unit: 1}}, {key: cached, value: true, rate_limit: {unit: day, requests_per_unit: 1}}]",
+		"names that YAML knows":          "[{key: 5, rate_limit: {name: 1, unit: day, requests_per_unit: 1}}, {key: false, rate_limit: {replaces: [{name: 1}], unit: day, requests_per_unit: 1}}]",
+		"descriptors without any":        "",
+		"descriptors below, without any": "[{key: a, rate_limit: {unit: day, requests_per_unit: 1}, descriptors: }]",
+	} {
+		_, err := Parse("f.yaml", []byte("domain: d\ndescriptors: "+text))
+		require.NoError(t, err, about)
+	}
+	_, err := Parse("f.yaml", []byte("domain: 7"))
+	require.NoError(t, err)
+}
+
+func TestValuesThatYAMLKnowsAreTheTextOfTheFile(t *testing.T) {
+	for _, value := range []string{"true", "False", "5", "007", "1_000", "0x1F", "5.50", "1e3", "2026-01-02", "yes", "99999999999999999999", ".inf"} {
+		cfg := parsed(t, fmt.Sprintf("domain: 7\ndescriptors: [{key: 3, value: %s, rate_limit: {unit: day, requests_per_unit: 1}}]", value))
+		require.Equal(t, []string{"7"}, cfg.Domains())
+		way := found(t, cfg.domains["7"], "3", value)
+		require.Len(t, way, 1, value)
+		require.Equal(t, "7.3_"+value, way[0].limit.path)
+		require.Empty(t, found(t, cfg.domains["7"], "3", value+"0"))
+	}
+}
+
+const routed = `
+domain: d
+descriptors:
+- {key: one, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}, metadata: {to: {cluster: one, port: 80}, first: yes}}
+- {key: two, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}, metadata: {to: {cluster: two, zone: b}}}
+- {key: all, rate_limit: {unit: hour, requests_per_unit: 100}, metadata: {to: text, limits: [all, 1, true, null]}}
+- {key: banned, rate_limit: {unit: hour, requests_per_unit: 0}, metadata: {banned: true}}
+`
+
+func TestAnswersHaveTheMetadataOfTheLimitsThatPassed(t *testing.T) {
+	s := serviceOf(t, start(t, weir.Config{}), routed, Options{Metadata: true})
+	c := clientOf(t, s)
+	told := func(keys ...string) any {
+		req := request()
+		for _, key := range keys {
+			req.Descriptors = append(req.Descriptors, of(key, ""))
+		}
+		return c.send(req).DynamicMetadata.AsMap()["metadata"]
+	}
+	require.Equal(t, map[string]any{"to": map[string]any{"cluster": "one", "port": 80.0, "zone": "b"}, "first": "yes"}, told("one", "two"), "maps are merged, and what comes first stays")
+	require.Equal(t, map[string]any{"to": map[string]any{"cluster": "two", "zone": "b"}}, told("one", "two"), "one is used up")
+	require.Nil(t, told("one", "two"))
+	require.Nil(t, told("banned"))
+	require.Equal(t, map[string]any{"to": "text", "limits": []any{"all", 1.0, true, nil}}, told("all", "two"))
+	require.Nil(t, told("other"))
+	r := c.ask(hits(7, "all", ""))
+	require.Equal(t, 7.0, r.DynamicMetadata.AsMap()["descriptors"].([]any)[0].(map[string]any)["hitsAddend"])
+
+	for _, d := range s.current.Load().domains["d"].limits {
+		if d.path == "d.one" {
+			require.Equal(t, map[string]any{"to": map[string]any{"cluster": "one", "port": 80.0}, "first": "yes"}, d.metadata.AsMap(), "the configuration is as it was")
+		}
+	}
+	require.Nil(t, clientOf(t, serviceOf(t, start(t, weir.Config{}), routed, Options{})).ask(of("one", "")).DynamicMetadata)
+}
+
+func TestMetadataThatHasNoEffectOrIsNoneIsRefused(t *testing.T) {
+	const head = "domain: d\ndescriptors:\n"
+	for _, c := range []struct{ about, text, want string }{
+		{"without a limit", head + "- {key: a, metadata: {b: c}}", "f.yaml:3:22: metadata is for a rate_limit, and this descriptor has none: those under it do not inherit it, so write it where the rate_limit is"},
+		{"no map", head + "- {key: a, metadata: b, rate_limit: {unlimited: true}}", "f.yaml:3:22: metadata is a text: use a map"},
+		{"a number that is none", head + "- {key: a, metadata: {b: .nan}, rate_limit: {unlimited: true}}", "f.yaml:3:26: b is .nan: use a finite number, or put it in quotes"},
+	} {
+		_, err := Parse("f.yaml", []byte(c.text))
+		require.EqualError(t, err, c.want, c.about)
+	}
+}
+
+func TestQuotasAndMetadataComeOverXDS(t *testing.T) {
+	policy := func(requests uint32) *rlsconf.RateLimitPolicy {
+		return &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_HOUR, RequestsPerUnit: requests}
+	}
+	meta, err := structpb.NewStruct(map[string]any{"to": "one"})
+	require.NoError(t, err)
+	cfg, err := configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
+		{Key: "one", QuotaMode: true, Metadata: meta, RateLimit: policy(1)},
+		{Key: "two", QuotaMode: true, RateLimit: policy(2)},
+		{Key: "both", QuotaMode: true, ShadowMode: true, RateLimit: policy(1)},
+		{Key: "above", QuotaMode: true, Metadata: meta},
+	}}))
+	require.NoError(t, err)
+	s, err := New(start(t, weir.Config{}), cfg, Options{Metadata: true})
+	require.NoError(t, err)
+	c := clientOf(t, s)
+	r := c.ask(of("one", ""), of("two", ""))
+	require.Equal(t, map[string]any{"to": "one"}, r.DynamicMetadata.AsMap()["metadata"])
+	require.Equal(t, ok, c.ask(of("one", ""), of("two", "")).OverallCode)
+	require.Equal(t, over, c.ask(of("one", ""), of("two", "")).OverallCode)
+	for range 3 {
+		require.Equal(t, ok, c.ask(of("both", ""), of("above", "")).OverallCode, "a shadow never denies")
+	}
+}

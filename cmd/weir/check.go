@@ -184,8 +184,25 @@ func counted(n int, what string) string {
 }
 
 // checkEnvoy says what is wrong with a configuration of envoyproxy/ratelimit.
-func checkEnvoy(path string, stdout, stderr io.Writer) int {
-	cfg, err := envoylimit.Load(path)
+func checkEnvoy(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("weir envoy check", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	merges := flags.Bool("merge_domains", false, "several files may have one domain")
+	paths, err := interleaved(flags, args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return ok
+	case err != nil:
+		return usage
+	case len(paths) != 1:
+		fmt.Fprintf(stderr, "weir envoy check: %d paths: give one, a file or a directory\n", len(paths))
+		return usage
+	}
+	path, load := paths[0], envoylimit.Load
+	if *merges {
+		load = envoylimit.LoadMerged
+	}
+	cfg, err := load(path)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad

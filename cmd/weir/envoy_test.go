@@ -45,6 +45,22 @@ func TestAConfigurationIsCheckedWithoutServing(t *testing.T) {
 	require.Equal(t, name+":2:1: unknown field \"rules\": known are domain, descriptors\n", errs.String())
 }
 
+func TestFilesOfOneDomainAreCheckedTogetherIfToldSo(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", "b.yaml"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("domain: d\ndescriptors: [{key: "+name+"}]"), 0o600))
+	}
+	var out, errs bytes.Buffer
+	require.Equal(t, bad, run([]string{"envoy", "check", dir}, &out, &errs))
+	require.Contains(t, errs.String(), "-envoy_merge_domains")
+	require.Equal(t, ok, run([]string{"envoy", "check", "-merge_domains", dir}, &out, &errs))
+	require.Equal(t, dir+" is good: d\n", out.String())
+	errs.Reset()
+	require.Equal(t, usage, run([]string{"envoy", "check"}, &out, &errs))
+	require.Equal(t, "weir envoy check: 0 paths: give one, a file or a directory\n", errs.String())
+	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_merge_domains").limits.MergeDomains)
+}
+
 func TestSecretsAndSeedAreReadAsTheyArePrinted(t *testing.T) {
 	var cfg weir.Config
 	require.NoError(t, readShared(write(t, "secret: 6e6577\nseed: 736565640a\nsecret: 6f6c64\n"), &cfg))

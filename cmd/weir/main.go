@@ -35,7 +35,8 @@ const help = `Usage:
   weir reset LIMIT KEY            forgets a count on every member
   weir rules check FILE [flags]   says what is wrong with a rules file
   weir envoy check PATH           says what is wrong with a configuration of
-                                  envoyproxy/ratelimit
+                                  envoyproxy/ratelimit; -merge_domains, if several
+                                  files have one domain
   weir rules schema               prints the JSON Schema of rules files
   weir secret                     prints a new secret and a new seed for weir.Config,
                                   in hex: Secrets are rotated, Seed never is
@@ -71,8 +72,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return schema(stdout, stderr)
 	case len(args) == 1 && args[0] == "secret":
 		return secret(stdout, stderr)
-	case len(args) == 3 && args[0] == "envoy" && args[1] == "check":
-		return checkEnvoy(args[2], stdout, stderr)
+	case len(args) >= 2 && args[0] == "envoy" && args[1] == "check":
+		return checkEnvoy(args[2:], stdout, stderr)
 	case len(args) >= 1 && args[0] == "serve":
 		return serve(args[1:], stderr)
 	case len(args) >= 1 && args[0] == "live":

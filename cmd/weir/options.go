@@ -67,7 +67,7 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.StringVar(&o.health, "health", defaultHealth, "where /ready, /live and /metrics are; off if empty")
 
 	f.StringVar(&o.envoy, "envoy", "", "where Envoy asks over gRPC, like :8083; off if empty")
-	f.StringVar(&o.envoyConfig, "envoy_config", "", "the configuration of envoyproxy/ratelimit: a file, or a directory of files with a domain each; it is watched")
+	f.StringVar(&o.envoyConfig, "envoy_config", "", "the configuration of envoyproxy/ratelimit: a file, or a directory of files with a domain each, unless there is -envoy_merge_domains; it is watched")
 	f.StringVar(&o.xds, "envoy_xds", "", "host:port of a management server that has the configuration, in the place of -envoy_config")
 	f.StringVar(&o.xdsID, "envoy_xds_node", "", "the id that the management server knows this service by")
 	f.StringVar(&o.envoyFiles.cert, "envoy_cert", "", "a file with the certificate to serve Envoy with, and to show the management server; with -envoy_key and -envoy_ca")
@@ -76,7 +76,8 @@ func flagsOf(o *serveOptions) *flag.FlagSet {
 	f.BoolVar(&o.limits.Sliding, "envoy_sliding", false, "count Envoy's descriptors by sliding windows")
 	f.BoolVar(&o.limits.ShadowMode, "envoy_shadow", false, "decide on Envoy's requests, and let everything pass")
 	f.BoolVar(&o.limits.DebitMany, "envoy_debit_many", false, "more than one hit is a cost that may be known afterwards, and spent where anything is left")
-	f.BoolVar(&o.limits.Metadata, "envoy_metadata", false, "answer Envoy with dynamic metadata, as quota_mode needs")
+	f.BoolVar(&o.limits.MergeDomains, "envoy_merge_domains", false, "several files of -envoy_config, or resources of -envoy_xds, may have one domain")
+	f.BoolVar(&o.limits.Metadata, "envoy_metadata", false, "answer Envoy with dynamic metadata: what matched, which quotas are used up, and the metadata of the configuration")
 	f.TextVar(&o.limits.Partition, "envoy_partition", weir.MajorityShare, "what holds of Envoy's limits while members are missing: majority_share, fair_share, fail_open or fail_closed")
 	f.BoolFunc("envoy_headers", "tell Envoy's clients of their limits, in x-ratelimit-limit, -remaining and -reset", func(text string) error {
 		on, err := strconv.ParseBool(text)

@@ -330,8 +330,12 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	}
 	cfg := new(envoylimit.Config) // until the management server has sent one
 	if o.envoyConfig != "" {
+		load := envoylimit.Load
+		if o.limits.MergeDomains {
+			load = envoylimit.LoadMerged
+		}
 		var err error
-		if cfg, err = envoylimit.Load(o.envoyConfig); err != nil {
+		if cfg, err = load(o.envoyConfig); err != nil {
 			return err
 		}
 	}

@@ -30,9 +30,11 @@ func (c *Config) Domains() []string {
 
 // domain is a tree of descriptors. Requests of one domain never meet those of another.
 type domain struct {
-	name   string
-	top    level
-	limits []*limit // all of the tree
+	name     string
+	top      level
+	parts    []part      // the descriptors of top, in their order
+	limits   []*limit    // all of the tree
+	replaces []replacing // what these name
 
 	sum          [sha256.Size]byte // of its text
 	file         string            // where its name stands, for the errors of others

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // configType is what a management server has for rate limit services.
@@ -68,7 +70,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 		}
 		received()
 		req = &discovery.DiscoveryRequest{Node: req.Node, TypeUrl: configType, VersionInfo: req.VersionInfo, ResponseNonce: answer.GetNonce()}
-		cfg, err := configOf(answer)
+		cfg, err := configOf(answer, s.o.MergeDomains)
 		if err == nil {
 			err = s.Use(cfg)
 		}
@@ -86,28 +88,31 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 	}
 }
 
-// configOf is the Config of an answer.
-func configOf(answer *discovery.DiscoveryResponse) (*Config, error) {
+// configOf is the Config of an answer, of which several resources may have one domain if
+// it merges them.
+func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error) {
 	if t := answer.GetTypeUrl(); t != configType {
 		return nil, fmt.Errorf("the type is %q: only %s is taken", t, configType)
 	}
-	all := &Config{domains: make(map[string]*domain)}
+	var domains []*domain
 	var errs []error
+	seen := make(map[string]bool)
 	for _, resource := range answer.GetResources() {
 		d, err := domainOf(resource)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case all.domains[d.name] != nil:
-			errs = append(errs, fmt.Errorf("domain %q is there twice", d.name))
+		case seen[d.name] && !merges:
+			errs = append(errs, fmt.Errorf("domain %q is there twice: send it in one resource, or use Options.MergeDomains or -envoy_merge_domains", d.name))
 		default:
-			all.domains[d.name] = d
+			seen[d.name] = true
+			domains = append(domains, d)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return all, nil
+	return mergeDomains(domains)
 }
 
 // domainOf reads a resource. No person wrote it, so a field that has no effect is
@@ -121,16 +126,19 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 	if c.GetDomain() == "" {
 		return nil, fmt.Errorf("resource %q has no domain", c.GetName())
 	}
-	d := &domain{name: c.GetDomain()}
-	return d, errors.Join(knows(d.name, &c), d.take(&d.top, d.name, c.GetDescriptors(), 1))
+	d := &domain{name: c.GetDomain(), file: fmt.Sprintf("resource %q", c.GetName())}
+	parts, err := d.take(&d.top, d.name, c.GetDescriptors(), 1)
+	d.parts = parts
+	return d, errors.Join(knows(d.name, &c), err)
 }
 
 // maxLevels bounds how deep descriptors are nested: more than a file can.
 const maxLevels = 32
 
-func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) error {
+// take reads descriptors into a level, and returns those that it has added.
+func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) (added []part, err error) {
 	if depth > maxLevels {
-		return fmt.Errorf("%s: nested more than %d deep", path, maxLevels)
+		return nil, fmt.Errorf("%s: nested more than %d deep", path, maxLevels)
 	}
 	var errs []error
 	seen := make(map[entry]bool)
@@ -158,11 +166,13 @@ func (d *domain) take(l *level, path string, descriptors []*rlsconf.RateLimitDes
 		}
 		if len(from.GetDescriptors()) > 0 {
 			to.below = new(level)
-			errs = append(errs, d.take(to.below, path, from.GetDescriptors(), depth+1))
+			_, err := d.take(to.below, path, from.GetDescriptors(), depth+1)
+			errs = append(errs, err)
 		}
 		l.add(to)
+		added = append(added, part{to, strictyaml.At(d.file, 0, 0, "")})
 	}
-	return errors.Join(errs...)
+	return added, errors.Join(errs...)
 }
 
 func limitOf(path string, from *rlsconf.RateLimitPolicy) (*limit, error) {

@@ -129,7 +129,7 @@ func TestAManagementServersDescriptorsMeanWhatAFilesDo(t *testing.T) {
 			{Key: "user", ShadowMode: true, DetailedMetric: true, RateLimit: &rlsconf.RateLimitPolicy{Unit: 5, RequestsPerUnit: 7, Name: "u", Replaces: []*rlsconf.RateLimitReplace{{Name: "v"}}}},
 			{Key: "user", Value: "root", RateLimit: &rlsconf.RateLimitPolicy{Unlimited: true}},
 		}},
-	}}))
+	}}), false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"d", "e"}, cfg.Domains())
 	d := cfg.domains["e"]
@@ -168,7 +168,7 @@ func TestWhatAManagementServerSendsWrongIsRefused(t *testing.T) {
 		"nested more than 32 deep":                          version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: deep}),
 		"d.all: field 99 of ratelimit.config.ratelimit.v3.RateLimitDescriptor is not known to this version": version(t, "1", newer),
 	} {
-		cfg, err := configOf(answer)
+		cfg, err := configOf(answer, false)
 		require.ErrorContains(t, err, want)
 		require.Nil(t, cfg)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,6 +24,16 @@ import (
 // finds, with line and column: what is not known or makes no sense is refused, not
 // passed over.
 func Parse(name string, text []byte) (*Config, error) {
+	d, err := parse(name, text, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Config{domains: map[string]*domain{d.name: d}}, nil
+}
+
+// parse reads the domain of a file. It may be a part of one, in which case a limit that it
+// replaces may be in another part.
+func parse(name string, text []byte, part bool) (*domain, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {
 		return nil, err
@@ -35,28 +46,29 @@ func Parse(name string, text []byte) (*Config, error) {
 		at.Errorf("domain is empty: give it the name that Envoy sends")
 	}
 	d.line, d.column = at.Position()
-	r := reader{domain: d, named: make(map[string]bool)}
+	r := reader{domain: d}
 	if list := root.Get("descriptors"); !list.IsNull() {
-		r.level(&d.top, list, d.name)
+		d.parts = r.level(&d.top, list, d.name)
 	}
-	r.finish()
+	if !part {
+		d.unreplaced(func(i int, why string) { r.replaces[i].Errorf("%s", why) })
+	}
 	if err := file.Err(); err != nil {
 		return nil, err
 	}
-	return &Config{domains: map[string]*domain{d.name: d}}, nil
+	return d, nil
 }
 
 // reader reads the descriptors of a domain.
 type reader struct {
 	domain   *domain
-	named    map[string]bool
-	replaces []replacing
+	replaces []strictyaml.Value // where the domain's stand
 }
 
 // replacing is a name of a limit that another one is to replace.
 type replacing struct {
-	at   strictyaml.Value
 	name string
+	at   *strictyaml.Error // without a message
 }
 
 var (
@@ -64,8 +76,9 @@ var (
 	limitFields      = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 )
 
-// level reads a list of descriptors. The path is that of what they are under.
-func (r *reader) level(l *level, list strictyaml.Value, path string) {
+// level reads a list of descriptors, and returns those that it has added. The path is
+// that of what they are under.
+func (r *reader) level(l *level, list strictyaml.Value, path string) (added []part) {
 	lines := make(map[entry]int)
 	for _, v := range list.List() {
 		d := r.descriptor(v, path)
@@ -80,7 +93,15 @@ func (r *reader) level(l *level, list strictyaml.Value, path string) {
 		}
 		lines[of] = line
 		l.add(d)
+		added = append(added, part{d, r.place(v)})
 	}
+	return added
+}
+
+// place is an error at a value, without a message.
+func (r *reader) place(v strictyaml.Value) *strictyaml.Error {
+	line, column := v.Position()
+	return strictyaml.At(r.domain.file, line, column, "")
 }
 
 func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
@@ -164,11 +185,9 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 			at.Errorf("name is %q, which is this rate_limit's own: name another", name)
 		default:
 			l.replaces = append(l.replaces, name)
-			r.replaces = append(r.replaces, replacing{at, name})
+			r.replaces = append(r.replaces, at)
+			r.domain.replaces = append(r.domain.replaces, replacing{name, r.place(at)})
 		}
-	}
-	if l.name != "" {
-		r.named[l.name] = true
 	}
 	unit, requests := m.Get("unit"), m.Get("requests_per_unit")
 	if m.Get("unlimited").Bool() {
@@ -193,22 +212,29 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 	return l
 }
 
-// finish is for what only all of the file shows.
-func (r *reader) finish() {
-	var known []string
-	for name := range r.named {
-		known = append(known, name)
+// maxUnreplaced bounds how many wrong names are looked up. An error has no more lines.
+const maxUnreplaced = 20
+
+// unreplaced reports the names of limits to replace that no limit of the domain has.
+func (d *domain) unreplaced(report func(i int, why string)) {
+	known := make(map[string]bool)
+	for _, l := range d.limits {
+		if l.name != "" {
+			known[l.name] = true
+		}
 	}
-	slices.Sort(known)
-	for _, p := range r.replaces {
-		if !r.named[p.name] {
-			p.at.Errorf("no rate_limit of this domain has the name %q: %s", p.name, spelling.Meant(p.name, known))
+	names := slices.Sorted(maps.Keys(known))
+	reported := 0
+	for i, p := range d.replaces {
+		if !known[p.name] && reported < maxUnreplaced {
+			reported++
+			report(i, fmt.Sprintf("no rate_limit of this domain has the name %q: %s", p.name, spelling.Meant(p.name, names)))
 		}
 	}
 }
 
 // Merge is the domains of all of them together. The error names a domain that two of
-// them have.
+// them have; LoadMerged puts files of one domain together.
 func Merge(configs ...*Config) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}
 	var errs []error
@@ -216,7 +242,7 @@ func Merge(configs ...*Config) (*Config, error) {
 		for _, name := range c.Domains() {
 			d := c.domains[name]
 			if first := all.domains[name]; first != nil {
-				errs = append(errs, strictyaml.At(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file", name, first.file)))
+				errs = append(errs, strictyaml.At(d.file, d.line, d.column, fmt.Sprintf("domain %q is in %s, too: write each domain into one file, or use LoadMerged, Options.MergeDomains or -envoy_merge_domains", name, first.file)))
 				continue
 			}
 			all.domains[name] = d
@@ -232,6 +258,42 @@ func Merge(configs ...*Config) (*Config, error) {
 // do not begin with a dot, each with one domain. In a directory that a ConfigMap is
 // mounted on these are links.
 func Load(path string) (*Config, error) {
+	domains, err := load(path, false)
+	if err != nil {
+		return nil, err
+	}
+	var configs []*Config
+	for _, d := range domains {
+		configs = append(configs, &Config{domains: map[string]*domain{d.name: d}})
+	}
+	return Merge(configs...)
+}
+
+// LoadMerged is Load for files of which several have descriptors of one domain, as
+// envoyproxy/ratelimit reads them with MERGE_DOMAIN_CONFIG. They count as one file, in the
+// order of their names. A descriptor that two of them have at the top is refused.
+func LoadMerged(path string) (*Config, error) {
+	domains, err := load(path, true)
+	if err != nil {
+		return nil, err
+	}
+	all, err := mergeDomains(domains)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range all.Domains() {
+		d := all.domains[name]
+		d.unreplaced(func(i int, why string) { errs = append(errs, withMessage(d.replaces[i].at, why)) })
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// load reads the domains of files. They may be parts of domains.
+func load(path string, parts bool) ([]*domain, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -252,24 +314,24 @@ func Load(path string) (*Config, error) {
 			return nil, fmt.Errorf("no file in %s has a name that ends in .yaml or .yml: %w", path, fs.ErrNotExist)
 		}
 	}
-	var configs []*Config
+	var domains []*domain
 	var errs []error
 	for _, file := range files {
-		c, err := parseFile(file)
+		d, err := parseFile(file, parts)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		configs = append(configs, c)
+		domains = append(domains, d)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return Merge(configs...)
+	return domains, nil
 }
 
 // parseFile refuses what is no file, as reading it might never end.
-func parseFile(path string) (*Config, error) {
+func parseFile(path string, part bool) (*domain, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -284,5 +346,5 @@ func parseFile(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, text)
+	return parse(path, text, part)
 }

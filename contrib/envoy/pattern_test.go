@@ -31,7 +31,7 @@ func TestAStarIsAPatternWhereverItStands(t *testing.T) {
 			file := parsed(t, "domain: d\ndescriptors:\n- {key: k, value: '"+c.pattern+"', rate_limit: {unit: day, requests_per_unit: 1}}")
 			xds, err := configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
 				{Key: "k", Value: c.pattern, RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 1}},
-			}}))
+			}}), false)
 			require.NoError(t, err)
 			for _, cfg := range []*Config{file, xds} {
 				for _, value := range c.fits {
@@ -73,7 +73,7 @@ func TestAStarInAKeyIsRefused(t *testing.T) {
 		require.EqualError(t, err, `f.yaml:3:8: key is "`+key+`": `+why)
 		_, err = configOf(version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
 			{Key: "b", Descriptors: []*rlsconf.RateLimitDescriptor{{Key: key}}},
-		}}))
+		}}), false)
 		require.EqualError(t, err, "d.b."+key+`: key is "`+key+`": `+why)
 	}
 }

@@ -85,7 +85,7 @@ func FuzzResources(f *testing.F) {
 		if proto.Unmarshal(b, &answer) != nil {
 			return // gRPC refuses it
 		}
-		cfg, err := configOf(&answer)
+		cfg, err := configOf(&answer, false)
 		if err != nil {
 			require.Nil(t, cfg)
 			return

@@ -46,6 +46,10 @@ type Options struct {
 	// read: the domain, the descriptors, and which of those with quota_mode are used up.
 	Metadata bool
 
+	// MergeDomains has Watch and Follow put files or resources of one domain together,
+	// as LoadMerged does. Else they refuse a second one.
+	MergeDomains bool
+
 	Logger *slog.Logger // slog.Default if nil. Never sees a value of a descriptor
 
 	// OnDecision is told what became of each descriptor that met a limit, before the
@@ -149,7 +153,7 @@ func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*wei
 	return s.node.Limiter(l)
 }
 
-// Watch reads path, as Load does, every so often (5 s if every is zero) until ctx is
+// Watch reads path, as Load or LoadMerged does, every so often (5 s if every is zero) until ctx is
 // done, whose error it returns. What has changed is in force from then on; what cannot
 // be read or is wrong is logged, once, and leaves the Config before in force.
 //
@@ -162,9 +166,12 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var seen *Config
-	complaint := ""
+	complaint, load := "", Load
+	if s.o.MergeDomains {
+		load = LoadMerged
+	}
 	for {
-		cfg, err := Load(path)
+		cfg, err := load(path)
 		if err == nil && (seen == nil || !cfg.same(seen)) {
 			if err = s.Use(cfg); err == nil {
 				seen = cfg

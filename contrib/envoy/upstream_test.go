@@ -112,7 +112,7 @@ func TestQuotasAndMetadataComeOverXDS(t *testing.T) {
 		{Key: "two", QuotaMode: true, RateLimit: policy(2)},
 		{Key: "both", QuotaMode: true, ShadowMode: true, RateLimit: policy(1)},
 		{Key: "above", QuotaMode: true, Metadata: meta},
-	}}))
+	}}), false)
 	require.NoError(t, err)
 	s, err := New(start(t, weir.Config{}), cfg, Options{Metadata: true})
 	require.NoError(t, err)

@@ -1,0 +1,52 @@
+package envoylimit
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// part is a descriptor at the top of a domain, and the place where it is written. Its
+// message is empty.
+type part struct {
+	descriptor *descriptor
+	at         *strictyaml.Error
+}
+
+// mergeDomains puts those of one name together, in their order. The first of them takes
+// what the others have.
+func mergeDomains(domains []*domain) (*Config, error) {
+	all := &Config{domains: make(map[string]*domain)}
+	first := make(map[*domain]map[entry]part) // of each key and value
+	var errs []error
+	for _, d := range domains {
+		into := all.domains[d.name]
+		if into == nil {
+			into = &domain{name: d.name, file: d.file, line: d.line, column: d.column, sum: d.sum}
+			all.domains[d.name], first[into] = into, make(map[entry]part)
+		} else {
+			into.sum = sha256.Sum256(append(into.sum[:], d.sum[:]...))
+		}
+		into.limits, into.replaces = append(into.limits, d.limits...), append(into.replaces, d.replaces...)
+		for _, p := range d.parts {
+			of := entry{p.descriptor.key, p.descriptor.value}
+			if held, twice := first[into][of]; twice {
+				errs = append(errs, withMessage(p.at, fmt.Sprintf("a descriptor with this key and value is in %s, too: write it once", held.at.File)))
+				continue
+			}
+			first[into][of] = p
+			into.top.add(p.descriptor)
+			into.parts = append(into.parts, p)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+func withMessage(at *strictyaml.Error, message string) error {
+	return strictyaml.At(at.File, at.Line, at.Column, message)
+}

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // namesOf is which rules a request meets.
@@ -203,6 +206,17 @@ func TestARuleIsForAllTiersThatItNames(t *testing.T) {
 func TestARuleThatNamesAValueTwiceIsMetOnce(t *testing.T) {
 	s := mustParse(t, one("match: {header: {X-V: [a, a]}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-V": {"a"}}}, nil), 1)
+}
+
+// A client may send as many lines of a field as its headers have room for, and each of
+// them may be what a rule asks for.
+func TestManyLinesOfAFieldAreReadInTheTimeThatTheyTake(t *testing.T) {
+	s := mustParse(t, one("match: {header: {X-A: x, X-B: y}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	lines := func(line string) (all []string) { return slices.Repeat([]string{line}, 200_000) }
+	before := lab.CPU()
+	require.Empty(t, s.Match(&Request{Path: "/", Header: http.Header{"X-A": lines("x"), "X-B": lines("z")}}, nil))
+	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-A": lines("x"), "X-B": append(lines("z"), "y")}}, nil), 1)
+	require.Less(t, lab.CPU()-before, 10*time.Second) // it takes 20 ms
 }
 
 func TestTheKillSwitchLeavesNoRule(t *testing.T) {

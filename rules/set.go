@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -146,13 +147,28 @@ func (m *match) collect(at *place) {
 		m.add(at.rules, first)
 		for i := range at.headers {
 			h := &at.headers[i]
-			lines := m.request.Header[h.name]
+			lines := distinct(m.request.Header[h.name])
 			for _, line := range lines {
 				m.add(h.rules[line], first && len(lines) == 1)
 			}
 		}
 	}
 }
+
+// distinct returns the lines of a field, each once if there are many. A client may repeat
+// a line that rules ask for, and each of these rules looks at all lines of other fields.
+func distinct(lines []string) []string {
+	if len(lines) <= fewLines {
+		return lines
+	}
+	seen := make(map[string]bool)
+	for _, line := range lines {
+		seen[line] = true
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+const fewLines = 16
 
 // add adds the rules that admit the request; of those that are not new, only what
 // is not there.

@@ -1,8 +1,10 @@
 package envoylimit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -20,10 +22,10 @@ import (
 )
 
 // many is a descriptor of so many entries, whose keys and values have so many bytes each.
-func many(entries, bytes int) *ratelimit.RateLimitDescriptor {
+func many(entries, size int) *ratelimit.RateLimitDescriptor {
 	pairs := make([]string, 0, 2*entries)
 	for i := range entries {
-		pairs = append(pairs, fmt.Sprintf("%0*d", bytes, i), strings.Repeat("v", bytes))
+		pairs = append(pairs, fmt.Sprintf("%0*d", size, i), strings.Repeat("v", size))
 	}
 	return of(pairs...)
 }
@@ -56,10 +58,11 @@ func nestedPatterns(levels, patterns int) string {
 
 func TestTheWorkOfARequestHasABound(t *testing.T) {
 	node := start(t, weir.Config{})
-	small, large := serviceOf(t, node, basic, Options{}), serviceOf(t, node, ofPatterns(4000), Options{})
-	deep := serviceOf(t, node, nestedPatterns(14, 700), Options{})
+	o := Options{Logger: slog.New(slog.DiscardHandler)}
+	small, large := serviceOf(t, node, basic, o), serviceOf(t, node, ofPatterns(4000), o)
+	deep := serviceOf(t, node, nestedPatterns(14, 700), o)
 	own := func(d *ratelimit.RateLimitDescriptor) *ratelimit.RateLimitDescriptor {
-		return limited(d, 5, typev3.RateLimitUnit_DAY)
+		return limited(d, 1000, typev3.RateLimitUnit_DAY)
 	}
 	repeat := func(n int, d *ratelimit.RateLimitDescriptor) (all []*ratelimit.RateLimitDescriptor) {
 		for range n {
@@ -71,28 +74,58 @@ func TestTheWorkOfARequestHasABound(t *testing.T) {
 		about   string
 		service *Service
 		ds      []*ratelimit.RateLimitDescriptor
-		want    string // empty if it is answered
+		want    string // the error; empty if it is answered
+		over    bool
 	}{
-		{"entries without end, with a limit of the request's", small, repeat(1, own(many(600_000, 1))), "a descriptor has 600000 entries: use at most 64"},
-		{"one entry too many, which no limit is for", small, repeat(1, many(65, 1)), "a descriptor has 65 entries: use at most 64"},
-		{"the most entries", small, repeat(1, own(many(64, 100))), ""},
-		{"the most entries of the most descriptors", small, repeat(255, own(many(64, 10))), ""},
-		{"a value that is too long", small, repeat(1, of("user", strings.Repeat("v", 1<<20))), "the request has 1048581 bytes in its keys and values: use at most 1048576"},
-		{"keys that are too long together", small, repeat(255, own(many(2, 1100))), "the request has 1122001 bytes in its keys and values: use at most 1048576"},
-		{"all that Envoy takes as the headers of a request, ten times", small, repeat(10, own(of("user", strings.Repeat("v", 60<<10)))), ""},
-		{"patterns", large, repeat(255, of("path", "v")), ""},
-		{"patterns on each of many levels", deep, repeat(255, many(14, 1)), "the request takes too much work: ask for fewer descriptors, or match them by fewer patterns"},
+		{"entries without end, with a limit of the request's", small, repeat(1, own(many(600_000, 1))), "a descriptor has 600000 entries: use at most 64", false},
+		{"one entry too many, which no limit is for", small, repeat(1, many(65, 1)), "a descriptor has 65 entries: use at most 64", false},
+		{"the most entries", small, repeat(1, own(many(64, 100))), "", false},
+		{"the most entries of the most descriptors", small, repeat(255, own(many(64, 10))), "", false},
+		{"a long value", small, repeat(1, of("user", strings.Repeat("v", 4<<20-4))), "", false},
+		{"a value that is too long", small, repeat(1, of("user", strings.Repeat("v", 4<<20))), "", true},
+		{"keys that are long together", small, repeat(255, own(many(2, 4000))), "", false},
+		{"keys that are too long together", small, repeat(255, own(many(2, 4200))), "", true},
+		{"all that Envoy takes as the headers of a request, ten times", small, repeat(10, own(of("user", strings.Repeat("v", 60<<10)))), "", false},
+		{"patterns", large, repeat(255, of("path", "v")), "", false},
+		{"patterns on each of many levels", deep, repeat(255, many(14, 1)), "", true},
 	} {
 		t.Run(c.about, func(t *testing.T) {
-			_, err := c.service.ShouldRateLimit(t.Context(), request(c.ds...))
+			r, err := c.service.ShouldRateLimit(t.Context(), request(c.ds...))
 			if c.want == "" {
 				require.NoError(t, err)
+				require.Equal(t, c.over, r.OverallCode == over, "what is too long is denied, as an error would let it pass")
+				require.Len(t, r.Statuses, len(c.ds))
 				return
 			}
 			require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
 			require.Equal(t, c.want, status.Convert(err).Message())
 		})
 	}
+}
+
+func TestARequestThatIsTooLargeIsLoggedAndChangesNothing(t *testing.T) {
+	var log bytes.Buffer
+	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	s := serviceOf(t, start(t, weir.Config{}), basic, o)
+	long := of("user", strings.Repeat("v", 4<<20))
+	for range 3 {
+		r, err := s.ShouldRateLimit(t.Context(), request(of("all", ""), long))
+		require.NoError(t, err)
+		require.Equal(t, over, r.OverallCode)
+		require.Equal(t, over, r.Statuses[0].Code)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "msg="), log.String())
+	require.Contains(t, log.String(), "its keys and values have 4194311 bytes: use at most 4194304")
+	r, err := s.ShouldRateLimit(t.Context(), request(of("all", "")))
+	require.NoError(t, err)
+	require.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
+	r, err = s.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{long}})
+	require.NoError(t, err)
+	require.Equal(t, ok, r.OverallCode, "no limit is for it")
+	o.ShadowMode = true
+	r, err = serviceOf(t, start(t, weir.Config{}), basic, o).ShouldRateLimit(t.Context(), request(long))
+	require.NoError(t, err)
+	require.Equal(t, ok, r.OverallCode)
 }
 
 // What a request allocates is a measure of its work that does not depend on the machine.

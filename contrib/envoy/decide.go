@@ -54,6 +54,11 @@ func (s *Service) read(ctx context.Context, req *rls.RateLimitRequest, items []i
 	items = slices.Grow(items, len(req.GetDescriptors()))[:len(req.GetDescriptors())]
 	now := s.current.Load()
 	domain := now.domains[req.GetDomain()]
+	if domain != nil {
+		if err := short(req); err != nil {
+			return nil, err
+		}
+	}
 	replaces := false
 	for i, d := range req.GetDescriptors() {
 		it := &items[i]
@@ -158,7 +163,12 @@ func replace(items []item) {
 // pathOf is the path of a descriptor that is not in the configuration: without
 // values, of which there may be any number.
 func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) string {
+	bytes := len(domain)
+	for _, e := range entries {
+		bytes += 1 + len(e.GetKey())
+	}
 	var b strings.Builder
+	b.Grow(bytes)
 	b.WriteString(domain)
 	for _, e := range entries {
 		b.WriteByte('.')

@@ -32,6 +32,18 @@ func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) 
 	return r
 }
 
+// unread denies a request that is not decided on.
+func (s *Service) unread(req *rls.RateLimitRequest) *rls.RateLimitResponse {
+	r := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OVER_LIMIT}
+	if s.o.ShadowMode {
+		r.OverallCode = rls.RateLimitResponse_OK
+	}
+	for range req.GetDescriptors() {
+		r.Statuses = append(r.Statuses, &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OVER_LIMIT})
+	}
+	return r
+}
+
 // status fills in what Envoy is told of a descriptor.
 func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 	to.Code = rls.RateLimitResponse_OK

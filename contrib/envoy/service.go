@@ -88,6 +88,7 @@ type Service struct {
 	o       Options
 	retry   time.Duration // of Follow
 	refused pace.Pace     // of the line that a configuration was
+	large   pace.Pace     // of the line that a request was
 	drained chan struct{} // closed by Drain
 	drain   sync.Once
 	mu      sync.Mutex // over changes of current
@@ -200,7 +201,13 @@ const watchEvery = 5 * time.Second
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	var room [8]item
 	items, err := s.read(ctx, req, room[:0])
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooLarge):
+		if unlogged, due := s.large.Due(time.Now()); due {
+			s.o.Logger.Warn("a request of Envoy's was too large, and was denied", "error", err, "unlogged", unlogged)
+		}
+		return s.unread(req), nil
+	case err != nil:
 		return nil, err
 	}
 	ctx, cancel := withinTime(ctx, len(items))

@@ -2,6 +2,8 @@ package envoylimit
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -9,17 +11,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The bounds of a request. Envoy sends some descriptors of some entries each, and its
-// default bound for all headers of a request is 60 KiB. What is beyond a bound is
-// refused with InvalidArgument, and spends nothing.
+// The bounds of a request. How many descriptors and entries it has is up to Envoy's
+// configuration, and too many are an error. How long values are is up to clients: what is
+// too long is denied, because Envoy lets a request pass that gets an error. Envoy's
+// default bound for all headers of a request is 60 KiB.
 const (
 	maxDescriptors = 255               // that Node.AllowAll takes
 	maxEntries     = 64                // of a descriptor; a configuration has at most 32 levels
-	maxBytes       = 1 << 20           // of all keys and values
+	maxBytes       = 4 << 20           // of all keys and values; gRPC's default for a message
 	maxHits        = 1_000_000_000_000 // the largest limit of a node
 	maxWork        = 1 << 24           // about 50 ms
 	workUnseen     = 1 << 16           // between two looks at the deadline; about 0.2 ms
 )
+
+// errTooLarge is of a request that is denied unread.
+var errTooLarge = errors.New("too large to be decided on")
 
 // work bounds what it takes to find the limits of a request. A unit is a byte of a key
 // or value, or about as much.
@@ -35,7 +41,7 @@ func (w *work) add(units int) error {
 		return nil
 	}
 	if w.done > maxWork {
-		return status.Error(codes.InvalidArgument, "the request takes too much work: ask for fewer descriptors, or match them by fewer patterns")
+		return fmt.Errorf("%w: its values are too long for so many descriptors and patterns: use fewer, or have Envoy bound its headers", errTooLarge)
 	}
 	w.next = w.done + workUnseen
 	if err := w.ctx.Err(); err != nil {
@@ -44,7 +50,7 @@ func (w *work) add(units int) error {
 	return nil
 }
 
-// bounded returns an error for a request that is larger than any that makes sense.
+// bounded returns an error for a request without a domain or descriptors, or with too many.
 func bounded(req *rls.RateLimitRequest) error {
 	switch n := len(req.GetDescriptors()); {
 	case req.GetDomain() == "":
@@ -54,15 +60,22 @@ func bounded(req *rls.RateLimitRequest) error {
 	case n > maxDescriptors:
 		return status.Errorf(codes.InvalidArgument, "the request has %d descriptors: at most %d are decided together", n, maxDescriptors)
 	}
-	bytes := len(req.GetDomain())
 	for _, d := range req.GetDescriptors() {
 		if n := len(d.GetEntries()); n > maxEntries {
 			return status.Errorf(codes.InvalidArgument, "a descriptor has %d entries: use at most %d", n, maxEntries)
 		}
+	}
+	return nil
+}
+
+// short returns an error for keys and values that are too long together.
+func short(req *rls.RateLimitRequest) error {
+	bytes := 0
+	for _, d := range req.GetDescriptors() {
 		bytes += bytesOf(d.GetEntries())
 	}
 	if bytes > maxBytes {
-		return status.Errorf(codes.InvalidArgument, "the request has %d bytes in its keys and values: use at most %d", bytes, maxBytes)
+		return fmt.Errorf("%w: its keys and values have %d bytes: use at most %d, or have Envoy bound its headers", errTooLarge, bytes, maxBytes)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package envoylimit
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -79,6 +80,49 @@ func TestADeniedRequestChangesNothing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a random request asks for is drawn from all that a descriptor can ask for.
+func TestNoRandomRequestThatIsDeniedChangesACount(t *testing.T) {
+	const text = counted + `
+- {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
+- {key: r, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}
+- {key: s, rate_limit: {name: s, unit: hour, requests_per_unit: 5}}
+- {key: t, rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: s}]}}
+`
+	keys := []string{"a", "b", "cost", "used_up", "owes", "banned", "shadow", "q", "r", "s", "t", "none"}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		s := serviceOf(t, start(t, weir.Config{}), text, Options{DebitMany: seed%2 == 1})
+		counts := func() (left []uint32) {
+			for _, key := range keys {
+				r, err := s.ShouldRateLimit(t.Context(), request(hits(0, key, "")))
+				require.NoError(t, err)
+				left = append(left, r.Statuses[0].LimitRemaining)
+			}
+			return left
+		}
+		denied := 0
+		for range 60 {
+			req := request()
+			for range 1 + rng.IntN(5) {
+				d := hits(uint64(rng.IntN(4)), keys[rng.IntN(len(keys))], "")
+				d.IsNegativeHits = rng.IntN(4) == 0
+				if rng.IntN(3) == 0 {
+					d.HitsAddend = nil
+				}
+				req.Descriptors = append(req.Descriptors, d)
+			}
+			before := counts()
+			r, err := s.ShouldRateLimit(t.Context(), req)
+			require.NoError(t, err)
+			if r.OverallCode == over {
+				denied++
+				require.Equal(t, before, counts(), "seed %d: %v", seed, req)
+			}
+		}
+		require.NotZero(t, denied)
 	}
 }
 

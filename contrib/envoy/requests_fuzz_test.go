@@ -30,8 +30,11 @@ descriptors:
 - {key: path, value: "/a*", shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 1}, descriptors: [{key: user, rate_limit: {unlimited: true}}]}
 - {key: name, rate_limit: {name: n, unit: hour, requests_per_unit: 0, replaces: [{name: m}]}}
 - {key: other, rate_limit: {name: m, unit: day, requests_per_unit: 3}}
+- {key: quota, value: "a*b*", share_threshold: true, quota_mode: true, metadata: {to: {a: 1}}, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: quota, quota_mode: true, metadata: {to: {b: 1}}, rate_limit: {unit: hour, requests_per_unit: 3}}
+- {key: cost, debit: true, rate_limit: {unit: hour, requests_per_unit: 3}}
 `
-	s := serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), text, Options{})
+	s := serviceOf(f, start(f, weir.Config{MaxKeys: 1000}), text, Options{Metadata: true})
 	add := func(req *rls.RateLimitRequest) {
 		b, err := proto.Marshal(req)
 		require.NoError(f, err)
@@ -49,6 +52,11 @@ descriptors:
 	add(&rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("name", "")}},
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("other", "x")}, Limit: &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1<<32 - 1, Unit: 99}},
+	}})
+	add(&rls.RateLimitRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("quota", "abc")}},
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("quota", "x")}, HitsAddend: wrapperspb.UInt64(2)},
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{entry("cost", "")}, HitsAddend: wrapperspb.UInt64(9)},
 	}})
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {

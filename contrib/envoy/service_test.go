@@ -241,6 +241,16 @@ func TestADescriptorTwiceCountsTwice(t *testing.T) {
 	require.EqualValues(t, 3, c.ask(hits(0, "all", "")).Statuses[0].LimitRemaining)
 }
 
+func TestLimitsOfOneHourAndOfSixAreTwoCounts(t *testing.T) {
+	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
+	long := limited(hits(6, "new", "a"), 10, typev3.RateLimitUnit_HOUR)
+	long.Limit.UnitMultiplier = wrapperspb.UInt32(6)
+	r := c.ask(limited(hits(6, "new", "a"), 10, typev3.RateLimitUnit_HOUR), long)
+	require.Equal(t, ok, r.OverallCode, "each has room for 6")
+	require.EqualValues(t, 4, r.Statuses[0].LimitRemaining)
+	require.EqualValues(t, 4, r.Statuses[1].LimitRemaining)
+}
+
 func TestALimitOfTheRequestStandsInForTheConfigurations(t *testing.T) {
 	c := clientOf(t, serviceOf(t, start(t, weir.Config{}), basic, Options{}))
 	r := c.ask(limited(of("user", "a"), 10, typev3.RateLimitUnit_HOUR))

@@ -16,6 +16,7 @@ var (
 	limitFields  = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}
 	numberFields = []string{"rate", "per", "burst"}
 	costFields   = []string{"from", "default", "unit"}
+	exactFields  = []string{"exact"}
 	softFields   = []string{"over", "for"}
 )
 

@@ -3,7 +3,6 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"net/http"
 	"net/netip"
 	"strings"
 )
@@ -151,8 +150,8 @@ func (p part) String() string {
 // headerPrefix begins the name of what is taken from a header.
 const headerPrefix = "header:"
 
-// headerName is the canonical name in "header:X".
+// headerName is the name in "header:X", as it is written.
 func headerName(text string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(text, headerPrefix)
-	return http.CanonicalHeaderKey(strings.TrimSpace(name)), ok
+	return strings.TrimSpace(name), ok
 }

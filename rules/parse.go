@@ -110,13 +110,15 @@ func (p *parser) exempt(v strictyaml.Value) {
 		if text := network.Text(); text != "" {
 			if prefix, ok := networkOf(text); ok {
 				p.set.exempt.add(prefix)
+			} else if meant := foreignNetwork(text); meant != "" {
+				network.Errorf("ip is %q: addresses have no wildcards, write %s", text, meant)
 			} else {
 				network.Errorf("ip is %q: use an address or a network, like 192.0.2.1 or 10.0.0.0/8", text)
 			}
 		}
 	}
-	p.set.exempt.users = texts(m.Get("user"))
-	p.set.exempt.apiKeys = texts(m.Get("api_key"))
+	p.set.exempt.users = texts(m.Get("user"), "user", false)
+	p.set.exempt.apiKeys = texts(m.Get("api_key"), "api_key", true)
 }
 
 func networkOf(text string) (netip.Prefix, bool) {
@@ -131,30 +133,33 @@ func networkOf(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), true
 }
 
-func texts(v strictyaml.Value) map[string]bool {
+// texts reads texts of which none is a pattern; of a secret no error shows one.
+func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
 	all := make(map[string]bool)
-	for _, text := range textList(v) {
+	for _, text := range textList(v, func(item strictyaml.Value, text string) { refusePattern(item, name, text, secret) }) {
 		all[text] = true
 	}
 	return all
 }
 
-// textList reads one or more texts, none of them empty.
-func textList(v strictyaml.Value) (all []string) {
+// textList reads one or more texts, none of them empty, and has check look at each
+// that is not marked as exact.
+func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)) (all []string) {
 	if v.Present() && len(v.OneOrMore()) == 0 {
 		v.Errorf("the list is empty: remove it, or add to it")
 	}
 	for _, item := range v.OneOrMore() {
-		if !item.IsText() {
-			item.Text()
+		one, exact := textOf(item)
+		switch {
+		case !exact && !item.IsText():
 			continue
-		}
-		text := item.Text()
-		if text == "" {
+		case one == "":
 			item.Errorf("the text is empty")
 			continue
+		case !exact:
+			check(item, one)
 		}
-		all = append(all, text)
+		all = append(all, one)
 	}
 	return all
 }

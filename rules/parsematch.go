@@ -2,6 +2,7 @@ package rules
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -50,6 +51,10 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 }
 
 func (p *parser) method(r *Rule, v strictyaml.Value) {
+	if v.IsText() && foreignMethod(v.Text()) != "" {
+		v.Errorf("method is %q: %s", v.Text(), foreignMethod(v.Text()))
+		return
+	}
 	name := v.OneOf("method", methodNames)
 	if name == "" {
 		return
@@ -62,17 +67,17 @@ func (p *parser) method(r *Rule, v strictyaml.Value) {
 }
 
 func (p *parser) host(r *Rule, v strictyaml.Value) {
-	text := v.Text()
-	if !v.IsText() {
+	text, exact := textOf(v)
+	if !v.IsText() && !exact {
 		return
 	}
 	switch {
+	case text != "" && !exact && foreignHost(text) != "":
+		v.Errorf("host is %q: %s", text, foreignHost(text))
 	case text == "" || strings.ContainsAny(text, "/ \t{}@"):
 		v.Errorf("host is %q: use a name or an address, like api.example.com", text)
 	case strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }):
 		v.Errorf("host is %q: clients send a name in ASCII, like xn--mnchen-3ya.de for münchen.de", text)
-	case strings.Contains(text, "*"):
-		v.Errorf("host is %q: hosts have no wildcards, list each host, or leave it out to match all", text)
 	case hostOf(text) != strings.ToLower(text):
 		v.Errorf("host is %q: did you mean %q? A port and a final dot do not matter", text, hostOf(text))
 	case !slices.Contains(r.When.Hosts, hostOf(text)):
@@ -81,8 +86,16 @@ func (p *parser) host(r *Rule, v strictyaml.Value) {
 }
 
 func (p *parser) header(r *Rule, e strictyaml.Entry) {
-	h := Header{Name: p.headerName(e.Key, e.Field), Values: textList(e.Value)}
-	if slices.Contains(h.Values, "*") {
+	h := Header{Name: p.headerName(e.Key, e.Field)}
+	anyValue := false
+	h.Values = textList(e.Value, func(item strictyaml.Value, text string) {
+		if text == "*" {
+			anyValue = true
+		} else {
+			refusePattern(item, e.Field, text, false)
+		}
+	})
+	if anyValue {
 		if len(h.Values) > 1 {
 			e.Value.Errorf("%s is * among others: * stands for any value", e.Field)
 		}
@@ -91,10 +104,20 @@ func (p *parser) header(r *Rule, e strictyaml.Entry) {
 	r.When.Headers = append(r.When.Headers, h)
 }
 
-// headerName checks and canonicalizes the name of a field of a request's header.
+// headerName checks and canonicalizes the name of a field of a request's header. The
+// characters of other products' patterns are written as escapes.
 func (p *parser) headerName(v strictyaml.Value, text string) string {
-	name := http.CanonicalHeaderKey(text)
-	switch {
+	name, err := url.PathUnescape(text)
+	if err != nil {
+		v.Errorf("header %q: %% begins an escape of two hexadecimal digits: write %%25 for the character", text)
+		return ""
+	}
+	name = http.CanonicalHeaderKey(name)
+	switch i := strings.IndexAny(text, "!*^$|~"); {
+	case i == 0 && text[0] == '!' && len(text) > 1:
+		v.Errorf("header %q: ! is no negation here: write not: {header: {%s: \"*\"}} in match, or %%21 for the character", text, text[1:])
+	case i >= 0:
+		v.Errorf("header %q: %c is no wildcard and no expression here: name each field, or write %%%02X for the character", text, text[i], text[i])
 	case name == "" || strings.ContainsFunc(name, notOfToken):
 		v.Errorf("header %q is no name of a field", text)
 	case name == "Host":

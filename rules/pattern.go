@@ -38,10 +38,14 @@ func parsePattern(text string) (pattern, error) {
 	switch {
 	case text == "":
 		return wrong("use / for every path")
+	case text[0] != '/' && foreignPath(text) != "":
+		return wrong("%s", foreignPath(text))
 	case strings.ContainsAny(text, " \t"):
 		return wrong("a path has no space; a method has a field of its own, match.method")
 	case text[0] != '/':
 		return wrong("begin it with /; a host has a field of its own, match.host")
+	case strings.Contains(text, "?") && !strings.Contains(text, "="):
+		return wrong("? is no wildcard, and a path has no query: use {name} for one segment, or %%3F for the character")
 	case strings.ContainsAny(text, "?#"):
 		return wrong("a path has no query; write %%3F or %%23 for the characters ? and #")
 	case text != clean(text):
@@ -61,11 +65,8 @@ func parsePattern(text string) (pattern, error) {
 		var part string
 		part, left = left[:at], left[at:]
 		if !strings.Contains(part, "{") {
-			if part == "*" || part == "**" {
-				return wrong("%s stands for itself here: use {name} for one segment and {name...} for the rest, or %%2A for the character", part)
-			}
-			if part[0] == ':' {
-				return wrong("%s stands for itself here: use {%s}, or %%3A for the character", part, part[1:])
+			if problem := foreignSegment(text, part, left == ""); problem != "" {
+				return wrong("%s", problem)
 			}
 			p.segments = append(p.segments, segment{kind: literal, text: unescape(part)})
 			continue
@@ -83,6 +84,8 @@ func parsePattern(text string) (pattern, error) {
 		}
 		name, tail := strings.CutSuffix(name, "...")
 		switch {
+		case foreignWildcard(name) != "":
+			return wrong("%s", foreignWildcard(name))
 		case tail && left != "":
 			return wrong("%s is the rest of a path: nothing can follow it", part)
 		case !isName(name):

@@ -1,0 +1,268 @@
+package rules
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// Rules compare texts as they are, and paths by whole segments. What other products
+// read as a pattern is refused here, because a rule that takes it literally matches
+// nothing and reports no error. Each kind of text has a way to write the characters
+// themselves: a path has escapes, any other text has {exact: TEXT}.
+
+// textOf reads a text, or {exact: TEXT}, whose characters all stand for themselves.
+func textOf(v strictyaml.Value) (text string, exact bool) {
+	if v.IsMap() {
+		inner := v.Map(exactFields...).Get("exact").Required()
+		return inner.Text(), inner.IsText()
+	}
+	return v.Text(), false
+}
+
+// patternIn names the part of a text that other products read as a pattern, and as
+// which; it returns nothing where there is none.
+func patternIn(text string) (part, as string) {
+	for _, prefix := range []string{"!", "=~", "~", "^", "=", "<", ">", "(?"} {
+		if !strings.HasPrefix(text, prefix) || len(text) == 1 {
+			continue
+		}
+		switch prefix {
+		case "!":
+			return prefix, "a negation"
+		case "=", "<", ">":
+			return prefix, "a comparison"
+		}
+		return prefix, "a regular expression"
+	}
+	if open := strings.IndexByte(text, '['); open >= 0 && strings.IndexByte(text[open:], ']') > 1 {
+		return text[open : open+strings.IndexByte(text[open:], ']')+1], "a set of characters"
+	}
+	if open := strings.IndexByte(text, '{'); open >= 0 && strings.IndexByte(text[open:], '}') > 0 {
+		return text[open : open+strings.IndexByte(text[open:], '}')+1], "a placeholder"
+	}
+	for i := range len(text) {
+		rest := text[i:]
+		switch text[i] {
+		case '*':
+			return "*", "a wildcard"
+		case '|':
+			return "|", "a choice"
+		case '?':
+			if !strings.Contains(text, "/") { // else a URL, perhaps with a query
+				return "?", "a wildcard"
+			}
+		case '.':
+			if strings.HasPrefix(rest, ".+") {
+				return ".+", "a regular expression"
+			}
+		case '$':
+			if i > 0 && len(rest) == 1 {
+				return "$", "a regular expression"
+			}
+		case '\\':
+			if isClass(rest[1:]) {
+				return rest[:2], "a regular expression"
+			}
+		}
+	}
+	return "", ""
+}
+
+// isClass reports whether what follows a backslash makes an escape of a regular
+// expression of it. DOMAIN\dora has none: a name goes on after the letter.
+func isClass(after string) bool {
+	switch {
+	case after == "":
+		return false
+	case strings.IndexByte("dDwWsSbB", after[0]) >= 0:
+		return len(after) == 1 || !isAlphanumeric(after[1])
+	}
+	return strings.IndexByte(`.+*?()[]{}^$|\/-`, after[0]) >= 0
+}
+
+func isAlphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// refusePattern reports a text that other products read as a pattern. A secret is
+// not shown.
+func refusePattern(v strictyaml.Value, name, text string, secret bool) (refused bool) {
+	part, as := patternIn(text)
+	if part == "" {
+		return false
+	}
+	told := fmt.Sprintf("%s is %q", name, text)
+	exact := fmt.Sprintf("{exact: %q} for this one", text)
+	if secret {
+		part = part[:1]
+		told, exact = "one "+name, "{exact: ...} around this one"
+	}
+	remedy := "list each text"
+	if as == "a negation" {
+		remedy = "leave requests out with match.not"
+	}
+	v.Errorf("%s: %s reads as %s, and texts are compared as they are: %s, or write %s", told, part, as, remedy, exact)
+	return true
+}
+
+// foreignPath returns what is wrong with a path that does not begin with a slash,
+// and that another product reads as a pattern; "" where none is known to.
+func foreignPath(text string) string {
+	bare := strings.TrimLeft(text, "!~^=*@ ")
+	if !strings.HasPrefix(bare, "/") || strings.ContainsAny(bare, "^$*+?()[]\\| ") {
+		bare = "/..."
+	}
+	switch {
+	case text[0] == '!':
+		return fmt.Sprintf("! is no negation here: write not: {path: %s} in match", bare)
+	case text[0] == '=':
+		return fmt.Sprintf("= is no sign here, as a path without a final slash matches itself alone: write %s", bare)
+	case strings.HasPrefix(text, "^~"):
+		return fmt.Sprintf("^~ is no sign here: write %s, with a slash at its end for all below it", bare)
+	case text[0] == '~' || text[0] == '^' || strings.HasPrefix(text, "(?") || strings.HasPrefix(text, ".*"):
+		return "a path is no regular expression: begin it with /, and use {name} for one segment and {name...} or a final slash for the rest"
+	case text[0] == '*':
+		return "* is no wildcard: begin it with /, and use {name} for one segment and {name...} or a final slash for the rest"
+	case strings.Contains(text, "(`") || strings.Contains(text, `("`) || strings.Contains(text, "('"):
+		return "a path is no expression: write the path alone, like /shop/ for /shop and all below it"
+	}
+	return ""
+}
+
+// foreignSegment returns what is wrong with a segment without a wildcard that another
+// product reads as a pattern, and "" where none does. Each character that it refuses
+// can be written as an escape.
+func foreignSegment(path, part string, last bool) string {
+	escape := func(c byte) string { return fmt.Sprintf("%%%02X for the character", c) }
+	if part == "*" || part == "**" {
+		return fmt.Sprintf("%s stands for itself here: use {name} for one segment and {name...} for the rest, or %%2A for the character", part)
+	}
+	if part[0] == ':' {
+		return fmt.Sprintf("%s stands for itself here: use {%s}, or %%3A for the character", part, strings.TrimRight(part[1:], "?*+"))
+	}
+	if name, rest, ok := bracketed(part); ok {
+		return fmt.Sprintf("%s stands for itself here: use {%s%s}, or %s", part, name, rest, escape(part[0]))
+	}
+	for i := range len(part) {
+		switch c := part[i]; c {
+		case '*':
+			if bare := strings.TrimSuffix(path, "*"); last && i == len(part)-1 && !strings.Contains(bare, "*") {
+				return fmt.Sprintf("* stands for itself here, and a wildcard is a whole segment: write %s/ for %s and all below it, or %%2A for the character", bare, bare)
+			}
+			return "* stands for itself here, and a wildcard is a whole segment: use {name} for one and {name...} for the rest, or %2A for the character"
+		case ':':
+			if !isAlphanumeric(part[i-1]) && i+1 < len(part) && isName(part[i+1:i+2]) {
+				return "a wildcard is a whole segment, like {name}, and : begins none: use {name}, or " + escape(c)
+			}
+		case '+':
+			if i > 0 && part[i-1] == '.' {
+				return fmt.Sprintf("a path is no regular expression, and %c stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %s", c, escape(c))
+			}
+		case '^', '$', '|', '\\', '[', ']', '(', ')', '<', '>', '"', '`':
+			return fmt.Sprintf("a path is no regular expression, and %c stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %s", c, escape(c))
+		case '%':
+			if _, err := url.PathUnescape(part[i:min(i+3, len(part))]); err != nil {
+				return "% begins an escape of two hexadecimal digits: write " + escape(c)
+			}
+		}
+	}
+	return ""
+}
+
+// bracketed reads a segment like <id>, <int:id>, [id] or [...rest], as other
+// products write a wildcard, as its name and what follows that in braces.
+func bracketed(part string) (name, rest string, ok bool) {
+	if last := part[len(part)-1]; (part[0] != '<' || last != '>') && (part[0] != '[' || last != ']') {
+		return "", "", false
+	}
+	name = strings.Trim(part, "<>[]")
+	if after, isRest := strings.CutPrefix(name, "..."); isRest {
+		name, rest = after, "..."
+	} else if after, isRest := strings.CutPrefix(name, "path:"); isRest {
+		name, rest = after, "..."
+	} else if _, after, typed := strings.Cut(name, ":"); typed {
+		name = after
+	}
+	return name, rest, isName(name)
+}
+
+// foreignWildcard returns what is wrong with a wildcard that another product
+// writes so, like {id:[0-9]+} or {*path}; "" where none does.
+func foreignWildcard(name string) string {
+	if rest := strings.TrimLeft(name, "*"); rest != name && isName(rest) {
+		return fmt.Sprintf("the rest of a path is {%s...}", rest)
+	}
+	if bare, _, typed := strings.Cut(strings.TrimRight(name, "?*+"), ":"); bare != name && isName(bare) {
+		if typed {
+			return fmt.Sprintf("a wildcard has no pattern and no type: use {%s}", bare)
+		}
+		return fmt.Sprintf("a wildcard is not optional: use {%s}, and a rule of its own for the path without it", bare)
+	}
+	return ""
+}
+
+// foreignHost returns what is wrong with a host that another product reads as a
+// pattern, and "" where none does.
+func foreignHost(text string) string {
+	bare := strings.TrimLeft(text, "!~^.*")
+	switch {
+	case text[0] == '!':
+		return fmt.Sprintf("! is no negation here: write not: {host: %s} in match", bare)
+	case text == "_":
+		return "_ stands for no host: leave host out to match all"
+	case strings.Contains(text, "*"), text[0] == '.':
+		return "hosts have no wildcards, list each host, or leave it out to match all"
+	case strings.Contains(text, ","):
+		return "write a list, like [a.example.com, b.example.com]"
+	case strings.ContainsFunc(text, func(c rune) bool {
+		return c < utf8.RuneSelf && !isAlphanumeric(byte(c)) && !strings.ContainsRune("-._:[]% /\t{}@", c)
+	}):
+		return "hosts are no regular expressions: list each host, or leave it out to match all"
+	}
+	return ""
+}
+
+// foreignMethod returns what is wrong with a method that another product reads as a
+// pattern, and "" where none does.
+func foreignMethod(text string) string {
+	parts := strings.FieldsFunc(text, func(c rune) bool { return c == '|' || c == ',' || c == ' ' })
+	switch {
+	case text == "":
+		return ""
+	case text[0] == '!':
+		return fmt.Sprintf("! is no negation here: write not: {method: %s} in match", strings.TrimLeft(text, "! "))
+	case text == "*" || strings.EqualFold(text, "any") || strings.EqualFold(text, "all"):
+		return "leave method out to match all"
+	case len(parts) > 1:
+		return fmt.Sprintf("write a list, like [%s]", strings.Join(parts, ", "))
+	case strings.ContainsAny(text, "^$*.()[]~\\+?"):
+		return "a method is no regular expression: list each one, or leave method out to match all"
+	}
+	return ""
+}
+
+// foreignNetwork returns the network that another product writes with wildcards,
+// like 10.0.*.*, in the words of a file; "" where text is none.
+func foreignNetwork(text string) string {
+	bare, cut := text, false
+	for {
+		next, ok := strings.CutSuffix(bare, ".*")
+		if !ok {
+			break
+		}
+		bare, cut = next, true
+	}
+	parts := strings.Count(bare, ".") + 1
+	if !cut || parts > 3 {
+		return ""
+	}
+	network := fmt.Sprintf("%s%s/%d", bare, strings.Repeat(".0", 4-parts), 8*parts)
+	if _, ok := networkOf(network); !ok {
+		return ""
+	}
+	return network
+}

@@ -1,0 +1,183 @@
+package rules
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What nginx, Kong, Traefik, Caddy and others write as a pattern is refused, with
+// its line and with what to write.
+func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
+	const (
+		negation = "write not: {"
+	)
+	for _, c := range []struct{ field, pattern, want string }{
+		{"path", "/shop*", "write /shop/ for /shop and all below it, or %2A for the character"},
+		{"path", "/img/*.png", "a wildcard is a whole segment"},
+		{"path", "/a/*/b*", "* stands for itself here"},
+		{"path", "*.php", "* is no wildcard: begin it with /"},
+		{"path", "*", "* is no wildcard"},
+		{"path", "~ ^/api", "a path is no regular expression"},
+		{"path", `~* \.php$`, "a path is no regular expression"},
+		{"path", "^~ /static/", "write /static/, with a slash at its end"},
+		{"path", "= /login", "write /login"},
+		{"path", "=/login", "write /login"},
+		{"path", "~/v1/[0-9]+$", "a path is no regular expression"},
+		{"path", "^/api", "a path is no regular expression"},
+		{"path", "(?i)/api", "a path is no regular expression"},
+		{"path", "!/healthz", "write not: {path: /healthz} in match"},
+		{"path", "PathPrefix(`/shop`)", "a path is no expression: write the path alone"},
+		{"path", "Host(`a`) && Path(`/b`)", "a path is no expression: write the path alone"},
+		{"path", "/v[0-9]/items", "a path is no regular expression, and [ stands for itself: use {name} for one segment and {name...} or a final slash for the rest, or %5B for the character"},
+		{"path", `/v1/\d+`, "or %5C for the character"},
+		{"path", "/(api|web)/x", "or %28 for the character"},
+		{"path", "/login$", "or %24 for the character"},
+		{"path", "/.+", "or %2B for the character"},
+		{"path", "/api(/|$)(.*)", "a path is no regular expression"},
+		{"path", "/users/<int:id>", "use {id}, or %3C for the character"},
+		{"path", "/files/<path:name>", "use {name...}"},
+		{"path", "/posts/[slug]", "use {slug}, or %5B for the character"},
+		{"path", "/docs/[...all]", "use {all...}"},
+		{"path", "/users/:id", "use {id}, or %3A for the character"},
+		{"path", "/flights/:from-:to", "stands for itself here"},
+		{"path", "/files/name.:ext", ": begins none: use {name}, or %3A for the character"},
+		{"path", "/users/{id:[0-9]+}", "a wildcard has no pattern and no type: use {id}"},
+		{"path", "/users/{id:int}", "a wildcard has no pattern and no type: use {id}"},
+		{"path", "/files/{*path}", "the rest of a path is {path...}"},
+		{"path", "/files/{**rest}", "the rest of a path is {rest...}"},
+		{"path", "/users/{id}.json", "a wildcard is a whole segment"},
+		{"path", "/{a,b}", "has no good name"},
+		{"path", "/users?/list", "? is no wildcard"},
+		{"path", "/100%", "write %25 for the character"},
+
+		{"method", "!GET", negation + "method: GET} in match"},
+		{"method", "! OPTIONS", negation + "method: OPTIONS} in match"},
+		{"method", "*", "leave method out to match all"},
+		{"method", "ANY", "leave method out to match all"},
+		{"method", "GET|POST", "write a list, like [GET, POST]"},
+		{"method", "GET, HEAD", "write a list, like [GET, HEAD]"},
+		{"method", "^P.*", "a method is no regular expression"},
+
+		{"host", ".example.com", "hosts have no wildcards"},
+		{"host", "api.*", "hosts have no wildcards"},
+		{"host", `~^(.+)\.example\.com$`, "hosts are no regular expressions"},
+		{"host", "!example.com", negation + "host: example.com} in match"},
+		{"host", "_", "leave host out to match all"},
+		{"host", "a.example.com,b.example.com", "write a list"},
+		{"host", "HostRegexp(`x`)", "hosts are no regular expressions"},
+
+		{"header", "pro*", `X-Plan is "pro*": * reads as a wildcard, and texts are compared as they are: list each text, or write {exact: "pro*"} for this one`},
+		{"header", "*pro", "* reads as a wildcard"},
+		{"header", "!beta", "! reads as a negation, and texts are compared as they are: leave requests out with match.not"},
+		{"header", "~ ^pro", "~ reads as a regular expression"},
+		{"header", "~*pro", "~ reads as a regular expression"},
+		{"header", "^pro", "^ reads as a regular expression"},
+		{"header", "pro$", "$ reads as a regular expression"},
+		{"header", "(?i)pro", "(? reads as a regular expression"},
+		{"header", "pro|plus", "| reads as a choice"},
+		{"header", "v[12]", "[12] reads as a set of characters"},
+		{"header", `v\d+`, `\d reads as a regular expression`},
+		{"header", `v1\.0`, `\. reads as a regular expression`},
+		{"header", "v?", "? reads as a wildcard"},
+		{"header", "{env.PLAN}", "{env.PLAN} reads as a placeholder"},
+		{"header", "a.+", ".+ reads as a regular expression"},
+		{"header", "!=beta", "! reads as a negation"},
+		{"header", ">=2", "> reads as a comparison"},
+
+		{"user", "svc-*", `user is "svc-*": * reads as a wildcard`},
+		{"user", "!root", "! reads as a negation"},
+		{"user", "alice|bob", "| reads as a choice"},
+		{"api_key", "internal-*", "one api_key: * reads as a wildcard, and texts are compared as they are: list each text, or write {exact: ...} around this one"},
+		{"ip", "10.*", "addresses have no wildcards, write 10.0.0.0/8"},
+		{"ip", "10.1.*.*", "addresses have no wildcards, write 10.1.0.0/16"},
+		{"ip", "192.0.2.1-192.0.2.9", "use an address or a network"},
+		{"ip", "!192.0.2.1", "use an address or a network"},
+	} {
+		quoted := "'" + strings.ReplaceAll(c.pattern, "'", "''") + "'"
+		var text string
+		line := "rules.yaml:3:"
+		switch c.field {
+		case "user", "api_key", "ip":
+			text, line = "exempt: {"+c.field+": "+quoted+"}\nrules: []", "rules.yaml:1:"
+		case "header":
+			text = one("match: {header: {X-Plan: " + quoted + "}}\nkey: ip\nlimit: {rate: 1, per: 1s}")
+		default:
+			text = one("match: {" + c.field + ": " + quoted + "}\nkey: ip\nlimit: {rate: 1, per: 1s}")
+		}
+		_, err := Parse("rules.yaml", []byte(text))
+		require.ErrorContains(t, err, line, "%s %s", c.field, c.pattern)
+		require.ErrorContains(t, err, c.want, "%s %s", c.field, c.pattern)
+		if c.field == "api_key" {
+			require.NotContains(t, err.Error(), "internal-", "a key is a secret")
+		}
+	}
+	for name, want := range map[string]string{
+		"X-*": "name each field, or write %2A for the character", "!X-Debug": `write not: {header: {X-Debug: "*"}} in match`, "X-(A|B)": "name each field", "X-%zz": "write %25",
+	} {
+		for _, text := range []string{one("match: {header: {'" + name + "': a}}\nkey: ip\nlimit: {rate: 1, per: 1s}"), one("key: 'header:" + name + "'\nlimit: {rate: 1, per: 1s}")} {
+			_, err := Parse("rules.yaml", []byte(text))
+			require.ErrorContains(t, err, "rules.yaml:3:", name)
+			if strings.Contains(name, "(") {
+				continue // no name of a field, whatever it reads as
+			}
+			require.ErrorContains(t, err, want, name)
+		}
+	}
+}
+
+// Each character that is refused can be written, and then matches itself alone.
+func TestPatternCharactersCanBeWrittenLiterally(t *testing.T) {
+	for _, c := range "*:^$|\\[]()<>\"`%?#+!~={}" {
+		segment := "a" + string(c)
+		escaped := "a" + "%" + strings.ToUpper(url.PathEscape(string(c))[1:])
+		if url.PathEscape(string(c)) == string(c) {
+			escaped = "a%" + strings.ToUpper(string("0123456789abcdef"[c>>4])+string("0123456789abcdef"[c&15]))
+		}
+		s := mustParse(t, one("match: {path: '/"+escaped+"'}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+		require.Len(t, s.Match(&Request{Path: "/" + url.PathEscape(segment)}, nil), 1, segment)
+		require.Empty(t, s.Match(&Request{Path: "/ab"}, nil), segment)
+	}
+	s := mustParse(t, "exempt: {user: [{exact: 'svc-*'}, 'CORP\\dora'], api_key: {exact: 'a|b'}}\n"+
+		one("match: {host: {exact: '*.example.com'}, header: {X-Plan: [{exact: '*'}, {exact: '!pro'}, plain], '%2A%7e': x}}\nkey: 'header:X%7C'\nlimit: {rate: 1, per: 1s}"))
+	meets := func(plan, user, key string) int {
+		return len(s.Match(&Request{Path: "/", Host: "*.example.com", User: user, APIKey: key, Header: http.Header{"X-Plan": {plan}, "*~": {"x"}}}, nil))
+	}
+	for plan, want := range map[string]int{"*": 1, "!pro": 1, "plain": 1, "pro": 0, "anything": 0} {
+		require.Equal(t, want, meets(plan, "", ""), plan)
+	}
+	require.Zero(t, meets("*", "svc-*", ""))
+	require.Zero(t, meets("*", `CORP\dora`, ""))
+	require.Zero(t, meets("*", "", "a|b"))
+	require.Equal(t, 1, meets("*", "svc-1", "a"))
+	require.Equal(t, "header:X|", s.Rules()[0].By)
+}
+
+// What only looks like a pattern at first, and is none elsewhere either, is taken.
+func TestOrdinaryTextsAreNoPatterns(t *testing.T) {
+	for _, path := range []string{"/v1/items:batchGet", "/~user/", "/c++/", "/a=b;c,d", "/a-b_c.d!e'f@g&h", "/caf%C3%A9", "/.well-known/x", "/v1/{id}/parts", "/{rest...}", "/{$}"} {
+		mustParse(t, one("match: {path: \""+path+"\"}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
+	}
+	for _, text := range []string{
+		"Mozilla/5.0 (X11; Linux x86_64)", "text/html, application/json;q=0.9", "https://example.com/?a=b", `CORP\dora`, `W/"abc"`, "a+b@example.com", "2026-01-01", "-", "!", "=", "Basic YWJj==", "$5",
+	} {
+		part, as := patternIn(text)
+		require.Empty(t, part, "%s reads as %s", text, as)
+	}
+}
+
+func TestTheSchemaKnowsExactTexts(t *testing.T) {
+	root := readSchema(t)
+	const good = "\nkey: ip\nlimit: {rate: 1, per: 1s}"
+	for text, want := range map[string]bool{
+		"match: {header: {X-V: {exact: 'a*'}}}": true, "match: {header: {X-V: [a, {exact: 'a*'}]}}": true, "match: {host: {exact: a}}": true,
+		"match: {header: {X-V: {prefix: a}}}": false, "match: {header: {X-V: {exact: ''}}}": false, "match: {header: {X-V: {}}}": false,
+	} {
+		_, err := Parse("rules.yaml", []byte(one(text+good)))
+		require.Equal(t, want, err == nil, "%s: %v", text, err)
+		require.Equal(t, want, root.valid(root, document(t, one(text+good))), text)
+	}
+}

@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/observe":    {"sync"},
 	"internal/pace":       {"time"},
 	"internal/patience":   {"time"},
+	"internal/pathform":   {},
 	"internal/race":       {},
 	"internal/roundtrip":  {"time"},
 	"internal/snippets":   {},
@@ -46,8 +47,8 @@ var mayImport = map[string][]string{
 	"cluster/clustertest": {"cluster", "time", "net"},
 	"weirtest":            {".", "cluster", "sync", "internal/observe", "internal/patience", "internal/roundtrip", "net", "time"},
 	"audit":               {".", "time"},
-	"rules":               {".", "internal/pace", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
-	"httplimit":           {".", "rules", "internal/pace", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"rules":               {".", "internal/pace", "internal/pathform", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
+	"httplimit":           {".", "rules", "internal/pace", "internal/pathform", "internal/spelling", "internal/ratelimit", "internal/strictyaml", "net/http", "time"},
 	"page":                {".", "rules", "net/http", "time"},
 	"examples/gateway":    {".", "httplimit", "rules", "net/http", "time"},
 }

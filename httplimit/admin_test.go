@@ -81,7 +81,12 @@ func newAdmin(t testing.TB) *adminOf {
 
 func adminOn(t testing.TB, node *weir.Node) *adminOf {
 	t.Helper()
-	set, err := rules.Parse("rules.yaml", []byte(adminRules))
+	return adminOnRules(t, node, adminRules)
+}
+
+func adminOnRules(t testing.TB, node *weir.Node, text string) *adminOf {
+	t.Helper()
+	set, err := rules.Parse("rules.yaml", []byte(text))
 	require.NoError(t, err)
 	book, err := rules.Static(node, set)
 	require.NoError(t, err)

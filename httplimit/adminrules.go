@@ -43,6 +43,15 @@ type matchAnswer struct {
 	Path    string              `json:"path,omitempty"`
 	Headers map[string][]string `json:"headers,omitempty"`
 	Tiers   []string            `json:"tiers,omitempty"`
+	Not     []exceptionAnswer   `json:"not,omitempty"`
+}
+
+type exceptionAnswer struct {
+	Methods []string            `json:"methods,omitempty"`
+	Hosts   []string            `json:"hosts,omitempty"`
+	Paths   []string            `json:"paths,omitempty"`
+	Headers map[string][]string `json:"headers,omitempty"`
+	Tiers   []string            `json:"tiers,omitempty"`
 }
 
 type limitAnswer struct {
@@ -83,13 +92,11 @@ func (a *admin) rules(r *adminRequest) (int, any, error) {
 func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	a := ruleAnswer{
 		Name: r.Name, Key: r.By, Cost: r.Cost, Shadow: r.Shadow,
-		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Tiers: r.When.Tiers},
+		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: answerOfHeaders(r.When.Headers), Tiers: r.When.Tiers},
 	}
-	for _, h := range r.When.Headers {
-		if a.Match.Headers == nil {
-			a.Match.Headers = make(map[string][]string)
-		}
-		a.Match.Headers[h.Name] = append([]string{}, h.Values...)
+	for i := range r.When.Not {
+		e := &r.When.Not[i]
+		a.Match.Not = append(a.Match.Not, exceptionAnswer{e.Methods, e.Hosts, e.Paths, answerOfHeaders(e.Headers), e.Tiers})
 	}
 	if r.Soft.Over > 0 {
 		a.Soft = &softAnswer{r.Soft.Over, spelling.Duration(r.Soft.For)}
@@ -111,4 +118,15 @@ func answerOfRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		a.Limits = append(a.Limits, limit)
 	}
 	return a
+}
+
+// answerOfHeaders is nil where there are no conditions.
+func answerOfHeaders(headers []rules.Header) (values map[string][]string) {
+	for _, h := range headers {
+		if values == nil {
+			values = make(map[string][]string)
+		}
+		values[h.Name] = append([]string{}, h.Values...)
+	}
+	return values
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
@@ -189,7 +190,7 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	wrong.tier(of.Tier, s)
 	if of.Path == "" || of.Path[0] != '/' {
 		wrong.add("path is %q: use one that begins with /, escaped as in the request", adminShort(of.Path))
-	} else if why := ambiguity(of.Path); why != "" {
+	} else if why := pathform.Ambiguity(of.Path); why != "" {
 		wrong.add("path has %s, which servers read in several ways: write it plainly", why)
 	}
 	if err := wrong.err(); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -41,7 +42,7 @@ type Options struct {
 	RefuseAmbiguousPaths bool
 
 	// Skip says of a request that it is not looked at, like one for a health
-	// check. Nil: none is.
+	// check. Nil: none is. A rule leaves requests out with match.not.
 	Skip func(*http.Request) bool
 
 	// OnDecision is told what became of each request that met a rule, or was refused
@@ -98,7 +99,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.o.Skip == nil || !m.o.Skip(r) {
 			if m.o.RefuseAmbiguousPaths {
-				if why := ambiguity(r.URL.EscapedPath()); why != "" {
+				if why := pathform.Ambiguity(r.URL.EscapedPath()); why != "" {
 					m.refuse(w, r, why)
 					return
 				}

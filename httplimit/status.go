@@ -180,7 +180,7 @@ func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier strin
 	var known []string
 	for _, r := range s.Rules() {
 		known = append(known, r.Name)
-		if only != "" && r.Name != only || len(r.When.Tiers) > 0 && !slices.Contains(r.When.Tiers, tier) {
+		if only != "" && r.Name != only || !r.ForTier(tier) {
 			continue
 		}
 		key, ok := q.keyOf(r)

@@ -12,7 +12,8 @@ var (
 	tierFields   = []string{"multiply"}
 	exemptFields = []string{"ip", "user", "api_key"}
 	ruleFields   = []string{"name", "match", "key", "missing_key", "limit", "limits", "cost", "scope", "partition", "no_leases", "shadow", "soft", "queue"}
-	matchFields  = []string{"method", "host", "path", "header", "tier"}
+	matchFields  = []string{"method", "host", "path", "header", "tier", "not"}
+	notFields    = []string{"method", "host", "path", "header", "tier"}
 	limitFields  = []string{"name", "algorithm", "rate", "per", "burst", "calendar", "zone", "tiers"}
 	numberFields = []string{"rate", "per", "burst"}
 	costFields   = []string{"from", "default", "unit"}
@@ -24,6 +25,7 @@ var (
 const (
 	maxTiers     = 64
 	maxLimits    = 16 // of a rule
+	maxNot       = 64 // exceptions of a rule, and paths of one
 	maxNameBytes = 64
 	maxRate      = 1_000_000_000_000
 	minPer       = time.Millisecond

@@ -142,13 +142,19 @@ func texts(v strictyaml.Value, name string, secret bool) map[string]bool {
 	return all
 }
 
+// some reads a list, or a single value as a list of one, and reports an empty list.
+func some(v strictyaml.Value) []strictyaml.Value {
+	items := v.OneOrMore()
+	if v.IsList() && len(items) == 0 {
+		v.Errorf("the list is empty: remove it, or add to it")
+	}
+	return items
+}
+
 // textList reads one or more texts, none of them empty, and has check look at each
 // that is not marked as exact.
 func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)) (all []string) {
-	if v.Present() && len(v.OneOrMore()) == 0 {
-		v.Errorf("the list is empty: remove it, or add to it")
-	}
-	for _, item := range v.OneOrMore() {
+	for _, item := range some(v) {
 		one, exact := textOf(item)
 		switch {
 		case !exact && !item.IsText():

@@ -13,32 +13,20 @@ import (
 func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 	r.methods, r.When.Path = everyMethod, "/"
 	at := v
+	var not strictyaml.Value
 	if v.Present() {
 		m := v.Map(matchFields...)
-		if m.Get("method").Present() {
-			r.methods = 0
-			for _, method := range m.Get("method").OneOrMore() {
-				p.method(r, method)
-			}
-		}
-		for _, host := range m.Get("host").OneOrMore() {
-			p.host(r, host)
-		}
+		not = m.Get("not")
+		r.When.Methods, r.methods = p.methods(m.Get("method"))
+		r.When.Hosts = p.hosts(m.Get("host"))
 		if path := m.Get("path"); path.Present() {
 			at, r.When.Path = path, path.Text()
 			if !path.IsText() {
 				r.When.Path = "/"
 			}
 		}
-		for _, e := range entriesOf(m.Get("header")) {
-			p.header(r, e)
-		}
-		for _, tier := range m.Get("tier").OneOrMore() {
-			if name := tier.OneOf("tier", p.set.tiers); name != "" {
-				r.When.Tiers = append(r.When.Tiers, name)
-				r.tiers |= 1 << p.set.tierAt[name]
-			}
-		}
+		r.When.Headers = p.headers(m.Get("header"))
+		r.When.Tiers, r.tiers = p.tiersOf(m.Get("tier"))
 	} else {
 		at = rule
 	}
@@ -48,28 +36,69 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 		return
 	}
 	p.plants = append(p.plants, plant{at: at, rule: r, pattern: pattern})
-}
-
-func (p *parser) method(r *Rule, v strictyaml.Value) {
-	if v.IsText() && foreignMethod(v.Text()) != "" {
-		v.Errorf("method is %q: %s", v.Text(), foreignMethod(v.Text()))
-		return
-	}
-	name := v.OneOf("method", methodNames)
-	if name == "" {
-		return
-	}
-	r.When.Methods = append(r.When.Methods, name)
-	r.methods |= methodOf(name)
-	if name == http.MethodGet {
-		r.methods |= methodOf(http.MethodHead)
+	if not.Present() {
+		p.exceptions(r, pattern, not)
 	}
 }
 
-func (p *parser) host(r *Rule, v strictyaml.Value) {
+// methods reads one or more methods: every one where there are none.
+func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
+	if !v.Present() {
+		return nil, everyMethod
+	}
+	for _, item := range some(v) {
+		if item.IsText() && foreignMethod(item.Text()) != "" {
+			item.Errorf("method is %q: %s", item.Text(), foreignMethod(item.Text()))
+			continue
+		}
+		name := item.OneOf("method", methodNames)
+		if name == "" {
+			continue
+		}
+		names = append(names, name)
+		set |= methodOf(name)
+		if name == http.MethodGet {
+			set |= methodOf(http.MethodHead)
+		}
+	}
+	return names, set
+}
+
+func (p *parser) hosts(v strictyaml.Value) (hosts []string) {
+	for _, item := range some(v) {
+		if host := p.host(item); host != "" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+func (p *parser) headers(v strictyaml.Value) (headers []Header) {
+	entries := entriesOf(v)
+	if v.IsMap() && len(entries) == 0 {
+		v.Errorf("header is empty: remove it, or name a field")
+	}
+	for _, e := range entries {
+		headers = append(headers, p.header(e))
+	}
+	return headers
+}
+
+func (p *parser) tiersOf(v strictyaml.Value) (names []string, set uint64) {
+	for _, item := range some(v) {
+		if name := item.OneOf("tier", p.set.tiers); name != "" {
+			names = append(names, name)
+			set |= 1 << p.set.tierAt[name]
+		}
+	}
+	return names, set
+}
+
+// host reads a host; it returns "" for what is none.
+func (p *parser) host(v strictyaml.Value) string {
 	text, exact := textOf(v)
 	if !v.IsText() && !exact {
-		return
+		return ""
 	}
 	switch {
 	case text != "" && !exact && foreignHost(text) != "":
@@ -80,12 +109,13 @@ func (p *parser) host(r *Rule, v strictyaml.Value) {
 		v.Errorf("host is %q: clients send a name in ASCII, like xn--mnchen-3ya.de for münchen.de", text)
 	case hostOf(text) != strings.ToLower(text):
 		v.Errorf("host is %q: did you mean %q? A port and a final dot do not matter", text, hostOf(text))
-	case !slices.Contains(r.When.Hosts, hostOf(text)):
-		r.When.Hosts = append(r.When.Hosts, hostOf(text))
+	default:
+		return hostOf(text)
 	}
+	return ""
 }
 
-func (p *parser) header(r *Rule, e strictyaml.Entry) {
+func (p *parser) header(e strictyaml.Entry) Header {
 	h := Header{Name: p.headerName(e.Key, e.Field)}
 	anyValue := false
 	h.Values = textList(e.Value, func(item strictyaml.Value, text string) {
@@ -101,7 +131,7 @@ func (p *parser) header(r *Rule, e strictyaml.Entry) {
 		}
 		h.Values = nil
 	}
-	r.When.Headers = append(r.When.Headers, h)
+	return h
 }
 
 // headerName checks and canonicalizes the name of a field of a request's header. The

@@ -35,6 +35,7 @@ type Condition struct {
 	Path    string   // a pattern of http.ServeMux without method and host
 	Headers []Header // all of them
 	Tiers   []string
+	Not     []Exception // none of them
 }
 
 // Header is a condition on one field of a request's header.
@@ -70,14 +71,37 @@ func (r *Rule) Key(req *Request) (key string, ok bool) {
 // ok, it appends nothing.
 func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
 
-// admits says whether a request meets the rule's conditions, but for its path and
+// admits reports whether a request meets the rule's conditions, but for its path and
 // host.
-func (r *Rule) admits(req *Request, method methods, tier uint64) bool {
-	if r.methods&method == 0 || r.tiers != 0 && r.tiers&tier == 0 {
+func (r *Rule) admits(m *match) bool {
+	if r.methods&m.method == 0 || r.tiers != 0 && r.tiers&m.tier == 0 {
 		return false
 	}
 	for i := range r.When.Headers {
-		if !r.When.Headers[i].admits(req) {
+		if !r.When.Headers[i].admits(m.request) {
+			return false
+		}
+	}
+	if m.all {
+		return true
+	}
+	for i := range r.When.Not {
+		if r.When.Not[i].has(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// ForTier reports whether requests of a tier, one of Set.Tiers or none, can meet the
+// rule.
+func (r *Rule) ForTier(tier string) bool {
+	if len(r.When.Tiers) > 0 && !slices.Contains(r.When.Tiers, tier) {
+		return false
+	}
+	for i := range r.When.Not {
+		e := &r.When.Not[i]
+		if slices.Contains(e.Tiers, tier) && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers) == 0 {
 			return false
 		}
 	}

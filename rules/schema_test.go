@@ -69,6 +69,8 @@ func TestTheSchemaHasTheFieldsThatTheParserKnows(t *testing.T) {
 		"exempt":   {root.Defs["exempt"], exemptFields},
 		"rule":     {root.Defs["rule"], ruleFields},
 		"match":    {root.Defs["match"], matchFields},
+		"not":      {root.Defs["not"], notFields},
+		"exact":    {root.Defs["exact"], exactFields},
 		"limit":    {root.Defs["limit"], limitFields},
 		"numbers":  {root.Defs["numbers"], numberFields},
 		"cost":     {cost, costFields},

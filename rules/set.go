@@ -89,19 +89,21 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 // there. One with escapes is matched both as ServeMux reads it, segment by
 // segment, and as servers do that decode it first: no spelling leads around a
 // rule.
-func (s *Set) Match(r *Request, dst []*Rule) []*Rule {
+//
+// A request that an Exception has is left out, only if its path has one reading.
+func (s *Set) Match(r *Request, dst []*Rule) []*Rule { return s.match(r, dst, false) }
+
+// match is Match; with all, it does not look at exceptions.
+func (s *Set) match(r *Request, dst []*Rule, all bool) []*Rule {
 	if !s.enabled || s.exempt.has(r) {
 		return dst
 	}
-	m := match{request: r, method: methodOf(r.Method), dst: dst, from: len(dst)}
-	if i := s.tier(r.Tier); i >= 0 {
-		m.tier = 1 << i
-	}
-	path := clean(r.Path)
-	m.in(&s.any, path)
+	m := s.begin(r)
+	m.dst, m.from, m.all = dst, len(dst), all
+	m.in(&s.any, m.path)
 	if s.hosts != nil {
 		if host := s.hosts[hostOf(r.Host)]; host != nil {
-			m.in(host, path)
+			m.in(host, m.path)
 		}
 	}
 	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
@@ -113,9 +115,21 @@ type match struct {
 	request *Request
 	method  methods
 	tier    uint64
+	path    string // clean
+	all     bool   // exceptions do not matter
+	looked  bool   // plain is known
+	plain   bool   // all servers read the path alike
 	dst     []*Rule
 	from    int    // of dst
 	last    *place // that was collected
+}
+
+func (s *Set) begin(r *Request) match {
+	m := match{request: r, method: methodOf(r.Method), path: clean(r.Path)}
+	if i := s.tier(r.Tier); i >= 0 {
+		m.tier = 1 << i
+	}
+	return m
 }
 
 // in collects the rules of a tree.
@@ -177,7 +191,7 @@ func (m *match) add(rules []*Rule, new bool) {
 		if len(m.dst)-m.from > MaxMet {
 			return
 		}
-		if r.admits(m.request, m.method, m.tier) && (new || !slices.Contains(m.dst[m.from:], r)) {
+		if r.admits(m) && (new || !slices.Contains(m.dst[m.from:], r)) {
 			m.dst = append(m.dst, r)
 		}
 	}

@@ -128,10 +128,16 @@ func explain(w io.Writer, set *rules.Set, r *rules.Request) {
 	for _, rule := range met {
 		explainRule(w, rule, r)
 	}
+	for _, out := range set.Excluded(r) {
+		fmt.Fprintf(w, "\n%s: path %s\n  leaves the request out: not %s\n", out.Rule.Name, out.Rule.When.Path, out.By)
+	}
 }
 
 func explainRule(w io.Writer, rule *rules.Rule, r *rules.Request) {
 	fmt.Fprintf(w, "\n%s: path %s\n", rule.Name, rule.When.Path)
+	for i := range rule.When.Not {
+		fmt.Fprintf(w, "  not:   %s\n", &rule.When.Not[i])
+	}
 	key, has := rule.Key(r)
 	if !has {
 		fmt.Fprintf(w, "  does not apply: the request lacks a part of the key %s\n", rule.By)

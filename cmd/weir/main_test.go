@@ -55,6 +55,24 @@ func runWeir(t *testing.T, text string, args ...string) (code int, stdout, stder
 
 const good = "FILE is good: 4 rules, 5 limits, version 3\n"
 
+func TestCheckExplainsWhatARuleLeavesOut(t *testing.T) {
+	t.Parallel()
+	const text = `
+rules:
+- {name: all, match: {not: [{path: [/healthz, /readyz]}, {method: OPTIONS, host: a}]}, key: global, limit: {rate: 1000, per: 1s}}
+`
+	for request, want := range map[string]string{
+		"GET /x":               "GET /x meets 1 rule:\n\nall: path /\n  not:   path /healthz or /readyz\n  not:   method OPTIONS, host a\n  key:",
+		"GET /readyz":          "GET /readyz meets no rule.\n\nall: path /\n  leaves the request out: not path /healthz or /readyz\n",
+		"OPTIONS http://a/":    "OPTIONS a/ meets no rule.\n\nall: path /\n  leaves the request out: not method OPTIONS, host a\n",
+		"GET http://b//readyz": "GET b//readyz meets 1 rule:",
+	} {
+		code, out, _ := runWeir(t, text, "rules", "check", "FILE", "-request", request)
+		require.Equal(t, 0, code)
+		require.Contains(t, out, want)
+	}
+}
+
 func TestCheckExplainsWhatARequestMeets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

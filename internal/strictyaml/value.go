@@ -36,6 +36,9 @@ func (v Value) IsNull() bool {
 // IsMap says whether it is a map.
 func (v Value) IsMap() bool { return v.node != nil && v.node.Kind == yaml.MappingNode }
 
+// IsList reports whether it is a list.
+func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
+
 // Errorf reports something that is wrong with the value; of an absent one, with
 // the map that lacks it.
 func (v Value) Errorf(format string, args ...any) {

@@ -1,0 +1,72 @@
+// Package pathform tells paths of requests that all servers read alike from paths
+// that some read in another way.
+package pathform
+
+import (
+	"net/url"
+	"strings"
+	"unicode/utf8"
+)
+
+// Ambiguity returns what in a path, with its escapes, servers are known to read in
+// several ways, and "" where nothing is. Honest clients hardly send such a path: they resolve dots
+// (RFC 3986, section 5.2.4) before they send, and the rest is rare in names.
+func Ambiguity(path string) string {
+	plain := path
+	if strings.IndexByte(path, '%') >= 0 {
+		var err error
+		if plain, err = url.PathUnescape(path); err != nil {
+			return "an escape without a meaning"
+		}
+	}
+	switch {
+	case strings.IndexByte(plain, '\\') >= 0:
+		return "a backslash"
+	case strings.IndexByte(plain, ';') >= 0:
+		return "a semicolon"
+	case strings.Count(plain, "/") != strings.Count(path, "/"):
+		return "an escaped slash"
+	case strings.Contains(plain, "//"):
+		return "an empty segment"
+	case escapedTwice(plain):
+		return "an escape that was escaped once more"
+	case strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "a control character"
+	case !utf8.ValidString(plain):
+		return "what is no UTF-8"
+	case dotted(plain):
+		return "a dot segment"
+	}
+	return ""
+}
+
+// escapedTwice reports whether a path that was decoded could be decoded again.
+func escapedTwice(plain string) bool {
+	for {
+		i := strings.IndexByte(plain, '%')
+		if i < 0 {
+			return false
+		}
+		plain = plain[i+1:]
+		if len(plain) >= 2 && isHex(plain[0]) && isHex(plain[1]) {
+			return true
+		}
+	}
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// dotted reports whether a segment is . or ..
+func dotted(plain string) bool {
+	if strings.IndexByte(plain, '.') < 0 {
+		return false
+	}
+	for segment := range strings.SplitSeq(plain, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}

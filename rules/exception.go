@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/weir-go/weir/internal/pathform"
+)
+
+// Exception says which of the requests that a rule matches the rule is not for: those
+// that meet all of it. What is empty does not matter; one field at least is not.
+//
+// A request is left out only if that cannot be read in another way, so that no
+// spelling of a request escapes a rule: a path that servers are known to read in
+// several ways (see httplimit.Options.RefuseAmbiguousPaths) meets no Paths, and all
+// lines of a field must have one of its values.
+type Exception struct {
+	Methods []string // upper case; GET is HEAD too
+	Hosts   []string // lower case, without a port
+	Paths   []string // patterns of http.ServeMux without method and host
+	Headers []Header // all of them
+	Tiers   []string
+
+	methods  methods // every one if none is named
+	tiers    uint64  // as in Rule
+	patterns []pattern
+}
+
+// String is the exception in words, like "method OPTIONS, path /a or /b".
+func (e *Exception) String() string {
+	var parts []string
+	add := func(what string, values []string) {
+		if len(values) > 0 {
+			parts = append(parts, what+" "+strings.Join(values, " or "))
+		}
+	}
+	add("method", e.Methods)
+	add("host", e.Hosts)
+	add("path", e.Paths)
+	for _, h := range e.Headers {
+		if len(h.Values) == 0 {
+			add("header", []string{h.Name})
+			continue
+		}
+		add("header "+h.Name+":", h.Values)
+	}
+	add("tier", e.Tiers)
+	return strings.Join(parts, ", ")
+}
+
+// has reports whether a request meets all of the exception.
+func (e *Exception) has(m *match) bool {
+	if e.methods&m.method == 0 || e.tiers != 0 && e.tiers&m.tier == 0 {
+		return false
+	}
+	if len(e.Hosts) > 0 && !slices.Contains(e.Hosts, hostOf(m.request.Host)) {
+		return false
+	}
+	for i := range e.Headers {
+		if !e.Headers[i].hasAll(m.request.Header) {
+			return false
+		}
+	}
+	if len(e.patterns) == 0 {
+		return true
+	}
+	if !m.isPlain() {
+		return false
+	}
+	for i := range e.patterns {
+		if e.patterns[i].matches(m.path) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAll reports whether the field is there, and each of its lines has one of the
+// values.
+func (h *Header) hasAll(header http.Header) bool {
+	lines := header[h.Name]
+	for _, line := range lines {
+		if len(h.Values) > 0 && !slices.Contains(h.Values, line) {
+			return false
+		}
+	}
+	return len(lines) > 0
+}
+
+// isPlain reports whether all servers read the request's path alike.
+func (m *match) isPlain() bool {
+	if !m.looked {
+		m.looked, m.plain = true, pathform.Ambiguity(m.request.Path) == ""
+	}
+	return m.plain
+}
+
+// matches reports whether a clean path meets the pattern, as it is or with one more
+// slash at its end, to which a ServeMux would redirect it.
+func (p *pattern) matches(path string) bool {
+	return p.finds(path, false) || path[len(path)-1] != '/' && p.finds(path, true)
+}
+
+// finds is tree.find for one pattern.
+func (p *pattern) finds(path string, slashed bool) bool {
+	for i := range p.segments {
+		s := &p.segments[i]
+		switch {
+		case s.kind == rest:
+			return path != "" || slashed
+		case s.kind == slash:
+			return path == "/" || path == "" && slashed
+		case path == "" || path == "/":
+			return false
+		}
+		part, after := path[1:], ""
+		if i := strings.IndexByte(part, '/'); i >= 0 {
+			part, after = part[:i], part[i:]
+		}
+		if s.kind == literal && s.text != part && s.text != unescape(part) {
+			return false
+		}
+		path = after
+	}
+	return path == "" && !slashed
+}
+
+// covers reports whether each path that meets q meets p too.
+func (p *pattern) covers(q pattern) bool {
+	for i, s := range p.segments {
+		switch {
+		case s.kind == rest:
+			return true // with or without a slash where q ends: both meet p
+		case s.kind == slash:
+			return i == len(q.segments) || i == len(q.segments)-1 && q.segments[i].kind == slash
+		case i >= len(q.segments), q.segments[i].kind == rest, q.segments[i].kind == slash:
+			return false
+		case s.kind == literal && (q.segments[i].kind != literal || q.segments[i].text != s.text):
+			return false
+		}
+	}
+	return len(p.segments) == len(q.segments)
+}
+
+// overlaps reports whether some path meets both patterns.
+func (p *pattern) overlaps(q pattern) bool {
+	for i := 0; ; i++ {
+		var a, b kind // of what follows; slash where the pattern ends, as a slash may follow that
+		a, b = slash, slash
+		if i < len(p.segments) {
+			a = p.segments[i].kind
+		}
+		if i < len(q.segments) {
+			b = q.segments[i].kind
+		}
+		switch {
+		case a == rest || b == rest:
+			return true
+		case a == slash || b == slash:
+			return a == b
+		case a == literal && b == literal && p.segments[i].text != q.segments[i].text:
+			return false
+		}
+	}
+}
+
+// Exclusion is a rule that a request would meet but for an exception of it.
+type Exclusion struct {
+	Rule *Rule
+	By   *Exception
+}
+
+// Excluded tells which rules a request meets but for their exceptions, in the order of
+// the file: it explains what Match leaves out.
+func (s *Set) Excluded(r *Request) (all []Exclusion) {
+	met := s.Match(r, nil)
+	for _, rule := range s.match(r, nil, true) {
+		if slices.Contains(met, rule) {
+			continue
+		}
+		m := s.begin(r)
+		for i := range rule.When.Not {
+			if e := &rule.When.Not[i]; e.has(&m) {
+				all = append(all, Exclusion{rule, e})
+				break
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,120 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// exceptions reads what a rule is not for. An exception that leaves out every request of
+// the rule, or none, is refused.
+func (p *parser) exceptions(r *Rule, of pattern, v strictyaml.Value) {
+	items := v.OneOrMore()
+	switch {
+	case len(items) == 0:
+		v.Errorf("not is empty: remove it, or say what to leave out")
+	case len(items) > maxNot:
+		v.Errorf("not has %d entries: use at most %d in a rule", len(items), maxNot)
+		return
+	}
+	left := r.methods // that no exception leaves out by itself
+	for _, item := range items {
+		e, good := p.exception(item)
+		if good && p.effective(r, of, &e, item) {
+			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
+				if left &^= e.methods; left == 0 {
+					item.Errorf("not leaves no request to the rule: its entries name all of its methods")
+				}
+			}
+			r.When.Not = append(r.When.Not, e)
+		}
+	}
+}
+
+// exception reads one entry of not; it is not good if that is reported.
+func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
+	if !v.IsMap() {
+		if v.IsText() {
+			v.Errorf("not is %q: say what it is, like {path: %s} or {method: OPTIONS}", v.Text(), orPath(v.Text()))
+		} else {
+			v.Map(notFields...)
+		}
+		return e, false
+	}
+	m := v.Map(notFields...)
+	good = true
+	e.Methods, e.methods = p.methods(m.Get("method"))
+	e.Hosts = p.hosts(m.Get("host"))
+	e.Headers = p.headers(m.Get("header"))
+	e.Tiers, e.tiers = p.tiersOf(m.Get("tier"))
+	paths := some(m.Get("path"))
+	if len(paths) > maxNot {
+		m.Get("path").Errorf("%d paths: use at most %d in an entry of not", len(paths), maxNot)
+		return e, false
+	}
+	for _, item := range paths {
+		text := item.Text()
+		if !item.IsText() {
+			good = false
+			continue
+		}
+		pattern, err := parsePattern(text)
+		if err != nil {
+			item.Errorf("%v", err)
+			good = false
+			continue
+		}
+		e.Paths, e.patterns = append(e.Paths, text), append(e.patterns, pattern)
+	}
+	for field, n := range map[string]int{"method": len(e.Methods), "host": len(e.Hosts), "path": len(e.Paths), "header": len(e.Headers), "tier": len(e.Tiers)} {
+		if m.Get(field).Present() && n == 0 {
+			good = false // what was there is reported
+		}
+	}
+	if good && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 {
+		v.Errorf("not is empty: it would leave every request out")
+		good = false
+	}
+	return e, good
+}
+
+func orPath(text string) string {
+	if text != "" && text[0] == '/' {
+		return text
+	}
+	return "/healthz"
+}
+
+// effective reports whether an exception leaves out some of the rule's requests, and
+// not all of them; what is not so is reported.
+func (p *parser) effective(r *Rule, of pattern, e *Exception, v strictyaml.Value) bool {
+	none := func(what, values string) bool {
+		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)
+		return false
+	}
+	disjoint := func(theirs, own []string) bool {
+		return len(theirs) > 0 && len(own) > 0 && !slices.ContainsFunc(theirs, func(one string) bool { return slices.Contains(own, one) })
+	}
+	switch {
+	case e.methods&r.methods == 0:
+		return none("method", (&Exception{Methods: e.Methods}).String())
+	case e.tiers != 0 && r.tiers != 0 && e.tiers&r.tiers == 0:
+		return none("tier", (&Exception{Tiers: e.Tiers}).String())
+	case disjoint(e.Hosts, r.When.Hosts):
+		return none("host", (&Exception{Hosts: e.Hosts}).String())
+	}
+	for i := range e.patterns {
+		if !e.patterns[i].overlaps(of) {
+			v.Errorf("not has no effect: no path of the rule, %q, is one of %q", of.text, e.Paths[i])
+			return false
+		}
+	}
+	allHosts := len(e.Hosts) == 0 || len(r.When.Hosts) > 0 && !slices.ContainsFunc(r.When.Hosts, func(h string) bool { return !slices.Contains(e.Hosts, h) })
+	allTiers := e.tiers == 0 || r.tiers != 0 && r.tiers&^e.tiers == 0
+	allPaths := len(e.patterns) == 0 || slices.ContainsFunc(e.patterns, func(q pattern) bool { return q.covers(of) })
+	if len(e.Headers) == 0 && r.methods&^e.methods == 0 && allHosts && allTiers && allPaths {
+		v.Errorf("not leaves no request to the rule: it has all of them (%s)", e)
+		return false
+	}
+	return true
+}

@@ -1,15 +1,16 @@
 package httplimit
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/rules"
@@ -54,19 +55,25 @@ func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, er
 
 // takeAnswer is what one limit says.
 type takeAnswer struct {
-	Name   string `json:"name"`
-	Source string `json:"source"`
-	Shadow bool   `json:"shadow"`
+	Name         string `json:"name"`
+	Source       string `json:"source"`
+	Shadow       bool   `json:"shadow"`
+	ShadowDenied bool   `json:"shadow_denied,omitempty"` // a shadow has no room, and does not deny
+	Soft         bool   `json:"soft,omitempty"`          // admitted by the rule's overrun
 	numbersLeft
+}
+
+func answerOfVerdict(v *Verdict, now time.Time) takeAnswer {
+	return takeAnswer{
+		Name: v.Limiter.Limit().Name, Source: v.Decision.Source.String(), Shadow: v.Rule.Shadow,
+		ShadowDenied: v.Rule.Shadow && !v.Decision.Allowed, Soft: v.Soft, numbersLeft: statusLeft(v.Decision, v.Limiter, now),
+	}
 }
 
 // taking is a question for units of one limit of the rules.
 type taking struct {
 	name, key, tier string
 	units           int64
-
-	rule    *rules.Rule // by resolve
-	limiter *weir.Limiter
 }
 
 func (t *taking) fields() []adminField {
@@ -84,27 +91,70 @@ func (t *taking) check(wrong *adminWrongs, s *rules.Snapshot) {
 	wrong.tier(t.tier, s)
 }
 
-// resolve finds its limit. The error says that there is none.
-func (t *taking) resolve(s *rules.Snapshot) error {
+// verdict is the limit that it asks, which has not decided yet. The error says that
+// there is none.
+func (t *taking) verdict(s *rules.Snapshot) (Verdict, error) {
 	of, err := adminLimit(s, t.name)
 	if err != nil {
-		return err
+		return Verdict{}, err
 	}
-	_, t.rule, _ = s.Limit(t.name)
-	t.limiter = s.Limiter(of, t.tier, t.key)
-	return nil
+	_, rule, _ := s.Limit(t.name)
+	count := s.Count(of, t.tier, t.key)
+	return Verdict{Rule: rule, Limiter: count.Limiter, Key: t.key, Units: t.units, overrun: count.Soft, policy: count.Policy}, nil
 }
 
-// possible returns an error for what is more than the limit can ever grant.
-func (t *taking) possible() error {
-	if most := rules.Capacity(t.limiter.Limit()); t.units > most {
-		return adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", t.units, most, t.name)
+// taken has limits decide together, as they do on a request that meets their rules:
+// shadows, an overrun and the switch of the rules mean the same. A queue has no part in
+// it: the caller that is denied waits by itself. Where the rules are switched off
+// nothing is asked, and all units are granted.
+func (a *admin) taken(ctx context.Context, s *rules.Snapshot, takes []taking) (Outcome, error) {
+	work := scratch{outcome: Outcome{Snapshot: s}}
+	o := &work.outcome
+	for i := range takes {
+		v, err := takes[i].verdict(s)
+		if err != nil {
+			return Outcome{}, err
+		}
+		o.Verdicts = append(o.Verdicts, v)
 	}
-	return nil
+	if !s.Enabled() {
+		for i := range o.Verdicts {
+			v := &o.Verdicts[i]
+			l := v.Limiter.Limit()
+			v.Decision = weir.Decision{Allowed: true, Name: l.Name, Limit: rules.Capacity(l), Remaining: rules.Capacity(l)}
+		}
+		return *o, nil
+	}
+	if err := o.impossible(); err != nil {
+		return Outcome{}, err
+	}
+	a.rulesOf.judge(ctx, &work)
+	return *o, o.Err
 }
 
-func (t *taking) answer(d weir.Decision, now time.Time) takeAnswer {
-	return takeAnswer{t.name, d.Source.String(), t.rule.Shadow, statusLeft(d, t.limiter, now)}
+// impossible returns an error for more units than an enforced limit can ever grant,
+// those for one key together.
+func (o *Outcome) impossible() error {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Rule.Shadow {
+			continue
+		}
+		sum := int64(0)
+		most, name := rules.Capacity(v.Limiter.Limit()), v.Limiter.Limit().Name
+		for j := range o.Verdicts {
+			if same := &o.Verdicts[j]; same.Key == v.Key && same.Limiter.Limit().Name == name {
+				sum += same.Units // 64 takes of 10^12 at most
+			}
+		}
+		switch {
+		case v.Units > most:
+			return adminRefusal(http.StatusRequestEntityTooLarge, "units is %d: more than the %d that %s can ever grant", v.Units, most, name)
+		case sum > most:
+			return adminRefusal(http.StatusRequestEntityTooLarge, "units of one key sum to %d: more than the %d that %s can ever grant", sum, most, name)
+		}
+	}
+	return nil
 }
 
 // take asks one limit of the rules for units.
@@ -113,30 +163,51 @@ func (a *admin) take(r *adminRequest) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var t taking
-	if err := r.body(t.fields()...); err != nil {
+	takes := make([]taking, 1)
+	if err := r.body(takes[0].fields()...); err != nil {
 		return 0, nil, err
 	}
 	var wrong adminWrongs
-	t.check(&wrong, s)
+	takes[0].check(&wrong, s)
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
-	if err := t.resolve(s); err != nil {
-		return 0, nil, err
-	}
-	if err := t.possible(); err != nil {
-		return 0, nil, err
-	}
-	d, err := t.limiter.AllowN(r.Context(), t.key, t.units)
+	o, err := a.taken(r.Context(), s, takes)
 	if err != nil {
 		return 0, nil, err
 	}
-	h := r.w.Header()
-	h.Set(ratelimit.PolicyField, string(ratelimit.AppendPolicy(nil, t.limiter.Limit(), false)))
-	h.Set(ratelimit.StateField, string(ratelimit.AppendState(nil, &d, t.limiter)))
-	tellRetry(h, &d)
-	return http.StatusOK, t.answer(d, time.Now()), nil
+	v := &o.Verdicts[0]
+	answer := answerOfVerdict(v, time.Now())
+	answer.Allowed = o.Status == 0
+	if answer.Allowed {
+		answer.RetryAfterS = 0
+	}
+	tellTaken(r.w.Header(), &o)
+	return http.StatusOK, answer, nil
+}
+
+// tellTaken sets the fields that a client of the caller can be given as they are. Limits
+// that are not enforced are not told.
+func tellTaken(h http.Header, o *Outcome) {
+	var policies, states []byte
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Rule.Shadow || v.Decision.Source == 0 {
+			continue // not enforced, or nothing is known of it
+		}
+		policies = ratelimit.AppendPolicy(separate(policies, 0), v.Limiter.Limit(), false)
+		states = ratelimit.AppendState(separate(states, 0), &v.Decision, v.Limiter)
+	}
+	if len(policies) > 0 {
+		h.Set(ratelimit.PolicyField, string(policies))
+		h.Set(ratelimit.StateField, string(states))
+	}
+	if o.Soft() {
+		h.Set(softField, "true")
+	}
+	if o.Status != 0 {
+		h.Set(retryAfterField, strconv.FormatInt(ratelimit.Seconds(o.RetryAfter()), 10))
+	}
 }
 
 // tellRetry says in the header when to come back, as a denial's body does: for clients
@@ -168,10 +239,11 @@ type requestAnswer struct {
 	Limits      []takeAnswer `json:"limits"`
 }
 
-// request decides on a request that is described, as a Middleware does on one that it sees.
+// request decides on a request that is described, as a Middleware does on one that it
+// sees: any path that a client can send, and a tier that the rules do not have counts as
+// the default one.
 func (a *admin) request(r *adminRequest) (int, any, error) {
-	s, err := a.current()
-	if err != nil {
+	if _, err := a.current(); err != nil {
 		return 0, nil, err
 	}
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
@@ -187,11 +259,9 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	}
 	var wrong adminWrongs
 	wrong.between("length", of.Length, 0, adminMaxUnits)
-	wrong.tier(of.Tier, s)
-	if of.Path == "" || of.Path[0] != '/' {
+	of.Path, _, _ = strings.Cut(of.Path, "?")
+	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
 		wrong.add("path is %q: use one that begins with /, escaped as in the request", adminShort(of.Path))
-	} else if why := pathform.Ambiguity(of.Path); why != "" {
-		wrong.add("path has %s, which servers read in several ways: write it plainly", why)
 	}
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
@@ -209,8 +279,7 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	}
 	now := time.Now()
 	for i := range o.Verdicts {
-		v := &o.Verdicts[i]
-		answer.Limits = append(answer.Limits, takeAnswer{v.Limiter.Limit().Name, v.Decision.Source.String(), v.Rule.Shadow, statusLeft(v.Decision, v.Limiter, now)})
+		answer.Limits = append(answer.Limits, answerOfVerdict(&o.Verdicts[i], now))
 	}
 	return http.StatusOK, answer, nil
 }

@@ -45,9 +45,15 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 		o.Verdicts, o.Status, o.Err = o.Verdicts[:0], http.StatusServiceUnavailable, errCrowd
 		return
 	}
-	if len(o.Verdicts) == 0 {
-		return
+	if len(o.Verdicts) > 0 {
+		m.judge(ctx, s)
 	}
+}
+
+// judge has the limits of the Verdicts decide together, and fills in the rest of the
+// outcome.
+func (m *Middleware) judge(ctx context.Context, s *scratch) {
+	o := &s.outcome
 	if s.tooLarge() {
 		o.Status = http.StatusRequestEntityTooLarge
 		return

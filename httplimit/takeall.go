@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
@@ -45,43 +44,18 @@ func (a *admin) takeAll(r *adminRequest) (int, any, error) {
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
-	asks := make([]weir.Ask, len(takes))
-	for i := range takes {
-		t := &takes[i]
-		if err := t.resolve(s); err != nil {
-			return 0, nil, err
-		}
-		if !t.rule.Shadow {
-			if err := t.possible(); err != nil {
-				return 0, nil, err
-			}
-		}
-		asks[i] = weir.Ask{Limiter: t.limiter, Key: t.key, Units: t.units, Shadow: t.rule.Shadow}
-	}
-	ds, err := a.node.AllowAll(r.Context(), asks...)
+	o, err := a.taken(r.Context(), s, takes)
 	if err != nil {
 		return 0, nil, fmt.Errorf("takes: %w", err)
 	}
-	answer := takeAllAnswer{Allowed: ds.Allowed()}
+	answer := takeAllAnswer{Allowed: o.Status == 0}
 	if !answer.Allowed {
-		d := ds.Strictest()
-		answer.RetryAfterS = ratelimit.Seconds(d.RetryAfter)
-		tellRetry(r.w.Header(), &d)
+		answer.RetryAfterS = ratelimit.Seconds(o.RetryAfter())
 	}
 	now := time.Now()
-	var policies, states []byte
-	for i := range takes {
-		t := &takes[i]
-		answer.Takes = append(answer.Takes, t.answer(ds[i], now))
-		if t.rule.Shadow || ds[i].Source == 0 {
-			continue // not enforced, or nothing is known of it
-		}
-		policies = ratelimit.AppendPolicy(separate(policies, 0), t.limiter.Limit(), false)
-		states = ratelimit.AppendState(separate(states, 0), &ds[i], t.limiter)
+	for i := range o.Verdicts {
+		answer.Takes = append(answer.Takes, answerOfVerdict(&o.Verdicts[i], now))
 	}
-	if len(policies) > 0 {
-		r.w.Header().Set(ratelimit.PolicyField, string(policies))
-		r.w.Header().Set(ratelimit.StateField, string(states))
-	}
+	tellTaken(r.w.Header(), &o)
 	return http.StatusOK, answer, nil
 }

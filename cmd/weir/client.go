@@ -182,6 +182,8 @@ type verdict struct {
 	Owner       string    `json:"owner"`
 	Policy      string    `json:"policy"`
 	Shadow      bool      `json:"shadow"`
+	WouldDeny   bool      `json:"shadow_denied"`
+	Soft        bool      `json:"soft"`
 	Allowed     bool      `json:"allowed"`
 	Limit       int64     `json:"limit"`
 	Remaining   int64     `json:"remaining"`
@@ -189,21 +191,35 @@ type verdict struct {
 	RetryAfterS int64     `json:"retry_after_s"`
 }
 
+// code is the exit code for a verdict. A shadow denies nothing.
+func (v *verdict) code() int {
+	if v.Allowed || v.Shadow {
+		return ok
+	}
+	return denied
+}
+
 // tell prints a verdict, and is the exit code for it.
 func (c *client) tell(v *verdict, yes, no string) int {
-	code, what := ok, yes
-	if !v.Allowed {
-		code, what = denied, no
+	what := yes
+	if !v.Allowed && !v.Shadow {
+		what = no
 	}
 	fmt.Fprintf(c.stdout, "%s: %d of %d left, by %s", what, v.Remaining, v.Limit, v.Source)
 	if v.RetryAfterS > 0 {
 		fmt.Fprintf(c.stdout, ", retry after %d s", v.RetryAfterS)
 	}
-	if v.Shadow {
+	if v.Soft {
+		fmt.Fprint(c.stdout, ", by the overrun that the rule allows")
+	}
+	switch {
+	case v.Shadow && (v.WouldDeny || !v.Allowed):
+		fmt.Fprint(c.stdout, ", a shadow: it has no room, and is not enforced")
+	case v.Shadow:
 		fmt.Fprint(c.stdout, ", a shadow: not enforced")
 	}
 	fmt.Fprintln(c.stdout)
-	return code
+	return v.code()
 }
 
 // takeUnits is weir check.
@@ -227,10 +243,7 @@ func takeUnits(args []string, stdout, stderr io.Writer) int {
 		}
 		if a.json {
 			stdout.Write(text)
-			if !v.Allowed {
-				return denied, nil
-			}
-			return ok, nil
+			return v.code(), nil
 		}
 		return c.tell(&v, "allowed", "denied"), nil
 	})
@@ -260,10 +273,7 @@ func peek(args []string, stdout, stderr io.Writer) int {
 			}
 			if a.json {
 				fmt.Fprintf(stdout, "%s\n", text)
-				if !v.Allowed {
-					return denied, nil
-				}
-				return ok, nil
+				return v.code(), nil
 			}
 			code := c.tell(&v, "would be allowed", "would be denied")
 			fmt.Fprintf(stdout, "%s; owner %s; whole again at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))

@@ -58,6 +58,9 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
 	clear(ds)
 	err := n.allowAll(ctx, asks, ds)
+	if err != nil {
+		n.meters.gaveUp(err)
+	}
 	for i := range asks {
 		l := asks[i].Limiter
 		if l == nil {

@@ -151,6 +151,9 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 			}
 		}
 	}
+	if err != nil {
+		n.meters.gaveUp(err)
+	}
 	l.tell(&d, &r)
 	if n.cfg.Observer != nil {
 		n.observe(ctx, l, key, units, d, err, begun, op == opPeek)

@@ -1,6 +1,8 @@
 package weir
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +27,14 @@ type meters struct {
 	passed    atomic.Uint64
 	overdue   atomic.Uint64
 	lateUnits atomic.Uint64
+	canceled  atomic.Uint64
+}
+
+// gaveUp counts a check whose context was canceled before it was decided.
+func (m *meters) gaveUp(err error) {
+	if errors.Is(err, context.Canceled) {
+		m.canceled.Add(1)
+	}
 }
 
 // limitMeters are the counters of decisions, by the names of limits. A check does not

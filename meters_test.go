@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -171,5 +172,28 @@ func BenchmarkMetrics(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestChecksOfCallersThatWentAwayAreCounted(t *testing.T) {
+	n, err := Start(t.Context(), Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(Limit{Name: "l", Algorithm: LeakyBucket, Rate: 1, Per: time.Hour, Burst: 3})
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	past, end := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer end()
+	for i, check := range []func(ctx context.Context) error{
+		func(ctx context.Context) error { _, err := l.Allow(ctx, "k"); return err },
+		func(ctx context.Context) error { _, err := l.Peek(ctx, "k"); return err },
+		func(ctx context.Context) error { return l.Wait(ctx, "k", 1) },
+		func(ctx context.Context) error { _, err := n.AllowAll(ctx, Ask{Limiter: l, Key: "k"}); return err },
+	} {
+		_ = check(past)
+		require.EqualValues(t, i, n.Stats().Canceled, "a deadline is none")
+		require.ErrorIs(t, check(gone), context.Canceled)
+		require.EqualValues(t, i+1, n.Stats().Canceled)
 	}
 }

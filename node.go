@@ -288,6 +288,7 @@ func (n *Node) Stats() Stats {
 		Passed:    n.meters.passed.Load(),
 		Overdue:   n.meters.overdue.Load(),
 		LateUnits: n.meters.lateUnits.Load(),
+		Canceled:  n.meters.canceled.Load(),
 		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),
 		Bytes:     n.counts.Bytes(),

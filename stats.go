@@ -21,6 +21,7 @@ type Stats struct {
 	Passed    uint64             // checks that came here and were passed on
 	Overdue   uint64             // checks that came here and were dropped, since they had waited here for longer than their askers do
 	LateUnits uint64             // units admitted by answers that came after their askers gave up, and refunded
+	Canceled  uint64             // checks whose context was canceled before they were decided, as callers went away; not among Decisions
 	Conflicts uint64             // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
 	Bytes     int                // that counts take in memory, without the entries of SlidingLogs
 	Keys      int                // counts held

@@ -18,7 +18,8 @@ import (
 // It returns ctx.Err when ctx is cancelled or its deadline passes,
 // context.DeadlineExceeded at once if the deadline would pass before the units
 // could be admitted, and ErrInvalid and ErrClosed as AllowN does.
-func (l *Limiter) Wait(ctx context.Context, key string, units int64) error {
+func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error) {
+	defer func() { l.node.meters.gaveUp(err) }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err

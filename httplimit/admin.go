@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -251,7 +252,9 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		told = &adminError{http.StatusBadRequest, strings.ReplaceAll(detail, "\n", "; ")}
 	case errors.Is(err, weir.ErrClosed):
 		told = &adminError{http.StatusServiceUnavailable, "the node is closed: ask another"}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled):
+		told = &adminError{StatusClientGone, "the client is gone"}
+	case errors.Is(err, context.DeadlineExceeded):
 		told = &adminError{http.StatusGatewayTimeout, "the other nodes did not answer in time: ask again"}
 	default:
 		if unlogged, due := a.failed.Due(time.Now()); due {
@@ -259,7 +262,7 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
 	}
-	writeProblem(w, r, &problem{Type: "about:blank", Title: http.StatusText(told.status), Status: told.status, Detail: told.detail})
+	writeProblem(w, r, &problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
 }
 
 // current is the rules that hold now.

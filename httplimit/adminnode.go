@@ -138,6 +138,7 @@ type statsAnswer struct {
 	Passed    uint64                    `json:"passed"`
 	Overdue   uint64                    `json:"overdue"`
 	LateUnits uint64                    `json:"late_units"`
+	Canceled  uint64                    `json:"canceled"`
 	Conflicts uint64                    `json:"conflicts"`
 	Keys      int                       `json:"keys"`
 	Bytes     int                       `json:"bytes"`
@@ -285,7 +286,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	}
 	return http.StatusOK, statsAnswer{
 		Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows),
-		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Conflicts: s.Conflicts,
+		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.Sent, s.Stream.TalliesDropped, s.Stream.ResetsDropped},

@@ -58,15 +58,44 @@ func (m *Middleware) judge(ctx context.Context, s *scratch) {
 		o.Status = http.StatusRequestEntityTooLarge
 		return
 	}
-	if o.Err = m.take(ctx, s); o.Err != nil {
-		o.Status = http.StatusServiceUnavailable
+	if err := m.take(ctx, s); err != nil {
+		m.unjudged(s, err)
 		return
 	}
 	if s.denied() && !m.overrun(ctx, s) {
+		if err := ctx.Err(); errors.Is(err, context.Canceled) {
+			o.fail(err) // it may be that the overrun was not asked
+			return
+		}
 		o.Status = s.denial()
 		return
 	}
 	m.queue(ctx, s)
+}
+
+// unjudged fills in the outcome of a request whose limits have not all decided. Where
+// the node is closed, the policies of those that have not decide.
+func (m *Middleware) unjudged(s *scratch, err error) {
+	o := &s.outcome
+	if !errors.Is(err, weir.ErrClosed) {
+		o.fail(err)
+		return
+	}
+	passes := true
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Decision.Name == "" {
+			v.Decision = Unserved(v.Limiter.Limit())
+		}
+		passes = passes && !v.denies()
+	}
+	if !passes {
+		o.fail(err)
+		return
+	}
+	if unlogged, due := m.passed.Due(m.now()); due {
+		m.o.Logger.Warn("the node is closed: requests pass uncounted where their rules are fail_open", "unlogged", unlogged)
+	}
 }
 
 // errCrowd is for what rules.Parse cannot foresee.

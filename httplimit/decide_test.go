@@ -490,7 +490,7 @@ func TestAHandlerGetsTheBodyOfARequestThatWaited(t *testing.T) {
 		{"one that is asked for", httptest.NewRequest("POST", "/", strings.NewReader("hello")), "100-continue", "hello", 200},
 		{"of unknown length", httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader("hello"))), "", "hello", 200},
 		{"above what may be read", httptest.NewRequest("POST", "/", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 4)), "", "hell, http: request body too large", 200},
-		{"broken off", httptest.NewRequest("POST", "/", brokenBody{io.ErrUnexpectedEOF}), "", "", 503},
+		{"broken off", httptest.NewRequest("POST", "/", brokenBody{io.ErrUnexpectedEOF}), "", "", StatusClientGone},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			var told *Outcome

@@ -38,12 +38,13 @@ func (m *Middleware) tell(h http.Header, s *scratch) {
 		n++
 	}
 	if !m.o.NoXHeaders {
-		if d, ok := s.strictest(); ok {
+		now := m.now()
+		if d, ok := s.strictest(now); ok {
 			b = strconv.AppendInt(b, d.Limit, 10)
 			end(limitField)
 			b = strconv.AppendInt(b, d.Remaining, 10)
 			end(remainingField)
-			b = strconv.AppendInt(b, ratelimit.Seconds(time.Duration(m.now().UnixNano())+d.ResetAfter), 10)
+			b = strconv.AppendInt(b, ratelimit.Seconds(time.Duration(now.UnixNano())+d.ResetAfter), 10)
 			end(resetField)
 		}
 	}
@@ -97,12 +98,12 @@ func separate(b []byte, begin int) []byte {
 
 // strictest is the answer to show of those that tell something, with the ResetAfter
 // that clients are told.
-func (s *scratch) strictest() (weir.Decision, bool) {
+func (s *scratch) strictest(now time.Time) (weir.Decision, bool) {
 	s.decisions = s.decisions[:0]
 	for i := range s.outcome.Verdicts {
 		if v := &s.outcome.Verdicts[i]; v.known() {
 			d := v.Decision
-			d.ResetAfter = ratelimit.ResetAfter(&d, v.Limiter)
+			d.ResetAfter = ratelimit.ResetAt(now, &d, v.Limiter).Sub(now)
 			s.decisions = append(s.decisions, d)
 		}
 	}

@@ -631,6 +631,6 @@ func TestAClientThatIsGoneSpendsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h := m.Handler(hello)
-	require.Equal(t, 503, answer(h, get("/", "192.0.2.1").WithContext(ctx)).Code)
+	require.Equal(t, StatusClientGone, answer(h, get("/", "192.0.2.1").WithContext(ctx)).Code)
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
 }

@@ -66,7 +66,7 @@ type Middleware struct {
 	scratches sync.Pool
 	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
 
-	uncounted, ungiven pace.Pace // of the lines that say so
+	uncounted, ungiven, passed pace.Pace // of the lines that say so
 }
 
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
@@ -133,7 +133,10 @@ func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	}
 	m.tell(w.Header(), s)
 	admitted := o.Status == 0
-	if !admitted {
+	switch {
+	case o.Status == StatusClientGone:
+		w.WriteHeader(o.Status) // for the server's own log: nobody reads it
+	case !admitted:
 		deny(w, r, o)
 	}
 	m.done(s)

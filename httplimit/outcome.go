@@ -1,19 +1,40 @@
 package httplimit
 
 import (
+	"context"
+	"errors"
+	"net/http"
 	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/rules"
 )
 
+// StatusClientGone is the Status of an Outcome whose request was canceled before its
+// limits had decided, mostly because the client has disconnected. It is nginx's 499: a
+// client's doing, which nobody reads, and no failure of this server.
+const StatusClientGone = 499
+
 // Outcome is what became of a request that met a rule.
 type Outcome struct {
 	Snapshot *rules.Snapshot // that it was judged by, alone
-	Status   int             // what it was answered with: 429, 413, 503 or 400; 0 if it went on
+	Status   int             // what it was answered with: 429, 413, 503, 400 or StatusClientGone; 0 if it went on
 	Verdicts []Verdict       // on each limit that it met, in the order of the file
 	Waited   time.Duration   // in a queue
-	Err      error           // why it could not be judged: the node is closed, the client is gone, or it met more limits than rules.MaxMet. With it Status is 503; or 400, and it says what is ambiguous in the path
+
+	// Err is why it could not be judged, and nil if it was. With StatusClientGone it is
+	// context.Canceled; with 400 it says what is ambiguous in the path; with 503 the
+	// node is closed and not all of its limits are FailOpen, or the request met more
+	// limits than rules.MaxMet.
+	Err error
+}
+
+// fail notes why a request cannot be judged.
+func (o *Outcome) fail(err error) {
+	o.Err, o.Status = err, http.StatusServiceUnavailable
+	if errors.Is(err, context.Canceled) {
+		o.Status = StatusClientGone
+	}
 }
 
 // Verdict is the answer of one limit.
@@ -70,5 +91,16 @@ func (v *Verdict) denies() bool {
 
 // known says that the answer tells something of the count.
 func (v *Verdict) known() bool {
-	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed
+	uncounted := v.Decision.Source == weir.FailedOpen && v.Decision.Limit == 0
+	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted
+}
+
+// Unserved is what a limit's policy says where its node is closed, so that nothing can
+// be counted: FailedOpen, which knows no Limit, if the limit is FailOpen, and else
+// FailedClosed.
+func Unserved(l weir.Limit) weir.Decision {
+	if l.Partition == weir.FailOpen {
+		return weir.Decision{Name: l.Name, Allowed: true, Source: weir.FailedOpen}
+	}
+	return weir.Decision{Name: l.Name, Source: weir.FailedClosed}
 }

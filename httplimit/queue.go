@@ -33,8 +33,13 @@ func (m *Middleware) queue(ctx context.Context, s *scratch) {
 		if err == nil && v.Decision.Allowed {
 			continue
 		}
-		o.Status = http.StatusServiceUnavailable
-		if o.Err = err; err == nil {
+		switch {
+		case errors.Is(err, weir.ErrClosed):
+			m.unjudged(s, err)
+			return // nothing can be given back
+		case err != nil:
+			o.fail(err)
+		default:
 			o.Status = s.denial()
 		}
 		if err := s.giveBack(ctx); err != nil {

@@ -182,4 +182,4 @@ rules:
 }
 
 // refusals are the statuses of the middleware and of net/http.
-var refusals = []int{100, 400, 408, 413, 414, 417, 429, 431, 501, 503, 505}
+var refusals = []int{100, 400, 408, 413, 414, 417, 429, 431, StatusClientGone, 501, 503, 505}

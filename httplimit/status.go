@@ -59,7 +59,7 @@ type numbersLeft struct {
 // statusLeft is d of l, as of now, with times rounded up: who comes back then is not
 // too early.
 func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) numbersLeft {
-	at := now.Add(ratelimit.ResetAfter(&d, l) + time.Millisecond - 1).UTC().Truncate(time.Millisecond)
+	at := ratelimit.ResetAt(now, &d, l).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
 	return numbersLeft{d.Allowed, d.Limit, d.Remaining, at, ratelimit.Seconds(d.RetryAfter)}
 }
 

@@ -19,5 +19,6 @@
 // and google.rpc.QuotaFailure, which names the limits; a call that costs more than
 // its limit can ever grant has no RetryInfo, for it is not to be tried again. Where
 // a limit fails closed, and where the node is closed, it is UNAVAILABLE with
-// RetryInfo. What httplimit tells in header fields comes as header metadata.
+// RetryInfo; where the limit is fail_open the call goes on. A call whose client is gone is
+// CANCELLED. What httplimit tells in header fields comes as header metadata.
 package grpclimit

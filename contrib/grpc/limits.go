@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -42,8 +43,8 @@ type Options struct {
 	Skip func(fullMethod string) bool
 
 	// OnDecision is told what became of each call and message that met a limit,
-	// before it goes on or is denied; the Outcome must not be changed. It must
-	// not block.
+	// before it goes on or is denied; the Outcome must not be changed. A call whose
+	// client is gone has the Status httplimit.StatusClientGone. It must not block.
 	OnDecision func(context.Context, *rules.Request, *httplimit.Outcome)
 }
 
@@ -91,7 +92,14 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 		}
 		v := httplimit.Verdict{Rule: rule, Limiter: l, Key: key, Units: 1}
 		v.Decision, out.Err = l.Allow(ctx, key)
+		if errors.Is(out.Err, weir.ErrClosed) {
+			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
+				out.Err = nil
+			}
+		}
 		switch {
+		case errors.Is(out.Err, context.Canceled):
+			out.Status = httplimit.StatusClientGone
 		case out.Err != nil || !v.Decision.Allowed && v.Decision.Source == weir.FailedClosed:
 			out.Status = http.StatusServiceUnavailable
 		case !v.Decision.Allowed:

@@ -211,6 +211,45 @@ func TestAClosedNodeIsUnavailable(t *testing.T) {
 	require.Equal(t, time.Second, retry.RetryDelay.AsDuration())
 }
 
+func TestAClosedNodeLetsCallsPassThatFailOpen(t *testing.T) {
+	node := start(t, weir.Config{})
+	byRules, err := New(node, booked(t, node, "rules: [{name: r, key: global, partition: fail_open, limit: {rate: 1, per: 1h}}]"), Options{})
+	require.NoError(t, err)
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen})
+	require.NoError(t, err)
+	byOne, err := ByLimiter(l, Options{})
+	require.NoError(t, err)
+	require.NoError(t, node.Close())
+	for _, limits := range []*Limits{byRules, byOne} {
+		c := serve(t, new(service), limits)
+		for range 3 {
+			header, st := call(t, c)
+			require.Equal(t, codes.OK, st.Code())
+			require.Empty(t, header.Get("x-ratelimit-remaining"), "nothing is known of a count")
+		}
+	}
+}
+
+func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
+	node := start(t, weir.Config{})
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen})
+	require.NoError(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var seen []int
+	o := Options{OnDecision: func(_ context.Context, _ *rules.Request, o *httplimit.Outcome) { seen = append(seen, o.Status) }}
+	byRules, err := New(node, booked(t, node, "rules: [{name: r, key: global, limit: {rate: 1, per: 1h}}]"), o)
+	require.NoError(t, err)
+	byOne, err := ByLimiter(l, o)
+	require.NoError(t, err)
+	for _, limits := range []*Limits{byRules, byOne} {
+		header, err := limits.admit(gone, limits.request(gone, "/a.S/M"))
+		require.Equal(t, codes.Canceled, status.Code(err))
+		require.Empty(t, header["retry-after"])
+	}
+	require.Equal(t, []int{httplimit.StatusClientGone, httplimit.StatusClientGone}, seen)
+}
+
 func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {
 	node := start(t, weir.Config{})
 	l, err := node.Limiter(weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})

@@ -34,6 +34,7 @@ var exported = map[string]string{
 	"Passed":                     "weir_passed_total",
 	"Overdue":                    "weir_overdue_total",
 	"LateUnits":                  "weir_late_units_total",
+	"Canceled":                   "weir_canceled_total",
 	"Conflicts":                  "weir_limit_conflicts_total",
 	"Bytes":                      "weir_store_bytes",
 	"Unheard.some":               "weir_cluster_unheard_seconds{member=some}",

@@ -75,6 +75,8 @@ var ofNode = []Family[NodeStats]{
 		func(s *NodeStats) float64 { return float64(s.Overdue) }),
 	counter("weir_late_units_total", "Units admitted by answers that came after their askers gave up, and refunded.",
 		func(s *NodeStats) float64 { return float64(s.LateUnits) }),
+	counter("weir_canceled_total", "Checks whose callers went away before they were decided; they are not among the decisions.",
+		func(s *NodeStats) float64 { return float64(s.Canceled) }),
 	counter("weir_limit_conflicts_total", "Times that a limit had other numbers than another of its name and version, here or on another member.",
 		func(s *NodeStats) float64 { return float64(s.Conflicts) }),
 	gauge("weir_keys", "Counts held.",

@@ -43,3 +43,21 @@ func ResetAfter(d *weir.Decision, l *weir.Limiter) time.Duration {
 	rest, _ := bits.Div64(hi, lo, uint64(limit.Rate))
 	return max(1, d.ResetAfter-time.Duration(rest))
 }
+
+// calendarSlack is how far from a calendar's boundary a moment may be that was computed
+// from a decision: clocks differ, and a decision is some time on its way.
+const calendarSlack = time.Second / 2
+
+// ResetAt is the moment that ResetAfter is from now on. The windows of a calendar end at
+// a whole minute in every zone, and so does it if it is that near to one: what is left
+// of the window was told by another clock, and some time ago.
+func ResetAt(now time.Time, d *weir.Decision, l *weir.Limiter) time.Time {
+	after := ResetAfter(d, l)
+	at := now.Add(after)
+	if after > 0 && l.Limit().Calendar != weir.NoCalendar {
+		if whole := at.Round(time.Minute); at.Sub(whole).Abs() <= calendarSlack {
+			return whole
+		}
+	}
+	return at
+}

@@ -60,3 +60,26 @@ func TestWhoHasNothingLeftIsToldWhenTheNextUnitIsThere(t *testing.T) {
 		}
 	})
 }
+
+// However late a decision is told, and however clocks differ by half a second, a
+// calendar's window ends where it does.
+func TestACalendarsWindowEndsAtItsBoundary(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	calendar, err := n.Limiter(weir.Limit{Name: "calendar", Algorithm: weir.FixedWindow, Rate: 9, Calendar: weir.Day, Zone: "Asia/Kathmandu"})
+	require.NoError(t, err)
+	plain, err := n.Limiter(weir.Limit{Name: "plain", Algorithm: weir.FixedWindow, Rate: 9, Per: 24 * time.Hour})
+	require.NoError(t, err)
+	midnight := time.Date(2026, time.November, 21, 18, 15, 0, 0, time.UTC)
+	for _, off := range []time.Duration{-500 * time.Millisecond, -time.Millisecond, -1, 0, 1, 999 * time.Microsecond, 20 * time.Millisecond, 500 * time.Millisecond} {
+		d := weir.Decision{Allowed: true, Remaining: 3, Limit: 9, ResetAfter: 5 * time.Hour}
+		now := midnight.Add(off - d.ResetAfter)
+		require.Equal(t, midnight, ResetAt(now, &d, calendar), off)
+		require.Equal(t, midnight.Add(off), ResetAt(now, &d, plain), "a window that no calendar has ends when it does")
+		d.ResetAfter += 7 * time.Second // as a share says that has no boundary
+		require.Equal(t, midnight.Add(off+7*time.Second), ResetAt(now, &d, calendar))
+	}
+	d := weir.Decision{Allowed: true, Remaining: 9, Limit: 9}
+	require.Equal(t, midnight.Add(1), ResetAt(midnight.Add(1), &d, calendar), "nothing is used")
+}

@@ -1,0 +1,167 @@
+package httplimit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+// A client that disconnects is an outcome of its own, wherever the request is by then.
+func TestAClientThatIsGoneIsNoFailureOfTheServer(t *testing.T) {
+	const queue = "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n"
+	for _, c := range []struct {
+		about, file string
+		before      int  // requests that are answered first
+		waits       bool // it is gone once it waits
+	}{
+		{"before it is decided on", "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n", 0, false},
+		{"before it waits", queue, 0, false},
+		{"while it waits", queue, 1, true},
+		{"under limits that fail open", "rules:\n- {name: r, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n", 0, false},
+		{"under a shadow", "rules:\n- {name: r, key: ip, shadow: true, limit: {rate: 9, per: 1h}}\n", 0, false},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			var told []Outcome
+			var mu sync.Mutex
+			m := newLimiter(t, c.file, Options{OnDecision: func(_ *http.Request, o *Outcome) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, *o)
+			}}, weir.Config{})
+			log := new(bytes.Buffer)
+			m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
+			h := m.Handler(hello)
+			for range c.before {
+				require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan *httptest.ResponseRecorder)
+			if !c.waits {
+				cancel()
+			}
+			go func() { done <- answer(h, get("/", "192.0.2.1").WithContext(ctx)) }()
+			if c.waits {
+				require.Eventually(t, func() bool { return left(t, m, "q", "192.0.2.1") == 3 }, 5*time.Second, time.Millisecond)
+				cancel()
+			}
+			w := <-done
+			require.Equal(t, StatusClientGone, w.Code)
+			require.Empty(t, w.Body.String())
+			require.Empty(t, w.Header().Get("Retry-After"))
+			last := told[len(told)-1]
+			require.Equal(t, StatusClientGone, last.Status)
+			require.ErrorIs(t, last.Err, context.Canceled)
+			require.Empty(t, log.String(), "nothing is wrong here")
+			stats := m.node.Stats()
+			require.EqualValues(t, 1, stats.Canceled)
+		})
+	}
+}
+
+// A deadline that passes is the server's own: the client is still there.
+func TestADeadlineIsNoClientThatIsGone(t *testing.T) {
+	m := newLimiter(t, "rules:\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n", Options{}, weir.Config{})
+	h := m.Handler(hello)
+	require.Equal(t, 200, answer(h, get("/", "192.0.2.1")).Code)
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	require.Equal(t, 503, answer(h, get("/", "192.0.2.1").WithContext(ctx)).Code)
+	require.Zero(t, m.node.Stats().Canceled)
+}
+
+// Where the node is closed, the policy of each rule decides.
+func TestAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
+	rule := func(name, more string) string {
+		return fmt.Sprintf("- {name: %s, key: ip, %s, limit: {rate: 9, per: 1h}}\n", name, more)
+	}
+	const queued = "- {name: q, key: ip, queue: 1m, partition: %s, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n"
+	open, closed := rule("open", "partition: fail_open"), rule("closed", "partition: fail_closed")
+	for _, c := range []struct {
+		about, rules string
+		status       int
+		violated     []string
+	}{
+		{"fail_open", open, 200, nil},
+		{"fail_closed", closed, 503, []string{"closed"}},
+		{"a share, of which nothing is known", rule("share", "partition: majority_share"), 503, []string{"share"}},
+		{"both", open + closed, 503, []string{"closed"}},
+		{"a shadow denies nothing", open + rule("shadow", "partition: fail_closed, shadow: true"), 200, nil},
+		{"soft does not matter", rule("soft", "partition: fail_open, soft: {over: 10%, for: 1m}"), 200, nil},
+		{"a queue that fails open", fmt.Sprintf(queued, "fail_open"), 200, nil},
+		{"a queue that does not", fmt.Sprintf(queued, "fair_share"), 503, []string{"q"}},
+		{"a queue and another", open + fmt.Sprintf(queued, "fail_open"), 200, nil},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			var told Outcome
+			m := newLimiter(t, "rules:\n"+c.rules, Options{OnDecision: func(_ *http.Request, o *Outcome) { told = *o; told.Verdicts = append([]Verdict{}, o.Verdicts...) }}, weir.Config{})
+			log := new(bytes.Buffer)
+			m.o.Logger = slog.New(slog.NewTextHandler(log, nil))
+			require.NoError(t, m.node.Close())
+			for range 3 {
+				w := answer(m.Handler(hello), get("/", "192.0.2.1"))
+				require.Equal(t, c.status, w.Code)
+				require.Empty(t, w.Header().Get("X-RateLimit-Remaining"), "nothing is known of a count")
+				require.Empty(t, w.Header().Get("RateLimit"))
+			}
+			require.Equal(t, c.violated, told.Violated(nil))
+			require.Equal(t, 1, strings.Count(log.String(), "unlogged="), "once a second at most")
+			if c.status == 200 {
+				require.NoError(t, told.Err)
+				require.Equal(t, weir.FailedOpen, told.Verdicts[0].Decision.Source)
+				return
+			}
+			require.ErrorIs(t, told.Err, weir.ErrClosed)
+		})
+	}
+}
+
+func TestTheAPIOfAClosedNodeAnswersByThePolicyOfTheRule(t *testing.T) {
+	a := adminOfRules(t, "rules:\n- {name: open, match: {path: /open}, key: ip, partition: fail_open, limit: {rate: 9, per: 1h}}\n- {name: share, match: {path: /share}, key: ip, limit: {rate: 9, per: 1h}}\n")
+	require.NoError(t, a.node.Close())
+	for limit, want := range map[string]int{"open": 200, "share": 503} {
+		require.Equal(t, want, a.ask("POST", "/v1/take", fmt.Sprintf(`{"limit":%q,"key":"k"}`, limit)).Code)
+		require.Equal(t, want, a.ask("POST", "/v1/take_all", fmt.Sprintf(`{"takes":[{"limit":%q,"key":"k"}]}`, limit)).Code)
+		require.Equal(t, want, a.ask("POST", "/v1/request", fmt.Sprintf(`{"path":%q,"ip":"::1"}`, "/"+limit)).Code)
+	}
+	var took takeAnswer
+	a.get("POST", "/v1/take", `{"limit":"open","key":"k"}`, 200, &took)
+	require.True(t, took.Allowed)
+	require.Equal(t, "failed_open", took.Source)
+}
+
+// The windows of a calendar end at whole minutes, and clients are told so.
+func TestACalendarsResetIsItsBoundary(t *testing.T) {
+	for _, zone := range []string{"UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns"} {
+		for _, calendar := range []string{"day", "week", "month"} {
+			a := adminOfRules(t, fmt.Sprintf("rules:\n- {name: r, key: ip, limit: {rate: 2, calendar: %s, zone: %s}}\n", calendar, zone))
+			m, err := New(a.node, a.book, Options{Logger: quietly})
+			require.NoError(t, err)
+			location, err := time.LoadLocation(zone)
+			require.NoError(t, err)
+			for i := range 3 { // the third is denied
+				var took takeAnswer
+				a.get("POST", "/v1/take", `{"limit":"r","key":"192.0.2.1"}`, 200, &took)
+				require.Equal(t, i < 2, took.Allowed)
+				hour, minute, second := took.ResetAt.In(location).Clock()
+				require.Equal(t, []int{0, 0, 0, 0}, []int{hour, minute, second, took.ResetAt.Nanosecond()}, "%s of %s: %v", calendar, zone, took.ResetAt)
+				w := answer(m.Handler(hello), get("/", "192.0.2.2"))
+				unix, err := strconv.ParseInt(w.Header().Get("X-RateLimit-Reset"), 10, 64)
+				require.NoError(t, err)
+				require.Equal(t, took.ResetAt.Unix(), unix, "as the header has it")
+			}
+		}
+	}
+}

@@ -22,6 +22,7 @@ type ClientAddress struct {
 	rule    trust
 	field   string // canonical
 	trusted []netip.Prefix
+	unix    bool // a peer on a Unix socket is trusted
 	n       int
 }
 
@@ -56,6 +57,17 @@ func RightmostUntrusted(field string, trusted ...netip.Prefix) ClientAddress {
 	return ClientAddress{rule: rightmostUntrusted, field: http.CanonicalHeaderKey(field), trusted: trusted}
 }
 
+// TrustUnix returns a RightmostUntrusted that trusts proxies which connect over a Unix
+// socket, too: these have no address that a network could name. Without it all clients
+// of such a proxy have no address, and share one key. Whether a connection is one is
+// taken from the server's side of it (http.LocalAddrContextKey), which no client and
+// no middleware before this one can invent. Trust it only where no client can open the
+// socket.
+func (c ClientAddress) TrustUnix() ClientAddress {
+	c.unix = true
+	return c
+}
+
 // FromRight is the n-th address from the right of a list such as
 // RightmostUntrusted reads: 1 for one proxy, 2 for two behind each other. It is
 // for proxies whose addresses are not known. Use it only where nobody can connect
@@ -75,8 +87,10 @@ func (c *ClientAddress) validate() error {
 	switch {
 	case c.rule != thePeer && c.field == "":
 		return fmt.Errorf("%w Options.Client: the name of its header field is empty", weir.ErrInvalid)
-	case c.rule == rightmostUntrusted && len(c.trusted) == 0:
-		return fmt.Errorf("%w Options.Client: no network is trusted: name those of your proxies, or use RemoteAddr", weir.ErrInvalid)
+	case c.rule == rightmostUntrusted && len(c.trusted) == 0 && !c.unix:
+		return fmt.Errorf("%w Options.Client: no network is trusted: name those of your proxies, use TrustUnix for one on a Unix socket, or use RemoteAddr", weir.ErrInvalid)
+	case c.rule != rightmostUntrusted && c.unix:
+		return fmt.Errorf("%w Options.Client: TrustUnix has no effect here: it is for RightmostUntrusted", weir.ErrInvalid)
 	case c.rule == fromRight && c.n < 1:
 		return fmt.Errorf("%w Options.Client: FromRight(%d): use 1 for the rightmost address, or more", weir.ErrInvalid, c.n)
 	}
@@ -89,13 +103,13 @@ func (c *ClientAddress) validate() error {
 }
 
 // Of is the address that a request comes from, an IPv4 one never as IPv6. It is
-// the zero Addr if nothing says so, as over a Unix socket without a proxy.
+// the zero Addr if nothing says so, as over a Unix socket that is not trusted.
 func (c *ClientAddress) Of(r *http.Request) netip.Addr {
 	peer := addressOf(r.RemoteAddr)
 	entries := list{lines: r.Header[c.field], quotes: c.field == forwarded}
 	switch c.rule {
 	case rightmostUntrusted:
-		if !c.trusts(peer) {
+		if !c.trusts(peer) && !(c.unix && !peer.IsValid() && overUnix(r)) {
 			return peer
 		}
 		hop := peer
@@ -128,6 +142,18 @@ func (c *ClientAddress) Of(r *http.Request) netip.Addr {
 		}
 	}
 	return peer
+}
+
+// overUnix reports whether a request came over a Unix socket.
+func overUnix(r *http.Request) bool { return networkOf(r) == "unix" }
+
+// networkOf returns the network of a request's connection, like "tcp" or "unix", and ""
+// where its server does not tell.
+func networkOf(r *http.Request) string {
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(interface{ Network() string }); ok {
+		return local.Network()
+	}
+	return ""
 }
 
 func (c *ClientAddress) trusts(a netip.Addr) bool {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -66,7 +67,8 @@ type Middleware struct {
 	scratches sync.Pool
 	waiting   sync.Map // by a rule's name, an *semaphore.Weighted: a place for each that may wait
 
-	uncounted, ungiven, passed pace.Pace // of the lines that say so
+	uncounted, ungiven, passed pace.Pace   // of the lines that say so
+	addressless                atomic.Bool // the line about requests without an address is logged
 }
 
 // New is a Middleware. The error is weir.ErrInvalid for what is wrong with o.
@@ -128,6 +130,9 @@ func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 			m.o.Logger.Error("requests cannot be counted and are answered with 503", "error", o.Err, "unlogged", unlogged)
 		}
 	}
+	if !s.request.Client.IsValid() {
+		m.warnOfNoAddress(r, o)
+	}
 	if m.o.OnDecision != nil {
 		m.o.OnDecision(r, o)
 	}
@@ -141,6 +146,14 @@ func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
 	}
 	m.done(s)
 	return admitted
+}
+
+// warnOfNoAddress logs once that requests share a key because they have no address.
+func (m *Middleware) warnOfNoAddress(r *http.Request, o *Outcome) {
+	if o.LacksAddress() && m.addressless.CompareAndSwap(false, true) {
+		m.o.Logger.Warn("requests without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix",
+			"network", networkOf(r), "remote_addr", r.RemoteAddr)
+	}
 }
 
 // done keeps s for the next request, but nothing of this one's.

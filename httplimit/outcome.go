@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -82,6 +83,17 @@ func (o *Outcome) RetryAfter() (longest time.Duration) {
 		}
 	}
 	return longest
+}
+
+// LacksAddress reports whether a key of the request has the sign for an address that
+// is not known: all requests without one share it.
+func (o *Outcome) LacksAddress() bool {
+	for i := range o.Verdicts {
+		if strings.Contains(o.Verdicts[i].Key, `\-`) {
+			return true
+		}
+	}
+	return false
 }
 
 // denies says that an answer was given, by a limit that is enforced, and is no.

@@ -21,6 +21,9 @@ func (l *Limits) request(ctx context.Context, method string) *rules.Request {
 	from := http.Request{Header: r.Header}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		from.RemoteAddr = p.Addr.String()
+		if p.Addr.Network() == "unix" { // for ClientAddress.TrustUnix
+			from = *from.WithContext(context.WithValue(ctx, http.LocalAddrContextKey, p.Addr))
+		}
 	}
 	r.Client = l.o.Client.Of(&from)
 	for _, who := range []struct {

@@ -1,14 +1,18 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
@@ -42,6 +46,10 @@ type Options struct {
 	// Nil: none is.
 	Skip func(fullMethod string) bool
 
+	// Logger is warned once of calls without an address, which share one key, as those
+	// of a proxy on a Unix socket that is not trusted. slog.Default if nil.
+	Logger *slog.Logger
+
 	// OnDecision is told what became of each call and message that met a limit,
 	// before it goes on or is denied; the Outcome must not be changed. A call whose
 	// client is gone has the Status httplimit.StatusClientGone. It must not block.
@@ -65,7 +73,24 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 	if o.Key != nil {
 		return nil, fmt.Errorf("%w Options.Key: rules have their own keys: use ByLimiter, or leave it nil", weir.ErrInvalid)
 	}
-	return &Limits{o, m.Check}, nil
+	return &Limits{o, o.warns(m.Check, (*httplimit.Outcome).LacksAddress)}, nil
+}
+
+// warns is judge, and warns once of a call that has no address and shares a key.
+func (o *Options) warns(judge func(context.Context, *rules.Request) httplimit.Outcome, shares func(*httplimit.Outcome) bool) func(context.Context, *rules.Request) httplimit.Outcome {
+	log := cmp.Or(o.Logger, slog.Default())
+	var warned atomic.Bool
+	return func(ctx context.Context, r *rules.Request) httplimit.Outcome {
+		out := judge(ctx, r)
+		if !r.Client.IsValid() && shares(&out) && warned.CompareAndSwap(false, true) {
+			network := ""
+			if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+				network = p.Addr.Network()
+			}
+			log.Warn("calls without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix", "network", network)
+		}
+		return out
+	}
 }
 
 // ByLimiter limits calls by one limit: each costs one unit of Options.Key's count.
@@ -85,7 +110,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 		return nil, fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot tell the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, name)
 	}
 	rule := &rules.Rule{Name: name}
-	return &Limits{o, func(ctx context.Context, r *rules.Request) (out httplimit.Outcome) {
+	return &Limits{o, o.warns(func(ctx context.Context, r *rules.Request) (out httplimit.Outcome) {
 		key, ok := o.Key(ctx, r)
 		if !ok {
 			return out
@@ -107,7 +132,7 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 		}
 		out.Verdicts = []httplimit.Verdict{v}
 		return out
-	}}, nil
+	}, func(out *httplimit.Outcome) bool { return len(out.Verdicts) > 0 && out.Verdicts[0].Key == "" })}, nil
 }
 
 // ClientKey is for Options.Key: the client's address, of an IPv6 one its /64, as

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
@@ -248,6 +250,47 @@ func TestACallWhoseClientIsGoneIsCancelled(t *testing.T) {
 		require.Empty(t, header["retry-after"])
 	}
 	require.Equal(t, []int{httplimit.StatusClientGone, httplimit.StatusClientGone}, seen)
+}
+
+// A proxy on a Unix socket has no address: it is trusted by name, or warned of once.
+func TestAProxyOnAUnixSocketIsTrustedByName(t *testing.T) {
+	node := start(t, weir.Config{})
+	book := booked(t, node, "rules: [{name: r, key: ip, limit: {rate: 9, per: 1h}}]")
+	l, err := node.Limiter(weir.Limit{Name: "l", Rate: 9, Per: time.Hour})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		about  string
+		client httplimit.ClientAddress
+		want   string
+		warns  int
+	}{
+		{"trusted", httplimit.RightmostUntrusted("X-Forwarded-For").TrustUnix(), "192.0.2.1", 0},
+		{"not trusted", httplimit.RemoteAddr(), "invalid IP", 1},
+	} {
+		for _, byRules := range []bool{true, false} {
+			var seen []string
+			log := new(bytes.Buffer)
+			o := Options{
+				Client: c.client, Logger: slog.New(slog.NewTextHandler(log, nil)),
+				OnDecision: func(_ context.Context, r *rules.Request, _ *httplimit.Outcome) {
+					seen = append(seen, r.Client.String())
+				},
+			}
+			limits, err := New(node, book, o)
+			if !byRules {
+				limits, err = ByLimiter(l, o)
+			}
+			require.NoError(t, err)
+			ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}})
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("x-forwarded-for", "192.0.2.1"))
+			for range 2 {
+				_, err = limits.admit(ctx, limits.request(ctx, "/a.S/M"))
+				require.NoError(t, err)
+			}
+			require.Equal(t, []string{c.want, c.want}, seen, c.about)
+			require.Equal(t, c.warns, strings.Count(log.String(), "TrustUnix"), c.about)
+		}
+	}
 }
 
 func TestStreamsCountAsCallsAndTheirMessagesByThemselves(t *testing.T) {

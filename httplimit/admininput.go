@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/weir-go/weir/internal/spelling"
@@ -32,7 +33,7 @@ const (
 // adminField is a parameter or a field that a request may have.
 type adminField struct {
 	name     string
-	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with texts by name, *map[string]string; as one that is a list of objects, adminList
+	into     any // *string, *int64, *time.Duration, *time.Time, *netip.Addr; as a parameter that may be there many times, *[]string; as a field with the fields of a header, http.Header; as one that is a list of objects, adminList
 	required bool
 }
 
@@ -148,6 +149,10 @@ func (w *adminWrongs) object(what string, text []byte, fields []adminField) erro
 	for _, f := range fields {
 		switch value, ok := given[f.name]; {
 		case ok:
+			if half := halfSurrogate(value); half != "" && !f.isList() {
+				w.add("%s has %s, half of a surrogate pair, which is no character: send both halves, or UTF-8", f.name, half)
+				continue
+			}
 			f.readJSON(w, value)
 		case f.required:
 			w.add("field %q is missing", f.name)
@@ -193,8 +198,8 @@ func adminObject(what string, text []byte) (map[string]json.RawMessage, error) {
 
 // readJSON reads a field: a number for numbers, a text for all else.
 func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
-	if named, isObject := f.into.(*map[string]string); isObject {
-		if value[0] != '{' || json.Unmarshal(value, named) != nil {
+	if header, isHeader := f.into.(http.Header); isHeader {
+		if !readHeader(header, value) {
 			wrong.add("%s is %s: use an object of texts, in quotes", f.name, adminShort(string(value)))
 		}
 		return
@@ -216,6 +221,67 @@ func (f *adminField) readJSON(wrong *adminWrongs, value json.RawMessage) {
 		return
 	}
 	f.read(wrong, text)
+}
+
+// isList reports whether the field is a list of objects, of which each is looked at by
+// itself.
+func (f *adminField) isList() bool {
+	_, is := f.into.(adminList)
+	return is
+}
+
+// halfSurrogate returns the first escape in a JSON text that is half of a surrogate
+// pair, and "" if there is none. encoding/json reads each as U+FFFD, so that texts which
+// differ would be one.
+func halfSurrogate(text []byte) string {
+	for i := 0; i+1 < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		unit, is := escapedUnit(text[i:])
+		if !is {
+			i++ // another escape
+			continue
+		}
+		if utf16.IsSurrogate(unit) {
+			next, _ := escapedUnit(text[i+6:])
+			if utf16.DecodeRune(unit, next) == utf8.RuneError {
+				return string(text[i : i+6])
+			}
+			i += 6
+		}
+		i += 5
+	}
+	return ""
+}
+
+// escapedUnit reads an escape like \u00e9 that a text begins with.
+func escapedUnit(text []byte) (unit rune, is bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n), err == nil
+}
+
+// readHeader adds the fields of a JSON object of texts, in their order: spellings of one
+// name are lines of one field, as net/http has them. It reports whether it is such an
+// object.
+func readHeader(header http.Header, text []byte) bool {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if open, _ := decoder.Token(); open != json.Delim('{') {
+		return false
+	}
+	for decoder.More() {
+		name, _ := decoder.Token()
+		value, err := decoder.Token()
+		line, isText := value.(string)
+		if err != nil || !isText {
+			return false
+		}
+		header.Add(name.(string), line)
+	}
+	return true
 }
 
 // readJSON reads each object of a list, and notes what is wrong with which.

@@ -247,13 +247,12 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 		return 0, nil, err
 	}
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
-	var headers map[string]string
 	if err := r.body(
 		adminField{name: "method", into: &of.Method}, adminField{name: "path", into: &of.Path, required: true},
 		adminField{name: "host", into: &of.Host}, adminField{name: "ip", into: &of.Client},
 		adminField{name: "user", into: &of.User}, adminField{name: "api_key", into: &of.APIKey},
 		adminField{name: "tier", into: &of.Tier}, adminField{name: "length", into: &of.Length},
-		adminField{name: "headers", into: &headers},
+		adminField{name: "headers", into: of.Header},
 	); err != nil {
 		return 0, nil, err
 	}
@@ -265,9 +264,6 @@ func (a *admin) request(r *adminRequest) (int, any, error) {
 	}
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
-	}
-	for name, value := range headers {
-		of.Header.Set(name, value)
 	}
 	o := a.rulesOf.Check(r.Context(), &of)
 	if o.Err != nil {

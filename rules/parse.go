@@ -32,13 +32,16 @@ func Parse(name string, text []byte) (*Set, error) {
 func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, withoutContent(err, text)
 	}
 	p := parser{
 		set:   &Set{name: name, text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
 		lines: make(map[string]int),
 		zones: make(map[string]bool),
 		paths: make(map[*tree][]string),
+	}
+	if isForeign(file.Root()) {
+		return &p, file, nil // which is reported
 	}
 	p.file(file.Root())
 	p.plant()

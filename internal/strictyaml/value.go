@@ -109,6 +109,21 @@ func (v Value) Entries() (entries []Entry) {
 	return entries
 }
 
+// Fields returns the fields of a map as they are, and reports nothing. It is nil for what
+// is no map, and leaves out fields that are no text.
+func (v Value) Fields() (entries []Entry) {
+	if !v.IsMap() {
+		return nil
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		k, node := v.node.Content[i], v.node.Content[i+1]
+		if k.Kind == yaml.ScalarNode {
+			entries = append(entries, Entry{k.Value, Value{file: v.file, at: k, node: k, name: "field"}, Value{file: v.file, at: node, node: node, name: k.Value}})
+		}
+	}
+	return entries
+}
+
 // List reads a list.
 func (v Value) List() (items []Value) {
 	if !v.is(yaml.SequenceNode) {

@@ -33,7 +33,12 @@ func patternIn(text string) (part, as string) {
 		switch prefix {
 		case "!":
 			return prefix, "a negation"
-		case "=", "<", ">":
+		case "=":
+			return prefix, "a comparison"
+		case "<", ">":
+			if strings.IndexByte("=0123456789 ", text[1]) < 0 {
+				continue // a link, or an address of mail
+			}
 			return prefix, "a comparison"
 		}
 		return prefix, "a regular expression"
@@ -52,7 +57,8 @@ func patternIn(text string) (part, as string) {
 		case '|':
 			return "|", "a choice"
 		case '?':
-			if !strings.Contains(text, "/") { // else a URL, perhaps with a query
+			// A URL may have a query, and ?1 is true in a structured field (RFC 9651).
+			if !strings.Contains(text, "/") && text != "?0" && text != "?1" {
 				return "?", "a wildcard"
 			}
 		case '.':
@@ -138,8 +144,8 @@ func foreignPath(text string) string {
 // can be written as an escape.
 func foreignSegment(path, part string, last bool) string {
 	escape := func(c byte) string { return fmt.Sprintf("%%%02X for the character", c) }
-	if part == "*" || part == "**" {
-		return fmt.Sprintf("%s stands for itself here: use {name} for one segment and {name...} for the rest, or %%2A for the character", part)
+	if part == "*" || part == "**" || part == "..." {
+		return fmt.Sprintf("%s stands for itself here: use {name} for one segment and {name...} for the rest, or %s", part, escape(part[0]))
 	}
 	if part[0] == ':' {
 		return fmt.Sprintf("%s stands for itself here: use {%s}, or %%3A for the character", part, strings.TrimRight(part[1:], "?*+"))
@@ -241,6 +247,18 @@ func foreignMethod(text string) string {
 		return fmt.Sprintf("write a list, like [%s]", strings.Join(parts, ", "))
 	case strings.ContainsAny(text, "^$*.()[]~\\+?"):
 		return "a method is no regular expression: list each one, or leave method out to match all"
+	}
+	return ""
+}
+
+// foreignTier returns what is wrong with a tier that another product reads as a
+// pattern, and "" where none does.
+func foreignTier(text string) string {
+	switch {
+	case text == "*":
+		return "leave tier out to match all"
+	case strings.HasPrefix(text, "!"):
+		return fmt.Sprintf("! is no negation here: write not: {tier: %s} in match", text[1:])
 	}
 	return ""
 }

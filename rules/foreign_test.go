@@ -52,6 +52,7 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 		{"path", "/users/{id}.json", "a wildcard is a whole segment"},
 		{"path", "/{a,b}", "has no good name"},
 		{"path", "/users?/list", "? is no wildcard"},
+		{"path", "/shop/...", "... stands for itself here: use {name} for one segment and {name...} for the rest, or %2E for the character"},
 		{"path", "/100%", "write %25 for the character"},
 
 		{"method", "!GET", negation + "method: GET} in match"},
@@ -69,6 +70,10 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 		{"host", "_", "leave host out to match all"},
 		{"host", "a.example.com,b.example.com", "write a list"},
 		{"host", "HostRegexp(`x`)", "hosts are no regular expressions"},
+
+		{"tier", "!free", negation + "tier: free} in match"},
+		{"tier", "*", "leave tier out to match all"},
+		{"tier", "fre*", "did you mean"},
 
 		{"header", "pro*", `X-Plan is "pro*": * reads as a wildcard, and texts are compared as they are: list each text, or write {exact: "pro*"} for this one`},
 		{"header", "*pro", "* reads as a wildcard"},
@@ -99,14 +104,14 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 	} {
 		quoted := "'" + strings.ReplaceAll(c.pattern, "'", "''") + "'"
 		var text string
-		line := "rules.yaml:3:"
+		line := "rules.yaml:4:"
 		switch c.field {
 		case "user", "api_key", "ip":
 			text, line = "exempt: {"+c.field+": "+quoted+"}\nrules: []", "rules.yaml:1:"
 		case "header":
-			text = one("match: {header: {X-Plan: " + quoted + "}}\nkey: ip\nlimit: {rate: 1, per: 1s}")
+			text = "tiers: {}\n" + one("match: {header: {X-Plan: "+quoted+"}}\nkey: ip\nlimit: {rate: 1, per: 1s}")
 		default:
-			text = one("match: {" + c.field + ": " + quoted + "}\nkey: ip\nlimit: {rate: 1, per: 1s}")
+			text = "tiers: {free: {}}\n" + one("match: {"+c.field+": "+quoted+"}\nkey: ip\nlimit: {rate: 1, per: 1s}")
 		}
 		_, err := Parse("rules.yaml", []byte(text))
 		require.ErrorContains(t, err, line, "%s %s", c.field, c.pattern)
@@ -162,7 +167,7 @@ func TestOrdinaryTextsAreNoPatterns(t *testing.T) {
 		mustParse(t, one("match: {path: \""+path+"\"}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	}
 	for _, text := range []string{
-		"Mozilla/5.0 (X11; Linux x86_64)", "text/html, application/json;q=0.9", "https://example.com/?a=b", `CORP\dora`, `W/"abc"`, "a+b@example.com", "2026-01-01", "-", "!", "=", "Basic YWJj==", "$5",
+		"Mozilla/5.0 (X11; Linux x86_64)", "text/html, application/json;q=0.9", "https://example.com/?a=b", `CORP\dora`, `W/"abc"`, "a+b@example.com", "2026-01-01", "-", "!", "=", "Basic YWJj==", "$5", "?1", "<https://example.com>; rel=next", "<a@example.com>",
 	} {
 		part, as := patternIn(text)
 		require.Empty(t, part, "%s reads as %s", text, as)

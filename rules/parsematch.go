@@ -86,6 +86,10 @@ func (p *parser) headers(v strictyaml.Value) (headers []Header) {
 
 func (p *parser) tiersOf(v strictyaml.Value) (names []string, set uint64) {
 	for _, item := range some(v) {
+		if item.IsText() && foreignTier(item.Text()) != "" {
+			item.Errorf("tier is %q: %s", item.Text(), foreignTier(item.Text()))
+			continue
+		}
 		if name := item.OneOf("tier", p.set.tiers); name != "" {
 			names = append(names, name)
 			set |= 1 << p.set.tierAt[name]

@@ -182,6 +182,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(large(20))
 	f.Add(one("key: [user, 'header:X']\ncost: {from: content_length, unit: 3}\nsoft: {over: 5%, for: 1h}\nlimits: [{rate: 5, calendar: week, zone: Asia/Kathmandu}]"))
 	f.Add(`{"rules":[{"name":"a","match":{"path":"/{x}/{$}","host":["h"]},"key":"global","limit":{"rate":1,"per":"1s"}}]}`)
+	f.Add(one("match: {path: '/a:b/{x}', method: '!GET', host: '*.a', header: {X-A: [{exact: '*'}, 'a*', '(?i)b']}, not: [{path: [/a, /b/], tier: t}, {header: {X-B: '*'}}]}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := Parse("rules.yaml", []byte(text))
 		if err != nil {

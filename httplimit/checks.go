@@ -91,8 +91,8 @@ func (t *taking) check(wrong *adminWrongs, s *rules.Snapshot) {
 	wrong.tier(t.tier, s)
 }
 
-// verdict is the limit that it asks, which has not decided yet. The error says that
-// there is none.
+// verdict is the limit that it asks, which has not decided yet. It returns an error if
+// there is no such limit.
 func (t *taking) verdict(s *rules.Snapshot) (Verdict, error) {
 	of, err := adminLimit(s, t.name)
 	if err != nil {

@@ -96,10 +96,10 @@ func isAlphanumeric(c byte) bool {
 
 // refusePattern reports a text that other products read as a pattern. A secret is
 // not shown.
-func refusePattern(v strictyaml.Value, name, text string, secret bool) (refused bool) {
+func refusePattern(v strictyaml.Value, name, text string, secret bool) {
 	part, as := patternIn(text)
 	if part == "" {
-		return false
+		return
 	}
 	told := fmt.Sprintf("%s is %q", name, text)
 	exact := fmt.Sprintf("{exact: %q} for this one", text)
@@ -109,10 +109,9 @@ func refusePattern(v strictyaml.Value, name, text string, secret bool) (refused 
 	}
 	remedy := "list each text"
 	if as == "a negation" {
-		remedy = "leave requests out with match.not"
+		remedy = "list each text, leave requests out with match.not"
 	}
 	v.Errorf("%s: %s reads as %s, and texts are compared as they are: %s, or write %s", told, part, as, remedy, exact)
-	return true
 }
 
 // foreignPath returns what is wrong with a path that does not begin with a slash,

@@ -77,7 +77,7 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 
 		{"header", "pro*", `X-Plan is "pro*": * reads as a wildcard, and texts are compared as they are: list each text, or write {exact: "pro*"} for this one`},
 		{"header", "*pro", "* reads as a wildcard"},
-		{"header", "!beta", "! reads as a negation, and texts are compared as they are: leave requests out with match.not"},
+		{"header", "!beta", "! reads as a negation, and texts are compared as they are: list each text, leave requests out with match.not"},
 		{"header", "~ ^pro", "~ reads as a regular expression"},
 		{"header", "~*pro", "~ reads as a regular expression"},
 		{"header", "^pro", "^ reads as a regular expression"},

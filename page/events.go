@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -82,8 +81,9 @@ type shownWatched struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// events sends a viewer what there is to see, until it leaves or the page is closed.
-// Whoever takes nothing for writeWithin is let go; whoever is slow skips snapshots.
+// events sends a viewer what there is to see, until it leaves, loses its place, or the
+// page is closed. A viewer that takes nothing for writeWithin is let go; a slow one skips
+// snapshots.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)
@@ -97,12 +97,13 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if limit == "" && key == "" {
 		limit, key = p.limit, p.key
 	}
-	if err := p.join(); err != nil {
+	v, err := p.join()
+	if err != nil {
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	defer p.leave()
+	defer p.leave(v)
 	out := http.NewResponseController(w)
 	write := func(event []byte) bool {
 		if err := out.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
@@ -122,6 +123,8 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var seen [2]uint64
+	end := time.NewTimer(viewFor)
+	defer end.Stop()
 	for {
 		events, serial, changed := p.hub.news(seen)
 		if limit != "" && key != "" && serial[0] != seen[0] {
@@ -133,6 +136,10 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-changed:
+		case <-end.C:
+			return
+		case <-v.over:
+			return
 		case <-r.Context().Done():
 			return
 		case <-p.closed:
@@ -171,44 +178,6 @@ func (p *Page) watch(ctx context.Context, limit, key string) shownWatched {
 		shown.Error = err.Error()
 	}
 	return shown
-}
-
-// join takes in a viewer. The first has the source looked at.
-func (p *Page) join() error {
-	h := &p.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	select {
-	case <-p.closed:
-		return errors.New("page: it is closed")
-	default:
-	}
-	if h.viewers >= p.viewers {
-		return errFull
-	}
-	h.viewers++
-	if h.viewers > 1 {
-		return nil
-	}
-	ctx, end := context.WithCancel(context.Background())
-	h.end, h.changed, h.latest, h.serial = end, make(chan struct{}), [2][]byte{}, [2]uint64{}
-	var now rates
-	h.looking.Go(func() {
-		p.every(ctx, snapshotEvery, func() { h.tell(ctx, 0, eventOf(eventSnapshot, p.snapshot(&now))) })
-	})
-	h.looking.Go(func() {
-		p.every(ctx, topEvery, func() { h.tell(ctx, 1, eventOf(eventTop, p.top(ctx))) })
-	})
-	return nil
-}
-
-// leave lets a viewer go. After the last the source is left alone.
-func (p *Page) leave() {
-	p.hub.mu.Lock()
-	defer p.hub.mu.Unlock()
-	if p.hub.viewers--; p.hub.viewers == 0 {
-		p.hub.end()
-	}
 }
 
 // every calls do at once and then at an interval, until ctx is done or the page closed.

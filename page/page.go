@@ -2,7 +2,6 @@ package page
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,7 +24,9 @@ type Options struct {
 	// "127.0.0.1:8080"; any if empty. A page that asks for no password needs them: a
 	// name of a foreign page could be made to lead to its address (DNS rebinding).
 	Hosts []string
-	// Viewers bounds how many look at once; 16 if zero. Others are asked to try later.
+	// Viewers bounds how many look at once; 16 if zero. One more gets the place of the
+	// viewer that came first, if that one has had it for ten seconds, and is asked to
+	// try later otherwise.
 	Viewers int
 }
 
@@ -161,12 +162,10 @@ func (p *Page) file(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var errFull = errors.New("page: as many look at it as may")
-
 // hub looks at the source for all viewers, while there are any.
 type hub struct {
 	mu      sync.Mutex
-	viewers int
+	viewers []*viewer     // those that have a place, in the order in which they came
 	end     func()        // of looking, nil while nobody looks
 	changed chan struct{} // closed when there is something new
 	latest  [2][]byte     // the last snapshot and the last top keys, as they are sent; nil before the first

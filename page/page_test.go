@@ -83,14 +83,14 @@ func newPage(t *testing.T, o Options) *Page {
 	return p
 }
 
-// viewer reads events from a page.
-type viewer struct {
+// reader reads events from a page.
+type reader struct {
 	t     testing.TB
 	lines *bufio.Scanner
 }
 
 // next is the next event of a name; its data is read into into.
-func (v *viewer) next(name string, into any) {
+func (v *reader) next(name string, into any) {
 	v.t.Helper()
 	for v.lines.Scan() {
 		if v.lines.Text() != "event: "+name {
@@ -105,14 +105,14 @@ func (v *viewer) next(name string, into any) {
 	v.t.Fatalf("no further event %q: %v", name, v.lines.Err())
 }
 
-func look(t testing.TB, url string) (*viewer, *http.Response) {
+func look(t testing.TB, url string) (*reader, *http.Response) {
 	t.Helper()
 	response, err := http.Get(url)
 	require.NoError(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
-	return &viewer{t, lines}, response
+	return &reader{t, lines}, response
 }
 
 func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
@@ -150,32 +150,37 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	require.Equal(t, `there is no limit "none"`, w.Error)
 }
 
+func joined(t *testing.T, p *Page) *viewer {
+	t.Helper()
+	v, err := p.join()
+	require.NoError(t, err)
+	return v
+}
+
 func TestNobodyLooksAtTheSourceWhenNobodyLooksAtThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
 		p := newPage(t, Options{Source: f})
 		time.Sleep(time.Minute)
 		require.Zero(t, f.looked())
-		require.NoError(t, p.join())
-		require.NoError(t, p.join())
+		one, other := joined(t, p), joined(t, p)
 		time.Sleep(10*time.Second + 500*time.Millisecond)
 		require.Equal(t, 11, f.looked(), "once a second for all viewers together")
-		p.leave()
-		p.leave()
+		p.leave(one)
+		p.leave(other)
 		time.Sleep(time.Minute)
 		require.Equal(t, 11, f.looked())
-		require.NoError(t, p.join())
+		last := joined(t, p)
 		synctest.Wait()
 		require.Equal(t, 12, f.looked(), "at once when somebody comes")
-		p.leave()
+		p.leave(last)
 	})
 }
 
 func TestASlowViewerIsSentTheLatestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, Options{Source: &fake{}})
-		require.NoError(t, p.join())
-		defer p.leave()
+		defer p.leave(joined(t, p))
 		synctest.Wait()
 		first, seen, _ := p.hub.news([2]uint64{})
 		time.Sleep(30*time.Second + time.Millisecond)
@@ -220,7 +225,7 @@ func TestAViewerThatTakesNothingIsLetGo(t *testing.T) {
 		time.Sleep(writeWithin + 2*time.Second)
 		p.hub.mu.Lock()
 		defer p.hub.mu.Unlock()
-		require.Zero(t, p.hub.viewers)
+		require.Empty(t, p.hub.viewers)
 	})
 }
 
@@ -263,7 +268,7 @@ func TestAViewersEndIsSeen(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p.hub.mu.Lock()
 		defer p.hub.mu.Unlock()
-		return p.hub.viewers == 0
+		return len(p.hub.viewers) == 0
 	}, 5*time.Second, time.Millisecond)
 }
 

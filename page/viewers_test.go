@@ -1,0 +1,108 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A buffered connection takes all that is written, as buffers of a system do for a while
+// though nobody reads.
+type buffered struct{ net.Conn }
+
+func (b buffered) Write(p []byte) (int, error) { return len(p), nil }
+
+// inBubble serves a page by pipes, and returns what asks it over a new one.
+func inBubble(t *testing.T, p *Page, configure func(*http.Server), wrap func(net.Conn) net.Conn) (ask func() net.Conn) {
+	l := &pipes{make(chan net.Conn), make(chan struct{})}
+	server := &http.Server{Handler: p}
+	configure(server)
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return func() net.Conn {
+		here, there := net.Pipe()
+		t.Cleanup(func() { here.Close() })
+		l.conns <- wrap(there)
+		_, err := here.Write([]byte("GET /events HTTP/1.1\r\nHost: page\r\n\r\n"))
+		require.NoError(t, err)
+		synctest.Wait()
+		return here
+	}
+}
+
+func (p *Page) watched() int {
+	p.hub.mu.Lock()
+	defer p.hub.mu.Unlock()
+	return len(p.hub.viewers)
+}
+
+func TestViewersThatNeverReadLoseTheirPlaces(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		wrap func(net.Conn) net.Conn
+		then func(*testing.T, *Page)
+	}{
+		{"by a write, if nothing holds what they do not read", func(c net.Conn) net.Conn { return c }, func(t *testing.T, p *Page) {
+			time.Sleep(writeWithin + time.Second)
+			require.Zero(t, p.watched())
+		}},
+		{"to those that come later, if the system holds it", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
+			time.Sleep(placeFor - time.Second)
+			_, err := p.join()
+			require.ErrorIs(t, err, errFull, "nobody is sent away at once")
+			time.Sleep(time.Second)
+			var later []*viewer
+			for range p.viewers {
+				later = append(later, joined(t, p))
+			}
+			_, err = p.join()
+			require.ErrorIs(t, err, errFull)
+			require.Equal(t, later, p.hub.viewers)
+			for _, v := range later {
+				p.leave(v)
+			}
+		}},
+		{"in the end, if nobody else comes", func(c net.Conn) net.Conn { return buffered{c} }, func(t *testing.T, p *Page) {
+			time.Sleep(viewFor - time.Second)
+			require.Equal(t, p.viewers, p.watched())
+			time.Sleep(2 * time.Second)
+			require.Zero(t, p.watched())
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPage(t, Options{Source: &fake{}, Viewers: 3})
+				ask := inBubble(t, p, func(*http.Server) {}, c.wrap)
+				for range p.viewers {
+					ask()
+				}
+				c.then(t, p)
+			})
+		})
+	}
+}
+
+func TestEventsGoOnBeyondTheTimeoutsOfAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, Options{Source: &fake{}})
+		ask := inBubble(t, p, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 2*time.Second, 2*time.Second }, func(c net.Conn) net.Conn { return c })
+		conn := ask()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		snapshots := 0
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			if strings.Contains(lines.Text(), "event: "+eventSnapshot) {
+				snapshots++
+			}
+		}
+		require.GreaterOrEqual(t, snapshots, 59)
+	})
+}

@@ -3,8 +3,9 @@ package cluster
 import (
 	"container/list"
 	"net"
-	"net/netip"
 	"sync"
+
+	"github.com/weir-go/weir/internal/origin"
 )
 
 // Bounds on connections that have not said yet who they are.
@@ -127,21 +128,4 @@ func (l *pending) shed() (out *pendingConn) {
 }
 
 // group is what connections of one origin have in common.
-func group(addr net.Addr) string {
-	if addr == nil {
-		return ""
-	}
-	host, _, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	ip, err := netip.ParseAddr(host)
-	if ip = ip.Unmap(); err != nil || ip.Is4() {
-		if err == nil {
-			host = ip.String() // ::ffff:192.0.2.1 is 192.0.2.1
-		}
-		return host
-	}
-	network, _ := ip.Prefix(64) // without its zone
-	return network.String()
-}
+func group(addr net.Addr) string { return origin.Of(addr) }

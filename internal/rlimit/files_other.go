@@ -1,9 +1,9 @@
 //go:build !unix
 
-package cluster
+package rlimit
 
 import "math"
 
-// descriptors is how many files and connections this process may have open at once:
-// the system has no bound of its own here.
-func descriptors() uint64 { return math.MaxInt32 }
+// Files returns how many files and connections this process may have open at once. The
+// system has no bound of its own here.
+func Files() uint64 { return math.MaxInt32 }

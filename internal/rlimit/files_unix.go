@@ -1,14 +1,14 @@
 //go:build unix
 
-package cluster
+package rlimit
 
 import (
 	"math"
 	"syscall"
 )
 
-// descriptors is how many files and connections this process may have open at once.
-func descriptors() uint64 {
+// Files returns how many files and connections this process may have open at once.
+func Files() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return math.MaxInt32

@@ -1,0 +1,2 @@
+// Package rlimit reads the limits that the system sets to this process.
+package rlimit

@@ -24,9 +24,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/cmd/weir/internal/ports"
 	envoylimit "github.com/weir-go/weir/contrib/envoy"
 	weirprom "github.com/weir-go/weir/contrib/prometheus"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/rlimit"
 	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
 )
@@ -77,8 +79,9 @@ func serve(args []string, stderr io.Writer) int {
 
 // served is what runs: a node, and where what is served.
 type served struct {
-	node  *weir.Node
-	addrs map[string]net.Addr // by the name of the flag
+	node   *weir.Node
+	budget *ports.Budget
+	addrs  map[string]net.Addr // by the name of the flag
 
 	leaving atomic.Bool // it was told to, so that it is not ready for anything new
 	drain   func()      // has Envoy's health say so
@@ -133,7 +136,7 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 		}
 		defer book.Close()
 	}
-	s := &served{node: node, addrs: make(map[string]net.Addr), drain: func() {}, failed: make(chan error, 8)}
+	s := &served{node: node, budget: ports.NewBudget(rlimit.Files(), log), addrs: make(map[string]net.Addr), drain: func() {}, failed: make(chan error, 8)}
 	defer func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -234,7 +237,7 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	return s.handle("checks", o.checks.addr, secured, checks, log)
+	return s.handle("checks", o.checks.addr, s.budget.Clients, secured, checks, log)
 }
 
 // admin serves the admin API and the page.
@@ -261,7 +264,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	return s.handle("admin", o.admin.addr, secured, admin, log)
+	return s.handle("admin", o.admin.addr, s.budget.Clients, secured, admin, log)
 }
 
 // health serves what whoever runs it asks: whether it is alive and ready, and metrics.
@@ -285,28 +288,27 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 	})
 	health.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	health.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
-	return s.handle("health", o.health, nil, health, log)
+	return s.handle("health", o.health, s.budget.Probes, nil, health, log)
 }
 
-func (s *served) handle(name, addr string, secured *tls.Config, h http.Handler, log *slog.Logger) error {
+// handle serves HTTP at a port that bound has bounded.
+func (s *served) handle(name, addr string, bound func(net.Listener, string) *ports.Port, secured *tls.Config, h http.Handler, log *slog.Logger) error {
 	l, err := s.listen(name, addr)
 	if err != nil {
 		return err
 	}
+	l = bound(l, name)
 	if secured != nil {
 		l = tls.NewListener(l, secured)
 	}
-	server := &http.Server{
+	server := ports.NewWeb(
 		// Connections that are kept end with an answer, and none while its client asks again.
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if s.leaving.Load() {
 				w.Header().Set("Connection", "close")
 			}
 			h.ServeHTTP(w, r)
-		}),
-		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+		}), slog.NewLogLogger(log.Handler(), slog.LevelDebug))
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- fmt.Errorf("weir serve: -%s: %w", name, err)
@@ -352,8 +354,8 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.Creds(serving))
-	service.Register(server)
+	port := s.budget.Clients(l, "envoy")
+	server := port.NewRPC(serving, service.Register)
 	s.drain = service.Drain
 	source := func(ctx context.Context) error { return service.Watch(ctx, o.envoyConfig, o.every) }
 	hangUp := func() error { return nil }
@@ -369,7 +371,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) e
 	watched := make(chan error, 1)
 	go func() { watched <- source(watching) }()
 	go func() {
-		if err := server.Serve(l); err != nil {
+		if err := server.Serve(port); err != nil {
 			s.failed <- fmt.Errorf("weir serve: -envoy: %w", err)
 		}
 	}()

@@ -34,6 +34,7 @@ const asWeir = "WEIR_TEST_AS_WEIR"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asWeir) != "" {
+		limitFiles()
 		main()
 	}
 	os.Exit(m.Run())

@@ -110,12 +110,17 @@ func run(ctx context.Context, o options) (err error) {
 		operators.Handle("/", admin)
 	}
 	served := make(chan error, 2)
-	serve := func(addr string, h http.Handler) *http.Server {
-		s := &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	// What clients hold open has to end (docs/http.md). Uploads and downloads through the
+	// proxy may take longer than what operators ask.
+	serve := func(addr string, h http.Handler, read, write time.Duration) *http.Server {
+		s := &http.Server{
+			Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: read, WriteTimeout: write,
+			IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		}
 		go func() { served <- s.ListenAndServe() }()
 		return s
 	}
-	public, admin := serve(o.listen, h), serve(o.admin, operators)
+	public, admin := serve(o.listen, h, 5*time.Minute, 10*time.Minute), serve(o.admin, operators, 10*time.Second, 30*time.Second)
 	defer admin.Close()
 	defer public.Close()
 	select {

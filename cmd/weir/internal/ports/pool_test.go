@@ -1,0 +1,245 @@
+package ports
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// pipes is a listener whose connections are pipes, whose deadlines are those of a bubble.
+type pipes struct {
+	conns chan net.Conn
+	over  chan struct{}
+	close func()
+}
+
+func listenPipes() *pipes {
+	over := make(chan struct{})
+	return &pipes{make(chan net.Conn), over, sync.OnceFunc(func() { close(over) })}
+}
+
+func (l *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.over:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipes) Close() error   { l.close(); return nil }
+func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// dial connects from an address, and sends first.
+func (l *pipes) dial(t *testing.T, from, first string) net.Conn {
+	t.Helper()
+	here, there := net.Pipe()
+	t.Cleanup(func() { here.Close() })
+	l.conns <- pipe{there, from}
+	go io.WriteString(here, first)
+	synctest.Wait()
+	return here
+}
+
+type pipe struct {
+	net.Conn
+	from string
+}
+
+func (p pipe) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(p.from), Port: 1} }
+
+// opened counts the connections of a port.
+func opened(p *Port) int {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	return len(p.fresh) + len(p.kept)
+}
+
+func TestPartsOfTheBudgetLeaveHalfToPeersAndFiles(t *testing.T) {
+	for _, c := range []struct {
+		files                      uint64
+		clients, new, probes, news int
+	}{
+		{0, minClients, 2, minProbes, 2},
+		{64, 24, 4, 8, 4},
+		{256, 96, 16, 32, 16},
+		{1024, 384, 64, 128, 64},
+		{65536, 24576, maxNew, maxProbes, 128},
+		{1 << 63, maxClients, maxNew, maxProbes, 128},
+	} {
+		b := NewBudget(c.files, quiet)
+		client, probe := b.Clients(nil, "client"), b.Probes(nil, "probe")
+		require.Equal(t, []int{c.clients, c.new, c.probes, c.news}, []int{b.clients.most, client.mostNew, b.probes.most, probe.mostNew}, c.files)
+		if c.files >= 64 {
+			require.LessOrEqual(t, uint64(b.clients.most+b.probes.most), c.files/2)
+		}
+	}
+}
+
+func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
+	const s = int64(time.Second)
+	now := 100 * s
+	type c struct {
+		name, from    string
+		since         int64 // when it began to stall
+		proven, works bool
+		reads         bool  // its handler waits for the body
+		writing       int64 // since when it does not read its answer
+	}
+	for _, row := range []struct {
+		what  string
+		conns []c
+		goes  string // nothing if the next one has to wait
+	}{
+		{"the longest", []c{{name: "later", since: 50 * s}, {name: "first", since: 40 * s}}, "first"},
+		{"of the origin with most", []c{{name: "honest", from: "10.0.0.1", since: 1 * s}, {name: "flood", since: 98 * s}, {name: "more", since: 99 * s}}, "flood"},
+		{"of an IPv6 network with most", []c{{name: "honest", from: "2001:db8:1::1", since: 1 * s}, {name: "flood", from: "2001:db8:2::1", since: 2 * s}, {name: "more", from: "2001:db8:2::2", since: 3 * s}}, "flood"},
+		{"new or of use", []c{{name: "idle", since: 1 * s, proven: true}, {name: "new", since: 99 * s}}, "idle"},
+		{"not one that just came", []c{{name: "idle", since: now - int64(stall), proven: true}, {name: "came", since: now - int64(stall) + 1}}, "idle"},
+		{"not an honest one while a flood comes", []c{{name: "honest", from: "10.0.0.1", since: now - int64(stall)}, {name: "flood", since: now}, {name: "more", since: now}}, ""},
+		{"a very idle one beside busy ones", []c{{name: "idle", from: "10.0.0.1", since: 99 * s, proven: true}, {name: "busy", since: now, proven: true}, {name: "too", since: now, proven: true}}, "idle"},
+		{"not one that works, however new", []c{{name: "works", since: 1 * s, works: true}, {name: "stalls", since: 99 * s}}, "stalls"},
+		{"half a body", []c{{name: "half", since: 90 * s, works: true, reads: true}, {name: "works", works: true}}, "half"},
+		{"half a body of one of use", []c{{name: "half", since: 90 * s, proven: true, works: true, reads: true}, {name: "works", works: true}}, "half"},
+		{"an unread answer", []c{{name: "unread", works: true, proven: true, writing: 90 * s}, {name: "works", works: true}}, "unread"},
+		{"not an answer on its way", []c{{name: "answered", works: true, proven: true, writing: now - int64(writeGrace) + 1}}, ""},
+		{"not one between two requests", []c{{name: "busy", since: now - int64(stall) + 1, proven: true}}, ""},
+		{"none of those that work", []c{{name: "works", works: true}, {name: "too", works: true, proven: true}}, ""},
+	} {
+		b := NewBudget(256, quiet)
+		p := b.Clients(listenPipes(), "test")
+		named := make(map[*conn]string)
+		for _, of := range row.conns {
+			if of.from == "" {
+				of.from = "192.0.2.1"
+			}
+			c := &conn{Conn: pipe{from: of.from}, port: p, at: -1}
+			c.since.Store(of.since)
+			c.reads.Store(of.reads)
+			c.writing.Store(of.writing)
+			if of.works {
+				c.calls.Store(1)
+			}
+			_, in := p.pool.enter(c, now)
+			require.True(t, in)
+			if of.proven {
+				p.pool.prove(c, now)
+			}
+			named[c] = of.name
+		}
+		p.pool.most = len(row.conns)
+		next := &conn{Conn: pipe{from: "10.0.0.2"}, port: p, at: -1}
+		next.since.Store(now)
+		out, in := p.pool.enter(next, now)
+		if row.goes == "" {
+			require.Empty(t, out, row.what)
+			require.False(t, in, row.what)
+			continue
+		}
+		require.True(t, in, row.what)
+		require.Len(t, out, 1, row.what)
+		require.Equal(t, row.goes, named[out[0]], row.what)
+		require.Equal(t, p.pool.most, opened(p), row.what)
+	}
+}
+
+// A flood of new connections at one port closes none of another port, nor any that was of
+// use, and leaves each of its own the time to ask, whatever addresses it comes from.
+func TestAFloodStaysWithinItsPortsPart(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		for _, every := range []time.Duration{2 * time.Millisecond, 100 * time.Microsecond, time.Microsecond} {
+			b := NewBudget(256, quiet)
+			flooded, other := b.Clients(listenPipes(), "flooded"), b.Clients(listenPipes(), "other")
+			now := int64(time.Hour)
+			enter := func(p *Port, from string) *conn {
+				c := &conn{Conn: pipe{from: from}, port: p, at: -1}
+				c.since.Store(now)
+				for {
+					out, in := p.pool.enter(c, now)
+					for _, o := range out {
+						require.GreaterOrEqual(t, now-o.since.Load(), int64(stall))
+					}
+					if in {
+						return c
+					}
+					now += int64(time.Millisecond)
+				}
+			}
+			var stay []*conn
+			for range other.mostNew {
+				of := enter(flooded, "192.0.2.1")
+				b.clients.prove(of, now)
+				stay = append(stay, of, enter(other, "192.0.2.1"))
+			}
+			for i := range 5000 {
+				from := "192.0.2.1" // as behind a NAT
+				if !same {
+					from = fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff)
+				}
+				now += int64(every)
+				enter(flooded, from)
+			}
+			for _, c := range stay {
+				require.GreaterOrEqual(t, c.at, 0)
+			}
+			require.LessOrEqual(t, b.clients.open, b.clients.most)
+			require.LessOrEqual(t, len(b.clients.origins), b.clients.most)
+			now += int64(stall)
+			enter(flooded, "192.0.2.2")
+			require.LessOrEqual(t, len(flooded.fresh), flooded.mostNew)
+		}
+	}
+}
+
+func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(1<<30, quiet)
+		p := b.Clients(listenPipes(), "test")
+		for i := range maxKept + 10 {
+			if i == maxKept {
+				time.Sleep(stall) // from then on the first ones stall
+			}
+			here, there := net.Pipe()
+			defer here.Close()
+			c := &conn{Conn: pipe{there, "192.0.2.1"}, port: p, at: -1}
+			c.since.Store(b.now())
+			_, in := p.pool.enter(c, b.now())
+			require.True(t, in)
+			c.prove()
+		}
+		require.Len(t, p.kept, maxKept)
+	})
+}
+
+// outOfFiles fails as a process without file descriptors does.
+type outOfFiles struct{ net.Listener }
+
+func (outOfFiles) Accept() (net.Conn, error) {
+	return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+}
+
+func TestWithoutFileDescriptorsAStalledConnectionMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(256, quiet)
+		p := b.Clients(outOfFiles{}, "test")
+		here, there := net.Pipe()
+		c := &conn{Conn: pipe{there, "192.0.2.1"}, port: p, at: -1}
+		_, in := p.pool.enter(c, b.now())
+		require.True(t, in)
+		time.Sleep(stall)
+		_, err := p.Accept()
+		require.ErrorIs(t, err, syscall.EMFILE)
+		_, err = here.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.Zero(t, opened(p))
+	})
+}

@@ -1,0 +1,116 @@
+package ports
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weir-go/weir/internal/pace"
+)
+
+// Port is a net.Listener whose connections are bounded by a Budget. It is served by a
+// server of NewWeb or NewRPC, which tell it what its connections do.
+type Port struct {
+	net.Listener
+	name        string
+	budget      *Budget
+	pool        *pool
+	mostNew     int
+	writeWithin time.Duration // bounds each write; 0 where the server bounds answers
+	paced       pace.Pace
+	rpcs        rpcs
+
+	closed  sync.Once
+	closing chan struct{}
+
+	fresh, kept set // connections that are new, and others; guarded by pool
+}
+
+// Clients returns a port that services ask, with the name that logs have for it.
+func (b *Budget) Clients(l net.Listener, name string) *Port {
+	return b.port(l, name, b.clients, b.clients.most/newOfClients)
+}
+
+// Probes returns the port that is asked whether the process lives. It has a part of the
+// budget of its own.
+func (b *Budget) Probes(l net.Listener, name string) *Port {
+	return b.port(l, name, b.probes, b.probes.most/newOfProbes)
+}
+
+func (b *Budget) port(l net.Listener, name string, from *pool, mostNew int) *Port {
+	p := &Port{Listener: l, name: name, budget: b, pool: from, mostNew: min(mostNew, maxNew), closing: make(chan struct{})}
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	from.ports = append(from.ports, p)
+	return p
+}
+
+// roomEvery is how often a connection that waits looks whether another one stalls by now.
+const roomEvery = 2 * time.Millisecond
+
+// sendBuffer bounds what the kernel holds of answers that a client does not read, in bytes
+// of a connection.
+const sendBuffer = 64 << 10
+
+// Accept implements net.Listener. While all connections that the budget allows work, it
+// waits, and the kernel queues those that come.
+func (p *Port) Accept() (net.Conn, error) {
+	raw, err := p.Listener.Accept()
+	if err != nil {
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			p.cut(p.pool.shed(p.budget.now()))
+		}
+		return nil, err // after which servers try again
+	}
+	if b, is := raw.(interface{ SetWriteBuffer(int) error }); is {
+		_ = b.SetWriteBuffer(sendBuffer) // which fails on a closed connection alone, as reads will
+	}
+	c := &conn{Conn: raw, port: p, at: -1}
+	c.since.Store(p.budget.now())
+	out, in := p.pool.enter(c, p.budget.now())
+	p.cut(out)
+	if !in && !p.await(c) {
+		_ = raw.Close()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// await waits until there is room for c. It returns false if the port was closed first.
+func (p *Port) await(c *conn) bool {
+	p.pool.waits.Add(1)
+	defer p.pool.waits.Add(-1)
+	tick := time.NewTicker(roomEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-p.pool.room:
+		case <-p.closing:
+			return false
+		}
+		out, in := p.pool.enter(c, p.budget.now())
+		p.cut(out)
+		if in {
+			return true
+		}
+	}
+}
+
+// cut closes connections that had to go for others.
+func (p *Port) cut(out []*conn) {
+	for _, c := range out {
+		c.sever()
+		if unlogged, due := c.port.paced.Due(time.Now()); due {
+			p.budget.log.Warn("closed a connection that stalled: its port has as many as it may", "listener", c.port.name, "addr", c.Conn.RemoteAddr(), "unlogged", unlogged)
+		}
+	}
+}
+
+// Close implements net.Listener.
+func (p *Port) Close() error {
+	p.closed.Do(func() { close(p.closing) })
+	return p.Listener.Close()
+}

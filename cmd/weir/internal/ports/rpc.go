@@ -1,0 +1,167 @@
+package ports
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+// Bounds of a gRPC server.
+const (
+	openWithin      = 5 * time.Second  // for the handshakes of TLS and HTTP/2
+	callWithin      = 10 * time.Second // for a request and its answer, but for those that are streams
+	rpcWriteWithin  = 10 * time.Second // for a write
+	rpcIdleWithin   = 5 * time.Minute  // without a request: a client that must connect anew may miss a deadline of milliseconds
+	pingAfter       = time.Minute      // without a frame the other side is asked whether it is there
+	pingWithin      = 20 * time.Second
+	pingsFromOthers = 10 * time.Second // between two pings of a client
+	callsAtOnce     = 256              // on a connection; clients open another one for more
+	streamsEach     = 4                // streams on a connection: Watch of the health, reflection
+	maxStreams      = 2048             // in all
+	maxHalf         = 4096             // requests that are not read whole, some 10 KiB each and what was read of them
+	rpcReadBuffer   = 8 << 10          // of a connection, in the place of 32 KiB
+	callWindow      = 64 << 10         // that may come of a request before it is read
+)
+
+// rpcs counts what connections of a gRPC server have under way.
+type rpcs struct {
+	streaming map[string]bool // methods, by their full names
+	half      atomic.Int64
+	streams   atomic.Int64
+}
+
+// NewRPC returns a gRPC server for the connections of p, with the services of register.
+func (p *Port) NewRPC(secured credentials.TransportCredentials, register func(*grpc.Server)) *grpc.Server {
+	server := grpc.NewServer(
+		grpc.Creds(secured),
+		grpc.ConnectionTimeout(openWithin),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: rpcIdleWithin, Time: pingAfter, Timeout: pingWithin}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsFromOthers, PermitWithoutStream: true}),
+		grpc.MaxConcurrentStreams(callsAtOnce),
+		grpc.MaxHeaderListSize(maxHeader),
+		grpc.StaticStreamWindowSize(callWindow),
+		grpc.ReadBufferSize(rpcReadBuffer), grpc.SharedWriteBuffer(true),
+		grpc.InTapHandle(p.tap), grpc.ChainUnaryInterceptor(p.unary), grpc.ChainStreamInterceptor(p.stream),
+	)
+	register(server)
+	p.writeWithin = rpcWriteWithin
+	p.rpcs.streaming = make(map[string]bool)
+	for name, service := range server.GetServiceInfo() {
+		for _, m := range service.Methods {
+			if m.IsClientStream || m.IsServerStream {
+				p.rpcs.streaming["/"+name+"/"+m.Name] = true
+			}
+		}
+	}
+	return server
+}
+
+// connIn finds the connection that a request of ctx came on, nil for those of another
+// listener.
+func connIn(ctx context.Context) *conn {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	a, _ := from.Addr.(address)
+	return a.conn
+}
+
+type callKey struct{}
+
+// call is a request of which the header has come.
+type call struct {
+	conn   *conn
+	whole  atomic.Bool // it is read, or has ended
+	stop   func() bool
+	cancel context.CancelFunc
+}
+
+// ended is called when the request has been read, or has ended before.
+func (k *call) ended() {
+	if !k.whole.Swap(true) {
+		k.conn.half.Add(-1)
+		k.conn.port.rpcs.half.Add(-1)
+	}
+}
+
+// tap is called for the header of each request, before anything is spent on it.
+func (p *Port) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	c := connIn(ctx)
+	if c == nil || p.rpcs.streaming[info.FullMethodName] {
+		return ctx, nil
+	}
+	k := &call{conn: c}
+	ctx, k.cancel = context.WithTimeout(ctx, callWithin) // gRPC gives up reading a request when its context is done
+	c.half.Add(1)
+	if p.rpcs.half.Add(1) > maxHalf {
+		p.cut(p.pool.shedHalf(p))
+	}
+	k.stop = context.AfterFunc(ctx, k.ended)
+	return context.WithValue(ctx, callKey{}, k), nil
+}
+
+func (p *Port) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	k, _ := ctx.Value(callKey{}).(*call)
+	if k == nil {
+		return handle(ctx, req)
+	}
+	k.stop()
+	k.ended()
+	defer k.cancel()
+	k.conn.begin(false)
+	defer k.conn.end()
+	answer, err := handle(ctx, req)
+	if err == nil {
+		k.conn.prove()
+	}
+	return answer, err
+}
+
+func (p *Port) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	c := connIn(stream.Context())
+	if c == nil {
+		return handle(srv, stream)
+	}
+	defer c.streams.Add(-1)
+	defer p.rpcs.streams.Add(-1)
+	each, all := c.streams.Add(1), p.rpcs.streams.Add(1)
+	if each > streamsEach {
+		return status.Errorf(codes.ResourceExhausted, "this connection has %d streams already, as many as it may: end one", streamsEach)
+	}
+	if all > maxStreams {
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open, as many as may be: try again later", maxStreams)
+	}
+	return handle(srv, stream)
+}
+
+// shedHalf drops the connection of a port that has most requests that are not read whole,
+// unless all together have as few as they may: those that were dropped before may still be
+// ending.
+func (p *pool) shedHalf(port *Port) []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var worst *conn
+	sum, most := 0, int32(0)
+	for _, s := range []set{port.fresh, port.kept} {
+		for _, c := range s {
+			half := c.half.Load()
+			sum += int(half)
+			if half > most {
+				worst, most = c, half
+			}
+		}
+	}
+	if sum <= maxHalf {
+		return nil
+	}
+	return p.drop(nil, worst)
+}

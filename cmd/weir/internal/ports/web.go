@@ -1,0 +1,120 @@
+package ports
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds of an HTTP server.
+const (
+	headerWithin = 5 * time.Second        // for the TLS handshake, and for each header
+	readWithin   = 10 * time.Second       // for a request with its body
+	answerWithin = 30 * time.Second       // for the answer, from the header of its request on; streams set deadlines of their own
+	idleWithin   = time.Minute            // between two requests
+	lingerWithin = 500 * time.Millisecond // for the rest of a request that was refused, so that its client reads why
+	maxHeader    = 32 << 10
+)
+
+// NewWeb returns a server of HTTP/1.1 for connections of ports. A handler whose answer has
+// no end extends its deadline by http.ResponseController.
+func NewWeb(h http.Handler, errors *log.Logger) *http.Server {
+	return &http.Server{
+		Handler: web{h},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, connOf(c))
+		},
+		ReadHeaderTimeout: headerWithin, ReadTimeout: readWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin, MaxHeaderBytes: maxHeader,
+		ErrorLog: errors,
+	}
+}
+
+type connKey struct{}
+
+// connOf finds the connection of a port below TLS.
+func connOf(c net.Conn) *conn {
+	if secured, is := c.(*tls.Conn); is {
+		c = secured.NetConn()
+	}
+	of, _ := c.(*conn)
+	return of
+}
+
+// web tells connections what their requests do.
+type web struct{ http.Handler }
+
+func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	if c == nil { // of another listener
+		s.Handler.ServeHTTP(w, r)
+		return
+	}
+	x := &exchange{ResponseWriter: w, conn: c, read: r.Body == nil || r.Body == http.NoBody}
+	c.begin(!x.read)
+	defer c.end()
+	if x.read {
+		s.Handler.ServeHTTP(x, r)
+		return
+	}
+	x.body = r.Body
+	asked := *r // the server looks at r.Body again after the handler
+	asked.Body = (*requestBody)(x)
+	s.Handler.ServeHTTP(x, &asked)
+	if !x.read && x.refused {
+		// The server reads some of the rest before it closes the connection.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerWithin))
+	}
+}
+
+// exchange is a request and its answer.
+type exchange struct {
+	http.ResponseWriter
+	conn    *conn
+	body    io.ReadCloser
+	read    bool // all of the body
+	wrote   bool // the header of the answer
+	refused bool
+}
+
+// Unwrap lets http.ResponseController find the server's own.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+func (x *exchange) WriteHeader(status int) {
+	if !x.wrote && status >= http.StatusOK {
+		x.wrote, x.refused = true, status >= http.StatusBadRequest
+		// A request that was refused is not read on. And where a connection waits for
+		// room, one that works makes it after its answer.
+		if x.refused && !x.read || x.conn.port.pool.waits.Load() > 0 {
+			x.Header().Set("Connection", "close")
+		}
+		if !x.refused {
+			x.conn.prove()
+		}
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) Write(b []byte) (int, error) {
+	if !x.wrote {
+		x.WriteHeader(http.StatusOK)
+	}
+	return x.ResponseWriter.Write(b)
+}
+
+// requestBody is the body of an exchange's request.
+type requestBody exchange
+
+func (b *requestBody) Read(into []byte) (int, error) {
+	n, err := b.body.Read(into)
+	if err == io.EOF && !b.read {
+		b.read = true
+		b.conn.reads.Store(false)
+	}
+	return n, err
+}
+
+func (b *requestBody) Close() error { return b.body.Close() }

@@ -1,0 +1,179 @@
+package ports
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// serveWeb serves at a port that has room for minProbes connections if few, and many
+// otherwise.
+func serveWeb(t *testing.T, few bool) (*pipes, *Port) {
+	l := listenPipes()
+	b := NewBudget(8, quiet)
+	p := b.Probes(l, "test")
+	if !few {
+		b = NewBudget(1024, quiet)
+		p = b.Clients(l, "test")
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/open", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			http.Error(w, "half a body", http.StatusBadRequest)
+		}
+	})
+	mux.HandleFunc("/closed", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "no token", http.StatusUnauthorized)
+	})
+	mux.HandleFunc("/long", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-time.After(readWithin + 5*time.Second):
+			io.WriteString(w, "at last")
+		case <-r.Context().Done():
+		}
+	})
+	mux.HandleFunc("/big", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, strings.Repeat("x", 1<<20))
+	})
+	server := NewWeb(mux, log.New(io.Discard, "", 0))
+	go server.Serve(p)
+	t.Cleanup(func() { server.Close() })
+	return l, p
+}
+
+// post returns a request that announces length bytes of body.
+func post(path, body string, length int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: weir\r\nContent-Length: %d\r\n\r\n%s", path, length, body)
+}
+
+func TestConnectionsThatStallEndInTime(t *testing.T) {
+	for _, c := range []struct {
+		name, first string
+		within      time.Duration
+		goOn        string // is sent once a second
+		read        bool   // the answer
+	}{
+		{"silent", "", headerWithin, "", false},
+		{"half a header", "GET /open HTTP/1.1\r\nHo", headerWithin, "", true},
+		{"a header that goes on and on", "GET /open HTTP/1.1\r\nA: ", headerWithin, "a", false},
+		{"half a body", post("/open", "a", 99), readWithin, "", true},
+		{"a body that goes on and on", post("/open", "a", 99), readWithin, "a", true},
+		{"half a chunk", "POST /open HTTP/1.1\r\nHost: weir\r\nTransfer-Encoding: chunked\r\n\r\n9\r\na", readWithin, "", true},
+		{"half a body that is refused", post("/closed", "a", 99), lingerWithin, "", true},
+		{"an unread answer", "GET /big HTTP/1.1\r\nHost: weir\r\n\r\n", answerWithin, "", false},
+		{"unread answers of a pipeline", strings.Repeat("GET /open HTTP/1.1\r\nHost: weir\r\n\r\n", 9), answerWithin, "", false},
+		{"kept", "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n", idleWithin, "", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, p := serveWeb(t, false)
+				conn := l.dial(t, "192.0.2.1", c.first)
+				if c.read {
+					go io.Copy(io.Discard, conn)
+				}
+				if c.goOn != "" {
+					go func() {
+						for range time.Tick(time.Second) {
+							if _, err := io.WriteString(conn, c.goOn); err != nil {
+								return
+							}
+						}
+					}()
+				}
+				time.Sleep(c.within - 100*time.Millisecond)
+				require.Equal(t, 1, opened(p))
+				time.Sleep(time.Second + 200*time.Millisecond)
+				require.Zero(t, opened(p))
+				conn.Close()
+			})
+		})
+	}
+}
+
+func TestAHandlerMayTakeLongerThanARequestToRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := serveWeb(t, false)
+		for _, request := range []string{"GET /long HTTP/1.1\r\nHost: weir\r\n\r\n", post("/long", "a", 1)} {
+			conn := l.dial(t, "192.0.2.1", request)
+			a, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			text, err := io.ReadAll(a.Body)
+			require.NoError(t, err)
+			require.Equal(t, "at last", string(text))
+		}
+	})
+}
+
+// What is refused is answered before the rest of it has come.
+func TestARefusalNamesItsReasonAndEndsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := serveWeb(t, false)
+		begun := time.Now()
+		a, err := http.ReadResponse(bufio.NewReader(l.dial(t, "192.0.2.1", post("/closed", "a", 99))), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusUnauthorized, a.StatusCode)
+		require.True(t, a.Close)
+		require.Zero(t, time.Since(begun))
+
+		a, err = http.ReadResponse(bufio.NewReader(l.dial(t, "192.0.2.1", "GET /closed HTTP/1.1\r\nHost: weir\r\n\r\n")), nil)
+		require.NoError(t, err)
+		require.False(t, a.Close, "a request that was read leaves its connection open")
+	})
+}
+
+// A port that is full of connections that work closes none of them. The next one waits, and
+// gets the place of the first that has its answer.
+func TestConnectionsThatWorkAreNotClosedForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, p := serveWeb(t, true)
+		const long = "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n"
+		answer := func(in *bufio.Reader) *http.Response {
+			a, err := http.ReadResponse(in, nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, a.StatusCode)
+			_, err = io.Copy(io.Discard, a.Body)
+			require.NoError(t, err)
+			return a
+		}
+		var works []*bufio.Reader
+		for range minProbes {
+			works = append(works, bufio.NewReader(l.dial(t, "192.0.2.1", long)))
+		}
+		late := bufio.NewReader(l.dial(t, "192.0.2.2", long))
+		time.Sleep(time.Second)
+		require.Equal(t, minProbes, opened(p))
+		require.EqualValues(t, 1, p.pool.waits.Load())
+		closed := 0
+		for _, w := range works {
+			if answer(w).Close {
+				closed++
+			}
+		}
+		require.NotZero(t, closed, "it makes room after its answer")
+		require.False(t, answer(late).Close)
+	})
+}
+
+func TestAPortThatClosesLetsNobodyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, p := serveWeb(t, true)
+		for range minProbes {
+			l.dial(t, "192.0.2.1", "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n")
+		}
+		waits := l.dial(t, "192.0.2.2", "")
+		require.NoError(t, p.Close())
+		_, err := waits.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.Zero(t, p.pool.waits.Load())
+		time.Sleep(time.Minute)
+	})
+}

@@ -21,11 +21,12 @@ type conn struct {
 	port *Port
 	from *source // set by the pool
 
-	calls   atomic.Int32 // requests that handlers work on
-	reads   atomic.Bool  // the handler of its request waits for the request's body
-	since   atomic.Int64 // when it was accepted, or its last request began or ended
-	writing atomic.Int64 // when the write that is under way began; 0 if none is
-	proven  atomic.Bool  // it is not new any more; changed under the pool's lock
+	calls    atomic.Int32 // requests that handlers work on
+	reads    atomic.Bool  // the handler of its request waits for the request's body
+	since    atomic.Int64 // when it was accepted, or its last request began or ended
+	writing  atomic.Int64 // when the write that is under way began; 0 if none is
+	extended atomic.Int64 // when its deadline for writes was set; 0 if it was not
+	proven   atomic.Bool  // it is not new any more; changed under the pool's lock
 
 	half    atomic.Int32 // gRPC requests that are not read whole
 	streams atomic.Int32 // gRPC requests without an end of their own
@@ -64,14 +65,28 @@ func (c *conn) prove() {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	c.writing.Store(c.port.budget.now())
+	now := c.port.budget.now()
+	c.writing.Store(now)
 	defer c.writing.Store(0)
-	if within := c.port.writeWithin; within > 0 {
+	// A deadline costs more than a comparison: it is set once in a while.
+	within, last := c.port.writeWithin, c.extended.Load()
+	if within > 0 && (last == 0 || now-last > int64(within/10)) {
 		if err := c.Conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
 			return 0, err
 		}
+		c.extended.Store(now)
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err != nil && within > 0 {
+		c.sever() // gRPC goes on to read from a connection that it cannot write to
+	}
+	return n, err
+}
+
+// SetDeadline replaces the deadline for writes too.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.extended.Store(0)
+	return c.Conn.SetDeadline(t)
 }
 
 func (c *conn) Close() (err error) {

@@ -64,6 +64,13 @@ func opened(p *Port) int {
 	return len(p.fresh) + len(p.kept)
 }
 
+// keeps counts those that are not new.
+func keeps(p *Port) int {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	return len(p.kept)
+}
+
 func TestPartsOfTheBudgetLeaveHalfToPeersAndFiles(t *testing.T) {
 	for _, c := range []struct {
 		files                      uint64

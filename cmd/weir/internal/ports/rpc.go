@@ -99,8 +99,10 @@ func (p *Port) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	if c == nil || p.rpcs.streaming[info.FullMethodName] {
 		return ctx, nil
 	}
-	k := &call{conn: c}
-	ctx, k.cancel = context.WithTimeout(ctx, callWithin) // gRPC gives up reading a request when its context is done
+	k := &call{conn: c, cancel: func() {}}
+	if by, has := ctx.Deadline(); !has || time.Until(by) > callWithin {
+		ctx, k.cancel = context.WithTimeout(ctx, callWithin) // gRPC gives up reading a request when its context is done
+	}
 	c.half.Add(1)
 	if p.rpcs.half.Add(1) > maxHalf {
 		p.cut(p.pool.shedHalf(p))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,9 @@ func client(t *testing.T, l *pipes) healthpb.HealthClient {
 // preface is what a client sends first, with empty settings.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
+// ping is a frame that is answered.
+const ping = "\x00\x00\x08\x06\x00\x00\x00\x00\x00pingpong"
+
 // header is a frame that begins a request of the health.
 func header(stream uint32, method string) string {
 	path := "/grpc.health.v1.Health/" + method
@@ -76,6 +80,7 @@ func TestConnectionsOfGRPCThatStallEndInTime(t *testing.T) {
 		{"half a preface", preface[:9], openWithin, true},
 		{"that answer no ping", preface, pingAfter + pingWithin, true},
 		{"that do not read", preface, openWithin + rpcWriteWithin, false},
+		{"that read nothing after the first", preface + ping + ping, rpcWriteWithin, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,6 +88,8 @@ func TestConnectionsOfGRPCThatStallEndInTime(t *testing.T) {
 				conn := l.dial(t, "192.0.2.1", c.first)
 				if c.read {
 					go io.Copy(io.Discard, conn)
+				} else if strings.Contains(c.first, ping) {
+					go io.CopyN(io.Discard, conn, 40) // the settings
 				}
 				synctest.Wait()
 				require.Equal(t, 1, opened(p))
@@ -101,7 +108,7 @@ func TestAnIdleClientOfGRPCConnectsAnew(t *testing.T) {
 			_, err := of.Check(t.Context(), &healthpb.HealthCheckRequest{})
 			require.NoError(t, err)
 			require.Equal(t, 1, opened(p))
-			require.Len(t, p.kept, 1, "it was of use")
+			require.Equal(t, 1, keeps(p), "it was of use")
 		}
 		check()
 		time.Sleep(rpcIdleWithin - time.Second)
@@ -162,7 +169,7 @@ func TestHalfRequestsOfGRPCAreBounded(t *testing.T) {
 			_, err := honest.Check(t.Context(), &healthpb.HealthCheckRequest{})
 			require.NoError(t, err)
 		}
-		require.Len(t, p.kept, 1, "the honest one stays")
+		require.Equal(t, 1, keeps(p), "the honest one stays")
 		require.LessOrEqual(t, opened(p), maxHalf/callsAtOnce+1)
 	})
 }

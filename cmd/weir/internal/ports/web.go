@@ -105,6 +105,14 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return x.ResponseWriter.Write(b)
 }
 
+// FlushError is what http.ResponseController flushes by.
+func (x *exchange) FlushError() error {
+	if !x.wrote {
+		x.WriteHeader(http.StatusOK)
+	}
+	return http.NewResponseController(x.ResponseWriter).Flush()
+}
+
 // requestBody is the body of an exchange's request.
 type requestBody exchange
 

@@ -24,7 +24,7 @@ type pool struct {
 type source struct {
 	name  string
 	open  int
-	rests int // scratch of stalled
+	rests int // scratch of longest
 }
 
 func newPool(most int) *pool {
@@ -147,47 +147,4 @@ func (s *set) remove(c *conn) {
 	(*s)[c.at], moved.at = moved, c.at
 	(*s)[last] = nil
 	*s = (*s)[:last]
-}
-
-// stalled returns the connection of sets that has stalled longest, of the origin that has
-// most there that do not work. Where this origin has none that stalls, it returns one of
-// another origin that has stalled very long, nil if none has. The caller holds the pool's
-// lock.
-func stalled(now int64, sets ...set) *conn {
-	for _, s := range sets {
-		for _, c := range s {
-			c.from.rests = 0
-		}
-	}
-	most := 0
-	for _, s := range sets {
-		for _, c := range s {
-			if _, rests := c.rests(now); rests {
-				c.from.rests++
-				most = max(most, c.from.rests)
-			}
-		}
-	}
-	var longest, other *conn
-	var since, sinceOther int64
-	for _, s := range sets {
-		for _, c := range s {
-			at, rests := c.rests(now)
-			switch {
-			case !rests:
-			case c.from.rests == most && now-at >= int64(stall):
-				if longest == nil || at < since {
-					longest, since = c, at
-				}
-			case now-at >= int64(longStall):
-				if other == nil || at < sinceOther {
-					other, sinceOther = c, at
-				}
-			}
-		}
-	}
-	if longest == nil {
-		return other
-	}
-	return longest
 }

@@ -40,6 +40,8 @@ func TestConnectionsUnderTLSAreKnownByTheirRequests(t *testing.T) {
 	defer client.CloseIdleConnections()
 	a, err := client.Get("https://" + web.Addr().String())
 	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, a.Body) // else the client closes the connection
+	require.NoError(t, err)
 	a.Body.Close()
 	kept(web)
 

@@ -83,10 +83,17 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// SetDeadline replaces the deadline for writes too.
+// SetDeadline leaves no write without a deadline: gRPC lifts the one of its handshakes while
+// a write may be under way.
 func (c *conn) SetDeadline(t time.Time) error {
-	c.extended.Store(0)
-	return c.Conn.SetDeadline(t)
+	if c.port.writeWithin == 0 || !t.IsZero() {
+		c.extended.Store(0)
+		return c.Conn.SetDeadline(t)
+	}
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.port.writeWithin)); err != nil {
+		return err
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 func (c *conn) Close() (err error) {

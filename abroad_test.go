@@ -81,6 +81,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{opDebit, one(opDebit, 3), false},
 		{opRefund, one(opRefund, 3), false},
 		{opPeek, one(opPeek, 1), false},
+		{opWait, one(opWait, 1), false},
 		{opLend, one(opLend, 0), false},
 		{opReturn, one(opReturn, 0), false},
 		{opReset, one(opReset, 0), false},

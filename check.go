@@ -230,7 +230,7 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 	}
 	switch op {
 	case opWait:
-		n.applyWait(a, l, now, r, func(r *bucket.Result) { n.counts.TakeInto(a.id, l, now, a.units, r) })
+		n.applyWait(a, l, now, r)
 	case opTake:
 		if a.lease.units > 0 {
 			n.takeLending(a, l, now, r)

@@ -372,7 +372,7 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				n.life, n.end = context.WithCancel(t.Context())
 				to := new(handedOn)
 				v.Members, v.next, v.hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
-				n.handOn(v, 1, h, request, nil, func([]byte) {})
+				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.background)
 				require.NoError(t, n.errands.Wait())
 				require.Len(t, to.requests, 1)
 				for i := range asks {

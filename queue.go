@@ -146,7 +146,7 @@ func (q *queues) count(s *queueShard, more int) {
 // that a line asks for if it is their turn within queueAhead. Remaining is then how many
 // units that line may have waiting, RetryAfter when it is to ask again, and ResetAfter when
 // what was granted until now is served.
-func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result, take func(*bucket.Result)) {
+func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result) {
 	said, steady := unpackQueued(a.receipt), n.steadily(now)
 	self := lineSeen{ticket: a.resetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
 	s := n.queues.shard(a.id)
@@ -161,7 +161,11 @@ func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result, take fun
 		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
 	}
 	if r.RetryAfter <= 0 && a.units > 0 && a.units <= peek.Remaining {
-		take(&r.Result)
+		if a.global && n.regions.Holdings != nil {
+			n.regions.Take(a.id, a.limit, n.time(now), a.units, &r.Result)
+		} else {
+			n.counts.TakeInto(a.id, l, now, a.units, &r.Result)
+		}
 	}
 	if r.Allowed {
 		self.waiting = max(0, self.waiting-a.units)

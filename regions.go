@@ -100,7 +100,7 @@ func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *result) {
 		n.soonest(a.id, &r.Result, now)
 	case opWait:
 		held := n.regions.Limit(a.id, a.limit, t)
-		n.applyWait(a, &held, now, r, func(r *bucket.Result) { n.regions.Take(a.id, a.limit, t, a.units, r) })
+		n.applyWait(a, &held, now, r)
 	case opDebit:
 		r.Result = n.regions.Debit(a.id, a.limit, t, a.units)
 	case opPeek:

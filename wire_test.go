@@ -122,12 +122,12 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 		most  time.Duration
 	}{
 		{"how long an asker waits", request, 4, 4, wait, time.Minute},
-		{"the term of a lease that is asked for", request, headerBytes + 72, 2, func(b []byte) time.Duration {
+		{"the term of a lease that is asked for", request, headerBytes + 80, 2, func(b []byte) time.Duration {
 			a, err := parseAsk(b, 0, new(bucket.Limit))
 			require.NoError(t, err)
 			return time.Duration(a.lease.term) * time.Millisecond
 		}, longestLease},
-		{"the term of a lease that is granted", answer, answerHeaderBytes + 50, 2, func(b []byte) time.Duration {
+		{"the term of a lease that is granted", answer, answerHeaderBytes + 58, 2, func(b []byte) time.Duration {
 			return time.Duration(parseResult(b, 0).lease.term) * time.Millisecond
 		}, longestLease},
 		{"RetryAfter", answer, answerHeaderBytes + 18, 8, func(b []byte) time.Duration { return parseResult(b, 0).RetryAfter }, longestReset},

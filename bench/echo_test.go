@@ -15,8 +15,8 @@ import (
 // an answer.
 const (
 	frameHeaderBytes = 14
-	requestBytes     = frameHeaderBytes + 92
-	answerBytes      = frameHeaderBytes + 54
+	requestBytes     = frameHeaderBytes + 100
+	answerBytes      = frameHeaderBytes + 62
 )
 
 // echo asks over one connection and does nothing else: what is left of a

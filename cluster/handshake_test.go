@@ -206,7 +206,7 @@ func derived(secret, salt []byte, label string) []byte {
 // other that they share no secret.
 func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 6, protocol)
+	require.EqualValues(t, 7, protocol)
 	secret := []byte("0123456789abcdef")
 	// Under TLS the same is said, and not sealed.
 	id := func(name string) identity {

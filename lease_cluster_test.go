@@ -373,6 +373,66 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 	})
 }
 
+// The same of random links, askers and resets, several of a key.
+func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
+	t.Parallel()
+	runs := race.Pick(3, full.Pick(t, 12, 300))
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for run := range runs {
+			rng := rand.New(rand.NewPCG(uint64(run), 35))
+			w := newWorld(t, 3+rng.IntN(3), gossip)
+			for _, from := range w.names {
+				for _, to := range w.names {
+					if from != to {
+						w.network.SetLink(from, to, weirtest.Link{Latency: time.Duration(rng.Int64N(int64(30 * time.Millisecond)))})
+					}
+				}
+			}
+			limit := 200 + rng.Int64N(2000)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithms[run%len(algorithms)], Rate: limit, Per: 24 * time.Hour})
+			key := fmt.Sprint("key ", run)
+			var (
+				asking   sync.WaitGroup
+				done     = make(chan struct{})
+				returned atomic.Bool
+				admitted atomic.Int64 // since the last Reset has returned
+			)
+			for _, name := range w.names {
+				pause := time.Duration(100+rng.IntN(20_000)) * time.Microsecond
+				asking.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						case <-time.After(pause):
+						}
+						after := returned.Load()
+						d, err := ls[name].Allow(t.Context(), key)
+						if err != nil {
+							t.Error(err)
+						}
+						if d.Allowed && after {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			for range 1 + rng.IntN(4) {
+				time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second))))
+				require.NoError(t, ls[w.names[rng.IntN(len(w.names))]].Reset(t.Context(), key))
+			}
+			returned.Store(true)
+			time.Sleep(3 * time.Second)
+			close(done)
+			asking.Wait()
+			time.Sleep(time.Second) // until nothing is lent
+			left := ask(t, ls, key, int(limit), w.names[rng.IntN(len(w.names))])
+			require.LessOrEqual(t, admitted.Load()+int64(left), limit+1, "run %d, %v", run, algorithms[run%len(algorithms)])
+			w.close(t)
+		}
+	})
+}
+
 func TestARefundOfWhatWasLeasedCostsNoHop(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -286,6 +286,91 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	})
 }
 
+func TestARefundEndsALeaseThatIsOver(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+	require.True(t, l.spend(someAsk(3), instant(at), new(result)))
+	done, left, over := l.refund(someAsk(1), instant(at+int64(100*time.Millisecond)))
+	require.False(t, done, "its units may not be spent any more")
+	require.True(t, over)
+	require.EqualValues(t, 1, left.ask.units)
+	require.EqualValues(t, 3, left.ask.lease.units)
+}
+
+// Another lease of its set may live, so that the set is looked through.
+func TestALeaseBesideOneThatLivesEndsByEitherClock(t *testing.T) {
+	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	for name, now := range map[string]countsync.Time{
+		"checks read":   {Now: at + 100*ms, Steady: at + ms},
+		"is steady":     {Now: at + ms, Steady: at + 100*ms},
+		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
+	} {
+		l, other := newLeases(), someAsk(1)
+		other.id.Lo += leaseSets
+		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+		lentTo(l, other, 4, 500*time.Millisecond, at)
+		require.False(t, l.spend(someAsk(1), now, new(result)), "the clock that %s", name)
+		require.True(t, l.spend(other, now, new(result)), "the clock that %s", name)
+	}
+}
+
+func TestANodeThatLeavesKeepsNoLeaseThatComes(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	wants := *someAsk(1)
+	l.want(&wants, 1000, instant(at), time.Second)
+	l.stops.Store(true)
+	l.learn(&wants, &result{lease: wireLease{4, 100, 3}, resetNumber: noReset}, 1, instant(at), instant(at))
+	require.False(t, l.spend(someAsk(1), instant(at), new(result)))
+	require.Len(t, l.returns(nil), 1)
+}
+
+func TestWhatWaitsToBeGivenBackIsBounded(t *testing.T) {
+	l := newLeases()
+	for range maxReturns + 5 {
+		l.giveBack(leaseErrand{})
+	}
+	require.Len(t, l.returns(nil), maxReturns)
+	l.giveBack(leaseErrand{})
+	require.Len(t, l.returns(nil), 1)
+}
+
+func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
+	const now = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 256 * time.Second}
+	soon := &bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // it lends for 100 ms
+	n, _ := lender()
+	a := ask1(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
+	a.lease = wireLease{units: 50, term: 500}
+	n.takeLending(&a, limit, now, new(result))
+	a.limit = soon
+	var r result
+	n.takeLending(&a, soon, now, &r)
+	require.NotZero(t, r.lease.units)
+	require.EqualValues(t, lentFor, n.lent.of(a.id, now).Term)
+}
+
+// Authority moves only when nothing is lent.
+func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
+	const now = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	n, _ := lender()
+	a := ask1(bucket.ID{Hi: 1, Lo: 2}, limit, 1)
+	a.lease = wireLease{units: 10, term: 500}
+	var r result
+	require.True(t, n.lent.cease(true, now))
+	n.takeLending(&a, limit, now, &r)
+	require.True(t, r.Allowed)
+	require.Zero(t, r.lease)
+	n.lent.cease(false, now)
+	n.takeLending(&a, limit, now, &r)
+	require.EqualValues(t, 10, r.lease.units)
+	require.False(t, n.lent.cease(true, now))
+	require.False(t, n.lent.cease(true, now+int64(lentFor)-1))
+	require.True(t, n.lent.cease(true, now+int64(lentFor)))
+}
+
 // What members give back is bounded by what they were lent, and is for the owner alone.
 func TestWhatIsGivenBackOfALease(t *testing.T) {
 	const now, lent, taken = int64(time.Hour), 10, 3

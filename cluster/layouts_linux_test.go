@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bindVariable has this test binary be a member that listens there: it prints the address
+// With bindVariable set, this test binary is a member that listens there: it prints the address
 // that it advertises, or why it does not start. With joinVariable, which is "nobody" or an
 // address to join, it also prints the address of the other member, once each has heard the
 // other, and runs until its standard input ends.

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/pathform"
 )
 
-// Exception says which of the requests that a rule matches the rule is not for: those
+// An Exception leaves requests out of a rule that matches them: those
 // that meet all of it. What is empty does not matter; one field at least is not.
 //
 // A request is left out only if that cannot be read in another way, so that no

@@ -10,6 +10,9 @@ import (
 )
 
 const (
+	// OtherLimits is the name in Stats.Limits of the limits whose names came after the first
+	// 4,096. A limit that has this name itself is counted with them.
+	OtherLimits = "(other)"
 	// maxMetered bounds the names of limits that have counters of their own. With all of
 	// them they take 13 MB.
 	maxMetered = 4096
@@ -42,7 +45,7 @@ func (m *meters) gaveUp(err error) {
 type limitMeters struct {
 	mu     sync.Mutex
 	named  map[string]*limitMeter
-	others limitMeter // of names that came when there were maxMetered
+	others limitMeter // of OtherLimits
 }
 
 // limitMeter counts the decisions of all limits of one name. It is striped by id so that
@@ -62,7 +65,7 @@ func (m *limitMeters) of(name string) *limitMeter {
 	if of := m.named[name]; of != nil {
 		return of
 	}
-	if len(m.named) == maxMetered {
+	if name == OtherLimits || len(m.named) == maxMetered {
 		return &m.others
 	}
 	if m.named == nil {
@@ -73,14 +76,14 @@ func (m *limitMeters) of(name string) *limitMeter {
 	return of
 }
 
-// all calls f with the counters of each name, the others' last and without a name.
+// all calls f with the counters of each name, those of OtherLimits last.
 func (m *limitMeters) all(f func(name string, of *limitMeter)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, of := range m.named {
 		f(name, of)
 	}
-	f("", &m.others)
+	f(OtherLimits, &m.others)
 }
 
 // decided counts a decision, and returns for how many it is to be measured, mostly 0.

@@ -50,8 +50,47 @@ func TestNamesBeyondThoseThatANodeCountsApartAreCountedTogether(t *testing.T) {
 	var s Stats
 	m.decisions(&s)
 	require.Len(t, s.Limits, maxMetered+1)
-	require.Equal(t, Outcomes{Denied: 10}, s.Limits[""][Owner])
+	require.Equal(t, Outcomes{Denied: 10}, s.Limits["(other)"][Owner])
 	require.Equal(t, Outcomes{Denied: maxMetered + 10}, s.Decisions[Owner])
+}
+
+func TestALimitNamedAsTheOthersLosesNoDecision(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		limits []string // each denies once
+		want   map[string]Outcomes
+	}{
+		{"by itself", []string{"(other)"}, map[string]Outcomes{"(other)": {Denied: 1}}},
+		{"before the bound", append([]string{"(other)"}, numbers(maxMetered+2)...), map[string]Outcomes{"0": {Denied: 1}, "4095": {Denied: 1}, "(other)": {Denied: 3}}},
+		{"beyond the bound", append(numbers(maxMetered+2), "(other)"), map[string]Outcomes{"0": {Denied: 1}, "4095": {Denied: 1}, "(other)": {Denied: 3}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var m limitMeters
+			for _, name := range c.limits {
+				m.of(name).decided(bucket.ID{}, &result{source: Owner}, false)
+			}
+			var s Stats
+			m.decisions(&s)
+			for name, want := range c.want {
+				require.Equal(t, want, s.Limits[name][Owner], name)
+			}
+			require.EqualValues(t, len(c.limits), s.Decisions[Owner].Denied)
+		})
+	}
+}
+
+// numbers are so many names.
+func numbers(n int) (names []string) {
+	for i := range n {
+		names = append(names, strconv.Itoa(i))
+	}
+	return names
+}
+
+func TestStatsHaveTheCountsThatMayBeHeld(t *testing.T) {
+	for _, c := range []struct{ config, want int }{{0, 5_000_000}, {1, 1}, {70_000, 70_000}} {
+		require.Equal(t, c.want, solo(t, Config{MaxKeys: c.config}).Stats().MaxKeys)
+	}
 }
 
 func TestWhatIsCountedAtOnceIsCountedOnce(t *testing.T) {

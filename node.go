@@ -291,6 +291,7 @@ func (n *Node) Stats() Stats {
 		Canceled:  n.meters.canceled.Load(),
 		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),
+		MaxKeys:   n.cfg.MaxKeys,
 		Bytes:     n.counts.Bytes(),
 		Evicted:   n.counts.Evicted(),
 

@@ -6,13 +6,13 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// Stats is a snapshot of a node's counters. They only grow, but for Keys,
+// Stats is a snapshot of a node's counters. They only grow, but for Keys, MaxKeys,
 // Stream, Published, Outage, Unjoined, and what Cluster says of joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // by where they were made; checks that others made here are theirs
 	// Limits is Decisions by the names of limits, of those that have decided anything. A
-	// node counts apart the first 4,096 names that it is given; what comes beyond is
-	// together under "", which is no limit's name.
+	// node counts apart the first 4,096 names that it is given, and the limits of all
+	// further names together as OtherLimits.
 	Limits    map[string]map[Source]Outcomes
 	Latency   map[Source]Latency // of the same Decisions, by where they were made
 	TopKeys   TopKeyStats        // of Node.TopKeys
@@ -25,6 +25,7 @@ type Stats struct {
 	Conflicts uint64             // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
 	Bytes     int                // that counts take in memory, without the entries of SlidingLogs
 	Keys      int                // counts held
+	MaxKeys   int                // counts that may be held: Config's, or its default
 	Evicted   uint64             // counts dropped before they had recovered, because MaxKeys was reached
 
 	EvictedUsedUp uint64 // of these, counts that had nothing left: keys that were denied, and begin again

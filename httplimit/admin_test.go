@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -570,6 +571,37 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 		a.get("GET", "/v1/stats", "", 200, &stats)
 		return stats.Rules.Missing
 	}, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestStatsShowLimitsBeyondTheBoundUnderANameThatSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		limits int // that the node is given before
+		want   string
+	}{
+		{"within the bound", 0, "late"},
+		{"beyond the bound", 4096, "(other)"},
+		{"far beyond the bound", 5000, "(other)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			node, err := weir.Start(t.Context(), weir.Config{MaxKeys: 100})
+			require.NoError(t, err)
+			defer node.Close()
+			for i := range c.limits {
+				_, err := node.Limiter(weir.Limit{Name: strconv.Itoa(i), Rate: 1, Per: time.Hour})
+				require.NoError(t, err)
+			}
+			late, err := node.Limiter(weir.Limit{Name: "late", Rate: 1, Per: time.Hour})
+			require.NoError(t, err)
+			_, err = late.Allow(t.Context(), "key")
+			require.NoError(t, err)
+			var stats statsAnswer
+			adminOn(t, node).get("GET", "/v1/stats", "", 200, &stats)
+			require.Equal(t, limitsAnswer{c.want: {"owner": {Allowed: 1}}}, stats.Limits)
+			require.Equal(t, 1, stats.Keys)
+			require.Equal(t, 100, stats.MaxKeys)
+		})
+	}
 }
 
 func TestAResetForgetsTheOverrunToo(t *testing.T) {

@@ -141,6 +141,7 @@ type statsAnswer struct {
 	Canceled  uint64                    `json:"canceled"`
 	Conflicts uint64                    `json:"conflicts"`
 	Keys      int                       `json:"keys"`
+	MaxKeys   int                       `json:"keys_max"`
 	Bytes     int                       `json:"bytes"`
 	Evicted   uint64                    `json:"evicted"`
 	UsedUp    uint64                    `json:"evicted_used_up"`
@@ -287,7 +288,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	return http.StatusOK, statsAnswer{
 		Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
-		Keys: s.Keys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
+		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),
 		Stream:    streamAnswer{s.Stream.Unsent, int64(s.Stream.Lag / time.Millisecond), s.Stream.Tallies, s.Stream.Resets, s.Stream.Bytes, s.Stream.Sent, s.Stream.TalliesDropped, s.Stream.ResetsDropped},
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,

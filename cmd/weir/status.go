@@ -36,6 +36,7 @@ type cluster struct {
 			Denied  uint64 `json:"denied"`
 		} `json:"decisions"`
 		Keys    int    `json:"keys"`
+		MaxKeys int    `json:"keys_max"`
 		Evicted uint64 `json:"evicted"`
 		Stream  struct {
 			Unsent int   `json:"unsent"`
@@ -130,7 +131,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printMembers(w)
 	c.printDecisions(w)
 	c.printDenied(w)
-	fmt.Fprintf(w, "\ncounts: %d held, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
+	fmt.Fprintf(w, "\ncounts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if r := s.Rules; r != nil {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides)
 		switch {

@@ -194,6 +194,7 @@ func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
 		"weir_limit_decisions_total{limit=exports,outcome=denied,source=owner}": 2,
 		"weir_check_seconds{source=owner}.count":                                5,
 		"weir_keys":                                                             1,
+		"weir_keys_max":                                                         5_000_000,
 		"weir_ready":                                                            1,
 		"weir_rules":                                                            1,
 		"weir_rule_denials_total{rule=logins}":                                  0,

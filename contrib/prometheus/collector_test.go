@@ -1,6 +1,7 @@
 package weirprom
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -245,6 +246,64 @@ func TestDenialsAreCountedByRule(t *testing.T) {
 		is, found := got["weir_rule_denials_total{rule="+rule+"}"]
 		require.True(t, found, rule)
 		require.Equal(t, want, is, rule)
+	}
+}
+
+// crowded is a node that has been given all names that it counts apart.
+func crowded(t testing.TB) *weir.Node {
+	node := solo(t)
+	for i := range 4096 {
+		limiter(t, node, fmt.Sprint("limit ", i), 1)
+	}
+	return node
+}
+
+func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
+	node := crowded(t)
+	set, err := rules.Parse("rules.yaml", []byte(`{version: 1, rules: [{name: late, key: ip, limit: {rate: 1, per: 1h}}]}`))
+	require.NoError(t, err)
+	book, err := rules.Static(node, set)
+	require.NoError(t, err)
+	defer book.Close()
+	late, _, _ := book.Current().Limit("late")
+	for _, l := range []*weir.Limiter{
+		limiter(t, node, "limit 4095", 1),
+		limiter(t, node, "one more", 1), limiter(t, node, "another", 1), book.Current().Limiter(late, "", "key"),
+	} {
+		for range 3 {
+			_, err := l.Allow(t.Context(), "key")
+			require.NoError(t, err)
+		}
+	}
+	got := make(map[string]float64)
+	for name, value := range series(t, registry(t, New(node, book))) {
+		if strings.HasPrefix(name, "weir_limit_decisions_total") || strings.HasPrefix(name, "weir_rule_denials_total") {
+			got[name] = value
+		}
+	}
+	require.Equal(t, map[string]float64{
+		"weir_limit_decisions_total{limit=limit 4095,outcome=allowed,source=owner}": 1,
+		"weir_limit_decisions_total{limit=limit 4095,outcome=denied,source=owner}":  2,
+		"weir_limit_decisions_total{limit=(other),outcome=allowed,source=owner}":    3,
+		"weir_limit_decisions_total{limit=(other),outcome=denied,source=owner}":     6,
+		"weir_rule_denials_total{rule=late}":                                        0,
+		"weir_rule_denials_total{rule=(other)}":                                     6,
+	}, got)
+}
+
+func TestKeysAreBesideTheirMaximum(t *testing.T) {
+	for _, max := range []int{0, 3, 1000} {
+		node, err := weir.Start(t.Context(), weir.Config{MaxKeys: max})
+		require.NoError(t, err)
+		defer node.Close()
+		l := limiter(t, node, "limit", 1)
+		for i := range 5 {
+			_, err := l.Allow(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		got, most := series(t, registry(t, New(node, nil))), float64(cmp.Or(max, 5_000_000))
+		require.Equal(t, most, got["weir_keys_max"])
+		require.Equal(t, min(5, most), got["weir_keys"])
 	}
 }
 

@@ -47,6 +47,7 @@ var exported = map[string]string{
 	"Cluster.RoundTrips.some":    "weir_cluster_round_trip_seconds{member=some}",
 	"Cluster.Lateness":           "weir_cluster_lateness_seconds",
 	"Keys":                       "weir_keys",
+	"MaxKeys":                    "weir_keys_max",
 	"Evicted":                    "weir_evicted_total",
 	"EvictedUsedUp":              "weir_evicted_used_up_total",
 	"Stream.Unsent":              "weir_stream_unsent",

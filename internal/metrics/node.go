@@ -41,7 +41,7 @@ var ofNode = []Family[NodeStats]{
 				emit(float64(o.Denied), source.String(), "denied")
 			}
 		}},
-	{Name: "weir_limit_decisions_total", Help: "The same decisions by limit, of the first 4,096 names that the node was given; the others are together, without a name.",
+	{Name: "weir_limit_decisions_total", Help: "The same decisions by limit, of the first 4,096 names that the node was given; limits of further names are together as (other).",
 		Kind: Counter, Labels: []string{"limit", "source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
 			for limit, of := range s.Limits {
 				for source, o := range of {
@@ -81,6 +81,8 @@ var ofNode = []Family[NodeStats]{
 		func(s *NodeStats) float64 { return float64(s.Conflicts) }),
 	gauge("weir_keys", "Counts held.",
 		func(s *NodeStats) float64 { return float64(s.Keys) }),
+	gauge("weir_keys_max", "Counts that may be held: MaxKeys.",
+		func(s *NodeStats) float64 { return float64(s.MaxKeys) }),
 	gauge("weir_store_bytes", "Memory that counts take, without the entries of sliding logs.",
 		func(s *NodeStats) float64 { return float64(s.Bytes) }),
 	counter("weir_evicted_total", "Counts dropped before they had recovered, because MaxKeys was reached.",

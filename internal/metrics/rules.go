@@ -11,7 +11,7 @@ import (
 func OfRules() []Family[map[string]uint64] { return ofRules }
 
 var ofRules = []Family[map[string]uint64]{
-	{Name: "weir_rule_denials_total", Help: "Denials by the limits of a rule in force.",
+	{Name: "weir_rule_denials_total", Help: "Denials by the limits of a rule in force; (other) has those of all limits that the node does not count apart.",
 		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]uint64, emit Emit) {
 			for rule, n := range *s {
 				emit(float64(n), label(rule))
@@ -19,18 +19,27 @@ var ofRules = []Family[map[string]uint64]{
 		}},
 }
 
-// DenialsByRule has each rule in force, whatever it has denied.
+// DenialsByRule has each rule in force, whatever it has denied. It has weir.OtherLimits
+// if these have denied anything, because some of them can be limits of rules.
 func DenialsByRule(node *weir.Node, book *rules.Book) map[string]uint64 {
 	denials, limits := make(map[string]uint64), node.Stats().Limits
 	for _, r := range book.Current().Rules() {
 		denials[r.Name] = 0
 		for i := range r.Limits {
-			for _, o := range limits[r.Limits[i].Name] {
-				denials[r.Name] += o.Denied
-			}
+			denials[r.Name] += denied(limits[r.Limits[i].Name])
 		}
 	}
+	if others := denied(limits[weir.OtherLimits]); others > 0 {
+		denials[weir.OtherLimits] = others // no rule can have this name
+	}
 	return denials
+}
+
+func denied(of map[weir.Source]weir.Outcomes) (n uint64) {
+	for _, o := range of {
+		n += o.Denied
+	}
+	return n
 }
 
 // OfBook are the metrics of a rules file.

@@ -67,7 +67,7 @@ func (n *Node) reportJoin() {
 	for _, entry := range slices.Sorted(maps.Keys(c.Unanswered)) {
 		unanswered = append(unanswered, fmt.Sprintf("%s: %s", entry, c.Unanswered[entry]))
 	}
-	attrs := []any{"waited", n.cfg.JoinTimeout, "unanswered", unanswered}
+	attrs := []any{"waited", n.cfg.JoinTimeout.String(), "unanswered", unanswered}
 	switch {
 	case v.met != 0:
 		n.cfg.Logger.Warn("some entries of Join have not led to a member: correct them, or take them out", attrs...)

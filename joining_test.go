@@ -84,7 +84,7 @@ func TestAJoinThatNobodyAnswersKeepsANodeFromBeingReadyForAWhile(t *testing.T) {
 				lines := log.logged(unmet)
 				require.Len(t, lines, 1)
 				require.Equal(t, slog.LevelWarn, lines[0].level)
-				require.Equal(t, c.want, lines[0].attrs["waited"].Duration())
+				require.Equal(t, c.want, lines[0].duration("waited"))
 				for _, entry := range join {
 					require.Contains(t, lines[0].attrs["unanswered"].String(), entry+": ")
 				}

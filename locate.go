@@ -69,7 +69,7 @@ func (n *Node) locate(v *view) {
 	if waited := time.Duration(now - s.waiting); waited >= patience && !s.warned {
 		s.warned = true
 		n.cfg.Logger.Warn("authority over keys that this node owns has not come yet: it passes their checks on until it has",
-			"waited", waited.Round(time.Second), "members", v.givers())
+			"waited", waited.Round(time.Second).String(), "members", v.givers())
 	}
 	if now-s.located < int64(locateEvery) || !s.locating.CompareAndSwap(false, true) {
 		return

@@ -74,3 +74,12 @@ func hostsOf(members []string) string {
 	}
 	return strings.Join(labels, " ")
 }
+
+// duration is an attribute that is one, as text: in JSON a number would be of nanoseconds.
+func (l *line) duration(attr string) time.Duration {
+	d, err := time.ParseDuration(l.attrs[attr].String())
+	if err != nil || l.attrs[attr].Kind() != slog.KindString {
+		return -1
+	}
+	return d
+}

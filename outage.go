@@ -251,7 +251,7 @@ func (l *outageLine) log(to *slog.Logger) {
 	}
 	of := func(s Source) uint64 { return l.decisions[s-StandIn] }
 	attrs := []any{
-		"since", time.Unix(0, l.since), "lasted", l.lasted.Round(time.Millisecond), "missing", missing,
+		"since", time.Unix(0, l.since), "lasted", l.lasted.Round(time.Millisecond).String(), "missing", missing,
 		"reached", l.reached, "roster", l.roster, "expect", l.expect,
 		"decisions", l.decisions.sum(), "stand_in", of(StandIn), "budget", of(Budget), "failed_open", of(FailedOpen), "failed_closed", of(FailedClosed),
 	}

@@ -101,7 +101,7 @@ func TestASplitIsLoggedAsItBeginsAndEnds(t *testing.T) {
 				ended := lines[0]
 				require.Equal(t, slog.LevelInfo, ended.level)
 				require.Equal(t, begun.attrs["since"], ended.attrs["since"])
-				require.InDelta(t, healed.Sub(cut), ended.attrs["lasted"].Duration(), float64(5*time.Second))
+				require.InDelta(t, healed.Sub(cut), ended.duration("lasted"), float64(5*time.Second))
 				require.Equal(t, "a b", ended.names("missing"))
 				require.EqualValues(t, 3, ended.number("roster"))
 				require.EqualValues(t, 3, ended.number("reached"))
@@ -147,7 +147,7 @@ func TestAMemberThatCrashesIsMissingUntilItIsForgotten(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		lines = log.logged(outageEnded)
 		require.Len(t, lines, 1)
-		require.GreaterOrEqual(t, lines[0].attrs["lasted"].Duration(), forget)
+		require.GreaterOrEqual(t, lines[0].duration("lasted"), forget)
 		require.Len(t, log.logged(anyOutage), 2)
 	})
 }

@@ -145,7 +145,7 @@ func (m *mux) accept() {
 			continue
 		}
 		if now := time.Now(); now.Sub(logged) >= acceptLogPace {
-			m.log.Warn("accepting a connection failed; trying again", "error", err, "retry", pause, "unlogged", unlogged)
+			m.log.Warn("accepting a connection failed; trying again", "error", err, "retry", pause.String(), "unlogged", unlogged)
 			logged, unlogged = now, 0
 		} else {
 			unlogged++

@@ -35,7 +35,7 @@ const logPace = pace.Every
 // reason and then at most one in logPace. Reasons are a fixed few, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
-	say func(reason string, addr net.Addr, err error, unlogged uint64)
+	say func(reason, addr string, err error, unlogged uint64)
 
 	mu     sync.Mutex
 	counts map[string]uint64
@@ -45,19 +45,19 @@ type refusals struct {
 
 // refusedConnections are those of connections.
 func refusedConnections(log *slog.Logger) *refusals {
-	return newRefusals(func(reason string, addr net.Addr, err error, unlogged uint64) {
+	return newRefusals(func(reason, addr string, err error, unlogged uint64) {
 		log.Warn("refused a connection", "reason", reason, "addr", addr, "error", err, "unlogged", unlogged)
 	})
 }
 
 // refusedGossip are those of packets and what else gossip sends.
 func refusedGossip(log *slog.Logger) *refusals {
-	return newRefusals(func(reason string, addr net.Addr, err error, unlogged uint64) {
+	return newRefusals(func(reason, addr string, err error, unlogged uint64) {
 		log.Warn("refused gossip", "reason", reason, "addr", addr, "error", err, "unlogged", unlogged)
 	})
 }
 
-func newRefusals(say func(reason string, addr net.Addr, err error, unlogged uint64)) *refusals {
+func newRefusals(say func(reason, addr string, err error, unlogged uint64)) *refusals {
 	return &refusals{say: say, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
 }
 
@@ -65,7 +65,7 @@ func newRefusals(say func(reason string, addr net.Addr, err error, unlogged uint
 // reason is not counted: the other side just went away.
 func (r *refusals) add(reason string, addr net.Addr, err error) { r.addAll(reason, 1, addr, err) }
 
-// addAll is add of so many together.
+// addAll is add of so many together. A nil addr is none that is known.
 func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	if reason == "" || n == 0 {
 		return
@@ -81,7 +81,11 @@ func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	hushed := r.hushed[reason]
 	r.said[reason], r.hushed[reason] = now, 0
 	r.mu.Unlock()
-	r.say(reason, addr, err, hushed)
+	from := ""
+	if addr != nil {
+		from = addr.String()
+	}
+	r.say(reason, from, err, hushed)
 }
 
 func (r *refusals) snapshot() map[string]uint64 {

@@ -171,7 +171,7 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	}
 	s.leaving.Store(true)
 	s.drain()
-	log.Info("leaving", "within", o.leaveWithin)
+	log.Info("leaving", "within", o.leaveWithin.String())
 	now, part := time.Now(), func(part float64) time.Duration { return time.Duration(part * float64(o.leaveWithin)) }
 	leaveBy = now.Add(o.leaveWithin)
 	ctx, cancel := context.WithDeadline(atOnce, now.Add(part(answerPart)))

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -473,5 +474,31 @@ func TestDockerfileBuildsStaticBinary(t *testing.T) {
 	defer file.Close()
 	for _, p := range file.Progs {
 		require.NotEqual(t, elf.PT_INTERP, p.Type, "it needs a loader that is not there")
+	}
+}
+
+func TestDurationsInJSONLogsAreText(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ flag, want string }{{"1500ms", "1.5s"}, {"2m", "2m0s"}, {"30s", "30s"}} {
+		p := &process{Cmd: weirIn(t, folder(t), append([]string{"serve"}, serving("", "-log_format", "json", "-leave_within", c.flag)...)...)}
+		p.Stderr = &p.out
+		require.NoError(t, p.Start())
+		t.Cleanup(func() { _ = p.Process.Kill() })
+		wait(t, func() bool { return strings.Contains(p.out.String(), `"msg":"serving"`) })
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, p.Wait())
+		found := false
+		for text := range strings.Lines(p.out.String()) {
+			var line struct {
+				Message string `json:"msg"`
+				Within  any
+			}
+			require.NoError(t, json.Unmarshal([]byte(text), &line), text)
+			if line.Message == "leaving" {
+				found = true
+				require.Equal(t, c.want, line.Within)
+			}
+		}
+		require.True(t, found)
 	}
 }

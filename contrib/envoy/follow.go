@@ -40,7 +40,7 @@ func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 		}
 		if err.Error() != complaint {
 			complaint = err.Error()
-			s.o.Logger.Warn("the management server of Envoy's configuration is not reached: the last one stays in force", "error", err, "retry", s.retry)
+			s.o.Logger.Warn("the management server of Envoy's configuration is not reached: the last one stays in force", "error", err, "retry", s.retry.String())
 		}
 		select {
 		case <-ctx.Done():

@@ -77,22 +77,28 @@ func TestEveryFieldOfTheLogHasOneMeaning(t *testing.T) {
 }
 
 // A test that finds nothing wrong may look for nothing.
-func TestALineThatIsNotConstantIsFound(t *testing.T) {
+func TestALineThatIsNotConstantOrReadsInTwoWaysIsFound(t *testing.T) {
 	files := token.NewFileSet()
-	from := importer.ForCompiler(files, "gc", exports(t, "context", "log/slog"))
+	from := importer.ForCompiler(files, "gc", exports(t, "context", "log/slog", "net", "time"))
 	for body, want := range map[string]string{
 		`log.Warn("a", "b", 1)`: "{warn a b}",
-		`log.Error("a" + " b")`: "{error a b }",
-		`attrs := []any{"b", 1}; log.Info("a", append(attrs, "c", 2)...)`:                             "{info a b c}",
+		`log.Warn("a", "b", wait.String(), "c", error(nil), "d", wait > 0, "e", at, "f", []string{"g"})`: "{warn a b c d e f}",
+		`log.Warn("a", "b", wait)`:                                        "p.go:7:82: a field is a time.Duration, which not all handlers write as its String: log that",
+		`log.Warn("a", "b", 2*wait.Round(1))`:                             "p.go:7:82: a field is a time.Duration, which not all handlers write as its String: log that",
+		`attrs := []any{"b", wait}; log.Info("a", attrs...)`:              "p.go:7:83: a field is a time.Duration, which not all handlers write as its String: log that",
+		`log.Warn("a", "b", addr)`:                                        "p.go:7:82: a field is a net.Addr, which not all handlers write as its String: log that",
+		`log.Warn("a", "b", at.Month())`:                                  "p.go:7:82: a field is a time.Month, which not all handlers write as its String: log that",
+		`log.Error("a" + " b")`:                                           "{error a b }",
+		`attrs := []any{"b", 1}; log.Info("a", append(attrs, "c", 2)...)`: "{info a b c}",
 		`attrs := []any{"b", 1}; if x > 0 { attrs = append(attrs, "c", 2) }; log.Info("a", attrs...)`: "{info a b c}",
-		`log.Warn(name)`:             "p.go:5:72: the message is not a constant",
-		`log.Warn("a", name, 1)`:     "p.go:5:77: a field's name is not a constant",
-		`log.Warn("a", "b")`:         "p.go:5:77: a field has no value",
-		`log.Log(ctx, 1, "a")`:       "p.go:5:63: use Debug, Info, Warn or Error",
-		`slog.Info("a")`:             "p.go:5:63: use the Logger that was given",
-		`log.With("a", 1).Warn("a")`: "p.go:5:63: use Debug, Info, Warn or Error",
+		`log.Warn(name)`:             "p.go:7:72: the message is not a constant",
+		`log.Warn("a", name, 1)`:     "p.go:7:77: a field's name is not a constant",
+		`log.Warn("a", "b")`:         "p.go:7:77: a field has no value",
+		`log.Log(ctx, 1, "a")`:       "p.go:7:63: use Debug, Info, Warn or Error",
+		`slog.Info("a")`:             "p.go:7:63: use the Logger that was given",
+		`log.With("a", 1).Warn("a")`: "p.go:7:63: use Debug, Info, Warn or Error",
 	} {
-		text := "package p\nimport \"context\"\nimport \"log/slog\"\nvar ctx context.Context\nfunc f(log *slog.Logger, name string, x int, attrs2 ...any) { " + body + " }\n"
+		text := "package p\nimport \"context\"\nimport \"log/slog\"\nimport \"net\"\nimport \"time\"\nvar ctx context.Context; var wait time.Duration; var at time.Time; var addr net.Addr\nfunc f(log *slog.Logger, name string, x int, attrs2 ...any) { " + body + " }\n"
 		file, err := parser.ParseFile(files, "p.go", text, 0)
 		require.NoError(t, err)
 		p, err := check(files, "p", []*ast.File{file}, from)
@@ -279,9 +285,24 @@ func (p *pkg) fields(within ast.Node, args []ast.Expr, spread bool) (names []str
 		case i+1 == len(args):
 			return nil, p.wrong(args[i], "a field has no value")
 		}
+		if of := p.info.TypeOf(args[i+1]); !readsAlike(of) {
+			return nil, p.wrong(args[i+1], fmt.Sprintf("a field is a %v, which not all handlers write as its String: log that", of))
+		}
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// readsAlike reports whether the handlers for text and for JSON write values of this type
+// as one reader understands both. A time.Duration is not among them, which JSON has in
+// nanoseconds, nor is a net.Addr, whose fields JSON has.
+func readsAlike(of types.Type) bool {
+	switch of.String() {
+	case "error", "time.Time", "[]string":
+		return true
+	}
+	_, is := of.(*types.Basic)
+	return is
 }
 
 // spread are the names in a slice: a literal, what is appended to one, or a variable that

@@ -91,7 +91,11 @@ func (a *admin) setOverride(r *adminRequest) (int, any, error) {
 		return 0, nil, errors.New("the override was set, and taken back at once by another")
 	}
 	answer := answerOf(set)
-	a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", o.Until, "by", o.By, "client", r.by, "addr", r.RemoteAddr)
+	if o.Until.IsZero() {
+		a.log.Info("override set without an end", "limit", limit, "id", answer.ID, "rate", o.Rate, "by", o.By, "client", r.by, "addr", r.RemoteAddr)
+	} else {
+		a.log.Info("override set", "limit", limit, "id", answer.ID, "rate", o.Rate, "until", o.Until.UTC(), "by", o.By, "client", r.by, "addr", r.RemoteAddr)
+	}
 	return http.StatusOK, answer, nil
 }
 

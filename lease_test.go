@@ -351,6 +351,30 @@ func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
 	require.EqualValues(t, lentFor, n.lent.of(a.id, now).Term)
 }
 
+// What is lent of a count is known for as long as it lasts, however many others share its
+// set.
+func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
+	const now = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	n, _ := lender()
+	lends := func(i int, now int64) uint32 {
+		a := ask1(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, limit, 1)
+		a.lease = wireLease{units: 10, term: 500}
+		var r result
+		n.takeLending(&a, limit, now, &r)
+		require.True(t, r.Allowed)
+		return r.lease.units
+	}
+	for i := range lentWays {
+		require.EqualValues(t, 10, lends(i, now))
+	}
+	require.Zero(t, lends(lentWays, now))
+	for i := range lentWays {
+		require.EqualValues(t, 10, n.lent.of(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, now).Units)
+	}
+	require.EqualValues(t, 10, lends(lentWays, now+int64(lentFor)), "they have ended")
+}
+
 // Authority moves only when nothing is lent.
 func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 	const now = int64(time.Hour)

@@ -395,11 +395,19 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 			s.parts[i] = part.limit(n.wholeOf(a, now))
 			limit = &s.parts[i]
 		}
-		results[i].stoodIn = as != asOwner
+		results[i].stoodIn, results[i].ahead = as != asOwner, 0
 		if results[i].source = source; source == FailedClosed {
 			results[i].Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
 			closed = closed || !a.shadow
 			continue
+		}
+		if results[i].ahead = n.ahead(a, limit, now); results[i].ahead > 0 {
+			if a.shadow {
+				results[i].Result = n.counts.Peek(a.id, limit, now, a.units)
+				denyBehind(results[i].ahead, limit, &results[i].Result)
+				continue
+			}
+			closed = true
 		}
 		if part.all && a.global && n.regions.Holdings != nil {
 			s.wholes = append(s.wholes, limit)
@@ -422,8 +430,11 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 		n.counts.TakeAll(s.takes, now, answers)
 	}
 	for i := range results {
-		if r := &results[i]; r.source != FailedClosed {
+		if r := &results[i]; r.source != FailedClosed && !(r.ahead > 0 && asks[i].shadow) {
 			r.Result, answers = answers[0], answers[1:]
+			if r.ahead > 0 && closed {
+				denyBehind(r.ahead, asks[i].limit, &r.Result)
+			}
 			n.soonest(asks[i].id, &r.Result, now)
 			r.RetryAfter = v.retryAfter(as, r.source, r.RetryAfter)
 		}

@@ -222,9 +222,10 @@ func (n *Node) wholeOf(a *ask, now int64) *bucket.Limit {
 
 // apply carries out op on the count that is held here.
 func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *result) {
-	if l.Algorithm == LeakyBucket && (op == opTake || op == opPeek) {
-		if waiting := n.queues.waiting(a.id, n.steadily(now)); waiting > 0 {
-			n.amongWaiters(op, a, l, now, waiting, &r.Result)
+	if op == opTake || op == opPeek {
+		if waiting := n.ahead(a, l, now); waiting > 0 {
+			r.Result = n.counts.Peek(a.id, l, now, a.units)
+			denyBehind(waiting, l, &r.Result)
 			return
 		}
 	}

@@ -1,7 +1,24 @@
 package weir
 
+import "context"
+
 // ForgetPushback has this node ask for the key at its owner again, as it would if no
 // denial were remembered.
 func (l *Limiter) ForgetPushback(key string) {
 	l.node.pushbacks.end(l.id(key), 0)
+}
+
+// Placed returns the units of the waiters of a key on this node that have a place, 0 while
+// one of them has none.
+func (l *Limiter) Placed(key string) int64 {
+	var a ask
+	_ = l.ask(context.Background(), key, 1, &a)
+	s := &l.node.waiting.shards[a.id.Lo%queueShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.of[lineOf{a.id.Hi, a.id.Lo, numbersHash(a.limit)}]
+	if x == nil || x.joins != nil {
+		return 0
+	}
+	return x.placed
 }

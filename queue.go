@@ -142,10 +142,10 @@ func (q *queues) count(s *queueShard, more int) {
 	q.lines.Add(int64(more))
 }
 
-// applyWait carries out opWait on the count that is held here, within l: it takes the units
-// that a line asks for if it is their turn within queueAhead. Remaining is then how many
-// units that line may have waiting, RetryAfter when it is to ask again, and ResetAfter when
-// what was granted until now is served.
+// applyWait carries out opWait on the count that is held here, within l: it takes of the
+// units that a line asks for as many as there is room for, if their turn is within
+// queueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
+// it is to ask again, and ResetAfter when what was granted until now is served.
 func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result) {
 	said, steady := unpackQueued(a.receipt), n.steadily(now)
 	self := lineSeen{ticket: a.resetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
@@ -153,24 +153,32 @@ func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others, until := s.others(a.id, self)
-	peek := n.counts.Peek(a.id, l, now, max(1, a.units))
+	peek := n.counts.Peek(a.id, l, now, 1)
+	units := min(a.units, peek.Remaining, math.MaxUint32)
+	shared := a.global && n.regions.Holdings != nil
 	r.Result = peek
 	r.Allowed, r.Receipt = false, 0
 	r.RetryAfter = peek.ResetAfter - queueAhead
 	if r.RetryAfter <= 0 && until > steady {
 		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
 	}
-	if r.RetryAfter <= 0 && a.units > 0 && a.units <= peek.Remaining {
-		if a.global && n.regions.Holdings != nil {
-			n.regions.Take(a.id, a.limit, n.time(now), a.units, &r.Result)
-		} else {
-			n.counts.TakeInto(a.id, l, now, a.units, &r.Result)
-		}
+	switch {
+	case r.RetryAfter > 0 || a.units == 0:
+	case units == 0:
+		r.RetryAfter = peek.RetryAfter
+	case shared:
+		n.regions.Take(a.id, a.limit, n.time(now), units, &r.Result)
+	default:
+		n.counts.TakeInto(a.id, l, now, units, &r.Result)
 	}
 	if r.Allowed {
-		self.waiting = max(0, self.waiting-a.units)
+		r.lease.units = uint32(units)
+		self.waiting = max(0, self.waiting-units)
 		self.arrived = steady // no earlier than the next waiter's, which it says when it asks again
 	} else {
+		if shared && a.units > 0 {
+			n.regions.Lacks(a.id, a.limit, n.time(now), a.units)
+		}
 		r.RetryAfter = min(max(r.RetryAfter, 1), lineAsks)
 	}
 	self.asks = steady + int64(r.RetryAfter)
@@ -179,23 +187,21 @@ func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result) {
 	n.queues.note(s, a.id, self)
 }
 
-// amongWaiters carries out a take or a peek of a count that so many units wait for: they
-// were there first.
-func (n *Node) amongWaiters(op op, a *ask, l *bucket.Limit, now, waiting int64, r *bucket.Result) {
-	both := min(a.units+waiting, l.Capacity())
-	*r = n.counts.Peek(a.id, l, now, both)
-	if a.units+waiting > l.Capacity() {
-		r.Allowed = false
+// ahead returns the units that wait for the count of an ask. They come before it: a take
+// that does not wait is denied until they are served.
+func (n *Node) ahead(a *ask, l *bucket.Limit, now int64) int64 {
+	if l.Algorithm != LeakyBucket {
+		return 0
 	}
-	r.Remaining = max(0, r.Remaining-waiting)
-	if r.Allowed && op == opTake {
-		n.counts.TakeInto(a.id, l, now, a.units, r)
-		r.Remaining = max(0, r.Remaining-waiting)
-	}
-	r.ResetAfter += serviceOf(l.Rate, l.Per, waiting)
-	if !r.Allowed {
-		r.RetryAfter = max(r.RetryAfter, serviceOf(l.Rate, l.Per, a.units))
-	}
+	return n.queues.waiting(a.id, n.steadily(now))
+}
+
+// denyBehind denies a take or a peek, of which r is what a Peek says, since so many units
+// wait. Remaining is the room that is left for others that wait.
+func denyBehind(waiting int64, l *bucket.Limit, r *bucket.Result) {
+	r.Allowed, r.Remaining, r.Receipt = false, max(0, r.Remaining-waiting), 0
+	r.ResetAfter += serviceOf(l.Rate, l.Per, min(waiting, l.Capacity()))
+	r.RetryAfter = max(r.RetryAfter, r.ResetAfter-queueAhead, 1)
 }
 
 // serviceOf is how long a queue takes to serve units, rounded down.

@@ -57,6 +57,90 @@ func TestAnImpatientQueueServesAtItsRate(t *testing.T) {
 	})
 }
 
+// The whole queue is a few milliseconds, or no more than an ask and its answer take.
+func TestAShortQueueServesAtItsRate(t *testing.T) {
+	t.Parallel()
+	const lasts = time.Second
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		for _, c := range []struct{ rate, burst int64 }{{1000, 4}, {1000, 8}, {10_000, 40}, {1000, 100}} {
+			w := newWorld(t, 3, gossip)
+			w.slow("a", "b", 2*time.Millisecond)
+			w.slow("a", "c", 2*time.Millisecond)
+			ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: c.rate, Per: time.Second, Burst: c.burst})
+			key := keyOf(t, ls["a"])
+			var (
+				clients sync.WaitGroup
+				served  atomic.Int64
+			)
+			begun := time.Now()
+			for i := 0; time.Since(begun) < lasts; i++ {
+				name := w.names[1+i%2] // none is the owner's
+				clients.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					defer cancel()
+					switch err := ls[name].Wait(ctx, key, 1); {
+					case err == nil && time.Since(begun) < lasts:
+						served.Add(1)
+					case err != nil:
+						require.ErrorIs(t, err, weir.ErrFull)
+					}
+				})
+				time.Sleep(time.Second / time.Duration(3*c.rate))
+			}
+			clients.Wait()
+			part := float64(served.Load()) / (float64(c.rate) * lasts.Seconds())
+			require.GreaterOrEqual(t, part, 0.95, "%d a second, %d at most", c.rate, c.burst)
+			require.LessOrEqual(t, part, 1.02, "%d a second, %d at most", c.rate, c.burst)
+			w.close(t)
+		}
+	})
+}
+
+// What waits in one region is wanted of the others, and a flood of takes that do not wait
+// passes nobody.
+func TestAQueueOfAGlobalLimitServesAtTheWholeRate(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		c := planet(t, 1, weir.Config{})
+		settled()
+		l, err := c.Node("eu1").Limiter(weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 30, Per: time.Second, Burst: 60, Scope: weir.Global})
+		require.NoError(t, err)
+		var (
+			clients sync.WaitGroup
+			served  atomic.Int64
+			passed  atomic.Int64
+		)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 50 {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					if l.Wait(ctx, "key", 1) == nil {
+						served.Add(1)
+					} else {
+						time.Sleep(50 * time.Millisecond)
+					}
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if d, err := l.Allow(ctx, "key"); err == nil && d.Allowed {
+					passed.Add(1)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		served.Store(0)
+		time.Sleep(10 * time.Second)
+		require.GreaterOrEqual(t, served.Load(), int64(285), "of 300")
+		require.LessOrEqual(t, served.Load(), int64(301))
+		require.Zero(t, passed.Load())
+		cancel()
+		clients.Wait()
+	})
+}
+
 // Those that stay are served in order of arrival, whichever node they wait on and whoever
 // leaves meanwhile.
 func TestWaitersThatStayAreServedInOrderOverAllNodes(t *testing.T) {
@@ -135,6 +219,49 @@ func TestAQueueIsFullOverAllNodes(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 10, d.Remaining, "all that left have left no trace")
 	})
+}
+
+// What is refused does not wait: there is room at once for what fits.
+func TestARefusedWaiterTakesNoRoom(t *testing.T) {
+	t.Parallel()
+	inBubbles(t, func(t *testing.T, gossip bool) {
+		w := newWorld(t, 3, gossip)
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10})
+		key := keyOf(t, ls["a"])
+		d, err := ls["a"].AllowN(t.Context(), key, 2)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.ErrorIs(t, ls["b"].Wait(t.Context(), key, 9), weir.ErrFull)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, ls["c"].Wait(short, key, 8), context.DeadlineExceeded, "two come before it")
+		time.Sleep(100 * time.Millisecond)
+		d, err = ls["b"].AllowN(t.Context(), key, 8)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
+// Many come at once, on sockets and in real time, where the order in which they read the
+// clock is not the one in which they enter.
+func TestWaitersThatComeAtOnceAllHaveAPlace(t *testing.T) {
+	t.Parallel()
+	n, err := weir.Start(t.Context(), weir.Config{Logger: quiet})
+	require.NoError(t, err)
+	defer n.Close()
+	l, err := n.Limiter(weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Hour, Burst: 1000})
+	require.NoError(t, err)
+	for try := range 30 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var clients sync.WaitGroup
+		key := fmt.Sprint(try)
+		for range 50 {
+			clients.Go(func() { _ = l.Wait(ctx, key, 1) })
+		}
+		require.Eventually(t, func() bool { return l.Placed(key) == 49 }, time.Minute, time.Millisecond, "one is served, and all others have a place")
+		cancel()
+		clients.Wait()
+	}
 }
 
 // What waits is known to the waiters' own nodes: they ask whoever answers by then.

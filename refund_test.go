@@ -57,14 +57,14 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 func TestWhoPassesAnAnswerOnHasGrantedNothingItself(t *testing.T) {
 	answer := appendAnswer(nil, statusDone, 2)
 	for _, source := range []Source{StandIn, Budget} {
-		r := result{bucket.Result{Allowed: true, Receipt: 7}, source, true, false, wireLease{}, 5}
+		r := result{bucket.Result{Allowed: true, Receipt: 7}, source, true, false, wireLease{}, 5, 0}
 		answer = r.append(answer)
 	}
 	require.True(t, parseResult(answer, 1).stoodIn)
 	unmarkStoodIn(answer)
 	for i, source := range []Source{StandIn, Budget} {
 		r := parseResult(answer, i)
-		require.Equal(t, result{bucket.Result{Allowed: true, Receipt: 7}, source, false, false, wireLease{}, 5}, r)
+		require.Equal(t, result{bucket.Result{Allowed: true, Receipt: 7}, source, false, false, wireLease{}, 5, 0}, r)
 	}
 	unmarkStoodIn(appendAnswer(nil, statusUnreached, 0))
 }

@@ -90,6 +90,9 @@ func (n *Node) time(now int64) countsync.Time {
 // applyGlobal carries out op within what this region has of a Global limit.
 func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *result) {
 	t := n.time(now)
+	if op == opTake && n.ahead(a, a.limit, now) > 0 {
+		op = opPeek // which is denied
+	}
 	switch op {
 	case opTake:
 		if a.lease.units > 0 {

@@ -348,6 +348,9 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		case !r.Allowed:
 			denied = denied || !a.shadow
 		default:
+			if h.op == opWait {
+				a.units = int64(r.lease.units)
+			}
 			units += uint64(a.units)
 			taken = append(taken, a.taken(&r))
 		}

@@ -143,7 +143,7 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 		for i, allowed := range []bool{enforced, false, true} {
 			a := ask{id: bucket.ID{Hi: uint64(i)}, limit: &limit, units: int64(i + 1), shadow: i > 0}
 			request = a.append(request)
-			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner, i > 0, false, wireLease{}, uint64(i + 1)}
+			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner, i > 0, false, wireLease{}, uint64(i + 1), 0}
 			answer = r.append(answer)
 		}
 		var to told

@@ -112,9 +112,10 @@ func (n *Node) settle(flags uint8, asks []ask, results []result) {
 
 // firm reports whether a take's answer stands until its RetryAfter, unless a caller gives
 // something back: it is the word of the authority, within the whole limit, and no
-// AllowAll may give back what denied it, nor who has leases of it. What a region lacks of a Global limit is on its
+// AllowAll may give back what denied it, nor who has leases of it, and nothing waits that may
+// leave. What a region lacks of a Global limit is on its
 // way from others, and they send it because of the asks that come here.
 func (n *Node) firm(a *ask, r *result, now int64) bool {
 	return !r.Allowed && r.source == Owner && !(a.global && n.regions.Holdings != nil) && n.tentative.none(a.id, now, n.cfg.Timeout) &&
-		n.lent.of(a.id, now).Units == 0
+		n.lent.of(a.id, now).Units == 0 && (a.limit.Algorithm != LeakyBucket || n.queues.waiting(a.id, now) == 0)
 }

@@ -11,7 +11,9 @@ import (
 // On a LeakyBucket it waits in the queue: in order of arrival, over all nodes to within
 // 10 ms, at the limit's rate. At most Burst units wait or are being served; beyond that it
 // is ErrFull. A waiter that leaves takes no turn from the others: they move up. Its units
-// count from some 10 ms before its turn. A Burst of 1 has no place but that of the unit
+// count from some 10 ms before its turn, and takes that do not wait are denied while others
+// do. A node asks for Burst units in a round trip at most, which bounds the rate of a queue
+// that is shorter than that. A Burst of 1 has no place but that of the unit
 // which is being served, and so no queue: there, and with the other algorithms, it asks
 // again whenever an ask could be admitted; waiters come in no order.
 //

@@ -43,6 +43,7 @@ type line struct {
 	told    bool          // the owner knows that something waits
 	changed bool          // less waits than the owner was told
 	last    result        // what the owner has answered last
+	trip    time.Duration // how long that took
 }
 
 // grant is units that the owner has granted, from a time on.
@@ -75,9 +76,9 @@ const queueTick = 20 * time.Millisecond
 // join has a Wait wait for its turn, and returns what it was granted.
 func (l *Limiter) join(ctx context.Context, a *ask) (r result, err error) {
 	n := l.node
-	w := &waiter{units: a.units, arrived: n.steady(), served: make(chan outcome, 1), first: make(chan struct{}, 1)}
+	w := &waiter{units: a.units, served: make(chan outcome, 1), first: make(chan struct{}, 1)}
 	w.by, _ = ctx.Deadline()
-	x := n.waiting.enter(a, w)
+	x := n.enter(a, w)
 	for {
 		select {
 		case o := <-w.served:
@@ -93,10 +94,11 @@ func (l *Limiter) join(ctx context.Context, a *ask) (r result, err error) {
 }
 
 // enter has a waiter join the line of what it asks for, which it begins if there is none.
-func (w *waiting) enter(a *ask, one *waiter) *line {
-	s, of := &w.shards[a.id.Lo%queueShards], lineOf{a.id.Hi, a.id.Lo, numbersHash(a.limit)}
+func (n *Node) enter(a *ask, one *waiter) *line {
+	s, of := &n.waiting.shards[a.id.Lo%queueShards], lineOf{a.id.Hi, a.id.Lo, numbersHash(a.limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	one.arrived = n.steady() // under the lock, so that a line is in order of it
 	x := s.of[of]
 	if x == nil {
 		if s.of == nil {
@@ -142,6 +144,14 @@ func (x *line) end(w *waiter, o outcome) {
 	signal(w.first) // it may drive the line
 }
 
+// refuse ends a waiter that the owner may have taken for one that waits.
+func (x *line) refuse(w *waiter, r *result, why error) {
+	denial := *r
+	denial.Allowed = false
+	x.changed = true
+	x.end(w, outcome{denial, why})
+}
+
 // quit has a waiter leave, unless it was served just now.
 func (l *Limiter) quit(x *line, w *waiter, a *ask, why error) (result, error) {
 	x.shard.mu.Lock()
@@ -153,7 +163,9 @@ func (l *Limiter) quit(x *line, w *waiter, a *ask, why error) (result, error) {
 	x.remove(w)
 	x.changed = true
 	l.pass(x, a)
-	return x.last, why
+	denial := x.last
+	denial.Allowed = false
+	return denial, why
 }
 
 // pass has the first of a line drive it, or ends the line where nobody waits: what was
@@ -166,7 +178,7 @@ func (l *Limiter) pass(x *line, a *ask) {
 	if x.shard.of[x.of] == x {
 		delete(x.shard.of, x.of)
 	}
-	for i := range x.grants {
+	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as flagOnlyLast wants it
 		back := a.taken(&x.grants[i].r)
 		back.units = x.grants[i].units
 		l.node.tell(opRefund, flagOnlyLast, &back)
@@ -195,6 +207,8 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *ask) {
 		units, wait := l.next(x, now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
 			wait = lineAsks // until the answer wakes it
+		} else if wait <= 0 {
+			wait = queueTick // too much is under way
 		}
 		s.mu.Unlock()
 		ended := n.awaitTurn(ctx, wait, w.first)
@@ -278,7 +292,8 @@ func (x *line) says(now int64) (q queued) {
 }
 
 // next returns when the line is to ask, and for how many units: those that may be served
-// within half of queueAhead. It asks at once for places of those that have none.
+// within half of queueAhead, or until the answer to the ask after this one. It asks at once
+// for places of those that have none.
 func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 	wait = lineAsks
 	if x.asking {
@@ -298,7 +313,7 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 	want := int64(0)
 	for e, few := x.waiters.Front(), maxAsks; e != nil && few > 0; e, few = e.Next(), few-1 {
 		w := e.Value.(*waiter)
-		if want > 0 && l.service(&x.last, want+w.units) > queueAhead/2 {
+		if want > 0 && l.service(&x.last, want+w.units) > max(queueAhead/2, 2*x.trip) {
 			break
 		}
 		want += w.units
@@ -321,7 +336,10 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 // next one takes as long.
 func (l *Limiter) answered(x *line, units int64, r *result, sent, by int64) {
 	now := l.node.steady()
-	x.last = *r
+	x.last, x.trip = *r, time.Duration(now-sent)
+	if r.Allowed {
+		units = int64(r.lease.units)
+	}
 	// In an outage no queue is full: the owner is not reached, and may be back at any time.
 	outage := r.source == FailedClosed || r.source.isShare()
 	switch {
@@ -346,9 +364,9 @@ func (l *Limiter) answered(x *line, units int64, r *result, sent, by int64) {
 		wait := r.ResetAfter + l.service(r, elsewhere+max(0, x.placed-x.granted))
 		switch {
 		case x.placed+w.units > room:
-			x.end(w, outcome{*r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, l.numbers.Capacity(), one)})
+			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting, the next place is free in %v", ErrFull, l.limit.Name, l.numbers.Capacity(), one))
 		case !outage && x.placed >= x.granted && !w.by.IsZero() && time.Until(w.by) < wait:
-			x.end(w, outcome{*r, context.DeadlineExceeded})
+			x.refuse(w, r, context.DeadlineExceeded)
 		default:
 			w.place = true
 			x.placed += w.units

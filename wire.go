@@ -55,7 +55,7 @@ const (
 	opDebit
 	opRefund
 	opPeek
-	opWait     // units are wanted of the queue, receipt is what waits (queued), and resetNumber the line's ticket
+	opWait     // units are wanted of the queue, receipt is what waits (queued), and resetNumber the line's ticket; lease.units of the result were granted
 	opLend     // wants leases alone: whatever its units are, it takes none
 	opReturn   // gives back what is left of leases, units, and says what was spent of them
 	opReset    // units is the reset's number
@@ -146,6 +146,7 @@ type result struct {
 	// 0 (Node.resetNumber). A member that knows of a later one takes no lease, remembers no
 	// denial and gives nothing back of the count that this result is of.
 	resetNumber uint64
+	ahead       int64 // units that wait, in spendAll; not on the wire
 }
 
 // taken is the ask that gives back what r says it took.

@@ -81,7 +81,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
 				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
 				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
-			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t), rapid.Uint64().Draw(t, "reset number")}
+			}, Source(rapid.IntRange(1, int(sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t), rapid.Uint64().Draw(t, "reset number"), 0}
 			r.firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
 			results = append(results, r)
 			answer = r.append(answer)
@@ -244,7 +244,7 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 // Whatever a member answers, it is a decision that can be counted and waited for.
 func FuzzAnswer(f *testing.F) {
 	for _, source := range []Source{0, Owner, FailedClosed, sources, 255} {
-		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner, wireLease{uint32(source), 1, 2}, 3}
+		r := result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, source, false, source == Owner, wireLease{uint32(source), 1, 2}, 3, 0}
 		f.Add(r.append(appendAnswer(nil, statusDone, 1)))
 	}
 	var m limitMeter

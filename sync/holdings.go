@@ -364,6 +364,18 @@ func (h *Holdings) took(sh *holdings, x *holding, units int64, t Time, r *bucket
 	}
 }
 
+// Lacks notes that so many units are wanted of a count that this region has no room for
+// now, as a Take that is denied does.
+func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64) {
+	sh := h.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if x := h.judge(sh, id, whole, t); x != nil {
+		h.refuse(x, units, t, new(bucket.Result))
+		sh.push(x)
+	}
+}
+
 // refuse notes a denial, and says when more may have come from elsewhere.
 func (h *Holdings) refuse(x *holding, units int64, t Time, r *bucket.Result) {
 	x.asked += units

@@ -16,9 +16,7 @@ const leaveWithin = 15 * time.Second
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
-		if f.Breaks {
-			s.witness.breakOff(s.now())
-		}
+		s.witness.cut(s.now(), f.Breaks)
 		s.cluster.Cut(f.Sides...)
 		for i, side := range f.Sides {
 			for _, other := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
@@ -34,9 +32,7 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.cluster.Heal()
 		clear(s.links)
 	case FaultCut:
-		if f.Breaks {
-			s.witness.breakOff(s.now())
-		}
+		s.witness.cut(s.now(), f.Breaks)
 		s.each(f, func(from, to string) {
 			s.cluster.Network().Cut(from, to)
 			s.cut(from, to)

@@ -130,7 +130,7 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		}
 	}
 
-	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "max_keys", "region_shares", "caps")
+	settings := top.Get("settings").Map("replicas", "expect", "timeout", "forget", "max_keys", "region_shares", "caps", "hot")
 	r.places[place{part: partSettings}] = settings.Get
 	s.Replicas = int(settings.Get("replicas").Int(math.MinInt32, math.MaxInt32))
 	s.Expect = int(settings.Get("expect").Int(math.MinInt32, math.MaxInt32))
@@ -144,6 +144,7 @@ func (r *reader) scenario(name string, root strictyaml.Value) *Scenario {
 		}
 	}
 
+	s.Hot = int(settings.Get("hot").Int(0, 10_000))
 	if v := settings.Get("caps"); v.Present() {
 		r.caps(s, v)
 	}

@@ -79,6 +79,11 @@ func (s *stage) load(ctx context.Context) {
 	askers = append(askers, s.asker("witness", Load{
 		Limit: witnessName, Keys: witnessKeys, Rate: witnessRate, Ends: s.Lasts - witnessRests,
 	}))
+	if s.Hot > 0 {
+		askers = append(askers, s.asker("hot", Load{
+			Limit: witnessName, Keys: witnessForgets, Rate: float64(s.Hot), Ends: s.Lasts - witnessRests,
+		}))
+	}
 	// Resets end at any time, as each makes up for what went wrong with those before it.
 	last := s.Lasts/6 + time.Duration(s.rand("last reset").Int64N(int64(s.Lasts)*5/6))
 	resets := s.asker("resets", Load{
@@ -127,6 +132,9 @@ func (s *stage) asker(name string, l Load) *asker {
 	a.limit = slices.IndexFunc(s.limits, func(limit weir.Limit) bool { return limit.Name == l.Limit })
 	if l.Limit == witnessName {
 		a.limit, a.deeds = len(s.Limits), s.rand("deeds")
+		if name == "hot" {
+			a.deeds = s.rand("hot deeds")
+		}
 	}
 	a.load.Keys = max(1, l.Keys)
 	if a.load.Ends == 0 || a.load.Ends > s.Lasts {

@@ -48,6 +48,7 @@ type ledger struct {
 	knows   map[knower]uint64 // the number that each host's node has known last
 	asks    [][]ask           // of each key
 	crashes []crash
+	cuts    []time.Duration // when links were cut
 	breaks  []time.Duration // when connections broke
 	slow    time.Duration   // a check that takes longer may have been asked of several
 	link    weirtest.Link   // the slowest there has been
@@ -196,10 +197,14 @@ func (l *ledger) broke(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
 }
 
-func (l *ledger) breakOff(at time.Duration) {
+// cut notes that links were cut, and that their connections broke if they did.
+func (l *ledger) cut(at time.Duration, breaks bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaks = append(l.breaks, at)
+	l.cuts = append(l.cuts, at)
+	if breaks {
+		l.breaks = append(l.breaks, at)
+	}
 }
 
 func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {
@@ -306,7 +311,11 @@ func (l *ledger) close(e *Ending, gone []bool) {
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	e.Unheard, e.Unasked = unheard(l.asks[k], l.spends[k][:len(gone)])
+	takers := slices.Clone(l.cuts)
+	for _, c := range l.crashes {
+		takers = append(takers, c.at)
+	}
+	e.Unheard, e.Unasked = unheard(l.asks[k], l.spends[k][:len(gone)], takers)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {

@@ -293,7 +293,7 @@ func TestWhatANodeOrAConnectionEndedInMayHaveBeenSpentBesides(t *testing.T) {
 	l := newLedger(1)
 	l.slow = 5 * ms
 	l.crash(10*ms, []int{1}, []*host{{}, {}})
-	l.breakOff(25 * ms)
+	l.cut(25*ms, true)
 	for answered, unsure := range map[time.Duration]bool{9 * ms: false, 10 * ms: true, 12 * ms: true, 24 * ms: false, 25 * ms: true, 28 * ms: true, 29 * ms: false} {
 		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)
 		require.Equal(t, ask{units: 2, from: answered - 3*ms, to: answered, done: true, unsure: unsure}, l.asks[0][len(l.asks[0])-1])

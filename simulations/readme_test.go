@@ -37,7 +37,7 @@ func completed(key, field string) string {
 		load = field
 	case "begins", "ends", "from":
 		load += ", " + field
-	case "caps", "region_shares":
+	case "caps", "hot", "region_shares":
 		settings = field
 	case "every":
 		faults = "{at: 5s, slow: [a], pauses: 60ms, " + field + "}"

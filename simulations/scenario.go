@@ -31,6 +31,7 @@ type Scenario struct {
 	RegionShares map[string]int64 // as weir.Config
 
 	Caps countsync.Caps // of every node's stream
+	Hot  int            // asks a second more of the witness' keys that are reset now and then, so that they are lent
 
 	Limits []weir.Limit
 	Loads  []Load

@@ -107,6 +107,7 @@ func (k *shrinker) plain() (better bool) {
 	change(func(s *Scenario) { s.Network = weirtest.Link{Latency: defaultLatency} })
 	change(func(s *Scenario) { s.WAN = weirtest.Link{} })
 	change(func(s *Scenario) { s.RegionShares = nil })
+	change(func(s *Scenario) { s.Hot = 0 })
 	change(func(s *Scenario) { s.Caps = countsync.Caps{} })
 	_, lower := caps(&k.best.Caps)
 	for i := range lower {

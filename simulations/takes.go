@@ -28,8 +28,9 @@ type ask struct {
 // have carried out of a check besides, or of a check that failed, refunds that were not
 // carried out whole, and what was lent, with a check or as a lease was renewed. And it
 // returns those that nobody can have asked for: nodes spent them and no check explains it.
-// Spends are ascending by time.
-func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
+// Spends are ascending by time. takers is when nodes ended, with what they had borrowed, and
+// links were cut, with what was to be given back through them.
+func unheard(asks []ask, spends []spent, takers []time.Duration) (unheard, unasked int64) {
 	asks = slices.Clone(asks)
 	slices.SortStableFunc(asks, func(a, b ask) int { return cmp.Compare(a.from, b.from) })
 	var open []*ask   // that may be carried out now
@@ -74,7 +75,7 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 		}
 		alone := func(a *ask) bool { return a.units == s.units }
 		withLease := func(a *ask) bool {
-			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], s.at, s.units-a.units)
+			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], takers, s.at, s.units-a.units)
 		}
 		again := func(explains func(*ask) bool) bool {
 			at := slices.IndexFunc(unsure, func(a *ask) bool { return times[a] < besides && explains(a) })
@@ -95,7 +96,7 @@ func unheard(asks []ask, spends []spent) (unheard, unasked int64) {
 		if again(withLease) {
 			continue
 		}
-		if renews(asks, s.at) && lends(asks, spends[n+1:], s.at, s.units) {
+		if renews(asks, s.at) && lends(asks, spends[n+1:], takers, s.at, s.units) {
 			unheard += s.units
 			continue
 		}
@@ -116,13 +117,38 @@ func renews(asks []ask, at time.Duration) bool {
 	return slices.ContainsFunc(asks, func(a ask) bool { return a.leased && a.to <= at && at <= a.to+leaseLasts })
 }
 
-// lends reports whether units were debited at a time for a lease: some are granted of it, or
-// come back, before it has ended.
-func lends(asks []ask, later []spent, at time.Duration, units int64) bool {
-	granted := func(a ask) bool { return a.leased && a.to >= at && a.to <= at+leaseLasts }
+// lends reports whether units may have been debited at a time for a lease: before it has
+// ended some are granted of it, or come back, or the count is reset, a node ends or a link is
+// cut, any of which takes a lease that nothing was granted of.
+func lends(asks []ask, later []spent, takers []time.Duration, at time.Duration, units int64) bool {
+	lives := func(when time.Duration) bool { return when >= at && when <= at+leaseLasts }
+	granted := func(a ask) bool { return a.leased && lives(a.to) }
+	reset := func(s spent) bool { return s.units == 0 && lives(s.at) }
 	returned := func(s spent) bool {
-		asked := func(a ask) bool { return a.units == s.units && a.from <= s.at && s.at <= a.to }
-		return s.units < 0 && -s.units <= units && s.at <= at+leaseLasts && !slices.ContainsFunc(asks, asked)
+		return s.units < 0 && -s.units <= units && lives(s.at) && !wereAsked(asks, later, s)
 	}
-	return slices.ContainsFunc(asks, granted) || slices.ContainsFunc(later, returned)
+	return slices.ContainsFunc(asks, granted) || slices.ContainsFunc(later, returned) ||
+		slices.ContainsFunc(later, reset) || slices.ContainsFunc(takers, lives)
+}
+
+// wereAsked reports whether a refund is one that callers asked for: there are as many of its
+// units as asks that were under way.
+func wereAsked(asks []ask, spends []spent, refund spent) bool {
+	var from, to time.Duration
+	asked := 0
+	for _, a := range asks {
+		if a.units == refund.units && a.from <= refund.at && refund.at <= a.to {
+			if asked == 0 {
+				from, to = a.from, a.to
+			}
+			asked, from, to = asked+1, min(from, a.from), max(to, a.to)
+		}
+	}
+	alike := 0
+	for _, s := range spends {
+		if s.units == refund.units && from <= s.at && s.at <= to {
+			alike++
+		}
+	}
+	return asked > 0 && alike <= asked
 }

@@ -44,6 +44,7 @@ func (s *Scenario) yaml() []byte {
 		}
 		settings.add("region_shares", flow(shares))
 	}
+	settings.int("hot", int64(s.Hot))
 	lower := new(mapping)
 	names, fields := caps(&s.Caps)
 	for i, name := range names {

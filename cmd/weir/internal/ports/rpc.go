@@ -48,7 +48,7 @@ func (p *Port) NewRPC(secured credentials.TransportCredentials, register func(*g
 		grpc.MaxConcurrentStreams(callsAtOnce),
 		grpc.MaxHeaderListSize(maxHeader),
 		grpc.StaticStreamWindowSize(callWindow),
-		grpc.ReadBufferSize(rpcReadBuffer), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(rpcReadBuffer),
 		grpc.InTapHandle(p.tap), grpc.ChainUnaryInterceptor(p.unary), grpc.ChainStreamInterceptor(p.stream),
 	)
 	register(server)

@@ -376,7 +376,7 @@ func TestAResetKeyAdmitsItsLimitWhicheverMemberHearsOfItFirst(t *testing.T) {
 // The same of random links, askers and resets, several of a key.
 func TestAHotKeyAdmitsItsLimitOnceResetsHaveReturned(t *testing.T) {
 	t.Parallel()
-	runs := race.Pick(3, full.Pick(t, 12, 300))
+	runs := race.Pick(3, full.Pick(t, 12, 100))
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for run := range runs {
 			rng := rand.New(rand.NewPCG(uint64(run), 35))

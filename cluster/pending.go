@@ -15,8 +15,8 @@ const (
 	pendingPart    = 8   // each pending set has this part of the file descriptors at most
 )
 
-// pending holds connections that nobody vouches for: those that have not said yet
-// who they are, from when they are accepted, and the streams that gossip has been
+// pending holds connections that nobody vouches for: those that have not proved yet
+// what they are, from when they are accepted, and the streams that gossip has been
 // handed. It is bounded, in all and per group of addresses; when it is full the oldest
 // is closed, so that idle connections cannot keep members from coming in: a member
 // leaves after a round trip, and with gossip when rosters have been exchanged.
@@ -25,7 +25,7 @@ const (
 // apart, and takes several round trips.
 //
 // A group is an IPv4 address, or the 64 bits of an IPv6 address that a network
-// provider gives to one customer, who chooses the others freely.
+// provider gives to one customer. That customer chooses the others freely.
 type pending struct {
 	size, perGroup int
 

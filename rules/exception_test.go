@@ -186,7 +186,7 @@ func TestPatternsAreComparedAsPathsMeetThem(t *testing.T) {
 		q, err := parsePattern(strings.ReplaceAll(drawPattern(t), "a%20c", "z"))
 		require.NoError(t, err)
 		if len(p.segments) > 3 || len(q.segments) > 3 {
-			t.Skip()
+			t.Skip("with a segment more than these the paths above may not tell them apart")
 		}
 		covers, overlaps := true, false
 		for _, path := range append(paths, p.example(), q.example()) {

@@ -7,8 +7,8 @@ import (
 )
 
 // Of returns what connections of one origin have in common: the IPv4 address, or the 64
-// bits of an IPv6 address that a network provider gives to one customer, who chooses the
-// others freely. Addresses without a host, as those of Unix sockets, are their own text.
+// bits of an IPv6 address that a network provider gives to one customer. That customer
+// chooses the others freely. Addresses without a host, as those of Unix sockets, are their own text.
 func Of(addr net.Addr) string {
 	if addr == nil {
 		return ""

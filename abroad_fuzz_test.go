@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -24,7 +25,7 @@ func regionalCounts(n *Node) map[bucket.ID]int64 {
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		cursor, ids = n.counts.Scan(cursor, ids[:0])
 		for _, id := range ids {
-			if !isGlobal(id) {
+			if !wire.IsGlobal(id) {
 				counts[id], _, _ = n.counts.Used(id, n.now())
 			}
 		}
@@ -83,8 +84,8 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		return true
 	}
 	eventually(f, "each node has the copies", copied)
-	request := func(o op, flags, hops uint8, body []byte) []byte {
-		return append(header{op: o, flags: flags, hops: hops, wait: 50 * time.Millisecond}.append(nil), body...)
+	request := func(o wire.Op, flags, hops uint8, body []byte) []byte {
+		return append(wire.Header{Op: o, Flags: flags, Hops: hops, Wait: 50 * time.Millisecond}.Append(nil), body...)
 	}
 	speak := func(t *testing.T, asked []byte, tell bool) {
 		link := near.regions.links["far"]
@@ -119,41 +120,41 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	}
 	print := near.regions.Exchange(nil).Print
 	for i, p := range pairs {
-		one := func(o op, id bucket.ID, units int64) []byte {
-			h := header{op: o, asks: 1, hops: maxHops, wait: 50 * time.Millisecond}
-			a := ask{id: id, limit: &numbers[i], units: units}
-			return a.append(h.append(nil))
+		one := func(o wire.Op, id bucket.ID, units int64) []byte {
+			h := wire.Header{Op: o, Asks: 1, Hops: wire.MaxHops, Wait: 50 * time.Millisecond}
+			a := wire.Ask{ID: id, Limit: &numbers[i], Units: units}
+			return a.Append(h.Append(nil))
 		}
 		for _, id := range []bucket.ID{p.regional, p.global, countsync.Elsewhere(p.regional)} {
-			for o := opTake; o <= opReset; o++ {
+			for o := wire.OpTake; o <= wire.OpReset; o++ {
 				units := int64(1)
-				if o == opReset {
+				if o == wire.OpReset {
 					units = near.now()
 				}
-				f.Add(one(o, id, units), byte(i%3), o == opDebit)
+				f.Add(one(o, id, units), byte(i%3), o == wire.OpDebit)
 			}
 			st := countsync.Statement{ID: id, Limit: numbers[i], Number: near.now(), From: 7, Received: 1, Wants: 10, Must: 10, Spent: 9, Series: 1, Forgot: i%2 == 0}
 			e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
-			f.Add(request(opExchange, 0, 0, e.Append(nil)), byte(i%3), false)
-			f.Add(request(opExchange, flagAbroad, 0, e.Append(nil)), byte(i%3), true)
+			f.Add(request(wire.OpExchange, 0, 0, e.Append(nil)), byte(i%3), false)
+			f.Add(request(wire.OpExchange, wire.FlagAbroad, 0, e.Append(nil)), byte(i%3), true)
 		}
-		f.Add(one(opReset, p.global, math.MaxInt64), byte(0), false)
+		f.Add(one(wire.OpReset, p.global, math.MaxInt64), byte(0), false)
 	}
-	f.Add(request(opPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.now())), byte(0), false)
-	f.Add(request(opCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
-	f.Add(request(opDeclare, 0, 0, appendLimits([]Limit{{Name: "fixed_window", Rate: 99, Per: time.Hour}})[0]), byte(0), false)
-	f.Add(request(opTop, 0, 0, nil), byte(0), false)
-	f.Add(request(opLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)
+	f.Add(request(wire.OpPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.now())), byte(0), false)
+	f.Add(request(wire.OpCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
+	f.Add(request(wire.OpDeclare, 0, 0, appendLimits([]Limit{{Name: "fixed_window", Rate: 99, Per: time.Hour}})[0]), byte(0), false)
+	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
+	f.Add(request(wire.OpLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)
 	frame := []byte{2, 0} // version, flags
 	for _, number := range []uint64{v.hashes[1-v.Self], v.hashes[v.Self], 1} {
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}
-	f.Add(request(opStream, 0, 0, append(binary.LittleEndian.AppendUint64(nil, 0), frame...)), byte(1), false)
-	f.Add(request(opExchange, 0, 0, (&countsync.Exchange{Region: "near"}).Append(nil)), byte(0), false)
+	f.Add(request(wire.OpStream, 0, 0, append(binary.LittleEndian.AppendUint64(nil, 0), frame...)), byte(1), false)
+	f.Add(request(wire.OpExchange, 0, 0, (&countsync.Exchange{Region: "near"}).Append(nil)), byte(0), false)
 
 	f.Fuzz(func(t *testing.T, asked []byte, to byte, tell bool) {
 		asked = bytes.Clone(asked)
-		if len(asked) >= headerBytes && to%3 > 0 { // for this node, or for the one beside it
+		if len(asked) >= wire.HeaderBytes && to%3 > 0 { // for this node, or for the one beside it
 			binary.LittleEndian.PutUint64(asked[8:], v.hashes[(v.Self+int(to%3))%2])
 		}
 		speak(t, asked, tell)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -48,11 +49,11 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 
 	key := l.id("key")
 	numbers := bucket.Limit{Rate: 10, Per: time.Hour}
-	one := func(o op, units int64) []byte {
-		a := ask{id: key, limit: &numbers, units: units}
-		return a.append(header{op: o, asks: 1}.append(nil))
+	one := func(o wire.Op, units int64) []byte {
+		a := wire.Ask{ID: key, Limit: &numbers, Units: units}
+		return a.Append(wire.Header{Op: o, Asks: 1}.Append(nil))
 	}
-	with := func(o op, body []byte) []byte { return append(header{op: o}.append(nil), body...) }
+	with := func(o wire.Op, body []byte) []byte { return append(wire.Header{Op: o}.Append(nil), body...) }
 	frame := []byte{3, 0}                                                               // version, flags
 	for _, number := range []uint64{nameHash("member-1"), n.view.Load().hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
@@ -60,7 +61,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	frame = append(frame, 0) // items
 	declared := Limit{Name: "calls", Rate: 99, Per: time.Hour}
 	speaking := func(region string) []byte {
-		return with(opExchange, (&countsync.Exchange{Region: region}).Append(nil))
+		return with(wire.OpExchange, (&countsync.Exchange{Region: region}).Append(nil))
 	}
 	abroad := func(request []byte) []byte {
 		answer, err := far.Region("near").Ask(t.Context(), request, nil, 5*time.Second)
@@ -73,27 +74,27 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	})
 
 	cases := []struct {
-		op      op
+		op      wire.Op
 		request []byte
 		crosses bool
 	}{
-		{opTake, one(opTake, 3), false},
-		{opDebit, one(opDebit, 3), false},
-		{opRefund, one(opRefund, 3), false},
-		{opPeek, one(opPeek, 1), false},
-		{opWait, one(opWait, 1), false},
-		{opLend, one(opLend, 0), false},
-		{opReturn, one(opReturn, 0), false},
-		{opReset, one(opReset, 0), false},
-		{opStream, with(opStream, frame), false},
-		{opPublish, with(opPublish, appendEntries(nil, []kvEntry{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
-		{opCompare, with(opCompare, (&comparison{}).append(nil)), false},
-		{opExchange, speaking("far"), true},
-		{opDeclare, with(opDeclare, declared.append(nil)), false},
-		{opLocate, with(opLocate, appendHashes(make([]byte, 8), countsync.All())), false},
-		{opTop, with(opTop, nil), false},
+		{wire.OpTake, one(wire.OpTake, 3), false},
+		{wire.OpDebit, one(wire.OpDebit, 3), false},
+		{wire.OpRefund, one(wire.OpRefund, 3), false},
+		{wire.OpPeek, one(wire.OpPeek, 1), false},
+		{wire.OpWait, one(wire.OpWait, 1), false},
+		{wire.OpLend, one(wire.OpLend, 0), false},
+		{wire.OpReturn, one(wire.OpReturn, 0), false},
+		{wire.OpReset, one(wire.OpReset, 0), false},
+		{wire.OpStream, with(wire.OpStream, frame), false},
+		{wire.OpPublish, with(wire.OpPublish, appendEntries(nil, []kvEntry{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.now())), false},
+		{wire.OpCompare, with(wire.OpCompare, (&comparison{}).append(nil)), false},
+		{wire.OpExchange, speaking("far"), true},
+		{wire.OpDeclare, with(wire.OpDeclare, declared.append(nil)), false},
+		{wire.OpLocate, with(wire.OpLocate, appendHashes(make([]byte, 8), countsync.All())), false},
+		{wire.OpTop, with(wire.OpTop, nil), false},
 	}
-	require.Len(t, cases, int(opTop), "every op")
+	require.Len(t, cases, int(wire.OpTop), "every op")
 	for i, c := range cases {
 		require.EqualValues(t, i+1, c.op)
 		if answer := abroad(c.request); c.crosses {
@@ -113,9 +114,9 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	require.Zero(t, n.Stats().Conflicts)
 
 	for _, c := range cases { // which mean something, to who may
-		if c.op == opExchange {
+		if c.op == wire.OpExchange {
 			require.Empty(t, served(n, "near", c.request), "members have no holdings of their own")
-			c.request[1] = flagAbroad // it hands it on
+			c.request[1] = wire.FlagAbroad // it hands it on
 		}
 		require.NotEmpty(t, served(n, "near", c.request), "op %d", c.op)
 	}
@@ -158,8 +159,8 @@ func bordered(t *testing.T, edit func(*Config)) (n *Node, regional, global *Limi
 
 // resetting is a reset of a limit's key under a number.
 func resetting(l *Limiter, key string, number int64) []byte {
-	a := ask{id: l.id(key), limit: &l.numbers, units: number}
-	return a.append(header{op: opReset, asks: 1}.append(nil))
+	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Units: number}
+	return a.Append(wire.Header{Op: wire.OpReset, Asks: 1}.Append(nil))
 }
 
 func used(n *Node, l *Limiter, key string) int64 {
@@ -171,12 +172,12 @@ func used(n *Node, l *Limiter, key string) int64 {
 // stand in.
 func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 	n, _, _ := bordered(t, nil)
-	b, h := cluster.NewBatch("far-1", nil), header{op: opExchange, flags: flagStandIn, to: nameHash("near-2")}
+	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: nameHash("near-2")}
 	b.Region = "far"
 	refusal, err := n.border(b, &h, nil, n.now())
 	require.NoError(t, err)
 	require.Nil(t, refusal)
-	require.Equal(t, header{op: opExchange, flags: flagAbroad}, h)
+	require.Equal(t, wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}, h)
 }
 
 // Of what a region resets, reads or asks for, the id says whether it is Global, and
@@ -189,7 +190,7 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	print := n.regions.Exchange(nil).Print
 	stating := func(l *Limiter) []byte {
 		st := countsync.Statement{ID: l.id("key"), Limit: l.numbers, Number: n.now(), From: 7, Wants: 10, Must: 10, Spent: 9, Series: 1}
-		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(header{op: opExchange}.append(nil))
+		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 	}
 	require.Empty(t, served(n, "far", stating(regional)))
 	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.time(n.now())) // it has one
@@ -199,7 +200,7 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
 	answer := served(n, "far", stating(global))
-	e, err := countsync.ParseExchange(answer[answerHeaderBytes:])
+	e, err := countsync.ParseExchange(answer[wire.AnswerHeaderBytes:])
 	require.NoError(t, err)
 	require.Len(t, e.Statements, 1)
 	require.Equal(t, global.id("key"), e.Statements[0].ID)
@@ -219,16 +220,16 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	t.Parallel()
 	n, regional, global := bordered(t, nil)
 	handed := func(request []byte) []byte {
-		request[1] |= flagAbroad
+		request[1] |= wire.FlagAbroad
 		return served(n, "near", request)
 	}
-	take := ask{id: regional.id("key"), limit: &regional.numbers, units: 1}
-	require.Empty(t, handed(take.append(header{op: opTake, asks: 1}.append(nil))))
+	take := wire.Ask{ID: regional.id("key"), Limit: &regional.numbers, Units: 1}
+	require.Empty(t, handed(take.Append(wire.Header{Op: wire.OpTake, Asks: 1}.Append(nil))))
 	require.Empty(t, handed(resetting(regional, "key", n.now())))
 	require.EqualValues(t, 10, used(n, regional, "key"))
 	require.NotEmpty(t, handed(resetting(global, "key", n.now())))
-	own := (&countsync.Exchange{Region: "near"}).Append(header{op: opExchange, flags: flagAbroad}.append(nil))
-	require.Equal(t, appendAnswer(nil, statusUnreached, 0), served(n, "near", own), "a member's own region is none")
+	own := (&countsync.Exchange{Region: "near"}).Append(wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}.Append(nil))
+	require.Equal(t, wire.AppendAnswer(nil, wire.Unreached, 0), served(n, "near", own), "a member's own region is none")
 
 	// Of three nodes, one is asked from abroad to hand something to another.
 	nodes := fleet(t, 2, func(_ int, cfg *Config) {
@@ -240,7 +241,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	request := resetting(ls[0], key, nodes[0].now())
 	v := nodes[0].view.Load()
 	binary.LittleEndian.PutUint64(request[8:], v.hashes[1-v.Self])
-	request[2] = maxHops
+	request[2] = wire.MaxHops
 	require.Empty(t, served(nodes[0], "far", request))
 	require.EqualValues(t, 10, used(nodes[1], ls[1], key))
 	require.Zero(t, nodes[0].Stats().Passed)
@@ -249,7 +250,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
 	st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].now(), From: 7, Series: 1}
 	e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Exchange(nil).Print, Statements: []countsync.Statement{st}}
-	answer, err := countsync.ParseExchange(served(nodes[0], "far", e.Append(header{op: opExchange, flags: passBits}.append(nil)))[answerHeaderBytes:])
+	answer, err := countsync.ParseExchange(served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))[wire.AnswerHeaderBytes:])
 	require.NoError(t, err)
 	require.Len(t, answer.Statements, 1)
 	require.Zero(t, nodes[0].Stats().Regions["far"].Served)
@@ -274,7 +275,7 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 			require.Zero(t, used(n, global, "key"))
 			_, err = global.Debit(t.Context(), "key", 10)
 			require.NoError(t, err)
-			require.NoError(t, global.node.reset(t.Context(), &ask{id: global.id("key"), limit: &global.numbers}))
+			require.NoError(t, global.node.reset(t.Context(), &wire.Ask{ID: global.id("key"), Limit: &global.numbers}))
 			require.Zero(t, used(n, global, "key"), "and who knows of it resets above it")
 		})
 	}
@@ -304,7 +305,7 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 		numbers.Start = n.now() + int64(c.ahead)
 		st := countsync.Statement{ID: l.id(about), Limit: numbers, Number: n.now(), From: 7, Spent: 9, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
-		answer, err := countsync.ParseExchange(served(n, "far", e.Append(header{op: opExchange}.append(nil)))[answerHeaderBytes:])
+		answer, err := countsync.ParseExchange(served(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.AnswerHeaderBytes:])
 		require.NoError(t, err)
 		require.Len(t, answer.Statements, c.taken, about)
 		n.stated("far", n.regions.links["far"], e)
@@ -319,9 +320,9 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, global := bordered(t, func(c *Config) { c.Regions["third"] = []string{"127.0.0.1:1"} })
 		speaking := func(region string) []byte {
-			return (&countsync.Exchange{Region: region}).Append(header{op: opExchange}.append(nil))
+			return (&countsync.Exchange{Region: region}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 		}
-		over := appendAnswer(nil, statusUnreached, 0)
+		over := wire.AppendAnswer(nil, wire.Unreached, 0)
 		for range abroadRequests {
 			require.NotEqual(t, over, served(n, "far", speaking("far")))
 		}

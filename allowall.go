@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -74,9 +75,9 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 
 // scratch is what AllowAll works with, kept from one call to the next.
 type scratch struct {
-	all     []ask // each (limit, key) once
-	at      []int // which of all answers each of the caller's
-	results []result
+	all     []wire.Ask // each (limit, key) once
+	at      []int      // which of all answers each of the caller's
+	results []wire.Result
 	parts   []bucket.Limit
 	takes   []bucket.Ask
 	wholes  []*bucket.Limit // of those takes that are judged by this region's holdings
@@ -89,7 +90,7 @@ func (n *Node) scratch(asks int) *scratch {
 	if cap(s.all) < asks {
 		asks = max(asks, 8)
 		*s = scratch{
-			make([]ask, 0, asks), make([]int, 0, asks), make([]result, 0, asks),
+			make([]wire.Ask, 0, asks), make([]int, 0, asks), make([]wire.Result, 0, asks),
 			make([]bucket.Limit, asks), make([]bucket.Ask, 0, asks), make([]*bucket.Limit, 0, asks), make([]bucket.Result, asks),
 		}
 	}
@@ -106,8 +107,8 @@ func (n *Node) done(s *scratch) {
 }
 
 func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
-	if len(asks) > maxAsks {
-		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), maxAsks)
+	if len(asks) > wire.MaxAsks {
+		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), wire.MaxAsks)
 	}
 	s := n.scratch(len(asks))
 	defer n.done(s)
@@ -123,8 +124,8 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	for i := range ds {
 		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
 		asks[i].Limiter.tell(&ds[i], r)
-		ds[i].Shadow = a.shadow
-		if weight := asks[i].Limiter.meter.decided(a.id, r, a.shadow); weight > 0 {
+		ds[i].Shadow = a.Shadow
+		if weight := asks[i].Limiter.meter.decided(a.ID, r, a.Shadow); weight > 0 {
 			n.sampled(asks[i].Limiter, asks[i].Key, a, r, true, weight)
 		}
 	}
@@ -139,7 +140,7 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 	last := len(s.all)
 	s.all = s.all[:last+1]
 	one := &s.all[last]
-	one.shadow = a.Shadow
+	one.Shadow = a.Shadow
 	if err := a.Limiter.ask(ctx, a.Key, a.units(), one); err != nil {
 		return err
 	}
@@ -148,24 +149,24 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 			return err
 		}
 	}
-	at := indexOf(s.all[:last], one.id)
+	at := indexOf(s.all[:last], one.ID)
 	if at < 0 {
 		s.at = append(s.at, last)
 		return nil
 	}
 	s.at, s.all = append(s.at, at), s.all[:last]
 	sum := &s.all[at]
-	sum.shadow = sum.shadow && a.Shadow
-	sum.units += min(one.units, math.MaxInt64-sum.units)
-	if most := one.limit.Capacity(); sum.units > most && !sum.shadow {
+	sum.Shadow = sum.Shadow && a.Shadow
+	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
+	if most := one.Limit.Capacity(); sum.Units > most && !sum.Shadow {
 		return fmt.Errorf("%w units: those of limit %q sum to more than the %d it can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
 	}
 	return nil
 }
 
-func indexOf(all []ask, id bucket.ID) int {
+func indexOf(all []wire.Ask, id bucket.ID) int {
 	for i := range all {
-		if all[i].id == id {
+		if all[i].ID == id {
 			return i
 		}
 	}
@@ -177,21 +178,21 @@ type party struct {
 	way     way
 	to, hop int   // of route
 	at      []int // which of the asks
-	asks    []ask
-	results []result
-	settle  func(takes []ask) // says what becomes of what the party took
+	asks    []wire.Ask
+	results []wire.Result
+	settle  func(takes []wire.Ask) // says what becomes of what the party took
 	err     error
 }
 
 // takeAll takes from every owner at once, and gives back if any denied.
 func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if len(s.all) == 1 {
-		return n.decide(ctx, opTake, 0, &s.all[0], &s.results[0])
+		return n.decide(ctx, wire.OpTake, 0, &s.all[0], &s.results[0])
 	}
 	v, now := n.view.Load(), n.now()
 	began := n.steadily(now)
 	for i := range s.all {
-		s.all[i].began = began
+		s.all[i].Began = began
 	}
 	if v.allHere(s.all, began) && !n.fenced(v, now) {
 		n.spendAll(v, asOwner, s.all, now, s, s.results)
@@ -203,7 +204,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	parties := v.parties(s.all, began)
 	var flags uint8
 	if len(parties) > 1 {
-		flags = flagTentative
+		flags = wire.FlagTentative
 	}
 	var wait sync.WaitGroup
 	for _, p := range parties[1:] {
@@ -235,7 +236,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 		p.settle(p.taken())
 		for i, at := range p.at {
 			if p.results[i].Allowed {
-				s.results[at].Remaining += p.asks[i].units
+				s.results[at].Remaining += p.asks[i].Units
 			}
 		}
 	}
@@ -244,9 +245,9 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 
 // allHere says that this node has authority for all of the asks. Of none it is
 // true.
-func (v *view) allHere(all []ask, now int64) bool {
+func (v *view) allHere(all []wire.Ask, now int64) bool {
 	for i := range all {
-		if w, _, _ := v.route(all[i].id, v.owner(all[i].id), now); w != here {
+		if w, _, _ := v.route(all[i].ID, v.owner(all[i].ID), now); w != here {
 			return false
 		}
 	}
@@ -254,10 +255,10 @@ func (v *view) allHere(all []ask, now int64) bool {
 }
 
 // parties sorts asks by who answers for them.
-func (v *view) parties(all []ask, now int64) []*party {
+func (v *view) parties(all []wire.Ask, now int64) []*party {
 	var parties []*party
 	for i := range all {
-		w, to, hop := v.route(all[i].id, v.owner(all[i].id), now)
+		w, to, hop := v.route(all[i].ID, v.owner(all[i].ID), now)
 		at := slices.IndexFunc(parties, func(p *party) bool { return p.way == w && p.to == to })
 		if at < 0 {
 			at = len(parties)
@@ -268,7 +269,7 @@ func (v *view) parties(all []ask, now int64) []*party {
 		p.asks = append(p.asks, all[i])
 	}
 	for _, p := range parties {
-		p.results = make([]result, len(p.asks))
+		p.results = make([]wire.Result, len(p.asks))
 	}
 	return parties
 }
@@ -279,9 +280,9 @@ func (p *party) allowed() bool {
 }
 
 // allowed reports whether nothing that is enforced was denied.
-func allowed(asks []ask, results []result) bool {
+func allowed(asks []wire.Ask, results []wire.Result) bool {
 	for i := range results {
-		if !results[i].Allowed && !asks[i].shadow {
+		if !results[i].Allowed && !asks[i].Shadow {
 			return false
 		}
 	}
@@ -290,18 +291,18 @@ func allowed(asks []ask, results []result) bool {
 
 // denyAll reports whether a pushback denies one of the asks, and so all: no member is
 // asked then. A shadow is to be answered, and has no say.
-func (n *Node) denyAll(v *view, all []ask, t countsync.Time, results []result) (denied bool) {
-	if slices.ContainsFunc(all, func(a ask) bool { return a.shadow }) {
+func (n *Node) denyAll(v *view, all []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
+	if slices.ContainsFunc(all, func(a wire.Ask) bool { return a.Shadow }) {
 		return false
 	}
 	clear(results)
 	for i := range all {
-		w, to, _ := v.route(all[i].id, v.owner(all[i].id), t.Steady)
+		w, to, _ := v.route(all[i].ID, v.owner(all[i].ID), t.Steady)
 		leaves := w != here && w != alone && to != v.Self
 		if leaves && n.pushbacks.deny(&all[i], t, &results[i]) {
 			denied = true
 		} else {
-			results[i].Allowed, results[i].Limit = true, all[i].limit.Capacity()
+			results[i].Allowed, results[i].Limit = true, all[i].Limit.Capacity()
 		}
 	}
 	return denied
@@ -319,14 +320,14 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 	case p.way != here && p.way != alone:
 		trip := n.depart(ctx)
 		if trip != nil {
-			defer func() { trip.decided(opTake, p.asks, p.results, p.err) }()
+			defer func() { trip.decided(wire.OpTake, p.asks, p.results, p.err) }()
 		}
-		by, err := n.reach(ctx, trip, v, n.time(now), p.way, p.to, p.hop, opTake, flags, p.asks, p.results)
+		by, err := n.reach(ctx, trip, v, n.time(now), p.way, p.to, p.hop, wire.OpTake, flags, p.asks, p.results)
 		if err == nil {
 			by.trip = nil // nobody traces what is told
-			p.settle = func(takes []ask) {
+			p.settle = func(takes []wire.Ask) {
 				if len(takes) > 0 {
-					v.Members[by.hop].Peer.Tell(v.request(nil, by, opRefund, 0, takes))
+					v.Members[by.hop].Peer.Tell(v.request(nil, by, wire.OpRefund, 0, takes))
 				}
 			}
 			return
@@ -348,20 +349,20 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 	n.begin(flags, p.asks, n.steadily(now))
 	n.spendAll(v, as, p.asks, now, s, p.results)
 	n.settle(flags, p.asks, p.results)
-	p.settle = func(takes []ask) {
+	p.settle = func(takes []wire.Ask) {
 		for _, a := range takes {
-			n.spend(v, as, opRefund, 0, &a, n.now(), new(result))
-			n.tentative.settle(a.id)
+			n.spend(v, as, wire.OpRefund, 0, &a, n.now(), new(wire.Result))
+			n.tentative.settle(a.ID)
 		}
 	}
 }
 
 // taken is the asks that were allowed, with the receipts of what they took.
-func (p *party) taken() []ask {
-	taken := make([]ask, 0, len(p.asks))
+func (p *party) taken() []wire.Ask {
+	taken := make([]wire.Ask, 0, len(p.asks))
 	for i, a := range p.asks {
 		if r := &p.results[i]; r.Allowed {
-			taken = append(taken, a.taken(r))
+			taken = append(taken, a.Taken(r))
 		}
 	}
 	return taken
@@ -369,11 +370,11 @@ func (p *party) taken() []ask {
 
 // kept is the asks that were allowed and leave too little for as much again: they may
 // have denied others. As refunds they give nothing back, and settle what was taken.
-func (p *party) kept() (kept []ask) {
+func (p *party) kept() (kept []wire.Ask) {
 	for i, a := range p.asks {
-		if r := &p.results[i]; r.Allowed && r.Remaining < a.units {
-			a = a.taken(r)
-			a.units = 0
+		if r := &p.results[i]; r.Allowed && r.Remaining < a.Units {
+			a = a.Taken(r)
+			a.Units = 0
 			kept = append(kept, a)
 		}
 	}
@@ -382,40 +383,40 @@ func (p *party) kept() (kept []ask) {
 
 // spendAll takes on all of the counts that are held here, or on none, each
 // within the share that this node has.
-func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch, results []result) {
+func (n *Node) spendAll(v *view, as standing, asks []wire.Ask, now int64, s *scratch, results []wire.Result) {
 	s.takes, s.wholes = s.takes[:0], s.wholes[:0]
 	whole, closed, global := as == asOwner && v.complete, false, false
 	for i := range asks {
-		a, limit, source := &asks[i], asks[i].limit, Owner
+		a, limit, source := &asks[i], asks[i].Limit, wire.Owner
 		part := share{all: true}
 		if !whole {
-			part, source = v.share(as, a.id, a.partition)
+			part, source = v.share(as, a.ID, a.Partition)
 		}
 		if !part.all {
 			s.parts[i] = part.limit(n.wholeOf(a, now))
 			limit = &s.parts[i]
 		}
-		results[i].stoodIn, results[i].ahead = as != asOwner, 0
-		if results[i].source = source; source == FailedClosed {
+		results[i].StoodIn, results[i].Ahead = as != asOwner, 0
+		if results[i].Source = source; source == wire.FailedClosed {
 			results[i].Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
-			closed = closed || !a.shadow
+			closed = closed || !a.Shadow
 			continue
 		}
-		if results[i].ahead = n.ahead(a, limit, now); results[i].ahead > 0 {
-			if a.shadow {
-				results[i].Result = n.counts.Peek(a.id, limit, now, a.units)
-				denyBehind(results[i].ahead, limit, &results[i].Result)
+		if results[i].Ahead = n.ahead(a, limit, now); results[i].Ahead > 0 {
+			if a.Shadow {
+				results[i].Result = n.counts.Peek(a.ID, limit, now, a.Units)
+				denyBehind(results[i].Ahead, limit, &results[i].Result)
 				continue
 			}
 			closed = true
 		}
-		if part.all && a.global && n.regions.Holdings != nil {
+		if part.all && a.Global && n.regions.Holdings != nil {
 			s.wholes = append(s.wholes, limit)
 			global = true
 		} else {
 			s.wholes = append(s.wholes, nil)
 		}
-		s.takes = append(s.takes, bucket.Ask{ID: a.id, Limit: limit, Units: a.units, Shadow: a.shadow})
+		s.takes = append(s.takes, bucket.Ask{ID: a.ID, Limit: limit, Units: a.Units, Shadow: a.Shadow})
 	}
 	answers := s.answers[:len(s.takes)]
 	switch {
@@ -430,13 +431,13 @@ func (n *Node) spendAll(v *view, as standing, asks []ask, now int64, s *scratch,
 		n.counts.TakeAll(s.takes, now, answers)
 	}
 	for i := range results {
-		if r := &results[i]; r.source != FailedClosed && !(r.ahead > 0 && asks[i].shadow) {
+		if r := &results[i]; r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
 			r.Result, answers = answers[0], answers[1:]
-			if r.ahead > 0 && closed {
-				denyBehind(r.ahead, asks[i].limit, &r.Result)
+			if r.Ahead > 0 && closed {
+				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
 			}
-			n.soonest(asks[i].id, &r.Result, now)
-			r.RetryAfter = v.retryAfter(as, r.source, r.RetryAfter)
+			n.soonest(asks[i].ID, &r.Result, now)
+			r.RetryAfter = v.retryAfter(as, r.Source, r.RetryAfter)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -708,13 +709,13 @@ func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 	given := m.views["node-02"].held.Intersect(m.views["node-03"].want)
 	require.NotEmpty(t, given)
 	for _, r := range given {
-		a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}, id: bucket.ID{Hi: r.Last}}
+		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: bucket.ID{Hi: r.Last}}
 		v := m.views["node-03"]
-		_, to, _ := v.route(a.id, v.owner(a.id), m.now)
+		_, to, _ := v.route(a.ID, v.owner(a.ID), m.now)
 		for flags := uint8(0); to >= 0; {
 			v = m.views[v.Members[to].Name]
-			h := header{op: opTake, flags: flags, asks: 1, to: v.hashes[v.Self]}
-			to, flags = v.onward(h, a.append(h.append(nil)), m.now)
+			h := wire.Header{Op: wire.OpTake, Flags: flags, Asks: 1, To: v.hashes[v.Self]}
+			to, flags = v.onward(h, a.Append(h.Append(nil)), m.now)
 		}
 		require.Equal(t, "node-02", v.Members[v.Self].Name, "it is answered where it is held")
 	}

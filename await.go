@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // awaits says that a check has come to a node that waits for authority over what it
 // asks for, and has been with whoever had that: it is on its way, and nobody has it.
-func (v *view) awaits(h header, request []byte) bool {
-	if v.settled || v.Self < 0 || h.op == opRefund || h.op >= opReset || h.wait == 0 || h.flags&passBits < 2 || h.to != v.hashes[v.Self] {
+func (v *view) awaits(h wire.Header, request []byte) bool {
+	if v.settled || v.Self < 0 || h.Op == wire.OpRefund || h.Op >= wire.OpReset || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.hashes[v.Self] {
 		return false
 	}
-	for i := range int(h.asks) {
-		if v.holder(idOf(request, i)) < 0 {
+	for i := range int(h.Asks) {
+		if v.holder(wire.IDOf(request, i)) < 0 {
 			return false
 		}
 	}
@@ -23,11 +24,11 @@ func (v *view) awaits(h header, request []byte) bool {
 
 // await keeps a check until authority has come, for half of the asker's wait at most,
 // and has it go its way then. It is false if too much goes on already.
-func (n *Node) await(from sender, h header, request []byte, trip *trip, answer cluster.Later) bool {
+func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, answer cluster.Later) bool {
 	request = append([]byte(nil), request...)
 	return n.serveApart(from, func(life context.Context) {
 		begun := time.Now()
-		ctx, cancel := context.WithTimeout(life, h.wait/2)
+		ctx, cancel := context.WithTimeout(life, h.Wait/2)
 		defer cancel()
 		v := n.view.Load()
 		for v.awaits(h, request) && ctx.Err() == nil {
@@ -37,14 +38,14 @@ func (n *Node) await(from sender, h header, request []byte, trip *trip, answer c
 			}
 			v = n.view.Load()
 		}
-		h.wait = max(1, h.wait-time.Since(begun))
+		h.Wait = max(1, h.Wait-time.Since(begun))
 		now := n.now()
 		if n.fenced(v, now) {
-			trip.later(h, request, answer)(appendAnswer(nil, statusUnreached, 0))
+			trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
 			return
 		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
-			h.flags = flags
+			h.Flags = flags
 			n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
 				f(life) // it has a slot
 				return true
@@ -53,7 +54,7 @@ func (n *Node) await(from sender, h header, request []byte, trip *trip, answer c
 		}
 		got, err := n.answer(v, h, request, nil, now)
 		if err == nil {
-			n.meters.served.Add(uint64(h.asks))
+			n.meters.served.Add(uint64(h.Asks))
 		}
 		trip.later(h, request, answer)(got)
 	})

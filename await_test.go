@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -96,16 +97,16 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 
 // Who was frozen while a check waited at it does not answer that by what it held.
 func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) {
-	for frozen, status := range map[bool]status{true: statusUnreached, false: statusDone} {
+	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
 			edit(n, func(v *view) {
 				v.held, v.settled = nil, false
 				v.waits = []wait{{ranges: countsync.All(), from: "b", until: n.steady() + int64(time.Hour)}}
 			})
-			h := header{op: opTake, flags: 2, hops: maxHops, asks: 1, wait: time.Second, to: nameHash("a")}
-			a := ask{id: bucket.ID{Hi: 1, Lo: 1}, limit: &bucket.Limit{Rate: 1, Per: time.Second}, units: 1}
+			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: nameHash("a")}
+			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
 			answers := make(chan []byte, 1)
-			require.True(t, n.await(sender{}, h, a.append(h.append(nil)), nil, func(answer []byte) { answers <- slices.Clone(answer) }))
+			require.True(t, n.await(sender{}, h, a.Append(h.Append(nil)), nil, func(answer []byte) { answers <- slices.Clone(answer) }))
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {
@@ -114,7 +115,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			edit(n, func(v *view) { *v = *v.given(countsync.All()) })
 			synctest.Wait()
 			require.Len(t, answers, 1)
-			got, err := parseAnswer(<-answers, 1)
+			got, err := wire.ParseAnswer(<-answers, 1)
 			require.NoError(t, err)
 			require.Equal(t, status, got)
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -60,24 +61,24 @@ func (q *quota) take(size, resets int, now int64) bool {
 // alone. It returns what to answer if the request does not pass, and h as this node
 // has it then. A region names no member here, and no way: its requests are for the
 // node that they reach. Only members say of a request that it is from abroad.
-func (n *Node) border(b *cluster.Batch, h *header, request []byte, now int64) (refusal []byte, err error) {
+func (n *Node) border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
 	if b.Region == n.cfg.Region {
-		if h.op == opExchange && h.flags&flagAbroad == 0 {
-			return nil, errMalformed // members have nothing to exchange with each other
+		if h.Op == wire.OpExchange && h.Flags&wire.FlagAbroad == 0 {
+			return nil, wire.ErrMalformed // members have nothing to exchange with each other
 		}
-		if h.flags&flagAbroad == 0 {
+		if h.Flags&wire.FlagAbroad == 0 {
 			return nil, nil
 		}
 	} else {
 		link := n.regions.links[b.Region]
 		if link == nil {
-			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", errMalformed, b.Region)
+			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), int(h.asks), n.steady()) {
+		if !link.quota.take(len(request), int(h.Asks), n.steady()) {
 			link.refused.Add(1)
-			return appendAnswer(nil, statusUnreached, 0), nil
+			return wire.AppendAnswer(nil, wire.Unreached, 0), nil
 		}
-		h.flags, h.to = flagAbroad, 0
+		h.Flags, h.To = wire.FlagAbroad, 0
 	}
 	if err := n.crosses(*h, request, now); err != nil {
 		if link := n.regions.links[b.Region]; link != nil {
@@ -90,31 +91,31 @@ func (n *Node) border(b *cluster.Batch, h *header, request []byte, now int64) (r
 
 // crosses returns why a request that began in another region is not for that region
 // to make. What opExchange states is looked at when it is parsed.
-func (n *Node) crosses(h header, request []byte, now int64) error {
-	switch h.op {
-	case opExchange:
+func (n *Node) crosses(h wire.Header, request []byte, now int64) error {
+	switch h.Op {
+	case wire.OpExchange:
 		return nil
-	case opReset:
-		for i := range int(h.asks) {
-			a, err := parseAsk(request, i, new(bucket.Limit))
+	case wire.OpReset:
+		for i := range int(h.Asks) {
+			a, err := wire.ParseAsk(request, i, new(bucket.Limit))
 			switch {
 			case err != nil:
 				return err
-			case !isGlobal(a.id):
-				return fmt.Errorf("%w: a reset of a Regional count from another region", errMalformed)
-			case a.units-int64(slackAbroad) > now:
-				return fmt.Errorf("%w: a reset from another region, made later than now", errMalformed)
+			case !wire.IsGlobal(a.ID):
+				return fmt.Errorf("%w: a reset of a Regional count from another region", wire.ErrMalformed)
+			case a.Units-int64(slackAbroad) > now:
+				return fmt.Errorf("%w: a reset from another region, made later than now", wire.ErrMalformed)
 			}
 		}
 		return nil
 	}
-	return fmt.Errorf("%w: op %d from another region", errMalformed, h.op)
+	return fmt.Errorf("%w: op %d from another region", wire.ErrMalformed, h.Op)
 }
 
 // states reports whether all that a region states is of Global limits.
 func states(e *countsync.Exchange) bool {
 	for i := range e.Statements {
-		if !isGlobal(e.Statements[i].ID) {
+		if !wire.IsGlobal(e.Statements[i].ID) {
 			return false
 		}
 	}

@@ -8,17 +8,18 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // decide carries out one op on one count, wherever it has to be done: the way of
 // a check. Its only error is that of a cancelled context; a deadline or an
 // outage is answered from this node's budget.
-func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result) error {
+func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
 	v, now := n.view.Load(), n.now()
-	owner, t := v.owner(a.id), n.time(now)
-	a.began = t.Steady
-	w, to, hop := v.route(a.id, owner, t.Steady)
+	owner, t := v.owner(a.ID), n.time(now)
+	a.Began = t.Steady
+	w, to, hop := v.route(a.ID, owner, t.Steady)
 	as := asSelf
 	switch {
 	case w == here && !n.fenced(v, now):
@@ -27,11 +28,11 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 	case w == standIn && to == v.Self:
 		as = asStandIn
 	case w != here && w != alone:
-		if op == opTake && (n.pushbacks.deny(a, t, r) || n.leases.spend(a, t, r)) {
+		if op == wire.OpTake && (n.pushbacks.deny(a, t, r) || n.leases.spend(a, t, r)) {
 			return nil
 		}
-		asks, results := [1]ask{*a}, [1]result{}
-		if op == opTake && w == direct {
+		asks, results := [1]wire.Ask{*a}, [1]wire.Result{}
+		if op == wire.OpTake && w == direct {
 			n.askForLease(v, &asks[0], t)
 		}
 		trip := n.depart(ctx)
@@ -39,7 +40,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 		switch {
 		case err == nil:
 			*r = results[0]
-		case op == opRefund && !unsent(err):
+		case op == wire.OpRefund && !unsent(err):
 			err = cancelled(ctx)
 		default:
 			if by.member == v.Self {
@@ -57,7 +58,7 @@ func (n *Node) decide(ctx context.Context, op op, flags uint8, a *ask, r *result
 }
 
 // decideHere carries out op by what this node may spend without authority.
-func (n *Node) decideHere(ctx context.Context, v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) error {
+func (n *Node) decideHere(ctx context.Context, v *view, as standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
@@ -98,18 +99,18 @@ type answerer struct {
 // answer comes late.
 //
 // begun is the time now: a check reads the clock but once while nothing is wrong.
-func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.Time, w way, to, hop int, op op, flags uint8, asks []ask, results []result) (by answerer, err error) {
+func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.Time, w way, to, hop int, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	sent, wait := begun, n.cfg.Timeout/2
 	by = answerer{to, hop, flags, trip}
 	switch w {
 	case direct:
 		wait = n.cfg.Timeout * 3 / 4
 	case standIn:
-		by.flags |= flagStandIn
+		by.flags |= wire.FlagStandIn
 	}
 	for {
 		err = n.forward(ctx, v, by, op, asks, results, sent, wait)
-		if err == nil || op == opRefund || !unanswered(err) {
+		if err == nil || op == wire.OpRefund || !unanswered(err) {
 			return by, err
 		}
 		now := n.time(n.now())
@@ -118,15 +119,15 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.T
 		// died, or answers nothing now: it has the counts, and a share of this node's
 		// own would come on top of them. After one that was late it might count twice
 		// what is asked.
-		if by.flags&flagStandIn != 0 && !soon {
+		if by.flags&wire.FlagStandIn != 0 && !soon {
 			return by, err
 		}
 		for i := range asks {
-			asks[i].lease = wireLease{} // only an owner lends, to who asks it itself
+			asks[i].Lease = wire.Lease{} // only an owner lends, to who asks it itself
 		}
 		left := n.cfg.Timeout - time.Duration(now.Steady-begun.Steady)
 		sent, wait = now, min(left, n.cfg.Timeout/2)
-		s := v.standIn(asks[0].id, by.member)
+		s := v.standIn(asks[0].ID, by.member)
 		switch {
 		case left <= 0: // nobody else could answer in time, and might do it all the same
 			if s == v.Self {
@@ -138,7 +139,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.T
 		case s < 0:
 			return by, err
 		case s != v.Self:
-			v, by = v.without(by.member), answerer{s, v.next[s], flags | flagStandIn, trip}
+			v, by = v.without(by.member), answerer{s, v.next[s], flags | wire.FlagStandIn, trip}
 		case w == direct && by.member == to && by.hop == hop && v.detour(to, hop) >= 0:
 			by.hop = v.detour(to, hop)
 		default:
@@ -174,80 +175,80 @@ func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrB
 // spend carries out op on the count that is held here, within the share that
 // this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same, also where the share is nothing.
-func (n *Node) spend(v *view, as standing, op op, flags uint8, a *ask, now int64, r *result) {
-	r.stoodIn = as != asOwner
+func (n *Node) spend(v *view, as standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	r.StoodIn = as != asOwner
 	if as == asOwner && v.complete {
 		n.applyWhole(op, flags, a, now, r)
-		r.source = Owner
+		r.Source = wire.Owner
 		return
 	}
-	a.lease = wireLease{}
-	s, source := v.share(as, a.id, a.partition)
-	r.source = source
+	a.Lease = wire.Lease{}
+	s, source := v.share(as, a.ID, a.Partition)
+	r.Source = source
 	switch {
 	case s.all:
 		n.applyWhole(op, flags, a, now, r)
-	case source == FailedClosed && (op == opTake || op == opPeek || op == opWait):
+	case source == wire.FailedClosed && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait):
 		r.Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
 	default:
 		part := s.limit(n.wholeOf(a, now))
-		if (op == opDebit || op == opRefund) && part.Capacity() == 0 {
-			part = *a.limit
+		if (op == wire.OpDebit || op == wire.OpRefund) && part.Capacity() == 0 {
+			part = *a.Limit
 		}
 		n.apply(op, flags, a, &part, now, r)
 		r.RetryAfter = v.retryAfter(as, source, r.RetryAfter)
-		if op == opDebit && source == FailedClosed {
+		if op == wire.OpDebit && source == wire.FailedClosed {
 			r.Allowed, r.RetryAfter, r.ResetAfter = false, outageRetry, max(r.ResetAfter, outageRetry)
 		}
 	}
 }
 
 // applyWhole carries out op within all that this region has of the limit.
-func (n *Node) applyWhole(op op, flags uint8, a *ask, now int64, r *result) {
-	if a.global && n.regions.Holdings != nil {
+func (n *Node) applyWhole(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	if a.Global && n.regions.Holdings != nil {
 		n.applyGlobal(op, flags, a, now, r)
 		return
 	}
-	n.apply(op, flags, a, a.limit, now, r)
+	n.apply(op, flags, a, a.Limit, now, r)
 }
 
 // wholeOf is all that this region has of the limit of an ask.
-func (n *Node) wholeOf(a *ask, now int64) *bucket.Limit {
-	if !a.global || n.regions.Holdings == nil {
-		return a.limit
+func (n *Node) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
+	if !a.Global || n.regions.Holdings == nil {
+		return a.Limit
 	}
-	held := n.regions.Limit(a.id, a.limit, n.time(now))
+	held := n.regions.Limit(a.ID, a.Limit, n.time(now))
 	return &held
 }
 
 // apply carries out op on the count that is held here.
-func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *result) {
-	if op == opTake || op == opPeek {
+func (n *Node) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+	if op == wire.OpTake || op == wire.OpPeek {
 		if waiting := n.ahead(a, l, now); waiting > 0 {
-			r.Result = n.counts.Peek(a.id, l, now, a.units)
+			r.Result = n.counts.Peek(a.ID, l, now, a.Units)
 			denyBehind(waiting, l, &r.Result)
 			return
 		}
 	}
 	switch op {
-	case opWait:
+	case wire.OpWait:
 		n.applyWait(a, l, now, r)
-	case opTake:
-		if a.lease.units > 0 {
+	case wire.OpTake:
+		if a.Lease.Units > 0 {
 			n.takeLending(a, l, now, r)
 		} else {
-			n.counts.TakeInto(a.id, l, now, a.units, &r.Result)
+			n.counts.TakeInto(a.ID, l, now, a.Units, &r.Result)
 		}
-		n.soonest(a.id, &r.Result, now)
-	case opDebit:
-		r.Result = n.counts.Debit(a.id, l, now, a.units)
-	case opPeek:
-		r.Result = n.counts.Peek(a.id, l, now, a.units)
-		n.soonest(a.id, &r.Result, now)
-	case opRefund:
+		n.soonest(a.ID, &r.Result, now)
+	case wire.OpDebit:
+		r.Result = n.counts.Debit(a.ID, l, now, a.Units)
+	case wire.OpPeek:
+		r.Result = n.counts.Peek(a.ID, l, now, a.Units)
+		n.soonest(a.ID, &r.Result, now)
+	case wire.OpRefund:
 		n.refund(flags, a, l, now)
-	case opReset:
-		n.stream.ResetTo(a.id, uint64(a.units), 0, now)
+	case wire.OpReset:
+		n.stream.ResetTo(a.ID, uint64(a.Units), 0, now)
 	}
 }
 
@@ -255,18 +256,18 @@ func (n *Node) apply(op op, flags uint8, a *ask, l *bucket.Limit, now int64, r *
 // counts on top of a state that has come since, whose windows or entries begin at
 // other times: it is among the newest units, for as long as it counts. What was granted
 // before a reset is not in the count any more.
-func (n *Node) refund(flags uint8, a *ask, l *bucket.Limit, now int64) {
-	lent := n.lent.of(a.id, n.steadily(now))
-	if a.resetNumber > 0 {
-		s := n.lent.lock(a.id)
+func (n *Node) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
+	lent := n.lent.of(a.ID, n.steadily(now))
+	if a.ResetNumber > 0 {
+		s := n.lent.lock(a.ID)
 		defer s.mu.Unlock()
-		if a.resetNumber < n.resetNumber(a.id, now) {
+		if a.ResetNumber < n.resetNumber(a.ID, now) {
 			return
 		}
 	}
-	gave := n.counts.RefundBeside(a.id, l, now, a.units, a.receipt, flags&flagOnlyLast != 0, lent)
-	if !gave && a.stoodIn && !l.IsBucket() && uint64(now-int64(a.receipt)) < uint64(l.Per) {
-		n.counts.Refund(a.id, l, now, a.units, 0, false)
+	gave := n.counts.RefundBeside(a.ID, l, now, a.Units, a.Receipt, flags&wire.FlagOnlyLast != 0, lent)
+	if !gave && a.StoodIn && !l.IsBucket() && uint64(now-int64(a.Receipt)) < uint64(l.Per) {
+		n.counts.Refund(a.ID, l, now, a.Units, 0, false)
 	}
 }
 
@@ -279,16 +280,16 @@ var errUnreached = errors.New("weir: the owner was not reached")
 
 // forward sends asks to a member, for itself or for one that it hears, and takes in
 // the results.
-func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []ask, results []result, sent countsync.Time, wait time.Duration) error {
+func (n *Node) forward(ctx context.Context, v *view, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	if op == opTake {
+	if op == wire.OpTake {
 		for i := range asks {
-			asks[i].receipt = bucket.Receipt(sent.Steady) // for Late
+			asks[i].Receipt = bucket.Receipt(sent.Steady) // for Late
 		}
 	}
 	x.request = v.request(x.request[:0], by, op, wait, asks)
-	relayed := by.hop != by.member || by.flags&flagStandIn != 0
+	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := n.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
 			n.outages.waited(v.Members[by.hop].Name, n.steady())
@@ -296,17 +297,17 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []
 		return err
 	}
 	for i := range results {
-		r := parseResult(x.answer, i)
+		r := wire.ParseResult(x.answer, i)
 		switch {
-		case r.source == Owner && relayed:
-			r.source = Relayed
-		case r.source == Owner:
-			r.source = Forwarded
+		case r.Source == wire.Owner && relayed:
+			r.Source = wire.Relayed
+		case r.Source == wire.Owner:
+			r.Source = wire.Forwarded
 		}
-		if op == opTake {
+		if op == wire.OpTake {
 			n.pushbacks.learn(&asks[i], &r, sent)
 		}
-		if asks[i].lease.units > 0 {
+		if asks[i].Lease.Units > 0 {
 			n.leases.learn(&asks[i], &r, v.hashes[by.member], sent, n.time(n.now()))
 		}
 		results[i] = r
@@ -315,16 +316,16 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op op, asks []
 }
 
 // request appends a request to b.
-func (v *view) request(b []byte, by answerer, op op, wait time.Duration, asks []ask) []byte {
+func (v *view) request(b []byte, by answerer, op wire.Op, wait time.Duration, asks []wire.Ask) []byte {
 	if by.trip.travels() {
-		by.flags |= flagTraced
+		by.flags |= wire.FlagTraced
 	}
-	b = header{op, by.flags, maxHops, uint8(len(asks)), wait, v.hashes[by.member]}.append(b)
+	b = wire.Header{Op: op, Flags: by.flags, Hops: wire.MaxHops, Asks: uint8(len(asks)), Wait: wait, To: v.hashes[by.member]}.Append(b)
 	for i := range asks {
-		b = asks[i].append(b)
+		b = asks[i].Append(b)
 	}
-	if by.flags&flagTraced != 0 {
-		b = by.trip.context.append(b)
+	if by.flags&wire.FlagTraced != 0 {
+		b = wire.Trace(by.trip.context).Append(b)
 	}
 	return b
 }
@@ -349,10 +350,10 @@ func (n *Node) exchange(ctx context.Context, v *view, by answerer, x *exchange, 
 		return err
 	}
 	x.answer = answer
-	switch s, err := parseAnswer(answer, int(x.request[3])); {
+	switch s, err := wire.ParseAnswer(answer, int(x.request[3])); {
 	case err != nil:
 		return err
-	case s == statusUnreached:
+	case s == wire.Unreached:
 		return errUnreached
 	}
 	return nil
@@ -360,22 +361,22 @@ func (n *Node) exchange(ctx context.Context, v *view, by answerer, x *exchange, 
 
 // tell carries out op where it has to be done and waits for no answer: for what
 // gives back. What cannot be delivered is lost, and the units stay spent.
-func (n *Node) tell(op op, flags uint8, a *ask) {
+func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
 	v, now := n.view.Load(), n.now()
-	w, to, hop := v.route(a.id, v.owner(a.id), n.steadily(now))
+	w, to, hop := v.route(a.ID, v.owner(a.ID), n.steadily(now))
 	by := answerer{member: to, hop: hop, flags: flags} // nobody traces what is told
 	if w == standIn {
-		by.flags |= flagStandIn
+		by.flags |= wire.FlagStandIn
 	}
 	switch {
 	case w == alone:
-		n.spend(v, asSelf, op, flags, a, now, new(result))
+		n.spend(v, asSelf, op, flags, a, now, new(wire.Result))
 	case to == v.Self:
-		n.spend(v, v.standing(a.id), op, flags, a, now, new(result))
+		n.spend(v, v.standing(a.ID), op, flags, a, now, new(wire.Result))
 	default:
-		v.Members[hop].Peer.Tell(v.request(nil, by, op, 0, []ask{*a}))
+		v.Members[hop].Peer.Tell(v.request(nil, by, op, 0, []wire.Ask{*a}))
 	}
-	n.pushbacks.end(a.id, n.steady())
+	n.pushbacks.end(a.ID, n.steady())
 }
 
 // cancelled is the context's error, but for a deadline: when that passes, the

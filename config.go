@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Config says how a node runs. The zero Config is valid: a cluster of one, with
@@ -107,7 +108,6 @@ type Config struct {
 
 const (
 	defaultTimeout = 100 * time.Millisecond
-	maxTimeout     = time.Minute
 	// defaultJoinTimeout has time for three or four attempts to join.
 	defaultJoinTimeout = 10 * time.Second
 	maxJoinTimeout     = 24 * time.Hour
@@ -161,7 +161,7 @@ func (c Config) Validate() error {
 	if c.JoinTimeout < 0 || c.JoinTimeout > 0 && c.JoinTimeout < time.Millisecond || c.JoinTimeout > maxJoinTimeout {
 		wrong("JoinTimeout is %v: use 0 for %v, or 1ms to 24h", c.JoinTimeout, defaultJoinTimeout)
 	}
-	if c.Timeout < 0 || c.Timeout > 0 && c.Timeout < 100*time.Microsecond || c.Timeout > maxTimeout {
+	if c.Timeout < 0 || c.Timeout > 0 && c.Timeout < 100*time.Microsecond || c.Timeout > wire.MaxTimeout {
 		wrong("Timeout is %v: use 0 for %v, or 100µs to 1m", c.Timeout, defaultTimeout)
 	}
 	if c.Forget < 0 || c.Forget > 0 && c.Forget < time.Second {

@@ -1,5 +1,6 @@
 package weir
 
+import "github.com/weir-go/weir/internal/wire"
 import "time"
 
 // Decision is the answer to a check. The zero Decision is a denial.
@@ -41,13 +42,18 @@ const (
 	FailedClosed                   // a denial, for the same reasons: the limit is FailClosed
 	Pushback                       // here: the owner has denied as much within the last second, and its RetryAfter is not over
 	Leased                         // here: of units that the owner has lent to this node for half a second at most, and has debited
-
-	sources // how many there are, and one
 )
 
 // isShare reports whether a decision was made within a share, or as the limit's
 // PartitionPolicy says.
 func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
+
+// The numbers of a Source and of a PartitionPolicy are those that travel: this compiles
+// while the last ones agree.
+var (
+	_ = [1]struct{}{}[Leased-Source(wire.Leased)]
+	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
+)
 
 // Decisions are the answers of AllowAll, in the order of its asks.
 type Decisions []Decision

@@ -1,5 +1,6 @@
 package weir
 
+import "github.com/weir-go/weir/internal/wire"
 import "context"
 
 // ForgetPushback has this node ask for the key at its owner again, as it would if no
@@ -11,12 +12,12 @@ func (l *Limiter) ForgetPushback(key string) {
 // Placed returns the units of the waiters of a key on this node that have a place, 0 while
 // one of them has none.
 func (l *Limiter) Placed(key string) int64 {
-	var a ask
+	var a wire.Ask
 	_ = l.ask(context.Background(), key, 1, &a)
-	s := &l.node.waiting.shards[a.id.Lo%queueShards]
+	s := &l.node.waiting.shards[a.ID.Lo%queueShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.of[lineOf{a.id.Hi, a.id.Lo, numbersHash(a.limit)}]
+	x := s.of[lineOf{a.ID.Hi, a.ID.Lo, numbersHash(a.Limit)}]
 	if x == nil || x.joins != nil {
 		return 0
 	}

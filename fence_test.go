@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -44,9 +45,9 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	nodes := fleet(t, 2, nil)
 	n, l := nodes[0], limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})[0]
 	v := n.view.Load()
-	var a ask
+	var a wire.Ask
 	require.NoError(t, l.ask(t.Context(), ownedBy(t, l, n), 1, &a))
-	serve := func(request []byte) (s status, fenced bool) {
+	serve := func(request []byte) (s wire.Status, fenced bool) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(nodes[1].view.Load().Members[nodes[1].view.Load().Self].Name, within(got))
 		b.Requests = [][]byte{request}
@@ -54,15 +55,15 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		n.heard.Store(heard)
 		inbound{n}.Serve(b)
 		fenced = n.heard.Load() == heard
-		return status((<-got)[0]), fenced
+		return wire.Status((<-got)[0]), fenced
 	}
 	for _, c := range []struct {
 		request []byte
-		want    status
+		want    wire.Status
 	}{
-		{a.append(header{op: opTake, asks: 1, to: v.hashes[v.Self]}.append(nil)), statusUnreached},
-		{a.append(header{op: opReset, asks: 1, to: v.hashes[v.Self]}.append(nil)), statusDone},
-		{(&comparison{}).append(header{op: opCompare, to: v.hashes[v.Self]}.append(nil)), statusDone},
+		{a.Append(wire.Header{Op: wire.OpTake, Asks: 1, To: v.hashes[v.Self]}.Append(nil)), wire.Unreached},
+		{a.Append(wire.Header{Op: wire.OpReset, Asks: 1, To: v.hashes[v.Self]}.Append(nil)), wire.Done},
+		{(&comparison{}).append(wire.Header{Op: wire.OpCompare, To: v.hashes[v.Self]}.Append(nil)), wire.Done},
 	} {
 		eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)
@@ -91,20 +92,20 @@ func TestWhoHasLeftDecidesNothing(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
-	var a ask
+	var a wire.Ask
 	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
 	name := func(n *Node) string { v := n.view.Load(); return v.Members[v.Self].Name }
 	left := nodes[1]
 	self := left.view.Load().hashes[left.view.Load().Self]
 	require.NoError(t, left.Leave(t.Context()))
-	serve := func(flags uint8) status {
+	serve := func(flags uint8) wire.Status {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(name(nodes[2]), within(got))
-		b.Requests = [][]byte{a.append(header{op: opTake, flags: flags, hops: maxHops, asks: 1, wait: time.Second, to: self}.append(nil))}
+		b.Requests = [][]byte{a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: self}.Append(nil))}
 		inbound{left}.Serve(b)
-		return status((<-got)[0])
+		return wire.Status((<-got)[0])
 	}
-	require.Equal(t, statusDone, serve(flagStandIn), "the owner answers")
+	require.Equal(t, wire.Done, serve(wire.FlagStandIn), "the owner answers")
 	through := func(way *Node) func(v *view) { // to the owner
 		return func(v *view) {
 			v.next = slices.Clone(v.next)
@@ -112,11 +113,11 @@ func TestWhoHasLeftDecidesNothing(t *testing.T) {
 		}
 	}
 	edit(left, through(nodes[2]))
-	require.Equal(t, statusUnreached, serve(flagStandIn), "whoever asks is the way there")
+	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn), "whoever asks is the way there")
 	edit(left, through(nodes[0]))
 	require.NoError(t, nodes[0].Close())
 	require.NoError(t, nodes[2].Close())
-	require.Equal(t, statusUnreached, serve(flagStandIn))
-	require.Equal(t, statusUnreached, serve(maxPasses), "there is no way left")
+	require.Equal(t, wire.Unreached, serve(wire.FlagStandIn))
+	require.Equal(t, wire.Unreached, serve(wire.MaxPasses), "there is no way left")
 	require.Zero(t, left.Stats().Served)
 }

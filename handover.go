@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -262,7 +263,7 @@ func (n *Node) callRoll(ctx context.Context) error {
 
 // call has a member answer, directly or through others, for as long as it is reached.
 func (n *Node) call(ctx context.Context, member countsync.Member) error {
-	empty := header{op: opStream, hops: maxHops, wait: callWait / 2, to: member}.append(nil) // a frame with nothing in it
+	empty := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}.Append(nil) // a frame with nothing in it
 	for {
 		v := n.view.Load()
 		i, known := v.named[member]
@@ -270,7 +271,7 @@ func (n *Node) call(ctx context.Context, member countsync.Member) error {
 			return nil
 		}
 		switch answer, err := v.Members[v.next[i]].Peer.Ask(ctx, empty, nil, callWait); {
-		case err == nil && (len(answer) == 0 || status(answer[0]) != statusUnreached):
+		case err == nil && (len(answer) == 0 || wire.Status(answer[0]) != wire.Unreached):
 			return nil
 		case errors.Is(err, cluster.ErrClosed):
 			return ErrClosed

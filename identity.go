@@ -9,6 +9,7 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // maxKeyBytes bounds a key.
@@ -72,14 +73,6 @@ func prefix(name string) []byte {
 	return append(p, make([]byte, -len(p)&7)...)
 }
 
-// globalIDBit of an id's Hi is set if its limit is Global. So an id says by itself
-// whether other regions may have a say in its count, and no region can pass a
-// Regional count off as a Global one: there is no Global limit that has its id.
-// countsync.Elsewhere keeps it.
-const globalIDBit = 1 << 31
-
-func isGlobal(id bucket.ID) bool { return id.Hi&globalIDBit != 0 }
-
 // id is computed once for each check, on the stack. It is that of a Regional limit.
 func (h identity) id(prefix []byte, key string) bucket.ID {
 	if len(prefix)+len(key) <= 64 {
@@ -108,5 +101,5 @@ func (h identity) hash(text, prefix []byte, key string) bucket.ID {
 		text[n+i] = key[i]
 	}
 	hi, lo := siphash.Hash128(h.k0, h.k1, text[:size])
-	return bucket.ID{Hi: hi &^ globalIDBit, Lo: lo}
+	return bucket.ID{Hi: hi &^ wire.GlobalIDBit, Lo: lo}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestNamesAndKeysAreKeptApart(t *testing.T) {
@@ -89,7 +90,7 @@ func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 			text = append(text, 0)
 		}
 		hi, lo := siphash.Hash128(h.k0, h.k1, append(text, key...))
-		if h.id(prefix(name), key) != (bucket.ID{Hi: hi &^ globalIDBit, Lo: lo}) {
+		if h.id(prefix(name), key) != (bucket.ID{Hi: hi &^ wire.GlobalIDBit, Lo: lo}) {
 			t.Fatal("another id")
 		}
 	})

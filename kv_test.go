@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // meet has two stores ask each other.
@@ -257,7 +259,7 @@ func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
 			log := new(logbook)
 			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Logger = log.logger() })
 			left := kvEntry{Published: Published{Name: "name", Version: c.version, Value: []byte(c.value)}, since: nodes[0].now()}
-			served(nodes[0], "", append(header{op: opPublish}.append(nil), appendEntries(nil, []kvEntry{left}, nodes[0].now())...))
+			served(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), appendEntries(nil, []kvEntry{left}, nodes[0].now())...))
 			require.Equal(t, c.held && c.value != "", published(nodes[0]) == "name=left ", published(nodes[0]))
 			require.Equal(t, !c.held, strings.Contains(strings.Join(log.lines(), "\n"), tooFarAhead))
 
@@ -326,4 +328,13 @@ func FuzzKVMessages(f *testing.F) {
 			b.put(d.list, 5, math.MaxUint64)
 		}
 	})
+}
+
+// A time less such an age is a time that a clock can show.
+func TestTheAgeOfATombstoneIsBounded(t *testing.T) {
+	entry := (&kvEntry{Published: Published{Name: "a", Version: 1}}).append(nil, 0)
+	entry = append(entry[:len(entry)-1], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f) // its age
+	list, err := parseEntries(entry, 0)
+	require.NoError(t, err)
+	require.Equal(t, int64(-tombstoneFor), list[0].since)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-go/weir/internal/clamp"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // What nodes tell each other of what is published follows the header of a request
@@ -92,7 +93,7 @@ func parseEntries(b []byte, now int64) ([]kvEntry, error) {
 	c := cursor{b, true}
 	list := c.entries(now)
 	if !c.ok {
-		return nil, errMalformed
+		return nil, wire.ErrMalformed
 	}
 	return list, nil
 }
@@ -113,7 +114,7 @@ func parseComparison(b []byte) (q comparison, err error) {
 	c := cursor{b, true}
 	q.after = string(c.bytes(c.number()))
 	if !c.ok || len(q.after) > maxPublishedName || len(c.b) != 0 && len(c.b) != 8*len(q.digests) {
-		return comparison{}, errMalformed
+		return comparison{}, wire.ErrMalformed
 	}
 	for i := range len(c.b) / 8 {
 		q.digests[i] = binary.LittleEndian.Uint64(c.b[8*i:])
@@ -139,12 +140,12 @@ func parseDifference(b []byte, q *comparison, now int64) (d difference, err erro
 	last := q.after
 	for i := range d.list {
 		if strings.Compare(d.list[i].Name, last) <= 0 {
-			return difference{}, errMalformed
+			return difference{}, wire.ErrMalformed
 		}
 		last = d.list[i].Name
 	}
 	if !c.ok || d.more && len(d.list) == 0 {
-		return difference{}, errMalformed
+		return difference{}, wire.ErrMalformed
 	}
 	return d, nil
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Latency is how long checks took that one source decided: from when the check had read
@@ -56,7 +58,7 @@ func (h *histogram) read() (l Latency) {
 // latency is the Latency of each source that has any.
 func (m *meters) latency() map[Source]Latency {
 	of := make(map[Source]Latency)
-	for source := Owner; source < sources; source++ {
+	for source := Owner; source <= Leased; source++ {
 		if l := m.latencies[source].read(); l.Count > 0 {
 			of[source] = l
 		}
@@ -66,10 +68,10 @@ func (m *meters) latency() map[Source]Latency {
 
 // sampled takes in a decision of this node's that stands for so many. asked is false of
 // what only looked at a count.
-func (n *Node) sampled(l *Limiter, key string, a *ask, r *result, asked bool, weight uint64) {
+func (n *Node) sampled(l *Limiter, key string, a *wire.Ask, r *wire.Result, asked bool, weight uint64) {
 	now := n.steady()
-	n.meters.latencies[r.source].add(time.Duration(max(0, now-a.began)), weight)
+	n.meters.latencies[r.Source].add(time.Duration(max(0, now-a.Began)), weight)
 	if asked {
-		n.topKeys.add(a.id, l.limit.Name, key, r.Allowed, weight, now)
+		n.topKeys.add(a.ID, l.limit.Name, key, r.Allowed, weight, now)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -16,7 +17,6 @@ const (
 	// renewed in good time also on a machine without idle time; of others, until leaseAsks
 	// are to be expected. A Refund elsewhere may go unnoticed for as long.
 	shortestLease = 100 * time.Millisecond
-	longestLease  = 500 * time.Millisecond
 	leaseAsks     = 8
 
 	// A lease is renewed once half of its units are spent, or two thirds of its term are
@@ -71,7 +71,7 @@ type leases struct {
 // leaseErrand is what is to be asked of, or told to, the member of this name's hash.
 type leaseErrand struct {
 	owner uint64
-	ask   ask
+	ask   wire.Ask
 }
 
 type leaseSet struct {
@@ -84,10 +84,10 @@ type leaseSet struct {
 // lease is one key's, by one set of numbers. Without units it is what is known of a key
 // that had some, or is to have some.
 type lease struct {
-	ask     ask    // what it is of; its lease and reset number are as granted, its receipt finds it
-	numbers uint64 // of its limit
-	owner   uint64 // the hash of the name of who lent it
-	rest    int64  // units that are left
+	ask     wire.Ask // what it is of; its lease and reset number are as granted, its receipt finds it
+	numbers uint64   // of its limit
+	owner   uint64   // the hash of the name of who lent it
+	rest    int64    // units that are left
 	sent    countsync.Time
 	pace    float64 // units spent in a second, as last known
 	used    int64   // when it was last asked for, by the steady clock
@@ -98,8 +98,8 @@ type lease struct {
 	reset            time.Duration
 }
 
-func (e *lease) is(a *ask) bool {
-	return e.ask.id == a.id && (e.ask.limit == a.limit || e.ask.limit != nil && e.numbers == numbersHash(a.limit))
+func (e *lease) is(a *wire.Ask) bool {
+	return e.ask.ID == a.ID && (e.ask.Limit == a.Limit || e.ask.Limit != nil && e.numbers == numbersHash(a.Limit))
 }
 
 // past is how long ago it was asked for.
@@ -107,18 +107,18 @@ func (e *lease) past(t countsync.Time) time.Duration {
 	return time.Duration(max(t.Steady-e.sent.Steady, t.Now-e.sent.Now))
 }
 
-func (e *lease) term() time.Duration { return time.Duration(e.ask.lease.term) * time.Millisecond }
+func (e *lease) term() time.Duration { return time.Duration(e.ask.Lease.Term) * time.Millisecond }
 
 // ends is when it is over at the latest, by the steady clock.
 func (e *lease) ends() int64 { return e.sent.Steady + int64(e.term()) }
 
 // spend reports whether a take is admitted by a lease, and answers it.
-func (l *leases) spend(a *ask, t countsync.Time, r *result) (spent bool) {
+func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent bool) {
 	sets := l.sets.Load()
-	if sets == nil || !a.leases {
+	if sets == nil || !a.Leases {
 		return false
 	}
-	s := &sets[a.id.Lo%leaseSets]
+	s := &sets[a.ID.Lo%leaseSets]
 	if t.Steady >= s.until.Load() {
 		return false
 	}
@@ -126,16 +126,16 @@ func (l *leases) spend(a *ask, t countsync.Time, r *result) (spent bool) {
 	s.mu.Lock()
 	for i := range s.of {
 		e := &s.of[i]
-		if e.ask.id != a.id || e.rest < a.units || !e.is(a) {
+		if e.ask.ID != a.ID || e.rest < a.Units || !e.is(a) {
 			continue
 		}
 		past := e.past(t)
 		if past >= e.term() {
 			continue
 		}
-		e.rest -= a.units
+		e.rest -= a.Units
 		e.used = t.Steady
-		if 2*e.rest < int64(e.ask.lease.units) && !e.hurries && t.Steady >= e.again {
+		if 2*e.rest < int64(e.ask.Lease.Units) && !e.hurries && t.Steady >= e.again {
 			e.hurries, hurries = true, true
 		}
 		r.Allowed = true
@@ -144,13 +144,13 @@ func (l *leases) spend(a *ask, t countsync.Time, r *result) (spent bool) {
 		r.RetryAfter = 0
 		r.ResetAfter = max(1, e.reset-past)
 		r.Receipt = 0
-		r.source = Leased
+		r.Source = wire.Leased
 		spent = true
 		break
 	}
 	s.mu.Unlock()
 	if hurries {
-		l.due.set(int(a.id.Lo % leaseSets))
+		l.due.set(int(a.ID.Lo % leaseSets))
 		signal(l.wake)
 	}
 	return spent
@@ -159,8 +159,8 @@ func (l *leases) spend(a *ask, t countsync.Time, r *result) (spent bool) {
 // refund reports whether units that were spent of a lease could go back to it. One of
 // which fewer were spent ends: what is left of it is to be given back before the owner is
 // asked for the refund, which takes nothing that is lent.
-func (l *leases) refund(a *ask, t countsync.Time) (done bool, left leaseErrand, over bool) {
-	s := l.set(a.id)
+func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErrand, over bool) {
+	s := l.set(a.ID)
 	if s == nil {
 		return false, left, false
 	}
@@ -168,10 +168,10 @@ func (l *leases) refund(a *ask, t countsync.Time) (done bool, left leaseErrand, 
 	defer s.mu.Unlock()
 	e := s.find(a, false)
 	switch {
-	case e == nil || e.ask.lease.units == 0:
+	case e == nil || e.ask.Lease.Units == 0:
 		return false, left, false
-	case e.past(t) < e.term() && int64(e.ask.lease.units)-e.rest >= a.units:
-		e.rest += a.units
+	case e.past(t) < e.term() && int64(e.ask.Lease.Units)-e.rest >= a.Units:
+		e.rest += a.Units
 		return true, left, false
 	}
 	return false, e.close(t), true
@@ -181,14 +181,14 @@ func (l *leases) refund(a *ask, t countsync.Time) (done bool, left leaseErrand, 
 // says that it is asked for elsewhere, in asks a second, or as it was spent from a lease.
 // One that is over or has too little for the take ends: it is what was left of it, to be
 // given back before the owner is asked.
-func (l *leases) want(a *ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
-	s := l.set(a.id)
+func (l *leases) want(a *wire.Ask, pace float64, t countsync.Time, wait time.Duration) (left leaseErrand, over bool) {
+	s := l.set(a.ID)
 	if s == nil {
 		if pace == 0 {
 			return left, false
 		}
 		l.sets.CompareAndSwap(nil, new([leaseSets]leaseSet))
-		s = l.set(a.id)
+		s = l.set(a.ID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,65 +196,65 @@ func (l *leases) want(a *ask, pace float64, t countsync.Time, wait time.Duration
 	if e == nil {
 		return left, false
 	}
-	if e.ask.lease.units > 0 {
+	if e.ask.Lease.Units > 0 {
 		left, over = e.close(t), true
 	}
-	if pace *= float64(a.units); t.Steady-e.used < int64(leaseIdle) {
+	if pace *= float64(a.Units); t.Steady-e.used < int64(leaseIdle) {
 		pace = max(pace, e.pace)
 	}
 	e.used = t.Steady
 	if pace > 0 && t.Steady >= e.again {
 		e.again = t.Steady + int64(wait)
-		a.lease = wanted(pace)
+		a.Lease = wanted(pace)
 	}
 	return left, over
 }
 
 // find is what is known of the lease of an ask; if it is to be made, in the place of that
 // which was asked for longest ago, nil if all others are leases.
-func (s *leaseSet) find(a *ask, make bool) (found *lease) {
+func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 	for i := range s.of {
 		e := &s.of[i]
 		if e.is(a) {
 			return e
 		}
-		if make && e.ask.lease.units == 0 && (found == nil || e.used < found.used) {
+		if make && e.ask.Lease.Units == 0 && (found == nil || e.used < found.used) {
 			found = e
 		}
 	}
 	if found != nil {
-		*found = lease{ask: *a, numbers: numbersHash(a.limit)}
+		*found = lease{ask: *a, numbers: numbersHash(a.Limit)}
 	}
 	return found
 }
 
 // wanted is the lease for so many units a second.
-func wanted(pace float64) wireLease {
-	term := min(max(time.Duration(leaseAsks/pace*float64(time.Second)), shortestLease), longestLease)
+func wanted(pace float64) wire.Lease {
+	term := min(max(time.Duration(leaseAsks/pace*float64(time.Second)), shortestLease), wire.LongestLease)
 	units := math.Ceil(pace*term.Seconds()*5/4) + 1
-	return wireLease{units: uint32(min(units, math.MaxUint32)), term: uint16(term / time.Millisecond)}
+	return wire.Lease{Units: uint32(min(units, math.MaxUint32)), Term: uint16(term / time.Millisecond)}
 }
 
 // close ends a lease: left is what is to be said of it.
 func (e *lease) close(t countsync.Time) (left leaseErrand) {
 	e.measure(t)
 	left = leaseErrand{e.owner, e.ask}
-	left.ask.units = e.rest
-	left.ask.lease.units -= uint32(e.rest)
-	e.rest, e.ask.lease, e.hurries = 0, wireLease{}, false
+	left.ask.Units = e.rest
+	left.ask.Lease.Units -= uint32(e.rest)
+	e.rest, e.ask.Lease, e.hurries = 0, wire.Lease{}, false
 	return left
 }
 
 // measure takes note of the pace at which a lease is spent.
 func (e *lease) measure(t countsync.Time) {
 	past := max(min(e.past(t), e.term()), time.Millisecond)
-	pace := float64(int64(e.ask.lease.units)-e.rest) / past.Seconds()
+	pace := float64(int64(e.ask.Lease.Units)-e.rest) / past.Seconds()
 	e.pace = max(pace, (e.pace+pace)/2)
 }
 
 // learn takes in what was lent to an ask that wanted it, which was sent then to the owner.
-func (l *leases) learn(a *ask, r *result, owner uint64, sent, t countsync.Time) {
-	s := l.set(a.id)
+func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t countsync.Time) {
+	s := l.set(a.ID)
 	if s == nil {
 		return
 	}
@@ -262,27 +262,27 @@ func (l *leases) learn(a *ask, r *result, owner uint64, sent, t countsync.Time) 
 	defer s.mu.Unlock()
 	e := s.find(a, false)
 	switch {
-	case r.lease.units == 0 && e != nil:
+	case r.Lease.Units == 0 && e != nil:
 		e.again, e.hurries = t.Steady+int64(refusedFor), true
 		return
-	case r.lease.units == 0:
+	case r.Lease.Units == 0:
 		return
-	case e == nil || r.resetNumber < l.number(a.id, t.Now) || l.stops.Load():
-		left := leaseErrand{owner, a.taken(r)}
-		left.ask.units, left.ask.lease = int64(r.lease.units), wireLease{0, r.lease.term, r.lease.until}
+	case e == nil || r.ResetNumber < l.number(a.ID, t.Now) || l.stops.Load():
+		left := leaseErrand{owner, a.Taken(r)}
+		left.ask.Units, left.ask.Lease = int64(r.Lease.Units), wire.Lease{Units: 0, Term: r.Lease.Term, Until: r.Lease.Until}
 		l.giveBack(left)
 		return
-	case e.ask.lease.units > 0:
+	case e.ask.Lease.Units > 0:
 		l.giveBack(e.close(t))
 	}
-	e.ask, e.owner, e.sent = a.taken(r), owner, sent
-	e.ask.lease, e.rest = r.lease, int64(r.lease.units)
+	e.ask, e.owner, e.sent = a.Taken(r), owner, sent
+	e.ask.Lease, e.rest = r.Lease, int64(r.Lease.Units)
 	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
 	e.again, e.hurries = 0, false
 	if e.ends() > s.until.Load() {
 		s.until.Store(e.ends())
 	}
-	l.live.set(int(a.id.Lo % leaseSets))
+	l.live.set(int(a.ID.Lo % leaseSets))
 	if !l.awake.Load() {
 		signal(l.wake)
 	}
@@ -319,7 +319,7 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.of {
-		if e := &s.of[i]; e.ask.id == id && e.ask.resetNumber < number {
+		if e := &s.of[i]; e.ask.ID == id && e.ask.ResetNumber < number {
 			*e = lease{}
 		}
 	}
@@ -327,22 +327,22 @@ func (l *leases) end(id bucket.ID, number uint64) {
 
 // sweep looks at one set: it ends what is over, and appends the asks of those that are to
 // be renewed. lives is false if no lease is left in it.
-func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []ask) (_ []ask, lives bool) {
+func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wire.Ask) (_ []wire.Ask, lives bool) {
 	s := &l.sets.Load()[set]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.of {
 		e := &s.of[i]
-		if e.ask.lease.units == 0 {
+		if e.ask.Lease.Units == 0 {
 			continue
 		}
 		past, term := e.past(t), e.term()
 		if l.stops.Load() {
 			past = term
-		} else if (e.hurries || past >= term*2/3) && t.Steady >= e.again && e.rest < int64(e.ask.lease.units) {
+		} else if (e.hurries || past >= term*2/3) && t.Steady >= e.again && e.rest < int64(e.ask.Lease.Units) {
 			e.measure(t)
 			a := e.ask
-			a.units, a.lease, a.receipt = 0, wanted(e.pace), bucket.Receipt(t.Steady) // for Late
+			a.Units, a.Lease, a.Receipt = 0, wanted(e.pace), bucket.Receipt(t.Steady) // for Late
 			e.again = t.Steady + int64(wait)
 			renew = append(renew, a)
 		}
@@ -402,7 +402,7 @@ func (l *leases) held(t countsync.Time) (held, units int) {
 		}
 		s.mu.Lock()
 		for j := range s.of {
-			if e := &s.of[j]; e.ask.lease.units > 0 && e.past(t) < e.term() {
+			if e := &s.of[j]; e.ask.Lease.Units > 0 && e.past(t) < e.term() {
 				held++
 				units += int(e.rest)
 			}

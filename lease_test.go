@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -34,32 +35,32 @@ func newLeases() *leases { return &leases{number: neverReset} }
 func neverReset(bucket.ID, int64) uint64 { return noReset }
 
 // lentTo is a lease of a minute's key, asked for then.
-func lentTo(l *leases, a *ask, units uint32, term time.Duration, at int64) {
+func lentTo(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64) {
 	wants := *a
 	l.want(&wants, 1000, instant(at), time.Second)
-	r := result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 40, ResetAfter: time.Minute, Receipt: 7}, source: Forwarded, resetNumber: noReset}
-	r.lease = wireLease{units, uint16(term / time.Millisecond), 3}
+	r := wire.Result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 40, ResetAfter: time.Minute, Receipt: 7}, Source: wire.Forwarded, ResetNumber: noReset}
+	r.Lease = wire.Lease{Units: units, Term: uint16(term / time.Millisecond), Until: 3}
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
 
-func someAsk(units int64) *ask {
-	return &ask{id: bucket.ID{Hi: 1, Lo: 2}, limit: &bucket.Limit{Rate: 100, Per: time.Minute}, units: units, leases: true}
+func someAsk(units int64) *wire.Ask {
+	return &wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &bucket.Limit{Rate: 100, Per: time.Minute}, Units: units, Leases: true}
 }
 
 func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
 	const at, ms = int64(time.Hour), int64(time.Millisecond)
 	l := newLeases()
 	one, three := someAsk(1), someAsk(3)
-	var r result
+	var r wire.Result
 	require.False(t, l.spend(one, instant(at), &r))
 	lentTo(l, one, 4, 100*time.Millisecond, at)
 	require.True(t, l.spend(three, instant(at+20*ms), &r))
-	require.Equal(t, result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 41, ResetAfter: time.Minute - 20*time.Millisecond}, source: Leased}, r)
+	require.Equal(t, wire.Result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 41, ResetAfter: time.Minute - 20*time.Millisecond}, Source: wire.Leased}, r)
 	require.False(t, l.spend(three, instant(at+20*ms), &r), "it has one unit")
 	other := someAsk(1)
-	other.limit = &bucket.Limit{Rate: 101, Per: time.Minute}
+	other.Limit = &bucket.Limit{Rate: 101, Per: time.Minute}
 	require.False(t, l.spend(other, instant(at+20*ms), &r), "of other numbers")
-	other.limit, other.leases = one.limit, false
+	other.Limit, other.Leases = one.Limit, false
 	require.False(t, l.spend(other, instant(at+20*ms), &r), "of a limit without leases")
 	other = someAsk(1)
 	require.False(t, l.spend(other, instant(at+100*ms), &r), "by now it is over")
@@ -74,7 +75,7 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 		"is steady":     {Now: at + ms, Steady: at + 100*ms},
 		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
 	} {
-		l, r := newLeases(), new(result)
+		l, r := newLeases(), new(wire.Result)
 		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
 		require.False(t, l.spend(someAsk(1), now, r), "the clock that %s", name)
 	}
@@ -82,7 +83,7 @@ func TestALeaseEndsByEitherClock(t *testing.T) {
 
 func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 	const at = int64(time.Hour)
-	l, r := newLeases(), new(result)
+	l, r := newLeases(), new(wire.Result)
 	refunds := func(units, at int64) (done, over bool) {
 		done, _, over = l.refund(someAsk(units), instant(at))
 		return done, over
@@ -101,7 +102,7 @@ func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
 	require.True(t, l.spend(someAsk(2), instant(at), r))
 	_, left, over := l.refund(someAsk(4), instant(at))
 	require.True(t, over, "three were spent: it ends")
-	require.Equal(t, []int64{3, 1}, []int64{int64(left.ask.lease.units), left.ask.units})
+	require.Equal(t, []int64{3, 1}, []int64{int64(left.ask.Lease.Units), left.ask.Units})
 	require.False(t, l.spend(someAsk(1), instant(at), r))
 	not(refunds(1, at))
 }
@@ -125,19 +126,19 @@ func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := c.before
-			l, r := newLeases(), new(result)
+			l, r := newLeases(), new(wire.Result)
 			l.number = func(bucket.ID, int64) uint64 { return known }
 			wants := *someAsk(1)
 			l.want(&wants, 1000, instant(at), time.Second)
-			l.learn(&wants, &result{lease: wireLease{4, 100, 3}, resetNumber: c.granted}, 1, instant(at), instant(at))
+			l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: c.granted}, 1, instant(at), instant(at))
 			if known = c.now; c.now != c.before {
-				l.end(someAsk(1).id, c.now)
+				l.end(someAsk(1).ID, c.now)
 			}
 			require.Equal(t, c.spent, l.spend(someAsk(1), instant(at+1), r))
 			back := l.returns(nil)
 			require.Len(t, back, c.back)
 			for _, left := range back {
-				require.Equal(t, c.granted, left.ask.resetNumber, "its owner sees which count it is of")
+				require.Equal(t, c.granted, left.ask.ResetNumber, "its owner sees which count it is of")
 			}
 		})
 	}
@@ -148,13 +149,13 @@ func TestWhatIsLeftOfALeaseIsMarkedWithTheResetThatItsOwnerKnew(t *testing.T) {
 	l := newLeases()
 	wants := *someAsk(1)
 	l.want(&wants, 1000, instant(at), time.Second)
-	l.learn(&wants, &result{lease: wireLease{4, 100, 3}, resetNumber: 7}, 1, instant(at), instant(at))
+	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: 7}, 1, instant(at), instant(at))
 	l.stops.Store(true)
-	l.sweep(int(wants.id.Lo%leaseSets), instant(at+1), time.Second, nil)
+	l.sweep(int(wants.ID.Lo%leaseSets), instant(at+1), time.Second, nil)
 	back := l.returns(nil)
 	require.Len(t, back, 1)
-	require.EqualValues(t, 7, back[0].ask.resetNumber)
-	require.EqualValues(t, 4, back[0].ask.units)
+	require.EqualValues(t, 7, back[0].ask.ResetNumber)
+	require.EqualValues(t, 4, back[0].ask.Units)
 }
 
 func TestOneAskAtATimeWantsALease(t *testing.T) {
@@ -164,24 +165,24 @@ func TestOneAskAtATimeWantsALease(t *testing.T) {
 		a := someAsk(1)
 		_, over := l.want(a, 100, instant(at), time.Second)
 		require.False(t, over)
-		return a.lease.units > 0
+		return a.Lease.Units > 0
 	}
 	require.True(t, wants(at))
 	require.False(t, wants(at+1))
 	require.True(t, wants(at+int64(time.Second)), "the answer did not come")
-	l.learn(someAsk(1), new(result), 1, instant(at), instant(at+int64(time.Second)))
+	l.learn(someAsk(1), new(wire.Result), 1, instant(at), instant(at+int64(time.Second)))
 	require.False(t, wants(at+int64(time.Second)+1), "nothing was lent")
 	require.True(t, wants(at+int64(time.Second+refusedFor)))
 }
 
 func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
-	for pace, want := range map[float64]wireLease{
-		1:      {units: 2, term: 500},
-		16:     {units: 11, term: 500},
-		40:     {units: 11, term: 200},
-		1000:   {units: 126, term: 100},
-		100000: {units: 12501, term: 100},
-		1e12:   {units: 1<<32 - 1, term: 100},
+	for pace, want := range map[float64]wire.Lease{
+		1:      {Units: 2, Term: 500},
+		16:     {Units: 11, Term: 500},
+		40:     {Units: 11, Term: 200},
+		1000:   {Units: 126, Term: 100},
+		100000: {Units: 12501, Term: 100},
+		1e12:   {Units: 1<<32 - 1, Term: 100},
 	} {
 		require.Equal(t, want, wanted(pace), "%v units a second", pace)
 	}
@@ -189,10 +190,10 @@ func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
 
 func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
 	const at = int64(time.Hour)
-	l, r := newLeases(), new(result)
-	in := func(i int) *ask {
+	l, r := newLeases(), new(wire.Result)
+	in := func(i int) *wire.Ask {
 		a := someAsk(1)
-		a.id.Lo += uint64(i) * leaseSets
+		a.ID.Lo += uint64(i) * leaseSets
 		return a
 	}
 	for i := range leaseWays + 1 {
@@ -213,20 +214,20 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 		name   string
 		limit  bucket.Limit
 		wanted uint16 // ms, with 100 units
-		lent   wireLease
+		lent   wire.Lease
 	}{
-		{"and is as wanted where it does not", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 256 * time.Second}, 500, wireLease{100, 500, stamp(int64(lentFor))}},
-		{"and is as wanted where that is no longer", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 76_800 * ms}, 100, wireLease{100, 100, stamp(int64(300 * ms))}},
-		{"of a log", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 76_800 * ms}, 500, wireLease{40, 200, stamp(int64(300 * ms))}},
-		{"of a bucket", bucket.Limit{Algorithm: TokenBucket, Rate: 960, Per: 9600 * ms}, 500, wireLease{40, 200, stamp(int64(300 * ms))}},
+		{"and is as wanted where it does not", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 256 * time.Second}, 500, wire.Lease{Units: 100, Term: 500, Until: stamp(int64(lentFor))}},
+		{"and is as wanted where that is no longer", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 76_800 * ms}, 100, wire.Lease{Units: 100, Term: 100, Until: stamp(int64(300 * ms))}},
+		{"of a log", bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 76_800 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
+		{"of a bucket", bucket.Limit{Algorithm: TokenBucket, Rate: 960, Per: 9600 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			owner, _ := lender()
 			a := ask1(bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0)
-			a.lease = wireLease{units: 100, term: c.wanted}
-			var r result
+			a.Lease = wire.Lease{Units: 100, Term: c.wanted}
+			var r wire.Result
 			owner.takeLending(&a, &c.limit, 0, &r)
-			require.Equal(t, c.lent, r.lease)
+			require.Equal(t, c.lent, r.Lease)
 		})
 	}
 }
@@ -235,16 +236,16 @@ func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
 func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	const begun, term, ms = int64(time.Hour), 100 * time.Millisecond, time.Millisecond
-	lend := func(t *testing.T, owner *Node, now int64) (left ask) {
+	lend := func(t *testing.T, owner *Node, now int64) (left wire.Ask) {
 		left = ask1(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
-		left.lease = wireLease{units: 10, term: uint16(term / ms)}
-		var r result
+		left.Lease = wire.Lease{Units: 10, Term: uint16(term / ms)}
+		var r wire.Result
 		owner.takeLending(&left, limit, now, &r)
-		require.EqualValues(t, 10, r.lease.units)
-		require.EqualValues(t, term/ms, r.lease.term)
-		left = left.taken(&r)
-		left.units, left.lease = 10, r.lease
-		left.lease.units = 0 // none of it was spent
+		require.EqualValues(t, 10, r.Lease.Units)
+		require.EqualValues(t, term/ms, r.Lease.Term)
+		left = left.Taken(&r)
+		left.Units, left.Lease = 10, r.Lease
+		left.Lease.Units = 0 // none of it was spent
 		return left
 	}
 	for _, c := range []struct {
@@ -268,20 +269,20 @@ func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
 			}
 			now := begun + int64(c.after)
 			owner.takeBack(v, &left, now)
-			used, _, _ := owner.counts.Used(left.id, now)
+			used, _, _ := owner.counts.Used(left.ID, now)
 			require.Equal(t, c.stays, used)
 		})
 	}
 	t.Run("but not once the count was reset", func(t *testing.T) {
 		owner, v := lender()
 		before, now := lend(t, owner, begun), begun+int64(ms)
-		owner.stream.Reset(before.id, begun)
+		owner.stream.Reset(before.ID, begun)
 		after := lend(t, owner, now)
 		owner.takeBack(v, &before, now)
-		used, _, _ := owner.counts.Used(before.id, now)
+		used, _, _ := owner.counts.Used(before.ID, now)
 		require.EqualValues(t, 10, used)
 		owner.takeBack(v, &after, now)
-		used, _, _ = owner.counts.Used(before.id, now)
+		used, _, _ = owner.counts.Used(before.ID, now)
 		require.Zero(t, used)
 	})
 }
@@ -290,12 +291,12 @@ func TestARefundEndsALeaseThatIsOver(t *testing.T) {
 	const at = int64(time.Hour)
 	l := newLeases()
 	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
-	require.True(t, l.spend(someAsk(3), instant(at), new(result)))
+	require.True(t, l.spend(someAsk(3), instant(at), new(wire.Result)))
 	done, left, over := l.refund(someAsk(1), instant(at+int64(100*time.Millisecond)))
 	require.False(t, done, "its units may not be spent any more")
 	require.True(t, over)
-	require.EqualValues(t, 1, left.ask.units)
-	require.EqualValues(t, 3, left.ask.lease.units)
+	require.EqualValues(t, 1, left.ask.Units)
+	require.EqualValues(t, 3, left.ask.Lease.Units)
 }
 
 // Another lease of its set may live, so that the set is looked through.
@@ -307,11 +308,11 @@ func TestALeaseBesideOneThatLivesEndsByEitherClock(t *testing.T) {
 		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
 	} {
 		l, other := newLeases(), someAsk(1)
-		other.id.Lo += leaseSets
+		other.ID.Lo += leaseSets
 		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
 		lentTo(l, other, 4, 500*time.Millisecond, at)
-		require.False(t, l.spend(someAsk(1), now, new(result)), "the clock that %s", name)
-		require.True(t, l.spend(other, now, new(result)), "the clock that %s", name)
+		require.False(t, l.spend(someAsk(1), now, new(wire.Result)), "the clock that %s", name)
+		require.True(t, l.spend(other, now, new(wire.Result)), "the clock that %s", name)
 	}
 }
 
@@ -321,8 +322,8 @@ func TestANodeThatLeavesKeepsNoLeaseThatComes(t *testing.T) {
 	wants := *someAsk(1)
 	l.want(&wants, 1000, instant(at), time.Second)
 	l.stops.Store(true)
-	l.learn(&wants, &result{lease: wireLease{4, 100, 3}, resetNumber: noReset}, 1, instant(at), instant(at))
-	require.False(t, l.spend(someAsk(1), instant(at), new(result)))
+	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: noReset}, 1, instant(at), instant(at))
+	require.False(t, l.spend(someAsk(1), instant(at), new(wire.Result)))
 	require.Len(t, l.returns(nil), 1)
 }
 
@@ -342,13 +343,13 @@ func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
 	soon := &bucket.Limit{Algorithm: SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // it lends for 100 ms
 	n, _ := lender()
 	a := ask1(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
-	a.lease = wireLease{units: 50, term: 500}
-	n.takeLending(&a, limit, now, new(result))
-	a.limit = soon
-	var r result
+	a.Lease = wire.Lease{Units: 50, Term: 500}
+	n.takeLending(&a, limit, now, new(wire.Result))
+	a.Limit = soon
+	var r wire.Result
 	n.takeLending(&a, soon, now, &r)
-	require.NotZero(t, r.lease.units)
-	require.EqualValues(t, lentFor, n.lent.of(a.id, now).Term)
+	require.NotZero(t, r.Lease.Units)
+	require.EqualValues(t, lentFor, n.lent.of(a.ID, now).Term)
 }
 
 // What is lent of a count is known for as long as it lasts, however many others share its
@@ -359,11 +360,11 @@ func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
 	n, _ := lender()
 	lends := func(i int, now int64) uint32 {
 		a := ask1(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, limit, 1)
-		a.lease = wireLease{units: 10, term: 500}
-		var r result
+		a.Lease = wire.Lease{Units: 10, Term: 500}
+		var r wire.Result
 		n.takeLending(&a, limit, now, &r)
 		require.True(t, r.Allowed)
-		return r.lease.units
+		return r.Lease.Units
 	}
 	for i := range lentWays {
 		require.EqualValues(t, 10, lends(i, now))
@@ -381,15 +382,15 @@ func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	n, _ := lender()
 	a := ask1(bucket.ID{Hi: 1, Lo: 2}, limit, 1)
-	a.lease = wireLease{units: 10, term: 500}
-	var r result
+	a.Lease = wire.Lease{Units: 10, Term: 500}
+	var r wire.Result
 	require.True(t, n.lent.cease(true, now))
 	n.takeLending(&a, limit, now, &r)
 	require.True(t, r.Allowed)
-	require.Zero(t, r.lease)
+	require.Zero(t, r.Lease)
 	n.lent.cease(false, now)
 	n.takeLending(&a, limit, now, &r)
-	require.EqualValues(t, 10, r.lease.units)
+	require.EqualValues(t, 10, r.Lease.Units)
 	require.False(t, n.lent.cease(true, now))
 	require.False(t, n.lent.cease(true, now+int64(lentFor)-1))
 	require.True(t, n.lent.cease(true, now+int64(lentFor)))
@@ -423,12 +424,12 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
 			a := ask1(id, limit, 0)
-			a.lease = wireLease{units: lent, term: 500}
-			var r result
+			a.Lease = wire.Lease{Units: lent, Term: 500}
+			var r wire.Result
 			n.takeLending(&a, limit, now, &r)
-			require.EqualValues(t, lent, r.lease.units)
-			back := a.taken(&r)
-			back.units, back.lease = c.left, wireLease{uint32(c.spent), r.lease.term, r.lease.until}
+			require.EqualValues(t, lent, r.Lease.Units)
+			back := a.Taken(&r)
+			back.Units, back.Lease = c.left, wire.Lease{Units: uint32(c.spent), Term: r.Lease.Term, Until: r.Lease.Until}
 			for range c.times {
 				n.takeBack(v, &back, now)
 			}
@@ -447,10 +448,10 @@ func TestARefundTakesNothingThatIsLent(t *testing.T) {
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
 			a := ask1(id, limit, 0)
-			a.lease = wireLease{units: lent, term: 500}
-			n.takeLending(&a, limit, now, new(result))
+			a.Lease = wire.Lease{Units: lent, Term: 500}
+			n.takeLending(&a, limit, now, new(wire.Result))
 			refund := ask1(id, limit, refunded)
-			n.apply(opRefund, 0, &refund, limit, now, new(result))
+			n.apply(wire.OpRefund, 0, &refund, limit, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			require.Equal(t, lent+max(0, taken-refunded), used, "%v, %d units", algorithm, refunded)
 		}
@@ -460,21 +461,21 @@ func TestARefundTakesNothingThatIsLent(t *testing.T) {
 // A lease is of the member that was asked, so that whoever hands an ask on asks for none.
 func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 	limit := &bucket.Limit{Rate: 100, Per: time.Minute, Algorithm: TokenBucket, Burst: 7, Version: 3}
-	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": maxAsks} {
-		for _, op := range []op{opTake, opRefund} { // one is asked, and one told
+	for name, asks := range map[string]int{"one": 1, "two": 2, "all that a request may have": wire.MaxAsks} {
+		for _, op := range []wire.Op{wire.OpTake, wire.OpRefund} { // one is asked, and one told
 			t.Run(fmt.Sprint(name, " of ", op), func(t *testing.T) {
-				h := header{op: op, hops: maxHops, asks: uint8(asks)}
-				if op == opTake {
-					h.wait = time.Second
+				h := wire.Header{Op: op, Hops: wire.MaxHops, Asks: uint8(asks)}
+				if op == wire.OpTake {
+					h.Wait = time.Second
 				}
 				var want [][]byte // each without its lease
-				request := h.append(nil)
+				request := h.Append(nil)
 				for i := range asks {
 					a := ask1(bucket.ID{Hi: uint64(i), Lo: 2}, limit, int64(i+1))
-					a.receipt, a.resetNumber, a.shadow, a.partition = 5, 6, true, FailClosed
-					want = append(want, a.append(nil))
-					a.lease = wireLease{units: 1<<32 - 1, term: 1<<16 - 1, until: 1<<32 - 1}
-					request = a.append(request)
+					a.Receipt, a.ResetNumber, a.Shadow, a.Partition = 5, 6, true, wire.FailClosed
+					want = append(want, a.Append(nil))
+					a.Lease = wire.Lease{Units: 1<<32 - 1, Term: 1<<16 - 1, Until: 1<<32 - 1}
+					request = a.Append(request)
 				}
 				n, v := lender()
 				n.exchanges.New = func() any { return new(exchange) }
@@ -485,7 +486,7 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				require.NoError(t, n.errands.Wait())
 				require.Len(t, to.requests, 1)
 				for i := range asks {
-					require.Equal(t, want[i], to.requests[0][headerBytes+i*askBytes:][:askBytes], "ask %d", i)
+					require.Equal(t, want[i], to.requests[0][wire.HeaderBytes+i*wire.AskBytes:][:wire.AskBytes], "ask %d", i)
 				}
 			})
 		}
@@ -535,15 +536,15 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 				before, _, _ := owner.counts.Used(id, now)
 				owner.takeBack(v, &left.ask, now)
 				after, _, _ := owner.counts.Used(id, now)
-				require.GreaterOrEqual(t, after, before-left.ask.units)
+				require.GreaterOrEqual(t, after, before-left.ask.Units)
 			})
 		}
-		ask := func(node int, a ask, units int64) {
+		ask := func(node int, a wire.Ask, units int64) {
 			sent := now
 			send(node, func() {
-				r := new(result)
-				a.units = units
-				if a.lease.units > 0 {
+				r := new(wire.Result)
+				a.Units = units
+				if a.Lease.Units > 0 {
 					owner.takeLending(&a, limit, now, r)
 				} else {
 					owner.counts.TakeInto(id, limit, now, units, &r.Result)
@@ -551,7 +552,7 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 				if r.Allowed {
 					spent += units
 				}
-				if a.lease.units > 0 {
+				if a.Lease.Units > 0 {
 					send(-node-1, func() { nodes[node].learn(&a, r, 1, instant(sent), instant(now)) })
 				}
 			})
@@ -571,19 +572,19 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 			a := ask1(id, limit, rapid.SampledFrom([]int64{1, 1, 1, 5}).Draw(t, "units"))
 			switch rapid.SampledFrom([]string{"check", "check", "check", "refund", "sweep"}).Draw(t, "op") {
 			case "check":
-				if l.spend(&a, instant(now), new(result)) {
-					spent += a.units
+				if l.spend(&a, instant(now), new(wire.Result)) {
+					spent += a.Units
 					break
 				}
 				left, over := l.want(&a, rapid.SampledFrom([]float64{0, 10, 100, 1000}).Draw(t, "pace"), instant(now), time.Second)
 				if over {
 					giveBack(node, left)
 				}
-				ask(node, a, a.units)
+				ask(node, a, a.Units)
 			case "refund":
 				done, left, over := l.refund(&a, instant(now))
 				if done {
-					spent -= a.units
+					spent -= a.Units
 				}
 				if over {
 					giveBack(node, left)
@@ -617,8 +618,8 @@ func TestWhatIsLentIsKnownToTheOwner(t *testing.T) {
 	})
 }
 
-func ask1(id bucket.ID, l *bucket.Limit, units int64) ask {
-	return ask{id: id, limit: l, units: units, leases: true}
+func ask1(id bucket.ID, l *bucket.Limit, units int64) wire.Ask {
+	return wire.Ask{ID: id, Limit: l, Units: units, Leases: true}
 }
 
 // A check that a lease admits beside one that its own node decides.

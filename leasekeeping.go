@@ -5,22 +5,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // askForLease has a take that is about to be sent to the owner ask for a lease, if its key
 // is hot.
-func (n *Node) askForLease(v *view, a *ask, t countsync.Time) {
-	if !a.leases || n.leases.stops.Load() {
+func (n *Node) askForLease(v *view, a *wire.Ask, t countsync.Time) {
+	if !a.Leases || n.leases.stops.Load() {
 		return
 	}
-	if left, over := n.leases.want(a, n.heat.asked(a.id, t.Steady), t, n.cfg.Timeout); over {
+	if left, over := n.leases.want(a, n.heat.asked(a.ID, t.Steady), t, n.cfg.Timeout); over {
 		n.giveBack(v, left)
 	}
 }
 
 // refundLease reports whether a refund could go back to a lease that it was spent of.
-func (n *Node) refundLease(a *ask) bool {
+func (n *Node) refundLease(a *wire.Ask) bool {
 	done, left, over := n.leases.refund(a, n.time(n.now()))
 	if over {
 		n.giveBack(n.view.Load(), left)
@@ -43,7 +44,7 @@ func (n *Node) keepLeases() {
 	tick := time.NewTimer(time.Hour)
 	defer tick.Stop()
 	var (
-		renew   []ask
+		renew   []wire.Ask
 		errands []leaseErrand
 	)
 	sweep := func(sets *bitmap) (lives bool) {
@@ -60,7 +61,7 @@ func (n *Node) keepLeases() {
 		n.errandsTo(errands, func(errands []leaseErrand) { n.giveBack(v, errands...) })
 		errands = errands[:0]
 		for i := range renew {
-			if w, to, _ := v.route(renew[i].id, v.owner(renew[i].id), t.Steady); w == direct {
+			if w, to, _ := v.route(renew[i].ID, v.owner(renew[i].ID), t.Steady); w == direct {
 				errands = append(errands, leaseErrand{v.hashes[to], renew[i]})
 			}
 		}
@@ -100,7 +101,7 @@ func (n *Node) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
 	})
 	for len(errands) > 0 {
 		same := 1
-		for same < len(errands) && same < maxAsks && errands[same].owner == errands[0].owner {
+		for same < len(errands) && same < wire.MaxAsks && errands[same].owner == errands[0].owner {
 			same++
 		}
 		f(errands[:same])
@@ -115,18 +116,18 @@ func (n *Node) giveBack(v *view, errands ...leaseErrand) {
 	to, known := v.named[errands[0].owner]
 	if !known || v.Stalls(to) || !v.Direct[to] {
 		for i := range errands {
-			if a := &errands[i].ask; a.units > 0 {
-				a.lease = wireLease{}
-				n.tell(opRefund, 0, a)
+			if a := &errands[i].ask; a.Units > 0 {
+				a.Lease = wire.Lease{}
+				n.tell(wire.OpRefund, 0, a)
 			}
 		}
 		return
 	}
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	x.request = header{opReturn, 0, maxHops, uint8(len(errands)), 0, errands[0].owner}.append(x.request[:0])
+	x.request = wire.Header{Op: wire.OpReturn, Flags: 0, Hops: wire.MaxHops, Asks: uint8(len(errands)), Wait: 0, To: errands[0].owner}.Append(x.request[:0])
 	for i := range errands {
-		x.request = errands[i].ask.append(x.request)
+		x.request = errands[i].ask.Append(x.request)
 	}
 	v.Members[to].Peer.Tell(x.request)
 }
@@ -138,21 +139,21 @@ func (n *Node) renew(v *view, errands []leaseErrand, sent countsync.Time) {
 	n.background(func(ctx context.Context) {
 		x := n.exchanges.Get().(*exchange)
 		defer n.exchanges.Put(x)
-		x.request = header{opLend, 0, maxHops, uint8(len(errands)), wait, owner}.append(x.request[:0])
+		x.request = wire.Header{Op: wire.OpLend, Flags: 0, Hops: wire.MaxHops, Asks: uint8(len(errands)), Wait: wait, To: owner}.Append(x.request[:0])
 		for i := range errands {
-			x.request = errands[i].ask.append(x.request)
+			x.request = errands[i].ask.Append(x.request)
 		}
 		answer, err := v.Members[v.named[owner]].Peer.Ask(ctx, x.request, x.answer, wait)
 		if err != nil {
 			return
 		}
 		x.answer = answer
-		if s, err := parseAnswer(answer, len(errands)); err != nil || s != statusDone {
+		if s, err := wire.ParseAnswer(answer, len(errands)); err != nil || s != wire.Done {
 			return
 		}
 		t := n.time(n.now())
 		for i := range errands {
-			r := parseResult(answer, i)
+			r := wire.ParseResult(answer, i)
 			n.leases.learn(&errands[i].ask, &r, owner, sent, t)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // lent is what this node has lent of the counts that it has authority over, as far as it
@@ -53,7 +54,7 @@ type lentCount struct {
 // (bucket.Lend). Whoever has it spends it for two thirds of that at most, and of keys that
 // are asked for often for far less: what it gives back then comes in time though its
 // machine is busy, or a packet is sent twice.
-const lentFor = longestLease * 3 / 2
+const lentFor = wire.LongestLease * 3 / 2
 
 // lock returns an id's set, locked. Under that lock the count is reset, lent of, and takes
 // back what was lent, so that each of these is wholly before or after a reset.
@@ -125,15 +126,15 @@ func (l *lent) of(id bucket.ID, steady int64) (lease bucket.Lease) {
 // what is left of it is to be given back: not if it is over. Once it is over no refund
 // leaves its units any more (of), so that they may have been given back instead of those
 // that were meant. s.mu is held.
-func (s *lentSet) settle(a *ask, steady int64) bool {
+func (s *lentSet) settle(a *wire.Ask, steady int64) bool {
 	for i := range s.of {
 		c := &s.of[i]
-		if c.id != a.id {
+		if c.id != a.ID {
 			continue
 		}
 		c.turn(steady)
-		left := time.Duration(a.lease.until-stamp(steady)) * stampTick // to within a tick
-		units := int64(a.lease.units) + a.units
+		left := time.Duration(a.Lease.Until-stamp(steady)) * stampTick // to within a tick
+		units := int64(a.Lease.Units) + a.Units
 		if steady >= c.until || left == 0 || left > lentFor+stampTick || // over, as a stamp that is past is far ahead
 			units < 0 || units > c.now+c.before {
 			return false
@@ -184,22 +185,22 @@ const stampTick = 1 << 14 * time.Nanosecond
 
 // takeLending takes, and lends of what is left, by the limit that judges the count here;
 // without one, by what this region has.
-func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
+func (n *Node) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	steady := n.steadily(now)
-	s := n.lent.lock(a.id)
+	s := n.lent.lock(a.ID)
 	defer s.mu.Unlock()
-	c := s.open(a.id, steady)
-	r.resetNumber = n.resetNumber(a.id, now)
+	c := s.open(a.ID, steady)
+	r.ResetNumber = n.resetNumber(a.ID, now)
 	var want, other, granted bucket.Lease
 	if c != nil && !n.lent.ceases.Load() {
-		want, other = bucket.Lease{Units: int64(a.lease.units), Term: lentFor}, c.lease(steady)
+		want, other = bucket.Lease{Units: int64(a.Lease.Units), Term: lentFor}, c.lease(steady)
 	}
-	term := min(time.Duration(a.lease.term)*time.Millisecond, longestLease)
+	term := min(time.Duration(a.Lease.Term)*time.Millisecond, wire.LongestLease)
 	least := term * 3 / 2 // in which the asker has it for term
 	if l == nil {
-		granted = n.regions.Lend(a.id, a.limit, n.time(now), a.units, want, least, other, &r.Result)
+		granted = n.regions.Lend(a.ID, a.Limit, n.time(now), a.Units, want, least, other, &r.Result)
 	} else {
-		granted = n.counts.Lend(a.id, l, now, a.units, want, least, other, &r.Result)
+		granted = n.counts.Lend(a.ID, l, now, a.Units, want, least, other, &r.Result)
 	}
 	if granted.Units == 0 {
 		return
@@ -208,24 +209,24 @@ func (n *Node) takeLending(a *ask, l *bucket.Limit, now int64, r *result) {
 	c.until = max(c.until, steady+int64(granted.Term))
 	raise(&s.until, c.until)
 	raise(&n.lent.until, c.until)
-	r.lease = wireLease{uint32(granted.Units), uint16(min(term, granted.Term*2/3) / time.Millisecond), stamp(steady + int64(granted.Term))}
+	r.Lease = wire.Lease{Units: uint32(granted.Units), Term: uint16(min(term, granted.Term*2/3) / time.Millisecond), Until: stamp(steady + int64(granted.Term))}
 }
 
 // takeBack is told what became of a lease: what is left of it counts no more. Who has no
 // authority any more does not take it back, as nobody knows then who counts it how. What
 // was lent of a count that was reset since is not in the present one.
-func (n *Node) takeBack(v *view, a *ask, now int64) {
-	s := n.lent.set(a.id)
+func (n *Node) takeBack(v *view, a *wire.Ask, now int64) {
+	s := n.lent.set(a.ID)
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.resetNumber < n.resetNumber(a.id, now) {
+	if a.ResetNumber < n.resetNumber(a.ID, now) {
 		return
 	}
-	if s.settle(a, n.steadily(now)) && a.units > 0 && v.standing(a.id) == asOwner {
-		n.counts.Refund(a.id, n.wholeOf(a, now), now, a.units, a.receipt, false)
+	if s.settle(a, n.steadily(now)) && a.Units > 0 && v.standing(a.ID) == asOwner {
+		n.counts.Refund(a.ID, n.wholeOf(a, now), now, a.Units, a.Receipt, false)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Limiter checks keys against one limit. It holds no resources, needs no
@@ -30,18 +31,18 @@ type Limiter struct {
 
 // Allow asks for one unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.check(ctx, opTake, key, 1)
+	return l.check(ctx, wire.OpTake, key, 1)
 }
 
 // AllowN asks for units, 1 to what the limit can ever grant. It spends all of
 // them or none.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
-	return l.check(ctx, opTake, key, units)
+	return l.check(ctx, wire.OpTake, key, units)
 }
 
 // Peek looks at what Allow would answer, and spends nothing.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	return l.check(ctx, opPeek, key, 1)
+	return l.check(ctx, wire.OpPeek, key, 1)
 }
 
 // Debit spends units without asking, for a cost that is known only afterwards.
@@ -50,7 +51,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 // well: the owner's debit is refunded when its answer comes, unless it left a debt or
 // the connection breaks before. Then both count.
 func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision, error) {
-	return l.check(ctx, opDebit, key, units)
+	return l.check(ctx, wire.OpDebit, key, units)
 }
 
 // Refund gives units back, 1 or more and never more than are used. It takes as many
@@ -61,7 +62,7 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 // error; the Refund may have been carried out then, so that calling it again may give
 // back twice.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
-	var a ask
+	var a wire.Ask
 	err := l.ask(ctx, key, units, &a)
 	if err != nil {
 		return err
@@ -69,8 +70,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	if l.node.refundLease(&a) {
 		return nil
 	}
-	err = l.node.decide(ctx, opRefund, 0, &a, new(result))
-	l.node.pushbacks.end(a.id, l.node.steady())
+	err = l.node.decide(ctx, wire.OpRefund, 0, &a, new(wire.Result))
+	l.node.pushbacks.end(a.ID, l.node.steady())
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 // Reset forgets this key's count on every member. An *ErrPartial names those
 // that were not reached. A deadline that passes is its context's error.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	var a ask
+	var a wire.Ask
 	if err := l.ask(ctx, key, 1, &a); err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (l *Limiter) ID(key string) [16]byte {
 func (l *Limiter) id(key string) bucket.ID {
 	id := l.node.identity.id(l.prefix, key)
 	if l.limit.Scope == Global {
-		id.Hi |= globalIDBit
+		id.Hi |= wire.GlobalIDBit
 	}
 	return id
 }
@@ -133,21 +134,21 @@ func (l *Limiter) Limit() Limit { return l.limit }
 func (l *Limiter) Node() *Node { return l.node }
 
 // check is every method that returns a Decision.
-func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d Decision, err error) {
+func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64) (d Decision, err error) {
 	n := l.node
 	begun := n.observedSince()
 	var (
-		a ask
-		r result
+		a wire.Ask
+		r wire.Result
 	)
 	err = l.ask(ctx, key, units, &a)
-	if err == nil && op == opTake {
+	if err == nil && op == wire.OpTake {
 		err = l.grants(units)
 	}
 	if err == nil {
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			if weight := l.meter.decided(a.id, &r, false); weight > 0 {
-				n.sampled(l, key, &a, &r, op != opPeek, weight)
+			if weight := l.meter.decided(a.ID, &r, false); weight > 0 {
+				n.sampled(l, key, &a, &r, op != wire.OpPeek, weight)
 			}
 		}
 	}
@@ -156,13 +157,13 @@ func (l *Limiter) check(ctx context.Context, op op, key string, units int64) (d 
 	}
 	l.tell(&d, &r)
 	if n.cfg.Observer != nil {
-		n.observe(ctx, l, key, units, d, err, begun, op == opPeek)
+		n.observe(ctx, l, key, units, d, err, begun, op == wire.OpPeek)
 	}
 	return d, err
 }
 
 // ask looks the caller's question over and writes it to a.
-func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) error {
+func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask) error {
 	if l.node.closed.Load() {
 		return ErrClosed
 	}
@@ -175,11 +176,11 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *ask) erro
 	if units <= 0 {
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)
 	}
-	a.id, a.of = l.id(key), l
-	a.limit, a.partition, a.units, a.global = &l.numbers, l.limit.Partition, units, l.limit.Scope == Global
-	a.leases = !l.limit.NoLeases
+	a.ID, a.Name = l.id(key), l.limit.Name
+	a.Limit, a.Partition, a.Units, a.Global = &l.numbers, wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
+	a.Leases = !l.limit.NoLeases
 	if l.window != nil {
-		a.limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
+		a.Limit = l.window.numbers(&l.numbers, l.node.cfg.timeOfDay())
 	}
 	return nil
 }
@@ -196,17 +197,17 @@ func (l *Limiter) grants(units int64) error {
 // tell writes what the caller is told, field by field: a literal would be built
 // elsewhere first, and copied in larger pieces than it was written in, which
 // stalls. What a region has of a Global limit is nobody else's affair.
-func (l *Limiter) tell(d *Decision, r *result) {
+func (l *Limiter) tell(d *Decision, r *wire.Result) {
 	d.Allowed = r.Allowed
 	d.Limit = r.Limit
-	if l.limit.Scope == Global && !r.source.isShare() && r.source != 0 {
+	if l.limit.Scope == Global && !r.Source.IsShare() && r.Source != 0 {
 		d.Limit = l.numbers.Capacity()
 	}
 	d.Remaining = r.Remaining
 	d.RetryAfter = r.RetryAfter
 	d.ResetAfter = r.ResetAfter
 	d.Name = l.limit.Name
-	d.Source = r.source
+	d.Source = Source(r.Source)
 }
 
 // observedSince is when a check began, if anyone wants to know.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -126,20 +127,20 @@ func (v *view) answersLocate(i int) bool {
 
 // askLocate asks one member, directly or through others; nil if it has not answered.
 func (n *Node) askLocate(ctx context.Context, v *view, i int, ranges countsync.Ranges) *location {
-	request := header{op: opLocate, hops: maxHops, wait: locateWait / 2, to: v.hashes[i]}.append(nil)
+	request := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: locateWait / 2, To: v.hashes[i]}.Append(nil)
 	request = binary.LittleEndian.AppendUint64(request, v.hashes[v.Self])
 	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, appendHashes(request, ranges), nil, locateWait)
 	if err != nil {
 		return nil
 	}
-	if s, err := parseAnswer(answer, 0); err != nil || s != statusDone || len(answer) == answerHeaderBytes {
+	if s, err := wire.ParseAnswer(answer, 0); err != nil || s != wire.Done || len(answer) == wire.AnswerHeaderBytes {
 		return nil
 	}
-	has, err := parseHashes(answer[answerHeaderBytes+1:])
+	has, err := parseHashes(answer[wire.AnswerHeaderBytes+1:])
 	if err != nil {
 		return nil
 	}
-	return &location{member: v.hashes[i], has: has, unclear: answer[answerHeaderBytes] != 0}
+	return &location{member: v.hashes[i], has: has, unclear: answer[wire.AnswerHeaderBytes] != 0}
 }
 
 // serveLocate answers askLocate. What this node was to take later, as nobody was known
@@ -157,13 +158,13 @@ func (n *Node) serveLocate(body, dst []byte) []byte {
 	defer s.swap.Unlock()
 	v, now := n.view.Load(), n.steady()
 	if !v.grants(binary.LittleEndian.Uint64(body), ranges) {
-		return appendAnswer(dst, statusUnreached, 0)
+		return wire.AppendAnswer(dst, wire.Unreached, 0)
 	}
 	has := v.has(ranges, now, func(to countsync.Member) bool { return s.Stream != nil && s.Lag(to, n.now()).Giving })
 	if next := v.unclaimed(ranges.Minus(has)); next != v {
 		n.replace(next)
 	}
-	dst = appendAnswer(dst, statusDone, 0)
+	dst = wire.AppendAnswer(dst, wire.Done, 0)
 	unclear := byte(0)
 	if v.unclear(ranges, now) {
 		unclear = 1
@@ -290,13 +291,13 @@ func appendHashes(b []byte, ranges countsync.Ranges) []byte {
 
 func parseHashes(b []byte) (countsync.Ranges, error) {
 	if len(b)%16 != 0 {
-		return nil, errMalformed
+		return nil, wire.ErrMalformed
 	}
 	ranges := make([]countsync.Range, 0, len(b)/16)
 	for ; len(b) > 0; b = b[16:] {
 		r := countsync.Range{First: binary.LittleEndian.Uint64(b), Last: binary.LittleEndian.Uint64(b[8:])}
 		if r.First > r.Last {
-			return nil, errMalformed
+			return nil, wire.ErrMalformed
 		}
 		ranges = append(ranges, r)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // meters are the counters of a node.
 type meters struct {
 	limits    limitMeters
-	latencies [sources]histogram
+	latencies [wire.Sources]histogram
 	served    atomic.Uint64
 	passed    atomic.Uint64
 	overdue   atomic.Uint64
@@ -54,8 +55,8 @@ type limitMeter struct{ stripes [meterStripes]stripe }
 
 // stripe fills whole cache lines.
 type stripe struct {
-	allowed, denied [sources + 1]atomic.Uint64 // by source, and in the last place the shadows
-	_               [(64 - 2*(int(sources)+1)*8%64) % 64]byte
+	allowed, denied [wire.Sources + 1]atomic.Uint64 // by source, and in the last place the shadows
+	_               [(64 - 2*(int(wire.Sources)+1)*8%64) % 64]byte
 }
 
 // of is the counters of a name.
@@ -87,17 +88,17 @@ func (m *limitMeters) all(f func(name string, of *limitMeter)) {
 }
 
 // decided counts a decision, and returns for how many it is to be measured, mostly 0.
-func (m *limitMeter) decided(id bucket.ID, r *result, shadow bool) (weight uint64) {
+func (m *limitMeter) decided(id bucket.ID, r *wire.Result, shadow bool) (weight uint64) {
 	s := &m.stripes[id.Hi%meterStripes]
 	of := &s.denied
 	if r.Allowed {
 		of = &s.allowed
 	}
 	if shadow {
-		of[sources].Add(1)
+		of[wire.Sources].Add(1)
 		return 0
 	}
-	return weightOf(of[r.source].Add(1))
+	return weightOf(of[r.Source].Add(1))
 }
 
 // weightOf is for how many decisions the nth of a stripe's, of one source and outcome,
@@ -127,7 +128,7 @@ func (m *limitMeter) sum(of Source) (o Outcomes) {
 func (m *limitMeters) decisions(s *Stats) {
 	s.Decisions, s.Limits = make(map[Source]Outcomes), make(map[string]map[Source]Outcomes)
 	m.all(func(name string, limit *limitMeter) {
-		for source := Owner; source < sources; source++ {
+		for source := Owner; source <= Leased; source++ {
 			o := limit.sum(source)
 			if o == (Outcomes{}) {
 				continue
@@ -140,6 +141,6 @@ func (m *limitMeters) decisions(s *Stats) {
 			all.add(o)
 			s.Decisions[source] = all
 		}
-		s.Shadows.add(limit.sum(sources))
+		s.Shadows.add(limit.sum(Source(wire.Sources)))
 	})
 }

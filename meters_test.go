@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
@@ -39,7 +40,7 @@ func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
 
 func TestNamesBeyondThoseThatANodeCountsApartAreCountedTogether(t *testing.T) {
 	var m limitMeters
-	one := &result{source: Owner}
+	one := &wire.Result{Source: wire.Owner}
 	for i := range maxMetered + 10 {
 		m.of(strconv.Itoa(i)).decided(bucket.ID{Hi: uint64(i)}, one, false)
 	}
@@ -67,7 +68,7 @@ func TestALimitNamedAsTheOthersLosesNoDecision(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var m limitMeters
 			for _, name := range c.limits {
-				m.of(name).decided(bucket.ID{}, &result{source: Owner}, false)
+				m.of(name).decided(bucket.ID{}, &wire.Result{Source: wire.Owner}, false)
 			}
 			var s Stats
 			m.decisions(&s)
@@ -99,7 +100,7 @@ func TestWhatIsCountedAtOnceIsCountedOnce(t *testing.T) {
 	for g := range 4 {
 		wait.Go(func() {
 			for i := range 1000 {
-				m.of(fmt.Sprint(i%3)).decided(bucket.ID{Hi: uint64(g * i)}, &result{source: Forwarded}, i%2 == 0)
+				m.of(fmt.Sprint(i%3)).decided(bucket.ID{Hi: uint64(g * i)}, &wire.Result{Source: wire.Forwarded}, i%2 == 0)
 				if i%100 == 0 {
 					var s Stats
 					m.decisions(&s)
@@ -198,12 +199,12 @@ func BenchmarkMetrics(b *testing.B) {
 			for i := range ids {
 				ids[i] = l.id(fmt.Sprint(key, i))
 			}
-			a, r, i := ask{began: n.steady()}, result{source: Owner}, 0
+			a, r, i := wire.Ask{Began: n.steady()}, wire.Result{Source: wire.Owner}, 0
 			r.Allowed = true
 			b.ReportAllocs()
 			for b.Loop() {
-				a.id = ids[i]
-				if weight := l.meter.decided(a.id, &r, false); weight > 0 {
+				a.ID = ids[i]
+				if weight := l.meter.decided(a.ID, &r, false); weight > 0 {
 					n.sampled(l, key, &a, &r, true, weight)
 				}
 				if i++; i == keys {

@@ -43,7 +43,7 @@ func (c *Calendar) UnmarshalText(name []byte) error { return calendarNames.Unmar
 // String returns the name that metrics and the admin API have, like "stand_in"; that
 // of the zero Source is "none", and that of an unknown one "unknown".
 func (s Source) String() string {
-	if s < sources {
+	if s <= Leased {
 		return sourceNames.String(s)
 	}
 	return "unknown"

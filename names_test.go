@@ -66,9 +66,9 @@ func TestAnotherSpellingIsRefusedWithTheOneToWrite(t *testing.T) {
 
 func TestSourcesAreNamedAsEverythingElse(t *testing.T) {
 	require.Equal(t, "none", Source(0).String())
-	for s := Owner; s < sources; s++ {
+	for s := Owner; s <= Leased; s++ {
 		require.Regexp(t, regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`), s.String())
 		require.NotEqual(t, "unknown", s.String())
 	}
-	require.Equal(t, "unknown", sources.String())
+	require.Equal(t, "unknown", (Leased + 1).String())
 }

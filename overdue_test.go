@@ -7,36 +7,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Name: "test", Rate: 10, Per: time.Hour})
-	var a, other ask
+	var a, other wire.Ask
 	require.NoError(t, l.ask(t.Context(), "key", 1, &a))
 	require.NoError(t, l.ask(t.Context(), "other key", 1, &other))
 	v := n.view.Load()
-	request := func(op op, wait time.Duration) []byte {
-		return a.append(header{op, 0, maxHops, 1, wait, v.hashes[v.Self]}.append(nil))
+	request := func(op wire.Op, wait time.Duration) []byte {
+		return a.Append(wire.Header{Op: op, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: wait, To: v.hashes[v.Self]}.Append(nil))
 	}
 	got := make(answers, 4)
 	b := cluster.NewBatch("other", got)
 	b.Read = time.Now().Add(-50 * time.Millisecond)
 	b.Requests = [][]byte{
-		request(opTake, 20*time.Millisecond), // dropped
-		request(opTake, time.Hour),
-		request(opDebit, 0), // told: it waits for nothing
-		other.append(header{opReset, 0, maxHops, 1, 20 * time.Millisecond, v.hashes[v.Self]}.append(nil)), // it holds all the same
+		request(wire.OpTake, 20*time.Millisecond), // dropped
+		request(wire.OpTake, time.Hour),
+		request(wire.OpDebit, 0), // told: it waits for nothing
+		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.hashes[v.Self]}.Append(nil)), // it holds all the same
 	}
 	inbound{n}.Serve(b)
 
-	s, err := parseAnswer(got[0], 1)
+	s, err := wire.ParseAnswer(got[0], 1)
 	require.NoError(t, err)
-	require.Equal(t, statusUnreached, s)
+	require.Equal(t, wire.Unreached, s)
 	for _, i := range []int{1, 2, 3} {
-		s, err := parseAnswer(got[i], 1)
+		s, err := wire.ParseAnswer(got[i], 1)
 		require.NoError(t, err)
-		require.Equal(t, statusDone, s)
+		require.Equal(t, wire.Done, s)
 	}
 	d, err := l.Peek(t.Context(), "key")
 	require.NoError(t, err)

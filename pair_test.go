@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -66,13 +67,13 @@ func (p *pair) Tell([]byte) {}
 func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
 	time.Sleep(time.Millisecond)
 	p.handler.Heard()
-	if op(request[0]) != opStream {
+	if wire.Op(request[0]) != wire.OpStream {
 		return nil, cluster.ErrUnheard
 	}
 	if p.unanswered.Add(-1) >= 0 {
 		return nil, cluster.ErrTimeout
 	}
-	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[headerBytes:], p, appendAnswer(answer[:0], statusDone, 0))
+	answer, a, err := p.stream.Serve(time.Now().UnixNano(), request[wire.HeaderBytes:], p, wire.AppendAnswer(answer[:0], wire.Done, 0))
 	p.frames.Add(1)
 	if a.Complete {
 		p.complete.Add(1)

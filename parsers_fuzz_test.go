@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -62,15 +63,15 @@ func FuzzLimits(f *testing.F) {
 
 // A lease is whatever ten bytes a member sends, for longestLease at most.
 func FuzzLease(f *testing.F) {
-	f.Add(wireLease{units: 1<<32 - 1, term: 500, until: 7}.append(nil))
+	f.Add(wire.Lease{Units: 1<<32 - 1, Term: 500, Until: 7}.Append(nil))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) != 10 {
 			return // a request or an answer of another length is refused before: FuzzServe, FuzzAnswer
 		}
-		lease := parseLease(body)
-		require.LessOrEqual(t, lease.term, uint16(longestLease/time.Millisecond))
-		again := lease.append(nil)
+		lease := wire.ParseLease(body)
+		require.LessOrEqual(t, lease.Term, uint16(wire.LongestLease/time.Millisecond))
+		again := lease.Append(nil)
 		require.Equal(t, body[:8], again[:8])
-		require.Equal(t, lease, parseLease(again))
+		require.Equal(t, lease, wire.ParseLease(again))
 	})
 }

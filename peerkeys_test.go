@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // A member can ask for any key. What it makes a node hold ends at MaxKeys, and comes in
@@ -24,10 +25,10 @@ func TestAMemberThatAsksForTooManyKeysFillsNoMoreThanMaxKeysAndForgetsNobodyWhoI
 	}
 	limit := bucket.Limit{Rate: 100, Per: time.Minute}
 	for i := range uint64(asks) {
-		one := ask{id: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, limit: &limit, units: 1}
+		one := wire.Ask{ID: bucket.ID{Hi: i*0x9e3779b97f4a7c15 + 1, Lo: i}, Limit: &limit, Units: 1}
 		got := make(answers, 1)
 		b := cluster.NewBatch("greedy", got)
-		b.Requests = [][]byte{one.append(header{op: opTake, asks: 1, hops: maxHops, wait: time.Second}.append(nil))}
+		b.Requests = [][]byte{one.Append(wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops, Wait: time.Second}.Append(nil))}
 		inbound{n}.Serve(b)
 		require.NotEmpty(t, got[0], "it is answered")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -122,7 +123,7 @@ func (n *Node) spread(v *view, news []kvEntry, from int) {
 		if body == nil {
 			body = appendEntries(nil, news, n.now())
 		}
-		m.Peer.Tell(append(header{op: opPublish, to: v.hashes[i]}.append(nil), body...))
+		m.Peer.Tell(append(wire.Header{Op: wire.OpPublish, To: v.hashes[i]}.Append(nil), body...))
 	}
 }
 
@@ -167,10 +168,10 @@ func (n *Node) serveComparison(from sender, body []byte, answer cluster.Later) {
 	}
 	started := n.serveApart(from, func(context.Context) {
 		d := n.kv.differs(&q, maxMessageEntryBytes)
-		answer(d.append(appendAnswer(nil, statusDone, 0), n.now()))
+		answer(d.append(wire.AppendAnswer(nil, wire.Done, 0), n.now()))
 	})
 	if !started {
-		answer(appendAnswer(nil, statusUnreached, 0))
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
 	}
 }
 
@@ -243,19 +244,19 @@ func (v *view) offset(period time.Duration) time.Duration {
 func (n *Node) compare(v *view, with int) error {
 	q := comparison{digests: n.kv.digestsNow()}
 	for {
-		request := q.append(header{op: opCompare, to: v.hashes[with]}.append(nil))
+		request := q.append(wire.Header{Op: wire.OpCompare, To: v.hashes[with]}.Append(nil))
 		answer, err := v.Members[with].Peer.Ask(n.life, request, nil, compareWait)
 		if err != nil {
 			return err
 		}
-		switch s, err := parseAnswer(answer, 0); {
+		switch s, err := wire.ParseAnswer(answer, 0); {
 		case err != nil:
 			return err
-		case s == statusUnreached:
+		case s == wire.Unreached:
 			return errUnreached
 		}
 		now := n.now()
-		d, err := parseDifference(answer[answerHeaderBytes:], &q, now)
+		d, err := parseDifference(answer[wire.AnswerHeaderBytes:], &q, now)
 		if err != nil {
 			return err
 		}

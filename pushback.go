@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -83,19 +84,19 @@ func (p *pushback) ends() int64 { return p.sent.Steady + int64(p.lasts()) }
 // deny reports whether a take is denied by what is remembered, and answers it. Of
 // several denials the longest counts: it is the one for the most units. For more units
 // than were denied its RetryAfter is the least that it can be.
-func (p *pushbacks) deny(a *ask, t countsync.Time, r *result) bool {
-	if t.Steady >= p.until[a.id.Lo%pushbackSets].Load() {
+func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
+	if t.Steady >= p.until[a.ID.Lo%pushbackSets].Load() {
 		if p.sets.Load() == nil {
 			p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds it
 		}
 		return false
 	}
-	s := p.set(a.id)
+	s := p.set(a.ID)
 	s.mu.Lock()
 	denied, least := false, time.Duration(0)
 	for i := range s.of {
 		b := &s.of[i]
-		if b.id != a.id || b.units > a.units || b.numbers != numbersHash(a.limit) {
+		if b.id != a.ID || b.units > a.Units || b.numbers != numbersHash(a.Limit) {
 			continue
 		}
 		past := b.past(t)
@@ -109,25 +110,25 @@ func (p *pushbacks) deny(a *ask, t countsync.Time, r *result) bool {
 		r.RetryAfter = least
 		r.ResetAfter = b.reset - past
 		r.Receipt = 0
-		r.source = Pushback
+		r.Source = wire.Pushback
 	}
 	s.mu.Unlock()
 	return denied
 }
 
 // learn remembers a firm denial of a take that was sent then.
-func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
-	if !r.firm {
+func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
+	if !r.Firm {
 		return
 	}
-	s := p.set(a.id)
+	s := p.set(a.ID)
 	if s == nil {
 		return
 	}
-	b := pushback{a.id, numbersHash(a.limit), a.units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.resetNumber}
+	b := pushback{a.ID, numbersHash(a.Limit), a.Units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent.Steady <= s.ended || r.resetNumber < p.number(a.id, sent.Now) {
+	if sent.Steady <= s.ended || r.ResetNumber < p.number(a.ID, sent.Now) {
 		return
 	}
 	at := 0
@@ -142,7 +143,7 @@ func (p *pushbacks) learn(a *ask, r *result, sent countsync.Time) {
 		}
 	}
 	s.of[at] = b
-	if until := &p.until[a.id.Lo%pushbackSets]; b.ends() > until.Load() {
+	if until := &p.until[a.ID.Lo%pushbackSets]; b.ends() > until.Load() {
 		until.Store(b.ends())
 	}
 }

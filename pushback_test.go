@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -24,8 +25,8 @@ func instant(at int64) countsync.Time { return countsync.Time{Now: at, Steady: a
 
 // denied is the answer to a take, a second before the same ask is admitted or another
 // time.
-func denied(retry time.Duration) *result {
-	return &result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, source: Forwarded, firm: true, resetNumber: noReset}
+func denied(retry time.Duration) *wire.Result {
+	return &wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, Source: wire.Forwarded, Firm: true, ResetNumber: noReset}
 }
 
 // Every message takes as long as every other here, and what is asked with pushbacks is
@@ -49,18 +50,18 @@ func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 			}
 			now = next
 			p := rapid.SampledFrom(nodes).Draw(t, "node")
-			a := ask{id: id, limit: &l, units: rapid.Int64Range(1, l.Rate).Draw(t, "units")}
-			want := without.Take(id, &l, now+int64(way), a.units)
-			var got result
+			a := wire.Ask{ID: id, Limit: &l, Units: rapid.Int64Range(1, l.Rate).Draw(t, "units")}
+			want := without.Take(id, &l, now+int64(way), a.Units)
+			var got wire.Result
 			if !p.deny(&a, instant(now), &got) {
-				got.Result = with.Take(id, &l, now+int64(way), a.units)
-				got.firm, got.resetNumber = !got.Allowed, noReset
+				got.Result = with.Take(id, &l, now+int64(way), a.Units)
+				got.Firm, got.ResetNumber = !got.Allowed, noReset
 				p.learn(&a, &got, instant(now))
 			}
 			if got.Allowed != want.Allowed || got.RetryAfter > want.RetryAfter || got.Limit != want.Limit || !got.Allowed && got.RetryAfter <= 0 || got.ResetAfter < got.RetryAfter {
-				t.Fatalf("%d units at %d: %+v, and without pushbacks %+v", a.units, now, got, want)
+				t.Fatalf("%d units at %d: %+v, and without pushbacks %+v", a.Units, now, got, want)
 			}
-			if a.units == 1 && got.RetryAfter != want.RetryAfter {
+			if a.Units == 1 && got.RetryAfter != want.RetryAfter {
 				t.Fatalf("at %d: RetryAfter is %v, and without pushbacks %v", now, got.RetryAfter, want.RetryAfter)
 			}
 			if !want.Allowed {
@@ -72,12 +73,12 @@ func TestAPushbackEndsToTheNanosecond(t *testing.T) {
 
 func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
 	l := bucket.Limit{Algorithm: TokenBucket, Rate: 10, Per: time.Minute, Burst: 5, Version: 3}
-	a := ask{id: bucket.ID{Hi: 1, Lo: 2}, limit: &l, units: 4}
+	a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &l, Units: 4}
 	p := remembering()
 	p.learn(&a, denied(3*time.Second), instant(1000))
-	r := result{Result: bucket.Result{Allowed: true, Receipt: 7}}
+	r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}}
 	require.True(t, p.deny(&a, instant(2000), &r))
-	require.Equal(t, result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: 3*time.Second - 1000, ResetAfter: 6*time.Second - 1000}, source: Pushback}, r)
+	require.Equal(t, wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: 3*time.Second - 1000, ResetAfter: 6*time.Second - 1000}, Source: wire.Pushback}, r)
 	for what, edit := range map[string]func(l *bucket.Limit){
 		"Algorithm": func(l *bucket.Limit) { l.Algorithm = LeakyBucket },
 		"Rate":      func(l *bucket.Limit) { l.Rate++ },
@@ -88,28 +89,28 @@ func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
 	} {
 		other, numbers := a, l
 		edit(&numbers)
-		other.limit = &numbers
+		other.Limit = &numbers
 		require.False(t, p.deny(&other, instant(2000), &r), what)
 	}
 	other := a
-	other.id.Hi++
+	other.ID.Hi++
 	require.False(t, p.deny(&other, instant(2000), &r), "another key of the same set")
 	other = a
-	other.units = 3
+	other.Units = 3
 	require.False(t, p.deny(&other, instant(2000), &r), "fewer units")
 	p.learn(&other, denied(time.Second/2), instant(2000))
 	require.True(t, p.deny(&other, instant(3000), &r))
 	require.Equal(t, time.Second/2-1000, r.RetryAfter)
 	require.True(t, p.deny(&a, instant(3000), &r))
 	require.Equal(t, 3*time.Second-2000, r.RetryAfter, "of both that for more units")
-	other.units = 5
+	other.Units = 5
 	require.True(t, p.deny(&other, instant(3000), &r))
 	require.Equal(t, 3*time.Second-2000, r.RetryAfter)
 }
 
 func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
 	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a, sent := ask{id: bucket.ID{Lo: 9}, limit: &l, units: 1}, countsync.Time{Now: 1e9, Steady: 5e9}
+	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &l, Units: 1}, countsync.Time{Now: 1e9, Steady: 5e9}
 	for _, c := range []struct {
 		what        string
 		retry       time.Duration
@@ -127,7 +128,7 @@ func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
 		{"the clock stands", 500, 0, 400, true, 100},
 		{"never", math.MaxInt64, time.Second - 1, 0, true, math.MaxInt64 - time.Second + 1},
 	} {
-		p, r := remembering(), result{}
+		p, r := remembering(), wire.Result{}
 		p.learn(&a, denied(c.retry), sent)
 		got := p.deny(&a, countsync.Time{Now: sent.Now + int64(c.now), Steady: sent.Steady + int64(c.steady)}, &r)
 		require.Equal(t, c.denies, got, c.what)
@@ -137,13 +138,13 @@ func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
 
 func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
 	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a, r := ask{id: bucket.ID{Hi: 4, Lo: 9}, limit: &l, units: 1}, result{}
+	a, r := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}, wire.Result{}
 	p := remembering()
 	p.learn(&a, denied(time.Hour), instant(100))
 	neighbour := a
-	neighbour.id.Hi++
+	neighbour.ID.Hi++
 	p.learn(&neighbour, denied(time.Hour), instant(100))
-	p.end(a.id, 200)
+	p.end(a.ID, 200)
 	require.False(t, p.deny(&a, instant(210), &r))
 	require.True(t, p.deny(&neighbour, instant(210), &r), "other keys go on")
 	p.learn(&a, denied(time.Hour), instant(150))
@@ -154,7 +155,7 @@ func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
 
 func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a := ask{id: bucket.ID{Hi: 4, Lo: 9}, limit: &l, units: 1}
+	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}
 	for name, c := range map[string]struct {
 		denied      uint64 // the reset number that the owner knew of
 		before, now uint64 // the one that this node knows of as the denial comes, and after that
@@ -172,20 +173,20 @@ func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
 			p, known := remembering(), c.before
 			p.number = func(bucket.ID, int64) uint64 { return known }
 			r := denied(time.Hour)
-			r.resetNumber = c.denied
+			r.ResetNumber = c.denied
 			p.learn(&a, r, instant(100))
 			if known = c.now; c.now != c.before {
-				p.reset(a.id, c.now)
+				p.reset(a.ID, c.now)
 			}
-			require.Equal(t, c.denies, p.deny(&a, instant(200), new(result)))
+			require.Equal(t, c.denies, p.deny(&a, instant(200), new(wire.Result)))
 		})
 	}
 }
 
 func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
 	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	p, r := remembering(), result{}
-	of := func(i int) *ask { return &ask{id: bucket.ID{Hi: uint64(i), Lo: 77}, limit: &l, units: 1} }
+	p, r := remembering(), wire.Result{}
+	of := func(i int) *wire.Ask { return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &l, Units: 1} }
 	for i := range pushbackWays {
 		p.learn(of(i), denied(time.Duration(100*((i+2)%pushbackWays+1))), instant(1000))
 	}
@@ -204,20 +205,20 @@ func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
 func TestOnlyAFirmDenialIsRemembered(t *testing.T) {
 	n := solo(t, Config{})
 	l := bucket.Limit{Rate: 10, Per: time.Minute}
-	a := ask{id: bucket.ID{Hi: 4, Lo: 9}, limit: &l, units: 1}
-	for source := Source(0); source < sources; source++ {
+	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}
+	for s := wire.Source(0); s < wire.Sources; s++ {
 		for _, allowed := range []bool{true, false} {
-			r := result{source: source}
+			r := wire.Result{Source: s}
 			r.Allowed = allowed
-			require.Equal(t, source == Owner && !allowed, n.firm(&a, &r, 0), "%v, %v", source, allowed)
+			require.Equal(t, s == wire.Owner && !allowed, n.firm(&a, &r, 0), "%v, %v", s, allowed)
 		}
 	}
 	p, r := remembering(), denied(time.Hour)
-	r.firm = false
+	r.Firm = false
 	p.learn(&a, r, instant(1000))
 	require.False(t, p.deny(&a, instant(1001), r))
-	answer := r.append(appendAnswer(nil, statusDone, 1))
-	require.False(t, parseResult(answer, 0).firm, "as of a node of before")
+	answer := r.Append(wire.AppendAnswer(nil, wire.Done, 1))
+	require.False(t, wire.ParseResult(answer, 0).Firm, "as of a node of before")
 }
 
 func TestATakeThatMayBeGivenBackKeepsDenialsFromBeingFirm(t *testing.T) {
@@ -251,7 +252,7 @@ func TestATakeThatMayBeGivenBackKeepsDenialsFromBeingFirm(t *testing.T) {
 func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
-	a := ask{id: l.id("k"), limit: &l.numbers, units: 1}
+	a := wire.Ask{ID: l.id("k"), Limit: &l.numbers, Units: 1}
 	n.pushbacks.sets.Store(new([pushbackSets]pushbackSet))
 	n.pushbacks.learn(&a, denied(time.Hour), n.time(n.now()))
 	d, err := l.Allow(t.Context(), "k")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 const (
@@ -146,16 +147,16 @@ func (q *queues) count(s *queueShard, more int) {
 // units that a line asks for as many as there is room for, if their turn is within
 // queueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.
-func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result) {
-	said, steady := unpackQueued(a.receipt), n.steadily(now)
-	self := lineSeen{ticket: a.resetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
-	s := n.queues.shard(a.id)
+func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+	said, steady := unpackQueued(a.Receipt), n.steadily(now)
+	self := lineSeen{ticket: a.ResetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
+	s := n.queues.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	others, until := s.others(a.id, self)
-	peek := n.counts.Peek(a.id, l, now, 1)
-	units := min(a.units, peek.Remaining, math.MaxUint32)
-	shared := a.global && n.regions.Holdings != nil
+	others, until := s.others(a.ID, self)
+	peek := n.counts.Peek(a.ID, l, now, 1)
+	units := min(a.Units, peek.Remaining, math.MaxUint32)
+	shared := a.Global && n.regions.Holdings != nil
 	r.Result = peek
 	r.Allowed, r.Receipt = false, 0
 	r.RetryAfter = peek.ResetAfter - queueAhead
@@ -163,37 +164,37 @@ func (n *Node) applyWait(a *ask, l *bucket.Limit, now int64, r *result) {
 		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
 	}
 	switch {
-	case r.RetryAfter > 0 || a.units == 0:
+	case r.RetryAfter > 0 || a.Units == 0:
 	case units == 0:
 		r.RetryAfter = peek.RetryAfter
 	case shared:
-		n.regions.Take(a.id, a.limit, n.time(now), units, &r.Result)
+		n.regions.Take(a.ID, a.Limit, n.time(now), units, &r.Result)
 	default:
-		n.counts.TakeInto(a.id, l, now, units, &r.Result)
+		n.counts.TakeInto(a.ID, l, now, units, &r.Result)
 	}
 	if r.Allowed {
-		r.lease.units = uint32(units)
+		r.Lease.Units = uint32(units)
 		self.waiting = max(0, self.waiting-units)
 		self.arrived = steady // no earlier than the next waiter's, which it says when it asks again
 	} else {
-		if shared && a.units > 0 {
-			n.regions.Lacks(a.id, a.limit, n.time(now), a.units)
+		if shared && a.Units > 0 {
+			n.regions.Lacks(a.ID, a.Limit, n.time(now), a.Units)
 		}
 		r.RetryAfter = min(max(r.RetryAfter, 1), lineAsks)
 	}
 	self.asks = steady + int64(r.RetryAfter)
 	r.Remaining = max(0, r.Remaining-others)
 	self.waiting = min(self.waiting, r.Remaining)
-	n.queues.note(s, a.id, self)
+	n.queues.note(s, a.ID, self)
 }
 
 // ahead returns the units that wait for the count of an ask. They come before it: a take
 // that does not wait is denied until they are served.
-func (n *Node) ahead(a *ask, l *bucket.Limit, now int64) int64 {
+func (n *Node) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != LeakyBucket {
 		return 0
 	}
-	return n.queues.waiting(a.id, n.steadily(now))
+	return n.queues.waiting(a.ID, n.steadily(now))
 }
 
 // denyBehind denies a take or a peek, of which r is what a Peek says, since so many units

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Between a grant and its refund a state may come, which was under way for longer than
@@ -29,15 +30,15 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			authority.Take(id, &limit, now, 10)
 			arrives(time.Millisecond, 0)
 			now += int64(time.Millisecond)
-			a, r := ask{id: id, limit: &limit, partition: FailOpen, units: 3}, result{}
-			n.spend(v, asStandIn, opTake, 0, &a, now, &r)
+			a, r := wire.Ask{ID: id, Limit: &limit, Partition: wire.FailOpen, Units: 3}, wire.Result{}
+			n.spend(v, asStandIn, wire.OpTake, 0, &a, now, &r)
 			require.True(t, r.Allowed)
-			require.True(t, r.stoodIn)
-			r.stoodIn = stoodIn
+			require.True(t, r.StoodIn)
+			r.StoodIn = stoodIn
 			authority.Take(id, &limit, now, 20)
 			arrives(70*time.Millisecond, 3) // what was granted here is in this node's tally
-			refund := a.taken(&r)
-			n.spend(v, v.standing(id), opRefund, 0, &refund, now, new(result))
+			refund := a.Taken(&r)
+			n.spend(v, v.standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
@@ -47,7 +48,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			now += int64(limit.Per) // what is used from now on, the receipt is not of
 			n.counts.Take(id, &limit, now, 40)
 			before, _, _ := n.counts.Used(id, now)
-			n.spend(v, v.standing(id), opRefund, 0, &refund, now, new(result))
+			n.spend(v, v.standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
 			used, _, _ = n.counts.Used(id, now)
 			require.Equal(t, before, used, algorithm)
 		}
@@ -55,16 +56,16 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 }
 
 func TestWhoPassesAnAnswerOnHasGrantedNothingItself(t *testing.T) {
-	answer := appendAnswer(nil, statusDone, 2)
-	for _, source := range []Source{StandIn, Budget} {
-		r := result{bucket.Result{Allowed: true, Receipt: 7}, source, true, false, wireLease{}, 5, 0}
-		answer = r.append(answer)
+	answer := wire.AppendAnswer(nil, wire.Done, 2)
+	for _, source := range []wire.Source{wire.StandIn, wire.Budget} {
+		r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: wire.Lease{}, ResetNumber: 5, Ahead: 0}
+		answer = r.Append(answer)
 	}
-	require.True(t, parseResult(answer, 1).stoodIn)
-	unmarkStoodIn(answer)
-	for i, source := range []Source{StandIn, Budget} {
-		r := parseResult(answer, i)
-		require.Equal(t, result{bucket.Result{Allowed: true, Receipt: 7}, source, false, false, wireLease{}, 5, 0}, r)
+	require.True(t, wire.ParseResult(answer, 1).StoodIn)
+	wire.UnmarkStoodIn(answer)
+	for i, source := range []wire.Source{wire.StandIn, wire.Budget} {
+		r := wire.ParseResult(answer, i)
+		require.Equal(t, wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: wire.Lease{}, ResetNumber: 5, Ahead: 0}, r)
 	}
-	unmarkStoodIn(appendAnswer(nil, statusUnreached, 0))
+	wire.UnmarkStoodIn(wire.AppendAnswer(nil, wire.Unreached, 0))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -88,34 +89,34 @@ func (n *Node) time(now int64) countsync.Time {
 }
 
 // applyGlobal carries out op within what this region has of a Global limit.
-func (n *Node) applyGlobal(op op, flags uint8, a *ask, now int64, r *result) {
+func (n *Node) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
 	t := n.time(now)
-	if op == opTake && n.ahead(a, a.limit, now) > 0 {
-		op = opPeek // which is denied
+	if op == wire.OpTake && n.ahead(a, a.Limit, now) > 0 {
+		op = wire.OpPeek // which is denied
 	}
 	switch op {
-	case opTake:
-		if a.lease.units > 0 {
+	case wire.OpTake:
+		if a.Lease.Units > 0 {
 			n.takeLending(a, nil, now, r)
 		} else {
-			n.regions.Take(a.id, a.limit, t, a.units, &r.Result)
+			n.regions.Take(a.ID, a.Limit, t, a.Units, &r.Result)
 		}
-		n.soonest(a.id, &r.Result, now)
-	case opWait:
-		held := n.regions.Limit(a.id, a.limit, t)
+		n.soonest(a.ID, &r.Result, now)
+	case wire.OpWait:
+		held := n.regions.Limit(a.ID, a.Limit, t)
 		n.applyWait(a, &held, now, r)
-	case opDebit:
-		r.Result = n.regions.Debit(a.id, a.limit, t, a.units)
-	case opPeek:
-		held := n.regions.Limit(a.id, a.limit, t)
+	case wire.OpDebit:
+		r.Result = n.regions.Debit(a.ID, a.Limit, t, a.Units)
+	case wire.OpPeek:
+		held := n.regions.Limit(a.ID, a.Limit, t)
 		n.apply(op, flags, a, &held, now, r)
-		used, _, _ := n.counts.Used(a.id, now)
-		r.Remaining = max(0, a.limit.Capacity()-used-n.regions.SpentElsewhere(a.id, now))
-	case opRefund:
-		held := n.regions.Limit(a.id, a.limit, t)
+		used, _, _ := n.counts.Used(a.ID, now)
+		r.Remaining = max(0, a.Limit.Capacity()-used-n.regions.SpentElsewhere(a.ID, now))
+	case wire.OpRefund:
+		held := n.regions.Limit(a.ID, a.Limit, t)
 		n.apply(op, flags, a, &held, now, r)
-	case opReset:
-		n.apply(op, flags, a, a.limit, now, r)
+	case wire.OpReset:
+		n.apply(op, flags, a, a.Limit, now, r)
 	}
 }
 
@@ -179,7 +180,7 @@ func (n *Node) state(region string, sts []countsync.Statement) {
 	}
 	started := n.background(func(ctx context.Context) {
 		defer link.places.Release(1)
-		answer, err := n.askRegion(ctx, region, link, header{op: opExchange}, n.regions.Exchange(sts))
+		answer, err := n.askRegion(ctx, region, link, wire.Header{Op: wire.OpExchange}, n.regions.Exchange(sts))
 		if err != nil {
 			unanswered()
 			return
@@ -192,26 +193,26 @@ func (n *Node) state(region string, sts []countsync.Statement) {
 	}
 }
 
-func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h header, e countsync.Exchange) (answer countsync.Exchange, err error) {
+func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h wire.Header, e countsync.Exchange) (answer countsync.Exchange, err error) {
 	peer := n.cluster.Region(region)
 	if peer == nil {
 		return answer, cluster.ErrUnheard
 	}
-	request := e.Append(h.append(nil))
+	request := e.Append(h.Append(nil))
 	link.sentBytes.Add(uint64(len(request)))
 	got, err := peer.Ask(ctx, request, nil, exchangeWait)
 	if err != nil {
 		return answer, err
 	}
 	link.receivedBytes.Add(uint64(len(got)))
-	if s, err := parseAnswer(got[:min(len(got), answerHeaderBytes)], 0); err != nil {
+	if s, err := wire.ParseAnswer(got[:min(len(got), wire.AnswerHeaderBytes)], 0); err != nil {
 		return answer, err
-	} else if s != statusDone {
+	} else if s != wire.Done {
 		return answer, errUnreached
 	}
 	link.answered.Store(n.steady())
 	link.waits.Store(0)
-	return countsync.ParseExchange(got[answerHeaderBytes:])
+	return countsync.ParseExchange(got[wire.AnswerHeaderBytes:])
 }
 
 // stated takes in the answers to statements.
@@ -246,8 +247,8 @@ func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
 // serveExchange answers the statements of another region: those that this node has
 // to decide about here, the others by asking who does. It does so apart, as checks
 // wait behind what is served.
-func (n *Node) serveExchange(from sender, request []byte, h header, answer cluster.Later) {
-	e, err := countsync.ParseExchange(request[headerBytes:])
+func (n *Node) serveExchange(from sender, request []byte, h wire.Header, answer cluster.Later) {
+	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := n.regions.links[e.Region]
 	switch {
 	case err != nil, from.region != n.cfg.Region && from.region != e.Region, !states(&e):
@@ -257,7 +258,7 @@ func (n *Node) serveExchange(from sender, request []byte, h header, answer clust
 		answer(nil)
 		return
 	case link == nil || n.fenced(n.view.Load(), n.now()):
-		answer(appendAnswer(nil, statusUnreached, 0))
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
 		return
 	}
 	link.receivedBytes.Add(uint64(len(request)))
@@ -269,17 +270,17 @@ func (n *Node) serveExchange(from sender, request []byte, h header, answer clust
 	started := n.serveApart(from, func(ctx context.Context) {
 		n.meetRegion(e.Region, link, e.Print)
 		answers := n.regions.Exchange(n.exchangeWith(ctx, link, &e, h))
-		body := answers.Append(appendAnswer(nil, statusDone, 0))
+		body := answers.Append(wire.AppendAnswer(nil, wire.Done, 0))
 		link.sentBytes.Add(uint64(len(body)))
 		answer(body)
 	})
 	if !started {
-		answer(appendAnswer(nil, statusUnreached, 0))
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
 	}
 }
 
 // exchangeWith answers another region's statements, as far as that can be done now.
-func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.Exchange, h header) (answers []countsync.Statement) {
+func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.Exchange, h wire.Header) (answers []countsync.Statement) {
 	v := n.view.Load()
 	var own []countsync.Statement
 	others := make(map[int][]countsync.Statement)
@@ -287,7 +288,7 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 		switch to, known := v.named[v.Answers(st.ID)]; {
 		case v.speaks(st.ID):
 			own = append(own, st)
-		case known && to != v.Self && v.Direct[to] && h.flags&passBits < maxExchangePasses:
+		case known && to != v.Self && v.Direct[to] && h.Flags&wire.PassBits < maxExchangePasses:
 			others[to] = append(others[to], st)
 		}
 	}
@@ -295,15 +296,15 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 		wait sync.WaitGroup
 		mu   sync.Mutex
 	)
-	h.flags++
+	h.Flags++
 	for _, to := range slices.Sorted(maps.Keys(others)) { // in one order, so that simulations replay
 		wait.Go(func() {
-			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}).Append(h.append(nil))
+			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}).Append(h.Append(nil))
 			got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
-			if err != nil || len(got) < answerHeaderBytes || status(got[0]) != statusDone {
+			if err != nil || len(got) < wire.AnswerHeaderBytes || wire.Status(got[0]) != wire.Done {
 				return
 			}
-			if theirs, err := countsync.ParseExchange(got[answerHeaderBytes:]); err == nil {
+			if theirs, err := countsync.ParseExchange(got[wire.AnswerHeaderBytes:]); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				answers = append(answers, theirs.Statements...)

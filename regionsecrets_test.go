@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -131,7 +132,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	requests := map[string][]byte{
 		"a reset of a Regional count":   resetting(regional, "key", eu.now()),
 		"a reset of a Global count":     resetting(global, "key", eu.now()),
-		"an exchange in a third's name": (&countsync.Exchange{Region: "us"}).Append(header{op: opExchange}.append(nil)),
+		"an exchange in a third's name": (&countsync.Exchange{Region: "us"}).Append(wire.Header{Op: wire.OpExchange}.Append(nil)),
 	}
 	untouched := func() {
 		t.Helper()

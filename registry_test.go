@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // logbook is what was logged at Warn and above, and can be read meanwhile.
@@ -217,7 +218,7 @@ func TestDeclaredLimitsArriveAsTheyAre(t *testing.T) {
 		"a time that is negative": {Name: "n", Per: -1},
 	} {
 		_, err := parseLimits(wrong.append(nil))
-		require.ErrorIs(t, err, errMalformed, about)
+		require.ErrorIs(t, err, wire.ErrMalformed, about)
 	}
 	r := newRegistry(quiet)
 	require.NoError(t, r.add(Limit{Name: "varies", Rate: 1, Per: time.Second, Varies: true}, 0))
@@ -226,12 +227,12 @@ func TestDeclaredLimitsArriveAsTheyAre(t *testing.T) {
 
 	for cut := 1; cut < len(limits[0].append(nil)); cut++ {
 		_, err := parseLimits(bodies[0][:cut])
-		require.ErrorIs(t, err, errMalformed, cut)
+		require.ErrorIs(t, err, wire.ErrMalformed, cut)
 	}
 	n := solo(t, Config{Logger: quiet})
 	reply := make(answers, 1)
 	b := cluster.NewBatch("other", reply)
-	b.Requests = [][]byte{append(header{op: opDeclare}.append(nil), 5, 'x')}
+	b.Requests = [][]byte{append(wire.Header{Op: wire.OpDeclare}.Append(nil), 5, 'x')}
 	inbound{n}.Serve(b)
 	require.Empty(t, reply[0])
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"time"
+
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Members tell each other in turn which limits they have declared. What follows the
@@ -46,7 +48,7 @@ func (n *Node) keepDeclared() {
 		}
 		to := heard[next%len(heard)]
 		for _, body := range appendLimits(n.registry.declared()) {
-			v.Members[to].Peer.Tell(append(header{op: opDeclare, to: v.hashes[to]}.append(nil), body...))
+			v.Members[to].Peer.Tell(append(wire.Header{Op: wire.OpDeclare, To: v.hashes[to]}.Append(nil), body...))
 		}
 	}
 }
@@ -91,7 +93,7 @@ func parseLimits(body []byte) (limits []Limit, err error) {
 			Zone: string(c.bytes(number(maxNameBytes))),
 		}
 		if !c.ok {
-			return nil, errMalformed
+			return nil, wire.ErrMalformed
 		}
 		limits = append(limits, l)
 	}

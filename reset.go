@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -19,15 +20,15 @@ const resetsAtOnce = 64
 // directly or through others. Whom it does not reach learns it from the states
 // that it is sent later, or from its own spends being refused. Of a Global limit
 // it tells one node of each other region as well, which has the others know.
-func (n *Node) reset(ctx context.Context, a *ask) error {
+func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 	v, now := n.view.Load(), n.now()
-	a.units = int64(n.stream.Reset(a.id, now))
-	asks := []ask{*a}
+	a.Units = int64(n.stream.Reset(a.ID, now))
+	asks := []wire.Ask{*a}
 	var regions []string
-	if a.global && n.regions.Holdings != nil {
+	if a.Global && n.regions.Holdings != nil {
 		others := *a
-		others.id = countsync.Elsewhere(a.id)
-		others.units = int64(n.stream.Reset(others.id, now))
+		others.ID = countsync.Elsewhere(a.ID)
+		others.Units = int64(n.stream.Reset(others.ID, now))
 		asks = append(asks, others)
 		regions = slices.Sorted(maps.Keys(n.regions.links))
 	}
@@ -54,7 +55,7 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 		}
 		telling.Go(func() error {
 			by := answerer{member: i, hop: v.next[i]}
-			missed[i] = n.forward(ctx, v, by, opReset, asks, make([]result, len(asks)), n.time(now), n.cfg.Timeout) != nil
+			missed[i] = n.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), n.time(now), n.cfg.Timeout) != nil
 			return nil
 		})
 	}
@@ -82,9 +83,9 @@ func (n *Node) reset(ctx context.Context, a *ask) error {
 // resetsInTime reports whether the numbers of a reset are times that a member's clock
 // may have come to. Who asked is answered nothing otherwise, and names this node as
 // one that was not reached.
-func resetsInTime(h header, request []byte, now int64) bool {
-	for i := range int(h.asks) {
-		if a, err := parseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(uint64(a.units), now) {
+func resetsInTime(h wire.Header, request []byte, now int64) bool {
+	for i := range int(h.Asks) {
+		if a, err := wire.ParseAsk(request, i, new(bucket.Limit)); err == nil && !countsync.ResetInTime(uint64(a.Units), now) {
 			return false
 		}
 	}
@@ -92,20 +93,20 @@ func resetsInTime(h header, request []byte, now int64) bool {
 }
 
 // resetRegion has one node of another region forget counts.
-func (n *Node) resetRegion(ctx context.Context, region string, asks []ask) error {
+func (n *Node) resetRegion(ctx context.Context, region string, asks []wire.Ask) error {
 	peer := n.cluster.Region(region)
 	if peer == nil {
 		return cluster.ErrUnheard
 	}
-	request := header{op: opReset, asks: uint8(len(asks))}.append(nil)
+	request := wire.Header{Op: wire.OpReset, Asks: uint8(len(asks))}.Append(nil)
 	for i := range asks {
-		request = asks[i].append(request)
+		request = asks[i].Append(request)
 	}
 	answer, err := peer.Ask(ctx, request, nil, exchangeWait)
 	if err != nil {
 		return err
 	}
-	if s, err := parseAnswer(answer, len(asks)); err != nil || s != statusDone {
+	if s, err := wire.ParseAnswer(answer, len(asks)); err != nil || s != wire.Done {
 		return errUnreached
 	}
 	return nil

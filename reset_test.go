@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // crowd is a node's cluster of many, each of which takes a while to forget a count.
@@ -52,7 +53,7 @@ func (c *crowd) Tell([]byte) {}
 
 func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	c.handler.Heard()
-	if op(request[0]) != opReset {
+	if wire.Op(request[0]) != wire.OpReset {
 		return nil, cluster.ErrUnheard
 	}
 	c.count(1)
@@ -61,7 +62,7 @@ func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duratio
 	if wait < c.forgets {
 		return nil, cluster.ErrTimeout
 	}
-	return new(result).append(appendAnswer(answer[:0], statusDone, 1)), nil
+	return new(wire.Result).Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
 }
 
 // count counts a reset that begins, or one that ends.
@@ -112,17 +113,17 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	id := bucket.ID{Hi: 1, Lo: 2}
 	// serves answers a request of one ask or more as another member's.
-	serves := func(t *testing.T, n *Node, v *view, op op, at int64, asks ...ask) (results []result) {
-		request := header{op: op, asks: uint8(len(asks))}.append(nil)
+	serves := func(t *testing.T, n *Node, v *view, op wire.Op, at int64, asks ...wire.Ask) (results []wire.Result) {
+		request := wire.Header{Op: op, Asks: uint8(len(asks))}.Append(nil)
 		for i := range asks {
-			request = asks[i].append(request)
+			request = asks[i].Append(request)
 		}
-		h, err := parseHeader(request)
+		h, err := wire.ParseHeader(request)
 		require.NoError(t, err)
 		answer, err := n.answer(v, h, request, nil, at)
 		require.NoError(t, err)
 		for i := range asks {
-			results = append(results, parseResult(answer, i))
+			results = append(results, wire.ParseResult(answer, i))
 		}
 		return results
 	}
@@ -144,12 +145,12 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 				limit := &bucket.Limit{Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour}
 				n, v := lender()
 				taken := ask1(id, limit, 1)
-				r := serves(t, n, v, opTake, begun, taken)[0]
+				r := serves(t, n, v, wire.OpTake, begun, taken)[0]
 				for i := range c.resets {
 					n.stream.Reset(id, begun+int64(i))
 				}
-				serves(t, n, v, opTake, begun, ask1(id, limit, 1))
-				serves(t, n, v, opRefund, begun, taken.taken(&r))
+				serves(t, n, v, wire.OpTake, begun, ask1(id, limit, 1))
+				serves(t, n, v, wire.OpRefund, begun, taken.Taken(&r))
 				require.EqualValues(t, c.want, used(n, begun), algorithm)
 			}
 		})
@@ -157,42 +158,42 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	t.Run("a refund that is of no take takes of what there is", func(t *testing.T) {
 		n, v := lender()
 		n.stream.Reset(id, begun)
-		serves(t, n, v, opTake, later, ask1(id, limit, 3))
-		serves(t, n, v, opRefund, later, ask1(id, limit, 1))
+		serves(t, n, v, wire.OpTake, later, ask1(id, limit, 3))
+		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 1))
 		require.EqualValues(t, 2, used(n, later))
 	})
 	t.Run("units that were lent are kept from no refund", func(t *testing.T) {
 		n, v := lender()
 		borrows := ask1(id, limit, 1)
-		borrows.lease = wireLease{units: 10, term: 500}
-		require.EqualValues(t, 10, serves(t, n, v, opTake, begun, borrows)[0].lease.units)
+		borrows.Lease = wire.Lease{Units: 10, Term: 500}
+		require.EqualValues(t, 10, serves(t, n, v, wire.OpTake, begun, borrows)[0].Lease.Units)
 		require.EqualValues(t, 10, n.lent.of(id, begun+1).Units)
 		n.stream.Reset(id, begun+1)
 		require.Zero(t, n.lent.of(id, begun+1))
-		serves(t, n, v, opTake, later, ask1(id, limit, 3))
-		serves(t, n, v, opRefund, later, ask1(id, limit, 3))
+		serves(t, n, v, wire.OpTake, later, ask1(id, limit, 3))
+		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 3))
 		require.Zero(t, used(n, later))
 	})
 	t.Run("a denial is not remembered", func(t *testing.T) {
 		n, _ := lender()
 		a := ask1(id, limit, 1)
-		require.False(t, n.pushbacks.deny(&a, instant(begun), new(result)))
+		require.False(t, n.pushbacks.deny(&a, instant(begun), new(wire.Result)))
 		n.pushbacks.learn(&a, denied(time.Hour), instant(begun))
-		require.True(t, n.pushbacks.deny(&a, instant(begun+1), new(result)))
+		require.True(t, n.pushbacks.deny(&a, instant(begun+1), new(wire.Result)))
 		n.stream.ResetTo(id, uint64(begun), 0, begun)
-		require.False(t, n.pushbacks.deny(&a, instant(begun+1), new(result)))
+		require.False(t, n.pushbacks.deny(&a, instant(begun+1), new(wire.Result)))
 	})
 	t.Run("each answer says which count it is of", func(t *testing.T) {
 		n, v := lender()
 		other := bucket.ID{Hi: 3, Lo: 4}
-		both := []ask{ask1(id, limit, 1), ask1(other, limit, 1)}
-		for _, of := range [][]ask{both[:1], both} {
-			require.EqualValues(t, noReset, serves(t, n, v, opTake, begun, of...)[0].resetNumber)
+		both := []wire.Ask{ask1(id, limit, 1), ask1(other, limit, 1)}
+		for _, of := range [][]wire.Ask{both[:1], both} {
+			require.EqualValues(t, noReset, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
 		}
 		number := n.stream.Reset(id, begun)
-		for _, of := range [][]ask{both[:1], both} {
-			require.Equal(t, number, serves(t, n, v, opTake, begun, of...)[0].resetNumber)
+		for _, of := range [][]wire.Ask{both[:1], both} {
+			require.Equal(t, number, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
 		}
-		require.EqualValues(t, noReset, serves(t, n, v, opTake, begun, both...)[1].resetNumber)
+		require.EqualValues(t, noReset, serves(t, n, v, wire.OpTake, begun, both...)[1].ResetNumber)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -229,33 +230,33 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	lost := hearing(9, v, "10", "01")
-	a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}, id: ordered(v, 1)}
+	a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1)}
 	self, other := nameHash("a"), nameHash("b")
 	for _, c := range []struct {
 		name    string
 		v       *view
-		h       header
+		h       wire.Header
 		receipt bucket.Receipt
 		stoodIn bool
 		member  int
 		flags   uint8
 	}{
-		{"for this node", v, header{op: opTake, to: self}, 0, false, 1, 1},
-		{"for the other", v, header{op: opTake, to: other}, 0, false, 1, 0},
-		{"passed on before", v, header{op: opTake, flags: 1, to: self}, 0, false, 1, 2},
-		{"passed on too often", v, header{op: opTake, flags: maxPasses, to: self}, 0, false, -1, 0},
-		{"a reset is for whom it is sent to", v, header{op: opReset, to: self}, 0, false, -1, 0},
-		{"a refund", v, header{op: opRefund, to: self}, 0, false, 1, 1},
-		{"a receipt means nothing elsewhere", v, header{op: opRefund, to: self}, 7, false, -1, 0},
-		{"asked to stand in, this node asks first", v, header{op: opTake, flags: flagStandIn, to: self}, 0, false, 1, 1},
-		{"a receipt from there goes the same way", v, header{op: opRefund, flags: flagStandIn, to: self}, 7, false, 1, 1},
-		{"but one that was given here stays, now that the owner is heard", v, header{op: opRefund, flags: flagStandIn, to: self}, 7, true, -1, 0},
-		{"and answers if it does not hear the owner", lost, header{op: opTake, flags: flagStandIn, to: self}, 0, false, -1, 0},
+		{"for this node", v, wire.Header{Op: wire.OpTake, To: self}, 0, false, 1, 1},
+		{"for the other", v, wire.Header{Op: wire.OpTake, To: other}, 0, false, 1, 0},
+		{"passed on before", v, wire.Header{Op: wire.OpTake, Flags: 1, To: self}, 0, false, 1, 2},
+		{"passed on too often", v, wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, To: self}, 0, false, -1, 0},
+		{"a reset is for whom it is sent to", v, wire.Header{Op: wire.OpReset, To: self}, 0, false, -1, 0},
+		{"a refund", v, wire.Header{Op: wire.OpRefund, To: self}, 0, false, 1, 1},
+		{"a receipt means nothing elsewhere", v, wire.Header{Op: wire.OpRefund, To: self}, 7, false, -1, 0},
+		{"asked to stand in, this node asks first", v, wire.Header{Op: wire.OpTake, Flags: wire.FlagStandIn, To: self}, 0, false, 1, 1},
+		{"a receipt from there goes the same way", v, wire.Header{Op: wire.OpRefund, Flags: wire.FlagStandIn, To: self}, 7, false, 1, 1},
+		{"but one that was given here stays, now that the owner is heard", v, wire.Header{Op: wire.OpRefund, Flags: wire.FlagStandIn, To: self}, 7, true, -1, 0},
+		{"and answers if it does not hear the owner", lost, wire.Header{Op: wire.OpTake, Flags: wire.FlagStandIn, To: self}, 0, false, -1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.h.asks = 1
-			a.receipt, a.stoodIn = c.receipt, c.stoodIn
-			member, flags := c.v.onward(c.h, a.append(c.h.append(nil)), 10)
+			c.h.Asks = 1
+			a.Receipt, a.StoodIn = c.receipt, c.stoodIn
+			member, flags := c.v.onward(c.h, a.Append(c.h.Append(nil)), 10)
 			require.Equal(t, c.member, member)
 			require.Equal(t, c.flags, flags)
 		})
@@ -273,15 +274,15 @@ func TestWhoLeavesPassesOnToWhoStandsIn(t *testing.T) {
 		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Hears: [][]bool{{true, false}, {false, true}},
 	}, terms{copies: 1}, leaving)
 	for name, v := range map[string]*view{"leaving": leaving, "left": left} {
-		a := ask{limit: &bucket.Limit{Rate: 1, Per: time.Second}, id: ordered(v, 1, 0)}
-		for _, asked := range []uint8{0, flagStandIn, 1} {
-			h := header{op: opTake, flags: asked, asks: 1, to: nameHash("a")}
-			member, flags := v.onward(h, a.append(h.append(nil)), 10)
+		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1, 0)}
+		for _, asked := range []uint8{0, wire.FlagStandIn, 1} {
+			h := wire.Header{Op: wire.OpTake, Flags: asked, Asks: 1, To: nameHash("a")}
+			member, flags := v.onward(h, a.Append(h.Append(nil)), 10)
 			require.Equal(t, v.named[nameHash("b")], member, name)
-			require.Equal(t, asked&^flagStandIn+1|flagStandIn, flags, name)
+			require.Equal(t, asked&^wire.FlagStandIn+1|wire.FlagStandIn, flags, name)
 		}
-		h := header{op: opTake, flags: maxPasses, asks: 1, to: nameHash("a")}
-		member, _ := v.onward(h, a.append(h.append(nil)), 10)
+		h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Asks: 1, To: nameHash("a")}
+		member, _ := v.onward(h, a.Append(h.Append(nil)), 10)
 		require.Equal(t, -1, member, name)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // inbound is the node as the cluster sees it: what comes in.
@@ -24,7 +25,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 	v, now := n.view.Load(), n.now()
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
-	n.counts.Prefetch(idsOf(b.Requests, new([64]bucket.ID)[:0]))
+	n.counts.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
 	blind := v.Self < 0 && n.starting.Load() // this node does not know yet who is here
 	fenced := n.fenced(v, now)
 	waited := time.Duration(0)
@@ -33,44 +34,44 @@ func (in inbound) Serve(b *cluster.Batch) {
 	}
 	from, longest := sender{b.Region, b.From}, n.longestWait()
 	for i, request := range b.Requests {
-		h, err := parseHeader(request)
+		h, err := wire.ParseHeader(request)
 		if err != nil {
 			b.Reply(i, nil)
 			continue
 		}
-		h.wait = min(h.wait, longest)
-		if b.Region != n.cfg.Region || h.op == opExchange || h.flags&flagAbroad != 0 {
+		h.Wait = min(h.Wait, longest)
+		if b.Region != n.cfg.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
 			if refusal, err := n.border(b, &h, request, now); refusal != nil || err != nil {
 				b.Reply(i, refusal)
 				continue
 			}
 		}
 		var trip *trip
-		if h.flags&flagTraced != 0 {
+		if h.Flags&wire.FlagTraced != 0 {
 			trip, request = n.arrive(b, h, request)
 		}
-		if h.op < opReset && h.wait > 0 && waited > h.wait {
+		if h.Op < wire.OpReset && h.Wait > 0 && waited > h.Wait {
 			// Whoever asked waits no more, and has been answered by others. What is told
 			// waits for nothing, and is carried out.
-			n.meters.overdue.Add(uint64(h.asks))
-			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
+			n.meters.overdue.Add(uint64(h.Asks))
+			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
 			continue
 		}
-		if blind || fenced && h.op < opReset {
-			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
+		if blind || fenced && h.Op < wire.OpReset {
+			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
 			continue
 		}
 		if v.awaits(h, request) && n.await(from, h, request, trip, b.Later(i)) {
 			continue
 		}
 		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
-			h.flags = flags
+			h.Flags = flags
 			if hop := v.next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
 				// Each of the two takes the other for the way there. Who is asked to stand in
 				// itself does so, as the asker has not reached that one either: else the asker
 				// would stand in, and so would this node for asks of its own.
-				got := appendAnswer(x.answer[:0], statusUnreached, 0)
-				if request[1]&flagStandIn != 0 && v.stays() && h.to == v.hashes[v.Self] {
+				got := wire.AppendAnswer(x.answer[:0], wire.Unreached, 0)
+				if request[1]&wire.FlagStandIn != 0 && v.stays() && h.To == v.hashes[v.Self] {
 					got = n.standsIn(v, request)
 				}
 				n.reply(b, i, trip, h, request, got)
@@ -79,49 +80,49 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.handOn(v, member, h, request, trip, b.Later(i), func(f func(context.Context)) bool { return n.serveApart(from, f) })
 			continue
 		}
-		switch h.op {
-		case opPublish:
-			if err := n.servePublished(v, b.From, request[headerBytes:], now); err != nil {
+		switch h.Op {
+		case wire.OpPublish:
+			if err := n.servePublished(v, b.From, request[wire.HeaderBytes:], now); err != nil {
 				b.Reply(i, nil)
 				continue
 			}
-			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
+			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
 			continue
-		case opCompare:
-			n.serveComparison(from, request[headerBytes:], b.Later(i))
+		case wire.OpCompare:
+			n.serveComparison(from, request[wire.HeaderBytes:], b.Later(i))
 			continue
-		case opDeclare:
-			limits, err := parseLimits(request[headerBytes:])
+		case wire.OpDeclare:
+			limits, err := parseLimits(request[wire.HeaderBytes:])
 			if err != nil {
 				b.Reply(i, nil)
 				continue
 			}
 			n.registry.compare(limits, b.From, n.steady())
-			b.Reply(i, appendAnswer(x.answer[:0], statusDone, 0))
+			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
 			continue
-		case opLocate:
-			x.answer = n.serveLocate(request[headerBytes:], x.answer[:0])
+		case wire.OpLocate:
+			x.answer = n.serveLocate(request[wire.HeaderBytes:], x.answer[:0])
 			v = n.view.Load()
 			b.Reply(i, x.answer)
 			continue
-		case opTop:
-			n.serveTop(from, request[headerBytes:], b.Later(i))
+		case wire.OpTop:
+			n.serveTop(from, request[wire.HeaderBytes:], b.Later(i))
 			continue
-		case opExchange:
+		case wire.OpExchange:
 			n.serveExchange(from, request, h, b.Later(i))
 			continue
-		case opStream:
-			x.answer = n.serveFrame(request[headerBytes:], now, x.answer[:0])
+		case wire.OpStream:
+			x.answer = n.serveFrame(request[wire.HeaderBytes:], now, x.answer[:0])
 			v = n.view.Load() // authority may have come with it
 			b.Reply(i, x.answer)
 			continue
 		}
 		if v.Self < 0 {
 			// It has left, and found nobody to pass this on to. What it did would be told nobody.
-			n.reply(b, i, trip, h, request, appendAnswer(x.answer[:0], statusUnreached, 0))
+			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
 			continue
 		}
-		if h.op == opReset && !resetsInTime(h, request, now) {
+		if h.Op == wire.OpReset && !resetsInTime(h, request, now) {
 			b.Reply(i, nil)
 			continue
 		}
@@ -129,13 +130,13 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.reply(b, i, trip, h, request, nil)
 			continue
 		}
-		n.meters.served.Add(uint64(h.asks))
+		n.meters.served.Add(uint64(h.Asks))
 		n.reply(b, i, trip, h, request, x.answer)
 	}
 }
 
 // reply answers a request that may be traced.
-func (n *Node) reply(b *cluster.Batch, i int, trip *trip, h header, request, answer []byte) {
+func (n *Node) reply(b *cluster.Batch, i int, trip *trip, h wire.Header, request, answer []byte) {
 	trip.answered(h, request, answer)
 	b.Reply(i, answer)
 }
@@ -145,28 +146,28 @@ func (n *Node) reply(b *cluster.Batch, i int, trip *trip, h header, request, ans
 // for this node, of ids that another answers for, is passed on: views differ
 // while a change of membership spreads, and while authority moves. Asked to stand
 // in, this node asks the owner first if it hears it.
-func (v *view) onward(h header, request []byte, now int64) (member int, flags uint8) {
-	if to, known := v.named[h.to]; known && to != v.Self {
-		return to, h.flags
+func (v *view) onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
+	if to, known := v.named[h.To]; known && to != v.Self {
+		return to, h.Flags
 	}
-	stands := h.flags&flagStandIn != 0
+	stands := h.Flags&wire.FlagStandIn != 0
 	switch {
-	case h.op >= opLend, h.flags&passBits >= maxPasses:
+	case h.Op >= wire.OpLend, h.Flags&wire.PassBits >= wire.MaxPasses:
 		return -1, 0
-	case h.op == opRefund:
-		if receipt, stoodIn := receiptOf(request); receipt != 0 && (stoodIn || !stands) {
+	case h.Op == wire.OpRefund:
+		if receipt, stoodIn := wire.ReceiptOf(request); receipt != 0 && (stoodIn || !stands) {
 			return -1, 0 // a receipt means nothing but where it was given
 		}
 	}
 	member = -1
-	for i := range int(h.asks) {
-		id := idOf(request, i)
+	for i := range int(h.Asks) {
+		id := wire.IDOf(request, i)
 		owner := v.owner(id)
 		if owner == v.Self && v.settled {
 			return -1, 0
 		}
 		w, to, _ := v.route(id, owner, now)
-		if h.flags&passBits > 0 && w != here {
+		if h.Flags&wire.PassBits > 0 && w != here {
 			from := v.holder(id)
 			if from < 0 {
 				from = v.whoHas(id, v.gave)
@@ -177,14 +178,14 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 		}
 		passes := w == direct || w == relay
 		if w == standIn && to != v.Self && !v.serves() { // who leaves, or has left, stands in for nobody
-			passes, flags = true, flagStandIn
+			passes, flags = true, wire.FlagStandIn
 		}
 		if !passes || i > 0 && to != member {
 			return -1, 0
 		}
 		member = to
 	}
-	return member, h.flags&^flagStandIn + 1 | flags
+	return member, h.Flags&^wire.FlagStandIn + 1 | flags
 }
 
 // handOn sends a request on to a member, or towards it, and brings its answer
@@ -197,45 +198,45 @@ func (v *view) onward(h header, request []byte, now int64) (member int, flags ui
 // (statusUnreached) may mean no more than that the answer was late further on.
 //
 // start runs the rest in the background. It reports false if there is no slot for it.
-func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip, answer cluster.Later, start func(func(context.Context)) bool) {
+func (n *Node) handOn(v *view, member int, h wire.Header, request []byte, trip *trip, answer cluster.Later, start func(func(context.Context)) bool) {
 	answer = trip.later(h, request, answer)
-	unreached := appendAnswer(nil, statusUnreached, 0)
+	unreached := wire.AppendAnswer(nil, wire.Unreached, 0)
 	hop := v.next[member]
-	if hop < 0 || h.hops == 0 {
+	if hop < 0 || h.Hops == 0 {
 		answer(unreached)
 		return
 	}
-	stands := request[1]&flagStandIn != 0 && h.flags&flagStandIn == 0
-	passes := h.to != v.hashes[member] // else it was for that one all along
-	h.hops--
-	h.to = v.hashes[member]
-	h.wait = h.wait * 3 / 4
+	stands := request[1]&wire.FlagStandIn != 0 && h.Flags&wire.FlagStandIn == 0
+	passes := h.To != v.hashes[member] // else it was for that one all along
+	h.Hops--
+	h.To = v.hashes[member]
+	h.Wait = h.Wait * 3 / 4
 	if stands {
-		h.wait = h.wait * 2 / 3 // half of the asker's: what is left is for standing in
+		h.Wait = h.Wait * 2 / 3 // half of the asker's: what is left is for standing in
 	}
-	onward := append(h.append(nil), request[headerBytes:]...)
-	for i := range int(h.asks) {
-		wantNoLease(onward, i) // it would not know whose it is
+	onward := append(h.Append(nil), request[wire.HeaderBytes:]...)
+	for i := range int(h.Asks) {
+		wire.WantNoLease(onward, i) // it would not know whose it is
 	}
 	peer := v.Members[hop].Peer
-	n.meters.passed.Add(uint64(h.asks))
-	if h.wait == 0 {
+	n.meters.passed.Add(uint64(h.Asks))
+	if h.Wait == 0 {
 		peer.Tell(onward)
 		answer(unreached)
 		return
 	}
 	started := start(func(ctx context.Context) {
 		begun := n.now()
-		got, err := peer.Ask(ctx, onward, nil, h.wait)
+		got, err := peer.Ask(ctx, onward, nil, h.Wait)
 		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.now() - begun)})
-		failed := err != nil || len(got) == 0 || status(got[0]) == statusUnreached
+		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
 		switch {
-		case stands && v.stays() && failed && (h.op != opRefund || unsent(err)):
+		case stands && v.stays() && failed && (h.Op != wire.OpRefund || unsent(err)):
 			got = n.standsIn(n.viewAfter(v, member, err), onward)
 		case err != nil:
 			got = unreached
 		case passes:
-			unmarkStoodIn(got)
+			wire.UnmarkStoodIn(got)
 		}
 		answer(got)
 	})
@@ -247,7 +248,7 @@ func (n *Node) handOn(v *view, member int, h header, request []byte, trip *trip,
 // standsIn answers a request in the stead of an owner that has just not answered
 // this node either.
 func (n *Node) standsIn(v *view, request []byte) []byte {
-	h, err := parseHeader(request)
+	h, err := wire.ParseHeader(request)
 	if err != nil {
 		return nil
 	}
@@ -259,59 +260,59 @@ func (n *Node) standsIn(v *view, request []byte) []byte {
 }
 
 // answer carries out a request here and appends the answer.
-func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte, error) {
-	steady, tentative := n.steadily(now), h.flags&flagTentative != 0
-	if h.op == opTake && h.asks > 1 {
-		s := n.scratch(int(h.asks))
+func (n *Node) answer(v *view, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
+	steady, tentative := n.steadily(now), h.Flags&wire.FlagTentative != 0
+	if h.Op == wire.OpTake && h.Asks > 1 {
+		s := n.scratch(int(h.Asks))
 		defer n.done(s)
-		asks, results, limits := s.all[:h.asks], s.results[:h.asks], make([]bucket.Limit, h.asks)
+		asks, results, limits := s.all[:h.Asks], s.results[:h.Asks], make([]bucket.Limit, h.Asks)
 		for i := range asks {
 			var err error
-			if asks[i], err = parseAsk(request, i, &limits[i]); err != nil {
+			if asks[i], err = wire.ParseAsk(request, i, &limits[i]); err != nil {
 				return nil, err
 			}
 		}
-		dst = appendAnswer(dst, statusDone, len(asks))
+		dst = wire.AppendAnswer(dst, wire.Done, len(asks))
 		for i := range asks {
-			results[i].resetNumber = n.resetNumber(asks[i].id, now)
+			results[i].ResetNumber = n.resetNumber(asks[i].ID, now)
 		}
-		n.begin(h.flags, asks, steady)
-		n.spendAll(v, v.standing(asks[0].id), asks, now, s, results)
-		n.settle(h.flags, asks, results)
+		n.begin(h.Flags, asks, steady)
+		n.spendAll(v, v.standing(asks[0].ID), asks, now, s, results)
+		n.settle(h.Flags, asks, results)
 		for i := range results {
-			results[i].firm = n.firm(&asks[i], &results[i], steady)
-			dst = results[i].append(dst)
+			results[i].Firm = n.firm(&asks[i], &results[i], steady)
+			dst = results[i].Append(dst)
 		}
 		return dst, nil
 	}
-	dst = appendAnswer(dst, statusDone, int(h.asks))
-	for i := range int(h.asks) {
+	dst = wire.AppendAnswer(dst, wire.Done, int(h.Asks))
+	for i := range int(h.Asks) {
 		var (
 			limit bucket.Limit
-			r     result
+			r     wire.Result
 		)
-		a, err := parseAsk(request, i, &limit)
+		a, err := wire.ParseAsk(request, i, &limit)
 		if err != nil {
 			return nil, err
 		}
-		if tentative && h.op == opTake {
-			n.tentative.begin(a.id, steady, n.cfg.Timeout)
+		if tentative && h.Op == wire.OpTake {
+			n.tentative.begin(a.ID, steady, n.cfg.Timeout)
 		}
-		r.resetNumber = n.resetNumber(a.id, now)
-		switch h.op {
-		case opLend:
-			a.units = 0
-			n.spend(v, v.standing(a.id), opTake, h.flags, &a, now, &r)
-		case opReturn:
+		r.ResetNumber = n.resetNumber(a.ID, now)
+		switch h.Op {
+		case wire.OpLend:
+			a.Units = 0
+			n.spend(v, v.standing(a.ID), wire.OpTake, h.Flags, &a, now, &r)
+		case wire.OpReturn:
 			n.takeBack(v, &a, now)
 		default:
-			n.spend(v, v.standing(a.id), h.op, h.flags, &a, now, &r)
+			n.spend(v, v.standing(a.ID), h.Op, h.Flags, &a, now, &r)
 		}
-		if tentative && (h.op == opRefund || !r.Allowed) {
-			n.tentative.settle(a.id)
+		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
+			n.tentative.settle(a.ID)
 		}
-		r.firm = h.op == opTake && n.firm(&a, &r, steady)
-		dst = r.append(dst)
+		r.Firm = h.Op == wire.OpTake && n.firm(&a, &r, steady)
+		dst = r.Append(dst)
 	}
 	return dst, nil
 }
@@ -321,50 +322,50 @@ func (n *Node) answer(v *view, h header, request, dst []byte, now int64) ([]byte
 // much of it the debt's bound let through is not known here. A firm denial is
 // remembered, if it is not another's that this node has handed on.
 func (in inbound) Late(from cluster.Peer, request, answer []byte) {
-	h, err := parseHeader(request)
-	if err != nil || h.op != opTake && h.op != opDebit && h.op != opWait && h.op != opLend {
+	h, err := wire.ParseHeader(request)
+	if err != nil || h.Op != wire.OpTake && h.Op != wire.OpDebit && h.Op != wire.OpWait && h.Op != wire.OpLend {
 		return
 	}
-	if s, err := parseAnswer(answer, int(h.asks)); err != nil || s != statusDone {
+	if s, err := wire.ParseAnswer(answer, int(h.Asks)); err != nil || s != wire.Done {
 		return
 	}
 	var (
-		taken  []ask
+		taken  []wire.Ask
 		units  uint64
 		denied bool
 	)
-	for i := range int(h.asks) {
-		a, err := parseAsk(request, i, new(bucket.Limit))
-		r := parseResult(answer, i)
-		if err == nil && (h.op == opTake || h.op == opLend) && h.hops == maxHops {
-			sent := in.n.sentAt(int64(a.receipt))
+	for i := range int(h.Asks) {
+		a, err := wire.ParseAsk(request, i, new(bucket.Limit))
+		r := wire.ParseResult(answer, i)
+		if err == nil && (h.Op == wire.OpTake || h.Op == wire.OpLend) && h.Hops == wire.MaxHops {
+			sent := in.n.sentAt(int64(a.Receipt))
 			in.n.pushbacks.learn(&a, &r, sent)
-			in.n.leases.learn(&a, &r, h.to, sent, in.n.time(in.n.now()))
+			in.n.leases.learn(&a, &r, h.To, sent, in.n.time(in.n.now()))
 		}
 		switch {
 		case err != nil:
 			return
-		case h.op == opLend:
+		case h.Op == wire.OpLend:
 		case !r.Allowed:
-			denied = denied || !a.shadow
+			denied = denied || !a.Shadow
 		default:
-			if h.op == opWait {
-				a.units = int64(r.lease.units)
+			if h.Op == wire.OpWait {
+				a.Units = int64(r.Lease.Units)
 			}
-			units += uint64(a.units)
-			taken = append(taken, a.taken(&r))
+			units += uint64(a.Units)
+			taken = append(taken, a.Taken(&r))
 		}
 	}
 	if denied || len(taken) == 0 {
 		return
 	}
-	refund := header{opRefund, h.flags &^ flagTraced, maxHops, uint8(len(taken)), 0, h.to}.append(nil)
+	refund := wire.Header{Op: wire.OpRefund, Flags: h.Flags &^ wire.FlagTraced, Hops: wire.MaxHops, Asks: uint8(len(taken)), Wait: 0, To: h.To}.Append(nil)
 	for i := range taken {
-		refund = taken[i].append(refund)
+		refund = taken[i].Append(refund)
 	}
 	in.n.meters.lateUnits.Add(units)
 	from.Tell(refund)
 	for i := range taken {
-		in.n.pushbacks.end(taken[i].id, in.n.steady())
+		in.n.pushbacks.end(taken[i].ID, in.n.steady())
 	}
 }

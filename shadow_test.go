@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Each of these is asked for on one node that owns all, on one that owns none, and
@@ -138,26 +139,26 @@ func TestALateYesGivesBackTheShadowsThatSpent(t *testing.T) {
 	n := solo(t, Config{})
 	limit := bucket.Limit{Rate: 10, Per: time.Hour}
 	late := func(enforced bool) (units []int64) {
-		request := header{op: opTake, asks: 3, hops: maxHops}.append(nil)
-		answer := appendAnswer(nil, statusDone, 3)
+		request := wire.Header{Op: wire.OpTake, Asks: 3, Hops: wire.MaxHops}.Append(nil)
+		answer := wire.AppendAnswer(nil, wire.Done, 3)
 		for i, allowed := range []bool{enforced, false, true} {
-			a := ask{id: bucket.ID{Hi: uint64(i)}, limit: &limit, units: int64(i + 1), shadow: i > 0}
-			request = a.append(request)
-			r := result{bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Owner, i > 0, false, wireLease{}, uint64(i + 1), 0}
-			answer = r.append(answer)
+			a := wire.Ask{ID: bucket.ID{Hi: uint64(i)}, Limit: &limit, Units: int64(i + 1), Shadow: i > 0}
+			request = a.Append(request)
+			r := wire.Result{Result: bucket.Result{Allowed: allowed, Receipt: bucket.Receipt(i + 7)}, Source: wire.Owner, StoodIn: i > 0, Firm: false, Lease: wire.Lease{}, ResetNumber: uint64(i + 1), Ahead: 0}
+			answer = r.Append(answer)
 		}
 		var to told
 		inbound{n}.Late(&to, request, answer)
 		for _, refund := range to.requests {
-			h, err := parseHeader(refund)
+			h, err := wire.ParseHeader(refund)
 			require.NoError(t, err)
-			require.Equal(t, opRefund, h.op)
-			for i := range int(h.asks) {
-				a, err := parseAsk(refund, i, new(bucket.Limit))
+			require.Equal(t, wire.OpRefund, h.Op)
+			for i := range int(h.Asks) {
+				a, err := wire.ParseAsk(refund, i, new(bucket.Limit))
 				require.NoError(t, err)
-				require.EqualValues(t, a.units+6, a.receipt)
-				require.Equal(t, a.units > 1, a.stoodIn, "who granted it without authority is told so")
-				units = append(units, a.units)
+				require.EqualValues(t, a.Units+6, a.Receipt)
+				require.Equal(t, a.Units > 1, a.StoodIn, "who granted it without authority is told so")
+				units = append(units, a.Units)
 			}
 		}
 		return units

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 	"github.com/weir-go/weir/ring"
 )
 
@@ -82,13 +83,13 @@ func (v *view) standing(id bucket.ID) standing {
 }
 
 // share is what this node may spend of an id, and what to call the decision.
-func (v *view) share(as standing, id bucket.ID, partition PartitionPolicy) (share, Source) {
+func (v *view) share(as standing, id bucket.ID, partition wire.Policy) (share, wire.Source) {
 	if as == asSelf {
 		return v.ownShare(id, partition)
 	}
 	s, source := v.sideShare(id, partition)
-	if source == Owner && as == asStandIn {
-		source = StandIn
+	if source == wire.Owner && as == asStandIn {
+		source = wire.StandIn
 	}
 	return s, source
 }
@@ -111,19 +112,19 @@ func (v *view) without(i int) *view {
 // sideShare is what this node may spend of an id for its side: everything while
 // no member is missing, or, with MajorityShare and FailClosed, on the side with a
 // majority of the roster; else the part of its members.
-func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
+func (v *view) sideShare(id bucket.ID, partition wire.Policy) (share, wire.Source) {
 	majority := 2*v.side > v.weight()
 	switch {
 	case v.complete:
-		return share{all: true}, Owner
-	case partition == FailOpen:
-		return share{all: true}, FailedOpen
-	case majority && partition != FairShare:
-		return share{all: true}, Owner
-	case partition == FailClosed:
-		return share{of: 1}, FailedClosed
+		return share{all: true}, wire.Owner
+	case partition == wire.FailOpen:
+		return share{all: true}, wire.FailedOpen
+	case majority && partition != wire.FairShare:
+		return share{all: true}, wire.Owner
+	case partition == wire.FailClosed:
+		return share{of: 1}, wire.FailedClosed
 	}
-	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.reaches(i) }), Budget
+	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.reaches(i) }), wire.Budget
 }
 
 // ownShare is what this node may spend of an id on its own: the part of one
@@ -131,18 +132,18 @@ func (v *view) sideShare(id bucket.ID, partition PartitionPolicy) (share, Source
 // goes to nobody else. A node that has no points has none. With FairShare nobody has any until all
 // on this side know who is missing: until then the stand-in of an owner beyond a cut has
 // the whole limit, and all sides together have twice the limit already.
-func (v *view) ownShare(id bucket.ID, partition PartitionPolicy) (share, Source) {
+func (v *view) ownShare(id bucket.ID, partition wire.Policy) (share, wire.Source) {
 	switch {
-	case partition == FailOpen:
-		return share{all: true}, FailedOpen
-	case partition == FailClosed:
-		return share{of: 1}, FailedClosed
+	case partition == wire.FailOpen:
+		return share{all: true}, wire.FailedOpen
+	case partition == wire.FailClosed:
+		return share{of: 1}, wire.FailedClosed
 	}
 	lone := v.side == 1 && v.serves()
-	if partition == FairShare && !lone && !v.agreed() {
-		return share{of: 1}, Budget
+	if partition == wire.FairShare && !lone && !v.agreed() {
+		return share{of: 1}, wire.Budget
 	}
-	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), Budget
+	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), wire.Budget
 }
 
 // agreed reports whether members are missing, and each has been for so long that all on
@@ -153,8 +154,8 @@ func (v *view) agreed() bool {
 
 // retryAfter is when whoever asks is to ask again, where the count said after: a share of
 // this node's own that is denied until it is known who is missing denies until others answer.
-func (v *view) retryAfter(as standing, source Source, after time.Duration) time.Duration {
-	if as == asSelf && source == Budget && !v.agreed() {
+func (v *view) retryAfter(as standing, source wire.Source, after time.Duration) time.Duration {
+	if as == asSelf && source == wire.Budget && !v.agreed() {
 		return min(after, outageRetry)
 	}
 	return after
@@ -181,9 +182,9 @@ func (v *view) weight() int { return max(len(v.points), v.expect) }
 // leaves, and could give a unit away that another side has. So a side has no more than
 // it had together with those that are gone, which is never less than k·⌊whole/(n−1)⌋;
 // and no more than by n−1, so that sides which all know of it have the limit at most.
-func (v *view) partOf(id bucket.ID, partition PartitionPolicy, member func(i int) bool) share {
+func (v *view) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) share {
 	s := share{of: v.weight()}
-	if partition == FairShare && len(v.points) >= v.expect {
+	if partition == wire.FairShare && len(v.points) >= v.expect {
 		s.ranks = ranks(v.ring, v.points, id, member)
 		if v.places != nil {
 			s.most = &share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}

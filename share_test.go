@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // seen is a view of members "0", "1", ... of which the given hear each other
@@ -68,7 +69,7 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 		if whole.IsBucket() {
 			whole.Burst = units.Draw(t, "burst")
 		}
-		for _, p := range []PartitionPolicy{MajorityShare, FairShare, FailClosed} {
+		for _, p := range []wire.Policy{wire.MajorityShare, wire.FairShare, wire.FailClosed} {
 			var rate, most int64
 			spend := func(s share) {
 				part := s.limit(whole)
@@ -86,8 +87,8 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 				s, _ := v.apart(i, []int{i}).share(asSelf, id, p)
 				spend(s)
 			}
-			if p == MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity()) ||
-				p != MajorityShare && (rate > whole.Rate || most > whole.Capacity()) {
+			if p == wire.MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity()) ||
+				p != wire.MajorityShare && (rate > whole.Rate || most > whole.Capacity()) {
 				t.Fatalf("policy %d: sides %v and %v have rate %d and %d at a time, of %+v", p, sides, alone, rate, most, whole)
 			}
 		}
@@ -147,12 +148,12 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 					v = newView(2, heardBy(self, all, side), terms{}, v)
 				}
 				v = newView(3, heardBy(self, roster, stay[at]), terms{}, v)
-				own, _ := v.share(asSelf, id, FairShare)
+				own, _ := v.share(asSelf, id, wire.FairShare)
 				if alone {
 					part += own.part(whole)
 					continue
 				}
-				s, _ := v.share(asStandIn, id, FairShare)
+				s, _ := v.share(asStandIn, id, wire.FairShare)
 				part = s.part(whole)
 				if len(stay[at]) == 1 && own.part(whole) != part {
 					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.part(whole), whole, part)
@@ -181,7 +182,7 @@ func TestALeaveThatOneSideAloneHearsOfMovesNoUnitThatAnotherSideHas(t *testing.T
 				v := newView(1, heardBy(stay[i][0], all, all), terms{}, nil)
 				v = newView(2, heardBy(stay[i][0], all, side), terms{}, v)
 				v = newView(3, heardBy(stay[i][0], roster, stay[i]), terms{}, v)
-				s, _ := v.share(asStandIn, bucket.ID{Hi: at << 58}, FairShare)
+				s, _ := v.share(asStandIn, bucket.ID{Hi: at << 58}, wire.FairShare)
 				sum += s.part(units)
 			}
 			require.LessOrEqual(t, sum, units, "of the key at %d", at)
@@ -214,7 +215,7 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 				v := newView(1, heardBy(self, all, all), terms{}, nil)
 				v = newView(2, heardBy(self, all, side), terms{}, v)
 				v = newView(3, heardBy(self, roster, side), terms{}, v)
-				s, _ := v.share(as, id, FairShare)
+				s, _ := v.share(as, id, wire.FairShare)
 				sum += s.part(whole)
 			}
 		}
@@ -234,10 +235,10 @@ func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 				var alone int64
 				for i := range k {
 					side = append(side, i)
-					s, _ := v.apart(i, []int{i}).share(asSelf, bucket.ID{Hi: uint64(whole) << 58}, MajorityShare)
+					s, _ := v.apart(i, []int{i}).share(asSelf, bucket.ID{Hi: uint64(whole) << 58}, wire.MajorityShare)
 					alone += s.part(whole)
 				}
-				s, _ := v.apart(0, side).share(asStandIn, bucket.ID{}, MajorityShare)
+				s, _ := v.apart(0, side).share(asStandIn, bucket.ID{}, wire.MajorityShare)
 				require.LessOrEqual(t, alone, s.part(whole), "%d of %d, %d units", k, n, whole)
 			}
 		}
@@ -252,7 +253,7 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			Rate:      rapid.Int64Range(1, 1e12).Draw(t, "rate"), Per: time.Second,
 			Burst: rapid.Int64Range(1, 1e12).Draw(t, "burst"),
 		}
-		a := ask{id: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, limit: limit, partition: FairShare}
+		a := wire.Ask{ID: bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}, Limit: limit, Partition: wire.FairShare}
 		v := seen(members, 0)
 		var rate, burst int64
 		for self := range members {
@@ -260,8 +261,8 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			c := *v.View
 			c.Self = self
 			each.View, each.complete = &c, false
-			s, source := each.ownShare(a.id, a.partition)
-			if source != Budget {
+			s, source := each.ownShare(a.ID, a.Partition)
+			if source != wire.Budget {
 				t.Fatalf("member %d: source %v", self, source)
 			}
 			part := s.limit(limit)
@@ -300,10 +301,10 @@ func TestNoNodeHasAFairShareOnItsOwnUntilItIsKnownWhoIsMissing(t *testing.T) {
 		"all others are lost":                    {seen(4, 0, 0), 25},
 		"no member is, but Expect has it larger": {newView(0, seen(4, 0, 0, 1, 2, 3).View, terms{expect: 5}, nil), 20},
 	} {
-		s, source := c.v.ownShare(bucket.ID{}, FairShare)
-		require.Equal(t, Budget, source)
+		s, source := c.v.ownShare(bucket.ID{}, wire.FairShare)
+		require.Equal(t, wire.Budget, source)
 		require.Equal(t, c.rate, s.part(limit.Rate), name)
-		s, _ = c.v.ownShare(bucket.ID{}, MajorityShare)
+		s, _ = c.v.ownShare(bucket.ID{}, wire.MajorityShare)
 		require.NotZero(t, s.part(limit.Rate), name)
 	}
 }
@@ -311,23 +312,23 @@ func TestNoNodeHasAFairShareOnItsOwnUntilItIsKnownWhoIsMissing(t *testing.T) {
 // So a denial of it says nothing of when there is room: others answer before that.
 func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *testing.T) {
 	n := solo(t, Config{Now: newHand().Now})
-	a := ask{limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, units: 100, partition: FairShare}
-	for kind, spend := range map[string]func(v *view, r *result){
-		"a check": func(v *view, r *result) { n.spend(v, asSelf, opTake, 0, &a, n.now(), r) },
-		"one of several": func(v *view, r *result) {
-			s, results := n.scratch(1), make([]result, 1)
+	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
+	for kind, spend := range map[string]func(v *view, r *wire.Result){
+		"a check": func(v *view, r *wire.Result) { n.spend(v, asSelf, wire.OpTake, 0, &a, n.now(), r) },
+		"one of several": func(v *view, r *wire.Result) {
+			s, results := n.scratch(1), make([]wire.Result, 1)
 			defer n.done(s)
-			n.spendAll(v, asSelf, []ask{a}, n.now(), s, results)
+			n.spendAll(v, asSelf, []wire.Ask{a}, n.now(), s, results)
 			*r = results[0]
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
-			a.id.Lo++
-			n.counts.Debit(a.id, a.limit, n.now(), 100)
-			var r result
+			a.ID.Lo++
+			n.counts.Debit(a.ID, a.Limit, n.now(), 100)
+			var r wire.Result
 			spend(seen(4, 0, 0, 1, 2, 3), &r)
 			require.False(t, r.Allowed)
-			require.Equal(t, Budget, r.source)
+			require.Equal(t, wire.Budget, r.Source)
 			require.Equal(t, outageRetry, r.RetryAfter)
 			spend(missing(seen(4, 0, 0, 1, 2)), &r)
 			require.False(t, r.Allowed)
@@ -355,33 +356,33 @@ func TestAShareWithoutARateDenies(t *testing.T) {
 func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
 	v := seen(3, 0)
 	for id := range uint64(100) {
-		a := ask{id: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, limit: &bucket.Limit{Rate: 1, Per: time.Second}, partition: FairShare}
-		s, _ := v.ownShare(a.id, a.partition)
-		require.Equal(t, v.owner(a.id) == v.Self, s.limit(a.limit).Rate == 1)
+		a := wire.Ask{ID: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Partition: wire.FairShare}
+		s, _ := v.ownShare(a.ID, a.Partition)
+		require.Equal(t, v.owner(a.ID) == v.Self, s.limit(a.Limit).Rate == 1)
 	}
 }
 
 func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		partition PartitionPolicy
+		partition wire.Policy
 		heard     []int // besides self
 		want      int64 // of 100
-		source    Source
+		source    wire.Source
 	}{
-		{"one of five has a fifth", MajorityShare, nil, 20, Budget},
-		{"two of five have two fifths", MajorityShare, []int{1}, 40, Budget},
-		{"three of five are a majority", MajorityShare, []int{1, 2}, 100, Owner},
-		{"FairShare knows no majority", FairShare, []int{1, 2}, 60, Budget},
-		{"FailClosed denies below a majority", FailClosed, []int{1}, 0, FailedClosed},
-		{"FailClosed serves with a majority", FailClosed, []int{1, 2}, 100, Owner},
-		{"FailOpen has all", FailOpen, nil, 100, FailedOpen},
+		{"one of five has a fifth", wire.MajorityShare, nil, 20, wire.Budget},
+		{"two of five have two fifths", wire.MajorityShare, []int{1}, 40, wire.Budget},
+		{"three of five are a majority", wire.MajorityShare, []int{1, 2}, 100, wire.Owner},
+		{"policyFairShare knows no majority", wire.FairShare, []int{1, 2}, 60, wire.Budget},
+		{"policyFailClosed denies below a majority", wire.FailClosed, []int{1}, 0, wire.FailedClosed},
+		{"policyFailClosed serves with a majority", wire.FailClosed, []int{1, 2}, 100, wire.Owner},
+		{"policyFailOpen has all", wire.FailOpen, nil, 100, wire.FailedOpen},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := seen(1+len(c.heard), 5, c.heard...)
-			a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
-			s, source := v.sideShare(a.id, a.partition)
-			require.Equal(t, c.want, s.limit(a.limit).Rate)
+			a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}, Partition: c.partition}
+			s, source := v.sideShare(a.ID, a.Partition)
+			require.Equal(t, c.want, s.limit(a.Limit).Rate)
 			require.Equal(t, c.source, source)
 		})
 	}
@@ -391,33 +392,33 @@ func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 	c := *seen(3, 0).View
 	c.Self = -1
 	v := newView(0, &c, terms{}, nil)
-	a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}}
-	s, _ := v.ownShare(a.id, a.partition)
-	require.Zero(t, s.limit(a.limit).Rate)
+	a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}}
+	s, _ := v.ownShare(a.ID, a.Partition)
+	require.Zero(t, s.limit(a.Limit).Rate)
 }
 
-// All sides of a split together have exactly the limit with FairShare.
+// All sides of a split together have exactly the limit with policyFairShare.
 func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		partition PartitionPolicy
+		partition wire.Policy
 		heard     []int // of 4 others
 		want      int64 // of 100
-		source    Source
+		source    wire.Source
 	}{
-		{"a majority has all", MajorityShare, []int{1, 2}, 100, StandIn},
-		{"a minority has its part", MajorityShare, []int{1}, 40, Budget},
-		{"one alone too", MajorityShare, nil, 20, Budget},
-		{"FairShare knows no majority", FairShare, []int{1, 2}, 60, Budget},
-		{"FailClosed serves with a majority", FailClosed, []int{1, 2}, 100, StandIn},
-		{"and denies elsewhere", FailClosed, []int{1}, 0, FailedClosed},
-		{"FailOpen has all", FailOpen, nil, 100, FailedOpen},
+		{"a majority has all", wire.MajorityShare, []int{1, 2}, 100, wire.StandIn},
+		{"a minority has its part", wire.MajorityShare, []int{1}, 40, wire.Budget},
+		{"one alone too", wire.MajorityShare, nil, 20, wire.Budget},
+		{"policyFairShare knows no majority", wire.FairShare, []int{1, 2}, 60, wire.Budget},
+		{"policyFailClosed serves with a majority", wire.FailClosed, []int{1, 2}, 100, wire.StandIn},
+		{"and denies elsewhere", wire.FailClosed, []int{1}, 0, wire.FailedClosed},
+		{"policyFailOpen has all", wire.FailOpen, nil, 100, wire.FailedOpen},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := seen(5, 0, c.heard...)
-			a := ask{limit: &bucket.Limit{Rate: 100, Per: time.Second}, partition: c.partition}
-			s, source := v.share(asStandIn, a.id, a.partition)
-			require.Equal(t, c.want, s.limit(a.limit).Rate)
+			a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}, Partition: c.partition}
+			s, source := v.share(asStandIn, a.ID, a.Partition)
+			require.Equal(t, c.want, s.limit(a.Limit).Rate)
 			require.Equal(t, c.source, source)
 		})
 	}
@@ -436,7 +437,7 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 				}
 			}
 			v.complete = false
-			s, _ := v.sideShare(id, FairShare)
+			s, _ := v.sideShare(id, wire.FairShare)
 			sum += s.part(whole)
 		}
 		if sum != whole {

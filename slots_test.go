@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -36,7 +37,7 @@ type deafPeer struct {
 }
 
 func (p deafPeer) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
-	if op(request[0]) > opPeek {
+	if wire.Op(request[0]) > wire.OpPeek {
 		return p.crowd.Ask(ctx, request, answer, wait)
 	}
 	p.d.held.Add(1)
@@ -51,10 +52,10 @@ func (p deafPeer) Ask(ctx context.Context, request, answer []byte, wait time.Dur
 type promptPeer struct{ *crowd }
 
 func (p promptPeer) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
-	if op(request[0]) > opPeek {
+	if wire.Op(request[0]) > wire.OpPeek {
 		return p.crowd.Ask(ctx, request, answer, wait)
 	}
-	return (&result{Result: bucket.Result{Allowed: true}}).append(appendAnswer(answer[:0], statusDone, 1)), nil
+	return (&wire.Result{Result: bucket.Result{Allowed: true}}).Append(wire.AppendAnswer(answer[:0], wire.Done, 1)), nil
 }
 
 // openRequests counts the requests of a batch that have no answer yet.
@@ -80,7 +81,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 		edit  func(n *Node, v *view)
 	}{
 		{"asks for a member that never answers", "m002", 0, nil},
-		{"asks to stand in for it", "m002", flagStandIn, nil},
+		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
 		{"asks that wait for authority", "m000", 2, func(n *Node, v *view) {
 			v.held, v.settled = nil, false
 			v.waits = []wait{{ranges: countsync.All(), from: "m002", until: n.steady() + int64(2*longest)}}
@@ -98,9 +99,9 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 						u := new(openRequests)
 						u.many.Store(int64(many))
 						b := cluster.NewBatch(from, u)
-						a := ask{id: bucket.ID{Hi: 1, Lo: 1}, limit: &bucket.Limit{Rate: 1, Per: time.Second}, units: 1}
+						a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
 						for range many {
-							b.Requests = append(b.Requests, a.append(header{opTake, flags, maxHops, 1, longest, nameHash(to)}.append(nil)))
+							b.Requests = append(b.Requests, a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: longest, To: nameHash(to)}.Append(nil)))
 						}
 						d.handler.Heard()
 						inbound{n}.Serve(b)
@@ -120,7 +121,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 					honest := asked("m003", "m001", 0, 1)
 					synctest.Wait()
 					require.Zero(t, honest.many.Load())
-					require.EqualValues(t, statusDone, honest.status.Load(), "another member has slots of its own")
+					require.EqualValues(t, wire.Done, honest.status.Load(), "another member has slots of its own")
 
 					time.Sleep(n.longestWait())
 					synctest.Wait()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -352,19 +353,19 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 		// a frame that gets lost among them keeps waiting what comes after it.
 		return nil, cluster.ErrUnheard
 	}
-	request := header{op: opStream, hops: maxHops, wait: frameWait, to: to}.append(nil)
+	request := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}.Append(nil)
 	request = append(request, frame...)
 	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, request, nil, frameWait)
 	if err != nil {
 		return nil, err
 	}
-	switch s, err := parseAnswer(answer, 0); {
+	switch s, err := wire.ParseAnswer(answer, 0); {
 	case err != nil:
 		return nil, err
-	case s == statusUnreached:
+	case s == wire.Unreached:
 		return nil, errUnreached
 	}
-	return answer[answerHeaderBytes:], nil
+	return answer[wire.AnswerHeaderBytes:], nil
 }
 
 // serveFrame takes in a frame of another member, and answers it. Authority that
@@ -373,7 +374,7 @@ func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]b
 func (n *Node) serveFrame(request []byte, now int64, dst []byte) []byte {
 	v := n.view.Load()
 	n.track(v)
-	answer, arrival, err := n.stream.Serve(now, request, v, appendAnswer(dst, statusDone, 0))
+	answer, arrival, err := n.stream.Serve(now, request, v, wire.AppendAnswer(dst, wire.Done, 0))
 	if err != nil {
 		return nil
 	}

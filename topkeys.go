@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/topkeys"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 const (
@@ -208,7 +209,7 @@ func parseTop(b []byte) (asked, denied topList, silent bool, err error) {
 	}
 	asked, denied = c.topList(), c.topList()
 	if !c.ok || told != 1 || len(c.b) > 0 {
-		return topList{}, topList{}, false, errMalformed
+		return topList{}, topList{}, false, wire.ErrMalformed
 	}
 	return asked, denied, false, nil
 }
@@ -220,7 +221,7 @@ func (n *Node) serveTop(from sender, body []byte, answer cluster.Later) {
 		return
 	}
 	started := n.serveApart(from, func(context.Context) {
-		b := appendAnswer(nil, statusDone, 0)
+		b := wire.AppendAnswer(nil, wire.Done, 0)
 		asked, denied, silent := n.topKeys.lists(n.steady())
 		if silent {
 			answer(append(b, 0))
@@ -231,7 +232,7 @@ func (n *Node) serveTop(from sender, body []byte, answer cluster.Later) {
 		answer(denied.append(b, topBytes/2, text))
 	})
 	if !started {
-		answer(appendAnswer(nil, statusUnreached, 0))
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
 	}
 }
 
@@ -305,15 +306,15 @@ func (n *Node) askForTop(ctx context.Context, v *view, member int) (asked, denie
 	if hop < 0 {
 		return asked, denied, false, cluster.ErrUnheard
 	}
-	request := header{op: opTop, hops: maxHops, wait: topWait, to: v.hashes[member]}.append(nil)
+	request := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.hashes[member]}.Append(nil)
 	answer, err := v.Members[hop].Peer.Ask(ctx, request, nil, topWait)
 	if err != nil {
 		return asked, denied, false, err
 	}
-	if s, err := parseAnswer(answer[:min(len(answer), answerHeaderBytes)], 0); err != nil || s != statusDone {
+	if s, err := wire.ParseAnswer(answer[:min(len(answer), wire.AnswerHeaderBytes)], 0); err != nil || s != wire.Done {
 		return asked, denied, false, cmp.Or(err, errUnreached)
 	}
-	return parseTop(answer[answerHeaderBytes:])
+	return parseTop(answer[wire.AnswerHeaderBytes:])
 }
 
 // topOf merges what nodes say into the keys asked for most and denied most. A node that

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 func TestTheTopKeysAreThoseAskedForAndDeniedMost(t *testing.T) {
@@ -54,7 +55,7 @@ func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	var got []byte
 	n.serveTop(sender{}, nil, func(body []byte) { got = body })
 	require.NoError(t, n.Close())
-	require.Equal(t, append(appendAnswer(nil, statusDone, 0), 0), got)
+	require.Equal(t, append(wire.AppendAnswer(nil, wire.Done, 0), 0), got)
 }
 
 func TestTopKeysWantsANumberItCanAnswer(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Tracer makes spans of the checks that leave their node, on the node that asks and on
@@ -95,18 +96,18 @@ func (n *Node) depart(ctx context.Context) *trip {
 // arrive begins the trip of a request that has come within a trace, and returns it as it
 // is to be handed on: within the span of this node. A context that is not valid, or says
 // that nothing is sampled, is ignored; no member sends one.
-func (n *Node) arrive(b *cluster.Batch, h header, request []byte) (*trip, []byte) {
+func (n *Node) arrive(b *cluster.Batch, h wire.Header, request []byte) (*trip, []byte) {
 	if n.cfg.Tracer == nil {
 		return nil, request
 	}
-	parent := traceOf(request, int(h.asks))
+	parent := TraceContext(wire.TraceOf(request, int(h.Asks)))
 	if !parent.Valid() || !parent.Sampled() {
 		return nil, request
 	}
 	t := newTrip(n.cfg.Tracer.Incoming(parent, b.Read), b.From)
 	if t.travels() {
-		asks := request[:len(request)-traceBytes]
-		request = t.context.append(slices.Clone(asks))
+		asks := request[:len(request)-wire.TraceBytes]
+		request = wire.Trace(t.context).Append(slices.Clone(asks))
 	}
 	return t, request
 }
@@ -128,54 +129,46 @@ func (t *trip) hopped(e HopEvent) {
 }
 
 // decided ends the trip of a check that left this node, with what it came to.
-func (t *trip) decided(op op, asks []ask, results []result, err error) {
+func (t *trip) decided(op wire.Op, asks []wire.Ask, results []wire.Result, err error) {
 	if t == nil {
 		return
 	}
-	e := TraceEvent{Operation: op.traced(), Outcome: outcomeOf(op, asks, results), Checks: make([]TracedCheck, len(asks)), Err: err}
+	e := TraceEvent{Operation: op.Traced(), Outcome: outcomeOf(op, asks, results), Checks: make([]TracedCheck, len(asks)), Err: err}
 	if err != nil {
 		e.Outcome = outcomeUnanswered
 	}
 	for i := range asks {
 		a, r := &asks[i], &results[i]
-		e.Checks[i] = TracedCheck{Limit: a.name(), Units: a.units, Shadow: a.shadow, Allowed: r.Allowed, Source: r.source}
+		e.Checks[i] = TracedCheck{Limit: a.Name, Units: a.Units, Shadow: a.Shadow, Allowed: r.Allowed, Source: Source(r.Source)}
 	}
 	t.span.End(e)
 }
 
 // answered ends the trip of a request that came to this node, with its answer.
-func (t *trip) answered(h header, request, answer []byte) {
+func (t *trip) answered(h wire.Header, request, answer []byte) {
 	if t == nil {
 		return
 	}
-	e := TraceEvent{Operation: h.op.traced(), Outcome: outcomeUnanswered, From: t.from}
+	e := TraceEvent{Operation: h.Op.Traced(), Outcome: outcomeUnanswered, From: t.from}
 	if len(answer) == 0 {
-		e.Err = errMalformed
-	} else if s, err := parseAnswer(answer, int(h.asks)); err != nil {
+		e.Err = wire.ErrMalformed
+	} else if s, err := wire.ParseAnswer(answer, int(h.Asks)); err != nil {
 		e.Err = err
-	} else if s == statusDone {
-		asks, results := make([]ask, h.asks), make([]result, h.asks)
+	} else if s == wire.Done {
+		asks, results := make([]wire.Ask, h.Asks), make([]wire.Result, h.Asks)
 		for i := range asks {
-			asks[i], _ = parseAsk(request, i, new(bucket.Limit)) // it was parsed to be answered
-			r := parseResult(answer, i)
+			asks[i], _ = wire.ParseAsk(request, i, new(bucket.Limit)) // it was parsed to be answered
+			r := wire.ParseResult(answer, i)
 			results[i] = r
-			e.Checks = append(e.Checks, TracedCheck{Units: asks[i].units, Shadow: asks[i].shadow, Allowed: r.Allowed, Source: r.source})
+			e.Checks = append(e.Checks, TracedCheck{Units: asks[i].Units, Shadow: asks[i].Shadow, Allowed: r.Allowed, Source: Source(r.Source)})
 		}
-		e.Outcome = outcomeOf(h.op, asks, results)
+		e.Outcome = outcomeOf(h.Op, asks, results)
 	}
 	t.span.End(e)
 }
 
-// name is that of the limit that a is of, empty if another member asks.
-func (a *ask) name() string {
-	if a.of == nil {
-		return ""
-	}
-	return a.of.limit.Name
-}
-
 // later has what answers a request end its trip as well.
-func (t *trip) later(h header, request []byte, answer cluster.Later) cluster.Later {
+func (t *trip) later(h wire.Header, request []byte, answer cluster.Later) cluster.Later {
 	if t == nil {
 		return answer
 	}
@@ -186,29 +179,14 @@ func (t *trip) later(h header, request []byte, answer cluster.Later) cluster.Lat
 	}
 }
 
-func outcomeOf(op op, asks []ask, results []result) string {
+func outcomeOf(op wire.Op, asks []wire.Ask, results []wire.Result) string {
 	switch {
-	case op == opRefund && slices.ContainsFunc(results, func(r result) bool { return r.source == 0 }):
+	case op == wire.OpRefund && slices.ContainsFunc(results, func(r wire.Result) bool { return r.Source == 0 }):
 		return outcomeUnanswered // it may have been carried out
-	case op == opRefund:
+	case op == wire.OpRefund:
 		return outcomeDone
 	case allowed(asks, results):
 		return outcomeAllowed
 	}
 	return outcomeDenied
-}
-
-// traced is how spans call what a check does.
-func (o op) traced() string {
-	switch o {
-	case opTake:
-		return "take"
-	case opDebit:
-		return "debit"
-	case opRefund:
-		return "refund"
-	case opWait:
-		return "wait"
-	}
-	return "peek"
 }

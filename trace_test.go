@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // spans is a Tracer that keeps all, for several nodes.
@@ -204,10 +205,10 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 	b.Requests = requests
 	inbound{n}.Serve(b)
 	for i := range requests {
-		st, err := parseAnswer(got[i], 1)
+		st, err := wire.ParseAnswer(got[i], 1)
 		require.NoError(t, err)
-		require.Equal(t, statusDone, st)
-		require.EqualValues(t, 99-i, parseResult(got[i], 0).Remaining)
+		require.Equal(t, wire.Done, st)
+		require.EqualValues(t, 99-i, wire.ParseResult(got[i], 0).Remaining)
 	}
 	all := s.taken(t)
 	require.Len(t, all, 2)
@@ -216,13 +217,13 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 
 // requestOf is one take by a member, within a trace or none.
 func requestOf(l *Limiter, key string, c *TraceContext) []byte {
-	a := ask{id: l.id(key), limit: &l.numbers, units: 1}
-	h := header{op: opTake, asks: 1, hops: maxHops}
+	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Units: 1}
+	h := wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops}
 	if c == nil {
-		return a.append(h.append(nil))
+		return a.Append(h.Append(nil))
 	}
-	h.flags |= flagTraced
-	return c.append(a.append(h.append(nil)))
+	h.Flags |= wire.FlagTraced
+	return wire.Trace(*c).Append(a.Append(h.Append(nil)))
 }
 
 // Who hands a check on is between the asker and the owner; without a Tracer it passes on
@@ -243,10 +244,10 @@ func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
 		binary.LittleEndian.PutUint64(request[8:], v.hashes[2])
 		answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, 2*time.Second)
 		require.NoError(t, err)
-		st, err := parseAnswer(answer, 1)
+		st, err := wire.ParseAnswer(answer, 1)
 		require.NoError(t, err)
-		require.Equal(t, statusDone, st)
-		require.EqualValues(t, 9, parseResult(answer, 0).Remaining)
+		require.Equal(t, wire.Done, st)
+		require.EqualValues(t, 9, wire.ParseResult(answer, 0).Remaining)
 
 		all := s.taken(t)
 		owner := all[len(all)-1]
@@ -318,13 +319,13 @@ func (failing) Tell([]byte) {}
 func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
-	answer := (&result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, source: Owner}).append(appendAnswer(nil, statusDone, 1))
+	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.AppendAnswer(nil, wire.Done, 1))
 	var told toldTo
 	inbound{n}.Late(&told, requestOf(l, "key", new(traceFor(t))), answer)
 	require.Len(t, told.requests, 1)
-	h, err := parseHeader(told.requests[0])
+	h, err := wire.ParseHeader(told.requests[0])
 	require.NoError(t, err)
-	require.Equal(t, header{op: opRefund, asks: 1, hops: maxHops}, h)
+	require.Equal(t, wire.Header{Op: wire.OpRefund, Asks: 1, Hops: wire.MaxHops}, h)
 }
 
 type toldTo struct {
@@ -343,8 +344,8 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
 	ctx := withinTrace(t.Context(), TraceContext{})
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
-	require.Zero(t, testing.AllocsPerRun(200, func() { n.depart(ctx).decided(opTake, nil, nil, nil) }))
-	require.Len(t, requestOf(l, "key", nil), headerBytes+askBytes, "nor a byte on the wire")
+	require.Zero(t, testing.AllocsPerRun(200, func() { n.depart(ctx).decided(wire.OpTake, nil, nil, nil) }))
+	require.Len(t, requestOf(l, "key", nil), wire.HeaderBytes+wire.AskBytes, "nor a byte on the wire")
 }
 
 // Whatever stands where a trace's context does, the check is answered as it is without,
@@ -358,30 +359,30 @@ func FuzzTraceContext(f *testing.F) {
 	l, err := n.Limiter(Limit{Name: "logins", Rate: 1e9, Per: time.Hour})
 	require.NoError(f, err)
 	c := traceFor(f)
-	f.Add(c.append(nil))
-	f.Add(TraceContext{Flags: 255}.append(nil))
-	f.Add(TraceContext{TraceID: c.TraceID, Flags: 1}.append(nil))
+	f.Add(wire.Trace(c).Append(nil))
+	f.Add(wire.Trace{Flags: 255}.Append(nil))
+	f.Add(wire.Trace{TraceID: c.TraceID, Flags: 1}.Append(nil))
 	f.Add([]byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
 	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, trace []byte) {
+	f.Fuzz(func(t *testing.T, context []byte) {
 		request := requestOf(l, "key", nil)
-		request[1] |= flagTraced
-		request = append(request, trace...)
+		request[1] |= wire.FlagTraced
+		request = append(request, context...)
 		got := make(answers, 1)
 		b := cluster.NewBatch("fuzz", got)
 		b.Requests = [][]byte{request}
 		inbound{n}.Serve(b)
 		all := s.taken(t)
-		if len(trace) != traceBytes {
+		if len(context) != wire.TraceBytes {
 			require.Empty(t, got[0])
 			require.Empty(t, all)
 			return
 		}
-		st, err := parseAnswer(got[0], 1)
+		st, err := wire.ParseAnswer(got[0], 1)
 		require.NoError(t, err)
-		require.Equal(t, statusDone, st)
-		c := traceOf(request, 1)
-		require.Equal(t, trace, c.append(nil))
+		require.Equal(t, wire.Done, st)
+		c := TraceContext(wire.TraceOf(request, 1))
+		require.Equal(t, context, wire.Trace(c).Append(nil))
 		require.Equal(t, c.Valid() && c.Sampled(), len(all) == 1)
 	})
 }

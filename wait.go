@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/bits"
 	"time"
+
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Wait blocks until units are admitted, or ctx is done.
@@ -27,8 +29,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			return err
 		}
 		var (
-			a ask
-			r result
+			a wire.Ask
+			r wire.Result
 		)
 		if err := l.ask(ctx, key, units, &a); err != nil {
 			return err
@@ -42,7 +44,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if queue {
 			r, err = l.join(ctx, &a)
 		} else {
-			err = l.node.decide(ctx, opTake, 0, &a, &r)
+			err = l.node.decide(ctx, wire.OpTake, 0, &a, &r)
 		}
 		var d Decision
 		l.tell(&d, &r)
@@ -50,7 +52,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if err != nil {
 			return err
 		}
-		if weight := l.meter.decided(a.id, &r, false); weight > 0 {
+		if weight := l.meter.decided(a.ID, &r, false); weight > 0 {
 			l.node.sampled(l, key, &a, &r, true, weight)
 		}
 		if d.Allowed {
@@ -69,7 +71,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 
 // service is how long the queue takes to serve units, rounded down. A share of
 // the limit is served at the share's rate.
-func (l *Limiter) service(r *result, units int64) time.Duration {
+func (l *Limiter) service(r *wire.Result, units int64) time.Duration {
 	rate := l.numbers.Rate
 	if whole := l.numbers.Capacity(); r.Limit > 0 && r.Limit < whole {
 		hi, lo := bits.Mul64(uint64(rate), uint64(r.Limit))

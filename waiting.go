@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // waiting is the lines of this node: the waiters of each key of a LeakyBucket, in order of
@@ -42,7 +44,7 @@ type line struct {
 	asking  bool          // an ask is under way
 	told    bool          // the owner knows that something waits
 	changed bool          // less waits than the owner was told
-	last    result        // what the owner has answered last
+	last    wire.Result   // what the owner has answered last
 	trip    time.Duration // how long that took
 }
 
@@ -50,7 +52,7 @@ type line struct {
 type grant struct {
 	units int64
 	at    int64 // by Node.steady
-	r     result
+	r     wire.Result
 }
 
 // waiter is one Wait.
@@ -66,7 +68,7 @@ type waiter struct {
 
 // outcome is what became of a waiter.
 type outcome struct {
-	r   result
+	r   wire.Result
 	err error
 }
 
@@ -74,9 +76,9 @@ type outcome struct {
 const queueTick = 20 * time.Millisecond
 
 // join has a Wait wait for its turn, and returns what it was granted.
-func (l *Limiter) join(ctx context.Context, a *ask) (r result, err error) {
+func (l *Limiter) join(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	n := l.node
-	w := &waiter{units: a.units, served: make(chan outcome, 1), first: make(chan struct{}, 1)}
+	w := &waiter{units: a.Units, served: make(chan outcome, 1), first: make(chan struct{}, 1)}
 	w.by, _ = ctx.Deadline()
 	x := n.enter(a, w)
 	for {
@@ -94,8 +96,8 @@ func (l *Limiter) join(ctx context.Context, a *ask) (r result, err error) {
 }
 
 // enter has a waiter join the line of what it asks for, which it begins if there is none.
-func (n *Node) enter(a *ask, one *waiter) *line {
-	s, of := &n.waiting.shards[a.id.Lo%queueShards], lineOf{a.id.Hi, a.id.Lo, numbersHash(a.limit)}
+func (n *Node) enter(a *wire.Ask, one *waiter) *line {
+	s, of := &n.waiting.shards[a.ID.Lo%queueShards], lineOf{a.ID.Hi, a.ID.Lo, numbersHash(a.Limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one.arrived = n.steady() // under the lock, so that a line is in order of it
@@ -145,7 +147,7 @@ func (x *line) end(w *waiter, o outcome) {
 }
 
 // refuse ends a waiter that the owner may have taken for one that waits.
-func (x *line) refuse(w *waiter, r *result, why error) {
+func (x *line) refuse(w *waiter, r *wire.Result, why error) {
 	denial := *r
 	denial.Allowed = false
 	x.changed = true
@@ -153,7 +155,7 @@ func (x *line) refuse(w *waiter, r *result, why error) {
 }
 
 // quit has a waiter leave, unless it was served just now.
-func (l *Limiter) quit(x *line, w *waiter, a *ask, why error) (result, error) {
+func (l *Limiter) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result, error) {
 	x.shard.mu.Lock()
 	defer x.shard.mu.Unlock()
 	if w.at == nil {
@@ -170,7 +172,7 @@ func (l *Limiter) quit(x *line, w *waiter, a *ask, why error) (result, error) {
 
 // pass has the first of a line drive it, or ends the line where nobody waits: what was
 // granted and nobody has got goes back.
-func (l *Limiter) pass(x *line, a *ask) {
+func (l *Limiter) pass(x *line, a *wire.Ask) {
 	if w := x.head(); w != nil {
 		signal(w.first)
 		return
@@ -179,21 +181,21 @@ func (l *Limiter) pass(x *line, a *ask) {
 		delete(x.shard.of, x.of)
 	}
 	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as flagOnlyLast wants it
-		back := a.taken(&x.grants[i].r)
-		back.units = x.grants[i].units
-		l.node.tell(opRefund, flagOnlyLast, &back)
+		back := a.Taken(&x.grants[i].r)
+		back.Units = x.grants[i].units
+		l.node.tell(wire.OpRefund, wire.FlagOnlyLast, &back)
 	}
 	x.grants, x.granted = nil, 0
 	if told := x.told; told && !x.asking {
 		x.told = false
 		leaves := *a
-		leaves.units, leaves.receipt, leaves.resetNumber = 0, queued{}.pack(), x.ticket
-		l.node.tell(opWait, 0, &leaves)
+		leaves.Units, leaves.Receipt, leaves.ResetNumber = 0, queued{}.pack(), x.ticket
+		l.node.tell(wire.OpWait, 0, &leaves)
 	}
 }
 
 // drive serves the line for as long as w is its first waiter.
-func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *ask) {
+func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 	n, s := l.node, x.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,12 +223,12 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *ask) {
 
 // askFor asks the owner for units and for places. The answer is the line's, also where its
 // first waiter has left by then. It reports false if too much is under way.
-func (l *Limiter) askFor(ctx context.Context, x *line, a *ask, units, now int64) bool {
+func (l *Limiter) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
-	asked.units, asked.receipt, asked.resetNumber = units, x.says(now).pack(), x.ticket
+	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).pack(), x.ticket
 	started := l.node.background(func(context.Context) {
-		var r result
-		err := l.node.decide(ctx, opWait, 0, &asked, &r)
+		var r wire.Result
+		err := l.node.decide(ctx, wire.OpWait, 0, &asked, &r)
 		x.shard.mu.Lock()
 		defer x.shard.mu.Unlock()
 		if x.asking = false; err == nil {
@@ -311,7 +313,7 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 		wait = min(wait, time.Duration(x.grants[0].at-now))
 	}
 	want := int64(0)
-	for e, few := x.waiters.Front(), maxAsks; e != nil && few > 0; e, few = e.Next(), few-1 {
+	for e, few := x.waiters.Front(), wire.MaxAsks; e != nil && few > 0; e, few = e.Next(), few-1 {
 		w := e.Value.(*waiter)
 		if want > 0 && l.service(&x.last, want+w.units) > max(queueAhead/2, 2*x.trip) {
 			break
@@ -334,14 +336,14 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 // answered takes in what the owner has said to an ask for units, which was sent then, of
 // those that had arrived by then. RetryAfter is from when the ask came to the owner: the
 // next one takes as long.
-func (l *Limiter) answered(x *line, units int64, r *result, sent, by int64) {
+func (l *Limiter) answered(x *line, units int64, r *wire.Result, sent, by int64) {
 	now := l.node.steady()
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
-		units = int64(r.lease.units)
+		units = int64(r.Lease.Units)
 	}
 	// In an outage no queue is full: the owner is not reached, and may be back at any time.
-	outage := r.source == FailedClosed || r.source.isShare()
+	outage := r.Source == wire.FailedClosed || r.Source.IsShare()
 	switch {
 	case r.Allowed:
 		x.grants = append(x.grants, grant{units, now + int64(max(0, r.ResetAfter-l.service(r, units))), *r})

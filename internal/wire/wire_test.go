@@ -1,0 +1,195 @@
+package wire
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+func TestWhatIsSentIsWhatArrives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := bucket.Limit{
+			Algorithm: rapid.SampledFrom([]bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}).Draw(t, "algorithm"),
+			Rate:      rapid.Int64Range(1, 100_000).Draw(t, "rate"),
+			Per:       time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "per")),
+			Version:   rapid.Uint64().Draw(t, "version"),
+		}
+		if limit.Algorithm == bucket.TokenBucket || limit.Algorithm == bucket.LeakyBucket {
+			limit.Burst = rapid.Int64Range(0, 100_000).Draw(t, "burst")
+		}
+		if limit.Algorithm == bucket.FixedWindow {
+			limit.Start = rapid.Int64Range(-1<<62, 1<<62).Draw(t, "start")
+		}
+		h := Header{
+			Op: Op(rapid.IntRange(int(OpTake), int(OpReset)).Draw(t, "op")), Flags: rapid.Byte().Draw(t, "flags") &^ FlagTraced,
+			Hops: rapid.ByteRange(0, MaxHops).Draw(t, "hops"), Asks: rapid.ByteRange(1, 5).Draw(t, "asks"),
+			Wait: time.Duration(rapid.Uint32Range(0, 60_000_000).Draw(t, "wait")) * time.Microsecond, To: rapid.Uint64().Draw(t, "to"),
+		}
+		var within Trace
+		if h.Op <= OpPeek && rapid.Bool().Draw(t, "traced") {
+			h.Flags |= FlagTraced
+			copy(within.TraceID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "trace"))
+			copy(within.SpanID[:], rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "span"))
+			within.Flags = rapid.Byte().Draw(t, "trace flags")
+		}
+		request := h.Append(nil)
+		var asks []Ask
+		for range h.Asks {
+			a := Ask{
+				ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
+				Limit: &limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
+				Shadow: rapid.Bool().Draw(t, "shadow"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"), Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
+				StoodIn: rapid.Bool().Draw(t, "granted without authority"), Lease: drawLease(t), ResetNumber: rapid.Uint64().Draw(t, "reset number"),
+			}
+			a.Global = IsGlobal(a.ID)
+			asks = append(asks, a)
+			request = a.Append(request)
+		}
+		if h.Flags&FlagTraced != 0 {
+			request = within.Append(request)
+		}
+		got, err := ParseHeader(request)
+		if err != nil || got != h {
+			t.Fatalf("%+v came as %+v, %v", h, got, err)
+		}
+		if c := TraceOf(request, len(asks)); c != within {
+			t.Fatalf("%+v came as %+v", within, c)
+		}
+		for i := range asks {
+			var numbers bucket.Limit
+			a, err := ParseAsk(request, i, &numbers)
+			if err != nil || numbers != limit || IDOf(request, i) != asks[i].ID {
+				t.Fatalf("%+v came as %+v, %v", limit, numbers, err)
+			}
+			a.Limit = &limit
+			if a != asks[i] {
+				t.Fatalf("%+v came as %+v", asks[i], a)
+			}
+		}
+
+		answer := AppendAnswer(nil, Done, len(asks))
+		var results []Result
+		for range asks {
+			positive := rapid.Int64Range(1, 1<<62)
+			r := Result{bucket.Result{
+				Allowed: rapid.Bool().Draw(t, "allowed"), Limit: positive.Draw(t, "limit"), Remaining: positive.Draw(t, "remaining"),
+				RetryAfter: time.Duration(positive.Draw(t, "retry")), ResetAfter: time.Duration(positive.Draw(t, "reset")),
+				Receipt: bucket.Receipt(rapid.Int64().Draw(t, "receipt")),
+			}, Source(rapid.IntRange(1, int(Sources)-1).Draw(t, "source")), rapid.Bool().Draw(t, "without authority"), false, drawLease(t), rapid.Uint64().Draw(t, "reset number"), 0}
+			r.Firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
+			results = append(results, r)
+			answer = r.Append(answer)
+		}
+		if s, err := ParseAnswer(answer, len(asks)); err != nil || s != Done {
+			t.Fatal(s, err)
+		}
+		for i := range results {
+			if r := ParseResult(answer, i); r != results[i] {
+				t.Fatalf("%+v came as %+v", results[i], r)
+			}
+		}
+	})
+}
+
+func drawLease(t *rapid.T) Lease {
+	return Lease{rapid.Uint32().Draw(t, "lease"), rapid.Uint16Range(0, 500).Draw(t, "term"), rapid.Uint32().Draw(t, "until")}
+}
+
+// A time less such a duration, or more by it, is a time that a clock can show.
+func TestDurationsOfAMessageAreBounded(t *testing.T) {
+	limit := bucket.Limit{Rate: 1, Per: time.Second}
+	request := (&Ask{Limit: &limit, Units: 1}).Append(Header{Op: OpTake, Asks: 1}.Append(nil))
+	answer := new(Result).Append(AppendAnswer(nil, Done, 1))
+	wait := func(b []byte) time.Duration {
+		h, err := ParseHeader(b)
+		require.NoError(t, err)
+		return h.Wait
+	}
+	for _, c := range []struct {
+		about string
+		in    []byte // a message with a duration from at on, whose bits are all set
+		at    int
+		bytes int
+		of    func([]byte) time.Duration
+		most  time.Duration
+	}{
+		{"how long an asker waits", request, 4, 4, wait, time.Minute},
+		{"the term of a lease that is asked for", request, HeaderBytes + 80, 2, func(b []byte) time.Duration {
+			a, err := ParseAsk(b, 0, new(bucket.Limit))
+			require.NoError(t, err)
+			return time.Duration(a.Lease.Term) * time.Millisecond
+		}, LongestLease},
+		{"the term of a lease that is granted", answer, AnswerHeaderBytes + 58, 2, func(b []byte) time.Duration {
+			return time.Duration(ParseResult(b, 0).Lease.Term) * time.Millisecond
+		}, LongestLease},
+		{"RetryAfter", answer, AnswerHeaderBytes + 18, 8, func(b []byte) time.Duration { return ParseResult(b, 0).RetryAfter }, longestReset},
+		{"ResetAfter", answer, AnswerHeaderBytes + 26, 8, func(b []byte) time.Duration { return ParseResult(b, 0).ResetAfter }, longestReset},
+	} {
+		b := slices.Clone(c.in)
+		for i := range c.bytes {
+			b[c.at+i] = 0xff
+		}
+		if c.bytes == 8 {
+			b[c.at+7] = 0x7f // the longest time.Duration
+		}
+		require.Equal(t, c.most, c.of(b), c.about)
+	}
+}
+
+// An answer that does not fit its request is as good as none.
+func TestAnAnswerFitsItsRequest(t *testing.T) {
+	done := func(counted, results, more int) []byte {
+		b := AppendAnswer(nil, Done, counted)
+		for range results {
+			b = new(Result).Append(b)
+		}
+		return append(b, make([]byte, more)...)
+	}
+	unreached := AppendAnswer(nil, Unreached, 0)
+	for about, c := range map[string]struct {
+		answer []byte
+		asks   int
+		good   bool
+	}{
+		"one":                          {done(1, 1, 0), 1, true},
+		"two":                          {done(2, 2, 0), 2, true},
+		"what answers no check":        {done(0, 0, 9), 0, true},
+		"not reached":                  {unreached, 1, true},
+		"nothing":                      {nil, 1, false},
+		"half a header":                {unreached[:1], 1, false},
+		"fewer than were asked":        {done(1, 1, 0), 2, false},
+		"more than were asked":         {done(2, 2, 0), 1, false},
+		"counted wrong":                {done(2, 1, 0), 1, false},
+		"half a result":                {done(1, 1, 0)[:AnswerHeaderBytes+resultBytes-1], 1, false},
+		"more than the results":        {done(1, 1, 1), 1, false},
+		"results of what is no check":  {done(1, 1, 0), 0, false},
+		"not reached, and more":        {append(slices.Clone(unreached), 0), 1, false},
+		"a status of another release":  {AppendAnswer(nil, Unreached+1, 0), 0, false},
+		"a status that is none at all": {AppendAnswer(nil, 0, 0), 0, false},
+	} {
+		_, err := ParseAnswer(c.answer, c.asks)
+		require.Equal(t, c.good, err == nil, about)
+	}
+}
+
+// Whatever a member answers, it is a decision that can be counted and waited for.
+func FuzzAnswer(f *testing.F) {
+	for _, s := range []Source{0, Owner, FailedClosed, Sources, 255} {
+		r := Result{bucket.Result{Limit: -1, Remaining: -5, RetryAfter: -7, ResetAfter: -9}, s, false, s == Owner, Lease{uint32(s), 1, 2}, 3, 0}
+		f.Add(r.Append(AppendAnswer(nil, Done, 1)))
+	}
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		if s, err := ParseAnswer(answer, 1); err != nil || s != Done {
+			return
+		}
+		r := ParseResult(answer, 0)
+		require.True(t, r.Source > 0 && r.Source < Sources)
+		require.GreaterOrEqual(t, min(r.Limit, r.Remaining, int64(r.RetryAfter), int64(r.ResetAfter)), int64(0))
+		require.True(t, r.Allowed || r.RetryAfter > 0)
+	})
+}

@@ -146,7 +146,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)
 	frame := []byte{2, 0} // version, flags
-	for _, number := range []uint64{v.hashes[1-v.Self], v.hashes[v.Self], 1} {
+	for _, number := range []uint64{v.Hashes[1-v.Self], v.Hashes[v.Self], 1} {
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}
 	f.Add(request(wire.OpStream, 0, 0, append(binary.LittleEndian.AppendUint64(nil, 0), frame...)), byte(1), false)
@@ -155,7 +155,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, asked []byte, to byte, tell bool) {
 		asked = bytes.Clone(asked)
 		if len(asked) >= wire.HeaderBytes && to%3 > 0 { // for this node, or for the one beside it
-			binary.LittleEndian.PutUint64(asked[8:], v.hashes[(v.Self+int(to%3))%2])
+			binary.LittleEndian.PutUint64(asked[8:], v.Hashes[(v.Self+int(to%3))%2])
 		}
 		speak(t, asked, tell)
 		for _, n := range nodes {

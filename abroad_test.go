@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -54,8 +55,8 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		return a.Append(wire.Header{Op: o, Asks: 1}.Append(nil))
 	}
 	with := func(o wire.Op, body []byte) []byte { return append(wire.Header{Op: o}.Append(nil), body...) }
-	frame := []byte{3, 0}                                                               // version, flags
-	for _, number := range []uint64{nameHash("member-1"), n.view.Load().hashes[0], 1} { // from, to, number
+	frame := []byte{3, 0}                                                                    // version, flags
+	for _, number := range []uint64{view.NameHash("member-1"), n.view.Load().Hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}
 	frame = append(frame, 0) // items
@@ -172,7 +173,7 @@ func used(n *Node, l *Limiter, key string) int64 {
 // stand in.
 func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 	n, _, _ := bordered(t, nil)
-	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: nameHash("near-2")}
+	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: view.NameHash("near-2")}
 	b.Region = "far"
 	refusal, err := n.border(b, &h, nil, n.now())
 	require.NoError(t, err)
@@ -240,7 +241,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	require.True(t, allow(t, ls[1], key, 10).Allowed)
 	request := resetting(ls[0], key, nodes[0].now())
 	v := nodes[0].view.Load()
-	binary.LittleEndian.PutUint64(request[8:], v.hashes[1-v.Self])
+	binary.LittleEndian.PutUint64(request[8:], v.Hashes[1-v.Self])
 	request[2] = wire.MaxHops
 	require.Empty(t, served(nodes[0], "far", request))
 	require.EqualValues(t, 10, used(nodes[1], ls[1], key))

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -175,8 +176,7 @@ func indexOf(all []wire.Ask, id bucket.ID) int {
 
 // party is those of the asks that go the same way.
 type party struct {
-	way     way
-	to, hop int   // of route
+	route   view.Route
 	at      []int // which of the asks
 	asks    []wire.Ask
 	results []wire.Result
@@ -194,14 +194,14 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	for i := range s.all {
 		s.all[i].Began = began
 	}
-	if v.allHere(s.all, began) && !n.fenced(v, now) {
-		n.spendAll(v, asOwner, s.all, now, s, s.results)
+	if v.AllHere(s.all, began) && !n.fenced(v, now) {
+		n.spendAll(v, view.AsOwner, s.all, now, s, s.results)
 		return nil
 	}
 	if n.denyAll(v, s.all, n.time(now), s.results) {
 		return nil
 	}
-	parties := v.parties(s.all, began)
+	parties := partiesOf(v, s.all, began)
 	var flags uint8
 	if len(parties) > 1 {
 		flags = wire.FlagTentative
@@ -243,26 +243,15 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	return err
 }
 
-// allHere says that this node has authority for all of the asks. Of none it is
-// true.
-func (v *view) allHere(all []wire.Ask, now int64) bool {
-	for i := range all {
-		if w, _, _ := v.route(all[i].ID, v.owner(all[i].ID), now); w != here {
-			return false
-		}
-	}
-	return true
-}
-
-// parties sorts asks by who answers for them.
-func (v *view) parties(all []wire.Ask, now int64) []*party {
+// partiesOf sorts asks by the member that answers for them.
+func partiesOf(v *view.View, all []wire.Ask, now int64) []*party {
 	var parties []*party
 	for i := range all {
-		w, to, hop := v.route(all[i].ID, v.owner(all[i].ID), now)
-		at := slices.IndexFunc(parties, func(p *party) bool { return p.way == w && p.to == to })
+		r := v.Route(all[i].ID, now)
+		at := slices.IndexFunc(parties, func(p *party) bool { return p.route.Way == r.Way && p.route.To == r.To })
 		if at < 0 {
 			at = len(parties)
-			parties = append(parties, &party{way: w, to: to, hop: hop})
+			parties = append(parties, &party{route: r})
 		}
 		p := parties[at]
 		p.at = append(p.at, i)
@@ -291,14 +280,14 @@ func allowed(asks []wire.Ask, results []wire.Result) bool {
 
 // denyAll reports whether a pushback denies one of the asks, and so all: no member is
 // asked then. A shadow is to be answered, and has no say.
-func (n *Node) denyAll(v *view, all []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
+func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
 	if slices.ContainsFunc(all, func(a wire.Ask) bool { return a.Shadow }) {
 		return false
 	}
 	clear(results)
 	for i := range all {
-		w, to, _ := v.route(all[i].ID, v.owner(all[i].ID), t.Steady)
-		leaves := w != here && w != alone && to != v.Self
+		r := v.Route(all[i].ID, t.Steady)
+		leaves := r.Way != view.Here && r.Way != view.NoWay && r.To != v.Self
 		if leaves && n.pushbacks.deny(&all[i], t, &results[i]) {
 			denied = true
 		} else {
@@ -310,24 +299,24 @@ func (n *Node) denyAll(v *view, all []wire.Ask, t countsync.Time, results []wire
 
 // take takes from whoever answers for the party, or from this node's budget if it
 // is not reached, in one step.
-func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
-	as, now := asSelf, n.now()
+func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
+	as, now := view.AsSelf, n.now()
 	switch {
-	case p.way == here && !n.fenced(v, now):
-		as = asOwner
-	case p.way == standIn && p.to == v.Self:
-		as = asStandIn
-	case p.way != here && p.way != alone:
+	case p.route.Way == view.Here && !n.fenced(v, now):
+		as = view.AsOwner
+	case p.route.Way == view.StandIn && p.route.To == v.Self:
+		as = view.AsStandIn
+	case p.route.Way != view.Here && p.route.Way != view.NoWay:
 		trip := n.depart(ctx)
 		if trip != nil {
 			defer func() { trip.decided(wire.OpTake, p.asks, p.results, p.err) }()
 		}
-		by, err := n.reach(ctx, trip, v, n.time(now), p.way, p.to, p.hop, wire.OpTake, flags, p.asks, p.results)
+		by, err := n.reach(ctx, trip, v, n.time(now), p.route, wire.OpTake, flags, p.asks, p.results)
 		if err == nil {
 			by.trip = nil // nobody traces what is told
 			p.settle = func(takes []wire.Ask) {
 				if len(takes) > 0 {
-					v.Members[by.hop].Peer.Tell(v.request(nil, by, wire.OpRefund, 0, takes))
+					v.Members[by.hop].Peer.Tell(requestOf(nil, v, by, wire.OpRefund, 0, takes))
 				}
 			}
 			return
@@ -337,11 +326,11 @@ func (n *Node) take(ctx context.Context, v *view, flags uint8, p *party) {
 			return
 		}
 		if by.member == v.Self {
-			as = asStandIn
+			as = view.AsStandIn
 		}
-		v, now = n.viewAfter(v, p.to, err), n.now()
+		v, now = n.viewAfter(v, p.route.To, err), n.now()
 	}
-	if as != asOwner {
+	if as != view.AsOwner {
 		runtime.Gosched() // as in decide
 	}
 	s := n.scratch(len(p.asks))
@@ -383,22 +372,22 @@ func (p *party) kept() (kept []wire.Ask) {
 
 // spendAll takes on all of the counts that are held here, or on none, each
 // within the share that this node has.
-func (n *Node) spendAll(v *view, as standing, asks []wire.Ask, now int64, s *scratch, results []wire.Result) {
+func (n *Node) spendAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *scratch, results []wire.Result) {
 	s.takes, s.wholes = s.takes[:0], s.wholes[:0]
-	whole, closed, global := as == asOwner && v.complete, false, false
+	whole, closed, global := as == view.AsOwner && v.Complete, false, false
 	for i := range asks {
 		a, limit, source := &asks[i], asks[i].Limit, wire.Owner
-		part := share{all: true}
+		part := view.Share{All: true}
 		if !whole {
-			part, source = v.share(as, a.ID, a.Partition)
+			part, source = v.Share(as, a.ID, a.Partition)
 		}
-		if !part.all {
-			s.parts[i] = part.limit(n.wholeOf(a, now))
+		if !part.All {
+			s.parts[i] = part.Limit(n.wholeOf(a, now))
 			limit = &s.parts[i]
 		}
-		results[i].StoodIn, results[i].Ahead = as != asOwner, 0
+		results[i].StoodIn, results[i].Ahead = as != view.AsOwner, 0
 		if results[i].Source = source; source == wire.FailedClosed {
-			results[i].Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
+			results[i].Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 			closed = closed || !a.Shadow
 			continue
 		}
@@ -410,7 +399,7 @@ func (n *Node) spendAll(v *view, as standing, asks []wire.Ask, now int64, s *scr
 			}
 			closed = true
 		}
-		if part.all && a.Global && n.regions.Holdings != nil {
+		if part.All && a.Global && n.regions.Holdings != nil {
 			s.wholes = append(s.wholes, limit)
 			global = true
 		} else {
@@ -437,7 +426,7 @@ func (n *Node) spendAll(v *view, as standing, asks []wire.Ask, now int64, s *scr
 				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
 			}
 			n.soonest(asks[i].ID, &r.Result, now)
-			r.RetryAfter = v.retryAfter(as, r.Source, r.RetryAfter)
+			r.RetryAfter = v.RetryAfter(as, r.Source, r.RetryAfter)
 		}
 	}
 }

@@ -8,20 +8,6 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// awaits says that a check has come to a node that waits for authority over what it
-// asks for, and has been with whoever had that: it is on its way, and nobody has it.
-func (v *view) awaits(h wire.Header, request []byte) bool {
-	if v.settled || v.Self < 0 || h.Op == wire.OpRefund || h.Op >= wire.OpReset || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.hashes[v.Self] {
-		return false
-	}
-	for i := range int(h.Asks) {
-		if v.holder(wire.IDOf(request, i)) < 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // await keeps a check until authority has come, for half of the asker's wait at most,
 // and has it go its way then. It is false if too much goes on already.
 func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, answer cluster.Later) bool {
@@ -31,9 +17,9 @@ func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, ans
 		ctx, cancel := context.WithTimeout(life, h.Wait/2)
 		defer cancel()
 		v := n.view.Load()
-		for v.awaits(h, request) && ctx.Err() == nil {
+		for v.Awaits(h, request) && ctx.Err() == nil {
 			select {
-			case <-v.over:
+			case <-v.Over:
 			case <-ctx.Done():
 			}
 			v = n.view.Load()
@@ -44,7 +30,7 @@ func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, ans
 			trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
 			return
 		}
-		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
+		if member, flags := v.Onward(h, request, n.steadily(now)); member >= 0 {
 			h.Flags = flags
 			n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
 				f(life) // it has a slot

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // edit puts a changed view in place. What the stream reads of the last one is left as
 // it is.
-func edit(n *Node, change func(v *view)) {
+func edit(n *Node, change func(v *view.View)) {
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
 	v := *n.view.Load()
@@ -31,16 +32,16 @@ func edit(n *Node, change func(v *view)) {
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.view.Load()
-	moved, until := v.held, owner.steady()+int64(time.Hour)
+	moved, until := v.Held, owner.steady()+int64(time.Hour)
 	from, to := other.view.Load(), v.Members[v.Self].Name
 	giver := from.Members[from.Self].Name
-	edit(other, func(v *view) { v.gave = []wait{{ranges: moved, from: to, until: until}} })
-	edit(owner, func(v *view) {
-		v.held, v.settled = nil, false
-		v.waits = []wait{{ranges: moved, from: giver, until: until}}
+	edit(other, func(v *view.View) { v.Gave = []view.Wait{{Ranges: moved, From: to, Until: until}} })
+	edit(owner, func(v *view.View) {
+		v.Held, v.Settled = nil, false
+		v.Waits = []view.Wait{{Ranges: moved, From: giver, Until: until}}
 	})
 	return func() {
-		edit(owner, func(v *view) { *v = *v.given(moved) })
+		edit(owner, func(v *view.View) { *v = *v.Given(moved) })
 	}
 }
 
@@ -99,20 +100,20 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) {
 	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
-			edit(n, func(v *view) {
-				v.held, v.settled = nil, false
-				v.waits = []wait{{ranges: countsync.All(), from: "b", until: n.steady() + int64(time.Hour)}}
+			edit(n, func(v *view.View) {
+				v.Held, v.Settled = nil, false
+				v.Waits = []view.Wait{{Ranges: countsync.All(), From: "b", Until: n.steady() + int64(time.Hour)}}
 			})
-			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: nameHash("a")}
+			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: view.NameHash("a")}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
 			answers := make(chan []byte, 1)
 			require.True(t, n.await(sender{}, h, a.Append(h.Append(nil)), nil, func(answer []byte) { answers <- slices.Clone(answer) }))
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {
-				n.heard.Store(n.steady() - int64(2*holdDown))
+				n.heard.Store(n.steady() - int64(2*view.HoldDown))
 			}
-			edit(n, func(v *view) { *v = *v.given(countsync.All()) })
+			edit(n, func(v *view.View) { *v = *v.Given(countsync.All()) })
 			synctest.Wait()
 			require.Len(t, answers, 1)
 			got, err := wire.ParseAnswer(<-answers, 1)
@@ -131,19 +132,19 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[2], nodes[0])
 	v := nodes[0].view.Load()
-	lost, from := v.held, nodes[1].view.Load()
-	edit(nodes[0], func(v *view) {
-		v.held, v.settled = nil, false
-		v.waits = []wait{{ranges: lost, from: from.Members[from.Self].Name, until: forever}}
+	lost, from := v.Held, nodes[1].view.Load()
+	edit(nodes[0], func(v *view.View) {
+		v.Held, v.Settled = nil, false
+		v.Waits = []view.Wait{{Ranges: lost, From: from.Members[from.Self].Name, Until: view.Forever}}
 	})
-	edit(nodes[1], func(v *view) {
-		v.abandoned, v.claims, v.gave = lost, lost, nil
-		v.heal(v.hashes[v.Self], nodes[1].steady())
+	edit(nodes[1], func(v *view.View) {
+		v.Abandoned, v.Claims, v.Gave = lost, lost, nil
+		v.Heal(v.Hashes[v.Self], nodes[1].steady())
 	})
-	stands := func() bool { return len(nodes[0].view.Load().abandoned) > 0 }
+	stands := func() bool { return len(nodes[0].view.Load().Abandoned) > 0 }
 	eventually(t, "the node that waits is told, and stands in", stands)
-	require.Equal(t, lost, nodes[0].view.Load().claims)
-	require.Empty(t, nodes[1].view.Load().claims, "one of them takes it")
+	require.Equal(t, lost, nodes[0].view.Load().Claims)
+	require.Empty(t, nodes[1].view.Load().Claims, "one of them takes it")
 	before := nodes[0].Stats().Passed + nodes[1].Stats().Passed
 	for i, l := range ls {
 		d, err := l.Allow(t.Context(), key)
@@ -153,9 +154,9 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	}
 	require.Equal(t, before, nodes[0].Stats().Passed+nodes[1].Stats().Passed)
 	for _, n := range nodes {
-		edit(n, func(v *view) { v.healed -= int64(patience) })
+		edit(n, func(v *view.View) { v.Healed -= int64(view.Patience) })
 	}
-	settled := func() bool { return nodes[0].view.Load().settled && nodes[1].view.Load().settled }
+	settled := func() bool { return nodes[0].view.Load().Settled && nodes[1].view.Load().Settled }
 	eventually(t, "both hold what the ring gives them", settled)
 	d, err := ls[2].Peek(t.Context(), key)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -17,26 +18,26 @@ import (
 // outage is answered from this node's budget.
 func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
 	v, now := n.view.Load(), n.now()
-	owner, t := v.owner(a.ID), n.time(now)
+	t := n.time(now)
 	a.Began = t.Steady
-	w, to, hop := v.route(a.ID, owner, t.Steady)
-	as := asSelf
+	way := v.Route(a.ID, t.Steady)
+	as := view.AsSelf
 	switch {
-	case w == here && !n.fenced(v, now):
-		n.spend(v, asOwner, op, flags, a, now, r)
+	case way.Way == view.Here && !n.fenced(v, now):
+		n.spend(v, view.AsOwner, op, flags, a, now, r)
 		return nil
-	case w == standIn && to == v.Self:
-		as = asStandIn
-	case w != here && w != alone:
+	case way.Way == view.StandIn && way.To == v.Self:
+		as = view.AsStandIn
+	case way.Way != view.Here && way.Way != view.NoWay:
 		if op == wire.OpTake && (n.pushbacks.deny(a, t, r) || n.leases.spend(a, t, r)) {
 			return nil
 		}
 		asks, results := [1]wire.Ask{*a}, [1]wire.Result{}
-		if op == wire.OpTake && w == direct {
+		if op == wire.OpTake && way.Way == view.Direct {
 			n.askForLease(v, &asks[0], t)
 		}
 		trip := n.depart(ctx)
-		by, err := n.reach(ctx, trip, v, t, w, to, hop, op, flags, asks[:], results[:])
+		by, err := n.reach(ctx, trip, v, t, way, op, flags, asks[:], results[:])
 		switch {
 		case err == nil:
 			*r = results[0]
@@ -44,9 +45,9 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			err = cancelled(ctx)
 		default:
 			if by.member == v.Self {
-				as = asStandIn
+				as = view.AsStandIn
 			}
-			err = n.decideHere(ctx, n.viewAfter(v, to, err), as, op, flags, a, n.now(), r)
+			err = n.decideHere(ctx, n.viewAfter(v, way.To, err), as, op, flags, a, n.now(), r)
 		}
 		if trip != nil {
 			results[0] = *r
@@ -58,7 +59,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 }
 
 // decideHere carries out op by what this node may spend without authority.
-func (n *Node) decideHere(ctx context.Context, v *view, as standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
+func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
@@ -71,8 +72,8 @@ func (n *Node) decideHere(ctx context.Context, v *view, as standing, op wire.Op,
 // fenced says that this node has heard nobody for a second, by the clock read of
 // the check itself: it may have been frozen, and another answered in its stead.
 // Until it hears someone again it has no authority.
-func (n *Node) fenced(v *view, now int64) bool {
-	return len(v.points) > 1 && n.steadily(now)-n.heard.Load() > int64(holdDown)
+func (n *Node) fenced(v *view.View, now int64) bool {
+	return len(v.Points) > 1 && n.steadily(now)-n.heard.Load() > int64(view.HoldDown)
 }
 
 // steadily is the time by the clock that views go by, where the one that checks
@@ -99,13 +100,13 @@ type answerer struct {
 // answer comes late.
 //
 // begun is the time now: a check reads the clock but once while nothing is wrong.
-func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.Time, w way, to, hop int, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
+func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
 	sent, wait := begun, n.cfg.Timeout/2
-	by = answerer{to, hop, flags, trip}
-	switch w {
-	case direct:
+	by = answerer{way.To, way.Hop, flags, trip}
+	switch way.Way {
+	case view.Direct:
 		wait = n.cfg.Timeout * 3 / 4
-	case standIn:
+	case view.StandIn:
 		by.flags |= wire.FlagStandIn
 	}
 	for {
@@ -127,21 +128,21 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.T
 		}
 		left := n.cfg.Timeout - time.Duration(now.Steady-begun.Steady)
 		sent, wait = now, min(left, n.cfg.Timeout/2)
-		s := v.standIn(asks[0].ID, by.member)
+		s := v.StandIn(asks[0].ID, by.member)
 		switch {
 		case left <= 0: // nobody else could answer in time, and might do it all the same
 			if s == v.Self {
 				by.member = s
 			}
 			return by, err
-		case w == relay && by.hop == hop && !errors.Is(err, errUnreached) && v.detour(to, hop) >= 0:
-			by.hop = v.detour(to, hop) // who is to relay has not answered, which says nothing of the owner
+		case way.Way == view.Relay && by.hop == way.Hop && !errors.Is(err, errUnreached) && v.Detour(way.To, way.Hop) >= 0:
+			by.hop = v.Detour(way.To, way.Hop) // who is to relay has not answered, which says nothing of the owner
 		case s < 0:
 			return by, err
 		case s != v.Self:
-			v, by = v.without(by.member), answerer{s, v.next[s], flags | wire.FlagStandIn, trip}
-		case w == direct && by.member == to && by.hop == hop && v.detour(to, hop) >= 0:
-			by.hop = v.detour(to, hop)
+			v, by = v.Without(by.member), answerer{s, v.Next[s], flags | wire.FlagStandIn, trip}
+		case way.Way == view.Direct && by.member == way.To && by.hop == way.Hop && v.Detour(way.To, way.Hop) >= 0:
+			by.hop = v.Detour(way.To, way.Hop)
 		default:
 			by.member = v.Self
 			return by, err
@@ -151,9 +152,9 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view, begun countsync.T
 
 // viewAfter is the view to decide by once a member has not answered. Who is only late
 // is not missing; one whose connection broke is, though no view may say so yet.
-func (n *Node) viewAfter(v *view, to int, err error) *view {
+func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
 	if errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard) {
-		return v.without(to)
+		return v.Without(to)
 	}
 	return n.view.Load()
 }
@@ -175,30 +176,30 @@ func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrB
 // spend carries out op on the count that is held here, within the share that
 // this node has. FailClosed denies what asks; what was spent or given back
 // elsewhere is counted all the same, also where the share is nothing.
-func (n *Node) spend(v *view, as standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
-	r.StoodIn = as != asOwner
-	if as == asOwner && v.complete {
+func (n *Node) spend(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	r.StoodIn = as != view.AsOwner
+	if as == view.AsOwner && v.Complete {
 		n.applyWhole(op, flags, a, now, r)
 		r.Source = wire.Owner
 		return
 	}
 	a.Lease = wire.Lease{}
-	s, source := v.share(as, a.ID, a.Partition)
+	s, source := v.Share(as, a.ID, a.Partition)
 	r.Source = source
 	switch {
-	case s.all:
+	case s.All:
 		n.applyWhole(op, flags, a, now, r)
 	case source == wire.FailedClosed && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait):
-		r.Result = bucket.Result{RetryAfter: outageRetry, ResetAfter: outageRetry}
+		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
 	default:
-		part := s.limit(n.wholeOf(a, now))
+		part := s.Limit(n.wholeOf(a, now))
 		if (op == wire.OpDebit || op == wire.OpRefund) && part.Capacity() == 0 {
 			part = *a.Limit
 		}
 		n.apply(op, flags, a, &part, now, r)
-		r.RetryAfter = v.retryAfter(as, source, r.RetryAfter)
+		r.RetryAfter = v.RetryAfter(as, source, r.RetryAfter)
 		if op == wire.OpDebit && source == wire.FailedClosed {
-			r.Allowed, r.RetryAfter, r.ResetAfter = false, outageRetry, max(r.ResetAfter, outageRetry)
+			r.Allowed, r.RetryAfter, r.ResetAfter = false, view.OutageRetry, max(r.ResetAfter, view.OutageRetry)
 		}
 	}
 }
@@ -280,7 +281,7 @@ var errUnreached = errors.New("weir: the owner was not reached")
 
 // forward sends asks to a member, for itself or for one that it hears, and takes in
 // the results.
-func (n *Node) forward(ctx context.Context, v *view, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
+func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
 	if op == wire.OpTake {
@@ -288,7 +289,7 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op wire.Op, as
 			asks[i].Receipt = bucket.Receipt(sent.Steady) // for Late
 		}
 	}
-	x.request = v.request(x.request[:0], by, op, wait, asks)
+	x.request = requestOf(x.request[:0], v, by, op, wait, asks)
 	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := n.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
@@ -308,19 +309,19 @@ func (n *Node) forward(ctx context.Context, v *view, by answerer, op wire.Op, as
 			n.pushbacks.learn(&asks[i], &r, sent)
 		}
 		if asks[i].Lease.Units > 0 {
-			n.leases.learn(&asks[i], &r, v.hashes[by.member], sent, n.time(n.now()))
+			n.leases.learn(&asks[i], &r, v.Hashes[by.member], sent, n.time(n.now()))
 		}
 		results[i] = r
 	}
 	return nil
 }
 
-// request appends a request to b.
-func (v *view) request(b []byte, by answerer, op wire.Op, wait time.Duration, asks []wire.Ask) []byte {
+// requestOf appends a request to b.
+func requestOf(b []byte, v *view.View, by answerer, op wire.Op, wait time.Duration, asks []wire.Ask) []byte {
 	if by.trip.travels() {
 		by.flags |= wire.FlagTraced
 	}
-	b = wire.Header{Op: op, Flags: by.flags, Hops: wire.MaxHops, Asks: uint8(len(asks)), Wait: wait, To: v.hashes[by.member]}.Append(b)
+	b = wire.Header{Op: op, Flags: by.flags, Hops: wire.MaxHops, Asks: uint8(len(asks)), Wait: wait, To: v.Hashes[by.member]}.Append(b)
 	for i := range asks {
 		b = asks[i].Append(b)
 	}
@@ -331,7 +332,7 @@ func (v *view) request(b []byte, by answerer, op wire.Op, wait time.Duration, as
 }
 
 // exchange sends x.request to a member and fills x.answer with one that fits.
-func (n *Node) exchange(ctx context.Context, v *view, by answerer, x *exchange, wait time.Duration) error {
+func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *exchange, wait time.Duration) error {
 	to := &v.Members[by.hop]
 	var begun int64
 	observed := n.cfg.Observer != nil || by.trip != nil
@@ -363,18 +364,18 @@ func (n *Node) exchange(ctx context.Context, v *view, by answerer, x *exchange, 
 // gives back. What cannot be delivered is lost, and the units stay spent.
 func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
 	v, now := n.view.Load(), n.now()
-	w, to, hop := v.route(a.ID, v.owner(a.ID), n.steadily(now))
-	by := answerer{member: to, hop: hop, flags: flags} // nobody traces what is told
-	if w == standIn {
+	way := v.Route(a.ID, n.steadily(now))
+	by := answerer{member: way.To, hop: way.Hop, flags: flags} // nobody traces what is told
+	if way.Way == view.StandIn {
 		by.flags |= wire.FlagStandIn
 	}
 	switch {
-	case w == alone:
-		n.spend(v, asSelf, op, flags, a, now, new(wire.Result))
-	case to == v.Self:
-		n.spend(v, v.standing(a.ID), op, flags, a, now, new(wire.Result))
+	case way.Way == view.NoWay:
+		n.spend(v, view.AsSelf, op, flags, a, now, new(wire.Result))
+	case way.To == v.Self:
+		n.spend(v, v.Standing(a.ID), op, flags, a, now, new(wire.Result))
 	default:
-		v.Members[hop].Peer.Tell(v.request(nil, by, op, 0, []wire.Ask{*a}))
+		v.Members[way.Hop].Peer.Tell(requestOf(nil, v, by, op, 0, []wire.Ask{*a}))
 	}
 	n.pushbacks.end(a.ID, n.steady())
 }

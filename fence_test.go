@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -61,9 +62,9 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		request []byte
 		want    wire.Status
 	}{
-		{a.Append(wire.Header{Op: wire.OpTake, Asks: 1, To: v.hashes[v.Self]}.Append(nil)), wire.Unreached},
-		{a.Append(wire.Header{Op: wire.OpReset, Asks: 1, To: v.hashes[v.Self]}.Append(nil)), wire.Done},
-		{(&comparison{}).append(wire.Header{Op: wire.OpCompare, To: v.hashes[v.Self]}.Append(nil)), wire.Done},
+		{a.Append(wire.Header{Op: wire.OpTake, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Unreached},
+		{a.Append(wire.Header{Op: wire.OpReset, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
+		{(&comparison{}).append(wire.Header{Op: wire.OpCompare, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
 	} {
 		eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)
@@ -81,9 +82,9 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)
 	v := nodes[0].view.Load()
-	i := slices.IndexFunc(v.points, func(i int) bool { return i != v.Self })
-	nodes[0].arrived(countsync.Arrival{From: v.hashes[v.points[i]], Leaving: true})
-	require.Len(t, nodes[0].view.Load().points, 2)
+	i := slices.IndexFunc(v.Points, func(i int) bool { return i != v.Self })
+	nodes[0].arrived(countsync.Arrival{From: v.Hashes[v.Points[i]], Leaving: true})
+	require.Len(t, nodes[0].view.Load().Points, 2)
 }
 
 // Who has left stands in for nobody, and decides nothing that it cannot pass on: it would
@@ -96,7 +97,7 @@ func TestWhoHasLeftDecidesNothing(t *testing.T) {
 	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
 	name := func(n *Node) string { v := n.view.Load(); return v.Members[v.Self].Name }
 	left := nodes[1]
-	self := left.view.Load().hashes[left.view.Load().Self]
+	self := left.view.Load().Hashes[left.view.Load().Self]
 	require.NoError(t, left.Leave(t.Context()))
 	serve := func(flags uint8) wire.Status {
 		got := make(chan []byte, 1)
@@ -106,10 +107,10 @@ func TestWhoHasLeftDecidesNothing(t *testing.T) {
 		return wire.Status((<-got)[0])
 	}
 	require.Equal(t, wire.Done, serve(wire.FlagStandIn), "the owner answers")
-	through := func(way *Node) func(v *view) { // to the owner
-		return func(v *view) {
-			v.next = slices.Clone(v.next)
-			v.next[v.named[nameHash(name(nodes[0]))]] = v.named[nameHash(name(way))]
+	through := func(way *Node) func(v *view.View) { // to the owner
+		return func(v *view.View) {
+			v.Next = slices.Clone(v.Next)
+			v.Next[v.Named[view.NameHash(name(nodes[0]))]] = v.Named[view.NameHash(name(way))]
 		}
 	}
 	edit(left, through(nodes[2]))

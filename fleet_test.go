@@ -17,6 +17,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/view"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -320,7 +321,7 @@ func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
 	require.NoError(t, nodes[2].Close())
 	eventually(t, "it is not heard any more", func() bool {
 		v := nodes[0].view.Load()
-		return !v.Direct[v.named[nameHash(gone)]]
+		return !v.Direct[v.Named[view.NameHash(gone)]]
 	})
 	var partial *ErrPartial
 	require.ErrorAs(t, ls[0].Reset(t.Context(), key), &partial)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -37,22 +38,22 @@ const (
 
 // handExcess hands over what this node holds and another owns, as soon as the other
 // has all but the last changes. It says for whom something waits then.
-func (n *Node) handExcess(v *view) (ready []countsync.Member) {
-	if v.settled || len(v.held) == 0 {
+func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
+	if v.Settled || len(v.Held) == 0 {
 		n.lent.cease(false, 0)
 		return nil
 	}
-	excess := v.answerers(v.held.Minus(v.want))
+	excess := v.Answerers(v.Held.Minus(v.Want))
 	cease := false
-	for _, i := range v.points {
+	for _, i := range v.Points {
 		ranges := excess[i]
-		if len(ranges) == 0 || i == v.Self || !v.reaches(i) {
+		if len(ranges) == 0 || i == v.Self || !v.Reaches(i) {
 			continue
 		}
-		lag := n.stream.Lag(v.hashes[i], n.now())
+		lag := n.stream.Lag(v.Hashes[i], n.now())
 		cease = cease || !lag.Scanning
 		if lag.Scanning || lag.Counts > cedeBelow {
-			ready = append(ready, v.hashes[i])
+			ready = append(ready, v.Hashes[i])
 			continue
 		}
 		if !n.lent.cease(true, n.steady()) {
@@ -64,59 +65,16 @@ func (n *Node) handExcess(v *view) (ready []countsync.Member) {
 	return ready
 }
 
-// answerers says which of these hashes each member answers for by the ring: what
-// it owns, and what those own that are away and that it stands in for.
-func (v *view) answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
-	if len(hashes) == 0 {
-		return nil
-	}
-	arcs := make(map[int][]countsync.Range)
-	rest := hashes
-	v.ring.Arcs(func(first, last uint64) {
-		for len(rest) > 0 && rest[0].Last < first {
-			rest = rest[1:]
-		}
-		if len(rest) == 0 || rest[0].First > last {
-			return
-		}
-		i := v.firstReplica(last)
-		arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
-	})
-	answerers := make(map[int]countsync.Ranges, len(arcs))
-	for i, rs := range arcs {
-		answerers[i] = countsync.NewRanges(rs...).Intersect(hashes)
-	}
-	return answerers
-}
-
-// firstReplica is the first member in ring order that is not away, -1 if there is none: the
-// first that copies go to. Who comes after one that is lost, and not away yet, need not
-// have them all.
-func (v *view) firstReplica(hash uint64) int {
-	var room [16]int
-	for most := 4; ; most *= 4 {
-		order := v.ring.Order(room[:0], hash, most)
-		for _, at := range order {
-			if i := v.points[at]; !v.away[i] {
-				return i
-			}
-		}
-		if len(order) < most {
-			return -1
-		}
-	}
-}
-
 // cede gives authority away. From the swap on this node passes checks on; what
 // those spend that are still at it with the view before is collected as spent
 // without authority.
 func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
-	s, receiver := n.stream, nameHash(to.Name)
+	s, receiver := n.stream, view.NameHash(to.Name)
 	ready := s.Collect(n.now(), false, n.view.Load())
 	s.swap.Lock()
 	v := n.view.Load()
-	ranges = ranges.Intersect(v.held) // if it has met others meanwhile, there may be nothing to give
-	n.replace(v.ceded(ranges, to.Name, n.steady()))
+	ranges = ranges.Intersect(v.Held) // if it has met others meanwhile, there may be nothing to give
+	n.replace(v.Ceded(ranges, to.Name, n.steady()))
 	ready = append(ready, s.Collect(n.now(), false, n.view.Load())...)
 	s.moves++
 	s.Give(receiver, s.moves, ranges, n.now())
@@ -128,7 +86,7 @@ func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Mem
 // needs for that; or at once if there is nobody who could send it anything.
 func (n *Node) enlist() {
 	v := n.view.Load()
-	if n.starting.Load() || !v.joins() || !n.mayServe(v) {
+	if n.starting.Load() || !v.Joins() || !n.mayServe(v) {
 		return
 	}
 	if err := n.cluster.Announce(cluster.Serving); err != nil {
@@ -144,23 +102,23 @@ func (n *Node) enlist() {
 // eldest of those who would begins, with what those have who leave: those who start
 // together may meet each other before they hear of who serves, so each waits a
 // moment for that.
-func (n *Node) mayServe(v *view) bool {
-	if len(v.points) == 0 {
-		if v.met != 0 && uint64(n.steady()-v.met) < uint64(settle) {
+func (n *Node) mayServe(v *view.View) bool {
+	if len(v.Points) == 0 {
+		if v.Met != 0 && uint64(n.steady()-v.Met) < uint64(settle) {
 			return false
 		}
-		if v.eldest() != v.Self {
+		if v.Eldest() != v.Self {
 			return false
 		}
-	} else if v.side < len(v.points) || v.yields() {
+	} else if v.Side < len(v.Points) || v.Yields() {
 		return false
 	}
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
-	for i, m := range v.hashes {
-		gives := slices.Contains(v.points, i)
-		if len(v.points) == 0 {
-			gives = v.Members[i].Announced == cluster.Leaving && v.reaches(i)
+	for i, m := range v.Hashes {
+		gives := slices.Contains(v.Points, i)
+		if len(v.Points) == 0 {
+			gives = v.Members[i].Announced == cluster.Leaving && v.Reaches(i)
 		}
 		if gives && !n.stream.complete[m] {
 			return false
@@ -202,7 +160,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		}
 		if !n.handedOver() {
 			idle = time.Time{}
-		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.held) == 0 || len(v.points) == 0) {
+		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) {
 			switch {
 			case told:
 				return nil
@@ -232,11 +190,11 @@ func (n *Node) handOver(ctx context.Context) error {
 
 // giveCopies has members sent those that they come to have as this node leaves, and says
 // until when: half of what time is left, copiesFor at most.
-func (n *Node) giveCopies(ctx context.Context, v *view) (until time.Time) {
-	for m, ranges := range v.successions() {
+func (n *Node) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
+	for m, ranges := range v.Successions() {
 		n.stream.Owe(m, ranges)
 	}
-	n.wake(v.hashes)
+	n.wake(v.Hashes)
 	wait := copiesFor
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
@@ -252,7 +210,7 @@ func (n *Node) callRoll(ctx context.Context) error {
 	defer cancel()
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
-	for _, m := range n.view.Load().hashes {
+	for _, m := range n.view.Load().Hashes {
 		calls.Go(func() error { return n.call(bounded, m) })
 	}
 	if err := calls.Wait(); errors.Is(err, ErrClosed) {
@@ -266,11 +224,11 @@ func (n *Node) call(ctx context.Context, member countsync.Member) error {
 	empty := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}.Append(nil) // a frame with nothing in it
 	for {
 		v := n.view.Load()
-		i, known := v.named[member]
-		if !known || i == v.Self || v.next[i] < 0 {
+		i, known := v.Named[member]
+		if !known || i == v.Self || v.Next[i] < 0 {
 			return nil
 		}
-		switch answer, err := v.Members[v.next[i]].Peer.Ask(ctx, empty, nil, callWait); {
+		switch answer, err := v.Members[v.Next[i]].Peer.Ask(ctx, empty, nil, callWait); {
 		case err == nil && (len(answer) == 0 || wire.Status(answer[0]) != wire.Unreached):
 			return nil
 		case errors.Is(err, cluster.ErrClosed):
@@ -296,13 +254,13 @@ func (n *Node) tellRest() {
 // handedOver says that nothing is left to hand over to anyone who may yet take it.
 func (n *Node) handedOver() bool {
 	v := n.view.Load()
-	if slices.ContainsFunc(v.waits, func(w wait) bool { return w.from == "" }) {
+	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {
 		return false // what nobody gives in a moment is this node's to give
 	}
-	held := v.answerers(v.held)
-	for i, m := range v.hashes {
-		receives := len(held[i]) > 0 || len(v.points) == 0 && len(v.held) > 0 && v.Members[i].Announced == cluster.Joining
-		if i != v.Self && !v.away[i] && (!n.stream.Idle(m) || receives) {
+	held := v.Answerers(v.Held)
+	for i, m := range v.Hashes {
+		receives := len(held[i]) > 0 || len(v.Points) == 0 && len(v.Held) > 0 && v.Members[i].Announced == cluster.Joining
+		if i != v.Self && !v.Away[i] && (!n.stream.Idle(m) || receives) {
 			return false
 		}
 	}

@@ -31,9 +31,9 @@ func (n *Node) awaitsJoin() bool {
 	v := n.view.Load()
 	if n.steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
 		switch {
-		case v.met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.joins() && v.side == 0:
+		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
 			return true
-		case v.joins() && v.side == len(v.points):
+		case v.Joins() && v.Side == len(v.Points):
 			return false // it waits for its counts, and may come to reach nobody before it has them
 		}
 	}
@@ -43,7 +43,7 @@ func (n *Node) awaitsJoin() bool {
 
 // unjoined is Stats.Unjoined.
 func (n *Node) unjoined(c *cluster.Stats) time.Duration {
-	if n.view.Load().met != 0 || len(c.Unanswered) == 0 || n.closed.Load() {
+	if n.view.Load().Met != 0 || len(c.Unanswered) == 0 || n.closed.Load() {
 		return 0
 	}
 	return time.Duration(n.steady() - n.joining.began)
@@ -69,7 +69,7 @@ func (n *Node) reportJoin() {
 	}
 	attrs := []any{"waited", n.cfg.JoinTimeout.String(), "unanswered", unanswered}
 	switch {
-	case v.met != 0:
+	case v.Met != 0:
 		n.cfg.Logger.Warn("some entries of Join have not led to a member: correct them, or take them out", attrs...)
 	case n.cfg.Expect > 1:
 		n.cfg.Logger.Warn("no other member has answered: this node is ready, and grants its share of Expect. "+

@@ -12,20 +12,21 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // lender is an owner of everything, without a network.
-func lender() (*Node, *view) {
+func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
 	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), now: still, steady: still, stream: newStream()}
 	n.scratches.New = func() any { return new(scratch) }
 	n.stream.Stream = countsync.New(1, n.counts)
 	n.stream.WhenReset(n.whenReset)
 	n.leases.number, n.pushbacks.number = n.resetNumber, n.resetNumber
-	v := &view{View: &cluster.View{Self: 0}, complete: true}
-	v.held = countsync.All()
+	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
+	v.Held = countsync.All()
 	return n, v
 }
 
@@ -419,7 +420,7 @@ func TestWhatIsGivenBackOfALease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, v := lender()
 			if !c.owns {
-				v.held = nil
+				v.Held = nil
 			}
 			id := bucket.ID{Hi: 1, Lo: 2}
 			n.counts.Take(id, limit, now, taken)
@@ -481,7 +482,7 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				n.exchanges.New = func() any { return new(exchange) }
 				n.life, n.end = context.WithCancel(t.Context())
 				to := new(handedOn)
-				v.Members, v.next, v.hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
+				v.Members, v.Next, v.Hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
 				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.background)
 				require.NoError(t, n.errands.Wait())
 				require.Len(t, to.requests, 1)

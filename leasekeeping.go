@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // askForLease has a take that is about to be sent to the owner ask for a lease, if its key
 // is hot.
-func (n *Node) askForLease(v *view, a *wire.Ask, t countsync.Time) {
+func (n *Node) askForLease(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || n.leases.stops.Load() {
 		return
 	}
@@ -61,8 +62,8 @@ func (n *Node) keepLeases() {
 		n.errandsTo(errands, func(errands []leaseErrand) { n.giveBack(v, errands...) })
 		errands = errands[:0]
 		for i := range renew {
-			if w, to, _ := v.route(renew[i].ID, v.owner(renew[i].ID), t.Steady); w == direct {
-				errands = append(errands, leaseErrand{v.hashes[to], renew[i]})
+			if way := v.Route(renew[i].ID, t.Steady); way.Way == view.Direct {
+				errands = append(errands, leaseErrand{v.Hashes[way.To], renew[i]})
 			}
 		}
 		n.errandsTo(errands, func(errands []leaseErrand) { n.renew(v, slices.Clone(errands), t) })
@@ -72,7 +73,7 @@ func (n *Node) keepLeases() {
 		select {
 		case <-l.wake:
 			if !l.awake.Swap(true) {
-				tick.Reset(sweepEvery + n.view.Load().offset(sweepEvery))
+				tick.Reset(sweepEvery + n.view.Load().Offset(sweepEvery))
 			}
 			sweep(&l.due)
 		case <-tick.C:
@@ -112,8 +113,8 @@ func (n *Node) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
 // giveBack tells one owner what is left of its leases. Where that owner is not there any
 // more, or answers nothing, it is a refund like any other, to whoever answers by now. What
 // is lost on the way stays spent: to say it again could give it back twice.
-func (n *Node) giveBack(v *view, errands ...leaseErrand) {
-	to, known := v.named[errands[0].owner]
+func (n *Node) giveBack(v *view.View, errands ...leaseErrand) {
+	to, known := v.Named[errands[0].owner]
 	if !known || v.Stalls(to) || !v.Direct[to] {
 		for i := range errands {
 			if a := &errands[i].ask; a.Units > 0 {
@@ -134,7 +135,7 @@ func (n *Node) giveBack(v *view, errands ...leaseErrand) {
 
 // renew asks an owner for leases in the place of those that are about to end. A refusal
 // or a lost answer is no harm: the next check of the key asks.
-func (n *Node) renew(v *view, errands []leaseErrand, sent countsync.Time) {
+func (n *Node) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
 	owner, wait := errands[0].owner, n.cfg.Timeout*3/4
 	n.background(func(ctx context.Context) {
 		x := n.exchanges.Get().(*exchange)
@@ -143,7 +144,7 @@ func (n *Node) renew(v *view, errands []leaseErrand, sent countsync.Time) {
 		for i := range errands {
 			x.request = errands[i].ask.Append(x.request)
 		}
-		answer, err := v.Members[v.named[owner]].Peer.Ask(ctx, x.request, x.answer, wait)
+		answer, err := v.Members[v.Named[owner]].Peer.Ask(ctx, x.request, x.answer, wait)
 		if err != nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -215,7 +216,7 @@ func (n *Node) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resu
 // takeBack is told what became of a lease: what is left of it counts no more. Who has no
 // authority any more does not take it back, as nobody knows then who counts it how. What
 // was lent of a count that was reset since is not in the present one.
-func (n *Node) takeBack(v *view, a *wire.Ask, now int64) {
+func (n *Node) takeBack(v *view.View, a *wire.Ask, now int64) {
 	s := n.lent.set(a.ID)
 	if s == nil {
 		return
@@ -225,7 +226,7 @@ func (n *Node) takeBack(v *view, a *wire.Ask, now int64) {
 	if a.ResetNumber < n.resetNumber(a.ID, now) {
 		return
 	}
-	if s.settle(a, n.steadily(now)) && a.Units > 0 && v.standing(a.ID) == asOwner {
+	if s.settle(a, n.steadily(now)) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
 		n.counts.Refund(a.ID, n.wholeOf(a, now), now, a.Units, a.Receipt, false)
 	}
 }

@@ -96,8 +96,8 @@ func (l *Limiter) Owner(key string) Member {
 	}
 	n := l.node
 	v := n.view.Load()
-	if i := v.owner(l.id(key)); i >= 0 {
-		return v.member(i)
+	if i := v.Owner(l.id(key)); i >= 0 {
+		return memberOf(v, i)
 	}
 	return Member{}
 }

@@ -1,9 +1,8 @@
 package weir
 
 import (
-	"time"
-
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 )
 
 // Member is one process in the roster.
@@ -26,23 +25,12 @@ const (
 	Dead    = cluster.Dead    // died without saying goodbye, and is not yet forgotten
 )
 
-func (v *view) member(i int) Member {
+// memberOf returns one of a view's Members.
+func memberOf(v *view.View, i int) Member {
 	m := &v.Members[i]
 	state := m.State
 	if state == cluster.Leaving {
 		state = Serving // it answers still, and says goodbye in a moment
 	}
 	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: state}
-}
-
-// unheard is the members of the roster that nobody on this side hears, and for how long
-// this node has not.
-func (v *view) unheard(now int64) map[string]time.Duration {
-	unheard := make(map[string]time.Duration)
-	for i := range v.Members {
-		if i != v.Self && v.next[i] < 0 {
-			unheard[v.Members[i].Name] = time.Duration(max(0, now-v.lost[i]))
-		}
-	}
-	return unheard
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
 )
 
@@ -26,7 +27,7 @@ type Node struct {
 	identity  identity
 	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
-	view      atomic.Pointer[view]
+	view      atomic.Pointer[view.View]
 	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
@@ -119,8 +120,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life, n.end = context.WithCancel(context.Background())
 	n.errands.SetLimit(maxBackground)
 	n.starting.Store(true)
-	nobody := newView(n.steady(), &cluster.View{Self: -1}, n.terms(), nil)
-	nobody.over = make(chan struct{})
+	nobody := view.New(n.steady(), &cluster.View{Self: -1}, n.terms(), nil)
+	nobody.Over = make(chan struct{})
 	n.view.Store(nobody)
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
@@ -149,9 +150,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // terms are what this node's views are made by.
-func (n *Node) terms() terms {
-	return terms{
-		expect: n.cfg.Expect, copies: max(0, n.cfg.Replicas), leavers: n.stream.leavers,
+func (n *Node) terms() view.Terms {
+	return view.Terms{
+		Expect: n.cfg.Expect, Copies: max(0, n.cfg.Replicas), Leavers: n.stream.leavers,
 	}
 }
 
@@ -161,16 +162,16 @@ func (n *Node) look() {
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
 	before, seen, now := n.view.Load(), n.cluster.View(), n.steady()
-	if before.View == seen && !before.stale(now) {
+	if before.View == seen && !before.Stale(now) {
 		return
 	}
 	if n.starting.Load() {
 		before = nil
 	}
-	v := newView(now, seen, n.terms(), before)
+	v := view.New(now, seen, n.terms(), before)
 	if n.stream.Stream == nil && v.Self >= 0 {
 		// Only now is it known what a Cluster of the caller's calls this node.
-		n.stream.Stream = countsync.New(v.hashes[v.Self], n.counts)
+		n.stream.Stream = countsync.New(v.Hashes[v.Self], n.counts)
 		if c, ok := n.cfg.Cluster.(observe.Capper); ok {
 			n.stream.Cap(c.Caps())
 		}
@@ -179,22 +180,22 @@ func (n *Node) look() {
 		n.stream.WhenReset(n.whenReset)
 	}
 	n.regain(n.view.Load(), v)
-	if v.Self >= 0 && v.joinsAgain(v.Self, n.view.Load()) {
+	if v.Self >= 0 && v.JoinsAgain(v.Self, n.view.Load()) {
 		clear(n.stream.complete) // the others send all anew
 	}
 	n.replace(v)
 }
 
 // replace puts a view in place of the one before. n.stream.swap is held.
-func (n *Node) replace(v *view) {
-	if before := n.view.Load(); before.meetsApart(v) {
+func (n *Node) replace(v *view.View) {
+	if before := n.view.Load(); before.MeetsApart(v) {
 		n.track(v)
-		n.stream.Yield(before.held, n.now())
+		n.stream.Yield(before.Held, n.now())
 	}
-	v.over = make(chan struct{})
-	close(n.view.Swap(v).over)
+	v.Over = make(chan struct{})
+	close(n.view.Swap(v).Over)
 	n.outages.note(v, n.steady())
-	n.stream.recalls = n.stream.recalls || v.recalls
+	n.stream.recalls = n.stream.recalls || v.Recalls
 	signal(n.stream.turned)
 	signal(n.newcomers)
 }
@@ -222,22 +223,13 @@ func (n *Node) hearOthers(ctx context.Context) {
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !n.view.Load().hearsAll() {
+	for !n.view.Load().HearsAll() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
 	}
-}
-
-func (v *view) hearsAll() bool {
-	for i := range v.Members {
-		if v.lost[i] != 0 && v.Members[i].State != cluster.Dead {
-			return false
-		}
-	}
-	return true
 }
 
 // Limiter checks l and returns what checks keys against it. It is cheap and may
@@ -275,7 +267,7 @@ func (n *Node) Members() []Member {
 	v := n.view.Load()
 	members := make([]Member, len(v.Members))
 	for i := range members {
-		members[i] = v.member(i)
+		members[i] = memberOf(v, i)
 	}
 	return members
 }
@@ -297,7 +289,7 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard:   n.view.Load().unheard(n.steady()),
+		Unheard:   n.view.Load().Unheard(n.steady()),
 		Leases:    n.leaseStats(),
 		Stream:    n.streamStats(),
 		Published: n.kv.stats(),
@@ -326,9 +318,9 @@ func (n *Node) Ready() bool {
 	case n.closed.Load() || n.starting.Load() || v.Self < 0 || n.awaitsJoin():
 		return false
 	case v.Members[v.Self].Announced == cluster.Joining:
-		return len(v.points) > 0 && v.side < len(v.points) && !v.yields()
+		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
 	}
-	return v.serves() && !slices.ContainsFunc(v.waits, func(w wait) bool { return w.from != "" && len(w.ranges.Intersect(v.want)) > 0 })
+	return v.Serves() && !slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From != "" && len(w.Ranges.Intersect(v.Want)) > 0 })
 }
 
 // Forget takes a dead member off the roster at once, because it will not come

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/view"
 )
 
 // OutageStats is the outage under way, as of the last second. An outage is while
@@ -80,12 +82,12 @@ type outages struct {
 
 // note takes in a view: in which a member is lost for a moment only, the next look
 // would not find it.
-func (o *outages) note(v *view, now int64) {
+func (o *outages) note(v *view.View, now int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, i := range v.points {
+	for _, i := range v.Points {
 		// Checks go directly, or, a while after a loss, through others; else to a stand-in.
-		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.next[i] >= 0 && v.overdue(i, now) {
+		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {
 			continue
 		}
 		o.lose(v.Members[i].Name, now)
@@ -137,13 +139,13 @@ func (n *Node) watchOutages() {
 
 // look takes in the view of now and the decisions until now, and returns what is to
 // be logged, nil if that is nothing.
-func (o *outages) look(v *view, seen makeshift, now int64) *outageLine {
+func (o *outages) look(v *view.View, seen makeshift, now int64) *outageLine {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	since := now
-	apart := len(v.points) < v.expect && v.Self >= 0
-	for _, i := range v.points {
-		if v.next[i] < 0 {
+	apart := len(v.Points) < v.Expect && v.Self >= 0
+	for _, i := range v.Points {
+		if v.Next[i] < 0 {
 			apart = true
 			o.lose(v.Members[i].Name, now)
 		}
@@ -232,11 +234,11 @@ type outageLine struct {
 
 // line is what to log of the outage; o.mu is held. It names all who are missing, so
 // the next one tells of changes since.
-func (o *outages) line(turn turn, v *view, now int64) *outageLine {
+func (o *outages) line(turn turn, v *view.View, now int64) *outageLine {
 	o.named = slices.Sorted(maps.Keys(o.missing))
 	l := &outageLine{
 		turn: turn, since: o.since, lasted: time.Duration(now - o.since),
-		missing: o.named, reached: v.side, roster: len(v.points), expect: v.expect,
+		missing: o.named, reached: v.Side, roster: len(v.Points), expect: v.Expect,
 	}
 	for i := range l.decisions {
 		l.decisions[i] = o.seen[i] - o.before[i]

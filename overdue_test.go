@@ -18,7 +18,7 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	require.NoError(t, l.ask(t.Context(), "other key", 1, &other))
 	v := n.view.Load()
 	request := func(op wire.Op, wait time.Duration) []byte {
-		return a.Append(wire.Header{Op: op, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: wait, To: v.hashes[v.Self]}.Append(nil))
+		return a.Append(wire.Header{Op: op, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: wait, To: v.Hashes[v.Self]}.Append(nil))
 	}
 	got := make(answers, 4)
 	b := cluster.NewBatch("other", got)
@@ -27,7 +27,7 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 		request(wire.OpTake, 20*time.Millisecond), // dropped
 		request(wire.OpTake, time.Hour),
 		request(wire.OpDebit, 0), // told: it waits for nothing
-		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.hashes[v.Self]}.Append(nil)), // it holds all the same
+		other.Append(wire.Header{Op: wire.OpReset, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: 20 * time.Millisecond, To: v.Hashes[v.Self]}.Append(nil)), // it holds all the same
 	}
 	inbound{n}.Serve(b)
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -33,9 +34,9 @@ type pair struct {
 func newPair() *pair {
 	p := &pair{Cluster: cluster.NewSolo("a", "")}
 	store := bucket.NewStore(100, bucket.Salt{})
-	store.Track(uint64(nameHash("b")), 1, nil)
-	p.stream = countsync.New(nameHash("b"), store)
-	p.stream.Meet([]countsync.Member{nameHash("a")})
+	store.Track(uint64(view.NameHash("b")), 1, nil)
+	p.stream = countsync.New(view.NameHash("b"), store)
+	p.stream.Meet([]countsync.Member{view.NameHash("a")})
 	p.see(cluster.Serving, 0, cluster.Serving, 0)
 	return p
 }
@@ -85,8 +86,8 @@ func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) (
 }
 
 func (p *pair) Holds(bucket.ID) bool                                           { return false }
-func (p *pair) Holder(bucket.ID) countsync.Member                              { return nameHash("a") }
-func (p *pair) Answers(bucket.ID) countsync.Member                             { return nameHash("a") }
+func (p *pair) Holder(bucket.ID) countsync.Member                              { return view.NameHash("a") }
+func (p *pair) Answers(bucket.ID) countsync.Member                             { return view.NameHash("a") }
 func (p *pair) Targets(dst []countsync.Member, _ bucket.ID) []countsync.Member { return dst }
 
 func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
@@ -116,7 +117,7 @@ func TestWhoJoinsAgainIsToldOnceMoreThatItHasAll(t *testing.T) {
 // What a node was sent before it was off the roster it was sent as another's.
 func TestWhoJoinsAgainServesOnceItHasBeenSentAllAnew(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
-		b := countsync.Arrival{From: nameHash("b"), Complete: true}
+		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
 		n.arrived(b)
 		p.see(cluster.Joining, 1, cluster.Serving, 0)
 		p.handler.Changed()
@@ -156,7 +157,7 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 				require.True(t, n.Ready(), "it answers by its share")
 				reach(true)
 				p.handler.Changed()
-				n.arrived(countsync.Arrival{From: nameHash("b"), Complete: true})
+				n.arrived(countsync.Arrival{From: view.NameHash("b"), Complete: true})
 				time.Sleep(time.Second)
 				require.Positive(t, p.serves.Load())
 			})
@@ -168,7 +169,7 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 // given to the one that it is for.
 func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
-		b, limit := nameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
+		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		for i := range uint64(2000) {
 			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.now(), 1)
 		}
@@ -189,7 +190,7 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 // What a frame brings that gets no answer is sent again.
 func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
-		b, limit := nameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
+		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		p.unanswered.Store(2)
 		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.now(), 1)
 		n.stream.Collect(n.now(), false, n.view.Load())

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/full"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/view"
 )
 
 // joinVariable makes the test binary a node that joins the addresses it holds;
@@ -183,7 +184,7 @@ func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
 	t.Helper()
 	eventually(t, "all know the process", func() bool {
 		for _, n := range nodes {
-			if v := n.view.Load(); len(v.points) != len(nodes)+1 || !v.hearsAll() || !v.settled {
+			if v := n.view.Load(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
 				return false
 			}
 		}
@@ -246,7 +247,7 @@ func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) bool {
 
 // allKnow reports whether what holds in the view of each of these nodes, of the member that
 // is none of them.
-func allKnow(nodes []*Node, what func(v *view, missing int) bool) bool {
+func allKnow(nodes []*Node, what func(v *view.View, missing int) bool) bool {
 	for _, n := range nodes {
 		v := n.view.Load()
 		other := slices.IndexFunc(v.Members, func(m cluster.Member) bool {
@@ -278,7 +279,7 @@ func TestAKilledOwnerGivesNoFreshQuota(t *testing.T) {
 				decided := make(decisions)
 				admitted := exhaust(t, ls, key, 100, decided)
 				eventually(t, "all know that it is lost", func() bool {
-					return allKnow(nodes, func(v *view, owner int) bool { return v.lost[owner] != 0 })
+					return allKnow(nodes, func(v *view.View, owner int) bool { return v.Lost[owner] != 0 })
 				})
 				admitted += exhaust(t, ls, key, 100, decided)
 				t.Logf("%d more, decided by %v", admitted, decided)
@@ -383,14 +384,14 @@ func TestAStoppedOwnerThatGoesOnGivesNoFreshQuota(t *testing.T) {
 			})
 		}
 		askUntil("the owner is away", func() bool {
-			return allKnow(nodes, func(v *view, owner int) bool { return v.away[owner] })
+			return allKnow(nodes, func(v *view.View, owner int) bool { return v.Away[owner] })
 		})
 		admitted += exhaust(t, ls, key, 100, decided)
 		require.NoError(t, owner.Signal(syscall.SIGCONT))
 		askUntil("the owner answers again", func() bool {
 			d, err := ls[0].Peek(t.Context(), key)
 			require.NoError(t, err)
-			return d.Source == Forwarded && allKnow(nodes, func(v *view, owner int) bool { return v.hearsAll() })
+			return d.Source == Forwarded && allKnow(nodes, func(v *view.View, owner int) bool { return v.HearsAll() })
 		})
 		admitted += exhaust(t, ls, key, 100, decided)
 		t.Logf("%d more, decided by %v", admitted, decided)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -107,7 +108,7 @@ const (
 // spread tells the members that this node hears what is news, in one message: all
 // of them, or those that the member it came from does not hear. More news than go
 // into a message wait until stores are compared.
-func (n *Node) spread(v *view, news []kvEntry, from int) {
+func (n *Node) spread(v *view.View, news []kvEntry, from int) {
 	size := 0
 	for i := range news {
 		size += news[i].encodedSize()
@@ -123,18 +124,18 @@ func (n *Node) spread(v *view, news []kvEntry, from int) {
 		if body == nil {
 			body = appendEntries(nil, news, n.now())
 		}
-		m.Peer.Tell(append(wire.Header{Op: wire.OpPublish, To: v.hashes[i]}.Append(nil), body...))
+		m.Peer.Tell(append(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}.Append(nil), body...))
 	}
 }
 
 // servePublished takes in what another node has published, or has come to know.
-func (n *Node) servePublished(v *view, from string, body []byte, now int64) error {
+func (n *Node) servePublished(v *view.View, from string, body []byte, now int64) error {
 	list, err := parseEntries(body, now)
 	if err != nil {
 		return err
 	}
 	if news := n.takePublished(list, from, now); len(news) > 0 {
-		i, known := v.named[nameHash(from)]
+		i, known := v.Named[view.NameHash(from)]
 		if !known {
 			i = -1
 		}
@@ -179,7 +180,7 @@ func (n *Node) serveComparison(from sender, body []byte, answer cluster.Later) {
 // node closes: with everyone whom it begins to hear, and then with one after the
 // other.
 func (n *Node) keepPublished() {
-	tick := time.NewTimer(compareEvery + n.view.Load().offset(compareEvery))
+	tick := time.NewTimer(compareEvery + n.view.Load().Offset(compareEvery))
 	defer tick.Stop()
 	met := make(map[countsync.Member]bool) // those that it hears, and has compared with
 	next := 0
@@ -208,7 +209,7 @@ func (n *Node) keepPublished() {
 		}
 		v := n.view.Load()
 		var heard []int
-		for i, m := range v.hashes {
+		for i, m := range v.Hashes {
 			if i == v.Self || !v.Direct[i] {
 				delete(met, m)
 				continue
@@ -223,28 +224,19 @@ func (n *Node) keepPublished() {
 			_ = n.compare(v, heard[next%len(heard)]) // it is asked again when its turn comes
 		}
 		for m := range met {
-			if _, known := v.named[m]; !known {
+			if _, known := v.Named[m]; !known {
 				delete(met, m)
 			}
 		}
 	}
 }
 
-// offset is this node's own part of a period, so that nodes which have started
-// together do not all do the same at one moment.
-func (v *view) offset(period time.Duration) time.Duration {
-	if v.Self < 0 {
-		return 0
-	}
-	return time.Duration(v.hashes[v.Self] % uint64(period))
-}
-
 // compare takes over what another has and this node has not. The other
 // does the same, as it hears this one.
-func (n *Node) compare(v *view, with int) error {
+func (n *Node) compare(v *view.View, with int) error {
 	q := comparison{digests: n.kv.digestsNow()}
 	for {
-		request := q.append(wire.Header{Op: wire.OpCompare, To: v.hashes[with]}.Append(nil))
+		request := q.append(wire.Header{Op: wire.OpCompare, To: v.Hashes[with]}.Append(nil))
 		answer, err := v.Members[with].Peer.Ask(n.life, request, nil, compareWait)
 		if err != nil {
 			return err

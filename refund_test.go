@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -31,14 +32,14 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			arrives(time.Millisecond, 0)
 			now += int64(time.Millisecond)
 			a, r := wire.Ask{ID: id, Limit: &limit, Partition: wire.FailOpen, Units: 3}, wire.Result{}
-			n.spend(v, asStandIn, wire.OpTake, 0, &a, now, &r)
+			n.spend(v, view.AsStandIn, wire.OpTake, 0, &a, now, &r)
 			require.True(t, r.Allowed)
 			require.True(t, r.StoodIn)
 			r.StoodIn = stoodIn
 			authority.Take(id, &limit, now, 20)
 			arrives(70*time.Millisecond, 3) // what was granted here is in this node's tally
 			refund := a.Taken(&r)
-			n.spend(v, v.standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
+			n.spend(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
@@ -48,7 +49,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			now += int64(limit.Per) // what is used from now on, the receipt is not of
 			n.counts.Take(id, &limit, now, 40)
 			before, _, _ := n.counts.Used(id, now)
-			n.spend(v, v.standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
+			n.spend(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
 			used, _, _ = n.counts.Used(id, now)
 			require.Equal(t, before, used, algorithm)
 		}

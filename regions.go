@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -67,7 +68,7 @@ type RegionStats struct {
 	Received   uint64        // bytes of the same
 }
 
-func (n *Node) newRegions(v *view) {
+func (n *Node) newRegions(v *view.View) {
 	r := &n.regions
 	if len(n.cfg.Regions) == 0 {
 		return
@@ -77,7 +78,7 @@ func (n *Node) newRegions(v *view) {
 	for _, name := range others {
 		r.links[name] = &regionLink{places: semaphore.NewWeighted(exchangesAtOnce)}
 	}
-	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.hashes[v.Self], n.counts, n.time(n.now()))
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.Hashes[v.Self], n.counts, n.time(n.now()))
 }
 
 // time is that of a step, whose counts' clock is now.
@@ -122,22 +123,16 @@ func (n *Node) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *w
 
 // regain has this node ask what its region holds of what it has come to hold, where
 // nobody had a copy of that.
-func (n *Node) regain(before, v *view) {
-	if n.regions.Holdings != nil && n.cfg.Replicas < 0 && len(v.held.Minus(before.held)) > 0 {
+func (n *Node) regain(before, v *view.View) {
+	if n.regions.Holdings != nil && n.cfg.Replicas < 0 && len(v.Held.Minus(before.Held)) > 0 {
 		n.regions.Forgotten(n.time(n.now()))
 	}
-}
-
-// speaks says that this node is the one of its region that decides about an id's
-// holding: who has authority, or stands in for it, with a majority of the roster.
-func (v *view) speaks(id bucket.ID) bool {
-	return v.Self >= 0 && (v.Holds(id) || !v.nobodyServes()) && (v.complete || 2*v.side > max(len(v.points), v.expect)) && v.Answers(id) == v.hashes[v.Self]
 }
 
 // keepHoldings states to the other regions what there is to state, until the node
 // closes.
 func (n *Node) keepHoldings() {
-	tick := time.NewTimer(countsync.ExchangeEvery + n.view.Load().offset(countsync.ExchangeEvery))
+	tick := time.NewTimer(countsync.ExchangeEvery + n.view.Load().Offset(countsync.ExchangeEvery))
 	defer tick.Stop()
 	for i := 0; ; i++ {
 		if i%greetEvery == 0 {
@@ -155,7 +150,7 @@ func (n *Node) keepHoldings() {
 		if n.fenced(v, now) {
 			continue
 		}
-		due, changed := n.regions.Due(n.time(now), v.speaks)
+		due, changed := n.regions.Due(n.time(now), v.Speaks)
 		n.wake(n.stream.Copy(changed, now, v))
 		for _, region := range slices.Sorted(maps.Keys(due)) {
 			for sts := range slices.Chunk(due[region], n.stream.Caps().Statements) {
@@ -223,7 +218,7 @@ func (n *Node) stated(region string, link *regionLink, answers countsync.Exchang
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
-		if !early(st, day) && v.speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
+		if !early(st, day) && v.Speaks(st.ID) && n.regions.Answered(region, answers.Print, st, t) {
 			changed = append(changed, st.ID)
 		}
 	}
@@ -285,8 +280,8 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 	var own []countsync.Statement
 	others := make(map[int][]countsync.Statement)
 	for _, st := range e.Statements {
-		switch to, known := v.named[v.Answers(st.ID)]; {
-		case v.speaks(st.ID):
+		switch to, known := v.Named[v.Answers(st.ID)]; {
+		case v.Speaks(st.ID):
 			own = append(own, st)
 		case known && to != v.Self && v.Direct[to] && h.Flags&wire.PassBits < maxExchangePasses:
 			others[to] = append(others[to], st)
@@ -320,7 +315,7 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 // to who decides, or to who did until just now.
 const maxExchangePasses = 2
 
-func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view) (answers []countsync.Statement) {
+func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {
 	now := n.now()
 	var changed []bucket.ID
 	for i := range sts {

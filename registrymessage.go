@@ -27,7 +27,7 @@ const (
 // other, until the node closes. Nobody answers: each looks for conflicts in what it
 // is told.
 func (n *Node) keepDeclared() {
-	tick := time.NewTimer(declareEvery + n.view.Load().offset(declareEvery))
+	tick := time.NewTimer(declareEvery + n.view.Load().Offset(declareEvery))
 	defer tick.Stop()
 	for next := 0; ; next++ {
 		select {
@@ -48,7 +48,7 @@ func (n *Node) keepDeclared() {
 		}
 		to := heard[next%len(heard)]
 		for _, body := range appendLimits(n.registry.declared()) {
-			v.Members[to].Peer.Tell(append(wire.Header{Op: wire.OpDeclare, To: v.hashes[to]}.Append(nil), body...))
+			v.Members[to].Peer.Tell(append(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}.Append(nil), body...))
 		}
 	}
 }

@@ -157,7 +157,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 			r.Hears = r.Hears && v.Hears[i][j]
 		}
 	}
-	r.Settled = v.settled && v.complete && len(v.points) == len(v.Members)
+	r.Settled = v.Settled && v.Complete && len(v.Points) == len(v.Members)
 	return r
 }
 
@@ -167,7 +167,7 @@ func watch(n *Node, stop <-chan struct{}) (calm bool) {
 	v, now := n.view.Load(), n.steady()
 	calm = true
 	for i := range v.Members {
-		calm = calm && (v.lost[i] == 0 || v.overdue(i, now))
+		calm = calm && (v.Lost[i] == 0 || v.Overdue(i, now))
 	}
 	for direct := v.Direct; ; {
 		select {

@@ -49,12 +49,12 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 		if i == v.Self {
 			continue
 		}
-		if v.next[i] < 0 {
+		if v.Next[i] < 0 {
 			missed[i] = true
 			continue
 		}
 		telling.Go(func() error {
-			by := answerer{member: i, hop: v.next[i]}
+			by := answerer{member: i, hop: v.Next[i]}
 			missed[i] = n.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), n.time(now), n.cfg.Timeout) != nil
 			return nil
 		})

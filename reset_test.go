@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -113,7 +114,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	limit := &bucket.Limit{Algorithm: FixedWindow, Rate: 1000, Per: 24 * time.Hour}
 	id := bucket.ID{Hi: 1, Lo: 2}
 	// serves answers a request of one ask or more as another member's.
-	serves := func(t *testing.T, n *Node, v *view, op wire.Op, at int64, asks ...wire.Ask) (results []wire.Result) {
+	serves := func(t *testing.T, n *Node, v *view.View, op wire.Op, at int64, asks ...wire.Ask) (results []wire.Result) {
 		request := wire.Header{Op: op, Asks: uint8(len(asks))}.Append(nil)
 		for i := range asks {
 			request = asks[i].Append(request)

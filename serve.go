@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -61,17 +62,17 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
 			continue
 		}
-		if v.awaits(h, request) && n.await(from, h, request, trip, b.Later(i)) {
+		if v.Awaits(h, request) && n.await(from, h, request, trip, b.Later(i)) {
 			continue
 		}
-		if member, flags := v.onward(h, request, n.steadily(now)); member >= 0 {
+		if member, flags := v.Onward(h, request, n.steadily(now)); member >= 0 {
 			h.Flags = flags
-			if hop := v.next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
+			if hop := v.Next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
 				// Each of the two takes the other for the way there. Who is asked to stand in
 				// itself does so, as the asker has not reached that one either: else the asker
 				// would stand in, and so would this node for asks of its own.
 				got := wire.AppendAnswer(x.answer[:0], wire.Unreached, 0)
-				if request[1]&wire.FlagStandIn != 0 && v.stays() && h.To == v.hashes[v.Self] {
+				if request[1]&wire.FlagStandIn != 0 && v.Stays() && h.To == v.Hashes[v.Self] {
 					got = n.standsIn(v, request)
 				}
 				n.reply(b, i, trip, h, request, got)
@@ -141,53 +142,6 @@ func (n *Node) reply(b *cluster.Batch, i int, trip *trip, h wire.Header, request
 	b.Reply(i, answer)
 }
 
-// onward says which member a request goes on to, with which flags; -1 if it is
-// answered here. A request for another member is relayed towards it. One that is
-// for this node, of ids that another answers for, is passed on: views differ
-// while a change of membership spreads, and while authority moves. Asked to stand
-// in, this node asks the owner first if it hears it.
-func (v *view) onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
-	if to, known := v.named[h.To]; known && to != v.Self {
-		return to, h.Flags
-	}
-	stands := h.Flags&wire.FlagStandIn != 0
-	switch {
-	case h.Op >= wire.OpLend, h.Flags&wire.PassBits >= wire.MaxPasses:
-		return -1, 0
-	case h.Op == wire.OpRefund:
-		if receipt, stoodIn := wire.ReceiptOf(request); receipt != 0 && (stoodIn || !stands) {
-			return -1, 0 // a receipt means nothing but where it was given
-		}
-	}
-	member = -1
-	for i := range int(h.Asks) {
-		id := wire.IDOf(request, i)
-		owner := v.owner(id)
-		if owner == v.Self && v.settled {
-			return -1, 0
-		}
-		w, to, _ := v.route(id, owner, now)
-		if h.Flags&wire.PassBits > 0 && w != here {
-			from := v.holder(id)
-			if from < 0 {
-				from = v.whoHas(id, v.gave)
-			}
-			if from >= 0 && v.Direct[from] {
-				w, to = direct, from // the owner waits for this node, which waited for that one, or gave to it
-			}
-		}
-		passes := w == direct || w == relay
-		if w == standIn && to != v.Self && !v.serves() { // who leaves, or has left, stands in for nobody
-			passes, flags = true, wire.FlagStandIn
-		}
-		if !passes || i > 0 && to != member {
-			return -1, 0
-		}
-		member = to
-	}
-	return member, h.Flags&^wire.FlagStandIn + 1 | flags
-}
-
 // handOn sends a request on to a member, or towards it, and brings its answer
 // back. It takes three quarters of the asker's wait at most, so that the asker
 // hears of a failure in time.
@@ -198,18 +152,18 @@ func (v *view) onward(h wire.Header, request []byte, now int64) (member int, fla
 // (statusUnreached) may mean no more than that the answer was late further on.
 //
 // start runs the rest in the background. It reports false if there is no slot for it.
-func (n *Node) handOn(v *view, member int, h wire.Header, request []byte, trip *trip, answer cluster.Later, start func(func(context.Context)) bool) {
+func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, trip *trip, answer cluster.Later, start func(func(context.Context)) bool) {
 	answer = trip.later(h, request, answer)
 	unreached := wire.AppendAnswer(nil, wire.Unreached, 0)
-	hop := v.next[member]
+	hop := v.Next[member]
 	if hop < 0 || h.Hops == 0 {
 		answer(unreached)
 		return
 	}
 	stands := request[1]&wire.FlagStandIn != 0 && h.Flags&wire.FlagStandIn == 0
-	passes := h.To != v.hashes[member] // else it was for that one all along
+	passes := h.To != v.Hashes[member] // else it was for that one all along
 	h.Hops--
-	h.To = v.hashes[member]
+	h.To = v.Hashes[member]
 	h.Wait = h.Wait * 3 / 4
 	if stands {
 		h.Wait = h.Wait * 2 / 3 // half of the asker's: what is left is for standing in
@@ -231,7 +185,7 @@ func (n *Node) handOn(v *view, member int, h wire.Header, request []byte, trip *
 		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.now() - begun)})
 		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
 		switch {
-		case stands && v.stays() && failed && (h.Op != wire.OpRefund || unsent(err)):
+		case stands && v.Stays() && failed && (h.Op != wire.OpRefund || unsent(err)):
 			got = n.standsIn(n.viewAfter(v, member, err), onward)
 		case err != nil:
 			got = unreached
@@ -247,7 +201,7 @@ func (n *Node) handOn(v *view, member int, h wire.Header, request []byte, trip *
 
 // standsIn answers a request in the stead of an owner that has just not answered
 // this node either.
-func (n *Node) standsIn(v *view, request []byte) []byte {
+func (n *Node) standsIn(v *view.View, request []byte) []byte {
 	h, err := wire.ParseHeader(request)
 	if err != nil {
 		return nil
@@ -260,7 +214,7 @@ func (n *Node) standsIn(v *view, request []byte) []byte {
 }
 
 // answer carries out a request here and appends the answer.
-func (n *Node) answer(v *view, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
+func (n *Node) answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
 	steady, tentative := n.steadily(now), h.Flags&wire.FlagTentative != 0
 	if h.Op == wire.OpTake && h.Asks > 1 {
 		s := n.scratch(int(h.Asks))
@@ -277,7 +231,7 @@ func (n *Node) answer(v *view, h wire.Header, request, dst []byte, now int64) ([
 			results[i].ResetNumber = n.resetNumber(asks[i].ID, now)
 		}
 		n.begin(h.Flags, asks, steady)
-		n.spendAll(v, v.standing(asks[0].ID), asks, now, s, results)
+		n.spendAll(v, v.Standing(asks[0].ID), asks, now, s, results)
 		n.settle(h.Flags, asks, results)
 		for i := range results {
 			results[i].Firm = n.firm(&asks[i], &results[i], steady)
@@ -302,11 +256,11 @@ func (n *Node) answer(v *view, h wire.Header, request, dst []byte, now int64) ([
 		switch h.Op {
 		case wire.OpLend:
 			a.Units = 0
-			n.spend(v, v.standing(a.ID), wire.OpTake, h.Flags, &a, now, &r)
+			n.spend(v, v.Standing(a.ID), wire.OpTake, h.Flags, &a, now, &r)
 		case wire.OpReturn:
 			n.takeBack(v, &a, now)
 		default:
-			n.spend(v, v.standing(a.ID), h.Op, h.Flags, &a, now, &r)
+			n.spend(v, v.Standing(a.ID), h.Op, h.Flags, &a, now, &r)
 		}
 		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
 			n.tentative.settle(a.ID)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/view"
 )
 
 const (
@@ -54,7 +56,7 @@ func (s *slots) release(of sender) {
 // serveApart runs f in a goroutine that Close ends, on behalf of a sender. It reports
 // false if too much goes on for that one, or in all.
 func (n *Node) serveApart(from sender, f func(context.Context)) bool {
-	if _, known := n.view.Load().named[nameHash(from.name)]; !known || from.region != n.cfg.Region {
+	if _, known := n.view.Load().Named[view.NameHash(from.name)]; !known || from.region != n.cfg.Region {
 		from.name = ""
 	}
 	if !n.apart.acquire(from) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -78,13 +79,13 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 		about string
 		to    string
 		flags uint8
-		edit  func(n *Node, v *view)
+		edit  func(n *Node, v *view.View)
 	}{
 		{"asks for a member that never answers", "m002", 0, nil},
 		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
-		{"asks that wait for authority", "m000", 2, func(n *Node, v *view) {
-			v.held, v.settled = nil, false
-			v.waits = []wait{{ranges: countsync.All(), from: "m002", until: n.steady() + int64(2*longest)}}
+		{"asks that wait for authority", "m000", 2, func(n *Node, v *view.View) {
+			v.Held, v.Settled = nil, false
+			v.Waits = []view.Wait{{Ranges: countsync.All(), From: "m002", Until: n.steady() + int64(2*longest)}}
 		}},
 	} {
 		for _, from := range []string{"m001", "made up"} {
@@ -93,7 +94,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 					d := newDeaf()
 					n := solo(t, Config{Cluster: d, Logger: quiet, Replicas: -1})
 					if c.edit != nil {
-						edit(n, func(v *view) { c.edit(n, v) })
+						edit(n, func(v *view.View) { c.edit(n, v) })
 					}
 					asked := func(from, to string, flags uint8, many int) *openRequests {
 						u := new(openRequests)
@@ -101,7 +102,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 						b := cluster.NewBatch(from, u)
 						a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
 						for range many {
-							b.Requests = append(b.Requests, a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: longest, To: nameHash(to)}.Append(nil)))
+							b.Requests = append(b.Requests, a.Append(wire.Header{Op: wire.OpTake, Flags: flags, Hops: wire.MaxHops, Asks: 1, Wait: longest, To: view.NameHash(to)}.Append(nil)))
 						}
 						d.handler.Heard()
 						inbound{n}.Serve(b)

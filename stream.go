@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -60,7 +61,7 @@ type stream struct {
 
 	// Of the goroutine in keepInStep.
 	owed  map[countsync.Member]countsync.Ranges // what each member is to have
-	known *view                                 // the view that owed is of
+	known *view.View                            // the view that owed is of
 	moves uint64                                // of authority
 
 	waiting  int64       // since when this node waits for authority from others, by steady; of keepInStep
@@ -121,14 +122,14 @@ func (n *Node) keepInStep() {
 		case <-n.life.Done():
 			return
 		}
-		if n.view.Load().stale(n.steady()) {
+		if n.view.Load().Stale(n.steady()) {
 			n.look()
 		}
 		v := n.view.Load()
 		if v != n.stream.known {
 			n.turn(v)
 			review.Reset(reviewEvery) // nothing may be left of it
-			ready = append(ready, v.hashes...)
+			ready = append(ready, v.Hashes...)
 		}
 		if !hurried && (over || !due) {
 			ready = append(ready, n.handExcess(v)...)
@@ -158,7 +159,7 @@ func (n *Node) keepInStep() {
 
 // turn takes a changed view into account: who is there, who is to have what, and
 // who answers for what was spent without authority.
-func (n *Node) turn(v *view) {
+func (n *Node) turn(v *view.View) {
 	s := n.stream
 	if (len(v.Members) > 1 || n.regions.Holdings != nil) && s.owed == nil {
 		n.track(v) // who has nobody to tell, in this region or another, notes nothing
@@ -167,7 +168,7 @@ func (n *Node) turn(v *view) {
 		return
 	}
 	n.meet(v)
-	if s.owed == nil || !v.owesAs(s.known) {
+	if s.owed == nil || !v.OwesAs(s.known) {
 		n.owe(v)
 	}
 	s.known = v
@@ -183,11 +184,11 @@ func (n *Node) turn(v *view) {
 
 // track has the store note from now on what this node spends, as its own, and all that it
 // has until then: what others have spent comes after that.
-func (n *Node) track(v *view) {
+func (n *Node) track(v *view.View) {
 	n.stream.tracks.Do(func() {
 		var self countsync.Member // nobody, once this node has left
 		if v.Self >= 0 {
-			self = v.hashes[v.Self]
+			self = v.Hashes[v.Self]
 		}
 		n.counts.Track(self, n.now(), n.stream.hurry)
 	})
@@ -195,47 +196,19 @@ func (n *Node) track(v *view) {
 
 // owe has the stream scan what each member is to have that it is not owed yet. Who
 // joins again waits to be told that it has all, also where that is what it had.
-func (n *Node) owe(v *view) {
+func (n *Node) owe(v *view.View) {
 	s := n.stream
-	owed := v.audiences()
-	for m, ranges := range v.owedAnew(owed, s.known, s.owed) {
+	owed := v.Audiences()
+	for m, ranges := range v.OwedAnew(owed, s.known, s.owed) {
 		s.Owe(m, ranges)
 	}
 	s.owed = owed
 }
 
-// owedAnew is what each member is owed that it was not in the view before, and all of what
-// this node waited for then and holds by now: it was another's to send, and a scan left it
-// out. Members that are owed nothing yet, or again, are in it with none.
-func (v *view) owedAnew(owed map[countsync.Member]countsync.Ranges, before *view, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
-	var awaited countsync.Ranges
-	if before != nil {
-		for _, w := range before.waits {
-			awaited = awaited.Union(w.ranges)
-		}
-	}
-	gained := v.held.Intersect(awaited)
-	anew := make(map[countsync.Member]countsync.Ranges)
-	for i, m := range v.hashes {
-		ranges, owes := owed[m]
-		if !owes || i == v.Self {
-			continue
-		}
-		has, met := had[m]
-		if v.joinsAgain(i, before) {
-			has, met = nil, false
-		}
-		if more := ranges.Minus(has.Minus(gained)); len(more) > 0 || !met {
-			anew[m] = more
-		}
-	}
-	return anew
-}
-
 // meet keeps a feeder for each other member.
-func (n *Node) meet(v *view) {
+func (n *Node) meet(v *view.View) {
 	s := n.stream
-	others := slices.Clone(v.hashes)
+	others := slices.Clone(v.Hashes)
 	if v.Self >= 0 {
 		others = slices.Delete(others, v.Self, v.Self+1)
 	}
@@ -286,7 +259,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			return
 		}
 		runtime.Gosched()
-		for ctx.Err() == nil && n.view.Load().reachesMember(to) {
+		for ctx.Err() == nil && n.view.Load().ReachesMember(to) {
 			begun, most := time.Now(), frameBytes
 			if n.stream.Lag(to, n.now()).Counts > longQueue {
 				most = longFrameBytes
@@ -296,7 +269,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			frame = n.stream.Next(to, n.now(), v, frame[:0], most)
 			made := time.Since(begun)
 			if len(frame) == 0 {
-				if !n.view.Load().settled {
+				if !n.view.Load().Settled {
 					signal(n.stream.turned) // authority can move now
 				}
 				break
@@ -312,7 +285,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				again.Reset(resendAfter)
 				break
 			}
-			if lag := n.stream.Lag(to, n.now()); !lag.Giving && n.view.Load().serves() {
+			if lag := n.stream.Lag(to, n.now()); !lag.Giving && n.view.Load().Serves() {
 				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
 				// time, and whoever takes it in about as much. The way there and back is no
 				// work. What a review has found takes half of the time.
@@ -347,15 +320,15 @@ func (n *Node) rest(ctx context.Context, timer *time.Timer) bool {
 // send asks a member to take in a frame, directly or through others.
 func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
 	v := n.view.Load()
-	i, known := v.named[to]
-	if !known || v.next[i] < 0 || v.next[i] != i && !v.overdue(i, n.steady()) {
+	i, known := v.Named[to]
+	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, n.steady()) {
 		// Until a member has been lost for a while, others may be wrong about hearing it:
 		// a frame that gets lost among them keeps waiting what comes after it.
 		return nil, cluster.ErrUnheard
 	}
 	request := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}.Append(nil)
 	request = append(request, frame...)
-	answer, err := v.Members[v.next[i]].Peer.Ask(ctx, request, nil, frameWait)
+	answer, err := v.Members[v.Next[i]].Peer.Ask(ctx, request, nil, frameWait)
 	if err != nil {
 		return nil, err
 	}
@@ -399,10 +372,10 @@ func (n *Node) arrived(a countsync.Arrival) {
 	}
 	if a.Leaving && !s.leavers[a.From] {
 		s.leavers[a.From] = true
-		v = newView(n.steady(), n.cluster.View(), n.terms(), v)
+		v = view.New(n.steady(), n.cluster.View(), n.terms(), v)
 	}
 	if a.Given != nil {
-		v = v.given(a.Given)
+		v = v.Given(a.Given)
 	}
 	if v != before {
 		n.replace(v)
@@ -411,10 +384,10 @@ func (n *Node) arrived(a countsync.Arrival) {
 
 // measure notes how far the members that are heard are behind, and says for whom
 // something waits.
-func (n *Node) measure(v *view) (behind []countsync.Member) {
+func (n *Node) measure(v *view.View) (behind []countsync.Member) {
 	var s StreamStats
-	for i, m := range v.hashes {
-		if i != v.Self && v.reaches(i) {
+	for i, m := range v.Hashes {
+		if i != v.Self && v.Reaches(i) {
 			lag := n.stream.Lag(m, n.now())
 			s.Unsent += lag.Counts
 			s.Lag = max(s.Lag, lag.Age)

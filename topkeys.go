@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/topkeys"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -301,12 +302,12 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 }
 
 // askForTop asks one member, through others if it is heard by them alone.
-func (n *Node) askForTop(ctx context.Context, v *view, member int) (asked, denied topList, silent bool, err error) {
-	hop := v.next[member]
+func (n *Node) askForTop(ctx context.Context, v *view.View, member int) (asked, denied topList, silent bool, err error) {
+	hop := v.Next[member]
 	if hop < 0 {
 		return asked, denied, false, cluster.ErrUnheard
 	}
-	request := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.hashes[member]}.Append(nil)
+	request := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.Hashes[member]}.Append(nil)
 	answer, err := v.Members[hop].Peer.Ask(ctx, request, nil, topWait)
 	if err != nil {
 		return asked, denied, false, err

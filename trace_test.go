@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -197,8 +198,8 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 	unsampled, nowhere, odd := traceFor(t), TraceContext{Flags: 1}, traceFor(t)
 	unsampled.Flags, odd.Flags = 254, 255
 	requests := [][]byte{
-		requestOf(l, "key", nil), requestOf(l, "key", new(traceFor(t))), requestOf(l, "key", &unsampled),
-		requestOf(l, "key", &nowhere), requestOf(l, "key", nil), requestOf(l, "key", &odd),
+		takeRequest(l, "key", nil), takeRequest(l, "key", new(traceFor(t))), takeRequest(l, "key", &unsampled),
+		takeRequest(l, "key", &nowhere), takeRequest(l, "key", nil), takeRequest(l, "key", &odd),
 	}
 	got := make(answers, len(requests))
 	b := cluster.NewBatch("other", got)
@@ -215,8 +216,8 @@ func TestABatchMayBeTracedInPart(t *testing.T) {
 	require.Equal(t, []TraceContext{traceFor(t), odd}, []TraceContext{all[0].parent, all[1].parent})
 }
 
-// requestOf is one take by a member, within a trace or none.
-func requestOf(l *Limiter, key string, c *TraceContext) []byte {
+// takeRequest is one take by a member, within a trace or none.
+func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 	a := wire.Ask{ID: l.id(key), Limit: &l.numbers, Units: 1}
 	h := wire.Header{Op: wire.OpTake, Asks: 1, Hops: wire.MaxHops}
 	if c == nil {
@@ -239,9 +240,9 @@ func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
 		})
 		l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
 		v := nodes[0].view.Load()
-		request := requestOf(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
+		request := takeRequest(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
 		binary.LittleEndian.PutUint32(request[4:], uint32((2 * time.Second).Microseconds()))
-		binary.LittleEndian.PutUint64(request[8:], v.hashes[2])
+		binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])
 		answer, err := v.Members[1].Peer.Ask(t.Context(), request, nil, 2*time.Second)
 		require.NoError(t, err)
 		st, err := wire.ParseAnswer(answer, 1)
@@ -275,7 +276,7 @@ func TestASpanShowsWhoDidNotAnswer(t *testing.T) {
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour, NoLeases: true})[0]
 	key := ownedBy(t, l, nodes[1])
 	lost := errors.New("lost")
-	edit(nodes[0], func(v *view) { v.Members[1].Peer = failing{err: errors.Join(cluster.ErrTimeout, lost)} })
+	edit(nodes[0], func(v *view.View) { v.Members[1].Peer = failing{err: errors.Join(cluster.ErrTimeout, lost)} })
 	ctx := withinTrace(t.Context(), traceFor(t))
 	d, err := l.Allow(ctx, key)
 	require.NoError(t, err)
@@ -292,7 +293,7 @@ func TestASpanShowsWhoDidNotAnswer(t *testing.T) {
 	require.Equal(t, "unanswered", all[0].ends[0].Outcome, "the owner may have carried it out")
 
 	ctx, cancel := context.WithCancel(ctx)
-	edit(nodes[0], func(v *view) { v.Members[1].Peer = failing{err: context.Canceled, before: cancel} })
+	edit(nodes[0], func(v *view.View) { v.Members[1].Peer = failing{err: context.Canceled, before: cancel} })
 	_, err = l.Allow(ctx, key)
 	require.ErrorIs(t, err, context.Canceled)
 	all = s.taken(t)
@@ -321,7 +322,7 @@ func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
 	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.AppendAnswer(nil, wire.Done, 1))
 	var told toldTo
-	inbound{n}.Late(&told, requestOf(l, "key", new(traceFor(t))), answer)
+	inbound{n}.Late(&told, takeRequest(l, "key", new(traceFor(t))), answer)
 	require.Len(t, told.requests, 1)
 	h, err := wire.ParseHeader(told.requests[0])
 	require.NoError(t, err)
@@ -345,7 +346,7 @@ func TestAnUnsampledCheckAllocatesNothingMore(t *testing.T) {
 	ctx := withinTrace(t.Context(), TraceContext{})
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = l.Allow(ctx, "203.0.113.7") }))
 	require.Zero(t, testing.AllocsPerRun(200, func() { n.depart(ctx).decided(wire.OpTake, nil, nil, nil) }))
-	require.Len(t, requestOf(l, "key", nil), wire.HeaderBytes+wire.AskBytes, "nor a byte on the wire")
+	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.AskBytes, "nor a byte on the wire")
 }
 
 // Whatever stands where a trace's context does, the check is answered as it is without,
@@ -365,7 +366,7 @@ func FuzzTraceContext(f *testing.F) {
 	f.Add([]byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, context []byte) {
-		request := requestOf(l, "key", nil)
+		request := takeRequest(l, "key", nil)
 		request[1] |= wire.FlagTraced
 		request = append(request, context...)
 		got := make(answers, 1)

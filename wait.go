@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -61,7 +62,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		delay := d.RetryAfter
 		if d.Source.isShare() {
 			// The share says when it could admit; the owner may be back before.
-			delay = min(delay, outageRetry)
+			delay = min(delay, view.OutageRetry)
 		}
 		if err := l.node.sleep(ctx, delay); err != nil {
 			return err

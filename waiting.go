@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -350,7 +351,7 @@ func (l *Limiter) answered(x *line, units int64, r *wire.Result, sent, by int64)
 		x.granted += units
 		x.askAt = now
 	case outage:
-		x.askAt = now + int64(min(max(r.RetryAfter, 1), outageRetry))
+		x.askAt = now + int64(min(max(r.RetryAfter, 1), view.OutageRetry))
 	default:
 		x.askAt = sent + int64(max(r.RetryAfter, 1))
 	}

@@ -1,4 +1,4 @@
-package weir
+package view
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 // moving is nodes whose views lag behind the membership, each by itself.
 type moving struct {
 	members []cluster.Member // of the truth
-	views   map[string]*view
+	views   map[string]*View
 	now     int64
 	born    int
 }
@@ -40,7 +40,7 @@ func (m *moving) join() {
 	m.born++
 	name := fmt.Sprintf("node-%02d", m.born)
 	m.members = append(m.members, cluster.Member{Name: name, State: cluster.Joining, Announced: cluster.Joining})
-	m.views[name] = newView(m.now, &cluster.View{Self: -1}, terms{}, nil)
+	m.views[name] = New(m.now, &cluster.View{Self: -1}, Terms{}, nil)
 	m.look(name)
 }
 
@@ -54,7 +54,7 @@ func (m *moving) look(name string) {
 		c.Hears = append(c.Hears, slices.Repeat([]bool{true}, len(c.Members)))
 	}
 	c.Direct = slices.Repeat([]bool{true}, len(c.Members))
-	m.views[name] = newView(m.now, c, terms{copies: 1}, m.views[name])
+	m.views[name] = New(m.now, c, Terms{Copies: 1}, m.views[name])
 }
 
 // isKnown says that all who serve have seen a joiner: else they could not have
@@ -62,7 +62,7 @@ func (m *moving) look(name string) {
 func (m *moving) isKnown(name string) bool {
 	for _, o := range m.members {
 		if v := m.views[o.Name]; o.Announced == cluster.Serving && v != nil {
-			if _, known := v.named[nameHash(name)]; !known {
+			if _, known := v.Named[NameHash(name)]; !known {
 				return false
 			}
 		}
@@ -84,34 +84,34 @@ func (m *moving) serve() (name string) {
 // hand has a node give what it holds to who owns it, by its own view.
 func (m *moving) hand(name string) {
 	v := m.views[name]
-	excess := v.held.Minus(v.want)
-	for _, i := range v.points {
+	excess := v.Held.Minus(v.Want)
+	for _, i := range v.Points {
 		to := v.Members[i].Name
 		r := v.owned(i).Intersect(excess)
 		if i == v.Self || len(r) == 0 || m.views[to] == nil {
 			continue
 		}
-		m.views[name] = m.views[name].ceded(r, to, m.now)
-		m.views[to] = m.views[to].given(r)
+		m.views[name] = m.views[name].Ceded(r, to, m.now)
+		m.views[to] = m.views[to].Given(r)
 	}
 }
 
 // locate has a node ask all others who has what it waits for.
 func (m *moving) locate(name string) {
 	v := m.views[name]
-	ranges := v.awaited()
+	ranges := v.Awaited()
 	if len(ranges) == 0 {
 		return
 	}
-	var said []*location
+	var said []*Location
 	for i, o := range v.Members {
-		if x := m.views[o.Name]; x != nil && v.answersLocate(i) && x.grants(v.hashes[v.Self], ranges) {
-			has := x.has(ranges, m.now, func(countsync.Member) bool { return false })
-			m.views[o.Name] = x.unclaimed(ranges.Minus(has))
-			said = append(said, &location{nameHash(o.Name), has, x.unclear(ranges, m.now)})
+		if x := m.views[o.Name]; x != nil && v.AnswersLocate(i) && x.Grants(v.Hashes[v.Self], ranges) {
+			has := x.Has(ranges, m.now, func(countsync.Member) bool { return false })
+			m.views[o.Name] = x.Unclaimed(ranges.Minus(has))
+			said = append(said, &Location{NameHash(o.Name), has, x.Unclear(ranges, m.now)})
 		}
 	}
-	m.views[name] = v.told(said, ranges, m.now)
+	m.views[name] = v.Told(said, ranges, m.now)
 }
 
 func (m *moving) state(name string) cluster.State {
@@ -130,17 +130,17 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &moving{views: make(map[string]*view)}
+		m := &moving{views: make(map[string]*View)}
 		m.join()
 		m.announce("node-01", cluster.Serving)
 		m.look("node-01")
 		once := func(when string) {
 			var all countsync.Ranges
 			for name, v := range m.views {
-				if twice := all.Intersect(v.held); len(twice) > 0 {
+				if twice := all.Intersect(v.Held); len(twice) > 0 {
 					t.Fatalf("%s: %s holds what another holds", when, name)
 				}
-				all = all.Union(v.held)
+				all = all.Union(v.Held)
 			}
 			if !all.Equal(countsync.All()) {
 				t.Fatalf("%s: something is held by nobody", when)
@@ -179,7 +179,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 					m.look(name)
 				}
 			case "goodbye":
-				if m.state(name) == cluster.Leaving && len(m.views[name].held) == 0 {
+				if m.state(name) == cluster.Leaving && len(m.views[name].Held) == 0 {
 					m.gone(name)
 					delete(m.views, name)
 				}
@@ -193,7 +193,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 				for _, name := range names() {
 					m.look(name)
 				}
-				for end := m.now + int64(movingFor); m.now < end; m.now += int64(locateEvery) {
+				for end := m.now + int64(movingFor); m.now < end; m.now += int64(250 * time.Millisecond) {
 					for _, name := range names() {
 						m.locate(name)
 					}
@@ -209,7 +209,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 		}
 		once("in the end")
 		for name, v := range m.views {
-			if !v.settled {
+			if !v.Settled {
 				t.Fatalf("%s does not hold what the ring gives it", name)
 			}
 		}
@@ -219,7 +219,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 // A crashed node's place is taken while those it left behind still wait for what
 // it had: whoever takes it waits for them.
 func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
-	m := &moving{views: make(map[string]*view)}
+	m := &moving{views: make(map[string]*View)}
 	for range 3 {
 		m.serve()
 		for range 3 {
@@ -242,11 +242,11 @@ func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
 	settle()
 	m.serve() // node-04
 	settle()
-	m.now += int64(holdDown)
+	m.now += int64(HoldDown)
 	settle()
 	for name, v := range m.views {
-		if !v.settled || len(v.waits) > 0 {
-			t.Errorf("%s does not hold what the ring gives it, and waits for %v", name, v.waits)
+		if !v.Settled || len(v.Waits) > 0 {
+			t.Errorf("%s does not hold what the ring gives it, and waits for %v", name, v.Waits)
 		}
 	}
 }
@@ -256,48 +256,48 @@ func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
 // does not know what happened just now.
 func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
-		m := &moving{views: make(map[string]*view)}
+		m := &moving{views: make(map[string]*View)}
 		for range 2 {
 			name := m.serve()
 			m.look("node-01")
 			m.look(name)
 		}
-		waits := func() *view { return m.views["node-02"] }
-		require.False(t, waits().settled)
+		waits := func() *View { return m.views["node-02"] }
+		require.False(t, waits().Settled)
 		m.now += int64(time.Hour)
-		require.False(t, waits().stale(m.now))
+		require.False(t, waits().Stale(m.now))
 		m.look("node-02")
 		m.locate("node-02")
-		require.Len(t, waits().waits, 1)
-		require.Empty(t, waits().held)
+		require.Len(t, waits().Waits, 1)
+		require.Empty(t, waits().Held)
 
 		holder := *m.views["node-01"]
-		holder.held = holder.want
+		holder.Held = holder.Want
 		if unclear {
-			holder.abandoned = waits().want
-			holder.claims, holder.healed = holder.abandoned, m.now
+			holder.Abandoned = waits().Want
+			holder.Claims, holder.Healed = holder.Abandoned, m.now
 		}
 		m.views["node-01"] = &holder
 		m.locate("node-02")
-		require.True(t, waits().recalls, "others may have copies")
-		require.Empty(t, waits().held, "they are waited for")
-		require.Empty(t, m.views["node-01"].claims, "one takes it")
-		ends := holdDown
+		require.True(t, waits().Recalls, "others may have copies")
+		require.Empty(t, waits().Held, "they are waited for")
+		require.Empty(t, m.views["node-01"].Claims, "one takes it")
+		ends := HoldDown
 		if unclear {
-			require.Equal(t, waits().want, waits().abandoned)
-			ends = patience
+			require.Equal(t, waits().Want, waits().Abandoned)
+			ends = Patience
 		}
 		m.now += int64(ends)
-		require.True(t, waits().stale(m.now))
+		require.True(t, waits().Stale(m.now))
 		m.look("node-02")
-		require.True(t, waits().settled)
+		require.True(t, waits().Settled)
 	}
 }
 
 // Of what one member no longer has, another may have been given it meanwhile: then it
 // is that one who is waited for.
 func TestAWaitFollowsAuthority(t *testing.T) {
-	m := &moving{views: make(map[string]*view)}
+	m := &moving{views: make(map[string]*View)}
 	m.serve()
 	m.look("node-01")
 	m.join()
@@ -313,31 +313,31 @@ func TestAWaitFollowsAuthority(t *testing.T) {
 	m.look("node-03")
 	m.now += int64(movingFor)
 	v := m.views["node-03"]
-	require.False(t, m.views["node-01"].grants(v.hashes[v.Self], v.want), "it takes another for the owner, and does not answer")
+	require.False(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Want), "it takes another for the owner, and does not answer")
 	m.look("node-01")
-	require.True(t, m.views["node-01"].grants(v.hashes[v.Self], v.want))
-	given := m.views["node-02"].held.Intersect(v.want)
+	require.True(t, m.views["node-01"].Grants(v.Hashes[v.Self], v.Want))
+	given := m.views["node-02"].Held.Intersect(v.Want)
 	require.NotEmpty(t, given)
-	require.Equal(t, "node-01", v.Members[v.whoHas(bucket.ID{Hi: given[0].Last}, v.waits)].Name)
+	require.Equal(t, "node-01", v.Members[v.whoHas(bucket.ID{Hi: given[0].Last}, v.Waits)].Name)
 	m.locate("node-03")
 	v = m.views["node-03"]
-	for _, w := range v.waits {
-		require.Equal(t, w.from == "node-02", len(w.ranges.Intersect(given)) > 0)
+	for _, w := range v.Waits {
+		require.Equal(t, w.From == "node-02", len(w.Ranges.Intersect(given)) > 0)
 	}
-	require.Empty(t, v.held)
+	require.Empty(t, v.Held)
 }
 
 // One member that has not answered may have what the others have not.
 func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 	v := hearing(0, nil, "111", "111", "111")
-	v.waits, v.settled = []wait{{ranges: v.want, from: v.Members[1].Name, until: forever}}, false
-	nothing := func(i int) *location { return &location{member: v.hashes[i]} }
-	require.Same(t, v, v.told([]*location{nothing(1)}, v.want, 1))
-	require.Same(t, v, v.told([]*location{nothing(1), {member: v.hashes[2], has: nil}}, nil, 1), "nothing was asked")
-	all := v.told([]*location{nothing(1), nothing(2)}, v.want, 1)
-	require.Equal(t, []wait{{ranges: v.want, until: 1 + int64(holdDown)}}, all.waits)
-	has := v.told([]*location{{member: v.hashes[2], has: v.want}}, v.want, 1)
-	require.Equal(t, []wait{{ranges: v.want, from: v.Members[2].Name, until: forever}}, has.waits)
+	v.Waits, v.Settled = []Wait{{Ranges: v.Want, From: v.Members[1].Name, Until: Forever}}, false
+	nothing := func(i int) *Location { return &Location{Member: v.Hashes[i]} }
+	require.Same(t, v, v.Told([]*Location{nothing(1)}, v.Want, 1))
+	require.Same(t, v, v.Told([]*Location{nothing(1), {Member: v.Hashes[2], Has: nil}}, nil, 1), "nothing was asked")
+	all := v.Told([]*Location{nothing(1), nothing(2)}, v.Want, 1)
+	require.Equal(t, []Wait{{Ranges: v.Want, Until: 1 + int64(HoldDown)}}, all.Waits)
+	has := v.Told([]*Location{{Member: v.Hashes[2], Has: v.Want}}, v.Want, 1)
+	require.Equal(t, []Wait{{Ranges: v.Want, From: v.Members[2].Name, Until: Forever}}, has.Waits)
 }
 
 // A frame that was under way for long can give authority to who has left: it
@@ -345,28 +345,28 @@ func TestNothingIsTakenUntilAllHaveAnswered(t *testing.T) {
 func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
 	members := []cluster.Member{{Name: "other", State: cluster.Serving, Announced: cluster.Serving}}
 	c := &cluster.View{Self: -1, Members: members, Hears: [][]bool{{true}}, Direct: []bool{true}}
-	v := newView(int64(time.Hour), c, terms{copies: 1}, nil).given(countsync.All())
+	v := New(int64(time.Hour), c, Terms{Copies: 1}, nil).Given(countsync.All())
 	id := bucket.ID{Hi: 1, Lo: 1}
-	require.Equal(t, v.hashes[0], v.Answers(id))
-	v.audiences()
+	require.Equal(t, v.Hashes[0], v.Answers(id))
+	v.Audiences()
 	require.NotEmpty(t, v.Targets(nil, id))
 }
 
 // Who began apart holds nothing once it meets those who serve.
 func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
-	m := &moving{views: make(map[string]*view)}
+	m := &moving{views: make(map[string]*View)}
 	first := m.serve()
 	m.look(first)
 	before := m.views[first]
-	require.True(t, before.alone && before.held.Equal(countsync.All()))
+	require.True(t, before.beganAlone && before.Held.Equal(countsync.All()))
 	stranger := cluster.Member{Name: "stranger", State: cluster.Serving, Announced: cluster.Serving}
 	m.members = append(m.members, stranger)
 	c := &cluster.View{Self: 0, Members: m.members, Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}}
-	v := newView(m.now, c, terms{copies: 1}, before)
-	require.False(t, v.alone)
-	require.True(t, before.meetsApart(v))
-	require.Empty(t, v.held)
-	require.True(t, v.abandoned.Equal(countsync.All()))
+	v := New(m.now, c, Terms{Copies: 1}, before)
+	require.False(t, v.beganAlone)
+	require.True(t, before.MeetsApart(v))
+	require.Empty(t, v.Held)
+	require.True(t, v.Abandoned.Equal(countsync.All()))
 }
 
 // Of two that each are several and have never met, those who began later hold
@@ -378,7 +378,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	a, b, c, d := member("a", 1), member("b", 5), member("c", 3), member("d", 4)
 	again := a // was taken off the roster, and has joined since whom the others have joined
 	again.Epoch = 1
-	see := func(self string, before *view, members ...cluster.Member) *view {
+	see := func(self string, before *View, members ...cluster.Member) *View {
 		x := &cluster.View{Members: members}
 		for i, m := range members {
 			if m.Name == self {
@@ -387,7 +387,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 			x.Direct = append(x.Direct, true)
 			x.Hears = append(x.Hears, slices.Repeat([]bool{true}, len(members)))
 		}
-		return newView(int64(time.Hour), x, terms{copies: 1}, before)
+		return New(int64(time.Hour), x, Terms{Copies: 1}, before)
 	}
 	for _, c := range []struct {
 		self   string
@@ -403,11 +403,11 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 		{"a", []cluster.Member{again, b}, []cluster.Member{again, b, c, d}, true},
 	} {
 		before := see(c.self, nil, c.before...)
-		before = before.given(before.want)
+		before = before.Given(before.Want)
 		next := see(c.self, before, c.after...)
-		require.Equal(t, c.apart, before.meetsApart(next), "%v", c)
-		require.Equal(t, c.apart, len(next.held) == 0, "%v", c)
-		require.Equal(t, c.apart, next.abandoned.Equal(countsync.All()), "%v", c)
+		require.Equal(t, c.apart, before.MeetsApart(next), "%v", c)
+		require.Equal(t, c.apart, len(next.Held) == 0, "%v", c)
+		require.Equal(t, c.apart, next.Abandoned.Equal(countsync.All()), "%v", c)
 	}
 }
 
@@ -415,7 +415,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 // are no strangers to it any more: what it has been given since is no part of what
 // it counted apart.
 func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
-	see := func(before *view, hears string, names ...string) *view {
+	see := func(before *View, hears string, names ...string) *View {
 		x := &cluster.View{}
 		for i, name := range names {
 			m := cluster.Member{Name: name, Born: time.Unix(int64(name[0]), 0), State: cluster.Serving, Announced: cluster.Serving}
@@ -426,18 +426,18 @@ func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
 				x.Self = i
 			}
 		}
-		return newView(int64(time.Hour), x, terms{copies: 1}, before)
+		return New(int64(time.Hour), x, Terms{Copies: 1}, before)
 	}
 	apart := see(nil, "1", "d")
-	require.True(t, apart.alone)
+	require.True(t, apart.beganAlone)
 	met := see(apart, "011", "b", "c", "d")
-	require.True(t, apart.meetsApart(met))
-	require.Equal(t, []string{"b", "c", "d"}, met.ring.Members())
-	given := met.given(met.want)
+	require.True(t, apart.MeetsApart(met))
+	require.Equal(t, []string{"b", "c", "d"}, met.Ring.Members())
+	given := met.Given(met.Want)
 	whole := see(given, "111", "b", "c", "d")
-	require.False(t, given.meetsApart(whole))
-	require.Equal(t, given.held, whole.held)
-	require.True(t, given.meetsApart(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
+	require.False(t, given.MeetsApart(whole))
+	require.Equal(t, given.Held, whole.Held)
+	require.True(t, given.MeetsApart(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
 }
 
 // What a member holds that leaves out of sight goes to its own side. Who hears of
@@ -445,16 +445,16 @@ func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	apart := hearing(2, whole, "1000", "0100", "0010", "0001")
-	apart = hearing(2+int64(holdDown), apart, "1000", "0100", "0010", "0001")
-	require.True(t, apart.away[3])
+	apart = hearing(2+int64(HoldDown), apart, "1000", "0100", "0010", "0001")
+	require.True(t, apart.Away[3])
 	c := *apart.View
 	c.Members = slices.Clone(c.Members)
 	c.Members[3].Announced = cluster.Leaving
-	v := newView(3+int64(holdDown), &c, terms{copies: 1}, apart)
+	v := New(3+int64(HoldDown), &c, Terms{Copies: 1}, apart)
 	left := apart.owned(3)
 	require.NotEmpty(t, v.owned(0).Intersect(left), "the ring gives some of it to this node")
-	require.Empty(t, v.held.Intersect(left))
-	require.Empty(t, left.Minus(v.abandoned))
+	require.Empty(t, v.Held.Intersect(left))
+	require.Empty(t, left.Minus(v.Abandoned))
 }
 
 // Who comes next on this side may stand in before it is sent copies, which go to
@@ -462,23 +462,23 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	one := hearing(2, whole, "1101", "1101", "0010", "1101")
-	both := hearing(2+int64(holdDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
+	both := hearing(2+int64(HoldDown), one, "1100", "1100", "0010", "0001") // 2 is away, 3 is lost
 	id := ordered(both, 2, 3, 1)
-	require.Equal(t, []bool{false, false, true, false}, both.away)
-	require.Equal(t, 1, both.standIn(id, -1))
+	require.Equal(t, []bool{false, false, true, false}, both.Away)
+	require.Equal(t, 1, both.StandIn(id, -1))
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
-	require.NotContains(t, both.given(arc).Targets(nil, id), both.hashes[1])
-	require.Empty(t, both.answerers(arc)[1])
-	away := hearing(2+2*int64(holdDown), both, "1100", "1100", "0010", "0001")
-	require.Contains(t, away.given(arc).Targets(nil, id), away.hashes[1])
-	require.Equal(t, arc, away.answerers(arc)[1])
+	require.NotContains(t, both.Given(arc).Targets(nil, id), both.Hashes[1])
+	require.Empty(t, both.Answerers(arc)[1])
+	away := hearing(2+2*int64(HoldDown), both, "1100", "1100", "0010", "0001")
+	require.Contains(t, away.Given(arc).Targets(nil, id), away.Hashes[1])
+	require.Equal(t, arc, away.Answerers(arc)[1])
 }
 
 // What a member that leaves still has when it is lost may go to one of those who
 // are missing with it, and is nobody's on this side then.
 func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	const second = int64(time.Second)
-	see := func(now int64, before *view, leaving bool, lost ...string) *view {
+	see := func(now int64, before *View, leaving bool, lost ...string) *View {
 		x := &cluster.View{}
 		for _, name := range []string{"a", "b", "c"} {
 			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
@@ -489,35 +489,35 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 			x.Direct = append(x.Direct, !slices.Contains(lost, name))
 			x.Hears = append(x.Hears, make([]bool, 3))
 		}
-		return newView(now*second, x, terms{copies: 1}, before)
+		return New(now*second, x, Terms{Copies: 1}, before)
 	}
-	begin := func() *view {
+	begin := func() *View {
 		v := see(100, nil, false)
-		return v.given(v.want)
+		return v.Given(v.Want)
 	}
 
 	waits := see(101, begin(), true)
-	require.NotEmpty(t, waits.waits)
-	missing := waits.want.Minus(waits.held)
+	require.NotEmpty(t, waits.Waits)
+	missing := waits.Want.Minus(waits.Held)
 	apart := see(103, see(101, waits, true, "b", "c"), true, "b", "c")
-	require.Equal(t, waits.held, apart.held)
-	require.Empty(t, missing.Minus(apart.abandoned), "it was waited for")
-	require.True(t, apart.recalls, "others may have copies")
-	require.False(t, see(104, apart, true, "b", "c").recalls, "they are asked once")
+	require.Equal(t, waits.Held, apart.Held)
+	require.Empty(t, missing.Minus(apart.Abandoned), "it was waited for")
+	require.True(t, apart.Recalls, "others may have copies")
+	require.False(t, see(104, apart, true, "b", "c").Recalls, "they are asked once")
 	together := see(103, see(101, waits, true, "c"), true, "c")
-	require.Equal(t, together.want, together.held, "nobody else is missing, and it is gone")
+	require.Equal(t, together.Want, together.Held, "nobody else is missing, and it is gone")
 
 	cut := see(103, see(101, begin(), false, "b", "c"), false, "b", "c")
 	later := see(104, cut, true, "b", "c")
-	require.Equal(t, cut.held, later.held)
-	require.Empty(t, missing.Minus(later.abandoned), "it was lost before it said that it leaves")
+	require.Equal(t, cut.Held, later.Held)
+	require.Empty(t, missing.Minus(later.Abandoned), "it was lost before it said that it leaves")
 }
 
 // What another still has is its to send, so that a scan leaves it out: whoever is given it
 // sends it to those who are to have copies, whatever it owed them before.
 func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
 	const second = int64(time.Second)
-	see := func(now int64, before *view, c cluster.State, names ...string) *view {
+	see := func(now int64, before *View, c cluster.State, names ...string) *View {
 		x := &cluster.View{}
 		for _, name := range names {
 			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
@@ -528,20 +528,20 @@ func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
 			x.Direct = append(x.Direct, true)
 			x.Hears = append(x.Hears, slices.Repeat([]bool{true}, len(names)))
 		}
-		return newView(now*second, x, terms{copies: 1}, before)
+		return New(now*second, x, Terms{Copies: 1}, before)
 	}
 	v := see(100, nil, cluster.Serving, "a", "b", "c", "d")
-	v = v.given(v.want)
-	v.heal(0, 100*second) // of what happened beyond a cut this node does not know all
+	v = v.Given(v.Want)
+	v.Heal(0, 100*second) // of what happened beyond a cut this node does not know all
 	v = see(101, v, cluster.Serving, "a", "b", "c")
-	require.NotEmpty(t, v.abandoned, "what d had")
+	require.NotEmpty(t, v.Abandoned, "what d had")
 	waits := see(102, v, cluster.Joining, "a", "b", "c")
-	require.Len(t, waits.waits, 1, "c has yet to give what a owns now")
-	gained := waits.waits[0].ranges
-	holds := waits.given(gained)
-	b := holds.hashes[1]
-	require.Zero(t, len(gained.Minus(holds.audiences()[b])), "b is to have copies of it")
-	anew := holds.owedAnew(holds.audiences(), waits, waits.audiences())
+	require.Len(t, waits.Waits, 1, "c has yet to give what a owns now")
+	gained := waits.Waits[0].Ranges
+	holds := waits.Given(gained)
+	b := holds.Hashes[1]
+	require.Zero(t, len(gained.Minus(holds.Audiences()[b])), "b is to have copies of it")
+	anew := holds.OwedAnew(holds.Audiences(), waits, waits.Audiences())
 	require.Zero(t, len(gained.Minus(anew[b])))
 	require.Zero(t, len(anew[b].Minus(gained)), "and of nothing else once more")
 }
@@ -551,7 +551,7 @@ func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
 // them, to hand them over.
 func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 	const second = int64(time.Second)
-	see := func(now int64, before *view, lost string, d cluster.State, names ...string) *view {
+	see := func(now int64, before *View, lost string, d cluster.State, names ...string) *View {
 		x := &cluster.View{}
 		for _, name := range names {
 			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
@@ -562,46 +562,46 @@ func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 			x.Direct = append(x.Direct, name != lost)
 			x.Hears = append(x.Hears, make([]bool, len(names)))
 		}
-		return newView(now*second, x, terms{copies: 1}, before)
+		return New(now*second, x, Terms{Copies: 1}, before)
 	}
 	v := see(100, nil, "", cluster.Joining, "a", "b", "c", "d")
-	v = v.given(v.want)
+	v = v.Given(v.Want)
 	for now := range int64(2) { // b is lost, and then away
 		v = see(101+now, v, "b", cluster.Joining, "a", "b", "c", "d")
 	}
 	v = see(103, v, "b", cluster.Joining, "a", "b", "d")
 	v = see(104, v, "", cluster.Joining, "a", "b", "d")
-	abandoned := v.abandoned.Intersect(v.want)
+	abandoned := v.Abandoned.Intersect(v.Want)
 	require.NotEmpty(t, abandoned)
-	healed := 104 + int64(patience)/second
-	for _, ends := range []*view{
+	healed := 104 + int64(Patience)/second
+	for _, ends := range []*View{
 		see(healed, v, "", cluster.Serving, "a", "b", "d"),
 		see(healed, see(105, v, "", cluster.Serving, "a", "b", "d"), "", cluster.Serving, "a", "b", "d"),
 	} {
-		require.Empty(t, ends.abandoned)
-		require.NotEmpty(t, abandoned.Minus(ends.want), "some of it is the newcomer's")
-		require.True(t, abandoned.Minus(ends.held).Equal(nil), "nobody has it")
+		require.Empty(t, ends.Abandoned)
+		require.NotEmpty(t, abandoned.Minus(ends.Want), "some of it is the newcomer's")
+		require.True(t, abandoned.Minus(ends.Held).Equal(nil), "nobody has it")
 	}
 }
 
 // While a member is away, what the ring gives to it is given to the next. If that one
 // is lost or gone when it comes back, those who have copies send them.
 func TestWhoComesBackIsSentWhatItsSuccessorMayHaveHad(t *testing.T) {
-	const away = 2 + int64(holdDown)
+	const away = 2 + int64(HoldDown)
 	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
-	whole = whole.given(whole.want)
+	whole = whole.Given(whole.Want)
 	cut := []string{"1101", "1101", "0010", "1101"}
 	apart := hearing(away, hearing(2, whole, cut...), cut...)
-	sent := func(v *view) countsync.Ranges { return v.owned(2).Intersect(v.audiences()[v.hashes[2]]) }
+	sent := func(v *View) countsync.Ranges { return v.owned(2).Intersect(v.Audiences()[v.Hashes[2]]) }
 
 	require.Empty(t, sent(hearing(away+1, apart, "1111", "1111", "1111", "1111")))
 	lost := hearing(away+1, apart, "1110", "1110", "1110", "0001")
 	require.Equal(t, lost.owned(2), sent(lost))
 	gone := hearing(away+2, hearing(away+1, apart, "110", "110", "001"), "111", "111", "111")
-	require.Equal(t, gone.owned(2).Minus(gone.held), sent(gone))
+	require.Equal(t, gone.owned(2).Minus(gone.Held), sent(gone))
 
 	pair := hearing(1, nil, "11", "11")
-	pair = hearing(2, pair.given(pair.want), "10", "01")
+	pair = hearing(2, pair.Given(pair.Want), "10", "01")
 	stranger := hearing(3, pair, "101", "010", "101")
 	require.Equal(t, stranger.owned(2), sent(stranger), "the one that is lost was to give it")
 }
@@ -609,20 +609,20 @@ func TestWhoComesBackIsSentWhatItsSuccessorMayHaveHad(t *testing.T) {
 // Orphans end for one a moment later than for the others. If it joins meanwhile, it
 // waits for who has taken them, and takes none itself.
 func TestWhoJoinsTakesNoAbandonedRanges(t *testing.T) {
-	see := func(now int64, before *view, joiner cluster.State) *view {
+	see := func(now int64, before *View, joiner cluster.State) *View {
 		x := &cluster.View{Direct: []bool{true, true}, Hears: [][]bool{{true, true}, {true, true}}, Members: []cluster.Member{
 			{Name: "a", State: joiner, Announced: joiner},
 			{Name: "b", State: cluster.Serving, Announced: cluster.Serving},
 		}}
-		return newView(now, x, terms{copies: 1}, before)
+		return New(now, x, Terms{Copies: 1}, before)
 	}
 	v := see(int64(time.Hour), nil, cluster.Joining)
-	v.healed, v.abandoned = int64(time.Hour), countsync.All()
+	v.Healed, v.Abandoned = int64(time.Hour), countsync.All()
 	v = see(int64(time.Hour)+1, v, cluster.Serving)
-	require.Empty(t, v.abandoned)
-	v = see(v.healed+int64(patience), v, cluster.Serving)
-	require.Empty(t, v.held)
-	require.NotEmpty(t, v.waits)
+	require.Empty(t, v.Abandoned)
+	v = see(v.Healed+int64(Patience), v, cluster.Serving)
+	require.Empty(t, v.Held)
+	require.NotEmpty(t, v.Waits)
 }
 
 // A member that was not heard for a moment may know of what happened meanwhile. So what
@@ -631,7 +631,7 @@ func TestWhoJoinsTakesNoAbandonedRanges(t *testing.T) {
 // one, whoever has joined.
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	const second = int64(time.Second)
-	see := func(now int64, self int, before *view, hears string, names ...string) *view {
+	see := func(now int64, self int, before *View, hears string, names ...string) *View {
 		x := &cluster.View{Self: self}
 		for i, name := range names {
 			m := cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving}
@@ -642,24 +642,24 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 			x.Direct = append(x.Direct, hears[i] == '1')
 			x.Hears = append(x.Hears, make([]bool, len(names)))
 		}
-		return newView(now*second, x, terms{copies: 1}, before)
+		return New(now*second, x, Terms{Copies: 1}, before)
 	}
 	var taken, claimed, lost countsync.Ranges
 	for self := range 2 { // a and b, while c is dead
 		v := see(100, self, nil, "1111", "a", "b", "c", "d")
-		v = v.given(v.want)
+		v = v.Given(v.Want)
 		lost = v.owned(2)
 		v = see(102, self, see(101, self, v, "1101", "a", "b", "c", "d"), "1101", "a", "b", "c", "d")
 		flaps := []string{"1001", "0101"}[self] // each does not hear the other
 		alone := see(102, self, v, flaps, "a", "b", "c", "d")
 		whole := see(103, self, alone, "111", "a", "b", "d")
-		require.Zero(t, len(lost.Intersect(whole.held)), "it may not be known yet who has it")
-		whole = see(103+int64(patience/time.Second), self, whole, "111", "a", "b", "d")
-		require.Zero(t, len(taken.Intersect(whole.held)), "only one takes it")
-		taken = taken.Union(whole.held)
+		require.Zero(t, len(lost.Intersect(whole.Held)), "it may not be known yet who has it")
+		whole = see(103+int64(Patience/time.Second), self, whole, "111", "a", "b", "d")
+		require.Zero(t, len(taken.Intersect(whole.Held)), "only one takes it")
+		taken = taken.Union(whole.Held)
 		parted := see(103, self, alone, flaps[:2]+"1", "a", "b", "d")
-		require.Zero(t, len(claimed.Intersect(parted.claims)))
-		claimed = claimed.Union(parted.claims)
+		require.Zero(t, len(claimed.Intersect(parted.Claims)))
+		claimed = claimed.Union(parted.Claims)
 	}
 	require.Zero(t, len(lost.Minus(taken)))
 	require.Zero(t, len(lost.Minus(claimed)), "and one claims it")
@@ -669,28 +669,28 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 // its to give.
 func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	const second = int64(time.Second)
-	see := func(now int64, before *view, hears string, names ...string) *view {
+	see := func(now int64, before *View, hears string, names ...string) *View {
 		x := &cluster.View{}
 		for i, name := range names {
 			x.Members = append(x.Members, cluster.Member{Name: name, State: cluster.Serving, Announced: cluster.Serving})
 			x.Direct = append(x.Direct, hears[i] == '1')
 			x.Hears = append(x.Hears, make([]bool, len(names)))
 		}
-		return newView(now*second, x, terms{copies: 1}, before)
+		return New(now*second, x, Terms{Copies: 1}, before)
 	}
 	v := see(100, nil, "11", "a", "b")
-	v = v.given(v.want)
+	v = v.Given(v.Want)
 	v = see(102, see(101, v, "10", "a", "b"), "10", "a", "b")
 	v = see(103, v, "100", "a", "b", "stranger")
 	v = see(103, v, "10", "a", "stranger")
-	require.Empty(t, v.waits)
-	require.Equal(t, countsync.All(), v.held)
+	require.Empty(t, v.Waits)
+	require.Equal(t, countsync.All(), v.Held)
 }
 
 // Two join at once, and what the second owns the first is given, by one who has not
 // heard of the second yet: its checks find it there.
 func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
-	m := &moving{views: make(map[string]*view)}
+	m := &moving{views: make(map[string]*View)}
 	m.serve()
 	m.look("node-01")
 	m.join()
@@ -706,16 +706,16 @@ func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 	m.look("node-01")
 	m.look("node-03")
 
-	given := m.views["node-02"].held.Intersect(m.views["node-03"].want)
+	given := m.views["node-02"].Held.Intersect(m.views["node-03"].Want)
 	require.NotEmpty(t, given)
 	for _, r := range given {
 		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: bucket.ID{Hi: r.Last}}
 		v := m.views["node-03"]
-		_, to, _ := v.route(a.ID, v.owner(a.ID), m.now)
+		to := v.Route(a.ID, m.now).To
 		for flags := uint8(0); to >= 0; {
 			v = m.views[v.Members[to].Name]
-			h := wire.Header{Op: wire.OpTake, Flags: flags, Asks: 1, To: v.hashes[v.Self]}
-			to, flags = v.onward(h, a.Append(h.Append(nil)), m.now)
+			h := wire.Header{Op: wire.OpTake, Flags: flags, Asks: 1, To: v.Hashes[v.Self]}
+			to, flags = v.Onward(h, a.Append(h.Append(nil)), m.now)
 		}
 		require.Equal(t, "node-02", v.Members[v.Self].Name, "it is answered where it is held")
 	}
@@ -726,17 +726,17 @@ func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 func TestWhoJoinsIsNotWaitedForWhenItComesBack(t *testing.T) {
 	const second = int64(time.Second)
 	for announced, healing := range map[cluster.State]bool{cluster.Joining: false, cluster.Serving: true} {
-		see := func(now int64, before *view, heard bool) *view {
+		see := func(now int64, before *View, heard bool) *View {
 			x := &cluster.View{Direct: []bool{true, heard}, Hears: make([][]bool, 2)}
 			for i, state := range []cluster.State{cluster.Serving, announced} {
 				x.Members = append(x.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: state})
 				x.Hears[i] = make([]bool, 2)
 			}
-			return newView(now*second, x, terms{copies: 1}, before)
+			return New(now*second, x, Terms{Copies: 1}, before)
 		}
 		v := see(100, nil, true)
 		v = see(102, see(101, v, false), false)
-		require.True(t, v.away[1])
+		require.True(t, v.Away[1])
 		v = see(103, v, true)
 		require.Equal(t, healing, v.healing(103*second), announced)
 	}

@@ -1,4 +1,4 @@
-package weir
+package view
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ import (
 
 // seen is a view of members "0", "1", ... of which the given hear each other
 // directly; self is the first.
-func seen(members, expect int, heard ...int) *view {
+func seen(members, expect int, heard ...int) *View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
@@ -26,22 +26,22 @@ func seen(members, expect int, heard ...int) *view {
 		c.Direct[i], c.Hears[0][i], c.Hears[i][0] = true, true, true
 	}
 	c.Direct[0] = true
-	return newView(0, c, terms{expect: expect}, nil)
+	return New(0, c, Terms{Expect: expect}, nil)
 }
 
 // apart is the view as one member has it that hears these, itself among them.
-func (v *view) apart(self int, hears []int) *view {
+func (v *View) apart(self int, hears []int) *View {
 	each, c := *v, *v.View
 	c.Self = self
 	each.View = &c
-	each.next = make([]int, len(v.Members))
-	for i := range each.next {
-		if each.next[i] = -1; slices.Contains(hears, i) {
-			each.next[i] = i
+	each.Next = make([]int, len(v.Members))
+	for i := range each.Next {
+		if each.Next[i] = -1; slices.Contains(hears, i) {
+			each.Next[i] = i
 		}
 	}
-	each.side = len(hears)
-	each.complete = each.side == len(v.points) && len(v.points) >= v.expect
+	each.Side = len(hears)
+	each.Complete = each.Side == len(v.Points) && len(v.Points) >= v.Expect
 	return &each
 }
 
@@ -63,7 +63,7 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 		}
 		units := rapid.OneOf(rapid.Int64Range(1, 4), rapid.Int64Range(1, 20), rapid.Int64Range(1, 1e12))
 		whole := &bucket.Limit{
-			Algorithm: rapid.SampledFrom([]bucket.Algorithm{SlidingLog, TokenBucket}).Draw(t, "algorithm"),
+			Algorithm: rapid.SampledFrom([]bucket.Algorithm{bucket.SlidingLog, bucket.TokenBucket}).Draw(t, "algorithm"),
 			Rate:      units.Draw(t, "rate"), Per: time.Second,
 		}
 		if whole.IsBucket() {
@@ -71,20 +71,20 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 		}
 		for _, p := range []wire.Policy{wire.MajorityShare, wire.FairShare, wire.FailClosed} {
 			var rate, most int64
-			spend := func(s share) {
-				part := s.limit(whole)
+			spend := func(s Share) {
+				part := s.Limit(whole)
 				if most += part.Capacity(); part.Capacity() > 0 {
 					rate += part.Rate
 				}
 			}
 			for _, side := range sides {
 				if len(side) > 0 {
-					s, _ := v.apart(side[0], side).share(asStandIn, id, p)
+					s, _ := v.apart(side[0], side).Share(AsStandIn, id, p)
 					spend(s)
 				}
 			}
 			for _, i := range alone {
-				s, _ := v.apart(i, []int{i}).share(asSelf, id, p)
+				s, _ := v.apart(i, []int{i}).Share(AsSelf, id, p)
 				spend(s)
 			}
 			if p == wire.MajorityShare && (2*rate >= 3*whole.Rate || 2*most >= 3*whole.Capacity()) ||
@@ -95,8 +95,8 @@ func TestAllSidesTogetherStayBelowTheBoundOfFewUnits(t *testing.T) {
 	})
 }
 
-// heardBy is what the cluster says to one of these members that hears some of them.
-func heardBy(self int, members, heard []int) *cluster.View {
+// HeardBy is what the cluster says to one of these members that hears some of them.
+func HeardBy(self int, members, heard []int) *cluster.View {
 	c := &cluster.View{Direct: make([]bool, len(members)), Hears: make([][]bool, len(members)), Stalled: make([]bool, len(members))}
 	for at, m := range members {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + m)), State: cluster.Serving, Announced: cluster.Serving})
@@ -141,19 +141,19 @@ func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *tes
 				spend = stay[at]
 			}
 			for _, self := range spend {
-				v := newView(1, heardBy(self, all, all), terms{}, nil)
+				v := New(1, HeardBy(self, all, all), Terms{}, nil)
 				if unnoticed {
-					v = newView(2, heardBy(self, roster, roster), terms{}, v)
+					v = New(2, HeardBy(self, roster, roster), Terms{}, v)
 				} else {
-					v = newView(2, heardBy(self, all, side), terms{}, v)
+					v = New(2, HeardBy(self, all, side), Terms{}, v)
 				}
-				v = newView(3, heardBy(self, roster, stay[at]), terms{}, v)
-				own, _ := v.share(asSelf, id, wire.FairShare)
+				v = New(3, HeardBy(self, roster, stay[at]), Terms{}, v)
+				own, _ := v.Share(AsSelf, id, wire.FairShare)
 				if alone {
 					part += own.part(whole)
 					continue
 				}
-				s, _ := v.share(asStandIn, id, wire.FairShare)
+				s, _ := v.Share(AsStandIn, id, wire.FairShare)
 				part = s.part(whole)
 				if len(stay[at]) == 1 && own.part(whole) != part {
 					t.Fatalf("%v, a side of its own, has %d of %d units on its own, and %d for its side", stay[at], own.part(whole), whole, part)
@@ -179,10 +179,10 @@ func TestALeaveThatOneSideAloneHearsOfMovesNoUnitThatAnotherSideHas(t *testing.T
 			for i, side := range sides {
 				left := func(m int) bool { return slices.Contains(side, m) && !slices.Contains(stay[i], m) }
 				roster := slices.DeleteFunc(slices.Clone(all), left)
-				v := newView(1, heardBy(stay[i][0], all, all), terms{}, nil)
-				v = newView(2, heardBy(stay[i][0], all, side), terms{}, v)
-				v = newView(3, heardBy(stay[i][0], roster, stay[i]), terms{}, v)
-				s, _ := v.share(asStandIn, bucket.ID{Hi: at << 58}, wire.FairShare)
+				v := New(1, HeardBy(stay[i][0], all, all), Terms{}, nil)
+				v = New(2, HeardBy(stay[i][0], all, side), Terms{}, v)
+				v = New(3, HeardBy(stay[i][0], roster, stay[i]), Terms{}, v)
+				s, _ := v.Share(AsStandIn, bucket.ID{Hi: at << 58}, wire.FairShare)
 				sum += s.part(units)
 			}
 			require.LessOrEqual(t, sum, units, "of the key at %d", at)
@@ -207,15 +207,15 @@ func TestALeaveThatAllSidesHearOfLeavesThemTheLimitAtMost(t *testing.T) {
 		alone := rapid.Bool().Draw(t, "each on its own")
 		var sum int64
 		for _, side := range sides {
-			spend, as := side[:min(1, len(side))], asStandIn // one for all
+			spend, as := side[:min(1, len(side))], AsStandIn // one for all
 			if alone {
-				spend, as = side, asSelf
+				spend, as = side, AsSelf
 			}
 			for _, self := range spend {
-				v := newView(1, heardBy(self, all, all), terms{}, nil)
-				v = newView(2, heardBy(self, all, side), terms{}, v)
-				v = newView(3, heardBy(self, roster, side), terms{}, v)
-				s, _ := v.share(as, id, wire.FairShare)
+				v := New(1, HeardBy(self, all, all), Terms{}, nil)
+				v = New(2, HeardBy(self, all, side), Terms{}, v)
+				v = New(3, HeardBy(self, roster, side), Terms{}, v)
+				s, _ := v.Share(as, id, wire.FairShare)
 				sum += s.part(whole)
 			}
 		}
@@ -235,10 +235,10 @@ func TestAMinoritysNodesHaveNoMoreOnTheirOwnThanTogether(t *testing.T) {
 				var alone int64
 				for i := range k {
 					side = append(side, i)
-					s, _ := v.apart(i, []int{i}).share(asSelf, bucket.ID{Hi: uint64(whole) << 58}, wire.MajorityShare)
+					s, _ := v.apart(i, []int{i}).Share(AsSelf, bucket.ID{Hi: uint64(whole) << 58}, wire.MajorityShare)
 					alone += s.part(whole)
 				}
-				s, _ := v.apart(0, side).share(asStandIn, bucket.ID{}, wire.MajorityShare)
+				s, _ := v.apart(0, side).Share(AsStandIn, bucket.ID{}, wire.MajorityShare)
 				require.LessOrEqual(t, alone, s.part(whole), "%d of %d, %d units", k, n, whole)
 			}
 		}
@@ -260,12 +260,12 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 			each := *v
 			c := *v.View
 			c.Self = self
-			each.View, each.complete = &c, false
+			each.View, each.Complete = &c, false
 			s, source := each.ownShare(a.ID, a.Partition)
 			if source != wire.Budget {
 				t.Fatalf("member %d: source %v", self, source)
 			}
-			part := s.limit(limit)
+			part := s.Limit(limit)
 			rate += s.part(limit.Rate)
 			burst += part.Capacity()
 		}
@@ -276,11 +276,11 @@ func TestFairSharesOfAllMembersSumToTheWholeLimit(t *testing.T) {
 }
 
 // missing is the view in which all that are not reached have been so for a second.
-func missing(v *view) *view {
+func missing(v *View) *View {
 	later := *v
-	later.away = make([]bool, len(v.Members))
-	for i := range later.away {
-		later.away[i] = v.next[i] < 0
+	later.Away = make([]bool, len(v.Members))
+	for i := range later.Away {
+		later.Away[i] = v.Next[i] < 0
 	}
 	return &later
 }
@@ -291,15 +291,15 @@ func TestNoNodeHasAFairShareOnItsOwnUntilItIsKnownWhoIsMissing(t *testing.T) {
 	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Second}
 	cut := seen(4, 0, 0, 1, 2)
 	for name, c := range map[string]struct {
-		v    *view
+		v    *View
 		rate int64
 	}{
 		"nobody is missing":                      {seen(4, 0, 0, 1, 2, 3), 0},
 		"one has just been lost":                 {cut, 0},
 		"one has been missing for a second":      {missing(cut), 25},
-		"another has not answered":               {missing(cut).without(1), 0},
+		"another has not answered":               {missing(cut).Without(1), 0},
 		"all others are lost":                    {seen(4, 0, 0), 25},
-		"no member is, but Expect has it larger": {newView(0, seen(4, 0, 0, 1, 2, 3).View, terms{expect: 5}, nil), 20},
+		"no member is, but Expect has it larger": {New(0, seen(4, 0, 0, 1, 2, 3).View, Terms{Expect: 5}, nil), 20},
 	} {
 		s, source := c.v.ownShare(bucket.ID{}, wire.FairShare)
 		require.Equal(t, wire.Budget, source)
@@ -309,42 +309,14 @@ func TestNoNodeHasAFairShareOnItsOwnUntilItIsKnownWhoIsMissing(t *testing.T) {
 	}
 }
 
-// So a denial of it says nothing of when there is room: others answer before that.
-func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *testing.T) {
-	n := solo(t, Config{Now: newHand().Now})
-	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
-	for kind, spend := range map[string]func(v *view, r *wire.Result){
-		"a check": func(v *view, r *wire.Result) { n.spend(v, asSelf, wire.OpTake, 0, &a, n.now(), r) },
-		"one of several": func(v *view, r *wire.Result) {
-			s, results := n.scratch(1), make([]wire.Result, 1)
-			defer n.done(s)
-			n.spendAll(v, asSelf, []wire.Ask{a}, n.now(), s, results)
-			*r = results[0]
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			a.ID.Lo++
-			n.counts.Debit(a.ID, a.Limit, n.now(), 100)
-			var r wire.Result
-			spend(seen(4, 0, 0, 1, 2, 3), &r)
-			require.False(t, r.Allowed)
-			require.Equal(t, wire.Budget, r.Source)
-			require.Equal(t, outageRetry, r.RetryAfter)
-			spend(missing(seen(4, 0, 0, 1, 2)), &r)
-			require.False(t, r.Allowed)
-			require.Greater(t, r.RetryAfter, outageRetry, "with one missing it is this share that there has to be room in")
-		})
-	}
-}
-
 // A share of which nothing recovers would be spent once and then held for ever.
 func TestAShareWithoutARateDenies(t *testing.T) {
 	whole := &bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1, Per: time.Second, Burst: 100}
-	some, none := share{ranks: []int{1}, of: 2}, share{ranks: []int{0}, of: 2}
+	some, none := Share{ranks: []int{1}, of: 2}, Share{ranks: []int{0}, of: 2}
 	require.EqualValues(t, 1, some.part(whole.Rate))
-	part := some.limit(whole)
+	part := some.Limit(whole)
 	require.EqualValues(t, 50, part.Capacity())
-	part = none.limit(whole)
+	part = none.Limit(whole)
 	require.Zero(t, part.Capacity())
 	s := bucket.NewStore(10, bucket.Salt{})
 	require.False(t, s.Take(bucket.ID{}, &part, 0, 1).Allowed)
@@ -358,7 +330,7 @@ func TestTheOwnerHasTheLargestFairShareOfASmallLimit(t *testing.T) {
 	for id := range uint64(100) {
 		a := wire.Ask{ID: bucket.ID{Hi: id * 0x9e3779b97f4a7c15}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Partition: wire.FairShare}
 		s, _ := v.ownShare(a.ID, a.Partition)
-		require.Equal(t, v.owner(a.ID) == v.Self, s.limit(a.Limit).Rate == 1)
+		require.Equal(t, v.Owner(a.ID) == v.Self, s.Limit(a.Limit).Rate == 1)
 	}
 }
 
@@ -382,7 +354,7 @@ func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
 			v := seen(1+len(c.heard), 5, c.heard...)
 			a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}, Partition: c.partition}
 			s, source := v.sideShare(a.ID, a.Partition)
-			require.Equal(t, c.want, s.limit(a.Limit).Rate)
+			require.Equal(t, c.want, s.Limit(a.Limit).Rate)
 			require.Equal(t, c.source, source)
 		})
 	}
@@ -391,10 +363,10 @@ func TestARosterBelowExpectSpendsItsPartOfExpect(t *testing.T) {
 func TestANodeThatHasLeftHasNoShare(t *testing.T) {
 	c := *seen(3, 0).View
 	c.Self = -1
-	v := newView(0, &c, terms{}, nil)
+	v := New(0, &c, Terms{}, nil)
 	a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}}
 	s, _ := v.ownShare(a.ID, a.Partition)
-	require.Zero(t, s.limit(a.Limit).Rate)
+	require.Zero(t, s.Limit(a.Limit).Rate)
 }
 
 // All sides of a split together have exactly the limit with policyFairShare.
@@ -417,8 +389,8 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := seen(5, 0, c.heard...)
 			a := wire.Ask{Limit: &bucket.Limit{Rate: 100, Per: time.Second}, Partition: c.partition}
-			s, source := v.share(asStandIn, a.ID, a.Partition)
-			require.Equal(t, c.want, s.limit(a.Limit).Rate)
+			s, source := v.Share(AsStandIn, a.ID, a.Partition)
+			require.Equal(t, c.want, s.Limit(a.Limit).Rate)
 			require.Equal(t, c.source, source)
 		})
 	}
@@ -431,12 +403,12 @@ func TestSidesOfASplitHaveTheirShares(t *testing.T) {
 		for _, mine := range []int{0, 1, 2} {
 			v := seen(n, 0)
 			for i := range n {
-				v.next[i] = -1
+				v.Next[i] = -1
 				if side[i] == mine {
-					v.next[i] = i
+					v.Next[i] = i
 				}
 			}
-			v.complete = false
+			v.Complete = false
 			s, _ := v.sideShare(id, wire.FairShare)
 			sum += s.part(whole)
 		}

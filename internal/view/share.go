@@ -1,4 +1,4 @@
-package weir
+package view
 
 import (
 	"math/bits"
@@ -10,23 +10,23 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// outageRetry is when to ask again in an outage: a member that comes back is
+// OutageRetry is when to ask again in an outage: a member that comes back is
 // heard within about this long. It is the RetryAfter of a FailClosed denial.
-const outageRetry = time.Second
+const OutageRetry = time.Second
 
-// share is a part of a whole limit: of each of ranks, the units above
+// Share is a part of a whole limit: of each of ranks, the units above
 // rank·whole/of up to (rank+1)·whole/of. The shares of the ranks 0 to of-1 sum to
 // the whole exactly. A share with all is the whole.
-type share struct {
-	all   bool
+type Share struct {
+	All   bool
 	ranks []int // each once
 	of    int
-	most  *share // no more than this, if not nil
+	most  *Share // no more than this, if not nil
 }
 
 // part is the sum of ⌊whole·(rank+1)/of⌋ − ⌊whole·rank/of⌋ over the ranks.
-func (s share) part(whole int64) int64 {
-	if s.all {
+func (s Share) part(whole int64) int64 {
+	if s.All {
 		return whole
 	}
 	if s.most != nil {
@@ -47,11 +47,11 @@ func scaled(whole int64, n, of int) int64 {
 	return int64(q)
 }
 
-// limit is the part of l: of its Rate, and for the buckets of its Burst.
-func (s share) limit(whole *bucket.Limit) bucket.Limit {
+// Limit is the part of l: of its Rate, and for the buckets of its Burst.
+func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
 	l.Whole = whole.Capacity()
-	if l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket {
+	if whole.IsBucket() {
 		l.Burst = s.part(whole.Capacity())
 		if l.Burst == 0 || s.part(l.Rate) == 0 {
 			// A capacity of nothing; 0 would stand for Rate. So it is where none
@@ -65,66 +65,51 @@ func (s share) limit(whole *bucket.Limit) bucket.Limit {
 	return l
 }
 
-// standing is in what capacity a node decides.
-type standing uint8
+// Standing is in what capacity a node decides.
+type Standing uint8
 
 const (
-	asOwner   standing = iota // with authority
-	asStandIn                 // for this side: the member with authority is not reached, or has not answered
-	asSelf                    // on its own: nor has a stand-in
+	AsOwner   Standing = iota // with authority
+	AsStandIn                 // for this side: the member with authority is not reached, or has not answered
+	AsSelf                    // on its own: nor has a stand-in
 )
 
-// standing is in what capacity this node answers for an id that it is asked for.
-func (v *view) standing(id bucket.ID) standing {
+// Standing is in what capacity this node answers for an id that it is asked for.
+func (v *View) Standing(id bucket.ID) Standing {
 	if v.Holds(id) {
-		return asOwner
+		return AsOwner
 	}
-	return asStandIn
+	return AsStandIn
 }
 
-// share is what this node may spend of an id, and what to call the decision.
-func (v *view) share(as standing, id bucket.ID, partition wire.Policy) (share, wire.Source) {
-	if as == asSelf {
+// Share is what this node may spend of an id, and what to call the decision.
+func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, wire.Source) {
+	if as == AsSelf {
 		return v.ownShare(id, partition)
 	}
 	s, source := v.sideShare(id, partition)
-	if source == wire.Owner && as == asStandIn {
+	if source == wire.Owner && as == AsStandIn {
 		source = wire.StandIn
 	}
 	return s, source
 }
 
-// without is the view in which a member is missing that has just not answered.
-func (v *view) without(i int) *view {
-	if i < 0 || v.next[i] < 0 || i == v.Self {
-		return v
-	}
-	less := *v
-	less.next = slices.Clone(v.next)
-	less.next[i] = -1
-	if _, weighs := slices.BinarySearch(v.points, i); weighs {
-		less.side--
-		less.complete = false
-	}
-	return &less
-}
-
 // sideShare is what this node may spend of an id for its side: everything while
 // no member is missing, or, with MajorityShare and FailClosed, on the side with a
 // majority of the roster; else the part of its members.
-func (v *view) sideShare(id bucket.ID, partition wire.Policy) (share, wire.Source) {
-	majority := 2*v.side > v.weight()
+func (v *View) sideShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
+	majority := 2*v.Side > v.weight()
 	switch {
-	case v.complete:
-		return share{all: true}, wire.Owner
+	case v.Complete:
+		return Share{All: true}, wire.Owner
 	case partition == wire.FailOpen:
-		return share{all: true}, wire.FailedOpen
+		return Share{All: true}, wire.FailedOpen
 	case majority && partition != wire.FairShare:
-		return share{all: true}, wire.Owner
+		return Share{All: true}, wire.Owner
 	case partition == wire.FailClosed:
-		return share{of: 1}, wire.FailedClosed
+		return Share{of: 1}, wire.FailedClosed
 	}
-	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.reaches(i) }), wire.Budget
+	return v.partOf(id, partition, func(i int) bool { return i < 0 || v.Reaches(i) }), wire.Budget
 }
 
 // ownShare is what this node may spend of an id on its own: the part of one
@@ -132,38 +117,38 @@ func (v *view) sideShare(id bucket.ID, partition wire.Policy) (share, wire.Sourc
 // goes to nobody else. A node that has no points has none. With FairShare nobody has any until all
 // on this side know who is missing: until then the stand-in of an owner beyond a cut has
 // the whole limit, and all sides together have twice the limit already.
-func (v *view) ownShare(id bucket.ID, partition wire.Policy) (share, wire.Source) {
+func (v *View) ownShare(id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	switch {
 	case partition == wire.FailOpen:
-		return share{all: true}, wire.FailedOpen
+		return Share{All: true}, wire.FailedOpen
 	case partition == wire.FailClosed:
-		return share{of: 1}, wire.FailedClosed
+		return Share{of: 1}, wire.FailedClosed
 	}
-	lone := v.side == 1 && v.serves()
+	lone := v.Side == 1 && v.Serves()
 	if partition == wire.FairShare && !lone && !v.agreed() {
-		return share{of: 1}, wire.Budget
+		return Share{of: 1}, wire.Budget
 	}
 	return v.partOf(id, partition, func(i int) bool { return i == v.Self || i < 0 && lone }), wire.Budget
 }
 
 // agreed reports whether members are missing, and each has been for so long that all on
 // this side know of it.
-func (v *view) agreed() bool {
-	return !v.complete && !slices.ContainsFunc(v.points, func(i int) bool { return v.next[i] < 0 && !v.away[i] })
+func (v *View) agreed() bool {
+	return !v.Complete && !slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 && !v.Away[i] })
 }
 
-// retryAfter is when whoever asks is to ask again, where the count said after: a share of
+// RetryAfter is when whoever asks is to ask again, where the count said after: a share of
 // this node's own that is denied until it is known who is missing denies until others answer.
-func (v *view) retryAfter(as standing, source wire.Source, after time.Duration) time.Duration {
-	if as == asSelf && source == wire.Budget && !v.agreed() {
-		return min(after, outageRetry)
+func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) time.Duration {
+	if as == AsSelf && source == wire.Budget && !v.agreed() {
+		return min(after, OutageRetry)
 	}
 	return after
 }
 
 // weight is the size of the roster that shares and majorities are of. Below Expect
 // it is Expect.
-func (v *view) weight() int { return max(len(v.points), v.expect) }
+func (v *View) weight() int { return max(len(v.Points), v.Expect) }
 
 // partOf returns the share of some members, which are no majority.
 //
@@ -182,16 +167,16 @@ func (v *view) weight() int { return max(len(v.points), v.expect) }
 // leaves, and could give a unit away that another side has. So a side has no more than
 // it had together with those that are gone, which is never less than k·⌊whole/(n−1)⌋;
 // and no more than by n−1, so that sides which all know of it have the limit at most.
-func (v *view) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) share {
-	s := share{of: v.weight()}
-	if partition == wire.FairShare && len(v.points) >= v.expect {
-		s.ranks = ranks(v.ring, v.points, id, member)
+func (v *View) partOf(id bucket.ID, partition wire.Policy, member func(i int) bool) Share {
+	s := Share{of: v.weight()}
+	if partition == wire.FairShare && len(v.Points) >= v.Expect {
+		s.ranks = ranks(v.Ring, v.Points, id, member)
 		if v.places != nil {
-			s.most = &share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}
+			s.most = &Share{of: len(v.placed), ranks: ranks(v.places, v.placed, id, member)}
 		}
 		return s
 	}
-	for _, i := range v.points {
+	for _, i := range v.Points {
 		if member(i) {
 			s.ranks = append(s.ranks, len(s.ranks)) // the first k
 		}

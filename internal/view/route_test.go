@@ -1,4 +1,4 @@
-package weir
+package view
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ import (
 
 // hearing is a view from member 0 of who hears whom, row by row: "101" hears the
 // first and the third.
-func hearing(now int64, before *view, rows ...string) *view {
+func hearing(now int64, before *View, rows ...string) *View {
 	c := &cluster.View{Self: 0}
 	for i, row := range rows {
 		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
@@ -27,7 +27,7 @@ func hearing(now int64, before *view, rows ...string) *view {
 		c.Hears = append(c.Hears, hears)
 	}
 	c.Direct = c.Hears[0]
-	return newView(now, c, terms{copies: 1}, before)
+	return New(now, c, Terms{Copies: 1}, before)
 }
 
 func TestRoute(t *testing.T) {
@@ -36,31 +36,32 @@ func TestRoute(t *testing.T) {
 	cut := hearing(5*second, whole, "110", "111", "011")     // 0 no longer hears 2, 1 does
 	chain := hearing(1, nil, "1100", "1110", "0111", "0011") // 0-1-2-3
 	split := hearing(5*second, whole, "110", "110", "001")
-	none := newView(0, &cluster.View{Self: -1}, terms{}, nil)
+	none := New(0, &cluster.View{Self: -1}, Terms{}, nil)
 	for _, c := range []struct {
 		name  string
-		v     *view
+		v     *View
 		order []int // of the id, from its owner on
 		now   int64
 		way   way
 		to    int
 		hop   int
 	}{
-		{"what this node owns is decided here", whole, []int{0}, 0, here, 0, 0},
-		{"an owner that is heard is asked", whole, []int{2}, 0, direct, 2, 2},
-		{"an owner just lost has a stand-in", cut, []int{2, 1}, 5 * second, standIn, 1, 1},
-		{"which may be this node", cut, []int{2, 0}, 5 * second, standIn, 0, 0},
-		{"until what they said of it is newer than the loss", cut, []int{2, 1}, 6*second - 1, standIn, 1, 1},
-		{"then it is asked through who hears it", cut, []int{2}, 6 * second, relay, 2, 1},
-		{"one that was never heard is asked so at once", chain, []int{3}, 1, relay, 3, 1},
-		{"a clock that steps back does not hide the way", cut, []int{2}, 4 * second, relay, 2, 1},
-		{"the path may be longer than one hop", chain, []int{3}, 2 * second, relay, 3, 1},
-		{"an owner that nobody here hears has a stand-in", split, []int{2, 1}, 9 * second, standIn, 1, 1},
-		{"nobody is asked where nobody owns anything", none, nil, 0, alone, -1, -1},
+		{"what this node owns is decided here", whole, []int{0}, 0, Here, 0, 0},
+		{"an owner that is heard is asked", whole, []int{2}, 0, Direct, 2, 2},
+		{"an owner just lost has a stand-in", cut, []int{2, 1}, 5 * second, StandIn, 1, 1},
+		{"which may be this node", cut, []int{2, 0}, 5 * second, StandIn, 0, 0},
+		{"until what they said of it is newer than the loss", cut, []int{2, 1}, 6*second - 1, StandIn, 1, 1},
+		{"then it is asked through who hears it", cut, []int{2}, 6 * second, Relay, 2, 1},
+		{"one that was never heard is asked so at once", chain, []int{3}, 1, Relay, 3, 1},
+		{"a clock that steps back does not hide the way", cut, []int{2}, 4 * second, Relay, 2, 1},
+		{"the path may be longer than one hop", chain, []int{3}, 2 * second, Relay, 3, 1},
+		{"an owner that nobody here hears has a stand-in", split, []int{2, 1}, 9 * second, StandIn, 1, 1},
+		{"nobody is asked where nobody owns anything", none, nil, 0, NoWay, -1, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := ordered(c.v, c.order...)
-			way, to, hop := c.v.route(id, c.v.owner(id), c.now)
+			got := c.v.Route(id, c.now)
+			way, to, hop := got.Way, got.To, got.Hop
 			require.Equal(t, c.way, way)
 			require.Equal(t, c.to, to)
 			require.Equal(t, c.hop, hop)
@@ -69,8 +70,8 @@ func TestRoute(t *testing.T) {
 }
 
 // ordered is an id that the ring gives to these members in this order.
-func ordered(v *view, members ...int) (id bucket.ID) {
-	for !slices.Equal(v.ring.Order(nil, id.Hi, len(members)), members) {
+func ordered(v *View, members ...int) (id bucket.ID) {
+	for !slices.Equal(v.Ring.Order(nil, id.Hi, len(members)), members) {
 		id.Hi += 1<<40 + 1
 	}
 	return id
@@ -83,25 +84,25 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
 	id := ordered(whole, 0, 2, 1, 3)
 	arc := countsync.NewRanges(countsync.Range{First: id.Hi, Last: id.Hi})
-	stalls := func(now int64, before *view) *view {
+	stalls := func(now int64, before *View) *View {
 		c := *whole.View
 		c.Stalled = []bool{false, false, true, false}
-		return newView(now, &c, terms{copies: 1}, before)
+		return New(now, &c, Terms{Copies: 1}, before)
 	}
-	cut := func(now int64, before *view) *view { return hearing(now, before, "1101", "1101", "0010", "1101") }
-	two, both := []countsync.Member{whole.hashes[2]}, []countsync.Member{whole.hashes[2], whole.hashes[1]}
-	for name, from := range map[string]func(int64, *view) *view{"it has stalled": stalls, "it is not reached": cut} {
+	cut := func(now int64, before *View) *View { return hearing(now, before, "1101", "1101", "0010", "1101") }
+	two, both := []countsync.Member{whole.Hashes[2]}, []countsync.Member{whole.Hashes[2], whole.Hashes[1]}
+	for name, from := range map[string]func(int64, *View) *View{"it has stalled": stalls, "it is not reached": cut} {
 		t.Run(name, func(t *testing.T) {
 			const soon, late = 1 + int64(doubleAfter) - 1, 1 + int64(doubleAfter)
 			v := from(1, whole)
 			require.Equal(t, two, v.Targets(nil, id), "at first")
-			require.False(t, v.stale(soon))
+			require.False(t, v.Stale(soon))
 			require.Equal(t, two, from(soon, v).Targets(nil, id))
-			require.True(t, v.stale(late))
+			require.True(t, v.Stale(late))
 			doubled := from(late, v)
 			require.Equal(t, both, doubled.Targets(nil, id))
-			require.False(t, doubled.owesAs(v), "what was counted before is sent to it as well")
-			require.Empty(t, doubled.answerers(arc)[1])
+			require.False(t, doubled.OwesAs(v), "what was counted before is sent to it as well")
+			require.Empty(t, doubled.Answerers(arc)[1])
 			back := hearing(late+1, doubled, "1111", "1111", "1111", "1111")
 			require.Equal(t, two, back.Targets(nil, id), "once it is back")
 		})
@@ -114,24 +115,24 @@ func TestTheNextIsSentCopiesAsWellOfAMemberThatIsSentNothing(t *testing.T) {
 // One that nobody has heard yet is sent nothing, for as long as may be.
 func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
 	v := hearing(1, nil, "1011", "0100", "1011", "1011")
-	require.Equal(t, []countsync.Member{v.hashes[1], v.hashes[2]}, v.Targets(nil, ordered(v, 0, 1, 2, 3)))
+	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, ordered(v, 0, 1, 2, 3)))
 }
 
 // Who is about to have points is sent what it will own or have copies of, by those who
 // hold that: and is nobody's joiner while a member is missing.
 func TestWhoJoinsIsSentWhatItIsToHave(t *testing.T) {
-	see := func(now int64, before *view, rows ...string) *view {
+	see := func(now int64, before *View, rows ...string) *View {
 		c := *hearing(now, nil, rows...).View
 		c.Members[2].State, c.Members[2].Announced = cluster.Joining, cluster.Joining
-		return newView(now, &c, terms{copies: 1}, before)
+		return New(now, &c, Terms{Copies: 1}, before)
 	}
 	v := see(0, nil, "111", "111", "111")
 	require.Len(t, v.joiners, 1)
-	j, audience, sent := v.joiners[0], v.audiences()[v.hashes[2]], 0
+	j, audience, sent := v.joiners[0], v.Audiences()[v.Hashes[2]], 0
 	for i := range uint64(64) {
 		id := bucket.ID{Hi: i << 58}
 		want := v.Holds(id) && slices.Contains(j.ring.Order(nil, id.Hi, 2), j.at)
-		require.Equal(t, want, slices.Contains(v.Targets(nil, id), v.hashes[2]), i)
+		require.Equal(t, want, slices.Contains(v.Targets(nil, id), v.Hashes[2]), i)
 		require.Equal(t, want, audience.Contains(id.Hi), i)
 		if want {
 			sent++
@@ -148,7 +149,7 @@ func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
 		c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-age)
 	}
 	c.Members[3].Announced = cluster.Serving
-	require.Equal(t, 1, newView(0, &c, terms{}, nil).eldest())
+	require.Equal(t, 1, New(0, &c, Terms{}, nil).Eldest())
 }
 
 // Until somebody serves, the eldest of those who would is told of what the others spend,
@@ -163,17 +164,17 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 		for i := range c.Members {
 			c.Members[i].Announced, c.Members[i].Born = cluster.Joining, born.Add(-time.Duration(i%2))
 		}
-		v := newView(0, &c, terms{copies: 1}, nil)
+		v := New(0, &c, Terms{Copies: 1}, nil)
 		require.False(t, v.Holds(id))
-		require.False(t, v.speaks(id))
-		require.Equal(t, v.hashes[1], v.Answers(id))
+		require.False(t, v.Speaks(id))
+		require.Equal(t, v.Hashes[1], v.Answers(id))
 		if self == 1 {
-			require.ElementsMatch(t, []countsync.Member{v.hashes[0], v.hashes[2]}, v.Targets(nil, id))
-			require.Equal(t, countsync.All(), v.audiences()[v.hashes[0]])
+			require.ElementsMatch(t, []countsync.Member{v.Hashes[0], v.Hashes[2]}, v.Targets(nil, id))
+			require.Equal(t, countsync.All(), v.Audiences()[v.Hashes[0]])
 		} else {
-			require.Empty(t, v.audiences()[v.hashes[1]])
+			require.Empty(t, v.Audiences()[v.Hashes[1]])
 		}
-		v.abandoned = countsync.All() // by a side that was not whole when it met others
+		v.Abandoned = countsync.All() // by a side that was not whole when it met others
 		require.Len(t, v.Targets(nil, id), 2)
 	}
 }
@@ -182,8 +183,8 @@ func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
 func TestNobodyHoldsWhatIsAbandoned(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	id := ordered(v, 1)
-	require.Equal(t, v.hashes[1], v.Holder(id))
-	v.settled, v.abandoned = false, countsync.All()
+	require.Equal(t, v.Hashes[1], v.Holder(id))
+	v.Settled, v.Abandoned = false, countsync.All()
 	require.Zero(t, v.Holder(id))
 }
 
@@ -194,19 +195,19 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 	split := hearing(1, whole, "1101", "1101", "0010", "1101") // without 2
 	for _, c := range []struct {
 		name    string
-		v       *view
+		v       *View
 		order   []int // of the id, from its owner on
 		stalled []int
 		way     way
 		to      int
 	}{
-		{"the next in ring order answers", whole, []int{2, 1, 3, 0}, []int{2}, standIn, 1},
-		{"that has not stalled too", whole, []int{2, 1, 3, 0}, []int{1, 2}, standIn, 3},
-		{"which may be this node", whole, []int{2, 0, 1, 3}, []int{2}, standIn, 0},
-		{"and is where all others have", whole, []int{2, 1, 3, 0}, []int{1, 2, 3}, standIn, 0},
-		{"so it is with who stands in for a lost owner", split, []int{2, 1, 3, 0}, []int{1}, standIn, 3},
-		{"an owner is asked though its successor has stalled", whole, []int{1, 2, 3, 0}, []int{2}, direct, 1},
-		{"and what this node owns is decided here", whole, []int{0, 2, 1, 3}, []int{1, 2, 3}, here, 0},
+		{"the next in ring order answers", whole, []int{2, 1, 3, 0}, []int{2}, StandIn, 1},
+		{"that has not stalled too", whole, []int{2, 1, 3, 0}, []int{1, 2}, StandIn, 3},
+		{"which may be this node", whole, []int{2, 0, 1, 3}, []int{2}, StandIn, 0},
+		{"and is where all others have", whole, []int{2, 1, 3, 0}, []int{1, 2, 3}, StandIn, 0},
+		{"so it is with who stands in for a lost owner", split, []int{2, 1, 3, 0}, []int{1}, StandIn, 3},
+		{"an owner is asked though its successor has stalled", whole, []int{1, 2, 3, 0}, []int{2}, Direct, 1},
+		{"and what this node owns is decided here", whole, []int{0, 2, 1, 3}, []int{1, 2, 3}, Here, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := ordered(c.v, c.order...)
@@ -217,11 +218,12 @@ func TestAStalledOwnerHasAStandInForThisNodeAlone(t *testing.T) {
 			for _, i := range c.stalled {
 				v.Stalled[i] = true
 			}
-			way, to, hop := v.route(id, v.owner(id), 2)
+			got := v.Route(id, 2)
+			way, to, hop := got.Way, got.To, got.Hop
 			require.Equal(t, c.way, way)
 			require.Equal(t, c.to, to)
 			require.Equal(t, c.to, hop, "it is asked directly")
-			require.Equal(t, v.hashes[c.to], v.Answers(id), "who is asked is who answers")
+			require.Equal(t, v.Hashes[c.to], v.Answers(id), "who is asked is who answers")
 			require.Equal(t, c.v.successor(id), v.successor(id))
 		})
 	}
@@ -231,10 +233,10 @@ func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 	v := hearing(0, nil, "11", "11")
 	lost := hearing(9, v, "10", "01")
 	a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1)}
-	self, other := nameHash("a"), nameHash("b")
+	self, other := NameHash("a"), NameHash("b")
 	for _, c := range []struct {
 		name    string
-		v       *view
+		v       *View
 		h       wire.Header
 		receipt bucket.Receipt
 		stoodIn bool
@@ -256,7 +258,7 @@ func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.Asks = 1
 			a.Receipt, a.StoodIn = c.receipt, c.stoodIn
-			member, flags := c.v.onward(c.h, a.Append(c.h.Append(nil)), 10)
+			member, flags := c.v.Onward(c.h, a.Append(c.h.Append(nil)), 10)
 			require.Equal(t, c.member, member)
 			require.Equal(t, c.flags, flags)
 		})
@@ -269,27 +271,27 @@ func TestWhoLeavesPassesOnToWhoStandsIn(t *testing.T) {
 	whole := hearing(0, nil, "111", "111", "111")
 	cut := hearing(1, whole, "110", "110", "001")
 	cut.Members[0].Announced = cluster.Leaving
-	leaving := newView(2, cut.View, terms{copies: 1}, whole)
-	left := newView(3, &cluster.View{
+	leaving := New(2, cut.View, Terms{Copies: 1}, whole)
+	left := New(3, &cluster.View{
 		Self: -1, Members: leaving.Members[1:], Direct: []bool{true, false}, Hears: [][]bool{{true, false}, {false, true}},
-	}, terms{copies: 1}, leaving)
-	for name, v := range map[string]*view{"leaving": leaving, "left": left} {
+	}, Terms{Copies: 1}, leaving)
+	for name, v := range map[string]*View{"leaving": leaving, "left": left} {
 		a := wire.Ask{Limit: &bucket.Limit{Rate: 1, Per: time.Second}, ID: ordered(v, 1, 0)}
 		for _, asked := range []uint8{0, wire.FlagStandIn, 1} {
-			h := wire.Header{Op: wire.OpTake, Flags: asked, Asks: 1, To: nameHash("a")}
-			member, flags := v.onward(h, a.Append(h.Append(nil)), 10)
-			require.Equal(t, v.named[nameHash("b")], member, name)
+			h := wire.Header{Op: wire.OpTake, Flags: asked, Asks: 1, To: NameHash("a")}
+			member, flags := v.Onward(h, a.Append(h.Append(nil)), 10)
+			require.Equal(t, v.Named[NameHash("b")], member, name)
 			require.Equal(t, asked&^wire.FlagStandIn+1|wire.FlagStandIn, flags, name)
 		}
-		h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Asks: 1, To: nameHash("a")}
-		member, _ := v.onward(h, a.Append(h.Append(nil)), 10)
+		h := wire.Header{Op: wire.OpTake, Flags: wire.MaxPasses, Asks: 1, To: NameHash("a")}
+		member, _ := v.Onward(h, a.Append(h.Append(nil)), 10)
 		require.Equal(t, -1, member, name)
 	}
 }
 
 func TestADetourAvoidsTheDirectLink(t *testing.T) {
-	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").detour(2, 2))
-	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").detour(2, 2))
+	require.Equal(t, 1, hearing(0, nil, "111", "111", "111").Detour(2, 2))
+	require.Equal(t, -1, hearing(0, nil, "111", "110", "101").Detour(2, 2))
 }
 
 func TestAWayGoesThroughWhoHasStalledOnlyWhereNoOtherIsLeft(t *testing.T) {
@@ -306,7 +308,7 @@ func TestAWayGoesThroughWhoHasStalledOnlyWhereNoOtherIsLeft(t *testing.T) {
 	} {
 		v := *hearing(0, nil, c.rows...).View
 		v.Stalled = c.stalled
-		require.Equal(t, c.want, newView(0, &v, terms{copies: 1}, nil).next, name)
+		require.Equal(t, c.want, New(0, &v, Terms{Copies: 1}, nil).Next, name)
 	}
 }
 
@@ -315,9 +317,9 @@ func TestHearingAgainEndsALoss(t *testing.T) {
 	lost := hearing(2, whole, "10", "01")
 	still := hearing(3, lost, "10", "01")
 	again := hearing(4, still, "11", "11")
-	require.Equal(t, []int64{0, 2}, lost.lost)
-	require.Equal(t, []int64{0, 2}, still.lost)
-	require.Equal(t, []int64{0, 0}, again.lost)
+	require.Equal(t, []int64{0, 2}, lost.Lost)
+	require.Equal(t, []int64{0, 2}, still.Lost)
+	require.Equal(t, []int64{0, 0}, again.Lost)
 }
 
 // Every first step of a path leads one step closer, by the distances of a plain
@@ -333,7 +335,7 @@ func TestPathsAreShortest(t *testing.T) {
 			c.Hears = append(c.Hears, row)
 		}
 		c.Direct = c.Hears[0]
-		v := newView(0, c, terms{}, nil)
+		v := New(0, c, Terms{}, nil)
 
 		const far = 1 << 20
 		distance := func(from int) []int {
@@ -355,18 +357,18 @@ func TestPathsAreShortest(t *testing.T) {
 		}
 		from := distance(0)
 		for i := 1; i < n; i++ {
-			if (v.next[i] < 0) != (from[i] >= far) {
-				t.Fatalf("member %d at distance %d: next %d", i, from[i], v.next[i])
+			if (v.Next[i] < 0) != (from[i] >= far) {
+				t.Fatalf("member %d at distance %d: next %d", i, from[i], v.Next[i])
 			}
-			if v.next[i] >= 0 && distance(v.next[i])[i] != from[i]-1 {
-				t.Fatalf("member %d at distance %d: %d is no step closer", i, from[i], v.next[i])
+			if v.Next[i] >= 0 && distance(v.Next[i])[i] != from[i]-1 {
+				t.Fatalf("member %d at distance %d: %d is no step closer", i, from[i], v.Next[i])
 			}
 		}
 	})
 }
 
 func TestWhoIsNewHasPointsOnceItIsHeard(t *testing.T) {
-	on := func(v *view) int { return len(v.ring.Members()) }
+	on := func(v *View) int { return len(v.Ring.Members()) }
 	require.Equal(t, 3, on(hearing(0, nil, "100", "010", "001")), "a node that starts takes the ring as it is")
 	two := hearing(0, nil, "11", "11")
 	unheard := hearing(1, two, "110", "110", "001")

@@ -1,0 +1,159 @@
+package view
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/cluster"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// movingFor is how long a member says of what it has given that it has it: longer
+// than a round takes, so that authority on its way between two members is not
+// missed at both.
+const movingFor = 3 * time.Second
+
+// Location is what one member has said.
+type Location struct {
+	Member  countsync.Member
+	Has     countsync.Ranges
+	Unclear bool // of the rest it does not know whether a member has it that was missing until just now
+}
+
+// Awaited is what this node owns and waits for.
+func (v *View) Awaited() (ranges countsync.Ranges) {
+	if v.Settled {
+		return nil
+	}
+	for _, w := range v.Waits {
+		ranges = ranges.Union(w.Ranges.Intersect(v.Want))
+	}
+	return ranges
+}
+
+// Givers are the members that this node waits for, sorted.
+func (v *View) Givers() (names []string) {
+	for _, w := range v.Waits {
+		if w.From != "" && len(w.Ranges.Intersect(v.Want)) > 0 {
+			names = append(names, w.From)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// AnswersLocate reports whether one of Members has a say in who has what: a joiner has
+// nothing, nor does a member that nobody has heard for a second. While one of these is
+// missing from the ring, its absence makes all unclear.
+func (v *View) AnswersLocate(i int) bool {
+	return i != v.Self && v.Members[i].Announced != cluster.Joining && !v.Away[i]
+}
+
+// Grants reports whether the ring gives these ranges to a member, as that one's does.
+func (v *View) Grants(member countsync.Member, ranges countsync.Ranges) bool {
+	i, known := v.Named[member]
+	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.owned(i))) == 0
+}
+
+// Has is what of these ranges this node holds, is giving away or gave just now. giving
+// reports whether a member has yet to take what it was given.
+func (v *View) Has(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
+	var has countsync.Ranges
+	if !v.Yields() {
+		has = v.Held
+	}
+	for _, w := range v.Gave {
+		if now < w.Until-int64(Patience-movingFor) || giving(NameHash(w.From)) {
+			has = has.Union(w.Ranges)
+		}
+	}
+	return has.Intersect(ranges)
+}
+
+// Unclear reports whether a member that this node did not hear until just now may have
+// what it has not.
+func (v *View) Unclear(ranges countsync.Ranges, now int64) bool {
+	return v.scattered(now) || len(v.Abandoned.Intersect(ranges)) > 0
+}
+
+// Unclaimed is the view in which this node does not take ranges, in a moment or when
+// it is clear that nobody has them.
+func (v *View) Unclaimed(ranges countsync.Ranges) *View {
+	next, changed := *v, len(v.Claims.Intersect(ranges)) > 0
+	next.Claims, next.Waits, next.Recalls = v.Claims.Minus(ranges), nil, false
+	for _, w := range v.Waits {
+		if w.From == "" && len(w.Ranges.Intersect(ranges)) > 0 {
+			w.Ranges, changed = w.Ranges.Minus(ranges), true
+		}
+		if len(w.Ranges) > 0 {
+			next.Waits = append(next.Waits, w)
+		}
+	}
+	if !changed {
+		return v
+	}
+	return &next
+}
+
+// Told is the view that follows from what members have said of ranges; v itself if
+// nothing does.
+func (v *View) Told(said []*Location, ranges countsync.Ranges, now int64) *View {
+	of := make(map[countsync.Member]*Location, len(said))
+	nowhere, unclear := ranges.Intersect(v.Awaited()), v.scattered(now)
+	for _, l := range said {
+		of[l.Member] = l
+		nowhere = nowhere.Minus(l.Has)
+		unclear = unclear || l.Unclear
+	}
+	for i, m := range v.Hashes {
+		if v.AnswersLocate(i) && of[m] == nil {
+			nowhere = nil // it may have what the others have not
+		}
+	}
+	for _, w := range v.Waits {
+		if w.From == "" {
+			nowhere = nowhere.Minus(w.Ranges) // that is known
+		}
+	}
+	next, changed := *v, len(nowhere) > 0
+	next.Waits, next.Recalls = nil, len(nowhere) > 0
+	for _, w := range v.Waits {
+		w.Ranges = w.Ranges.Minus(nowhere)
+		elsewhere := w.Ranges.Intersect(v.Want)
+		if l := of[NameHash(w.From)]; l != nil {
+			elsewhere = elsewhere.Minus(l.Has)
+		}
+		for _, l := range said {
+			i, known := v.Named[l.Member]
+			part := elsewhere.Intersect(l.Has)
+			if !known || len(part) == 0 {
+				continue
+			}
+			next.Waits = append(next.Waits, Wait{Ranges: part, From: v.Members[i].Name, Until: Forever})
+			w.Ranges, elsewhere, changed = w.Ranges.Minus(part), elsewhere.Minus(part), true
+		}
+		if len(w.Ranges) > 0 {
+			next.Waits = append(next.Waits, w)
+		}
+	}
+	switch {
+	case !changed:
+		return v
+	case len(nowhere) == 0:
+	case unclear:
+		if !v.scattered(now) { // what may have happened a member that does not know it has just said
+			next.back = slices.Clone(v.back)
+			next.Heal(said[slices.IndexFunc(said, func(l *Location) bool { return l.Unclear })].Member, now)
+		}
+		next.Abandoned, next.Claims = v.Abandoned.Union(nowhere), v.Claims.Union(nowhere)
+	default:
+		next.Waits = append(next.Waits, Wait{Ranges: nowhere, Until: now + int64(HoldDown)})
+	}
+	next.Gave = nil
+	for _, w := range v.Gave {
+		if w.Ranges = w.Ranges.Minus(nowhere); len(w.Ranges) > 0 {
+			next.Gave = append(next.Gave, w)
+		}
+	}
+	return &next
+}

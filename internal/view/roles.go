@@ -1,0 +1,288 @@
+package view
+
+import (
+	"slices"
+
+	"github.com/weir-go/weir/bucket"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// Holds is part of countsync.Roles: this node has authority over id.
+func (v *View) Holds(id bucket.ID) bool {
+	if v.Settled {
+		return v.Owner(id) == v.Self && v.Self >= 0
+	}
+	return v.Held.Contains(id.Hi)
+}
+
+// Holder is part of countsync.Roles: who has authority over id, whether it is reached or
+// not.
+func (v *View) Holder(id bucket.ID) countsync.Member {
+	holder := v.Owner(id)
+	switch {
+	case v.Settled:
+	case v.Self >= 0 && v.Held.Contains(id.Hi):
+		return v.Hashes[v.Self]
+	case holder >= 0 && holder == v.Self:
+		holder = v.holder(id)
+	}
+	if holder < 0 || v.Abandoned.Contains(id.Hi) {
+		return 0
+	}
+	return v.Hashes[holder]
+}
+
+// Answers is part of countsync.Roles: who answers for id now. What comes to a
+// node that has left, in a frame that was under way for long, is not for it to
+// answer.
+func (v *View) Answers(id bucket.ID) countsync.Member {
+	if v.Self >= 0 && v.Holds(id) {
+		return v.Hashes[v.Self]
+	}
+	to := v.Owner(id)
+	if to >= 0 && to == v.Self {
+		to = v.holder(id)
+	}
+	if !v.Reaches(to) || v.Stalls(to) {
+		to = v.StandIn(id, to)
+	}
+	if to < 0 && v.nobodyServes() {
+		to = v.Eldest()
+	}
+	if to < 0 {
+		return 0
+	}
+	return v.Hashes[to]
+}
+
+// Targets is part of countsync.Roles: who is to have the state of an id that this
+// node holds, stands in for, or gives a copy of as it leaves. They are the successors (one more for each that
+// is away, and is brought up to date when it comes back), the owner if that is
+// another, and who is about to join and will be one of these.
+func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
+	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
+		dst = append(dst, v.Hashes[i])
+	}
+	if joiners := v.admitted(); len(joiners) > 0 && (v.Holds(id) || v.nobodyServes()) {
+		var room [8]int
+		for _, j := range joiners {
+			if j.among(room[:0], id.Hi, v.copies) {
+				dst = append(dst, v.Hashes[j.member])
+			}
+		}
+	}
+	return dst
+}
+
+// audience appends the members of the ring that are to have the state of an id
+// with this hash from this node: the owner if it is another, and is reached or to
+// be given what this node holds; the next copies in ring order that are not doubled,
+// and those doubled that come before them. Where this node leaves and has given everything
+// away it is none of these any more, and there is one beyond the owner.
+func (v *View) audience(dst []int, hash uint64, holds bool) []int {
+	var room [16]int
+	all := v.copies
+	if all > 0 && v.leaves() && len(v.Held) == 0 {
+		all++
+	}
+	for most := all + 2; ; most *= 2 {
+		order := v.Ring.Order(room[:0], hash, most)
+		members, copies := dst, all
+		for k, at := range order {
+			i := v.Points[at]
+			if i == v.Self || k == 0 && !holds && !v.Reaches(i) || k > 0 && copies == 0 {
+				continue
+			}
+			members = append(members, i)
+			if !v.doubled[i] && copies > 0 {
+				copies--
+			}
+		}
+		if copies == 0 || len(order) < most {
+			return members
+		}
+	}
+}
+
+// admitted is the joiners that are to have counts now. While ranges are abandoned that
+// is nobody: who joins knows of none, and would wait for the one that had them last.
+func (v *View) admitted() []joiner {
+	if len(v.Abandoned) > 0 && !v.nobodyServes() {
+		return nil
+	}
+	return v.joiners
+}
+
+// among says that the joiner will own the hash, or be one of so many successors.
+func (j *joiner) among(room []int, hash uint64, copies int) bool {
+	for _, at := range j.ring.Order(room, hash, copies+1) {
+		if at == j.at {
+			return true
+		}
+	}
+	return false
+}
+
+// Audiences is what each member is to have the states of: of all that this node
+// holds or stands in for, as Targets says, and of the rest what that member stands
+// in for. Who answers for a lost owner need not have the latest copy: it may have
+// been cut off from it, and this node not. So may an owner that was itself away.
+func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
+	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
+	var lost []countsync.Range
+	var room [16]int
+	v.Ring.Arcs(func(first, last uint64) {
+		r := countsync.Range{First: first, Last: last}
+		for _, i := range v.audience(room[:0], last, true) {
+			held[i] = append(held[i], r)
+		}
+		id := bucket.ID{Hi: last}
+		owner := v.Owner(id)
+		knows := v.Reaches(owner) && !v.missesSuccessors(owner)
+		if knows && len(v.Abandoned) == 0 {
+			return
+		}
+		if !knows {
+			lost = append(lost, r)
+		}
+		s := v.successor(id)
+		if s >= 0 && s != v.Self {
+			firsts[s] = append(firsts[s], r)
+		}
+		if s == v.Self {
+			for _, i := range v.audience(room[:0], last, false) {
+				seconds[i] = append(seconds[i], r)
+			}
+		}
+	})
+	stoodIn := countsync.NewRanges(lost...).Union(v.Abandoned).Minus(v.Held)
+	audiences := make(map[countsync.Member]countsync.Ranges, len(held))
+	for i, rs := range held {
+		audiences[v.Hashes[i]] = countsync.NewRanges(rs...).Intersect(v.Held)
+	}
+	for i, rs := range firsts {
+		m := v.Hashes[i]
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
+	}
+	for i, rs := range seconds {
+		m := v.Hashes[i]
+		audiences[m] = audiences[m].Union(countsync.NewRanges(rs...).Intersect(stoodIn))
+	}
+	left := v.Held
+	if v.nobodyServes() && (v.leaves() || v.Eldest() == v.Self) {
+		left = countsync.All()
+	}
+	for _, j := range v.admitted() {
+		var rs []countsync.Range
+		j.ring.Arcs(func(first, last uint64) {
+			if j.among(room[:0], last, v.copies) {
+				rs = append(rs, countsync.Range{First: first, Last: last})
+			}
+		})
+		audiences[v.Hashes[j.member]] = countsync.NewRanges(rs...).Intersect(left)
+	}
+	return audiences
+}
+
+// missesSuccessors says that a member was away until just now, or unknown, and somebody
+// is missing or has gone who may have been given meanwhile what the ring gives to it.
+func (v *View) missesSuccessors(member int) bool {
+	return (v.Side < len(v.Points) || len(v.Abandoned) > 0) &&
+		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })
+}
+
+// Successions is what each member comes to have copies of as this node leaves: of every
+// hash it is the last that is to have one.
+func (v *View) Successions() map[countsync.Member]countsync.Ranges {
+	arcs := make(map[int][]countsync.Range)
+	var room [16]int
+	v.Ring.Arcs(func(first, last uint64) {
+		if to := v.audience(room[:0], last, true); len(to) > 1 { // the first is the owner
+			i := to[len(to)-1]
+			arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
+		}
+	})
+	successions := make(map[countsync.Member]countsync.Ranges, len(arcs))
+	for i, rs := range arcs {
+		successions[v.Hashes[i]] = countsync.NewRanges(rs...)
+	}
+	return successions
+}
+
+// OwesAs says that audiences are the same in both views.
+func (v *View) OwesAs(o *View) bool {
+	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
+		slices.Equal(v.doubled, o.doubled) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
+		v.Held.Equal(o.Held) && v.Abandoned.Equal(o.Abandoned) && slices.Equal(v.joiners, o.joiners)
+}
+
+// OwedAnew is what each member is owed that it was not in the view before, and all of what
+// this node waited for then and holds by now: it was another's to send, and a scan left it
+// out. Members that are owed nothing yet, or again, are in it with none.
+func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
+	var awaited countsync.Ranges
+	if before != nil {
+		for _, w := range before.Waits {
+			awaited = awaited.Union(w.Ranges)
+		}
+	}
+	gained := v.Held.Intersect(awaited)
+	anew := make(map[countsync.Member]countsync.Ranges)
+	for i, m := range v.Hashes {
+		ranges, owes := owed[m]
+		if !owes || i == v.Self {
+			continue
+		}
+		has, met := had[m]
+		if v.JoinsAgain(i, before) {
+			has, met = nil, false
+		}
+		if more := ranges.Minus(has.Minus(gained)); len(more) > 0 || !met {
+			anew[m] = more
+		}
+	}
+	return anew
+}
+
+// Answerers says which of these hashes each member answers for by the ring: what
+// it owns, and what those own that are away and that it stands in for.
+func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
+	if len(hashes) == 0 {
+		return nil
+	}
+	arcs := make(map[int][]countsync.Range)
+	rest := hashes
+	v.Ring.Arcs(func(first, last uint64) {
+		for len(rest) > 0 && rest[0].Last < first {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || rest[0].First > last {
+			return
+		}
+		i := v.firstReplica(last)
+		arcs[i] = append(arcs[i], countsync.Range{First: first, Last: last})
+	})
+	answerers := make(map[int]countsync.Ranges, len(arcs))
+	for i, rs := range arcs {
+		answerers[i] = countsync.NewRanges(rs...).Intersect(hashes)
+	}
+	return answerers
+}
+
+// firstReplica is the first member in ring order that is not away, -1 if there is none: the
+// first that copies go to. Who comes after one that is lost, and not away yet, need not
+// have them all.
+func (v *View) firstReplica(hash uint64) int {
+	var room [16]int
+	for most := 4; ; most *= 4 {
+		order := v.Ring.Order(room[:0], hash, most)
+		for _, at := range order {
+			if i := v.Points[at]; !v.Away[i] {
+				return i
+			}
+		}
+		if len(order) < most {
+			return -1
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package view
+
+import (
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Route says where a check goes.
+type Route struct {
+	Way way
+	To  int // index in Members of the one that is to answer; -1 if no way is left
+	Hop int // and of the one to send it to, which is another where it is relayed
+}
+
+// way is why a check goes there.
+type way uint8
+
+const (
+	Here    way = iota // this node has authority over the id
+	Direct             // the one that has is heard: ask it
+	Relay              // it is not heard, but another member on this side hears it
+	StandIn            // nobody here hears it, or it has stalled: the first successor on this side answers
+	NoWay              // no way is left
+)
+
+// Route returns the route of a check for an id.
+func (v *View) Route(id bucket.ID, now int64) Route {
+	owner := v.Owner(id)
+	to := owner
+	switch {
+	case owner == v.Self && owner >= 0:
+		if v.Settled || v.Held.Contains(id.Hi) {
+			return Route{Here, owner, owner}
+		}
+		to = v.holder(id)
+	case !v.Settled && v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):
+		return Route{Here, v.Self, v.Self}
+	}
+	switch {
+	case to < 0:
+	case v.Stalls(to):
+	case v.Direct[to]:
+		return Route{Direct, to, to}
+	case v.Next[to] >= 0 && v.Overdue(to, now):
+		return Route{Relay, to, v.Next[to]}
+	}
+	if s := v.StandIn(id, to); s >= 0 {
+		return Route{StandIn, s, v.Next[s]}
+	}
+	if s := v.Eldest(); s >= 0 && s != to && len(v.Points) > 0 {
+		return Route{StandIn, s, v.Next[s]}
+	}
+	return Route{NoWay, -1, -1}
+}
+
+// StandIn is the member that answers where to is not reached, or has stalled: the
+// first on this side in ring order that this node asks; -1 if there is none. It is the
+// same for all of the side but for those that some have stalled for.
+func (v *View) StandIn(id bucket.ID, to int) int {
+	return v.firstHere(id, func(i int) bool { return i != to && !v.Stalls(i) })
+}
+
+// successor is the member that stands in for a lost owner, for all of this side.
+func (v *View) successor(id bucket.ID) int {
+	return v.firstHere(id, func(int) bool { return true })
+}
+
+// firstHere is the first member in ring order, of those on this side, that is as wanted.
+func (v *View) firstHere(id bucket.ID, wanted func(i int) bool) int {
+	var room [16]int
+	for most := 4; ; most *= 4 {
+		order := v.Ring.Order(room[:0], id.Hi, most)
+		for _, at := range order {
+			if i := v.Points[at]; v.Next[i] >= 0 && wanted(i) {
+				return i
+			}
+		}
+		if len(order) < most {
+			return -1
+		}
+	}
+}
+
+// Eldest is the first to have started of those on this side that are about to join,
+// -1 if there is none. Where nobody else is left of a side, it answers for all.
+func (v *View) Eldest() int {
+	eldest := -1
+	for i, m := range v.Members {
+		if v.Next[i] < 0 || m.Announced != cluster.Joining {
+			continue
+		}
+		if eldest < 0 || m.Born.Before(v.Members[eldest].Born) { // the first by name of those of one age
+			eldest = i
+		}
+	}
+	return eldest
+}
+
+// Onward says which member a request goes on to, with which flags; -1 if it is
+// answered here. A request for another member is relayed towards it. One that is
+// for this node, of ids that another answers for, is passed on: views differ
+// while a change of membership spreads, and while authority moves. Asked to stand
+// in, this node asks the owner first if it hears it.
+func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, flags uint8) {
+	if to, known := v.Named[h.To]; known && to != v.Self {
+		return to, h.Flags
+	}
+	stands := h.Flags&wire.FlagStandIn != 0
+	switch {
+	case h.Op >= wire.OpLend, h.Flags&wire.PassBits >= wire.MaxPasses:
+		return -1, 0
+	case h.Op == wire.OpRefund:
+		if receipt, stoodIn := wire.ReceiptOf(request); receipt != 0 && (stoodIn || !stands) {
+			return -1, 0 // a receipt means nothing but where it was given
+		}
+	}
+	member = -1
+	for i := range int(h.Asks) {
+		id := wire.IDOf(request, i)
+		owner := v.Owner(id)
+		if owner == v.Self && v.Settled {
+			return -1, 0
+		}
+		r := v.Route(id, now)
+		w, to := r.Way, r.To
+		if h.Flags&wire.PassBits > 0 && w != Here {
+			from := v.holder(id)
+			if from < 0 {
+				from = v.whoHas(id, v.Gave)
+			}
+			if from >= 0 && v.Direct[from] {
+				w, to = Direct, from // the owner waits for this node, which waited for that one, or gave to it
+			}
+		}
+		passes := w == Direct || w == Relay
+		if w == StandIn && to != v.Self && !v.Serves() { // who leaves, or has left, stands in for nobody
+			passes, flags = true, wire.FlagStandIn
+		}
+		if !passes || i > 0 && to != member {
+			return -1, 0
+		}
+		member = to
+	}
+	return member, h.Flags&^wire.FlagStandIn + 1 | flags
+}
+
+// Awaits says that a check has come to a node that waits for authority over what it
+// asks for, and has been with whoever had that: it is on its way, and nobody has it.
+func (v *View) Awaits(h wire.Header, request []byte) bool {
+	if v.Settled || v.Self < 0 || h.Op == wire.OpRefund || h.Op >= wire.OpReset || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.Hashes[v.Self] {
+		return false
+	}
+	for i := range int(h.Asks) {
+		if v.holder(wire.IDOf(request, i)) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// AllHere says that this node has authority for all of the asks. Of none it is
+// true.
+func (v *View) AllHere(all []wire.Ask, now int64) bool {
+	for i := range all {
+		if v.Route(all[i].ID, now).Way != Here {
+			return false
+		}
+	}
+	return true
+}
+
+// Speaks says that this node is the one of its region that decides about an id's
+// holding: who has authority, or stands in for it, with a majority of the roster.
+func (v *View) Speaks(id bucket.ID) bool {
+	return v.Self >= 0 && (v.Holds(id) || !v.nobodyServes()) && (v.Complete || 2*v.Side > max(len(v.Points), v.Expect)) && v.Answers(id) == v.Hashes[v.Self]
+}

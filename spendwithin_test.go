@@ -1,0 +1,55 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// So a denial of it says nothing of when there is room: others answer before that.
+func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *testing.T) {
+	n := solo(t, Config{Now: newHand().Now})
+	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
+	for kind, spend := range map[string]func(v *view.View, r *wire.Result){
+		"a check": func(v *view.View, r *wire.Result) { n.spend(v, view.AsSelf, wire.OpTake, 0, &a, n.now(), r) },
+		"one of several": func(v *view.View, r *wire.Result) {
+			s, results := n.scratch(1), make([]wire.Result, 1)
+			defer n.done(s)
+			n.spendAll(v, view.AsSelf, []wire.Ask{a}, n.now(), s, results)
+			*r = results[0]
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			a.ID.Lo++
+			n.counts.Debit(a.ID, a.Limit, n.now(), 100)
+			var r wire.Result
+			spend(sideOf(4, 0, 1, 2, 3), &r)
+			require.False(t, r.Allowed)
+			require.Equal(t, wire.Budget, r.Source)
+			require.Equal(t, view.OutageRetry, r.RetryAfter)
+			spend(sideOf(4, 0, 1, 2), &r)
+			require.False(t, r.Allowed)
+			require.Greater(t, r.RetryAfter, view.OutageRetry, "with one missing it is this share that there has to be room in")
+		})
+	}
+}
+
+// sideOf is the view of the first of so many members that hears these, and has heard no
+// other for as long as it has run.
+func sideOf(members int, heard ...int) *view.View {
+	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
+	for i := range members {
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
+		c.Hears = append(c.Hears, make([]bool, members))
+	}
+	for _, i := range heard {
+		c.Direct[i], c.Hears[0][i], c.Hears[i][0] = true, true, true
+	}
+	return view.New(1, c, view.Terms{}, nil)
+}

@@ -1,4 +1,4 @@
-.PHONY: test full alone race flakes fuzz soak sim sim-regions schedules pictures bench lint demo
+.PHONY: test full alone race flakes fuzz soak sim sim-regions schedules pictures bench figures lint demo
 
 test:
 	go test work
@@ -69,6 +69,10 @@ pictures:
 bench:
 	go test -run '^$$' -bench . -benchmem ./bucket ./ring ./cluster
 	cd bench && go test -run '^$$' -bench . -benchmem .
+
+# How large the code is, and which functions branch most.
+figures:
+	go run ./internal/figures
 
 lint:
 	gofmt -l . | (! grep .)

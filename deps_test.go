@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"cluster": {"internal/clamp", "internal/origin", "internal/pace", "internal/patience", "internal/rlimit", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
 	"internal/clamp":      {"time"},
+	"internal/figures":    {},
 	"internal/freeport":   {"net"},
 	"internal/full":       {},
 	"internal/lab":        {"time"},

@@ -11,7 +11,7 @@ import (
 
 // unraced are the packages in whose tests the race detector has nothing to see: they start
 // processes of their own, count in one goroutine, or read documents.
-var unraced = []string{"bench", "cmd/demo", "deploy", "internal/snippets", "internal/suite", "simulations", "soak"}
+var unraced = []string{"bench", "cmd/demo", "deploy", "internal/figures", "internal/snippets", "internal/suite", "simulations", "soak"}
 
 // fullPackage is what a test imports that leaves something to the full run.
 const fullPackage = "github.com/weir-go/weir/internal/full"

@@ -107,7 +107,7 @@ func busyRound(b *testing.B, load BusyLoad) {
 	}
 	var quotas []*cpuQuota
 	for _, i := range load.Quota {
-		q, err := newCPUQuota(gateways[i].pid, busyQuota, busyPeriod)
+		q, err := newCPUQuota(gateways[i].PID(), busyQuota, busyPeriod)
 		if err != nil {
 			endMembers(b, gateways)
 			b.Skipf("a CPU quota needs a cgroup of its own, which cannot be made here: %v", err)
@@ -402,9 +402,9 @@ func (r *BusyReport) reportKeys(b *testing.B, rate int, suffix string, some func
 // throttle stops a process for 60 ms of each 100, as a CPU quota does, until done.
 func throttle(p *process, done <-chan struct{}) {
 	for {
-		_ = p.stop()
+		_ = p.Freeze()
 		time.Sleep(60 * time.Millisecond)
-		_ = p.resume()
+		_ = p.Thaw()
 		select {
 		case <-done:
 			return

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // cell is one contender under one workload.
@@ -208,14 +210,14 @@ func (c cell) weigh(all []*worker, s settings, before int64) (int64, error) {
 // what others allocated meanwhile.
 func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated uint64) error {
 	var checks, here, asked, strays, fails float64
-	var latency histogram
+	var latency lab.Histogram
 	var counts []count
 	for i := range tallies {
 		t := &tallies[i]
 		checks, here, strays, fails = checks+float64(t.Checks), here+float64(t.Here), strays+float64(t.Stray), fails+float64(t.Failed)
 		f.Checks += float64(t.Checks) / t.Took.Seconds()
 		allocated += t.Mallocs
-		latency.merge(&t.Latency)
+		latency.Merge(&t.Latency)
 		counts = addCounts(counts, t.Counts)
 	}
 	for _, c := range counts {
@@ -224,7 +226,7 @@ func (c cell) sumUp(f *result, tallies []Tally, took time.Duration, allocated ui
 	if checks == 0 || fails >= checks {
 		return fmt.Errorf("of %.0f checks %.0f failed", asked, fails)
 	}
-	f.P50, f.P99, f.P999 = latency.quantile(.5), latency.quantile(.99), latency.quantile(.999)
+	f.P50, f.P99, f.P999 = latency.Quantile(.5), latency.Quantile(.99), latency.Quantile(.999)
 	f.Allocations = float64(allocated) / checks
 	f.Here, f.Stray, f.Failed = here/checks, strays/asked, fails/asked
 	if hot := len(counts) / hottest; hot > 0 && c.workload.name != "uniform" {

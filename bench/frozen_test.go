@@ -92,10 +92,10 @@ func freezeOnce(b *testing.B) (t thawed) {
 	t.before = merge(call[Lap](b, others, "Member.Lap", 0))
 
 	froze := time.Now()
-	if err := victim.stop(); err != nil {
+	if err := victim.Freeze(); err != nil {
 		b.Skip(err)
 	}
-	resume := sync.OnceFunc(func() { require.NoError(b, victim.resume()) })
+	resume := sync.OnceFunc(func() { require.NoError(b, victim.Thaw()) })
 	defer resume() // it could not be told to end
 	time.Sleep(frozenFor)
 	for _, tallies := range call[int](b, others, "Member.Tallies", 0) {

@@ -93,7 +93,7 @@ func TestAChildEndsWhenItIsTold(t *testing.T) {
 func TestAQuotaIsForOneProcessAndGoesWithIt(t *testing.T) {
 	p, err := startRole("echo")
 	require.NoError(t, err)
-	q, err := newCPUQuota(p.pid, busyQuota, busyPeriod)
+	q, err := newCPUQuota(p.PID(), busyQuota, busyPeriod)
 	if err != nil {
 		require.NoError(t, p.end())
 		t.Skipf("no cgroup can be made here: %v", err)
@@ -114,7 +114,7 @@ func TestAChildEndsWhenItsParentIsKilled(t *testing.T) {
 	conn, err := net.Dial("tcp", p.addr)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
-	require.NoError(t, p.kill())
+	require.NoError(t, p.Kill())
 	var killed *exec.ExitError
 	require.ErrorAs(t, p.end(), &killed)
 	requireNobodyAt(t, p.addr)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -111,40 +110,6 @@ func TestOutcomesAreKeptInOrder(t *testing.T) {
 	for i := range want {
 		require.Equal(t, want[i], a.outcomeOf(i), i)
 	}
-}
-
-func TestAHistogramKnowsQuantilesToAThirtieth(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	var h histogram
-	var times []time.Duration
-	for range 100_000 {
-		d := time.Duration(random.ExpFloat64() * float64(random.IntN(10_000_000)))
-		h.add(d)
-		times = append(times, d)
-	}
-	slices.Sort(times)
-	for _, q := range []float64{0, .001, .5, .99, .999, 1} {
-		exact := times[min(len(times)-1, int(q*float64(len(times))))]
-		require.GreaterOrEqual(t, h.quantile(q), exact, q)
-		require.LessOrEqual(t, float64(h.quantile(q)), float64(exact)*(1+1./30)+1, q)
-	}
-}
-
-func TestEveryTimeHasABinThatItEnds(t *testing.T) {
-	for _, d := range []time.Duration{0, 1, 31, 32, 63, 64, 65, 127, 128, 1000, time.Millisecond, time.Second, time.Hour, 1<<63 - 1} {
-		bin := binOf(d)
-		require.LessOrEqual(t, d, topOf(bin))
-		if bin > 0 {
-			require.Greater(t, d, topOf(bin-1))
-		}
-	}
-	require.Zero(t, binOf(-time.Second))
-	require.Zero(t, new(histogram).quantile(.5))
-}
-
-func TestAHistogramAllocatesNothing(t *testing.T) {
-	h := new(histogram)
-	require.Zero(t, testing.AllocsPerRun(100, func() { h.add(time.Millisecond) }))
 }
 
 func TestTimesAndSharesAreReadAtAGlance(t *testing.T) {

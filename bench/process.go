@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"runtime/pprof"
-	"strings"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // roleVariable tells a process what to be: this binary, or that of the
@@ -53,64 +52,38 @@ func play(name string, serve role) error {
 	return serve(func(addr string) { fmt.Println(addr) }, done)
 }
 
-// process is a child that is ready.
+// process is a child that is ready. Its end must follow a Kill.
 type process struct {
+	*lab.Child
 	addr string
-	pid  int
-	kill func() error // as a crash would; end must follow
-	end  func() error // once
-
-	stop, resume func() error // as a CPU quota does
 }
+
+// end ends it.
+func (p *process) end() error { return p.Stop(startWait) }
 
 // startRole starts this binary in a role, with more in its environment.
 func startRole(role string, env ...string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
-	cmd.Stderr = os.Stderr
-	tieToParent(cmd)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
 	line := make(chan string, 1)
-	go func() {
-		addr, _ := bufio.NewReader(out).ReadString('\n')
-		line <- strings.TrimSpace(addr)
-	}()
-	p := &process{pid: cmd.Process.Pid, kill: cmd.Process.Kill, end: func() error {
-		_ = in.Close()
-		return endOf(cmd)
-	}}
-	p.stop, p.resume = pauses(cmd)
+	child, err := lab.Start(append(env, roleVariable+"="+role), os.Stderr, func(text []byte) {
+		select {
+		case line <- string(text):
+		default: // what it prints afterwards is nothing to us
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &process{Child: child}
 	select {
 	case p.addr = <-line:
+	case <-child.Ended():
 	case <-time.After(startWait):
 	}
 	if p.addr == "" {
-		_ = p.kill()
+		_ = p.Kill()
 		return nil, errors.Join(fmt.Errorf("bench: the %s did not start", role), p.end())
 	}
 	return p, nil
-}
-
-// endOf waits for a child that has been told to end, and kills it if it does
-// not.
-func endOf(cmd *exec.Cmd) error {
-	patience := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	defer patience.Stop()
-	return cmd.Wait()
 }
 
 // quiet logs errors alone: a benchmark's output is its figures.

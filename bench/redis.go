@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // asked is the outcome of a check that another process decided.
@@ -114,7 +115,7 @@ func startRedis() (*redisServer, error) {
 		return nil, err
 	}
 	s.cmd = exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", s.dir)
-	tieToParent(s.cmd)
+	lab.TieToParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		s.release()
 		return nil, errors.Join(err, os.RemoveAll(s.dir))

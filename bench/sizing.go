@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // sizerRole is a process that has a node as it is deployed: with secrets, a replica of each
@@ -148,10 +149,7 @@ const sizerCallers = 64
 
 // Load asks as often as it is told, and answers with how much CPU time the process took.
 func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
-	before, _, err := usage()
-	if err != nil {
-		return err
-	}
+	before := lab.CPU()
 	want := map[string]weir.Source{"owned": weir.Owner, "forwarded": weir.Forwarded, "leased": weir.Leased}[o.Way]
 	keys := s.keys[o.Way]
 	var other [sizerCallers]int
@@ -167,9 +165,8 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 	for _, n := range other {
 		spent.Other += n
 	}
-	after, _, err := usage()
-	spent.CPU = after - before
-	return err
+	spent.CPU = lab.CPU() - before
+	return nil
 }
 
 // paced has callers do something at a rate, at random moments, and answers with how often.
@@ -248,9 +245,7 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
 		}
 	}
 	m.Keys = s.node.Stats().Keys
-	if _, m.Peak, err = usage(); err != nil {
-		return err
-	}
+	m.Peak = lab.PeakMemory()
 	m.Live = heap() - s.before
 	return nil
 }
@@ -375,6 +370,9 @@ const sizingNodes = 3
 // size prints what checks of asked keys of each kind take of CPU, each rate for d, and what
 // keys take of memory.
 func size(ctx context.Context, d time.Duration, asked int, keys []int, out io.Writer) (err error) {
+	if !lab.Signals {
+		return errors.New("bench: -sizing needs getrusage: run it on a Unix")
+	}
 	fmt.Fprintf(out, "CPU time of all of %d nodes for a check, µs, of so many a second in all:\n\n| a check | 1,000 | 10,000 | 100,000 |\n|---|---|---|---|\n", sizingNodes)
 	s, err := startSizers(sizingNodes, 4*sizingNodes*asked, asked)
 	if err != nil {

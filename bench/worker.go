@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // workerRole is a process that has one instance of a contender, and callers that ask it.
@@ -212,7 +214,7 @@ func (w *Worker) Mallocs(_ int, n *uint64) error {
 type Tally struct {
 	Checks, Here  int // in Took
 	Took          time.Duration
-	Latency       histogram
+	Latency       lab.Histogram
 	Mallocs       uint64
 	Stray, Failed int     // since Fill began
 	Counts        []count // of all that was asked since then
@@ -244,7 +246,7 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 	for i := range w.callers {
 		c := &w.callers[i]
 		t.Here, t.Stray, t.Failed = t.Here+c.here, t.Stray+c.stray, t.Failed+c.failed
-		t.Latency.merge(&c.latency)
+		t.Latency.Merge(&c.latency)
 		for at := range c.checks {
 			t.Counts[w.drawn[(c.first+at)%len(w.drawn)]].add(c.outcomeOf(at))
 		}
@@ -301,7 +303,7 @@ type asker struct {
 // seen is what is measured.
 type seen struct {
 	here    int
-	latency histogram
+	latency lab.Histogram
 }
 
 // outcomesKept is for how many checks of a worker there is memory at once. For more it
@@ -327,7 +329,7 @@ func (c *asker) ask(w *Worker, every int) {
 			until = every
 			begun := time.Now()
 			o = w.instance.allow(w.draws[at])
-			c.latency.add(time.Since(begun))
+			c.latency.Add(time.Since(begun))
 		} else {
 			o = w.instance.allow(w.draws[at])
 		}

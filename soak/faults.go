@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/freeport"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // fleet is the processes of a run, and what has come of it. Its methods but told are
@@ -42,7 +44,8 @@ type fleet struct {
 // member is a node's place: an address, and the process that has it.
 type member struct {
 	addr    string
-	process *process
+	release func() // the port, which nobody else is given while its node restarts
+	process *lab.Child
 	starts  int
 
 	// What follows is under the fleet's mu.
@@ -75,11 +78,11 @@ func newFleet(o options, out io.Writer) (*fleet, error) {
 	}
 	f.secrets = [][]byte{newSecret()}
 	for range o.nodes {
-		addr, err := freeAddress()
+		addr, release, err := freeport.Hold()
 		if err != nil {
 			return nil, errors.Join(err, f.close())
 		}
-		f.members = append(f.members, &member{addr: addr})
+		f.members = append(f.members, &member{addr: addr, release: release})
 	}
 	return f, nil
 }
@@ -88,30 +91,6 @@ func newSecret() []byte {
 	secret := make([]byte, 32)
 	rand.Read(secret)
 	return secret
-}
-
-// freeAddress is one that is free for TCP and UDP, below those that systems give out
-// themselves: nobody else is given it while its node restarts.
-func freeAddress() (string, error) {
-	var last error
-	for range 1000 {
-		n := mathrand.N(10_000) // not of the seed: runs side by side need other ports
-		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+n)
-		tcp, err := net.Listen("tcp", addr)
-		if err != nil {
-			last = err
-			continue
-		}
-		udp, err := net.ListenPacket("udp", addr)
-		tcp.Close()
-		if err != nil {
-			last = err
-			continue
-		}
-		udp.Close()
-		return addr, nil
-	}
-	return "", fmt.Errorf("soak: no port of 20000 to 29999 is free: %w", last)
 }
 
 // writeRules swaps the next version in, of which the limit is another one.
@@ -142,7 +121,7 @@ func (f *fleet) start(i int) error {
 	f.mu.Lock()
 	m.last, m.at = report{}, time.Time{}
 	f.mu.Unlock()
-	p, err := spawn(s, func(r report) { f.told(i, r) })
+	p, err := lab.StartJSON(nodeVariable, s, func(r report) { f.told(i, r) })
 	if err != nil {
 		return fmt.Errorf("soak: node %d does not start: %w", i+1, err)
 	}
@@ -235,8 +214,8 @@ func (f *fleet) whole(ctx context.Context) error {
 	for i, m := range f.members {
 		how := ""
 		select {
-		case <-m.process.ended:
-			how = ", ended: " + m.process.how()
+		case <-m.process.Ended():
+			how = ", ended: " + m.process.How()
 		default:
 		}
 		seen = append(seen, fmt.Sprintf("node %d sees %d members serving (-1: others too, or it is not ready) and rules %d%s", i+1, m.last.Whole, m.last.Rules, how))
@@ -247,7 +226,7 @@ func (f *fleet) whole(ctx context.Context) error {
 func (f *fleet) tell(o order) error {
 	var errs []error
 	for _, m := range f.members {
-		errs = append(errs, m.process.order(o))
+		errs = append(errs, m.process.Order(o))
 	}
 	return errors.Join(errs...)
 }
@@ -361,16 +340,16 @@ func (f *fleet) strike(ctx context.Context, k kind) error {
 	case deploy:
 		err = f.redeploy(i)
 	case kill:
-		err = m.process.cmd.Process.Kill()
-		<-m.process.ended
+		err = m.process.Kill()
+		<-m.process.Ended()
 		rest(ctx, time.Duration(f.draw.Int64N(int64(2*time.Second)))) // the others are without it
 		err = errors.Join(err, f.start(i))
 	case freeze:
-		err = m.process.freeze()
+		err = m.process.Freeze()
 		rest(ctx, 300*time.Millisecond+time.Duration(f.draw.Int64N(int64(2*time.Second))))
-		err = errors.Join(err, m.process.thaw())
+		err = errors.Join(err, m.process.Thaw())
 	case sever:
-		err = m.process.order(order{Do: doBreak})
+		err = m.process.Order(order{Do: doBreak})
 		rest(ctx, 100*time.Millisecond)
 	}
 	if err = errors.Join(err, f.whole(ctx)); err != nil {
@@ -386,14 +365,11 @@ func (f *fleet) strike(ctx context.Context, k kind) error {
 // redeploy has a node leave in order, and starts another one in its place.
 func (f *fleet) redeploy(i int) error {
 	m := f.members[i]
-	if err := m.process.leave(); err != nil {
+	if err := m.process.Leave(); err != nil {
 		return err
 	}
-	if err := m.process.end(2 * leaveWithin); err != nil {
-		return fmt.Errorf("soak: node %d was to leave: %w", i+1, err)
-	}
-	if !m.process.cmd.ProcessState.Success() {
-		return fmt.Errorf("soak: node %d left in disorder: %s", i+1, m.process.how())
+	if err := m.process.Await(2 * leaveWithin); err != nil {
+		return fmt.Errorf("soak: node %d left in disorder: %w: %s", i+1, err, m.process.How())
 	}
 	return f.start(i)
 }
@@ -423,17 +399,14 @@ func (f *fleet) rotate(ctx context.Context) error {
 
 // close ends all processes, and leaves nothing behind.
 func (f *fleet) close() error {
-	for _, m := range f.members {
-		if m.process == nil {
-			continue
-		}
-		_ = m.process.thaw()
-		_ = m.process.stdin.Close()
-	}
+	var ends sync.WaitGroup
 	for _, m := range f.members {
 		if m.process != nil {
-			_ = m.process.end(leaveWithin)
+			_ = m.process.Thaw()
+			ends.Go(func() { _ = m.process.Stop(leaveWithin) })
 		}
+		m.release()
 	}
+	ends.Wait()
 	return os.RemoveAll(f.dir)
 }

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 func main() {
@@ -80,7 +82,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if !faultsArePlayed {
+	if !lab.Signals {
 		return errors.New("soak: this system has no signals to freeze a process with: run it on Linux or another Unix")
 	}
 	fmt.Fprintf(out, "%d nodes, %d checks a second each, for %v; the same again: go run ./soak -for %v -nodes %d -rate %d -seed %d\n\n",

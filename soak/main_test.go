@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 func TestFlagsOutOfRangeAreRefusedByName(t *testing.T) {
@@ -29,7 +31,7 @@ func TestASeedIsDrawnUnlessOneIsGiven(t *testing.T) {
 }
 
 func TestEveryConnectionOfAProcessIsEnded(t *testing.T) {
-	if !faultsArePlayed {
+	if !lab.Signals {
 		t.Skip("this system has no descriptors to find connections by")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

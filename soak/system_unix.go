@@ -8,13 +8,6 @@ import (
 	"syscall"
 )
 
-// faultsArePlayed reports whether this system has what the faults need.
-const faultsArePlayed = true
-
-func (p *process) leave() error  { return p.cmd.Process.Signal(syscall.SIGTERM) }
-func (p *process) freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
-func (p *process) thaw() error   { return p.cmd.Process.Signal(syscall.SIGCONT) }
-
 // breakConnections ends all connections of this process, as a firewall does that
 // forgets them, and returns how many.
 func breakConnections() (cut int, err error) {

@@ -65,7 +65,7 @@ type strain struct {
 	Asked, Granted [busyKeys]int // of each key
 	Elsewhere      [busyKeys]int // checks that were not decided by authority
 	At             [places]int
-	Took           latencies // with the time that the goroutine waited for a core
+	Took           lab.Histogram // with the time that the goroutine waited for a core
 	Errors         int
 	Cores          coreTime
 	Over, Exact    int64 // when the load ended and when checks were exact again, in Unix nanoseconds; never if they were not in time
@@ -82,9 +82,9 @@ type coreTime struct {
 // measureCores returns a function that returns what became of them since it was made.
 func measureCores() func() coreTime {
 	own := lab.CPU()
-	used, idle, known := machineUsage()
+	used, idle, known := lab.MachineCPU()
 	return func() coreTime {
-		usedNow, idleNow, ok := machineUsage()
+		usedNow, idleNow, ok := lab.MachineCPU()
 		if !known || !ok {
 			return coreTime{}
 		}
@@ -179,7 +179,7 @@ func (s *strain) add(key int, d weir.Decision, took time.Duration, err error) {
 	if elsewhereAt(at) {
 		s.Elsewhere[key]++
 	}
-	s.Took.add(took)
+	s.Took.Add(took)
 }
 
 // merge adds another gateway's.
@@ -192,7 +192,7 @@ func (s *strain) merge(o *strain) {
 	for at, n := range o.At {
 		s.At[at] += n
 	}
-	s.Took.merge(&o.Took)
+	s.Took.Merge(&o.Took)
 	s.Errors += o.Errors
 	s.Cores.add(o.Cores)
 	s.Over, s.Exact = max(s.Over, o.Over), max(s.Exact, o.Exact)
@@ -248,7 +248,7 @@ func (f *fleet) strain(last time.Duration) error {
 		if inc == nil || inc.condition != up {
 			continue
 		}
-		if err := inc.process.order(order{Busy: until.UnixNano()}); err != nil {
+		if err := inc.process.Order(order{Busy: until.UnixNano()}); err != nil {
 			return err
 		}
 		f.straining++
@@ -271,7 +271,7 @@ func (f *fleet) endured(s *strain, at int64) {
 	if all.Exact == never {
 		f.shown = "checks are not exact again"
 	}
-	f.shown += fmt.Sprintf("; of %s under load authority decided %d%%, within %s but for 1%%", number(all.Took.Total), all.byAuthority(), short(all.Took.quantile(0.99)))
+	f.shown += fmt.Sprintf("; of %s under load authority decided %d%%, within %s but for 1%%", number(all.Took.Total), all.byAuthority(), short(all.Took.Quantile(0.99)))
 }
 
 // endurance returns what the checks of busy gateways came to, nil if they have not all told,
@@ -346,7 +346,7 @@ func (v *verdict) busyClaims() (claims []claim) {
 	claim((crowded || s.byAuthority() >= leastByAuthority) && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
 		"of %s checks by gateways that left the machine no idle time were decided by authority, %s; %d%% by a copy, %d%% by a share, %d failed",
 		number(s.Took.Total), least, s.part(stoodIn), s.part(budget), s.Errors)
-	claim(true, "p99, busy", short(s.Took.quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.quantile(0.5)), short(v.busyTook.quantile(0.99)))
+	claim(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(v.busyTook.Quantile(0.99)))
 	claim(v.lost == 0, "gone", number(v.lost), "times that a gateway took another for gone, though all were there")
 	granted, due, most, beyond := s.sums()
 	means := fmt.Sprintf("units granted by these checks, of %s that the limits grant of what was asked: at most %s, L for each key, 2L where a check timed out", number(due), number(most))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/page"
 )
 
@@ -43,7 +44,7 @@ func (f *fleet) actions(gateway int) []page.Action {
 	}
 	able := map[kind]bool{
 		kill: runs || done[freeze], start: true,
-		freeze: runs && signals, thaw: true,
+		freeze: runs && lab.Signals, thaw: true,
 		slowDown: true, speedUp: true, cut: true, heal: true,
 	}
 	all := make([]page.Action, len(buttons))
@@ -109,7 +110,7 @@ func (f *fleet) order(inc *incarnation) {
 	if !f.served || inc.process == nil || !slices.Contains([]condition{starting, joining, up}, inc.condition) {
 		return
 	}
-	_ = inc.process.order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
+	_ = inc.process.Order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
 }
 
 // trim forgets what a verdict would need, of which there is none while gateways are served.

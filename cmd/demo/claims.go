@@ -87,8 +87,8 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 	}{{"p99", "while regions reach each other", &l.calm}, {"p99, cut", "while one is cut off", &l.severed}} {
 		if of := &c.checks.global; of.took.Total > 0 {
 			holds := of.late(&l.lateness) <= mostLate+c.checks.regional.late(&l.lateness)
-			claim(holds, c.name, short(of.took.quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
-				c.when, there, short(of.took.quantile(0.5)), short(c.checks.regional.took.quantile(0.99)))
+			claim(holds, c.name, short(of.took.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
+				c.when, there, short(of.took.Quantile(0.5)), short(c.checks.regional.took.Quantile(0.99)))
 		}
 	}
 

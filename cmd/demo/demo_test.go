@@ -278,8 +278,7 @@ func TestAGatewayEndsWithItsInput(t *testing.T) {
 	f.mu.Lock()
 	f.current[0].condition = stopped
 	f.mu.Unlock()
-	require.True(t, p.stop(eventually))
-	require.True(t, p.cmd.ProcessState.Success(), p.how())
+	require.NoError(t, p.Stop(eventually), p.How())
 	require.Empty(t, f.broken)
 }
 
@@ -302,7 +301,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	})
 	f.stop()
 	for _, inc := range f.all {
-		require.False(t, running(inc.process.pid()))
+		require.False(t, running(inc.process.PID()))
 	}
 }
 
@@ -310,8 +309,8 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	f := spawner(t, 3, "")
 	require.NoError(t, f.open(t.Context()))
-	require.NoError(t, f.current[1].process.kill())
-	<-f.current[1].process.ended
+	require.NoError(t, f.current[1].process.Kill())
+	<-f.current[1].process.Ended()
 	wait(t, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()

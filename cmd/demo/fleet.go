@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // condition is how a gateway is, as far as the demo knows.
@@ -38,7 +39,7 @@ func (c condition) String() string {
 // incarnation is one process in one gateway's place.
 type incarnation struct {
 	gateway   int // index
-	process   *process
+	process   *lab.Child
 	client    *http.Client
 	condition condition
 	ready     bool          // as it said last
@@ -117,7 +118,7 @@ func newFleet(o options, per time.Duration, announced func(event)) *fleet {
 }
 
 // launch starts a process in a gateway's place: where the one before it was, if
-// there was one. Like spawn, it belongs on the demo's own thread.
+// there was one. Like lab.Start, it belongs on the demo's own thread.
 func (f *fleet) launch(gateway int) error {
 	f.mu.Lock()
 	s := settings{
@@ -145,13 +146,17 @@ func (f *fleet) launch(gateway int) error {
 	f.all = append(f.all, inc)
 	f.mu.Unlock()
 
-	p, err := spawn(s, func(r report) { f.told(inc, r) }, func(p *process) { f.ended(inc, p) })
+	p, err := lab.StartJSON(gatewayEnv, s, func(r report) { f.told(inc, r) })
 	if err != nil {
 		return fmt.Errorf("gateway %d does not start: %w", gateway+1, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	inc.process = p
+	go func() {
+		<-p.Ended()
+		f.ended(inc, p)
+	}()
 	return nil
 }
 
@@ -344,32 +349,32 @@ func (f *fleet) hearing() bool {
 }
 
 // ended takes in the end of a process.
-func (f *fleet) ended(inc *incarnation, p *process) {
+func (f *fleet) ended(inc *incarnation, p *lab.Child) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(inc.over)
 	inc.client.CloseIdleConnections()
 	inc.ready = false
 	now := time.Now().UnixNano()
-	well := p.cmd.ProcessState.Success()
+	well := p.Well()
 	switch inc.condition {
 	case killed:
 	case stopped:
-		if p.cmd.ProcessState.Exited() && !well {
-			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.how())
+		if p.Cmd.ProcessState.Exited() && !well {
+			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.How())
 		}
 	case leaving:
 		inc.condition = gone
 		inc.down = append(inc.down, span{now, never})
 		if !well {
-			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.how())
+			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.How())
 		}
 		f.settle(now)
 	default:
 		inc.condition = failed
 		inc.down = append(inc.down, span{now, never})
-		f.breaks("gateway %d ended by itself: %s", inc.gateway+1, p.how())
-		f.say("failed", "gateway %d ended by itself: %v", inc.gateway+1, p.cmd.ProcessState)
+		f.breaks("gateway %d ended by itself: %s", inc.gateway+1, p.How())
+		f.say("failed", "gateway %d ended by itself: %v", inc.gateway+1, p.Cmd.ProcessState)
 	}
 }
 
@@ -379,12 +384,12 @@ func (f *fleet) do(what step) error {
 	inc := f.current[what.gateway]
 	if what.kind == start && inc != nil && inc.process != nil {
 		f.mu.Unlock()
-		<-inc.process.ended // which was killed or has left, and has its ports until then
+		<-inc.process.Ended() // which was killed or has left, and has its ports until then
 		f.mu.Lock()
 	}
 	n, now, pid := what.gateway+1, time.Now().UnixNano(), 0
 	if inc != nil {
-		pid = inc.process.pid()
+		pid = inc.process.PID()
 	}
 	if what.phase != "" {
 		f.say("phase", "%s", what.phase)
@@ -424,13 +429,13 @@ func (f *fleet) do(what step) error {
 	case start:
 		err = f.launch(what.gateway)
 	case leave:
-		err = inc.process.leave()
+		err = inc.process.Leave()
 	case kill:
-		err = inc.process.kill()
+		err = inc.process.Kill()
 	case freeze:
-		err = inc.process.freeze()
+		err = inc.process.Freeze()
 	case thaw:
-		err = inc.process.thaw()
+		err = inc.process.Thaw()
 	case reload, override:
 		f.polls.Go(func() { f.change(what.kind) })
 	case busy:
@@ -450,7 +455,7 @@ func (f *fleet) do(what step) error {
 		if inc != nil {
 			again = " again at the same address"
 		}
-		f.say("start", "gateway %d starts%s, as process %d", n, again, f.current[what.gateway].process.pid())
+		f.say("start", "gateway %d starts%s, as process %d", n, again, f.current[what.gateway].process.PID())
 	case thaw:
 		inc.condition = joining
 		inc.down[len(inc.down)-1].to = time.Now().UnixNano()
@@ -660,9 +665,9 @@ func (f *fleet) stop() {
 		inc.condition = stopped
 		wait.Go(func() {
 			if was == frozen {
-				inc.process.kill()
+				inc.process.Kill()
 			}
-			if !inc.process.stop(stopWithin) {
+			if errors.Is(inc.process.Stop(stopWithin), lab.ErrLate) {
 				f.mu.Lock()
 				f.breaks("gateway %d did not stop within %v", inc.gateway+1, stopWithin)
 				f.mu.Unlock()
@@ -673,7 +678,6 @@ func (f *fleet) stop() {
 	wait.Wait()
 	for _, inc := range all {
 		if inc.process != nil {
-			<-inc.process.ended
 			<-inc.over
 		}
 	}

@@ -153,7 +153,7 @@ func (f *globeFrame) lines(width, height int) []line {
 		filled := min(bar, (r.granted*bar+f.limit/2)/max(1, f.limit))
 		l := line{}.add(name, fmt.Sprintf("%-7s", r.name)).
 			add(plain, fmt.Sprintf(" %8s  ", r.asks())).add(bold, right(perSecond(r.granted, f.per), 9)).
-			add(plain, fmt.Sprintf("  %9s  %9s  %11s  ", short(r.counts.checks.quantile(0.5)), short(r.counts.checks.quantile(0.99)), short(r.counts.took.quantile(0.99)))).
+			add(plain, fmt.Sprintf("  %9s  %9s  %11s  ", short(r.counts.checks.Quantile(0.5)), short(r.counts.checks.Quantile(0.99)), short(r.counts.took.Quantile(0.99)))).
 			add(cyan, strings.Repeat("█", filled)).add(dim, strings.Repeat("░", bar-filled))
 		if r.cut {
 			l = l.add(red, " cut off")
@@ -179,7 +179,7 @@ func (f *globeFrame) short() string {
 	fmt.Fprintf(&b, "%5.1f s ", f.elapsed.Seconds())
 	for i := range f.rows {
 		r := &f.rows[i]
-		fmt.Fprintf(&b, " %s %s/s %s ok %s ", r.name, r.asks(), perSecond(r.granted, f.per), short(r.counts.checks.quantile(0.99)))
+		fmt.Fprintf(&b, " %s %s/s %s ok %s ", r.name, r.asks(), perSecond(r.granted, f.per), short(r.counts.checks.Quantile(0.99)))
 	}
 	fmt.Fprintf(&b, " sum %s of %s  %d errors, %d stalls", perSecond(f.sum(), f.per), perSecond(f.limit, f.per), f.standing.errors, f.standing.stalls)
 	return b.String()

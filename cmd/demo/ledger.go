@@ -23,9 +23,9 @@ type ledger struct {
 	errors  int
 	problem error // the first
 	slow    []slow
-	took    latencies // of requests
-	calm    checks    // while no region was cut off
-	severed checks    // while one was
+	took    lab.Histogram // of requests
+	calm    checks        // while no region was cut off
+	severed checks        // while one was
 	global  [][customers][]admission
 	local   [][customers][]admission
 	guessed [][customers][]span // by region, checks that were admitted without the owner
@@ -46,13 +46,13 @@ type guess struct {
 }
 
 type timed struct {
-	took latencies
+	took lab.Histogram
 	slow []slow // as long as to another region and back, or longer
 }
 
 func (t *timed) add(check span, by *incarnation) {
 	took := time.Duration(check.to - check.from)
-	t.took.add(took)
+	t.took.Add(took)
 	if took >= there {
 		t.slow = append(t.slow, slow{check, took, by})
 	}
@@ -73,14 +73,14 @@ type visit struct {
 // regionCounts is what one region answered.
 type regionCounts struct {
 	asked  int
-	checks latencies
-	took   latencies
+	checks lab.Histogram
+	took   lab.Histogram
 }
 
 func (c *regionCounts) add(o *regionCounts) {
 	c.asked += o.asked
-	c.checks.merge(&o.checks)
-	c.took.merge(&o.took)
+	c.checks.Merge(&o.checks)
+	c.took.Merge(&o.took)
 }
 
 func newLedger(p *planet) *ledger {
@@ -140,9 +140,9 @@ func (l *ledger) check(region int, local bool, a *answer) {
 	}
 	l.counted++
 	r := &l.recent[region]
-	r.checks.add(time.Duration(a.check.to - a.check.from))
-	r.took.add(a.took)
-	l.took.add(a.took)
+	r.checks.Add(time.Duration(a.check.to - a.check.from))
+	r.took.Add(a.took)
+	l.took.Add(a.took)
 	of := &l.calm
 	if cut {
 		of = &l.severed

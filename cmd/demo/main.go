@@ -92,7 +92,7 @@ func run(ctx context.Context, o options, f *fleet, s *screen, begun time.Time) i
 	if !s.terminal {
 		s.say(fmt.Sprintf("weir  %d gateways, one limit: each of %[4]d clients gets %[2]d in %[3]v, whichever it asks", o.nodes, f.limit, f.per, clients))
 		for i, inc := range f.current[:f.nodes] {
-			s.say(fmt.Sprintf("gateway %d is process %d at %s/", i+1, inc.process.pid(), f.url(inc)))
+			s.say(fmt.Sprintf("gateway %d is process %d at %s/", i+1, inc.process.PID(), f.url(inc)))
 		}
 		s.say(key)
 	}

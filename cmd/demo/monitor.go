@@ -80,7 +80,7 @@ func (m *monitor) frame(now time.Time) *frame {
 			sees: sights(inc.report, len(m.fleet.current)),
 		}
 		if inc.process != nil {
-			row.pid = inc.process.pid()
+			row.pid = inc.process.PID()
 		}
 		for _, s := range m.slices {
 			row.counts.add(&s.gateways[i])

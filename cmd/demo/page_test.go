@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/page"
 )
 
@@ -51,7 +52,7 @@ func TestThePageShowsWhoIsThereAndWhatCanBeDone(t *testing.T) {
 	require.Equal(t, "cut off", s.Members[1].State)
 	require.Equal(t, "frozen", s.Members[2].State)
 	require.Contains(t, s.Members[0].Note, "behind the cut")
-	require.Equal(t, []page.Action{{Name: "kill"}, {Name: "freeze", Off: !signals}, {Name: "slow"}, {Name: "heal"}}, s.Members[0].Actions)
+	require.Equal(t, []page.Action{{Name: "kill"}, {Name: "freeze", Off: !lab.Signals}, {Name: "slow"}, {Name: "heal"}}, s.Members[0].Actions)
 	require.Equal(t, []page.Action{{Name: "kill"}, {Name: "thaw"}, {Name: "slow"}, {Name: "cut"}}, s.Members[2].Actions)
 	f.current[2].condition = killed
 	require.Equal(t, []page.Action{{Name: "start"}, {Name: "freeze", Off: true}, {Name: "slow"}, {Name: "cut"}}, f.actions(2))

@@ -169,7 +169,7 @@ func (p *panorama) Snapshot() page.Snapshot {
 func (f *fleet) note(gateway int) string {
 	var notes []string
 	if inc := f.current[gateway]; inc.process != nil && (inc.condition == frozen || tells(inc)) {
-		notes = append(notes, fmt.Sprintf("process %d", inc.process.pid()))
+		notes = append(notes, fmt.Sprintf("process %d", inc.process.PID()))
 	}
 	if f.away[gateway] {
 		notes = append(notes, "behind the cut")

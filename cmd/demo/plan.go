@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // kind is what happens to a gateway.
@@ -84,7 +86,7 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	}
 	victims := random.Perm(nodes)
 	add(7, start, nodes, "scale-out: a gateway more")
-	if signals {
+	if lab.Signals {
 		add(17, leave, nodes, "scale-in: it goes again")
 		for gateway := range nodes {
 			if gateway == 0 {
@@ -99,7 +101,7 @@ func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	add(43, override, 0, "")
 	add(49, kill, victims[0], "crash: a gateway dies without a goodbye")
 	add(58, start, victims[0], "replacement: it starts again")
-	if signals {
+	if lab.Signals {
 		add(68, freeze, victims[1], "freeze: a gateway stops, and lives")
 		add(78, thaw, victims[1], "thaw: it goes on")
 	}

@@ -237,7 +237,7 @@ func (p *planet) introduce(s *screen) {
 		s.say(p.title())
 		for i, f := range p.fleets {
 			for j, inc := range f.current[:f.nodes] {
-				s.say(fmt.Sprintf("%s: gateway %d is process %d at %s/", p.regions[i], j+1, inc.process.pid(), f.url(inc)))
+				s.say(fmt.Sprintf("%s: gateway %d is process %d at %s/", p.regions[i], j+1, inc.process.PID(), f.url(inc)))
 			}
 		}
 		s.say("for each region: requests/s, and granted of the Global limit in the last " + p.per.String() + ", a second; their sum beside the limit; p99 of the checks of each")

@@ -52,7 +52,7 @@ func serve(ctx context.Context, o options, f *fleet, s *screen) int {
 	fmt.Fprintf(&b, "Open the page, which shows all that follows and kills, freezes, slows and cuts gateways:\n\n  page       %s\n\n", shown.url)
 	fmt.Fprintf(&b, "%d gateways, one file of rules, which they watch:\n\n  rules      %s\n", f.nodes, f.rules.path)
 	for i, inc := range f.current[:f.nodes] {
-		fmt.Fprintf(&b, "  gateway %d  %s/  process %d\n", i+1, f.url(inc), inc.process.pid())
+		fmt.Fprintf(&b, "  gateway %d  %s/  process %d\n", i+1, f.url(inc), inc.process.PID())
 	}
 	first, last := f.current[0], f.current[f.nodes-1]
 	if f.rules.dir != "" {
@@ -96,7 +96,7 @@ ended by itself is started again after %v.
   kill -KILL %d
 
 Ctrl-C ends them all.
-`, restartAfter, last.process.pid(), last.process.pid(), last.process.pid(), last.process.pid())
+`, restartAfter, last.process.PID(), last.process.PID(), last.process.PID(), last.process.PID())
 	s.say(b.String())
 
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -65,7 +65,7 @@ func (g *gatewayRow) latency(q float64) string {
 	if !g.serves() {
 		return "–"
 	}
-	return short(g.counts.took.quantile(q))
+	return short(g.counts.took.Quantile(q))
 }
 
 // part is a place's part of all decisions.

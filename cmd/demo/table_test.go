@@ -24,7 +24,7 @@ func picture() *frame {
 		g.owns, g.lag = clients/4, 12*time.Millisecond
 		g.counts.at = [places]int{own: 320, asked: 200, fromMemory: 80, stoodIn: 120, budget: 80}
 		for range 800 {
-			g.counts.took.add(250 * time.Microsecond)
+			g.counts.took.Add(250 * time.Microsecond)
 		}
 		g.sees = []sight{{1, []weir.MemberState{weir.Serving}}, {2, []weir.MemberState{weir.Dead, weir.Joining}}, {3, []weir.MemberState{weir.Unheard}}}
 		f.gateways = append(f.gateways, g)

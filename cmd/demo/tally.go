@@ -25,19 +25,19 @@ type tally struct {
 	slow     []slow
 	cut      int // requests under way at a gateway when it was killed or frozen
 	missed   int // requests that were not sent in time
-	checks   latencies
+	checks   lab.Histogram
 	strained counts // while all gateways were busy, which total, checks, missed and asked leave out
 	admitted [clients][]admission
-	asked    latencies   // of checks that an owner answered over the network
-	others   []elsewhere // decisions without the owner
-	recent   slice       // since the last call of next
+	asked    lab.Histogram // of checks that an owner answered over the network
+	others   []elsewhere   // decisions without the owner
+	recent   slice         // since the last call of next
 }
 
 // counts is what gateways answered.
 type counts struct {
 	allowed, denied int
 	at              [places]int
-	took            latencies // the whole request, as its client saw it
+	took            lab.Histogram // the whole request, as its client saw it
 }
 
 func (c *counts) add(o *counts) {
@@ -46,7 +46,7 @@ func (c *counts) add(o *counts) {
 	for i, n := range o.at {
 		c.at[i] += n
 	}
-	c.took.merge(&o.took)
+	c.took.Merge(&o.took)
 }
 
 func (c *counts) answered() int { return c.allowed + c.denied }
@@ -123,15 +123,15 @@ func (t *tally) add(a answer) {
 			c.denied++
 		}
 		if !down {
-			c.took.add(a.took)
+			c.took.Add(a.took)
 		}
 	}
 	t.recent.asks[a.client]++
 	if !down && !busy {
 		check := time.Duration(a.check.to - a.check.from)
-		t.checks.add(check)
+		t.checks.Add(check)
 		if at == asked {
-			t.asked.add(check)
+			t.asked.Add(check)
 		}
 	}
 	if a.allowed {

@@ -22,9 +22,9 @@ type verdict struct {
 	cut      int
 	stalls   int
 	still    time.Duration // the longest that the machine stood still
-	took     latencies     // of requests to gateways that were up, and not busy
-	checks   latencies     // of the checks in them
-	busyTook latencies     // of requests while all gateways were busy
+	took     lab.Histogram // of requests to gateways that were up, and not busy
+	checks   lab.Histogram // of the checks in them
+	busyTook lab.Histogram // of requests while all gateways were busy
 	strain   *strain       // what their own checks came to then, nil if they have not all told
 	delay    time.Duration // after the load until checks were exact again, or no gateway looked any more, less the time that the machine stood still
 	lost     int           // times that one took another for gone then, or later
@@ -51,7 +51,7 @@ func judge(f *fleet, t *tally) verdict {
 		took: t.total.took, checks: t.checks, busyTook: t.strained.took,
 		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
 	}
-	rtt := t.asked.quantile(0.99)
+	rtt := t.asked.Quantile(0.99)
 	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
 	for _, e := range t.others {
 		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
@@ -160,8 +160,8 @@ func (v *verdict) print(w io.Writer, p palette) {
 	row(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share)
 	row(v.errors == 0, "errors", number(v.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", v.cut)
 	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(v.took.Most, v.busyTook.Most)))
-	row(true, "p50", short(v.took.quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.5)))
-	row(true, "p99", short(v.took.quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.quantile(0.99)))
+	row(true, "p50", short(v.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.Quantile(0.5)))
+	row(true, "p99", short(v.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.Quantile(0.99)))
 	row(v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
 	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
 	row(true, "lag", short(v.lag), "the furthest that copies were behind")

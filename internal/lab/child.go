@@ -1,0 +1,161 @@
+package lab
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Child is this program, run once more as a process of its own. It does not outlive its
+// parent: its standard input is a pipe that the parent holds open, so a child that reads it
+// to the end knows when to end, and where the system can, it kills the child when the parent
+// dies (see TieToParent).
+//
+// One goroutine reads the child's standard output, and waits for the child after the last
+// line. So all lines are handed over before Ended is closed, and Cmd.ProcessState is set from
+// then on. Its methods are safe for concurrent use, but that orders must not overlap.
+type Child struct {
+	Cmd   *exec.Cmd
+	input io.WriteCloser
+	ended chan struct{}
+	err   error // of Cmd.Wait, once ended is closed
+	last  tail  // of its standard error
+}
+
+// maxLine bounds a line of a child's standard output, in bytes. A longer one ends the reading.
+const maxLine = 16 << 20
+
+// Start starts this program with more in its environment. Each line that it prints is handed
+// to line, which must not keep it. What it writes to its standard error goes to stderr, or,
+// if that is nil, its end is kept for How.
+//
+// Call it from a goroutine that is locked to a thread which lives as long as the program:
+// some systems take that thread's end for the parent's.
+func Start(environment []string, stderr io.Writer, line func([]byte)) (*Child, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{Cmd: exec.Command(program), ended: make(chan struct{})}
+	c.Cmd.Env = append(os.Environ(), environment...)
+	if c.Cmd.Stderr = stderr; stderr == nil {
+		c.Cmd.Stderr = &c.last
+	}
+	TieToParent(c.Cmd)
+	if c.input, err = c.Cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	output, err := c.Cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(c.ended)
+		lines := bufio.NewScanner(output)
+		lines.Buffer(nil, maxLine)
+		for lines.Scan() {
+			line(lines.Bytes())
+		}
+		c.err = c.Cmd.Wait()
+	}()
+	return c, nil
+}
+
+// StartJSON starts this program with settings, as JSON, in a variable of its environment. It
+// prints reports, a line of JSON each, which are handed to told. Other lines are dropped: a
+// kill can cut one short.
+func StartJSON[R any](variable string, settings any, told func(R)) (*Child, error) {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	return Start([]string{variable + "=" + string(text)}, nil, func(line []byte) {
+		var r R
+		if json.Unmarshal(line, &r) == nil {
+			told(r)
+		}
+	})
+}
+
+// PID returns the child's process id.
+func (c *Child) PID() int { return c.Cmd.Process.Pid }
+
+// Order writes a line of JSON to the child's standard input.
+func (c *Child) Order(order any) error { return json.NewEncoder(c.input).Encode(order) }
+
+// Kill ends the child as a crash would.
+func (c *Child) Kill() error { return c.Cmd.Process.Kill() }
+
+// Ended is closed when the child has ended, has been waited for, and all its lines are in.
+func (c *Child) Ended() <-chan struct{} { return c.ended }
+
+// Well reports whether the child ended with exit status 0. Call it after Ended.
+func (c *Child) Well() bool { return c.err == nil }
+
+// ErrLate is that a child had to be killed, because it did not end in time.
+var ErrLate = errors.New("lab: the process did not end in time")
+
+// Stop closes the child's standard input, which tells it to end, and then is Await.
+func (c *Child) Stop(within time.Duration) error {
+	_ = c.input.Close() // it may have ended before
+	return c.Await(within)
+}
+
+// Await waits until the child has ended. If that takes longer than within, Await kills it and
+// returns ErrLate. The error is an *exec.ExitError if the child did not end well.
+func (c *Child) Await(within time.Duration) error {
+	patience := time.NewTimer(within)
+	defer patience.Stop()
+	select {
+	case <-c.ended:
+		return c.err
+	case <-patience.C:
+		_ = c.Kill()
+		<-c.ended
+		return fmt.Errorf("%w: it was killed after %v", ErrLate, within)
+	}
+}
+
+// How states how the child ended, and the end of what it wrote to its standard error. Call it
+// after Ended.
+func (c *Child) How() string {
+	how := c.Cmd.ProcessState.String()
+	if words := c.last.String(); words != "" {
+		how += "; its last words:\n" + words
+	}
+	return how
+}
+
+// tail keeps the end of what is written to it, tailBytes at most.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, b...)
+	if excess := len(t.buf) - tailBytes; excess > 0 {
+		t.buf = append(t.buf[:0], t.buf[excess:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.buf))
+}

@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// childVariable makes the test binary a child. It holds what TestMain is to do.
+const childVariable = "WEIR_LAB_CHILD"
+
+// eventually bounds the wait for an event on a machine that is busy. It is no promise.
+const eventually = time.Minute
+
+type told struct{ Said string }
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(childVariable)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var settings struct{ Exit int }
+	if err := json.Unmarshal([]byte(text), &settings); err != nil {
+		panic(err)
+	}
+	out := json.NewEncoder(os.Stdout)
+	_ = out.Encode(told{"hello"})
+	fmt.Println("no report")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // until the parent closes it, or dies
+		_ = out.Encode(told{lines.Text()})
+	}
+	fmt.Fprintln(os.Stderr, "last words")
+	_ = out.Encode(told{"goodbye"})
+	os.Exit(settings.Exit)
+}
+
+// child starts one, and returns it with what it reports.
+func child(t *testing.T, exit int) (*Child, <-chan told) {
+	t.Helper()
+	reports := make(chan told, 10)
+	c, err := StartJSON(childVariable, map[string]int{"Exit": exit}, func(r told) { reports <- r })
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = c.Kill()
+		<-c.Ended()
+	})
+	return c, reports
+}
+
+func TestChildTakesOrdersAndReportsUntilItsInputEnds(t *testing.T) {
+	c, reports := child(t, 0)
+	require.Equal(t, told{"hello"}, <-reports, "its settings arrive")
+	require.NoError(t, c.Order("sit"))
+	require.Equal(t, told{`"sit"`}, <-reports, "a line that is no report is dropped")
+	require.NoError(t, c.Stop(eventually))
+	require.Equal(t, told{"goodbye"}, <-reports, "all reports are in once it has ended")
+	require.True(t, c.Well())
+	require.Contains(t, c.How(), "last words")
+}
+
+func TestChildThatEndsBadlyIsAnError(t *testing.T) {
+	c, _ := child(t, 3)
+	var exit *exec.ExitError
+	require.ErrorAs(t, c.Stop(eventually), &exit)
+	require.Equal(t, 3, exit.ExitCode())
+	require.False(t, c.Well())
+}
+
+func TestChildThatIsLateIsKilled(t *testing.T) {
+	c, _ := child(t, 0)
+	require.ErrorIs(t, c.Await(time.Millisecond), ErrLate, "nobody told it to end")
+	<-c.Ended()
+	require.Contains(t, c.How(), "killed")
+}
+
+func TestFrozenChildGoesOn(t *testing.T) {
+	if !Signals {
+		t.Skip("this system has no signals to freeze a process with")
+	}
+	c, reports := child(t, 0)
+	<-reports
+	require.NoError(t, c.Freeze())
+	require.NoError(t, c.Order("wait"))
+	select {
+	case r := <-reports: // it may read what came before all of its threads stood
+		require.Equal(t, told{`"wait"`}, r)
+	case <-time.After(20 * time.Millisecond):
+	}
+	require.NoError(t, c.Thaw())
+	require.NoError(t, c.Stop(eventually))
+	require.ErrorIs(t, c.Leave(), os.ErrProcessDone)
+}

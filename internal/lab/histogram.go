@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"math/bits"
+	"time"
+)
+
+// fineness is how many bits of a time a Histogram tells apart below the highest.
+const fineness = 5
+
+// Histogram counts times by their logarithm: a quantile is at most 1/32 above what it was. It
+// allocates nothing, marshals to JSON and gob, and its zero value is empty. It is not safe for
+// concurrent use.
+type Histogram struct {
+	Counts [64 << fineness]uint32 // by bin
+	Total  int                    // the sum of Counts
+	Most   time.Duration          // the longest time
+}
+
+// Add counts a time. One below zero counts as zero.
+func (h *Histogram) Add(d time.Duration) {
+	h.Counts[binOf(d)]++
+	h.Total++
+	h.Most = max(h.Most, d)
+}
+
+// Merge adds what another one has counted.
+func (h *Histogram) Merge(o *Histogram) {
+	for i, n := range o.Counts {
+		h.Counts[i] += n
+	}
+	h.Total += o.Total
+	h.Most = max(h.Most, o.Most)
+}
+
+// Quantile returns the time that a part q of those counted did not exceed, from 0 to 1, or
+// zero if nothing was counted.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	rank := int(q * float64(h.Total))
+	for bin, n := range h.Counts {
+		if rank -= int(n); rank < 0 {
+			return min(topOf(bin), h.Most)
+		}
+	}
+	return h.Most
+}
+
+// binOf returns the bin of a time. Below 1<<fineness ns each has its own.
+func binOf(d time.Duration) int {
+	v := uint64(max(0, d))
+	shift := max(0, bits.Len64(v)-fineness-1)
+	return shift<<fineness + int(v>>shift)
+}
+
+// topOf returns the longest time of a bin.
+func topOf(bin int) time.Duration {
+	if bin < 2<<fineness {
+		return time.Duration(bin)
+	}
+	shift := bin>>fineness - 1
+	return time.Duration((uint64(bin)-uint64(shift)<<fineness+1)<<shift - 1)
+}

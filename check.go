@@ -293,7 +293,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := n.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
-			n.outages.waited(v.Members[by.hop].Name, n.steady())
+			n.outage.Lost(n.steady(), v.Members[by.hop].Name)
 		}
 		return err
 	}

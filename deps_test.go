@@ -21,7 +21,7 @@ import (
 // packages that reach the world outside, each package may import. What is not
 // named here may import neither.
 var mayImport = map[string][]string{
-	".":       {"bucket", "cluster", "ring", "sync", "internal/clamp", "internal/observe", "internal/pace", "internal/spelling", "internal/topkeys", "internal/view", "internal/wire", "crypto/tls", "time"},
+	".":       {"bucket", "cluster", "ring", "sync", "internal/clamp", "internal/observe", "internal/outage", "internal/pace", "internal/spelling", "internal/topkeys", "internal/view", "internal/wire", "crypto/tls", "time"},
 	"bucket":  {"internal/spelling", "time"},
 	"ring":    {},
 	"sync":    {"bucket", "internal/clamp", "time"},
@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/metrics":    {".", "rules", "time"},
 	"internal/observe":    {"sync"},
 	"internal/origin":     {"net"},
+	"internal/outage":     {"time"},
 	"internal/pace":       {"time"},
 	"internal/patience":   {"time"},
 	"internal/pathform":   {},
@@ -218,11 +219,12 @@ func packages(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// Time is an argument of the pure floors: they name durations and read no clock.
+// Time is an argument of the pure floors: they name durations and instants, and read no
+// clock.
 func TestThePureFloorsReadNoClock(t *testing.T) {
-	for _, dir := range []string{"bucket", "ring", "internal/view", "internal/wire"} {
+	for _, dir := range []string{"bucket", "ring", "internal/outage", "internal/view", "internal/wire"} {
 		for call, at := range callsOf(t, dir, "time") {
-			if !slices.Contains([]string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour"}, call) {
+			if !slices.Contains([]string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Time", "Unix"}, call) {
 				t.Errorf("%s: time.%s: take the time as an argument", at, call)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/observe"
+	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
@@ -48,7 +49,7 @@ type Node struct {
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
 	joining   joining
-	outages   outages
+	outage    outage.Tracker // the outage under way
 	lifetime
 }
 
@@ -144,8 +145,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if len(n.cluster.Stats().Unanswered) > 0 {
 		n.tasks.Go(n.reportJoin)
 	}
-	n.outages.restart(n.steady())
-	n.tasks.Go(n.watchOutages)
+	n.outage.Restart(n.steady())
+	n.every(watchEvery, watchEvery, n.watchOutage)
 	return n, nil
 }
 
@@ -194,7 +195,8 @@ func (n *Node) replace(v *view.View) {
 	}
 	v.Over = make(chan struct{})
 	close(n.view.Swap(v).Over)
-	n.outages.note(v, n.steady())
+	now := n.steady()
+	n.outage.Lost(now, v.Avoided(now)...)
 	n.stream.recalls = n.stream.recalls || v.Recalls
 	signal(n.stream.turned)
 	signal(n.newcomers)
@@ -295,7 +297,7 @@ func (n *Node) Stats() Stats {
 		Published: n.kv.stats(),
 		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
-		Outage:    n.outages.stats(),
+		Outage:    OutageStats(n.outage.Stats()),
 		Unjoined:  n.unjoined(&c),
 		Cluster:   c,
 	}
@@ -385,6 +387,24 @@ func (n *Node) background(f func(context.Context)) bool {
 	return !n.closed.Load() && n.errands.TryGo(func() error {
 		f(n.life)
 		return nil
+	})
+}
+
+// every calls f in a goroutine of the node's, first after a while and then once in each
+// period, until the node closes. A call that takes longer than a period delays the next.
+func (l *lifetime) every(first, period time.Duration, f func()) {
+	l.tasks.Go(func() {
+		tick := time.NewTimer(first)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				tick.Reset(period)
+				f()
+			case <-l.life.Done():
+				return
+			}
+		}
 	})
 }
 

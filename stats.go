@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/outage"
+	"github.com/weir-go/weir/internal/view"
 )
 
 // Stats is a snapshot of a node's counters. They only grow, but for Keys, MaxKeys,
@@ -97,4 +99,50 @@ type Outcomes struct{ Allowed, Denied uint64 }
 func (o *Outcomes) add(more Outcomes) {
 	o.Allowed += more.Allowed
 	o.Denied += more.Denied
+}
+
+// OutageStats is the outage under way, as of the last second. An outage is while
+// members of the roster are not reached, or the roster is below Config.Expect, or
+// checks of this node are decided by a stand-in, by shares, or as FailOpen and
+// FailClosed say; it is over when nothing of that has been so for five seconds.
+type OutageStats struct {
+	Since time.Time // zero if there is none; the fields below, but for Count, are zero then, too
+	// Missing is the members, sorted, that checks went without in the last five seconds:
+	// those that are not reached, that have stalled (they leave asks of this node
+	// unanswered and say nothing), or that did not answer a check in time. It is empty
+	// where checks went without an owner for other reasons: deadlines that are too
+	// short, a relay that was late, a roster below Config.Expect.
+	Missing   []string
+	Decisions uint64 // of this node's own checks since then, made in one of those ways: Stats.Decisions has them by Source
+	Count     uint64 // outages that have begun since Start
+}
+
+// watchEvery is how often a node looks for an outage, and so the least time between two
+// lines of its log about one.
+const watchEvery = time.Second
+
+// watchOutage logs that an outage has begun, changed or ended: one line at most each time.
+func (n *Node) watchOutage() {
+	facts := outageFacts(n.view.Load())
+	n.meters.limits.all(func(_ string, limit *limitMeter) {
+		of := func(s Source) uint64 { o := limit.sum(s); return o.Allowed + o.Denied }
+		d := &facts.Decisions
+		d.StandIn += of(StandIn)
+		d.Budget += of(Budget)
+		d.FailedOpen += of(FailedOpen)
+		d.FailedClosed += of(FailedClosed)
+	})
+	if line := n.outage.Observe(facts, n.steady()); line != nil {
+		line.Log(n.cfg.Logger)
+	}
+}
+
+func outageFacts(v *view.View) outage.Facts {
+	f := outage.Facts{Reached: v.Side, Roster: len(v.Points), Expect: v.Expect, Left: v.Self < 0}
+	for _, i := range v.Points {
+		if v.Next[i] < 0 {
+			f.Unreached = append(f.Unreached, v.Members[i].Name)
+		}
+	}
+	return f
 }

@@ -197,3 +197,15 @@ func (v *View) Without(i int) *View {
 	}
 	return &less
 }
+
+// Avoided returns the members that checks are not sent to: neither directly nor, a while
+// after a loss, through others.
+func (v *View) Avoided(now int64) (names []string) {
+	for _, i := range v.Points {
+		if i == v.Self || v.Direct[i] && !v.Stalls(i) || v.Next[i] >= 0 && v.Overdue(i, now) {
+			continue
+		}
+		names = append(names, v.Members[i].Name)
+	}
+	return names
+}

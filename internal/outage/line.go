@@ -1,0 +1,62 @@
+package outage
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+)
+
+// maxNames bounds the members that one line names.
+const maxNames = 20
+
+// event is what has become of an outage.
+type event uint8
+
+const (
+	begun event = iota
+	grown
+	shrunk
+	ended
+)
+
+// Line is one line of the log. It names all members that are missing, so that the next
+// line reports changes since.
+type Line struct {
+	event     event
+	since     int64
+	lasted    time.Duration
+	missing   []string
+	facts     Facts
+	decisions Decisions
+}
+
+func (o *outage) line(event event, f *Facts, now int64) *Line {
+	o.named = slices.Sorted(maps.Keys(o.missing))
+	return &Line{event, o.since, time.Duration(now - o.since), o.named, *f, f.Decisions.after(o.before)}
+}
+
+// Log writes the line.
+func (l *Line) Log(to *slog.Logger) {
+	missing := l.missing
+	if more := len(missing) - maxNames; more > 0 {
+		missing = append(slices.Clone(missing[:maxNames]), fmt.Sprintf("and %d more", more))
+	}
+	d := &l.decisions
+	attrs := []any{
+		"since", time.Unix(0, l.since), "lasted", l.lasted.Round(time.Millisecond).String(), "missing", missing,
+		"reached", l.facts.Reached, "roster", l.facts.Roster, "expect", l.facts.Expect,
+		"decisions", d.sum(), "stand_in", d.StandIn, "budget", d.Budget, "failed_open", d.FailedOpen, "failed_closed", d.FailedClosed,
+	}
+	switch l.event {
+	case begun:
+		to.Warn("outage began: checks are decided by stand-ins, by shares, or as FailOpen and FailClosed say", attrs...)
+	case grown:
+		to.Warn("outage grew: further members are missing", attrs...)
+	case shrunk:
+		to.Info("outage shrank: some members are back, others are still missing", attrs...)
+	case ended:
+		to.Info("outage ended: every check is decided by the owner of its key again", attrs...)
+	}
+}

@@ -1,0 +1,191 @@
+// Package outage follows the outage that one node is in, and makes the lines that its log
+// has of it.
+//
+// An outage begins when a member of the roster is not reached, when the roster is below
+// the expected size, or when a check is decided without the owner of its key. It ends when
+// nothing of that has been so for Quiet. These invariants hold:
+//
+//   - There is one outage at a time: what recurs within Quiet belongs to the same one.
+//     Without that, a link that flaps fills the log.
+//   - Observe returns one line at most, so that calling it once a second bounds the lines.
+//   - A member that was lost between two calls of Observe counts in the second one. The
+//     caller reports such members with Lost, because no later view has them as lost.
+//   - Counts of decisions only grow, and an outage's are the difference of two of them.
+//     A caller that passes smaller ones makes an outage of them.
+//   - No line has a key in it.
+//
+// Time is an argument, in nanoseconds since 1970 by a clock that does not step.
+package outage
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Quiet is how long nothing may have happened until an outage is over, and until a member
+// is no longer missing in it.
+const Quiet = 5 * time.Second
+
+// Decisions counts a node's own checks that were decided without the owner of the key, by
+// how they were decided instead.
+type Decisions struct{ StandIn, Budget, FailedOpen, FailedClosed uint64 }
+
+func (d Decisions) sum() uint64 { return d.StandIn + d.Budget + d.FailedOpen + d.FailedClosed }
+
+func (d Decisions) after(before Decisions) Decisions {
+	return Decisions{
+		d.StandIn - before.StandIn, d.Budget - before.Budget,
+		d.FailedOpen - before.FailedOpen, d.FailedClosed - before.FailedClosed,
+	}
+}
+
+// Facts are what a node knows at one moment.
+type Facts struct {
+	Unreached []string  // members of the roster that no path leads to
+	Reached   int       // members of the roster that are on this node's side, itself included
+	Roster    int       // members of the roster
+	Expect    int       // the size that the roster should have at least; 0 if none is configured
+	Left      bool      // the node itself has left, so that it expects no roster
+	Decisions Decisions // since the node's start
+}
+
+// Stats is the outage under way, as of the last Observe. Without one it has a Count only.
+type Stats struct {
+	Since     time.Time
+	Missing   []string // sorted: members that checks went without in the last Quiet
+	Decisions uint64   // since the outage began
+	Count     uint64   // outages that have begun
+}
+
+// Tracker follows the outage of one node. The zero Tracker has seen none. It is safe for
+// concurrent use.
+type Tracker struct {
+	mu        sync.Mutex
+	lost      map[string]int64 // members that checks went without since the last Observe, and since when
+	observed  int64            // when Observe was last called
+	decisions Decisions        // until then
+	outage    *outage          // nil if there is none
+	count     uint64
+}
+
+// outage is the one under way.
+type outage struct {
+	since   int64
+	active  int64            // when it was last seen to last
+	before  Decisions        // until it began
+	missing map[string]int64 // members, and when each was last seen to be missing
+	ever    map[string]int64 // the same, of all members that were missing at any time of it
+	named   []string         // the missing members that the last line has
+}
+
+// Lost reports members that checks go without just now. The next Observe counts them as
+// missing if there is an outage then.
+func (t *Tracker) Lost(now int64, members ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lose(now, members)
+}
+
+// lose requires t.mu.
+func (t *Tracker) lose(now int64, members []string) {
+	if t.lost == nil {
+		t.lost = make(map[string]int64)
+	}
+	for _, name := range members {
+		if _, known := t.lost[name]; !known {
+			t.lost[name] = now
+		}
+	}
+}
+
+// Restart forgets what was lost until now: a node that starts hears no member at first,
+// which is no outage.
+func (t *Tracker) Restart(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost, t.observed = nil, now
+}
+
+// Observe takes in the facts of now. It returns the line to log, nil if there is none.
+func (t *Tracker) Observe(f Facts, now int64) *Line {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lose(now, f.Unreached)
+	lasts, began := len(f.Unreached) > 0 || f.Roster < f.Expect && !f.Left, now
+	if f.Decisions != t.decisions {
+		lasts, began = true, t.observed
+	}
+	lost, before := t.lost, t.decisions
+	t.lost, t.observed, t.decisions = nil, now, f.Decisions
+	o := t.outage
+	switch {
+	case o == nil && !lasts:
+		return nil
+	case o == nil:
+		for _, at := range lost {
+			began = min(began, at)
+		}
+		o = &outage{since: began, before: before, missing: make(map[string]int64), ever: make(map[string]int64)}
+		t.outage, t.count = o, t.count+1
+		o.last(lost, now)
+		return o.line(begun, &f, now)
+	case lasts:
+		o.last(lost, now)
+	case elapsed(o.active, now) >= Quiet:
+		t.outage = nil
+		line := o.line(ended, &f, o.active)
+		line.missing = slices.Sorted(maps.Keys(o.ever))
+		return line
+	}
+	return o.change(&f, now)
+}
+
+// elapsed is how long ago at was. A clock that has stepped back makes that as long as can be.
+func elapsed(at, now int64) time.Duration {
+	if now < at {
+		return 1<<63 - 1
+	}
+	return time.Duration(now - at)
+}
+
+// last notes that the outage lasts, and which members are missing in it.
+func (o *outage) last(lost map[string]int64, now int64) {
+	o.active = now
+	for name := range lost {
+		o.missing[name], o.ever[name] = now, now
+	}
+}
+
+// change returns the line about members that have come to be missing since the last one,
+// or else about those that are back. If all are back, the outage is about to end.
+func (o *outage) change(f *Facts, now int64) *Line {
+	maps.DeleteFunc(o.missing, func(_ string, at int64) bool { return elapsed(at, now) >= Quiet })
+	kept := 0
+	for _, name := range o.named {
+		if _, missing := o.missing[name]; missing {
+			kept++
+		}
+	}
+	switch {
+	case len(o.missing) > kept:
+		return o.line(grown, f, now)
+	case kept > 0 && kept < len(o.named):
+		return o.line(shrunk, f, now)
+	}
+	return nil
+}
+
+// Stats returns the outage under way.
+func (t *Tracker) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := Stats{Count: t.count}
+	if o := t.outage; o != nil {
+		s.Since = time.Unix(0, o.since)
+		s.Missing = slices.Sorted(maps.Keys(o.missing))
+		s.Decisions = t.decisions.after(o.before).sum()
+	}
+	return s
+}

@@ -1,0 +1,176 @@
+package outage_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/outage"
+)
+
+func at(d time.Duration) int64 { return int64(time.Hour + d) }
+
+// of is the facts of a roster of three of which these are not reached.
+func of(unreached ...string) outage.Facts {
+	return outage.Facts{Unreached: unreached, Reached: 3 - len(unreached), Roster: 3}
+}
+
+// shown logs a line without its times of day.
+func shown(line *outage.Line) string {
+	if line == nil {
+		return ""
+	}
+	var text strings.Builder
+	line.Log(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		switch a.Key {
+		case slog.TimeKey:
+			return slog.Attr{}
+		case "since":
+			return slog.String(a.Key, fmt.Sprint(a.Value.Time().Sub(time.Unix(0, at(0)))))
+		}
+		return a
+	}})))
+	return strings.TrimSpace(text.String())
+}
+
+// A node calls Observe once a second and logs what comes back.
+func Example() {
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "since" || a.Key == slog.MessageKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	var t outage.Tracker
+	facts := outage.Facts{Reached: 3, Roster: 3}
+	for second := int64(1); second <= 12; second++ {
+		switch second {
+		case 3: // a member crashes
+			facts.Reached, facts.Unreached = 2, []string{"b"}
+			facts.Decisions.StandIn = 7
+		case 6: // and is back
+			facts.Reached, facts.Unreached = 3, nil
+		}
+		if line := t.Observe(facts, second*int64(time.Second)); line != nil {
+			line.Log(log)
+			fmt.Println(t.Stats().Missing, t.Stats().Count)
+		}
+	}
+	// Output:
+	// level=WARN lasted=1s missing=[b] reached=2 roster=3 expect=0 decisions=7 stand_in=7 budget=0 failed_open=0 failed_closed=0
+	// [b] 1
+	// level=INFO lasted=3s missing=[b] reached=3 roster=3 expect=0 decisions=7 stand_in=7 budget=0 failed_open=0 failed_closed=0
+	// [] 1
+}
+
+func TestObserveLogsWhatChanges(t *testing.T) {
+	type step struct {
+		after time.Duration // the step before
+		facts outage.Facts
+		want  string // what the line has, "" for no line
+	}
+	decided := func(f outage.Facts, d outage.Decisions) outage.Facts {
+		f.Decisions = d
+		return f
+	}
+	short := func(roster, expect int, left bool) outage.Facts {
+		return outage.Facts{Reached: roster, Roster: roster, Expect: expect, Left: left}
+	}
+	second := time.Second
+	for name, steps := range map[string][]step{
+		"nothing of a healthy node": {{second, of(), ""}, {outage.Quiet, of(), ""}},
+		"its beginning and its end": {
+			{second, of(), ""},
+			{second, of("b"), "WARN msg=\"outage began"},
+			{second, of("b"), ""},
+			{second, of(), ""},
+			{outage.Quiet - second - 1, of(), ""},
+			{1, of(), "INFO msg=\"outage ended"},
+			{second, of("c"), "since=9s lasted=0s missing=[c]"},
+		},
+		"further members once, and those that are back after Quiet": {
+			{second, of("b"), "missing=[b]"},
+			{second, of("b", "c"), "WARN msg=\"outage grew: further members are missing\" since=1s lasted=1s missing=\"[b c]\" reached=1 roster=3"},
+			{second, of("b", "c"), ""},
+			{outage.Quiet - 1, of("c"), ""},
+			{1, of("c"), "INFO msg=\"outage shrank: some members are back, others are still missing\" since=1s lasted=7s missing=[c] reached=2"},
+			{second, of("c"), ""},
+			{second, of("b"), "grew"},
+		},
+		"one outage of a link that flaps": {
+			{second, of("b"), "began"},
+			{second, of(), ""}, {outage.Quiet - 2, of("b"), ""}, {second, of(), ""}, {second, of("b"), ""}, {second, of(), ""},
+			{outage.Quiet, of(), "lasted=8s missing=[b]"},
+		},
+		"decisions without an owner though nobody is missing": {
+			{second, of(), ""},
+			{second, decided(of(), outage.Decisions{Budget: 1}), "since=1s lasted=1s missing=[] reached=3 roster=3 expect=0 decisions=1 stand_in=0 budget=1"},
+			{second, decided(of(), outage.Decisions{1, 2, 3, 4}), ""},
+			{outage.Quiet, decided(of(), outage.Decisions{1, 2, 3, 4}), "lasted=2s missing=[] reached=3 roster=3 expect=0 decisions=10 stand_in=1 budget=2 failed_open=3 failed_closed=4"},
+			{second, decided(of("b"), outage.Decisions{1, 2, 3, 5}), "decisions=1 stand_in=0 budget=0 failed_open=0 failed_closed=1"},
+		},
+		"a roster below the expected size": {
+			{second, short(2, 3, false), "missing=[] reached=2 roster=2 expect=3"},
+			{second, short(3, 3, false), ""},
+			{outage.Quiet, short(3, 3, false), "ended"},
+		},
+		"no short roster of a node that has left": {{second, short(0, 3, true), ""}},
+		"the end though the clock was set back": {
+			{second, of("b"), "began"},
+			{-time.Minute, of(), "ended"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o outage.Tracker
+			now := time.Duration(0)
+			for i, s := range steps {
+				now += s.after
+				got := shown(o.Observe(s.facts, at(now)))
+				if s.want == "" {
+					require.Empty(t, got, "step %d", i)
+				}
+				require.Contains(t, got, s.want, "step %d", i)
+			}
+		})
+	}
+}
+
+// A view in which a member is lost may be replaced before the next look.
+func TestAMemberThatWasLostForAMomentCounts(t *testing.T) {
+	var o outage.Tracker
+	require.Nil(t, o.Observe(of(), at(0)))
+	o.Lost(at(100*time.Millisecond), "b")
+	require.Nil(t, o.Observe(of(), at(time.Second)), "no check went without it")
+	o.Lost(at(1200*time.Millisecond), "b", "c")
+	o.Lost(at(1300*time.Millisecond), "b")
+	f := of()
+	f.Decisions.StandIn = 3
+	require.Contains(t, shown(o.Observe(f, at(2*time.Second))), "since=1s lasted=1s missing=\"[b c]\"", "as long as decisions may have been made so")
+	require.Equal(t, outage.Stats{Since: time.Unix(0, at(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
+}
+
+func TestWhatANodeLostAsItStartedIsNoOutage(t *testing.T) {
+	var o outage.Tracker
+	o.Lost(at(0), "b")
+	o.Restart(at(time.Second))
+	f := of()
+	f.Decisions.Budget = 1
+	require.Contains(t, shown(o.Observe(f, at(2*time.Second))), "since=1s lasted=1s missing=[]")
+}
+
+func TestALineNamesTwentyMembersAtMost(t *testing.T) {
+	var o outage.Tracker
+	var names []string
+	for i := range 23 {
+		names = append(names, fmt.Sprintf("m%02d", i))
+	}
+	got := shown(o.Observe(of(names...), at(0)))
+	require.Contains(t, got, "m19 and 3 more]")
+	require.NotContains(t, got, "m20")
+	require.Len(t, o.Stats().Missing, 23)
+}

@@ -61,7 +61,7 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 	clear(ds)
 	err := n.allowAll(ctx, asks, ds)
 	if err != nil {
-		n.meters.gaveUp(err)
+		n.meters.Failed(err)
 	}
 	for i := range asks {
 		l := asks[i].Limiter
@@ -126,8 +126,8 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		a, r := &s.all[s.at[i]], &s.results[s.at[i]]
 		asks[i].Limiter.tell(&ds[i], r)
 		ds[i].Shadow = a.Shadow
-		if weight := asks[i].Limiter.meter.decided(a.ID, r, a.Shadow); weight > 0 {
-			n.sampled(asks[i].Limiter, asks[i].Key, a, r, true, weight)
+		if weight := asks[i].Limiter.meter.Decided(a.ID, r, a.Shadow); weight > 0 {
+			asks[i].Limiter.measure(asks[i].Key, a, r, true, weight)
 		}
 	}
 	return nil

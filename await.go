@@ -40,7 +40,7 @@ func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, ans
 		}
 		got, err := n.answer(v, h, request, nil, now)
 		if err == nil {
-			n.meters.served.Add(uint64(h.Asks))
+			n.meters.Served.Add(uint64(h.Asks))
 		}
 		trip.later(h, request, answer)(got)
 	})

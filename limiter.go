@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -26,7 +27,7 @@ type Limiter struct {
 	numbers bucket.Limit
 	window  *calendarWindow // nil without a Calendar, and but for a Global FixedWindow
 	prefix  []byte          // what is hashed before each key
-	meter   *limitMeter     // of all Limiters of this name
+	meter   *stats.Limit    // of all Limiters of this name
 }
 
 // Allow asks for one unit.
@@ -147,19 +148,30 @@ func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64
 	}
 	if err == nil {
 		if err = n.decide(ctx, op, 0, &a, &r); err == nil {
-			if weight := l.meter.decided(a.ID, &r, false); weight > 0 {
-				n.sampled(l, key, &a, &r, op != wire.OpPeek, weight)
+			if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
+				l.measure(key, &a, &r, op != wire.OpPeek, weight)
 			}
 		}
 	}
 	if err != nil {
-		n.meters.gaveUp(err)
+		n.meters.Failed(err)
 	}
 	l.tell(&d, &r)
 	if n.cfg.Observer != nil {
 		n.observe(ctx, l, key, units, d, err, begun, op == wire.OpPeek)
 	}
 	return d, err
+}
+
+// measure takes in a decision that stands for weight of them. asked is false of a check
+// that only looked at a count.
+func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, weight uint64) {
+	n := l.node
+	now := n.steady()
+	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
+	if asked {
+		n.topKeys.add(a.ID, l.limit.Name, key, r.Allowed, weight, now)
+	}
 }
 
 // ask looks the caller's question over and writes it to a.

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -37,7 +38,7 @@ type Node struct {
 	regions   regions       // what this region has of Global limits
 	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose published values it does not know
-	meters    meters
+	meters    stats.Meters
 	topKeys   topKeys   // which keys are asked for most
 	pushbacks pushbacks // what owners have denied to this node
 	tentative tentative // takes here that may be given back
@@ -256,7 +257,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err := n.registry.add(l, n.steady()); err != nil {
 		return nil, err
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.limits.of(l.Name)}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
 	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
 		made.window = &calendarWindow{calendar: l.Calendar, zone: loc}
 	}
@@ -278,11 +279,11 @@ func (n *Node) Members() []Member {
 func (n *Node) Stats() Stats {
 	c := n.cluster.Stats()
 	s := Stats{
-		Served:    n.meters.served.Load(),
-		Passed:    n.meters.passed.Load(),
-		Overdue:   n.meters.overdue.Load(),
-		LateUnits: n.meters.lateUnits.Load(),
-		Canceled:  n.meters.canceled.Load(),
+		Served:    n.meters.Served.Load(),
+		Passed:    n.meters.Passed.Load(),
+		Overdue:   n.meters.Overdue.Load(),
+		LateUnits: n.meters.LateUnits.Load(),
+		Canceled:  n.meters.Canceled.Load(),
 		Conflicts: n.registry.conflicts.Load(),
 		Keys:      n.counts.Len(),
 		MaxKeys:   n.cfg.MaxKeys,
@@ -298,11 +299,11 @@ func (n *Node) Stats() Stats {
 		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
 		Outage:    OutageStats(n.outage.Stats()),
+		TopKeys:   n.topKeys.stats(),
 		Unjoined:  n.unjoined(&c),
 		Cluster:   c,
 	}
-	n.meters.limits.decisions(&s)
-	s.Latency, s.TopKeys = n.meters.latency(), n.topKeys.stats()
+	s.read(&n.meters)
 	return s
 }
 

@@ -54,7 +54,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 		if h.Op < wire.OpReset && h.Wait > 0 && waited > h.Wait {
 			// Whoever asked waits no more, and has been answered by others. What is told
 			// waits for nothing, and is carried out.
-			n.meters.overdue.Add(uint64(h.Asks))
+			n.meters.Overdue.Add(uint64(h.Asks))
 			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
 			continue
 		}
@@ -131,7 +131,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.reply(b, i, trip, h, request, nil)
 			continue
 		}
-		n.meters.served.Add(uint64(h.Asks))
+		n.meters.Served.Add(uint64(h.Asks))
 		n.reply(b, i, trip, h, request, x.answer)
 	}
 }
@@ -173,7 +173,7 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		wire.WantNoLease(onward, i) // it would not know whose it is
 	}
 	peer := v.Members[hop].Peer
-	n.meters.passed.Add(uint64(h.Asks))
+	n.meters.Passed.Add(uint64(h.Asks))
 	if h.Wait == 0 {
 		peer.Tell(onward)
 		answer(unreached)
@@ -317,7 +317,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	for i := range taken {
 		refund = taken[i].Append(refund)
 	}
-	in.n.meters.lateUnits.Add(units)
+	in.n.meters.LateUnits.Add(units)
 	from.Tell(refund)
 	for i := range taken {
 		in.n.pushbacks.end(taken[i].ID, in.n.steady())

@@ -5,7 +5,9 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/outage"
+	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Stats is a snapshot of a node's counters. They only grow, but for Keys, MaxKeys,
@@ -96,9 +98,56 @@ func (kv *kvStore) stats() PublishedStats {
 // Outcomes counts decisions.
 type Outcomes struct{ Allowed, Denied uint64 }
 
-func (o *Outcomes) add(more Outcomes) {
+func (o *Outcomes) add(more stats.Outcomes) {
 	o.Allowed += more.Allowed
 	o.Denied += more.Denied
+}
+
+// OtherLimits is the name in Stats.Limits of the limits whose names came after the first
+// 4,096. A limit that has this name itself is counted with them.
+const OtherLimits = "(other)"
+
+// Latency is how long checks took that one source decided: from when the check had read
+// the clock to its answer, which leaves out the hash of its key. A check is measured by
+// chance, one in 64 and then for 64, but the first few: so that figures are of all
+// checks, and Count is about that of Decisions.
+type Latency struct {
+	Count uint64
+	Sum   time.Duration
+	// Buckets says for each of LatencyBounds how many took no longer than that.
+	Buckets []uint64
+}
+
+// LatencyBounds returns the upper bounds of the buckets of a Latency, 250 ns to 1 s.
+func LatencyBounds() []time.Duration { return stats.LatencyBounds() }
+
+// Package stats has the same name: else this does not compile.
+var _ = map[bool]struct{}{false: {}, OtherLimits == stats.Others: {}}
+
+// read sets what the meters have of decisions.
+func (s *Stats) read(m *stats.Meters) {
+	s.Decisions, s.Limits, s.Latency = make(map[Source]Outcomes), make(map[string]map[Source]Outcomes), make(map[Source]Latency)
+	for name, limit := range m.Limits.All() {
+		for from := wire.Owner; from < wire.Sources; from++ {
+			o, source := limit.Sum(from), Source(from)
+			if o == (stats.Outcomes{}) {
+				continue
+			}
+			if s.Limits[name] == nil {
+				s.Limits[name] = make(map[Source]Outcomes)
+			}
+			s.Limits[name][source] = Outcomes(o)
+			all := s.Decisions[source]
+			all.add(o)
+			s.Decisions[source] = all
+		}
+		s.Shadows.add(limit.Sum(stats.Shadows))
+	}
+	for source := wire.Owner; source < wire.Sources; source++ {
+		if l := m.Latency(source); l.Count > 0 {
+			s.Latency[Source(source)] = Latency(l)
+		}
+	}
 }
 
 // OutageStats is the outage under way, as of the last second. An outage is while
@@ -124,14 +173,14 @@ const watchEvery = time.Second
 // watchOutage logs that an outage has begun, changed or ended: one line at most each time.
 func (n *Node) watchOutage() {
 	facts := outageFacts(n.view.Load())
-	n.meters.limits.all(func(_ string, limit *limitMeter) {
-		of := func(s Source) uint64 { o := limit.sum(s); return o.Allowed + o.Denied }
+	for _, limit := range n.meters.Limits.All() {
+		by := func(source wire.Source) uint64 { o := limit.Sum(source); return o.Allowed + o.Denied }
 		d := &facts.Decisions
-		d.StandIn += of(StandIn)
-		d.Budget += of(Budget)
-		d.FailedOpen += of(FailedOpen)
-		d.FailedClosed += of(FailedClosed)
-	})
+		d.StandIn += by(wire.StandIn)
+		d.Budget += by(wire.Budget)
+		d.FailedOpen += by(wire.FailedOpen)
+		d.FailedClosed += by(wire.FailedClosed)
+	}
 	if line := n.outage.Observe(facts, n.steady()); line != nil {
 		line.Log(n.cfg.Logger)
 	}

@@ -24,7 +24,7 @@ import (
 // context.DeadlineExceeded at once if the deadline would pass before the units
 // could be admitted, and ErrInvalid and ErrClosed as AllowN does.
 func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error) {
-	defer func() { l.node.meters.gaveUp(err) }()
+	defer func() { l.node.meters.Failed(err) }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -53,8 +53,8 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if err != nil {
 			return err
 		}
-		if weight := l.meter.decided(a.ID, &r, false); weight > 0 {
-			l.node.sampled(l, key, &a, &r, true, weight)
+		if weight := l.meter.Decided(a.ID, &r, false); weight > 0 {
+			l.measure(key, &a, &r, true, weight)
 		}
 		if d.Allowed {
 			return nil

@@ -1,0 +1,51 @@
+package stats
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Latency is how long measured checks took. Buckets has for each bound how many took no
+// longer than that.
+type Latency struct {
+	Count   uint64
+	Sum     time.Duration
+	Buckets []uint64
+}
+
+// bounds are never written to.
+var bounds = [...]time.Duration{
+	250, 500, 1 * time.Microsecond, 2500,
+	5 * time.Microsecond, 10 * time.Microsecond, 25 * time.Microsecond, 50 * time.Microsecond,
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, 1 * time.Millisecond, 2500 * time.Microsecond,
+	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
+}
+
+// LatencyBounds returns the upper bounds of the buckets of a Latency.
+func LatencyBounds() []time.Duration { return slices.Clone(bounds[:]) }
+
+// histogram counts durations, mostly of checks that are one in 64: so it needs no stripes.
+type histogram struct {
+	buckets [len(bounds) + 1]atomic.Uint64 // each by itself; in the last place what took longer
+	sum     atomic.Int64
+}
+
+func (h *histogram) add(took time.Duration, weight uint64) {
+	i, _ := slices.BinarySearch(bounds[:], took)
+	h.buckets[i].Add(weight)
+	h.sum.Add(int64(took) * int64(weight))
+}
+
+func (h *histogram) latency() (l Latency) {
+	l.Buckets = make([]uint64, len(bounds))
+	for i := range h.buckets {
+		l.Count += h.buckets[i].Load()
+		if i < len(l.Buckets) {
+			l.Buckets[i] = l.Count
+		}
+	}
+	l.Sum = time.Duration(h.sum.Load())
+	return l
+}

@@ -57,18 +57,18 @@ var mutants = []mutant{
 	{
 		name: "each side has the full limit",
 		edits: []edit{{
-			"share.go",
-			"	case v.complete:\n",
-			"	case v.complete || v.side > 0:\n",
+			"internal/view/share.go",
+			"	case v.Complete:\n",
+			"	case v.Complete || v.Side > 0:\n",
 		}},
 		scenario: "split", breaks: boundInvariant,
 	},
 	{
 		name: "the owner has what rounding leaves of a minority's parts",
 		edits: []edit{{
-			"share.go",
-			"	if partition == FairShare && len(v.points) >= v.expect {\n",
-			"	if len(v.points) >= v.expect {\n",
+			"internal/view/share.go",
+			"	if partition == wire.FairShare && len(v.Points) >= v.Expect {\n",
+			"	if len(v.Points) >= v.Expect {\n",
 		}},
 		scenario: "few", breaks: boundInvariant,
 	},
@@ -115,30 +115,30 @@ var mutants = []mutant{
 	{
 		name: "a thawed owner keeps its authority",
 		edits: []edit{{
-			"route.go",
-			"v.held.Contains(id.Hi) && !(v.yields() && v.reaches(owner)):",
-			"v.held.Contains(id.Hi):",
+			"internal/view/route.go",
+			"v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
+			"v.Held.Contains(id.Hi):",
 		}, {
 			"handover.go",
-			"	if v.settled || len(v.held) == 0 {\n",
-			"	if v.settled || len(v.held) == 0 || v.yields() {\n",
+			"	if v.Settled || len(v.Held) == 0 {\n",
+			"	if v.Settled || len(v.Held) == 0 || v.Yields() {\n",
 		}},
 		scenario: "thaw", breaks: oneAuthority,
 	},
 	{
 		name: "joiners weigh fully during a split",
 		edits: []edit{{
-			"route.go",
-			"	if v.side < len(v.points) {\n		return\n	}\n	for i, m := range v.Members {",
+			"internal/view/view.go",
+			"	if v.Side < len(v.Points) {\n		return\n	}\n	for i, m := range v.Members {",
 			"	for i, m := range v.Members {",
 		}, {
 			"handover.go",
-			"} else if v.side < len(v.points) || v.yields() {",
-			"} else if v.yields() {",
+			"} else if v.Side < len(v.Points) || v.Yields() {",
+			"} else if v.Yields() {",
 		}, {
 			"handover.go",
 			"		if gives && !n.stream.complete[m] {",
-			"		if gives && v.next[i] >= 0 && !n.stream.complete[m] {",
+			"		if gives && v.Next[i] >= 0 && !n.stream.complete[m] {",
 		}},
 		scenario: "scaled", breaks: boundInvariant,
 	},

@@ -26,7 +26,7 @@ func regionalCounts(n *Node) map[bucket.ID]int64 {
 		cursor, ids = n.counts.Scan(cursor, ids[:0])
 		for _, id := range ids {
 			if !wire.IsGlobal(id) {
-				counts[id], _, _ = n.counts.Used(id, n.now())
+				counts[id], _, _ = n.counts.Used(id, n.clock.Now())
 			}
 		}
 	}
@@ -129,18 +129,18 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 			for o := wire.OpTake; o <= wire.OpReset; o++ {
 				units := int64(1)
 				if o == wire.OpReset {
-					units = near.now()
+					units = near.clock.Now()
 				}
 				f.Add(one(o, id, units), byte(i%3), o == wire.OpDebit)
 			}
-			st := countsync.Statement{ID: id, Limit: numbers[i], Number: near.now(), From: 7, Received: 1, Wants: 10, Must: 10, Spent: 9, Series: 1, Forgot: i%2 == 0}
+			st := countsync.Statement{ID: id, Limit: numbers[i], Number: near.clock.Now(), From: 7, Received: 1, Wants: 10, Must: 10, Spent: 9, Series: 1, Forgot: i%2 == 0}
 			e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
 			f.Add(request(wire.OpExchange, 0, 0, e.Append(nil)), byte(i%3), false)
 			f.Add(request(wire.OpExchange, wire.FlagAbroad, 0, e.Append(nil)), byte(i%3), true)
 		}
 		f.Add(one(wire.OpReset, p.global, math.MaxInt64), byte(0), false)
 	}
-	f.Add(request(wire.OpPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.now())), byte(0), false)
+	f.Add(request(wire.OpPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.clock.Now())), byte(0), false)
 	f.Add(request(wire.OpCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
 	f.Add(request(wire.OpDeclare, 0, 0, appendLimits([]Limit{{Name: "fixed_window", Rate: 99, Per: time.Hour}})[0]), byte(0), false)
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)

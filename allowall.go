@@ -189,8 +189,8 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if len(s.all) == 1 {
 		return n.decide(ctx, wire.OpTake, 0, &s.all[0], &s.results[0])
 	}
-	v, now := n.view.Load(), n.now()
-	began := n.steadily(now)
+	v, now := n.view.Load(), n.clock.Now()
+	began := n.clock.SteadyAt(now)
 	for i := range s.all {
 		s.all[i].Began = began
 	}
@@ -198,7 +198,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 		n.spendAll(v, view.AsOwner, s.all, now, s, s.results)
 		return nil
 	}
-	if n.denyAll(v, s.all, n.time(now), s.results) {
+	if n.denyAll(v, s.all, n.clock.At(now), s.results) {
 		return nil
 	}
 	parties := partiesOf(v, s.all, began)
@@ -300,7 +300,7 @@ func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results [
 // take takes from whoever answers for the party, or from this node's budget if it
 // is not reached, in one step.
 func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
-	as, now := view.AsSelf, n.now()
+	as, now := view.AsSelf, n.clock.Now()
 	switch {
 	case p.route.Way == view.Here && !n.fenced(v, now):
 		as = view.AsOwner
@@ -311,7 +311,7 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 		if trip != nil {
 			defer func() { trip.decided(wire.OpTake, p.asks, p.results, p.err) }()
 		}
-		by, err := n.reach(ctx, trip, v, n.time(now), p.route, wire.OpTake, flags, p.asks, p.results)
+		by, err := n.reach(ctx, trip, v, n.clock.At(now), p.route, wire.OpTake, flags, p.asks, p.results)
 		if err == nil {
 			by.trip = nil // nobody traces what is told
 			p.settle = func(takes []wire.Ask) {
@@ -328,19 +328,19 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 		if by.member == v.Self {
 			as = view.AsStandIn
 		}
-		v, now = n.viewAfter(v, p.route.To, err), n.now()
+		v, now = n.viewAfter(v, p.route.To, err), n.clock.Now()
 	}
 	if as != view.AsOwner {
 		runtime.Gosched() // as in decide
 	}
 	s := n.scratch(len(p.asks))
 	defer n.done(s)
-	n.begin(flags, p.asks, n.steadily(now))
+	n.begin(flags, p.asks, n.clock.SteadyAt(now))
 	n.spendAll(v, as, p.asks, now, s, p.results)
 	n.settle(flags, p.asks, p.results)
 	p.settle = func(takes []wire.Ask) {
 		for _, a := range takes {
-			n.spend(v, as, wire.OpRefund, 0, &a, n.now(), new(wire.Result))
+			n.spend(v, as, wire.OpRefund, 0, &a, n.clock.Now(), new(wire.Result))
 			n.tentative.settle(a.ID)
 		}
 	}
@@ -415,7 +415,7 @@ func (n *Node) spendAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			answers[i] = n.counts.Peek(t.ID, t.Limit, now, t.Units)
 		}
 	case global:
-		n.regions.TakeAll(s.takes, s.wholes, n.time(now), answers)
+		n.regions.TakeAll(s.takes, s.wholes, n.clock.At(now), answers)
 	default:
 		n.counts.TakeAll(s.takes, now, answers)
 	}

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // await keeps a check until authority has come, for half of the asker's wait at most,
 // and has it go its way then. It is false if too much goes on already.
-func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, answer cluster.Later) bool {
+func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip, answer cluster.Later) bool {
 	request = append([]byte(nil), request...)
 	return n.serveApart(from, func(life context.Context) {
 		begun := time.Now()
@@ -25,12 +26,12 @@ func (n *Node) await(from sender, h wire.Header, request []byte, trip *trip, ans
 			v = n.view.Load()
 		}
 		h.Wait = max(1, h.Wait-time.Since(begun))
-		now := n.now()
+		now := n.clock.Now()
 		if n.fenced(v, now) {
 			trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
 			return
 		}
-		if member, flags := v.Onward(h, request, n.steadily(now)); member >= 0 {
+		if member, flags := v.Onward(h, request, n.clock.SteadyAt(now)); member >= 0 {
 			h.Flags = flags
 			n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
 				f(life) // it has a slot

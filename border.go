@@ -74,7 +74,7 @@ func (n *Node) border(b *cluster.Batch, h *wire.Header, request []byte, now int6
 		if link == nil {
 			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), int(h.Asks), n.steady()) {
+		if !link.quota.take(len(request), int(h.Asks), n.clock.Steady()) {
 			link.refused.Add(1)
 			return wire.AppendAnswer(nil, wire.Unreached, 0), nil
 		}

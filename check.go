@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -17,8 +18,8 @@ import (
 // a check. Its only error is that of a cancelled context; a deadline or an
 // outage is answered from this node's budget.
 func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
-	v, now := n.view.Load(), n.now()
-	t := n.time(now)
+	v, now := n.view.Load(), n.clock.Now()
+	t := n.clock.At(now)
 	a.Began = t.Steady
 	way := v.Route(a.ID, t.Steady)
 	as := view.AsSelf
@@ -47,7 +48,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			if by.member == v.Self {
 				as = view.AsStandIn
 			}
-			err = n.decideHere(ctx, n.viewAfter(v, way.To, err), as, op, flags, a, n.now(), r)
+			err = n.decideHere(ctx, n.viewAfter(v, way.To, err), as, op, flags, a, n.clock.Now(), r)
 		}
 		if trip != nil {
 			results[0] = *r
@@ -73,16 +74,7 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 // the check itself: it may have been frozen, and another answered in its stead.
 // Until it hears someone again it has no authority.
 func (n *Node) fenced(v *view.View, now int64) bool {
-	return len(v.Points) > 1 && n.steadily(now)-n.heard.Load() > int64(view.HoldDown)
-}
-
-// steadily is the time by the clock that views go by, where the one that checks
-// read says now: a clock of the caller's may step, which is no freeze and no silence.
-func (n *Node) steadily(now int64) int64 {
-	if n.cfg.Now != nil {
-		return n.steady()
-	}
-	return now
+	return len(v.Points) > 1 && n.clock.SteadyAt(now)-n.heard.Load() > int64(view.HoldDown)
 }
 
 // answerer is who answered, or was the last to be asked, and on what terms.
@@ -114,7 +106,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 		if err == nil || op == wire.OpRefund || !unanswered(err) {
 			return by, err
 		}
-		now := n.time(n.now())
+		now := n.clock.Time()
 		soon := now.Steady-sent.Steady < int64(n.cfg.Timeout/8)
 		// Of those that stand in, a second one is asked only where the first has just
 		// died, or answers nothing now: it has the counts, and a share of this node's
@@ -135,7 +127,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 				by.member = s
 			}
 			return by, err
-		case way.Way == view.Relay && by.hop == way.Hop && !errors.Is(err, errUnreached) && v.Detour(way.To, way.Hop) >= 0:
+		case way.Way == view.Relay && by.hop == way.Hop && !errors.Is(err, env.ErrUnreached) && v.Detour(way.To, way.Hop) >= 0:
 			by.hop = v.Detour(way.To, way.Hop) // who is to relay has not answered, which says nothing of the owner
 		case s < 0:
 			return by, err
@@ -161,7 +153,7 @@ func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
 
 // unanswered says of an error that whoever was asked has not answered: another one may.
 func unanswered(err error) bool {
-	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, errUnreached)
+	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, env.ErrUnreached)
 }
 
 // unheard says of an error that nothing was sent, as whoever was to be asked is not
@@ -218,7 +210,7 @@ func (n *Node) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
 	if !a.Global || n.regions.Holdings == nil {
 		return a.Limit
 	}
-	held := n.regions.Limit(a.ID, a.Limit, n.time(now))
+	held := n.regions.Limit(a.ID, a.Limit, n.clock.At(now))
 	return &held
 }
 
@@ -258,7 +250,7 @@ func (n *Node) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now 
 // other times: it is among the newest units, for as long as it counts. What was granted
 // before a reset is not in the count any more.
 func (n *Node) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
-	lent := n.lent.of(a.ID, n.steadily(now))
+	lent := n.lent.of(a.ID, n.clock.SteadyAt(now))
 	if a.ResetNumber > 0 {
 		s := n.lent.lock(a.ID)
 		defer s.mu.Unlock()
@@ -276,9 +268,6 @@ func (n *Node) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
 // allocates nothing.
 type exchange struct{ request, answer []byte }
 
-// errUnreached: whom we asked to hand a check on could not.
-var errUnreached = errors.New("weir: the owner was not reached")
-
 // forward sends asks to a member, for itself or for one that it hears, and takes in
 // the results.
 func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
@@ -293,7 +282,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := n.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
-			n.outage.Lost(n.steady(), v.Members[by.hop].Name)
+			n.outage.Lost(n.clock.Steady(), v.Members[by.hop].Name)
 		}
 		return err
 	}
@@ -309,7 +298,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 			n.pushbacks.learn(&asks[i], &r, sent)
 		}
 		if asks[i].Lease.Units > 0 {
-			n.leases.learn(&asks[i], &r, v.Hashes[by.member], sent, n.time(n.now()))
+			n.leases.learn(&asks[i], &r, v.Hashes[by.member], sent, n.clock.Time())
 		}
 		results[i] = r
 	}
@@ -337,11 +326,11 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 	var begun int64
 	observed := n.cfg.Observer != nil || by.trip != nil
 	if observed {
-		begun = n.now()
+		begun = n.clock.Now()
 	}
 	answer, err := to.Peer.Ask(ctx, x.request, x.answer, wait)
 	if observed {
-		e := HopEvent{To: to.Name, Err: err, Took: time.Duration(n.now() - begun)}
+		e := HopEvent{To: to.Name, Err: err, Took: time.Duration(n.clock.Now() - begun)}
 		if n.cfg.Observer != nil {
 			n.cfg.Observer.Hopped(ctx, e)
 		}
@@ -355,7 +344,7 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 	case err != nil:
 		return err
 	case s == wire.Unreached:
-		return errUnreached
+		return env.ErrUnreached
 	}
 	return nil
 }
@@ -363,8 +352,8 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 // tell carries out op where it has to be done and waits for no answer: for what
 // gives back. What cannot be delivered is lost, and the units stay spent.
 func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
-	v, now := n.view.Load(), n.now()
-	way := v.Route(a.ID, n.steadily(now))
+	v, now := n.view.Load(), n.clock.Now()
+	way := v.Route(a.ID, n.clock.SteadyAt(now))
 	by := answerer{member: way.To, hop: way.Hop, flags: flags} // nobody traces what is told
 	if way.Way == view.StandIn {
 		by.flags |= wire.FlagStandIn
@@ -377,7 +366,7 @@ func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
 	default:
 		v.Members[way.Hop].Peer.Tell(requestOf(nil, v, by, op, 0, []wire.Ask{*a}))
 	}
-	n.pushbacks.end(a.ID, n.steady())
+	n.pushbacks.end(a.ID, n.clock.Steady())
 }
 
 // cancelled is the context's error, but for a deadline: when that passes, the

@@ -234,32 +234,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// clock is what checks read, in nanoseconds since the Unix epoch. Without a
-// Config.Now it starts at the time of day and then follows the monotonic clock,
-// which costs half of time.Now and never steps.
-func (c Config) clock() func() int64 {
-	if now := c.Now; now != nil {
-		return func() int64 { return now().UnixNano() }
-	}
-	return steadyClock()
-}
-
-// timeOfDay is by what clock calendars go: unlike the one that checks read, it
-// follows the machine's where that is set.
-func (c *Config) timeOfDay() int64 {
-	if c.Now != nil {
-		return c.Now().UnixNano()
-	}
-	return time.Now().UnixNano()
-}
-
-// steadyClock follows the monotonic clock.
-func steadyClock() func() int64 {
-	start := time.Now()
-	epoch := start.UnixNano()
-	return func() int64 { return epoch + int64(time.Since(start)) }
-}
-
 func hostLabel() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {

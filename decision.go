@@ -1,7 +1,10 @@
 package weir
 
-import "github.com/weir-go/weir/internal/wire"
-import "time"
+import (
+	"time"
+
+	"github.com/weir-go/weir/internal/wire"
+)
 
 // Decision is the answer to a check. The zero Decision is a denial.
 //

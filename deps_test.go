@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 		"cluster",
 		"crypto/tls",
 		"internal/clamp",
+		"internal/env",
 		"internal/observe",
 		"internal/outage",
 		"internal/pace",
@@ -45,6 +46,7 @@ var mayImport = map[string][]string{
 
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
+	"internal/env":        {"cluster", "internal/wire", "sync", "time"},
 	"internal/freeport":   {"net"},
 	"internal/full":       {},
 	"internal/lab":        {"time"},

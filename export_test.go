@@ -1,7 +1,10 @@
 package weir
 
-import "github.com/weir-go/weir/internal/wire"
-import "context"
+import (
+	"context"
+
+	"github.com/weir-go/weir/internal/wire"
+)
 
 // ForgetPushback has this node ask for the key at its owner again, as it would if no
 // denial were remembered.

@@ -21,7 +21,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
-		nodes[0].heard.Store(nodes[0].steady() - int64(2*time.Second)) // until the other one is heard once more
+		nodes[0].heard.Store(nodes[0].clock.Steady() - int64(2*time.Second)) // until the other one is heard once more
 		d, err := l.Peek(t.Context(), key)
 		require.NoError(t, err)
 		return d
@@ -52,7 +52,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(nodes[1].view.Load().Members[nodes[1].view.Load().Self].Name, within(got))
 		b.Requests = [][]byte{request}
-		heard := n.steady() - int64(2*time.Second)
+		heard := n.clock.Steady() - int64(2*time.Second)
 		n.heard.Store(heard)
 		inbound{n}.Serve(b)
 		fenced = n.heard.Load() == heard

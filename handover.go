@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -50,13 +49,13 @@ func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
 		if len(ranges) == 0 || i == v.Self || !v.Reaches(i) {
 			continue
 		}
-		lag := n.stream.Lag(v.Hashes[i], n.now())
+		lag := n.stream.Lag(v.Hashes[i], n.clock.Now())
 		cease = cease || !lag.Scanning
 		if lag.Scanning || lag.Counts > cedeBelow {
 			ready = append(ready, v.Hashes[i])
 			continue
 		}
-		if !n.lent.cease(true, n.steady()) {
+		if !n.lent.cease(true, n.clock.Steady()) {
 			continue // time alone ends that: the next round looks again
 		}
 		ready = append(ready, n.cede(&v.Members[i], ranges)...)
@@ -70,14 +69,14 @@ func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
 // without authority.
 func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
 	s, receiver := n.stream, view.NameHash(to.Name)
-	ready := s.Collect(n.now(), false, n.view.Load())
+	ready := s.Collect(n.clock.Now(), false, n.view.Load())
 	s.swap.Lock()
 	v := n.view.Load()
 	ranges = ranges.Intersect(v.Held) // if it has met others meanwhile, there may be nothing to give
-	n.replace(v.Ceded(ranges, to.Name, n.steady()))
-	ready = append(ready, s.Collect(n.now(), false, n.view.Load())...)
+	n.replace(v.Ceded(ranges, to.Name, n.clock.Steady()))
+	ready = append(ready, s.Collect(n.clock.Now(), false, n.view.Load())...)
 	s.moves++
-	s.Give(receiver, s.moves, ranges, n.now())
+	s.Give(receiver, s.moves, ranges, n.clock.Now())
 	s.swap.Unlock()
 	return append(ready, receiver)
 }
@@ -104,7 +103,7 @@ func (n *Node) enlist() {
 // moment for that.
 func (n *Node) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
-		if v.Met != 0 && uint64(n.steady()-v.Met) < uint64(settle) {
+		if v.Met != 0 && uint64(n.clock.Steady()-v.Met) < uint64(settle) {
 			return false
 		}
 		if v.Eldest() != v.Self {
@@ -208,36 +207,31 @@ func (n *Node) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
 func (n *Node) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()
-	var calls errgroup.Group
-	calls.SetLimit(callsAtOnce)
-	for _, m := range n.view.Load().Hashes {
-		calls.Go(func() error { return n.call(bounded, m) })
-	}
-	if err := calls.Wait(); errors.Is(err, ErrClosed) {
-		return err
+	members := n.view.Load().Hashes
+	env.Gather(len(members), callsAtOnce, func(i int) { n.call(bounded, members[i]) })
+	if n.life.Ended() {
+		return ErrClosed
 	}
 	return ctx.Err()
 }
 
 // call has a member answer, directly or through others, for as long as it is reached.
-func (n *Node) call(ctx context.Context, member countsync.Member) error {
-	empty := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}.Append(nil) // a frame with nothing in it
+func (n *Node) call(ctx context.Context, member countsync.Member) {
+	h := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}
 	for {
 		v := n.view.Load()
 		i, known := v.Named[member]
 		if !known || i == v.Self || v.Next[i] < 0 {
-			return nil
+			return
 		}
-		switch answer, err := v.Members[v.Next[i]].Peer.Ask(ctx, empty, nil, callWait); {
-		case err == nil && (len(answer) == 0 || wire.Status(answer[0]) != wire.Unreached):
-			return nil
-		case errors.Is(err, cluster.ErrClosed):
-			return ErrClosed
+		_, err := env.Call(ctx, v.Members[v.Next[i]].Peer, h, nil, callWait) // a frame with nothing in it
+		if err == nil || errors.Is(err, wire.ErrMalformed) || errors.Is(err, cluster.ErrClosed) {
+			return
 		}
 		select {
 		case <-time.After(callPause):
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		}
 	}
 }
@@ -246,7 +240,7 @@ func (n *Node) call(ctx context.Context, member countsync.Member) error {
 // too, and once this node has said goodbye it may be closed before the next round.
 func (n *Node) tellRest() {
 	n.stream.swap.Lock() // no authority moves meanwhile
-	ready := n.stream.Collect(n.now(), false, n.view.Load())
+	ready := n.stream.Collect(n.clock.Now(), false, n.view.Load())
 	n.stream.swap.Unlock()
 	n.wake(ready)
 }

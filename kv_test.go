@@ -258,8 +258,8 @@ func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
 			t.Parallel()
 			log := new(logbook)
 			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Logger = log.logger() })
-			left := kvEntry{Published: Published{Name: "name", Version: c.version, Value: []byte(c.value)}, since: nodes[0].now()}
-			served(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), appendEntries(nil, []kvEntry{left}, nodes[0].now())...))
+			left := kvEntry{Published: Published{Name: "name", Version: c.version, Value: []byte(c.value)}, since: nodes[0].clock.Now()}
+			served(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), appendEntries(nil, []kvEntry{left}, nodes[0].clock.Now())...))
 			require.Equal(t, c.held && c.value != "", published(nodes[0]) == "name=left ", published(nodes[0]))
 			require.Equal(t, !c.held, strings.Contains(strings.Join(log.lines(), "\n"), tooFarAhead))
 

@@ -383,7 +383,7 @@ func (b *bitmap) all(f func(i int)) {
 
 // leaseStats goes through all leases.
 func (n *Node) leaseStats() (s LeaseStats) {
-	t := n.time(n.now())
+	t := n.clock.Time()
 	s.Held, s.HeldUnits = n.leases.held(t)
 	s.Lent, s.LentUnits = n.lent.outstanding(t.Steady)
 	return s

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -20,7 +21,7 @@ import (
 // lender is an owner of everything, without a network.
 func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
-	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), now: still, steady: still, stream: newStream()}
+	n := &Node{counts: bucket.NewStore(10, bucket.Salt{}), clock: env.OneClock(still), stream: newStream()}
 	n.scratches.New = func() any { return new(scratch) }
 	n.stream.Stream = countsync.New(1, n.counts)
 	n.stream.WhenReset(n.whenReset)
@@ -480,11 +481,11 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 				}
 				n, v := lender()
 				n.exchanges.New = func() any { return new(exchange) }
-				n.life, n.end = context.WithCancel(t.Context())
+				n.life.Begin()
 				to := new(handedOn)
 				v.Members, v.Next, v.Hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
-				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.background)
-				require.NoError(t, n.errands.Wait())
+				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.life.Try)
+				require.NoError(t, n.life.Close(func() error { return nil }))
 				require.Len(t, to.requests, 1)
 				for i := range asks {
 					require.Equal(t, want[i], to.requests[0][wire.HeaderBytes+i*wire.AskBytes:][:wire.AskBytes], "ask %d", i)

@@ -23,7 +23,7 @@ func (n *Node) askForLease(v *view.View, a *wire.Ask, t countsync.Time) {
 
 // refundLease reports whether a refund could go back to a lease that it was spent of.
 func (n *Node) refundLease(a *wire.Ask) bool {
-	done, left, over := n.leases.refund(a, n.time(n.now()))
+	done, left, over := n.leases.refund(a, n.clock.Time())
 	if over {
 		n.giveBack(n.view.Load(), left)
 	}
@@ -49,7 +49,7 @@ func (n *Node) keepLeases() {
 		errands []leaseErrand
 	)
 	sweep := func(sets *bitmap) (lives bool) {
-		t, wait := n.time(n.now()), n.cfg.Timeout
+		t, wait := n.clock.Time(), n.cfg.Timeout
 		renew = renew[:0]
 		sets.all(func(set int) {
 			l.due.clear(set)
@@ -137,7 +137,7 @@ func (n *Node) giveBack(v *view.View, errands ...leaseErrand) {
 // or a lost answer is no harm: the next check of the key asks.
 func (n *Node) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
 	owner, wait := errands[0].owner, n.cfg.Timeout*3/4
-	n.background(func(ctx context.Context) {
+	n.life.Try(func(ctx context.Context) {
 		x := n.exchanges.Get().(*exchange)
 		defer n.exchanges.Put(x)
 		x.request = wire.Header{Op: wire.OpLend, Flags: 0, Hops: wire.MaxHops, Asks: uint8(len(errands)), Wait: wait, To: owner}.Append(x.request[:0])
@@ -152,7 +152,7 @@ func (n *Node) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
 		if s, err := wire.ParseAnswer(answer, len(errands)); err != nil || s != wire.Done {
 			return
 		}
-		t := n.time(n.now())
+		t := n.clock.Time()
 		for i := range errands {
 			r := wire.ParseResult(answer, i)
 			n.leases.learn(&errands[i].ask, &r, owner, sent, t)

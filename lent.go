@@ -187,7 +187,7 @@ const stampTick = 1 << 14 * time.Nanosecond
 // takeLending takes, and lends of what is left, by the limit that judges the count here;
 // without one, by what this region has.
 func (n *Node) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	steady := n.steadily(now)
+	steady := n.clock.SteadyAt(now)
 	s := n.lent.lock(a.ID)
 	defer s.mu.Unlock()
 	c := s.open(a.ID, steady)
@@ -199,7 +199,7 @@ func (n *Node) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resu
 	term := min(time.Duration(a.Lease.Term)*time.Millisecond, wire.LongestLease)
 	least := term * 3 / 2 // in which the asker has it for term
 	if l == nil {
-		granted = n.regions.Lend(a.ID, a.Limit, n.time(now), a.Units, want, least, other, &r.Result)
+		granted = n.regions.Lend(a.ID, a.Limit, n.clock.At(now), a.Units, want, least, other, &r.Result)
 	} else {
 		granted = n.counts.Lend(a.ID, l, now, a.Units, want, least, other, &r.Result)
 	}
@@ -226,7 +226,7 @@ func (n *Node) takeBack(v *view.View, a *wire.Ask, now int64) {
 	if a.ResetNumber < n.resetNumber(a.ID, now) {
 		return
 	}
-	if s.settle(a, n.steadily(now)) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
+	if s.settle(a, n.clock.SteadyAt(now)) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
 		n.counts.Refund(a.ID, n.wholeOf(a, now), now, a.Units, a.Receipt, false)
 	}
 }
@@ -237,7 +237,7 @@ func (n *Node) soonest(id bucket.ID, r *bucket.Result, now int64) {
 	if r.Allowed {
 		return
 	}
-	if lease := n.lent.of(id, n.steadily(now)); lease.Units > 0 {
+	if lease := n.lent.of(id, n.clock.SteadyAt(now)); lease.Units > 0 {
 		r.RetryAfter = min(r.RetryAfter, lease.Term)
 	}
 }

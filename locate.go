@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -39,7 +38,7 @@ const (
 // locate asks who has what this node waits for, when that is due. It is called by
 // keepInStep, for which nothing here waits.
 func (n *Node) locate(v *view.View) {
-	s, now := n.stream, n.steady()
+	s, now := n.stream, n.clock.Steady()
 	ranges := v.Awaited()
 	if len(ranges) == 0 || s.waiting == 0 {
 		s.waiting, s.located, s.warned = now, now, false
@@ -54,7 +53,7 @@ func (n *Node) locate(v *view.View) {
 		return
 	}
 	s.located = now
-	if !n.background(func(ctx context.Context) {
+	if !n.life.Try(func(ctx context.Context) {
 		defer s.locating.Store(false)
 		n.locateNow(ctx, v, ranges)
 	}) {
@@ -65,42 +64,33 @@ func (n *Node) locate(v *view.View) {
 // locateNow asks all members, and has the view follow from what they say.
 func (n *Node) locateNow(ctx context.Context, v *view.View, ranges countsync.Ranges) {
 	said := make([]*view.Location, len(v.Members))
-	var asks errgroup.Group
-	asks.SetLimit(callsAtOnce)
-	for i := range v.Members {
+	env.Gather(len(said), callsAtOnce, func(i int) {
 		if v.AnswersLocate(i) && v.Reaches(i) {
-			asks.Go(func() error {
-				said[i] = n.askLocate(ctx, v, i, ranges)
-				return nil
-			})
+			said[i] = n.askLocate(ctx, v, i, ranges)
 		}
-	}
-	_ = asks.Wait() // they return no errors
+	})
 	said = slices.DeleteFunc(said, func(l *view.Location) bool { return l == nil })
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
 	before := n.view.Load()
-	if next := before.Told(said, ranges, n.steady()); next != before {
+	if next := before.Told(said, ranges, n.clock.Steady()); next != before {
 		n.replace(next)
 	}
 }
 
 // askLocate asks one member, directly or through others; nil if it has not answered.
 func (n *Node) askLocate(ctx context.Context, v *view.View, i int, ranges countsync.Ranges) *view.Location {
-	request := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: locateWait / 2, To: v.Hashes[i]}.Append(nil)
-	request = binary.LittleEndian.AppendUint64(request, v.Hashes[v.Self])
-	answer, err := v.Members[v.Next[i]].Peer.Ask(ctx, appendHashes(request, ranges), nil, locateWait)
+	h := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: locateWait / 2, To: v.Hashes[i]}
+	body := appendHashes(binary.LittleEndian.AppendUint64(nil, v.Hashes[v.Self]), ranges)
+	answer, err := env.Call(ctx, v.Members[v.Next[i]].Peer, h, body, locateWait)
+	if err != nil || len(answer) == 0 {
+		return nil
+	}
+	has, err := parseHashes(answer[1:])
 	if err != nil {
 		return nil
 	}
-	if s, err := wire.ParseAnswer(answer, 0); err != nil || s != wire.Done || len(answer) == wire.AnswerHeaderBytes {
-		return nil
-	}
-	has, err := parseHashes(answer[wire.AnswerHeaderBytes+1:])
-	if err != nil {
-		return nil
-	}
-	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[wire.AnswerHeaderBytes] != 0}
+	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[0] != 0}
 }
 
 // serveLocate answers askLocate. What this node was to take later, as nobody was known
@@ -116,11 +106,11 @@ func (n *Node) serveLocate(body, dst []byte) []byte {
 	s := n.stream
 	s.swap.Lock()
 	defer s.swap.Unlock()
-	v, now := n.view.Load(), n.steady()
+	v, now := n.view.Load(), n.clock.Steady()
 	if !v.Grants(binary.LittleEndian.Uint64(body), ranges) {
 		return wire.AppendAnswer(dst, wire.Unreached, 0)
 	}
-	has := v.Has(ranges, now, func(to countsync.Member) bool { return s.Stream != nil && s.Lag(to, n.now()).Giving })
+	has := v.Has(ranges, now, func(to countsync.Member) bool { return s.Stream != nil && s.Lag(to, n.clock.Now()).Giving })
 	if next := v.Unclaimed(ranges.Minus(has)); next != v {
 		n.replace(next)
 	}

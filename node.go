@@ -9,10 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/pace"
@@ -25,12 +24,11 @@ import (
 // for concurrent use.
 type Node struct {
 	cfg       Config // with its defaults
-	now       func() int64
+	clock     env.Clock
 	identity  identity
 	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
 	view      atomic.Pointer[view.View]
-	steady    func() int64 // a clock that never steps; now, if there is no Config.Now
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
 	kv        kvStore       // what is published
@@ -51,24 +49,10 @@ type Node struct {
 	scratches sync.Pool // of *scratch
 	joining   joining
 	outage    outage.Tracker // the outage under way
-	lifetime
+	starting  atomic.Bool    // Start has not returned yet
+	life      env.Life
+	closer    sync.Once
 }
-
-// lifetime owns the node's goroutines.
-type lifetime struct {
-	starting atomic.Bool
-	closed   atomic.Bool
-	life     context.Context
-	end      context.CancelFunc
-	tasks    sync.WaitGroup // what goes on for as long as the node does
-	errands  errgroup.Group // what background has started, maxBackground at once
-	apart    slots          // of errands, those that others have asked for
-	closer   sync.Once
-}
-
-// maxBackground bounds what a node does in the background at once. What others ask for
-// beyond it is refused, and a check is answered from its asker's budget.
-const maxBackground = 4096
 
 // settle is how long Start waits to hear the members it has joined, and how long
 // those who have met, and know of nobody who serves, wait to hear of one.
@@ -95,8 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg:      cfg,
-		now:      cfg.clock(),
-		steady:   steadyClock(),
+		clock:    env.NewClock(cfg.Now),
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: newRegistry(cfg.Logger),
@@ -111,43 +94,39 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.newcomers = make(chan struct{}, 1)
 	n.leases.wake = make(chan struct{}, 1)
 	n.leases.number, n.pushbacks.number = n.resetNumber, n.resetNumber
-	if cfg.Now == nil {
-		n.steady = n.now
-	}
-	n.topKeys.start(cfg.TopKeys, n.steady())
-	n.heard.Store(n.steady())
-	n.joining.began = n.steady()
+	n.topKeys.start(cfg.TopKeys, n.clock.Steady())
+	n.heard.Store(n.clock.Steady())
+	n.joining.began = n.clock.Steady()
 	n.exchanges.New = func() any { return new(exchange) }
 	n.scratches.New = func() any { return new(scratch) }
-	n.life, n.end = context.WithCancel(context.Background())
-	n.errands.SetLimit(maxBackground)
+	n.life.Begin()
 	n.starting.Store(true)
-	nobody := view.New(n.steady(), &cluster.View{Self: -1}, n.terms(), nil)
+	nobody := view.New(n.clock.Steady(), &cluster.View{Self: -1}, n.terms(), nil)
 	nobody.Over = make(chan struct{})
 	n.view.Store(nobody)
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
-		n.end()
+		_ = n.life.Close(func() error { return nil })
 		return nil, fmt.Errorf("weir: %w", err)
 	}
 	n.look()
 	n.warnOfPublicSeed()
-	n.tasks.Go(n.compact)
-	n.tasks.Go(n.keepInStep)
-	n.tasks.Go(n.keepPublished)
-	n.tasks.Go(n.keepDeclared)
-	n.tasks.Go(n.keepLeases)
+	n.life.Go(n.compact)
+	n.life.Go(n.keepInStep)
+	n.life.Go(n.keepPublished)
+	n.life.Go(n.keepDeclared)
+	n.life.Go(n.keepLeases)
 	if n.regions.Holdings != nil {
-		n.tasks.Go(n.keepHoldings)
+		n.life.Go(n.keepHoldings)
 	}
 	n.hearOthers(ctx)
 	n.starting.Store(false)
 	n.enlist()
 	if len(n.cluster.Stats().Unanswered) > 0 {
-		n.tasks.Go(n.reportJoin)
+		n.life.Go(n.reportJoin)
 	}
-	n.outage.Restart(n.steady())
-	n.every(watchEvery, watchEvery, n.watchOutage)
+	n.outage.Restart(n.clock.Steady())
+	n.life.Every(watchEvery, watchEvery, n.watchOutage)
 	return n, nil
 }
 
@@ -163,7 +142,7 @@ func (n *Node) terms() view.Terms {
 func (n *Node) look() {
 	n.stream.swap.Lock()
 	defer n.stream.swap.Unlock()
-	before, seen, now := n.view.Load(), n.cluster.View(), n.steady()
+	before, seen, now := n.view.Load(), n.cluster.View(), n.clock.Steady()
 	if before.View == seen && !before.Stale(now) {
 		return
 	}
@@ -192,11 +171,11 @@ func (n *Node) look() {
 func (n *Node) replace(v *view.View) {
 	if before := n.view.Load(); before.MeetsApart(v) {
 		n.track(v)
-		n.stream.Yield(before.Held, n.now())
+		n.stream.Yield(before.Held, n.clock.Now())
 	}
 	v.Over = make(chan struct{})
 	close(n.view.Swap(v).Over)
-	now := n.steady()
+	now := n.clock.Steady()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.stream.recalls = n.stream.recalls || v.Recalls
 	signal(n.stream.turned)
@@ -247,14 +226,14 @@ func (n *Node) hearOthers(ctx context.Context) {
 // each other of their limits every few seconds. A node remembers the first 4,096
 // names that it is given, and of each the highest Version; others are not compared.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
-	if n.closed.Load() {
+	if n.life.Ended() {
 		return nil, ErrClosed
 	}
 	loc, err := l.check()
 	if err != nil {
 		return nil, err
 	}
-	if err := n.registry.add(l, n.steady()); err != nil {
+	if err := n.registry.add(l, n.clock.Steady()); err != nil {
 		return nil, err
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
@@ -292,7 +271,7 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard:   n.view.Load().Unheard(n.steady()),
+		Unheard:   n.view.Load().Unheard(n.clock.Steady()),
 		Leases:    n.leaseStats(),
 		Stream:    n.streamStats(),
 		Published: n.kv.stats(),
@@ -318,7 +297,7 @@ func (n *Node) Stats() Stats {
 func (n *Node) Ready() bool {
 	v := n.view.Load()
 	switch {
-	case n.closed.Load() || n.starting.Load() || v.Self < 0 || n.awaitsJoin():
+	case n.life.Ended() || n.starting.Load() || v.Self < 0 || n.awaitsJoin():
 		return false
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
@@ -329,7 +308,7 @@ func (n *Node) Ready() bool {
 // Forget takes a dead member off the roster at once, because it will not come
 // back. It is ErrInvalid if member is not in the roster or not Dead.
 func (n *Node) Forget(member string) error {
-	if n.closed.Load() {
+	if n.life.Ended() {
 		return ErrClosed
 	}
 	if err := n.cluster.Forget(member); err != nil {
@@ -349,7 +328,7 @@ func (n *Node) Forget(member string) error {
 // been told, ErrClosed if Close comes first, and an error if the goodbye reached
 // nobody within some seconds.
 func (n *Node) Leave(ctx context.Context) error {
-	if n.closed.Load() {
+	if n.life.Ended() {
 		return ErrClosed
 	}
 	if err := n.handOver(ctx); err != nil {
@@ -358,7 +337,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	err := n.cluster.Leave(ctx)
 	n.look()
 	switch {
-	case errors.Is(err, cluster.ErrClosed) || n.closed.Load():
+	case errors.Is(err, cluster.ErrClosed) || n.life.Ended():
 		return ErrClosed
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -372,41 +351,8 @@ func (n *Node) Leave(ctx context.Context) error {
 // From then on every check is ErrClosed.
 func (n *Node) Close() error {
 	var err error
-	n.closer.Do(func() {
-		n.closed.Store(true)
-		n.end()
-		err = n.cluster.Close()
-		n.tasks.Wait()       // from here on only errands start errands
-		_ = n.errands.Wait() // they return no errors
-	})
+	n.closer.Do(func() { err = n.life.Close(n.cluster.Close) })
 	return err
-}
-
-// background runs f in a goroutine that Close ends. It reports false if too many
-// are running already.
-func (n *Node) background(f func(context.Context)) bool {
-	return !n.closed.Load() && n.errands.TryGo(func() error {
-		f(n.life)
-		return nil
-	})
-}
-
-// every calls f in a goroutine of the node's, first after a while and then once in each
-// period, until the node closes. A call that takes longer than a period delays the next.
-func (l *lifetime) every(first, period time.Duration, f func()) {
-	l.tasks.Go(func() {
-		tick := time.NewTimer(first)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				tick.Reset(period)
-				f()
-			case <-l.life.Done():
-				return
-			}
-		}
-	})
 }
 
 const (
@@ -427,7 +373,7 @@ func (n *Node) compact() {
 	for {
 		select {
 		case <-pause.C:
-			n.counts.Compact(n.now())
+			n.counts.Compact(n.clock.Now())
 		case <-n.life.Done():
 			return
 		}

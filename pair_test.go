@@ -171,10 +171,10 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		for i := range uint64(2000) {
-			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.now(), 1)
+			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.clock.Now(), 1)
 		}
-		n.stream.Collect(n.now(), false, n.view.Load())
-		n.stream.Give(b, 1, countsync.All(), n.now())
+		n.stream.Collect(n.clock.Now(), false, n.view.Load())
+		n.stream.Give(b, 1, countsync.All(), n.clock.Now())
 		n.stream.Owe(b, countsync.All())
 		begun, sent := time.Now(), p.frames.Load()
 		n.wake([]countsync.Member{b})
@@ -192,11 +192,11 @@ func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		p.unanswered.Store(2)
-		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.now(), 1)
-		n.stream.Collect(n.now(), false, n.view.Load())
-		require.Equal(t, 1, n.stream.Lag(b, n.now()).Counts)
+		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.clock.Now(), 1)
+		n.stream.Collect(n.clock.Now(), false, n.view.Load())
+		require.Equal(t, 1, n.stream.Lag(b, n.clock.Now()).Counts)
 		time.Sleep(time.Second)
 		require.Negative(t, p.unanswered.Load())
-		require.Zero(t, n.stream.Lag(b, n.now()).Counts)
+		require.Zero(t, n.stream.Lag(b, n.clock.Now()).Counts)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -41,15 +42,15 @@ type Published struct {
 // for; or it is ErrClosed. To publish again what holds is no error.
 func (n *Node) Publish(name string, version uint64, value []byte) error {
 	switch {
-	case n.closed.Load():
+	case n.life.Ended():
 		return ErrClosed
 	case name == "" || len(name) > maxPublishedName:
 		return fmt.Errorf("%w name: it has %d bytes: use 1 to %d", ErrInvalid, len(name), maxPublishedName)
 	case len(value) > maxPublishedValue:
 		return fmt.Errorf("%w value: %q has %d bytes: use at most %d", ErrInvalid, name, len(value), maxPublishedValue)
 	}
-	p := kvEntry{Published{name, version, slices.Clone(value)}, n.now()}
-	news, err := n.kv.publish(p, n.cfg.timeOfDay(), n.now())
+	p := kvEntry{Published{name, version, slices.Clone(value)}, n.clock.Now()}
+	news, err := n.kv.publish(p, n.clock.TimeOfDay(), n.clock.Now())
 	if err == nil && len(news) > 0 {
 		n.spread(n.view.Load(), news, -1)
 	}
@@ -122,7 +123,7 @@ func (n *Node) spread(v *view.View, news []kvEntry, from int) {
 			continue
 		}
 		if body == nil {
-			body = appendEntries(nil, news, n.now())
+			body = appendEntries(nil, news, n.clock.Now())
 		}
 		m.Peer.Tell(append(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}.Append(nil), body...))
 	}
@@ -149,7 +150,7 @@ const tooFarAhead = "a published value is refused, as its version is too far ahe
 
 // takePublished merges what another member knows, and returns what was news.
 func (n *Node) takePublished(list []kvEntry, from string, now int64) []kvEntry {
-	news, refused := n.kv.put(list, now, latestVersion(n.cfg.timeOfDay()))
+	news, refused := n.kv.put(list, now, latestVersion(n.clock.TimeOfDay()))
 	if refused != nil {
 		if unlogged, due := n.farAhead.Due(time.Now()); due {
 			n.cfg.Logger.Warn(tooFarAhead+": set the clock of the node that published it, and publish it again by version 0",
@@ -161,7 +162,7 @@ func (n *Node) takePublished(list []kvEntry, from string, now int64) []kvEntry {
 
 // serveComparison answers another node's question about what this one has, apart
 // from checks: a store that has changed is sorted first.
-func (n *Node) serveComparison(from sender, body []byte, answer cluster.Later) {
+func (n *Node) serveComparison(from env.Sender, body []byte, answer cluster.Later) {
 	q, err := parseComparison(body)
 	if err != nil {
 		answer(nil)
@@ -169,7 +170,7 @@ func (n *Node) serveComparison(from sender, body []byte, answer cluster.Later) {
 	}
 	started := n.serveApart(from, func(context.Context) {
 		d := n.kv.differs(&q, maxMessageEntryBytes)
-		answer(d.append(wire.AppendAnswer(nil, wire.Done, 0), n.now()))
+		answer(d.append(wire.AppendAnswer(nil, wire.Done, 0), n.clock.Now()))
 	})
 	if !started {
 		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
@@ -205,7 +206,7 @@ func (n *Node) keepPublished() {
 		}
 		if due {
 			tick.Reset(compareEvery)
-			n.kv.sweep(n.now())
+			n.kv.sweep(n.clock.Now())
 		}
 		v := n.view.Load()
 		var heard []int
@@ -237,7 +238,7 @@ func (n *Node) compare(v *view.View, with int) error {
 	q := comparison{digests: n.kv.digestsNow()}
 	for {
 		request := q.append(wire.Header{Op: wire.OpCompare, To: v.Hashes[with]}.Append(nil))
-		answer, err := v.Members[with].Peer.Ask(n.life, request, nil, compareWait)
+		answer, err := v.Members[with].Peer.Ask(n.life.Context(), request, nil, compareWait)
 		if err != nil {
 			return err
 		}
@@ -245,9 +246,9 @@ func (n *Node) compare(v *view.View, with int) error {
 		case err != nil:
 			return err
 		case s == wire.Unreached:
-			return errUnreached
+			return env.ErrUnreached
 		}
-		now := n.now()
+		now := n.clock.Now()
 		d, err := parseDifference(answer[wire.AnswerHeaderBytes:], &q, now)
 		if err != nil {
 			return err

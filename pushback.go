@@ -200,6 +200,6 @@ func numbersHash(l *bucket.Limit) uint64 {
 
 // sentAt is when a take was sent that says so itself, by the steady clock.
 func (n *Node) sentAt(steady int64) countsync.Time {
-	t := n.time(n.now())
+	t := n.clock.Time()
 	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
 }

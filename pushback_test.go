@@ -254,7 +254,7 @@ func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
 	a := wire.Ask{ID: l.id("k"), Limit: &l.numbers, Units: 1}
 	n.pushbacks.sets.Store(new([pushbackSets]pushbackSet))
-	n.pushbacks.learn(&a, denied(time.Hour), n.time(n.now()))
+	n.pushbacks.learn(&a, denied(time.Hour), n.clock.Time())
 	d, err := l.Allow(t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, Owner, d.Source)

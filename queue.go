@@ -148,7 +148,7 @@ func (q *queues) count(s *queueShard, more int) {
 // queueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.
 func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	said, steady := unpackQueued(a.Receipt), n.steadily(now)
+	said, steady := unpackQueued(a.Receipt), n.clock.SteadyAt(now)
 	self := lineSeen{ticket: a.ResetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
 	s := n.queues.shard(a.ID)
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result
 	case units == 0:
 		r.RetryAfter = peek.RetryAfter
 	case shared:
-		n.regions.Take(a.ID, a.Limit, n.time(now), units, &r.Result)
+		n.regions.Take(a.ID, a.Limit, n.clock.At(now), units, &r.Result)
 	default:
 		n.counts.TakeInto(a.ID, l, now, units, &r.Result)
 	}
@@ -178,7 +178,7 @@ func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result
 		self.arrived = steady // no earlier than the next waiter's, which it says when it asks again
 	} else {
 		if shared && a.Units > 0 {
-			n.regions.Lacks(a.ID, a.Limit, n.time(now), a.Units)
+			n.regions.Lacks(a.ID, a.Limit, n.clock.At(now), a.Units)
 		}
 		r.RetryAfter = min(max(r.RetryAfter, 1), lineAsks)
 	}
@@ -194,7 +194,7 @@ func (n *Node) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
 	if l.Algorithm != LeakyBucket {
 		return 0
 	}
-	return n.queues.waiting(a.ID, n.steadily(now))
+	return n.queues.waiting(a.ID, n.clock.SteadyAt(now))
 }
 
 // denyBehind denies a take or a peek, of which r is what a Peek says, since so many units

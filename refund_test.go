@@ -21,7 +21,7 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 		}
 		for _, stoodIn := range []bool{true, false} {
 			n := solo(t, Config{})
-			v, id, now := n.view.Load(), bucket.ID{Hi: 1, Lo: 2}, n.now()
+			v, id, now := n.view.Load(), bucket.ID{Hi: 1, Lo: 2}, n.clock.Now()
 			authority, state := bucket.NewStore(1, bucket.Salt{}), new(bucket.Count)
 			arrives := func(after time.Duration, onTop int64) {
 				authority.Export(id, now, bucket.Mark{}, state)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -78,20 +79,12 @@ func (n *Node) newRegions(v *view.View) {
 	for _, name := range others {
 		r.links[name] = &regionLink{places: semaphore.NewWeighted(exchangesAtOnce)}
 	}
-	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.Hashes[v.Self], n.counts, n.time(n.now()))
-}
-
-// time is that of a step, whose counts' clock is now.
-func (n *Node) time(now int64) countsync.Time {
-	if n.cfg.Now == nil {
-		return countsync.Time{Now: now, Steady: now}
-	}
-	return countsync.Time{Now: now, Steady: n.steady()}
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.Hashes[v.Self], n.counts, n.clock.Time())
 }
 
 // applyGlobal carries out op within what this region has of a Global limit.
 func (n *Node) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
-	t := n.time(now)
+	t := n.clock.At(now)
 	if op == wire.OpTake && n.ahead(a, a.Limit, now) > 0 {
 		op = wire.OpPeek // which is denied
 	}
@@ -125,7 +118,7 @@ func (n *Node) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *w
 // nobody had a copy of that.
 func (n *Node) regain(before, v *view.View) {
 	if n.regions.Holdings != nil && n.cfg.Replicas < 0 && len(v.Held.Minus(before.Held)) > 0 {
-		n.regions.Forgotten(n.time(n.now()))
+		n.regions.Forgotten(n.clock.Time())
 	}
 }
 
@@ -146,11 +139,11 @@ func (n *Node) keepHoldings() {
 		case <-n.life.Done():
 			return
 		}
-		v, now := n.view.Load(), n.now()
+		v, now := n.view.Load(), n.clock.Now()
 		if n.fenced(v, now) {
 			continue
 		}
-		due, changed := n.regions.Due(n.time(now), v.Speaks)
+		due, changed := n.regions.Due(n.clock.At(now), v.Speaks)
 		n.wake(n.stream.Copy(changed, now, v))
 		for _, region := range slices.Sorted(maps.Keys(due)) {
 			for sts := range slices.Chunk(due[region], n.stream.Caps().Statements) {
@@ -164,16 +157,16 @@ func (n *Node) keepHoldings() {
 func (n *Node) state(region string, sts []countsync.Statement) {
 	link := n.regions.links[region]
 	link.statements.Add(uint64(len(sts)))
-	link.waits.CompareAndSwap(0, n.steady())
+	link.waits.CompareAndSwap(0, n.clock.Steady())
 	unanswered := func() {
 		link.unanswered.Add(uint64(len(sts)))
-		n.regions.Unanswered(region, sts, n.time(n.now()))
+		n.regions.Unanswered(region, sts, n.clock.Time())
 	}
 	if !link.places.TryAcquire(1) {
 		unanswered()
 		return
 	}
-	started := n.background(func(ctx context.Context) {
+	started := n.life.Try(func(ctx context.Context) {
 		defer link.places.Release(1)
 		answer, err := n.askRegion(ctx, region, link, wire.Header{Op: wire.OpExchange}, n.regions.Exchange(sts))
 		if err != nil {
@@ -193,28 +186,23 @@ func (n *Node) askRegion(ctx context.Context, region string, link *regionLink, h
 	if peer == nil {
 		return answer, cluster.ErrUnheard
 	}
-	request := e.Append(h.Append(nil))
-	link.sentBytes.Add(uint64(len(request)))
-	got, err := peer.Ask(ctx, request, nil, exchangeWait)
+	body := e.Append(nil)
+	link.sentBytes.Add(uint64(wire.HeaderBytes + len(body)))
+	got, err := env.Call(ctx, peer, h, body, exchangeWait)
 	if err != nil {
 		return answer, err
 	}
-	link.receivedBytes.Add(uint64(len(got)))
-	if s, err := wire.ParseAnswer(got[:min(len(got), wire.AnswerHeaderBytes)], 0); err != nil {
-		return answer, err
-	} else if s != wire.Done {
-		return answer, errUnreached
-	}
-	link.answered.Store(n.steady())
+	link.receivedBytes.Add(uint64(wire.AnswerHeaderBytes + len(got)))
+	link.answered.Store(n.clock.Steady())
 	link.waits.Store(0)
-	return countsync.ParseExchange(got[wire.AnswerHeaderBytes:])
+	return countsync.ParseExchange(got)
 }
 
 // stated takes in the answers to statements.
 func (n *Node) stated(region string, link *regionLink, answers countsync.Exchange) {
 	n.meetRegion(region, link, answers.Print)
-	v, now := n.view.Load(), n.now()
-	t, day := n.time(now), n.cfg.timeOfDay()
+	v, now := n.view.Load(), n.clock.Now()
+	t, day := n.clock.At(now), n.clock.TimeOfDay()
 	var changed []bucket.ID
 	for i := range answers.Statements {
 		st := &answers.Statements[i]
@@ -242,22 +230,22 @@ func (n *Node) meetRegion(region string, link *regionLink, print uint64) {
 // serveExchange answers the statements of another region: those that this node has
 // to decide about here, the others by asking who does. It does so apart, as checks
 // wait behind what is served.
-func (n *Node) serveExchange(from sender, request []byte, h wire.Header, answer cluster.Later) {
+func (n *Node) serveExchange(from env.Sender, request []byte, h wire.Header, answer cluster.Later) {
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := n.regions.links[e.Region]
 	switch {
-	case err != nil, from.region != n.cfg.Region && from.region != e.Region, !states(&e):
-		if from := n.regions.links[from.region]; from != nil {
+	case err != nil, from.Region != n.cfg.Region && from.Region != e.Region, !states(&e):
+		if from := n.regions.links[from.Region]; from != nil {
 			from.refused.Add(1)
 		}
 		answer(nil)
 		return
-	case link == nil || n.fenced(n.view.Load(), n.now()):
+	case link == nil || n.fenced(n.view.Load(), n.clock.Now()):
 		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
 		return
 	}
 	link.receivedBytes.Add(uint64(len(request)))
-	stated, now := len(e.Statements), n.cfg.timeOfDay()
+	stated, now := len(e.Statements), n.clock.TimeOfDay()
 	e.Statements = slices.DeleteFunc(e.Statements, func(st countsync.Statement) bool { return early(&st, now) })
 	if len(e.Statements) < stated {
 		link.refused.Add(1)
@@ -294,12 +282,12 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 	h.Flags++
 	for _, to := range slices.Sorted(maps.Keys(others)) { // in one order, so that simulations replay
 		wait.Go(func() {
-			request := (&countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}).Append(h.Append(nil))
-			got, err := v.Members[to].Peer.Ask(ctx, request, nil, n.cfg.Timeout)
-			if err != nil || len(got) < wire.AnswerHeaderBytes || wire.Status(got[0]) != wire.Done {
+			request := countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}
+			got, err := env.Call(ctx, v.Members[to].Peer, h, request.Append(nil), n.cfg.Timeout)
+			if err != nil {
 				return
 			}
-			if theirs, err := countsync.ParseExchange(got[wire.AnswerHeaderBytes:]); err == nil {
+			if theirs, err := countsync.ParseExchange(got); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				answers = append(answers, theirs.Statements...)
@@ -316,10 +304,10 @@ func (n *Node) exchangeWith(ctx context.Context, link *regionLink, e *countsync.
 const maxExchangePasses = 2
 
 func (n *Node) serveStatements(link *regionLink, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {
-	now := n.now()
+	now := n.clock.Now()
 	var changed []bucket.ID
 	for i := range sts {
-		if answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.time(now)); ok {
+		if answer, ok := n.regions.Serve(e.Region, e.Print, &sts[i], n.clock.At(now)); ok {
 			answers = append(answers, answer)
 			changed = append(changed, answer.ID)
 		}
@@ -344,10 +332,10 @@ func (n *Node) regionStats() map[string]RegionStats {
 	for name, l := range n.regions.links {
 		at, lag := l.answered.Load(), time.Duration(0)
 		if since := l.waits.Load(); since != 0 {
-			lag = time.Duration(max(0, n.steady()-since))
+			lag = time.Duration(max(0, n.clock.Steady()-since))
 		}
 		stats[name] = RegionStats{
-			Reached:    at != 0 && n.steady()-at < int64(10*time.Second),
+			Reached:    at != 0 && n.clock.Steady()-at < int64(10*time.Second),
 			Lag:        lag,
 			Statements: l.statements.Load(),
 			Unanswered: l.unanswered.Load(),

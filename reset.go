@@ -5,10 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -21,7 +20,7 @@ const resetsAtOnce = 64
 // that it is sent later, or from its own spends being refused. Of a Global limit
 // it tells one node of each other region as well, which has the others know.
 func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
-	v, now := n.view.Load(), n.now()
+	v, now := n.view.Load(), n.clock.Now()
 	a.Units = int64(n.stream.Reset(a.ID, now))
 	asks := []wire.Ask{*a}
 	var regions []string
@@ -34,32 +33,24 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 	}
 
 	var (
-		telling errgroup.Group
 		missed  = make([]bool, len(v.Members))
 		unasked = make([]bool, len(regions))
 	)
-	telling.SetLimit(len(regions) + resetsAtOnce) // no member waits for a region that is slow
-	for i, region := range regions {
-		telling.Go(func() error {
-			unasked[i] = n.resetRegion(ctx, region, asks) != nil
-			return nil
-		})
-	}
-	for i := range v.Members {
-		if i == v.Self {
-			continue
+	// No member waits for a region that is slow.
+	env.Gather(len(regions)+len(v.Members), len(regions)+resetsAtOnce, func(i int) {
+		if i < len(regions) {
+			unasked[i] = n.resetRegion(ctx, regions[i], asks) != nil
+			return
 		}
-		if v.Next[i] < 0 {
+		switch i -= len(regions); {
+		case i == v.Self:
+		case v.Next[i] < 0:
 			missed[i] = true
-			continue
-		}
-		telling.Go(func() error {
+		default:
 			by := answerer{member: i, hop: v.Next[i]}
-			missed[i] = n.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), n.time(now), n.cfg.Timeout) != nil
-			return nil
-		})
-	}
-	_ = telling.Wait() // who was not reached is in missed and unasked
+			missed[i] = n.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), n.clock.At(now), n.cfg.Timeout) != nil
+		}
+	})
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -107,7 +98,7 @@ func (n *Node) resetRegion(ctx context.Context, region string, asks []wire.Ask) 
 		return err
 	}
 	if s, err := wire.ParseAnswer(answer, len(asks)); err != nil || s != wire.Done {
-		return errUnreached
+		return env.ErrUnreached
 	}
 	return nil
 }

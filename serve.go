@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -17,13 +18,13 @@ type inbound struct{ n *Node }
 func (in inbound) Changed() { in.n.look() }
 
 // Heard notes that some member has answered just now.
-func (in inbound) Heard() { in.n.heard.Store(in.n.steady()) }
+func (in inbound) Heard() { in.n.heard.Store(in.n.clock.Steady()) }
 
 // Serve answers what other members ask. One clock read serves the whole batch,
 // so that the table's cache misses overlap.
 func (in inbound) Serve(b *cluster.Batch) {
 	n := in.n
-	v, now := n.view.Load(), n.now()
+	v, now := n.view.Load(), n.clock.Now()
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
 	n.counts.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
@@ -33,7 +34,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 	if !b.Read.IsZero() {
 		waited = time.Since(b.Read)
 	}
-	from, longest := sender{b.Region, b.From}, n.longestWait()
+	from, longest := env.Sender{Region: b.Region, Name: b.From}, n.longestWait()
 	for i, request := range b.Requests {
 		h, err := wire.ParseHeader(request)
 		if err != nil {
@@ -65,7 +66,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 		if v.Awaits(h, request) && n.await(from, h, request, trip, b.Later(i)) {
 			continue
 		}
-		if member, flags := v.Onward(h, request, n.steadily(now)); member >= 0 {
+		if member, flags := v.Onward(h, request, n.clock.SteadyAt(now)); member >= 0 {
 			h.Flags = flags
 			if hop := v.Next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
 				// Each of the two takes the other for the way there. Who is asked to stand in
@@ -98,7 +99,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 				b.Reply(i, nil)
 				continue
 			}
-			n.registry.compare(limits, b.From, n.steady())
+			n.registry.compare(limits, b.From, n.clock.Steady())
 			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
 			continue
 		case wire.OpLocate:
@@ -180,9 +181,9 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		return
 	}
 	started := start(func(ctx context.Context) {
-		begun := n.now()
+		begun := n.clock.Now()
 		got, err := peer.Ask(ctx, onward, nil, h.Wait)
-		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.now() - begun)})
+		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.clock.Now() - begun)})
 		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
 		switch {
 		case stands && v.Stays() && failed && (h.Op != wire.OpRefund || unsent(err)):
@@ -206,7 +207,7 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	answer, err := n.answer(v, h, request, nil, n.now())
+	answer, err := n.answer(v, h, request, nil, n.clock.Now())
 	if err != nil {
 		return nil
 	}
@@ -215,7 +216,7 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 
 // answer carries out a request here and appends the answer.
 func (n *Node) answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
-	steady, tentative := n.steadily(now), h.Flags&wire.FlagTentative != 0
+	steady, tentative := n.clock.SteadyAt(now), h.Flags&wire.FlagTentative != 0
 	if h.Op == wire.OpTake && h.Asks > 1 {
 		s := n.scratch(int(h.Asks))
 		defer n.done(s)
@@ -294,7 +295,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		if err == nil && (h.Op == wire.OpTake || h.Op == wire.OpLend) && h.Hops == wire.MaxHops {
 			sent := in.n.sentAt(int64(a.Receipt))
 			in.n.pushbacks.learn(&a, &r, sent)
-			in.n.leases.learn(&a, &r, h.To, sent, in.n.time(in.n.now()))
+			in.n.leases.learn(&a, &r, h.To, sent, in.n.clock.Time())
 		}
 		switch {
 		case err != nil:
@@ -320,6 +321,6 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	in.n.meters.LateUnits.Add(units)
 	from.Tell(refund)
 	for i := range taken {
-		in.n.pushbacks.end(taken[i].ID, in.n.steady())
+		in.n.pushbacks.end(taken[i].ID, in.n.clock.Steady())
 	}
 }

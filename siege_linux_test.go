@@ -26,6 +26,7 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weir-go/weir/internal/race"
 )
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -85,7 +86,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 		{"asks to stand in for it", "m002", wire.FlagStandIn, nil},
 		{"asks that wait for authority", "m000", 2, func(n *Node, v *view.View) {
 			v.Held, v.Settled = nil, false
-			v.Waits = []view.Wait{{Ranges: countsync.All(), From: "m002", Until: n.steady() + int64(2*longest)}}
+			v.Waits = []view.Wait{{Ranges: countsync.All(), From: "m002", Until: n.clock.Steady() + int64(2*longest)}}
 		}},
 	} {
 		for _, from := range []string{"m001", "made up"} {
@@ -118,7 +119,7 @@ func TestNoMemberHoldsTheSlotsOfOthers(t *testing.T) {
 						held += u.many.Load()
 					}
 					require.Positive(t, held)
-					require.LessOrEqual(t, held, int64(maxBackground/4))
+					require.LessOrEqual(t, held, int64(env.MaxOfOneSender))
 					honest := asked("m003", "m001", 0, 1)
 					synctest.Wait()
 					require.Zero(t, honest.many.Load())

@@ -17,17 +17,17 @@ func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *tes
 	n := solo(t, Config{Now: newHand().Now})
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
 	for kind, spend := range map[string]func(v *view.View, r *wire.Result){
-		"a check": func(v *view.View, r *wire.Result) { n.spend(v, view.AsSelf, wire.OpTake, 0, &a, n.now(), r) },
+		"a check": func(v *view.View, r *wire.Result) { n.spend(v, view.AsSelf, wire.OpTake, 0, &a, n.clock.Now(), r) },
 		"one of several": func(v *view.View, r *wire.Result) {
 			s, results := n.scratch(1), make([]wire.Result, 1)
 			defer n.done(s)
-			n.spendAll(v, view.AsSelf, []wire.Ask{a}, n.now(), s, results)
+			n.spendAll(v, view.AsSelf, []wire.Ask{a}, n.clock.Now(), s, results)
 			*r = results[0]
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			a.ID.Lo++
-			n.counts.Debit(a.ID, a.Limit, n.now(), 100)
+			n.counts.Debit(a.ID, a.Limit, n.clock.Now(), 100)
 			var r wire.Result
 			spend(sideOf(4, 0, 1, 2, 3), &r)
 			require.False(t, r.Allowed)

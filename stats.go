@@ -181,7 +181,7 @@ func (n *Node) watchOutage() {
 		d.FailedOpen += by(wire.FailedOpen)
 		d.FailedClosed += by(wire.FailedClosed)
 	}
-	if line := n.outage.Observe(facts, n.steady()); line != nil {
+	if line := n.outage.Observe(facts, n.clock.Steady()); line != nil {
 		line.Log(n.cfg.Logger)
 	}
 }

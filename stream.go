@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -107,7 +108,7 @@ func (n *Node) keepInStep() {
 			runtime.Gosched() // what else hurries on a busy node goes along
 		case <-n.stream.turned:
 		case <-review.C:
-			found, reviewed := n.stream.ReviewPart(n.now(), n.view.Load())
+			found, reviewed := n.stream.ReviewPart(n.clock.Now(), n.view.Load())
 			if !reviewed {
 				review.Reset(reviewEvery)
 			}
@@ -117,12 +118,12 @@ func (n *Node) keepInStep() {
 			due = true
 			if over {
 				begun = time.Now()
-				n.stream.Sweep(n.now())
+				n.stream.Sweep(n.clock.Now())
 			}
 		case <-n.life.Done():
 			return
 		}
-		if n.view.Load().Stale(n.steady()) {
+		if n.view.Load().Stale(n.clock.Steady()) {
 			n.look()
 		}
 		v := n.view.Load()
@@ -141,9 +142,9 @@ func (n *Node) keepInStep() {
 		var more []countsync.Member
 		switch {
 		case hurried:
-			more = n.stream.Collect(n.now(), true, v)
+			more = n.stream.Collect(n.clock.Now(), true, v)
 		case due:
-			more, over = n.stream.CollectPart(n.now(), v)
+			more, over = n.stream.CollectPart(n.clock.Now(), v)
 			next := collectEvery / collectParts
 			if over {
 				next = max(next, collectEvery-time.Since(begun))
@@ -179,7 +180,7 @@ func (n *Node) turn(v *view.View) {
 	if recalls {
 		s.RequestCounts()
 	}
-	s.Review(n.now(), v)
+	s.Review(n.clock.Now(), v)
 }
 
 // track has the store note from now on what this node spends, as its own, and all that it
@@ -190,7 +191,7 @@ func (n *Node) track(v *view.View) {
 		if v.Self >= 0 {
 			self = v.Hashes[v.Self]
 		}
-		n.counts.Track(self, n.now(), n.stream.hurry)
+		n.counts.Track(self, n.clock.Now(), n.stream.hurry)
 	})
 }
 
@@ -226,10 +227,10 @@ func (n *Node) meet(v *view.View) {
 	}
 	for _, m := range others {
 		if s.feeders[m] == nil {
-			ctx, stop := context.WithCancel(n.life)
+			ctx, stop := context.WithCancel(n.life.Context())
 			f := &feeder{make(chan struct{}, 1), stop}
 			s.feeders[m] = f
-			n.tasks.Go(func() { n.feed(ctx, m, f.wake) })
+			n.life.Go(func() { n.feed(ctx, m, f.wake) })
 		}
 	}
 }
@@ -261,12 +262,12 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 		runtime.Gosched()
 		for ctx.Err() == nil && n.view.Load().ReachesMember(to) {
 			begun, most := time.Now(), frameBytes
-			if n.stream.Lag(to, n.now()).Counts > longQueue {
+			if n.stream.Lag(to, n.clock.Now()).Counts > longQueue {
 				most = longFrameBytes
 			}
 			v := n.view.Load()
 			unsignal(wake) // this frame has what it was for
-			frame = n.stream.Next(to, n.now(), v, frame[:0], most)
+			frame = n.stream.Next(to, n.clock.Now(), v, frame[:0], most)
 			made := time.Since(begun)
 			if len(frame) == 0 {
 				if !n.view.Load().Settled {
@@ -277,7 +278,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 			answer, err := n.send(ctx, to, frame)
 			if err == nil {
 				var more []countsync.Member
-				more, err = n.stream.Answered(to, n.now(), answer, n.view.Load())
+				more, err = n.stream.Answered(to, n.clock.Now(), answer, n.view.Load())
 				n.wake(more)
 			}
 			if err != nil {
@@ -285,7 +286,7 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				again.Reset(resendAfter)
 				break
 			}
-			if lag := n.stream.Lag(to, n.now()); !lag.Giving && n.view.Load().Serves() {
+			if lag := n.stream.Lag(to, n.clock.Now()); !lag.Giving && n.view.Load().Serves() {
 				// Checks are in a hurry, and a scan is not: it takes a fifth of a processor's
 				// time, and whoever takes it in about as much. The way there and back is no
 				// work. What a review has found takes half of the time.
@@ -321,24 +322,13 @@ func (n *Node) rest(ctx context.Context, timer *time.Timer) bool {
 func (n *Node) send(ctx context.Context, to countsync.Member, frame []byte) ([]byte, error) {
 	v := n.view.Load()
 	i, known := v.Named[to]
-	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, n.steady()) {
+	if !known || v.Next[i] < 0 || v.Next[i] != i && !v.Overdue(i, n.clock.Steady()) {
 		// Until a member has been lost for a while, others may be wrong about hearing it:
 		// a frame that gets lost among them keeps waiting what comes after it.
 		return nil, cluster.ErrUnheard
 	}
-	request := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}.Append(nil)
-	request = append(request, frame...)
-	answer, err := v.Members[v.Next[i]].Peer.Ask(ctx, request, nil, frameWait)
-	if err != nil {
-		return nil, err
-	}
-	switch s, err := wire.ParseAnswer(answer, 0); {
-	case err != nil:
-		return nil, err
-	case s == wire.Unreached:
-		return nil, errUnreached
-	}
-	return answer[wire.AnswerHeaderBytes:], nil
+	h := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: frameWait, To: to}
+	return env.Call(ctx, v.Members[v.Next[i]].Peer, h, frame, frameWait)
 }
 
 // serveFrame takes in a frame of another member, and answers it. Authority that
@@ -372,7 +362,7 @@ func (n *Node) arrived(a countsync.Arrival) {
 	}
 	if a.Leaving && !s.leavers[a.From] {
 		s.leavers[a.From] = true
-		v = view.New(n.steady(), n.cluster.View(), n.terms(), v)
+		v = view.New(n.clock.Steady(), n.cluster.View(), n.terms(), v)
 	}
 	if a.Given != nil {
 		v = v.Given(a.Given)
@@ -388,7 +378,7 @@ func (n *Node) measure(v *view.View) (behind []countsync.Member) {
 	var s StreamStats
 	for i, m := range v.Hashes {
 		if i != v.Self && v.Reaches(i) {
-			lag := n.stream.Lag(m, n.now())
+			lag := n.stream.Lag(m, n.clock.Now())
 			s.Unsent += lag.Counts
 			s.Lag = max(s.Lag, lag.Age)
 			if lag.Counts > 0 || lag.Scanning {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/topkeys"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -216,14 +217,14 @@ func parseTop(b []byte) (asked, denied topList, silent bool, err error) {
 }
 
 // serveTop answers another member, apart from checks.
-func (n *Node) serveTop(from sender, body []byte, answer cluster.Later) {
+func (n *Node) serveTop(from env.Sender, body []byte, answer cluster.Later) {
 	if len(body) > 0 {
 		answer(nil)
 		return
 	}
 	started := n.serveApart(from, func(context.Context) {
 		b := wire.AppendAnswer(nil, wire.Done, 0)
-		asked, denied, silent := n.topKeys.lists(n.steady())
+		asked, denied, silent := n.topKeys.lists(n.clock.Steady())
 		if silent {
 			answer(append(b, 0))
 			return
@@ -251,7 +252,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > maxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, maxTop)
 	}
-	if n.closed.Load() {
+	if n.life.Ended() {
 		return TopKeys{}, ErrClosed
 	}
 	v := n.view.Load()
@@ -281,7 +282,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	var asked, denied []topList
 	for i, s := range all {
 		if i == v.Self {
-			s.asked, s.denied, s.silent = n.topKeys.lists(n.steady())
+			s.asked, s.denied, s.silent = n.topKeys.lists(n.clock.Steady())
 		}
 		switch {
 		case s.err != nil:
@@ -293,7 +294,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 		}
 	}
 	if v.Self < 0 { // it has left
-		if a, d, silent := n.topKeys.lists(n.steady()); !silent {
+		if a, d, silent := n.topKeys.lists(n.clock.Steady()); !silent {
 			asked, denied = append(asked, a), append(denied, d)
 		}
 	}
@@ -313,7 +314,7 @@ func (n *Node) askForTop(ctx context.Context, v *view.View, member int) (asked, 
 		return asked, denied, false, err
 	}
 	if s, err := wire.ParseAnswer(answer[:min(len(answer), wire.AnswerHeaderBytes)], 0); err != nil || s != wire.Done {
-		return asked, denied, false, cmp.Or(err, errUnreached)
+		return asked, denied, false, cmp.Or(err, env.ErrUnreached)
 	}
 	return parseTop(answer[wire.AnswerHeaderBytes:])
 }

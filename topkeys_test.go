@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -53,7 +54,7 @@ func TestTopKeysThatAreSwitchedOffAreNeitherKeptNorTold(t *testing.T) {
 	require.Equal(t, TopKeys{Silent: []string{n.Members()[0].Name}}, top)
 	require.Zero(t, n.Stats().TopKeys)
 	var got []byte
-	n.serveTop(sender{}, nil, func(body []byte) { got = body })
+	n.serveTop(env.Sender{}, nil, func(body []byte) { got = body })
 	require.NoError(t, n.Close())
 	require.Equal(t, append(wire.AppendAnswer(nil, wire.Done, 0), 0), got)
 }

@@ -101,7 +101,7 @@ func (n *Node) enter(a *wire.Ask, one *waiter) *line {
 	s, of := &n.waiting.shards[a.ID.Lo%queueShards], lineOf{a.ID.Hi, a.ID.Lo, numbersHash(a.Limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one.arrived = n.steady() // under the lock, so that a line is in order of it
+	one.arrived = n.clock.Steady() // under the lock, so that a line is in order of it
 	x := s.of[of]
 	if x == nil {
 		if s.of == nil {
@@ -201,7 +201,7 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		now := n.steady()
+		now := n.clock.Steady()
 		l.serve(x, now)
 		if x.head() != w {
 			l.pass(x, a)
@@ -227,7 +227,7 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 func (l *Limiter) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
 	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).pack(), x.ticket
-	started := l.node.background(func(context.Context) {
+	started := l.node.life.Try(func(context.Context) {
 		var r wire.Result
 		err := l.node.decide(ctx, wire.OpWait, 0, &asked, &r)
 		x.shard.mu.Lock()
@@ -338,7 +338,7 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 // those that had arrived by then. RetryAfter is from when the ask came to the owner: the
 // next one takes as long.
 func (l *Limiter) answered(x *line, units int64, r *wire.Result, sent, by int64) {
-	now := l.node.steady()
+	now := l.node.clock.Steady()
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
 		units = int64(r.Lease.Units)

@@ -69,7 +69,7 @@ func (e *Exchange) Append(b []byte) []byte {
 	var known limits
 	for i := range e.Statements {
 		st := &e.Statements[i]
-		at, isNew, ok := known.index(&st.Limit)
+		at, ok := known.index(&st.Limit)
 		if !ok {
 			continue // nothing that a region would take
 		}
@@ -81,7 +81,7 @@ func (e *Exchange) Append(b []byte) []byte {
 			flags |= statementForgot
 		}
 		b = append(appendID(b, st.ID), flags)
-		b = known.append(b, &st.Limit, at, isNew)
+		b = known.append(b, &st.Limit, at)
 		for _, n := range st.numbers() {
 			b = binary.AppendUvarint(b, uint64(max(0, *n)))
 		}
@@ -151,12 +151,12 @@ func (h *Holdings) Exchange(sts []Statement) Exchange {
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
 	h.tick(t)
 	d := dues{to: make(map[string][]Statement), reports: h.reports}
-	var looked []*holding
+	var batch []*holding
 	swept := t.Steady
 	for i := range h.shards {
 		sh := &h.shards[i]
-		looked = sh.take(looked[:0], t.Steady)
-		for _, x := range looked {
+		batch = sh.batch(batch[:0], t.Steady)
+		for _, x := range batch {
 			sh.mu.Lock()
 			switch {
 			case sh.of[x.id] != x:
@@ -165,7 +165,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 				if t.Steady-x.seen > 2*keptFor {
 					h.drop(sh, x) // a copy that nobody has renewed
 				}
-			case h.look(sh, x, t, &d):
+			case h.visit(sh, x, t, &d):
 				changed = append(changed, x.id)
 			}
 			sh.mu.Unlock()
@@ -182,12 +182,12 @@ type dues struct {
 	reports int // that may still be made of what was spent, and of nothing else
 }
 
-// lookParts is in how many parts holdings are looked at that nobody asked for.
-const lookParts = 20
+// visitParts is in how many rounds all holdings are visited that nobody has asked for.
+const visitParts = 20
 
-// look takes a holding a step further, and says whether copies of it have to
-// change.
-func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
+// visit brings a holding up to date, makes the statements about it that are due, and
+// reports whether copies of it have to change.
+func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed bool) {
 	switch {
 	case t.Steady >= x.until, x.unsure, x.over(t.Now):
 		h.renew(x, t)
@@ -196,56 +196,28 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 		h.store.ClearPart(x.id)
 	}
 	h.measure(x, t.Steady)
-	largest := x.largest
-	x.largest = 0
 	peek := h.store.Peek(x.id, &x.part, t.Now, 0)
 	if peek.ResetAfter == 0 {
 		x.recovered(t.Now)
 	}
-	spent, wants := x.spent(), int64(0)
+	b := balance{denied: x.largest, spent: x.spent(), spare: h.spare(x, &peek, t)}
+	x.largest = 0
 	if !x.unsure {
-		wants = x.wants(&peek, largest)
+		b.wants = x.wants(&peek, b.denied)
 	}
-	spare := h.spare(x, &peek, t)
-	busy := h.SpentElsewhere(x.id, t.Now) > 0
+	busy := b.wants > 0 || h.SpentElsewhere(x.id, t.Now) > 0
 	for i := range x.accounts {
 		if i == h.regions.self {
 			continue
 		}
 		a := &x.accounts[i]
-		since := t.Steady - a.sent
-		if a.waits && since >= unanswered {
-			a.waits = false
+		busy = busy || a.granted > 0 || a.received > 0 || !a.known && !x.unsure || b.spent != a.reported
+		if x.due(a, &b, t, d) {
+			changed = h.state(x, i, &b, t, d) || changed
 		}
-		ask := wants > 0 && t.Steady >= a.again
-		renews := a.received > 0 && since >= renewAfter
-		returns := spare > 0 && a.received > 0
-		unknown := !a.known && t.Steady >= a.again
-		tells := spent != a.reported && since >= reportEvery(&x.whole)
-		busy = busy || wants > 0 || a.granted > 0 || a.received > 0 || !a.known && !x.unsure || spent != a.reported
-		if tells = tells && d.reports > 0; tells && !(ask || renews || returns || unknown) {
-			d.reports--
-		}
-		if a.waits || since < int64(ExchangeEvery) && a.sent != 0 || !(ask || renews || returns || unknown || tells) {
-			continue
-		}
-		if returns {
-			back, _ := h.release(x, a, min(spare, a.received), t)
-			spare -= back
-			x.passing = max(0, x.passing-back)
-		}
-		h.renew(x, t)
-		st := h.statement(x, a, t)
-		if a.wants = wants > 0; a.wants {
-			st.Wants, st.Must = wants, largest
-			x.must = max(x.must, largest)
-		}
-		region := h.regions.names[i]
-		d.to[region] = append(d.to[region], st)
-		changed = changed || a.received > 0 || a.granted > 0 || returns
 	}
 	switch {
-	case wants > 0, x.passing > 0, 2*peek.Remaining <= peek.Limit && t.Steady-x.seen < restless:
+	case b.wants > 0, x.passing > 0, 2*peek.Remaining <= peek.Limit && t.Steady-x.seen < restless:
 		sh.push(x)
 	case !busy && peek.ResetAfter == 0 && t.Steady-x.seen > keptFor:
 		h.drop(sh, x)
@@ -254,8 +226,60 @@ func (h *Holdings) look(sh *holdings, x *holding, t Time, d *dues) (changed bool
 	return changed
 }
 
-// restless is how long a holding of which half is used is looked at in each round
-// after it was last asked for.
+// balance is what one visit of a holding has to tell the other regions.
+type balance struct {
+	wants  int64 // units to ask for
+	denied int64 // the largest ask that was denied since the last visit
+	spare  int64 // units that can go back to the regions that granted them
+	spent  int64 // since the series began
+}
+
+// due reports whether a region gets a statement about a holding in this visit: an ask, a
+// renewal, units that go back, a question of what it has, or else, as far as the round has
+// reports left, what was spent. No statement follows one that waits for its answer.
+func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
+	since := t.Steady - a.sent
+	if a.waits && since >= unanswered {
+		a.waits = false
+	}
+	if a.waits || a.sent != 0 && since < int64(ExchangeEvery) {
+		return false
+	}
+	asks := (b.wants > 0 || !a.known) && t.Steady >= a.again
+	holds := a.received > 0 && (b.spare > 0 || since >= renewAfter)
+	if asks || holds {
+		return true
+	}
+	if d.reports <= 0 || b.spent == a.reported || since < reportEvery(&x.whole) {
+		return false
+	}
+	d.reports--
+	return true
+}
+
+// state makes a statement about a holding to a region, and gives it back what is spare. It
+// reports whether copies of the holding have to change.
+func (h *Holdings) state(x *holding, region int, b *balance, t Time, d *dues) (changed bool) {
+	a := &x.accounts[region]
+	if b.spare > 0 && a.received > 0 {
+		back, _ := h.release(x, a, min(b.spare, a.received), t)
+		b.spare -= back
+		x.passing = max(0, x.passing-back)
+		changed = true
+	}
+	h.renew(x, t)
+	st := h.statement(x, a, t)
+	if a.wants = b.wants > 0; a.wants {
+		st.Wants, st.Must = b.wants, b.denied
+		x.must = max(x.must, b.denied)
+	}
+	to := h.regions.names[region]
+	d.to[to] = append(d.to[to], st)
+	return changed || a.received > 0 || a.granted > 0
+}
+
+// restless is how long a holding of which half is used is visited in each round after it
+// was last asked for.
 const restless = int64(2 * time.Second)
 
 // drop forgets a holding.

@@ -167,23 +167,24 @@ func (os *origins) read(r *reader) (o origin) {
 // limits are those of one frame, by index.
 type limits []bucket.Limit
 
-// index is where l stands, and whether it is new. What is no limit has none.
-func (ls *limits) index(l *bucket.Limit) (i int, isNew, ok bool) {
+// index returns where l stands in the frame, or is to stand if it is new there. It is not
+// ok for numbers that no member would take.
+func (ls *limits) index(l *bucket.Limit) (i int, ok bool) {
 	const nearest = 64
 	for i := len(*ls) - 1; i >= max(0, len(*ls)-nearest); i-- {
 		if (*ls)[i] == *l {
-			return i, false, true
+			return i, true
 		}
 	}
-	return len(*ls), true, sane(l) == nil
+	return len(*ls), sane(l) == nil
 }
 
 // append writes the index of l, and its numbers if they are new to the frame.
-func (ls *limits) append(b []byte, l *bucket.Limit, i int, isNew bool) []byte {
-	if !isNew {
-		return binary.AppendUvarint(b, uint64(i))
+func (ls *limits) append(b []byte, l *bucket.Limit, i int) []byte {
+	b = binary.AppendUvarint(b, uint64(i))
+	if i < len(*ls) {
+		return b
 	}
-	b = binary.AppendUvarint(b, uint64(len(*ls)))
 	*ls = append(*ls, *l)
 	b = append(b, byte(l.Algorithm))
 	b = binary.AppendUvarint(b, uint64(l.Rate))

@@ -239,9 +239,9 @@ func TestALimitComesAsItWasSent(t *testing.T) {
 	var b []byte
 	for range 2 {
 		for _, l := range list {
-			i, isNew, ok := sent.index(&l)
+			i, ok := sent.index(&l)
 			require.True(t, ok)
-			b = sent.append(b, &l, i, isNew)
+			b = sent.append(b, &l, i)
 		}
 	}
 	r := reader{b: b}

@@ -30,11 +30,11 @@ func (h *Holdings) appendCopy(b []byte, id bucket.ID, known *limits) []byte {
 	if x == nil || x.unsure {
 		return b
 	}
-	at, isNew, ok := known.index(&x.whole)
+	at, ok := known.index(&x.whole)
 	if !ok {
 		return b
 	}
-	b = known.append(b, &x.whole, at, isNew)
+	b = known.append(b, &x.whole, at)
 	b = binary.AppendUvarint(b, uint64(max(0, x.series)))
 	b = binary.AppendUvarint(b, uint64(len(x.accounts)))
 	for i := range x.accounts {

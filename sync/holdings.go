@@ -68,8 +68,8 @@ const (
 	// longestRefusal bounds the time between two asks that are refused.
 	longestRefusal = int64(5 * time.Second)
 	// lasting is how long what judges an id has to hold good for the store to be told,
-	// or for what it was told to stand when the holding is looked at. Holdings are
-	// looked at more often than that, or the store is not asked by what it was told.
+	// or for what it was told to stand when the holding is visited. Holdings are visited
+	// more often than that, or the store is not asked by what it was told.
 	lasting = term / 2
 	// firstTrip is what a round trip to another region takes, as long as none was
 	// measured.
@@ -88,8 +88,8 @@ type holding struct {
 	until   int64        // when part has to be made anew
 	asked   int64        // units in all
 	denied  int64        // of these
-	largest int64        // ask that was denied, since the last look
-	queued  bool         // to be looked at
+	largest int64        // ask that was denied, since the last visit
+	queued  bool         // for the next batch
 
 	held     int64     // what this region has: part, and what is promised or to be passed
 	accounts []account // by index in regions; that of this one is unused

@@ -51,7 +51,7 @@ func BenchmarkTakeOfAHolding(b *testing.B) {
 			}
 			h.Take(id, &limit, t, 1, r)
 		}
-		for i := range lookParts + 1 {
+		for i := range visitParts + 1 {
 			h.Due(Time{start, start + int64(i)*int64(ExchangeEvery)}, func(bucket.ID) bool { return true })
 		}
 		for i := range ids {

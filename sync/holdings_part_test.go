@@ -11,7 +11,7 @@ import (
 
 // settled has regions look at what they hold until takes may be the store's alone.
 func (w *globe) settled() {
-	for range 3 * lookParts {
+	for range 3 * visitParts {
 		w.now += int64(ExchangeEvery)
 		for _, r := range w.regions {
 			r.holdings.Due(r.time(), func(bucket.ID) bool { return true })

@@ -12,10 +12,10 @@ type holdings struct {
 	mu    sync.Mutex
 	of    map[bucket.ID]*holding
 	all   []*holding // in no order
-	queue []*holding // those to be looked at next
-	next  int        // of all, to be looked at
-	began int64      // when the look at all that is under way began, by the steady clock
-	swept int64      // and the last that is over
+	queue []*holding // those to be visited next
+	next  int        // of all, to be visited
+	began int64      // when the sweep of all that is under way began, by the steady clock
+	swept int64      // when the last sweep began that is over
 }
 
 // add adds a holding of an id that has none. The shard is locked, as for what
@@ -30,8 +30,8 @@ func (sh *holdings) add(x *holding) {
 	sh.push(x)
 }
 
-// drop forgets a holding, and says which one stands in its place, where the look at
-// all may have passed.
+// drop forgets a holding. It returns the one that stands in its place from then on, which
+// the sweep of all may have passed.
 func (sh *holdings) drop(x *holding) (moved *holding) {
 	last := sh.all[len(sh.all)-1]
 	sh.all[x.place], last.place = last, x.place
@@ -40,7 +40,7 @@ func (sh *holdings) drop(x *holding) (moved *holding) {
 	return last
 }
 
-// push has a holding looked at.
+// push makes a holding one of the next batch.
 func (sh *holdings) push(x *holding) {
 	if !x.queued {
 		x.queued = true
@@ -48,9 +48,8 @@ func (sh *holdings) push(x *holding) {
 	}
 }
 
-// take is the holdings to be looked at now: those that were pushed, and of all
-// others a part each time.
-func (sh *holdings) take(list []*holding, steady int64) []*holding {
+// batch appends the holdings to be visited now: those that were pushed, and a part of all.
+func (sh *holdings) batch(list []*holding, steady int64) []*holding {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, x := range sh.queue {
@@ -59,7 +58,7 @@ func (sh *holdings) take(list []*holding, steady int64) []*holding {
 	}
 	clear(sh.queue)
 	sh.queue = sh.queue[:0]
-	for range (len(sh.all) + lookParts - 1) / lookParts {
+	for range (len(sh.all) + visitParts - 1) / visitParts {
 		if sh.next++; sh.next >= len(sh.all) {
 			sh.next, sh.swept, sh.began = 0, sh.began, steady
 		}

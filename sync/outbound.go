@@ -259,73 +259,100 @@ func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 
 // encode appends an item, without its id; nothing, if there is nothing to tell.
 func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) []byte {
-	if it.kind == grants {
+	switch it.kind {
+	case grants:
 		if with := s.holdings.appendCopy(append(b, byte(grants)), it.id, &s.limits); len(with) > len(b)+1 {
 			return with
 		}
 		return b // it is as every region begins
+	case state:
+		return s.encodeState(o, it.id, now, roles, b)
 	}
-	var (
-		flags = byte(it.kind)
-		limit *bucket.Limit
-		used  int64
-		known piece
-		total bucket.Total
-		f     = &o.flight
-		index = len(f.items)
-	)
-	if it.kind == state {
-		if len(o.marks) > 0 {
-			known = o.marks[it.id]
-		}
-		mark, more, held := s.export(o, it.id, known.mark, now, roles)
-		if held {
-			limit = &s.count.Limit
-		}
-		if more {
-			flags |= itemMore
-			f.more = append(f.more, index)
-		}
-		if s.count.Partial() {
-			flags |= itemPiece
-		}
-		if total = s.count.Whose; total.Origin != 0 && !more && !s.count.Partial() && !s.ledger.has(it.id) {
-			flags |= itemTotal
-		}
-		if mark != (bucket.Mark{}) {
-			f.marks = append(f.marks, piece{mark, f.number})
-			f.marked = append(f.marked, index)
-		}
+	return s.encodeSpend(it.id, now, roles, b)
+}
+
+// encodeState appends a count with its vector, and notes in the flight which part of a log
+// that is.
+func (s *Stream) encodeState(o *outbound, id bucket.ID, now int64, roles Roles, b []byte) []byte {
+	var known piece
+	if len(o.marks) > 0 {
+		known = o.marks[id]
 	}
-	if it.kind == spend {
-		s.flush(it.id, now, roles)
+	mark, more, held := s.export(o, id, known.mark, now, roles)
+	f, flags := &o.flight, byte(state)
+	if more {
+		flags |= itemMore
+		f.more = append(f.more, len(f.items))
 	}
-	if s.mine = s.mine[:0]; flags&itemTotal == 0 {
-		s.mine = s.vector(s.mine, it.id, now)
+	if s.count.Partial() {
+		flags |= itemPiece
 	}
-	if it.kind == spend {
-		u, l, ok := s.store.Used(it.id, now)
-		if used = u; ok {
-			limit = &l
-		}
+	if mark != (bucket.Mark{}) {
+		f.marks = append(f.marks, piece{mark, f.number})
+		f.marked = append(f.marked, len(f.items))
 	}
-	at, isNew := 0, false
+	s.mine = s.mine[:0]
+	if s.count.Whose.Origin != 0 && !more && !s.count.Partial() && !s.ledger.has(id) {
+		flags |= itemTotal
+	} else {
+		s.mine = s.vector(s.mine, id, now)
+	}
+	var limit *bucket.Limit
+	if held {
+		limit = &s.count.Limit
+	}
+	b, at, ok := s.appendHead(b, id, flags, limit, now)
+	if !ok {
+		return b
+	}
+	if flags&itemTotal != 0 {
+		b = s.origins.appendTotal(b, s.count.Whose)
+	}
+	if flags&itemPiece != 0 {
+		b = binary.AppendUvarint(b, known.number)
+	}
+	if held {
+		b = s.count.Append(s.limits.append(b, limit, at))
+	}
+	return b
+}
+
+// encodeSpend appends a vector with how much is used; nothing, if there is neither a vector
+// nor a reset.
+func (s *Stream) encodeSpend(id bucket.ID, now int64, roles Roles, b []byte) []byte {
+	s.flush(id, now, roles)
+	s.mine = s.vector(s.mine[:0], id, now)
+	if _, wasReset := s.resets.get(id); len(s.mine) == 0 && !wasReset {
+		return b
+	}
+	var limit *bucket.Limit
+	used, numbers, held := s.store.Used(id, now)
+	if held {
+		limit = &numbers
+	}
+	b, at, ok := s.appendHead(b, id, byte(spend), limit, now)
+	if ok && held {
+		b = binary.AppendUvarint(s.limits.append(b, limit, at), uint64(used))
+	}
+	return b
+}
+
+// appendHead appends what states and spends begin with: the flags, the reset number and
+// s.mine, the vector. at is the place of the limit, which may be nil. It appends nothing,
+// and is not ok, where no member would take the limit.
+func (s *Stream) appendHead(b []byte, id bucket.ID, flags byte, limit *bucket.Limit, now int64) (_ []byte, at int, ok bool) {
 	if limit != nil {
-		var ok bool
-		if at, isNew, ok = s.limits.index(limit); !ok {
-			return b // nothing that a member would take
+		if at, ok = s.limits.index(limit); !ok {
+			return b, 0, false
 		}
 		flags |= itemLimit
 	}
-	r, wasReset := s.resets.get(it.id)
+	r, wasReset := s.resets.get(id)
 	if wasReset {
 		flags |= itemReset
 	}
 	if len(s.mine) > 0 {
 		flags |= itemVector
-	}
-	if it.kind == spend && flags&(itemReset|itemVector) == 0 {
-		return b
 	}
 	b = append(b, flags)
 	if wasReset {
@@ -335,21 +362,7 @@ func (s *Stream) encode(o *outbound, it item, now int64, roles Roles, b []byte) 
 	if len(s.mine) > 0 {
 		b = s.origins.appendVector(b, s.mine, now)
 	}
-	if flags&itemTotal != 0 {
-		b = s.origins.appendTotal(b, total)
-	}
-	if flags&itemPiece != 0 {
-		b = binary.AppendUvarint(b, known.number)
-	}
-	if limit != nil {
-		b = s.limits.append(b, limit, at, isNew)
-		if it.kind == state {
-			b = s.count.Append(b)
-		} else {
-			b = binary.AppendUvarint(b, uint64(used))
-		}
-	}
-	return b
+	return b, at, true
 }
 
 // export reads a count, and sees to it that all of the units in it are in its vector.

@@ -92,12 +92,43 @@ type eviction struct {
 	usedUp    bool // what it forgot
 }
 
+// lightest is the count of a sample that an eviction can forget.
+type lightest struct {
+	at        int // its slot, -1 if there is none
+	weight    float64
+	part      float64 // of its capacity that is used
+	sheltered bool
+	seen      int // counts of the sample so far
+}
+
+// suffices reports whether the sample need not grow. It grows while more than half of the
+// lightest is used: up to `looked` counts, and up to `sought` if the lightest is sheltered.
+func (c *lightest) suffices(looked int) bool {
+	return c.seen >= sample && (c.part <= 0.5 || c.seen >= looked && (c.seen >= sought || !c.sheltered))
+}
+
 // evict removes the counts that it finds recovered, and collected; if there are none, it
 // removes the lightest that it finds, but for keep. Unless it must, it keeps that too if
-// more than half of it is used up, for neighbours to be looked at. Each call begins where
-// the one before has ended in the table, where ids stand in no order that matters. The
-// table is not empty.
+// more than half of it is used up, for neighbours to be looked at. The table is not empty.
 func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
+	c := lightest{at: -1, part: 1}
+	if e.recovered = sh.weighSample(&c, now, p, keep, must); e.recovered > 0 || c.at < 0 || !must && c.part > 0.5 {
+		return e
+	}
+	if sh.hand &^= vain; c.part > 0.5 {
+		sh.hand |= vain
+	}
+	s := &sh.slots[c.at]
+	l := sh.limitOf(s)
+	e.forgot, e.usedUp = true, l.usedNow(&s.cell, now) >= l.full()
+	sh.remove(c.at, p)
+	return e
+}
+
+// weighSample finds the lightest count of a sample, and removes the recovered counts that
+// it meets. Each call begins where the one before has ended in the table, where ids stand
+// in no order that matters.
+func (sh *shard) weighSample(c *lightest, now int64, p *places, keep ID, must bool) (recovered int) {
 	looked := thorough
 	if must {
 		looked = sample
@@ -106,27 +137,26 @@ func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 	if bulk*most < sh.n {
 		most = 0 // which shelters none
 	}
-	at, lowest, part, sheltered, seen, steps := -1, 0.0, 1.0, false, 0, 0
-	i := int(sh.hand&^vain) % len(sh.slots)
-	for steps < len(sh.slots) && (seen < sample || e.recovered == 0 && part > 0.5 && (seen < looked || seen < sought && sheltered)) {
+	i, steps := int(sh.hand&^vain)%len(sh.slots), 0
+	for steps < len(sh.slots) && (c.seen < sample || recovered == 0 && !c.suffices(looked)) {
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l, other := sh.limitOf(s), sh.numbers.counts(s.judge()) < most
-			if seen++; seen <= sample || l.little(&s.cell) || sheltered && !other {
+			if c.seen++; c.seen <= sample || l.little(&s.cell) || c.sheltered && !other {
 				t := l.recovers(&s.cell)
 				if t <= now && s.limit&changed == 0 {
 					sh.remove(i, p) // which may put another one there
-					e.recovered++
+					recovered++
 					continue
 				}
-				w, p := l.weight(&s.cell, now, t)
+				w, part := l.weight(&s.cell, now, t)
 				if t <= now {
 					w = math.MaxFloat64 // what was given back has yet to be collected
 				}
-				if other = other && p > 0.5; other {
+				if other = other && part > 0.5; other {
 					w *= shelter
 				}
-				if at < 0 || w < lowest {
-					at, lowest, part, sheltered = i, w, p, other
+				if c.at < 0 || w < c.weight {
+					c.at, c.weight, c.part, c.sheltered = i, w, part, other
 				}
 			}
 		}
@@ -137,16 +167,7 @@ func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 		i += sample // or the next one would look at the same counts first
 	}
 	sh.hand = sh.hand&vain | uint32(i)
-	if at < 0 || e.recovered > 0 || !must && part > 0.5 {
-		return e
-	}
-	if sh.hand &^= vain; part > 0.5 {
-		sh.hand |= vain
-	}
-	l := sh.limitOf(&sh.slots[at])
-	e.forgot, e.usedUp = true, l.usedNow(&sh.slots[at].cell, now) >= l.full()
-	sh.remove(at, p)
-	return e
+	return recovered
 }
 
 // promises reports whether evict would find a count with little in use, and has the next

@@ -26,28 +26,14 @@ func textOf(v strictyaml.Value) (text string, exact bool) {
 // patternIn names the part of a text that other products read as a pattern, and as
 // which; it returns nothing where there is none.
 func patternIn(text string) (part, as string) {
-	for _, prefix := range []string{"!", "=~", "~", "^", "=", "<", ">", "(?"} {
-		if !strings.HasPrefix(text, prefix) || len(text) == 1 {
-			continue
-		}
-		switch prefix {
-		case "!":
-			return prefix, "a negation"
-		case "=":
-			return prefix, "a comparison"
-		case "<", ">":
-			if strings.IndexByte("=0123456789 ", text[1]) < 0 {
-				continue // a link, or an address of mail
-			}
-			return prefix, "a comparison"
-		}
-		return prefix, "a regular expression"
+	if part, as := patternAtStart(text); part != "" {
+		return part, as
 	}
-	if open := strings.IndexByte(text, '['); open >= 0 && strings.IndexByte(text[open:], ']') > 1 {
-		return text[open : open+strings.IndexByte(text[open:], ']')+1], "a set of characters"
+	if part := between(text, '[', ']', 2); part != "" {
+		return part, "a set of characters"
 	}
-	if open := strings.IndexByte(text, '{'); open >= 0 && strings.IndexByte(text[open:], '}') > 0 {
-		return text[open : open+strings.IndexByte(text[open:], '}')+1], "a placeholder"
+	if part := between(text, '{', '}', 1); part != "" {
+		return part, "a placeholder"
 	}
 	for i := range len(text) {
 		rest := text[i:]
@@ -76,6 +62,40 @@ func patternIn(text string) (part, as string) {
 		}
 	}
 	return "", ""
+}
+
+// patternAtStart names the sign that a text begins with, if other products read it as that
+// of a pattern. A text of one sign is none.
+func patternAtStart(text string) (part, as string) {
+	for _, prefix := range []string{"!", "=~", "~", "^", "=", "<", ">", "(?"} {
+		if !strings.HasPrefix(text, prefix) || len(text) == 1 {
+			continue
+		}
+		switch prefix {
+		case "!":
+			return prefix, "a negation"
+		case "=":
+			return prefix, "a comparison"
+		case "<", ">":
+			if strings.IndexByte("=0123456789 ", text[1]) < 0 {
+				continue // a link, or an address of mail
+			}
+			return prefix, "a comparison"
+		}
+		return prefix, "a regular expression"
+	}
+	return "", ""
+}
+
+// between returns the part of a text from the first open bracket to the next close one, if
+// that is at least so many bytes further; else "".
+func between(text string, open, close byte, apart int) string {
+	if i := strings.IndexByte(text, open); i >= 0 {
+		if n := strings.IndexByte(text[i:], close); n >= apart {
+			return text[i : i+n+1]
+		}
+	}
+	return ""
 }
 
 // isClass reports whether what follows a backslash makes an escape of a regular

@@ -32,74 +32,86 @@ type pattern struct {
 // means something else there than it seems to.
 func parsePattern(text string) (pattern, error) {
 	p := pattern{text: text}
-	wrong := func(format string, args ...any) (pattern, error) {
-		return pattern{}, fmt.Errorf("path is %q: "+format, append([]any{text}, args...)...)
+	wrong := func(problem string) (pattern, error) {
+		return pattern{}, fmt.Errorf("path is %q: %s", text, problem)
 	}
-	switch {
-	case text == "":
-		return wrong("use / for every path")
-	case text[0] != '/' && foreignPath(text) != "":
-		return wrong("%s", foreignPath(text))
-	case strings.ContainsAny(text, " \t"):
-		return wrong("a path has no space; a method has a field of its own, match.method")
-	case text[0] != '/':
-		return wrong("begin it with /; a host has a field of its own, match.host")
-	case strings.Contains(text, "?") && !strings.Contains(text, "="):
-		return wrong("? is no wildcard, and a path has no query: use {name} for one segment, or %%3F for the character")
-	case strings.ContainsAny(text, "?#"):
-		return wrong("a path has no query; write %%3F or %%23 for the characters ? and #")
-	case text != clean(text):
-		return wrong("requests are matched by their clean path, did you mean %q?", clean(text))
+	if problem := pathProblem(text); problem != "" {
+		return wrong(problem)
 	}
 	seen := make(map[string]bool)
-	for left := text; left != ""; {
-		left = left[1:]
-		if left == "" {
+	parts := strings.Split(text[1:], "/")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		if part == "" { // only the last one, as the path is clean
 			p.segments = append(p.segments, segment{kind: rest})
 			break
 		}
-		at := strings.IndexByte(left, '/')
-		if at < 0 {
-			at = len(left)
-		}
-		var part string
-		part, left = left[:at], left[at:]
 		if !strings.Contains(part, "{") {
-			if problem := foreignSegment(text, part, left == ""); problem != "" {
-				return wrong("%s", problem)
+			if problem := foreignSegment(text, part, last); problem != "" {
+				return wrong(problem)
 			}
 			p.segments = append(p.segments, segment{kind: literal, text: unescape(part)})
 			continue
 		}
-		if part[0] != '{' || part[len(part)-1] != '}' {
-			return wrong("a wildcard is a whole segment, like {name}: %q is not", part)
+		kind, name, problem := wildcard(part, last)
+		if problem != "" {
+			return wrong(problem)
 		}
-		name := part[1 : len(part)-1]
-		if name == "$" {
-			if left != "" {
-				return wrong("{$} is the end of a path: nothing can follow it")
-			}
-			p.segments = append(p.segments, segment{kind: slash})
-			break
-		}
-		name, tail := strings.CutSuffix(name, "...")
-		switch {
-		case foreignWildcard(name) != "":
-			return wrong("%s", foreignWildcard(name))
-		case tail && left != "":
-			return wrong("%s is the rest of a path: nothing can follow it", part)
-		case !isName(name):
-			return wrong("the wildcard %s has no good name: use letters, digits and _, like {name}", part)
-		case seen[name]:
-			return wrong("the wildcard {%s} is there twice: use two names", name)
+		if name != "" && seen[name] {
+			return wrong(fmt.Sprintf("the wildcard {%s} is there twice: use two names", name))
 		}
 		seen[name] = true
-		p.segments = append(p.segments, segment{kind: wild})
-		if tail {
-			p.segments[len(p.segments)-1].kind = rest
-		}
+		p.segments = append(p.segments, segment{kind: kind})
 	}
 	return p, nil
+}
+
+// pathProblem returns what is wrong with a pattern as a whole; "" if nothing is.
+func pathProblem(text string) string {
+	switch {
+	case text == "":
+		return "use / for every path"
+	case text[0] != '/' && foreignPath(text) != "":
+		return foreignPath(text)
+	case strings.ContainsAny(text, " \t"):
+		return "a path has no space; a method has a field of its own, match.method"
+	case text[0] != '/':
+		return "begin it with /; a host has a field of its own, match.host"
+	case strings.Contains(text, "?") && !strings.Contains(text, "="):
+		return "? is no wildcard, and a path has no query: use {name} for one segment, or %3F for the character"
+	case strings.ContainsAny(text, "?#"):
+		return "a path has no query; write %3F or %23 for the characters ? and #"
+	case text != clean(text):
+		return fmt.Sprintf("requests are matched by their clean path, did you mean %q?", clean(text))
+	}
+	return ""
+}
+
+// wildcard reads a segment with a brace. {$} has no name.
+func wildcard(part string, last bool) (of kind, name, problem string) {
+	if part[0] != '{' || part[len(part)-1] != '}' {
+		return of, "", fmt.Sprintf("a wildcard is a whole segment, like {name}: %q is not", part)
+	}
+	name = part[1 : len(part)-1]
+	if name == "$" && last {
+		return slash, "", ""
+	}
+	of = wild
+	bare, tail := strings.CutSuffix(name, "...")
+	if tail {
+		of = rest
+	}
+	switch {
+	case name == "$":
+		problem = "{$} is the end of a path: nothing can follow it"
+	case foreignWildcard(bare) != "":
+		problem = foreignWildcard(bare)
+	case tail && !last:
+		problem = part + " is the rest of a path: nothing can follow it"
+	case !isName(bare):
+		problem = fmt.Sprintf("the wildcard %s has no good name: use letters, digits and _, like {name}", part)
+	}
+	return of, bare, problem
 }
 
 // isName says whether a wildcard may be called so: as a Go identifier, of ASCII.

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 )
 
 // The exit codes.
@@ -64,34 +66,43 @@ denied, or would be.
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// command is what run calls for the words that a command line begins with.
+type command struct {
+	words string
+	args  bool // more may follow
+	call  func(args []string, stdout, stderr io.Writer) int
+}
+
 func run(args []string, stdout, stderr io.Writer) int {
-	switch {
-	case len(args) >= 2 && args[0] == "rules" && args[1] == "check":
-		return check(args[2:], stdout, stderr)
-	case len(args) == 2 && args[0] == "rules" && args[1] == "schema":
-		return schema(stdout, stderr)
-	case len(args) == 1 && args[0] == "secret":
-		return secret(stdout, stderr)
-	case len(args) >= 2 && args[0] == "envoy" && args[1] == "check":
-		return checkEnvoy(args[2:], stdout, stderr)
-	case len(args) >= 1 && args[0] == "serve":
-		return serve(args[1:], stderr)
-	case len(args) >= 1 && args[0] == "live":
-		return live(args[1:], stdout, stderr)
-	case len(args) >= 1 && args[0] == "status":
-		return status(args[1:], stdout, stderr)
-	case len(args) >= 1 && args[0] == "check":
-		return takeUnits(args[1:], stdout, stderr)
-	case len(args) >= 1 && args[0] == "peek":
-		return peek(args[1:], stdout, stderr)
-	case len(args) >= 1 && args[0] == "reset":
-		return resetCount(args[1:], stdout, stderr)
-	case len(args) == 1 && (args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help"):
-		fmt.Fprint(stdout, help)
-		return ok
+	commands := []command{
+		{"rules check", true, check},
+		{"rules schema", false, schema},
+		{"secret", false, secret},
+		{"envoy check", true, checkEnvoy},
+		{"serve", true, serve},
+		{"live", true, live},
+		{"status", true, status},
+		{"check", true, takeUnits},
+		{"peek", true, peek},
+		{"reset", true, resetCount},
+		{"help", false, printHelp},
+		{"-h", false, printHelp},
+		{"-help", false, printHelp},
+		{"--help", false, printHelp},
+	}
+	for _, c := range commands {
+		words := strings.Fields(c.words)
+		if n := len(words); len(args) >= n && slices.Equal(args[:n], words) && (c.args || len(args) == n) {
+			return c.call(args[n:], stdout, stderr)
+		}
 	}
 	fmt.Fprint(stderr, help)
 	return usage
+}
+
+func printHelp(_ []string, stdout, _ io.Writer) int {
+	fmt.Fprint(stdout, help)
+	return ok
 }
 
 // wrongly says what is wrong with the command.

@@ -8,7 +8,7 @@ import (
 )
 
 // schema prints the JSON Schema of rules files.
-func schema(stdout, stderr io.Writer) int {
+func schema(_ []string, stdout, stderr io.Writer) int {
 	if _, err := stdout.Write(rules.Schema()); err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad

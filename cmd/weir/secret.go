@@ -8,7 +8,7 @@ import (
 
 // secret prints what the nodes of a cluster share, each of 32 random bytes. They are
 // two, since a secret is rotated, and a seed never is.
-func secret(stdout, stderr io.Writer) int {
+func secret(_ []string, stdout, stderr io.Writer) int {
 	var secret, seed [32]byte
 	rand.Read(secret[:])
 	rand.Read(seed[:])

@@ -35,7 +35,7 @@ import (
 
 // serve runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
 // signal cuts that short.
-func serve(args []string, stderr io.Writer) int {
+func serve(args []string, _, stderr io.Writer) int {
 	o, err := parseServe(args, os.LookupEnv, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

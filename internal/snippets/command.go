@@ -112,77 +112,58 @@ func cutCommand(text string) (command, output string) {
 	return text, ""
 }
 
-// assignment is what stands before a program for its environment.
-var assignment = regexp.MustCompile(`^[A-Za-z_]\w*=`)
+// token is the first of a shell's tokens in a text: blanks or a comment, the end of a
+// command, an output's redirection, or a word.
+var token = regexp.MustCompile(`(?s)^(?:[ \t]+|\\\n|#[^\n]*|([;|&\n])|(>)|((?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s;|&<>(){}'"\\])+))`)
 
-// split takes a text of the shell into commands: quotes, \, comments, ;, |, && and
-// || are understood, and what stands around a program is left out: time, its
-// environment, an output's redirection. It is no shell, and
-// refuses what it does not know: a substitution, a loop, an input's redirection.
+var (
+	quoted       = regexp.MustCompile(`(?s)\\.|'[^']*'|"(?:\\.|[^"\\])*"`)
+	escape       = regexp.MustCompile(`(?s)\\\n|\\(.)`)
+	substitution = regexp.MustCompile("`|\\$\\(")
+	environment  = regexp.MustCompile(`^(time$|[A-Za-z_]\w*=)`)
+)
+
+// split takes a text of the shell into commands, without what stands around a program:
+// time, its environment, an output's redirection. It is no shell, and refuses what it does
+// not know: a substitution, a loop, an input's redirection.
 func split(text string) (commands [][]string, err error) {
 	var words []string
-	var word strings.Builder
-	begun, redirected := false, false
-	end := func() {
-		if begun && !redirected && !(len(words) == 0 && assignment.MatchString(word.String())) {
-			words = append(words, word.String())
+	redirected := false
+	for text += "\n"; text != ""; {
+		found := token.FindStringSubmatch(text)
+		if found == nil {
+			return nil, fmt.Errorf("%q: end the quote, or put it in quotes if it is no shell's", text)
 		}
-		if begun {
-			redirected = false
-		}
-		word.Reset()
-		begun = false
-	}
-	next := func() {
-		end()
-		if len(words) > 0 && words[0] == "time" {
-			words = words[1:]
-		}
-		if len(words) > 0 {
-			commands = append(commands, words)
-		}
-		words = nil
-	}
-	var quote byte
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == '\'':
-			word.WriteByte(c)
-		case c == '`' || c == '$' && i+1 < len(text) && text[i+1] == '(':
-			return nil, errors.New("a substitution: write what it stands for")
-		case c == '\\' && i+1 < len(text):
-			if i++; text[i] != '\n' {
-				begun = true
-				word.WriteByte(text[i])
+		text = text[len(found[0]):]
+		switch ends, redirects, word := found[1], found[2], found[3]; {
+		case ends != "":
+			if len(words) > 0 {
+				commands = append(commands, words)
 			}
-		case quote != 0:
-			word.WriteByte(c)
-		case c == '\'' || c == '"':
-			quote, begun = c, true
-		case c == ' ' || c == '\t':
-			end()
-		case c == '#' && !begun:
-			for i+1 < len(text) && text[i+1] != '\n' {
-				i++
-			}
-		case c == '\n' || c == ';' || c == '|' || c == '&':
-			next()
-		case c == '>':
-			end()
+			words = nil
+		case redirects != "":
 			redirected = true
-		case c == '<' || c == '(' || c == ')' || c == '{' || c == '}':
-			return nil, fmt.Errorf("%q: put it in quotes if it is no shell's", c)
+		case word == "" || len(words) == 0 && environment.MatchString(word):
+		case redirected:
+			redirected = false
+		case word[0] != '\'' && substitution.MatchString(word):
+			return nil, errors.New("a substitution: write what it stands for")
 		default:
-			begun = true
-			word.WriteByte(c)
+			words = append(words, unquote(word))
 		}
 	}
-	if quote != 0 {
-		return nil, fmt.Errorf("the quote %q does not end", quote)
-	}
-	next()
 	return commands, nil
+}
+
+// unquote returns what a word is to a program.
+func unquote(word string) string {
+	return quoted.ReplaceAllStringFunc(word, func(part string) string {
+		switch part[0] {
+		case '\'':
+			return part[1 : len(part)-1]
+		case '"':
+			part = part[1 : len(part)-1]
+		}
+		return escape.ReplaceAllString(part, "$1")
+	})
 }

@@ -65,6 +65,8 @@ func (p *pair) Announce(s cluster.State) error {
 
 func (p *pair) Tell([]byte) {}
 
+func (p *pair) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+
 func (p *pair) Ask(_ context.Context, request, answer []byte, _ time.Duration) ([]byte, error) {
 	time.Sleep(time.Millisecond)
 	p.handler.Heard()

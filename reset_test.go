@@ -52,6 +52,8 @@ func (c *crowd) View() *cluster.View { return &c.view }
 
 func (c *crowd) Tell([]byte) {}
 
+func (c *crowd) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+
 func (c *crowd) Ask(_ context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	c.handler.Heard()
 	if wire.Op(request[0]) != wire.OpReset {

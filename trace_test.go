@@ -317,6 +317,8 @@ func (p failing) Ask(context.Context, []byte, []byte, time.Duration) ([]byte, er
 
 func (failing) Tell([]byte) {}
 
+func (failing) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+
 func TestAYesThatComesTooLateIsGivenBackOutsideOfItsTrace(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})

@@ -99,6 +99,8 @@ func (a *abroad) Ask(_ context.Context, request, answer []byte, _ time.Duration)
 
 func (a *abroad) Tell([]byte) {}
 
+func (a *abroad) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
+
 // BenchmarkGlobalAll is a check of two limits at once, both Global, beside the same
 // with both Regional.
 func BenchmarkGlobalAll(b *testing.B) {

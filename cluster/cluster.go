@@ -126,6 +126,11 @@ type Peer interface {
 	// full. A member that is only unheard is told: what gives back units that
 	// it granted too late is for just that member.
 	Tell(request []byte)
+	// Protocol returns what the connection that Ask and Tell use speaks, and the zero
+	// Protocol if there is none. For a member it never changes between connections. For a
+	// region the next node may speak an older version: a request in a form that this node
+	// does not know is answered as unknown, and sent again in the older form.
+	Protocol() Protocol
 }
 
 // State is how a member stands, as this node knows it.
@@ -256,11 +261,13 @@ type Batch struct {
 	// Read is when the requests were read, zero if that is not known. Who answers them
 	// later than they wait for may spare itself the work.
 	Read time.Time
+	// Protocol is what the connection speaks. Answers are written in its form.
+	Protocol Protocol
 
 	replier Replier
 }
 
-// NewBatch is for implementations of Cluster, which set Region, Requests and Read.
+// NewBatch is for implementations of Cluster, which set Region, Requests, Read and Protocol.
 func NewBatch(from string, r Replier) *Batch { return &Batch{From: from, replier: r} }
 
 // Replier carries a batch's answers back. It is for implementations of Cluster.

@@ -10,21 +10,24 @@ import (
 
 // A frame on a peer connection, after the handshake:
 //
-//	version 1 | kind 1 | length of the body 4 | id 8 | body
+//	opening 1 | kind 1 | length of the body 4 | id 8 | body
 //
-// all big-endian. The id ties an answer to its ask and a pong to its ping.
-const (
-	protocol   = 7 // the version that this code speaks: 7 since results carry reset numbers
-	headerSize = 14
-)
+// all big-endian. The id ties an answer to its ask and a pong to its ping. A reader passes
+// over a frame of a kind that it does not know, and over what follows the fields that it
+// knows of a ping or pong, so that a later version can add to them.
+const headerSize = 14
 
 // maxPong bounds a pong's body, which grows with the square of the cluster:
 // this is enough for 2,500 members with names of 40 bytes.
 const maxPong = 1 << 20
 
 // pingSize is what a ping carries: the version of the other side's table that its
-// sender has, and for how many milliseconds nothing has come back from there.
-const pingSize = 12
+// sender has, and for how many milliseconds nothing has come back from there. A later
+// version's may be longer, up to maxPing.
+const (
+	pingSize = 12
+	maxPing  = 256
+)
 
 // pongSize is what a pong carries before the table: its version, and for how many
 // milliseconds its sender ran late of late.
@@ -47,20 +50,25 @@ const (
 	kindNews // what the sender says of itself; back comes what it does not know of itself
 )
 
-// maxBody is the most bytes that a frame of this kind may carry, -1 if there
-// is no such kind.
+// known reports whether this release knows frames of this kind.
+func (k kind) known() bool { return k >= kindAsk && k <= kindNews }
+
+// maxBody returns the most bytes that a frame of this kind may carry, -1 if there can be
+// no such kind.
 func (k kind) maxBody() int {
 	switch k {
 	case kindAsk, kindAnswer, kindTell:
 		return MaxMessage
 	case kindPing:
-		return pingSize
+		return maxPing
 	case kindPong:
 		return maxPong
 	case kindNews:
 		return maxNews
+	case 0:
+		return -1
 	}
-	return -1
+	return MaxMessage
 }
 
 var (
@@ -76,7 +84,7 @@ type frame struct {
 
 // appendFrame appends a whole frame to buf.
 func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
-	buf = append(buf, protocol, byte(k),
+	buf = append(buf, opening, byte(k),
 		byte(len(body)>>24), byte(len(body)>>16), byte(len(body)>>8), byte(len(body)),
 		byte(id>>56), byte(id>>48), byte(id>>40), byte(id>>32), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
 	return append(buf, body...)
@@ -86,8 +94,8 @@ func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
 // if it is not whole yet. What can never become a frame is an error as soon as
 // its first wrong byte is here.
 func parseFrame(buf []byte) (f frame, size int, err error) {
-	if len(buf) > 0 && buf[0] != protocol {
-		return frame{}, 0, fmt.Errorf("%w: a frame of version %d, not %d", errVersion, buf[0], protocol)
+	if len(buf) > 0 && buf[0] != opening {
+		return frame{}, 0, fmt.Errorf("%w: a frame that begins with %d, not %d", errVersion, buf[0], opening)
 	}
 	if len(buf) > 1 && kind(buf[1]).maxBody() < 0 {
 		return frame{}, 0, fmt.Errorf("%w: kind %d", errGarbage, buf[1])

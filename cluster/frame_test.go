@@ -74,15 +74,15 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 		wire []byte
 		want error
 	}{
-		"another version":        {[]byte{protocol + 1}, errVersion},
-		"the version before":     {[]byte{protocol - 1}, errVersion},
-		"kind 0":                 {[]byte{protocol, 0}, errGarbage},
-		"an unknown kind":        {[]byte{protocol, 7}, errGarbage},
-		"a length of 4 GiB":      {[]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
-		"one byte above the max": {[]byte{protocol, byte(kindTell), 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
-		"a ping of 13 bytes":     {[]byte{protocol, byte(kindPing), 0, 0, 0, 13, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
-		"a long table":           {[]byte{protocol, byte(kindPong), 0, 0x10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
-		"a long record":          {[]byte{protocol, byte(kindNews), 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"another version":        {[]byte{opening + 1}, errVersion},
+		"the version before":     {[]byte{opening - 1}, errVersion},
+		"kind 0":                 {[]byte{opening, 0}, errGarbage},
+		"a length of 4 GiB":      {[]byte{opening, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"one byte above the max": {[]byte{opening, byte(kindTell), 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"a ping above the max":   {[]byte{opening, byte(kindPing), 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"an unknown, long frame": {[]byte{opening, 77, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"a long table":           {[]byte{opening, byte(kindPong), 0, 0x10, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
+		"a long record":          {[]byte{opening, byte(kindNews), 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 1}, errOversized},
 		"an HTTP request":        {[]byte("GET / HTTP/1.1\r\n"), errVersion},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestWhatIsNoFrameIsRefusedAtItsFirstWrongByte(t *testing.T) {
 }
 
 func TestAnAnnouncedLengthReservesNothing(t *testing.T) {
-	wire := []byte{protocol, byte(kindPong), 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 1}
+	wire := []byte{opening, byte(kindPong), 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 1}
 	conn := &trickle{data: append(wire, make([]byte, 1000)...), step: 1 << 20}
 	var in intake
 	for in.fill(conn) == nil {
@@ -109,7 +109,7 @@ func TestAnAnnouncedLengthReservesNothing(t *testing.T) {
 func FuzzFrame(f *testing.F) {
 	f.Add(appendFrame(nil, kindAsk, 1, []byte("request")), 3)
 	f.Add(appendFrame(appendFrame(nil, kindPing, 7, make([]byte, 8)), kindTell, 0, nil), 100)
-	f.Add([]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, 14)
+	f.Add([]byte{opening, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, 14)
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), 5)
 	f.Fuzz(func(t *testing.T, wire []byte, step int) {
 		conn := &trickle{data: wire, step: max(1, step)}

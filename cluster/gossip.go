@@ -25,6 +25,7 @@ import (
 func NewGossip(cfg Config) Cluster {
 	g := &gossip{
 		cfg:      cfg,
+		speaks:   spoken,
 		answered: make(map[string]bool),
 		own:      make(map[string]bool),
 		wake:     make(chan struct{}, 1),
@@ -44,8 +45,9 @@ func NewGossip(cfg Config) Cluster {
 }
 
 type gossip struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	speaks versions
+	log    *slog.Logger
 
 	advertise string         // the Addr that others dial
 	reachable netip.AddrPort // what it stands for, as gossip needs it
@@ -165,7 +167,7 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	clientTLS := names.clientTLS(g.cfg.TLS)
 	g.broadcasts = &memberlist.TransmitLimitedQueue{RetransmitMult: mlc.RetransmitMult, NumNodes: g.size}
 	g.peers = newPeers(peersConfig{
-		Self:    hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed},
+		Self:    hello{Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Seed: g.cfg.Seed}.speaking(g.speaks),
 		Secrets: g.cfg.Secrets,
 		Regions: g.cfg.RegionSecrets,
 		TLS:     clientTLS,

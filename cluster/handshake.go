@@ -28,10 +28,15 @@ const (
 
 // The handshake on a connection for checks, after the first byte and TLS:
 //
-//	dialler  → version 1 | nonce 16 | count 1 | that many key ids of 8
-//	listener → version 1 | nonce 16 | which 1 | proof 32
+//	dialler  → opening 1 | nonce 16 | count 1 | that many key ids of 8
+//	listener → opening 1 | nonce 16 | which 1 | proof 32
 //	dialler  → length 2 | hello | MAC 32
 //	listener → status 1 | length 2 | hello | MAC 32
+//
+// The hellos state the versions and capabilities that each side speaks. The connection
+// speaks the newest common version (hello.agree). A reader ignores fields of a hello that
+// it does not know, and bytes after it. The MACs cover all of a hello, so an attacker
+// that changes versions or capabilities, to have an older form used, ends the connection.
 //
 // The key ids stand for the secrets that the dialler accepts on this connection, the
 // one that it prefers first; a key id is of one handshake and says nothing of its
@@ -83,11 +88,12 @@ const (
 	statusLeft
 	statusIdentity // it is not proven to be what it says it is
 	statusGarbage
+	statusVersion // no common version; a release before 8 takes it for errForeign
 )
 
 // Why a connection is refused or cannot be opened, in words that say what to do.
 var (
-	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: run releases that speak the same one")
+	errVersion = errors.New("cluster: the member speaks another version of the peer protocol: upgrade one release at a time, as each speaks its own version and the one before")
 	errSecret  = errors.New("cluster: the member and this node share no secret: one of Secrets on each node must be among the Secrets of each other")
 	errSeed    = errors.New("cluster: the member has another Seed: give all nodes the same one")
 	errRegion  = errors.New("cluster: the member is in another Region: join members of this node's region")
@@ -103,6 +109,7 @@ var (
 	errSilent  = errors.New("cluster: nobody answers at the address: check that it is right, that a node listens there, and that no firewall is between")
 	errHungUp  = errors.New("cluster: what answers at the address closed the connection without a word: if it has TLS set this node needs it too, and it may be crowded")
 	errForeign = errors.New("cluster: what answers at the address is no member: check the address and its port")
+	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
 
 // hello is what each side of a connection says of itself. A node that wants to
@@ -114,6 +121,11 @@ type hello struct {
 	Region string   `codec:"r"`
 	Seed   [16]byte `codec:"s"` // fingerprint of the key of the id hash
 	To     string   `codec:"t"` // the region that a dialler wants to reach
+
+	// What the node speaks; all absent from the hello of a release before 8.
+	Oldest       uint8  `codec:"o,omitempty"`
+	Newest       uint8  `codec:"v,omitempty"`
+	Capabilities uint64 `codec:"c,omitempty"`
 }
 
 // abroad says that whoever says this is of another region than it wants to reach.
@@ -148,6 +160,9 @@ func decodeHello(b []byte) (h hello, err error) {
 	}
 	if len(h.Region) > maxRegion || len(h.To) > maxRegion {
 		return hello{}, fmt.Errorf("%w: a region's name of more than %d bytes", errGarbage, maxRegion)
+	}
+	if h.Oldest > h.Newest {
+		return hello{}, fmt.Errorf("%w: versions from %d to %d", errGarbage, h.Oldest, h.Newest)
 	}
 	return h, nil
 }
@@ -196,7 +211,7 @@ const greetingSize = 1 + nonceSize
 
 func greeting() []byte {
 	b := make([]byte, greetingSize, 128)
-	b[0] = protocol
+	b[0] = opening
 	rand.Read(b[1:])
 	return b
 }
@@ -272,7 +287,7 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if err := tell(conn, mine); err != nil {
 		return nil, hello{}, err
 	}
-	theirs, err := readProof(conn)
+	theirs, err := self.readProof(conn)
 	if err != nil {
 		return nil, hello{}, err
 	}
@@ -294,7 +309,7 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if err != nil {
 		return nil, hello{}, unanswered(err)
 	}
-	if status[0] == statusGarbage || status[0] > statusGarbage {
+	if status[0] == statusGarbage {
 		return nil, hello{}, errForeign
 	}
 	if !hmac.Equal(mac, sign(key, answerLabel, mine, theirs, asked, status[:], answer)) {
@@ -304,6 +319,9 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 	if err != nil {
 		return nil, hello{}, fmt.Errorf("%w: %v", errForeign, err)
 	}
+	if _, err := self.agree(peer); err != nil {
+		return nil, peer, err
+	}
 	switch status[0] {
 	case statusSeed:
 		return nil, peer, errSeed
@@ -311,6 +329,11 @@ func (id identity) dial(conn net.Conn, region string) (net.Conn, hello, error) {
 		return nil, peer, errAway
 	case statusIdentity:
 		return nil, peer, errUnproven
+	case statusWelcome, statusRegion:
+	case statusVersion:
+		return nil, hello{}, errForeign // it refuses what fits
+	default:
+		return nil, peer, errRefused
 	}
 	if err := self.misses(peer.Region); err != nil {
 		return nil, peer, err
@@ -337,7 +360,7 @@ func tell(conn net.Conn, b []byte) error {
 }
 
 // readProof reads what a listener says first.
-func readProof(conn net.Conn) ([]byte, error) {
+func (h hello) readProof(conn net.Conn) ([]byte, error) {
 	theirs := make([]byte, greetingSize+1+macSize)
 	if _, err := io.ReadFull(conn, theirs[:1]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
@@ -346,11 +369,11 @@ func readProof(conn net.Conn) ([]byte, error) {
 		return nil, unanswered(err)
 	}
 	switch v := theirs[0]; {
-	case v == protocol:
+	case v == opening:
 	case v == tlsAlert:
 		return nil, errTLS
 	case v < plausibleVersions:
-		return nil, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
+		return nil, h.apart(fmt.Sprint(v))
 	default:
 		return nil, errForeign
 	}
@@ -360,8 +383,8 @@ func readProof(conn net.Conn) ([]byte, error) {
 	return theirs, nil
 }
 
-// plausibleVersions bounds what may be another version of the protocol; a
-// first byte above it is something else altogether.
+// plausibleVersions bounds what may be the opening of another version; a first byte
+// above it is something else altogether.
 const plausibleVersions = 16
 
 // The first bytes of TLS records: what a side with TLS sends to one without.
@@ -374,7 +397,7 @@ const (
 // be used in the place of conn. With an error, reason is what it counts under; none
 // if the dialler just went away.
 func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
-	theirs, reason, err := readOffer(conn)
+	theirs, reason, err := id.self.readOffer(conn)
 	if err != nil {
 		return nil, hello{}, reason, err
 	}
@@ -406,11 +429,14 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	status := statusWelcome
 	peer, err = decodeHello(asked)
 	unproven := id.proves(proven, plain, peer)
+	_, apart := id.self.agree(peer)
 	switch {
 	case err != nil:
 		status, reason = statusGarbage, reasonGarbage
 	case unproven != nil:
 		status, reason, err = statusIdentity, reasonIdentity, unproven
+	case apart != nil:
+		status, reason, err = statusVersion, reasonVersion, apart
 	case peer.Seed != id.self.Seed:
 		status, reason, err = statusSeed, reasonSeed, errSeed
 	default:
@@ -432,9 +458,9 @@ func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason s
 	return conn, peer, reason, err
 }
 
-// readOffer reads what a dialler says first. One that speaks another version is told
-// this one.
-func readOffer(conn net.Conn) (offer []byte, reason string, err error) {
+// readOffer reads what a dialler says first. One that opens in another way is told this
+// one.
+func (h hello) readOffer(conn net.Conn) (offer []byte, reason string, err error) {
 	offer = make([]byte, greetingSize+1, greetingSize+1+maxSecrets*keyIDSize)
 	if _, err := io.ReadFull(conn, offer[:1]); err != nil {
 		return nil, stopped(err), err
@@ -444,9 +470,9 @@ func readOffer(conn net.Conn) (offer []byte, reason string, err error) {
 		return nil, reasonTLS, errTLS
 	case v >= plausibleVersions:
 		return nil, reasonGarbage, fmt.Errorf("%w: it starts with %#x", errGarbage, v)
-	case v != protocol:
+	case v != opening:
 		conn.Write(greeting())
-		return nil, reasonVersion, fmt.Errorf("%w: it has %d, this node %d", errVersion, v, protocol)
+		return nil, reasonVersion, h.apart(fmt.Sprint(v))
 	}
 	if _, err := io.ReadFull(conn, offer[1:]); err != nil {
 		return nil, stopped(err), err

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -201,12 +202,12 @@ func derived(secret, salt []byte, label string) []byte {
 	return of(of(salt, secret), []byte(label), []byte{1})
 }
 
-// What the two say in the handshake is part of version 6 of the peer protocol:
+// What the two say in the handshake is part of version 6 of the peer opening:
 // whoever changes it raises the version, or members of before and after tell each
 // other that they share no secret.
 func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 7, protocol)
+	require.EqualValues(t, 7, opening)
 	secret := []byte("0123456789abcdef")
 	// Under TLS the same is said, and not sealed.
 	id := func(name string) identity {
@@ -302,8 +303,8 @@ func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 // The versions before and after this one say other things. Each side tells the other
 // which one it speaks, so that both can say what is wrong.
 func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
-	id := identity{self: hello{Name: "a", Region: "r"}}
-	for _, version := range []byte{0, protocol - 1, protocol + 1, plausibleVersions - 1} {
+	id := identity{self: hello{Name: "a", Region: "r"}.speaking(spoken)}
+	for _, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1} {
 		// meet has whoever speaks the other version be at the far end: told is what this
 		// side says to it.
 		meet := func(otherDials bool, shake func(conn net.Conn)) (told []byte) {
@@ -330,14 +331,16 @@ func TestWhoeverSpeaksAnotherVersionIsToldThisOneAndRefused(t *testing.T) {
 		told := meet(false, func(conn net.Conn) {
 			_, _, err := id.dial(conn, "r")
 			require.ErrorIs(t, err, errVersion, "from a listener of version %d", version)
+			require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 7 to 8", version))
 		})
-		require.EqualValues(t, protocol, told[0])
+		require.EqualValues(t, opening, told[0])
 		told = meet(true, func(conn net.Conn) {
 			_, _, reason, err := id.accept(conn)
 			require.ErrorIs(t, err, errVersion, "from a dialler of version %d", version)
+			require.ErrorContains(t, err, fmt.Sprintf("it speaks %d, this node 7 to 8", version))
 			require.Equal(t, reasonVersion, reason)
 		})
-		require.EqualValues(t, protocol, told[0])
+		require.EqualValues(t, opening, told[0])
 	}
 	_, _, reason, err := id.accept(&script{trickle{data: []byte{plausibleVersions}, step: 1}})
 	require.ErrorIs(t, err, errGarbage)
@@ -355,8 +358,9 @@ func TestOnlyAWelcomeIsOne(t *testing.T) {
 	}{
 		"a welcome":                   {statusWelcome, nil},
 		"a refusal of what fits":      {statusRegion, errForeign},
-		"a status that nobody knows":  {statusGarbage + 1, errForeign},
-		"the last status that can be": {255, errForeign},
+		"no version in common":        {statusVersion, errForeign},
+		"a status of a later version": {statusVersion + 1, errRefused},
+		"the last status that can be": {255, errRefused},
 		"no sense in what was asked":  {statusGarbage, errForeign},
 		"another Seed":                {statusSeed, errSeed},
 		"it has left":                 {statusLeft, errAway},
@@ -439,7 +443,7 @@ func (a addressed) RemoteAddr() net.Addr {
 
 // The listener's side reads what an outsider sends.
 func FuzzHandshake(f *testing.F) {
-	good := append(append([]byte{protocol}, make([]byte, nonceSize)...), 1, 0, 0, 0, 0, 0, 0, 0, 0)
+	good := append(append([]byte{opening}, make([]byte, nonceSize)...), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 	asked, err := hello{Name: "a", Region: "r"}.encode()
 	require.NoError(f, err)
 	f.Add(good)
@@ -449,9 +453,9 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(appendHello(good, far, make([]byte, macSize)))
 	f.Add(binary.BigEndian.AppendUint16(good, 0xFFFF))
 	known := keyIDOf([]byte("0123456789abcdef"), make([]byte, nonceSize)) // whoever has overheard an offer can send it
-	f.Add(append(append([]byte{protocol}, make([]byte, nonceSize)...), append([]byte{1}, known[:]...)...))
-	f.Add(append(append(append([]byte{protocol}, make([]byte, nonceSize)...), append([]byte{1}, known[:]...)...), 0, 0, 0, 17, 1, 2, 3))
-	f.Add(append(append([]byte{protocol}, make([]byte, nonceSize)...), 255))
+	f.Add(append(append([]byte{opening}, make([]byte, nonceSize)...), append([]byte{1}, known[:]...)...))
+	f.Add(append(append(append([]byte{opening}, make([]byte, nonceSize)...), append([]byte{1}, known[:]...)...), 0, 0, 0, 17, 1, 2, 3))
+	f.Add(append(append([]byte{opening}, make([]byte, nonceSize)...), 255))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
 	f.Add([]byte{tlsHandshake, 3, 1, 2, 0, 1})
 	f.Add([]byte{2})
@@ -535,7 +539,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		}()
 		answers <- "HTTP/1.1 400 Bad Request\r\n\r\n"
 		require.ErrorIs(t, probe(foreign.Addr().String()), errForeign)
-		answers <- string(rune(protocol + 1))
+		answers <- string(rune(opening + 1))
 		require.ErrorIs(t, probe(foreign.Addr().String()), errVersion)
 		answers <- ""
 		require.ErrorIs(t, probe(foreign.Addr().String()), errHungUp)
@@ -551,9 +555,9 @@ func TestAProbeThatWritesTooLateSaysWhyItWasRefused(t *testing.T) {
 	}{
 		"without a word":    {"", errHungUp},
 		"an alert of TLS":   {string([]byte{tlsAlert, 3, 3, 0, 2, 2, 40}), errTLS},
-		"another version":   {string(rune(protocol + 1)), errVersion},
+		"another version":   {string(rune(opening + 1)), errVersion},
 		"no peer at all":    {"HTTP/1.1 400 Bad Request\r\n\r\n", errForeign},
-		"one byte of proof": {string(rune(protocol)), errSilent},
+		"one byte of proof": {string(rune(opening)), errSilent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {

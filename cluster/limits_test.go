@@ -99,7 +99,7 @@ func TestAFrameAboveItsBoundEndsItsConnectionAlone(t *testing.T) {
 		for _, k := range []kind{kindAsk, kindTell, kindPing, kindNews} {
 			conn := called(t, a, "c")
 			size := k.maxBody() + 1
-			_, err := conn.Write([]byte{protocol, byte(k), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size), 0, 0, 0, 0, 0, 0, 0, 1})
+			_, err := conn.Write([]byte{opening, byte(k), byte(size >> 24), byte(size >> 16), byte(size >> 8), byte(size), 0, 0, 0, 0, 0, 0, 0, 1})
 			require.NoError(t, err)
 			requireClosed(t, conn, 10*time.Second)
 		}

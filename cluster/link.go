@@ -97,6 +97,9 @@ func (l *link) Tell(request []byte) {
 	}
 }
 
+// Protocol implements Peer.
+func (l *link) Protocol() Protocol { return l.session.Load().protocol() }
+
 func (l *link) unreachable() error {
 	if l.peers.ctx.Err() != nil {
 		return ErrClosed
@@ -338,7 +341,7 @@ func (l *link) connect(wait time.Duration) *session {
 		return nil
 	}
 	l.met.now()
-	return newSession(l.peers, l, conn)
+	return newSession(l.peers, l, conn, peer)
 }
 
 // another returns what it means that a member answers at the address of l's which is not

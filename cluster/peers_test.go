@@ -75,7 +75,7 @@ func startPeerOn(listener net.Listener, name string, h Handler, change ...func(*
 	p := &testPeer{listener: listener}
 	var dialer net.Dialer
 	cfg := peersConfig{
-		Self:    hello{Name: name, Addr: listener.Addr().String(), Region: "r"},
+		Self:    hello{Name: name, Addr: listener.Addr().String(), Region: "r"}.speaking(spoken),
 		Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) },
 		Changed: func() { p.changes.Add(1) },
 	}

@@ -221,7 +221,7 @@ func (b *begins) Read(p []byte) (int, error) {
 // However far a connection has come, until it has proved who it is it counts once, with
 // all others that have not.
 func TestConnectionsThatProveNothingCountOnceHoweverFarTheyCame(t *testing.T) {
-	silent, half, stream := []byte(nil), []byte{firstByteCheck, protocol}, []byte{firstByteGossip, gossipLabel}
+	silent, half, stream := []byte(nil), []byte{firstByteCheck, opening}, []byte{firstByteGossip, gossipLabel}
 	for _, c := range []struct {
 		about       string
 		descriptors uint64

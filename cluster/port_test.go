@@ -177,7 +177,7 @@ func FuzzPacketsToALivePort(f *testing.F) {
 // takes no more than it brings.
 func FuzzFirstBytesAtALivePort(f *testing.F) {
 	open, sealed := live(f), live(f, []byte("0123456789abcdef"))
-	greeting := append([]byte{firstByteCheck, protocol}, make([]byte, nonceSize)...)
+	greeting := append([]byte{firstByteCheck, opening}, make([]byte, nonceSize)...)
 	for _, b := range [][]byte{
 		nil, {0}, {firstByteCheck}, {firstByteGossip}, greeting, append(bytes.Clone(greeting), 0, 9),
 		[]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), {tlsHandshake, 3, 1, 2, 0, 1},

@@ -75,6 +75,9 @@ func (r *region) Tell(request []byte) {
 	}
 }
 
+// Protocol implements Peer.
+func (r *region) Protocol() Protocol { return r.session.Load().protocol() }
+
 func (r *region) unreachable() error {
 	if r.ctx.Err() != nil {
 		return ErrClosed
@@ -135,11 +138,11 @@ func (r *region) connect() (addr string, s *session, err error) {
 	}
 	ctx, cancel := context.WithTimeout(r.peers.ctx, patienceAbroad)
 	defer cancel()
-	conn, _, err := r.peers.dial(ctx, addr, r.name)
+	conn, peer, err := r.peers.dial(ctx, addr, r.name)
 	if err != nil {
 		return addr, nil, err
 	}
-	s = newSession(r.peers, r, conn)
+	s = newSession(r.peers, r, conn, peer)
 	s.out.wait = writeWaitAbroad
 	return addr, s, nil
 }

@@ -102,7 +102,7 @@ func TestWhoIsOfAnotherRegionMayAskAndTellAndNoMore(t *testing.T) {
 		"what it says of itself":      {appendFrame(nil, kindNews, 0, []byte("x")), nil, true},
 		"an answer":                   {appendFrame(nil, kindAnswer, 7, nil), nil, true},
 		"a table of who hears whom":   {appendFrame(nil, kindPong, 7, make([]byte, 8)), nil, true},
-		"a request above its bound":   {append([]byte{protocol, byte(kindAsk), 255, 255, 255, 255}, make([]byte, 8)...), nil, true},
+		"a request above its bound":   {append([]byte{opening, byte(kindAsk), 255, 255, 255, 255}, make([]byte, 8)...), nil, true},
 		"what is not a frame, at all": {bytes.Repeat([]byte{0xEE}, 20), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -408,7 +408,7 @@ func FuzzFramesToALiveNode(f *testing.F) {
 	f.Add(appendFrame(nil, kindAsk, 1, []byte("request")), true, false)
 	f.Add(appendFrame(appendFrame(nil, kindPing, 7, make([]byte, pingSize)), kindTell, 0, nil), true, false)
 	f.Add(appendFrame(nil, kindNews, 0, []byte("news")), true, true)
-	f.Add([]byte{protocol, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, true, false)
+	f.Add([]byte{opening, byte(kindAsk), 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 1}, true, false)
 	f.Add(append([]byte{0, 0, 0, 17}, make([]byte, 17)...), false, false)
 	f.Add([]byte{255, 255, 255, 255}, false, true)
 	var served atomic.Int64

@@ -44,6 +44,7 @@ func newIncoming(p *peers, conn net.Conn, from hello) *incoming {
 	}
 	c.batch = NewBatch(from.Name, c)
 	c.batch.Region = from.Region
+	c.batch.Protocol, _ = p.cfg.Self.agree(from) // the handshake has ended otherwise
 	return c
 }
 
@@ -136,7 +137,7 @@ func (c *incoming) judge(f frame) error {
 			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
 			return nil
 		}
-		if len(f.body) != pingSize {
+		if len(f.body) < pingSize {
 			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
 		}
 		c.peers.answered(c.batch.From, clamp.Duration(binary.BigEndian.Uint32(f.body[8:]), time.Millisecond, maxSaid))
@@ -148,7 +149,9 @@ func (c *incoming) judge(f frame) error {
 		}
 		c.news(f.body)
 	default:
-		return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
+		if f.kind.known() {
+			return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
+		}
 	}
 	return nil
 }

@@ -64,23 +64,22 @@ func TestAbuseClosesThatConnectionIsCountedAndHurtsNobodyElse(t *testing.T) {
 		"garbage for a handshake":         {false, bytes.Repeat([]byte{0xEE}, 100), reasonGarbage, 0},
 		"an HTTP request":                 {false, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), reasonGarbage, 0},
 		"a TLS hello where there is none": {false, []byte{tlsHandshake, 3, 1, 2, 0, 1}, reasonTLS, 0},
-		"a handshake of another version":  {false, append([]byte{protocol + 1}, make([]byte, nonceSize)...), reasonVersion, 0},
+		"a handshake of another version":  {false, append([]byte{opening + 1}, make([]byte, nonceSize)...), reasonVersion, 0},
 		"a hello above its bound":         {false, append(offer([][]byte{nil}), 0xFF, 0xFF), reasonOversized, 0},
 		"a hello that nobody signed":      {false, append(offer([][]byte{nil}), make([]byte, 2+macSize)...), reasonAuthentication, 0},
 		"an offer of no key":              {false, offer(nil), reasonGarbage, 0},
 		"an offer of too many keys":       {false, append(greeting(), maxSecrets+1), reasonGarbage, 0},
 		"an offer of another key":         {false, offer(secrets("0123456789abcdef")), reasonAuthentication, 0},
-		"half a handshake":                {false, []byte{protocol, 1, 2, 3}, reasonTimeout, handshakeWait},
+		"half a handshake":                {false, []byte{opening, 1, 2, 3}, reasonTimeout, handshakeWait},
 		"silence":                         {false, nil, reasonTimeout, handshakeWait},
-		"garbage for a frame":             {true, append([]byte{protocol}, bytes.Repeat([]byte{0xEE}, 100)...), reasonGarbage, 0},
-		"an unknown kind":                 {true, header(protocol, 77, 0, 0, 0, 0), reasonGarbage, 0},
-		"an answer to nothing":            {true, header(protocol, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, 0},
-		"a ping without its body":         {true, header(protocol, byte(kindPing), 0, 0, 0, 0), reasonGarbage, 0},
-		"a ping of version 1":             {true, append(header(protocol, byte(kindPing), 0, 0, 0, 8), make([]byte, 8)...), reasonGarbage, 0},
+		"garbage for a frame":             {true, append([]byte{opening}, bytes.Repeat([]byte{0xEE}, 100)...), reasonOversized, 0},
+		"an answer to nothing":            {true, header(opening, byte(kindAnswer), 0, 0, 0, 0), reasonGarbage, 0},
+		"a ping without its body":         {true, header(opening, byte(kindPing), 0, 0, 0, 0), reasonGarbage, 0},
+		"a ping of version 1":             {true, append(header(opening, byte(kindPing), 0, 0, 0, 8), make([]byte, 8)...), reasonGarbage, 0},
 		"a frame of another version":      {true, header(9, byte(kindAsk), 0, 0, 0, 0), reasonVersion, 0},
-		"a frame of 4 GiB":                {true, header(protocol, byte(kindAsk), 255, 255, 255, 255), reasonOversized, 0},
-		"half a header":                   {true, []byte{protocol, byte(kindAsk), 0}, reasonTimeout, idleWait},
-		"half a body":                     {true, header(protocol, byte(kindAsk), 0, 0, 1, 0), reasonTimeout, idleWait},
+		"a frame of 4 GiB":                {true, header(opening, byte(kindAsk), 255, 255, 255, 255), reasonOversized, 0},
+		"half a header":                   {true, []byte{opening, byte(kindAsk), 0}, reasonTimeout, idleWait},
+		"half a body":                     {true, header(opening, byte(kindAsk), 0, 0, 1, 0), reasonTimeout, idleWait},
 		"silence after a good handshake":  {true, nil, reasonTimeout, idleWait},
 	}
 	for name, c := range cases {
@@ -115,7 +114,7 @@ func TestADripOfHalfAFrameDoesNotKeepAConnection(t *testing.T) {
 		var drip sync.WaitGroup
 		defer drip.Wait()
 		drip.Go(func() {
-			conn.Write([]byte{protocol, byte(kindAsk), 0, 0, 255, 255})
+			conn.Write([]byte{opening, byte(kindAsk), 0, 0, 255, 255})
 			for {
 				if _, err := conn.Write([]byte{0}); err != nil {
 					return

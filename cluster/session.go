@@ -53,6 +53,7 @@ type session struct {
 	way    way
 	conn   net.Conn
 	out    *outbox
+	speaks Protocol
 	quit   chan struct{} // closed when the reader has ended
 	closed atomic.Bool
 
@@ -105,7 +106,8 @@ const (
 	slotGivenUp               // the asker is gone
 )
 
-func newSession(p *peers, w way, conn net.Conn) *session {
+// newSession returns a session over conn with a node that has said to.
+func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 	s := &session{
 		peers: p,
 		way:   w,
@@ -116,8 +118,17 @@ func newSession(p *peers, w way, conn net.Conn) *session {
 		next:  never,
 		alarm: time.NewTimer(never),
 	}
+	s.speaks, _ = p.cfg.Self.agree(to) // the handshake has ended otherwise
 	s.alarm.Stop()
 	return s
+}
+
+// protocol returns what s speaks, and the zero Protocol where there is no s.
+func (s *session) protocol() Protocol {
+	if s == nil {
+		return Protocol{}
+	}
+	return s.speaks
 }
 
 // take finds a slot, or nil if too much is under way. out.mu is held.
@@ -403,7 +414,9 @@ func (s *session) read() error {
 					return err
 				}
 			default:
-				return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
+				if f.kind.known() {
+					return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
+				}
 			}
 		}
 		in.drained()

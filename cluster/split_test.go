@@ -124,18 +124,40 @@ func serving(n int) map[string]cluster.State {
 
 func TestGossipConforms(t *testing.T) {
 	clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
-		inBubble(t, func(t *testing.T) {
-			n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
-			test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
-				return cluster.NewGossip(cluster.Config{
-					Name: fmt.Sprintf("m%02d", i), Bind: hostName(i) + ":7946", Join: []string{"host0:7946"},
-					Secrets: secret, Forget: 20 * time.Second, Logger: quiet, Network: n.Host(hostName(i)).Network(),
-				})
-			}, News: time.Minute, Freeze: func(i int) func() {
-				n.Host(hostName(i)).Freeze()
-				return n.Host(hostName(i)).Thaw
-			}})
+		conforms(t, test, cluster.Speaks{}, cluster.Speaks{}, cluster.Speaks{})
+	})
+}
+
+// In a rolling upgrade from version 7 to 8, and from 8 to 9.
+func TestGossipOfTwoVersionsConforms(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		old, young cluster.Speaks
+	}{
+		{"7 and 8", cluster.Speaks{Before: true}, cluster.Speaks{}},
+		{"8 and 9", cluster.Speaks{}, cluster.Speaks{Oldest: 8, Newest: 9}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clustertest.Run(t, func(t *testing.T, test func(*testing.T, clustertest.World)) {
+				conforms(t, test, c.old, c.young, c.old)
+			})
 		})
+	}
+}
+
+// conforms tests a cluster whose members speak different versions.
+func conforms(t *testing.T, test func(*testing.T, clustertest.World), speaks ...cluster.Speaks) {
+	inBubble(t, func(t *testing.T) {
+		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond, Jitter: time.Millisecond})
+		test(t, clustertest.World{Size: 3, New: func(i int) cluster.Cluster {
+			return cluster.NewGossipThatSpeaks(speaks[i], cluster.Config{
+				Name: fmt.Sprintf("m%02d", i), Bind: hostName(i) + ":7946", Join: []string{"host0:7946"},
+				Secrets: secret, Forget: 20 * time.Second, Logger: quiet, Network: n.Host(hostName(i)).Network(),
+			})
+		}, News: time.Minute, Freeze: func(i int) func() {
+			n.Host(hostName(i)).Freeze()
+			return n.Host(hostName(i)).Thaw
+		}})
 	})
 }
 

@@ -429,7 +429,7 @@ func (m *member) serve() {
 				rest = rest[1:]
 			}
 			b := cluster.NewBatch(from.to.name, &together)
-			b.Region, b.Requests, b.Read = from.to.config.Region, requests, time.Now()
+			b.Region, b.Requests, b.Read, b.Protocol = from.to.config.Region, requests, time.Now(), spoken
 			m.handler.Serve(b)
 		}
 	}

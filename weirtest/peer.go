@@ -385,6 +385,18 @@ func (p *peer) Tell(body []byte) {
 	}
 }
 
+// Protocol implements cluster.Peer. All simulated members are of this release.
+func (p *peer) Protocol() cluster.Protocol {
+	p.owner.net.mu.Lock()
+	defer p.owner.net.mu.Unlock()
+	if !p.heard {
+		return cluster.Protocol{}
+	}
+	return spoken
+}
+
+var spoken = cluster.Protocol{Version: cluster.Version}
+
 // ready says why nothing can be sent to the peer.
 func (p *peer) ready() error {
 	switch {

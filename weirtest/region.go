@@ -69,6 +69,14 @@ func (r *region) Tell(body []byte) {
 	}
 }
 
+// Protocol implements cluster.Peer.
+func (r *region) Protocol() cluster.Protocol {
+	if _, err := r.way(); err != nil {
+		return cluster.Protocol{}
+	}
+	return spoken
+}
+
 // way is who is asked now, or why nobody is.
 func (r *region) way() (*peer, error) {
 	r.member.net.mu.Lock()

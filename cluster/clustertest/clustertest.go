@@ -57,6 +57,7 @@ func Run(t *testing.T, with func(t *testing.T, test func(t *testing.T, w World))
 		{"who has left is off its own view and Close ends it", 1, leavesAlone},
 		{"members find and hear each other", 3, meets},
 		{"an ask gets its own answer", 3, asks},
+		{"both ends know what their connection speaks", 3, speaks},
 		{"an answer may come later, in any order", 2, answersLater},
 		{"a message has at most MaxMessage bytes", 2, bounds},
 		{"a tell arrives", 2, tells},
@@ -231,6 +232,7 @@ func (n *node) Heard() {
 //	large    is answered with MaxMessage bytes
 //	who      is answered with the node's name
 //	where    is answered with the region of who asks
+//	speaks   is answered with what the connection speaks
 func (n *node) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
 		verb, rest, _ := strings.Cut(string(request), " ")
@@ -260,6 +262,8 @@ func (n *node) Serve(b *cluster.Batch) {
 			}
 		case "where":
 			b.Reply(i, []byte(b.Region))
+		case "speaks":
+			b.Reply(i, []byte(fmt.Sprint(b.Protocol)))
 		case "":
 			b.Reply(i, nil)
 		}
@@ -505,6 +509,24 @@ func meets(t *testing.T, nodes []*node) {
 		for end := time.Now().Add(n.news); len(n.Stats().Unanswered) > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("all hear all, and these entries to join by have led to nobody: %v", n.Stats().Unanswered)
+			}
+		}
+	}
+}
+
+func speaks(t *testing.T, nodes []*node) {
+	for _, from := range nodes {
+		for _, to := range nodes {
+			if from == to {
+				continue
+			}
+			here, there := from.peer(to).Protocol(), to.peer(from).Protocol()
+			if here != there || here.Version == 0 {
+				t.Errorf("%s speaks %v to %s, which speaks %v", from.name(), here, to.name(), there)
+			}
+			got, err := from.peer(to).Ask(t.Context(), []byte("speaks"), nil, long)
+			if err != nil || string(got) != fmt.Sprint(here) {
+				t.Errorf("a request in %v came as one in %s, %v", here, got, err)
 			}
 		}
 	}

@@ -1,0 +1,291 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/stretchr/testify/require"
+)
+
+// before is what a release before 8 speaks, and next what the one after this speaks.
+var (
+	before = versions{}
+	next   = versions{8, 9, 1 << 40}
+	later  = versions{9, 10, 0}
+)
+
+func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		one, two versions
+		agreed   uint8 // 0: they refuse each other
+		refusal  string
+	}{
+		{"7 and 7", before, before, 7, ""},
+		{"7 and 8", before, spoken, 7, ""},
+		{"8 and 8", spoken, spoken, 8, ""},
+		{"8 and 9", spoken, next, 8, ""},
+		{"9 and 9", next, next, 9, ""},
+		{"7 and 9", before, next, 0, "it speaks 7, this node 8 to 9"},
+		{"8 and 10", spoken, later, 0, "it speaks 7 to 8, this node 9 to 10"},
+	} {
+		for _, turned := range []bool{false, true} {
+			one, two := c.one, c.two
+			if turned {
+				one, two = two, one
+			}
+			t.Run(fmt.Sprint(c.name, ", turned ", turned), func(t *testing.T) {
+				inMemory(t, func(t *testing.T, lo *loopback) {
+					served := make(chan Protocol, 1)
+					speaks := func(v versions) func(*peersConfig) {
+						return func(cfg *peersConfig) {
+							cfg.Self, cfg.Secrets = cfg.Self.speaking(v), secrets("0123456789abcdef")
+						}
+					}
+					a := lo.peer(t, "a", nil, speaks(one))
+					b := lo.peer(t, "b", &testHandler{serve: func(batch *Batch) {
+						served <- batch.Protocol
+						batch.Reply(0, []byte("answer"))
+					}}, speaks(two))
+					if c.agreed == 0 {
+						_, err := a.probe(t.Context(), b.cfg.Self.Addr)
+						synctest.Wait()
+						// A node that states no versions is not told the reason, but the other is.
+						if one == before {
+							require.Error(t, err)
+							require.Equal(t, map[string]uint64{reasonVersion: 1}, b.stats().Refused)
+							return
+						}
+						require.ErrorIs(t, err, errVersion)
+						require.ErrorContains(t, err, a.cfg.Self.apart(b.cfg.Self.spoken()).Error())
+						if !turned {
+							require.ErrorContains(t, b.cfg.Self.apart(a.cfg.Self.spoken()), c.refusal)
+						}
+						return
+					}
+					meet(t, a, b)
+					want := Protocol{Version: c.agreed, Capabilities: one.capabilities & two.capabilities}
+					require.Equal(t, want, a.peer("b").Protocol())
+					require.Equal(t, want, b.peer("a").Protocol())
+					got, err := a.peer("b").Ask(t.Context(), []byte("request"), nil, time.Second)
+					require.NoError(t, err)
+					require.Equal(t, "answer", string(got))
+					require.Equal(t, want, <-served)
+					time.Sleep(10 * time.Second)
+					require.True(t, a.listens(b) && b.listens(a))
+					require.Empty(t, a.stats().Refused)
+					require.Empty(t, b.stats().Refused)
+				})
+			})
+		}
+	}
+}
+
+func TestAPeerWithoutAConnectionSpeaksNothing(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		a := lo.peer(t, "a", nil)
+		a.set([]Member{a.member(), {Name: "b", Addr: "127.0.0.1:9", Region: "r"}})
+		require.Zero(t, a.peer("b").Protocol())
+	})
+}
+
+func TestBothEndsHaveTheirCommonCapabilities(t *testing.T) {
+	one, two := hello{Oldest: 7, Newest: 8, Capabilities: 1<<63 | 1<<5 | 1}, hello{Oldest: 8, Newest: 9, Capabilities: 1<<5 | 1<<6}
+	for _, pair := range [][2]hello{{one, two}, {two, one}} {
+		p, err := pair[0].agree(pair[1])
+		require.NoError(t, err)
+		require.Equal(t, Protocol{Version: 8, Capabilities: 1 << 5}, p)
+	}
+	_, err := decodeHello(encode(hello{Name: "a", Oldest: 9, Newest: 8}))
+	require.ErrorIs(t, err, errGarbage)
+}
+
+// helloOf7 is a hello as version 7 of the protocol has it, at commit a732d82.
+const helloOf7 = "85a161aa31302e302e302e313a31a16ea161a172a172a173b001000000000000000000000000000000a174a172"
+
+func TestAHelloOfVersion7HasNoVersions(t *testing.T) {
+	self := hello{Name: "a", Addr: "10.0.0.1:1", Region: "r", Seed: [16]byte{1}, To: "r"}
+	golden, err := hex.DecodeString(helloOf7)
+	require.NoError(t, err)
+	got, err := decodeHello(golden)
+	require.NoError(t, err)
+	require.Equal(t, self, got)
+	require.Equal(t, golden, encode(self))
+}
+
+func TestUnknownFieldsOfAHelloAreIgnored(t *testing.T) {
+	text := encode(hello{Name: "a", Region: "r", To: "r", Oldest: 8, Newest: 9})
+	require.EqualValues(t, 0x80, text[0]&0xf0, "a short map")
+	text[0]++
+	text = append(text, 0xa3, 'n', 'e', 'w', 0x93, 1, 2, 3)     // a field of a later version
+	text = append(text, "and whatever a later version adds"...) // after the hello
+	got, err := decodeHello(text)
+	require.NoError(t, err)
+	require.Equal(t, hello{Name: "a", Region: "r", To: "r", Oldest: 8, Newest: 9}, got)
+}
+
+func TestUnknownFramesArePassedOver(t *testing.T) {
+	unknown := func() []byte {
+		b := appendFrame(nil, kindNews+1, 9, []byte("whatever this is"))
+		return appendFrame(b, 255, 0, make([]byte, MaxMessage))
+	}
+	t.Run("by the answering side", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, lo *loopback) {
+			b := lo.peer(t, "b", nil)
+			conn := greeted(t, b)
+			conn.Write(appendFrame(unknown(), kindAsk, 1<<32, []byte("x")))
+			var in intake
+			require.NoError(t, in.fill(conn))
+			f, ok, err := in.next()
+			require.True(t, ok)
+			require.NoError(t, err)
+			require.Equal(t, "x", string(f.body))
+			require.Empty(t, b.stats().Refused)
+		})
+	})
+	t.Run("by the asking side", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, lo *loopback) {
+			a, b := lo.peer(t, "a", nil), lo.peer(t, "b", nil)
+			meet(t, a, b)
+			b.mu.Lock()
+			for conn := range b.conns {
+				conn.Write(unknown())
+			}
+			b.mu.Unlock()
+			time.Sleep(time.Second)
+			require.True(t, a.listens(b))
+			require.Empty(t, a.stats().Refused)
+		})
+	})
+	t.Run("and what follows a ping that is longer", func(t *testing.T) {
+		inMemory(t, func(t *testing.T, lo *loopback) {
+			b := lo.peer(t, "b", nil)
+			conn := greeted(t, b)
+			conn.Write(appendFrame(nil, kindPing, 3, make([]byte, maxPing)))
+			var in intake
+			require.NoError(t, in.fill(conn))
+			f, ok, err := in.next()
+			require.True(t, ok)
+			require.NoError(t, err)
+			require.Equal(t, kindPong, f.kind)
+			require.EqualValues(t, 3, f.id)
+		})
+	})
+}
+
+// rewriter is an attacker between two members. It takes the versions out of the hello
+// that is written to the connection, as if a release of version 7 had written it.
+type rewriter struct {
+	net.Conn
+	prefix int // bytes before the hello's length
+	resign func(hello []byte) []byte
+}
+
+func (r *rewriter) Write(b []byte) (int, error) {
+	if len(b) > r.prefix+2+macSize && bytes.Contains(b, []byte("\xa1v\x08")) {
+		size := int(b[r.prefix])<<8 | int(b[r.prefix+1])
+		text, mac := b[r.prefix+2:][:size], b[r.prefix+2+size:]
+		h, err := decodeHello(text)
+		if err != nil {
+			return 0, err
+		}
+		text = encode(h.speaking(before))
+		if r.resign != nil {
+			mac = r.resign(text)
+		}
+		if _, err := r.Conn.Write(slices.Concat(b[:r.prefix], appendHello(nil, text, mac))); err != nil {
+			return 0, err
+		}
+		return len(b), nil
+	}
+	return r.Conn.Write(b)
+}
+
+// Under TLS nothing else is sealed, so that the MACs alone cover the hellos.
+func TestAnAttackerThatTakesVersionsOutOfAHelloIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		id := func(name string) identity {
+			return identity{self: hello{Name: name, Region: "r"}.speaking(spoken), secrets: secrets("0123456789abcdef"), covered: true}
+		}
+		shake := func(dials, listens func(net.Conn) net.Conn) (agreed [2]Protocol, dialled, accepted error) {
+			here, there := net.Pipe()
+			defer here.Close()
+			here.SetDeadline(time.Now().Add(handshakeWait))
+			there.SetDeadline(time.Now().Add(handshakeWait))
+			done := make(chan error, 1)
+			go func() {
+				_, peer, _, err := id("b").accept(listens(there))
+				there.Close()
+				agreed[1], _ = id("b").self.agree(peer)
+				done <- err
+			}()
+			_, peer, dialled := id("a").dial(dials(here), "r")
+			here.Close()
+			accepted = <-done
+			agreed[0], _ = id("a").self.agree(peer)
+			return agreed, dialled, accepted
+		}
+		honest := func(conn net.Conn) net.Conn { return conn }
+		agreed, dialled, accepted := shake(honest, honest)
+		require.NoError(t, dialled)
+		require.NoError(t, accepted)
+		require.Equal(t, [2]Protocol{{Version: 8}, {Version: 8}}, agreed)
+
+		_, dialled, accepted = shake(func(conn net.Conn) net.Conn { return &rewriter{Conn: conn} }, honest)
+		require.Error(t, dialled)
+		require.ErrorIs(t, accepted, errSecret)
+
+		_, dialled, _ = shake(honest, func(conn net.Conn) net.Conn { return &rewriter{Conn: conn, prefix: 1} })
+		require.ErrorIs(t, dialled, errSecret)
+	})
+}
+
+// with returns what v encodes to with more fields, as a later version may send it.
+func with(t *testing.T, v any, more map[string]any) []byte {
+	t.Helper()
+	var fields map[string]any
+	require.NoError(t, decode(encode(v), &fields))
+	for name, value := range more {
+		fields[name] = value
+	}
+	var b []byte
+	require.NoError(t, codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).Encode(fields))
+	return b
+}
+
+func TestUnknownFieldsOfGossipAreIgnored(t *testing.T) {
+	more := map[string]any{"x": uint64(1), "yy": bytes.Repeat([]byte("z"), 100), "zz": []uint64{1, 2}}
+	t.Run("metadata", func(t *testing.T) {
+		m := metadata{Version: membershipVersion, Addr: "10.0.0.1:1", Region: "r", Seed: make([]byte, 16), Born: 7, State: Serving}
+		b := with(t, m, more)
+		require.Greater(t, len(b), len(encode(m))+100)
+		got, err := decodeMetadata("a", b)
+		require.NoError(t, err)
+		require.Equal(t, m, got)
+	})
+	t.Run("records", func(t *testing.T) {
+		now := time.Now()
+		want := record{Name: "a", Addr: "10.0.0.1:1", Region: "r", Born: 7, Announced: Serving}
+		var one map[string]any
+		require.NoError(t, decode(with(t, wireRecord{Name: "a", Addr: "10.0.0.1:1", Region: "r", Born: 7, State: Serving}, map[string]any{"x": 1, "yy": "flat"}), &one))
+		got, err := decodeRecords(with(t, rosterMessage{Version: membershipVersion}, map[string]any{"r": []any{one}, "zz": []uint64{1, 2}}), now)
+		require.NoError(t, err)
+		require.Equal(t, []record{want}, got)
+	})
+	t.Run("the table of a pong", func(t *testing.T) {
+		h := newHearing("a")
+		h.set([]string{"b"})
+		want := h.table()
+		got, err := decodeTable(append(with(t, want, more), "and what follows"...))
+		require.NoError(t, err)
+		require.Equal(t, want.About, got.About)
+		require.Equal(t, want.Numbers, got.Numbers)
+	})
+}

@@ -38,7 +38,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
 		h, err := wire.ParseHeader(request)
 		if err != nil {
-			b.Reply(i, nil)
+			b.Reply(i, wire.Refusal(err))
 			continue
 		}
 		h.Wait = min(h.Wait, longest)

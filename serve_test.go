@@ -29,7 +29,6 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 		"nothing":                    nil,
 		"half a header":              good[:wire.HeaderBytes-1],
 		"no op":                      with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Op = 0 }),
-		"an op of another release":   append(wire.Header{Op: wire.OpDeclare + 1}.Append(nil), 0),
 		"too many hops":              with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Hops = wire.MaxHops + 1 }),
 		"an ask that is not counted": with(func(h *wire.Header, _ *wire.Ask, _ *bucket.Limit) { h.Asks = 0 }),
 		"no asks":                    wire.Header{Op: wire.OpTake}.Append(nil),
@@ -67,6 +66,18 @@ func TestWhatNoMemberAsksIsRefused(t *testing.T) {
 		s, err := wire.ParseAnswer(<-got, 1)
 		require.NoError(t, err)
 		require.Equal(t, wire.Done, s)
+	}
+}
+
+func TestAnUnknownOpIsAnsweredAsUnknown(t *testing.T) {
+	n := solo(t, Config{Logger: quiet})
+	for _, op := range []wire.Op{wire.OpTop + 1, 255} {
+		got := make(chan []byte, 1)
+		b := cluster.NewBatch("other", within(got))
+		b.Requests = [][]byte{append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)}
+		inbound{n}.Serve(b)
+		_, err := wire.ParseAnswer(<-got, 0)
+		require.ErrorIs(t, err, wire.ErrUnknownOp)
 	}
 }
 

@@ -172,6 +172,7 @@ type Status uint8
 const (
 	Done      Status = iota + 1
 	Unreached        // it was to be handed on, and could not be
+	Unknown          // a node of an older release does not know the op, and did nothing
 )
 
 // Ask is one (limit, key) of a request.
@@ -273,7 +274,19 @@ func (a *Ask) Append(b []byte) []byte {
 	return append(b, byte(a.Limit.Algorithm), partition)
 }
 
-var ErrMalformed = errors.New("weir: malformed message")
+var (
+	ErrMalformed = errors.New("weir: malformed message")
+	// ErrUnknownOp is also the error of an asker whose request was answered with Unknown.
+	ErrUnknownOp = errors.New("weir: the node does not know this request: it runs an older release")
+)
+
+// Refusal returns the answer to a request that ParseHeader has not accepted.
+func Refusal(err error) []byte {
+	if errors.Is(err, ErrUnknownOp) {
+		return AppendAnswer(nil, Unknown, 0)
+	}
+	return nil
+}
 
 // ParseHeader checks the whole length, so that asks can be read without more ado.
 func ParseHeader(b []byte) (Header, error) {
@@ -290,7 +303,9 @@ func ParseHeader(b []byte) (Header, error) {
 		size += TraceBytes
 	}
 	switch {
-	case h.Op < OpTake || h.Op > OpTop || h.Hops > MaxHops,
+	case h.Op > OpTop:
+		return Header{}, ErrUnknownOp
+	case h.Op < OpTake || h.Hops > MaxHops,
 		h.Op > OpWait && h.Flags&FlagTraced != 0,
 		h.Op >= OpStream && h.Asks != 0,
 		h.Op < OpStream && (h.Asks == 0 || len(b) != size):
@@ -422,6 +437,8 @@ func ParseAnswer(b []byte, asks int) (Status, error) {
 		return s, nil
 	case s == Done && asks > 0 && int(b[1]) == asks && len(b) == AnswerHeaderBytes+asks*resultBytes:
 		return s, nil
+	case s == Unknown && len(b) == AnswerHeaderBytes:
+		return s, ErrUnknownOp
 	}
 	return 0, ErrMalformed
 }

@@ -169,7 +169,8 @@ func TestAnAnswerFitsItsRequest(t *testing.T) {
 		"more than the results":        {done(1, 1, 1), 1, false},
 		"results of what is no check":  {done(1, 1, 0), 0, false},
 		"not reached, and more":        {append(slices.Clone(unreached), 0), 1, false},
-		"a status of another release":  {AppendAnswer(nil, Unreached+1, 0), 0, false},
+		"of an older release":          {AppendAnswer(nil, Unknown, 0), 0, false},
+		"a status of another release":  {AppendAnswer(nil, Unknown+1, 0), 0, false},
 		"a status that is none at all": {AppendAnswer(nil, 0, 0), 0, false},
 	} {
 		_, err := ParseAnswer(c.answer, c.asks)

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/full"
+)
+
+// previous is the commit whose build the rolling test upgrades from: the last one of the
+// previous version of the peer protocol.
+const previous = "a732d82"
+
+// buildPrevious builds the weir command of that commit. It needs no network: modules are
+// taken from the cache.
+func buildPrevious(t *testing.T) (path string) {
+	t.Helper()
+	if err := exec.Command("git", "cat-file", "-e", previous+"^{commit}").Run(); err != nil {
+		t.Skipf("the previous build is made from git's history, which has no commit %s here: %v", previous, err)
+	}
+	dir := t.TempDir()
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	require.NoError(t, err)
+	archive := exec.Command("git", "-C", strings.TrimSpace(string(top)), "archive", previous)
+	unpack := exec.Command("tar", "-x", "-C", dir)
+	if unpack.Stdin, err = archive.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	require.NoError(t, archive.Start())
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v: %s", err, out)
+	}
+	require.NoError(t, archive.Wait())
+	path = filepath.Join(dir, "previous-weir")
+	build := exec.Command("go", "build", "-o", path, "./cmd/weir")
+	build.Dir, build.Env = dir, append(os.Environ(), "GOPROXY=off", "GOWORK="+filepath.Join(dir, "go.work"))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build of commit %s: %v\n%s", previous, err, out)
+	}
+	return path
+}
+
+// rolled is how many of each key were admitted, over all processes.
+type rolled struct {
+	mu       sync.Mutex
+	admitted map[string]int
+	// unsure is how many of these were decided without authority, as on a busy machine
+	// where an owner stalls.
+	unsure map[string]int
+	live   atomic.Pointer[[]*process]
+}
+
+const perHour = 1000
+
+var remaining = regexp.MustCompile(`"remaining":(\d+)`)
+
+// ask asks one live process, or the next one where that one does not listen any more.
+func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key string) error {
+	live := *r.live.Load()
+	for i := range live {
+		p := live[(first+i)%len(live)]
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addrs["checks"]+"/v1/take", strings.NewReader(`{"limit":"api/hourly","key":"`+key+`"}`))
+		if err != nil {
+			return err
+		}
+		q.GetBody = nil // a request that was sent is sent once
+		q.Header.Set("Authorization", "Bearer "+checksToken)
+		q.Header.Set("Content-Type", "application/json")
+		answer, err := client.Do(q)
+		if refused := (*net.OpError)(nil); errors.As(err, &refused) && refused.Op == "dial" {
+			continue
+		} else if err != nil {
+			return err
+		}
+		var said struct {
+			Allowed bool
+			Source  string
+		}
+		err = json.NewDecoder(answer.Body).Decode(&said)
+		answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %w", answer.Status, err)
+		}
+		if said.Allowed {
+			r.mu.Lock()
+			r.admitted[key]++
+			if !decidedByAuthority.MatchString(`"source":"` + said.Source + `"`) {
+				r.unsure[key]++
+			}
+			r.mu.Unlock()
+		}
+		return nil
+	}
+	return errors.New("no process listens")
+}
+
+// A limit of 1,000 an hour admits 1,000 over the whole roll, to and fro: no check fails,
+// and no count begins again.
+func TestARollToTheNextReleaseAndBack(t *testing.T) {
+	full.Only(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestADeployOfReplicasResetsNothing")
+	t.Parallel()
+	old := buildPrevious(t)
+	dir := folder(t)
+	rules := strings.Replace(someRules, "rate: 60", fmt.Sprint("rate: ", perHour), 1)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600))
+
+	r := &rolled{admitted: make(map[string]int), unsure: make(map[string]int)}
+	var live []*process
+	replace := func(i int, build string) {
+		t.Helper()
+		var join []string
+		for _, p := range live {
+			_, self := p.members()
+			join = append(join, "-join", self)
+		}
+		next := startWith(t, dir, func(p *process) {
+			if build != "" {
+				p.Path = build
+			}
+		}, append([]string{"-name", fmt.Sprint("n", i), "-leave_within", "60s"}, join...)...)
+		wait(t, func() bool { return settled(append(live[:len(live):len(live)], next)) }, "the new process does not serve")
+		if i >= len(live) {
+			live = append(live, next)
+			return
+		}
+		gone := live[i]
+		all := append(live[:0:0], live...)
+		all[i] = next
+		live = all
+		r.live.Store(&all)
+		require.NoError(t, gone.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, gone.Wait(), "it exits with 0: %s", &gone.out)
+		wait(t, func() bool { return settled(live) }, "the others do not serve without it")
+		for _, p := range live {
+			_, metrics := get(t, "http://"+p.addrs["health"]+"/metrics")
+			require.NotRegexp(t, `weir_cluster_refused_total\{reason="version"\} [1-9]`, metrics)
+		}
+	}
+	for i := range 3 {
+		replace(i, old)
+	}
+	r.live.Store(&live)
+
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	defer client.CloseIdleConnections()
+	var turn atomic.Int64
+	load := send(t, func(ctx context.Context, key string) error {
+		time.Sleep(2 * time.Millisecond)
+		n := int(turn.Add(1))
+		if n%5 == 0 {
+			key = "hot" // it is used up, and stays so
+		} else {
+			_, key, _ = strings.Cut(key, "-")
+		}
+		return r.ask(ctx, client, n, key)
+	})
+	const moves = 6
+	for _, build := range []string{"", old} {
+		for i := range 3 {
+			load.goesOn(t, 300)
+			replace(i, build)
+		}
+	}
+	load.goesOn(t, 300)
+	load.end(t, "checks")
+
+	for key, admitted := range r.admitted {
+		// A unit is in flight at most whenever authority moves.
+		within := moves + r.unsure[key]
+		require.LessOrEqual(t, admitted, perHour+within, "of key %q", key)
+		var left int
+		wait(t, func() bool { // what lies in leases comes back
+			_, out := live[0].ask("peek", "api/hourly", key, "-json")
+			found := remaining.FindStringSubmatch(out)
+			require.NotNil(t, found, out)
+			left, _ = strconv.Atoi(found[1])
+			return left >= perHour-admitted-within
+		}, "of key %q %d were admitted, and fewer remain of %d", key, admitted, perHour)
+		require.LessOrEqual(t, left, max(0, perHour-admitted)+within, "of key %q %d were admitted", key, admitted)
+	}
+	require.GreaterOrEqual(t, r.admitted["hot"], perHour, "it was not used up")
+	t.Logf("%d checks, of %d keys; %d of the key that is used up", load.asked.Load(), len(r.admitted), r.admitted["hot"])
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/patience"
 )
 
 // The pace of what goes to another region. A round trip there takes 300 ms, and
@@ -173,8 +174,9 @@ func (r *region) keep(s *session) error {
 	r.session.Store(s)
 	r.peers.wg.Add(1)
 	go s.hold(over)
-	ping := time.NewTimer(0)
+	ping, due := time.NewTimer(0), time.Now()
 	defer ping.Stop()
+	var quiet patience.Patience
 	for id := uint64(1); ; {
 		select {
 		case <-r.peers.ctx.Done():
@@ -183,8 +185,9 @@ func (r *region) keep(s *session) error {
 			return nil
 		case <-over:
 			return nil
-		case now := <-ping.C:
-			if s.silence() > patienceAbroad {
+		case <-ping.C:
+			now := time.Now()
+			if hasGone(&quiet, s.silence(), due, now) {
 				s.shut()
 				<-over
 				return errSilence
@@ -192,9 +195,20 @@ func (r *region) keep(s *session) error {
 			s.out.put(kindPing, id, nil)
 			s.forget(now)
 			id++
-			ping.Reset(pingAbroad + rand.N(pingAbroad/10))
+			next := pingAbroad + rand.N(pingAbroad/10)
+			due = now.Add(next)
+			ping.Reset(next)
 		}
 	}
+}
+
+// hasGone takes a look at a node that has been silent for so long, and reports whether it
+// is given up. due is when this look was to be.
+func hasGone(quiet *patience.Patience, silence time.Duration, due, now time.Time) bool {
+	if heard := now.Add(-silence); heard.After(quiet.Since()) {
+		quiet.Restart(heard)
+	}
+	return quiet.Exhausted(patienceAbroad, due, now)
 }
 
 func (r *region) ponged(*session, frame) (took time.Duration, inTime bool, err error) {

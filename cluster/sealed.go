@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 )
 
@@ -163,7 +164,11 @@ func (s *sealed) Read(b []byte) (n int, err error) {
 		}
 		if s.failed == nil {
 			s.raw.drained()
-			s.failed = s.raw.fill(s.Conn)
+			if err := s.raw.fill(s.Conn); errors.Is(err, os.ErrDeadlineExceeded) {
+				return 0, err // with another deadline the next read goes on
+			} else if err != nil {
+				s.failed = err
+			}
 		}
 	}
 	return 0, s.failed

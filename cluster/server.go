@@ -2,11 +2,14 @@ package cluster
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/weir-go/weir/internal/clamp"
+	"github.com/weir-go/weir/internal/patience"
 )
 
 const (
@@ -16,6 +19,9 @@ const (
 	// idleAbroad is the same for those of other regions: they ping once a second,
 	// over paths that lose packets.
 	idleAbroad = 10 * time.Second
+	// secondLook is the part of that time which the connection has once more where this
+	// process notices late that the time has passed.
+	secondLook = 3
 	// maxBatch bounds the requests that are handed over, and answered, at once:
 	// the asker goes on with these while the next are looked up.
 	maxBatch = 64
@@ -86,10 +92,18 @@ func (c *incoming) read() error {
 		requests [][]byte
 		ids      []uint64
 	)
-	c.conn.SetReadDeadline(time.Now().Add(c.idle))
+	due := time.Now().Add(c.idle)
+	c.conn.SetReadDeadline(due)
 	for {
 		if err := in.fill(c.conn); err != nil {
-			return err
+			now := time.Now()
+			if !errors.Is(err, os.ErrDeadlineExceeded) || now.Sub(due) <= patience.LateBy {
+				return err
+			}
+			// This process stood still, and what has come meanwhile may lie in the socket.
+			due = now.Add(c.idle / secondLook)
+			c.conn.SetReadDeadline(due)
+			continue
 		}
 		c.batch.Read = time.Now()
 		requests, ids = requests[:0], ids[:0]
@@ -124,7 +138,8 @@ func (c *incoming) read() error {
 		}
 		in.drained()
 		if whole {
-			c.conn.SetReadDeadline(c.batch.Read.Add(c.idle))
+			due = c.batch.Read.Add(c.idle)
+			c.conn.SetReadDeadline(due)
 		}
 	}
 }

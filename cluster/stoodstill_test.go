@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/patience"
+)
+
+// slept is a connection of a process that stands still in one of its reads: the read ends
+// by its deadline, and what came meanwhile is there.
+type slept struct {
+	net.Conn
+	deadline time.Time
+	still    atomic.Int64 // how long the next read stands still beyond its deadline
+}
+
+func (s *slept) SetReadDeadline(at time.Time) error {
+	s.deadline = at
+	return s.Conn.SetReadDeadline(at)
+}
+
+func (s *slept) Read(b []byte) (int, error) {
+	if d := s.still.Swap(0); d > 0 {
+		time.Sleep(time.Until(s.deadline) + time.Duration(d))
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.Conn.Read(b)
+}
+
+func TestAConnectionOutlivesThatThisProcessStoodStill(t *testing.T) {
+	for name, secret := range map[string]string{"plain": "", "sealed": "0123456789abcdef"} {
+		t.Run(name, func(t *testing.T) {
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				p := lo.peer(t, "b", nil)
+				here, there := net.Pipe()
+				conn := &slept{Conn: here}
+				id := identity{}
+				c := newIncoming(p.peers, id.secure(conn, []byte(secret), nil, false), hello{Name: "a", Region: "r", To: "r"})
+				member := id.secure(there, []byte(secret), nil, true)
+				over(c.conn)
+				over(member)
+				quit, done := make(chan struct{}), make(chan error, 1)
+				var writing sync.WaitGroup
+				writing.Go(func() { c.out.run(quit) })
+				defer writing.Wait()
+				defer close(quit)
+				ping := func() {
+					_, err := member.Write(appendFrame(nil, kindPing, 1, make([]byte, pingSize)))
+					require.NoError(t, err)
+				}
+				pong := func() {
+					var in intake
+					require.NoError(t, in.fill(member))
+					f, _, err := in.next()
+					require.NoError(t, err)
+					require.Equal(t, kindPong, f.kind)
+				}
+				conn.still.Store(int64(2 * time.Second))
+				go func() { done <- c.read() }()
+				ping() // it lies there for as long as the process stands still
+				pong()
+				require.Empty(t, done)
+
+				// The member is silent: it has as long as ever.
+				begun := time.Now()
+				require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+				require.Equal(t, idleWait, time.Since(begun))
+				there.Close()
+			})
+			inMemory(t, func(t *testing.T, lo *loopback) {
+				p := lo.peer(t, "b", nil)
+				here, there := net.Pipe()
+				defer there.Close()
+				conn := &slept{Conn: here}
+				conn.still.Store(int64(2 * time.Second))
+				begun := time.Now()
+				require.ErrorIs(t, newIncoming(p.peers, conn, hello{Name: "a", Region: "r", To: "r"}).read(), os.ErrDeadlineExceeded)
+				require.Equal(t, idleWait+2*time.Second+idleWait/secondLook, time.Since(begun), "nothing has come meanwhile")
+			})
+		})
+	}
+}
+
+func TestANodeOfARegionIsNotGivenUpForThatThisProcessStoodStill(t *testing.T) {
+	begun := time.Now()
+	at := func(s float64) time.Time { return begun.Add(time.Duration(s * float64(time.Second))) }
+	var quiet patience.Patience
+	require.False(t, hasGone(&quiet, 0, at(1), at(1)))
+	require.False(t, hasGone(&quiet, 9*time.Second, at(2), at(10)), "it stood still for 8 s")
+	require.False(t, hasGone(&quiet, 10*time.Second, at(11), at(11)), "two seconds count")
+	require.True(t, hasGone(&quiet, 12*time.Second, at(13), at(13)))
+	require.False(t, hasGone(&quiet, time.Second, at(14), at(14)), "it has answered")
+}

@@ -226,8 +226,9 @@ func (n *Node) takeBack(v *view.View, a *wire.Ask, now int64) {
 	if a.ResetNumber < n.resetNumber(a.ID, now) {
 		return
 	}
-	if s.settle(a, n.clock.SteadyAt(now)) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
-		n.counts.Refund(a.ID, n.wholeOf(a, now), now, a.Units, a.Receipt, false)
+	steady := n.clock.SteadyAt(now)
+	if s.settle(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
+		n.counts.Return(a.ID, n.wholeOf(a, now), now, a.Units, a.Receipt, s.open(a.ID, steady).lease(steady))
 	}
 }
 

@@ -195,8 +195,8 @@ func leasesAdmitNoMore(t *rapid.T) {
 			}
 			i := rapid.IntRange(0, len(leases)-1).Draw(t, "lease")
 			h := leases[i]
-			s.Refund(id, &l, now, h.rest, h.receipt, false)
 			leases = slices.Delete(leases, i, i+1)
+			s.Return(id, &l, now, h.rest, h.receipt, lent())
 		case "refund":
 			if now >= failedOver {
 				v, _, _ := counted(s, id, &l, now)
@@ -352,6 +352,34 @@ func TestARefundLeavesWhatIsLent(t *testing.T) {
 				used -= int64(drains + 1)
 			}
 			require.EqualValues(t, 20, used)
+		})
+	}
+}
+
+// The entry of a lease in a log may be older than the newest units, which a refund passes
+// over: then the refund takes of that entry.
+func TestUnspentLeaseComesBackWholeBesideARefund(t *testing.T) {
+	for _, algorithm := range []Algorithm{SlidingWindow, FixedWindow, SlidingLog} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			l := Limit{Algorithm: algorithm, Rate: 6400, Per: time.Minute}
+			s, id := newStore(10, 1), ID{1, 2}
+			used := func(now int64) int64 {
+				used, _, _ := s.Used(id, now)
+				return used
+			}
+			var r Result
+			lent := s.Lend(id, &l, origin, 0, Lease{20, 100 * time.Millisecond}, 100*time.Millisecond, Lease{}, &r)
+			require.EqualValues(t, 20, lent.Units)
+			now := origin + int64(200*time.Millisecond)
+			s.Take(id, &l, now, 25)
+			require.True(t, s.RefundBeside(id, &l, now, 15, 0, false, lent))
+			require.EqualValues(t, 30, used(now))
+			s.Return(id, &l, now, 20, r.Receipt, Lease{})
+			require.EqualValues(t, 10, used(now), "taken and not given back")
+			late := now + int64(2*l.Per)
+			s.Take(id, &l, late, 5)
+			s.Return(id, &l, late, 1, r.Receipt, Lease{})
+			require.EqualValues(t, 5, used(late), "of a lease whose units count no more nothing comes back")
 		})
 	}
 }

@@ -167,6 +167,26 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 	return gave
 }
 
+// Return is Refund of units that the take with this receipt lent, and that nobody has spent.
+// They count: where a Refund took the entry of a log for usage, which had newer units to
+// take, the rest is given back of those, but for what else is lent.
+func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
+	sh, h := s.place(id)
+	sh.mu.Lock()
+	if c, l := sh.held(id, h, &s.places, l, now); c != nil {
+		g := sh.logOf(l, c)
+		given, gave := l.refund(&c.cell, g, now, units, r, false, Lease{})
+		if given < units && l.Algorithm == SlidingLog && after(int64(r), l.per()) > now {
+			rest, more := l.refund(&c.cell, g, now, units-given, 0, false, lent)
+			given, gave = given+rest, gave || more
+		}
+		if gave {
+			s.note(sh, c, l, -given)
+		}
+	}
+	sh.mu.Unlock()
+}
+
 // Reset forgets the id's count, and what of it was not collected. With Track that
 // is a change also if none was held: other nodes may hold one. Whoever observes the store
 // is told the number.

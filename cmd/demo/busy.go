@@ -52,13 +52,6 @@ func busyTime(duration time.Duration) time.Duration {
 	return min(busyFor, (duration / 12).Truncate(10*time.Millisecond))
 }
 
-// order is what the demo tells a gateway while it runs, a line of JSON on its
-// standard input.
-type order struct {
-	Busy  int64           `json:",omitempty"` // until when to be busy, in Unix nanoseconds
-	Links map[string]link `json:",omitempty"` // what is between it and others from now on; nothing changes if nil
-}
-
 // strain is what became of the checks that a gateway, or all of them, made while it
 // was busy.
 type strain struct {
@@ -245,7 +238,7 @@ func (f *fleet) strain(last time.Duration) error {
 	f.strained = new(strain)
 	f.say("busy", "for %v each gateway has %d goroutines for each core, which work %v, yield and check", last, busyPerCore, busyWork)
 	for _, inc := range f.current {
-		if inc == nil || inc.condition != up {
+		if !inc.is(up) {
 			continue
 		}
 		if err := inc.process.Order(order{Busy: until.UnixNano()}); err != nil {
@@ -292,20 +285,10 @@ func (f *fleet) lose(before, now *report) {
 		return
 	}
 	for _, inc := range f.current {
-		if inc != nil && (inc.condition == up || inc.condition == joining) && before.hears(inc.report.Name) && !now.hears(inc.report.Name) {
+		if inc.is(up, joining) && before.hears(inc.report.Name) && !now.hears(inc.report.Name) {
 			f.lost++
 		}
 	}
-}
-
-// hears says that the gateway heard a member.
-func (r *report) hears(name string) bool {
-	for _, m := range r.Members {
-		if m.Name == name {
-			return m.State == weir.Serving || m.State == weir.Joining
-		}
-	}
-	return false
 }
 
 // whenBusy is when no gateway left the machine idle time.
@@ -335,31 +318,29 @@ func (v *verdict) busyClaims() (claims []claim) {
 	if s == nil {
 		return nil
 	}
-	claim := func(holds bool, name, value, format string, args ...any) {
-		claims = append(claims, newClaim(holds, name, value, format, args...))
-	}
 	least := fmt.Sprintf("at least %d%%", leastByAuthority)
 	crowded := s.Cores.others() > mostByOthers
 	if crowded {
 		least = fmt.Sprintf("of which nothing is promised while other programs have %d%% of the machine", s.Cores.others())
 	}
-	claim((crowded || s.byAuthority() >= leastByAuthority) && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
-		"of %s checks by gateways that left the machine no idle time were decided by authority, %s; %d%% by a copy, %d%% by a share, %d failed",
-		number(s.Took.Total), least, s.part(stoodIn), s.part(budget), s.Errors)
-	claim(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(v.busyTook.Quantile(0.99)))
-	claim(v.lost == 0, "gone", number(v.lost), "times that a gateway took another for gone, though all were there")
 	granted, due, most, beyond := s.sums()
 	means := fmt.Sprintf("units granted by these checks, of %s that the limits grant of what was asked: at most %s, L for each key, 2L where a check timed out", number(due), number(most))
 	if beyond >= 0 {
 		means += fmt.Sprintf("; a key got %d of %d", s.Granted[beyond], s.most(beyond))
 	}
-	claim(beyond < 0, "granted", number(granted), "%s", means)
-	delay, least := "–", ""
+	delay, looked := "–", ""
 	if s.Exact != never {
 		delay = short(v.delay)
 	} else if v.delay <= exactWithin {
-		least = fmt.Sprintf("; the machine stood still for %s of the %v in which they looked", short(exactLooks-v.delay), exactLooks)
+		looked = fmt.Sprintf("; the machine stood still for %s of the %v in which they looked", short(exactLooks-v.delay), exactLooks)
 	}
-	claim(v.delay <= exactWithin, "exact", delay, "after the load until authority decided %d keys in a row at each gateway, in %v at most%s", exactKeys, exactWithin, least)
-	return claims
+	return []claim{
+		newClaim((crowded || s.byAuthority() >= leastByAuthority) && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
+			"of %s checks by gateways that left the machine no idle time were decided by authority, %s; %d%% by a copy, %d%% by a share, %d failed",
+			number(s.Took.Total), least, s.part(stoodIn), s.part(budget), s.Errors),
+		newClaim(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(v.busyTook.Quantile(0.99))),
+		newClaim(v.lost == 0, "gone", number(v.lost), "times that a gateway took another for gone, though all were there"),
+		newClaim(beyond < 0, "granted", number(granted), "%s", means),
+		newClaim(v.delay <= exactWithin, "exact", delay, "after the load until authority decided %d keys in a row at each gateway, in %v at most%s", exactKeys, exactWithin, looked),
+	}
 }

@@ -90,7 +90,8 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, tally, s := strained()
 			c.happens(f, tally, s)
-			v := judge(f, tally)
+			judged := judge(f, tally)
+			v := judged.findings()
 			failures := strings.Join(v.failures(), "\n")
 			var printed strings.Builder
 			v.print(&printed, false)

@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -27,49 +25,22 @@ const (
 // moment of a cut.
 const withCut = deployed
 
-// claim is one line of a verdict.
-type claim struct {
-	name, value, means string
-	broken             string // in words; empty if it held
-}
-
-func newClaim(holds bool, name, value, format string, args ...any) claim {
-	c := claim{name: name, value: value, means: fmt.Sprintf(format, args...)}
-	if !holds {
-		c.broken = fmt.Sprintf("%s: %s, %s", name, value, c.means)
-	}
-	return c
-}
-
-// findings is how a run with regions went.
-type findings struct {
-	claims []claim
-	missed int
-	still  time.Duration
-	broken []string // promises of the gateways, in words
-}
-
 // judge looks at everything once the traffic has ended, at a time in Unix
 // nanoseconds. done are the phases that began.
 func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 	p.mu.Lock()
 	began := append(slices.Clone(p.began), over)
 	p.mu.Unlock()
-	broken := p.broken()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &findings{missed: l.missed, still: l.lateness.Longest(), broken: broken}
-	claim := func(holds bool, name, value, format string, args ...any) {
-		f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
-	}
-	claim(l.counted > 0, "requests", number(l.counted), "in all regions, with two scopes of limits")
+	f := &findings{width: 10, missed: l.missed, still: l.lateness.Longest(), broken: p.broken()}
+	f.add(l.counted > 0, "requests", number(l.counted), "in all regions, with two scopes of limits")
 	what := "of gateways that were up all the time"
 	if l.problem != nil {
 		what += ": " + l.problem.Error()
 	}
-	claim(l.errors == 0, "errors", number(l.errors), "%s", what)
-	stalled := stalls(&l.lateness, l.slow, planetStall)
-	claim(stalled == 0, "stalls", number(stalled), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.Most))
+	f.add(l.errors == 0, "errors", number(l.errors), "%s", what)
+	f.add(l.stalls() == 0, "stalls", number(l.stalls()), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.Most))
 	var still [][]span // by region
 	for _, fleet := range p.fleets {
 		still = append(still, fleet.gatewaysStill())
@@ -80,14 +51,14 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 			others++
 		}
 	}
-	claim(100*others <= mostTimedOut*l.counted, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
+	f.add(100*others <= mostTimedOut*l.counted, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
 	for _, c := range []struct {
 		name, when string
 		checks     *checks
 	}{{"p99", "while regions reach each other", &l.calm}, {"p99, cut", "while one is cut off", &l.severed}} {
 		if of := &c.checks.global; of.took.Total > 0 {
 			holds := of.late(&l.lateness) <= mostLate+c.checks.regional.late(&l.lateness)
-			claim(holds, c.name, short(of.took.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
+			f.add(holds, c.name, short(of.took.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
 				c.when, there, short(of.took.Quantile(0.5)), short(c.checks.regional.took.Quantile(0.99)))
 		}
 	}
@@ -112,7 +83,7 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 			return // there was no time to see it
 		}
 		could, _ := mean(alone[:], from, to, p.per)
-		claim(100*got >= least*could, name, fmt.Sprintf("%.1f%%", 100*got/whole), "of the limit granted %s; one limiter for all would have granted %.1f%%, and %v%% of that is promised", fmt.Sprintf(format, args...), 100*could/whole, least)
+		f.add(100*got >= least*could, name, fmt.Sprintf("%.1f%%", 100*got/whole), "of the limit granted %s; one limiter for all would have granted %.1f%%, and %v%% of that is promised", fmt.Sprintf(format, args...), 100*could/whole, least)
 	}
 	var cut span
 	for i, ph := range done {
@@ -130,10 +101,10 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 		}
 	}
 	if s := l.small; s.over {
-		claim(s.got == smallRate && s.more == 0 && s.took <= smallWithin, "small", short(s.took), "until a user in one region had all of %d a minute, asked for at once: at most %v; it got %d, and then %d in all regions", smallRate, smallWithin, s.got, s.more)
+		f.add(s.got == smallRate && s.more == 0 && s.took <= smallWithin, "small", short(s.took), "until a user in one region had all of %d a minute, asked for at once: at most %v; it got %d, and then %d in all regions", smallRate, smallWithin, s.got, s.more)
 	}
 
-	p.windows(l, cut, claim)
+	p.windows(l, cut, f)
 	return f
 }
 
@@ -171,7 +142,7 @@ func mean(all [][]int64, from, to int64, per time.Duration) (held float64, windo
 const windowStep = 10 * time.Millisecond
 
 // windows judges what was admitted in each window. l.mu is held.
-func (p *planet) windows(l *ledger, cut span, claim func(holds bool, name, value, format string, args ...any)) {
+func (p *planet) windows(l *ledger, cut span, f *findings) {
 	var global [guarantees]closest
 	var local closest
 	for customer := range customers {
@@ -200,43 +171,10 @@ func (p *planet) windows(l *ledger, cut span, claim func(holds bool, name, value
 	} {
 		if c := global[row.g]; c.windows > 0 {
 			most := c.promise.most(row.g)
-			claim(c.most <= most, row.name, fmt.Sprintf("%d of %d", c.most, most), "the most that a customer got in all regions, in %s windows %s", number(c.windows), row.means)
+			f.add(c.most <= most, row.name, fmt.Sprintf("%d of %d", c.most, most), "the most that a customer got in all regions, in %s windows %s", number(c.windows), row.means)
 		}
 	}
 	if local.windows > 0 {
-		claim(local.most <= local.promise.most(healthy), "regional", fmt.Sprintf("%d of %d", local.most, local.promise.most(healthy)), "the most that one got in a region by a Regional limit, in %s windows", number(local.windows))
-	}
-}
-
-// failures is the claims that do not hold, in words.
-func (f *findings) failures() []string {
-	var broken []string
-	for _, c := range f.claims {
-		if c.broken != "" {
-			broken = append(broken, c.broken)
-		}
-	}
-	return append(broken, f.broken...)
-}
-
-// print writes the verdict for people.
-func (f *findings) print(w io.Writer, p palette) {
-	for _, c := range f.claims {
-		mark := p.paint(green, "✓")
-		if c.broken != "" {
-			mark = p.paint(red, "✗")
-		}
-		fmt.Fprintf(w, "  %s %-9s %s  %s\n", mark, c.name, p.paint(bold, right(c.value, 10)), p.paint(dim, c.means))
-	}
-	if f.missed > 0 || f.still > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))))
-	}
-	fmt.Fprintln(w)
-	failures := f.failures()
-	for _, failure := range failures {
-		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "broken:"), strings.TrimSpace(failure))
-	}
-	if len(failures) == 0 {
-		fmt.Fprintf(w, "  %s\n", p.paint(green, "Every promise held."))
+		f.add(local.most <= local.promise.most(healthy), "regional", fmt.Sprintf("%d of %d", local.most, local.promise.most(healthy)), "the most that one got in a region by a Regional limit, in %s windows", number(local.windows))
 	}
 }

@@ -173,7 +173,8 @@ func TestARunThatEndsEarlyIsJudgedByWhatWasSeen(t *testing.T) {
 
 func TestTheRegionsTableFitsAnyTerminal(t *testing.T) {
 	r := newSeenRun()
-	g := &globe{planet: r.planet, ledger: r.ledger, begun: time.Unix(0, 0), length: 36 * time.Second, taken: []time.Time{time.Unix(0, 0)}, coming: r.done[3:]}
+	g := &globe{planet: r.planet, ledger: r.ledger, begun: time.Unix(0, 0), length: 36 * time.Second, coming: r.done[3:]}
+	g.last.taken = []time.Time{time.Unix(0, 0)}
 	fleets := &fleet{nodes: 2}
 	r.planet.fleets = []*fleet{fleets, fleets, fleets}
 	now := time.Unix(0, r.over)

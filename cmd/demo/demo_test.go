@@ -40,13 +40,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// spawner returns a fleet that a test can have start gateways. Each test has another slot,
-// 0 to 3, and so ports of its own.
-func spawner(t *testing.T, slot int, rules string) *fleet {
+// spawner returns a fleet that a test can have start gateways.
+func spawner(t *testing.T, rules string) *fleet {
 	t.Helper()
 	runtime.LockOSThread() // the gateways die with it
 	f := newFleet(options{nodes: 2, replicas: 1, limit: 10, rules: rules}, time.Second, nil)
-	f.port += slot * portsOfFleet
+	require.NoError(t, f.hold())
 	t.Cleanup(func() {
 		f.stop()
 		runtime.UnlockOSThread()
@@ -247,7 +246,7 @@ func TestRulesThatAreWrongAreRefusedWithTheirPlace(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "mine.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("rules: [{name: mine, key: ip, limit: {rate: 0, per: 1m}}]"), 0o600))
-	f := spawner(t, 0, file)
+	f := spawner(t, file)
 	require.ErrorContains(t, f.open(t.Context()), "mine.yaml:1:")
 }
 
@@ -272,7 +271,7 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 // Where the system does not kill those whose parent has died, the end of their input ends them.
 func TestAGatewayEndsWithItsInput(t *testing.T) {
 	t.Parallel()
-	f := spawner(t, 1, "")
+	f := spawner(t, "")
 	require.NoError(t, f.open(t.Context()))
 	p := f.current[0].process
 	f.mu.Lock()
@@ -287,12 +286,10 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	f := spawner(t, 2, "")
-	require.NoError(t, f.rules.create())
+	f := spawner(t, "")
+	require.NoError(t, f.writeRules(1, hourly))
 	require.NoError(t, f.launch(0))
-	f.mu.Lock()
-	f.current[1] = &incarnation{report: report{Name: "gateway-2-0", Addr: taken.Addr().String(), HTTP: "127.0.0.1:0"}}
-	f.mu.Unlock()
+	f.sites[1].Bind = taken.Addr().String()
 	require.NoError(t, f.launch(1))
 	wait(t, func() bool {
 		f.mu.Lock()
@@ -307,7 +304,7 @@ func TestAGatewayThatDoesNotStartLeavesNoProcess(t *testing.T) {
 
 func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 	t.Parallel()
-	f := spawner(t, 3, "")
+	f := spawner(t, "")
 	require.NoError(t, f.open(t.Context()))
 	require.NoError(t, f.current[1].process.Kill())
 	<-f.current[1].process.Ended()
@@ -317,7 +314,7 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
 	})
 	v := judge(f, newTally(f))
-	require.NotEmpty(t, v.failures())
+	require.NotEmpty(t, v.findings().failures())
 }
 
 func TestBadFlagsSayWhatToDo(t *testing.T) {

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/freeport"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -36,9 +35,13 @@ func (c condition) String() string {
 	return [...]string{"starting", "joining", "up", "leaving", "gone", "frozen", "killed", "failed", "stopped"}[c]
 }
 
-// incarnation is one process in one gateway's place.
+// site is where a gateway and its node are reached. It stays when the gateway starts again.
+type site struct{ Bind, HTTP, Admin string }
+
+// incarnation is one process in one gateway's place. What changes is under the fleet's mu.
 type incarnation struct {
 	gateway   int // index
+	site      site
 	process   *lab.Child
 	client    *http.Client
 	condition condition
@@ -49,6 +52,17 @@ type incarnation struct {
 	still     stillness     // as it told
 }
 
+func (inc *incarnation) is(conditions ...condition) bool {
+	return inc != nil && slices.Contains(conditions, inc.condition)
+}
+
+// runs says that its process takes orders.
+func (inc *incarnation) runs() bool { return inc.is(starting, joining, up) && inc.process != nil }
+
+// url is where the incarnation serves, and adminURL where its admin API is.
+func (inc *incarnation) url() string      { return "http://" + inc.site.HTTP }
+func (inc *incarnation) adminURL() string { return "http://" + inc.site.Admin }
+
 // happening is a step that has happened.
 type happening struct {
 	step
@@ -56,26 +70,23 @@ type happening struct {
 	seenBy int64 // when all gateways that are up had seen it; never if they have not
 }
 
-// event is a line of the demo's story.
-type event struct {
-	at   time.Time
-	what string // one word
-	text string
-}
-
 // fleet is the gateways. Its methods are safe for concurrent use but where they
 // say otherwise.
 type fleet struct {
+	story
 	nodes    int // gateways, but for one that comes and goes
 	replicas int
 	limit    int64
 	per      time.Duration
-	workers  int    // requests at once
 	token    string // of the gateways' admin API
 	region   string
 	abroad   map[string][]string // where nodes of each other region are reached
 	timeout  time.Duration       // the most that a check waits for other gateways
 	served   bool                // until Ctrl-C, under a page whose buttons cut and slow links
+
+	// links is what is between a gateway and others, by their addresses; nil if that is left
+	// to the machine. mu is held.
+	links func(gateway int) map[string]link
 
 	polls sync.WaitGroup
 
@@ -96,52 +107,65 @@ type fleet struct {
 	launching bool          // a gateway starts, and the one before it still has its place
 	unproven  bool          // the rules change or gateways are busy, and not all have shown what comes of it
 	shown     string        // what they have shown, in words
-	events    []event
-	announced func(event)
-	port      int    // the next to be given out
-	away      []bool // by gateway: it is on the other side of the cut
-	slowed    []bool // by gateway
+	away      []bool        // by gateway: it is on the other side of the cut
+	slowed    []bool        // by gateway
 
 	// What follows belongs to open, and then to one change at a time.
-	rules rulesFile
-	proof proof
+	sites    []site // by gateway
+	releases []func()
+	rules    rulesFile
+	proof    proof
 }
 
-func newFleet(o options, per time.Duration, announced func(event)) *fleet {
-	return &fleet{
-		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per, workers: workers,
-		current: make([]*incarnation, o.nodes+1), announced: announced, served: o.serve,
+func newFleet(o options, per time.Duration, told *screen) *fleet {
+	f := &fleet{
+		story: story{told: told, begun: time.Now()},
+		nodes: o.nodes, replicas: o.replicas, limit: o.limit, per: per,
+		current: make([]*incarnation, o.nodes+1), sites: make([]site, o.nodes+1), served: o.serve,
 		away: make([]bool, o.nodes+1), slowed: make([]bool, o.nodes+1),
-		port:  firstPort + os.Getpid()%demosApart*portsOfDemo,
 		token: newToken(), timeout: timeout, rules: rulesFile{path: o.rules, limit: o.limit, per: per},
 	}
+	if o.serve {
+		f.links = f.pressed
+	}
+	return f
 }
 
-// launch starts a process in a gateway's place: where the one before it was, if
-// there was one. Like lab.Start, it belongs on the demo's own thread.
-func (f *fleet) launch(gateway int) error {
-	f.mu.Lock()
-	s := settings{
-		Label: label(gateway), Bind: f.address(), HTTP: f.address(), Admin: f.address(),
-		Expect: f.nodes, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
-		Region: f.region, Regions: f.abroad, Timeout: f.timeout,
-	}
-	for i, other := range f.current {
-		switch {
-		case other == nil || other.report.Name == "":
-		case i == gateway:
-			s.Bind, s.HTTP, s.Admin = other.report.Addr, other.report.HTTP, other.report.Admin
-		default:
-			s.Join = append(s.Join, other.report.Addr)
+// hold chooses the sites of all gateways, and holds them: nobody else is given one while its
+// gateway restarts. It is called once.
+func (f *fleet) hold() (err error) {
+	for i := range f.sites {
+		for _, addr := range []*string{&f.sites[i].Bind, &f.sites[i].HTTP, &f.sites[i].Admin} {
+			var release func()
+			if *addr, release, err = freeport.Hold(); err != nil {
+				return err
+			}
+			f.releases = append(f.releases, release)
 		}
 	}
-	if f.served {
+	return nil
+}
+
+// launch starts a process in a gateway's place. Like lab.Start, it belongs on the demo's own
+// thread.
+func (f *fleet) launch(gateway int) error {
+	f.mu.Lock()
+	inc := &incarnation{gateway: gateway, site: f.sites[gateway], over: make(chan struct{}), client: &http.Client{
+		Timeout:   giveUp,
+		Transport: &http.Transport{MaxIdleConns: workers, MaxIdleConnsPerHost: workers, DisableCompression: true},
+	}}
+	s := settings{
+		Label: label(gateway), site: inc.site, Expect: f.nodes, Replicas: f.replicas, Rules: f.rules.path, Token: f.token,
+		Region: f.region, Regions: f.abroad, Timeout: f.timeout, Shown: f.served,
+	}
+	for i, other := range f.current {
+		if i != gateway && other != nil && other.report.Name != "" {
+			s.Join = append(s.Join, other.site.Bind)
+		}
+	}
+	if f.links != nil {
 		s.Links = f.links(gateway)
 	}
-	inc := &incarnation{gateway: gateway, over: make(chan struct{}), client: &http.Client{
-		Timeout:   giveUp,
-		Transport: &http.Transport{MaxIdleConns: f.workers, MaxIdleConnsPerHost: f.workers, DisableCompression: true},
-	}}
 	f.current[gateway], f.launching = inc, false
 	f.all = append(f.all, inc)
 	f.mu.Unlock()
@@ -160,33 +184,6 @@ func (f *fleet) launch(gateway int) error {
 	return nil
 }
 
-// Gateways' ports are below those that systems give out themselves: while a gateway
-// restarts, nobody else is given its place. Demos side by side have their own.
-const (
-	firstPort    = 20_000
-	portsOfFleet = 32
-	portsOfDemo  = 4 * portsOfFleet
-	demosApart   = 90
-)
-
-// address is a free one. f.mu is held.
-func (f *fleet) address() string {
-	for range portsOfDemo {
-		address := fmt.Sprintf("127.0.0.1:%d", f.port)
-		f.port++
-		tcp, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		tcp.Close()
-		if udp, err := net.ListenPacket("udp", address); err == nil {
-			udp.Close()
-			return address
-		}
-	}
-	return "127.0.0.1:0"
-}
-
 // label is a gateway's node's.
 func label(gateway int) string { return fmt.Sprintf("gateway-%d", gateway+1) }
 
@@ -198,6 +195,9 @@ func gatewayOf(member string) int {
 	}
 	return number - 1
 }
+
+// labelOf is the label of a member's name, or of its label.
+func labelOf(member string) string { return label(gatewayOf(member + "-")) }
 
 // told takes in a gateway's report.
 func (f *fleet) told(inc *incarnation, r report) {
@@ -249,9 +249,8 @@ const pollInterval = 50 * time.Millisecond
 func (f *fleet) poll(inc *incarnation) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	url := f.url(inc) + readyPath
 	for {
-		response, err := inc.client.Get(url)
+		response, err := inc.client.Get(inc.url() + readyPath)
 		if err == nil {
 			response.Body.Close()
 		}
@@ -268,7 +267,7 @@ func (f *fleet) poll(inc *incarnation) {
 func (f *fleet) answered(inc *incarnation, ready bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	inc.ready = ready && slices.Contains([]condition{joining, up, leaving}, inc.condition)
+	inc.ready = ready && inc.is(joining, up, leaving)
 	switch {
 	case inc.condition == joining && ready:
 		inc.condition = up
@@ -285,14 +284,7 @@ func (f *fleet) settle(at int64) {
 	}
 	h := &f.happened[len(f.happened)-1]
 	h.seenBy = max(at, h.from)
-	what := map[kind]string{
-		start:  "it has its counts, is ready, and all ask it for the keys that it owns",
-		leave:  "it has handed its counts over, said goodbye and ended",
-		kill:   "all others know that it is gone: for its keys answers who has copies of its counts",
-		freeze: "all others know that it is gone: for its keys answers who has copies of its counts",
-		thaw:   "all hear it and ask it again",
-		heal:   "all hear each other again",
-	}[h.kind]
+	what := kinds[h.kind].seen
 	switch {
 	case h.kind.guarantee() == healthy:
 		what = f.shown
@@ -320,10 +312,7 @@ func (f *fleet) agreed() bool {
 		return false
 	}
 	for _, inc := range f.current {
-		if inc != nil && slices.Contains([]condition{starting, joining, leaving}, inc.condition) {
-			return false
-		}
-		if inc != nil && inc.condition == up && (inc.report.Rules < f.version || inc.report.Overrides < f.overrides) {
+		if inc.is(starting, joining, leaving) || inc.is(up) && (inc.report.Rules < f.version || inc.report.Overrides < f.overrides) {
 			return false
 		}
 	}
@@ -333,14 +322,10 @@ func (f *fleet) agreed() bool {
 // hearing says that all gateways that are there hear each other, and no other.
 // f.mu is held.
 func (f *fleet) hearing() bool {
-	there := func(inc *incarnation) bool { return inc.condition == joining || inc.condition == up }
 	for _, inc := range f.current {
 		for _, other := range f.current {
-			if inc == nil || other == nil || !there(inc) {
-				continue
-			}
-			heard := slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving})
-			if heard != there(other) {
+			if inc.is(joining, up) && other != nil &&
+				slices.Contains(inc.report.Members, seen{other.report.Name, weir.Serving}) != other.is(joining, up) {
 				return false
 			}
 		}
@@ -356,17 +341,16 @@ func (f *fleet) ended(inc *incarnation, p *lab.Child) {
 	inc.client.CloseIdleConnections()
 	inc.ready = false
 	now := time.Now().UnixNano()
-	well := p.Well()
 	switch inc.condition {
 	case killed:
 	case stopped:
-		if p.Cmd.ProcessState.Exited() && !well {
+		if p.Cmd.ProcessState.Exited() && !p.Well() {
 			f.breaks("gateway %d did not stop well: %s", inc.gateway+1, p.How())
 		}
 	case leaving:
 		inc.condition = gone
 		inc.down = append(inc.down, span{now, never})
-		if !well {
+		if !p.Well() {
 			f.breaks("gateway %d did not leave well: %s", inc.gateway+1, p.How())
 		}
 		f.settle(now)
@@ -387,67 +371,16 @@ func (f *fleet) do(what step) error {
 		<-inc.process.Ended() // which was killed or has left, and has its ports until then
 		f.mu.Lock()
 	}
-	n, now, pid := what.gateway+1, time.Now().UnixNano(), 0
-	if inc != nil {
-		pid = inc.process.PID()
-	}
 	if what.phase != "" {
 		f.say("phase", "%s", what.phase)
 	}
-	switch what.kind {
-	case leave:
-		inc.condition = leaving
-		f.say("leave", "gateway %d, process %d, is told to leave by SIGTERM", n, pid)
-	case kill:
-		inc.condition, inc.ready = killed, false
-		inc.down = append(inc.down, span{now, never})
-		f.say("kill", "gateway %d, process %d, dies by SIGKILL", n, pid)
-	case freeze:
-		inc.condition, inc.ready = frozen, false
-		inc.down = append(inc.down, span{now, never})
-		f.say("freeze", "gateway %d, process %d, is frozen by SIGSTOP", n, pid)
-	case reload:
-		f.say("reload", "the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))
-	case override:
-		f.say("admin", "gateway %d's admin API is told to override that for one user", n)
-	}
-	switch what.kind {
-	case cut, heal:
-		f.away[what.gateway] = what.kind == cut
-		f.say(what.kind.String(), "gateway %d is %s", n, map[kind]string{cut: "cut off from those that are not", heal: "no longer cut off"}[what.kind])
-	case slowDown, speedUp:
-		f.slowed[what.gateway] = what.kind == slowDown
-		f.say(what.kind.String(), "what gateway %d and others say to each other takes %s", n, map[kind]string{slowDown: slowBy.String() + " more each way", speedUp: "no longer than before"}[what.kind])
-	}
-	f.unproven = what.kind.guarantee() == healthy
-	f.launching = what.kind == start
-	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
+	act := f.begin(what, inc)
 	f.mu.Unlock()
-
-	var err error
-	switch what.kind {
-	case start:
-		err = f.launch(what.gateway)
-	case leave:
-		err = inc.process.Leave()
-	case kill:
-		err = inc.process.Kill()
-	case freeze:
-		err = inc.process.Freeze()
-	case thaw:
-		err = inc.process.Thaw()
-	case reload, override:
-		f.polls.Go(func() { f.change(what.kind) })
-	case busy:
-		err = f.strain(what.last)
-	case cut, heal, slowDown, speedUp:
-		f.relink()
-	}
-
+	err := act()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("gateway %d: %v: %w", n, what.kind, err)
+		return fmt.Errorf("gateway %d: %v: %w", what.gateway+1, what.kind, err)
 	}
 	switch what.kind {
 	case start:
@@ -455,22 +388,86 @@ func (f *fleet) do(what step) error {
 		if inc != nil {
 			again = " again at the same address"
 		}
-		f.say("start", "gateway %d starts%s, as process %d", n, again, f.current[what.gateway].process.PID())
+		f.say("start", "gateway %d starts%s, as process %d", what.gateway+1, again, f.current[what.gateway].process.PID())
 	case thaw:
 		inc.condition = joining
 		inc.down[len(inc.down)-1].to = time.Now().UnixNano()
-		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", n)
+		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", what.gateway+1)
 		f.order(inc) // of links that changed meanwhile
 	}
 	return nil
 }
 
-// say announces an event. f.mu is held.
-func (f *fleet) say(what, format string, args ...any) {
-	e := event{time.Now(), what, fmt.Sprintf(format, args...)}
-	f.events = append(f.events, e)
-	if f.announced != nil {
-		f.announced(e)
+// begin notes a step that happens now to what is in the gateway's place, and returns what
+// makes it happen, to be called without f.mu. f.mu is held.
+func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
+	n, now, pid := what.gateway+1, time.Now().UnixNano(), 0
+	if inc != nil && inc.process != nil {
+		pid = inc.process.PID()
+	}
+	f.unproven = what.kind.guarantee() == healthy
+	f.launching = what.kind == start
+	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
+	takeAway := func(to condition) {
+		inc.condition, inc.ready = to, false
+		inc.down = append(inc.down, span{now, never})
+	}
+	switch what.kind {
+	case start:
+		return func() error { return f.launch(what.gateway) }
+	case leave:
+		inc.condition = leaving
+		f.say("leave", "gateway %d, process %d, is told to leave by SIGTERM", n, pid)
+		return inc.process.Leave
+	case kill:
+		takeAway(killed)
+		f.say("kill", "gateway %d, process %d, dies by SIGKILL", n, pid)
+		return inc.process.Kill
+	case freeze:
+		takeAway(frozen)
+		f.say("freeze", "gateway %d, process %d, is frozen by SIGSTOP", n, pid)
+		return inc.process.Freeze
+	case thaw:
+		return inc.process.Thaw
+	case reload, override:
+		if what.kind == reload {
+			f.say("reload", "the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))
+		} else {
+			f.say("admin", "gateway %d's admin API is told to override that for one user", n)
+		}
+		return func() error {
+			f.polls.Go(func() { f.change(what.kind) })
+			return nil
+		}
+	case busy:
+		return func() error { return f.strain(what.last) }
+	case cut, heal:
+		f.away[what.gateway] = what.kind == cut
+		f.say(what.kind.String(), "gateway %d is %s", n, map[kind]string{cut: "cut off from those that are not", heal: "no longer cut off"}[what.kind])
+	case slowDown, speedUp:
+		f.slowed[what.gateway] = what.kind == slowDown
+		f.say(what.kind.String(), "what gateway %d and others say to each other takes %s", n, map[kind]string{slowDown: slowBy.String() + " more each way", speedUp: "no longer than before"}[what.kind])
+	}
+	return func() error {
+		f.relink()
+		return nil
+	}
+}
+
+// order tells a gateway what is between it and the others, unless it is frozen: then it
+// is told when it goes on, since nobody reads what it is told meanwhile. f.mu is held.
+func (f *fleet) order(inc *incarnation) {
+	if f.links != nil && inc.runs() {
+		_ = inc.process.Order(order{Links: f.links(inc.gateway)}) // one that has ended is told at its start
+	}
+}
+
+// relink tells all gateways what is between them now.
+func (f *fleet) relink() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, inc := range f.current {
+		f.order(inc)
 	}
 }
 
@@ -479,35 +476,50 @@ func (f *fleet) breaks(format string, args ...any) {
 	f.broken = append(f.broken, fmt.Sprintf(format, args...))
 }
 
+// failures are the promises that gateways have broken, in words.
+func (f *fleet) failures() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.broken)
+}
+
 var errNoStart = errors.New("the gateways did not find each other in time")
+
+// await waits until something is so. The error is that gateways have broken a promise, or
+// the cause of ctx. f.mu is held while until is called.
+func (f *fleet) await(ctx context.Context, until func() bool) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		broken, done := strings.Join(f.broken, "\n"), until()
+		f.mu.Unlock()
+		switch {
+		case broken != "":
+			return errors.New(broken)
+		case done:
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
 
 // open starts all gateways, one after the other, and waits until they hear each
 // other. Like launch, it belongs on the demo's own thread.
 func (f *fleet) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, seenWithin, errNoStart)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	wait := func(until func() bool) error {
-		for {
-			f.mu.Lock()
-			broken, done := strings.Join(f.broken, "\n"), until()
-			f.mu.Unlock()
-			switch {
-			case broken != "":
-				return errors.New(broken)
-			case done:
-				return nil
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+	if f.releases == nil {
+		if err := f.hold(); err != nil {
+			return err
 		}
 	}
 	if f.rules.path == "" {
-		if err := f.rules.create(); err != nil {
+		if err := f.writeRules(1, hourly); err != nil {
 			return err
 		}
 		f.version = 1
@@ -516,11 +528,16 @@ func (f *fleet) open(ctx context.Context) error {
 		if err := f.launch(i); err != nil {
 			return err
 		}
-		if err := wait(func() bool { return f.current[i].condition == up }); err != nil {
+		if err := f.await(ctx, func() bool { return f.current[i].condition == up }); err != nil {
 			return err
 		}
 	}
-	return wait(f.agreed)
+	return f.await(ctx, f.agreed)
+}
+
+// writeRules swaps a version of the demo's own rules in.
+func (f *fleet) writeRules(version uint64, hourly int64) error {
+	return f.rules.write("rules.yaml", version, hourly)
 }
 
 // seenWithin is how long the gateways may take to see what has happened, or to
@@ -566,20 +583,6 @@ func (f *fleet) pick(random *rand.Rand) *incarnation {
 		}
 	}
 	return chosen
-}
-
-// url is where the incarnation serves.
-func (f *fleet) url(inc *incarnation) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return "http://" + inc.report.HTTP
-}
-
-// adminURL is where its admin API is.
-func (f *fleet) adminURL(inc *incarnation) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return "http://" + inc.report.Admin
 }
 
 // wasDown says that the incarnation could not be expected to answer all the time
@@ -648,25 +651,20 @@ func (f *fleet) outvoted() []span {
 // stopWithin is how long a gateway may take to stop.
 const stopWithin = 3 * time.Second
 
-// stop ends every process, and returns when all have ended.
+// stop ends every process, and returns when all have ended. It may be called again.
 func (f *fleet) stop() {
 	f.mu.Lock()
 	all := slices.Clone(f.all)
 	var wait sync.WaitGroup
 	for _, inc := range all {
-		switch inc.condition {
-		case killed, failed, gone:
+		if inc.process == nil || inc.is(killed, failed, gone) {
 			continue
 		}
-		if inc.process == nil {
-			continue
+		if inc.condition == frozen {
+			inc.process.Kill()
 		}
-		was := inc.condition
 		inc.condition = stopped
 		wait.Go(func() {
-			if was == frozen {
-				inc.process.Kill()
-			}
 			if errors.Is(inc.process.Stop(stopWithin), lab.ErrLate) {
 				f.mu.Lock()
 				f.breaks("gateway %d did not stop within %v", inc.gateway+1, stopWithin)
@@ -683,4 +681,8 @@ func (f *fleet) stop() {
 	}
 	f.polls.Wait()
 	f.rules.remove()
+	for _, release := range f.releases {
+		release()
+	}
+	f.releases = nil
 }

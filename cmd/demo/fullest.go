@@ -13,6 +13,8 @@ type admission struct{ from, to int64 }
 // span is a time, in Unix nanoseconds. Both ends belong to it.
 type span struct{ from, to int64 }
 
+func (s span) length() time.Duration { return time.Duration(s.to - s.from) }
+
 // never is the end of what has not ended.
 const never = math.MaxInt64
 

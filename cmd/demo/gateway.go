@@ -22,6 +22,8 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/httplimit"
+	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/page"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -31,10 +33,8 @@ const gatewayEnv = "WEIR_DEMO_GATEWAY"
 
 // settings is what a gateway is told.
 type settings struct {
+	site
 	Label    string   // of its node
-	Bind     string   // of its node
-	HTTP     string   // where it serves
-	Admin    string   // where its admin API is
 	Token    string   // of its admin API
 	Rules    string   // the file
 	Join     []string // other gateways' nodes
@@ -43,10 +43,18 @@ type settings struct {
 	Region   string
 	Regions  map[string][]string // where nodes of each other region are reached
 	Timeout  time.Duration       // of its node
+	Shown    bool                // its reports have what a page shows
 
-	// Links, if not nil, is what is between it and the others, by their addresses: it can
-	// change then, and its reports have what the page shows.
+	// Links, if not nil, is what is between it and others, by their addresses. It can change
+	// then.
 	Links map[string]link
+}
+
+// order is what the demo tells a gateway while it runs, a line of JSON on its
+// standard input.
+type order struct {
+	Busy  int64           `json:",omitempty"` // until when to be busy, in Unix nanoseconds
+	Links map[string]link `json:",omitempty"` // what is between it and others from now on; nothing changes if nil
 }
 
 // report is what a gateway tells the demo, a line of JSON each on its standard
@@ -56,10 +64,7 @@ type report struct {
 	Since   int64  // when it last looked before, in Unix nanoseconds
 	At      int64  // when it saw this
 	Error   string `json:",omitempty"` // why it does not serve, or did not leave in order
-	HTTP    string // where it serves
-	Admin   string // where its admin API is
 	Name    string // of its node
-	Addr    string // of its node
 	Members []seen
 	Owns    int // clients, by its ring
 	Stream  weir.StreamStats
@@ -68,17 +73,16 @@ type report struct {
 	Rules     uint64 // the version that it decides by
 	Overrides int    // that it knows
 
-	Still   [][2]int64 `json:",omitempty"` // when the process stood still since the last report, from and to, in Unix nanoseconds
-	Strain  *strain    `json:",omitempty"` // once, after it was busy
-	Figures *figures   `json:",omitempty"` // with settings.Links
+	Still  []lab.Span     `json:",omitempty"` // when the process stood still since the last report
+	Strain *strain        `json:",omitempty"` // once, after it was busy
+	Page   *page.Snapshot `json:",omitempty"` // if it is shown
 }
 
-// figures is what the page shows of a gateway.
-type figures struct {
-	Decisions map[weir.Source]weir.Outcomes
-	Latency   map[weir.Source]weir.Latency
-	Ring      map[string]float64 // parts of all keys, by the names of members
-	Outage    weir.OutageStats
+// hears says that the gateway heard a member.
+func (r *report) hears(name string) bool {
+	return slices.ContainsFunc(r.Members, func(m seen) bool {
+		return m.Name == name && (m.State == weir.Serving || m.State == weir.Joining)
+	})
 }
 
 // seen is a member as a gateway sees it.
@@ -180,7 +184,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 	}
 	if s.Links != nil {
 		cfg.Cluster = cluster.NewGossip(cluster.Config{
-			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Logger: log, Network: links,
+			Name: s.Label + "-" + newToken()[:16], Bind: s.Bind, Join: s.Join, Region: s.Region, Regions: s.Regions, Logger: log, Network: links,
 		})
 	}
 	node, err := weir.Start(ctx, cfg)
@@ -193,7 +197,8 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 		return err
 	}
 	defer func() { err = errors.Join(err, book.Close()) }()
-	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Logger: log})
+	view := &page.Node{Node: node, Book: book}
+	admin, err := httplimit.Admin(node, book, httplimit.AdminOptions{Tokens: [][]byte{[]byte(s.Token)}, Page: sourceOf(view), Logger: log})
 	if err != nil {
 		return err
 	}
@@ -213,7 +218,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 	var use drainage
 	routes := http.NewServeMux()
 	routes.Handle("/", use.requests(answers))
-	routes.Handle(readyPath, use.probes(httplimit.Readiness(node)))
+	routes.Handle(readyPath, use.probes(node.Ready, httplimit.Readiness(node)))
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
 	defer server.Close()
 	adminServer := &http.Server{Handler: admin, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
@@ -228,24 +233,26 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 	defer loads.Wait()
 	defer unload()
 
-	var late watch
-	go late.keep(ctx)
+	late := lab.Lateness{Idle: true}
+	late.Start(stillInterval, stillSlack)
+	defer late.Stop()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var last report
 	var result *strain // to be reported
 	for since := time.Now().UnixNano(); ; {
 		members, now := node.Members(), time.Now().UnixNano()
-		r := report{Since: since, At: now, HTTP: listener.Addr().String(), Admin: adminListener.Addr().String()}
+		r := report{Since: since, At: now}
 		r.Rules, r.Overrides = book.Current().Version(), book.Stats().Overrides
 		if r.Strain, result = result, nil; !r.see(members, &last) || r.Strain != nil || now-last.At >= int64(tellInterval) {
 			stats := node.Stats()
 			r.Stream, r.Regions = stats.Stream, stats.Regions
 			r.Owns = owned(book.Current())
-			if s.Links != nil {
-				r.Figures = &figures{stats.Decisions, stats.Latency, node.Ring(), stats.Outage}
+			if s.Shown {
+				shown := view.Snapshot()
+				r.Page = &shown
 			}
-			r.Still = late.tell()
+			r.Still = late.Take()
 			if err := out.Encode(r); err != nil {
 				return err
 			}
@@ -257,7 +264,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 			return nil
 		case <-toldToLeave.Done():
 			err := goAway(ctx, node, server, &use)
-			last.Strain, last.Still = nil, late.tell()
+			last.Strain, last.Still = nil, late.Take()
 			return errors.Join(err, out.Encode(last))
 		case err := <-served:
 			return err
@@ -283,7 +290,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 func (r *report) see(members []weir.Member, last *report) bool {
 	for _, m := range members {
 		if m.Self {
-			r.Name, r.Addr = m.Name, m.Addr
+			r.Name = m.Name
 		}
 		r.Members = append(r.Members, seen{m.Name, m.State})
 	}
@@ -318,41 +325,21 @@ func (d *drainage) requests(h http.Handler) http.Handler {
 	})
 }
 
-func (d *drainage) probes(h http.Handler) http.Handler {
+// probes notes whether the gateway was not ready before it told the load balancer.
+func (d *drainage) probes(ready func() bool, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen := &answered{ResponseWriter: w}
-		h.ServeHTTP(seen, r)
-		d.refused.Store(seen.status == http.StatusServiceUnavailable)
+		refused := !ready()
+		h.ServeHTTP(w, r)
+		d.refused.Store(refused)
 	})
-}
-
-// answered notes the status of an answer.
-type answered struct {
-	http.ResponseWriter
-	status int
-}
-
-func (a *answered) WriteHeader(status int) {
-	a.status = status
-	a.ResponseWriter.WriteHeader(status)
 }
 
 // wait waits until the load balancer knows that the gateway is not ready and no request has
 // come for drain, or ctx is done.
 func (d *drainage) wait(ctx context.Context) {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for quiet := time.Now(); ; {
+	for quiet := time.Now(); time.Since(quiet) <= drain && sleep(ctx, lookInterval); {
 		if last := time.Unix(0, d.last.Load()); last.After(quiet) || !d.refused.Load() {
 			quiet = time.Now()
-		}
-		if time.Since(quiet) > drain {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestLeavingGatewayServesUntilNobodyAsks(t *testing.T) {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(*status) })
 		}
 		fine := http.StatusOK
-		requests, probes := use.requests(answer(&fine)), use.probes(answer(&ready))
+		requests, probes := use.requests(answer(&fine)), use.probes(func() bool { return ready == http.StatusOK }, answer(&ready))
 		ask := func(h http.Handler) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/lab"
@@ -14,18 +13,12 @@ const planetStall = patience + 480*time.Millisecond
 // ledger is what the customers of all regions have seen. Its methods are safe for
 // concurrent use.
 type ledger struct {
-	planet   *planet
-	lateness lab.Lateness
-
-	mu      sync.Mutex
+	record
+	planet  *planet
 	counted int // requests that were answered
-	missed  int // requests that were not sent in time
-	errors  int
-	problem error // the first
-	slow    []slow
-	took    lab.Histogram // of requests
-	calm    checks        // while no region was cut off
-	severed checks        // while one was
+	took    lab.Histogram
+	calm    checks // while no region was cut off
+	severed checks // while one was
 	global  [][customers][]admission
 	local   [][customers][]admission
 	guessed [][customers][]span // by region, checks that were admitted without the owner
@@ -51,10 +44,9 @@ type timed struct {
 }
 
 func (t *timed) add(check span, by *incarnation) {
-	took := time.Duration(check.to - check.from)
-	t.took.Add(took)
-	if took >= there {
-		t.slow = append(t.slow, slow{check, took, by})
+	t.took.Add(check.length())
+	if check.length() >= there {
+		t.slow = append(t.slow, slow{check, check.length(), by})
 	}
 }
 
@@ -86,6 +78,7 @@ func (c *regionCounts) add(o *regionCounts) {
 func newLedger(p *planet) *ledger {
 	n := len(p.regions)
 	return &ledger{
+		record: record{bound: planetStall},
 		planet: p, global: make([][customers][]admission, n), local: make([][customers][]admission, n),
 		guessed: make([][customers][]span, n), recent: make([]regionCounts, n),
 	}
@@ -99,25 +92,21 @@ func (l *ledger) add(region int, local bool, a answer) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := placeOf(a.source)
-	if elsewhereAt(at) {
+	if elsewhereAt(placeOf(a.source)) {
 		l.others = append(l.others, guess{region, a.check})
 		if a.allowed {
 			l.guessed[region][a.client] = append(l.guessed[region][a.client], a.check)
 		}
 	}
+	of := &l.local[region][a.client]
 	if !local {
+		of = &l.global[region][a.client]
 		l.asks[a.client] = append(l.asks[a.client], a.check.to)
 		l.recent[region].asked++
 	}
-	if !a.allowed {
-		return
+	if a.allowed {
+		*of = append(*of, admission(a.check))
 	}
-	of := &l.global[region][a.client]
-	if local {
-		of = &l.local[region][a.client]
-	}
-	*of = append(*of, admission(a.check))
 }
 
 // check takes in how long an answer took, and whether there was one.
@@ -125,22 +114,13 @@ func (l *ledger) check(region int, local bool, a *answer) {
 	cut := l.planet.now.Load().cut
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.took > planetStall {
-		l.slow = append(l.slow, slow{span{a.sent, a.done}, a.took, a.to})
-	}
-	if a.gaveUp() {
-		return
-	}
+	l.note(a, span{a.sent, a.done}, a.took)
 	if a.err != nil {
-		l.errors++
-		if l.problem == nil {
-			l.problem = a.err
-		}
 		return
 	}
 	l.counted++
 	r := &l.recent[region]
-	r.checks.Add(time.Duration(a.check.to - a.check.from))
+	r.checks.Add(a.check.length())
 	r.took.Add(a.took)
 	l.took.Add(a.took)
 	of := &l.calm
@@ -154,12 +134,6 @@ func (l *ledger) check(region int, local bool, a *answer) {
 	}
 }
 
-func (l *ledger) miss(requests int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.missed += requests
-}
-
 // visited takes in what the user of the small limit got.
 func (l *ledger) visited(got, more int, took time.Duration) {
 	l.mu.Lock()
@@ -167,19 +141,13 @@ func (l *ledger) visited(got, more int, took time.Duration) {
 	l.small = visit{true, got, more, took}
 }
 
-// next is what happened since it was called last.
-func (l *ledger) next() []regionCounts {
+// next is what happened since it was called last, and the sums so far.
+func (l *ledger) next() ([]regionCounts, standing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	recent := l.recent
 	l.recent = make([]regionCounts, len(recent))
-	return recent
-}
-
-func (l *ledger) standing() standing {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return standing{l.counted, l.errors, stalls(&l.lateness, l.slow, planetStall)}
+	return recent, standing{l.counted, l.errors, l.stalls()}
 }
 
 // lately is how much of the Global limit each region was granted within per before
@@ -190,12 +158,7 @@ func (l *ledger) lately(now int64, per time.Duration) []int {
 	held := make([]int, len(l.global))
 	for region := range l.global {
 		for _, as := range l.global[region] {
-			// They come in the order of their answers, which is nearly theirs.
-			for i := len(as) - 1; i >= 0 && as[i].to > now-2*int64(per); i-- {
-				if as[i].to > now-int64(per) {
-					held[region]++
-				}
-			}
+			held[region] += lately(as, now, per)
 		}
 	}
 	return held

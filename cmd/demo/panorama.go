@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,15 +10,25 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/page"
-	"github.com/weir-go/weir/rules"
 )
+
+// slowBy is what a slowed link takes longer each way: there and back it is less than
+// timeout, so that all that it slows is slow and right.
+const slowBy = 25 * time.Millisecond
+
+// maxKept bounds what is remembered of faults while gateways are served.
+const maxKept = 100
+
+// maxAnswer bounds what is read of a gateway's answer, in bytes.
+const maxAnswer = 1 << 20
 
 // panorama is the whole fleet, as its page shows it: who is there as the demo knows it,
 // who hears whom, and what all gateways have counted. It implements page.Actor, and its
@@ -27,68 +36,103 @@ import (
 type panorama struct {
 	fleet   *fleet
 	recent  *recent
-	limits  []watchable
 	presses chan press // for serve, which does them; few at once
 }
 
-// watchable is a limit of the rules, whose keys can be watched.
-type watchable struct {
-	name, rule string
-	per        time.Duration
+// sourceOf serves what a gateway's own page would ask its source for, in JSON, so that the
+// demo's page can ask for it as well.
+func sourceOf(s page.Source) http.Handler {
+	routes := http.NewServeMux()
+	answer := func(path string, of func(*http.Request) (any, error)) {
+		routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			v, err := of(r)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			json.NewEncoder(w).Encode(v)
+		})
+	}
+	answer("/top", func(r *http.Request) (any, error) { return s.Top(r.Context()) })
+	answer("/watch", func(r *http.Request) (any, error) {
+		return s.Watch(r.Context(), r.FormValue("limit"), r.FormValue("key"))
+	})
+	return routes
 }
 
-// maxAnswer bounds what is read of a gateway's answer, in bytes.
-const maxAnswer = 1 << 20
+// ask asks a gateway of the largest side for what its own page's source knows.
+func (p *panorama) ask(ctx context.Context, what string, query url.Values, into any) error {
+	p.fleet.mu.Lock()
+	speaker := p.fleet.speaker(p.fleet.sides())
+	p.fleet.mu.Unlock()
+	if speaker == nil {
+		return errors.New("no gateway is up")
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, speaker.adminURL()+"/page/"+what+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+p.fleet.token)
+	response, err := speaker.client.Do(r)
+	if err != nil {
+		return fmt.Errorf("%s does not answer", label(speaker.gateway))
+	}
+	defer response.Body.Close()
+	body := io.LimitReader(response.Body, maxAnswer)
+	if response.StatusCode != http.StatusOK {
+		detail, _ := io.ReadAll(body)
+		return fmt.Errorf("%s answers: %s", label(speaker.gateway), strings.TrimSpace(string(detail)))
+	}
+	return json.NewDecoder(body).Decode(into)
+}
 
-func newPanorama(f *fleet, r *recent) (*panorama, error) {
-	text, err := os.ReadFile(f.rules.path)
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.Parse(f.rules.path, text)
-	if err != nil {
-		return nil, err
-	}
-	p := &panorama{fleet: f, recent: r, presses: make(chan press, 8)}
-	for _, rule := range set.Rules() {
-		for i := range rule.Limits {
-			l := &rule.Limits[i]
-			p.limits = append(p.limits, watchable{l.Name, rule.Name, l.For("").Per})
+// Top implements page.Source.
+func (p *panorama) Top(ctx context.Context) (top weir.TopKeys, err error) {
+	err = p.ask(ctx, "top", nil, &top)
+	for _, names := range [][]string{top.Missing, top.Silent} {
+		for i, name := range names {
+			names[i] = labelOf(name)
 		}
 	}
-	return p, nil
+	return top, err
+}
+
+// Watch implements page.Source. What clients were granted is known of the demo's own
+// limit alone.
+func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched, err error) {
+	err = p.ask(ctx, "watch", url.Values{"limit": {limit}, "key": {key}}, &w)
+	w.Owner = labelOf(w.Owner)
+	if client := clientOf(key); err == nil && limit == clientLimit && client >= 0 {
+		w.Counted = int64(p.recent.lately(client, time.Now().UnixNano()))
+	}
+	return w, err
 }
 
 // tells reports whether a gateway's own view counts. f.mu is held.
-func tells(inc *incarnation) bool {
-	return inc != nil && (inc.condition == up || inc.condition == joining) && inc.report.Figures != nil
-}
+func tells(inc *incarnation) bool { return inc.is(up, joining) && inc.report.Page != nil }
 
 // sides numbers the gateways that hear each other, directly or through others, from 1 on,
 // the largest side first; all are 0 if there is one side. f.mu is held.
 func (f *fleet) sides() []int {
 	sides := make([]int, len(f.current))
-	hears := func(i, j int) bool {
-		return slices.ContainsFunc(f.current[i].report.Members, func(m seen) bool {
-			return m.Name == f.current[j].report.Name && (m.State == weir.Serving || m.State == weir.Joining)
-		})
-	}
+	there := func(i int) bool { return tells(f.current[i]) && f.current[i].is(up) }
+	hears := func(i, j int) bool { return f.current[i].report.hears(f.current[j].report.Name) }
 	var members [][]int
-	for i, inc := range f.current {
-		if !tells(inc) || inc.condition != up || sides[i] > 0 {
+	for i := range f.current {
+		if !there(i) || sides[i] > 0 {
 			continue
 		}
 		sides[i] = len(members) + 1
-		members = append(members, []int{i})
-		for next := members[len(members)-1]; len(next) > 0; next = next[1:] {
-			for j, other := range f.current {
-				if sides[j] == 0 && tells(other) && other.condition == up && (hears(next[0], j) || hears(j, next[0])) {
+		side := []int{i}
+		for n := 0; n < len(side); n++ {
+			for j := range f.current {
+				if sides[j] == 0 && there(j) && (hears(side[n], j) || hears(j, side[n])) {
 					sides[j] = sides[i]
-					next = append(next, j)
-					members[sides[i]-1] = append(members[sides[i]-1], j)
+					side = append(side, j)
 				}
 			}
 		}
+		members = append(members, side)
 	}
 	if len(members) < 2 {
 		return make([]int, len(f.current))
@@ -118,15 +162,13 @@ func (p *panorama) Snapshot() page.Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := page.Snapshot{Name: fmt.Sprintf("demo of %d gateways", f.nodes)}
-	for _, l := range p.limits {
-		s.Limits = append(s.Limits, l.name)
-	}
 	sides := f.sides()
 	share := make([]float64, len(f.current))
 	if speaker := f.speaker(sides); speaker != nil {
-		for name, part := range speaker.report.Figures.Ring {
-			if i := gatewayOf(name); i >= 0 && i < len(share) {
-				share[i] += part
+		s.Limits = speaker.report.Page.Limits
+		for _, m := range speaker.report.Page.Members {
+			if i := gatewayOf(m.ID); i >= 0 && i < len(share) {
+				share[i] += m.Share
 			}
 		}
 	}
@@ -134,30 +176,28 @@ func (p *panorama) Snapshot() page.Snapshot {
 	for i, inc := range f.current[:f.nodes] {
 		m := page.Member{ID: label(i), Name: label(i), Health: page.Missing, State: "not there", Share: share[i], Side: sides[i], Actions: f.actions(i)}
 		if inc != nil {
-			m.Addr, m.Process, m.State = inc.report.HTTP, inc.report.Name, inc.condition.String()
+			m.Addr, m.Process, m.State, m.Note = inc.site.HTTP, inc.report.Name, inc.condition.String(), f.note(i)
 			switch {
 			case sides[i] > 1:
 				m.State = "cut off"
-			case inc.condition == up:
+			case inc.is(up):
 				m.Health = page.Serving
-			case slices.Contains([]condition{starting, joining, leaving}, inc.condition):
+			case inc.is(starting, joining, leaving):
 				m.Health = page.Changing
 			}
-			m.Note = f.note(i)
 		}
 		s.Members = append(s.Members, m)
 		if !tells(inc) {
 			continue
 		}
-		of := inc.report.Figures
-		s.Counters = append(s.Counters, page.Counters{Process: inc.report.Name, Decisions: of.Decisions, Latency: of.Latency})
-		if o := of.Outage; !o.Since.IsZero() && sides[i] <= 1 {
+		s.Counters = append(s.Counters, inc.report.Page.Counters...)
+		if o := inc.report.Page.Outage; !o.Since.IsZero() && sides[i] <= 1 {
 			if s.Outage.Since.IsZero() || o.Since.Before(s.Outage.Since) {
 				s.Outage.Since = o.Since
 			}
 			s.Outage.Decisions += o.Decisions
 			for _, name := range o.Missing {
-				missing[label(gatewayOf(name))] = true
+				missing[labelOf(name)] = true
 			}
 		}
 	}
@@ -168,7 +208,7 @@ func (p *panorama) Snapshot() page.Snapshot {
 // note is what else is worth knowing of a gateway. f.mu is held.
 func (f *fleet) note(gateway int) string {
 	var notes []string
-	if inc := f.current[gateway]; inc.process != nil && (inc.condition == frozen || tells(inc)) {
+	if inc := f.current[gateway]; inc.process != nil && (inc.is(frozen) || tells(inc)) {
 		notes = append(notes, fmt.Sprintf("process %d", inc.process.PID()))
 	}
 	if f.away[gateway] {
@@ -180,92 +220,139 @@ func (f *fleet) note(gateway int) string {
 	return strings.Join(notes, ", ")
 }
 
-// ask asks the admin API of a gateway of the largest side.
-func (p *panorama) ask(ctx context.Context, path string, query url.Values, into any) error {
-	p.fleet.mu.Lock()
-	speaker := p.fleet.speaker(p.fleet.sides())
-	p.fleet.mu.Unlock()
-	if speaker == nil {
-		return errors.New("no gateway is up")
+// button is what can be done to a gateway, and what undoes it.
+type button struct{ does, undoes kind }
+
+// buttons are in the order in which the page shows them.
+var buttons = [...]button{{kill, start}, {freeze, thaw}, {slowDown, speedUp}, {cut, heal}}
+
+// press is a button that was pressed.
+type press struct {
+	what    step
+	refused chan<- error // has room for one
+}
+
+// actions are a gateway's buttons as they are now. f.mu is held.
+func (f *fleet) actions(gateway int) []page.Action {
+	inc := f.current[gateway]
+	runs := inc.is(starting, joining, up)
+	done := map[kind]bool{kill: inc.is(killed, failed, gone), freeze: inc.is(frozen), slowDown: f.slowed[gateway], cut: f.away[gateway]}
+	off := map[kind]bool{kill: !runs && !done[freeze], freeze: !runs || !lab.Signals}
+	all := make([]page.Action, len(buttons))
+	for i, b := range buttons {
+		k := b.does
+		if done[k] {
+			k = b.undoes
+		}
+		all[i] = page.Action{Name: k.String(), Off: off[k]}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.fleet.adminURL(speaker)+path+"?"+query.Encode(), nil)
-	if err != nil {
+	return all
+}
+
+// press does what a button says, if it is there to be pressed. Like fleet.do, it belongs on
+// the demo's own thread.
+func (f *fleet) press(what step) error {
+	f.mu.Lock()
+	able := slices.Contains(f.actions(what.gateway), page.Action{Name: what.kind.String()})
+	f.mu.Unlock()
+	if !able {
+		return fmt.Errorf("%v: it is done already, or not possible now", what)
+	}
+	return f.do(what)
+}
+
+// pressed is what the buttons have put between a gateway and the others. f.mu is held.
+func (f *fleet) pressed(gateway int) map[string]link {
+	links := make(map[string]link)
+	for i, other := range f.sites {
+		if i == gateway {
+			continue
+		}
+		l := link{Cut: f.away[gateway] != f.away[i]}
+		for _, end := range []int{gateway, i} {
+			if f.slowed[end] {
+				l.Delay += slowBy
+			}
+		}
+		links[other.Bind] = l
+	}
+	return links
+}
+
+// trim forgets what a verdict would need, of which there is none while gateways are served.
+func (f *fleet) trim() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.happened, f.deaf, f.broken = newest(f.happened), newest(f.deaf), newest(f.broken)
+	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool {
+		select {
+		case <-inc.over:
+			return f.current[inc.gateway] != inc
+		default:
+			return false
+		}
+	})
+}
+
+// newest returns the last of all, at most maxKept.
+func newest[T any](all []T) []T { return slices.Delete(all, 0, max(0, len(all)-maxKept)) }
+
+var errBusy = errors.New("other buttons are being pressed: try again")
+
+// Act implements page.Actor. It hands the step to whoever does it, and waits until it is done.
+func (p *panorama) Act(ctx context.Context, member, action string) error {
+	gateway := gatewayOf(member + "-")
+	if gateway < 0 || gateway >= p.fleet.nodes {
+		return fmt.Errorf("there is no gateway %q", member)
+	}
+	k := slices.IndexFunc(kinds[:], func(k kindOf) bool { return k.name == action })
+	if !slices.ContainsFunc(buttons[:], func(b button) bool { return int(b.does) == k || int(b.undoes) == k }) {
+		return fmt.Errorf("there is no button %q", action)
+	}
+	refused := make(chan error, 1)
+	select {
+	case p.presses <- press{step{kind: kind(k), gateway: gateway}, refused}:
+	default:
+		return errBusy
+	}
+	select {
+	case err := <-refused:
 		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	r.Header.Set("Authorization", "Bearer "+p.fleet.token)
-	response, err := speaker.client.Do(r)
-	if err != nil {
-		return fmt.Errorf("%s does not answer", label(speaker.gateway))
-	}
-	defer response.Body.Close()
-	body := json.NewDecoder(io.LimitReader(response.Body, maxAnswer))
-	if response.StatusCode != http.StatusOK {
-		var problem struct{ Detail string }
-		_ = body.Decode(&problem)
-		return fmt.Errorf("%s answers %s: %s", label(speaker.gateway), response.Status, problem.Detail)
-	}
-	return body.Decode(into)
 }
 
-// Top implements page.Source.
-func (p *panorama) Top(ctx context.Context) (weir.TopKeys, error) {
-	type key struct {
-		Limit, ID     string
-		Key           *string
-		Asks, Denials uint64
-	}
-	var answer struct {
-		Asked, Denied   []key
-		Missing, Silent []string
-	}
-	if err := p.ask(ctx, "/v1/top", url.Values{"n": {"8"}}, &answer); err != nil {
-		return weir.TopKeys{}, err
-	}
-	keys := func(of []key) (all []weir.TopKey) {
-		for _, k := range of {
-			t := weir.TopKey{Limit: k.Limit, Asks: k.Asks, Denials: k.Denials}
-			if id, err := hex.DecodeString(k.ID); err == nil {
-				copy(t.ID[:], id)
-			}
-			if k.Key != nil {
-				t.Key, t.Known = *k.Key, true
-			}
-			all = append(all, t)
-		}
-		return all
-	}
-	for _, names := range [][]string{answer.Missing, answer.Silent} {
-		for i, name := range names {
-			names[i] = label(gatewayOf(name))
-		}
-	}
-	return weir.TopKeys{Asked: keys(answer.Asked), Denied: keys(answer.Denied), Missing: answer.Missing, Silent: answer.Silent}, nil
+// recent is what each client was granted within the last per. Its methods are safe for
+// concurrent use.
+type recent struct {
+	per time.Duration
+
+	mu      sync.Mutex
+	granted [clients][]int64 // when, in Unix nanoseconds, the oldest first
 }
 
-// Watch implements page.Source. What clients were granted is known of the demo's own
-// limit alone.
-func (p *panorama) Watch(ctx context.Context, limit, key string) (page.Watched, error) {
-	i := slices.IndexFunc(p.limits, func(l watchable) bool { return l.name == limit })
-	if i < 0 {
-		return page.Watched{}, fmt.Errorf("there is no limit %q", limit)
+func (r *recent) add(a answer) {
+	if a.err != nil || !a.allowed {
+		return
 	}
-	var answer struct {
-		Limits []struct {
-			Name, Owner, Source string
-			Limit, Remaining    int64
-		}
-	}
-	if err := p.ask(ctx, "/v1/status", url.Values{"key": {key}, "rule": {p.limits[i].rule}}, &answer); err != nil {
-		return page.Watched{}, err
-	}
-	for _, l := range answer.Limits {
-		if l.Name == limit {
-			w := page.Watched{Limit: l.Limit, Used: max(0, l.Limit-l.Remaining), Per: p.limits[i].per, Owner: label(gatewayOf(l.Owner)), Source: l.Source, Counted: -1}
-			if client := clientOf(key); limit == clientLimit && client >= 0 {
-				w.Counted = int64(p.recent.lately(client, time.Now().UnixNano()))
-			}
-			return w, nil
-		}
-	}
-	return page.Watched{}, fmt.Errorf("the gateways have no limit %q", limit)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.granted[a.client] = append(r.forget(a.client, a.check.to), a.check.to)
+}
+
+// miss implements answers: what is not sent is not granted.
+func (r *recent) miss(int) {}
+
+// forget drops what is older than per. r.mu is held.
+func (r *recent) forget(client int, now int64) []int64 {
+	return slices.DeleteFunc(r.granted[client], func(at int64) bool { return at <= now-int64(r.per) })
+}
+
+// lately is how many requests of a client were granted within per before now.
+func (r *recent) lately(client int, now int64) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.granted[client] = r.forget(client, now)
+	return len(r.granted[client])
 }

@@ -94,28 +94,3 @@ const (
 	smallPath = "/small"
 	localPath = "/local"
 )
-
-const planetRules = `# The rules of Weir's demo with regions.
-version: 1
-
-rules:
-  # One limit over all regions. The verdict judges every window of every customer.
-  - name: customer
-    match: {path: "/{$}"}
-    key: header:X-Client
-    scope: global
-    limit: {algorithm: sliding_log, rate: %d, per: %v}
-
-  # So small that no region's part of it would do.
-  - name: small
-    match: {path: ` + smallPath + `}
-    key: header:X-Client
-    scope: global
-    limit: {algorithm: sliding_log, rate: %d, per: %v}
-
-  # One count for each region.
-  - name: local
-    match: {path: ` + localPath + `}
-    key: header:X-Client
-    limit: {algorithm: sliding_log, rate: %d, per: %v}
-`

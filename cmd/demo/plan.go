@@ -26,24 +26,34 @@ const (
 	speedUp       // so that it takes no longer than before
 )
 
-func (k kind) String() string {
-	return [...]string{"start", "leave", "kill", "freeze", "thaw", "reload", "override", "busy", "cut", "heal", "slow", "speed up"}[k]
+const stoodInFor = "all others know that it is gone: for its keys answers who has copies of its counts"
+
+type kindOf struct {
+	name      string
+	guarantee guarantee // the row that judges windows in which it happens
+	seen      string    // what follows from it, once all have seen it
 }
 
-// guarantee is the row that judges windows in which this happens. Rules change
-// without an excuse, and gateways are busy without one: only a check that was
-// answered elsewhere for it excuses the windows that hold it.
-func (k kind) guarantee() guarantee {
-	switch k {
-	case start, leave:
-		return deployed
-	case kill:
-		return crashed
-	case reload, override, busy:
-		return healthy
-	}
-	return timedOut
+// kinds has what is to be said of each. Rules change without an
+// excuse, and gateways are busy without one: only a check that was answered elsewhere for it
+// excuses the windows that hold it.
+var kinds = [...]kindOf{
+	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns"},
+	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended"},
+	kill:     {"kill", crashed, stoodInFor},
+	freeze:   {"freeze", timedOut, stoodInFor},
+	thaw:     {"thaw", timedOut, "all hear it and ask it again"},
+	reload:   {"reload", healthy, ""},
+	override: {"override", healthy, ""},
+	busy:     {"busy", healthy, ""},
+	cut:      {"cut", timedOut, ""},
+	heal:     {"heal", timedOut, "all hear each other again"},
+	slowDown: {"slow", timedOut, ""},
+	speedUp:  {"speed up", timedOut, ""},
 }
+
+func (k kind) String() string       { return kinds[k].name }
+func (k kind) guarantee() guarantee { return kinds[k].guarantee }
 
 // takesAway says that a gateway is missing from then on.
 func (k kind) takesAway() bool { return k == leave || k == kill || k == freeze }

@@ -4,71 +4,80 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
+// What a path between two regions takes each way: oneWay, and up to jitter more
+// or less.
+const (
+	oneWay = 50 * time.Millisecond
+	jitter = 10 * time.Millisecond
+)
+
 // planet is fleets of gateways, one for each region, and what lies between them.
 // Its methods are safe for concurrent use but where they say otherwise.
 type planet struct {
+	story
 	regions []string
 	fleets  []*fleet // by region
-	wan     *wan
 	limit   int64
 	per     time.Duration
 	rules   rulesFile
-	far     [][]*far // by region and gateway
 
-	asks atomic.Pointer[[]int] // of the phase
-	now  atomic.Pointer[phase]
+	now atomic.Pointer[phase]
 
-	mu        sync.Mutex
-	began     []int64 // each phase, in Unix nanoseconds
-	events    []event
-	announced func(event)
+	mu    sync.Mutex
+	began []int64 // each phase, in Unix nanoseconds
 }
 
-func newPlanet(o options, announced func(event)) (*planet, error) {
+func newPlanet(o options, told *screen) (*planet, error) {
 	p := &planet{
-		regions: regionNames[:o.regions], limit: o.limit, per: planetPer, announced: announced,
+		story: story{told: told}, regions: regionNames[:o.regions], limit: o.limit, per: planetPer,
+		rules: rulesFile{limit: o.limit, per: planetPer},
 	}
-	p.wan = newWAN(p.regions)
-	p.rules = rulesFile{limit: p.limit, per: p.per}
-	if err := p.rules.place(fmt.Sprintf(planetRules, p.limit, p.per, smallRate, smallPer, localRate(p.limit), p.per)); err != nil {
+	p.now.Store(&phase{})
+	if err := p.rules.write("regions.yaml", 1, 0); err != nil {
 		return p, err
-	}
-	for range p.regions {
-		nodes := make([]*far, o.nodes)
-		for i := range nodes {
-			nodes[i] = newFar()
-		}
-		p.far = append(p.far, nodes)
 	}
 	for i, region := range p.regions {
 		f := newFleet(o, p.per, nil)
-		f.rules.path, f.region, f.timeout = p.rules.path, region, patience
-		f.port += i * portsOfFleet
-		f.abroad = make(map[string][]string)
-		for j, other := range p.regions {
-			if i == j {
-				continue
-			}
-			for _, node := range p.far[j] {
-				addr, err := p.wan.reach(region, other, node)
-				if err != nil {
-					return p, err
+		f.rules.path, f.region, f.timeout, f.abroad = p.rules.path, region, patience, make(map[string][]string)
+		f.links = func(int) map[string]link { return p.links(i) }
+		p.fleets = append(p.fleets, f)
+		if err := f.hold(); err != nil {
+			return p, err
+		}
+	}
+	for i, f := range p.fleets {
+		for j, other := range p.fleets {
+			for _, there := range other.sites[:other.nodes] {
+				if i != j {
+					f.abroad[p.regions[j]] = append(f.abroad[p.regions[j]], there.Bind)
 				}
-				f.abroad[other] = append(f.abroad[other], addr)
 			}
 		}
-		p.fleets = append(p.fleets, f)
 	}
 	return p, nil
 }
+
+// links is what is between a region's gateways and all others.
+func (p *planet) links(region int) map[string]link {
+	links, cut := make(map[string]link), p.now.Load().cut
+	for i, other := range p.fleets {
+		for _, there := range other.sites {
+			if i != region {
+				links[there.Bind] = link{Cut: cut && (i == thenBusy || region == thenBusy), Delay: oneWay, Jitter: jitter}
+			}
+		}
+	}
+	return links
+}
+
+var errNotMet = errors.New("the regions did not reach each other in time")
 
 // open starts all gateways, and waits until all regions reach each other. Like
 // launch, it belongs on the demo's own thread.
@@ -77,45 +86,24 @@ func (p *planet) open(ctx context.Context) error {
 		if err := f.open(ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.regions[i], err)
 		}
-		f.mu.Lock()
-		for j, node := range p.far[i] {
-			node.is(f.current[j].report.Addr)
-		}
-		f.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, seenWithin, errNotMet)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !p.met() {
-		if broken := p.broken(); len(broken) > 0 {
-			return errors.New(strings.Join(broken, "\n"))
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	for i, f := range p.fleets {
+		if err := f.await(ctx, f.reached); err != nil {
+			return fmt.Errorf("%s: %w", p.regions[i], err)
 		}
 	}
 	return nil
 }
 
-var errNotMet = errors.New("the regions did not reach each other in time")
-
-// met says that every gateway has heard from every other region.
-func (p *planet) met() bool {
-	for _, f := range p.fleets {
-		f.mu.Lock()
-		reached := true
-		for _, inc := range f.current[:f.nodes] {
-			for region := range f.abroad {
-				r := inc.report.Regions[region]
-				reached = reached && (r.Reached || r.Received > 0)
+// reached says that every gateway has heard from every other region. f.mu is held.
+func (f *fleet) reached() bool {
+	for _, inc := range f.current[:f.nodes] {
+		for region := range f.abroad {
+			if r := inc.report.Regions[region]; !r.Reached && r.Received == 0 {
+				return false
 			}
-		}
-		f.mu.Unlock()
-		if !reached {
-			return false
 		}
 	}
 	return true
@@ -124,55 +112,23 @@ func (p *planet) met() bool {
 // broken is what gateways have broken, in words.
 func (p *planet) broken() (all []string) {
 	for i, f := range p.fleets {
-		f.mu.Lock()
-		for _, what := range f.broken {
+		for _, what := range f.failures() {
 			all = append(all, p.regions[i]+": "+what)
 		}
-		f.mu.Unlock()
 	}
 	return all
 }
 
 // begin has a phase begin.
 func (p *planet) begin(next phase) {
-	p.wan.cut(p.regions[thenBusy], next.cut)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asks.Store(&next.asks)
 	p.now.Store(&next)
-	p.began = append(p.began, time.Now().UnixNano())
-	p.tell("phase", next.name)
-}
-
-// say announces an event.
-func (p *planet) say(what, format string, args ...any) {
+	for _, f := range p.fleets {
+		f.relink()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tell(what, fmt.Sprintf(format, args...))
-}
-
-// tell is say. p.mu is held.
-func (p *planet) tell(what, text string) {
-	e := event{time.Now(), what, text}
-	p.events = append(p.events, e)
-	if p.announced != nil {
-		p.announced(e)
-	}
-}
-
-// choose is the region of the next request.
-func (p *planet) choose(random *rand.Rand) int {
-	asks, sum := *p.asks.Load(), 0
-	for _, n := range asks {
-		sum += n
-	}
-	n := random.IntN(sum)
-	for region, part := range asks {
-		if n -= part; n < 0 {
-			return region
-		}
-	}
-	return 0
+	p.began = append(p.began, time.Now().UnixNano())
+	p.say("phase", "%s", next.name)
 }
 
 // stop ends every process, and returns when all have ended.
@@ -182,72 +138,93 @@ func (p *planet) stop() {
 		wait.Go(f.stop)
 	}
 	wait.Wait()
-	p.wan.close()
 	p.rules.remove()
-}
-
-// travel is the demo with regions, and returns the exit status.
-func travel(ctx context.Context, o options, s *screen, complain io.Writer) int {
-	var begun atomic.Pointer[time.Time]
-	p, err := newPlanet(o, func(e event) {
-		if at := begun.Load(); at != nil && !s.terminal {
-			s.say(e.line(*at).render(s.palette, 1000))
-		}
-	})
-	defer p.stop()
-	if err == nil {
-		err = p.open(ctx)
-	}
-	if err != nil {
-		fmt.Fprintf(complain, "demo: %v\n", err)
-		if ctx.Err() != nil {
-			return exitInterrupted
-		}
-		return exitBroken
-	}
-	p.introduce(s)
-	start := time.Now()
-	begun.Store(&start)
-
-	l := newLedger(p)
-	m := &globe{planet: p, ledger: l, begun: start, length: o.duration, taken: []time.Time{start}, coming: journey(p.regions, o.duration)}
-	m.step(start)
-	traffic, end := context.WithCancel(ctx)
-	defer end()
-	var driven sync.WaitGroup
-	driven.Go(func() { p.drive(traffic, l, o.rate, o.seed) })
-	l.lateness.Start(stillInterval, stillSlack)
-	if at, ok := smallAt(o.duration); ok {
-		driven.Go(func() { p.visit(traffic, l, at) })
-	}
-	m.watch(traffic, s)
-	over := time.Now().UnixNano()
-	end()
-	driven.Wait()
-	l.lateness.Stop()
-	p.stop()
-	s.close()
-
-	return conclude(ctx, s, p.judge(l, m.done, over))
-}
-
-// introduce says who is there and how to ask them.
-func (p *planet) introduce(s *screen) {
-	if !s.terminal {
-		s.say(p.title())
-		for i, f := range p.fleets {
-			for j, inc := range f.current[:f.nodes] {
-				s.say(fmt.Sprintf("%s: gateway %d is process %d at %s/", p.regions[i], j+1, inc.process.PID(), f.url(inc)))
-			}
-		}
-		s.say("for each region: requests/s, and granted of the Global limit in the last " + p.per.String() + ", a second; their sum beside the limit; p99 of the checks of each")
-	}
-	last := p.fleets[len(p.fleets)-1]
-	s.say(fmt.Sprintf("try it:     curl -i -H '%s: you' %s/", clientHeader, last.url(last.current[0])))
-	s.say(fmt.Sprintf("its admin:  curl -s -H 'Authorization: Bearer %s' %s/v1/stats", last.token, last.adminURL(last.current[0])))
 }
 
 func (p *planet) title() string {
 	return fmt.Sprintf("weir  %d regions of %d gateways, %v from each other each way: each of %d customers gets %d in %v over all of them together",
 		len(p.regions), p.fleets[0].nodes, oneWay, customers, p.limit, p.per)
+}
+
+// choose is the region of the next request.
+func (p *planet) choose(random *rand.Rand) int {
+	asks, sum := p.now.Load().asks, 0
+	for _, n := range asks {
+		sum += n
+	}
+	n := random.IntN(sum)
+	return slices.IndexFunc(asks, func(part int) bool { n -= part; return n < 0 })
+}
+
+// drive sends rate requests a second to the regions, as the phase has it, until ctx
+// is done.
+func (p *planet) drive(ctx context.Context, l *ledger, rate int, seed uint64) {
+	pace(ctx, rate, seed, l.miss, func(random *rand.Rand) func() {
+		return func() {
+			region := p.choose(random)
+			to := p.fleets[region].pick(random)
+			if to == nil {
+				return
+			}
+			customer, path := random.IntN(customers), "/"
+			local := random.IntN(localPart) == 0
+			if local {
+				path = localPath
+			}
+			l.add(region, local, ask(to, path, customer, clientName(customer)))
+		}
+	})
+}
+
+// visitor is the user of the small limit.
+const visitor = "visitor"
+
+// askAgain is how long somebody waits who was denied a request.
+const askAgain = 50 * time.Millisecond
+
+// visit has the user of the small limit come to the lonely region, for all of it at
+// once: each request is made again until it is admitted. Then one more is made in
+// every region.
+func (p *planet) visit(ctx context.Context, l *ledger, after time.Duration) {
+	if !sleep(ctx, after) {
+		return
+	}
+	region := min(lonely, len(p.regions)-1)
+	p.say("", "one user asks %s for all %d of a limit of %d a minute at once", p.regions[region], smallRate, smallRate)
+	knock := func(region int, seed uint64) (allowed bool) {
+		to := p.fleets[region].pick(rand.New(rand.NewPCG(seed, uint64(after))))
+		if to == nil {
+			return false
+		}
+		a := ask(to, smallPath, 0, visitor)
+		l.check(region, false, &a)
+		return a.err == nil && a.allowed
+	}
+	begun, took := time.Now(), make(chan time.Duration, smallRate)
+	var wait sync.WaitGroup
+	for i := range smallRate {
+		wait.Go(func() {
+			for tried := uint64(i); !knock(region, tried); tried++ {
+				if time.Since(begun) > 10*smallWithin || !sleep(ctx, askAgain) {
+					return
+				}
+			}
+			took <- time.Since(begun)
+		})
+	}
+	wait.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	got, last, more := len(took), time.Duration(0), 0
+	for range got {
+		last = max(last, <-took)
+	}
+	for region := range p.regions {
+		if knock(region, 0) {
+			more++
+		}
+	}
+	l.visited(got, more, last-l.lateness.Within(begun, begun.Add(last)))
+	p.say("", "after %s it has %d, and then %d more in all regions", short(last), got, more)
 }

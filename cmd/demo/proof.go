@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -47,29 +47,27 @@ func (f *fleet) change(k kind) {
 	f.mu.Lock()
 	inc := f.current[0]
 	f.mu.Unlock()
-	var (
-		begun time.Time
-		text  string
-		err   error
-	)
-	switch k {
-	case reload:
+	begun, version, overrides := time.Now(), f.version, f.overrides
+	var text string
+	var err error
+	if k == reload {
+		text = fmt.Sprintf("all gateways grant %s an hour; of a user's %%d units none was forgotten", number(hourlyReloaded))
 		for range spentBefore {
 			err = errors.Join(err, f.prove(hourly, proveWithin))
 		}
-		if begun = time.Now(); err == nil {
-			err = f.rules.write(2, hourlyReloaded)
+		begun, version = time.Now(), 2
+		if err == nil {
+			err = f.writeRules(version, hourlyReloaded)
 		}
 		if err == nil {
 			err = f.prove(hourlyReloaded, proveWithin)
 		}
-		text = fmt.Sprintf("all gateways grant %s an hour; of a user's %%d units none was forgotten", number(hourlyReloaded))
-	case override:
-		begun = time.Now()
+	} else {
+		text = fmt.Sprintf("all gateways grant that user %s an hour, less the %%d units that it has used", number(hourlyGranted))
+		overrides++
 		if err = f.override(inc); err == nil {
 			err = f.prove(hourlyGranted, proveWithin)
 		}
-		text = fmt.Sprintf("all gateways grant that user %s an hour, less the %%d units that it has used", number(hourlyGranted))
 	}
 	took := time.Since(begun)
 
@@ -83,16 +81,14 @@ func (f *fleet) change(k kind) {
 		f.breaks("%v: %v", k, err)
 		f.shown = "not all gateways have shown it"
 	default:
-		f.shown = fmt.Sprintf(text, f.proof.spent)
+		f.shown, f.version, f.overrides = fmt.Sprintf(text, f.proof.spent), version, overrides
 		if k == reload {
-			f.proof.reloaded, f.version = took, 2
+			f.proof.reloaded = took
 		} else {
 			f.proof.overruled = took
-			f.overrides++
 		}
 	}
-	last := &f.happened[len(f.happened)-1]
-	last.from = begun.UnixNano()
+	f.happened[len(f.happened)-1].from = begun.UnixNano()
 	f.settle(time.Now().UnixNano())
 }
 
@@ -101,12 +97,7 @@ func (f *fleet) change(k kind) {
 // been forgotten stays so, and no further request makes it right.
 func (f *fleet) prove(limit int64, within time.Duration) error {
 	f.mu.Lock()
-	var all []*incarnation
-	for _, inc := range f.current {
-		if inc != nil && inc.condition != gone {
-			all = append(all, inc)
-		}
-	}
+	all := slices.DeleteFunc(slices.Clone(f.current), func(inc *incarnation) bool { return inc == nil || inc.is(gone) })
 	f.mu.Unlock()
 	deadline := time.Now().Add(within)
 	for _, inc := range all {
@@ -140,7 +131,7 @@ var (
 
 // quota asks a gateway for the prover, and reads its quota from the answer.
 func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
-	r, err := http.NewRequest(http.MethodGet, f.url(inc)+provePath, nil)
+	r, err := http.NewRequest(http.MethodGet, inc.url()+provePath, nil)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -171,7 +162,7 @@ func (f *fleet) override(inc *incarnation) error {
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequest(http.MethodPost, f.adminURL(inc)+"/v1/overrides", bytes.NewReader(body))
+	r, err := http.NewRequest(http.MethodPost, inc.adminURL()+"/v1/overrides", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -186,17 +177,13 @@ func (f *fleet) override(inc *incarnation) error {
 
 // answer is a gateway's to a request, without its body.
 func (f *fleet) answer(inc *incarnation, r *http.Request) (*http.Response, error) {
-	response, err := inc.client.Do(r)
-	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
-		response.Body.Close()
-	}
+	response, err := inc.do(r)
 	if err == nil {
 		return response, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if inc.condition == stopped {
+	if inc.is(stopped) {
 		return nil, errEnding
 	}
 	return nil, fmt.Errorf("gateway %d: %w", inc.gateway+1, err)

@@ -55,7 +55,7 @@ func TestTheProofFails(t *testing.T) {
 				t.Cleanup(server.Close)
 				all = append(all, c)
 				f.current[i] = &incarnation{gateway: i, condition: up, client: server.Client(), over: make(chan struct{})}
-				f.current[i].report.HTTP = strings.TrimPrefix(server.URL, "http://")
+				f.current[i].site.HTTP = strings.TrimPrefix(server.URL, "http://")
 			}
 			c.gateways(all)
 			err := f.prove(100, 3*provePause)
@@ -73,7 +73,7 @@ func TestAProofEndsWithTheDemo(t *testing.T) {
 	f := newFleet(options{nodes: 1, limit: 10}, time.Second, nil)
 	server := httptest.NewServer(http.NotFoundHandler())
 	f.current[0] = &incarnation{condition: stopped, client: server.Client(), over: make(chan struct{})}
-	f.current[0].report.HTTP = strings.TrimPrefix(server.URL, "http://")
+	f.current[0].site.HTTP = strings.TrimPrefix(server.URL, "http://")
 	server.Close()
 	require.ErrorIs(t, f.prove(100, time.Minute), errEnding)
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
-	"fmt"
+	"bytes"
+	"embed"
 	"os"
 	"path/filepath"
+	"text/template"
 	"time"
 
 	"github.com/weir-go/weir/rules"
@@ -23,76 +25,11 @@ const (
 	hourlyGranted  = 5000
 )
 
-const rulesText = `# The rules of Weir's demo: per client, address, user, tier and endpoint; with a
-# queue, an overrun, a cost and a shadow.
-version: %d
+//go:embed files
+var files embed.FS
 
-tiers:
-  free: {}
-  premium: {}
-default_tier: free
-exempt: {user: monitoring}
-
-rules:
-  # The demo's own traffic. The verdict judges every window of every client.
-  - name: client
-    match: {path: "/{$}"}
-    key: header:X-Client
-    limit: {algorithm: sliding_log, rate: %d, per: %v}
-
-  # Whoever asks from one address.
-  - name: address
-    match: {path: /v1/}
-    key: ip
-    limit: {rate: 200, per: 10s}
-
-  # A user, wherever from: a burst, and a quota that lasts. Premium has more.
-  - name: user
-    match: {path: /v1/}
-    key: user
-    missing_key: skip
-    limits:
-      - name: burst
-        algorithm: token_bucket
-        rate: 10
-        per: 1s
-        burst: 20
-        tiers: {premium: {rate: 100, per: 1s, burst: 200}}
-      - name: hour
-        algorithm: fixed_window
-        rate: %d
-        per: 1h
-        tiers: {premium: {rate: 100000, per: 1h}}
-
-  # One endpoint that costs more than others.
-  - name: search
-    match: {method: GET, path: /v1/search}
-    key: [user, ip]
-    limit: {algorithm: sliding_log, rate: 3, per: 10s}
-
-  # Exports wait for their turn, one in 2 s, instead of being denied.
-  - name: exports
-    match: {method: POST, path: /v1/exports}
-    key: user
-    limit: {algorithm: leaky_bucket, rate: 30, per: 1m, burst: 4}
-    queue: 5s
-
-  # Uploads cost what they weigh: 100 KiB a day, and half as much again that is
-  # marked. One that does not say its length costs all of it.
-  - name: uploads
-    match: {method: PUT, path: /v1/files/}
-    key: user
-    cost: {from: content_length, unit: 1024, default: 100}
-    limit: {rate: 100, calendar: day}
-    soft: {over: 50%%, for: 1h}
-
-  # What a limit on all together would deny: it denies nothing.
-  - name: everyone
-    match: {path: /v1/}
-    key: global
-    limit: {rate: 50, per: 1s}
-    shadow: true
-`
+// texts are the files, as templates.
+var texts = template.Must(template.ParseFS(files, "files/*"))
 
 // rulesFile is the file that all gateways watch.
 type rulesFile struct {
@@ -102,29 +39,24 @@ type rulesFile struct {
 	per   time.Duration
 }
 
-// create puts the first version of the demo's own file in a directory of its own.
-func (r *rulesFile) create() error { return r.place(r.text(1, hourly)) }
-
-// place puts a text in a directory of the demo's own.
-func (r *rulesFile) place(text string) (err error) {
-	if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+// write swaps a version in: who reads sees the one before it or this one. The first is put
+// into a directory of the demo's own.
+func (r *rulesFile) write(name string, version uint64, hourly int64) (err error) {
+	if r.dir == "" {
+		if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+			return err
+		}
+		r.path = filepath.Join(r.dir, "rules.yaml")
+	}
+	var text bytes.Buffer
+	if err := texts.ExecuteTemplate(&text, name, map[string]any{
+		"Version": version, "Limit": r.limit, "Per": r.per, "Hourly": hourly,
+		"SmallRate": smallRate, "SmallPer": smallPer, "LocalRate": localRate(r.limit),
+	}); err != nil {
 		return err
 	}
-	r.path = filepath.Join(r.dir, "rules.yaml")
-	return r.swap(text)
-}
-
-// write swaps a version in.
-func (r *rulesFile) write(version uint64, hourly int64) error { return r.swap(r.text(version, hourly)) }
-
-func (r *rulesFile) text(version uint64, hourly int64) string {
-	return fmt.Sprintf(rulesText, version, r.limit, r.per, hourly)
-}
-
-// swap swaps a text in: who reads sees the old one or the new one.
-func (r *rulesFile) swap(text string) error {
 	next := r.path + ".new"
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(next, text.Bytes(), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(next, r.path)

@@ -22,7 +22,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	t.Parallel()
 	quietly := slog.New(slog.NewTextHandler(io.Discard, nil))
 	file := rulesFile{limit: 2, per: time.Minute}
-	require.NoError(t, file.create())
+	require.NoError(t, file.write("rules.yaml", 1, hourly))
 	t.Cleanup(file.remove)
 	node, err := weir.Start(t.Context(), weir.Config{Logger: quietly})
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	require.Equal(t, "0", denied.Header.Get("X-RateLimit-Remaining"))
 	require.Equal(t, "application/json", denied.Header.Get("Content-Type"))
 
-	require.NoError(t, file.write(2, hourlyReloaded))
+	require.NoError(t, file.write("rules.yaml", 2, hourlyReloaded))
 	wait(t, func() bool { return book.Current().Version() == 2 })
 	reloaded := ask("/v1/orders", userHeader, "u").Header
 	require.Contains(t, reloaded.Get("RateLimit-Policy"), fmt.Sprintf(`"user/hour";q=%d`, hourlyReloaded))

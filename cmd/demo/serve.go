@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -31,10 +30,7 @@ func serve(ctx context.Context, o options, f *fleet, s *screen) int {
 		return exitBroken
 	}
 	granted := &recent{per: f.per}
-	view, err := newPanorama(f, granted)
-	if err != nil {
-		return broken(err)
-	}
+	view := &panorama{fleet: f, recent: granted, presses: make(chan press, 8)}
 	shown, err := servePage(f, view)
 	if err != nil {
 		return broken(err)
@@ -48,56 +44,7 @@ func serve(ctx context.Context, o options, f *fleet, s *screen) int {
 		defer end()
 	}
 
-	var b strings.Builder
-	fmt.Fprintf(&b, "Open the page, which shows all that follows and kills, freezes, slows and cuts gateways:\n\n  page       %s\n\n", shown.url)
-	fmt.Fprintf(&b, "%d gateways, one file of rules, which they watch:\n\n  rules      %s\n", f.nodes, f.rules.path)
-	for i, inc := range f.current[:f.nodes] {
-		fmt.Fprintf(&b, "  gateway %d  %s/  process %d\n", i+1, f.url(inc), inc.process.PID())
-	}
-	first, last := f.current[0], f.current[f.nodes-1]
-	if f.rules.dir != "" {
-		fmt.Fprintf(&b, `
-Ask one of them: by address, by user, by tier and by endpoint, and what is left of
-each. The fourth search in 10 s is denied, in the form that you accept.
-
-  curl -i -H '%[1]s: alice' %[3]s/v1/search
-  curl -i -H '%[1]s: alice' -H '%[2]s: premium' %[3]s/v1/orders
-  curl -i -H '%[1]s: alice' -H 'Accept: application/json' %[4]s/v1/search
-
-Wait for a turn instead of being denied; and use up a day's 100 KiB in uploads of 40:
-the third is on an overrun, and marked, and the fourth is denied.
-
-  for i in 1 2 3; do curl -s -w '%%{time_total} s\n' -X POST -H '%[1]s: alice' %[3]s/v1/exports; done
-  for i in 1 2 3 4; do curl -si -X PUT -H '%[1]s: alice' -d "$(printf %%040960d 0)" %[3]s/v1/files/a; done
-
-Use up a client's %[5]d in %[6]v through one gateway, and ask another:
-
-  for i in $(seq %[5]d); do curl -s -H '%[7]s: bob' %[3]s/; done
-  curl -i -H '%[7]s: bob' %[4]s/
-
-Give alice more, at one for all, and see her status at another:
-
-  curl -s -H 'Authorization: Bearer %[8]s' -H 'Content-Type: application/json' \
-    -d '{"limit":"%[9]s","key":"alice","rate":5000}' %[10]s/v1/overrides
-  curl -s -H 'Authorization: Bearer %[8]s' '%[11]s/v1/status?user=alice'
-`, userHeader, tierHeader, f.url(first), f.url(last), f.limit, f.per, clientHeader, f.token, hourLimit, f.adminURL(first), f.adminURL(last))
-	} else {
-		fmt.Fprintf(&b, `
-  curl -i %s/
-  curl -s -H 'Authorization: Bearer %s' %s/v1/rules
-`, f.url(first), f.token, f.adminURL(first))
-	}
-	fmt.Fprintf(&b, `
-Have a gateway leave in order, freeze and thaw it, or kill it, here as well: one that has
-ended by itself is started again after %v.
-
-  kill -STOP %d; sleep 5; kill -CONT %d
-  kill -TERM %d
-  kill -KILL %d
-
-Ctrl-C ends them all.
-`, restartAfter, last.process.PID(), last.process.PID(), last.process.PID(), last.process.PID())
-	s.say(b.String())
+	s.say(f.instructions(shown.url))
 
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -120,13 +67,32 @@ Ctrl-C ends them all.
 	}
 }
 
+// instructions says where all is, and what can be done with it.
+func (f *fleet) instructions(page string) string {
+	first, last := f.current[0], f.current[f.nodes-1]
+	var gateways []map[string]any
+	for i, inc := range f.current[:f.nodes] {
+		gateways = append(gateways, map[string]any{"Number": i + 1, "URL": inc.url(), "PID": inc.process.PID()})
+	}
+	values := map[string]any{
+		"Page": page, "Nodes": f.nodes, "Rules": f.rules.path, "Gateways": gateways, "Token": f.token, "RestartAfter": restartAfter,
+		"First": first.url(), "FirstAdmin": first.adminURL(), "Last": last.url(), "LastAdmin": last.adminURL(), "PID": last.process.PID(),
+	}
+	if f.rules.dir != "" {
+		values["Own"] = map[string]any{"User": userHeader, "Tier": tierHeader, "Client": clientHeader, "Limit": f.limit, "Per": f.per, "Hour": hourLimit}
+	}
+	var b strings.Builder
+	_ = texts.ExecuteTemplate(&b, "serve.txt", values) // a test reads all of it
+	return b.String()
+}
+
 // missing is the gateways that ended by themselves before a moment.
 func (f *fleet) missing(before time.Time) []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var gateways []int
 	for i, inc := range f.current {
-		if inc != nil && inc.condition == failed && inc.down[len(inc.down)-1].from < before.UnixNano() {
+		if inc.is(failed) && inc.down[len(inc.down)-1].from < before.UnixNano() {
 			gateways = append(gateways, i)
 		}
 	}
@@ -144,14 +110,11 @@ type served struct {
 // servePage serves the page at an address that only this machine reaches. It asks for no
 // password: who runs programs here could send the gateways signals as well.
 func servePage(f *fleet, view *panorama) (*served, error) {
-	f.mu.Lock()
-	addr := f.address()
-	f.mu.Unlock()
-	listener, err := net.Listen("tcp", addr)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	addr = listener.Addr().String()
+	addr := listener.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
 	options := page.Options{Source: view, Hosts: []string{addr, "localhost:" + port}}
 	if f.rules.dir != "" {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -25,13 +24,20 @@ type stillness struct {
 	spans []span // in the order of time, and apart
 }
 
-// add takes in pairs of Unix nanoseconds.
-func (s *stillness) add(told [][2]int64) {
+// add takes in what a gateway told.
+func (s *stillness) add(told []lab.Span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range told {
-		s.spans = append(s.spans, span{one[0], one[1]})
+		s.spans = append(s.spans, span{one.From.UnixNano(), one.To.UnixNano()})
 	}
+}
+
+// all returns when the gateway stood still.
+func (s *stillness) all() []span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.spans)
 }
 
 // gatewaysStill returns when some gateway of the fleet stood still, in the order of time,
@@ -55,21 +61,10 @@ func (f *fleet) gatewaysStill() (apart []span) {
 	return apart
 }
 
-// all returns when the gateway stood still.
-func (s *stillness) all() []span {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.spans)
-}
-
 // within returns the parts of these spans that are in another one. They are in the order of
 // time, and apart.
 func within(in span, spans []span) (parts []span) {
-	first, _ := slices.BinarySearchFunc(spans, in.from, func(s span, from int64) int { return cmp.Compare(s.to, from) })
-	for _, s := range spans[first:] {
-		if s.from > in.to {
-			break
-		}
+	for _, s := range spans {
 		if part := (span{max(s.from, in.from), min(s.to, in.to)}); part.to > part.from {
 			parts = append(parts, part)
 		}
@@ -95,77 +90,28 @@ func unsettled(check span, still []span) (span, bool) {
 	return span{check.from, until}, true
 }
 
-// besides returns for how much of these parts, which are apart, the demo did not stand still.
-func besides(l *lab.Lateness, parts []span) (sum time.Duration) {
-	for _, p := range parts {
-		sum += time.Duration(p.to-p.from) - stoodStill(l, p)
+// stood returns for how much of a span the demo stood still, as l has measured, or gateways
+// did, at these times, which are apart.
+func stood(l *lab.Lateness, s span, gateways []span) time.Duration {
+	still := func(s span) time.Duration { return l.Within(time.Unix(0, s.from), time.Unix(0, s.to)) }
+	sum := still(s)
+	for _, part := range within(s, gateways) {
+		sum += part.length() - still(part) // that counts once
 	}
 	return sum
 }
 
-// stoodStill returns for how much of a span the machine stood still.
-func stoodStill(l *lab.Lateness, s span) time.Duration {
-	return l.Within(time.Unix(0, s.from), time.Unix(0, s.to))
-}
-
 // stalls returns how many of these took longer than a bound, and not because the demo or
 // the gateway stood still.
-func stalls(l *lab.Lateness, all []slow, bound time.Duration) int {
-	n := 0
+func stalls(l *lab.Lateness, all []slow, bound time.Duration) (n int) {
 	for _, s := range all {
-		own := s.took - stoodStill(l, s.span)
+		var gateway []span
 		if s.to != nil {
-			own -= besides(l, within(s.span, s.to.still.all()))
+			gateway = s.to.still.all()
 		}
-		if own > bound {
+		if s.took-stood(l, s.span, gateway) > bound {
 			n++
 		}
 	}
 	return n
-}
-
-// watch is a gateway's own measurement: it sleeps for stillInterval at a time.
-type watch struct {
-	mu    sync.Mutex
-	last  int64         // Unix nanoseconds
-	usage time.Duration // lab.CPU then
-	still []span        // since it was told last
-}
-
-// keep measures until ctx is done.
-func (w *watch) keep(ctx context.Context) {
-	tick := time.NewTimer(stillInterval)
-	defer tick.Stop()
-	w.note(time.Now().UnixNano(), lab.CPU())
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		w.note(time.Now().UnixNano(), lab.CPU())
-		tick.Reset(stillInterval)
-	}
-}
-
-// note takes in that a sleep has ended, or the first begins. Where cores have worked for the
-// process meanwhile, it may have kept itself from waking: that is not to be excused.
-func (w *watch) note(now int64, usage time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if still := (span{w.last + int64(stillInterval+usage-w.usage), now}); w.last != 0 && still.to-still.from > int64(stillSlack) {
-		w.still = append(w.still, still)
-	}
-	w.last, w.usage = now, usage
-}
-
-// tell returns what is to be told, as pairs of Unix nanoseconds.
-func (w *watch) tell() (still [][2]int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.still {
-		still = append(still, [2]int64{s.from, s.to})
-	}
-	w.still = nil
-	return still
 }

@@ -1,27 +1,134 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weir-go/weir"
 )
 
+// busiestShown is how many clients the table shows, and eventsShown how many events at most.
+const (
+	busiestShown = 4
+	eventsShown  = 9
+)
+
+// monitor makes frames of what the fleet and the tally know, and has the steps happen.
+type monitor struct {
+	fleet    *fleet
+	tally    *tally
+	begun    time.Time
+	length   time.Duration
+	coming   []step // those that have not happened yet
+	last     lastSecond[slice]
+	standing standing
+}
+
+// act implements director.
+func (m *monitor) act(now time.Time) (over bool, err error) {
+	next := step{after: m.length, calm: m.fleet.per}
+	if len(m.coming) > 0 {
+		next = m.coming[0]
+	}
+	if now.Sub(m.begun) < next.after {
+		return false, nil
+	}
+	if may, err := m.fleet.may(next, now); !may || err != nil {
+		return false, err
+	}
+	if len(m.coming) == 0 {
+		return true, nil
+	}
+	m.coming = m.coming[1:]
+	return false, m.fleet.do(next)
+}
+
+// take implements director.
+func (m *monitor) take(now time.Time) {
+	var next slice
+	next, m.standing = m.tally.next()
+	m.last.take(now, next)
+}
+
+// frame implements director.
+func (m *monitor) frame(now time.Time) drawing {
+	f := &frame{moment: moment{
+		elapsed: now.Sub(m.begun), duration: m.length, begun: m.begun, per: m.fleet.per,
+		standing: m.standing, events: m.fleet.latest(), next: "then the verdict",
+	}, limit: m.fleet.limit, nodes: m.fleet.nodes}
+	if len(m.coming) > 0 {
+		f.next = "next: " + m.coming[0].String()
+		if in := m.coming[0].after - f.elapsed; in > 0 {
+			f.next += fmt.Sprintf(" in %.0f s", in.Seconds())
+		}
+	}
+	over := m.last.over()
+	f.clients = m.busiest(over, now)
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	for i, inc := range m.fleet.current {
+		if inc == nil || inc.condition == gone && i >= m.fleet.nodes {
+			continue
+		}
+		row := gatewayRow{
+			number: i + 1, condition: inc.condition, over: over, owns: inc.report.Owns, lag: inc.report.Stream.Lag,
+			sees: sights(inc.report, len(m.fleet.current)),
+		}
+		if inc.process != nil {
+			row.pid = inc.process.PID()
+		}
+		for _, s := range m.last.slices {
+			row.counts.add(&s.gateways[i])
+		}
+		f.gateways = append(f.gateways, row)
+	}
+	return f
+}
+
+// busiest is the clients that asked most.
+func (m *monitor) busiest(over time.Duration, now time.Time) (rows []clientRow) {
+	var asks [clients]int
+	order := make([]int, clients)
+	for i := range order {
+		order[i] = i
+		for _, s := range m.last.slices {
+			asks[i] += s.asks[i]
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(asks[b], asks[a]) })
+	order = order[:busiestShown]
+	slices.Sort(order) // so that rows of much the same pace keep their places
+	for _, client := range order {
+		rows = append(rows, clientRow{clientName(client), perSecond(asks[client], over), m.tally.lately(client, now.UnixNano(), m.fleet.per)})
+	}
+	return rows
+}
+
+// sights sorts what a gateway sees by the members' places.
+func sights(r report, gateways int) []sight {
+	all := make([]sight, gateways)
+	for i := range all {
+		all[i].number = i + 1
+	}
+	for _, m := range r.Members {
+		if i := gatewayOf(m.Name); i >= 0 && i < gateways {
+			all[i].states = append(all[i].states, m.State)
+		}
+	}
+	return all
+}
+
 // frame is what the table shows of one moment.
 type frame struct {
-	elapsed, duration time.Duration
-	limit             int64
-	per               time.Duration
-	nodes             int
-	next              string // what is about to happen
-	gateways          []gatewayRow
-	clients           []clientRow // the busiest first
-	events            []event     // all so far
-	begun             time.Time
-	standing          standing
+	moment
+	limit    int64
+	nodes    int
+	gateways []gatewayRow
+	clients  []clientRow // the busiest first
 }
 
 // gatewayRow is one gateway, over the last second.
@@ -50,45 +157,49 @@ type clientRow struct {
 	lived int // admitted within the last Per
 }
 
+const unknown = "–"
+
 // serves says that there are figures of the gateway.
 func (g *gatewayRow) serves() bool { return g.condition == up || g.condition == leaving }
+
+// known says that there is what it reports.
+func (g *gatewayRow) known() bool { return g.serves() || g.condition == joining }
 
 // rate is a count a second.
 func (g *gatewayRow) rate(n int) string {
 	if !g.serves() || g.over <= 0 {
-		return "–"
+		return unknown
 	}
-	return number(int(float64(n)/g.over.Seconds() + 0.5))
+	return number(perSecond(n, g.over))
 }
 
 func (g *gatewayRow) latency(q float64) string {
 	if !g.serves() {
-		return "–"
+		return unknown
 	}
 	return short(g.counts.took.Quantile(q))
 }
 
+// percent is a part of all, rounded, if that is known.
+func percent(known bool, part, all int) string {
+	if !known || all == 0 {
+		return unknown
+	}
+	return strconv.Itoa((100*part+all/2)/all) + "%"
+}
+
 // part is a place's part of all decisions.
 func (g *gatewayRow) part(p place) string {
-	all := g.counts.allowed + g.counts.denied
-	if !g.serves() || all == 0 {
-		return "–"
-	}
-	return strconv.Itoa((100*g.counts.at[p]+all/2)/all) + "%"
+	return percent(g.serves(), g.counts.at[p], g.counts.answered())
 }
 
 // owned is the part of the clients whose keys the gateway owns.
-func (g *gatewayRow) owned() string {
-	if !g.serves() && g.condition != joining {
-		return "–"
-	}
-	return strconv.Itoa((100*g.owns+clients/2)/clients) + "%"
-}
+func (g *gatewayRow) owned() string { return percent(g.known(), g.owns, clients) }
 
 // behind is the stream's lag.
 func (g *gatewayRow) behind() string {
-	if !g.serves() && g.condition != joining {
-		return "–"
+	if !g.known() {
+		return unknown
 	}
 	return short(g.lag)
 }
@@ -125,68 +236,50 @@ func text(of func(*gatewayRow) string) func(*gatewayRow) (colour, string) {
 	}
 }
 
-func columns() []column {
-	return []column{
-		{"gateway", 7, 0, func(g *gatewayRow) (colour, string) { return bold, strconv.Itoa(g.number) }},
-		{"process", 8, 8, text(func(g *gatewayRow) string { return strconv.Itoa(g.pid) })},
-		{"state", 8, 0, func(g *gatewayRow) (colour, string) { return g.condition.colour(), g.condition.String() }},
-		{"owns", 4, 2, text((*gatewayRow).owned)},
-		{"checks/s", 8, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed + g.counts.denied) })},
-		{"allowed", 7, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed) })},
-		{"denied", 6, 6, text(func(g *gatewayRow) string { return g.rate(g.counts.denied) })},
-		{"p50", 6, 7, text(func(g *gatewayRow) string { return g.latency(0.5) })},
-		{"p99", 6, 4, text(func(g *gatewayRow) string { return g.latency(0.99) })},
-		{"itself", 6, 5, text(func(g *gatewayRow) string { return g.part(own) })},
-		{"owner", 5, 5, text(func(g *gatewayRow) string { return g.part(asked) })},
-		{"memory", 6, 5, text(func(g *gatewayRow) string { return g.part(fromMemory) })},
-		{"stand-in", 8, 1, unusual(stoodIn)},
-		{"share", 5, 3, unusual(budget)},
-		{"lag", 6, 2, text((*gatewayRow).behind)},
-	}
-}
-
 // unusual is the part of decisions that are made in a place only while an owner is
 // not reached.
 func unusual(p place) func(*gatewayRow) (colour, string) {
 	return func(g *gatewayRow) (colour, string) {
-		part := g.part(p)
-		if part != "0%" && part != "–" {
+		if part := g.part(p); part != "0%" && part != unknown {
 			return yellow, part
 		}
-		return dim, part
+		return dim, g.part(p)
 	}
+}
+
+var columns = []column{
+	{"gateway", 7, 0, func(g *gatewayRow) (colour, string) { return bold, strconv.Itoa(g.number) }},
+	{"process", 8, 8, text(func(g *gatewayRow) string { return strconv.Itoa(g.pid) })},
+	{"state", 8, 0, func(g *gatewayRow) (colour, string) { return g.condition.colour(), g.condition.String() }},
+	{"owns", 4, 2, text((*gatewayRow).owned)},
+	{"checks/s", 8, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.answered()) })},
+	{"allowed", 7, 0, text(func(g *gatewayRow) string { return g.rate(g.counts.allowed) })},
+	{"denied", 6, 6, text(func(g *gatewayRow) string { return g.rate(g.counts.denied) })},
+	{"p50", 6, 7, text(func(g *gatewayRow) string { return g.latency(0.5) })},
+	{"p99", 6, 4, text(func(g *gatewayRow) string { return g.latency(0.99) })},
+	{"itself", 6, 5, text(func(g *gatewayRow) string { return g.part(own) })},
+	{"owner", 5, 5, text(func(g *gatewayRow) string { return g.part(asked) })},
+	{"memory", 6, 5, text(func(g *gatewayRow) string { return g.part(fromMemory) })},
+	{"stand-in", 8, 1, unusual(stoodIn)},
+	{"share", 5, 3, unusual(budget)},
+	{"lag", 6, 2, text((*gatewayRow).behind)},
 }
 
 // fitting is the columns for which there is room beside the last one.
 func fitting(all []column, width, last int) []column {
-	for {
-		need, worst := last, 0
-		for _, c := range all {
-			need += c.width + 1
-			worst = max(worst, c.sacrifice)
-		}
-		if need <= width || worst == 0 {
-			return all
-		}
-		var rest []column
-		for _, c := range all {
-			if c.sacrifice != worst {
-				rest = append(rest, c)
-			}
-		}
-		all = rest
+	need, worst := last, 0
+	for _, c := range all {
+		need += c.width + 1
+		worst = max(worst, c.sacrifice)
 	}
+	if need <= width || worst == 0 {
+		return all
+	}
+	return fitting(slices.DeleteFunc(slices.Clone(all), func(c column) bool { return c.sacrifice == worst }), width, last)
 }
 
 // lines draws the frame for a terminal of this size.
 func (f *frame) lines(width, height int) []line {
-	var top []line
-	put := func(l line) { top = append(top, l) }
-	put(line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", f.nodes)).
-		add(plain, "each client gets ").add(bold, fmt.Sprintf("%d in %v", f.limit, f.per)).add(plain, ", whichever it asks"))
-	put(progress(f.elapsed, f.duration, f.next, width))
-	put(nil)
-
 	sees := 4
 	for _, g := range f.gateways {
 		n := 0
@@ -195,12 +288,18 @@ func (f *frame) lines(width, height int) []line {
 		}
 		sees = max(sees, n)
 	}
-	shown := fitting(columns(), width, sees+1)
+	shown := fitting(columns, width, sees+1)
 	header := line{}
 	for _, c := range shown {
 		header = header.add(dim, right(c.title, c.width)+" ")
 	}
-	put(header.add(dim, " sees"))
+	all := []line{
+		line{}.add(bold, "weir").add(plain, fmt.Sprintf("  %d gateways, one limit: ", f.nodes)).
+			add(plain, "each client gets ").add(bold, fmt.Sprintf("%d in %v", f.limit, f.per)).add(plain, ", whichever it asks"),
+		f.progress(width),
+		nil,
+		header.add(dim, " sees"),
+	}
 	for i := range f.gateways {
 		g := &f.gateways[i]
 		l := line{}
@@ -208,20 +307,13 @@ func (f *frame) lines(width, height int) []line {
 			paint, cell := c.cell(g)
 			l = l.add(paint, right(cell, c.width)+" ")
 		}
-		put(append(l.add(plain, " "), g.sights()...))
+		all = append(all, append(l.add(plain, " "), g.sights()...))
 	}
 
-	var middle []line
-	middle = append(middle, nil, line{}.add(dim, "busiest client   asks/s  admitted in the last "+f.per.String()))
+	middle := []line{nil, line{}.add(dim, "busiest client   asks/s  admitted in the last "+f.per.String())}
 	for _, c := range f.clients {
 		middle = append(middle, c.line(f.limit, width))
 	}
-
-	var story []line
-	for _, e := range f.events {
-		story = append(story, e.line(f.begun))
-	}
-
 	legend := []line{
 		nil,
 		line{}.add(dim, "decided by: itself, which owns the client's key; the owner, asked over the network; from memory, as the"),
@@ -232,24 +324,16 @@ func (f *frame) lines(width, height int) []line {
 	foot := []line{nil, f.standing.line()}
 
 	// What does not fit is left away, the least important first.
-	room := height - 1 - len(top) - len(foot)
+	room := height - 1 - len(all) - len(foot)
 	if room < len(legend)+len(middle)+5 {
 		legend = nil
 	}
 	if room < len(middle)+4 {
 		middle = nil
 	}
-	room -= len(legend) + len(middle) + 1
-	const most = 9
-	keep := max(0, min(room, most))
-	if len(story) > keep {
-		story = story[len(story)-keep:]
-	}
-	all := append(top, middle...)
-	all = append(all, foot...)
-	if keep > 0 {
-		all = append(all, nil)
-		all = append(all, story...)
+	all = append(append(all, middle...), foot...)
+	if story := f.story(min(room-len(legend)-len(middle)-1, eventsShown)); len(story) > 0 {
+		all = append(append(all, nil), story...)
 	}
 	all = append(all, legend...)
 	return all[:min(len(all), max(height-1, 1))]
@@ -257,8 +341,8 @@ func (f *frame) lines(width, height int) []line {
 
 func (g *gatewayRow) sights() line {
 	l := line{}
-	if !g.serves() && g.condition != joining {
-		return l.add(dim, "–")
+	if !g.known() {
+		return l.add(dim, unknown)
 	}
 	for _, s := range g.sees {
 		l = l.add(plain, strconv.Itoa(s.number))
@@ -266,62 +350,37 @@ func (g *gatewayRow) sights() line {
 			l = l.add(dim, "·")
 		}
 		for _, state := range s.states {
-			l = l.add(stateColour(state), stateMark(state))
+			l = append(l, markOf(state))
 		}
 		l = l.add(plain, " ")
 	}
 	return l
 }
 
-func stateMark(s weir.MemberState) string {
+func markOf(s weir.MemberState) painted {
 	switch s {
 	case weir.Serving:
-		return "✓"
+		return painted{green, "✓"}
 	case weir.Dead:
-		return "✗"
+		return painted{red, "✗"}
 	case weir.Joining:
-		return "…"
+		return painted{cyan, "…"}
 	}
-	return "?"
-}
-
-func stateColour(s weir.MemberState) colour {
-	switch s {
-	case weir.Serving:
-		return green
-	case weir.Dead:
-		return red
-	case weir.Joining:
-		return cyan
-	}
-	return yellow
+	return painted{yellow, "?"}
 }
 
 // line is the client with a bar of what it got, as long as the limit where there
 // is room.
 func (c *clientRow) line(limit int64, width int) line {
-	l := line{}.add(plain, fmt.Sprintf("%-14s %8s  ", c.name, number(c.asks)))
 	full := max(1, min(int(limit), 40, width-26-10))
 	filled := min(2*full, (c.lived*full+int(limit)-1)/int(limit))
-	l = l.add(cyan, strings.Repeat("█", min(filled, full))).add(yellow, strings.Repeat("█", max(0, filled-full)))
+	l := append(line{}.add(plain, fmt.Sprintf("%-14s %8s  ", c.name, number(c.asks))), bar(cyan, "█", "", filled, full)...)
+	l = l.add(yellow, strings.Repeat("█", max(0, filled-full)))
 	l = l.add(dim, strings.Repeat("░", max(0, full-filled))).add(plain, fmt.Sprintf(" %d", c.lived)).add(dim, fmt.Sprintf(" of %d", limit))
 	if c.lived > int(limit) {
 		l = l.add(yellow, " around a fault")
 	}
 	return l
-}
-
-// line is the event with its time from the beginning.
-func (e event) line(begun time.Time) line {
-	at := fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds())
-	paint := map[string]colour{"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "start": green, "thaw": green, "reload": cyan, "admin": cyan, "busy": yellow}[e.what]
-	if e.what == "phase" {
-		return line{}.add(dim, at).add(bold, e.text)
-	}
-	if e.what == "" {
-		return line{}.add(dim, at+strings.Repeat(" ", 8)+e.text)
-	}
-	return line{}.add(plain, at).add(paint, fmt.Sprintf("%-8s", e.what)).add(plain, e.text)
 }
 
 // key says how to read short.
@@ -343,14 +402,10 @@ func (f *frame) short() string {
 		if g.condition != up {
 			b.WriteString(" ")
 		}
-		fmt.Fprintf(&b, "%s %s/s %s ok %s/%s %s/%s/%s/%s/%s %s %s", g.owned(), g.rate(g.counts.allowed+g.counts.denied), g.rate(g.counts.allowed),
+		fmt.Fprintf(&b, "%s %s/s %s ok %s/%s %s/%s/%s/%s/%s %s %s", g.owned(), g.rate(g.counts.answered()), g.rate(g.counts.allowed),
 			g.latency(0.5), g.latency(0.99), g.part(own), g.part(asked), g.part(fromMemory), g.part(stoodIn), g.part(budget), g.behind(),
 			strings.ReplaceAll(g.sights().render(false, 80), " ", ""))
 	}
 	fmt.Fprintf(&b, "  %d errors, %d stalls", f.standing.errors, f.standing.stalls)
 	return b.String()
-}
-
-func right(s string, width int) string {
-	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
 }

@@ -13,10 +13,12 @@ import (
 
 func picture() *frame {
 	f := &frame{
-		elapsed: 7 * time.Second, duration: 26 * time.Second, limit: 30, per: 2 * time.Second, nodes: 3,
-		next: "next: start gateway 2 in 3 s", begun: time.Unix(0, 0),
-		clients: []clientRow{{"client-001", 412, 30}, {"client-002", 211, 45}},
-		events:  []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL"}},
+		moment: moment{
+			elapsed: 7 * time.Second, duration: 26 * time.Second, per: 2 * time.Second,
+			next: "next: start gateway 2 in 3 s", begun: time.Unix(0, 0),
+			events: []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL"}},
+		},
+		limit: 30, nodes: 3, clients: []clientRow{{"client-001", 412, 30}, {"client-002", 211, 45}},
 	}
 	for i, c := range []condition{up, killed, up} {
 		g := gatewayRow{number: i + 1, condition: c, pid: 4121 + i, over: time.Second}

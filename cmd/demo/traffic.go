@@ -72,7 +72,8 @@ func drive(ctx context.Context, f *fleet, t answers, rate int, seed uint64) {
 		chosen := rand.NewZipf(random, zipf, 1, clients-1)
 		return func() {
 			if to := f.pick(random); to != nil {
-				t.add(request(f, to, int(chosen.Uint64())))
+				client := int(chosen.Uint64())
+				t.add(ask(to, "/", client, clientName(client)))
 			}
 		}
 	})
@@ -87,18 +88,9 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 	begin, pause := time.Now(), time.Duration(workers)*time.Second/time.Duration(rate)
 	for w := range workers {
 		wait.Go(func() {
-			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
-			work := newWorker(random)
+			work := newWorker(rand.New(rand.NewPCG(seed, uint64(w)+1)))
 			next := begin.Add(pause * time.Duration(w) / workers)
-			timer := time.NewTimer(0)
-			defer timer.Stop()
-			for {
-				timer.Reset(time.Until(next))
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-					return
-				}
+			for sleep(ctx, time.Until(next)) {
 				work()
 				next = next.Add(pause)
 				if behind := time.Since(next); behind > pause {
@@ -111,35 +103,43 @@ func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker 
 	}
 }
 
-// request asks one gateway for one client.
-func request(f *fleet, to *incarnation, client int) answer {
-	a := ask(f, to, "/", clientName(client))
-	a.client = client
-	return a
+// sleep reports whether it slept for all of d, before ctx was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
-// ask asks one gateway for somebody.
-func ask(f *fleet, to *incarnation, path, who string) answer {
-	a := answer{to: to}
-	r, err := http.NewRequest(http.MethodGet, f.url(to)+path, nil)
+// ask asks one gateway for a client, by its name.
+func ask(to *incarnation, path string, client int, name string) answer {
+	a := answer{to: to, client: client}
+	r, err := http.NewRequest(http.MethodGet, to.url()+path, nil)
 	if err != nil {
 		a.err = err
 		return a
 	}
-	r.Header.Set(clientHeader, who)
+	r.Header.Set(clientHeader, name)
 	sent := time.Now()
-	a.sent = sent.UnixNano()
-	response, err := to.client.Do(r)
-	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
-		response.Body.Close()
-	}
+	response, err := to.do(r)
 	a.took = time.Since(sent)
-	a.done = time.Now().UnixNano()
+	a.sent, a.done = sent.UnixNano(), time.Now().UnixNano()
 	if a.err = err; err == nil {
 		a.err = a.read(response)
 	}
 	return a
+}
+
+// do makes a request, and reads its answer to the end, without its body.
+func (inc *incarnation) do(r *http.Request) (*http.Response, error) {
+	response, err := inc.client.Do(r)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+	}
+	return response, err
 }
 
 var errNoTimes = errors.New("the answer does not say when it was checked")

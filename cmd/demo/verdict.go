@@ -5,12 +5,90 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// verdict is how a run went, judged by what the clients saw.
+// claim is one line of a verdict.
+type claim struct {
+	name, value, means string
+	broken             string // in words; empty if it held
+}
+
+func newClaim(holds bool, name, value, format string, args ...any) claim {
+	c := claim{name: name, value: value, means: fmt.Sprintf(format, args...)}
+	if !holds {
+		c.broken = fmt.Sprintf("%s: %s, %s", name, value, c.means)
+	}
+	return c
+}
+
+// or has the claim say in other words that it is broken, if it is.
+func (c claim) or(format string, args ...any) claim {
+	if c.broken != "" {
+		c.broken = fmt.Sprintf(format, args...)
+	}
+	return c
+}
+
+// findings is how a run went, for people.
+type findings struct {
+	claims  []claim
+	width   int     // of their values, in columns
+	heading string  // of windows
+	windows []claim // what was granted in them; none if these are among claims
+	missed  int
+	still   time.Duration
+	broken  []string // what else was promised and did not hold, in words
+}
+
+// add adds a claim.
+func (f *findings) add(holds bool, name, value, format string, args ...any) {
+	f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
+}
+
+// failures is the claims that do not hold, and what else does not, in words.
+func (f *findings) failures() (broken []string) {
+	for _, c := range slices.Concat(f.claims, f.windows) {
+		if c.broken != "" {
+			broken = append(broken, c.broken)
+		}
+	}
+	return append(broken, f.broken...)
+}
+
+// print writes them.
+func (f *findings) print(w io.Writer, p palette) {
+	rows := func(claims []claim) {
+		for _, c := range claims {
+			mark := p.paint(green, "✓")
+			if c.broken != "" {
+				mark = p.paint(red, "✗")
+			}
+			fmt.Fprintf(w, "  %s %-9s %s  %s\n", mark, c.name, p.paint(bold, right(c.value, f.width)), p.paint(dim, c.means))
+		}
+	}
+	rows(f.claims)
+	if f.heading != "" {
+		fmt.Fprintf(w, "\n  %s\n\n", f.heading)
+	}
+	rows(f.windows)
+	if f.missed > 0 || f.still > 0 {
+		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))))
+	}
+	fmt.Fprintln(w)
+	failures := f.failures()
+	for _, failure := range failures {
+		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "broken:"), strings.TrimSpace(failure))
+	}
+	if len(failures) == 0 {
+		fmt.Fprintf(w, "  %s\n", p.paint(green, "Every promise held."))
+	}
+}
+
+// verdict is how a run of one region went, judged by what the clients saw.
 type verdict struct {
 	per      time.Duration
 	requests int // answered
@@ -82,12 +160,12 @@ func judge(f *fleet, t *tally) verdict {
 	}
 	if v.strain, v.lost = f.endurance(); v.strain != nil {
 		after := span{v.strain.Over, min(v.strain.Exact, v.strain.Over+int64(exactLooks))}
-		v.delay = time.Duration(after.to-after.from) - stoodStill(&t.lateness, after) - besides(&t.lateness, within(after, still))
+		v.delay = after.length() - stood(&t.lateness, after, still)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, inc := range f.current {
-		if inc != nil && inc.condition == starting {
+		if inc.is(starting) {
 			f.breaks("gateway %d did not start in time", i+1)
 		}
 	}
@@ -111,85 +189,47 @@ const (
 	enoughToJudge = 1000
 )
 
-// failures is the promises that were broken, in words.
-func (v *verdict) failures() []string {
-	var broken []string
-	fails := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
-	if v.requests == 0 {
-		fails("no request was answered at all")
+// findings is the verdict in words.
+func (v *verdict) findings() *findings {
+	f := &findings{
+		width: 9, missed: v.missed, still: v.still, broken: v.broken,
+		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", v.per),
 	}
-	if v.errors > 0 {
-		fails("%s: clients of gateways that were up saw errors, the first: %v", number(v.errors), v.problem)
+	share := 100 * v.allowed / max(1, v.requests)
+	claim := func(c claim) { f.claims = append(f.claims, c) }
+	claim(newClaim(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share).
+		or("no request was answered at all"))
+	claim(newClaim(v.errors == 0, "errors", number(v.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", v.cut).
+		or("%s: clients of gateways that were up saw errors, the first: %v", number(v.errors), v.problem))
+	claim(newClaim(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(v.took.Most, v.busyTook.Most))).
+		or("%s requests to gateways that were up took longer than %v", number(v.stalls), stallBound))
+	for _, q := range []struct {
+		name string
+		part float64
+	}{{"p50", 0.5}, {"p99", 0.99}} {
+		f.add(true, q.name, short(v.took.Quantile(q.part)), "of requests over HTTP; of the checks in them %s", short(v.checks.Quantile(q.part)))
 	}
-	if v.stalls > 0 {
-		fails("%s requests to gateways that were up took longer than %v", number(v.stalls), stallBound)
-	}
-	// Without these the others could hold because nothing was there to judge.
-	if v.requests >= enoughToJudge && v.found[healthy].windows == 0 {
-		fails("no client got anything in a window without a fault: nothing was seen of health")
-	}
-	if checks := v.usual; checks >= enoughToJudge && v.timedOut*100 > checks*mostTimedOut {
-		fails("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(checks), mostTimedOut)
-	}
-	for g, found := range v.found {
-		if most := found.promise.most(guarantee(g)); found.most > most {
-			fails("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, found.promise.means(guarantee(g)), most)
-		}
-	}
-	for _, c := range v.busyClaims() {
-		if c.broken != "" {
-			broken = append(broken, c.broken)
-		}
-	}
-	return append(broken, v.broken...)
-}
-
-// print writes the verdict for people.
-func (v *verdict) print(w io.Writer, p palette) {
-	row := func(good bool, name, value, format string, args ...any) {
-		mark := p.paint(green, "✓")
-		if !good {
-			mark = p.paint(red, "✗")
-		}
-		fmt.Fprintf(w, "  %s %-9s %9s  %s\n", mark, name, p.paint(bold, fmt.Sprintf("%9s", value)), p.paint(dim, fmt.Sprintf(format, args...)))
-	}
-	share := 0
-	if v.requests > 0 {
-		share = 100 * v.allowed / v.requests
-	}
-	row(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share)
-	row(v.errors == 0, "errors", number(v.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", v.cut)
-	row(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(v.took.Most, v.busyTook.Most)))
-	row(true, "p50", short(v.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(v.checks.Quantile(0.5)))
-	row(true, "p99", short(v.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(v.checks.Quantile(0.99)))
-	row(v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
-	row(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
-	row(true, "lag", short(v.lag), "the furthest that copies were behind")
+	claim(newClaim(v.usual < enoughToJudge || v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut).
+		or("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(v.usual), mostTimedOut))
+	f.add(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
+	f.add(true, "lag", short(v.lag), "the furthest that copies were behind")
 	if v.proof.reloaded > 0 {
-		row(true, "reload", short(v.proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+		f.add(true, "reload", short(v.proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
 	}
 	if v.proof.overruled > 0 {
-		row(true, "override", short(v.proof.overruled), "until all gateways decided by what one's admin API was told")
+		f.add(true, "override", short(v.proof.overruled), "until all gateways decided by what one's admin API was told")
 	}
-	for _, c := range v.busyClaims() {
-		row(c.broken == "", c.name, c.value, "%s", c.means)
-	}
-	fmt.Fprintf(w, "\n  The most that a client got in a window of %v, of what it is promised there at most:\n\n", v.per)
+	f.claims = append(f.claims, v.busyClaims()...)
 	for g, found := range v.found {
-		most := found.promise.most(guarantee(g))
-		row(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), found.promise.means(guarantee(g)))
+		most, means := found.promise.most(guarantee(g)), found.promise.means(guarantee(g))
+		f.windows = append(f.windows, newClaim(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), means).
+			or("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, means, most))
 	}
-	if v.missed > 0 || v.still > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(v.still, stillSlack)), number(v.missed))))
+	// Without it the others could hold because nothing was there to judge.
+	if v.requests >= enoughToJudge && v.found[healthy].windows == 0 {
+		f.broken = append(slices.Clip(f.broken), "no client got anything in a window without a fault: nothing was seen of health")
 	}
-	fmt.Fprintln(w)
-	failures := v.failures()
-	for _, failure := range failures {
-		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "broken:"), failure)
-	}
-	if len(failures) == 0 {
-		fmt.Fprintf(w, "  %s\n", p.paint(green, "Every promise held."))
-	}
+	return f
 }
 
 // number writes n with its thousands apart.

@@ -159,17 +159,17 @@ func TestVerdict(t *testing.T) {
 			t.add(answer{to: f.current[1], took: stallBound + 1, source: "owner"})
 		}, "took longer than"},
 		"a check that timed out as a gateway stood still excuses until what was late has settled": {func(f *fleet, t *tally) {
-			f.all[1].still.add([][2]int64{{second, second + second/10}, {second + second/5, 2 * second}})
+			f.all[1].still.add(moments([]span{{second, second + second/10}, {second + second/5, 2 * second}}))
 			t.denies("budget", "gateway-2-0", second)
 			t.admits(32, "owner", "", 2*second+int64(healed))
 		}, ""},
 		"and not after that": {func(f *fleet, t *tally) {
-			f.all[1].still.add([][2]int64{{second, second + second/10}, {second + second/5, 2 * second}})
+			f.all[1].still.add(moments([]span{{second, second + second/10}, {second + second/5, 2 * second}}))
 			t.denies("budget", "gateway-2-0", second)
 			t.admits(17, "owner", "", 2*second+int64(healed)+1)
 		}, "in which all was well"},
 		"and not if no gateway stood still meanwhile": {func(f *fleet, t *tally) {
-			f.all[1].still.add([][2]int64{{second + 2, 2 * second}})
+			f.all[1].still.add(moments([]span{{second + 2, 2 * second}}))
 			t.admits(1, "budget", "gateway-2-0", second)
 			t.admits(17, "owner", "", 2*second)
 		}, "in which all was well"},
@@ -178,7 +178,7 @@ func TestVerdict(t *testing.T) {
 		}, "took longer than"},
 		"a request without an answer from a gateway that stood still": {func(f *fleet, t *tally) {
 			t.admits(1, "owner", "", second)
-			f.current[1].still.add([][2]int64{{second, second + int64(giveUp)}})
+			f.current[1].still.add(moments([]span{{second, second + int64(giveUp)}}))
 			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), took: giveUp, err: context.DeadlineExceeded})
 		}, ""},
 		"a request that was slow because the machine stood still": {func(f *fleet, t *tally) {
@@ -190,16 +190,16 @@ func TestVerdict(t *testing.T) {
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
 		}, "took longer than"},
 		"a request that was slow because its gateway stood still": {func(f *fleet, t *tally) {
-			f.current[1].still.add([][2]int64{{second, second + second/2}, {second + second/2 + 10, 2 * second}})
+			f.current[1].still.add(moments([]span{{second, second + second/2}, {second + second/2 + 10, 2 * second}}))
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
 		}, ""},
 		"and not because another one did": {func(f *fleet, t *tally) {
-			f.current[2].still.add([][2]int64{{second, 2 * second}})
+			f.current[2].still.add(moments([]span{{second, 2 * second}}))
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
 		}, "took longer than"},
 		"a moment in which both the demo and the gateway stood still counts once": {func(f *fleet, t *tally) {
 			t.stoodStill(span{second, second + 4*second/10})
-			f.current[1].still.add([][2]int64{{second, second + 4*second/10}})
+			f.current[1].still.add(moments([]span{{second, second + 4*second/10}}))
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
 		}, "took longer than"},
 		"a silent run":                 {func(f *fleet, t *tally) {}, "no request was answered"},
@@ -208,7 +208,8 @@ func TestVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, tally := scene()
 			c.happens(f, tally)
-			v := judge(f, tally)
+			judged := judge(f, tally)
+			v := judged.findings()
 			failures := strings.Join(v.failures(), "\n")
 			var printed strings.Builder
 			v.print(&printed, false)
@@ -375,11 +376,11 @@ func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 // A fleet that never asks an owner would break no bound: its shares explain all.
 func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
 	well := verdict{requests: 2000, usual: 2000, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
-	require.Empty(t, well.failures())
+	require.Empty(t, well.findings().failures())
 	unseen := well
 	unseen.found[healthy] = closest{}
-	require.Len(t, unseen.failures(), 1)
+	require.Len(t, unseen.findings().failures(), 1)
 	outage := well
 	outage.timedOut = 300
-	require.Len(t, outage.failures(), 1)
+	require.Len(t, outage.findings().failures(), 1)
 }

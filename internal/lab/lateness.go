@@ -22,10 +22,17 @@ import (
 // woken before the measuring goroutine is. They are safe for concurrent use. The zero value
 // has measured nothing and is ready for Start.
 type Lateness struct {
+	// Idle, if set before Start, takes from each sleep's lateness the CPU time that this process
+	// took during the sleep. What is left is time in which cores worked for others: where they
+	// worked for this process, it may have kept itself from waking, and nothing excuses that.
+	Idle bool
+
 	mu      sync.Mutex // guards record and due together: a reader sees a sleep as overdue or as logged, not as both or neither
 	record  record
-	due     time.Time     // planned end of the current sleep; zero if none is measured
-	stop    chan struct{} // nil before Start
+	due     time.Time            // planned end of the current sleep; zero if none is measured
+	cpu     func() time.Duration // CPU, but in tests
+	taken   time.Duration        // of cpu, when the current sleep began
+	stop    chan struct{}        // nil before Start
 	stopped chan struct{}
 	once    sync.Once
 }
@@ -52,7 +59,10 @@ func (l *Lateness) Start(every, slack time.Duration) {
 		panic("lab: Lateness.Start was called twice")
 	}
 	l.stop, l.stopped = make(chan struct{}), make(chan struct{})
-	l.record.slack, l.due = slack, time.Now().Add(every)
+	if l.cpu == nil {
+		l.cpu = CPU
+	}
+	l.record.slack, l.due, l.taken = slack, time.Now().Add(every), l.cpu()
 	go l.measure(every)
 }
 
@@ -77,10 +87,27 @@ func (l *Lateness) woken(next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.record.add(Span{l.due, now})
+	l.record.add(Span{l.excused(), now})
 	if l.due = (time.Time{}); next > 0 {
-		l.due = now.Add(next)
+		l.due, l.taken = now.Add(next), l.cpu()
 	}
+}
+
+// excused returns the end of the current sleep as it may be: as planned or, if Idle, so much
+// later. The caller holds mu.
+func (l *Lateness) excused() time.Time {
+	if !l.Idle {
+		return l.due
+	}
+	return l.due.Add(l.cpu() - l.taken)
+}
+
+// Take returns the kept stand-stills, in the order of time, and forgets them.
+func (l *Lateness) Take() (standStills []Span) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	standStills, l.record.kept = l.record.kept, nil
+	return standStills
 }
 
 // Stop ends the measurement. It returns once the goroutine has ended. What was measured
@@ -180,10 +207,10 @@ func (l *Lateness) standStills(yield func(Span) bool) {
 // overdue returns by how much the current sleep should have ended. The caller holds mu.
 func (l *Lateness) overdue() Span {
 	now := time.Now()
-	if l.due.IsZero() || now.Before(l.due) {
+	if l.due.IsZero() || now.Before(l.excused()) {
 		return Span{now, now}
 	}
-	return Span{l.due, now}
+	return Span{l.excused(), now}
 }
 
 // record is what was measured. It knows no clock.

@@ -163,6 +163,30 @@ func TestLatenessKeepsAnOverdueSleepWhenItStops(t *testing.T) {
 	})
 }
 
+func TestIdleLatenessLeavesOutOwnWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken time.Duration
+		l := &Lateness{Idle: true, cpu: func() time.Duration { return taken }, record: record{slack: 20 * time.Millisecond}}
+		wakes := func(late, work time.Duration) Span { // a sleep ends late, and the process has worked meanwhile
+			time.Sleep(time.Second)
+			l.due, l.taken = time.Now().Add(-late), taken
+			taken += work
+			require.Equal(t, max(0, late-work), l.overdue().length())
+			l.woken(0)
+			return Span{time.Now().Add(work - late), time.Now()}
+		}
+		const ms = time.Millisecond
+		wakes(20*ms, 0) // by the slack itself
+		require.Empty(t, l.Take())
+		all := wakes(100*ms, 0)
+		rest := wakes(100*ms, 75*ms)
+		wakes(100*ms, 200*ms) // on two cores
+		require.Equal(t, []Span{all, rest}, l.Take())
+		require.Empty(t, l.Take(), "they were taken")
+		require.Equal(t, 145*ms, l.Total())
+	})
+}
+
 // A reader that is stopped between two reads must not see the sum fall: the sleep that was
 // overdue is then logged, and counted once.
 func TestLatenessTotalNeverFalls(t *testing.T) {

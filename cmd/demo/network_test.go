@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// echo answers with what it is sent, until the test ends.
+func echo(t *testing.T) (addr string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				io.Copy(conn, conn)
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// region is what the demo puts between two regions.
+var region = link{Delay: oneWay, Jitter: jitter}
+
+// farAway is an echo in another region, reached by a network of its own.
+func farAway(t *testing.T) (n *network, addr string) {
+	addr = echo(t)
+	n = newNetwork(map[string]link{addr: region, "127.0.0.1:1": region})
+	t.Cleanup(n.close)
+	return n, addr
+}
+
+func dial(t *testing.T, n *network, addr string) net.Conn {
+	conn, err := n.Dial(t.Context(), addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(eventually)))
+	return conn
+}
+
+func trip(t *testing.T, conn net.Conn, said string) time.Duration {
+	begun := time.Now()
+	_, err := conn.Write([]byte(said))
+	require.NoError(t, err)
+	heard := make([]byte, len(said))
+	_, err = io.ReadFull(conn, heard)
+	require.NoError(t, err)
+	require.Equal(t, said, string(heard))
+	return time.Since(begun)
+}
+
+func TestAnotherRegionIsAsFarAwayAsPromised(t *testing.T) {
+	t.Parallel()
+	n, addr := farAway(t)
+	conn := dial(t, n, addr)
+	for range 3 {
+		require.GreaterOrEqual(t, trip(t, conn, "hello"), there)
+	}
+}
+
+func TestBytesArriveInTheirOrderWhateverTheyAreDelayed(t *testing.T) {
+	t.Parallel()
+	n, addr := farAway(t)
+	conn := dial(t, n, addr)
+	sent := make([]byte, 1<<20)
+	for i := range sent {
+		sent[i] = byte(i * i >> 8)
+	}
+	go func() {
+		for b := sent; len(b) > 0; b = b[1<<12:] {
+			conn.Write(b[:1<<12])
+		}
+	}()
+	heard := make([]byte, len(sent))
+	_, err := io.ReadFull(conn, heard)
+	require.NoError(t, err)
+	require.Equal(t, sent, heard)
+}
+
+func TestCutOfOneLinkCutsNoOther(t *testing.T) {
+	t.Parallel()
+	n, addr := farAway(t)
+	n.set(map[string]link{"127.0.0.1:1": {Cut: true}})
+	trip(t, dial(t, n, addr), "hello")
+}
+
+func TestWhoHangsUpIsHungUpOn(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	addr := listener.Addr().String()
+	n := newNetwork(map[string]link{addr: region})
+	t.Cleanup(n.close)
+	near := dial(t, n, addr)
+	far, err := listener.Accept()
+	require.NoError(t, err)
+	defer far.Close()
+	near.Close()
+	require.NoError(t, far.SetReadDeadline(time.Now().Add(eventually)))
+	_, err = far.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestClosingEndsAllThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	n, addr := farAway(t)
+	conn := dial(t, n, addr)
+	trip(t, conn, "hello")
+	n.set(map[string]link{addr: {Cut: true, Delay: oneWay, Jitter: jitter}})
+	_, err := conn.Write([]byte("x"))
+	require.NoError(t, err)
+	n.close() // returns when all has ended
+	_, err = conn.Read(make([]byte, 1))
+	require.Error(t, err)
+}
+
+// echoBoth listens by a network and sends back what it is sent.
+func echoBoth(t *testing.T, n *network) (addr string) {
+	t.Helper()
+	tcp, udp, err := n.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { tcp.Close(); udp.Close() })
+	go func() {
+		for {
+			conn, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				b := make([]byte, 64)
+				for {
+					n, err := conn.Read(b)
+					if err != nil {
+						return
+					}
+					conn.Write(b[:n])
+				}
+			}()
+		}
+	}()
+	go func() {
+		b := make([]byte, 64)
+		for {
+			n, from, err := udp.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			udp.WriteTo(b[:n], from)
+		}
+	}()
+	return tcp.Addr().String()
+}
+
+func TestACutHoldsConnectionsAndLosesPacketsUntilItHeals(t *testing.T) {
+	t.Parallel()
+	far := newNetwork(nil)
+	defer far.close()
+	addr := echoBoth(t, far)
+	near := newNetwork(map[string]link{addr: {}})
+	defer near.close()
+	conn, err := near.Dial(t.Context(), addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Equal(t, addr, conn.RemoteAddr().String())
+	said, heard := []byte("hello"), make([]byte, 5)
+	exchange := func(within time.Duration) error {
+		conn.SetDeadline(time.Now().Add(within))
+		if _, err := conn.Write(said); err != nil {
+			return err
+		}
+		_, err := conn.Read(heard)
+		return err
+	}
+	require.NoError(t, exchange(eventually))
+	tcp, udp, err := near.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	defer udp.Close()
+	there, err := net.ResolveUDPAddr("udp", addr)
+	require.NoError(t, err)
+	packet := func(within time.Duration) error {
+		udp.SetDeadline(time.Now().Add(within))
+		if _, err := udp.WriteTo(said, there); err != nil {
+			return err
+		}
+		_, _, err := udp.ReadFrom(heard)
+		return err
+	}
+	require.NoError(t, packet(eventually))
+
+	near.set(map[string]link{addr: {Cut: true}})
+	const silence = 20 * time.Millisecond
+	_, err = conn.Write(said)
+	require.NoError(t, err)
+	conn.SetReadDeadline(time.Now().Add(silence))
+	_, err = conn.Read(heard)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	_, err = udp.WriteTo(said, there)
+	require.NoError(t, err)
+	udp.SetReadDeadline(time.Now().Add(silence))
+	_, _, err = udp.ReadFrom(heard)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	short, cancel := context.WithTimeout(t.Context(), silence)
+	defer cancel()
+	_, err = near.Dial(short, addr)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	near.set(map[string]link{addr: {}})
+	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_, err = conn.Read(heard)
+	require.NoError(t, err, "what was under way comes")
+	require.NoError(t, packet(eventually))
+
+	near.set(map[string]link{addr: {Delay: 30 * time.Millisecond}})
+	begun := time.Now()
+	require.NoError(t, exchange(eventually))
+	require.GreaterOrEqual(t, time.Since(begun), 60*time.Millisecond, "each way")
+	begun = time.Now()
+	require.NoError(t, packet(eventually))
+	require.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond, "who sends it sees to it")
+}

@@ -12,9 +12,6 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// maxKeyBytes bounds a key.
-const maxKeyBytes = 1 << 10
-
 // identity turns (limit name, key) into the id that stands for it everywhere
 // past the public API: SipHash-128 under a key derived from Config.Seed, so that
 // who does not know the Seed cannot pick keys that share a count or an owner.
@@ -79,7 +76,7 @@ func (h identity) id(prefix []byte, key string) bucket.ID {
 		var text [64]byte
 		return h.hash(text[:], prefix, key)
 	}
-	var text [(2+maxNameBytes+7)&^7 + maxKeyBytes]byte
+	var text [(2+wire.MaxNameBytes+7)&^7 + wire.MaxKeyBytes]byte
 	return h.hash(text[:], prefix, key)
 }
 

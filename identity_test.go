@@ -83,8 +83,8 @@ func TestOnlyALoopbackIsOnThisMachine(t *testing.T) {
 func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 	h := newIdentity(nil)
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.StringN(1, -1, maxNameBytes).Draw(t, "name")
-		key := rapid.StringN(0, -1, maxKeyBytes).Draw(t, "key")
+		name := rapid.StringN(1, -1, wire.MaxNameBytes).Draw(t, "name")
+		key := rapid.StringN(0, -1, wire.MaxKeyBytes).Draw(t, "key")
 		text := append([]byte{byte(len(name)), byte(len(name) >> 8)}, name...)
 		for len(text)%8 != 0 {
 			text = append(text, 0)
@@ -98,15 +98,15 @@ func TestTheIDIsTheHashOfNameAndKey(t *testing.T) {
 
 func TestTheLongestNameAndKeyAreHashed(t *testing.T) {
 	n := solo(t, Config{})
-	l := limiter(t, n, Limit{Name: strings.Repeat("n", maxNameBytes), Rate: 1, Per: time.Second})
-	require.True(t, allow(t, l, strings.Repeat("k", maxKeyBytes), 1).Allowed)
-	require.True(t, l.Owner(strings.Repeat("k", maxKeyBytes)).Self)
-	require.Zero(t, l.Owner(strings.Repeat("k", maxKeyBytes+1)))
+	l := limiter(t, n, Limit{Name: strings.Repeat("n", wire.MaxNameBytes), Rate: 1, Per: time.Second})
+	require.True(t, allow(t, l, strings.Repeat("k", wire.MaxKeyBytes), 1).Allowed)
+	require.True(t, l.Owner(strings.Repeat("k", wire.MaxKeyBytes)).Self)
+	require.Zero(t, l.Owner(strings.Repeat("k", wire.MaxKeyBytes+1)))
 }
 
 func TestHashingAllocatesNothing(t *testing.T) {
 	h, p := newIdentity(nil), prefix("per user")
-	for _, key := range []string{"203.0.113.7", strings.Repeat("k", maxKeyBytes)} {
+	for _, key := range []string{"203.0.113.7", strings.Repeat("k", wire.MaxKeyBytes)} {
 		require.Zero(t, testing.AllocsPerRun(100, func() { h.id(p, key) }))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // Algorithm says how a limit counts; docs/algorithms.md says how to choose.
@@ -49,9 +50,6 @@ const (
 	// and denies if not.
 	FailClosed
 )
-
-// maxNameBytes bounds a limit's name: it is hashed with every key.
-const maxNameBytes = 255
 
 // Limit is a policy: how many units of what, how fast.
 type Limit struct {
@@ -102,8 +100,8 @@ func (l *Limit) check() (loc *time.Location, err error) {
 	}
 	if l.Name == "" {
 		wrong("Name is empty: give each limit a name, it scopes the count")
-	} else if len(l.Name) > maxNameBytes {
-		wrong("Name has %d bytes: use at most %d", len(l.Name), maxNameBytes)
+	} else if len(l.Name) > wire.MaxNameBytes {
+		wrong("Name has %d bytes: use at most %d", len(l.Name), wire.MaxNameBytes)
 	}
 	numbers := l.numbers()
 	if l.Calendar != NoCalendar {

@@ -92,7 +92,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // Owner is the member that the ring gives the key to, the zero Member if there
 // is none (a node that has left a cluster of one) or the key is above 1 KiB.
 func (l *Limiter) Owner(key string) Member {
-	if len(key) > maxKeyBytes {
+	if len(key) > wire.MaxKeyBytes {
 		return Member{}
 	}
 	n := l.node
@@ -107,7 +107,7 @@ func (l *Limiter) Owner(key string) Member {
 // the limit's name and the key, keyed by Config.Seed, which shows neither. It is
 // the same on all nodes. It is zero for a key above 1 KiB.
 func (l *Limiter) ID(key string) [16]byte {
-	if len(key) > maxKeyBytes {
+	if len(key) > wire.MaxKeyBytes {
 		return [16]byte{}
 	}
 	return bytesOf(l.id(key))
@@ -170,7 +170,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, w
 	now := n.clock.Steady()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	if asked {
-		n.topKeys.add(a.ID, l.limit.Name, key, r.Allowed, weight, now)
+		n.meters.TopKeys.Add(bytesOf(a.ID), l.limit.Name, key, r.Allowed, weight, now)
 	}
 }
 
@@ -182,8 +182,8 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask)
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
-	if len(key) > maxKeyBytes {
-		return fmt.Errorf("%w key: it has %d bytes: use at most %d, or a hash of it", ErrInvalid, len(key), maxKeyBytes)
+	if len(key) > wire.MaxKeyBytes {
+		return fmt.Errorf("%w key: it has %d bytes: use at most %d, or a hash of it", ErrInvalid, len(key), wire.MaxKeyBytes)
 	}
 	if units <= 0 {
 		return fmt.Errorf("%w units: %d: ask for 1 or more", ErrInvalid, units)

@@ -37,7 +37,6 @@ type Node struct {
 	registry  *registry     // of the limits that Limiters were made of
 	newcomers chan struct{} // this node may hear somebody whose published values it does not know
 	meters    stats.Meters
-	topKeys   topKeys   // which keys are asked for most
 	pushbacks pushbacks // what owners have denied to this node
 	tentative tentative // takes here that may be given back
 	heat      heat      // what is asked for elsewhere, and how often
@@ -94,7 +93,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.newcomers = make(chan struct{}, 1)
 	n.leases.wake = make(chan struct{}, 1)
 	n.leases.number, n.pushbacks.number = n.resetNumber, n.resetNumber
-	n.topKeys.start(cfg.TopKeys, n.clock.Steady())
+	n.meters.TopKeys.Start(cfg.TopKeys, n.clock.Steady())
 	n.heard.Store(n.clock.Steady())
 	n.joining.began = n.clock.Steady()
 	n.exchanges.New = func() any { return new(exchange) }
@@ -278,7 +277,7 @@ func (n *Node) Stats() Stats {
 		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
 		Outage:    OutageStats(n.outage.Stats()),
-		TopKeys:   n.topKeys.stats(),
+		TopKeys:   TopKeyStats(n.meters.TopKeys.Stats()),
 		Unjoined:  n.unjoined(&c),
 		Cluster:   c,
 	}

@@ -50,7 +50,7 @@ func FuzzLimits(f *testing.F) {
 		require.LessOrEqual(t, 10*len(limits), len(body))
 		var again []byte
 		for _, l := range limits {
-			require.LessOrEqual(t, max(len(l.Name), len(l.Zone)), maxNameBytes)
+			require.LessOrEqual(t, max(len(l.Name), len(l.Zone)), wire.MaxNameBytes)
 			require.GreaterOrEqual(t, min(l.Rate, int64(l.Per), l.Burst), int64(0))
 			_ = l.Validate() // it may be of another release
 			again = l.append(again)

@@ -203,7 +203,7 @@ func TestDeclaredLimitsArriveAsTheyAre(t *testing.T) {
 	require.Greater(t, len(bodies), 2)
 	var got []Limit
 	for _, body := range bodies {
-		require.Less(t, len(body), declareBytes+2*maxNameBytes+100)
+		require.Less(t, len(body), declareBytes+2*wire.MaxNameBytes+100)
 		some, err := parseLimits(body)
 		require.NoError(t, err)
 		got = append(got, some...)
@@ -212,8 +212,8 @@ func TestDeclaredLimitsArriveAsTheyAre(t *testing.T) {
 	require.Empty(t, appendLimits(nil))
 
 	for about, wrong := range map[string]Limit{
-		"a long name":             {Name: strings.Repeat("n", maxNameBytes+1), Rate: 1},
-		"a long zone":             {Name: "n", Zone: strings.Repeat("z", maxNameBytes+1)},
+		"a long name":             {Name: strings.Repeat("n", wire.MaxNameBytes+1), Rate: 1},
+		"a long zone":             {Name: "n", Zone: strings.Repeat("z", wire.MaxNameBytes+1)},
 		"a rate that is negative": {Name: "n", Rate: -1},
 		"a time that is negative": {Name: "n", Per: -1},
 	} {

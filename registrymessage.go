@@ -87,10 +87,10 @@ func parseLimits(body []byte) (limits []Limit, err error) {
 	}
 	for len(c.b) > 0 {
 		l := Limit{
-			Name: string(c.bytes(number(maxNameBytes))), Version: c.number(), Algorithm: Algorithm(number(math.MaxUint8)),
+			Name: string(c.bytes(number(wire.MaxNameBytes))), Version: c.number(), Algorithm: Algorithm(number(math.MaxUint8)),
 			Rate: int64(number(math.MaxInt64)), Per: time.Duration(number(math.MaxInt64)), Burst: int64(number(math.MaxInt64)),
 			Scope: Scope(number(math.MaxUint8)), Partition: PartitionPolicy(number(math.MaxUint8)), Calendar: Calendar(number(math.MaxUint8)),
-			Zone: string(c.bytes(number(maxNameBytes))),
+			Zone: string(c.bytes(number(wire.MaxNameBytes))),
 		}
 		if !c.ok {
 			return nil, wire.ErrMalformed

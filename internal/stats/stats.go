@@ -30,6 +30,7 @@ import (
 // concurrent use.
 type Meters struct {
 	Limits    Limits
+	TopKeys   TopKeys
 	latencies [wire.Sources]histogram
 	Served    atomic.Uint64 // checks that others made here
 	Passed    atomic.Uint64 // checks that came here and were passed on

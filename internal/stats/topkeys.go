@@ -1,0 +1,259 @@
+package stats
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/internal/topkeys"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// MaxTop bounds the keys of one list, in an answer and of MergeTop.
+	MaxTop = 100
+	// topHalfLife is in what time an ask comes to count half.
+	topHalfLife = time.Minute
+	// topBytes bounds a member's answer; of longer keys there are fewer.
+	topBytes = 48 << 10
+	// maxCount bounds what a member says of one key, so that what all say can be added up.
+	maxCount = 1 << 48
+)
+
+// TopKeys knows which keys this node was asked for most, and denied most. The zero TopKeys
+// is switched off. It is safe for concurrent use.
+type TopKeys struct {
+	mu            sync.Mutex
+	asked, denied *topkeys.Sketch // nil if switched off
+	dropped       atomic.Uint64
+}
+
+// TopKeyStats says how many keys are remembered, and how many asks were not counted.
+type TopKeyStats struct {
+	Asked, Denied int
+	Dropped       uint64
+}
+
+// Start switches it on, with room for size keys of each list. It comes before all else. A
+// size of 0 or less changes nothing.
+func (k *TopKeys) Start(size int, now int64) {
+	if size > 0 {
+		k.asked, k.denied = topkeys.New(size, int64(topHalfLife), now), topkeys.New(size, int64(topHalfLife), now)
+	}
+}
+
+// Add counts a check that stands for weight of them.
+func (k *TopKeys) Add(id topkeys.ID, limit, key string, allowed bool, weight uint64, now int64) {
+	if k.asked == nil {
+		return
+	}
+	if !k.mu.TryLock() {
+		k.dropped.Add(weight)
+		return
+	}
+	k.asked.Add(id, float64(weight), limit, key, now)
+	if !allowed {
+		k.denied.Add(id, float64(weight), limit, key, now)
+	}
+	k.mu.Unlock()
+}
+
+// Stats returns how it fares.
+func (k *TopKeys) Stats() (s TopKeyStats) {
+	s.Dropped = k.dropped.Load()
+	if k.asked != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		s.Asked, s.Denied = k.asked.Len(), k.denied.Len()
+	}
+	return s
+}
+
+// Top is what one node says of its top keys.
+type Top struct {
+	Silent        bool // it is switched off there: there are no lists
+	asked, denied topList
+}
+
+// topList is what one node says of one of its sketches.
+type topList struct {
+	floor uint64 // the most that a key has that is not listed
+	keys  []topEntry
+}
+
+type topEntry struct {
+	id          topkeys.ID
+	count, over uint64
+	limit, key  string
+	known       bool
+}
+
+// Top returns what this node says.
+func (k *TopKeys) Top(now int64) Top {
+	if k.asked == nil {
+		return Top{Silent: true}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return Top{asked: listOf(k.asked, now), denied: listOf(k.denied, now)}
+}
+
+// listOf has whole numbers, rounded so that the bounds hold.
+func listOf(s *topkeys.Sketch, now int64) (l topList) {
+	all := s.Top(MaxTop+1, now)
+	l.floor = uint64(math.Ceil(s.Floor(now)))
+	if len(all) > MaxTop {
+		l.floor, all = uint64(math.Ceil(all[MaxTop].Count)), all[:MaxTop]
+	}
+	for _, e := range all {
+		count := uint64(math.Ceil(e.Count))
+		l.keys = append(l.keys, topEntry{e.ID, count, count - uint64(math.Floor(e.Count-e.Over)), e.Limit, e.Key, true})
+	}
+	return l
+}
+
+// Append appends what a member answers that is asked for its top keys, without the text of
+// keys unless text is true. Numbers are unsigned varints. Without told the rest is not there.
+// A key's bytes are one more than it has, 0 if its text is not told.
+//
+//	answer  told 1 | asked | denied
+//	list    floor | entries | entries
+//	entry   id 16 | count | over | limit's bytes | limit | key's bytes | key
+func (t *Top) Append(b []byte, text bool) []byte {
+	if t.Silent {
+		return append(b, 0)
+	}
+	b = t.asked.append(append(b, 1), text)
+	return t.denied.append(b, text)
+}
+
+// append appends as much of the list as there is room for.
+func (l *topList) append(b []byte, text bool) []byte {
+	var entries []byte
+	floor, n := l.floor, 0
+	for _, e := range l.keys {
+		one := append([]byte(nil), e.id[:]...)
+		one = binary.AppendUvarint(one, e.count)
+		one = binary.AppendUvarint(one, e.over)
+		one = wire.AppendText(one, e.limit)
+		if text && e.known {
+			one = binary.AppendUvarint(one, uint64(len(e.key))+1)
+			one = append(one, e.key...)
+		} else {
+			one = binary.AppendUvarint(one, 0)
+		}
+		if len(entries)+len(one) > topBytes/2 {
+			floor = max(floor, e.count)
+			break
+		}
+		entries = append(entries, one...)
+		n++
+	}
+	b = binary.AppendUvarint(b, floor)
+	b = binary.AppendUvarint(b, uint64(n))
+	return append(b, entries...)
+}
+
+// ParseTop reads a member's answer.
+func ParseTop(answer []byte) (t Top, err error) {
+	c := wire.NewCursor(answer)
+	if t.Silent = c.Number(1) == 0; !t.Silent {
+		t.asked, t.denied = readList(&c), readList(&c)
+	}
+	if c.Left() > 0 {
+		c.Fail()
+	}
+	if c.Err() != nil {
+		return Top{}, c.Err()
+	}
+	return t, nil
+}
+
+func readList(c *wire.Cursor) (l topList) {
+	l.floor = c.Number(maxCount)
+	for range c.Number(MaxTop) {
+		var e topEntry
+		copy(e.id[:], c.Bytes(len(e.id)))
+		e.count = c.Number(maxCount)
+		e.over = c.Number(e.count)
+		e.limit = c.Text(wire.MaxNameBytes)
+		if size := c.Number(wire.MaxKeyBytes + 1); size > 0 {
+			e.key, e.known = string(c.Bytes(int(size-1))), true
+		}
+		if e.count < l.floor {
+			c.Fail()
+		}
+		l.keys = append(l.keys, e)
+	}
+	return l
+}
+
+// TopKey is a key of one limit, and how often it was asked for and denied. Each count is too
+// high by its Over at most.
+type TopKey struct {
+	Limit                string
+	ID                   [16]byte
+	Key                  string
+	Known                bool // some node told the key
+	Asks, AsksOver       uint64
+	Denials, DenialsOver uint64
+}
+
+// MergeTop merges what nodes say into the keys asked for most and denied most. A node that
+// does not list a key may have been asked for it as often as its floor says, which is
+// added to the count and to what it may be too high by.
+func MergeTop(all []Top, most int) (asked, denied []TopKey) {
+	keys := make(map[[16]byte]*TopKey)
+	// What either list names has a share of both lists' floors, so all keys come first.
+	for i := range all {
+		for _, e := range slices.Concat(all[i].asked.keys, all[i].denied.keys) {
+			k := keys[e.id]
+			if k == nil {
+				k = &TopKey{Limit: e.limit, ID: e.id}
+				keys[e.id] = k
+			}
+			if e.known && !k.Known {
+				k.Key, k.Known = e.key, true
+			}
+		}
+	}
+	asks := func(k *TopKey) (count, over *uint64) { return &k.Asks, &k.AsksOver }
+	denials := func(k *TopKey) (count, over *uint64) { return &k.Denials, &k.DenialsOver }
+	tally := func(list func(*Top) *topList, of func(*TopKey) (count, over *uint64)) {
+		floors := uint64(0)
+		for i := range all {
+			l := list(&all[i])
+			floors += l.floor
+			for _, e := range l.keys {
+				count, over := of(keys[e.id])
+				*count += e.count - l.floor // floors has one for each node
+				*over += e.over - l.floor
+			}
+		}
+		for _, k := range keys {
+			count, over := of(k)
+			*count += floors
+			*over += floors
+		}
+	}
+	tally(func(t *Top) *topList { return &t.asked }, asks)
+	tally(func(t *Top) *topList { return &t.denied }, denials)
+	pick := func(of func(*TopKey) (count, over *uint64)) (top []TopKey) {
+		for _, k := range keys {
+			if count, over := of(k); *count > *over {
+				top = append(top, *k)
+			}
+		}
+		slices.SortFunc(top, func(a, b TopKey) int {
+			x, _ := of(&a)
+			y, _ := of(&b)
+			return cmp.Or(cmp.Compare(*y, *x), slices.Compare(a.ID[:], b.ID[:]))
+		})
+		return top[:min(len(top), most)]
+	}
+	return pick(asks), pick(denials)
+}

@@ -142,7 +142,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	}
 	f.Add(request(wire.OpPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.clock.Now())), byte(0), false)
 	f.Add(request(wire.OpCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
-	f.Add(request(wire.OpDeclare, 0, 0, appendLimits([]Limit{{Name: "fixed_window", Rate: 99, Per: time.Hour}})[0]), byte(0), false)
+	f.Add(request(wire.OpDeclare, 0, 0, declaration(&Limit{Name: "fixed_window", Rate: 99, Per: time.Hour})), byte(0), false)
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)
 	frame := []byte{2, 0} // version, flags

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -29,6 +30,14 @@ func (foreignNode) Serve(b *cluster.Batch) {
 	for i := range b.Requests {
 		b.Reply(i, nil)
 	}
+}
+
+// declaration is what a member tells others of a limit.
+func declaration(l *Limit) (message []byte) {
+	r := registry.New(quiet, describe)
+	_ = r.Add(l.declared(), 0)
+	r.Tell(1, func(_ int, m []byte) { message = m })
+	return message
 }
 
 // A region lets others ask for units of Global limits, and have their counts reset.
@@ -91,7 +100,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{wire.OpPublish, with(wire.OpPublish, appendEntries(nil, []kvEntry{{Published: Published{Name: "a", Version: 1, Value: []byte("b")}}}, n.clock.Now())), false},
 		{wire.OpCompare, with(wire.OpCompare, (&comparison{}).append(nil)), false},
 		{wire.OpExchange, speaking("far"), true},
-		{wire.OpDeclare, with(wire.OpDeclare, declared.append(nil)), false},
+		{wire.OpDeclare, with(wire.OpDeclare, declaration(&declared)), false},
 		{wire.OpLocate, with(wire.OpLocate, appendHashes(make([]byte, 8), countsync.All())), false},
 		{wire.OpTop, with(wire.OpTop, nil), false},
 	}

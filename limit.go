@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/registry"
+	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -149,3 +151,39 @@ func (l *Limit) numbers() bucket.Limit {
 // sameWindows is an instant at which a window begins in all regions: as good as any
 // other that is not zero.
 const sameWindows = 1
+
+// declared is the part of the limit that is compared with other limits of its Name.
+func (l *Limit) declared() registry.Limit {
+	return registry.Limit{
+		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst,
+		Scope: uint8(l.Scope), Partition: wire.Policy(l.Partition), Calendar: uint8(l.Calendar), Zone: l.Zone, Varies: l.Varies,
+	}
+}
+
+// describe is what a limit's numbers are in a log.
+func describe(l registry.Limit) string {
+	text := fmt.Sprintf("%d per %s", l.Rate, spelling.Duration(l.Per))
+	if c := Calendar(l.Calendar); c != NoCalendar {
+		text = fmt.Sprintf("%d per calendar %v of %s", l.Rate, c, l.Zone)
+	}
+	if l.Burst != 0 {
+		text += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	return text + fmt.Sprintf(", %v, %v, %v", l.Algorithm, Scope(l.Scope), PartitionPolicy(l.Partition))
+}
+
+// declareEvery is how often a node tells the next one of those that it hears of its limits.
+// It is no part of any other time, so that in virtual time no two messages of a node are of
+// one instant.
+const declareEvery = 5*time.Second - 7
+
+// declare tells one more of the other members, in turn, which limits this node has. Nobody
+// answers: each looks for conflicts in what it is told.
+func (n *Node) declare() {
+	v := n.view.Load()
+	heard := v.Heard()
+	n.registry.Tell(len(heard), func(i int, message []byte) {
+		to := heard[i]
+		v.Members[to].Peer.Tell(append(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}.Append(nil), message...))
+	})
+}

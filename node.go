@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	countsync "github.com/weir-go/weir/sync"
@@ -31,11 +32,11 @@ type Node struct {
 	view      atomic.Pointer[view.View]
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
-	kv        kvStore       // what is published
-	farAhead  pace.Pace     // of the line about a published value that is refused
-	regions   regions       // what this region has of Global limits
-	registry  *registry     // of the limits that Limiters were made of
-	newcomers chan struct{} // this node may hear somebody whose published values it does not know
+	kv        kvStore            // what is published
+	farAhead  pace.Pace          // of the line about a published value that is refused
+	regions   regions            // what this region has of Global limits
+	registry  *registry.Registry // of the limits that Limiters were made of
+	newcomers chan struct{}      // this node may hear somebody whose published values it does not know
 	meters    stats.Meters
 	pushbacks pushbacks // what owners have denied to this node
 	tentative tentative // takes here that may be given back
@@ -81,7 +82,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		clock:    env.NewClock(cfg.Now),
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
-		registry: newRegistry(cfg.Logger),
+		registry: registry.New(cfg.Logger, describe),
 	}
 	if o, ok := cfg.Cluster.(observe.Spender); ok {
 		n.counts.Observe(
@@ -113,7 +114,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life.Go(n.compact)
 	n.life.Go(n.keepInStep)
 	n.life.Go(n.keepPublished)
-	n.life.Go(n.keepDeclared)
+	n.life.Every(declareEvery+n.view.Load().Offset(declareEvery), declareEvery, n.declare)
 	n.life.Go(n.keepLeases)
 	if n.regions.Holdings != nil {
 		n.life.Go(n.keepHoldings)
@@ -232,8 +233,8 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.registry.add(l, n.clock.Steady()); err != nil {
-		return nil, err
+	if err := n.registry.Add(l.declared(), n.clock.Steady()); err != nil {
+		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
 	if l.Calendar != NoCalendar || l.Scope == Global && l.Algorithm == FixedWindow {
@@ -262,7 +263,7 @@ func (n *Node) Stats() Stats {
 		Overdue:   n.meters.Overdue.Load(),
 		LateUnits: n.meters.LateUnits.Load(),
 		Canceled:  n.meters.Canceled.Load(),
-		Conflicts: n.registry.conflicts.Load(),
+		Conflicts: n.registry.Conflicts(),
 		Keys:      n.counts.Len(),
 		MaxKeys:   n.cfg.MaxKeys,
 		Bytes:     n.counts.Bytes(),

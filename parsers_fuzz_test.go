@@ -33,34 +33,6 @@ func FuzzHashes(f *testing.F) {
 	})
 }
 
-// Whatever limits a member declares, they can be compared, shown and told again, and
-// are no more than it sent.
-func FuzzLimits(f *testing.F) {
-	one := Limit{Name: "api", Version: 1 << 63, Algorithm: FixedWindow, Rate: 10, Per: time.Minute, Calendar: Day, Zone: "Europe/Zurich"}
-	two := Limit{Algorithm: 255, Burst: 1<<63 - 1, Scope: 255, Partition: 255}
-	f.Add(one.append(two.append(nil)))
-	f.Add(one.append(nil)[:20])
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
-	f.Fuzz(func(t *testing.T, body []byte) {
-		limits, err := parseLimits(body)
-		if err != nil {
-			require.Empty(t, limits)
-			return
-		}
-		require.LessOrEqual(t, 10*len(limits), len(body))
-		var again []byte
-		for _, l := range limits {
-			require.LessOrEqual(t, max(len(l.Name), len(l.Zone)), wire.MaxNameBytes)
-			require.GreaterOrEqual(t, min(l.Rate, int64(l.Per), l.Burst), int64(0))
-			_ = l.Validate() // it may be of another release
-			again = l.append(again)
-		}
-		repeated, err := parseLimits(again)
-		require.NoError(t, err)
-		require.Equal(t, limits, repeated)
-	})
-}
-
 // A lease is whatever ten bytes a member sends, for longestLease at most.
 func FuzzLease(f *testing.F) {
 	f.Add(wire.Lease{Units: 1<<32 - 1, Term: 500, Until: 7}.Append(nil))

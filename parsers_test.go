@@ -33,12 +33,12 @@ var fuzzed = map[string]string{
 	"internal/wire ParseAnswer": "internal/wire FuzzAnswer",
 	"internal/wire ParseResult": "internal/wire FuzzAnswer",
 	". parseHashes":             ". FuzzHashes",
-	". parseLimits":             ". FuzzLimits",
 	". parseEntries":            ". FuzzKVMessages",
 	". parseComparison":         ". FuzzKVMessages",
 	". parseDifference":         ". FuzzKVMessages",
 
-	"internal/stats ParseTop": "internal/stats FuzzTop",
+	"internal/registry parseLimits": "internal/registry FuzzLimits",
+	"internal/stats ParseTop":       "internal/stats FuzzTop",
 
 	"audit ID.UnmarshalText":     "audit FuzzID",
 	"bucket Count.Parse":         "bucket FuzzParse",

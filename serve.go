@@ -94,12 +94,10 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.serveComparison(from, request[wire.HeaderBytes:], b.Later(i))
 			continue
 		case wire.OpDeclare:
-			limits, err := parseLimits(request[wire.HeaderBytes:])
-			if err != nil {
+			if err := n.registry.Compare(request[wire.HeaderBytes:], b.From, n.clock.Steady()); err != nil {
 				b.Reply(i, nil)
 				continue
 			}
-			n.registry.compare(limits, b.From, n.clock.Steady())
 			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
 			continue
 		case wire.OpLocate:

@@ -105,6 +105,16 @@ func (v *View) Stale(now int64) bool {
 	return len(v.Abandoned) > 0 && !v.scattered(now)
 }
 
+// Heard returns the index in Members of each other member that this node hears itself.
+func (v *View) Heard() (heard []int) {
+	for i := range v.Members {
+		if i != v.Self && v.Direct[i] {
+			heard = append(heard, i)
+		}
+	}
+	return heard
+}
+
 // Reaches says that a member is heard, directly or through others.
 func (v *View) Reaches(i int) bool { return i >= 0 && v.Next[i] >= 0 }
 

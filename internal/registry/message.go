@@ -1,0 +1,61 @@
+package registry
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// messageBytes bounds a message, which is looked through between checks; more limits take
+// more messages.
+const messageBytes = 8 << 10
+
+// messages are what this node tells: the limits that other members are to compare with
+// theirs. Numbers are unsigned varints. r.mu is held.
+//
+//	message  limits until the end
+//	limit    name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone
+func (r *Registry) messages() (messages [][]byte) {
+	var b []byte
+	for i := range r.all {
+		if l := &r.all[i].Limit; !l.Varies {
+			b = l.append(b)
+		}
+		if len(b) >= messageBytes || i == len(r.all)-1 && len(b) > 0 {
+			messages, b = append(messages, b), nil
+		}
+	}
+	return messages
+}
+
+func (l *Limit) append(b []byte) []byte {
+	b = wire.AppendText(b, l.Name)
+	for _, number := range []uint64{
+		l.Version, uint64(l.Algorithm), uint64(l.Rate), uint64(l.Per), uint64(l.Burst),
+		uint64(l.Scope), uint64(l.Partition), uint64(l.Calendar),
+	} {
+		b = binary.AppendUvarint(b, number)
+	}
+	return wire.AppendText(b, l.Zone)
+}
+
+// parseLimits reads what another member tells. The limits are to be compared and shown, and
+// not to be asked by: their numbers may be of another release.
+func parseLimits(message []byte) (limits []Limit, err error) {
+	c := wire.NewCursor(message)
+	for c.Left() > 0 {
+		limits = append(limits, Limit{
+			Name: c.Text(wire.MaxNameBytes), Version: c.Number(math.MaxUint64), Algorithm: bucket.Algorithm(c.Number(math.MaxUint8)),
+			Rate: int64(c.Number(math.MaxInt64)), Per: time.Duration(c.Number(math.MaxInt64)), Burst: int64(c.Number(math.MaxInt64)),
+			Scope: uint8(c.Number(math.MaxUint8)), Partition: wire.Policy(c.Number(math.MaxUint8)), Calendar: uint8(c.Number(math.MaxUint8)),
+			Zone: c.Text(wire.MaxNameBytes),
+		})
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	return limits, nil
+}

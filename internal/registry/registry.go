@@ -1,0 +1,201 @@
+// Package registry remembers which limits a node's Limiters were made of, so that two limits
+// are noticed that share each key's count and judge it differently by mistake.
+//
+// The registry compares what was declared: here as Limiters are made, and with other members
+// as they tell each other of their limits. It knows no counts and no keys, and no check
+// passes it. So a share of a limit in a split, a region's part, a calendar's window and what
+// a count was judged by before a Version rose are no conflicts. These invariants hold:
+//
+//   - Of each name it has the highest Version, and the numbers that came last.
+//   - At one Version a name has one Algorithm. Node.Limiter relies on that: a check by
+//     another one would be judged by the first.
+//   - A Version of a name is logged once for this node and once for all others, at most
+//     conflictLines in conflictPace. Without that, what members declare every few seconds
+//     fills the log.
+//   - Names, messages and their texts are bounded, whatever members declare.
+//
+// Time is an argument.
+package registry
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// maxNames bounds the names that are remembered. Limits whose names come later are not
+	// compared with others.
+	maxNames = 4096
+	// conflictLines is how many lines about conflicts are logged in conflictPace.
+	conflictLines = 10
+	conflictPace  = 10 * time.Second
+)
+
+// Limit is the part of a weir.Limit that a count is judged by. Scope and Calendar have its
+// numbers.
+type Limit struct {
+	Name      string
+	Version   uint64
+	Algorithm bucket.Algorithm
+	Rate      int64
+	Per       time.Duration
+	Burst     int64
+	Scope     uint8
+	Partition wire.Policy
+	Calendar  uint8 // 0 for none
+	Zone      string
+	Varies    bool // other numbers are meant: only the Algorithm is compared. It is not told
+}
+
+// conflicts reports whether two limits of one Name have one Version and judge in
+// other ways, where neither Varies.
+func (l *Limit) conflicts(o *Limit) bool {
+	return l.Version == o.Version && !l.Varies && !o.Varies && l.spelled() != o.spelled()
+}
+
+// spelled is the limit with its defaults written out, so that two that judge in the
+// same way are equal.
+func (l *Limit) spelled() Limit {
+	s := *l
+	if s.Algorithm == bucket.TokenBucket || s.Algorithm == bucket.LeakyBucket {
+		s.Burst = cmp.Or(s.Burst, s.Rate)
+	}
+	if s.Calendar != 0 {
+		s.Zone = cmp.Or(s.Zone, "UTC")
+	}
+	return s
+}
+
+// Registry is safe for concurrent use.
+type Registry struct {
+	log      *slog.Logger
+	describe func(Limit) string
+
+	mu        sync.Mutex
+	at        map[string]int // place in all
+	all       []registered
+	conflicts uint64 // times that one was seen
+	since     int64  // when the lines began to be counted
+	lines     int
+	turn      int // of Tell
+}
+
+// registered is a limit of this node.
+type registered struct {
+	Limit
+	loggedHere, loggedThere bool
+}
+
+// New returns a Registry. describe returns the numbers of a limit as the log has them; its
+// defaults are written out.
+func New(log *slog.Logger, describe func(Limit) string) *Registry {
+	return &Registry{log: log, describe: describe, at: make(map[string]int)}
+}
+
+// Conflicts is how often a conflict was seen.
+func (r *Registry) Conflicts() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.conflicts
+}
+
+// Add registers a limit that is valid. It returns an error if the limit of this Name and
+// Version has another Algorithm. Other numbers are counted, and logged.
+func (r *Registry) Add(l Limit, now int64) error {
+	r.mu.Lock()
+	i, known := r.at[l.Name]
+	if !known {
+		if len(r.all) < maxNames {
+			r.at[l.Name] = len(r.all)
+			r.all = append(r.all, registered{Limit: l})
+		}
+		r.mu.Unlock()
+		return nil
+	}
+	held := &r.all[i]
+	before, logs := held.Limit, false
+	switch {
+	case l.Version < held.Version:
+	case l.Version > held.Version:
+		*held = registered{Limit: l}
+	case l.Algorithm != held.Algorithm:
+		r.mu.Unlock()
+		return fmt.Errorf("Algorithm of %q is %v, and this node has a limit of that Name with %v at the same Version %d: raise Version to change the Algorithm, or use another Name",
+			l.Name, l.Algorithm, before.Algorithm, l.Version)
+	case l.Varies:
+	default:
+		logs = l.conflicts(&before) && r.logs(&held.loggedHere, now)
+		held.Limit = l
+	}
+	r.mu.Unlock()
+	if logs {
+		r.log.Warn("two limits of this node have one name and version, and other numbers: they share each key's count, and each judges it by its own. Raise Version when numbers change, use another Name for another limit, or set Varies if it is meant so",
+			"limit", l.Name, "version", l.Version, "numbers", r.describe(l.spelled()), "other_numbers", r.describe(before.spelled()))
+	}
+	return nil
+}
+
+// Compare looks at what a member tells, and returns wire.ErrMalformed if that is nothing.
+func (r *Registry) Compare(message []byte, member string, now int64) error {
+	limits, err := parseLimits(message)
+	for i := range limits {
+		r.compare(&limits[i], member, now)
+	}
+	return err
+}
+
+func (r *Registry) compare(theirs *Limit, member string, now int64) {
+	r.mu.Lock()
+	at, known := r.at[theirs.Name]
+	if !known || !r.all[at].conflicts(theirs) {
+		r.mu.Unlock()
+		return
+	}
+	held := &r.all[at]
+	here, logs := held.Limit, r.logs(&held.loggedThere, now)
+	r.mu.Unlock()
+	if logs {
+		r.log.Warn("another member has a limit of this name and version with other numbers: they share each key's count, and each check is judged by the numbers of the member that asks, but by the algorithm that came first. Raise Version when numbers change, or use another Name for another limit",
+			"limit", here.Name, "version", here.Version, "numbers", r.describe(here.spelled()), "other_numbers", r.describe(theirs.spelled()), "member", member)
+	}
+}
+
+// logs counts a conflict. It reports whether that is to be logged now, and if so marks it
+// as logged. r.mu is held.
+func (r *Registry) logs(logged *bool, now int64) bool {
+	r.conflicts++
+	if *logged {
+		return false
+	}
+	if now-r.since >= int64(conflictPace) {
+		r.since, r.lines = now, 0
+	}
+	if r.lines == conflictLines {
+		return false
+	}
+	r.lines++
+	*logged = true
+	return true
+}
+
+// Tell sends what this node has declared to the next one of so many members, each of which
+// compares it.
+func (r *Registry) Tell(members int, send func(member int, message []byte)) {
+	r.mu.Lock()
+	turn := r.turn
+	r.turn++
+	var messages [][]byte
+	if members > 0 {
+		messages = r.messages()
+	}
+	r.mu.Unlock()
+	for _, message := range messages {
+		send(turn%members, message)
+	}
+}

@@ -1,0 +1,239 @@
+package registry
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+func described(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) }
+
+// logged is a Registry and the lines of its log.
+func logged() (r *Registry, lines func() []string) {
+	var text strings.Builder
+	r = New(slog.New(slog.NewTextHandler(&text, nil)), described)
+	return r, func() []string { return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' }) }
+}
+
+// told is what a Registry tells another member.
+func told(r *Registry) (messages [][]byte) {
+	r.Tell(1, func(_ int, message []byte) { messages = append(messages, message) })
+	return messages
+}
+
+// Two nodes make their limits and tell each other of them every few seconds.
+func Example() {
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.MessageKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	describe := func(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) }
+	here, there := New(log, describe), New(log, describe)
+	_ = here.Add(Limit{Name: "api", Rate: 10, Per: time.Minute}, 0)
+	_ = there.Add(Limit{Name: "api", Rate: 20, Per: time.Minute}, 0)
+	members := []string{"b"}
+	here.Tell(len(members), func(_ int, message []byte) {
+		if err := there.Compare(message, "a", 0); err != nil {
+			fmt.Println(err)
+		}
+	})
+	fmt.Println(here.Conflicts(), there.Conflicts())
+	// Output:
+	// level=WARN limit=api version=0 numbers="20 per 1m0s" other_numbers="10 per 1m0s" member=a
+	// 0 1
+}
+
+func TestAnotherAlgorithmAtTheSameVersionIsRefused(t *testing.T) {
+	r, _ := logged()
+	first := Limit{Name: "api", Rate: 10, Per: time.Minute, Version: 3}
+	another := Limit{Name: "api", Algorithm: bucket.TokenBucket, Rate: 10, Per: time.Minute, Version: 3}
+	require.NoError(t, r.Add(first, 0))
+	for range 2 {
+		err := r.Add(another, 0)
+		for _, part := range []string{bucket.SlidingWindow.String(), bucket.TokenBucket.String(), `"api"`, "Version 3", "raise Version", "another Name"} {
+			require.ErrorContains(t, err, part)
+		}
+	}
+	varies := another
+	varies.Varies = true
+	require.Error(t, r.Add(varies, 0), "it is judged by the other all the same")
+
+	older := another
+	older.Version = 2
+	require.NoError(t, r.Add(older, 0), "the higher version holds")
+	other := another
+	other.Name = "api/tokens"
+	require.NoError(t, r.Add(other, 0))
+	require.NoError(t, r.Add(first, 0))
+	another.Version = 4
+	require.NoError(t, r.Add(another, 0))
+	first.Version = 4
+	require.Error(t, r.Add(first, 0))
+	require.Zero(t, r.Conflicts())
+}
+
+func TestWhatIsMeantIsNoConflict(t *testing.T) {
+	r, lines := logged()
+	const day = 1
+	for _, l := range []Limit{
+		{Name: "window", Rate: 10, Per: time.Minute},
+		{Name: "window", Rate: 10, Per: time.Minute},
+		{Name: "window", Rate: 20, Per: time.Minute, Version: 1},
+		{Name: "window", Rate: 10, Per: time.Minute}, // where Version 1 is not known yet
+		{Name: "window", Rate: 30, Per: time.Minute, Version: 1, Varies: true},
+		{Name: "window", Rate: 20, Per: time.Minute, Version: 1},
+
+		{Name: "bucket", Algorithm: bucket.LeakyBucket, Rate: 10, Per: time.Minute},
+		{Name: "bucket", Algorithm: bucket.LeakyBucket, Rate: 10, Per: time.Minute, Burst: 10},
+		{Name: "daily", Algorithm: bucket.FixedWindow, Rate: 10, Calendar: day},
+		{Name: "daily", Algorithm: bucket.FixedWindow, Rate: 10, Calendar: day, Zone: "UTC"},
+
+		{Name: "tiers", Rate: 10, Per: time.Minute, Varies: true},
+		{Name: "tiers", Rate: 20, Per: time.Hour, Varies: true},
+		{Name: "tiers", Rate: 30, Per: time.Minute},
+		{Name: "tiers", Rate: 40, Per: time.Minute, Varies: true},
+	} {
+		require.NoError(t, r.Add(l, 0))
+		other, _ := logged()
+		require.NoError(t, other.Add(l, 0))
+		for _, message := range told(other) {
+			require.NoError(t, r.Compare(message, "other", 0))
+		}
+	}
+	require.Zero(t, r.Conflicts())
+	require.Empty(t, lines())
+}
+
+func TestConflictsTakeBoundedMemoryAndFewLines(t *testing.T) {
+	r, lines := logged()
+	now := int64(time.Hour)
+	add := func(i int, rate int64, version uint64) {
+		require.NoError(t, r.Add(Limit{Name: fmt.Sprint("user ", i), Rate: rate, Per: time.Minute, Version: version}, now))
+	}
+	const names = maxNames + 100
+	for i := range names {
+		add(i, 1, 0)
+	}
+	require.Len(t, r.all, maxNames)
+	require.Len(t, r.at, maxNames)
+	for i := range names {
+		add(i, 2, 0)
+	}
+	require.EqualValues(t, maxNames, r.Conflicts())
+	require.Len(t, lines(), conflictLines)
+	now += int64(conflictPace)
+	for i := range names {
+		add(i, 3, 0)
+	}
+	require.Len(t, lines(), 2*conflictLines)
+	require.NotEqual(t, lines()[0], lines()[conflictLines], "another name's turn")
+	require.NoError(t, r.Add(Limit{Name: fmt.Sprint("user ", names-1), Algorithm: bucket.FixedWindow, Rate: 1, Per: time.Minute}, now), "beyond the bound nothing is compared")
+	for i := range maxNames {
+		add(i, 1, 1)
+	}
+	require.Len(t, r.all, maxNames)
+
+	now += int64(conflictPace)
+	seen := r.Conflicts()
+	for range 3 {
+		require.NoError(t, r.Compare((&Limit{Name: "user 0", Rate: 9, Per: time.Minute, Version: 1}).append(nil), "other", now))
+	}
+	require.Len(t, lines(), 2*conflictLines+1, "once")
+	require.Equal(t, seen+3, r.Conflicts(), "each time")
+	require.NoError(t, r.Compare((&Limit{Name: "not here", Rate: 9}).append(nil), "other", now))
+	require.Len(t, r.all, maxNames)
+}
+
+func TestMembersAreToldInTurn(t *testing.T) {
+	r, _ := logged()
+	var turns []int
+	tell := func(members int) {
+		r.Tell(members, func(member int, _ []byte) { turns = append(turns, member) })
+	}
+	tell(2)
+	require.Empty(t, turns, "there is nothing to tell")
+	require.NoError(t, r.Add(Limit{Name: "varies", Rate: 1, Per: time.Second, Varies: true}, 0))
+	tell(2)
+	require.Empty(t, turns, "what varies is no one's to compare")
+	require.NoError(t, r.Add(Limit{Name: "stays", Rate: 1, Per: time.Second}, 0))
+	for _, members := range []int{3, 3, 3, 0, 3} {
+		tell(members)
+	}
+	require.Equal(t, []int{2, 0, 1, 0}, turns)
+}
+
+func TestLimitsThatAreToldArriveAsTheyAre(t *testing.T) {
+	r, _ := logged()
+	var limits []Limit
+	for i := range 1000 {
+		l := Limit{
+			Name: fmt.Sprint("limit ", i), Algorithm: bucket.Algorithm(i % 5), Rate: int64(i + 1), Per: time.Duration(i) * time.Hour, Burst: int64(i % 7),
+			Scope: uint8(i % 2), Partition: wire.Policy(i % 4), Calendar: uint8(i % 4), Zone: strings.Repeat("z", i%9), Version: uint64(i) << 50,
+		}
+		limits = append(limits, l)
+		require.NoError(t, r.Add(l, 0))
+	}
+	require.NoError(t, r.Add(Limit{Name: "varies", Rate: 1, Per: time.Second, Varies: true}, 0))
+	messages := told(r)
+	require.Greater(t, len(messages), 2)
+	var got []Limit
+	for _, message := range messages {
+		require.Less(t, len(message), messageBytes+2*wire.MaxNameBytes+100)
+		some, err := parseLimits(message)
+		require.NoError(t, err)
+		got = append(got, some...)
+	}
+	require.Equal(t, limits, got)
+
+	for about, wrong := range map[string]Limit{
+		"a long name":             {Name: strings.Repeat("n", wire.MaxNameBytes+1), Rate: 1},
+		"a long zone":             {Name: "n", Zone: strings.Repeat("z", wire.MaxNameBytes+1)},
+		"a rate that is negative": {Name: "n", Rate: -1},
+		"a time that is negative": {Name: "n", Per: -1},
+	} {
+		require.ErrorIs(t, r.Compare(wrong.append(nil), "other", 0), wire.ErrMalformed, about)
+	}
+	for cut := 1; cut < len(limits[0].append(nil)); cut++ {
+		require.ErrorIs(t, r.Compare(messages[0][:cut], "other", 0), wire.ErrMalformed, cut)
+	}
+}
+
+// Whatever limits a member tells, they can be compared, shown and told again, and are no
+// more than it sent.
+func FuzzLimits(f *testing.F) {
+	one := Limit{Name: "api", Version: 1 << 63, Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute, Calendar: 1, Zone: "Europe/Zurich"}
+	two := Limit{Algorithm: 255, Burst: 1<<63 - 1, Scope: 255, Partition: 255}
+	f.Add(one.append(two.append(nil)))
+	f.Add(one.append(nil)[:20])
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Fuzz(func(t *testing.T, message []byte) {
+		limits, err := parseLimits(message)
+		if err != nil {
+			require.Empty(t, limits)
+			return
+		}
+		require.LessOrEqual(t, 10*len(limits), len(message))
+		r, _ := logged()
+		require.NoError(t, r.Add(Limit{Name: "api", Rate: 1}, 0))
+		require.NoError(t, r.Compare(message, "other", 0))
+		var again []byte
+		for _, l := range limits {
+			require.LessOrEqual(t, max(len(l.Name), len(l.Zone)), wire.MaxNameBytes)
+			require.GreaterOrEqual(t, min(l.Rate, int64(l.Per), l.Burst), int64(0))
+			again = l.append(again)
+		}
+		repeated, err := parseLimits(again)
+		require.NoError(t, err)
+		require.Equal(t, limits, repeated)
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -79,10 +80,7 @@ type scratch struct {
 	all     []wire.Ask // each (limit, key) once
 	at      []int      // which of all answers each of the caller's
 	results []wire.Result
-	parts   []bucket.Limit
-	takes   []bucket.Ask
-	wholes  []*bucket.Limit // of those takes that are judged by this region's holdings
-	answers []bucket.Result
+	room    owner.Room
 }
 
 // scratch has room for so many asks.
@@ -90,10 +88,7 @@ func (n *Node) scratch(asks int) *scratch {
 	s := n.scratches.Get().(*scratch)
 	if cap(s.all) < asks {
 		asks = max(asks, 8)
-		*s = scratch{
-			make([]wire.Ask, 0, asks), make([]int, 0, asks), make([]wire.Result, 0, asks),
-			make([]bucket.Limit, asks), make([]bucket.Ask, 0, asks), make([]*bucket.Limit, 0, asks), make([]bucket.Result, asks),
-		}
+		*s = scratch{all: make([]wire.Ask, 0, asks), at: make([]int, 0, asks), results: make([]wire.Result, 0, asks)}
 	}
 	return s
 }
@@ -101,9 +96,7 @@ func (n *Node) scratch(asks int) *scratch {
 // done keeps s for the next caller, but not what this one's limits were.
 func (n *Node) done(s *scratch) {
 	clear(s.all[:cap(s.all)])
-	clear(s.takes[:cap(s.takes)])
-	clear(s.wholes[:cap(s.wholes)])
-	s.all, s.at, s.results, s.takes = s.all[:0], s.at[:0], s.results[:0], s.takes[:0]
+	s.all, s.at, s.results = s.all[:0], s.at[:0], s.results[:0]
 	n.scratches.Put(s)
 }
 
@@ -195,7 +188,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 		s.all[i].Began = began
 	}
 	if v.AllHere(s.all, began) && !n.fenced(v, now) {
-		n.spendAll(v, view.AsOwner, s.all, now, s, s.results)
+		n.owner.TakeAll(v, view.AsOwner, s.all, now, &s.room, s.results)
 		return nil
 	}
 	if n.denyAll(v, s.all, n.clock.At(now), s.results) {
@@ -265,17 +258,7 @@ func partiesOf(v *view.View, all []wire.Ask, now int64) []*party {
 
 // allowed says that nothing that the party enforces was denied: it took.
 func (p *party) allowed() bool {
-	return p.err == nil && allowed(p.asks, p.results)
-}
-
-// allowed reports whether nothing that is enforced was denied.
-func allowed(asks []wire.Ask, results []wire.Result) bool {
-	for i := range results {
-		if !results[i].Allowed && !asks[i].Shadow {
-			return false
-		}
-	}
-	return true
+	return p.err == nil && owner.Allowed(p.asks, p.results)
 }
 
 // denyAll reports whether a pushback denies one of the asks, and so all: no member is
@@ -288,7 +271,7 @@ func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results [
 	for i := range all {
 		r := v.Route(all[i].ID, t.Steady)
 		leaves := r.Way != view.Here && r.Way != view.NoWay && r.To != v.Self
-		if leaves && n.pushbacks.deny(&all[i], t, &results[i]) {
+		if leaves && n.asker.Denies(&all[i], t, &results[i]) {
 			denied = true
 		} else {
 			results[i].Allowed, results[i].Limit = true, all[i].Limit.Capacity()
@@ -335,13 +318,11 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 	}
 	s := n.scratch(len(p.asks))
 	defer n.done(s)
-	n.begin(flags, p.asks, n.clock.SteadyAt(now))
-	n.spendAll(v, as, p.asks, now, s, p.results)
-	n.settle(flags, p.asks, p.results)
+	n.owner.TakeTogether(v, as, flags, p.asks, now, &s.room, p.results)
 	p.settle = func(takes []wire.Ask) {
 		for _, a := range takes {
-			n.spend(v, as, wire.OpRefund, 0, &a, n.clock.Now(), new(wire.Result))
-			n.tentative.settle(a.ID)
+			n.owner.Do(v, as, wire.OpRefund, 0, &a, n.clock.Now(), new(wire.Result))
+			n.owner.Settle(a.ID)
 		}
 	}
 }
@@ -368,65 +349,4 @@ func (p *party) kept() (kept []wire.Ask) {
 		}
 	}
 	return kept
-}
-
-// spendAll takes on all of the counts that are held here, or on none, each
-// within the share that this node has.
-func (n *Node) spendAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *scratch, results []wire.Result) {
-	s.takes, s.wholes = s.takes[:0], s.wholes[:0]
-	whole, closed, global := as == view.AsOwner && v.Complete, false, false
-	for i := range asks {
-		a, limit, source := &asks[i], asks[i].Limit, wire.Owner
-		part := view.Share{All: true}
-		if !whole {
-			part, source = v.Share(as, a.ID, a.Partition)
-		}
-		if !part.All {
-			s.parts[i] = part.Limit(n.wholeOf(a, now))
-			limit = &s.parts[i]
-		}
-		results[i].StoodIn, results[i].Ahead = as != view.AsOwner, 0
-		if results[i].Source = source; source == wire.FailedClosed {
-			results[i].Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
-			closed = closed || !a.Shadow
-			continue
-		}
-		if results[i].Ahead = n.ahead(a, limit, now); results[i].Ahead > 0 {
-			if a.Shadow {
-				results[i].Result = n.counts.Peek(a.ID, limit, now, a.Units)
-				denyBehind(results[i].Ahead, limit, &results[i].Result)
-				continue
-			}
-			closed = true
-		}
-		if part.All && a.Global && n.regions.Holdings != nil {
-			s.wholes = append(s.wholes, limit)
-			global = true
-		} else {
-			s.wholes = append(s.wholes, nil)
-		}
-		s.takes = append(s.takes, bucket.Ask{ID: a.ID, Limit: limit, Units: a.Units, Shadow: a.Shadow})
-	}
-	answers := s.answers[:len(s.takes)]
-	switch {
-	case closed:
-		for i := range s.takes {
-			t := &s.takes[i]
-			answers[i] = n.counts.Peek(t.ID, t.Limit, now, t.Units)
-		}
-	case global:
-		n.regions.TakeAll(s.takes, s.wholes, n.clock.At(now), answers)
-	default:
-		n.counts.TakeAll(s.takes, now, answers)
-	}
-	for i := range results {
-		if r := &results[i]; r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
-			r.Result, answers = answers[0], answers[1:]
-			if r.Ahead > 0 && closed {
-				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
-			}
-			n.soonest(asks[i].ID, &r.Result, now)
-			r.RetryAfter = v.RetryAfter(as, r.Source, r.RetryAfter)
-		}
-	}
 }

@@ -39,7 +39,7 @@ func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip,
 			})
 			return
 		}
-		got, err := n.answer(v, h, request, nil, now)
+		got, err := n.owner.Answer(v, h, request, nil, now)
 		if err == nil {
 			n.meters.Served.Add(uint64(h.Asks))
 		}

@@ -25,17 +25,17 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 	as := view.AsSelf
 	switch {
 	case way.Way == view.Here && !n.fenced(v, now):
-		n.spend(v, view.AsOwner, op, flags, a, now, r)
+		n.owner.Do(v, view.AsOwner, op, flags, a, now, r)
 		return nil
 	case way.Way == view.StandIn && way.To == v.Self:
 		as = view.AsStandIn
 	case way.Way != view.Here && way.Way != view.NoWay:
-		if op == wire.OpTake && (n.pushbacks.deny(a, t, r) || n.leases.spend(a, t, r)) {
+		if op == wire.OpTake && (n.asker.Answer(a, t, r)) {
 			return nil
 		}
 		asks, results := [1]wire.Ask{*a}, [1]wire.Result{}
 		if op == wire.OpTake && way.Way == view.Direct {
-			n.askForLease(v, &asks[0], t)
+			n.asker.Want(v, &asks[0], t)
 		}
 		trip := n.depart(ctx)
 		by, err := n.reach(ctx, trip, v, t, way, op, flags, asks[:], results[:])
@@ -66,7 +66,7 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	}
 	// What is decided without waiting must not crowd out those who read answers.
 	runtime.Gosched()
-	n.spend(v, as, op, flags, a, now, r)
+	n.owner.Do(v, as, op, flags, a, now, r)
 	return nil
 }
 
@@ -165,105 +165,6 @@ func unheard(err error) bool {
 // unsent says of an error that nobody has been asked.
 func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrBusy) }
 
-// spend carries out op on the count that is held here, within the share that
-// this node has. FailClosed denies what asks; what was spent or given back
-// elsewhere is counted all the same, also where the share is nothing.
-func (n *Node) spend(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
-	r.StoodIn = as != view.AsOwner
-	if as == view.AsOwner && v.Complete {
-		n.applyWhole(op, flags, a, now, r)
-		r.Source = wire.Owner
-		return
-	}
-	a.Lease = wire.Lease{}
-	s, source := v.Share(as, a.ID, a.Partition)
-	r.Source = source
-	switch {
-	case s.All:
-		n.applyWhole(op, flags, a, now, r)
-	case source == wire.FailedClosed && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait):
-		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
-	default:
-		part := s.Limit(n.wholeOf(a, now))
-		if (op == wire.OpDebit || op == wire.OpRefund) && part.Capacity() == 0 {
-			part = *a.Limit
-		}
-		n.apply(op, flags, a, &part, now, r)
-		r.RetryAfter = v.RetryAfter(as, source, r.RetryAfter)
-		if op == wire.OpDebit && source == wire.FailedClosed {
-			r.Allowed, r.RetryAfter, r.ResetAfter = false, view.OutageRetry, max(r.ResetAfter, view.OutageRetry)
-		}
-	}
-}
-
-// applyWhole carries out op within all that this region has of the limit.
-func (n *Node) applyWhole(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
-	if a.Global && n.regions.Holdings != nil {
-		n.applyGlobal(op, flags, a, now, r)
-		return
-	}
-	n.apply(op, flags, a, a.Limit, now, r)
-}
-
-// wholeOf is all that this region has of the limit of an ask.
-func (n *Node) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
-	if !a.Global || n.regions.Holdings == nil {
-		return a.Limit
-	}
-	held := n.regions.Limit(a.ID, a.Limit, n.clock.At(now))
-	return &held
-}
-
-// apply carries out op on the count that is held here.
-func (n *Node) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	if op == wire.OpTake || op == wire.OpPeek {
-		if waiting := n.ahead(a, l, now); waiting > 0 {
-			r.Result = n.counts.Peek(a.ID, l, now, a.Units)
-			denyBehind(waiting, l, &r.Result)
-			return
-		}
-	}
-	switch op {
-	case wire.OpWait:
-		n.applyWait(a, l, now, r)
-	case wire.OpTake:
-		if a.Lease.Units > 0 {
-			n.takeLending(a, l, now, r)
-		} else {
-			n.counts.TakeInto(a.ID, l, now, a.Units, &r.Result)
-		}
-		n.soonest(a.ID, &r.Result, now)
-	case wire.OpDebit:
-		r.Result = n.counts.Debit(a.ID, l, now, a.Units)
-	case wire.OpPeek:
-		r.Result = n.counts.Peek(a.ID, l, now, a.Units)
-		n.soonest(a.ID, &r.Result, now)
-	case wire.OpRefund:
-		n.refund(flags, a, l, now)
-	case wire.OpReset:
-		n.stream.ResetTo(a.ID, uint64(a.Units), 0, now)
-	}
-}
-
-// refund gives back what a receipt was given for. What was granted without authority
-// counts on top of a state that has come since, whose windows or entries begin at
-// other times: it is among the newest units, for as long as it counts. What was granted
-// before a reset is not in the count any more.
-func (n *Node) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
-	lent := n.lent.of(a.ID, n.clock.SteadyAt(now))
-	if a.ResetNumber > 0 {
-		s := n.lent.lock(a.ID)
-		defer s.mu.Unlock()
-		if a.ResetNumber < n.resetNumber(a.ID, now) {
-			return
-		}
-	}
-	gave := n.counts.RefundBeside(a.ID, l, now, a.Units, a.Receipt, flags&wire.FlagOnlyLast != 0, lent)
-	if !gave && a.StoodIn && !l.IsBucket() && uint64(now-int64(a.Receipt)) < uint64(l.Per) {
-		n.counts.Refund(a.ID, l, now, a.Units, 0, false)
-	}
-}
-
 // exchange holds the bytes of one question and its answer, so that asking
 // allocates nothing.
 type exchange struct{ request, answer []byte }
@@ -295,10 +196,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 			r.Source = wire.Forwarded
 		}
 		if op == wire.OpTake {
-			n.pushbacks.learn(&asks[i], &r, sent)
-		}
-		if asks[i].Lease.Units > 0 {
-			n.leases.learn(&asks[i], &r, v.Hashes[by.member], sent, n.clock.Time())
+			n.asker.Learn(&asks[i], &r, v.Hashes[by.member], sent)
 		}
 		results[i] = r
 	}
@@ -360,13 +258,13 @@ func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
 	}
 	switch {
 	case way.Way == view.NoWay:
-		n.spend(v, view.AsSelf, op, flags, a, now, new(wire.Result))
+		n.owner.Do(v, view.AsSelf, op, flags, a, now, new(wire.Result))
 	case way.To == v.Self:
-		n.spend(v, v.Standing(a.ID), op, flags, a, now, new(wire.Result))
+		n.owner.Do(v, v.Standing(a.ID), op, flags, a, now, new(wire.Result))
 	default:
 		v.Members[way.Hop].Peer.Tell(requestOf(nil, v, by, op, 0, []wire.Ask{*a}))
 	}
-	n.pushbacks.end(a.ID, n.clock.Steady())
+	n.asker.End(a.ID)
 }
 
 // cancelled is the context's error, but for a deadline: when that passes, the

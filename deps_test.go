@@ -22,6 +22,8 @@ import (
 // named here may import neither.
 var mayImport = map[string][]string{
 	".": {
+		"internal/asker",
+		"internal/owner",
 		"bucket",
 		"cluster",
 		"crypto/tls",
@@ -46,6 +48,8 @@ var mayImport = map[string][]string{
 
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
+	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
+	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/env":        {"cluster", "internal/wire", "sync", "time"},
 	"internal/freeport":   {"net"},
 	"internal/full":       {},

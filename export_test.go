@@ -3,13 +3,14 @@ package weir
 import (
 	"context"
 
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 // ForgetPushback has this node ask for the key at its owner again, as it would if no
 // denial were remembered.
 func (l *Limiter) ForgetPushback(key string) {
-	l.node.pushbacks.end(l.id(key), 0)
+	l.node.asker.End(l.id(key))
 }
 
 // Placed returns the units of the waiters of a key on this node that have a place, 0 while
@@ -17,10 +18,10 @@ func (l *Limiter) ForgetPushback(key string) {
 func (l *Limiter) Placed(key string) int64 {
 	var a wire.Ask
 	_ = l.ask(context.Background(), key, 1, &a)
-	s := &l.node.waiting.shards[a.ID.Lo%queueShards]
+	s := &l.node.waiting.shards[a.ID.Lo%owner.QueueShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.of[lineOf{a.ID.Hi, a.ID.Lo, numbersHash(a.Limit)}]
+	x := s.of[lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}]
 	if x == nil || x.joins != nil {
 		return 0
 	}

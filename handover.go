@@ -39,7 +39,7 @@ const (
 // has all but the last changes. It says for whom something waits then.
 func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
 	if v.Settled || len(v.Held) == 0 {
-		n.lent.cease(false, 0)
+		n.owner.Cease(false, 0)
 		return nil
 	}
 	excess := v.Answerers(v.Held.Minus(v.Want))
@@ -55,12 +55,12 @@ func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
 			ready = append(ready, v.Hashes[i])
 			continue
 		}
-		if !n.lent.cease(true, n.clock.Steady()) {
+		if !n.owner.Cease(true, n.clock.Steady()) {
 			continue // time alone ends that: the next round looks again
 		}
 		ready = append(ready, n.cede(&v.Members[i], ranges)...)
 	}
-	n.lent.cease(cease, 0)
+	n.owner.Cease(cease, 0)
 	return ready
 }
 
@@ -147,7 +147,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		return nil // it has left, or is closed
 	}
 	n.look()
-	n.leases.stop()
+	n.asker.Cease()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	var idle time.Time   // since when nothing is left that anyone may yet take

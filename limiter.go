@@ -68,11 +68,11 @@ func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	if err != nil {
 		return err
 	}
-	if l.node.refundLease(&a) {
+	if l.node.asker.Refund(&a) {
 		return nil
 	}
 	err = l.node.decide(ctx, wire.OpRefund, 0, &a, new(wire.Result))
-	l.node.pushbacks.end(a.ID, l.node.clock.Steady())
+	l.node.asker.End(a.ID)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (n *Node) serveLocate(body, dst []byte) []byte {
 	if !v.Grants(binary.LittleEndian.Uint64(body), ranges) {
 		return wire.AppendAnswer(dst, wire.Unreached, 0)
 	}
-	has := v.Has(ranges, now, func(to countsync.Member) bool { return s.Stream != nil && s.Lag(to, n.clock.Now()).Giving })
+	has := v.Has(ranges, now, func(to countsync.Member) bool { return s.Lag(to, n.clock.Now()).Giving })
 	if next := v.Unclaimed(ranges.Minus(has)); next != v {
 		n.replace(next)
 	}

@@ -11,14 +11,15 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/pace"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
-	countsync "github.com/weir-go/weir/sync"
 )
 
 // Node is one member of the cluster, embedded in a process. Its methods are safe
@@ -38,12 +39,8 @@ type Node struct {
 	registry  *registry.Registry // of the limits that Limiters were made of
 	newcomers chan struct{}      // this node may hear somebody whose published values it does not know
 	meters    stats.Meters
-	pushbacks pushbacks // what owners have denied to this node
-	tentative tentative // takes here that may be given back
-	heat      heat      // what is asked for elsewhere, and how often
-	leases    leases    // what owners have lent to this node
-	lent      lent      // what this node has lent
-	queues    queues    // what waits for the counts of this node
+	asker     *asker.Asker
+	owner     *owner.Owner
 	waiting   waiting   // the waiters of this node
 	exchanges sync.Pool // of *exchange
 	scratches sync.Pool // of *scratch
@@ -90,10 +87,16 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 			func(id bucket.ID, number uint64) { o.Reset(bytesOf(id), number) },
 		)
 	}
-	n.stream = newStream()
+	n.stream = newStream(n.counts)
+	if c, ok := cfg.Cluster.(observe.Capper); ok {
+		n.stream.Cap(c.Caps())
+	}
+	n.newRegions()
+	n.stream.Hold(n.regions.Holdings)
+	n.stream.WhenReset(n.whenReset)
+	n.owner = owner.New(n.clock, cfg.Timeout, n.counts, n.stream.Stream, n.regions.Holdings)
+	n.asker = asker.New(n.clock, &n.life, cfg.Timeout, n.owner.ResetNumber, n.view.Load, n.tell)
 	n.newcomers = make(chan struct{}, 1)
-	n.leases.wake = make(chan struct{}, 1)
-	n.leases.number, n.pushbacks.number = n.resetNumber, n.resetNumber
 	n.meters.TopKeys.Start(cfg.TopKeys, n.clock.Steady())
 	n.heard.Store(n.clock.Steady())
 	n.joining.began = n.clock.Steady()
@@ -115,7 +118,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life.Go(n.keepInStep)
 	n.life.Go(n.keepPublished)
 	n.life.Every(declareEvery+n.view.Load().Offset(declareEvery), declareEvery, n.declare)
-	n.life.Go(n.keepLeases)
+	n.life.Go(n.asker.Run)
 	if n.regions.Holdings != nil {
 		n.life.Go(n.keepHoldings)
 	}
@@ -150,15 +153,8 @@ func (n *Node) look() {
 		before = nil
 	}
 	v := view.New(now, seen, n.terms(), before)
-	if n.stream.Stream == nil && v.Self >= 0 {
-		// Only now is it known what a Cluster of the caller's calls this node.
-		n.stream.Stream = countsync.New(v.Hashes[v.Self], n.counts)
-		if c, ok := n.cfg.Cluster.(observe.Capper); ok {
-			n.stream.Cap(c.Caps())
-		}
-		n.newRegions(v)
-		n.stream.Hold(n.regions.Holdings)
-		n.stream.WhenReset(n.whenReset)
+	if before == nil && v.Self >= 0 {
+		n.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
 	}
 	n.regain(n.view.Load(), v)
 	if v.Self >= 0 && v.JoinsAgain(v.Self, n.view.Load()) {
@@ -178,24 +174,8 @@ func (n *Node) replace(v *view.View) {
 	now := n.clock.Steady()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.stream.recalls = n.stream.recalls || v.Recalls
-	signal(n.stream.turned)
-	signal(n.newcomers)
-}
-
-// signal wakes whoever waits for c, which has room for one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// unsignal takes a signal back that nobody has seen.
-func unsignal(c <-chan struct{}) {
-	select {
-	case <-c:
-	default:
-	}
+	env.Signal(n.stream.turned)
+	env.Signal(n.newcomers)
 }
 
 // hearOthers waits a moment until every living member is heard, so that the

@@ -69,7 +69,7 @@ type RegionStats struct {
 	Received   uint64        // bytes of the same
 }
 
-func (n *Node) newRegions(v *view.View) {
+func (n *Node) newRegions() {
 	r := &n.regions
 	if len(n.cfg.Regions) == 0 {
 		return
@@ -79,39 +79,7 @@ func (n *Node) newRegions(v *view.View) {
 	for _, name := range others {
 		r.links[name] = &regionLink{places: semaphore.NewWeighted(exchangesAtOnce)}
 	}
-	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), v.Hashes[v.Self], n.counts, n.clock.Time())
-}
-
-// applyGlobal carries out op within what this region has of a Global limit.
-func (n *Node) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
-	t := n.clock.At(now)
-	if op == wire.OpTake && n.ahead(a, a.Limit, now) > 0 {
-		op = wire.OpPeek // which is denied
-	}
-	switch op {
-	case wire.OpTake:
-		if a.Lease.Units > 0 {
-			n.takeLending(a, nil, now, r)
-		} else {
-			n.regions.Take(a.ID, a.Limit, t, a.Units, &r.Result)
-		}
-		n.soonest(a.ID, &r.Result, now)
-	case wire.OpWait:
-		held := n.regions.Limit(a.ID, a.Limit, t)
-		n.applyWait(a, &held, now, r)
-	case wire.OpDebit:
-		r.Result = n.regions.Debit(a.ID, a.Limit, t, a.Units)
-	case wire.OpPeek:
-		held := n.regions.Limit(a.ID, a.Limit, t)
-		n.apply(op, flags, a, &held, now, r)
-		used, _, _ := n.counts.Used(a.ID, now)
-		r.Remaining = max(0, a.Limit.Capacity()-used-n.regions.SpentElsewhere(a.ID, now))
-	case wire.OpRefund:
-		held := n.regions.Limit(a.ID, a.Limit, t)
-		n.apply(op, flags, a, &held, now, r)
-	case wire.OpReset:
-		n.apply(op, flags, a, a.Limit, now, r)
-	}
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(n.cfg.Region, others, n.cfg.RegionShares), 0, n.counts, n.clock.Time())
 }
 
 // regain has this node ask what its region holds of what it has come to hold, where

@@ -103,22 +103,9 @@ func (n *Node) resetRegion(ctx context.Context, region string, asks []wire.Ask) 
 	return nil
 }
 
-// noReset marks results of counts that no reset is known of.
-const noReset = 1
-
-// resetNumber is the number of a count's last reset that this node knows of, or noReset.
-// What it lends, grants and denies is marked with that.
-func (n *Node) resetNumber(id bucket.ID, now int64) uint64 {
-	return max(noReset, n.stream.ResetNumber(id, now))
-}
-
 // whenReset resets a count, here or as another node did it, and forgets what was lent and
 // denied of it before.
 func (n *Node) whenReset(id bucket.ID, number uint64, reset func()) {
-	s := n.lent.lock(id)
-	reset()
-	s.reset(id)
-	s.mu.Unlock()
-	n.leases.end(id, number)
-	n.pushbacks.reset(id, number)
+	n.owner.Reset(id, reset)
+	n.asker.Reset(id, number)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -123,7 +124,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 		}
 		h, err := wire.ParseHeader(request)
 		require.NoError(t, err)
-		answer, err := n.answer(v, h, request, nil, at)
+		answer, err := n.owner.Answer(v, h, request, nil, at)
 		require.NoError(t, err)
 		for i := range asks {
 			results = append(results, wire.ParseResult(answer, i))
@@ -170,9 +171,11 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 		borrows := ask1(id, limit, 1)
 		borrows.Lease = wire.Lease{Units: 10, Term: 500}
 		require.EqualValues(t, 10, serves(t, n, v, wire.OpTake, begun, borrows)[0].Lease.Units)
-		require.EqualValues(t, 10, n.lent.of(id, begun+1).Units)
+		_, lent := n.owner.Outstanding(begun + 1)
+		require.Equal(t, 10, lent)
 		n.stream.Reset(id, begun+1)
-		require.Zero(t, n.lent.of(id, begun+1))
+		_, lent = n.owner.Outstanding(begun + 1)
+		require.Zero(t, lent)
 		serves(t, n, v, wire.OpTake, later, ask1(id, limit, 3))
 		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 3))
 		require.Zero(t, used(n, later))
@@ -180,23 +183,23 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	t.Run("a denial is not remembered", func(t *testing.T) {
 		n, _ := lender()
 		a := ask1(id, limit, 1)
-		require.False(t, n.pushbacks.deny(&a, instant(begun), new(wire.Result)))
-		n.pushbacks.learn(&a, denied(time.Hour), instant(begun))
-		require.True(t, n.pushbacks.deny(&a, instant(begun+1), new(wire.Result)))
+		require.False(t, n.asker.Denies(&a, n.clock.At(begun), new(wire.Result)))
+		n.asker.Learn(&a, denied(time.Hour), 0, n.clock.At(begun))
+		require.True(t, n.asker.Denies(&a, n.clock.At(begun+1), new(wire.Result)))
 		n.stream.ResetTo(id, uint64(begun), 0, begun)
-		require.False(t, n.pushbacks.deny(&a, instant(begun+1), new(wire.Result)))
+		require.False(t, n.asker.Denies(&a, n.clock.At(begun+1), new(wire.Result)))
 	})
 	t.Run("each answer says which count it is of", func(t *testing.T) {
 		n, v := lender()
 		other := bucket.ID{Hi: 3, Lo: 4}
 		both := []wire.Ask{ask1(id, limit, 1), ask1(other, limit, 1)}
 		for _, of := range [][]wire.Ask{both[:1], both} {
-			require.EqualValues(t, noReset, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
+			require.EqualValues(t, owner.NoReset, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
 		}
 		number := n.stream.Reset(id, begun)
 		for _, of := range [][]wire.Ask{both[:1], both} {
 			require.Equal(t, number, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
 		}
-		require.EqualValues(t, noReset, serves(t, n, v, wire.OpTake, begun, both...)[1].ResetNumber)
+		require.EqualValues(t, owner.NoReset, serves(t, n, v, wire.OpTake, begun, both...)[1].ResetNumber)
 	})
 }

@@ -126,7 +126,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			b.Reply(i, nil)
 			continue
 		}
-		if x.answer, err = n.answer(v, h, request, x.answer[:0], now); err != nil {
+		if x.answer, err = n.owner.Answer(v, h, request, x.answer[:0], now); err != nil {
 			n.reply(b, i, trip, h, request, nil)
 			continue
 		}
@@ -205,69 +205,11 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	answer, err := n.answer(v, h, request, nil, n.clock.Now())
+	answer, err := n.owner.Answer(v, h, request, nil, n.clock.Now())
 	if err != nil {
 		return nil
 	}
 	return answer
-}
-
-// answer carries out a request here and appends the answer.
-func (n *Node) answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
-	steady, tentative := n.clock.SteadyAt(now), h.Flags&wire.FlagTentative != 0
-	if h.Op == wire.OpTake && h.Asks > 1 {
-		s := n.scratch(int(h.Asks))
-		defer n.done(s)
-		asks, results, limits := s.all[:h.Asks], s.results[:h.Asks], make([]bucket.Limit, h.Asks)
-		for i := range asks {
-			var err error
-			if asks[i], err = wire.ParseAsk(request, i, &limits[i]); err != nil {
-				return nil, err
-			}
-		}
-		dst = wire.AppendAnswer(dst, wire.Done, len(asks))
-		for i := range asks {
-			results[i].ResetNumber = n.resetNumber(asks[i].ID, now)
-		}
-		n.begin(h.Flags, asks, steady)
-		n.spendAll(v, v.Standing(asks[0].ID), asks, now, s, results)
-		n.settle(h.Flags, asks, results)
-		for i := range results {
-			results[i].Firm = n.firm(&asks[i], &results[i], steady)
-			dst = results[i].Append(dst)
-		}
-		return dst, nil
-	}
-	dst = wire.AppendAnswer(dst, wire.Done, int(h.Asks))
-	for i := range int(h.Asks) {
-		var (
-			limit bucket.Limit
-			r     wire.Result
-		)
-		a, err := wire.ParseAsk(request, i, &limit)
-		if err != nil {
-			return nil, err
-		}
-		if tentative && h.Op == wire.OpTake {
-			n.tentative.begin(a.ID, steady, n.cfg.Timeout)
-		}
-		r.ResetNumber = n.resetNumber(a.ID, now)
-		switch h.Op {
-		case wire.OpLend:
-			a.Units = 0
-			n.spend(v, v.Standing(a.ID), wire.OpTake, h.Flags, &a, now, &r)
-		case wire.OpReturn:
-			n.takeBack(v, &a, now)
-		default:
-			n.spend(v, v.Standing(a.ID), h.Op, h.Flags, &a, now, &r)
-		}
-		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
-			n.tentative.settle(a.ID)
-		}
-		r.Firm = h.Op == wire.OpTake && n.firm(&a, &r, steady)
-		dst = r.Append(dst)
-	}
-	return dst, nil
 }
 
 // Late refunds a yes that arrives after its asker gave up: the asker has been
@@ -291,9 +233,7 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 		a, err := wire.ParseAsk(request, i, new(bucket.Limit))
 		r := wire.ParseResult(answer, i)
 		if err == nil && (h.Op == wire.OpTake || h.Op == wire.OpLend) && h.Hops == wire.MaxHops {
-			sent := in.n.sentAt(int64(a.Receipt))
-			in.n.pushbacks.learn(&a, &r, sent)
-			in.n.leases.learn(&a, &r, h.To, sent, in.n.clock.Time())
+			in.n.asker.Learn(&a, &r, h.To, in.n.asker.SentAt(int64(a.Receipt)))
 		}
 		switch {
 		case err != nil:
@@ -319,6 +259,6 @@ func (in inbound) Late(from cluster.Peer, request, answer []byte) {
 	in.n.meters.LateUnits.Add(units)
 	from.Tell(refund)
 	for i := range taken {
-		in.n.pushbacks.end(taken[i].ID, in.n.clock.Steady())
+		in.n.asker.End(taken[i].ID)
 	}
 }

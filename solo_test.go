@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/owner"
 )
 
 // solo is a cluster of one.
@@ -348,7 +350,7 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 			d, err := l.Allow(t.Context(), "k")
 			require.NoError(t, err)
 			require.False(t, d.Allowed, "nobody passes those that wait")
-			require.GreaterOrEqual(t, d.RetryAfter, time.Second-queueAhead)
+			require.GreaterOrEqual(t, d.RetryAfter, time.Second-owner.QueueAhead)
 			other := limiter(t, n, Limit{Name: "other", Rate: 10, Per: time.Minute})
 			ds, err := n.AllowAll(t.Context(), Ask{Limiter: other, Key: "k"}, Ask{Limiter: l, Key: "k"})
 			require.NoError(t, err)
@@ -370,7 +372,7 @@ func TestAWaiterThatLeavesTakesNoTurnFromTheOthers(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(begun), "it has the turn of the second")
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, remaining(t, l, "k"))
-		require.Zero(t, n.queues.lines.Load())
+		require.Zero(t, n.owner.Lines())
 		for i := range n.waiting.shards {
 			require.Empty(t, n.waiting.shards[i].of)
 		}

@@ -195,3 +195,11 @@ func outageFacts(v *view.View) outage.Facts {
 	}
 	return f
 }
+
+// leaseStats goes through all leases.
+func (n *Node) leaseStats() (s LeaseStats) {
+	t := n.clock.Time()
+	s.Held, s.HeldUnits = n.asker.Held(t)
+	s.Lent, s.LentUnits = n.owner.Outstanding(t.Steady)
+	return s
+}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
@@ -45,10 +46,10 @@ const (
 // stream has this node's counts agree with the others': it carries what
 // countsync says, and moves authority once counts are where it goes.
 type stream struct {
-	*countsync.Stream               // nil until a view has this node in it
-	hurry             chan struct{} // some count has spent a sixteenth of its limit since it was last sent
-	turned            chan struct{} // the view has changed
-	tracks            sync.Once     // before the first frame comes or goes
+	*countsync.Stream
+	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
+	turned chan struct{} // the view has changed
+	tracks sync.Once     // before the first frame comes or goes
 
 	// swap orders what replaces the node's view, and guards what else a view
 	// is made by.
@@ -79,8 +80,9 @@ type feeder struct {
 	stop context.CancelFunc
 }
 
-func newStream() *stream {
+func newStream(counts *bucket.Store) *stream {
 	return &stream{
+		Stream:   countsync.New(0, counts),
 		hurry:    make(chan struct{}, 1),
 		turned:   make(chan struct{}, 1),
 		leavers:  make(map[countsync.Member]bool),
@@ -241,7 +243,7 @@ func (n *Node) wake(members []countsync.Member) {
 	defer n.stream.feeding.Unlock()
 	for _, m := range members {
 		if f := n.stream.feeders[m]; f != nil {
-			signal(f.wake)
+			env.Signal(f.wake)
 		}
 	}
 }
@@ -266,12 +268,12 @@ func (n *Node) feed(ctx context.Context, to countsync.Member, wake chan struct{}
 				most = longFrameBytes
 			}
 			v := n.view.Load()
-			unsignal(wake) // this frame has what it was for
+			env.Unsignal(wake) // this frame has what it was for
 			frame = n.stream.Next(to, n.clock.Now(), v, frame[:0], most)
 			made := time.Since(begun)
 			if len(frame) == 0 {
 				if !n.view.Load().Settled {
-					signal(n.stream.turned) // authority can move now
+					env.Signal(n.stream.turned) // authority can move now
 				}
 				break
 			}
@@ -358,7 +360,7 @@ func (n *Node) arrived(a countsync.Arrival) {
 	v := before
 	if a.Complete && !s.complete[a.From] {
 		s.complete[a.From] = true
-		signal(s.turned)
+		env.Signal(s.turned)
 	}
 	if a.Leaving && !s.leavers[a.From] {
 		s.leavers[a.From] = true

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -79,7 +80,7 @@ func (l *Limiter) service(r *wire.Result, units int64) time.Duration {
 		q, _ := bits.Div64(hi, lo, uint64(whole))
 		rate = int64(q) + 1 // rounded up: a place is late rather than early
 	}
-	return serviceOf(rate, l.numbers.Per, units)
+	return owner.ServiceOf(rate, l.numbers.Per, units)
 }
 
 // sleep waits for d, unless ctx or the node ends first. A deadline that would

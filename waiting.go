@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -17,7 +19,9 @@ import (
 // arrival. A waiter holds nothing at the owner. The first of a line asks there for all, and
 // what the line is granted goes to its first waiter when its turn comes: one that left has
 // taken nothing along.
-type waiting struct{ shards [queueShards]waitingShard }
+type waiting struct {
+	shards [owner.QueueShards]waitingShard
+}
 
 // waitingShard has the lines of the ids that share a lock. What is done under it does not
 // grow with the waiters.
@@ -98,7 +102,7 @@ func (l *Limiter) join(ctx context.Context, a *wire.Ask) (r wire.Result, err err
 
 // enter has a waiter join the line of what it asks for, which it begins if there is none.
 func (n *Node) enter(a *wire.Ask, one *waiter) *line {
-	s, of := &n.waiting.shards[a.ID.Lo%queueShards], lineOf{a.ID.Hi, a.ID.Lo, numbersHash(a.Limit)}
+	s, of := &n.waiting.shards[a.ID.Lo%owner.QueueShards], lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one.arrived = n.clock.Steady() // under the lock, so that a line is in order of it
@@ -115,7 +119,7 @@ func (n *Node) enter(a *wire.Ask, one *waiter) *line {
 	if x.joins == nil {
 		x.joins = one.at
 	}
-	signal(x.head().first)
+	env.Signal(x.head().first)
 	return x
 }
 
@@ -144,7 +148,7 @@ func (x *line) remove(w *waiter) {
 func (x *line) end(w *waiter, o outcome) {
 	x.remove(w)
 	w.served <- o
-	signal(w.first) // it may drive the line
+	env.Signal(w.first) // it may drive the line
 }
 
 // refuse ends a waiter that the owner may have taken for one that waits.
@@ -175,7 +179,7 @@ func (l *Limiter) quit(x *line, w *waiter, a *wire.Ask, why error) (wire.Result,
 // granted and nobody has got goes back.
 func (l *Limiter) pass(x *line, a *wire.Ask) {
 	if w := x.head(); w != nil {
-		signal(w.first)
+		env.Signal(w.first)
 		return
 	}
 	if x.shard.of[x.of] == x {
@@ -190,7 +194,7 @@ func (l *Limiter) pass(x *line, a *wire.Ask) {
 	if told := x.told; told && !x.asking {
 		x.told = false
 		leaves := *a
-		leaves.Units, leaves.Receipt, leaves.ResetNumber = 0, queued{}.pack(), x.ticket
+		leaves.Units, leaves.Receipt, leaves.ResetNumber = 0, owner.Queued{}.Pack(), x.ticket
 		l.node.tell(wire.OpWait, 0, &leaves)
 	}
 }
@@ -209,7 +213,7 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 		}
 		units, wait := l.next(x, now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
-			wait = lineAsks // until the answer wakes it
+			wait = owner.LineAsks // until the answer wakes it
 		} else if wait <= 0 {
 			wait = queueTick // too much is under way
 		}
@@ -226,7 +230,7 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 // first waiter has left by then. It reports false if too much is under way.
 func (l *Limiter) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
-	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).pack(), x.ticket
+	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).Pack(), x.ticket
 	started := l.node.life.Try(func(context.Context) {
 		var r wire.Result
 		err := l.node.decide(ctx, wire.OpWait, 0, &asked, &r)
@@ -281,13 +285,13 @@ func (l *Limiter) serve(x *line, now int64) {
 }
 
 // says is what the line tells the owner of the waiters that nothing was granted for yet.
-func (x *line) says(now int64) (q queued) {
-	q.waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
+func (x *line) says(now int64) (q owner.Queued) {
+	q.Waiting = uint32(min(max(0, x.total-x.granted), math.MaxUint32))
 	covered := x.granted
 	for e := x.waiters.Front(); e != nil; e = e.Next() { // no more of them than were granted for
 		w := e.Value.(*waiter)
 		if covered -= w.units; covered < 0 {
-			q.age = time.Duration(now - w.arrived)
+			q.Age = time.Duration(now - w.arrived)
 			break
 		}
 	}
@@ -298,7 +302,7 @@ func (x *line) says(now int64) (q queued) {
 // within half of queueAhead, or until the answer to the ask after this one. It asks at once
 // for places of those that have none.
 func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
-	wait = lineAsks
+	wait = owner.LineAsks
 	if x.asking {
 		if x.granted >= x.head().units {
 			wait = min(wait, time.Duration(x.grants[0].at-now))
@@ -316,7 +320,7 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 	want := int64(0)
 	for e, few := x.waiters.Front(), wire.MaxAsks; e != nil && few > 0; e, few = e.Next(), few-1 {
 		w := e.Value.(*waiter)
-		if want > 0 && l.service(&x.last, want+w.units) > max(queueAhead/2, 2*x.trip) {
+		if want > 0 && l.service(&x.last, want+w.units) > max(owner.QueueAhead/2, 2*x.trip) {
 			break
 		}
 		want += w.units

@@ -82,6 +82,17 @@ func New(self Member, store *bucket.Store) *Stream {
 	}
 }
 
+// Begin says what the other members call this node, before it tells them anything. A Stream
+// that is made before the node has its name is of Member 0 until then.
+func (s *Stream) Begin(self Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.self, s.ledger.self = self, self
+	if s.holdings != nil {
+		s.holdings.self = self
+	}
+}
+
 // WhenReset is called for each count that is reset, here or as another node did it. It
 // calls reset, once: until then the count and ResetNumber are as before, and from then on
 // the count is none and ResetNumber is number. It runs under a lock, and calls nothing of

@@ -14,6 +14,7 @@ package wire
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -465,4 +466,13 @@ func ParseResult(answer []byte, i int) (r Result) {
 	r.ResetNumber = binary.LittleEndian.Uint64(b[42:])
 	r.Lease = ParseLease(b[50:])
 	return r
+}
+
+// NumbersHash stands for the numbers of a limit. Nobody chooses them to collide.
+func NumbersHash(l *bucket.Limit) uint64 {
+	h := uint64(l.Algorithm)
+	for _, x := range [...]uint64{uint64(l.Rate), uint64(l.Per), uint64(l.Burst), l.Version, uint64(l.Start)} {
+		h = bits.RotateLeft64((h^x)*0x9e3779b97f4a7c15, 32)
+	}
+	return h
 }

@@ -194,3 +194,18 @@ func FuzzAnswer(f *testing.F) {
 		require.True(t, r.Allowed || r.RetryAfter > 0)
 	})
 }
+
+func TestWhoPassesAnAnswerOnHasGrantedNothingItself(t *testing.T) {
+	answer := AppendAnswer(nil, Done, 2)
+	for _, source := range []Source{StandIn, Budget} {
+		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}
+		answer = r.Append(answer)
+	}
+	require.True(t, ParseResult(answer, 1).StoodIn)
+	UnmarkStoodIn(answer)
+	for i, source := range []Source{StandIn, Budget} {
+		r := ParseResult(answer, i)
+		require.Equal(t, Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}, r)
+	}
+	UnmarkStoodIn(AppendAnswer(nil, Unreached, 0))
+}

@@ -1,4 +1,4 @@
-package weir
+package owner
 
 import (
 	"sync"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/wire"
 )
 
 // tentativeSlots is a power of two. Ids that share a slot share its count: a take of
@@ -85,38 +84,4 @@ func (t *tentative) slot(id bucket.ID) *tentativeSlot {
 		return nil
 	}
 	return &slots[id.Lo%tentativeSlots]
-}
-
-// begin counts asks that are about to be taken, if their request has flagTentative. Who
-// asks several members has been answered by all, or gives up, within its Timeout.
-func (n *Node) begin(flags uint8, asks []wire.Ask, now int64) {
-	if flags&wire.FlagTentative == 0 {
-		return
-	}
-	for i := range asks {
-		n.tentative.begin(asks[i].ID, now, n.cfg.Timeout)
-	}
-}
-
-// settle counts those no more of which nothing was taken.
-func (n *Node) settle(flags uint8, asks []wire.Ask, results []wire.Result) {
-	if flags&wire.FlagTentative == 0 {
-		return
-	}
-	taken := allowed(asks, results)
-	for i := range asks {
-		if !taken || !results[i].Allowed {
-			n.tentative.settle(asks[i].ID)
-		}
-	}
-}
-
-// firm reports whether a take's answer stands until its RetryAfter, unless a caller gives
-// something back: it is the word of the authority, within the whole limit, and no
-// AllowAll may give back what denied it, nor who has leases of it, and nothing waits that may
-// leave. What a region lacks of a Global limit is on its
-// way from others, and they send it because of the asks that come here.
-func (n *Node) firm(a *wire.Ask, r *wire.Result, now int64) bool {
-	return !r.Allowed && r.Source == wire.Owner && !(a.Global && n.regions.Holdings != nil) && n.tentative.none(a.ID, now, n.cfg.Timeout) &&
-		n.lent.of(a.ID, now).Units == 0 && (a.Limit.Algorithm != LeakyBucket || n.queues.waiting(a.ID, now) == 0)
 }

@@ -1,4 +1,4 @@
-package weir
+package owner
 
 import (
 	"sync"
@@ -186,22 +186,22 @@ const stampTick = 1 << 14 * time.Nanosecond
 
 // takeLending takes, and lends of what is left, by the limit that judges the count here;
 // without one, by what this region has.
-func (n *Node) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	steady := n.clock.SteadyAt(now)
-	s := n.lent.lock(a.ID)
+func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+	steady := o.clock.SteadyAt(now)
+	s := o.lent.lock(a.ID)
 	defer s.mu.Unlock()
 	c := s.open(a.ID, steady)
-	r.ResetNumber = n.resetNumber(a.ID, now)
+	r.ResetNumber = o.ResetNumber(a.ID, now)
 	var want, other, granted bucket.Lease
-	if c != nil && !n.lent.ceases.Load() {
+	if c != nil && !o.lent.ceases.Load() {
 		want, other = bucket.Lease{Units: int64(a.Lease.Units), Term: lentFor}, c.lease(steady)
 	}
 	term := min(time.Duration(a.Lease.Term)*time.Millisecond, wire.LongestLease)
 	least := term * 3 / 2 // in which the asker has it for term
 	if l == nil {
-		granted = n.regions.Lend(a.ID, a.Limit, n.clock.At(now), a.Units, want, least, other, &r.Result)
+		granted = o.holdings.Lend(a.ID, a.Limit, o.clock.At(now), a.Units, want, least, other, &r.Result)
 	} else {
-		granted = n.counts.Lend(a.ID, l, now, a.Units, want, least, other, &r.Result)
+		granted = o.counts.Lend(a.ID, l, now, a.Units, want, least, other, &r.Result)
 	}
 	if granted.Units == 0 {
 		return
@@ -209,36 +209,36 @@ func (n *Node) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resu
 	c.now += granted.Units
 	c.until = max(c.until, steady+int64(granted.Term))
 	raise(&s.until, c.until)
-	raise(&n.lent.until, c.until)
+	raise(&o.lent.until, c.until)
 	r.Lease = wire.Lease{Units: uint32(granted.Units), Term: uint16(min(term, granted.Term*2/3) / time.Millisecond), Until: stamp(steady + int64(granted.Term))}
 }
 
-// takeBack is told what became of a lease: what is left of it counts no more. Who has no
+// Reclaim is told what became of a lease: what is left of it counts no more. Who has no
 // authority any more does not take it back, as nobody knows then who counts it how. What
 // was lent of a count that was reset since is not in the present one.
-func (n *Node) takeBack(v *view.View, a *wire.Ask, now int64) {
-	s := n.lent.set(a.ID)
+func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
+	s := o.lent.set(a.ID)
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.ResetNumber < n.resetNumber(a.ID, now) {
+	if a.ResetNumber < o.ResetNumber(a.ID, now) {
 		return
 	}
-	steady := n.clock.SteadyAt(now)
+	steady := o.clock.SteadyAt(now)
 	if s.settle(a, steady) && a.Units > 0 && v.Standing(a.ID) == view.AsOwner {
-		n.counts.Return(a.ID, n.wholeOf(a, now), now, a.Units, a.Receipt, s.open(a.ID, steady).lease(steady))
+		o.counts.Return(a.ID, o.wholeOf(a, now), now, a.Units, a.Receipt, s.open(a.ID, steady).lease(steady))
 	}
 }
 
 // soonest has a denial say no later than when what is lent of its count has ended: it
 // may be given back.
-func (n *Node) soonest(id bucket.ID, r *bucket.Result, now int64) {
+func (o *Owner) soonest(id bucket.ID, r *bucket.Result, now int64) {
 	if r.Allowed {
 		return
 	}
-	if lease := n.lent.of(id, n.clock.SteadyAt(now)); lease.Units > 0 {
+	if lease := o.lent.of(id, o.clock.SteadyAt(now)); lease.Units > 0 {
 		r.RetryAfter = min(r.RetryAfter, lease.Term)
 	}
 }
@@ -267,3 +267,19 @@ func (l *lent) outstanding(steady int64) (counts, units int) {
 	}
 	return counts, units
 }
+
+// Reset resets a count, here or as another node did it, and forgets what was lent of it
+// before.
+func (o *Owner) Reset(id bucket.ID, reset func()) {
+	s := o.lent.lock(id)
+	defer s.mu.Unlock()
+	reset()
+	s.reset(id)
+}
+
+// Cease has nothing be lent from now on, or lends again, and reports whether all leases
+// are over.
+func (o *Owner) Cease(cease bool, steady int64) (over bool) { return o.lent.cease(cease, steady) }
+
+// Outstanding returns the counts that something is lent of, and how much.
+func (o *Owner) Outstanding(steady int64) (counts, units int) { return o.lent.outstanding(steady) }

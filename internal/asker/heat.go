@@ -1,4 +1,4 @@
-package weir
+package asker
 
 import (
 	"sync/atomic"

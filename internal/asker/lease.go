@@ -1,4 +1,4 @@
-package weir
+package asker
 
 import (
 	"math"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -99,7 +100,7 @@ type lease struct {
 }
 
 func (e *lease) is(a *wire.Ask) bool {
-	return e.ask.ID == a.ID && (e.ask.Limit == a.Limit || e.ask.Limit != nil && e.numbers == numbersHash(a.Limit))
+	return e.ask.ID == a.ID && (e.ask.Limit == a.Limit || e.ask.Limit != nil && e.numbers == wire.NumbersHash(a.Limit))
 }
 
 // past is how long ago it was asked for.
@@ -151,7 +152,7 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 	s.mu.Unlock()
 	if hurries {
 		l.due.set(int(a.ID.Lo % leaseSets))
-		signal(l.wake)
+		env.Signal(l.wake)
 	}
 	return spent
 }
@@ -223,7 +224,7 @@ func (s *leaseSet) find(a *wire.Ask, make bool) (found *lease) {
 		}
 	}
 	if found != nil {
-		*found = lease{ask: *a, numbers: numbersHash(a.Limit)}
+		*found = lease{ask: *a, numbers: wire.NumbersHash(a.Limit)}
 	}
 	return found
 }
@@ -284,7 +285,7 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	}
 	l.live.set(int(a.ID.Lo % leaseSets))
 	if !l.awake.Load() {
-		signal(l.wake)
+		env.Signal(l.wake)
 	}
 }
 
@@ -294,7 +295,7 @@ func (l *leases) giveBack(left leaseErrand) {
 	defer l.mu.Unlock()
 	if len(l.back) < maxReturns {
 		l.back = append(l.back, left)
-		signal(l.wake)
+		env.Signal(l.wake)
 	}
 }
 
@@ -369,7 +370,8 @@ func (l *leases) set(id bucket.ID) *leaseSet {
 // bitmap is which of the sets.
 type bitmap [leaseSets / 64]atomic.Uint64
 
-func (b *bitmap) set(i int)   { b[i/64].Or(1 << (i % 64)) }
+func (b *bitmap) set(i int) { b[i/64].Or(1 << (i % 64)) }
+
 func (b *bitmap) clear(i int) { b[i/64].And(^(uint64(1) << (i % 64))) }
 
 // all calls f for each that is set.
@@ -379,14 +381,6 @@ func (b *bitmap) all(f func(i int)) {
 			f(word*64 + bits.TrailingZeros64(w))
 		}
 	}
-}
-
-// leaseStats goes through all leases.
-func (n *Node) leaseStats() (s LeaseStats) {
-	t := n.clock.Time()
-	s.Held, s.HeldUnits = n.leases.held(t)
-	s.Lent, s.LentUnits = n.lent.outstanding(t.Steady)
-	return s
 }
 
 // held is the leases that are not over, and what is left of them.
@@ -410,4 +404,13 @@ func (l *leases) held(t countsync.Time) (held, units int) {
 		s.mu.Unlock()
 	}
 	return held, units
+}
+
+// stop gives all leases back, and has none asked for any more.
+func (l *leases) stop() {
+	l.stops.Store(true)
+	l.live.all(func(set int) {
+		l.due.set(set)
+		env.Signal(l.wake)
+	})
 }

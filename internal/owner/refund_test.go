@@ -1,4 +1,4 @@
-package weir
+package owner
 
 import (
 	"testing"
@@ -14,14 +14,14 @@ import (
 // Between a grant and its refund a state may come, which was under way for longer than
 // the one before: its windows and entries begin later.
 func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
-	for _, algorithm := range algorithms {
+	for _, algorithm := range []bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket} {
 		limit := bucket.Limit{Algorithm: algorithm, Rate: 100, Per: time.Hour, Version: 1}
 		if limit.IsBucket() {
 			limit.Burst = 100
 		}
 		for _, stoodIn := range []bool{true, false} {
-			n := solo(t, Config{})
-			v, id, now := n.view.Load(), bucket.ID{Hi: 1, Lo: 2}, n.clock.Now()
+			n, v := lends()
+			id, now := bucket.ID{Hi: 1, Lo: 2}, int64(time.Hour)
 			authority, state := bucket.NewStore(1, bucket.Salt{}), new(bucket.Count)
 			arrives := func(after time.Duration, onTop int64) {
 				authority.Export(id, now, bucket.Mark{}, state)
@@ -32,14 +32,14 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			arrives(time.Millisecond, 0)
 			now += int64(time.Millisecond)
 			a, r := wire.Ask{ID: id, Limit: &limit, Partition: wire.FailOpen, Units: 3}, wire.Result{}
-			n.spend(v, view.AsStandIn, wire.OpTake, 0, &a, now, &r)
+			n.Do(v, view.AsStandIn, wire.OpTake, 0, &a, now, &r)
 			require.True(t, r.Allowed)
 			require.True(t, r.StoodIn)
 			r.StoodIn = stoodIn
 			authority.Take(id, &limit, now, 20)
 			arrives(70*time.Millisecond, 3) // what was granted here is in this node's tally
 			refund := a.Taken(&r)
-			n.spend(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
+			n.Do(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
 			used, _, _ := n.counts.Used(id, now)
 			if stoodIn || limit.IsBucket() {
 				require.EqualValues(t, 30, used, algorithm)
@@ -49,24 +49,9 @@ func TestWhatAStandInGrantedIsGivenBackAfterAStateHasCome(t *testing.T) {
 			now += int64(limit.Per) // what is used from now on, the receipt is not of
 			n.counts.Take(id, &limit, now, 40)
 			before, _, _ := n.counts.Used(id, now)
-			n.spend(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
+			n.Do(v, v.Standing(id), wire.OpRefund, 0, &refund, now, new(wire.Result))
 			used, _, _ = n.counts.Used(id, now)
 			require.Equal(t, before, used, algorithm)
 		}
 	}
-}
-
-func TestWhoPassesAnAnswerOnHasGrantedNothingItself(t *testing.T) {
-	answer := wire.AppendAnswer(nil, wire.Done, 2)
-	for _, source := range []wire.Source{wire.StandIn, wire.Budget} {
-		r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: wire.Lease{}, ResetNumber: 5, Ahead: 0}
-		answer = r.Append(answer)
-	}
-	require.True(t, wire.ParseResult(answer, 1).StoodIn)
-	wire.UnmarkStoodIn(answer)
-	for i, source := range []wire.Source{wire.StandIn, wire.Budget} {
-		r := wire.ParseResult(answer, i)
-		require.Equal(t, wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: wire.Lease{}, ResetNumber: 5, Ahead: 0}, r)
-	}
-	wire.UnmarkStoodIn(wire.AppendAnswer(nil, wire.Unreached, 0))
 }

@@ -1,4 +1,4 @@
-package weir
+package owner
 
 import (
 	"math"
@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// queueAhead is how long before its turn a unit of a queue is granted: long enough for
+	// QueueAhead is how long before its turn a unit of a queue is granted: long enough for
 	// the answer and a late timer, and short, as what is granted then is served by the node
 	// that asked, and by no other.
-	queueAhead = 10 * time.Millisecond
+	QueueAhead = 10 * time.Millisecond
 	// lineLate is how late a line may come that is to ask before others.
 	lineLate = 3 * time.Millisecond
 	// A line that has not asked for lineForgotten is forgotten. It asks again within
 	// lineAsks.
-	lineAsks      = time.Second
-	lineForgotten = 3 * lineAsks
+	LineAsks      = time.Second
+	lineForgotten = 3 * LineAsks
 )
 
-// queueShards shards have linesOfShard lines each at most. What comes on top is served when
+// QueueShards shards have linesOfShard lines each at most. What comes on top is served when
 // there is room, and in no order.
 const (
-	queueShards  = 64
+	QueueShards  = 64
 	linesOfShard = 1 << 10
 )
 
@@ -39,7 +39,7 @@ const (
 //
 // Nothing here is copied to other members: each line says it all again when it asks.
 type queues struct {
-	shards [queueShards]queueShard
+	shards [QueueShards]queueShard
 	lines  atomic.Int64 // in all shards
 }
 
@@ -58,22 +58,22 @@ type lineSeen struct {
 	asks    int64 // when it was told to ask again
 }
 
-// queued is what a line says of itself, in the receipt of its ask.
-type queued struct {
-	waiting uint32        // units, those included that are asked for
-	age     time.Duration // for how long its first waiter has waited
+// Queued is what a line says of itself, in the receipt of its ask.
+type Queued struct {
+	Waiting uint32        // units, those included that are asked for
+	Age     time.Duration // for how long its first waiter has waited
 }
 
-func (q queued) pack() bucket.Receipt {
-	age := min(uint64(max(0, q.age)/stampTick), math.MaxUint32)
-	return bucket.Receipt(uint64(q.waiting)<<32 | age)
+func (q Queued) Pack() bucket.Receipt {
+	age := min(uint64(max(0, q.Age)/stampTick), math.MaxUint32)
+	return bucket.Receipt(uint64(q.Waiting)<<32 | age)
 }
 
-func unpackQueued(r bucket.Receipt) queued {
-	return queued{uint32(uint64(r) >> 32), time.Duration(uint64(r)&math.MaxUint32) * stampTick}
+func unpackQueued(r bucket.Receipt) Queued {
+	return Queued{uint32(uint64(r) >> 32), time.Duration(uint64(r)&math.MaxUint32) * stampTick}
 }
 
-// waiting returns the units that wait for a count.
+// Waiting returns the units that wait for a count.
 func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
 	if q.lines.Load() == 0 {
 		return 0
@@ -89,7 +89,7 @@ func (q *queues) waiting(id bucket.ID, steady int64) (units int64) {
 	return units
 }
 
-func (q *queues) shard(id bucket.ID) *queueShard { return &q.shards[id.Lo%queueShards] }
+func (q *queues) shard(id bucket.ID) *queueShard { return &q.shards[id.Lo%QueueShards] }
 
 // others returns the units that wait in other lines than this one, and until when one of
 // these is to be waited for, as it has waited for longer and is to ask before that. s.mu is
@@ -100,7 +100,7 @@ func (s *queueShard) others(id bucket.ID, self lineSeen) (units, until int64) {
 			continue
 		}
 		units += o.waiting
-		if o.waiting > 0 && o.arrived < self.arrived-int64(queueAhead) {
+		if o.waiting > 0 && o.arrived < self.arrived-int64(QueueAhead) {
 			until = max(until, o.asks+int64(lineLate))
 		}
 	}
@@ -147,19 +147,19 @@ func (q *queues) count(s *queueShard, more int) {
 // units that a line asks for as many as there is room for, if their turn is within
 // queueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.
-func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
-	said, steady := unpackQueued(a.Receipt), n.clock.SteadyAt(now)
-	self := lineSeen{ticket: a.ResetNumber, waiting: int64(said.waiting), arrived: steady - int64(said.age), seen: steady}
-	s := n.queues.shard(a.ID)
+func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+	said, steady := unpackQueued(a.Receipt), o.clock.SteadyAt(now)
+	self := lineSeen{ticket: a.ResetNumber, waiting: int64(said.Waiting), arrived: steady - int64(said.Age), seen: steady}
+	s := o.queues.shard(a.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others, until := s.others(a.ID, self)
-	peek := n.counts.Peek(a.ID, l, now, 1)
+	peek := o.counts.Peek(a.ID, l, now, 1)
 	units := min(a.Units, peek.Remaining, math.MaxUint32)
-	shared := a.Global && n.regions.Holdings != nil
+	shared := a.Global && o.holdings != nil
 	r.Result = peek
 	r.Allowed, r.Receipt = false, 0
-	r.RetryAfter = peek.ResetAfter - queueAhead
+	r.RetryAfter = peek.ResetAfter - QueueAhead
 	if r.RetryAfter <= 0 && until > steady {
 		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
 	}
@@ -168,9 +168,9 @@ func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result
 	case units == 0:
 		r.RetryAfter = peek.RetryAfter
 	case shared:
-		n.regions.Take(a.ID, a.Limit, n.clock.At(now), units, &r.Result)
+		o.holdings.Take(a.ID, a.Limit, o.clock.At(now), units, &r.Result)
 	default:
-		n.counts.TakeInto(a.ID, l, now, units, &r.Result)
+		o.counts.TakeInto(a.ID, l, now, units, &r.Result)
 	}
 	if r.Allowed {
 		r.Lease.Units = uint32(units)
@@ -178,35 +178,35 @@ func (n *Node) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result
 		self.arrived = steady // no earlier than the next waiter's, which it says when it asks again
 	} else {
 		if shared && a.Units > 0 {
-			n.regions.Lacks(a.ID, a.Limit, n.clock.At(now), a.Units)
+			o.holdings.Lacks(a.ID, a.Limit, o.clock.At(now), a.Units)
 		}
-		r.RetryAfter = min(max(r.RetryAfter, 1), lineAsks)
+		r.RetryAfter = min(max(r.RetryAfter, 1), LineAsks)
 	}
 	self.asks = steady + int64(r.RetryAfter)
 	r.Remaining = max(0, r.Remaining-others)
 	self.waiting = min(self.waiting, r.Remaining)
-	n.queues.note(s, a.ID, self)
+	o.queues.note(s, a.ID, self)
 }
 
 // ahead returns the units that wait for the count of an ask. They come before it: a take
 // that does not wait is denied until they are served.
-func (n *Node) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
-	if l.Algorithm != LeakyBucket {
+func (o *Owner) ahead(a *wire.Ask, l *bucket.Limit, now int64) int64 {
+	if l.Algorithm != bucket.LeakyBucket {
 		return 0
 	}
-	return n.queues.waiting(a.ID, n.clock.SteadyAt(now))
+	return o.queues.waiting(a.ID, o.clock.SteadyAt(now))
 }
 
 // denyBehind denies a take or a peek, of which r is what a Peek says, since so many units
 // wait. Remaining is the room that is left for others that wait.
 func denyBehind(waiting int64, l *bucket.Limit, r *bucket.Result) {
 	r.Allowed, r.Remaining, r.Receipt = false, max(0, r.Remaining-waiting), 0
-	r.ResetAfter += serviceOf(l.Rate, l.Per, min(waiting, l.Capacity()))
-	r.RetryAfter = max(r.RetryAfter, r.ResetAfter-queueAhead, 1)
+	r.ResetAfter += ServiceOf(l.Rate, l.Per, min(waiting, l.Capacity()))
+	r.RetryAfter = max(r.RetryAfter, r.ResetAfter-QueueAhead, 1)
 }
 
-// serviceOf is how long a queue takes to serve units, rounded down.
-func serviceOf(rate int64, per time.Duration, units int64) time.Duration {
+// ServiceOf is how long a queue takes to serve units, rounded down.
+func ServiceOf(rate int64, per time.Duration, units int64) time.Duration {
 	hi, lo := bits.Mul64(uint64(units), uint64(per))
 	if rate <= 0 || hi >= uint64(rate) {
 		return math.MaxInt64
@@ -214,3 +214,6 @@ func serviceOf(rate int64, per time.Duration, units int64) time.Duration {
 	q, _ := bits.Div64(hi, lo, uint64(rate))
 	return time.Duration(min(q, math.MaxInt64))
 }
+
+// Lines returns how many lines wait for counts of this node.
+func (o *Owner) Lines() int64 { return o.queues.lines.Load() }

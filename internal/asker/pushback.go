@@ -1,7 +1,6 @@
-package weir
+package asker
 
 import (
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,7 +95,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	denied, least := false, time.Duration(0)
 	for i := range s.of {
 		b := &s.of[i]
-		if b.id != a.ID || b.units > a.Units || b.numbers != numbersHash(a.Limit) {
+		if b.id != a.ID || b.units > a.Units || b.numbers != wire.NumbersHash(a.Limit) {
 			continue
 		}
 		past := b.past(t)
@@ -125,7 +124,7 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	if s == nil {
 		return
 	}
-	b := pushback{a.ID, numbersHash(a.Limit), a.Units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
+	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.Units, sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sent.Steady <= s.ended || r.ResetNumber < p.number(a.ID, sent.Now) {
@@ -187,19 +186,4 @@ func (p *pushbacks) set(id bucket.ID) *pushbackSet {
 		return nil
 	}
 	return &sets[id.Lo%pushbackSets]
-}
-
-// numbersHash stands for the numbers of a limit. Nobody chooses them to collide.
-func numbersHash(l *bucket.Limit) uint64 {
-	h := uint64(l.Algorithm)
-	for _, x := range [...]uint64{uint64(l.Rate), uint64(l.Per), uint64(l.Burst), l.Version, uint64(l.Start)} {
-		h = bits.RotateLeft64((h^x)*0x9e3779b97f4a7c15, 32)
-	}
-	return h
-}
-
-// sentAt is when a take was sent that says so itself, by the steady clock.
-func (n *Node) sentAt(steady int64) countsync.Time {
-	t := n.clock.Time()
-	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
 }

@@ -1,4 +1,4 @@
-package weir
+package owner
 
 import (
 	"testing"
@@ -14,14 +14,13 @@ import (
 
 // So a denial of it says nothing of when there is room: others answer before that.
 func TestADenialOfAFairShareUntilItIsKnownWhoIsMissingMayBeAskedAgainSoon(t *testing.T) {
-	n := solo(t, Config{Now: newHand().Now})
+	n, _ := lends()
 	a := wire.Ask{Limit: &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100, Per: time.Hour}, Units: 100, Partition: wire.FairShare}
 	for kind, spend := range map[string]func(v *view.View, r *wire.Result){
-		"a check": func(v *view.View, r *wire.Result) { n.spend(v, view.AsSelf, wire.OpTake, 0, &a, n.clock.Now(), r) },
+		"a check": func(v *view.View, r *wire.Result) { n.Do(v, view.AsSelf, wire.OpTake, 0, &a, n.clock.Now(), r) },
 		"one of several": func(v *view.View, r *wire.Result) {
-			s, results := n.scratch(1), make([]wire.Result, 1)
-			defer n.done(s)
-			n.spendAll(v, view.AsSelf, []wire.Ask{a}, n.clock.Now(), s, results)
+			results := make([]wire.Result, 1)
+			n.TakeAll(v, view.AsSelf, []wire.Ask{a}, n.clock.Now(), new(Room), results)
 			*r = results[0]
 		},
 	} {

@@ -1,0 +1,230 @@
+package asker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// Asker has what spares a node asking: the denials that owners have answered with, the
+// units that they have lent, and how often ids are asked for elsewhere. It never decides
+// what an owner would not: a denial is remembered for as long as the owner's would stand,
+// and what is lent was spent where it is from before it is spent here.
+type Asker struct {
+	clock   env.Clock
+	life    *env.Life
+	timeout time.Duration
+	view    func() *view.View
+	// tell carries out a refund where it has to be done, and waits for no answer.
+	tell func(op wire.Op, flags uint8, a *wire.Ask)
+
+	pushbacks pushbacks
+	leases    leases
+	heat      heat
+	requests  sync.Pool // of *request
+}
+
+// request is bytes that are kept from one request to the next.
+type request struct{ bytes, answer []byte }
+
+// New returns an asker that knows of resets by number.
+func New(clock env.Clock, life *env.Life, timeout time.Duration, number func(bucket.ID, int64) uint64, v func() *view.View, tell func(wire.Op, uint8, *wire.Ask)) *Asker {
+	k := &Asker{clock: clock, life: life, timeout: timeout, view: v, tell: tell}
+	k.leases.wake = make(chan struct{}, 1)
+	k.leases.number, k.pushbacks.number = number, number
+	k.requests.New = func() any { return new(request) }
+	return k
+}
+
+// Answer reports whether a take is denied by what is remembered, or admitted by a lease,
+// and answers it.
+func (k *Asker) Answer(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
+	return k.pushbacks.deny(a, t, r) || k.leases.spend(a, t, r)
+}
+
+// Denies reports whether a take is denied by what is remembered, and answers it.
+func (k *Asker) Denies(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
+	return k.pushbacks.deny(a, t, r)
+}
+
+// Learn takes in what a take was answered that was sent then to the owner of this name's
+// hash: a denial that stands, and the lease that it asked for.
+func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
+	k.pushbacks.learn(a, r, sent)
+	k.LearnLease(a, r, owner, sent)
+}
+
+// LearnLease takes in the lease that an ask wanted, if it wanted one.
+func (k *Asker) LearnLease(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
+	if a.Lease.Units > 0 {
+		k.leases.learn(a, r, owner, sent, k.clock.Time())
+	}
+}
+
+// End forgets the denials of an id, as units were given back.
+func (k *Asker) End(id bucket.ID) { k.pushbacks.end(id, k.clock.Steady()) }
+
+// Reset forgets what was lent and denied of an id before the reset of this number.
+func (k *Asker) Reset(id bucket.ID, number uint64) {
+	k.leases.end(id, number)
+	k.pushbacks.reset(id, number)
+}
+
+// Cease gives all leases back, and has none asked for any more.
+func (k *Asker) Cease() { k.leases.stop() }
+
+// Held returns the leases that are not over, and what is left of them.
+func (k *Asker) Held(t countsync.Time) (held, units int) { return k.leases.held(t) }
+
+// SentAt returns when a take was sent that says so itself, by the steady clock.
+func (k *Asker) SentAt(steady int64) countsync.Time {
+	t := k.clock.Time()
+	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
+}
+
+// Want has a take that is about to be sent to the owner ask for a lease, if its key
+// is hot.
+func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
+	if !a.Leases || k.leases.stops.Load() {
+		return
+	}
+	if left, over := k.leases.want(a, k.heat.asked(a.ID, t.Steady), t, k.timeout); over {
+		k.giveBack(v, left)
+	}
+}
+
+// Refund reports whether a refund could go back to a lease that it was spent of.
+func (k *Asker) Refund(a *wire.Ask) bool {
+	done, left, over := k.leases.refund(a, k.clock.Time())
+	if over {
+		k.giveBack(k.view(), left)
+	}
+	return done
+}
+
+// Run renews leases, and gives back what is left of them, until the node's life ends.
+func (k *Asker) Run() {
+	l := &k.leases
+	tick := time.NewTimer(time.Hour)
+	defer tick.Stop()
+	var (
+		renew   []wire.Ask
+		errands []leaseErrand
+	)
+	sweep := func(sets *bitmap) (lives bool) {
+		t, wait := k.clock.Time(), k.timeout
+		renew = renew[:0]
+		sets.all(func(set int) {
+			l.due.clear(set)
+			var more bool
+			renew, more = l.sweep(set, t, wait, renew)
+			lives = lives || more
+		})
+		v := k.view()
+		errands = l.returns(errands[:0])
+		k.errandsTo(errands, func(errands []leaseErrand) { k.giveBack(v, errands...) })
+		errands = errands[:0]
+		for i := range renew {
+			if way := v.Route(renew[i].ID, t.Steady); way.Way == view.Direct {
+				errands = append(errands, leaseErrand{v.Hashes[way.To], renew[i]})
+			}
+		}
+		k.errandsTo(errands, func(errands []leaseErrand) { k.renew(v, slices.Clone(errands), t) })
+		return lives
+	}
+	for {
+		select {
+		case <-l.wake:
+			if !l.awake.Swap(true) {
+				tick.Reset(sweepEvery + k.view().Offset(sweepEvery))
+			}
+			sweep(&l.due)
+		case <-tick.C:
+			if !sweep(&l.live) {
+				l.awake.Store(false)
+				l.live.all(func(int) { env.Signal(l.wake) }) // what came just now
+				continue
+			}
+			tick.Reset(sweepEvery)
+		case <-k.life.Done():
+			return
+		}
+	}
+}
+
+// errandsTo calls f with the errands to each owner, so many as a request may have at once.
+func (k *Asker) errandsTo(errands []leaseErrand, f func([]leaseErrand)) {
+	slices.SortStableFunc(errands, func(a, b leaseErrand) int {
+		switch {
+		case a.owner < b.owner:
+			return -1
+		case a.owner > b.owner:
+			return 1
+		}
+		return 0
+	})
+	for len(errands) > 0 {
+		same := 1
+		for same < len(errands) && same < wire.MaxAsks && errands[same].owner == errands[0].owner {
+			same++
+		}
+		f(errands[:same])
+		errands = errands[same:]
+	}
+}
+
+// giveBack tells one owner what is left of its leases. Where that owner is not there any
+// more, or answers nothing, it is a refund like any other, to whoever answers by now. What
+// is lost on the way stays spent: to say it again could give it back twice.
+func (k *Asker) giveBack(v *view.View, errands ...leaseErrand) {
+	to, known := v.Named[errands[0].owner]
+	if !known || v.Stalls(to) || !v.Direct[to] {
+		for i := range errands {
+			if a := &errands[i].ask; a.Units > 0 {
+				a.Lease = wire.Lease{}
+				k.tell(wire.OpRefund, 0, a)
+			}
+		}
+		return
+	}
+	x := k.requests.Get().(*request)
+	defer k.requests.Put(x)
+	x.bytes = wire.Header{Op: wire.OpReturn, Flags: 0, Hops: wire.MaxHops, Asks: uint8(len(errands)), Wait: 0, To: errands[0].owner}.Append(x.bytes[:0])
+	for i := range errands {
+		x.bytes = errands[i].ask.Append(x.bytes)
+	}
+	v.Members[to].Peer.Tell(x.bytes)
+}
+
+// renew asks an owner for leases in the place of those that are about to end. A refusal
+// or a lost answer is no harm: the next check of the key asks.
+func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) {
+	owner, wait := errands[0].owner, k.timeout*3/4
+	k.life.Try(func(ctx context.Context) {
+		x := k.requests.Get().(*request)
+		defer k.requests.Put(x)
+		x.bytes = wire.Header{Op: wire.OpLend, Flags: 0, Hops: wire.MaxHops, Asks: uint8(len(errands)), Wait: wait, To: owner}.Append(x.bytes[:0])
+		for i := range errands {
+			x.bytes = errands[i].ask.Append(x.bytes)
+		}
+		answer, err := v.Members[v.Named[owner]].Peer.Ask(ctx, x.bytes, x.answer, wait)
+		if err != nil {
+			return
+		}
+		if s, err := wire.ParseAnswer(answer, len(errands)); err != nil || s != wire.Done {
+			return
+		}
+		t := k.clock.Time()
+		for i := range errands {
+			r := wire.ParseResult(answer, i)
+			k.leases.learn(&errands[i].ask, &r, owner, sent, t)
+		}
+	})
+}

@@ -1,0 +1,236 @@
+package asker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// newLeases is of a node that knows of no reset.
+func newLeases() *leases { return &leases{number: neverReset} }
+
+func neverReset(bucket.ID, int64) uint64 { return owner.NoReset }
+
+// lentTo is a lease of a minute's key, asked for then.
+func lentTo(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64) {
+	wants := *a
+	l.want(&wants, 1000, instant(at), time.Second)
+	r := wire.Result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 40, ResetAfter: time.Minute, Receipt: 7}, Source: wire.Forwarded, ResetNumber: owner.NoReset}
+	r.Lease = wire.Lease{Units: units, Term: uint16(term / time.Millisecond), Until: 3}
+	l.learn(&wants, &r, 1, instant(at), instant(at))
+}
+
+func TestALeaseIsSpentUntilItIsOver(t *testing.T) {
+	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	l := newLeases()
+	one, three := someAsk(1), someAsk(3)
+	var r wire.Result
+	require.False(t, l.spend(one, instant(at), &r))
+	lentTo(l, one, 4, 100*time.Millisecond, at)
+	require.True(t, l.spend(three, instant(at+20*ms), &r))
+	require.Equal(t, wire.Result{Result: bucket.Result{Allowed: true, Limit: 100, Remaining: 41, ResetAfter: time.Minute - 20*time.Millisecond}, Source: wire.Leased}, r)
+	require.False(t, l.spend(three, instant(at+20*ms), &r), "it has one unit")
+	other := someAsk(1)
+	other.Limit = &bucket.Limit{Rate: 101, Per: time.Minute}
+	require.False(t, l.spend(other, instant(at+20*ms), &r), "of other numbers")
+	other.Limit, other.Leases = one.Limit, false
+	require.False(t, l.spend(other, instant(at+20*ms), &r), "of a limit without leases")
+	other = someAsk(1)
+	require.False(t, l.spend(other, instant(at+100*ms), &r), "by now it is over")
+	require.True(t, l.spend(other, instant(at+100*ms-1), &r))
+	require.False(t, l.spend(other, instant(at+100*ms-1), &r))
+}
+
+func TestALeaseEndsByEitherClock(t *testing.T) {
+	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	for name, now := range map[string]countsync.Time{
+		"checks read":   {Now: at + 100*ms, Steady: at + ms},
+		"is steady":     {Now: at + ms, Steady: at + 100*ms},
+		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
+	} {
+		l, r := newLeases(), new(wire.Result)
+		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+		require.False(t, l.spend(someAsk(1), now, r), "the clock that %s", name)
+	}
+}
+
+func TestARefundGoesBackToTheLeaseThatItIsOf(t *testing.T) {
+	const at = int64(time.Hour)
+	l, r := newLeases(), new(wire.Result)
+	refunds := func(units, at int64) (done, over bool) {
+		done, _, over = l.refund(someAsk(units), instant(at))
+		return done, over
+	}
+	not := func(done, over bool) {
+		t.Helper()
+		require.False(t, done)
+		require.False(t, over)
+	}
+	not(refunds(1, at))
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+	require.True(t, l.spend(someAsk(3), instant(at), r))
+	done, over := refunds(2, at)
+	require.True(t, done)
+	require.False(t, over)
+	require.True(t, l.spend(someAsk(2), instant(at), r))
+	_, left, over := l.refund(someAsk(4), instant(at))
+	require.True(t, over, "three were spent: it ends")
+	require.Equal(t, []int64{3, 1}, []int64{int64(left.ask.Lease.Units), left.ask.Units})
+	require.False(t, l.spend(someAsk(1), instant(at), r))
+	not(refunds(1, at))
+}
+
+func TestALeaseIsSpentForAsLongAsNoLaterResetIsKnown(t *testing.T) {
+	const at = int64(time.Hour)
+	for name, c := range map[string]struct {
+		granted     uint64 // the reset number that the owner knew of
+		before, now uint64 // the one that this node knows of as the lease comes, and after that
+		spent       bool
+		back        int // leases that are given back
+	}{
+		"of a count that was never reset":               {owner.NoReset, owner.NoReset, owner.NoReset, true, 0},
+		"reset since, as both know":                     {owner.NoReset, owner.NoReset, 7, false, 0},
+		"by an owner that does not know of a reset":     {owner.NoReset, 7, 7, false, 1},
+		"by an owner that knows of an earlier one":      {6, 7, 7, false, 1},
+		"of the count since the reset":                  {7, 7, 7, true, 0},
+		"by an owner that has heard of the reset first": {7, owner.NoReset, 7, true, 0},
+		"by an owner that has heard of the next first":  {8, 7, 8, true, 0},
+		"before the one after the next":                 {8, 7, 9, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := c.before
+			l, r := newLeases(), new(wire.Result)
+			l.number = func(bucket.ID, int64) uint64 { return known }
+			wants := *someAsk(1)
+			l.want(&wants, 1000, instant(at), time.Second)
+			l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: c.granted}, 1, instant(at), instant(at))
+			if known = c.now; c.now != c.before {
+				l.end(someAsk(1).ID, c.now)
+			}
+			require.Equal(t, c.spent, l.spend(someAsk(1), instant(at+1), r))
+			back := l.returns(nil)
+			require.Len(t, back, c.back)
+			for _, left := range back {
+				require.Equal(t, c.granted, left.ask.ResetNumber, "its owner sees which count it is of")
+			}
+		})
+	}
+}
+
+func TestWhatIsLeftOfALeaseIsMarkedWithTheResetThatItsOwnerKnew(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	wants := *someAsk(1)
+	l.want(&wants, 1000, instant(at), time.Second)
+	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: 7}, 1, instant(at), instant(at))
+	l.stops.Store(true)
+	l.sweep(int(wants.ID.Lo%leaseSets), instant(at+1), time.Second, nil)
+	back := l.returns(nil)
+	require.Len(t, back, 1)
+	require.EqualValues(t, 7, back[0].ask.ResetNumber)
+	require.EqualValues(t, 4, back[0].ask.Units)
+}
+
+func TestOneAskAtATimeWantsALease(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	wants := func(at int64) bool {
+		a := someAsk(1)
+		_, over := l.want(a, 100, instant(at), time.Second)
+		require.False(t, over)
+		return a.Lease.Units > 0
+	}
+	require.True(t, wants(at))
+	require.False(t, wants(at+1))
+	require.True(t, wants(at+int64(time.Second)), "the answer did not come")
+	l.learn(someAsk(1), new(wire.Result), 1, instant(at), instant(at+int64(time.Second)))
+	require.False(t, wants(at+int64(time.Second)+1), "nothing was lent")
+	require.True(t, wants(at+int64(time.Second+refusedFor)))
+}
+
+func TestALeaseLastsUntilAFewAsksAreToBeExpected(t *testing.T) {
+	for pace, want := range map[float64]wire.Lease{
+		1:      {Units: 2, Term: 500},
+		16:     {Units: 11, Term: 500},
+		40:     {Units: 11, Term: 200},
+		1000:   {Units: 126, Term: 100},
+		100000: {Units: 12501, Term: 100},
+		1e12:   {Units: 1<<32 - 1, Term: 100},
+	} {
+		require.Equal(t, want, wanted(pace), "%v units a second", pace)
+	}
+}
+
+func TestASetFullOfLeasesHasNoRoomForOneMore(t *testing.T) {
+	const at = int64(time.Hour)
+	l, r := newLeases(), new(wire.Result)
+	in := func(i int) *wire.Ask {
+		a := someAsk(1)
+		a.ID.Lo += uint64(i) * leaseSets
+		return a
+	}
+	for i := range leaseWays + 1 {
+		lentTo(l, in(i), 4, 100*time.Millisecond, at+int64(i))
+	}
+	for i := range leaseWays {
+		require.True(t, l.spend(in(i), instant(at+10), r), i)
+	}
+	require.False(t, l.spend(in(leaseWays), instant(at+10), r))
+	require.Len(t, l.returns(nil), 1, "what came all the same goes back")
+}
+
+func TestARefundEndsALeaseThatIsOver(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+	require.True(t, l.spend(someAsk(3), instant(at), new(wire.Result)))
+	done, left, over := l.refund(someAsk(1), instant(at+int64(100*time.Millisecond)))
+	require.False(t, done, "its units may not be spent any more")
+	require.True(t, over)
+	require.EqualValues(t, 1, left.ask.Units)
+	require.EqualValues(t, 3, left.ask.Lease.Units)
+}
+
+// Another lease of its set may live, so that the set is looked through.
+func TestALeaseBesideOneThatLivesEndsByEitherClock(t *testing.T) {
+	const at, ms = int64(time.Hour), int64(time.Millisecond)
+	for name, now := range map[string]countsync.Time{
+		"checks read":   {Now: at + 100*ms, Steady: at + ms},
+		"is steady":     {Now: at + ms, Steady: at + 100*ms},
+		"steps back by": {Now: at - 100*ms, Steady: at + 100*ms},
+	} {
+		l, other := newLeases(), someAsk(1)
+		other.ID.Lo += leaseSets
+		lentTo(l, someAsk(1), 4, 100*time.Millisecond, at)
+		lentTo(l, other, 4, 500*time.Millisecond, at)
+		require.False(t, l.spend(someAsk(1), now, new(wire.Result)), "the clock that %s", name)
+		require.True(t, l.spend(other, now, new(wire.Result)), "the clock that %s", name)
+	}
+}
+
+func TestANodeThatLeavesKeepsNoLeaseThatComes(t *testing.T) {
+	const at = int64(time.Hour)
+	l := newLeases()
+	wants := *someAsk(1)
+	l.want(&wants, 1000, instant(at), time.Second)
+	l.stops.Store(true)
+	l.learn(&wants, &wire.Result{Lease: wire.Lease{Units: 4, Term: 100, Until: 3}, ResetNumber: owner.NoReset}, 1, instant(at), instant(at))
+	require.False(t, l.spend(someAsk(1), instant(at), new(wire.Result)))
+	require.Len(t, l.returns(nil), 1)
+}
+
+func TestWhatWaitsToBeGivenBackIsBounded(t *testing.T) {
+	l := newLeases()
+	for range maxReturns + 5 {
+		l.giveBack(leaseErrand{})
+	}
+	require.Len(t, l.returns(nil), maxReturns)
+	l.giveBack(leaseErrand{})
+	require.Len(t, l.returns(nil), 1)
+}

@@ -1,0 +1,198 @@
+package asker
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// Every message takes as long as every other here, and what is asked with pushbacks is
+// asked without them at the same moments.
+func TestAPushbackEndsToTheNanosecond(t *testing.T) {
+	const way = 100 * time.Microsecond
+	rapid.Check(t, func(t *rapid.T) {
+		l := bucket.Limit{
+			Algorithm: rapid.SampledFrom([]bucket.Algorithm{bucket.SlidingWindow, bucket.SlidingLog, bucket.FixedWindow, bucket.TokenBucket, bucket.LeakyBucket}).Draw(t, "algorithm"),
+			Rate:      rapid.Int64Range(1, 6).Draw(t, "rate"),
+			Per:       time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(3*time.Second)).Draw(t, "per")),
+		}
+		nodes := []*pushbacks{remembering(), remembering()}
+		with, without := bucket.NewStore(10, bucket.Salt{}), bucket.NewStore(10, bucket.Salt{})
+		id := bucket.ID{Hi: 1, Lo: 2}
+		now, again := int64(time.Hour), []int64{0}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			next := now + rapid.Int64Range(0, int64(l.Per)/2).Draw(t, "after")
+			if at := rapid.SampledFrom(again).Draw(t, "again") + rapid.Int64Range(-1, 1).Draw(t, "offset"); at > now {
+				next = at
+			}
+			now = next
+			p := rapid.SampledFrom(nodes).Draw(t, "node")
+			a := wire.Ask{ID: id, Limit: &l, Units: rapid.Int64Range(1, l.Rate).Draw(t, "units")}
+			want := without.Take(id, &l, now+int64(way), a.Units)
+			var got wire.Result
+			if !p.deny(&a, instant(now), &got) {
+				got.Result = with.Take(id, &l, now+int64(way), a.Units)
+				got.Firm, got.ResetNumber = !got.Allowed, owner.NoReset
+				p.learn(&a, &got, instant(now))
+			}
+			if got.Allowed != want.Allowed || got.RetryAfter > want.RetryAfter || got.Limit != want.Limit || !got.Allowed && got.RetryAfter <= 0 || got.ResetAfter < got.RetryAfter {
+				t.Fatalf("%d units at %d: %+v, and without pushbacks %+v", a.Units, now, got, want)
+			}
+			if a.Units == 1 && got.RetryAfter != want.RetryAfter {
+				t.Fatalf("at %d: RetryAfter is %v, and without pushbacks %v", now, got.RetryAfter, want.RetryAfter)
+			}
+			if !want.Allowed {
+				again = append(again, now+int64(want.RetryAfter))
+			}
+		}
+	})
+}
+
+func TestAPushbackIsOfTheSameNumbersAndAsManyUnits(t *testing.T) {
+	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 10, Per: time.Minute, Burst: 5, Version: 3}
+	a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &l, Units: 4}
+	p := remembering()
+	p.learn(&a, denial(3*time.Second), instant(1000))
+	r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}}
+	require.True(t, p.deny(&a, instant(2000), &r))
+	require.Equal(t, wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: 3*time.Second - 1000, ResetAfter: 6*time.Second - 1000}, Source: wire.Pushback}, r)
+	for what, edit := range map[string]func(l *bucket.Limit){
+		"Algorithm": func(l *bucket.Limit) { l.Algorithm = bucket.LeakyBucket },
+		"Rate":      func(l *bucket.Limit) { l.Rate++ },
+		"Per":       func(l *bucket.Limit) { l.Per++ },
+		"Burst":     func(l *bucket.Limit) { l.Burst++ },
+		"Version":   func(l *bucket.Limit) { l.Version++ },
+		"Start":     func(l *bucket.Limit) { l.Start++ },
+	} {
+		other, numbers := a, l
+		edit(&numbers)
+		other.Limit = &numbers
+		require.False(t, p.deny(&other, instant(2000), &r), what)
+	}
+	other := a
+	other.ID.Hi++
+	require.False(t, p.deny(&other, instant(2000), &r), "another key of the same set")
+	other = a
+	other.Units = 3
+	require.False(t, p.deny(&other, instant(2000), &r), "fewer units")
+	p.learn(&other, denial(time.Second/2), instant(2000))
+	require.True(t, p.deny(&other, instant(3000), &r))
+	require.Equal(t, time.Second/2-1000, r.RetryAfter)
+	require.True(t, p.deny(&a, instant(3000), &r))
+	require.Equal(t, 3*time.Second-2000, r.RetryAfter, "of both that for more units")
+	other.Units = 5
+	require.True(t, p.deny(&other, instant(3000), &r))
+	require.Equal(t, 3*time.Second-2000, r.RetryAfter)
+}
+
+func TestAPushbackLastsASecondAtMostWhateverTheClockDoes(t *testing.T) {
+	l := bucket.Limit{Rate: 10, Per: time.Minute}
+	a, sent := wire.Ask{ID: bucket.ID{Lo: 9}, Limit: &l, Units: 1}, countsync.Time{Now: 1e9, Steady: 5e9}
+	for _, c := range []struct {
+		what        string
+		retry       time.Duration
+		now, steady time.Duration // since
+		denies      bool
+		left        time.Duration
+	}{
+		{"at once", time.Hour, 0, 0, true, time.Hour},
+		{"just before the second is over", time.Hour, time.Second - 1, time.Second - 1, true, time.Hour - time.Second + 1},
+		{"after a second", time.Hour, time.Second, time.Second, false, 0},
+		{"a unit is there sooner", 100, 99, 99, true, 1},
+		{"and now", 100, 100, 100, false, 0},
+		{"the clock steps back", time.Hour, -time.Hour, time.Second, false, 0},
+		{"the clock steps on", time.Hour, time.Second, 1, false, 0},
+		{"the clock stands", 500, 0, 400, true, 100},
+		{"never", math.MaxInt64, time.Second - 1, 0, true, math.MaxInt64 - time.Second + 1},
+	} {
+		p, r := remembering(), wire.Result{}
+		p.learn(&a, denial(c.retry), sent)
+		got := p.deny(&a, countsync.Time{Now: sent.Now + int64(c.now), Steady: sent.Steady + int64(c.steady)}, &r)
+		require.Equal(t, c.denies, got, c.what)
+		require.Equal(t, c.left, r.RetryAfter, c.what)
+	}
+}
+
+func TestAnAnswerUnderWayWhenUnitsAreGivenBackIsNotRemembered(t *testing.T) {
+	l := bucket.Limit{Rate: 10, Per: time.Minute}
+	a, r := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}, wire.Result{}
+	p := remembering()
+	p.learn(&a, denial(time.Hour), instant(100))
+	neighbour := a
+	neighbour.ID.Hi++
+	p.learn(&neighbour, denial(time.Hour), instant(100))
+	p.end(a.ID, 200)
+	require.False(t, p.deny(&a, instant(210), &r))
+	require.True(t, p.deny(&neighbour, instant(210), &r), "other keys go on")
+	p.learn(&a, denial(time.Hour), instant(150))
+	require.False(t, p.deny(&a, instant(220), &r), "it was sent before")
+	p.learn(&a, denial(time.Hour), instant(201))
+	require.True(t, p.deny(&a, instant(230), &r))
+}
+
+func TestADenialIsRememberedForAsLongAsNoLaterResetIsKnown(t *testing.T) {
+	l := bucket.Limit{Rate: 10, Per: time.Minute}
+	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &l, Units: 1}
+	for name, c := range map[string]struct {
+		denied      uint64 // the reset number that the owner knew of
+		before, now uint64 // the one that this node knows of as the denial comes, and after that
+		denies      bool
+	}{
+		"of a count that was never reset":               {owner.NoReset, owner.NoReset, owner.NoReset, true},
+		"reset since, as both know":                     {owner.NoReset, owner.NoReset, 7, false},
+		"by an owner that does not know of a reset":     {owner.NoReset, 7, 7, false},
+		"by an owner that knows of an earlier one":      {6, 7, 7, false},
+		"of the count since the reset":                  {7, 7, 7, true},
+		"by an owner that has heard of the reset first": {7, owner.NoReset, 7, true},
+		"before the one after the next":                 {8, 7, 9, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, known := remembering(), c.before
+			p.number = func(bucket.ID, int64) uint64 { return known }
+			r := denial(time.Hour)
+			r.ResetNumber = c.denied
+			p.learn(&a, r, instant(100))
+			if known = c.now; c.now != c.before {
+				p.reset(a.ID, c.now)
+			}
+			require.Equal(t, c.denies, p.deny(&a, instant(200), new(wire.Result)))
+		})
+	}
+}
+
+func TestWhereASetIsFullTheSoonestToEndIsForgotten(t *testing.T) {
+	l := bucket.Limit{Rate: 10, Per: time.Minute}
+	p, r := remembering(), wire.Result{}
+	of := func(i int) *wire.Ask { return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &l, Units: 1} }
+	for i := range pushbackWays {
+		p.learn(of(i), denial(time.Duration(100*((i+2)%pushbackWays+1))), instant(1000))
+	}
+	p.learn(of(10), denial(50), instant(1000))
+	for i := range pushbackWays {
+		require.Equal(t, (i+2)%pushbackWays != 0, p.deny(of(i), instant(1010), &r), i)
+	}
+	require.True(t, p.deny(of(10), instant(1010), &r))
+	p.learn(of(11), denial(500), instant(1010))
+	require.False(t, p.deny(of(10), instant(1020), &r))
+	p.learn(of(11), denial(300), instant(1200))
+	require.True(t, p.deny(of(11), instant(1200), &r))
+	require.Equal(t, time.Duration(300), r.RetryAfter, "a key is there once for the same ask")
+}
+
+func TestOnlyAFirmDenialIsRemembered(t *testing.T) {
+	a := wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &bucket.Limit{Rate: 10, Per: time.Minute}, Units: 1}
+	p, r := remembering(), denial(time.Hour)
+	r.Firm = false
+	p.learn(&a, r, instant(1000))
+	require.False(t, p.deny(&a, instant(1001), r))
+	answer := r.Append(wire.AppendAnswer(nil, wire.Done, 1))
+	require.False(t, wire.ParseResult(answer, 0).Firm, "as of a node of before")
+}

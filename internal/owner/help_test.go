@@ -1,0 +1,25 @@
+package owner
+
+import (
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// lends returns an owner of everything, at a time that stands still, and its view.
+func lends() (*Owner, *view.View) {
+	counts := bucket.NewStore(10, bucket.Salt{})
+	stream := countsync.New(1, counts)
+	o := New(env.OneClock(func() int64 { return 0 }), 0, counts, stream, nil)
+	stream.WhenReset(func(id bucket.ID, _ uint64, reset func()) { o.Reset(id, reset) })
+	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
+	v.Held = countsync.All()
+	return o, v
+}
+
+func askFor(id bucket.ID, l *bucket.Limit, units int64) wire.Ask {
+	return wire.Ask{ID: id, Limit: l, Units: units, Leases: true}
+}

@@ -1,0 +1,213 @@
+package owner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// A third of the time for which the owner has it is left for what comes back, and it has
+// as many units as are spent in the rest.
+func TestALeaseIsShorterWhereItsLimitRecoversSoon(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		name   string
+		limit  bucket.Limit
+		wanted uint16 // ms, with 100 units
+		lent   wire.Lease
+	}{
+		{"and is as wanted where it does not", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}, 500, wire.Lease{Units: 100, Term: 500, Until: stamp(int64(lentFor))}},
+		{"and is as wanted where that is no longer", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 76_800 * ms}, 100, wire.Lease{Units: 100, Term: 100, Until: stamp(int64(300 * ms))}},
+		{"of a log", bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 76_800 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
+		{"of a bucket", bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 960, Per: 9600 * ms}, 500, wire.Lease{Units: 40, Term: 200, Until: stamp(int64(300 * ms))}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			owner, _ := lends()
+			a := askFor(bucket.ID{Hi: 1, Lo: 2}, &c.limit, 0)
+			a.Lease = wire.Lease{Units: 100, Term: c.wanted}
+			var r wire.Result
+			owner.takeLending(&a, &c.limit, 0, &r)
+			require.Equal(t, c.lent, r.Lease)
+		})
+	}
+}
+
+// What is over is no more kept from refunds, which may have given it back by then.
+func TestWhatIsLeftOfALeaseComesBackUntilItIsOver(t *testing.T) {
+	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	const begun, term, ms = int64(time.Hour), 100 * time.Millisecond, time.Millisecond
+	lend := func(t *testing.T, owner *Owner, now int64) (left wire.Ask) {
+		left = askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
+		left.Lease = wire.Lease{Units: 10, Term: uint16(term / ms)}
+		var r wire.Result
+		owner.takeLending(&left, limit, now, &r)
+		require.EqualValues(t, 10, r.Lease.Units)
+		require.EqualValues(t, term/ms, r.Lease.Term)
+		left = left.Taken(&r)
+		left.Units, left.Lease = 10, r.Lease
+		left.Lease.Units = 0 // none of it was spent
+		return left
+	}
+	for _, c := range []struct {
+		name    string
+		after   time.Duration // from when it was granted
+		another time.Duration // is lent so long after it, if at all
+		stays   int64
+	}{
+		{name: "at once"},
+		{name: "long after its asker's term", after: 5 * term},
+		{name: "just before it is over", after: lentFor - ms},
+		{name: "as it is over", after: lentFor, stays: 10},
+		{name: "as it is over, while another lives", after: lentFor, another: term, stays: 20},
+		{name: "long after it was over, while another lives", after: 3 * time.Hour, another: 3*time.Hour - ms, stays: 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			owner, v := lends()
+			left := lend(t, owner, begun)
+			if c.another > 0 {
+				lend(t, owner, begun+int64(c.another))
+			}
+			now := begun + int64(c.after)
+			owner.Reclaim(v, &left, now)
+			used, _, _ := owner.counts.Used(left.ID, now)
+			require.Equal(t, c.stays, used)
+		})
+	}
+	t.Run("but not once the count was reset", func(t *testing.T) {
+		owner, v := lends()
+		before, now := lend(t, owner, begun), begun+int64(ms)
+		owner.stream.Reset(before.ID, begun)
+		after := lend(t, owner, now)
+		owner.Reclaim(v, &before, now)
+		used, _, _ := owner.counts.Used(before.ID, now)
+		require.EqualValues(t, 10, used)
+		owner.Reclaim(v, &after, now)
+		used, _, _ = owner.counts.Used(before.ID, now)
+		require.Zero(t, used)
+	})
+}
+
+func TestWhatIsLentIsKnownUntilTheLastOfItEnds(t *testing.T) {
+	const now = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 256 * time.Second}
+	soon := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1000, Per: 25_600 * time.Millisecond} // it lends for 100 ms
+	n, _ := lends()
+	a := askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 0)
+	a.Lease = wire.Lease{Units: 50, Term: 500}
+	n.takeLending(&a, limit, now, new(wire.Result))
+	a.Limit = soon
+	var r wire.Result
+	n.takeLending(&a, soon, now, &r)
+	require.NotZero(t, r.Lease.Units)
+	require.EqualValues(t, lentFor, n.lent.of(a.ID, now).Term)
+}
+
+// What is lent of a count is known for as long as it lasts, however many others share its
+// set.
+func TestASetFullOfWhatIsLentLendsOfNoOtherCount(t *testing.T) {
+	const now = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	n, _ := lends()
+	lends := func(i int, now int64) uint32 {
+		a := askFor(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, limit, 1)
+		a.Lease = wire.Lease{Units: 10, Term: 500}
+		var r wire.Result
+		n.takeLending(&a, limit, now, &r)
+		require.True(t, r.Allowed)
+		return r.Lease.Units
+	}
+	for i := range lentWays {
+		require.EqualValues(t, 10, lends(i, now))
+	}
+	require.Zero(t, lends(lentWays, now))
+	for i := range lentWays {
+		require.EqualValues(t, 10, n.lent.of(bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, now).Units)
+	}
+	require.EqualValues(t, 10, lends(lentWays, now+int64(lentFor)), "they have ended")
+}
+
+// Authority moves only when nothing is lent.
+func TestANodeThatGivesAuthorityAwayLendsNothing(t *testing.T) {
+	const now = int64(time.Hour)
+	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	n, _ := lends()
+	a := askFor(bucket.ID{Hi: 1, Lo: 2}, limit, 1)
+	a.Lease = wire.Lease{Units: 10, Term: 500}
+	var r wire.Result
+	require.True(t, n.Cease(true, now))
+	n.takeLending(&a, limit, now, &r)
+	require.True(t, r.Allowed)
+	require.Zero(t, r.Lease)
+	n.Cease(false, now)
+	n.takeLending(&a, limit, now, &r)
+	require.EqualValues(t, 10, r.Lease.Units)
+	require.False(t, n.Cease(true, now))
+	require.False(t, n.Cease(true, now+int64(lentFor)-1))
+	require.True(t, n.Cease(true, now+int64(lentFor)))
+}
+
+// What members give back is bounded by what they were lent, and is for the owner alone.
+func TestWhatIsGivenBackOfALease(t *testing.T) {
+	const now, lent, taken = int64(time.Hour), 10, 3
+	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1000, Per: 24 * time.Hour}
+	for name, c := range map[string]struct {
+		left, spent int64 // as the borrower says
+		owns        bool
+		times       int
+		used        int64 // in the end
+	}{
+		"is unspent":                                      {lent, 0, true, 1, taken},
+		"is unspent in part":                              {4, 6, true, 1, taken + 6},
+		"is one unit more than was lent":                  {lent + 1, 0, true, 1, taken + lent},
+		"is more than was lent, with what was spent":      {4, 7, true, 1, taken + lent},
+		"is far more than was lent":                       {1 << 62, 0, true, 1, taken + lent},
+		"would be less than nothing, with what was spent": {1<<63 - 1, 1<<32 - 1, true, 1, taken + lent},
+		"comes twice":                                     {lent, 0, true, 2, taken},
+		"comes to a member that owns the key no more":     {lent, 0, false, 1, taken + lent},
+		"comes again and again in parts, in excess":       {4, 0, true, 5, taken + lent - 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, v := lends()
+			if !c.owns {
+				v.Held = nil
+			}
+			id := bucket.ID{Hi: 1, Lo: 2}
+			n.counts.Take(id, limit, now, taken)
+			a := askFor(id, limit, 0)
+			a.Lease = wire.Lease{Units: lent, Term: 500}
+			var r wire.Result
+			n.takeLending(&a, limit, now, &r)
+			require.EqualValues(t, lent, r.Lease.Units)
+			back := a.Taken(&r)
+			back.Units, back.Lease = c.left, wire.Lease{Units: uint32(c.spent), Term: r.Lease.Term, Until: r.Lease.Until}
+			for range c.times {
+				n.Reclaim(v, &back, now)
+			}
+			used, _, _ := n.counts.Used(id, now)
+			require.Equal(t, c.used, used)
+		})
+	}
+}
+
+func TestARefundTakesNothingThatIsLent(t *testing.T) {
+	const now, lent, taken = int64(time.Hour), 10, 3
+	for _, algorithm := range []bucket.Algorithm{bucket.FixedWindow, bucket.SlidingWindow, bucket.SlidingLog} {
+		for _, refunded := range []int64{1, taken, taken + 1, taken + lent, 500} {
+			limit := &bucket.Limit{Algorithm: algorithm, Rate: 1000, Per: 24 * time.Hour}
+			n, _ := lends()
+			id := bucket.ID{Hi: 1, Lo: 2}
+			n.counts.Take(id, limit, now, taken)
+			a := askFor(id, limit, 0)
+			a.Lease = wire.Lease{Units: lent, Term: 500}
+			n.takeLending(&a, limit, now, new(wire.Result))
+			refund := askFor(id, limit, refunded)
+			n.apply(wire.OpRefund, 0, &refund, limit, now, new(wire.Result))
+			used, _, _ := n.counts.Used(id, now)
+			require.Equal(t, lent+max(0, taken-refunded), used, "%v, %d units", algorithm, refunded)
+		}
+	}
+}

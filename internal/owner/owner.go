@@ -1,0 +1,226 @@
+package owner
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// Owner carries out what is asked of the counts that this node holds: as their owner, as
+// a stand-in, or on its own. It has the store, what it has lent of it, the takes that may be
+// given back, and the lines that wait.
+//
+// What changes a count and what a reset does to it are ordered by the lock of the count's
+// set in lent: each lease and each return is wholly before or after a reset, so that no unit
+// of an old count comes back into a new one. No lock is held over more than one count.
+type Owner struct {
+	clock     env.Clock
+	timeout   time.Duration // in which a tentative take is settled
+	counts    *bucket.Store
+	stream    *countsync.Stream
+	holdings  *countsync.Holdings // of Global limits; nil where there are no other regions
+	lent      lent
+	tentative tentative
+	queues    queues
+	batches   sync.Pool // of *batch
+}
+
+// New returns the Owner of counts. stream knows of their resets.
+func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *countsync.Stream, holdings *countsync.Holdings) *Owner {
+	o := &Owner{clock: clock, timeout: timeout, counts: counts, stream: stream, holdings: holdings}
+	o.batches.New = func() any { return new(batch) }
+	return o
+}
+
+// Do carries out op on the count that is held here, within the share that
+// this node has. FailClosed denies what asks; what was spent or given back
+// elsewhere is counted all the same, also where the share is nothing.
+func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	r.StoodIn = as != view.AsOwner
+	if as == view.AsOwner && v.Complete {
+		o.applyWhole(op, flags, a, now, r)
+		r.Source = wire.Owner
+		return
+	}
+	a.Lease = wire.Lease{}
+	s, source := v.Share(as, a.ID, a.Partition)
+	r.Source = source
+	switch {
+	case s.All:
+		o.applyWhole(op, flags, a, now, r)
+	case source == wire.FailedClosed && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait):
+		r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
+	default:
+		part := s.Limit(o.wholeOf(a, now))
+		if (op == wire.OpDebit || op == wire.OpRefund) && part.Capacity() == 0 {
+			part = *a.Limit
+		}
+		o.apply(op, flags, a, &part, now, r)
+		r.RetryAfter = v.RetryAfter(as, source, r.RetryAfter)
+		if op == wire.OpDebit && source == wire.FailedClosed {
+			r.Allowed, r.RetryAfter, r.ResetAfter = false, view.OutageRetry, max(r.ResetAfter, view.OutageRetry)
+		}
+	}
+}
+
+// applyWhole carries out op within all that this region has of the limit.
+func (o *Owner) applyWhole(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	if a.Global && o.holdings != nil {
+		o.applyGlobal(op, flags, a, now, r)
+		return
+	}
+	o.apply(op, flags, a, a.Limit, now, r)
+}
+
+// wholeOf is all that this region has of the limit of an ask.
+func (o *Owner) wholeOf(a *wire.Ask, now int64) *bucket.Limit {
+	if !a.Global || o.holdings == nil {
+		return a.Limit
+	}
+	held := o.holdings.Limit(a.ID, a.Limit, o.clock.At(now))
+	return &held
+}
+
+// apply carries out op on the count that is held here.
+func (o *Owner) apply(op wire.Op, flags uint8, a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
+	if op == wire.OpTake || op == wire.OpPeek {
+		if waiting := o.ahead(a, l, now); waiting > 0 {
+			r.Result = o.counts.Peek(a.ID, l, now, a.Units)
+			denyBehind(waiting, l, &r.Result)
+			return
+		}
+	}
+	switch op {
+	case wire.OpWait:
+		o.applyWait(a, l, now, r)
+	case wire.OpTake:
+		if a.Lease.Units > 0 {
+			o.takeLending(a, l, now, r)
+		} else {
+			o.counts.TakeInto(a.ID, l, now, a.Units, &r.Result)
+		}
+		o.soonest(a.ID, &r.Result, now)
+	case wire.OpDebit:
+		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
+	case wire.OpPeek:
+		r.Result = o.counts.Peek(a.ID, l, now, a.Units)
+		o.soonest(a.ID, &r.Result, now)
+	case wire.OpRefund:
+		o.refund(flags, a, l, now)
+	case wire.OpReset:
+		o.stream.ResetTo(a.ID, uint64(a.Units), 0, now)
+	}
+}
+
+// applyGlobal carries out op within what this region has of a Global limit.
+func (o *Owner) applyGlobal(op wire.Op, flags uint8, a *wire.Ask, now int64, r *wire.Result) {
+	t := o.clock.At(now)
+	if op == wire.OpTake && o.ahead(a, a.Limit, now) > 0 {
+		op = wire.OpPeek // which is denied
+	}
+	switch op {
+	case wire.OpTake:
+		if a.Lease.Units > 0 {
+			o.takeLending(a, nil, now, r)
+		} else {
+			o.holdings.Take(a.ID, a.Limit, t, a.Units, &r.Result)
+		}
+		o.soonest(a.ID, &r.Result, now)
+	case wire.OpWait:
+		held := o.holdings.Limit(a.ID, a.Limit, t)
+		o.applyWait(a, &held, now, r)
+	case wire.OpDebit:
+		r.Result = o.holdings.Debit(a.ID, a.Limit, t, a.Units)
+	case wire.OpPeek:
+		held := o.holdings.Limit(a.ID, a.Limit, t)
+		o.apply(op, flags, a, &held, now, r)
+		used, _, _ := o.counts.Used(a.ID, now)
+		r.Remaining = max(0, a.Limit.Capacity()-used-o.holdings.SpentElsewhere(a.ID, now))
+	case wire.OpRefund:
+		held := o.holdings.Limit(a.ID, a.Limit, t)
+		o.apply(op, flags, a, &held, now, r)
+	case wire.OpReset:
+		o.apply(op, flags, a, a.Limit, now, r)
+	}
+}
+
+// refund gives back what a receipt was given for. What was granted without authority
+// counts on top of a state that has come since, whose windows or entries begin at
+// other times: it is among the newest units, for as long as it counts. What was granted
+// before a reset is not in the count any more.
+func (o *Owner) refund(flags uint8, a *wire.Ask, l *bucket.Limit, now int64) {
+	lent := o.lent.of(a.ID, o.clock.SteadyAt(now))
+	if a.ResetNumber > 0 {
+		s := o.lent.lock(a.ID)
+		defer s.mu.Unlock()
+		if a.ResetNumber < o.ResetNumber(a.ID, now) {
+			return
+		}
+	}
+	gave := o.counts.RefundBeside(a.ID, l, now, a.Units, a.Receipt, flags&wire.FlagOnlyLast != 0, lent)
+	if !gave && a.StoodIn && !l.IsBucket() && uint64(now-int64(a.Receipt)) < uint64(l.Per) {
+		o.counts.Refund(a.ID, l, now, a.Units, 0, false)
+	}
+}
+
+// Answer carries out a request here and appends the answer.
+func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
+	steady, tentative := o.clock.SteadyAt(now), h.Flags&wire.FlagTentative != 0
+	if h.Op == wire.OpTake && h.Asks > 1 {
+		return o.answerTogether(v, h, request, dst, now)
+	}
+	dst = wire.AppendAnswer(dst, wire.Done, int(h.Asks))
+	for i := range int(h.Asks) {
+		var (
+			limit bucket.Limit
+			r     wire.Result
+		)
+		a, err := wire.ParseAsk(request, i, &limit)
+		if err != nil {
+			return nil, err
+		}
+		if tentative && h.Op == wire.OpTake {
+			o.tentative.begin(a.ID, steady, o.timeout)
+		}
+		r.ResetNumber = o.ResetNumber(a.ID, now)
+		switch h.Op {
+		case wire.OpLend:
+			a.Units = 0
+			o.Do(v, v.Standing(a.ID), wire.OpTake, h.Flags, &a, now, &r)
+		case wire.OpReturn:
+			o.Reclaim(v, &a, now)
+		default:
+			o.Do(v, v.Standing(a.ID), h.Op, h.Flags, &a, now, &r)
+		}
+		if tentative && (h.Op == wire.OpRefund || !r.Allowed) {
+			o.tentative.settle(a.ID)
+		}
+		r.Firm = h.Op == wire.OpTake && o.Firm(&a, &r, steady)
+		dst = r.Append(dst)
+	}
+	return dst, nil
+}
+
+// NoReset marks results of counts that no reset is known of.
+const NoReset = 1
+
+// ResetNumber returns the number of a count's last reset that this node knows of, or NoReset.
+// What it lends, grants and denies is marked with that.
+func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
+	return max(NoReset, o.stream.ResetNumber(id, now))
+}
+
+// Firm reports whether a take's answer stands until its RetryAfter, unless a caller gives
+// something back: it is the word of the authority, within the whole limit, and no
+// AllowAll may give back what denied it, nor who has leases of it, and nothing waits that may
+// leave. What a region lacks of a Global limit is on its
+// way from others, and they send it because of the asks that come here.
+func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
+	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.none(a.ID, now, o.timeout) &&
+		o.lent.of(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waiting(a.ID, now) == 0)
+}

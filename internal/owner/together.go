@@ -1,0 +1,171 @@
+package owner
+
+import (
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Room is what TakeAll works with, kept from one call to the next. The zero Room has none.
+type Room struct {
+	parts   []bucket.Limit
+	takes   []bucket.Ask
+	wholes  []*bucket.Limit // of those takes that are judged by this region's holdings
+	answers []bucket.Result
+}
+
+// grow makes room for so many asks.
+func (r *Room) grow(asks int) {
+	if cap(r.takes) < asks {
+		asks = max(asks, 8)
+		*r = Room{make([]bucket.Limit, asks), make([]bucket.Ask, 0, asks), make([]*bucket.Limit, 0, asks), make([]bucket.Result, asks)}
+	}
+}
+
+// clear forgets what the limits were.
+func (r *Room) clear() {
+	clear(r.takes[:cap(r.takes)])
+	clear(r.wholes[:cap(r.wholes)])
+	r.takes, r.wholes = r.takes[:0], r.wholes[:0]
+}
+
+// batch is the asks of one request that are taken together.
+type batch struct {
+	room    Room
+	asks    []wire.Ask
+	limits  []bucket.Limit
+	results []wire.Result
+}
+
+// answerTogether takes the asks of a request together, and appends the answer.
+func (o *Owner) answerTogether(v *view.View, h wire.Header, request, dst []byte, now int64) ([]byte, error) {
+	b, steady := o.batches.Get().(*batch), o.clock.SteadyAt(now)
+	defer o.batches.Put(b)
+	if cap(b.asks) < int(h.Asks) {
+		b.asks, b.limits, b.results = make([]wire.Ask, h.Asks), make([]bucket.Limit, h.Asks), make([]wire.Result, h.Asks)
+	}
+	asks, limits, results := b.asks[:h.Asks], b.limits[:h.Asks], b.results[:h.Asks]
+	clear(results)
+	for i := range asks {
+		var err error
+		if asks[i], err = wire.ParseAsk(request, i, &limits[i]); err != nil {
+			return nil, err
+		}
+	}
+	dst = wire.AppendAnswer(dst, wire.Done, len(asks))
+	for i := range asks {
+		results[i].ResetNumber = o.ResetNumber(asks[i].ID, now)
+	}
+	o.TakeTogether(v, v.Standing(asks[0].ID), h.Flags, asks, now, &b.room, results)
+	for i := range results {
+		results[i].Firm = o.Firm(&asks[i], &results[i], steady)
+		dst = results[i].Append(dst)
+	}
+	return dst, nil
+}
+
+// TakeTogether is TakeAll of a request with these flags.
+func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
+	o.begin(flags, asks, o.clock.SteadyAt(now))
+	o.TakeAll(v, as, asks, now, s, results)
+	o.settle(flags, asks, results)
+}
+
+// TakeAll takes on all of the counts that are held here, or on none, each
+// within the share that this node has.
+func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
+	s.grow(len(asks))
+	defer s.clear()
+	whole, closed, global := as == view.AsOwner && v.Complete, false, false
+	for i := range asks {
+		a, limit, source := &asks[i], asks[i].Limit, wire.Owner
+		part := view.Share{All: true}
+		if !whole {
+			part, source = v.Share(as, a.ID, a.Partition)
+		}
+		if !part.All {
+			s.parts[i] = part.Limit(o.wholeOf(a, now))
+			limit = &s.parts[i]
+		}
+		results[i].StoodIn, results[i].Ahead = as != view.AsOwner, 0
+		if results[i].Source = source; source == wire.FailedClosed {
+			results[i].Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
+			closed = closed || !a.Shadow
+			continue
+		}
+		if results[i].Ahead = o.ahead(a, limit, now); results[i].Ahead > 0 {
+			if a.Shadow {
+				results[i].Result = o.counts.Peek(a.ID, limit, now, a.Units)
+				denyBehind(results[i].Ahead, limit, &results[i].Result)
+				continue
+			}
+			closed = true
+		}
+		if part.All && a.Global && o.holdings != nil {
+			s.wholes = append(s.wholes, limit)
+			global = true
+		} else {
+			s.wholes = append(s.wholes, nil)
+		}
+		s.takes = append(s.takes, bucket.Ask{ID: a.ID, Limit: limit, Units: a.Units, Shadow: a.Shadow})
+	}
+	answers := s.answers[:len(s.takes)]
+	switch {
+	case closed:
+		for i := range s.takes {
+			t := &s.takes[i]
+			answers[i] = o.counts.Peek(t.ID, t.Limit, now, t.Units)
+		}
+	case global:
+		o.holdings.TakeAll(s.takes, s.wholes, o.clock.At(now), answers)
+	default:
+		o.counts.TakeAll(s.takes, now, answers)
+	}
+	for i := range results {
+		if r := &results[i]; r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
+			r.Result, answers = answers[0], answers[1:]
+			if r.Ahead > 0 && closed {
+				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
+			}
+			o.soonest(asks[i].ID, &r.Result, now)
+			r.RetryAfter = v.RetryAfter(as, r.Source, r.RetryAfter)
+		}
+	}
+}
+
+// begin counts asks that are about to be taken, if their request has flagTentative. Who
+// asks several members has been answered by all, or gives up, within its Timeout.
+func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
+	if flags&wire.FlagTentative == 0 {
+		return
+	}
+	for i := range asks {
+		o.tentative.begin(asks[i].ID, now, o.timeout)
+	}
+}
+
+// settle counts those no more of which nothing was taken.
+func (o *Owner) settle(flags uint8, asks []wire.Ask, results []wire.Result) {
+	if flags&wire.FlagTentative == 0 {
+		return
+	}
+	taken := Allowed(asks, results)
+	for i := range asks {
+		if !taken || !results[i].Allowed {
+			o.tentative.settle(asks[i].ID)
+		}
+	}
+}
+
+// Allowed reports whether nothing that is enforced was denied.
+func Allowed(asks []wire.Ask, results []wire.Result) bool {
+	for i := range results {
+		if !results[i].Allowed && !asks[i].Shadow {
+			return false
+		}
+	}
+	return true
+}
+
+// Settle says that a tentative take of an id stands, or was given back.
+func (o *Owner) Settle(id bucket.ID) { o.tentative.settle(id) }

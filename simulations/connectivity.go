@@ -632,6 +632,26 @@ func timeoutOf(s *Scenario) time.Duration {
 	return cmp.Or(s.Timeout, defaultTimeout)
 }
 
+// deaf reports whether some node that lives does not hear another for certain.
+func (e *era) deaf() bool {
+	for i, side := range e.side {
+		for j, other := range e.side {
+			if side >= 0 && other >= 0 && !e.hears[i][j] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// slowest is the longest that a node waits for another that it hears.
+func (c *course) slowest(e *era) (longest time.Duration) {
+	for _, i := range c.members {
+		longest = max(longest, e.trips[i]+2*c.pauses(e.from, e.to, c.members...))
+	}
+	return longest
+}
+
 // longest is the length of the longest of the shortest ways between two that hear
 // each other.
 func longest(edges [][]bool) (hops int) {

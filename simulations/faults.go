@@ -16,7 +16,9 @@ const leaveWithin = 15 * time.Second
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
-		s.witness.cut(s.now(), f.Breaks)
+		if f.Breaks {
+			s.witness.breakOff(s.now())
+		}
 		s.cluster.Cut(f.Sides...)
 		for i, side := range f.Sides {
 			for _, other := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
@@ -32,7 +34,9 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.cluster.Heal()
 		clear(s.links)
 	case FaultCut:
-		s.witness.cut(s.now(), f.Breaks)
+		if f.Breaks {
+			s.witness.breakOff(s.now())
+		}
 		s.each(f, func(from, to string) {
 			s.cluster.Network().Cut(from, to)
 			s.cut(from, to)

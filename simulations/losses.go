@@ -48,7 +48,6 @@ type ledger struct {
 	knows   map[knower]uint64 // the number that each host's node has known last
 	asks    [][]ask           // of each key
 	crashes []crash
-	cuts    []time.Duration // when links were cut
 	breaks  []time.Duration // when connections broke
 	slow    time.Duration   // a check that takes longer may have been asked of several
 	link    weirtest.Link   // the slowest there has been
@@ -197,14 +196,11 @@ func (l *ledger) broke(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
 }
 
-// cut notes that links were cut, and that their connections broke if they did.
-func (l *ledger) cut(at time.Duration, breaks bool) {
+// breakOff notes that connections break.
+func (l *ledger) breakOff(at time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cuts = append(l.cuts, at)
-	if breaks {
-		l.breaks = append(l.breaks, at)
-	}
+	l.breaks = append(l.breaks, at)
 }
 
 func (l *ledger) crash(at time.Duration, died []int, hosts []*host) {
@@ -304,18 +300,35 @@ func (s *stage) gone() (gone [][]bool) {
 	return gone
 }
 
+// stalls is how long a node is silent when others ask past it.
+const stalls = 200 * time.Millisecond
+
+// troubles is when a lease may be lost in a region: while messages are lost or late and
+// until that is over for all, as a node ends, and ever where counts are evicted.
+func (s *stage) troubles(region int) (found []trouble) {
+	if s.MaxKeys > 0 {
+		return []trouble{{0, never}}
+	}
+	for _, c := range s.witness.crashes {
+		found = append(found, trouble{c.at, c.at})
+	}
+	course := courseOf(s.Scenario, s.regions[region], s.Lasts)
+	for i := range course.eras {
+		if e := &course.eras[i]; e.mute || e.deaf() || course.slowest(e) >= stalls {
+			found = append(found, trouble{e.from, e.to + course.settle})
+		}
+	}
+	return found
+}
+
 // close adds up what was spent of a key, where these of its spends may be gone, and the
 // owner counts under e.Reset.
-func (l *ledger) close(e *Ending, gone []bool) {
+func (l *ledger) close(e *Ending, gone []bool, troubles []trouble) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := e.Key
 	e.Granted = l.granted[k]
-	takers := slices.Clone(l.cuts)
-	for _, c := range l.crashes {
-		takers = append(takers, c.at)
-	}
-	e.Unheard, e.Unasked = unheard(l.asks[k], l.spends[k][:len(gone)], takers)
+	e.Unheard, e.Unasked = unheard(l.asks[k], l.spends[k][:len(gone)], troubles)
 	for n, s := range l.spends[k][:len(gone)] {
 		e.Total += s.units
 		if !gone[n] {

@@ -15,7 +15,7 @@ func lossesOf(s *stage) (lost, regained []int64) {
 	l.spends = s.witness.spends
 	for k, gone := range s.gone() {
 		e := Ending{Key: int32(k)}
-		l.close(&e, gone)
+		l.close(&e, gone, nil)
 		lost, regained = append(lost, e.Lost), append(regained, e.Regained)
 	}
 	return lost, regained
@@ -293,7 +293,7 @@ func TestWhatANodeOrAConnectionEndedInMayHaveBeenSpentBesides(t *testing.T) {
 	l := newLedger(1)
 	l.slow = 5 * ms
 	l.crash(10*ms, []int{1}, []*host{{}, {}})
-	l.cut(25*ms, true)
+	l.breakOff(25 * ms)
 	for answered, unsure := range map[time.Duration]bool{9 * ms: false, 10 * ms: true, 12 * ms: true, 24 * ms: false, 25 * ms: true, 28 * ms: true, 29 * ms: false} {
 		l.note(Check{Asked: answered - 3*ms, Answered: answered, Units: 2, Allowed: true}, false)
 		require.Equal(t, ask{units: 2, from: answered - 3*ms, to: answered, done: true, unsure: unsure}, l.asks[0][len(l.asks[0])-1])
@@ -372,7 +372,7 @@ func TestASpendIsJudgedByTheResetThatItsNodeKnew(t *testing.T) {
 	grant(0, 1, 40*ms, 1) // cut off: it has not heard of the reset
 	ending := func(reset uint64, gone ...bool) Ending {
 		e := Ending{Reset: reset}
-		l.close(&e, append(gone, make([]bool, len(l.spends[0])-len(gone))...))
+		l.close(&e, append(gone, make([]bool, len(l.spends[0])-len(gone))...), nil)
 		return e
 	}
 	require.Equal(t, Ending{Reset: 7, Known: 7, Total: 6, Spent: 2, Granted: 6}, ending(7))

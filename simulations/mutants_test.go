@@ -113,6 +113,19 @@ var mutants = []mutant{
 		scenario: "split", breaks: accounted,
 	},
 	{
+		name: "what comes back of a lease stays spent",
+		edits: []edit{{
+			"bucket/store.go",
+			"		given, gave := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
+			"		given, gave := l.refund(&c.cell, g, now, 0*units, r, false, Lease{})\n",
+		}, {
+			"bucket/store.go",
+			"given < units && l.Algorithm == SlidingLog",
+			"given > units && l.Algorithm == SlidingLog",
+		}},
+		scenario: "lent", breaks: accounted,
+	},
+	{
 		name: "a thawed owner keeps its authority",
 		edits: []edit{{
 			"internal/view/route.go",
@@ -190,6 +203,8 @@ func shows() map[string]*Scenario {
 		Fault{At: 24 * time.Second, Kind: FaultThaw, Nodes: []string{"a"}})
 	thaw.Forget = 2 * time.Second
 	split.Seed = 3
+	lent := scene(5)
+	lent.Hot = 100
 	scaled := scene(5, Fault{At: 5 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b", "f", "g", "h", "i"}, {"c", "d", "e"}}},
 		Fault{At: 26 * time.Second, Kind: FaultHeal})
 	scaled.Loads[0].Rate = 1200
@@ -222,7 +237,7 @@ func shows() map[string]*Scenario {
 	gossip := slow.clone()
 	gossip.Gossip = true
 	quota := scene(5, Fault{At: 5 * time.Second, Kind: FaultSlow, Nodes: everyone, Pauses: 60 * time.Millisecond, Every: 100 * time.Millisecond})
-	all := map[string]*Scenario{"slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few}
+	all := map[string]*Scenario{"slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 		s.Limits = append(s.Limits, weir.Limit{Name: "fair", Algorithm: weir.SlidingLog, Rate: 200, Per: time.Second, Partition: weir.FairShare})

@@ -47,6 +47,7 @@ func random(seed uint64) *Scenario {
 	d.gossip(seed)
 	d.breaks(seed)
 	d.smallness(seed)
+	d.heat(seed)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -475,6 +476,15 @@ func (d *dice) smallness(seed uint64) {
 	low(&c.Ranges, 8, 128)
 	low(&c.Statements, 1, 16)
 	low(&c.Reports, 1, 16)
+}
+
+// heat has one scenario in six ask for some of the witness's keys so often that they are
+// lent. It draws as slowness does.
+func (d *dice) heat(seed uint64) {
+	own := &dice{rand.New(rand.NewPCG(seed, 0x686f74)), d.s} // "hot"
+	if own.one(6) {
+		d.s.Hot = int(own.logarithmic(50, 400))
+	}
 }
 
 // slowness has nodes of one scenario in three be slow for a while, and of one in nine

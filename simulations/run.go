@@ -391,6 +391,10 @@ func (s *stage) forget() {
 func (s *stage) endings(ctx context.Context) []Ending {
 	var ends []Ending
 	gone := s.gone()
+	var troubles [][]trouble
+	for region := range s.regions {
+		troubles = append(troubles, s.troubles(region))
+	}
 	for k := range gone {
 		if !s.runsIn(k / witnessKeys) {
 			continue // nobody is left to ask
@@ -403,7 +407,7 @@ func (s *stage) endings(ctx context.Context) []Ending {
 				e.Reset = max(e.Reset, s.witness.knows[knower{h.index, k}])
 			}
 		}
-		s.witness.close(&e, gone[k])
+		s.witness.close(&e, gone[k], troubles[k/witnessKeys])
 		ends = append(ends, e)
 	}
 	s.killAnOwner(ctx, ends)

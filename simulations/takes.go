@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -11,8 +12,17 @@ import (
 // where the first has just died.
 const besides = 5
 
-// leaseLasts is longer than any lease.
-const leaseLasts = time.Second
+// What a lease is, as the root's lease.go, heat.go and lent.go have it.
+const (
+	leaseSpent = 500 * time.Millisecond // how long callers are granted of one at most
+	leaseKnown = 750 * time.Millisecond // and how long it may come back
+	leaseLasts = time.Second            // longer than either, on the slowest way that loses nothing
+	leastLent  = 2                      // units
+	// A key is lent once the asks of it weigh so much: each weighs 1, and 1/e of what it
+	// did after hotFor, at most.
+	hotWeighs = 6
+	hotFor    = 2048 * time.Millisecond
+)
 
 // ask is what the witness was asked, as its caller saw it.
 type ask struct {
@@ -23,132 +33,148 @@ type ask struct {
 	leased   bool // it was spent of what the owner had lent
 }
 
+// trouble is a time in which leases may be lost, both ends included.
+type trouble struct{ from, to time.Duration }
+
+// meets reports whether some trouble has a moment in common with a time.
+func meets(troubles []trouble, from, to time.Duration) bool {
+	return slices.ContainsFunc(troubles, func(t trouble) bool { return from <= t.to && t.from <= to })
+}
+
 // unheard compares what callers saw with what nodes carried out, take by take, of one
 // key. It returns units that may be spent though no caller was granted them: what others
 // have carried out of a check besides, or of a check that failed, refunds that were not
-// carried out whole, and what was lent, with a check or as a lease was renewed. And it
-// returns those that nobody can have asked for: nodes spent them and no check explains it.
-// Spends are ascending by time. takers is when nodes ended, with what they had borrowed, and
-// links were cut, with what was to be given back through them.
-func unheard(asks []ask, spends []spent, takers []time.Duration) (unheard, unasked int64) {
+// carried out whole, and leases that may be lost. And it returns those that nobody can have
+// asked for: nodes spent them and no check explains it.
+//
+// A lease is spent with a check, or as one is renewed, which no check asks for. Callers are
+// granted all of it within leaseLasts or it comes back, so that it adds nothing to the sum
+// of what nodes spent, unless it is lost: by a reset, or in a trouble, in which messages are
+// lost or late or a node ends. What is granted of leases in a trouble or just before, or
+// comes back then, is of such leases. Spends are ascending by time.
+func unheard(asks []ask, spends []spent, troubles []trouble) (unheard, unasked int64) {
 	asks = slices.Clone(asks)
 	slices.SortStableFunc(asks, func(a, b ask) int { return cmp.Compare(a.from, b.from) })
-	var open []*ask   // that may be carried out now
-	var unsure []*ask // that may be later, or besides
-	times := make(map[*ask]int)
-	settle := func(until time.Duration) { // those that ended have not been carried out in time
-		open = slices.DeleteFunc(open, func(a *ask) bool {
-			ended := a.to < until
-			if ended && a.units < 0 {
-				unheard -= a.units
-			}
-			return ended
-		})
+	for _, s := range spends {
+		if s.units == 0 { // it has heard of a reset
+			troubles = append(slices.Clip(troubles), trouble{s.at, s.at})
+		}
 	}
-	next := 0
-	for n, s := range spends {
-		if s.units == 0 {
-			continue // it has heard of a reset
-		}
-		for ; next < len(asks) && asks[next].from <= s.at; next++ {
-			a := &asks[next]
-			if a.done && !a.leased || a.units < 0 {
-				open = append(open, a)
-			}
-			if a.unsure && a.units > 0 {
-				unsure = append(unsure, a)
-			}
-		}
-		settle(s.at)
-		best := -1
-		for i, a := range open { // the first to end, so that the others' takes are left to them
-			if a.units == s.units && (best < 0 || a.to < open[best].to) {
-				best = i
-			}
-		}
-		if best >= 0 {
-			open = slices.Delete(open, best, best+1)
-			continue
-		}
-		if s.units < 0 {
-			continue // of a take that came too late, or of a part of what was given back
-		}
-		alone := func(a *ask) bool { return a.units == s.units }
-		withLease := func(a *ask) bool {
-			return a.units > 0 && a.units < s.units && lends(asks, spends[n+1:], takers, s.at, s.units-a.units)
-		}
-		again := func(explains func(*ask) bool) bool {
-			at := slices.IndexFunc(unsure, func(a *ask) bool { return times[a] < besides && explains(a) })
-			if at >= 0 {
-				times[unsure[at]]++
-				unheard += s.units
-			}
-			return at >= 0
-		}
-		if again(alone) {
-			continue
-		}
-		if at := slices.IndexFunc(open, withLease); at >= 0 {
-			unheard += s.units - open[at].units
-			open = slices.Delete(open, at, at+1)
-			continue
-		}
-		if again(withLease) {
-			continue
-		}
-		if renews(asks, s.at) && lends(asks, spends[n+1:], takers, s.at, s.units) {
-			unheard += s.units
-			continue
-		}
-		unasked += s.units
+	left, rest := alone(asks, spends)
+	for _, a := range left {
+		unheard -= min(0, a.units)
 	}
-	for _, a := range asks[next:] {
-		if a.units < 0 {
+	for _, a := range asks {
+		if a.leased && a.done && meets(troubles, a.to, a.to+leaseLasts-leaseSpent) {
 			unheard -= a.units
 		}
 	}
-	settle(never)
+	hot := heats(asks)
+	times := make([]int, len(asks)) // that each was carried out besides
+	for _, s := range rest {
+		lends := func(units int64) bool { return units >= leastLent && s.at >= hot }
+		again := func(fits func(of int64) bool) (units int64) {
+			for i, a := range asks {
+				if a.unsure && a.units > 0 && a.from <= s.at && times[i] < besides && fits(a.units) {
+					times[i]++
+					return a.units
+				}
+			}
+			return 0
+		}
+		if s.units < 0 {
+			if meets(troubles, s.at, s.at+leaseLasts-leaseKnown) {
+				unheard += s.units
+			}
+			continue
+		}
+		if of := again(func(of int64) bool { return of == s.units }); of > 0 {
+			unheard += of
+			continue
+		}
+		lost, lent := meets(troubles, s.at, s.at+leaseLasts), s.units
+		if at := first(left, s.at, func(of int64) bool { return lends(s.units - of) }); at >= 0 {
+			lent -= left[at].units
+			left = slices.Delete(left, at, at+1)
+		} else if !lends(lent) || !lost && !renews(asks, s.at) {
+			of := again(func(of int64) bool { return lends(s.units - of) })
+			if of == 0 {
+				unasked += s.units
+				continue
+			}
+			unheard += of
+			lent -= of
+		}
+		if lost {
+			unheard += lent
+		}
+	}
 	return unheard, unasked
+}
+
+// alone pairs takes and refunds with the asks that they carry out. It returns the asks
+// without a spend, and the spends without an ask.
+func alone(asks []ask, spends []spent) (left []ask, rest []spent) {
+	var open []ask // that may be carried out now
+	next := 0
+	for _, s := range spends {
+		for ; next < len(asks) && asks[next].from <= s.at; next++ {
+			if a := asks[next]; a.done && !a.leased || a.units < 0 {
+				open = append(open, a)
+			}
+		}
+		open = slices.DeleteFunc(open, func(a ask) bool {
+			if a.to < s.at {
+				left = append(left, a)
+			}
+			return a.to < s.at
+		})
+		at := first(open, s.at, func(units int64) bool { return units == s.units })
+		switch {
+		case at >= 0:
+			open = slices.Delete(open, at, at+1)
+		case s.units != 0:
+			rest = append(rest, s)
+		}
+	}
+	for _, a := range asks[next:] {
+		if a.units < 0 {
+			left = append(left, a)
+		}
+	}
+	return append(left, open...), rest
+}
+
+// first is which of the asks that fit and are under way at a time ends first, so that the
+// spends of others are left to them; -1 if none is.
+func first(asks []ask, at time.Duration, fits func(units int64) bool) int {
+	best := -1
+	for i, a := range asks {
+		if a.from <= at && at <= a.to && fits(a.units) && (best < 0 || a.to < asks[best].to) {
+			best = i
+		}
+	}
+	return best
+}
+
+// heats is when a key has first been asked for so often that it may be lent; never, if it
+// was not. Asks are ascending by time.
+func heats(asks []ask) time.Duration {
+	weight, before := 0.0, time.Duration(0)
+	for _, a := range asks {
+		if a.leased || a.units < 0 {
+			continue
+		}
+		weight = weight*math.Exp(-float64(a.from-before)/float64(hotFor)) + 1
+		if before = a.from; weight >= hotWeighs {
+			return a.from
+		}
+	}
+	return never
 }
 
 // renews reports whether a lease may be renewed at a time, which no check asks for: some of
 // it has been granted.
 func renews(asks []ask, at time.Duration) bool {
 	return slices.ContainsFunc(asks, func(a ask) bool { return a.leased && a.to <= at && at <= a.to+leaseLasts })
-}
-
-// lends reports whether units may have been debited at a time for a lease: before it has
-// ended some are granted of it, or come back, or the count is reset, a node ends or a link is
-// cut, any of which takes a lease that nothing was granted of.
-func lends(asks []ask, later []spent, takers []time.Duration, at time.Duration, units int64) bool {
-	lives := func(when time.Duration) bool { return when >= at && when <= at+leaseLasts }
-	granted := func(a ask) bool { return a.leased && lives(a.to) }
-	reset := func(s spent) bool { return s.units == 0 && lives(s.at) }
-	returned := func(s spent) bool {
-		return s.units < 0 && -s.units <= units && lives(s.at) && !wereAsked(asks, later, s)
-	}
-	return slices.ContainsFunc(asks, granted) || slices.ContainsFunc(later, returned) ||
-		slices.ContainsFunc(later, reset) || slices.ContainsFunc(takers, lives)
-}
-
-// wereAsked reports whether a refund is one that callers asked for: there are as many of its
-// units as asks that were under way.
-func wereAsked(asks []ask, spends []spent, refund spent) bool {
-	var from, to time.Duration
-	asked := 0
-	for _, a := range asks {
-		if a.units == refund.units && a.from <= refund.at && refund.at <= a.to {
-			if asked == 0 {
-				from, to = a.from, a.to
-			}
-			asked, from, to = asked+1, min(from, a.from), max(to, a.to)
-		}
-	}
-	alike := 0
-	for _, s := range spends {
-		if s.units == refund.units && from <= s.at && s.at <= to {
-			alike++
-		}
-	}
-	return asked > 0 && alike <= asked
 }

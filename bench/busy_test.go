@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/rpc"
 	"runtime"
 	"slices"
 	"sync"
@@ -150,9 +148,7 @@ func startGateways(b *testing.B, load BusyLoad) []*member {
 	for range busyGateways {
 		m := new(member)
 		var err error
-		m.process, err = startRole("busy")
-		require.NoError(b, err)
-		m.Client, err = rpc.Dial("tcp", m.process.addr)
+		m.remote, err = startRemote("busy")
 		require.NoError(b, err)
 		require.NoError(b, m.Call("Busy.Start", BusyConfig{join, load}, &m.addr))
 		join = []string{m.addr}
@@ -177,23 +173,10 @@ type Busy struct {
 }
 
 func serveBusy(ready func(string), done <-chan struct{}) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
 	s := new(Busy)
-	server := rpc.NewServer()
-	if err := server.RegisterName("Busy", s); err != nil {
+	if err := serveRPC("Busy", s, ready, done); err != nil {
 		return err
 	}
-	go func() {
-		if conn, err := listener.Accept(); err == nil {
-			server.ServeConn(conn) // until the process ends
-		}
-	}()
-	ready(listener.Addr().String())
-	<-done
 	s.ended.Store(true)
 	s.callers.Wait()
 	if s.node == nil {

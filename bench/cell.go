@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/rpc"
 	"runtime"
 	"slices"
 	"time"
@@ -63,49 +62,8 @@ func (c cell) callers(s settings) int {
 	return s.callers
 }
 
-// worker is a process, and the way to call its service.
-type worker struct {
-	*process
-	*rpc.Client
-}
-
-func startWorker() (*worker, error) {
-	p, err := startRole(workerRole)
-	if err != nil {
-		return nil, err
-	}
-	c, err := rpc.Dial("tcp", p.addr)
-	if err != nil {
-		return nil, errors.Join(err, p.end())
-	}
-	return &worker{p, c}, nil
-}
-
 // callWait bounds what a worker needs beside the time that it is to ask for.
 const callWait = time.Minute
-
-// callAll calls all workers at once.
-func callAll[A, R any](ws []*worker, method string, arg A) ([]R, error) {
-	replies, calls := make([]R, len(ws)), make([]*rpc.Call, len(ws))
-	for i, w := range ws {
-		calls[i] = w.Go("Worker."+method, arg, &replies[i], nil)
-	}
-	patience := callWait
-	if d, ok := any(arg).(time.Duration); ok {
-		patience += 2 * d
-	}
-	late := time.After(patience)
-	var errs []error
-	for _, c := range calls {
-		select {
-		case <-c.Done:
-			errs = append(errs, c.Error)
-		case <-late:
-			return nil, fmt.Errorf("bench: %s has not returned after %v", method, patience)
-		}
-	}
-	return replies, errors.Join(errs...)
-}
 
 // fillTime is for how many times a run's length keys are asked for before it.
 const fillTime = 10
@@ -116,12 +74,9 @@ func (c cell) measure(s settings) (f result, err error) {
 	if c.contender.at == spread && askers == 1 {
 		owners = 1
 	}
-	var all []*worker
+	var all []*remote
 	defer func() {
-		for _, w := range all {
-			err = errors.Join(err, w.Close(), w.end())
-		}
-		if err != nil {
+		if err = errors.Join(err, endAll(all)); err != nil {
 			err = fmt.Errorf("%v: %w", c, err)
 		}
 	}()
@@ -137,12 +92,12 @@ func (c cell) measure(s settings) (f result, err error) {
 		}
 	}
 	for setup.Index = range askers + owners {
-		w, err := startWorker()
+		w, err := startRemote(workerRole)
 		if err != nil {
 			return f, err
 		}
 		all = append(all, w)
-		addr, err := callAll[Setup, string]([]*worker{w}, "Start", setup)
+		addr, err := callAll[string]([]*remote{w}, callWait, "Worker.Start", setup)
 		if err != nil {
 			return f, err
 		}
@@ -151,16 +106,16 @@ func (c cell) measure(s settings) (f result, err error) {
 		}
 	}
 	if c.contender.at == spread || c.contender.at == owned && askers > 1 {
-		if _, err := callAll[int, int](all, "Meet", len(all)); err != nil {
+		if _, err := callAll[int](all, callWait, "Worker.Meet", len(all)); err != nil {
 			return f, err
 		}
 	}
 	asking, owning := all[:askers], all[askers:]
-	if _, err := callAll[int, int](asking, "Prepare", 0); err != nil {
+	if _, err := callAll[int](asking, callWait, "Worker.Prepare", 0); err != nil {
 		return f, err
 	}
 	begun := time.Now()
-	filled, err := callAll[time.Duration, int](asking, "Fill", fillTime*s.duration)
+	filled, err := callAll[int](asking, callWait+2*fillTime*s.duration, "Worker.Fill", fillTime*s.duration)
 	if err != nil {
 		return f, err
 	}
@@ -172,16 +127,16 @@ func (c cell) measure(s settings) (f result, err error) {
 		perKey := float64(bytes) / float64(filled[0])
 		f.Bytes = &perKey
 	}
-	before, err := callAll[int, uint64](owning, "Mallocs", 0)
+	before, err := callAll[uint64](owning, callWait, "Worker.Mallocs", 0)
 	if err != nil {
 		return f, err
 	}
-	tallies, err := callAll[time.Duration, Tally](asking, "Run", s.duration)
+	tallies, err := callAll[Tally](asking, callWait+2*s.duration, "Worker.Run", s.duration)
 	if err != nil {
 		return f, err
 	}
 	took := time.Since(begun)
-	after, err := callAll[int, uint64](owning, "Mallocs", 0)
+	after, err := callAll[uint64](owning, callWait, "Worker.Mallocs", 0)
 	if err != nil {
 		return f, err
 	}
@@ -193,12 +148,12 @@ func (c cell) measure(s settings) (f result, err error) {
 }
 
 // weigh is how many bytes are held for the keys, wherever they are.
-func (c cell) weigh(all []*worker, s settings, before int64) (int64, error) {
+func (c cell) weigh(all []*remote, s settings, before int64) (int64, error) {
 	if c.contender.remote != nil {
 		now, err := s.redis.memory()
 		return now - before, err
 	}
-	bytes, err := callAll[int, int64](all, "Weigh", 0)
+	bytes, err := callAll[int64](all, callWait, "Worker.Weigh", 0)
 	var sum int64
 	for _, b := range bytes {
 		sum += b

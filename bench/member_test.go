@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/rpc"
 	"sync"
 	"testing"
@@ -60,8 +59,7 @@ func joinWith(tb testing.TB, c MemberConfig, members ...*member) *weir.Node {
 
 // member is a node in another process, and the way to call its service.
 type member struct {
-	*process
-	*rpc.Client
+	*remote
 	addr string // of the node
 }
 
@@ -92,9 +90,7 @@ func startMembersWith(tb testing.TB, n int, c MemberConfig) []*member {
 func startMember(tb testing.TB, c MemberConfig) *member {
 	m := new(member)
 	var err error
-	m.process, err = startRole("member")
-	require.NoError(tb, err)
-	m.Client, err = rpc.Dial("tcp", m.process.addr)
+	m.remote, err = startRemote("member")
 	require.NoError(tb, err)
 	require.NoError(tb, m.Call("Member.Start", c, &m.addr))
 	return m
@@ -102,7 +98,6 @@ func startMember(tb testing.TB, c MemberConfig) *member {
 
 func endMembers(tb testing.TB, members []*member) {
 	for _, m := range members {
-		m.Close()
 		require.NoError(tb, m.end(), "the end of a member")
 	}
 }
@@ -136,23 +131,10 @@ type service struct {
 }
 
 func serveMember(ready func(string), done <-chan struct{}) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
 	s := new(service)
-	server := rpc.NewServer()
-	if err := server.RegisterName("Member", s); err != nil {
+	if err := serveRPC("Member", s, ready, done); err != nil {
 		return err
 	}
-	go func() {
-		if conn, err := listener.Accept(); err == nil {
-			server.ServeConn(conn) // until the process ends
-		}
-	}()
-	ready(listener.Addr().String())
-	<-done
 	if s.load != nil {
 		s.load.end()
 	}

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/rpc"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,23 +45,10 @@ type SizerSetup struct {
 type SizerAddrs struct{ Peers, Checks string }
 
 func serveSizer(ready func(string), done <-chan struct{}) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
 	s := new(Sizer)
-	server := rpc.NewServer()
-	if err := server.RegisterName("Sizer", s); err != nil {
+	if err := serveRPC("Sizer", s, ready, done); err != nil {
 		return err
 	}
-	go func() {
-		if conn, err := listener.Accept(); err == nil {
-			server.ServeConn(conn) // until the process ends
-		}
-	}()
-	ready(listener.Addr().String())
-	<-done
 	if s.node == nil {
 		return nil
 	}
@@ -252,9 +238,9 @@ func (s *Sizer) Memory(keys int, m *SizerMemory) (err error) {
 
 // sizers are nodes that know each other.
 type sizers struct {
-	asked   int
-	workers []*worker
-	addrs   []SizerAddrs
+	asked int
+	all   []*remote
+	addrs []SizerAddrs
 }
 
 // startSizers starts nodes that have room for so many keys each, and are asked for asked of
@@ -263,64 +249,34 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 	s = &sizers{asked: asked}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.end())
+			err = errors.Join(err, endAll(s.all))
 		}
 	}()
 	setup := SizerSetup{Keys: keys, Asked: asked}
 	for range nodes {
-		p, err := startRole(sizerRole, env...)
+		r, err := startRemote(sizerRole, env...)
 		if err != nil {
 			return s, err
 		}
-		c, err := rpc.Dial("tcp", p.addr)
-		if err != nil {
-			return s, errors.Join(err, p.end())
-		}
-		s.workers = append(s.workers, &worker{p, c})
+		s.all = append(s.all, r)
 		var addrs SizerAddrs
-		if err := c.Call("Sizer.Start", setup, &addrs); err != nil {
+		if err := r.Call("Sizer.Start", setup, &addrs); err != nil {
 			return s, err
 		}
 		s.addrs = append(s.addrs, addrs)
 		setup.Join = append(setup.Join, addrs.Peers)
 	}
-	_, err = sizerCalls[int, int](s, "Meet", nodes)
+	_, err = callAll[int](s.all, sizerWait, "Sizer.Meet", nodes)
 	return s, err
-}
-
-func (s *sizers) end() (err error) {
-	for _, w := range s.workers {
-		err = errors.Join(err, w.Close(), w.end())
-	}
-	return err
 }
 
 // sizerWait bounds a call.
 const sizerWait = 10 * time.Minute
 
-// sizerCalls calls all at once.
-func sizerCalls[A, R any](s *sizers, method string, arg A) ([]R, error) {
-	replies, calls := make([]R, len(s.workers)), make([]*rpc.Call, len(s.workers))
-	for i, w := range s.workers {
-		calls[i] = w.Go("Sizer."+method, arg, &replies[i], nil)
-	}
-	late := time.After(sizerWait)
-	var errs []error
-	for _, c := range calls {
-		select {
-		case <-c.Done:
-			errs = append(errs, c.Error)
-		case <-late:
-			return nil, fmt.Errorf("bench: %s has not returned after %v", method, sizerWait)
-		}
-	}
-	return replies, errors.Join(errs...)
-}
-
 // load has the nodes together asked at a rate, and answers with their CPU time, and how many
 // checks that were.
 func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpent, err error) {
-	all, err := sizerCalls[SizerLoad, SizerSpent](s, "Load", SizerLoad{way, rate / float64(len(s.workers)), d})
+	all, err := callAll[SizerSpent](s.all, sizerWait, "Sizer.Load", SizerLoad{way, rate / float64(len(s.all)), d})
 	for _, one := range all {
 		spent.Checks, spent.Other, spent.CPU = spent.Checks+one.Checks, spent.Other+one.Other, spent.CPU+one.CPU
 	}
@@ -337,7 +293,7 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 	var measured []SizerSpent
 	go func() {
 		var err error
-		measured, err = sizerCalls[SizerLoad, SizerSpent](s, "Load", SizerLoad{"nothing", 1, d})
+		measured, err = callAll[SizerSpent](s.all, sizerWait, "Sizer.Load", SizerLoad{"nothing", 1, d})
 		over <- err
 	}()
 	errs := make([]error, 3*sizerCallers)
@@ -378,7 +334,7 @@ func size(ctx context.Context, d time.Duration, asked int, keys []int, out io.Wr
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.end()) }()
+	defer func() { err = errors.Join(err, endAll(s.all)) }()
 	var idle time.Duration // in d, of all nodes
 	if spent, err := s.load("nothing", 1, d); err == nil {
 		idle = spent.CPU
@@ -464,11 +420,11 @@ func filled(n int, env ...string) (m SizerMemory, err error) {
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, s.end()) }()
-	if _, err := sizerCalls[int, int](s, "Fill", n/2); err != nil {
+	defer func() { err = errors.Join(err, endAll(s.all)) }()
+	if _, err := callAll[int](s.all, sizerWait, "Sizer.Fill", n/2); err != nil {
 		return m, err
 	}
-	all, err := sizerCalls[int, SizerMemory](s, "Memory", n)
+	all, err := callAll[SizerMemory](s.all, sizerWait, "Sizer.Memory", n)
 	for _, one := range all {
 		if one.Peak > m.Peak {
 			m = one

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/rpc"
 	"runtime"
 	"slices"
 	"strings"
@@ -52,23 +50,10 @@ type Setup struct {
 }
 
 func serveWorker(ready func(string), done <-chan struct{}) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
 	w := new(Worker)
-	server := rpc.NewServer()
-	if err := server.RegisterName("Worker", w); err != nil {
+	if err := serveRPC("Worker", w, ready, done); err != nil {
 		return err
 	}
-	go func() {
-		if conn, err := listener.Accept(); err == nil {
-			server.ServeConn(conn) // until the process ends
-		}
-	}()
-	ready(listener.Addr().String())
-	<-done
 	if w.instance == nil {
 		return nil
 	}

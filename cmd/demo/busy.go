@@ -338,7 +338,7 @@ func (v *verdict) busyClaims() (claims []claim) {
 		newClaim((crowded || s.byAuthority() >= leastByAuthority) && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
 			"of %s checks by gateways that left the machine no idle time were decided by authority, %s; %d%% by a copy, %d%% by a share, %d failed",
 			number(s.Took.Total), least, s.part(stoodIn), s.part(budget), s.Errors),
-		newClaim(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(v.busyTook.Quantile(0.99))),
+		newClaim(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(v.saw.strained.took.Quantile(0.99))),
 		newClaim(v.lost == 0, "gone", number(v.lost), "times that a gateway took another for gone, though all were there"),
 		newClaim(beyond < 0, "granted", number(granted), "%s", means),
 		newClaim(v.delay <= exactWithin, "exact", delay, "after the load until authority decided %d keys in a row at each gateway, in %v at most%s", exactKeys, exactWithin, looked),

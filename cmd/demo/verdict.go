@@ -90,30 +90,15 @@ func (f *findings) print(w io.Writer, p palette) {
 
 // verdict is how a run of one region went, judged by what the clients saw.
 type verdict struct {
-	per      time.Duration
-	requests int // answered
-	usual    int // of these, while gateways were not busy
-	allowed  int
-	missed   int
-	errors   int
-	problem  error // the first
-	cut      int
-	stalls   int
+	saw      *tally
+	fleet    *fleet
 	still    time.Duration // the longest that the machine stood still
-	took     lab.Histogram // of requests to gateways that were up, and not busy
-	checks   lab.Histogram // of the checks in them
-	busyTook lab.Histogram // of requests while all gateways were busy
-	strain   *strain       // what their own checks came to then, nil if they have not all told
-	delay    time.Duration // after the load until checks were exact again, or no gateway looked any more, less the time that the machine stood still
+	strain   *strain       // what the checks of busy gateways came to, nil if they have not all told
 	lost     int           // times that one took another for gone then, or later
-
+	delay    time.Duration // after the load until checks were exact again, or no gateway looked any more, less the time that the machine stood still
 	found    [guarantees]closest
-	stoodIn  int           // checks that a stand-in answered
-	shared   int           // checks that were decided by a share
-	timedOut int           // of both, those where the one to ask was up, no crash or freeze was near, and no gateway stood still
-	lag      time.Duration // the furthest that a replica was behind
-	proof    proof         // of the rules
-	broken   []string      // promises of the fleet, in words
+	timedOut int      // checks without authority where the one to ask was up, no crash or freeze was near, and no gateway stood still
+	broken   []string // promises of the fleet, in words
 }
 
 // judge looks at everything once the traffic has ended.
@@ -121,14 +106,7 @@ func judge(f *fleet, t *tally) verdict {
 	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.whenBusy(), f.gatewaysStill()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := verdict{
-		per:      f.per,
-		requests: t.total.answered() + t.strained.answered(), usual: t.total.answered(),
-		allowed: t.total.allowed + t.strained.allowed, missed: t.missed,
-		errors: t.errors, problem: t.problem, cut: t.cut, stalls: t.stalls(), still: t.lateness.Longest(moments(busy)...),
-		took: t.total.took, checks: t.checks, busyTook: t.strained.took,
-		stoodIn: t.total.at[stoodIn], shared: t.total.at[budget],
-	}
+	v := verdict{saw: t, fleet: f, still: t.lateness.Longest(moments(busy)...)}
 	rtt := t.asked.Quantile(0.99)
 	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
 	for _, e := range t.others {
@@ -169,7 +147,7 @@ func judge(f *fleet, t *tally) verdict {
 			f.breaks("gateway %d did not start in time", i+1)
 		}
 	}
-	v.lag, v.proof, v.broken = f.lag, f.proof, f.broken
+	v.broken = slices.Clone(f.broken)
 	return v
 }
 
@@ -191,42 +169,47 @@ const (
 
 // findings is the verdict in words.
 func (v *verdict) findings() *findings {
+	t := v.saw
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	f := &findings{
-		width: 9, missed: v.missed, still: v.still, broken: v.broken,
-		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", v.per),
+		width: 9, missed: t.missed, still: v.still, broken: v.broken,
+		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", v.fleet.per),
 	}
-	share := 100 * v.allowed / max(1, v.requests)
+	usual, stalls, proof := t.total.answered(), t.stalls(), v.fleet.proof
+	requests := usual + t.strained.answered()
+	share := 100 * (t.total.allowed + t.strained.allowed) / max(1, requests)
 	claim := func(c claim) { f.claims = append(f.claims, c) }
-	claim(newClaim(v.requests > 0, "requests", number(v.requests), "%d%% allowed, %d%% denied", share, 100-share).
+	claim(newClaim(requests > 0, "requests", number(requests), "%d%% allowed, %d%% denied", share, 100-share).
 		or("no request was answered at all"))
-	claim(newClaim(v.errors == 0, "errors", number(v.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", v.cut).
-		or("%s: clients of gateways that were up saw errors, the first: %v", number(v.errors), v.problem))
-	claim(newClaim(v.stalls == 0, "stalls", number(v.stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(v.took.Most, v.busyTook.Most))).
-		or("%s requests to gateways that were up took longer than %v", number(v.stalls), stallBound))
+	claim(newClaim(t.errors == 0, "errors", number(t.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", t.cut).
+		or("%s: clients of gateways that were up saw errors, the first: %v", number(t.errors), t.problem))
+	claim(newClaim(stalls == 0, "stalls", number(stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(t.total.took.Most, t.strained.took.Most))).
+		or("%s requests to gateways that were up took longer than %v", number(stalls), stallBound))
 	for _, q := range []struct {
 		name string
 		part float64
 	}{{"p50", 0.5}, {"p99", 0.99}} {
-		f.add(true, q.name, short(v.took.Quantile(q.part)), "of requests over HTTP; of the checks in them %s", short(v.checks.Quantile(q.part)))
+		f.add(true, q.name, short(t.total.took.Quantile(q.part)), "of requests over HTTP; of the checks in them %s", short(t.checks.Quantile(q.part)))
 	}
-	claim(newClaim(v.usual < enoughToJudge || v.timedOut*100 <= v.usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut).
-		or("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(v.usual), mostTimedOut))
-	f.add(true, "stand-in", number(v.stoodIn), "checks answered by a copy of the count; %s more by a share of the limit", number(v.shared))
-	f.add(true, "lag", short(v.lag), "the furthest that copies were behind")
-	if v.proof.reloaded > 0 {
-		f.add(true, "reload", short(v.proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+	claim(newClaim(usual < enoughToJudge || v.timedOut*100 <= usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut).
+		or("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(usual), mostTimedOut))
+	f.add(true, "stand-in", number(t.total.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(t.total.at[budget]))
+	f.add(true, "lag", short(v.fleet.lag), "the furthest that copies were behind")
+	if proof.reloaded > 0 {
+		f.add(true, "reload", short(proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
 	}
-	if v.proof.overruled > 0 {
-		f.add(true, "override", short(v.proof.overruled), "until all gateways decided by what one's admin API was told")
+	if proof.overruled > 0 {
+		f.add(true, "override", short(proof.overruled), "until all gateways decided by what one's admin API was told")
 	}
 	f.claims = append(f.claims, v.busyClaims()...)
 	for g, found := range v.found {
 		most, means := found.promise.most(guarantee(g)), found.promise.means(guarantee(g))
 		f.windows = append(f.windows, newClaim(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), means).
-			or("a client got %d in one of the windows of %v %s: %d at most", found.most, v.per, means, most))
+			or("a client got %d in one of the windows of %v %s: %d at most", found.most, v.fleet.per, means, most))
 	}
 	// Without it the others could hold because nothing was there to judge.
-	if v.requests >= enoughToJudge && v.found[healthy].windows == 0 {
+	if requests >= enoughToJudge && v.found[healthy].windows == 0 {
 		f.broken = append(slices.Clip(f.broken), "no client got anything in a window without a fault: nothing was seen of health")
 	}
 	return f

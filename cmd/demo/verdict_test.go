@@ -375,7 +375,9 @@ func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 
 // A fleet that never asks an owner would break no bound: its shares explain all.
 func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
-	well := verdict{requests: 2000, usual: 2000, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
+	f, seen := scene()
+	seen.total.allowed = 2000
+	well := verdict{saw: seen, fleet: f, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
 	require.Empty(t, well.findings().failures())
 	unseen := well
 	unseen.found[healthy] = closest{}

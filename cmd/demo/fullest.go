@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // admission is one request that was admitted: at some moment from from to to,
@@ -22,10 +24,10 @@ const never = math.MaxInt64
 // judged by the last that it holds a moment of.
 type occasions [guarantees][]span
 
-// by is the guarantee that judges the window between two moments.
-func (o *occasions) by(from, to int64) guarantee {
+// by is the guarantee that judges a window.
+func (o *occasions) by(window span) guarantee {
 	for g := guarantees - 1; g > healthy; g-- {
-		if near(o[g], span{from, to}) {
+		if near(o[g], window) {
 			return g
 		}
 	}
@@ -48,48 +50,29 @@ type finding struct {
 	inFlight int // of that, what was admitted in two round trips around a crash
 }
 
-// fullest judges the half-open windows of per: those that begin with an admission,
-// and those that lie against an occasion. Every other window of its guarantee can
-// be moved to one of these without losing an admission. An admission whose moment
-// is known only to lie on both sides of a window's end is not held against it, so
-// what this finds did happen.
+// fullest judges the half-open windows of per that lab.Windows finds, and those that lie
+// against an occasion. Every other window of its guarantee can be moved to one of these without
+// losing an admission.
 //
 // rtt is how long a round trip takes. What was admitted within one before a crash may
 // not have been in a copy yet, and within one after it whoever asked may not know of it.
-func fullest(admissions []admission, during *occasions, rtt, per time.Duration) [guarantees]finding {
-	var begins, froms, tos []int64
-	for _, a := range admissions {
-		begins = append(begins, a.from)
-		if a.to-a.from < int64(per) { // others are certainly in no window
-			froms, tos = append(froms, a.from), append(tos, a.to)
-		}
-	}
+func fullest(admissions []admission, during *occasions, rtt, per time.Duration) (found [guarantees]finding) {
+	var edges []int64
 	for _, spans := range during {
 		for _, s := range spans {
-			begins = append(begins, s.from-int64(per))
-			if s.to != never {
-				begins = append(begins, s.to)
-			}
+			edges = append(edges, s.from-int64(per), s.to) // no admission is at never, or after it
 		}
 	}
-	slices.Sort(begins)
-	slices.Sort(froms)
-	slices.Sort(tos)
-
-	var found [guarantees]finding
-	for _, begin := range slices.Compact(begins) {
-		end := begin + int64(per)
-		ended, _ := slices.BinarySearch(tos, end)
-		before, _ := slices.BinarySearch(froms, begin)
-		if held := ended - before; held > 0 { // who began before has ended before end
-			by, inFlight := during.by(begin, end-1), 0
-			if by == crashed {
-				inFlight = min(held, inFlightAt(admissions, during[crashed], rtt, span{begin, end - 1}))
-			}
-			f := &found[by]
-			if f.windows++; f.windows == 1 || held-inFlight > f.most-f.inFlight {
-				f.most, f.inFlight = held, inFlight
-			}
+	admission := func(i int) (from, to int64) { return admissions[i].from, admissions[i].to }
+	for begin, held := range lab.Windows(len(admissions), admission, edges, int64(per)) {
+		window := span{begin, begin + int64(per) - 1}
+		by, inFlight := during.by(window), 0
+		if by == crashed {
+			inFlight = min(held, inFlightAt(admissions, during[crashed], rtt, window))
+		}
+		f := &found[by]
+		if f.windows++; f.windows == 1 || held-inFlight > f.most-f.inFlight {
+			f.most, f.inFlight = held, inFlight
 		}
 	}
 	return found
@@ -99,14 +82,10 @@ func fullest(admissions []admission, during *occasions, rtt, per time.Duration) 
 // a crash.
 func inFlightAt(admissions []admission, crashes []span, rtt time.Duration, window span) (n int) {
 	for _, a := range admissions {
-		if a.from < window.from || a.to > window.to {
-			continue
-		}
-		for _, c := range crashes {
-			if a.to >= c.from-int64(rtt) && a.from <= c.from+int64(rtt) {
-				n++
-				break
-			}
+		if a.from >= window.from && a.to <= window.to && slices.ContainsFunc(crashes, func(c span) bool {
+			return a.to >= c.from-int64(rtt) && a.from <= c.from+int64(rtt)
+		}) {
+			n++
 		}
 	}
 	return n

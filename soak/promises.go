@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // kind is what was done to the cluster.
@@ -109,9 +110,10 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	if len(a.admitted) == 0 {
 		return
 	}
-	var begins, froms, tos []int64
+	var edges []int64
+	last := int64(0)
 	for _, s := range a.admitted {
-		begins, froms, tos = append(begins, s.from), append(froms, s.from), append(tos, s.to)
+		last = max(last, s.to)
 	}
 	type occasion struct {
 		fault
@@ -119,7 +121,7 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	}
 	var occasions []occasion
 	for _, f := range faults {
-		begins = append(begins, f.from-int64(l.Per))
+		edges = append(edges, f.from-int64(l.Per))
 		inFlight := int64(0)
 		if f.kind == kill {
 			reach := int64(max(rtt, f.rtt))
@@ -142,22 +144,12 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 		}
 	}
 	for i := range late {
-		begins = append(begins, late[i].from-int64(l.Per))
+		edges = append(edges, late[i].from-int64(l.Per))
 		late[i].to += int64(aftermath)
 	}
-	slices.Sort(begins)
-	slices.Sort(froms)
-	slices.Sort(tos)
-	last := tos[len(tos)-1]
-	for _, begin := range slices.Compact(begins) {
-		end := begin + int64(l.Per)
-		ended, _ := slices.BinarySearch(tos, end)
-		before, _ := slices.BinarySearch(froms, begin)
-		held := int64(ended - before)
-		if held <= 0 {
-			continue
-		}
-		window, worst, most := span{begin, min(end-1, last)}, calm, grants(l)
+	admission := func(i int) (from, to int64) { return a.admitted[i].from, a.admitted[i].to }
+	for begin, n := range lab.Windows(len(a.admitted), admission, edges, int64(l.Per)) {
+		held, window, worst, most := int64(n), span{begin, min(begin+int64(l.Per)-1, last)}, calm, grants(l)
 		for _, o := range occasions {
 			if o.touches(window) {
 				most += o.extra

@@ -117,7 +117,7 @@ func TestASearchEndsWhenItIsInterrupted(t *testing.T) {
 func TestAProcessThatEndsIsAFinding(t *testing.T) {
 	w, err := startWorker()
 	require.NoError(t, err)
-	require.NoError(t, w.process.Process.Kill())
+	require.NoError(t, w.Kill())
 	_, err = w.play(1, false)
 	require.ErrorContains(t, err, "the process that played it ended")
 	w.stop()

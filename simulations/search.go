@@ -95,7 +95,7 @@ func (f *searching) employ() error {
 		if err != nil {
 			return err
 		}
-		interrupted := context.AfterFunc(f.ctx, func() { _ = w.process.Process.Kill() })
+		interrupted := context.AfterFunc(f.ctx, func() { _ = w.Kill() })
 		more := f.have(w)
 		interrupted()
 		w.stop()

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // workerEnv is set in a process that plays the random scenarios whose seeds it
@@ -34,26 +32,23 @@ type result struct {
 	Allowed       allowed
 }
 
-// work plays the scenarios whose seeds come in, a line each, and sends a line of
-// JSON for each.
+// order names a random scenario.
+type order struct {
+	Seed   uint64
+	Planet bool // it is of regions
+}
+
+// work plays the scenarios that are ordered, a line of JSON each, and sends a line of JSON
+// for each.
 func work(t *testing.T, in io.Reader, out io.Writer) {
 	signal.Ignore(os.Interrupt) // which a terminal sends to all; who started this ends it
-	told, tells := bufio.NewScanner(in), json.NewEncoder(out)
-	for told.Scan() {
-		text, planet := strings.CutPrefix(told.Text(), ofRegions)
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return
-		}
-		s := drawn(seed, planet)
-		if tells.Encode(try(t, s)) != nil {
+	told, tells := json.NewDecoder(in), json.NewEncoder(out)
+	for o := (order{}); told.Decode(&o) == nil; {
+		if tells.Encode(try(t, drawn(o.Seed, o.Planet))) != nil {
 			return
 		}
 	}
 }
-
-// ofRegions precedes the seeds of scenarios of regions.
-const ofRegions = "regions "
 
 // drawn is the random scenario of a seed.
 func drawn(seed uint64, planet bool) *Scenario {
@@ -85,52 +80,44 @@ func try(t *testing.T, s *Scenario) result {
 
 // worker is a process that works.
 type worker struct {
-	process *exec.Cmd
-	seeds   io.WriteCloser
-	results *bufio.Reader
+	*lab.Child
+	results chan result // of the scenario that was ordered
 	says    *head
 }
 
-func startWorker() (*worker, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	w := &worker{process: exec.Command(path), says: new(head)}
-	w.process.Env = append(os.Environ(), workerEnv+"=1")
-	w.process.Stderr = w.says
-	if w.seeds, err = w.process.StdinPipe(); err != nil {
-		return nil, err
-	}
-	results, err := w.process.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	w.results = bufio.NewReader(results)
-	return w, w.process.Start()
+func startWorker() (w *worker, err error) {
+	w = &worker{results: make(chan result, 1), says: new(head)}
+	w.Child, err = lab.Start([]string{workerEnv + "=1"}, w.says, func(line []byte) {
+		var r result
+		if json.Unmarshal(line, &r) == nil {
+			w.results <- r
+		}
+	})
+	return w, err
 }
 
 // play has a scenario played. The error is what a process said that ended of it.
-func (w *worker) play(seed uint64, planet bool) (r result, err error) {
-	of := ""
-	if planet {
-		of = ofRegions
-	}
-	if _, err = fmt.Fprintf(w.seeds, "%s%d\n", of, seed); err == nil {
-		var line []byte
-		if line, err = w.results.ReadBytes('\n'); err == nil {
-			return r, json.Unmarshal(line, &r)
+func (w *worker) play(seed uint64, planet bool) (result, error) {
+	if w.Order(order{seed, planet}) == nil {
+		select {
+		case r := <-w.results:
+			return r, nil
+		case <-w.Ended(): // so that all it said is here
 		}
 	}
-	_ = w.process.Wait() // so that all it said is here
-	return r, fmt.Errorf("the process that played it ended: %s", w.says)
+	<-w.Ended()
+	select {
+	case r := <-w.results: // it ended afterwards
+		return r, nil
+	default:
+		return result{}, fmt.Errorf("the process that played it ended: %s", w.says)
+	}
 }
 
 // stop ends the process at once.
 func (w *worker) stop() {
-	_ = w.seeds.Close()
-	_ = w.process.Process.Kill()
-	_ = w.process.Wait()
+	_ = w.Kill()
+	<-w.Ended()
 }
 
 // head keeps the beginning of what is written to it, where a panic says what it is.

@@ -1,5 +1,5 @@
-// Package freeport gives tests addresses that a node of theirs binds later, or again, and at
-// which nobody listens until then.
+// Package freeport gives tests, the demo and the soak addresses that a node of theirs binds
+// later, or again, and at which nobody listens until then.
 package freeport
 
 import (

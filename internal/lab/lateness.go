@@ -1,5 +1,3 @@
-// Package lab holds what tests, benchmarks and the demo need to measure on a machine that is
-// shared and may be busy.
 package lab
 
 import (

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -199,24 +198,14 @@ func (s *Busy) Start(c BusyConfig, addr *string) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, m := range s.node.Members() {
-		if m.Self {
-			*addr = m.Addr
-		}
-	}
+	*addr = addrOf(s.node)
 	s.limiter, err = s.node.Limiter(weir.Limit{Name: "busy", Algorithm: weir.FixedWindow, Rate: int64(c.Load.rate()), Per: time.Hour})
 	return err
 }
 
 // Meet waits until the node is ready and so many serve.
 func (s *Busy) Meet(members int, _ *int) error {
-	for begun := time.Now(); !s.node.Ready() || serving(s.node) != members; {
-		if time.Since(begun) > memberWait {
-			return fmt.Errorf("bench: after %v a gateway is not ready among %d: %v", memberWait, members, s.node.Members())
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return nil
+	return untilMet(s.node, members, memberWait)
 }
 
 // Begin begins the load.

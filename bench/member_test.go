@@ -151,11 +151,7 @@ func (s *service) Start(c MemberConfig, addr *string) (err error) {
 	if s.node, err = startNode(c); err != nil {
 		return err
 	}
-	for _, m := range s.node.Members() {
-		if m.Self {
-			*addr = m.Addr
-		}
-	}
+	*addr = addrOf(s.node)
 	s.limiter, err = s.node.Limiter(limitOf("sliding_window"))
 	return err
 }
@@ -168,11 +164,8 @@ type Met struct {
 
 // Meet waits until the node is ready and so many serve.
 func (s *service) Meet(members int, met *Met) error {
-	for !s.node.Ready() || serving(s.node) != members {
-		if time.Since(s.started) > memberWait {
-			return fmt.Errorf("bench: after %v a member is not ready among %d: %v", memberWait, members, s.node.Members())
-		}
-		time.Sleep(time.Millisecond)
+	if err := untilMet(s.node, members, memberWait); err != nil {
+		return err
 	}
 	*met = Met{time.Since(s.started), s.node.Stats().Keys}
 	return nil

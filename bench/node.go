@@ -17,6 +17,22 @@ func serving(n *weir.Node) int {
 	return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
 }
 
+// untilMet waits until a node is ready and so many members serve, as it sees them.
+func untilMet(n *weir.Node, members int, within time.Duration) error {
+	for begun := time.Now(); !n.Ready() || serving(n) != members; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > within {
+			return fmt.Errorf("bench: after %v a node is not ready among %d: %v", within, members, n.Members())
+		}
+	}
+	return nil
+}
+
+// addrOf is where a node listens.
+func addrOf(n *weir.Node) string {
+	all := n.Members()
+	return all[slices.IndexFunc(all, func(m weir.Member) bool { return m.Self })].Addr
+}
+
 // untilExact waits until a hundred keys in a row are decided by those with authority.
 func untilExact(l *weir.Limiter, within time.Duration) error {
 	return untilExactOf(l, keysThat(100, anyKey), within)

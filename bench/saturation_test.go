@@ -122,11 +122,7 @@ func startSaturated(tb testing.TB, limit weir.Limit, timeout time.Duration) (lim
 		require.NoError(tb, err)
 		l, err := n.Limiter(limit)
 		require.NoError(tb, err)
-		for _, m := range n.Members() {
-			if m.Self {
-				join = []string{m.Addr}
-			}
-		}
+		join = []string{addrOf(n)}
 		nodes, limiters = append(nodes, n), append(limiters, l)
 	}
 	for i, n := range nodes {

@@ -84,11 +84,7 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	s.checks = &http.Server{Handler: checks, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.checks.Serve(l) }() // until Close
 	addrs.Checks = l.Addr().String()
-	for _, m := range s.node.Members() {
-		if m.Self {
-			addrs.Peers = m.Addr
-		}
-	}
+	addrs.Peers = addrOf(s.node)
 	return nil
 }
 
@@ -98,12 +94,7 @@ const sizedKeys = 200_000
 
 // Meet waits for so many members, and chooses the keys.
 func (s *Sizer) Meet(members int, _ *int) error {
-	for begun := time.Now(); !s.node.Ready() || serving(s.node) != members; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > startWait {
-			return fmt.Errorf("bench: after %v a node is not ready among %d", startWait, members)
-		}
-	}
-	if err := untilExact(s.limiter, startWait); err != nil {
+	if err := errors.Join(untilMet(s.node, members, startWait), untilExact(s.limiter, startWait)); err != nil {
 		return err
 	}
 	others := keysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })

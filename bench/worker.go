@@ -79,11 +79,7 @@ func (w *Worker) Start(s Setup, addr *string) (err error) {
 			return err
 		}
 		w.instance = &w.weir.instance
-		for _, m := range w.weir.node.Members() {
-			if m.Self {
-				*addr = m.Addr
-			}
-		}
+		*addr = addrOf(w.weir.node)
 	}
 	return err
 }
@@ -93,12 +89,7 @@ func (w *Worker) Meet(members int, _ *int) error {
 	if w.weir == nil || members == 0 {
 		return nil
 	}
-	for begun := time.Now(); !w.weir.node.Ready() || serving(w.weir.node) != members; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > startWait {
-			return fmt.Errorf("bench: after %v a node is not ready among %d: %v", startWait, members, w.weir.node.Members())
-		}
-	}
-	return untilExact(w.weir.limiter, startWait)
+	return errors.Join(untilMet(w.weir.node, members, startWait), untilExact(w.weir.limiter, startWait))
 }
 
 // Prepare makes the keys, and draws from them.

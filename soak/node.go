@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -83,42 +78,12 @@ const (
 // the time.
 const maxKeys = 50_000
 
-// runNode is the whole of a node's process. It ends at once when its standard input
-// does, as it does when the first process dies, and leaves on SIGTERM.
+// runNode is the whole of a node's process. It returns the exit status.
 func runNode(told string) int {
-	signal.Ignore(os.Interrupt) // a terminal sends it to all; the first process ends the others
-	out := json.NewEncoder(os.Stdout)
-	if err := serveNode(told, os.Stdin, out); err != nil {
-		_ = out.Encode(report{Error: err.Error()})
-		return 1
-	}
-	return 0
+	return lab.Serve(told, serveNode, func(err error) any { return report{Error: err.Error()} })
 }
 
-func serveNode(told string, in io.Reader, out *json.Encoder) (err error) {
-	var s settings
-	if err := json.Unmarshal([]byte(told), &s); err != nil {
-		return fmt.Errorf("%s: %w", nodeVariable, err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	defer end()
-	orders := make(chan order)
-	go func() { // ends with the process, if not before
-		defer end()
-		for lines := json.NewDecoder(in); ; {
-			var o order
-			if lines.Decode(&o) != nil {
-				return
-			}
-			select {
-			case orders <- o:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	leave, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer restore()
+func serveNode(ctx, leave context.Context, s settings, orders <-chan order, tell func(any) error) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	node, err := weir.Start(ctx, weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Secrets: s.Secrets,
@@ -162,7 +127,7 @@ func serveNode(told string, in io.Reader, out *json.Encoder) (err error) {
 		if !node.Ready() {
 			r.Whole = -1
 		}
-		return out.Encode(r)
+		return tell(r)
 	}
 	asking, resting := false, false
 	defer func() {
@@ -191,7 +156,7 @@ func serveNode(told string, in io.Reader, out *json.Encoder) (err error) {
 			}
 			running.Wait()
 			return errors.Join(err, say(r))
-		case o := <-orders:
+		case o := <-orders: // the zero order, which does nothing, once ctx is done
 			switch o.Do {
 			case doRound:
 				t.round.Store(o.Round)

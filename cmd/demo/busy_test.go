@@ -204,8 +204,11 @@ func TestABusyGatewayEndsAtOnce(t *testing.T) {
 }
 
 func TestOrdersAreTakenUntilTheInputEnds(t *testing.T) {
-	orders := make(chan order, 1)
-	obey(strings.NewReader(`{"Busy":7}`+"\n"+`{"Busy":8}`+"\n"), orders, nil)
-	require.Equal(t, order{Busy: 7}, <-orders)
-	require.Empty(t, orders, "one that comes before the last was taken is left out")
+	orders, loads := make(chan order, 2), make(chan order, 1)
+	orders <- order{Busy: 7}
+	orders <- order{Busy: 8}
+	close(orders)
+	obey(orders, loads, nil)
+	require.Equal(t, order{Busy: 7}, <-loads)
+	require.Empty(t, loads, "one that comes before the last was taken is left out")
 }

@@ -2,21 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -124,56 +120,31 @@ const (
 	drain       = 200 * time.Millisecond
 )
 
-// runGateway is the whole of a gateway's process: an HTTP service behind a
-// limiter. It takes orders from its standard input, ends at once when that does, as
-// it does when the demo dies, leaves on SIGTERM, and returns the exit status.
+// runGateway is the whole of a gateway's process: an HTTP service behind a limiter. It returns
+// the exit status.
 func runGateway(told string) int {
-	signal.Ignore(os.Interrupt) // a terminal sends it to all; the demo ends its gateways
-	ctx, end := context.WithCancel(context.Background())
-	defer end()
-	var s settings
-	out := json.NewEncoder(os.Stdout)
-	err := json.Unmarshal([]byte(told), &s)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", gatewayEnv, err)
-	} else {
-		orders, links := make(chan order, 1), newNetwork(s.Links)
-		defer links.close()
-		go func() {
-			defer end()
-			obey(os.Stdin, orders, links)
-		}()
-		err = serveGateway(ctx, s, orders, links, out)
-	}
-	if err != nil {
-		out.Encode(report{At: time.Now().UnixNano(), Error: err.Error()})
-		return 1
-	}
-	return 0
+	return lab.Serve(told, serveGateway, func(err error) any { return report{At: time.Now().UnixNano(), Error: err.Error()} })
 }
 
-// obey hands orders on until there are no more. One that comes before the last has
+// obey hands loads on until there are no more orders. One that comes before the last has
 // been taken is left out, but that links change is never.
-func obey(in io.Reader, orders chan<- order, n *network) {
-	for lines := json.NewDecoder(in); ; {
-		var o order
-		if lines.Decode(&o) != nil {
-			return
-		}
+func obey(orders <-chan order, loads chan<- order, n *network) {
+	for o := range orders {
 		if o.Links != nil {
 			n.set(o.Links)
 			continue
 		}
 		select {
-		case orders <- o:
+		case loads <- o:
 		default:
 		}
 	}
 }
 
-func serveGateway(ctx context.Context, s settings, orders <-chan order, links *network, out *json.Encoder) (err error) {
-	toldToLeave, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer restore()
+func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan order, tell func(any) error) (err error) {
+	loads, links := make(chan order, 1), newNetwork(s.Links)
+	defer links.close()
+	go obey(orders, loads, links)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cfg := weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
@@ -229,8 +200,8 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 
 	load, unload := context.WithCancel(ctx)
 	strained := make(chan *strain, 1)
-	var loads sync.WaitGroup
-	defer loads.Wait()
+	var busy sync.WaitGroup
+	defer busy.Wait()
 	defer unload()
 
 	late := lab.Lateness{Idle: true}
@@ -253,7 +224,7 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 				r.Page = &shown
 			}
 			r.Still = late.Take()
-			if err := out.Encode(r); err != nil {
+			if err := tell(r); err != nil {
 				return err
 			}
 			last = r
@@ -265,15 +236,15 @@ func serveGateway(ctx context.Context, s settings, orders <-chan order, links *n
 		case <-toldToLeave.Done():
 			err := goAway(ctx, node, server, &use)
 			last.Strain, last.Still = nil, late.Take()
-			return errors.Join(err, out.Encode(last))
+			return errors.Join(err, tell(last))
 		case err := <-served:
 			return err
-		case o := <-orders:
+		case o := <-loads:
 			limiter, err := node.Limiter(busyLimit)
 			if err != nil {
 				return err
 			}
-			loads.Go(func() {
+			busy.Go(func() {
 				select {
 				case strained <- endure(load, limiter, o.Busy):
 				case <-load.Done():

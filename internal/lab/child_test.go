@@ -1,8 +1,9 @@
 package lab
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ const childVariable = "WEIR_LAB_CHILD"
 // eventually bounds the wait for an event on a machine that is busy. It is no promise.
 const eventually = time.Minute
 
+type settings struct{ Exit int }
+
 type told struct{ Said string }
 
 func TestMain(m *testing.M) {
@@ -25,26 +28,35 @@ func TestMain(m *testing.M) {
 	if text == "" {
 		os.Exit(m.Run())
 	}
-	var settings struct{ Exit int }
-	if err := json.Unmarshal([]byte(text), &settings); err != nil {
-		panic(err)
-	}
-	out := json.NewEncoder(os.Stdout)
-	_ = out.Encode(told{"hello"})
-	fmt.Println("no report")
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // until the parent closes it, or dies
-		_ = out.Encode(told{lines.Text()})
-	}
-	fmt.Fprintln(os.Stderr, "last words")
-	_ = out.Encode(told{"goodbye"})
-	os.Exit(settings.Exit)
+	status := Serve(text, func(ctx, leave context.Context, s settings, orders <-chan string, tell func(any) error) error {
+		_ = tell(told{"hello"})
+		fmt.Println("no report")
+		for {
+			select {
+			case o, more := <-orders:
+				if more {
+					_ = tell(told{o})
+					continue
+				}
+			case <-leave.Done():
+				if ctx.Err() == nil {
+					return errors.New("told to leave")
+				}
+			}
+			fmt.Fprintln(os.Stderr, "last words")
+			return tell(told{"goodbye"})
+		}
+	}, func(err error) any { return told{err.Error()} })
+	settings := settings{}
+	_ = json.Unmarshal([]byte(text), &settings)
+	os.Exit(max(status, settings.Exit))
 }
 
 // child starts one, and returns it with what it reports.
 func child(t *testing.T, exit int) (*Child, <-chan told) {
 	t.Helper()
 	reports := make(chan told, 10)
-	c, err := StartJSON(childVariable, map[string]int{"Exit": exit}, func(r told) { reports <- r })
+	c, err := StartJSON(childVariable, settings{exit}, func(r told) { reports <- r })
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.Kill()
@@ -57,7 +69,7 @@ func TestChildTakesOrdersAndReportsUntilItsInputEnds(t *testing.T) {
 	c, reports := child(t, 0)
 	require.Equal(t, told{"hello"}, <-reports, "its settings arrive")
 	require.NoError(t, c.Order("sit"))
-	require.Equal(t, told{`"sit"`}, <-reports, "a line that is no report is dropped")
+	require.Equal(t, told{"sit"}, <-reports, "a line that is no report is dropped")
 	require.NoError(t, c.Stop(eventually))
 	require.Equal(t, told{"goodbye"}, <-reports, "all reports are in once it has ended")
 	require.True(t, c.Well())
@@ -89,10 +101,23 @@ func TestFrozenChildGoesOn(t *testing.T) {
 	require.NoError(t, c.Order("wait"))
 	select {
 	case r := <-reports: // it may read what came before all of its threads stood
-		require.Equal(t, told{`"wait"`}, r)
+		require.Equal(t, told{"wait"}, r)
 	case <-time.After(20 * time.Millisecond):
 	}
 	require.NoError(t, c.Thaw())
 	require.NoError(t, c.Stop(eventually))
 	require.ErrorIs(t, c.Leave(), os.ErrProcessDone)
+}
+
+func TestChildLeavesOnSIGTERM(t *testing.T) {
+	if !Signals {
+		t.Skip("this system has no SIGTERM")
+	}
+	c, reports := child(t, 0)
+	<-reports
+	require.NoError(t, c.Leave())
+	require.Equal(t, told{"told to leave"}, <-reports, "an error is told")
+	var exit *exec.ExitError
+	require.ErrorAs(t, c.Await(eventually), &exit)
+	require.Equal(t, 1, exit.ExitCode())
 }

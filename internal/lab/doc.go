@@ -1,7 +1,7 @@
 // Package lab holds what tests, benchmarks, the soak, the simulator's search and the demo need
 // to run processes and to measure them on a machine that is shared and may be busy:
 //
-//   - [Child] is a process of this program that does not outlive it;
+//   - [Child] is a process of this program that does not outlive it, and [Serve] its side;
 //   - [Lateness] is how late a process runs, which is not held against the code under test;
 //   - [CPU], [PeakMemory] and [MachineCPU] are what a process and the machine have used;
 //   - [Histogram] counts how long things took;

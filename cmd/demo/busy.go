@@ -306,7 +306,7 @@ func (f *fleet) wasBusy(from, to int64) bool { return near(f.whenBusy(), span{fr
 func excuse(check span, busy []span) (span, bool) {
 	for _, b := range busy {
 		if near([]span{b}, check) {
-			return span{check.from, min(b.to, never-int64(healed)) + int64(healed)}, true
+			return span{check.from, b.healed().to}, true
 		}
 	}
 	return span{}, false

@@ -609,6 +609,9 @@ func (f *fleet) ownerWasDown(name string, from, to int64) bool {
 // owner's count.
 const healed = 200 * time.Millisecond
 
+// healed is the span and that long after it.
+func (s span) healed() span { return span{s.from, min(s.to, never-int64(healed)) + int64(healed)} }
+
 // occasions is when what happened takes hold of windows.
 func (f *fleet) occasions() *occasions {
 	f.mu.Lock()
@@ -616,16 +619,13 @@ func (f *fleet) occasions() *occasions {
 	var o occasions
 	for _, h := range f.happened {
 		s := span{h.from, h.seenBy}
-		if h.kind == thaw && s.to != never {
-			s.to += int64(healed)
+		if h.kind == thaw {
+			s = s.healed()
 		}
 		o[h.kind.guarantee()] = append(o[h.kind.guarantee()], s)
 	}
 	for _, s := range f.deaf {
-		if s.to != never {
-			s.to += int64(healed)
-		}
-		o[timedOut] = append(o[timedOut], s)
+		o[timedOut] = append(o[timedOut], s.healed())
 	}
 	return &o
 }

@@ -59,7 +59,11 @@ func parse(args []string, help io.Writer) (options, error) {
 		return o, fmt.Errorf("%w: -h lists the flags", err)
 	}
 	var wrong []error
-	report := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
 	told := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
 	quiet := o.serve && o.rules != "" && !told["rate"]
@@ -67,32 +71,17 @@ func parse(args []string, help io.Writer) (options, error) {
 		o.rate = servedRate
 	}
 	if o.regions != 0 {
-		o.inRegions(told, report)
+		o.inRegions(told, refuse)
 	}
-	if flags.NArg() > 0 {
-		report("%q is no flag: -h lists them", flags.Arg(0))
-	}
-	if o.rules != "" && !o.serve {
-		report("-rules without -serve: the verdict judges the demo's own rules, add -serve")
-	}
-	if o.nodes < 2 || o.nodes > 9 {
-		report("-nodes is %d: use 2 to 9, one is killed and another frozen", o.nodes)
-	}
-	if o.replicas == 0 || o.replicas < -1 || o.replicas > 8 {
-		report("-replicas is %d: use 1 to 8, or -1 for none", o.replicas)
-	}
-	if o.rate < workers || o.rate > 20000 {
-		report("-rate is %d: use %d to 20000 requests a second", o.rate, workers)
-	}
-	if o.limit < 1 || o.limit > 10000 {
-		report("-limit is %d: use 1 to 10000 requests in a window", o.limit)
-	}
-	if o.duration < leastDuration || o.duration > 10*time.Minute {
-		report("-duration is %v: use %v to 10m, what happens needs room", o.duration, leastDuration)
-	}
-	if perSecond := leastRate(o.limit, planetPer); len(wrong) == 0 && o.regions > 0 && o.rate < perSecond {
-		report("-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
-	}
+	refuse(flags.NArg() > 0, "%q is no flag: -h lists them", flags.Arg(0))
+	refuse(o.rules != "" && !o.serve, "-rules without -serve: the verdict judges the demo's own rules, add -serve")
+	refuse(o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9, one is killed and another frozen", o.nodes)
+	refuse(o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", o.replicas)
+	refuse(o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", o.rate, workers)
+	refuse(o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", o.limit)
+	refuse(o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m, what happens needs room", o.duration, leastDuration)
+	perSecond := leastRate(o.limit, planetPer)
+	refuse(len(wrong) == 0 && o.regions > 0 && o.rate < perSecond, "-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
 	if quiet {
 		o.rate = 0 // nobody knows what the rules make of the demo's requests
 	}
@@ -100,25 +89,16 @@ func parse(args []string, help io.Writer) (options, error) {
 }
 
 // inRegions fills in what was not told of a run with regions.
-func (o *options) inRegions(told map[string]bool, report func(format string, args ...any)) {
-	if o.regions < 2 || o.regions > len(regionNames) {
-		report("-regions is %d: use 2 to %d, or 0 for none", o.regions, len(regionNames))
-	}
-	if o.serve {
-		report("-regions with -serve: serve runs gateways of one region, take one of the two off")
-	}
+func (o *options) inRegions(told map[string]bool, refuse func(bad bool, format string, args ...any)) {
+	refuse(o.regions < 2 || o.regions > len(regionNames), "-regions is %d: use 2 to %d, or 0 for none", o.regions, len(regionNames))
+	refuse(o.serve, "-regions with -serve: serve runs gateways of one region, take one of the two off")
 	if !told["nodes"] {
 		o.nodes = 2
 	}
 	if !told["limit"] {
 		o.limit = 50
 	}
-	if !told["duration"] {
-		o.duration = 36 * time.Second
-	} else if o.duration < 16*time.Second {
-		report("-duration is %v: use 16s to 10m with -regions, what happens needs room", o.duration)
-		return
-	}
+	refuse(o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions, what happens needs room", o.duration)
 	if !told["rate"] && o.limit > 0 {
 		o.rate = max(600, leastRate(o.limit, planetPer))
 	}

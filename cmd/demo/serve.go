@@ -31,20 +31,20 @@ func serve(ctx context.Context, o options, f *fleet, s *screen) int {
 	}
 	granted := &recent{per: f.per}
 	view := &panorama{fleet: f, recent: granted, presses: make(chan press, 8)}
-	shown, err := servePage(f, view)
+	url, end, err := servePage(f, view)
 	if err != nil {
 		return broken(err)
 	}
-	defer shown.close()
+	defer end()
 	if o.rate > 0 {
-		traffic, end := context.WithCancel(ctx)
+		traffic, rest := context.WithCancel(ctx)
 		var driven sync.WaitGroup
 		driven.Go(func() { drive(traffic, f, granted, o.rate, o.seed) })
 		defer driven.Wait()
-		defer end()
+		defer rest()
 	}
 
-	s.say(f.instructions(shown.url))
+	s.say(f.instructions(url))
 
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -99,20 +99,12 @@ func (f *fleet) missing(before time.Time) []int {
 	return gateways
 }
 
-// served is the page while it is served.
-type served struct {
-	url    string
-	page   *page.Page
-	server *http.Server
-	over   chan struct{} // closed when it has ended
-}
-
-// servePage serves the page at an address that only this machine reaches. It asks for no
-// password: who runs programs here could send the gateways signals as well.
-func servePage(f *fleet, view *panorama) (*served, error) {
+// servePage serves the page at an address that only this machine reaches, until end is called.
+// It asks for no password: who runs programs here could send the gateways signals as well.
+func servePage(f *fleet, view *panorama) (url string, end func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	addr := listener.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
@@ -123,21 +115,14 @@ func servePage(f *fleet, view *panorama) (*served, error) {
 	shown, err := page.New(options)
 	if err != nil {
 		listener.Close()
-		return nil, err
+		return "", nil, err
 	}
-	s := &served{
-		url: "http://" + addr + "/", page: shown, over: make(chan struct{}),
-		server: &http.Server{Handler: shown, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute},
-	}
-	go func() {
-		defer close(s.over)
-		s.server.Serve(listener)
-	}()
-	return s, nil
-}
-
-func (s *served) close() {
-	s.page.Close()
-	s.server.Close()
-	<-s.over
+	server := &http.Server{Handler: shown, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	var over sync.WaitGroup
+	over.Go(func() { server.Serve(listener) })
+	return "http://" + addr + "/", func() {
+		shown.Close()
+		server.Close()
+		over.Wait()
+	}, nil
 }

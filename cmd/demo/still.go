@@ -80,12 +80,12 @@ func unsettled(check span, still []span) (span, bool) {
 	if len(within(check, still)) == 0 {
 		return span{}, false
 	}
-	until := check.to + int64(healed)
+	until := check.healed().to
 	for _, part := range within(span{check.from, never}, still) {
 		if part.from > until {
 			break
 		}
-		until = max(until, part.to+int64(healed))
+		until = max(until, part.healed().to)
 	}
 	return span{check.from, until}, true
 }

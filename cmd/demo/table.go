@@ -76,7 +76,7 @@ func (m *monitor) frame(now time.Time) drawing {
 		}
 		row := gatewayRow{
 			number: i + 1, condition: inc.condition, over: over, owns: inc.report.Owns, lag: inc.report.Stream.Lag,
-			sees: sights(inc.report, len(m.fleet.current)),
+			sees: inc.report.Members, places: len(m.fleet.current),
 		}
 		if inc.process != nil {
 			row.pid = inc.process.PID()
@@ -108,20 +108,6 @@ func (m *monitor) busiest(over time.Duration, now time.Time) (rows []clientRow) 
 	return rows
 }
 
-// sights sorts what a gateway sees by the members' places.
-func sights(r report, gateways int) []sight {
-	all := make([]sight, gateways)
-	for i := range all {
-		all[i].number = i + 1
-	}
-	for _, m := range r.Members {
-		if i := gatewayOf(m.Name); i >= 0 && i < gateways {
-			all[i].states = append(all[i].states, m.State)
-		}
-	}
-	return all
-}
-
 // frame is what the table shows of one moment.
 type frame struct {
 	moment
@@ -140,14 +126,8 @@ type gatewayRow struct {
 	over      time.Duration // what the counts are of
 	owns      int           // clients
 	lag       time.Duration // of the replicas of its counts
-	sees      []sight
-}
-
-// sight is how a gateway sees the members that have had one place: more than
-// one process, until a dead one is off the roster.
-type sight struct {
-	number int
-	states []weir.MemberState
+	sees      []seen
+	places    int // of gateways, that it can see
 }
 
 // clientRow is one client.
@@ -282,11 +262,7 @@ func fitting(all []column, width, last int) []column {
 func (f *frame) lines(width, height int) []line {
 	sees := 4
 	for _, g := range f.gateways {
-		n := 0
-		for _, s := range g.sees {
-			n += 2 + len(s.states)
-		}
-		sees = max(sees, n)
+		sees = max(sees, 2*g.places+max(len(g.sees), g.places))
 	}
 	shown := fitting(columns, width, sees+1)
 	header := line{}
@@ -339,18 +315,23 @@ func (f *frame) lines(width, height int) []line {
 	return all[:min(len(all), max(height-1, 1))]
 }
 
+// sights is how a gateway sees the members that have had each place: more than one process,
+// until a dead one is off the roster.
 func (g *gatewayRow) sights() line {
-	l := line{}
 	if !g.known() {
-		return l.add(dim, unknown)
+		return line{}.add(dim, unknown)
 	}
-	for _, s := range g.sees {
-		l = l.add(plain, strconv.Itoa(s.number))
-		if len(s.states) == 0 {
-			l = l.add(dim, "·")
+	l := line{}
+	for i := range g.places {
+		l = l.add(plain, strconv.Itoa(i+1))
+		before := len(l)
+		for _, m := range g.sees {
+			if gatewayOf(m.Name) == i {
+				l = append(l, markOf(m.State))
+			}
 		}
-		for _, state := range s.states {
-			l = append(l, markOf(state))
+		if len(l) == before {
+			l = l.add(dim, "·")
 		}
 		l = l.add(plain, " ")
 	}

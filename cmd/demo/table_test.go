@@ -28,7 +28,8 @@ func picture() *frame {
 		for range 800 {
 			g.counts.took.Add(250 * time.Microsecond)
 		}
-		g.sees = []sight{{1, []weir.MemberState{weir.Serving}}, {2, []weir.MemberState{weir.Dead, weir.Joining}}, {3, []weir.MemberState{weir.Unheard}}}
+		g.sees = []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Dead}, {"gateway-2-1", weir.Joining}, {"gateway-3-0", weir.Unheard}}
+		g.places = 3
 		f.gateways = append(f.gateways, g)
 	}
 	return f

@@ -31,12 +31,11 @@ func clientName(client int) string { return fmt.Sprintf("client-%03d", client+1)
 
 // clientOf is the client that has a name, -1 if none has.
 func clientOf(name string) int {
-	for client := range clients {
-		if clientName(client) == name {
-			return client
-		}
+	var number int
+	if _, err := fmt.Sscanf(name, "client-%d", &number); err != nil || number > clients || clientName(number-1) != name {
+		return -1
 	}
-	return -1
+	return number - 1
 }
 
 // answer is what became of one request.
@@ -180,16 +179,14 @@ const (
 // elsewhereAt says that a decision there was not made by who has authority.
 func elsewhereAt(at place) bool { return at == stoodIn || at == budget }
 
+var placesOf = map[string]place{
+	weir.Owner.String(): own, weir.Forwarded.String(): asked, weir.Relayed.String(): asked, weir.StandIn.String(): stoodIn,
+	weir.Pushback.String(): fromMemory, weir.Leased.String(): fromMemory,
+}
+
 func placeOf(source string) place {
-	switch source {
-	case weir.Owner.String():
-		return own
-	case weir.Forwarded.String(), weir.Relayed.String():
-		return asked
-	case weir.StandIn.String():
-		return stoodIn
-	case weir.Pushback.String(), weir.Leased.String():
-		return fromMemory
+	if at, ok := placesOf[source]; ok {
+		return at
 	}
 	return budget
 }

@@ -16,7 +16,7 @@ type cell struct {
 	contender contender
 }
 
-// is says whether there is such a cell: each node has a key of its own, if it needs one.
+// is reports whether there is such a cell: each node has a key of its own, if it needs one.
 func (c cell) is() bool { return c.contender.at != owned || c.workload.keys >= c.workload.nodes }
 
 func (c cell) String() string {
@@ -52,9 +52,9 @@ type settings struct {
 	redis    *redisServer // nil if there is none
 }
 
-// callers are how many ask, over all nodes: who decides in memory is asked by one for
-// each CPU, as more would measure how long a goroutine waits for a CPU, and who asks
-// another process by as many as are chosen.
+// callers returns how many ask, over all nodes. A limiter that decides in memory is asked by one
+// for each CPU: more would measure how long a goroutine waits for a CPU. One that asks another
+// process is asked by as many as are chosen.
 func (c cell) callers(s settings) int {
 	if c.contender.local != nil || c.contender.at == owned {
 		return max(runtime.NumCPU(), c.workload.nodes)

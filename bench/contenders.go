@@ -22,7 +22,7 @@ type contender struct {
 	noLeases  bool
 	local     func(quota) (*instance, error)
 	remote    func(q quota, addr string) (*instance, error)
-	note      string // what it does less, or else; for whoever reads the table
+	note      string // what it does less, or else; for the table's readers
 }
 
 // place is where Weir's checks are decided.

@@ -139,7 +139,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 }
 
 // measure has the cells take turns, so often. Those of a workload follow one another,
-// as they are compared; who was first comes later in the next round.
+// as they are compared; the first comes later in the next round.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows := make([]row, len(cells))
 	runs := make([][]result, len(cells))

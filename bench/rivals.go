@@ -30,7 +30,7 @@ type outcome uint8
 
 const (
 	admitted outcome = 1 << iota
-	here             // whoever has authority decided, or what it said before did, without asking another process
+	here             // decided with authority, now or before, without asking another process
 	stray            // nobody with authority decided: a stand-in, or a share
 	failed           // an error
 )

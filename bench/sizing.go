@@ -30,7 +30,7 @@ type Sizer struct {
 	daily   *weir.Limiter // whose counts last
 	checks  *http.Server
 	asked   int
-	keys    map[string][]string // by who decides
+	keys    map[string][]string // by the way
 	before  int64               // bytes in the heap before it is asked for keys
 }
 
@@ -110,7 +110,7 @@ func (s *Sizer) Meet(members int, _ *int) error {
 
 // SizerLoad is what a node is asked.
 type SizerLoad struct {
-	Way  string  // who decides; "nothing" is asked of nobody
+	Way  string  // how checks are decided; "nothing" asks for none
 	Rate float64 // a second
 	For  time.Duration
 }
@@ -340,7 +340,7 @@ func size(ctx context.Context, d time.Duration, asked int, keys []int, out io.Wr
 			}
 			var spent, besides SizerSpent
 			switch {
-			case way == "over HTTP" && rate > 10_000: // who asks takes more of the machine than the nodes
+			case way == "over HTTP" && rate > 10_000: // the callers take more of the machine than the nodes
 				fmt.Fprint(out, "| - ")
 				continue
 			case way == "over HTTP":

@@ -18,7 +18,7 @@ import (
 const workerRole = "worker"
 
 // drawsOf is how many checks the callers of all nodes draw before anything is measured;
-// who has asked for all of them begins again.
+// a caller that has asked for all of them begins again.
 const drawsOf = 1 << 20
 
 // Worker is the service of such a process. Its methods are called one at a time, in the

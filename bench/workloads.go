@@ -8,7 +8,7 @@ import (
 // workload is what is asked of every contender alike.
 type workload struct {
 	name string
-	says string // what it is, for whoever reads the table
+	says string // what it is, for the table's readers
 	keys int    // the most asked for come first
 	// nodes is in how many processes the callers are.
 	nodes int

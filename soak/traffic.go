@@ -99,7 +99,7 @@ type slowest struct {
 	Source     string
 }
 
-// since says what whoever looks for the reason asks first. begun is the run's.
+// since describes the check for a reader who looks for the reason. begun is the run's.
 func (s *slowest) since(begun time.Time) string {
 	return fmt.Sprintf("%v, of %s on node %d after %.1f s, answered by %s, while the process was late by %v",
 		s.Took.Round(100*time.Microsecond), s.Of, s.Node, time.Unix(0, s.At).Sub(begun).Seconds(), s.Source, s.Late.Round(100*time.Microsecond))

@@ -147,7 +147,7 @@ func endure(ctx context.Context, l *weir.Limiter, until int64) *strain {
 	return &s
 }
 
-// exact says whether so many keys, one after the other, are decided by authority.
+// exact reports whether exactKeys keys, one after the other, are decided by authority.
 func exact(ctx context.Context, l *weir.Limiter) bool {
 	for i := range exactKeys {
 		d, err := l.Peek(ctx, busyKey(busyKeys+i))
@@ -194,7 +194,7 @@ func (s *strain) merge(o *strain) {
 // part is of a hundred checks those that were decided in a place.
 func (s *strain) part(at place) int { return 100 * s.At[at] / max(1, s.Took.Total) }
 
-// byAuthority is of a hundred checks those that were decided by who has authority.
+// byAuthority returns how many of a hundred checks were decided with authority.
 func (s *strain) byAuthority() int {
 	return 100 * (s.Took.Total - s.At[stoodIn] - s.At[budget]) / max(1, s.Took.Total)
 }
@@ -227,7 +227,7 @@ func (s *strain) sums() (granted, due, most, beyond int) {
 	return granted, due, most, beyond
 }
 
-// strain has all gateways be busy for a time.
+// strain makes all gateways busy for a time.
 func (f *fleet) strain(last time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -298,7 +298,7 @@ func (f *fleet) whenBusy() []span {
 	return slices.Clone(f.busy)
 }
 
-// wasBusy says that the gateways were busy at some moment between two.
+// wasBusy reports whether the gateways were busy at some moment between two.
 func (f *fleet) wasBusy(from, to int64) bool { return near(f.whenBusy(), span{from, to}) }
 
 // excuse is which windows a check excuses that was answered without the one to ask,
@@ -312,7 +312,7 @@ func excuse(check span, busy []span) (span, bool) {
 	return span{}, false
 }
 
-// busyClaims is what a run shows of busy gateways; nothing if they have not been.
+// busyClaims returns the claims on busy gateways, none if they have not been busy.
 func (v *verdict) busyClaims() (claims []claim) {
 	s := v.strain
 	if s == nil {

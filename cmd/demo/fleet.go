@@ -56,7 +56,7 @@ func (inc *incarnation) is(conditions ...condition) bool {
 	return inc != nil && slices.Contains(conditions, inc.condition)
 }
 
-// runs says that its process takes orders.
+// runs reports whether its process takes orders.
 func (inc *incarnation) runs() bool { return inc.is(starting, joining, up) && inc.process != nil }
 
 // url is where the incarnation serves, and adminURL where its admin API is.
@@ -296,16 +296,16 @@ func (f *fleet) settle(at int64) {
 	}
 }
 
-// settled says that all have seen what happened last. f.mu is held.
+// settled reports whether all have seen what happened last. f.mu is held.
 func (f *fleet) settled() bool { return f.settledSince(0, never-1) }
 
-// settledSince says that by now all had seen it for a while. f.mu is held.
+// settledSince reports whether by now all had seen it for a while. f.mu is held.
 func (f *fleet) settledSince(a time.Duration, now int64) bool {
 	last := len(f.happened) - 1
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)
 }
 
-// agreed says that nobody comes or goes, that all gateways that are up hear each
+// agreed reports whether nobody comes or goes, all gateways that are up hear each
 // other, and no other, and that they decide by the rules that hold. f.mu is held.
 func (f *fleet) agreed() bool {
 	if f.unproven || f.launching {
@@ -319,7 +319,7 @@ func (f *fleet) agreed() bool {
 	return f.hearing()
 }
 
-// hearing says that all gateways that are there hear each other, and no other.
+// hearing reports whether all gateways that are there hear each other, and no other.
 // f.mu is held.
 func (f *fleet) hearing() bool {
 	for _, inc := range f.current {
@@ -546,7 +546,7 @@ const seenWithin = 15 * time.Second
 
 var errFailed = errors.New("a gateway has failed: the rest of the run would show nothing")
 
-// may says whether a step may happen now. The error is that a gateway has failed,
+// may reports whether a step may happen now. The error is that a gateway has failed,
 // or that what happened before was not seen in time.
 func (f *fleet) may(next step, now time.Time) (bool, error) {
 	f.mu.Lock()
@@ -585,7 +585,7 @@ func (f *fleet) pick(random *rand.Rand) *incarnation {
 	return chosen
 }
 
-// wasDown says that the incarnation could not be expected to answer all the time
+// wasDown reports whether the incarnation could not be expected to answer all the time
 // between two moments.
 func (f *fleet) wasDown(inc *incarnation, from, to int64) bool {
 	f.mu.Lock()
@@ -593,7 +593,7 @@ func (f *fleet) wasDown(inc *incarnation, from, to int64) bool {
 	return near(inc.down, span{from, to})
 }
 
-// ownerWasDown says the same of the one that has a member's name.
+// ownerWasDown reports the same of the one that has a member's name.
 func (f *fleet) ownerWasDown(name string, from, to int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

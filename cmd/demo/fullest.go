@@ -55,7 +55,7 @@ type finding struct {
 // losing an admission.
 //
 // rtt is how long a round trip takes. What was admitted within one before a crash may
-// not have been in a copy yet, and within one after it whoever asked may not know of it.
+// not have been in a copy yet, and within one after it the gateway that asked may not know of it.
 func fullest(admissions []admission, during *occasions, rtt, per time.Duration) (found [guarantees]finding) {
 	var edges []int64
 	for _, spans := range during {

@@ -74,7 +74,7 @@ type report struct {
 	Page   *page.Snapshot `json:",omitempty"` // if it is shown
 }
 
-// hears says that the gateway heard a member.
+// hears reports whether the gateway heard a member.
 func (r *report) hears(name string) bool {
 	return slices.ContainsFunc(r.Members, func(m seen) bool {
 		return m.Name == name && (m.State == weir.Serving || m.State == weir.Joining)
@@ -89,11 +89,11 @@ type seen struct {
 
 // Headers of a gateway's answers.
 const (
-	clientHeader  = "X-Client"  // of a request: who asks
+	clientHeader  = "X-Client"  // of a request: the client
 	userHeader    = "X-User"    // the same, for a person. A gateway in earnest would look at a session
 	tierHeader    = "X-Tier"    // what the user pays for
 	apiKeyHeader  = "X-Api-Key" // for rules that want one
-	gatewayHeader = "X-Gateway" // who answers
+	gatewayHeader = "X-Gateway" // the gateway that answers
 	decidedHeader = "X-Decided" // where each limit was decided: weir.Sources
 	ownerHeader   = "X-Owner"   // the nodes that own the keys
 	checkedHeader = "X-Checked" // when the check began and ended, in Unix nanoseconds
@@ -102,7 +102,7 @@ const (
 // timeout is the nodes' Config.Timeout, the most that a check waits for others.
 const timeout = 100 * time.Millisecond
 
-// readyPath is where a gateway says whether it is ready for traffic.
+// readyPath is where a gateway tells whether it is ready for traffic.
 const readyPath = "/ready"
 
 // lookInterval is how often a gateway looks whether what it sees has changed, and
@@ -256,7 +256,7 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	}
 }
 
-// see takes in the members, and says whether they, and the rules, are those of
+// see takes in the members, and reports whether they, and the rules, are those of
 // the last report.
 func (r *report) see(members []weir.Member, last *report) bool {
 	for _, m := range members {

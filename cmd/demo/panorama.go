@@ -30,8 +30,8 @@ const maxKept = 100
 // maxAnswer bounds what is read of a gateway's answer, in bytes.
 const maxAnswer = 1 << 20
 
-// panorama is the whole fleet, as its page shows it: who is there as the demo knows it,
-// who hears whom, and what all gateways have counted. It implements page.Actor, and its
+// panorama is the whole fleet, as its page shows it: the gateways as the demo knows them, the
+// sides that hear each other, and what all gateways have counted. It implements page.Actor, and its
 // methods are safe for concurrent use.
 type panorama struct {
 	fleet   *fleet
@@ -261,7 +261,7 @@ func (f *fleet) press(what step) error {
 	return f.do(what)
 }
 
-// pressed is what the buttons have put between a gateway and the others. f.mu is held.
+// pressed returns what the buttons have put between a gateway and the others. f.mu is held.
 func (f *fleet) pressed(gateway int) map[string]link {
 	links := make(map[string]link)
 	for i, other := range f.sites {
@@ -299,7 +299,7 @@ func newest[T any](all []T) []T { return slices.Delete(all, 0, max(0, len(all)-m
 
 var errBusy = errors.New("other buttons are being pressed: try again")
 
-// Act implements page.Actor. It hands the step to whoever does it, and waits until it is done.
+// Act implements page.Actor. It hands the step to serve, and waits until it is done.
 func (p *panorama) Act(ctx context.Context, member, action string) error {
 	gateway := gatewayOf(member + "-")
 	if gateway < 0 || gateway >= p.fleet.nodes {

@@ -57,7 +57,7 @@ const (
 
 // smallAt is when its user comes in a run of this length, before the cut. It does
 // not come in a short one: until nothing can be left of what was granted before the
-// regions started, the first who asks for a key has to wait for what they say of it.
+// regions started, the first check of a key has to wait for their answers.
 func smallAt(duration time.Duration) (at time.Duration, ok bool) {
 	at = duration * 38 / 100
 	return at, at >= returned

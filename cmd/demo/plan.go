@@ -34,9 +34,8 @@ type kindOf struct {
 	seen      string    // what follows from it, once all have seen it
 }
 
-// kinds has what is to be said of each. Rules change without an
-// excuse, and gateways are busy without one: only a check that was answered elsewhere for it
-// excuses the windows that hold it.
+// kinds describes each kind. Changed rules and busy gateways excuse nothing: only a check that
+// was answered elsewhere for it excuses the windows that hold it.
 var kinds = [...]kindOf{
 	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns"},
 	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended"},
@@ -55,7 +54,7 @@ var kinds = [...]kindOf{
 func (k kind) String() string       { return kinds[k].name }
 func (k kind) guarantee() guarantee { return kinds[k].guarantee }
 
-// takesAway says that a gateway is missing from then on.
+// takesAway reports whether a gateway is missing from then on.
 func (k kind) takesAway() bool { return k == leave || k == kill || k == freeze }
 
 // step is something that will happen to a gateway, once all have seen the step

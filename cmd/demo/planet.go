@@ -97,7 +97,7 @@ func (p *planet) open(ctx context.Context) error {
 	return nil
 }
 
-// reached says that every gateway has heard from every other region. f.mu is held.
+// reached reports whether every gateway has heard from every other region. f.mu is held.
 func (f *fleet) reached() bool {
 	for _, inc := range f.current[:f.nodes] {
 		for region := range f.abroad {
@@ -179,7 +179,7 @@ func (p *planet) drive(ctx context.Context, l *ledger, rate int, seed uint64) {
 // visitor is the user of the small limit.
 const visitor = "visitor"
 
-// askAgain is how long somebody waits who was denied a request.
+// askAgain is how long a user waits after a denial.
 const askAgain = 50 * time.Millisecond
 
 // visit has the user of the small limit come to the lonely region, for all of it at

@@ -39,8 +39,8 @@ type rulesFile struct {
 	per   time.Duration
 }
 
-// write swaps a version in: who reads sees the one before it or this one. The first is put
-// into a directory of the demo's own.
+// write swaps a version in: a reader sees the one before it or this one, and never a part. The
+// first is put into a directory of the demo's own.
 func (r *rulesFile) write(name string, version uint64, hourly int64) (err error) {
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {

@@ -100,7 +100,7 @@ func (f *fleet) missing(before time.Time) []int {
 }
 
 // servePage serves the page at an address that only this machine reaches, until end is called.
-// It asks for no password: who runs programs here could send the gateways signals as well.
+// It asks for no password: a user who runs programs here could send the gateways signals as well.
 func servePage(f *fleet, view *panorama) (url string, end func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

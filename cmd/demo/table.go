@@ -139,10 +139,10 @@ type clientRow struct {
 
 const unknown = "–"
 
-// serves says that there are figures of the gateway.
+// serves reports whether there are figures of the gateway.
 func (g *gatewayRow) serves() bool { return g.condition == up || g.condition == leaving }
 
-// known says that there is what it reports.
+// known reports whether the gateway reports.
 func (g *gatewayRow) known() bool { return g.serves() || g.condition == joining }
 
 // rate is a count a second.

@@ -176,7 +176,7 @@ const (
 	places
 )
 
-// elsewhereAt says that a decision there was not made by who has authority.
+// elsewhereAt reports whether a decision there was made without authority.
 func elsewhereAt(at place) bool { return at == stoodIn || at == budget }
 
 var placesOf = map[string]place{

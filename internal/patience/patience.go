@@ -9,7 +9,7 @@ import "time"
 const LateBy = 20 * time.Millisecond
 
 // Patience counts how long something has not happened, as far as this process was
-// there to see. Lifeguard (arXiv 1707.00788) is the idea: who is late itself trusts
+// there to see. Lifeguard (arXiv 1707.00788) is the idea: a process that is late itself trusts
 // its own accusations less. Of the time between two looks no more counts than was
 // planned and LateBy, since for the rest this process may have stood still; and a
 // look that comes late accuses nobody if the one before did not: what has happened
@@ -24,10 +24,10 @@ type Patience struct {
 	over   bool          // the last look found it exhausted
 }
 
-// Restart says that it happened, or began to be waited for, at a time.
+// Restart notes that it happened, or began to be waited for, at a time.
 func (p *Patience) Restart(at time.Time) { *p = Patience{from: at, looked: at} }
 
-// Since is when Restart said it was.
+// Since returns the time that Restart was given.
 func (p *Patience) Since() time.Time { return p.from }
 
 // Exhausted takes a look, which was to be taken at due, and reports whether more
@@ -47,7 +47,7 @@ func (p *Patience) Exhausted(most time.Duration, due, now time.Time) bool {
 	return p.over && (before || !late)
 }
 
-// maxLate bounds what is allowed to who runs late.
+// maxLate bounds what is allowed to a process that runs late.
 const maxLate = time.Second
 
 // Lateness is how late a process runs, by its looks: it is held to be so for four times
@@ -57,7 +57,7 @@ type Lateness struct {
 	looked time.Time
 }
 
-// Looked says that a look was taken that was to be taken at due.
+// Looked notes a look that was taken at now and was to be taken at due.
 func (l *Lateness) Looked(due, now time.Time) {
 	l.late = min(max(now.Sub(due), l.late-now.Sub(l.looked)/4), maxLate)
 	l.looked = now
@@ -67,7 +67,7 @@ func (l *Lateness) Looked(due, now time.Time) {
 func (l *Lateness) By() time.Duration { return l.late }
 
 // Allowed is how much more time a member has to answer where this process runs late, or
-// the member says that it does.
+// the member reports that it does.
 func Allowed(own, said time.Duration) time.Duration {
 	allowed := min(max(own, said), maxLate)
 	if allowed < LateBy {

@@ -21,14 +21,13 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	return all
 }
 
-// TakeAllParts is TakeAll, where the part that SetPart has told judges each ask that
-// has a whole. It does nothing, and known is false, if none was told, or of another
-// whole.
+// TakeAllParts is TakeAll, where the part that SetPart has set judges each ask that has
+// a whole. It does nothing, and known is false, if none is set, or one of another whole.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]
 	for i := range asks {
-		shards = append(shards, s.places.shard(s.places.of(asks[i].ID)))
+		shards = append(shards, s.placement.shard(s.placement.of(asks[i].ID)))
 	}
 	// All who lock several do so in one order, so that none waits in a circle.
 	slices.Sort(shards)
@@ -40,8 +39,8 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 	for i, whole := range wholes {
 		if whole != nil {
 			a := &asks[i]
-			sh, h := s.place(a.ID)
-			a.Limit = sh.partOf(sh.find(a.ID, h, &s.places), whole)
+			sh, h := s.locate(a.ID)
+			a.Limit = sh.partOf(sh.find(a.ID, h, &s.placement), whole)
 			known = known && a.Limit != nil
 		}
 	}
@@ -51,15 +50,15 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 			break
 		}
 		a := &asks[i]
-		sh, h := s.place(a.ID)
+		sh, h := s.locate(a.ID)
 		results[i] = s.peek(sh, h, a.ID, a.Limit, now, a.Units)
 		all = all && (results[i].Allowed || a.Shadow)
 	}
 	if all {
 		for i := range asks {
 			a := &asks[i]
-			sh, h := s.place(a.ID)
-			if c, l := sh.held(a.ID, h, &s.places, a.Limit, now); c != nil {
+			sh, h := s.locate(a.ID)
+			if c, l := sh.held(a.ID, h, &s.placement, a.Limit, now); c != nil {
 				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
 				if results[i].Allowed && a.Units > 0 {
 					s.note(sh, c, l, a.Units)

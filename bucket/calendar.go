@@ -13,17 +13,17 @@ package bucket
 // by an hour and a month by three days: where the last line applies, the next
 // window's name is so much off until somebody asks who knows it.
 
-// calendar is whether the limit's windows are named.
+// calendar reports whether the limit's windows are named.
 func (l *Limit) calendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }
 
-// begins is the start of the window that an ask at now is for.
-func (l *Limit) begins(now int64) int64 {
+// windowStart returns the start of the window that an ask at now is for.
+func (l *Limit) windowStart(now int64) int64 {
 	per := l.per()
 	return after(l.Start, since(l.Start, now)/per*per)
 }
 
 func (l *Limit) advanceCalendar(c cell, now int64) (cell, uint64) {
-	start := l.begins(now)
+	start := l.windowStart(now)
 	if c.x == 0 {
 		return cell{at: start}, 0
 	}

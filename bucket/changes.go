@@ -10,7 +10,7 @@ import (
 // Change is a count that has changed since it was collected.
 type Change struct {
 	ID     ID
-	Units  int64 // spent here less given back here, net; may be 0 or negative
+	Units  int64 // spent here less refunded here; may be 0 or negative
 	Folded bool  // Units are in the count's Total now, or are none; else the caller is to keep whose they are
 }
 
@@ -51,7 +51,7 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		sh.changes = &changes{
-			tracker: t, shard: i, places: &s.places,
+			tracker: t, shard: i, placement: &s.placement,
 			totals: totals{spent: make([]uint32, len(sh.slots)), series: series},
 		}
 		if self != 0 {
@@ -61,10 +61,10 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	}
 }
 
-// Observe has spent told of the units that each count has spent here, or below zero was
-// given back, as they are, and reset of the number of each Reset: under a lock of that
-// count's, so that they must be short, and call nothing of the store. It is called before
-// anything else.
+// Observe sets functions that are called under the lock of a count: spent with the units
+// that it has spent here, below zero if they were refunded, and reset with the number of each
+// Reset. They must be short, and call nothing of the store. Observe is called before anything
+// else.
 func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number uint64)) {
 	s.spent, s.wasReset = spent, reset
 }
@@ -138,16 +138,16 @@ func (s *Store) CollectOne(id ID) (c Change, changed bool) {
 	return c, changed
 }
 
-// Uncollected is what an id's count has spent here less what was given back here,
+// Uncollected is what an id's count has spent here less what was refunded here,
 // since it was collected.
 func (s *Store) Uncollected(id ID) int64 {
 	if s.tracker.Load() == nil {
 		return 0
 	}
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return 0
 	}
@@ -155,12 +155,12 @@ func (s *Store) Uncollected(id ID) int64 {
 }
 
 // Collected is the whole units of id that are used now, but for those spent here, or
-// given back, since it was collected: at one instant, whatever is spent meanwhile.
+// refunded, since it was collected: at one instant, whatever is spent meanwhile.
 func (s *Store) Collected(id ID, now int64) int64 {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return 0
 	}
@@ -185,8 +185,8 @@ func (s *Store) Touch(id ID) {
 	sh.mu.Unlock()
 }
 
-// note is told of every change of a count, c of sh, which l judges. Before Track it
-// does not look at what a check has no other need of.
+// note is called for every change of a count, c of sh, which l judges. Before Track it
+// reads nothing that a check has no other need of.
 func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	if s.spent != nil && units != 0 {
 		s.spent(c.id, units)
@@ -206,13 +206,17 @@ type tracker struct {
 
 // changes is what Track adds to a shard, under its lock: lists of ids, in which
 // those without the flag in their slot are stale, and are passed over.
+//
+// A count with the flag changed is in ids, and the shard's bit of the tracker is set. That
+// no unit is lost between nodes relies on it: a flag that is set without list, or a bit that
+// is cleared after the lists were read, leaves a change that nobody collects.
 type changes struct {
-	tracker *tracker
-	shard   int
-	places  *places
-	ids     []ID // that changed: all with the flag changed, and stale ones
-	hurried []ID // that hurry, and stale ones
-	touched []ID // that are noted whether they are held or not, each once
+	tracker   *tracker
+	shard     int
+	placement *placement
+	ids       []ID // that changed: all with the flag changed, and stale ones
+	hurried   []ID // that hurry, and stale ones
+	touched   []ID // that are noted whether they are held or not, each once
 
 	// beyond has the uncollected units that a slot has no room for.
 	beyond map[ID]int64
@@ -236,7 +240,7 @@ func (sh *shard) note(c *slot, l *Limit, units int64) {
 	if c.limit&changed == 0 {
 		sh.changes.list(sh, c)
 	}
-	if c.limit&hurries == 0 && net >= int64(l.hurries()) {
+	if c.limit&hurries == 0 && net >= int64(l.hurryAt()) {
 		sh.changes.hurry(c)
 	}
 }
@@ -247,13 +251,13 @@ func (ch *changes) list(sh *shard, c *slot) {
 	if len(ch.ids) >= 2*int(sh.n)+64 {
 		kept := ch.ids[:0]
 		for _, id := range ch.ids {
-			if i := sh.find(id, ch.places.of(id), ch.places); i >= 0 && sh.slots[i].limit&changed != 0 {
+			if i := sh.find(id, ch.placement.of(id), ch.placement); i >= 0 && sh.slots[i].limit&changed != 0 {
 				sh.slots[i].limit &^= changed // only once
 				kept = append(kept, id)
 			}
 		}
 		for _, id := range kept {
-			sh.slots[sh.find(id, ch.places.of(id), ch.places)].limit |= changed
+			sh.slots[sh.find(id, ch.placement.of(id), ch.placement)].limit |= changed
 		}
 		ch.ids = kept
 	}
@@ -304,7 +308,7 @@ func (sh *shard) collect(hurried bool, list []Change) []Change {
 		return list
 	}
 	for _, id := range ch.touched {
-		if i := sh.find(id, ch.places.of(id), ch.places); i < 0 || sh.slots[i].limit&changed == 0 {
+		if i := sh.find(id, ch.placement.of(id), ch.placement); i < 0 || sh.slots[i].limit&changed == 0 {
 			list = append(list, Change{ID: id, Folded: true}) // or it follows with its units
 		}
 	}
@@ -328,7 +332,7 @@ func emptied(ids []ID) []ID {
 
 func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	collected = Change{ID: id, Folded: true}
-	i := sh.find(id, sh.changes.places.of(id), sh.changes.places)
+	i := sh.find(id, sh.changes.placement.of(id), sh.changes.placement)
 	if i < 0 || sh.slots[i].limit&changed == 0 {
 		return collected, false
 	}

@@ -33,7 +33,7 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 		}
 	case named && from.calendar():
 	case named:
-		v = cell{at: l.begins(now), x: used}
+		v = cell{at: l.windowStart(now), x: used}
 		h.clear()
 	case sameKind && l.Algorithm == FixedWindow && since(v.at, now) < newPer:
 	case sameKind && l.Algorithm == SlidingLog && since(int64(v.y), now) < newPer:
@@ -46,5 +46,5 @@ func (l *Limit) convert(from *Limit, c *cell, g *log, now int64) {
 	save(g, &h)
 }
 
-// recoversByRate is whether it depends on Rate what of a cell counts as time passes.
+// recoversByRate reports whether it depends on Rate what of a cell counts as time passes.
 func (l *Limit) recoversByRate() bool { return l.Algorithm.isBucket() || l.Algorithm == FixedWindow }

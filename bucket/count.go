@@ -65,8 +65,8 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	return r, int64(n)
 }
 
-// peek says whether take would be allowed, and when, and what is left and until
-// when as long as nobody takes. It changes nothing and gives no receipt.
+// peek reports whether take would be allowed, and when, and what is left and until
+// when as long as nobody takes. It changes nothing and has no receipt.
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -80,14 +80,14 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	return r
 }
 
-// refund gives back units of the take that r names, no more than still count,
+// refund returns units of the take that r names to the count, no more than still count,
 // or without a receipt (r is 0) of the newest usage. With onlyIfLast it does so
 // only if nothing was taken after that take, as far as the count can tell: a
 // window cannot tell apart the takes in it, nor a log those of one instant. It
-// returns whether it gave anything back, and the units that it gave, rounded down.
+// reports whether it did anything, and the whole units that it refunded.
 //
-// What is lent may be spent yet, so it is not what is given back: see Lease.
-func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool, lent Lease) (given int64, gave bool) {
+// What is lent may be spent yet, so it is not what is refunded: see Lease.
+func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast bool, lent Lease) (refunded int64, changed bool) {
 	if r == 0 && onlyIfLast {
 		return 0, false
 	}
@@ -104,15 +104,15 @@ func (l *Limit) refund(c *cell, g *log, now, units int64, r Receipt, onlyIfLast 
 			drains, _ := l.drains(whole(int64(lent.Term)))
 			n = min(n, sub(v.x, add(pass, drains+1)))
 		}
-		back, gave = l.refundLevel(&v, n, r, onlyIfLast)
+		back, changed = l.refundLevel(&v, n, r, onlyIfLast)
 	default:
 		back = l.refundSliding(&v, n, pass, r, onlyIfLast)
 	}
-	if gave = gave || back > 0; gave {
+	if changed = changed || back > 0; changed {
 		*c = v
 		save(g, &h)
 	}
-	return int64(back), gave
+	return int64(back), changed
 }
 
 // recovers is the instant from which on the count is empty if nothing more is

@@ -1,5 +1,8 @@
 // Package bucket is the arithmetic of limits, and the store of counts.
 //
+// The package belongs to the engine of weir: what it exports may change in any release.
+// Import weir instead.
+//
 // The arithmetic is pure: time is an argument, in int64 nanoseconds since the
 // Unix epoch, and nothing reads a clock. It is exact: integers with 128-bit
 // products, no floating point, so nothing drifts however long a count lives or

@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 		c := &Count{Limit: l}
 		rest, err := c.Parse(b)
 		if err != nil {
-			require.True(t, c.Empty())
+			require.True(t, c.empty())
 			require.ErrorIs(t, err, errCount)
 		} else {
 			require.Less(t, len(rest), len(b))
@@ -72,7 +72,7 @@ func TestWhatIsNoCountIsRefused(t *testing.T) {
 		c := &Count{Limit: test.limit}
 		_, err := c.Parse(test.b)
 		require.ErrorContains(t, err, test.says, test.name)
-		require.True(t, c.Empty(), test.name)
+		require.True(t, c.empty(), test.name)
 		require.Equal(t, test.limit, c.Limit, test.name)
 	}
 }

@@ -110,7 +110,7 @@ func (c *lightest) suffices(looked int) bool {
 // evict removes the counts that it finds recovered, and collected; if there are none, it
 // removes the lightest that it finds, but for keep. Unless it must, it keeps that too if
 // more than half of it is used up, for neighbours to be looked at. The table is not empty.
-func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
+func (sh *shard) evict(now int64, p *placement, keep ID, must bool) (e eviction) {
 	c := lightest{at: -1, part: 1}
 	if e.recovered = sh.weighSample(&c, now, p, keep, must); e.recovered > 0 || c.at < 0 || !must && c.part > 0.5 {
 		return e
@@ -128,7 +128,7 @@ func (sh *shard) evict(now int64, p *places, keep ID, must bool) (e eviction) {
 // weighSample finds the lightest count of a sample, and removes the recovered counts that
 // it meets. Each call begins where the one before has ended in the table, where ids stand
 // in no order that matters.
-func (sh *shard) weighSample(c *lightest, now int64, p *places, keep ID, must bool) (recovered int) {
+func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must bool) (recovered int) {
 	looked := thorough
 	if must {
 		looked = sample
@@ -150,7 +150,7 @@ func (sh *shard) weighSample(c *lightest, now int64, p *places, keep ID, must bo
 				}
 				w, part := l.weight(&s.cell, now, t)
 				if t <= now {
-					w = math.MaxFloat64 // what was given back has yet to be collected
+					w = math.MaxFloat64 // a refund has yet to be collected
 				}
 				if other = other && part > 0.5; other {
 					w *= shelter
@@ -191,7 +191,7 @@ func (sh *shard) promises() bool {
 // evict makes room in sh, which is locked and has counts, as its evict does. It reports
 // whether there is any.
 func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
-	e := sh.evict(now, &s.places, keep, must)
+	e := sh.evict(now, &s.placement, keep, must)
 	removed := e.recovered
 	if e.forgot {
 		removed++
@@ -209,7 +209,7 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 // wait for one while holding another is how two callers would wait for each other: from
 // the neighbours what has little in use, and then, from id's own shard on, what is there.
 func (s *Store) trim(id ID, now int64) {
-	own := s.places.shard(s.places.of(id))
+	own := s.placement.shard(s.placement.of(id))
 	for i := uint64(1); s.total.Load() > s.max && i <= neighbours; i++ {
 		s.trimShard(own+i, now, id, false)
 	}

@@ -114,7 +114,7 @@ func TestAShardOfDeniedCountsHasANeighbourMakeRoom(t *testing.T) {
 		s := newStore(30, shards)
 		lie := make([][]ID, shards)
 		for _, id := range ids(500) {
-			at := s.places.shard(s.places.of(id))
+			at := s.placement.shard(s.placement.of(id))
 			lie[at] = append(lie[at], id)
 		}
 		id := func(shard, i uint64) ID { return lie[shard][i] }

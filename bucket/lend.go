@@ -7,7 +7,7 @@ import (
 
 // Lease is units that are lent for Term from now on: whoever has them spends them
 // elsewhere, at any time until then, without asking. To the count they are spent when
-// they are lent. What is not spent of them is given back, by the receipt, before the
+// they are lent. What is not spent of them is refunded, by the receipt, before the
 // term ends, or stays spent.
 //
 // They are spent later than they count from, so they have to count for longer. A count
@@ -19,12 +19,12 @@ import (
 //   - A log has them as an entry of when the term ends, and what is taken until then is
 //     of that entry as well: it is strict by a term at most, which is a 256th of Per.
 //   - A level falls as if they had been spent at once. So what else it holds must outlast
-//     the term, whatever is given back meanwhile: where it would not, as much is charged
+//     the term, whatever is refunded meanwhile: where it would not, as much is charged
 //     on top, and drains in the term. That is a 32nd of the capacity at most.
 //
 // What is lent and may be unspent (a Lease, again: so many units, for so long) a refund
 // must not take for usage. The newest units of a window or log, which a refund without
-// a receipt gives back first, may be those, and it passes over as many. Of a level it
+// a receipt returns first, may be those, and it passes over as many. Of a level it
 // leaves as many, and what drains until the term ends.
 type Lease struct {
 	Units int64
@@ -46,15 +46,15 @@ const leastTerm = uint64(2 * time.Millisecond)
 // behind, and for a shorter term where the count can do no better, with as many units
 // less as the term is shorter than least, in which all that are wanted would be spent.
 // lent is what was lent before and may be unspent. Receipt is of both, the units taken
-// and those lent. To take no unit is to lend alone.
+// and those lent. A take of no unit only lends.
 //
 // A count's spent units that were not collected stay within the sixteenth of its
 // capacity at which Track's hurry is signalled, as far as it is up to what is lent:
 // whoever loses the store loses no more for it.
 func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.places, l, now)
+	c, l := sh.held(id, h, &s.placement, l, now)
 	inserts := c == nil
 	var first slot
 	if inserts {
@@ -63,7 +63,7 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.D
 	}
 	room := uint64(math.MaxInt64)
 	if s.tracker.Load() != nil && sh.changes != nil {
-		room = sub(l.hurries(), whole(sh.uncollected(l, c)))
+		room = sub(l.hurryAt(), whole(sh.uncollected(l, c)))
 	}
 	granted, spent := l.lend(&c.cell, sh.logOf(l, c), now, units, want, least, lent, room, r)
 	if spent > 0 {
@@ -171,5 +171,5 @@ func (l *Limit) drains(term uint64) (units, rest uint64) {
 // aheadAtMost is how much of a log's newest entry is ahead of now at most.
 func (l *Limit) aheadAtMost() uint64 { return l.per() / aheadPart }
 
-// hurries is how many units that were spent and not collected hurry.
-func (l *Limit) hurries() uint64 { return max(1, l.capacity()/hurryPart) }
+// hurryAt is how many units that were spent and not collected hurry.
+func (l *Limit) hurryAt() uint64 { return max(1, l.capacity()/hurryPart) }

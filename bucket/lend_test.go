@@ -256,8 +256,8 @@ func (o *truth) heldBy(t *rapid.T, s *Store, id ID, now int64, leases []held) {
 
 // counted is what a store has of an id.
 func counted(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, judge *Limit) {
-	sh, h := s.place(id)
-	c, l := sh.held(id, h, &s.places, l, now)
+	sh, h := s.locate(id)
+	c, l := sh.held(id, h, &s.placement, l, now)
 	if c == nil {
 		return cell{at: now}, 0, l
 	}

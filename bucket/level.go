@@ -43,17 +43,17 @@ func (l *Limit) waitLevel(c cell, n uint64) uint64 {
 	return l.drain(sub(add(c.x, n), l.capacity()), c.y)
 }
 
-// refundLevel gives back at most what of the take has not drained yet: the level
+// refundLevel refunds at most what of the take has not drained yet: the level
 // drains in the order it was filled, and the receipt is when that take's last
-// part would have gone. Anything more was given back by time already. If no take
+// part would have drained. Anything more has drained by now. If no take
 // followed, the level itself says how much that is; else the receipt does, less
 // the nanosecond that it was rounded up by.
 //
-// given is the whole units of it.
+// units is how many whole ones that is; changed reports whether it is anything.
 //
 // Where an earlier take was refunded in between, this one drains sooner than its
-// receipt says, and up to what drained since that take is given back once more.
-func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (given uint64, gave bool) {
+// receipt says, and up to what drained since that take is refunded once more.
+func (l *Limit) refundLevel(c *cell, n uint64, r Receipt, onlyIfLast bool) (units uint64, changed bool) {
 	per, rate := l.per(), l.rate()
 	units, rest := n, uint64(0)
 	if r != 0 {

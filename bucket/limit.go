@@ -41,7 +41,7 @@ func (a *Algorithm) UnmarshalText(name []byte) error { return algorithmNames.Unm
 
 func (a Algorithm) isBucket() bool { return a == TokenBucket || a == LeakyBucket }
 
-// IsBucket is whether the limit has a level that falls, and a Burst. The others count
+// IsBucket reports whether the limit has a level that falls, and a Burst. The others count
 // in windows, and may have a Start.
 func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 

@@ -87,21 +87,21 @@ func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 
 // refund takes n units from the entry at r, or without a receipt from the newest, but
 // for so many as it passes over.
-func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (given uint64) {
+func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (refunded uint64) {
 	if c.x == 0 || n == 0 || onlyIfLast && int64(r) != c.at {
 		return 0
 	}
 	if r != 0 {
 		return g.refundAt(c, n, int64(r))
 	}
-	for end := len(g.buf); given < n && c.x > 0 && end > g.head; {
+	for end := len(g.buf); refunded < n && c.x > 0 && end > g.head; {
 		start, delta, units := g.last(end)
 		if passed := min(pass, units); passed < units {
-			given += g.reduce(c, start, end, delta, units, min(units-passed, n-given))
+			refunded += g.reduce(c, start, end, delta, units, min(units-passed, n-refunded))
 		}
 		pass, end = sub(pass, units), start
 	}
-	return given
+	return refunded
 }
 
 func (g *log) refundAt(c *cell, n uint64, r int64) uint64 {

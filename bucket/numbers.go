@@ -9,7 +9,11 @@ type numbers struct {
 
 // entry is the limit that judges a count, and the origin of its total. The two share
 // an index because almost every count of a limit has one of few origins, so that a
-// slot needs no room for the second. A check looks at the limit alone.
+// slot needs no room for the second. A check reads the limit alone.
+//
+// Evictions rely on judged: in the first entry of a limit it is the number of slots that
+// refer to any entry of that limit. A slot that changes its limit other than by judgeBy,
+// or that enters or leaves the table without judge, breaks that.
 type entry struct {
 	Limit
 	by     originSeries

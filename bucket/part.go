@@ -38,13 +38,13 @@ func (l *Limit) Part(units int64) Limit {
 	return p
 }
 
-// partOf is whether Part made l of whole.
+// partOf reports whether Part made l of whole.
 func (l *Limit) partOf(whole *Limit) bool {
 	return l.wholeRate == whole.Rate && l.wholePer == whole.Per && l.Whole == whole.Capacity() &&
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
 }
 
-// partOf is the part of whole that SetPart has told of the count in slot i, nil if it
+// partOf is the part of whole that SetPart has set for the count in slot i, nil if it
 // has not, or i is below zero.
 func (sh *shard) partOf(i int, whole *Limit) *Limit {
 	if i < 0 || sh.slots[i].limit&parted == 0 {
@@ -57,14 +57,14 @@ func (sh *shard) partOf(i int, whole *Limit) *Limit {
 }
 
 // SetPart says of a count that the part judges it, of the whole that it is a Part
-// of: from then on TakePart does without being told the part. That ends with
+// of: from then on TakePart needs no part as an argument. That ends with
 // ClearPart, and whenever another limit judges the count, or another node's count
 // takes its place. Without a count of id it does nothing.
 func (s *Store) SetPart(id ID, part *Limit) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return
 	}
@@ -81,20 +81,20 @@ func (s *Store) SetPart(id ID, part *Limit) {
 // ClearPart takes back what SetPart said. TakePart has taken before it returns, or
 // does not take any more.
 func (s *Store) ClearPart(id ID) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	if i := sh.find(id, h, &s.places); i >= 0 {
+	if i := sh.find(id, h, &s.placement); i >= 0 {
 		sh.slots[i].limit &^= parted
 	}
 	sh.mu.Unlock()
 }
 
-// TakePart is TakeInto by the part of whole that SetPart has told. It does nothing
-// and is false if none was told, or of another whole.
+// TakePart is TakeInto by the part of whole that SetPart has set. It does nothing and
+// returns false if none is set, or one of another whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	l := sh.partOf(i, whole)
 	if l == nil {
 		sh.mu.Unlock()

@@ -7,7 +7,7 @@ package bucket
 // then overlap: each costs as much as all the rest of a check.
 func (s *Store) Prefetch(ids []ID) {
 	for i := range ids {
-		sh, h := s.place(ids[i])
+		sh, h := s.locate(ids[i])
 		prefetchCount(sh, h)
 	}
 }

@@ -6,7 +6,8 @@ import (
 )
 
 // slot is one id's count in a shard's table. It has no pointers, so the garbage
-// collector does not look into the tables.
+// collector does not scan the tables. Ten million counts rely on that: one pointer here
+// makes each collection walk them all.
 type slot struct {
 	id    ID
 	cell  cell
@@ -18,7 +19,7 @@ type slot struct {
 const (
 	changed   = 1 << 31 // since it was collected: the id is on the shard's list of changes
 	hurries   = 1 << 30 // it has spent so much that the id was put on the list of those that hurry
-	parted    = 1 << 29 // the limit is the one that SetPart told
+	parted    = 1 << 29 // the limit is the one that SetPart has set
 	flagsMask = changed | hurries | parted
 )
 
@@ -28,10 +29,12 @@ func (s *slot) judge() uint32 { return s.limit &^ flagsMask }
 func (s *slot) flags() uint32 { return s.limit & flagsMask }
 
 // shard is a part of the ids under one lock: a table with open addressing and
-// linear probing. Where probes for an id start is its place (places.of), scaled to the
+// linear probing. Where probes for an id start is its place (placement.of), scaled to the
 // table's length, which so need not be a power of two: that is what keeps the slack small.
 // Ids stand in the order of where their probes start (Amble and Knuth, "Ordered hash
-// tables", 1974), so that a probe for one that is not there ends as soon as another's.
+// tables", 1974), so that a probe for one that is not there ends as soon as another's. Every
+// search relies on that order: put and remove keep it by moving what follows, and resize
+// builds it anew. What writes a slot's id in another way breaks it.
 type shard struct {
 	mu      sync.Mutex
 	n       int32  // counts in the table
@@ -66,7 +69,7 @@ func (sh *shard) next(i int) int {
 }
 
 // far is how many slots the id in slot i is from where its probes start.
-func (sh *shard) far(i int, p *places) int {
+func (sh *shard) far(i int, p *placement) int {
 	n := i - sh.home(p.of(sh.slots[i].id))
 	if n < 0 {
 		n += len(sh.slots)
@@ -75,7 +78,7 @@ func (sh *shard) far(i int, p *places) int {
 }
 
 // find is the index of id's slot, -1 if there is none.
-func (sh *shard) find(id ID, h uint64, p *places) int {
+func (sh *shard) find(id ID, h uint64, p *placement) int {
 	if len(sh.slots) == 0 {
 		return -1
 	}
@@ -95,14 +98,14 @@ func (sh *shard) find(id ID, h uint64, p *places) int {
 
 // held is id's count and the limit that judges it, l or the stored one; nil if
 // there is no count.
-func (sh *shard) held(id ID, h uint64, p *places, l *Limit, now int64) (*slot, *Limit) {
+func (sh *shard) held(id ID, h uint64, p *placement, l *Limit, now int64) (*slot, *Limit) {
 	i := sh.find(id, h, p)
 	if i < 0 {
 		return nil, l
 	}
 	s := &sh.slots[i]
 	if !sh.limitOf(s).is(l) {
-		l = sh.settle(s, l, now)
+		l = sh.reconcile(s, l, now)
 	}
 	return s, l
 }
@@ -112,7 +115,7 @@ func (sh *shard) held(id ID, h uint64, p *places, l *Limit, now int64) (*slot, *
 func (sh *shard) fresh(id ID, l *Limit) slot {
 	s := slot{id: id}
 	if l.Algorithm == SlidingLog {
-		s.log = sh.logs.take()
+		s.log = sh.logs.alloc()
 	}
 	return s
 }
@@ -129,7 +132,7 @@ func (sh *shard) release(l *Limit, s *slot) {
 
 // recovered is the index of a slot that a probe for h looks at, whose count has
 // recovered and can go; -1 if there is none.
-func (sh *shard) recovered(h uint64, p *places, now int64) int {
+func (sh *shard) recovered(h uint64, p *placement, now int64) int {
 	if len(sh.slots) == 0 {
 		return -1
 	}
@@ -141,8 +144,8 @@ func (sh *shard) recovered(h uint64, p *places, now int64) int {
 	return -1
 }
 
-// spare is whether the slot's count has recovered and nobody will miss it. A change
-// keeps it until it is collected, or what was given back would be lost.
+// spare reports whether the slot's count has recovered and nobody will miss it. A change
+// keeps it until it is collected, or a refund would be lost.
 func (sh *shard) spare(s *slot, now int64) bool {
 	return s.limit&changed == 0 && sh.recovers(s) <= now
 }
@@ -162,7 +165,7 @@ func (sh *shard) logOf(l *Limit, s *slot) *log {
 
 // put stores s in the slot where the order has it, and says which. There is an empty
 // one, and the id is not there. Its total is the caller's to set.
-func (sh *shard) put(h uint64, s slot, p *places) int {
+func (sh *shard) put(h uint64, s slot, p *placement) int {
 	i := sh.home(h)
 	for n := 0; sh.slots[i].limit != 0 && n <= sh.far(i, p); n++ {
 		i = sh.next(i)
@@ -181,7 +184,7 @@ func (sh *shard) put(h uint64, s slot, p *places) int {
 }
 
 // remove empties slot i and closes the gap, so that probes need no tombstones.
-func (sh *shard) remove(i int, p *places) {
+func (sh *shard) remove(i int, p *placement) {
 	ch := sh.changes
 	ch.forget(sh.totalOf(i))
 	sh.release(sh.limitOf(&sh.slots[i]), &sh.slots[i])
@@ -221,7 +224,7 @@ func closeGap[T any](t []T, i, last int) {
 }
 
 // reclaim removes the counts that have recovered and can go, and says how many.
-func (sh *shard) reclaim(now int64, p *places) int {
+func (sh *shard) reclaim(now int64, p *placement) int {
 	if sh.n == 0 {
 		return 0
 	}
@@ -248,7 +251,7 @@ func (sh *shard) reclaim(now int64, p *places) int {
 // and says how many, and takes a larger table if a quarter did not come free. Smaller
 // steps save memory, and have each count moved more often while a node fills up: by a
 // fifth, 1.15 million counts take 75 bytes each, and with this step 68.
-func (sh *shard) grow(now int64, p *places) int {
+func (sh *shard) grow(now int64, p *placement) int {
 	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
 		sh.resize(max(minSlots, slots*16/15+2), p)
@@ -257,7 +260,7 @@ func (sh *shard) grow(now int64, p *places) int {
 }
 
 // shrink takes a smaller table if that saves a third, and the like for logs.
-func (sh *shard) shrink(p *places) {
+func (sh *shard) shrink(p *placement) {
 	if sh.n == 0 {
 		sh.slots, sh.numbers, sh.logs, sh.hand = nil, numbers{}, slab{edits: sh.logs.edits}, 0
 		if sh.changes != nil {
@@ -276,7 +279,7 @@ func (sh *shard) shrink(p *places) {
 
 // resize moves the counts to a table of this many slots, or of the few more
 // that the allocator gives for the same memory.
-func (sh *shard) resize(slots int, p *places) {
+func (sh *shard) resize(slots int, p *placement) {
 	old := sh.slots
 	sh.slots = append([]slot(nil), make([]slot, slots)...)
 	sh.slots = sh.slots[:cap(sh.slots)]
@@ -330,10 +333,10 @@ func (sh *shard) intern(l *Limit, by originSeries) uint32 {
 	return sh.numbers.add(l, by)
 }
 
-// settle makes l and the limit that last judged the count agree, and returns
+// reconcile makes l and the limit that last judged the count agree, and returns
 // the one that judges now. The count's total stays as it is, also of one that has
 // recovered: its origin has spent that.
-func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
+func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 	entry := &sh.numbers.at[s.judge()]
 	stored := &entry.Limit
 	logged, logs := stored.Algorithm == SlidingLog, l.Algorithm == SlidingLog
@@ -356,7 +359,7 @@ func (sh *shard) settle(s *slot, l *Limit, now int64) *Limit {
 	default:
 		if logs && !logged {
 			sh.release(stored, s)
-			s.log = sh.logs.take()
+			s.log = sh.logs.alloc()
 		}
 		var g *log
 		if logs || logged {

@@ -11,8 +11,8 @@ type slab struct {
 // logEdits are left to each log before its edits come upon those of the next one.
 const logEdits = 1 << 24
 
-// take is the index of an empty log.
-func (s *slab) take() uint32 {
+// alloc returns the index of an empty log.
+func (s *slab) alloc() uint32 {
 	s.edits += logEdits
 	if n := len(s.unused); n > 0 {
 		i := s.unused[n-1]
@@ -24,7 +24,7 @@ func (s *slab) take() uint32 {
 	return uint32(len(s.logs) - 1)
 }
 
-// free gives up log i and its memory.
+// free frees log i and its memory.
 func (s *slab) free(i uint32) {
 	s.logs[i] = log{}
 	s.unused = append(s.unused, i)

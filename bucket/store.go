@@ -16,13 +16,17 @@ type ID struct{ Hi, Lo uint64 }
 // fixed instant, the same for all calls. A call takes the lock of one shard of
 // the keys, once, and allocates nothing if the id is held, save for what a
 // SlidingLog records.
+//
+// Only TakeAllParts holds several of these locks, which it takes in ascending order; every
+// other method releases one before it takes the next, also where it evicts. Two callers
+// would otherwise wait for each other.
 type Store struct {
-	shards   []shard
-	places   places
-	max      int64
-	tracker  atomic.Pointer[tracker] // nil before Track
-	spent    func(ID, int64)         // nil without Observe
-	wasReset func(ID, uint64)        // likewise
+	shards    []shard
+	placement placement
+	max       int64
+	tracker   atomic.Pointer[tracker] // nil before Track
+	spent     func(ID, int64)         // nil without Observe
+	wasReset  func(ID, uint64)        // likewise
 
 	_       [64]byte // what follows is written to, what stands above is read by every call
 	total   atomic.Int64
@@ -53,9 +57,9 @@ func NewStore(maxKeys int, salt Salt) *Store {
 // newStoreOf takes the number of shards too, a power of two.
 func newStoreOf(maxKeys, shards int, salt Salt) *Store {
 	return &Store{
-		shards: make([]shard, shards),
-		places: newPlaces(shards, salt),
-		max:    int64(max(1, maxKeys)),
+		shards:    make([]shard, shards),
+		placement: newPlacement(shards, salt),
+		max:       int64(max(1, maxKeys)),
 	}
 }
 
@@ -73,9 +77,9 @@ func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 // Result is returned through memory, and each copy on its way up waits for the
 // stores before it, which took a sixth of an owned check.
 func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.places, l, now)
+	c, l := sh.held(id, h, &s.placement, l, now)
 	if c == nil {
 		*r = s.takeFirst(sh, id, l, now, units)
 		sh.mu.Unlock()
@@ -96,9 +100,9 @@ func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 
 // debit is Debit, of units that were spent here or elsewhere.
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	c, l := sh.held(id, h, &s.places, l, now)
+	c, l := sh.held(id, h, &s.placement, l, now)
 	inserts := c == nil
 	var first slot
 	if inserts {
@@ -129,51 +133,52 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 // Peek answers what Take would, and spends nothing. An id that is not held is
 // not inserted.
 func (s *Store) Peek(id ID, l *Limit, now, units int64) Result {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	r := s.peek(sh, h, id, l, now, units)
 	sh.mu.Unlock()
 	return r
 }
 
-// Refund gives back units that a take with this receipt spent, never more than
+// Refund returns units that a take with this receipt spent, never more than
 // are used; without a receipt (0), of the newest usage. With onlyIfLast it does
-// so only if nothing was spent since. It says whether it gave anything back.
+// so only if nothing was spent since. It reports whether it
+// changed the count.
 func (s *Store) Refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool) bool {
 	return s.refund(id, l, now, units, r, onlyIfLast, Lease{}, true)
 }
 
 // RefundBeside is Refund, of a count of which so much is lent: what may be spent yet
-// is not given back.
+// is not refunded.
 func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease) bool {
 	return s.refund(id, l, now, units, r, onlyIfLast, lent, true)
 }
 
 // refund is RefundBeside, of units that were spent here or elsewhere.
-func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (gave bool) {
-	sh, h := s.place(id)
+func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (changed bool) {
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	if c, l := sh.held(id, h, &s.places, l, now); c != nil {
-		var given int64
-		given, gave = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast, lent)
-		if gave {
+	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
+		var refunded int64
+		refunded, changed = l.refund(&c.cell, sh.logOf(l, c), now, units, r, onlyIfLast, lent)
+		if changed {
 			if !here {
-				given = 0
+				refunded = 0
 			}
-			s.note(sh, c, l, -given)
+			s.note(sh, c, l, -refunded)
 		}
 	}
 	sh.mu.Unlock()
-	return gave
+	return changed
 }
 
 // Return is Refund of units that the take with this receipt lent, and that nobody has spent.
 // They count: where a Refund took the entry of a log for usage, which had newer units to
 // take, the rest is given back of those, but for what else is lent.
 func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	if c, l := sh.held(id, h, &s.places, l, now); c != nil {
+	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
 		g := sh.logOf(l, c)
 		given, gave := l.refund(&c.cell, g, now, units, r, false, Lease{})
 		if given < units && l.Algorithm == SlidingLog && after(int64(r), l.per()) > now {
@@ -191,10 +196,10 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 // is a change also if none was held: other nodes may hold one. Whoever observes the store
 // is told the number.
 func (s *Store) Reset(id ID, number uint64) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	if i := sh.find(id, h, &s.places); i >= 0 {
-		sh.remove(i, &s.places)
+	if i := sh.find(id, h, &s.placement); i >= 0 {
+		sh.remove(i, &s.placement)
 		s.total.Add(-1)
 	}
 	sh.touch(id)
@@ -249,8 +254,8 @@ func (s *Store) Compact(now int64) {
 		sh := &s.shards[s.step.Add(1)%uint64(len(s.shards))]
 		sh.mu.Lock()
 		slots += len(sh.slots)
-		s.total.Add(-int64(sh.reclaim(now, &s.places)))
-		sh.shrink(&s.places)
+		s.total.Add(-int64(sh.reclaim(now, &s.placement)))
+		sh.shrink(&s.placement)
 		sh.mu.Unlock()
 		if slots >= compactSlots {
 			return
@@ -258,14 +263,14 @@ func (s *Store) Compact(now int64) {
 	}
 }
 
-// place is the shard that id belongs in, and its place, where probes for it start.
-func (s *Store) place(id ID) (sh *shard, h uint64) {
-	h = s.places.of(id)
-	return &s.shards[s.places.shard(h)], h
+// locate returns the shard that id belongs in, and its place there (placement).
+func (s *Store) locate(id ID) (sh *shard, h uint64) {
+	h = s.placement.of(id)
+	return &s.shards[s.placement.shard(h)], h
 }
 
 // shardOf is the shard that id belongs in.
-func (s *Store) shardOf(id ID) *shard { return &s.shards[s.places.shard(s.places.of(id))] }
+func (s *Store) shardOf(id ID) *shard { return &s.shards[s.placement.shard(s.placement.of(id))] }
 
 // takeFirst is Take of an id that sh, which is locked, does not hold.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
@@ -284,7 +289,7 @@ func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 
 // peek is Peek in sh, which is locked.
 func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Result {
-	if c, l := sh.held(id, h, &s.places, l, now); c != nil {
+	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
 		return l.peek(&c.cell, sh.logOf(l, c), now, units)
 	}
 	c := sh.fresh(id, l)
@@ -296,14 +301,14 @@ func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Res
 // insert puts c, which the limit l judged, in sh, which is locked, with a total. Its
 // id is not there yet. Whoever inserts calls trim once no shard is locked.
 func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
-	h := s.places.of(c.id)
-	if i := sh.recovered(h, &s.places, now); i >= 0 {
-		sh.remove(i, &s.places)
+	h := s.placement.of(c.id)
+	if i := sh.recovered(h, &s.placement, now); i >= 0 {
+		sh.remove(i, &s.placement)
 	} else {
 		s.makeRoom(sh, c.id, now)
 	}
 	c.limit |= sh.intern(l, whose.by())
-	i := sh.put(h, c, &s.places)
+	i := sh.put(h, c, &s.placement)
 	sh.numbers.judge(c.judge(), 1)
 	if sh.changes != nil {
 		sh.changes.spent[i] = whose.Spent
@@ -317,6 +322,6 @@ func (s *Store) makeRoom(sh *shard, id ID, now int64) {
 		s.evict(sh, now, id, sh.hand&vain != 0)
 	}
 	if sh.n >= room(len(sh.slots)) {
-		s.total.Add(-int64(sh.grow(now, &s.places)))
+		s.total.Add(-int64(sh.grow(now, &s.placement)))
 	}
 }

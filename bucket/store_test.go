@@ -137,7 +137,7 @@ func checkStore(t require.TestingT, s *Store) {
 				require.Failf(t, "an id is there twice", "%v", c.id)
 			}
 			seen[c.id] = struct{}{}
-			if in, h := s.place(c.id); in != sh || sh.find(c.id, h, &s.places) != j {
+			if in, h := s.locate(c.id); in != sh || sh.find(c.id, h, &s.placement) != j {
 				require.Failf(t, "an id is not found where it is", "%v", c.id)
 			}
 			if sh.numbers.at[c.judge()].Algorithm == SlidingLog {
@@ -353,7 +353,7 @@ func TestStoreGrowsAndShrinksWithoutLosingACount(t *testing.T) {
 func TestANewCountTakesTheSlotOfARecoveredOne(t *testing.T) {
 	l := &Limit{Algorithm: SlidingLog, Rate: 1, Per: time.Second}
 	s := newStore(10, 1)
-	near := searched(5, func(id ID) bool { return s.places.of(id)>>56 == 7 }) // one place for all
+	near := searched(5, func(id ID) bool { return s.placement.of(id)>>56 == 7 }) // one place for all
 	for i, id := range near {
 		require.True(t, s.Take(id, l, epoch+int64(i)*int64(time.Second), 1).Allowed)
 		require.Equal(t, 1, s.Len())
@@ -652,7 +652,7 @@ func TestNewStoreHasAPlaceForASampleInEachShard(t *testing.T) {
 	for keys, shards := range map[int]int{0: 1, 1: 1, 63: 1, 64: 2, 1000: 16, 1043: 32, 1_000_000: maxShards, 100_000_000: maxShards} {
 		s := NewStore(keys, Salt{})
 		require.Len(t, s.shards, shards, "%d keys", keys)
-		require.EqualValues(t, shards-1, s.places.mask)
+		require.EqualValues(t, shards-1, s.placement.mask)
 	}
 }
 

@@ -24,16 +24,16 @@ type Count struct {
 	entries []byte // of a log, as in a log; the first one's own time is 0
 }
 
-// Partial is whether c is the end of a SlidingLog alone, what came after a Mark.
+// Partial reports whether c is the end of a SlidingLog alone, what came after a Mark.
 func (c *Count) Partial() bool { return c.partial }
 
-// Empty is whether nothing is used; of a Partial one, whether nothing came after.
-func (c *Count) Empty() bool { return c.x|c.y == 0 }
+// Empty reports whether nothing is used; of a Partial one, whether nothing came after.
+func (c *Count) empty() bool { return c.x|c.y == 0 }
 
 // Used is the whole units of c that are used now. A SlidingLog's are those
 // that were used when it was exported: of c alone, if it is a piece.
 func (c *Count) Used(now int64) int64 {
-	if c.Empty() {
+	if c.empty() {
 		return 0
 	}
 	if c.Limit.Algorithm == SlidingLog {
@@ -43,7 +43,7 @@ func (c *Count) Used(now int64) int64 {
 	return int64(used)
 }
 
-// Changed is whether c is of a count that has changed since it was collected, so
+// Changed reports whether c is of a count that has changed since it was collected, so
 // that CollectOne has something to say of it.
 func (c *Count) Changed() bool { return c.changed }
 
@@ -78,10 +78,10 @@ func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more,
 // export is Export of pieces of at most this many bytes, but of one entry at least.
 func (s *Store) export(id ID, now int64, after Mark, c *Count, most int) (mark Mark, more, held bool) {
 	c.clear()
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return Mark{}, false, false
 	}
@@ -137,7 +137,7 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 }
 
 // Import makes c the count of id, or appends it if it is Partial, and spends on
-// top of it: extra units (below zero: gives back the newest usage), and where c
+// top of it: extra units (below zero: refunds the newest usage), and where c
 // replaces a count, what that has spent here that nobody has collected yet and
 // that has not recovered. That stays to be collected; nothing is noted as changed.
 //
@@ -149,9 +149,9 @@ func (c *Count) exportLog(v cell, g *log, now int64, after Mark, most int) (mark
 //
 // c.Whose becomes the count's total, also of a Partial one, as SetWhose would have it.
 func (s *Store) Import(id ID, c *Count, now, extra int64) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	inserted := false
 	switch {
 	case i >= 0 && c.partial && sh.recovers(&sh.slots[i]) > now:
@@ -177,9 +177,9 @@ func (s *Store) Import(id ID, c *Count, now, extra int64) {
 // count of id, or one that has not changed since it was collected, whose total is nobody's
 // or an earlier one of c.Whose's origin.
 func (s *Store) Renew(id ID, c *Count, now int64) bool {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		sh.mu.Unlock()
 		s.Import(id, c, now, 0)
@@ -203,7 +203,7 @@ func (sh *shard) imported(id ID, c *Count, judge *Limit, now, onTop int64, most 
 	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog
 	var g *log
 	if from || logs {
-		n.log = sh.logs.take()
+		n.log = sh.logs.alloc()
 		g = &sh.logs.logs[n.log]
 	}
 	if c.Limit.calendar() {
@@ -241,7 +241,7 @@ func (s *Store) replace(sh *shard, i int, c *Count, now, extra int64) {
 	if used == 0 && net == 0 {
 		id := old.id
 		sh.release(&judge, &n)
-		sh.remove(i, &s.places)
+		sh.remove(i, &s.placement)
 		s.total.Add(-1)
 		if flags != 0 {
 			sh.touch(id)
@@ -264,8 +264,8 @@ func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	s := &sh.slots[i]
 	flags := s.flags() &^ parted
 	most := max(c.Limit.most(), sh.limitOf(s).most())
-	l := sh.settle(s, &c.Limit, now)
-	s.limit = s.judge() | flags // which notes no change, though settle did
+	l := sh.reconcile(s, &c.Limit, now)
+	s.limit = s.judge() | flags // which notes no change, though reconcile did
 	g := sh.logOf(l, s)
 	v, _ := l.advance(s.cell, g, now)
 	if g == nil {
@@ -283,7 +283,7 @@ func (sh *shard) appends(i int, c *Count, now, extra int64) {
 	sh.setTotal(i, c.Whose)
 }
 
-// onTop spends units, or gives them back, and says what is used then.
+// onTop spends units, or refunds them below zero, and says what is used then.
 func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint64) {
 	if units < 0 {
 		l.refund(c, g, now, -max(units, -math.MaxInt64), 0, false, Lease{})
@@ -300,7 +300,7 @@ func (l *Limit) onTop(c *cell, g *log, now, units int64, most uint64) (used uint
 }
 
 // SpendElsewhere counts units that were spent on another node, as Debit does, or
-// below zero that were given back there, as Refund does without a receipt. That is
+// below zero that were refunded there, as Refund does without a receipt. That is
 // a change, but of no units of this store.
 func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	if units > 0 {
@@ -313,10 +313,10 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 // Used is the whole units of id that are used now, and the limit that last
 // judged them; ok is false if no count is held, or it has recovered.
 func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return 0, Limit{}, false
 	}
@@ -332,10 +332,10 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 // Judge is the limit that last judged id's count, and whether one is held: one that has
 // recovered is held until its place is used.
 func (s *Store) Judge(id ID) (l Limit, held bool) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return Limit{}, false
 	}

@@ -124,7 +124,7 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 					mark, more, held = here.export(id, now, mark, c, most)
 					require.LessOrEqual(t, len(c.entries), max(most, maxEntry))
 					if !held {
-						require.True(t, c.Empty())
+						require.True(t, c.empty())
 						require.Equal(t, Mark{}, mark)
 						there.Import(id, sent(t, c), now, 0)
 						whole = true
@@ -157,8 +157,8 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 
 // logEntries are those of id that count now.
 func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
-	sh, at := s.place(id)
-	i := sh.find(id, at, &s.places)
+	sh, at := s.locate(id)
+	i := sh.find(id, at, &s.placement)
 	if i < 0 {
 		return nil
 	}

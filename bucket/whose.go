@@ -10,7 +10,7 @@ import "math"
 type Total struct {
 	Origin uint64 // who: the hash of a member's name; 0: several, or unknown, and then the other fields are zero
 	Series int64  // of the origin: rises when it begins again from zero
-	Spent  uint32 // cumulative, since the series began; what was given back is not taken off
+	Spent  uint32 // cumulative, since the series began; what was refunded is not taken off
 }
 
 func (t Total) by() originSeries { return originSeries{t.Origin, t.Series} }
@@ -21,7 +21,7 @@ func (t Total) by() originSeries { return originSeries{t.Origin, t.Series} }
 //
 // A shard forgets the totals of the counts that it forgets. So that none of them is
 // used again, each count that begins here begins above all that this store has had in
-// the shard's series and has forgotten. This floor is one number for all ids of the
+// the shard's series and has forgotten (forget, before a slot is emptied). This floor is one number for all ids of the
 // shard: that some totals rise by more than was spent does no harm, as they are only
 // ever compared.
 type totals struct {
@@ -37,10 +37,10 @@ const maxFloor = 1 << 31
 // Whose returns the total of id's count, as of when it was last collected, and
 // whether a count is held: one that has recovered is held until its place is used.
 func (s *Store) Whose(id ID) (t Total, held bool) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i := sh.find(id, h, &s.places)
+	i := sh.find(id, h, &s.placement)
 	if i < 0 {
 		return Total{}, false
 	}
@@ -54,17 +54,17 @@ func (s *Store) Whose(id ID) (t Total, held bool) {
 // forgotten in this shard, the count begins again above that, as if it was inserted:
 // Whose returns what became of it.
 func (s *Store) SetWhose(id ID, t Total) {
-	sh, h := s.place(id)
+	sh, h := s.locate(id)
 	sh.mu.Lock()
-	if i := sh.find(id, h, &s.places); i >= 0 {
+	if i := sh.find(id, h, &s.placement); i >= 0 {
 		sh.setTotal(i, t)
 	}
 	sh.mu.Unlock()
 }
 
-// Begin is the total that a count of id begins with whose units are spent here: above all
+// NewTotal is the total that a count of id begins with whose units are spent here: above all
 // that this store has had and forgotten of any id like it. Nobody's before Track.
-func (s *Store) Begin(id ID) Total {
+func (s *Store) NewTotal(id ID) Total {
 	sh := s.shardOf(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -159,7 +159,7 @@ func (ch *changes) forget(t Total) {
 }
 
 // fold makes units part of the total of the count in slot i, and reports whether they
-// are: if all of the count is this store's, and nothing was given back.
+// are: if all of the count is this store's, and nothing was refunded.
 func (sh *shard) fold(i int, units int64) bool {
 	ch := sh.changes
 	by := sh.numbers.at[sh.slots[i].judge()].by

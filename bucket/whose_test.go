@@ -522,20 +522,20 @@ func TestALaterTotalOfTheSameOriginRenewsACountThatHasNotChanged(t *testing.T) {
 func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
 	l := &Limit{Rate: 10, Per: time.Hour}
 	s, id := trackedStore(10), ID{1, 2}
-	require.Equal(t, Total{me, begun, 0}, s.Begin(id))
+	require.Equal(t, Total{me, begun, 0}, s.NewTotal(id))
 	s.Forget(id, Total{another, begun, 5})
 	s.Forget(id, Total{me, begun + 1, 5})
-	require.Equal(t, Total{me, begun, 0}, s.Begin(id), "that is another's, or of no series that there was")
+	require.Equal(t, Total{me, begun, 0}, s.NewTotal(id), "that is another's, or of no series that there was")
 	s.Forget(id, Total{me, begun, 5})
 	s.Forget(id, Total{me, begun, 3})
-	require.Equal(t, Total{me, begun, 6}, s.Begin(id))
+	require.Equal(t, Total{me, begun, 6}, s.NewTotal(id))
 	s.Take(id, l, epoch, 1)
 	s.Collect(false, nil)
 	require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
 	s.Forget(id, Total{me, begun, math.MaxUint32})
-	require.Equal(t, Total{me, begun + 1, 0}, s.Begin(id), "another series outgrows all of it")
+	require.Equal(t, Total{me, begun + 1, 0}, s.NewTotal(id), "another series outgrows all of it")
 	require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
-	require.Zero(t, newStore(10, 1).Begin(id), "nobody's before Track")
+	require.Zero(t, newStore(10, 1).NewTotal(id), "nobody's before Track")
 }
 
 func TestALimitIsKnownWhereNothingIsUsedAnyMore(t *testing.T) {

@@ -92,7 +92,7 @@ func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 
 // opens is when a window opens that none goes before. Parts of a limit that have the
 // same windows, by its Start, admit no more than the limit in each of them, also where
-// units go from part to part, as long as a part gives up none that it has used: what
+// units go from part to part, as long as no part parts with units that it has used: what
 // it has admitted in the window is never more than what it holds.
 func (l *Limit) opens(now int64) int64 {
 	if l.Algorithm != SlidingWindow || l.Start == 0 {
@@ -145,16 +145,16 @@ func (l *Limit) refundSliding(c *cell, n, pass uint64, r Receipt, onlyIfLast boo
 	if r != 0 {
 		pass = 0
 	}
-	var gave, passed uint64
+	var refunded, passed uint64
 	if r == 0 || current {
 		passed = min(pass, c.x)
-		gave = min(n, c.x-passed)
-		c.x -= gave
+		refunded = min(n, c.x-passed)
+		c.x -= refunded
 	}
 	if r == 0 || before {
-		rest := min(n-gave, sub(c.y, pass-passed))
+		rest := min(n-refunded, sub(c.y, pass-passed))
 		c.y -= rest
-		gave += rest
+		refunded += rest
 	}
-	return gave
+	return refunded
 }

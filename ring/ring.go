@@ -4,6 +4,9 @@
 //
 // All nodes that know the same members build the same ring, whatever order
 // they learned of them in.
+//
+// The package belongs to the engine of weir: what it exports may change in any release.
+// Import weir instead.
 package ring
 
 import (
@@ -21,8 +24,9 @@ import (
 // It is part of what nodes agree on: two values in one cluster are two rings.
 const pointsPerMember = 512
 
-// Ring says which member owns a hash. It is immutable: a new one is built when
-// the membership changes. Hashes must be uniform over all 64 bits.
+// Ring maps each hash to its owner. It is immutable, so that a view can be shared without
+// a lock: a new one is built when the membership changes. Its bounds on load and on the
+// steps of a search hold for hashes that are uniform over all 64 bits.
 //
 // Its methods are safe for concurrent use.
 type Ring struct {

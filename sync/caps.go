@@ -31,7 +31,7 @@ type Caps struct {
 	Logs int
 	// Ranges is how many ranges one frame gives authority over. 256 if zero.
 	Ranges int
-	// Statements is how many one message to another region has, and MaxStatements if zero
+	// Statements is how many one message to another region has, and maxStatements if zero
 	// or above that.
 	Statements int
 	// Reports is how many statements of what was spent, and of nothing else, one round
@@ -47,7 +47,7 @@ func (c Caps) withDefaults() Caps {
 	c.Looks = cmp.Or(c.Looks, 4096)
 	c.Logs = cmp.Or(c.Logs, 64<<10)
 	c.Ranges = cmp.Or(c.Ranges, 256)
-	c.Statements = min(cmp.Or(c.Statements, MaxStatements), MaxStatements)
+	c.Statements = min(cmp.Or(c.Statements, maxStatements), maxStatements)
 	c.Reports = cmp.Or(c.Reports, 1000)
 	return c
 }

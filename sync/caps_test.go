@@ -92,7 +92,7 @@ func TestAScanGetsThroughThoughCountsChangeMeanwhile(t *testing.T) {
 func TestCapsThatAreLeftOutAreTheDefaults(t *testing.T) {
 	s := New(1, bucket.NewStore(1, bucket.Salt{}))
 	before := s.Caps()
-	s.Cap(Caps{Statements: 2 * MaxStatements})
+	s.Cap(Caps{Statements: 2 * maxStatements})
 	require.Equal(t, before, s.Caps())
 	s.Cap(Caps{Frame: 100, Queued: 3})
 	require.Equal(t, 100, s.Caps().Frame)

@@ -3,11 +3,14 @@
 // store has spent goes in, frames for other members come out, and the frames that
 // arrive are taken into the store. Time is an argument, and nothing waits.
 //
+// The package belongs to the engine of weir: what it exports may change in any release.
+// Import weir instead.
+//
 // # Copies merge
 //
 // A copy of a count is what is used of an id, the cell in the store, and of whom: a
 // vector, which has a tally for each origin, cumulative, of what that one has spent and
-// given back. An origin is a member's incarnation; it alone raises its tally, by every
+// refunded. An origin is a member's incarnation; it alone raises its tally, by every
 // unit that it admits, with authority or without. Of two tallies of an origin, one has
 // therefore all that the other has, and so two vectors have a join: the later tally of
 // each origin.
@@ -15,7 +18,7 @@
 // Two copies merge to one that has the units of both, each once (merge.go). If one
 // vector covers the other, that copy has all there is. Else one of them stays, and what
 // the other has beyond it is spent on top, refunds netted first, and never more than the
-// other has in use and both know to be given back beyond what was spent. As a join does
+// other has in use and both know to be refunded beyond what was spent. As a join does
 // not depend on order, path or repetition, neither does of whom the units are: whatever
 // is sent twice, late or by two ways counts once, and a unit is lost only with all who
 // had heard of it. Which part of the units has recovered is known as a bound, from the
@@ -24,7 +27,7 @@
 //
 // A tally is forgotten when all that it says has recovered, as its age shows or that the
 // count was empty since, and counts nothing when another copy brings it back: that one
-// notes, whenever it hears of the count, what of its tallies is not in use any more (gone).
+// notes, whenever it hears of the count, what of its tallies is not in use any more (expired).
 // Its origin goes on with a new series. The
 // number of a reset stands before vectors: what comes with a lower one is dropped.
 //
@@ -42,8 +45,8 @@
 // got no answer carried is sent again.
 //
 // No call does more under the lock for a stream that knows much than for one that
-// knows little, but for the rare ones that say so: what there is to look at is gone
-// through in parts (Review, scans, Collect), what waits and what is known beside
+// knows little, but for the rare ones that say so: what there is to look at is visited
+// in parts (Review, scans, Collect), what waits and what is known beside
 // counts is kept in blocks that are never moved (deque), and what is full lets go of
 // one element for each that comes. The benchmarks of locks measure it.
 //

@@ -32,7 +32,7 @@ type Statement struct {
 	Answers int64         // the Number that this answers, 0 for none
 	Granted int64         // what the receiver may have from then on
 	Used    int64         // how much of what that is more is spent already
-	Heard   int64         // the highest Number that came; told too where the sender has Forgot
+	Heard   int64         // the highest Number that came; stated too where the sender has Forgot
 	More    bool          // more of it comes as soon as it is unspent here
 	Retry   time.Duration // when there may be more, if nothing was granted
 
@@ -49,9 +49,9 @@ type Exchange struct {
 
 const exchangeVersion = 1
 
-// MaxStatements is how many statements fit into one message for sure, with what
+// maxStatements is how many statements fit into one message for sure, with what
 // is in it beside them.
-const MaxStatements = 320
+const maxStatements = 320
 
 // The flags of a statement.
 const (
@@ -126,7 +126,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 		if st.Number > 0 {
 			st.From = r.uint64()
 		}
-		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == MaxStatements) {
+		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == maxStatements) {
 			r.fail("a statement")
 		}
 		if r.err != nil {
@@ -172,7 +172,7 @@ func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]S
 		}
 		swept = min(swept, sh.swept)
 	}
-	h.told.Store(swept + lasting)
+	h.partsUntil.Store(swept + lasting)
 	return d.to, changed
 }
 
@@ -213,7 +213,7 @@ func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed boo
 		a := &x.accounts[i]
 		busy = busy || a.granted > 0 || a.received > 0 || !a.known && !x.unsure || b.spent != a.reported
 		if x.due(a, &b, t, d) {
-			changed = h.state(x, i, &b, t, d) || changed
+			changed = h.emit(x, i, &b, t, d) || changed
 		}
 	}
 	switch {
@@ -226,16 +226,16 @@ func (h *Holdings) visit(sh *holdings, x *holding, t Time, d *dues) (changed boo
 	return changed
 }
 
-// balance is what one visit of a holding has to tell the other regions.
+// balance is what one visit of a holding says to the other regions.
 type balance struct {
 	wants  int64 // units to ask for
 	denied int64 // the largest ask that was denied since the last visit
-	spare  int64 // units that can go back to the regions that granted them
+	spare  int64 // units that can be returned to the regions that granted them
 	spent  int64 // since the series began
 }
 
 // due reports whether a region gets a statement about a holding in this visit: an ask, a
-// renewal, units that go back, a question of what it has, or else, as far as the round has
+// renewal, units that are returned, a question of what it has, or else, as far as the round has
 // reports left, what was spent. No statement follows one that waits for its answer.
 func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Steady - a.sent
@@ -257,9 +257,9 @@ func (x *holding) due(a *account, b *balance, t Time, d *dues) bool {
 	return true
 }
 
-// state makes a statement about a holding to a region, and gives it back what is spare. It
+// emit makes a statement about a holding to a region, and returns to it what is spare. It
 // reports whether copies of the holding have to change.
-func (h *Holdings) state(x *holding, region int, b *balance, t Time, d *dues) (changed bool) {
+func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (changed bool) {
 	a := &x.accounts[region]
 	if b.spare > 0 && a.received > 0 {
 		back, _ := h.release(x, a, min(b.spare, a.received), t)
@@ -311,13 +311,13 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 // else to tell: ten times in a Per, about.
 func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 10e9) }
 
-// settling is the time in which demand of late is forgotten to a third: long enough
-// to tell it from chance, and short beside Per, in which it has to be followed.
-func settling(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
+// recentSpan is the time in which recent demand fades to a third: long enough to be more
+// than chance, and short beside Per, in which it has to be followed.
+func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
-// windows is that of the usual demand: as regions whose windows all are used up ask
+// usualSpan is that of the usual demand: as regions whose windows all are used up ask
 // in bursts, when these begin, only demand over some windows tells them apart.
-func windows(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
+func usualSpan(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
 // measure brings the demand up to date: means of which what is past fades
 // exponentially. What is about to be told as Spent is missing for a moment.
@@ -325,8 +325,8 @@ func (h *Holdings) measure(x *holding, steady int64) {
 	since := float64(max(1, steady-x.at))
 	asked := max(x.counted, x.asked+max(0, h.store.Uncollected(x.id)))
 	rate := float64(asked-x.counted) * 1e9 / since
-	x.demand += (rate - x.demand) * -math.Expm1(-since/settling(&x.whole))
-	x.usual += (rate - x.usual) * -math.Expm1(-since/windows(&x.whole))
+	x.demand += (rate - x.demand) * -math.Expm1(-since/recentSpan(&x.whole))
+	x.usual += (rate - x.usual) * -math.Expm1(-since/usualSpan(&x.whole))
 	if asked != x.counted {
 		x.counted, x.seen = asked, steady
 	}
@@ -354,7 +354,7 @@ func (x *holding) wants(peek *bucket.Result, largest int64) int64 {
 	return max(0, want)
 }
 
-// spare is how many units can be given back to whom they were received from: what
+// spare is how many units can be returned to the regions that granted them: what
 // a third region has asked for; and where nobody has asked for a while, all that
 // are unspent. Until then a region that needs them has to ask.
 func (h *Holdings) spare(x *holding, peek *bucket.Result, t Time) int64 {
@@ -379,7 +379,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	sh := h.shard(st.ID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.holding(sh, st.ID, &st.Limit, t)
+	x := h.holdingOf(sh, st.ID, &st.Limit, t)
 	if x == nil {
 		return answer, false
 	}
@@ -393,7 +393,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 		h.grant(x, region, st, &answer, t)
 	}
 	if a.received < had || st.Forgot {
-		// An answer that is on its way to the number before is not for what is told now.
+		// An answer that is on its way to the number before is not for what is stated now.
 		a.number, a.waits = max(a.number+1, t.Now), false
 	}
 	if !a.waits {
@@ -517,7 +517,7 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 	theirs := min(st.Holding, x.whole.Capacity())
 	both := x.held + theirs
 	d := demands{x.demand, float64(st.Demand) / 1000}
-	if x.lacked != 0 && float64(t.Steady-x.lacked) < settling(&x.whole) {
+	if x.lacked != 0 && float64(t.Steady-x.lacked) < recentSpan(&x.whole) {
 		d = demands{x.usual, float64(st.Usual) / 1000}
 	}
 	target := h.rule(d, both, theirs, peek.Remaining)
@@ -601,7 +601,7 @@ func (x *holding) promised() (units int64) {
 	return units
 }
 
-// known is whether all that others have of this region is.
+// known reports whether all that others have of this region is.
 func (x *holding) known() bool {
 	return !slices.ContainsFunc(x.accounts, func(a account) bool { return !a.known })
 }
@@ -700,7 +700,7 @@ func (a *account) refuse(x *holding, t Time) {
 // place on the ring, and is of a Global limit as that one is: Hi says both.
 func Elsewhere(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
-// SpentElsewhere is what the other regions have told that they have spent, and that has
+// SpentElsewhere is what the other regions have stated as spent, and that has
 // not recovered.
 func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
 	used, _, _ := h.store.Used(Elsewhere(id), now)

@@ -18,7 +18,7 @@ var anID = bucket.ID{Hi: 0x2545f4914f6cdd1d, Lo: 0xd1342543de82ef95}
 func twoRegions(l bucket.Limit) (w *globe, a, b *region) {
 	w = newGlobe(nil, 1, 2, l, network{})
 	for _, r := range w.regions {
-		r.holdings.Sure(0)
+		r.holdings.sure(0)
 	}
 	w.now++
 	return w, w.regions[0], w.regions[1]
@@ -163,7 +163,7 @@ func TestAStatementIsShort(t *testing.T) {
 	header := len(e.Append(nil))
 	e.Statements = []Statement{st}
 	require.LessOrEqual(t, len(e.Append(nil))-header, 200)
-	for len(e.Statements) < MaxStatements {
+	for len(e.Statements) < maxStatements {
 		st.Limit.Version--
 		e.Statements = append(e.Statements, st)
 	}

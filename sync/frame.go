@@ -24,7 +24,7 @@ import (
 // spend's. A limit is its index in the frame; with the first index that is free, its
 // numbers follow.
 //
-//	vector  tallies, for each: origin | spent | refunded | gone | age
+//	vector  tallies, for each: origin | spent | refunded | expired | age
 //	total   origin | spent
 //	origin  index | origin 8 | series 8
 //	limit   index | algorithm 1 | rate | per | burst or start | version | whole
@@ -60,7 +60,7 @@ const (
 	itemLimit                    // the limit of the count, or of a spend
 	itemMore                     // of a log: more pieces follow
 	itemPiece                    // of a log: what came after an earlier piece
-	itemTotal                    // instead of a vector: one tally, just now, of which nothing was given back
+	itemTotal                    // instead of a vector: one tally, just now, of which nothing was refunded
 )
 
 const answerVersion = 2
@@ -113,7 +113,7 @@ func (os *origins) appendVector(b []byte, v vector, now int64) []byte {
 		b = os.append(b, origin{t.origin, t.series})
 		b = binary.AppendUvarint(b, uint64(t.spent))
 		b = binary.AppendUvarint(b, uint64(t.refunded))
-		b = binary.AppendUvarint(b, uint64(t.gone))
+		b = binary.AppendUvarint(b, uint64(t.expired))
 		b = binary.AppendUvarint(b, uint64(max(0, now-t.changed)))
 	}
 	return b
@@ -338,7 +338,7 @@ func (os *origins) vector(r *reader, v vector, now int64) vector {
 		if r.err != nil {
 			return v
 		}
-		t := tally{origin: o.member, series: o.series, spent: r.units(), refunded: r.units(), gone: r.units(), changed: now - r.age()}
+		t := tally{origin: o.member, series: o.series, spent: r.units(), refunded: r.units(), expired: r.units(), changed: now - r.age()}
 		at, there := v.find(t.origin)
 		if there {
 			r.fail("two tallies of origin %d", t.origin)

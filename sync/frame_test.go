@@ -154,8 +154,8 @@ func TestAVectorComesAsItWasSent(t *testing.T) {
 		for _, origin := range rapid.SliceOfNDistinct(rapid.Uint64Min(1), 0, 20, rapid.ID).Draw(t, "origins") {
 			x := tally{
 				origin: origin, series: rapid.Int64Min(0).Draw(t, "series"),
-				gone:  rapid.Int64Range(0, maxUnits).Draw(t, "gone"),
-				spent: rapid.Int64Range(0, maxUnits).Draw(t, "spent"), refunded: rapid.Int64Range(0, maxUnits).Draw(t, "refunded"),
+				expired: rapid.Int64Range(0, maxUnits).Draw(t, "gone"),
+				spent:   rapid.Int64Range(0, maxUnits).Draw(t, "spent"), refunded: rapid.Int64Range(0, maxUnits).Draw(t, "refunded"),
 				changed: now - rapid.Int64Range(-5, maxUnits).Draw(t, "age"),
 			}
 			s.ledger.add(id, x)

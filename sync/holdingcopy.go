@@ -90,7 +90,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.holding(sh, id, &whole, t)
+	x := h.holdingOf(sh, id, &whole, t)
 	if x == nil {
 		return
 	}

@@ -18,8 +18,8 @@ import (
 // regions have at any time sums to the limit at most, and what each has used is
 // within what it has.
 //
-// A grant is for a term. Who has received it renews that while it needs it, gives
-// it back when it does not, and is without it when the term ends; who granted it
+// A grant is for a term. Who has received it renews that while it needs it, returns
+// it when it does not, and is without it when the term ends; the region that granted it
 // has it back then, as spent, a margin later. So a region that is cut off, or has
 // lost its memory, costs the others nothing for longer than a term and a Per, and
 // nobody has to find out about it.
@@ -36,22 +36,22 @@ type Holdings struct {
 	reports int // of what was spent, that one round makes at most
 	shards  [holdingShards]holdings
 
-	told   atomic.Int64 // until when, by the steady clock, what judges is as the store was told
-	steady atomic.Int64 // the last that was told
-	kept   atomic.Int64 // how many
-	beyond atomic.Uint64
+	partsUntil atomic.Int64 // until when, by the steady clock, the parts that the store has judge as here
+	steady     atomic.Int64 // the latest time of a step
+	kept       atomic.Int64 // how many
+	beyond     atomic.Uint64
 
-	mu     sync.Mutex
-	begun  int64  // since when all is remembered, by the steady clock
-	agreed []bool // the regions that have shown since then that they share limits out alike
-	sure   bool   // of begun, as another node is
+	mu         sync.Mutex
+	knownSince int64  // since when all is remembered, by the steady clock
+	agreed     []bool // the regions that have shown since then that they share limits out alike
+	exact      bool   // of begun, as another node is
 }
 
 const (
 	holdingShards = 256
-	// MaxHoldings bounds how many ids have a holding that is not the one that a
+	// maxHoldings bounds how many ids have a holding that is not the one that a
 	// region begins with. Ids beyond are judged by that one.
-	MaxHoldings = 256 << 10
+	maxHoldings = 256 << 10
 	// term is for how long a grant may be spent, from when it was asked for; and
 	// keptFor how long who granted it does without, from when it was told. The
 	// margin is for clocks that differ in pace; and where windows are named, for
@@ -109,24 +109,30 @@ type holding struct {
 	keeps    int64 // of held, for whoever was denied to come back for
 	keepTill int64
 
-	place  int   // in holdings.all
+	index  int   // in holdings.all
 	unsure bool  // made when an id without a holding may have been forgotten
 	copied int64 // when it was taken from another node
 }
 
 // account is what one region has of another, both ways.
+//
+// What a region has granted is never less than what the other has received of it. That no
+// more than the limit is admitted over all regions relies on it. A grant is therefore
+// taken off here before it is stated, and comes back only when the other has stated that
+// it has less (heed), or a margin after the grant has ended there (term and keptFor). A
+// region that has forgotten its grants holds nothing until they are known again (unsure).
 type account struct {
 	granted      int64  // to the region, that it may still have
 	grantedTo    Member // who made its last statement
 	grantedUntil int64
-	moved        int64 // spent, and gone with the last grant: it counts here again if that was not taken
+	moved        int64 // spent, and moved with the last grant: it counts here again if that was not taken
 	heard        int64 // the number of that statement
 	promised     int64 // that the region is to have as soon as it is unspent here
 	promisedTill int64
 
 	received      int64 // of the region
 	receivedUntil int64
-	owes          int64 // spent, and gone with what was given back, as long as the region may not know
+	owes          int64 // spent, and moved with what was returned, as long as the region may not know
 	number        int64 // of the last statement to it
 	asked         int64 // of the first that asked what it has of this region, since that is not known
 	sent          int64 // when that was
@@ -137,8 +143,8 @@ type account struct {
 	hint          int64 // when it may have something unspent, as it said
 
 	known    bool  // what it has of this region: it has said so, or nothing was forgotten
-	reported int64 // spent, when it was last told
-	theirs   int64 // what it has told
+	reported int64 // what was stated as spent last
+	theirs   int64 // what it has stated as spent
 	series   int64 // of theirs
 	trip     int64 // what the last answer took
 }
@@ -156,25 +162,25 @@ func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.begun, h.sure = t.Steady, false
+	h.knownSince, h.exact = t.Steady, false
 	h.agreed = make([]bool, len(h.regions.names))
 	h.agreed[h.regions.self] = true
 }
 
-// Sure says that another node, which remembers this region's holdings but for
-// those that may have been forgotten, has given authority to this one: uncertain is
-// what UncertainFor returned there.
-func (h *Holdings) Sure(uncertain time.Duration) {
+// sure takes in that another node, which remembers this region's holdings but for those
+// that may have been forgotten, has moved authority to this one: uncertain is what
+// uncertainFor returned there.
+func (h *Holdings) sure(uncertain time.Duration) {
 	if h == nil || uncertain >= forever {
 		return
 	}
 	begun := h.steady.Load() + int64(uncertain) - keptFor
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sure {
-		begun = max(begun, h.begun)
+	if h.exact {
+		begun = max(begun, h.knownSince)
 	}
-	h.begun, h.sure = begun, true
+	h.knownSince, h.exact = begun, true
 	for i := range h.agreed {
 		h.agreed[i] = true
 	}
@@ -183,10 +189,10 @@ func (h *Holdings) Sure(uncertain time.Duration) {
 // forever is an uncertainty that ends only when the other regions have been heard.
 const forever = time.Duration(1 << 60)
 
-// UncertainFor is for how long an id without a holding may still be one that was
+// uncertainFor is for how long an id without a holding may still be one that was
 // forgotten: until every other region has been heard, and whatever was granted
 // before this one forgot has ended.
-func (h *Holdings) UncertainFor() time.Duration {
+func (h *Holdings) uncertainFor() time.Duration {
 	if h == nil {
 		return 0
 	}
@@ -195,7 +201,7 @@ func (h *Holdings) UncertainFor() time.Duration {
 	if slices.Contains(h.agreed, false) {
 		return forever
 	}
-	return time.Duration(max(0, h.begun+keptFor-h.steady.Load()))
+	return time.Duration(max(0, h.knownSince+keptFor-h.steady.Load()))
 }
 
 func (h *Holdings) tick(t Time) {
@@ -229,11 +235,11 @@ func (h *Holdings) shard(id bucket.ID) *holdings { return &h.shards[id.Lo%holdin
 
 // Take is the store's, within what this region has.
 func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
-	if t.Steady < h.told.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
+	if t.Steady < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
 		if !r.Allowed || halves(units, r) {
 			sh := h.shard(id)
 			sh.mu.Lock()
-			h.took(sh, h.holding(sh, id, whole, t), units, t, r)
+			h.took(sh, h.holdingOf(sh, id, whole, t), units, t, r)
 			sh.mu.Unlock()
 		}
 		return
@@ -243,12 +249,12 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	defer sh.mu.Unlock()
 	x := h.judge(sh, id, whole, t)
 	if x == nil {
-		l := h.beginning(whole)
+		l := h.initialPart(whole)
 		h.store.TakeInto(id, &l, t.Now, units, r)
 		return
 	}
 	h.store.TakeInto(id, &x.part, t.Now, units, r)
-	if t.Steady < h.told.Load() && x.until-t.Steady >= lasting {
+	if t.Steady < h.partsUntil.Load() && x.until-t.Steady >= lasting {
 		h.store.SetPart(id, &x.part)
 	}
 	h.took(sh, x, units, t, r)
@@ -261,7 +267,7 @@ func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	defer sh.mu.Unlock()
 	x := h.judge(sh, id, whole, t)
 	if x == nil {
-		l := h.beginning(whole)
+		l := h.initialPart(whole)
 		return h.store.Lend(id, &l, t.Now, units, want, least, lent, r)
 	}
 	granted = h.store.Lend(id, &x.part, t.Now, units, want, least, lent, r)
@@ -276,7 +282,7 @@ func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	defer sh.mu.Unlock()
 	x := h.judge(sh, id, whole, t)
 	if x == nil {
-		l := h.beginning(whole)
+		l := h.initialPart(whole)
 		return h.store.Debit(id, &l, t.Now, units)
 	}
 	r = h.store.Debit(id, &x.part, t.Now, units)
@@ -286,7 +292,7 @@ func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	return r
 }
 
-// halves is whether a take has left half of the limit or less, and was the first.
+// halves reports whether a take has left half of the limit or less, and was the first.
 func halves(units int64, r *bucket.Result) bool {
 	return 2*r.Remaining <= r.Limit && 2*(r.Remaining+units) > r.Limit
 }
@@ -294,14 +300,14 @@ func halves(units int64, r *bucket.Result) bool {
 // TakeAll is the store's, each of whose asks with a whole is within what this
 // region has of that. The ids are distinct.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
-	if t.Steady < h.told.Load() {
+	if t.Steady < h.partsUntil.Load() {
 		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
 			for i := range asks {
 				r := &answers[i]
 				if wholes[i] != nil && (!r.Allowed || all && halves(asks[i].Units, r)) {
 					sh := h.shard(asks[i].ID)
 					sh.mu.Lock()
-					h.took(sh, h.holding(sh, asks[i].ID, wholes[i], t), asks[i].Units, t, r)
+					h.took(sh, h.holdingOf(sh, asks[i].ID, wholes[i], t), asks[i].Units, t, r)
 					sh.mu.Unlock()
 				}
 			}
@@ -333,13 +339,13 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 			asks[i].Limit = &judges[i].part
 			continue
 		}
-		begin = append(begin, h.beginning(wholes[i]))
+		begin = append(begin, h.initialPart(wholes[i]))
 		asks[i].Limit = &begin[len(begin)-1]
 	}
 	all := h.store.TakeAll(asks, t.Now, answers)
 	for i, x := range judges {
 		if x != nil && (all || !answers[i].Allowed) {
-			if t.Steady < h.told.Load() && x.until-t.Steady >= lasting {
+			if t.Steady < h.partsUntil.Load() && x.until-t.Steady >= lasting {
 				h.store.SetPart(x.id, &x.part)
 			}
 			h.took(h.shard(x.id), x, asks[i].Units, t, &answers[i])
@@ -408,12 +414,12 @@ func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit
 	if x := h.judge(sh, id, whole, t); x != nil {
 		return x.part
 	}
-	return h.beginning(whole)
+	return h.initialPart(whole)
 }
 
-// Spent notes units that the store has collected as spent here, less those that
-// were given back.
-func (h *Holdings) Spent(id bucket.ID, units int64) {
+// noteSpent notes units that the store has collected as spent here, less those that were
+// refunded.
+func (h *Holdings) noteSpent(id bucket.ID, units int64) {
 	if h == nil || units == 0 {
 		return
 	}
@@ -429,9 +435,9 @@ func (h *Holdings) Spent(id bucket.ID, units int64) {
 	}
 }
 
-// beginning is the limit of an id that there is no room to keep a holding of.
-func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
-	if h.UncertainFor() > 0 {
+// initialPart is the limit of an id that there is no room to keep a holding of.
+func (h *Holdings) initialPart(whole *bucket.Limit) bucket.Limit {
+	if h.uncertainFor() > 0 {
 		return whole.Part(0)
 	}
 	return whole.Part(h.regions.start(whole.Capacity(), h.regions.self))
@@ -440,16 +446,16 @@ func (h *Holdings) beginning(whole *bucket.Limit) bucket.Limit {
 // judge is id's holding, whose part judges asks by this limit now; nil if there is
 // none and no room. The shard is locked.
 func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	x := h.holding(sh, id, whole, t)
+	x := h.holdingOf(sh, id, whole, t)
 	if x != nil && x.adopt(whole) {
 		h.renew(x, t)
 	}
 	return x
 }
 
-// holding is id's, up to date; nil if there is none and no room. The shard is
+// holdingOf is id's, up to date; nil if there is none and no room. The shard is
 // locked.
-func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
+func (h *Holdings) holdingOf(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
 	x := sh.of[id]
 	if x != nil {
 		if t.Steady >= x.until {
@@ -457,13 +463,13 @@ func (h *Holdings) holding(sh *holdings, id bucket.ID, whole *bucket.Limit, t Ti
 		}
 		return x
 	}
-	if h.kept.Add(1) > MaxHoldings {
+	if h.kept.Add(1) > maxHoldings {
 		h.kept.Add(-1)
 		h.beyond.Add(1)
 		return nil
 	}
 	x = &holding{id: id, whole: *whole, accounts: make([]account, len(h.regions.names)), at: t.Steady, seen: t.Steady, series: t.Now}
-	x.unsure = h.UncertainFor() > 0
+	x.unsure = h.uncertainFor() > 0
 	for i := range x.accounts {
 		x.accounts[i].known = !x.unsure || i == h.regions.self
 	}
@@ -542,7 +548,7 @@ func (h *Holdings) renew(x *holding, t Time) {
 	}
 }
 
-// over is whether the window that was named has ended. The store forgets its count
+// over reports whether the window that was named has ended. The store forgets its count
 // when it is next asked by other numbers; by its name it must not be asked for
 // again, should the clock step back.
 func (x *holding) over(now int64) bool {
@@ -556,7 +562,7 @@ func (h *Holdings) uncertainUntil(x *holding, steady int64) int64 {
 	if !x.unsure {
 		return x.copied + keptFor
 	}
-	return steady + int64(min(h.UncertainFor(), time.Second))
+	return steady + int64(min(h.uncertainFor(), time.Second))
 }
 
 // own is what this region has left of the part that it began with: below zero if

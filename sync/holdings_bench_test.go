@@ -42,7 +42,7 @@ func BenchmarkTakeOfAHolding(b *testing.B) {
 		run("regional", func(id bucket.ID, t Time, r *bucket.Result) { s.TakeInto(id, &limit, t.Now, 1, r) })
 		h := NewHoldings(NewRegions("a", []string{"b"}, nil), 1, s, Time{start, start})
 		h.Meet("b", h.regions.print)
-		h.begun -= 2 * keptFor
+		h.knownSince -= 2 * keptFor
 		var looked int64
 		take := func(id bucket.ID, t Time, r *bucket.Result) {
 			if t.Steady-looked > int64(ExchangeEvery) {

@@ -24,7 +24,7 @@ func (r *region) byStore(t *testing.T) bool {
 	l := r.whole()
 	var res bucket.Result
 	id, now := anID, r.time()
-	knew := now.Steady < r.holdings.told.Load() && r.store.TakePart(id, &l, now.Now, 0, &res)
+	knew := now.Steady < r.holdings.partsUntil.Load() && r.store.TakePart(id, &l, now.Now, 0, &res)
 	r.holdings.Take(id, &l, now, 0, &res)
 	require.True(t, res.Allowed)
 	return knew
@@ -174,7 +174,7 @@ func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
 	require.Positive(t, x.demand)
 	require.Zero(t, x.spent())
 	for _, c := range from.store.Collect(false, nil) {
-		from.holdings.Spent(c.ID, c.Units)
+		from.holdings.noteSpent(c.ID, c.Units)
 	}
 	require.EqualValues(t, 100, x.spent())
 }

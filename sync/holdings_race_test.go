@@ -18,14 +18,14 @@ func TestNothingIsTakenThatIsGrantedAwayMeanwhile(t *testing.T) {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: whole, Per: time.Hour, Start: int64(time.Hour)}
 	at := Time{int64(time.Hour), int64(time.Hour)}
 	h := NewHoldings(NewRegions("near", []string{"far"}, nil), 1, bucket.NewStore(1<<16, bucket.Salt{}), at)
-	h.agreed, h.begun = []bool{true, true}, h.begun-2*keptFor
-	h.told.Store(at.Steady + 1) // so that takes are by what the store was told, where they can be
+	h.agreed, h.knownSince = []bool{true, true}, h.knownSince-2*keptFor
+	h.partsUntil.Store(at.Steady + 1) // so that takes are by what the store was told, where they can be
 	total := int64(0)
 	for round := range 1000 {
 		id := bucket.ID{Hi: rand.Uint64(), Lo: rand.Uint64()}
 		sh := h.shard(id)
 		sh.mu.Lock()
-		x := h.holding(sh, id, &limit, at)
+		x := h.holdingOf(sh, id, &limit, at)
 		sh.mu.Unlock()
 		var taken [2]int64
 		var done sync.WaitGroup

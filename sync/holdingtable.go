@@ -24,7 +24,7 @@ func (sh *holdings) add(x *holding) {
 	if sh.of == nil {
 		sh.of = make(map[bucket.ID]*holding)
 	}
-	x.place = len(sh.all)
+	x.index = len(sh.all)
 	sh.all = append(sh.all, x)
 	sh.of[x.id] = x
 	sh.push(x)
@@ -34,7 +34,7 @@ func (sh *holdings) add(x *holding) {
 // the sweep of all may have passed.
 func (sh *holdings) drop(x *holding) (moved *holding) {
 	last := sh.all[len(sh.all)-1]
-	sh.all[x.place], last.place = last, x.place
+	sh.all[x.index], last.index = last, x.index
 	sh.all = slices.Delete(sh.all, len(sh.all)-1, len(sh.all))
 	delete(sh.of, x.id)
 	return last

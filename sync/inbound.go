@@ -14,7 +14,8 @@ type Arrival struct {
 	Leaving  bool   // From hands over what it holds
 }
 
-// inbound is what is known of one sender's frames.
+// inbound is what is known of one sender's frames. The number that was applied only rises,
+// so that a frame that comes twice, or late, is answered as before and changes nothing.
 type inbound struct {
 	applied uint64 // the number of the last frame that was applied
 	answer  []byte // what was answered to it
@@ -124,7 +125,7 @@ func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer
 		a.Given = nil
 	} else {
 		in.move = move
-		s.holdings.Sure(time.Duration(uncertain))
+		s.holdings.sure(time.Duration(uncertain))
 	}
 	a.Complete = flags&flagComplete != 0
 	if o := s.outbound(from); o != nil && flags&flagBegs != 0 {
@@ -202,7 +203,7 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 			limit, used = x.limits.read(r), r.units()
 		}
 		if r.err == nil && x.heeded(id, number, made) {
-			x.spent(id, &limit, used)
+			x.mergeSpend(id, &limit, used)
 		}
 		return
 	}
@@ -228,10 +229,10 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	if r.err != nil || !x.heeded(id, number, made) || flags&(itemTotal|itemMore) == itemTotal && x.renewed(id, c) {
 		return
 	}
-	x.state(id, c, flags, follows)
+	x.mergeState(id, c, flags, follows)
 }
 
-// heeded is whether what comes with a reset number still counts. If a later
+// heeded reports whether what comes with a reset number still counts. If a later
 // reset is known here, the sender is told of it; if its own is not in time, there is
 // nothing to tell it, and it would only say the same again.
 func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
@@ -247,8 +248,8 @@ func (x *arriving) heeded(id bucket.ID, number uint64, made int64) bool {
 	return false
 }
 
-// spent takes in a vector of a copy of which so much is used.
-func (x *arriving) spent(id bucket.ID, l *bucket.Limit, used int64) {
+// mergeSpend takes in a vector of a copy of which so much is used.
+func (x *arriving) mergeSpend(id bucket.ID, l *bucket.Limit, used int64) {
 	if len(x.seen) == 0 {
 		return
 	}
@@ -279,7 +280,7 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 	x.retort(id, l)
 }
 
-// passesOn is whether neither this node has authority over id nor the sender: whoever
+// passesOn reports whether neither this node has authority over id nor the sender: whoever
 // has it, or will, may have yet to hear of what is in the sender's copy. It has heard of
 // a total that who leaves has had from it, as a copy: what nobody has been told of stands
 // in a vector.
@@ -327,7 +328,7 @@ func agesOf(l *bucket.Limit, now int64) ages {
 func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)
-	t.gone = max(0, t.spent-used)
+	t.expired = max(0, t.spent-used)
 	var ok bool
 	if c.Whose, ok = t.total(); !ok || used == 0 || c.Partial() || t.origin == x.self || x.ledger.has(id) || x.passesOn(id) || !x.store.Renew(id, c, x.now) {
 		return false
@@ -340,8 +341,8 @@ func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	return true
 }
 
-// state takes in a copy.
-func (x *arriving) state(id bucket.ID, c *bucket.Count, flags byte, follows uint64) {
+// mergeState takes in a copy.
+func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows uint64) {
 	more := flags&itemMore != 0
 	parts := &x.in.parts
 	if c.Partial() {

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// ledger has the vectors of copies, by id. Its entries hold no pointers.
+// ledger has the vectors of copies, by id. Its entries hold no pointers, and an entry that
+// is in use stays where it is, since reviews and sweeps go by indexes.
 //
 // It is bounded. Once it is full, each new tally takes the place of another (makeRoom).
 // Its units stay in the copies that have them, but nothing tells them apart any more:
@@ -188,7 +189,7 @@ func (l *ledger) free(i int32) {
 }
 
 // forget has self's next tally of the id, here or in the store, begin above this one: in
-// another series, if units were given back, as only that outgrows them.
+// another series, if units were refunded, as only that outgrows them.
 func (l *ledger) forget(e *entry) {
 	if e.origin != l.self {
 		return

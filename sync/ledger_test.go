@@ -173,11 +173,11 @@ func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 	const self = 2
 	id, store := someID(0), bucket.NewStore(100, bucket.Salt{})
 	store.Track(self, 1, nil)
-	l, begun := newLedger(self, store), store.Begin(id)
+	l, begun := newLedger(self, store), store.NewTotal(id)
 	old := tally{origin: self, series: begun.Series, spent: int64(begun.Spent) + 5, refunded: 2}
 	l.add(id, old)
 	l.drop(id)
-	next := store.Begin(id)
+	next := store.NewTotal(id)
 	require.False(t, old.later(&tally{origin: self, series: next.Series, spent: int64(next.Spent)}))
 }
 
@@ -193,7 +193,7 @@ func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 	take(5)
 	l.now += lastsFor(&limit)
 	own := take(3)
-	require.EqualValues(t, 3, own.spent-own.gone)
+	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
 // A store that has lost a count takes what is spent next for the first of it. That is
@@ -209,7 +209,7 @@ func TestWhatIsSpentOfACountThatWasLostJoinsItsVector(t *testing.T) {
 	v := s.vector(nil, id, l.now)
 	own := v.of(2)
 	require.Equal(t, other, v.of(1))
-	require.EqualValues(t, 3, own.spent-own.gone)
+	require.EqualValues(t, 3, own.spent-own.expired)
 }
 
 // A store keeps one tally of a count: what has more stays in the ledger.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// tally is what one origin has spent of an id, and what it has given back: cumulative,
+// tally is what one origin has spent of an id, and what it has refunded: cumulative,
 // and raised by the origin alone. Of two tallies of an origin, one has therefore all
 // that the other has. An origin that has forgotten its tally goes on with a higher
 // series, from zero.
@@ -13,7 +13,7 @@ type tally struct {
 	origin          Member
 	series          int64
 	spent, refunded int64
-	gone            int64 // of what was spent, at least so much counts no more; or never did, as the total began above zero
+	expired         int64 // of what was spent, at least so much counts no more; or never did, as the total began above zero
 	changed         int64 // when it last grew, by this node's clock, or later
 }
 
@@ -51,7 +51,7 @@ func (t *tally) join(o *tally) (grew bool) {
 	case !t.later(o):
 		t.changed = min(t.changed, o.changed)
 	}
-	t.gone = max(t.gone, o.gone)
+	t.expired = max(t.expired, o.expired)
 	return grew
 }
 
@@ -94,12 +94,12 @@ func (v vector) latest(n int) vector {
 // ages say what time has done to a tally since it grew.
 type ages struct {
 	now       int64
-	late      int64 // older than this, what was given back is late: time has given back some of it already
+	late      int64 // older than this, a refund is late: some of its units have recovered already
 	recovered int64 // this old, all that was spent has recovered
 }
 
 // beyond is the net of what v has and o has not. Tallies that have recovered by their
-// age count nothing, and neither does what was given back once it is late.
+// age count nothing, and neither does a refund once it is late.
 func (v vector) beyond(o vector, by ages) (units int64) {
 	for i := range v {
 		t, known := &v[i], o.of(v[i].origin)
@@ -110,7 +110,7 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 		if t.series > known.series {
 			known = tally{}
 		}
-		spent, refunded := max(0, t.spent-max(known.spent, t.gone)), max(0, t.refunded-known.refunded)
+		spent, refunded := max(0, t.spent-max(known.spent, t.expired)), max(0, t.refunded-known.refunded)
 		if age > by.late {
 			refunded = min(refunded, spent)
 		}
@@ -122,10 +122,10 @@ func (v vector) beyond(o vector, by ages) (units int64) {
 // onTop is the net of what v has and o has not, as a copy of o's units takes it on top:
 // used is what is used of that copy, and there of v's.
 //
-// More may have been given back at several places, of units that all of these knew, than
+// More may have been refunded at several places, of units that all of these knew, than
 // there were: they were others', of which the rest has yet to come. So what is used of o's
-// copy beyond the net of all that o knows could not be given back there, and is taken off
-// that rest. And what both know to be given back beyond what was spent has made what is
+// copy beyond the net of all that o knows could not be refunded there, and is taken off
+// that rest. And what both know to be refunded beyond what was spent has made what is
 // used of v's copy less: the net is never more than both together.
 func (o vector) onTop(v vector, used, there int64, by ages) int64 {
 	units := v.beyond(o, by)
@@ -142,7 +142,7 @@ func (o vector) onTop(v vector, used, there int64, by ages) int64 {
 
 // merge says how a copy becomes the merge of itself and another that arrives: whether
 // that one takes its place, and which units are then spent on top of the one that stays,
-// below zero given back. The copy's vector becomes the join.
+// below zero refunded. The copy's vector becomes the join.
 //
 // Of two copies that each have what the other has not, either is a bound from above for
 // both with the other's net excess on top: the lesser bound is taken. Where one covers the

@@ -21,7 +21,7 @@ func drawVector(t *rapid.T, label string) (v vector) {
 		if steps := rapid.IntRange(0, 5).Draw(t, label); steps > 0 {
 			series := rapid.Int64Range(0, 1).Draw(t, label)
 			gone, later := rapid.Int64Range(0, int64(steps)).Draw(t, label), rapid.Int64Range(0, 1).Draw(t, label)
-			v = append(v, tally{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), gone: gone, changed: int64(2*steps) + later})
+			v = append(v, tally{origin: origin, series: series, spent: int64(steps * 3), refunded: int64(steps), expired: gone, changed: int64(2*steps) + later})
 		}
 	}
 	return v
@@ -53,7 +53,7 @@ func TestVectorsAreASemilattice(t *testing.T) {
 		for _, one := range []vector{a, b} {
 			for _, x := range join(a, b) {
 				known := one.of(x.origin)
-				if same := !x.later(&known) && !known.later(&x); same && (x.changed > known.changed || x.gone < known.gone) {
+				if same := !x.later(&known) && !known.later(&x); same && (x.changed > known.changed || x.expired < known.expired) {
 					t.Fatalf("of two bounds of %v and %v the wider one is in their join: %v", a, b, x)
 				}
 			}
@@ -71,9 +71,9 @@ func TestVectorsAreASemilattice(t *testing.T) {
 // one, of which they hear later. What is given back is given back of those.
 func TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop(t *testing.T) {
 	lasting := ages{now: 9, late: math.MaxInt64, recovered: math.MaxInt64}
-	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, gone: 3}}
+	known := vector{{origin: 1, series: 1, spent: 7, refunded: 7}, {origin: 2, series: 1, spent: 12, refunded: 14}, {origin: 3, series: 1, spent: 4, expired: 3}}
 	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
-		other := vector{{origin: 4, series: 1, spent: 6 + units, gone: 6}}
+		other := vector{{origin: 4, series: 1, spent: 6 + units, expired: 6}}
 		require.Equal(t, want, known.onTop(other, 0, units, lasting), units)
 		replaces, merged := merge(known, other, 0, units, lasting)
 		if replaces {

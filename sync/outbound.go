@@ -10,6 +10,11 @@ import (
 // outbound is what one member is to be sent: a queue, of which one frame is in
 // flight. All that it keeps is bounded; when too much waits, what waits is
 // dropped for a scan of the whole store.
+//
+// An item leaves outbound only when a frame that has it is acknowledged, and until then is
+// in the queue, in bulk, in the flight, or covered by a scan. Hand-overs rely on it: a give,
+// and Complete, go once everything older is acknowledged (due). An item that is taken from
+// the queue and put nowhere breaks it; only Forgo drops items, of a node that leaves.
 type outbound struct {
 	to     Member
 	stamp  stamp // what it has been sent bears
@@ -23,7 +28,7 @@ type outbound struct {
 	beside   review // how far it is through the vectors and resets, which come first
 	counts   bool   // it is through them
 	cursor   uint64 // how far it is through the store
-	owes     bool   // Complete has not been told yet since Owe
+	owes     bool   // Complete has not been sent yet since Owe
 	owed     int64  // the stream's time of Owe, or when the scan was over
 
 	gives       []give
@@ -33,7 +38,7 @@ type outbound struct {
 	marks map[bucket.ID]piece // of logs, what the member has
 }
 
-// give is authority to be told of after all that was queued before it.
+// give is authority to be handed over after all that was queued before it.
 type give struct {
 	move   uint64
 	ranges Ranges
@@ -68,19 +73,19 @@ func (f *flight) clear() {
 // send, of those that one frame's scan looks at.
 const besideCost = 8
 
-// due is whether what came up to a time is acknowledged: nothing older waits, nor has
+// due reports whether what came up to a time is acknowledged: nothing older waits, nor has
 // a scan yet to bring it.
 func (o *outbound) due(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
 }
 
-// ready is whether there is something to be sent now.
+// ready reports whether there is something to be sent now.
 func (o *outbound) ready() bool {
 	return o.flight.number == 0 && o.any()
 }
 
-// any is whether something waits.
+// any reports whether something waits.
 func (o *outbound) any() bool {
 	return o.queue.len() > 0 || o.bulk.len() > 0 || o.scanning || o.owes || o.wantsCounts || len(o.gives) > 0
 }
@@ -148,7 +153,7 @@ func (s *Stream) Next(to Member, now int64, roles Roles, b []byte, most int) []b
 	b = appendHeader(b[:0], flags, s.self, to, f.number)
 	for _, g := range f.gives {
 		b = appendRanges(b, g.move, g.ranges)
-		b = binary.AppendUvarint(b, uint64(s.holdings.UncertainFor()))
+		b = binary.AppendUvarint(b, uint64(s.holdings.uncertainFor()))
 	}
 	s.scan(o, now, roles)
 	s.limits, s.origins = s.limits[:0], s.origins[:0]
@@ -231,14 +236,14 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 		case kind == ofVector && roles.Answers(id) == o.to, kind == ofReset && o.scan.Contains(id.Hi):
 			looks += besideCost
 			if !s.passed(id, o.stamp, now) {
-				s.stamp(id, o.stamp)
+				s.setStamp(id, o.stamp)
 				o.queue.bring(item{id: id, at: s.clock, kind: spend})
 			}
 		case kind == ofVector && o.scan.Contains(id.Hi) && s.isTarget(o.to, id, roles):
 			looks += besideCost
 			if used, _, _ := s.store.Used(id, now); used == 0 {
 				// The scan of the store finds nothing of it, and the member's older copy may
-				// count what was given back since.
+				// lack a refund since.
 				o.queue.bring(item{id: id, at: s.clock, kind: state})
 			}
 		}
@@ -246,7 +251,7 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	return false
 }
 
-// isTarget is whether a member is to have the state of id from this node: so has
+// isTarget reports whether a member is to have the state of id from this node: so has
 // who answers, from all who have a copy of what has lost its owner, since any of
 // them may have been where the owner last was. Of who leaves so have the others, too.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
@@ -442,7 +447,7 @@ func (s *Stream) Answered(to Member, now int64, answer []byte, roles Roles) (mor
 	return s.ready(), nil
 }
 
-// applied settles the flight: of logs, what is wanted whole and what has more to come
+// applied ends the flight: of logs, what is wanted whole and what has more to come
 // is sent next.
 func (s *Stream) applied(o *outbound, whole []int) {
 	f := &o.flight
@@ -477,7 +482,7 @@ func (s *Stream) applied(o *outbound, whole []int) {
 	o.queue.putBack(back)
 }
 
-// next is whether an ascending list, of which those before i are gone, goes on
+// next reports whether an ascending list, of which those before i are taken off, goes on
 // with i.
 func next(list *[]int, i int) bool {
 	if len(*list) == 0 || (*list)[0] != i {

@@ -48,7 +48,7 @@ func join(sorted []Range) Ranges {
 	return out
 }
 
-// Contains says whether hash is in the set, by a binary search.
+// Contains reports whether hash is in the set, by a binary search.
 func (r Ranges) Contains(hash uint64) bool {
 	i := sort.Search(len(r), func(i int) bool { return r[i].Last >= hash })
 	return i < len(r) && r[i].First <= hash
@@ -117,5 +117,5 @@ func (r Ranges) Minus(o Ranges) Ranges {
 	return out
 }
 
-// Equal says whether both are the same set.
+// Equal reports whether both are the same set.
 func (r Ranges) Equal(o Ranges) bool { return slices.Equal(r, o) }

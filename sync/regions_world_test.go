@@ -187,7 +187,7 @@ func (r *region) restart(copies []duplicate) {
 	if copies == nil {
 		return
 	}
-	r.holdings.Sure(copies[0].uncertain)
+	r.holdings.sure(copies[0].uncertain)
 	for i, id := range w.ids {
 		var known limits
 		if len(copies[i].holding) > 0 {
@@ -211,7 +211,7 @@ func (r *region) duplicate() {
 	r.copies = nil
 	for i, id := range w.ids {
 		var known limits
-		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), uncertain: r.holdings.UncertainFor()}
+		d := duplicate{holding: r.holdings.appendCopy(nil, id, &known), uncertain: r.holdings.uncertainFor()}
 		var mark bucket.Mark
 		for more := true; more; {
 			var c bucket.Count
@@ -266,7 +266,7 @@ func (r *region) holding(i int) *holding {
 func (r *region) tick() {
 	w := r.w
 	for _, c := range r.store.Collect(false, nil) {
-		r.holdings.Spent(c.ID, c.Units)
+		r.holdings.noteSpent(c.ID, c.Units)
 	}
 	r.charged(func() {
 		due, changed := r.holdings.Due(r.time(), func(bucket.ID) bool { return true })
@@ -466,7 +466,7 @@ func (w *globe) check() {
 		for _, r := range w.regions {
 			x, t := r.holding(i), r.time()
 			if x == nil {
-				if r.holdings.UncertainFor() == 0 {
+				if r.holdings.uncertainFor() == 0 {
 					sum += r.regions.start(capacity, r.index)
 				} else {
 					unknown = true

@@ -48,7 +48,7 @@ func (s *stamps) add(x stamp) {
 	}
 }
 
-// review is a place in the order in which tallies and then resets are gone through:
+// review is a place in the order in which tallies and then resets are visited:
 // tallies first, as they admit too much until they are known. The zero review is the
 // beginning.
 type review struct {
@@ -108,7 +108,7 @@ func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 		s.pass(id, roles)
 	default:
 		o.bulk.push(id)
-		s.stamp(id, to)
+		s.setStamp(id, to)
 	}
 }
 
@@ -137,8 +137,8 @@ func (s *Stream) passed(id bucket.ID, to stamp, now int64) bool {
 	return !ok || r.passed.has(to) || !r.heeded(now)
 }
 
-// stamp notes that all that is known of an id beside its count was queued.
-func (s *Stream) stamp(id bucket.ID, to stamp) {
+// setStamp notes that all that is known of an id beside its count was queued.
+func (s *Stream) setStamp(id bucket.ID, to stamp) {
 	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
 		s.ledger.at(i).passed.add(to)
 	}
@@ -154,10 +154,10 @@ func (s *Stream) newStamp() stamp {
 }
 
 // beside is what is known of an id beside its count.
-type beside uint8
+type besideKind uint8
 
 const (
-	ofNothing beside = iota // a place that is not in use
+	ofNothing besideKind = iota // a place that is not in use
 	ofReset
 	ofVector // the one of the id's that stands first in the ledger
 )
@@ -165,8 +165,8 @@ const (
 // nextBeside takes a review one step further: to an id of which something is known
 // beside its count. It is not ok at the end. An id comes with the tally of its that
 // stands first in the ledger, whichever was heard of first: any of them can be forgotten
-// between two parts, and what has not been gone through by then still comes.
-func (s *Stream) nextBeside(at *review) (kind beside, id bucket.ID, ok bool) {
+// between two parts, and what has not been visited by then still comes.
+func (s *Stream) nextBeside(at *review) (kind besideKind, id bucket.ID, ok bool) {
 	i := at.entries
 	if i >= s.ledger.all.len() {
 		at.resets = max(at.resets, s.resets.forgotten)

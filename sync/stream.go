@@ -17,7 +17,7 @@ type Member = uint64
 // calls it with its lock held, so its methods must not call the Stream, and from
 // several goroutines, though never at the same time.
 type Roles interface {
-	// Holds is whether this node has authority over id.
+	// Holds reports whether this node has authority over id.
 	Holds(id bucket.ID) bool
 	// Holder is who has authority over id, as far as is known: 0 if that may be nobody,
 	// or somebody who is not in the roster any more.
@@ -33,7 +33,14 @@ type Roles interface {
 
 // Stream is one node's side of the stream. Its methods are safe for concurrent
 // use, and take one lock: each does a bounded amount of work under it. now is in
-// nanoseconds of this node's own clock, the one that its store is told.
+// nanoseconds of this node's own clock, the one that its store goes by.
+//
+// The vector of an id is in the store, as the Total of its count, or in the ledger, never
+// in both: unfold moves it to the ledger and fold back. Merges rely on that, as the units
+// of a tally that stands in both would count twice.
+//
+// The lock comes before those of holdings and of the store, and nothing that holds one of
+// these calls the stream.
 type Stream struct {
 	self  Member
 	store *bucket.Store
@@ -43,7 +50,7 @@ type Stream struct {
 	clock     int64 // rises with each call that queues, so that it orders what is queued; else it is now
 	number    uint64
 	sent      uint64 // counts in frames, ever
-	moves     uint64 // the last that was given to a give: what comes twice is taken once
+	moves     uint64 // the number of the last give: what comes twice is taken once
 	leaving   bool
 	forgoes   bool        // sends no states
 	outbounds []*outbound // by member, ascending
@@ -51,14 +58,14 @@ type Stream struct {
 	ledger    ledger
 	resets    *resets
 	holdings  *Holdings          // nil where there are no other regions
-	whenReset WhenReset          // nil if nobody wants to know
+	whenReset ResetHook          // nil if nobody wants to know
 	bases     map[bucket.ID]base // of logs: the frame that brought this node's count, if nothing has changed it since
 
 	cursor int // of CollectPart
 
-	reviewing bool   // a review has not gone through the resets and tallies yet
+	reviewing bool   // a review has not visited all resets and tallies yet
 	reviewed  review // how far it is
-	stamps    stamp  // the last that was given
+	stamps    stamp  // the latest
 
 	changes []bucket.Change // what follows is used within one call
 	ids     []bucket.ID
@@ -93,14 +100,14 @@ func (s *Stream) Begin(self Member) {
 	}
 }
 
-// WhenReset is called for each count that is reset, here or as another node did it. It
+// ResetHook is called for each count that is reset, here or as another node did it. It
 // calls reset, once: until then the count and ResetNumber are as before, and from then on
 // the count is none and ResetNumber is number. It runs under a lock, and calls nothing of
 // the stream but ResetNumber.
-type WhenReset func(id bucket.ID, number uint64, reset func())
+type ResetHook func(id bucket.ID, number uint64, reset func())
 
 // WhenReset sets what is called for each reset. It is called before anything else.
-func (s *Stream) WhenReset(f WhenReset) { s.whenReset = f }
+func (s *Stream) WhenReset(f ResetHook) { s.whenReset = f }
 
 // ResetNumber returns the number of a count's last reset that this node knows of and still
 // heeds, 0 if there is none. What was lent, granted or denied under a lower number is of a
@@ -158,7 +165,7 @@ func (s *Stream) Meet(members []Member) {
 		if slices.ContainsFunc(met, func(m *outbound) bool { return m.to == o.to }) {
 			continue
 		}
-		// Who was to have it is gone, and nobody may have what it was to be told.
+		// The member that was to have it has left, and no other may know it.
 		for _, g := range slices.Concat(o.flight.gives, o.gives) {
 			for _, m := range met {
 				m.owe(g.ranges, s.clock)
@@ -190,7 +197,7 @@ const (
 )
 
 // CollectPart is Collect of a part of the store where much has changed, and of
-// the whole of it else, which is told by over. The next call goes on from there.
+// the whole of it else, which over reports. The next call goes on from there.
 func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool) {
 	for n := 0; n < collectPart && !over; n += collectStep {
 		s.mu.Lock()
@@ -383,7 +390,7 @@ func (s *Stream) Sweep(now int64) {
 		case !s.recovered(t, now):
 			s.wane(id, now)
 		case s.returned(id):
-			l.drop(id) // what was given back belongs to what was spent, whoever spent it
+			l.drop(id) // a refund belongs to what was spent, whoever spent it
 		default:
 			l.remove(int32(l.swept))
 			s.fold(id)
@@ -399,7 +406,7 @@ const sweepParts = 128
 // that by the time somebody forgets it, it counts nothing for anybody.
 const remembered = int64(10e9)
 
-// recovered is whether a tally may be forgotten. A count that never runs empty does
+// recovered reports whether a tally may be forgotten. A count that never runs empty does
 // not show that a tally has recovered: its age does.
 func (s *Stream) recovered(t *entry, now int64) bool {
 	if t.changed > now { // the clock has stepped back
@@ -420,7 +427,7 @@ func (s *Stream) recovered(t *entry, now int64) bool {
 // lastsFor is how long units that were spent of a limit can count.
 func lastsFor(l *bucket.Limit) int64 { return int64(min(2*recovery(l), 1<<62)) }
 
-// returned is whether units of an id were given back, as far as is known.
+// returned reports whether units of an id were refunded, as far as is known.
 func (s *Stream) returned(id bucket.ID) bool {
 	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
 		if s.ledger.at(i).refunded > 0 {
@@ -442,8 +449,8 @@ func recovery(l *bucket.Limit) float64 {
 // Tallies is how many are known.
 func (s *Stream) Tallies() int { return s.Beside().Tallies }
 
-// Beside is what is known beside counts.
-type Beside struct {
+// StreamStats is what is known beside counts.
+type StreamStats struct {
 	Tallies        int
 	Resets         int    // their tombstones
 	Bytes          int    // that these take, about
@@ -452,11 +459,11 @@ type Beside struct {
 	Sent           uint64 // counts that frames to others had, again those that were sent again
 }
 
-// Beside is what is known beside counts.
-func (s *Stream) Beside() Beside {
+// Beside returns what is known beside counts.
+func (s *Stream) Beside() StreamStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Beside{
+	return StreamStats{
 		Tallies: s.ledger.len(), Resets: len(s.resets.of),
 		Bytes:          s.ledger.len()*entryBytes + len(s.resets.of)*resetBytes + s.resets.order.len()*knownBytes,
 		TalliesDropped: s.ledger.dropped, ResetsDropped: s.resets.dropped,
@@ -464,8 +471,8 @@ func (s *Stream) Beside() Beside {
 	}
 }
 
-// Lag is how much waits for a member.
-type Lag struct {
+// Backlog is how much waits for a member.
+type Backlog struct {
 	Counts   int           // ids that it has not acknowledged; an id can be among them more than once
 	Age      time.Duration // of the oldest of them
 	Bulk     int           // of these, ids that a review has found
@@ -473,15 +480,15 @@ type Lag struct {
 	Giving   bool          // it is given authority, and has yet to take it
 }
 
-// Lag is how much waits for a member.
-func (s *Stream) Lag(to Member, now int64) Lag {
+// Lag returns how much waits for a member.
+func (s *Stream) Lag(to Member, now int64) Backlog {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.outbound(to)
 	if o == nil {
-		return Lag{}
+		return Backlog{}
 	}
-	l := Lag{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Giving: o.giving()}
+	l := Backlog{Counts: len(o.flight.items) + o.queue.len() + o.bulk.len(), Bulk: o.bulk.len(), Scanning: o.scanning, Giving: o.giving()}
 	at, waits := o.queue.oldest()
 	if len(o.flight.items) > 0 {
 		at, waits = o.flight.items[0].at, true
@@ -492,7 +499,7 @@ func (s *Stream) Lag(to Member, now int64) Lag {
 	return l
 }
 
-// Idle is whether nothing is owed to a member, queued for it or in flight, and no review
+// Idle reports whether nothing is owed to a member, queued for it or in flight, and no review
 // is under way that may find something.
 func (s *Stream) Idle(to Member) bool {
 	s.mu.Lock()
@@ -501,7 +508,7 @@ func (s *Stream) Idle(to Member) bool {
 	return o == nil || o.flight.number == 0 && !o.ready() && !s.reviewing
 }
 
-// Giving is whether authority that was given has not been taken yet.
+// Giving reports whether authority that was given has not been taken yet.
 func (s *Stream) Giving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -534,14 +541,14 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 	if len(s.bases) > 0 {
 		delete(s.bases, id)
 	}
-	s.holdings.Spent(id, c.Units)
+	s.holdings.noteSpent(id, c.Units)
 	holds := roles.Holds(id)
 	if c.Folded && c.Units != 0 && s.ledger.has(id) { // the store had none of it, and took it for new
 		s.store.SetWhose(id, bucket.Total{})
 		c.Folded = false
 	}
 	if !c.Folded {
-		s.spend(id, c.Units, now)
+		s.addOwn(id, c.Units, now)
 	} else if c.Units != 0 && !holds {
 		s.unfold(id, 0, now) // a review is to find it
 	}
@@ -551,7 +558,7 @@ func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbou
 		}
 		return
 	}
-	s.stamp(id, home)
+	s.setStamp(id, home)
 	s.send(id, roles, except)
 }
 
@@ -571,14 +578,14 @@ func (s *Stream) vector(v vector, id bucket.ID, now int64) vector {
 // is not known.
 func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
 	used := max(0, s.store.Collected(id, now)-units)
-	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), gone: max(0, int64(t.Spent)-used), changed: now}
+	return tally{origin: t.Origin, series: t.Series, spent: int64(t.Spent), expired: max(0, int64(t.Spent)-used), changed: now}
 }
 
 // wane notes of id's tallies what counts no more: of no origin is more in use than of
 // all. Others may have forgotten a tally whose units have recovered, and would count what
 // an older copy brings back of it.
 //
-// Where units were given back it notes nothing: these belong to what was spent, whoever
+// Where units were refunded it notes nothing: these belong to what was spent, whoever
 // has heard of that. Nor of a count that is not held: it may have been evicted.
 func (s *Stream) wane(id bucket.ID, now int64) {
 	if !s.ledger.has(id) || s.returned(id) {
@@ -590,7 +597,7 @@ func (s *Stream) wane(id bucket.ID, now int64) {
 	used, _, _ := s.store.Used(id, now)
 	for i := s.ledger.of(id); i != none; i = s.ledger.at(i).next {
 		t := s.ledger.at(i)
-		t.gone = max(t.gone, t.spent-used)
+		t.expired = max(t.expired, t.spent-used)
 	}
 }
 
@@ -608,7 +615,7 @@ func (s *Stream) unfold(id bucket.ID, units, now int64) {
 }
 
 // fold has the store keep id's vector again, which the ledger has kept, if it is one
-// other origin's tally, of which nothing was given back.
+// other origin's tally, of which nothing was refunded.
 func (s *Stream) fold(id bucket.ID) {
 	i := s.ledger.of(id)
 	if i == none || s.ledger.at(i).next != none {
@@ -643,8 +650,8 @@ func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now 
 	return bucket.Total{}, s.ledger.join(id, v, lastsFor(l))
 }
 
-// spend adds to this node's own tally of an id.
-func (s *Stream) spend(id bucket.ID, units, now int64) {
+// addOwn adds to this node's own tally of an id.
+func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 	s.unfold(id, units, now)
 	own := s.ledger.find(id, s.self)
 	if own == nil {
@@ -654,8 +661,8 @@ func (s *Stream) spend(id bucket.ID, units, now int64) {
 	limit, held := s.store.Judge(id)
 	if own.heard || held && lapsed(own, &limit, now) {
 		s.ledger.forget(own)
-		t := s.store.Begin(id)
-		own.tally, own.heard = tally{origin: s.self, series: t.Series, spent: int64(t.Spent), gone: int64(t.Spent)}, false
+		t := s.store.NewTotal(id)
+		own.tally, own.heard = tally{origin: s.self, series: t.Series, spent: int64(t.Spent), expired: int64(t.Spent)}, false
 	}
 	own.passed, own.changed, own.lasts = stamps{}, now, max(own.lasts, lastsFor(&limit))
 	if units > 0 {
@@ -665,7 +672,7 @@ func (s *Stream) spend(id bucket.ID, units, now int64) {
 	}
 }
 
-// lapsed is whether all that a tally says has recovered by its age: what its origin goes
+// lapsed reports whether all that a tally says has recovered by its age: what its origin goes
 // on with is another, or those who hear of this one first would count it whole.
 func lapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
@@ -713,10 +720,10 @@ func (s *Stream) pass(id bucket.ID, roles Roles) {
 	}
 	switch to, o := s.passee(id, roles); {
 	case to == home:
-		s.stamp(id, home)
+		s.setStamp(id, home)
 		s.send(id, roles, nil)
 	case o != nil:
-		s.stamp(id, to) // before its queue may be dropped
+		s.setStamp(id, to) // before its queue may be dropped
 		s.push(o, item{id: id, at: s.clock, kind: spend})
 	}
 }

@@ -154,7 +154,7 @@ func TestASlowMemberCostsBoundedMemoryAndLosesNothing(t *testing.T) {
 	require.True(t, l.streams[0].Lag(2, l.now).Scanning, "what is too much is scanned for")
 	l.streams[0].Lost(2)
 	l.settle()
-	require.Equal(t, Lag{}, l.streams[0].Lag(2, l.now))
+	require.Equal(t, Backlog{}, l.streams[0].Lag(2, l.now))
 	require.True(t, l.streams[0].Idle(2))
 	for i := range 1500 {
 		require.Equal(t, l.used(0, someID(i)), l.used(1, someID(i)), i)

@@ -449,7 +449,7 @@ func (n *node) note() {
 				continue
 			}
 			u.upTo = n.tally(id)
-			if begun := u.upTo.gone; u.from.series != u.upTo.series || u.from.spent < begun {
+			if begun := u.upTo.expired; u.from.series != u.upTo.series || u.from.spent < begun {
 				u.from = tally{series: u.upTo.series, spent: begun} // it had forgotten its last one
 			}
 			units := n.store.Uncollected(id)

@@ -31,8 +31,8 @@ func searched(n int, choose func(ID) bool) []ID {
 func probes(s *Store, ids []ID) (mean float64, most, fullest int) {
 	total, shards := 0, map[*shard]int{}
 	for _, id := range ids {
-		sh, h := s.place(id)
-		at := sh.find(id, h, &s.places)
+		sh, h := s.locate(id)
+		at := sh.find(id, h, &s.placement)
 		n := at - sh.home(h)
 		if n < 0 {
 			n += len(sh.slots)
@@ -64,9 +64,9 @@ func TestAFullTableIsProbedForFewSlots(t *testing.T) {
 	looked := 0
 	for range 10_000 {
 		id := ID{rng.Uint64(), rng.Uint64()}
-		_, h := s.place(id)
-		require.Negative(t, sh.find(id, h, &s.places))
-		for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.far(i, &s.places); i, n = sh.next(i), n+1 {
+		_, h := s.locate(id)
+		require.Negative(t, sh.find(id, h, &s.placement))
+		for i, n := sh.home(h), 0; sh.slots[i].limit != 0 && n <= sh.far(i, &s.placement); i, n = sh.next(i), n+1 {
 			looked++
 		}
 	}
@@ -80,7 +80,7 @@ func TestIDsThatShareBitsLieLikeAnyOthers(t *testing.T) {
 	race.SkipOneGoroutine(t)
 	const n = 50_000
 	l := &Limit{Rate: 10, Per: time.Hour}
-	known := newPlaces(1024, Salt{})
+	known := newPlacement(1024, Salt{})
 	cases := map[string][]ID{
 		"the first 16 bits of the second half": shaped(n, func(id ID) ID { id.Lo = 0xbeef<<48 | id.Lo>>16; return id }),
 		"the first 16 bits of the first half":  shaped(n, func(id ID) ID { id.Hi = 0xbeef<<48 | id.Hi>>16; return id }),
@@ -128,7 +128,7 @@ func shaped(n int, as func(ID) ID) []ID {
 // above counts is there to be counted.
 func TestWhoKnowsTheSaltMakesIDsLieTogether(t *testing.T) {
 	salt := Salt{1, 2}
-	known := newPlaces(1024, salt)
+	known := newPlacement(1024, salt)
 	chosen := searched(2_000, func(id ID) bool { return known.shard(known.of(id)) == 7 })
 	s := NewStore(5_000_000, salt)
 	fill(s, chosen, &Limit{Rate: 10, Per: time.Hour})

@@ -249,6 +249,7 @@ func TestThePureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
 		"bucket",
 		"ring",
+		"sync",
 		"internal/outage",
 		"internal/registry",
 		"internal/view",

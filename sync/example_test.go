@@ -1,0 +1,55 @@
+package countsync_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const owner, replica = countsync.Member(1), countsync.Member(2)
+
+// view is a node's, in which the owner has authority over all ids, and the replica is
+// their target.
+type view struct{ self countsync.Member }
+
+func (v view) Holds(bucket.ID) bool               { return v.self == owner }
+func (v view) Holder(bucket.ID) countsync.Member  { return owner }
+func (v view) Answers(bucket.ID) countsync.Member { return owner }
+func (v view) Targets(dst []countsync.Member, _ bucket.ID) []countsync.Member {
+	if v.self == owner {
+		dst = append(dst, replica)
+	}
+	return dst
+}
+
+// What the owner's store has spent goes to the replica in a frame, and is acknowledged.
+func ExampleStream() {
+	now := int64(time.Hour)
+	stores := make(map[countsync.Member]*bucket.Store)
+	streams := make(map[countsync.Member]*countsync.Stream)
+	for _, m := range []countsync.Member{owner, replica} {
+		stores[m] = bucket.NewStore(1000, bucket.Salt{m, m})
+		stores[m].Track(m, now, nil)
+		streams[m] = countsync.New(m, stores[m])
+		streams[m].Meet([]countsync.Member{owner, replica})
+	}
+	id, limit := bucket.ID{Hi: 1, Lo: 2}, &bucket.Limit{Algorithm: bucket.SlidingWindow, Rate: 10, Per: time.Minute}
+	stores[owner].Take(id, limit, now, 3)
+
+	for _, to := range streams[owner].Collect(now, false, view{owner}) {
+		frame := streams[owner].Next(to, now, view{owner}, nil, 16<<10)
+		answer, _, err := streams[to].Serve(now, frame, view{to}, nil)
+		if err != nil {
+			fmt.Println(err)
+		}
+		if _, err := streams[owner].Answered(to, now, answer, view{owner}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	used, _, _ := stores[replica].Used(id, now)
+	fmt.Println(used, streams[owner].Idle(replica))
+	// Output:
+	// 3 true
+}

@@ -174,19 +174,19 @@ func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast 
 
 // Return is Refund of units that the take with this receipt lent, and that nobody has spent.
 // They count: where a Refund took the entry of a log for usage, which had newer units to
-// take, the rest is given back of those, but for what else is lent.
+// take, the rest is refunded of those, but for what else is lent.
 func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease) {
 	sh, h := s.locate(id)
 	sh.mu.Lock()
 	if c, l := sh.held(id, h, &s.placement, l, now); c != nil {
 		g := sh.logOf(l, c)
-		given, gave := l.refund(&c.cell, g, now, units, r, false, Lease{})
-		if given < units && l.Algorithm == SlidingLog && after(int64(r), l.per()) > now {
-			rest, more := l.refund(&c.cell, g, now, units-given, 0, false, lent)
-			given, gave = given+rest, gave || more
+		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})
+		if refunded < units && l.Algorithm == SlidingLog && after(int64(r), l.per()) > now {
+			rest, more := l.refund(&c.cell, g, now, units-refunded, 0, false, lent)
+			refunded, changed = refunded+rest, changed || more
 		}
-		if gave {
-			s.note(sh, c, l, -given)
+		if changed {
+			s.note(sh, c, l, -refunded)
 		}
 	}
 	sh.mu.Unlock()

@@ -5,7 +5,7 @@ test:
 
 # What the default run leaves out, as it shows a promise once more by costlier means.
 full:
-	WEIR_FULL=1 go test -timeout 30m $$(go run ./internal/suite full)
+	WEIR_FULL=1 go test -timeout 30m $$(./.ci/packages full)
 
 # What wants the machine for itself: networks of the system's own, which need root, and nodes
 # under siege.
@@ -15,14 +15,14 @@ alone:
 race:
 	go test -race -run Siege .
 	cd cmd/demo && go test -race .
-	go test -race -timeout 15m $$(go run ./internal/suite raced)
+	go test -race -timeout 15m $$(./.ci/packages raced)
 
 # Tests that fail by chance: the default run, so many times under load, each fifth time under
 # the race detector. FLAKES_OF="./cluster ." plays these packages alone.
 FLAKES ?= 20
 FLAKES_OF ?=
 flakes:
-	go run ./internal/suite flakes -n $(FLAKES) $(FLAKES_OF)
+	./.ci/flakes $(FLAKES) $(FLAKES_OF)
 
 # A short run of every fuzz target; FUZZTIME=10m make fuzz for a long one each.
 FUZZTIME ?= 10000x

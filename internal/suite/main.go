@@ -1,11 +1,10 @@
-// Command suite looks after the test suite: it finds tests that fail by chance, holds the
-// default run to its time, and names the slowest tests.
+// Command suite runs a command, and fails if that fails or takes longer than so many seconds
+// of the reference machine:
 //
-//	go run ./internal/suite flakes -n 20              the default run, 20 times under load
-//	go run ./internal/suite limit -seconds 180 go test work
-//	go test -json work | go run ./internal/suite slowest
-//	go test -race $(go run ./internal/suite raced)
-//	WEIR_FULL=1 go test $(go run ./internal/suite full)
+//	go run ./internal/suite -seconds 180 go test work
+//
+// It measures this machine's speed before and after the command and scales the limit by it,
+// so that a slow machine fails nobody and a slow suite fails everywhere.
 package main
 
 import (
@@ -15,68 +14,125 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 )
 
-// The exit statuses.
-const (
-	exitFine = iota
-	exitFailed
-	exitUsage
-)
-
-const usage = `usage:
-  suite flakes [-n rounds] [-race every] [-busy loops] [-run pattern] [package ...]
-  suite limit -seconds n command [argument ...]
-  suite slowest [-n tests] <events of go test -json
-  suite raced
-  suite full
-`
-
-// errFailed is returned for a failure that is already printed.
-var errFailed = errors.New("failed")
+// errSlow is returned for a command that exceeded its limit, which is already printed.
+var errSlow = errors.New("too slow")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
-
-func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Writer) int {
-	commands := map[string]func(context.Context, []string, io.Reader, io.Writer) error{
-		"flakes": flakes, "limit": limit, "slowest": slowest, "raced": raced, "full": fullRun,
+	seconds := flag.Float64("seconds", 0, "how long the command may take on the reference machine")
+	flag.Parse()
+	if *seconds <= 0 || flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "usage: suite -seconds n command [argument ...], with n above 0")
+		os.Exit(2)
 	}
-	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprint(complaints, usage)
-		return exitUsage
-	}
-	var wrong usageError
-	switch err := commands[args[0]](ctx, args[1:], in, out); {
-	case err == nil:
-		return exitFine
-	case errors.As(err, &wrong), errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(complaints, "suite %s: %v\n%s", args[0], err, usage)
-		return exitUsage
-	case errors.Is(err, errFailed):
-		return exitFailed
-	default:
-		fmt.Fprintf(complaints, "suite %s: %v\n", args[0], err)
-		return exitFailed
+	if err := limited(ctx, time.Duration(*seconds*float64(time.Second)), speed, flag.Args(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(1)
 	}
 }
 
-// usageError is what is wrong with a command line.
-type usageError string
-
-func (e usageError) Error() string { return string(e) }
-
-// parse reads a command's flags, and reports what is wrong with them as a usageError.
-func parse(flags *flag.FlagSet, args []string) error {
-	flags.SetOutput(io.Discard)
-	if err := flags.Parse(args); err != nil && !errors.Is(err, flag.ErrHelp) {
-		return usageError(err.Error())
-	} else if err != nil {
+// limited runs a command within a limit, on a machine of a measured speed.
+func limited(ctx context.Context, most time.Duration, speed func(context.Context) time.Duration, command []string, out io.Writer) error {
+	before := speed(ctx)
+	began := time.Now()
+	c := exec.CommandContext(ctx, command[0], command[1:]...)
+	c.Stdout, c.Stderr = out, os.Stderr
+	failure := c.Run()
+	took := time.Since(began)
+	after := speed(ctx)
+	if err := ctx.Err(); err != nil {
 		return err
 	}
+	said, within := verdict(took, most, before, after)
+	fmt.Fprintf(out, "%s: %s\n", strings.Join(command, " "), said)
+	if failure != nil {
+		return failure
+	}
+	if !within {
+		return errSlow
+	}
 	return nil
+}
+
+// reference is what the measured work takes on the machine whose seconds limits are in:
+// 2 cores of an AMD EPYC, otherwise idle, on which the default run takes 146 s.
+const reference = 350 * time.Millisecond
+
+// verdict reports whether a command that took so long kept to its limit, on a machine on
+// which the measured work took before and after. The slower of the two counts.
+func verdict(took, limit, before, after time.Duration) (said string, within bool) {
+	slower := max(before, after).Seconds() / reference.Seconds()
+	allowed := time.Duration(float64(limit) * max(1, slower))
+	said = fmt.Sprintf("%.1f s of %.1f s allowed (limit %.1f s; this machine takes %.2f of the reference's time for the same work)",
+		took.Seconds(), allowed.Seconds(), limit.Seconds(), slower)
+	if took > allowed {
+		return "too slow: " + said + "; make the slowest tests cheaper, or leave them to the full run", false
+	}
+	return said, true
+}
+
+// speed returns the median time that a fixed amount of work takes on two processors at
+// once, of seven measurements. The work is of the kinds that tests do: memory, maps,
+// sorting and goroutines that wait for each other.
+func speed(ctx context.Context) time.Duration {
+	var took []time.Duration
+	for range 7 {
+		if ctx.Err() != nil {
+			return 0
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		for worker := range 2 {
+			all.Go(func() { work(uint64(worker) + 1) })
+		}
+		all.Wait()
+		took = append(took, time.Since(began))
+	}
+	runtime.GC()
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+// work is the fixed amount of work, from a seed.
+func work(seed uint64) (sum uint64) {
+	next := func() uint64 { // xorshift64
+		seed ^= seed << 13
+		seed ^= seed >> 7
+		seed ^= seed << 17
+		return seed
+	}
+	there, back := make(chan uint64), make(chan uint64)
+	go func() {
+		defer close(back)
+		for v := range there {
+			back <- v + 1
+		}
+	}()
+	for range 60 {
+		counts := make(map[uint64]uint64)
+		var drawn []uint64
+		for range 20_000 {
+			v := next() % 8192
+			counts[v]++
+			drawn = append(drawn, v)
+		}
+		slices.Sort(drawn)
+		for i := range 2000 {
+			there <- drawn[i]
+			sum += <-back + counts[drawn[i]]
+		}
+	}
+	close(there)
+	<-back
+	return sum
 }

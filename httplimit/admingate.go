@@ -13,7 +13,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// adminGate says who may ask; nil is open to all.
+// adminGate decides who may ask; nil is open to all. The API has nothing to say, not even
+// which paths there are, before the gate has admitted a request (admin.answer).
 type adminGate struct {
 	tokens      [][sha256.Size]byte // hashes: comparing them tells nothing of a token, nor of its length
 	mutualTLS   bool

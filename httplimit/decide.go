@@ -11,7 +11,9 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// scratch is what deciding on a request works with, kept from one to the next.
+// scratch is what deciding on a request works with, kept from one to the next. What is of a
+// request is dropped by forget before the scratch is used again: a field that forget leaves
+// would show one client what another one asked.
 type scratch struct {
 	http      *http.Request // nil for what is no request of net/http
 	request   rules.Request
@@ -135,7 +137,7 @@ func (s *scratch) meet() {
 	}
 }
 
-// tooLarge says that a limit that is enforced can never grant what the request
+// tooLarge reports whether an enforced limit can never grant what the request
 // costs.
 func (s *scratch) tooLarge() (is bool) {
 	for i := range s.outcome.Verdicts {

@@ -54,7 +54,7 @@ type Verdict struct {
 	end     int
 }
 
-// Soft says that the request went on only because a rule allows an overrun.
+// Soft reports whether the request went on only because a rule allows an overrun.
 func (o *Outcome) Soft() bool {
 	for i := range o.Verdicts {
 		if o.Verdicts[i].Soft {
@@ -96,12 +96,12 @@ func (o *Outcome) LacksAddress() bool {
 	return false
 }
 
-// denies says that an answer was given, by a limit that is enforced, and is no.
+// denies reports whether an enforced limit has denied.
 func (v *Verdict) denies() bool {
 	return !v.Rule.Shadow && !v.Decision.Allowed && v.Decision.Name != ""
 }
 
-// known says that the answer tells something of the count.
+// known reports whether the answer tells something of the count.
 func (v *Verdict) known() bool {
 	uncounted := v.Decision.Source == weir.FailedOpen && v.Decision.Limit == 0
 	return !v.Rule.Shadow && v.Decision.Source != 0 && v.Decision.Source != weir.FailedClosed && !uncounted

@@ -19,6 +19,10 @@ import (
 
 // Book has the rules that hold now. It is safe for concurrent use, and Close
 // ends it.
+//
+// Only swap replaces the current Snapshot, under mu, and each has a serial above the one
+// before. A change of the file and one of the overrides both go through it: a Snapshot that
+// is stored without mu can undo the other change.
 type Book struct {
 	node    *weir.Node
 	values  values
@@ -243,7 +247,7 @@ func (b *Book) take(set *Set) error {
 	return nil
 }
 
-// follows says whether a Set may take the place of another. Counts go on, and a
+// follows returns why a Set may not take the place of another. Counts go on, and a
 // count that is in use is judged by the numbers of the highest version that has
 // asked for it: so a lower version would be in force for some keys and not for
 // others, and a new algorithm needs a higher one.

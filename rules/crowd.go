@@ -97,8 +97,8 @@ func (p *parser) crowded() {
 	}
 }
 
-// tooMany says whether a request to a path can meet too many limits, and tells
-// where the last of the rules is that it can meet.
+// tooMany reports whether a request to a path can meet too many limits, and reports that
+// at the last of the rules that it can meet.
 func (p *parser) tooMany(c *crowd, path string, in []*place) bool {
 	n := c.most(in)
 	if n <= MaxMet {

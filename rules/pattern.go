@@ -114,7 +114,7 @@ func wildcard(part string, last bool) (of kind, name, problem string) {
 	return of, bare, problem
 }
 
-// isName says whether a wildcard may be called so: as a Go identifier, of ASCII.
+// isName reports whether a wildcard may have this name: as a Go identifier, of ASCII.
 func isName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -181,7 +181,7 @@ func clean(p string) string {
 	return c + "/"
 }
 
-// isClean says whether no segment of a path may be empty, . or ..; it takes one
+// isClean reports whether no segment of a path may be empty, . or ..; it takes one
 // that begins with a dot for unclean.
 func isClean(p string) bool {
 	for {

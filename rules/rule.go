@@ -55,7 +55,7 @@ type Soft struct {
 // what the rule says then.
 func (r *Rule) Units(req *Request) int64 { return r.cost.of(req) }
 
-// CountsBytes says that the units are the bytes of the content.
+// CountsBytes reports whether the units are the bytes of the content.
 func (r *Rule) CountsBytes() bool { return r.cost.length && r.cost.unit == 1 }
 
 // Key is the key of a request under this rule; not ok if the rule does not apply

@@ -10,8 +10,11 @@ import (
 // position is a place in a file, both from 1.
 type position struct{ line, column int }
 
-// Set is a file's rules, compiled. It never changes, and is safe for concurrent
-// use.
+// Set is a file's rules, compiled. It is safe for concurrent use because nothing changes it
+// once Parse has returned it: Snapshots share it, and requests read it without a lock.
+//
+// limits and ruleOf have the same order, that of Limit.Index, by which a Snapshot keeps what
+// counts. A tier is a bit of a uint64, so there are at most maxTiers of them.
 type Set struct {
 	name        string // of the file, for errors
 	text        []byte
@@ -66,7 +69,7 @@ func (s *Set) tier(name string) int {
 // Text is the file that the Set was made of. It must not be changed.
 func (s *Set) Text() []byte { return s.text }
 
-// Exempt says whether a request is never limited: its address, user or API key
+// Exempt reports whether a request is never limited: its address, user or API key
 // is exempt. Match then finds no rule.
 func (s *Set) Exempt(r *Request) bool { return s.exempt.has(r) }
 

@@ -8,8 +8,9 @@ import (
 )
 
 // Snapshot is one version of a Book: the file's Set, and on top of it the node's
-// Limiters and the overrides that hold. It never changes: who takes one Snapshot
-// for a request sees one version. Its methods allocate nothing.
+// Limiters and the overrides that hold. It never changes, so that a request that is decided
+// by one Snapshot sees one version. A request that calls Book.Current twice can see two.
+// Its methods allocate nothing.
 type Snapshot struct {
 	*Set
 	serial    uint64

@@ -5,9 +5,11 @@ import (
 	"strings"
 )
 
-// tree finds the patterns that match a path. Patterns of which two overlap, and
-// neither is more general than the other, are not let in: so those that match a
-// path are nested, and are the most specific one and its parents.
+// tree finds the patterns that match a path. insert refuses a pattern that overlaps with
+// another of which neither is more general, and takes the more general ones first. So the
+// patterns that match a path are nested: they are the most specific one and its parents.
+// Match relies on that. A pattern that is inserted before a more general one breaks it, as
+// parents are set once.
 //
 // The search is that of http.ServeMux: a literal segment is more specific than a
 // wildcard, and that than the rest.

@@ -290,7 +290,7 @@ func (o *serveOptions) problems() (errs []error) {
 	return errs
 }
 
-// private is whether no other machine reaches an address.
+// private reports whether no other machine reaches an address.
 func private(addr string) bool {
 	if strings.HasPrefix(addr, unixPrefix) {
 		return true

@@ -14,7 +14,7 @@ func (v Value) Unquoted() Value {
 	return v
 }
 
-// IsText says whether it is a text: in quotes, or nothing else that YAML knows.
+// IsText reports whether it is a text: in quotes, or nothing else that YAML knows.
 func (v Value) IsText() bool {
 	return v.node != nil && v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!str"
 }

@@ -25,7 +25,7 @@ type Value struct {
 	name string     // of the field that it is in, for messages
 }
 
-// Present says whether there is something.
+// Present reports whether there is something.
 func (v Value) Present() bool { return v.node != nil }
 
 // IsNull reports whether a field is there without a value.
@@ -33,7 +33,7 @@ func (v Value) IsNull() bool {
 	return v.node != nil && v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null"
 }
 
-// IsMap says whether it is a map.
+// IsMap reports whether it is a map.
 func (v Value) IsMap() bool { return v.node != nil && v.node.Kind == yaml.MappingNode }
 
 // IsList reports whether it is a list.
@@ -385,7 +385,7 @@ func (v Value) plain() string {
 	return v.node.Value
 }
 
-// is says whether there is a value of that kind, and reports one of another.
+// is reports whether there is a value of that kind, and adds an error for one of another.
 func (v Value) is(want yaml.Kind) bool {
 	switch {
 	case v.node == nil:

@@ -88,7 +88,7 @@ func readAPI(t *testing.T) *apiDocument {
 	return &d
 }
 
-// wrong says where a value is not as the schema says, empty if it is nowhere.
+// wrong returns where a value is not as the schema says, "" if it is nowhere.
 func (d *apiDocument) wrong(s *apiSchema, v any, at string) string {
 	if s.Ref != "" {
 		named, ok := d.Components.Schemas[path.Base(s.Ref)]
@@ -97,43 +97,50 @@ func (d *apiDocument) wrong(s *apiSchema, v any, at string) string {
 		}
 		return d.wrong(named, v, at)
 	}
-	kind := s.Type
+	good := false
 	switch v := v.(type) {
 	case map[string]any:
-		if kind != "object" {
-			return at + ": an object"
+		if s.Type == "object" {
+			return d.wrongObject(s, v, at)
 		}
-		return d.wrongObject(s, v, at)
 	case []any:
-		if kind != "array" {
-			return at + ": a list"
-		}
-		if len(v) < s.MinItems || s.MaxItems > 0 && len(v) > s.MaxItems {
-			return fmt.Sprintf("%s: a list of %d", at, len(v))
-		}
-		for _, item := range v {
-			if wrong := d.wrong(s.Items, item, at+"[]"); wrong != "" {
-				return wrong
-			}
+		if s.Type == "array" {
+			return d.wrongList(s, v, at)
 		}
 	case string:
-		_, notTime := time.Parse(time.RFC3339, v)
-		if kind != "string" || s.Enum != nil && !slices.Contains(s.Enum, v) || s.Pattern != "" && !regexp.MustCompile(s.Pattern).MatchString(v) ||
-			len(v) < s.MinLength || s.MaxLength > 0 && len(v) > s.MaxLength || s.Format == "date-time" && notTime != nil {
-			return at + ": " + v
-		}
+		good = s.Type == "string" && s.hasText(v)
 	case float64:
-		if kind != "number" && (kind != "integer" || v != float64(int64(v))) || s.Minimum != nil && v < *s.Minimum || s.Maximum != nil && v > *s.Maximum {
-			return at + ": a number"
-		}
+		good = (s.Type == "number" || s.Type == "integer" && v == float64(int64(v))) && (s.Minimum == nil || v >= *s.Minimum) && (s.Maximum == nil || v <= *s.Maximum)
 	case bool:
-		if kind != "boolean" {
-			return at + ": a bool"
-		}
-	default:
-		return at + ": null"
+		good = s.Type == "boolean"
+	}
+	if !good {
+		return fmt.Sprintf("%s: %v", at, v)
 	}
 	return ""
+}
+
+func (d *apiDocument) wrongList(s *apiSchema, v []any, at string) string {
+	if len(v) < s.MinItems || s.MaxItems > 0 && len(v) > s.MaxItems {
+		return fmt.Sprintf("%s: a list of %d", at, len(v))
+	}
+	for _, item := range v {
+		if wrong := d.wrong(s.Items, item, at+"[]"); wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+// hasText reports whether a text is as the schema says.
+func (s *apiSchema) hasText(v string) bool {
+	if s.Format == "date-time" {
+		if _, err := time.Parse(time.RFC3339, v); err != nil {
+			return false
+		}
+	}
+	return (s.Enum == nil || slices.Contains(s.Enum, v)) && (s.Pattern == "" || regexp.MustCompile(s.Pattern).MatchString(v)) &&
+		len(v) >= s.MinLength && (s.MaxLength == 0 || len(v) <= s.MaxLength)
 }
 
 func (d *apiDocument) wrongObject(s *apiSchema, v map[string]any, at string) string {

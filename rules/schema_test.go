@@ -113,61 +113,62 @@ func spelled[T interface {
 	}
 }
 
-// valid says whether a document is as the Schema says; it knows what the Schema
-// uses.
+// valid reports whether a document is as the Schema says; it knows what the Schema uses.
 func (n *schemaNode) valid(root *schemaNode, v any) bool {
-	if n.Ref != "" && !root.Defs[filepath.Base(n.Ref)].valid(root, v) {
+	if n.Ref != "" && !root.Defs[filepath.Base(n.Ref)].valid(root, v) || n.Const != nil && v != *n.Const || !n.chosen(root, v) {
 		return false
-	}
-	if n.Const != nil && v != *n.Const {
-		return false
-	}
-	if text, isText := v.(string); n.Enum != nil && !(isText && slices.Contains(n.Enum, text)) {
-		return false
-	}
-	holds := func(s *schemaNode) bool { return s.valid(root, v) }
-	if n.AnyOf != nil && !slices.ContainsFunc(n.AnyOf, holds) {
-		return false
-	}
-	if n.OneOf != nil {
-		held := 0
-		for _, s := range n.OneOf {
-			if holds(s) {
-				held++
-			}
-		}
-		if held != 1 {
-			return false
-		}
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		return n.validMap(root, v)
+		return n.is("object") && n.validMap(root, v)
 	case []any:
-		if n.Type != "" && n.Type != "array" || len(v) < n.MinItems || n.MaxItems > 0 && len(v) > n.MaxItems {
-			return false
-		}
-		for _, item := range v {
-			if n.Items != nil && !n.Items.valid(root, item) {
-				return false
-			}
-		}
+		return n.is("array") && n.validList(root, v)
 	case string:
-		return (n.Type == "" || n.Type == "string") && len(v) >= n.MinLength && (n.MaxLength == 0 || len(v) <= n.MaxLength) &&
-			(n.Pattern == "" || regexp.MustCompile(n.Pattern).MatchString(v))
+		return n.is("string") && n.validText(v)
 	case float64:
-		return (n.Type == "" || n.Type == "number" || n.Type == "integer" && v == float64(int64(v))) &&
-			(n.Minimum == nil || v >= *n.Minimum) && (n.Maximum == nil || v <= *n.Maximum)
+		return (n.is("number") || n.Type == "integer" && v == float64(int64(v))) && n.validNumber(v)
 	case bool:
-		return n.Type == "" || n.Type == "boolean"
-	default:
+		return n.is("boolean")
+	}
+	return false
+}
+
+func (n *schemaNode) is(kind string) bool { return n.Type == "" || n.Type == kind }
+
+// chosen reports whether a value is one of those that the node lists.
+func (n *schemaNode) chosen(root *schemaNode, v any) bool {
+	if text, isText := v.(string); n.Enum != nil && !(isText && slices.Contains(n.Enum, text)) {
 		return false
 	}
-	return true
+	count := func(of []*schemaNode) (held int) {
+		for _, s := range of {
+			if s.valid(root, v) {
+				held++
+			}
+		}
+		return held
+	}
+	return (n.AnyOf == nil || count(n.AnyOf) > 0) && (n.OneOf == nil || count(n.OneOf) == 1)
+}
+
+func (n *schemaNode) validList(root *schemaNode, v []any) bool {
+	if len(v) < n.MinItems || n.MaxItems > 0 && len(v) > n.MaxItems {
+		return false
+	}
+	return n.Items == nil || !slices.ContainsFunc(v, func(item any) bool { return !n.Items.valid(root, item) })
+}
+
+func (n *schemaNode) validText(v string) bool {
+	return len(v) >= n.MinLength && (n.MaxLength == 0 || len(v) <= n.MaxLength) &&
+		(n.Pattern == "" || regexp.MustCompile(n.Pattern).MatchString(v))
+}
+
+func (n *schemaNode) validNumber(v float64) bool {
+	return (n.Minimum == nil || v >= *n.Minimum) && (n.Maximum == nil || v <= *n.Maximum)
 }
 
 func (n *schemaNode) validMap(root *schemaNode, v map[string]any) bool {
-	if n.Type != "" && n.Type != "object" || n.MaxProperties > 0 && len(v) > n.MaxProperties {
+	if n.MaxProperties > 0 && len(v) > n.MaxProperties {
 		return false
 	}
 	for _, field := range n.Required {

@@ -140,8 +140,8 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		}
 		f.Add(one(wire.OpReset, p.global, math.MaxInt64), byte(0), false)
 	}
-	f.Add(request(wire.OpPublish, 0, 0, appendEntries(nil, []kvEntry{{Published: Published{Name: "name", Version: 9, Value: []byte("b")}}}, near.clock.Now())), byte(0), false)
-	f.Add(request(wire.OpCompare, 0, 0, (&comparison{}).append(nil)), byte(0), false)
+	f.Add(request(wire.OpPublish, 0, 0, publication("name", 9, "b")), byte(0), false)
+	f.Add(request(wire.OpCompare, 0, 0, []byte{0}), byte(0), false)
 	f.Add(request(wire.OpDeclare, 0, 0, declaration(&Limit{Name: "fixed_window", Rate: 99, Per: time.Hour})), byte(0), false)
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
 	f.Add(request(wire.OpLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)

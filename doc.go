@@ -39,7 +39,7 @@
 // What a node has the final word on (authority.go) moves when members join and
 // leave, after the counts have (stream.go); the same stream keeps the copies.
 //
-// What nodes publish (publish.go) all of them have; no check waits for it.
+// What nodes publish all of them have; no check waits for it.
 //
 // The floors below: package bucket is the arithmetic of limits and the store of
 // counts, package ring says which node owns a key, package countsync (sync/) keeps

@@ -64,7 +64,7 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	}{
 		{a.Append(wire.Header{Op: wire.OpTake, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Unreached},
 		{a.Append(wire.Header{Op: wire.OpReset, Asks: 1, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
-		{(&comparison{}).append(wire.Header{Op: wire.OpCompare, To: v.Hashes[v.Self]}.Append(nil)), wire.Done},
+		{append(wire.Header{Op: wire.OpCompare, To: v.Hashes[v.Self]}.Append(nil), 0), wire.Done},
 	} {
 		eventually(t, "the node is fenced throughout a request", func() bool {
 			s, fenced := serve(c.request)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/wire"
@@ -184,6 +185,6 @@ func (n *Node) declare() {
 	heard := v.Heard()
 	n.registry.Tell(len(heard), func(i int, message []byte) {
 		to := heard[i]
-		v.Members[to].Peer.Tell(append(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}.Append(nil), message...))
+		v.Members[to].Peer.Tell(env.Request(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}, message))
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
-	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
@@ -33,11 +33,9 @@ type Node struct {
 	view      atomic.Pointer[view.View]
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
-	kv        kvStore            // what is published
-	farAhead  pace.Pace          // of the line about a published value that is refused
+	published *publish.Publisher
 	regions   regions            // what this region has of Global limits
 	registry  *registry.Registry // of the limits that Limiters were made of
-	newcomers chan struct{}      // this node may hear somebody whose published values it does not know
 	meters    stats.Meters
 	asker     *asker.Asker
 	owner     *owner.Owner
@@ -96,7 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.clock, cfg.Timeout, n.counts, n.stream.Stream, n.regions.Holdings)
 	n.asker = asker.New(n.clock, &n.life, cfg.Timeout, n.owner.ResetNumber, n.view.Load, n.tell)
-	n.newcomers = make(chan struct{}, 1)
+	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.clock, View: n.view.Load})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.clock.Steady())
 	n.heard.Store(n.clock.Steady())
 	n.joining.began = n.clock.Steady()
@@ -116,7 +114,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.warnOfPublicSeed()
 	n.life.Go(n.compact)
 	n.life.Go(n.keepInStep)
-	n.life.Go(n.keepPublished)
+	n.life.Go(func() {
+		n.published.Run(n.life.Context(), publish.CompareEvery+n.view.Load().Offset(publish.CompareEvery))
+	})
 	n.life.Every(declareEvery+n.view.Load().Offset(declareEvery), declareEvery, n.declare)
 	n.life.Go(n.asker.Run)
 	if n.regions.Holdings != nil {
@@ -175,7 +175,7 @@ func (n *Node) replace(v *view.View) {
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.stream.recalls = n.stream.recalls || v.Recalls
 	env.Signal(n.stream.turned)
-	env.Signal(n.newcomers)
+	n.published.Changed()
 }
 
 // hearOthers waits a moment until every living member is heard, so that the
@@ -254,7 +254,7 @@ func (n *Node) Stats() Stats {
 		Unheard:   n.view.Load().Unheard(n.clock.Steady()),
 		Leases:    n.leaseStats(),
 		Stream:    n.streamStats(),
-		Published: n.kv.stats(),
+		Published: PublishedStats(n.published.Stats()),
 		Holdings:  n.holdingStats(),
 		Regions:   n.regionStats(),
 		Outage:    OutageStats(n.outage.Stats()),

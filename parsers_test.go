@@ -33,12 +33,12 @@ var fuzzed = map[string]string{
 	"internal/wire ParseAnswer": "internal/wire FuzzAnswer",
 	"internal/wire ParseResult": "internal/wire FuzzAnswer",
 	". parseHashes":             ". FuzzHashes",
-	". parseEntries":            ". FuzzKVMessages",
-	". parseComparison":         ". FuzzKVMessages",
-	". parseDifference":         ". FuzzKVMessages",
 
-	"internal/registry parseLimits": "internal/registry FuzzLimits",
-	"internal/stats ParseTop":       "internal/stats FuzzTop",
+	"internal/publish parseEntries":    "internal/publish FuzzKVMessages",
+	"internal/publish ParseQuestion":   "internal/publish FuzzKVMessages",
+	"internal/publish parseDifference": "internal/publish FuzzKVMessages",
+	"internal/registry parseLimits":    "internal/registry FuzzLimits",
+	"internal/stats ParseTop":          "internal/stats FuzzTop",
 
 	"audit ID.UnmarshalText":     "audit FuzzID",
 	"bucket Count.Parse":         "bucket FuzzParse",

@@ -84,14 +84,14 @@ func (in inbound) Serve(b *cluster.Batch) {
 		}
 		switch h.Op {
 		case wire.OpPublish:
-			if err := n.servePublished(v, b.From, request[wire.HeaderBytes:], now); err != nil {
+			if err := n.published.Serve(request[wire.HeaderBytes:], b.From); err != nil {
 				b.Reply(i, nil)
 				continue
 			}
 			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
 			continue
 		case wire.OpCompare:
-			n.serveComparison(from, request[wire.HeaderBytes:], b.Later(i))
+			n.serveCompare(from, request[wire.HeaderBytes:], b.Later(i))
 			continue
 		case wire.OpDeclare:
 			if err := n.registry.Compare(request[wire.HeaderBytes:], b.From, n.clock.Steady()); err != nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
 )
 
 // serveApart runs f in a goroutine that Close ends, on behalf of a sender. It reports
@@ -15,6 +17,15 @@ func (n *Node) serveApart(from env.Sender, f func(context.Context)) bool {
 		from.Name = ""
 	}
 	return n.life.TryFor(from, f)
+}
+
+// answerApart answers a sender by what f appends to the header of an answer, apart from
+// checks.
+func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byte) []byte) {
+	started := n.serveApart(from, func(context.Context) { answer(f(wire.AppendAnswer(nil, wire.Done, 0))) })
+	if !started {
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+	}
 }
 
 // longestWait bounds how long this node works on a request, whatever its sender says:

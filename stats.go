@@ -89,12 +89,6 @@ type PublishedStats struct {
 	Dropped    uint64 // names that there was no room for: two sides of a split had too many together. It only grows
 }
 
-func (kv *kvStore) stats() PublishedStats {
-	kv.mu.Lock()
-	defer kv.mu.Unlock()
-	return PublishedStats{kv.values, len(kv.all) - kv.values, kv.bytes, kv.revision, kv.dropped}
-}
-
 // Outcomes counts decisions.
 type Outcomes struct{ Allowed, Denied uint64 }
 

@@ -1,12 +1,9 @@
 package weir
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
@@ -56,13 +53,10 @@ func (n *Node) serveTop(from env.Sender, body []byte, answer cluster.Later) {
 		answer(nil)
 		return
 	}
-	started := n.serveApart(from, func(context.Context) {
+	n.answerApart(from, answer, func(b []byte) []byte {
 		top := n.meters.TopKeys.Top(n.clock.Steady())
-		answer(top.Append(wire.AppendAnswer(nil, wire.Done, 0), n.cfg.tellsKeys()))
+		return top.Append(b, n.cfg.tellsKeys())
 	})
-	if !started {
-		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
-	}
 }
 
 // tellsKeys reports whether a key's text may go to another member: not where anybody who
@@ -84,19 +78,13 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	}
 	v := n.view.Load()
 	all, errs := make([]stats.Top, len(v.Members)), make([]error, len(v.Members))
-	var asking errgroup.Group
-	asking.SetLimit(topAsked)
-	for i := range v.Members {
-		asking.Go(func() error {
-			if i == v.Self {
-				all[i] = n.meters.TopKeys.Top(n.clock.Steady())
-			} else {
-				all[i], errs[i] = n.askForTop(ctx, v, i)
-			}
-			return nil
-		})
-	}
-	_ = asking.Wait() // each has its own error
+	env.Gather(len(v.Members), topAsked, func(i int) {
+		if i == v.Self {
+			all[i] = n.meters.TopKeys.Top(n.clock.Steady())
+		} else {
+			all[i], errs[i] = n.askForTop(ctx, v, i)
+		}
+	})
 	if err := ctx.Err(); err != nil {
 		return TopKeys{}, err
 	}
@@ -128,13 +116,10 @@ func (n *Node) askForTop(ctx context.Context, v *view.View, member int) (stats.T
 	if hop < 0 {
 		return stats.Top{}, cluster.ErrUnheard
 	}
-	request := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.Hashes[member]}.Append(nil)
-	answer, err := v.Members[hop].Peer.Ask(ctx, request, nil, topWait)
+	h := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.Hashes[member]}
+	answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, topWait)
 	if err != nil {
 		return stats.Top{}, err
 	}
-	if s, err := wire.ParseAnswer(answer[:min(len(answer), wire.AnswerHeaderBytes)], 0); err != nil || s != wire.Done {
-		return stats.Top{}, cmp.Or(err, env.ErrUnreached)
-	}
-	return stats.ParseTop(answer[wire.AnswerHeaderBytes:])
+	return stats.ParseTop(answer)
 }

@@ -1,0 +1,126 @@
+package publish
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/weir-go/weir/internal/clamp"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// What nodes tell each other of what is published follows the header of a request
+// or an answer; numbers without a width are unsigned varints:
+//
+//	entry       name's bytes | name | version | value's bytes | value, or of a tombstone the age in ns
+//	publish     entries until the end
+//	compare     after's bytes | after | 256 digests of 8, or none if all are zero
+//	difference  more 1 | entries until the end
+const (
+	// maxMessageBytes bounds the entries in one message.
+	maxMessageBytes = 48 << 10
+	// maxEntryHead is what the numbers of an entry take.
+	maxEntryHead = 4 * binary.MaxVarintLen64
+)
+
+func (p *entry) encodedSize() int { return maxEntryHead + p.size() }
+
+func appendEntries(b []byte, list []entry, now int64) []byte {
+	for i := range list {
+		p := &list[i]
+		b = wire.AppendText(b, p.Name)
+		b = binary.AppendUvarint(b, p.Version)
+		b = binary.AppendUvarint(b, uint64(len(p.Value)))
+		if p.tombstone() {
+			b = binary.AppendUvarint(b, uint64(max(0, now-p.since)))
+		}
+		b = append(b, p.Value...)
+	}
+	return b
+}
+
+// readEntries reads what is left of a message, and keeps nothing of it.
+func readEntries(c *wire.Cursor, now int64) (list []entry, err error) {
+	for c.Left() > 0 {
+		var p entry
+		if p.Name = c.Text(MaxName); p.Name == "" {
+			c.Fail()
+		}
+		p.Version = c.Number(math.MaxUint64)
+		if n := c.Number(MaxValue); n > 0 {
+			p.Value = slices.Clone(c.Bytes(int(n)))
+		} else {
+			p.since = now - int64(clamp.Duration(c.Number(math.MaxUint64), 1, tombstoneFor))
+		}
+		list = append(list, p)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func parseEntries(b []byte, now int64) ([]entry, error) {
+	c := wire.NewCursor(b)
+	return readEntries(&c, now)
+}
+
+func (q *Question) append(b []byte) []byte {
+	b = wire.AppendText(b, q.after)
+	if q.digests == (digests{}) {
+		return b
+	}
+	for _, d := range q.digests {
+		b = binary.LittleEndian.AppendUint64(b, d)
+	}
+	return b
+}
+
+// ParseQuestion reads what another node asks.
+func ParseQuestion(b []byte) (q Question, err error) {
+	c := wire.NewCursor(b)
+	q.after = c.Text(MaxName)
+	if rest := c.Left(); rest > 0 {
+		digests := c.Bytes(8 * len(q.digests))
+		for i := range len(digests) / 8 {
+			q.digests[i] = binary.LittleEndian.Uint64(digests[8*i:])
+		}
+	}
+	if c.Left() > 0 {
+		c.Fail()
+	}
+	if err := c.Err(); err != nil {
+		return Question{}, err
+	}
+	return q, nil
+}
+
+func (d *difference) append(b []byte, now int64) []byte {
+	var more byte
+	if d.more {
+		more = 1
+	}
+	return appendEntries(append(b, more), d.list, now)
+}
+
+// parseDifference reads an answer. Its names are sorted, each once, and follow the
+// question's.
+func parseDifference(b []byte, q *Question, now int64) (d difference, err error) {
+	c := wire.NewCursor(b)
+	d.more = c.Number(1) == 1
+	if d.list, err = readEntries(&c, now); err != nil {
+		return difference{}, err
+	}
+	last := q.after
+	for i := range d.list {
+		if strings.Compare(d.list[i].Name, last) <= 0 {
+			return difference{}, wire.ErrMalformed
+		}
+		last = d.list[i].Name
+	}
+	if d.more && len(d.list) == 0 {
+		return difference{}, wire.ErrMalformed
+	}
+	return d, nil
+}

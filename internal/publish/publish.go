@@ -1,0 +1,194 @@
+// Package publish keeps small values under names the same on all nodes: rules that change
+// while running, an override for one key.
+//
+// Each node has a Store of all of them. A change is told to the members that are heard, and
+// each passes on what is news to it. What was lost on the way is found as the nodes compare
+// their stores, two at a time. These invariants hold:
+//
+//   - Of two entries of a name all nodes keep the same one, the greater: merging is
+//     associative, commutative and idempotent. So the order, the way and the number of times
+//     that an entry comes do not matter, and comparing two stores in any state makes progress.
+//     An order that depended on the node would leave stores different for good.
+//   - A name that is taken back leaves a tombstone for tombstoneFor. Without it a member that
+//     was cut off would bring the value back.
+//   - What there is no room for is dropped by an order that is the same on all nodes, and a
+//     store that is full of greater entries does not change: else two full stores would send
+//     each other the same entries forever.
+//   - No version is more than maxAhead above the time of day, but for the next one of what is
+//     held. So each value can be replaced by a later one.
+//   - Messages, names, values and stores are bounded, whatever members send.
+package publish
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const (
+	// CompareEvery is how often a node compares what it has with the next one of
+	// those that it hears: what was lost on its way is found then.
+	CompareEvery = 2 * time.Second
+	// compareWait is how long a question about another's values may go unanswered.
+	compareWait = time.Second
+)
+
+// Config is what a Publisher needs of its node.
+type Config struct {
+	Log   *slog.Logger
+	Clock env.Clock
+	View  func() *view.View // the present one
+}
+
+// Publisher keeps a node's Store in agreement with those of the other members.
+type Publisher struct {
+	Store
+	cfg       Config
+	farAhead  pace.Pace     // of the line about a version that is refused
+	newcomers chan struct{} // Run is to look at the members
+}
+
+// New returns a Publisher with an empty Store.
+func New(cfg Config) *Publisher {
+	return &Publisher{cfg: cfg, newcomers: make(chan struct{}, 1)}
+}
+
+// Put publishes a value on this node, and tells the members that are heard. Without a value
+// it takes the name back. Version 0 is the next one. The error names the field.
+func (p *Publisher) Put(name string, version uint64, value []byte) error {
+	now := p.cfg.Clock.Now()
+	news, err := p.put(entry{Item{name, version, slices.Clone(value)}, now}, p.cfg.Clock.TimeOfDay(), now)
+	p.spread(p.cfg.View(), news, -1)
+	return err
+}
+
+// spread tells the members that this node hears what is news, in one message: all
+// of them, or those that the member it came from does not hear. More news than go
+// into a message wait until stores are compared.
+func (p *Publisher) spread(v *view.View, news []entry, from int) {
+	size := 0
+	for i := range news {
+		size += news[i].encodedSize()
+	}
+	if size == 0 || size > maxMessageBytes {
+		return
+	}
+	message := appendEntries(nil, news, p.cfg.Clock.Now())
+	for _, i := range v.Heard() {
+		if i != from && (from < 0 || !v.Hears[from][i]) {
+			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
+		}
+	}
+}
+
+// Serve takes in what another member has published, or has come to know. The error is
+// wire.ErrMalformed.
+func (p *Publisher) Serve(message []byte, from string) error {
+	list, err := parseEntries(message, p.cfg.Clock.Now())
+	if err == nil {
+		p.learn(p.cfg.View(), list, from)
+	}
+	return err
+}
+
+// tooFarAhead begins the line of the log about a version that is refused.
+const tooFarAhead = "a published value is refused, as its version is too far ahead of this node's time of day"
+
+// learn merges what another member knows, and passes on what is news.
+func (p *Publisher) learn(v *view.View, list []entry, from string) {
+	news, refused := p.merge(list, p.cfg.Clock.Now(), latestVersion(p.cfg.Clock.TimeOfDay()))
+	if refused != nil {
+		if unlogged, due := p.farAhead.Due(time.Now()); due {
+			p.cfg.Log.Warn(tooFarAhead+": set the clock of the node that published it, and publish it again by version 0",
+				"member", from, "name", refused.Name, "version", refused.Version, "unlogged", unlogged)
+		}
+	}
+	member, known := v.Named[view.NameHash(from)]
+	if !known {
+		member = -1
+	}
+	p.spread(v, news, member)
+}
+
+// Answer appends the answer to another member's question. It sorts a store that has changed.
+func (p *Publisher) Answer(b []byte, q *Question) []byte {
+	d := p.differs(q, maxMessageBytes)
+	return d.append(b, p.cfg.Clock.Now())
+}
+
+// Changed tells that other members may be heard than before.
+func (p *Publisher) Changed() {
+	select {
+	case p.newcomers <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// Run compares what this node has with what the others have, until ctx is done: with every
+// member that it begins to hear, and then with one after the other, first after a while.
+func (p *Publisher) Run(ctx context.Context, first time.Duration) {
+	tick := time.NewTimer(first)
+	defer tick.Stop()
+	met := make(map[uint64]bool) // hashes of those that it hears: whether it has compared with them
+	for turn := 0; ; {
+		due := false
+		select {
+		case <-p.newcomers:
+		case <-tick.C:
+			due = true
+		case <-ctx.Done():
+			return
+		}
+		// Where both are ready, both are taken, whichever was picked.
+		select {
+		case <-p.newcomers:
+		default:
+		}
+		select {
+		case <-tick.C:
+			due = true
+		default:
+		}
+		if due {
+			tick.Reset(CompareEvery)
+			p.sweep(p.cfg.Clock.Now())
+		}
+		v, before := p.cfg.View(), met
+		heard := v.Heard()
+		met = make(map[uint64]bool)
+		for _, i := range heard {
+			met[v.Hashes[i]] = before[v.Hashes[i]] || p.compare(ctx, v, i) == nil
+		}
+		if due && len(heard) > 0 {
+			turn++
+			_ = p.compare(ctx, v, heard[turn%len(heard)]) // it is asked again when its turn comes
+		}
+	}
+}
+
+// compare takes over what another has and this node has not. The other
+// does the same, as it hears this one.
+func (p *Publisher) compare(ctx context.Context, v *view.View, with int) error {
+	q := Question{digests: p.digestsNow()}
+	for {
+		answer, err := env.Call(ctx, v.Members[with].Peer, wire.Header{Op: wire.OpCompare, To: v.Hashes[with]}, q.append(nil), compareWait)
+		if err != nil {
+			return err
+		}
+		d, err := parseDifference(answer, &q, p.cfg.Clock.Now())
+		if err != nil {
+			return err
+		}
+		p.learn(v, d.list, v.Members[with].Name)
+		if !d.more {
+			return nil
+		}
+		q.after = d.list[len(d.list)-1].Name
+	}
+}

@@ -1,0 +1,235 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// circle is Publishers that reach each other within the same call.
+type circle struct {
+	nodes []*Publisher
+	hears [][]bool
+	log   bytes.Buffer
+}
+
+// newCircle returns so many that all hear each other.
+func newCircle(n int) *circle {
+	c := new(circle)
+	for i := range n {
+		c.hears = append(c.hears, slices.Repeat([]bool{true}, n))
+		c.nodes = append(c.nodes, New(Config{
+			Log: slog.New(slog.NewTextHandler(&c.log, nil)), Clock: env.NewClock(nil),
+			View: func() *view.View { return c.view(i) },
+		}))
+	}
+	return c
+}
+
+func (c *circle) cut(a, b int) { c.hears[a][b], c.hears[b][a] = false, false }
+
+func (c *circle) view(self int) *view.View {
+	v := &cluster.View{Self: self, Hears: c.hears, Direct: c.hears[self]}
+	for i := range c.nodes {
+		v.Members = append(v.Members, cluster.Member{Name: c.name(i), Announced: cluster.Serving, Peer: peer{c: c, from: self, to: i}})
+	}
+	return view.New(0, v, view.Terms{}, nil)
+}
+
+func (c *circle) name(i int) string { return string(rune('a' + i)) }
+
+// shown is the values of a node, like "a=1 b=2 ".
+func (c *circle) shown(i int) (s string) {
+	for _, p := range valuesOf(&c.nodes[i].Store) {
+		s += fmt.Sprintf("%s=%s ", p.Name, p.Value)
+	}
+	return s
+}
+
+// peer is one node to another.
+type peer struct {
+	cluster.Peer
+	c        *circle
+	from, to int
+}
+
+func (p peer) Tell(request []byte) {
+	if err := p.c.nodes[p.to].Serve(request[wire.HeaderBytes:], p.c.name(p.from)); err != nil {
+		panic(err)
+	}
+}
+
+func (p peer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
+	q, err := ParseQuestion(request[wire.HeaderBytes:])
+	if err != nil {
+		return nil, err
+	}
+	return p.c.nodes[p.to].Answer(wire.AppendAnswer(nil, wire.Done, 0), &q), nil
+}
+
+// Each node has a Publisher. A value that one of them is given all have.
+func Example() {
+	c := newCircle(3)
+	_ = c.nodes[0].Put("rules", 0, []byte("60 per minute"))
+	_ = c.nodes[1].Put("rules", 0, []byte("90 per minute"))
+	values, revision := Values[Item](&c.nodes[2].Store, "rul")
+	fmt.Printf("%s %s %d\n", values[0].Name, values[0].Value, revision)
+	fmt.Println(c.nodes[1].Put("rules", 5, []byte("1 per minute")) != nil)
+	_ = c.nodes[2].Put("rules", 0, nil)
+	values, _ = Values[Item](&c.nodes[0].Store, "")
+	fmt.Println(len(values))
+	// Output:
+	// rules 90 per minute 3
+	// true
+	// 0
+}
+
+func TestWhatIsNewsIsPassedOnToMembersThatTheSenderDoesNotHear(t *testing.T) {
+	c := newCircle(4)
+	c.cut(0, 1)
+	c.cut(0, 2)
+	require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
+	for i := range c.nodes {
+		require.Equal(t, "x=1 ", c.shown(i), c.name(i))
+	}
+}
+
+func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircle(3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c.cut(0, 2)
+		c.cut(1, 2)
+		for i, p := range c.nodes {
+			go p.Run(ctx, CompareEvery+time.Duration(i))
+		}
+		require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
+		large := bytes.Repeat([]byte("v"), MaxValue)
+		for i := range 40 { // more than one answer has room for
+			require.NoError(t, c.nodes[0].Put(fmt.Sprintf("y%02d", i), 0, large))
+		}
+		time.Sleep(2 * CompareEvery)
+		require.Equal(t, c.shown(0), c.shown(1))
+		require.Empty(t, c.shown(2))
+
+		c.hears = [][]bool{{true, true, true}, {true, true, true}, {true, true, true}}
+		c.nodes[2].Changed()
+		c.nodes[2].Changed()
+		synctest.Wait()
+		require.Equal(t, c.shown(0), c.shown(2), "at once from a member that it begins to hear")
+
+		// What no member was told of is found as each has its turn.
+		c.nodes[1].merge([]entry{{Item: Item{"z", 1, []byte("2")}}}, 0, math.MaxUint64)
+		time.Sleep(3 * CompareEvery)
+		synctest.Wait()
+		for i := range c.nodes {
+			require.Contains(t, c.shown(i), "z=2 ")
+		}
+	})
+}
+
+func TestPublishedIsSortedAndByPrefix(t *testing.T) {
+	c := newCircle(1)
+	p := c.nodes[0]
+	values, revision := Values[Item](&p.Store, "")
+	require.Empty(t, values)
+	for _, name := range []string{"b/2", "a", "b/1", "b", "c", "b0", "\xff", "\xff\xff"} {
+		require.NoError(t, p.Put(name, 0, []byte("of "+name)))
+	}
+	names := func(prefix string) string {
+		values, _ := Values[Item](&p.Store, prefix)
+		var s []string
+		for _, v := range values {
+			require.Equal(t, "of "+v.Name, string(v.Value))
+			s = append(s, v.Name)
+		}
+		require.True(t, slices.IsSorted(s))
+		return strings.Join(s, " ")
+	}
+	require.Equal(t, "b/1 b/2", names("b/"))
+	require.Equal(t, "b b/1 b/2 b0", names("b"))
+	require.Equal(t, "\xff \xff\xff", names("\xff"))
+	require.Equal(t, "", names("b/3"))
+	require.Equal(t, "", names("a/"))
+	_, after := Values[Item](&p.Store, "b/")
+	require.Equal(t, revision+8, after)
+	require.NoError(t, p.Put("b/1", 0, nil))
+	require.Equal(t, "b/2", names("b/"))
+	_, again := Values[Item](&p.Store, "b/")
+	require.Greater(t, again, after)
+	require.Equal(t, Stats{Values: 7, Tombstones: 1, Bytes: 14 + 7*3 + 11, Revision: again}, p.Stats())
+	require.Zero(t, testing.AllocsPerRun(100, func() { Values[Item](&p.Store, "b/") }))
+}
+
+func TestPutRefusesWhatCannotHold(t *testing.T) {
+	p := newCircle(1).nodes[0]
+	require.NoError(t, p.Put("name", 5, []byte("five")))
+	require.NoError(t, p.Put("name", 5, []byte("five")), "it holds")
+	require.NoError(t, p.Put("name", 5, []byte("fivf")), "greater bytes")
+	require.NoError(t, p.Put(strings.Repeat("n", 256), 1, make([]byte, 4096)))
+	for says, err := range map[string]error{
+		"version: 4 of \"name\" is not above version 5":   p.Put("name", 4, []byte("four")),
+		"version: 5 of \"name\" is not above version 5, ": p.Put("name", 5, []byte("five")),
+		"name: it has 0 bytes":                            p.Put("", 1, nil),
+		"name: it has 257 bytes":                          p.Put(strings.Repeat("n", 257), 1, nil),
+		"value: \"name\" has 4097 bytes":                  p.Put("name", 6, make([]byte, 4097)),
+		"version: 18446744073709551615 of \"name\" is a":  p.Put("name", math.MaxUint64, nil),
+		"version: 9223372036854775808 of \"other\" is ab": p.Put("other", 1<<63, []byte("v")),
+	} {
+		require.ErrorContains(t, err, says)
+	}
+	require.NoError(t, p.Put("name", 0, nil), "whatever version it has")
+
+	value := []byte("mine")
+	require.NoError(t, p.Put("kept", 1, value))
+	value[0] = 'd'
+	values, _ := Values[Item](&p.Store, "kept")
+	require.Equal(t, "mine", string(values[0].Value))
+
+	for i := range maxValues - 2 {
+		require.NoError(t, p.Put(fmt.Sprint(i), 1, []byte("v")))
+	}
+	require.ErrorContains(t, p.Put("one more", 1, []byte("v")), "value: there is no room for \"one more\" beside 16384 values")
+	require.NoError(t, p.Put("one more", 1, nil))
+	require.NoError(t, p.Put("kept", 2, []byte("in its own place")))
+	require.NoError(t, p.Put("0", 2, nil))
+	require.NoError(t, p.Put("another", 1, []byte("v")))
+}
+
+func TestPublishedValuesMayHaveEightMegabytesInAll(t *testing.T) {
+	p := newCircle(1).nodes[0]
+	for i := range maxBytes / (MaxValue + 4) {
+		require.NoError(t, p.Put(fmt.Sprintf("%04d", i), 1, make([]byte, MaxValue)))
+	}
+	require.ErrorContains(t, p.Put("more", 1, make([]byte, MaxValue)), "there is no room for \"more\"")
+}
+
+// A node of a release before, or one whose clock was set back, holds such a value.
+func TestAJoinerDoesNotInheritAVersionThatIsTooFarAhead(t *testing.T) {
+	c := newCircle(2)
+	holder, joiner := c.nodes[0], c.nodes[1]
+	for name, version := range map[string]uint64{"highest": math.MaxUint64, "ahead": uint64(time.Now().Add(48 * time.Hour).UnixNano()), "set": 5} {
+		holder.merge([]entry{{Item: Item{name, version, []byte("left")}}}, 0, math.MaxUint64)
+	}
+	require.NoError(t, joiner.compare(t.Context(), c.view(1), 0))
+	require.Equal(t, "set=left ", c.shown(1))
+	require.Equal(t, 1, strings.Count(c.log.String(), tooFarAhead), "two are refused")
+	c.cut(0, 1)
+	require.NoError(t, holder.Put("ahead", 0, nil), "the node that holds it can delete it")
+	require.Equal(t, "highest=left set=left ", c.shown(0))
+}

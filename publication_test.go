@@ -1,0 +1,115 @@
+package weir
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/publish"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// publication is how a member tells others of a value, or of one that it took back just now.
+func publication(name string, version uint64, value string) []byte {
+	b := wire.AppendText(binary.AppendUvarint(wire.AppendText(nil, name), version), value)
+	if value == "" {
+		b = append(b, 0) // its age
+	}
+	return b
+}
+
+func TestPublishedAllocatesNothingAndIsCounted(t *testing.T) {
+	n := solo(t, Config{})
+	require.NoError(t, n.Publish("b/1", 0, []byte("one")))
+	require.NoError(t, n.Publish("b/2", 7, []byte("two")))
+	require.NoError(t, n.Publish("c", 0, []byte("three")))
+	require.NoError(t, n.Publish("b/1", 0, nil))
+	values, revision := n.Published("b/")
+	require.Equal(t, []Published{{"b/2", 7, []byte("two")}}, values)
+	require.Equal(t, PublishedStats{Values: 2, Tombstones: 1, Bytes: 15, Revision: revision}, n.Stats().Published)
+	require.Zero(t, testing.AllocsPerRun(100, func() { n.Published("b/") }))
+}
+
+func TestPublishRefusesAnInvalidValue(t *testing.T) {
+	n := solo(t, Config{})
+	require.ErrorIs(t, n.Publish("", 1, nil), ErrInvalid)
+	require.ErrorContains(t, n.Publish("", 1, nil), "weir: invalid name: it has 0 bytes")
+	require.NoError(t, n.Close())
+	require.ErrorIs(t, n.Publish("name", 0, nil), ErrClosed)
+}
+
+func TestWhatIsPublishedGoesOverSockets(t *testing.T) {
+	t.Parallel()
+	nodes := fleet(t, 3, nil)
+	large := bytes.Repeat([]byte("v"), publish.MaxValue)
+	for i, n := range nodes {
+		require.NoError(t, n.Publish(fmt.Sprint("from ", i), 0, large))
+	}
+	for _, n := range nodes {
+		eventually(t, "all have what the others published", func() bool {
+			values, _ := n.Published("from ")
+			return len(values) == 3
+		})
+	}
+	joiner, err := Start(t.Context(), Config{Bind: "127.0.0.1:0", Join: []string{nodes[0].Members()[0].Addr}, Logger: quiet})
+	require.NoError(t, err)
+	defer joiner.Close()
+	eventually(t, "the joiner has what was published", func() bool {
+		values, _ := joiner.Published("from ")
+		return len(values) == 3
+	})
+}
+
+// A member that is gone leaves no value for good: a higher version that is taken comes
+// within a nanosecond, and deletes what it left on all nodes.
+func TestAPublishedValueCanBeReplacedWhateverItsVersion(t *testing.T) {
+	t.Parallel()
+	now := uint64(time.Now().UnixNano())
+	for about, c := range map[string]struct {
+		version uint64
+		value   string
+		held    bool
+	}{
+		"the highest version of all":            {math.MaxUint64, "left", false},
+		"one below it":                          {math.MaxUint64 - 1, "left", false},
+		"the highest, of what was taken back":   {math.MaxUint64, "", false},
+		"the year 2262":                         {math.MaxInt64, "left", false},
+		"two days ahead":                        {now + uint64(48*time.Hour), "left", false},
+		"23 hours ahead":                        {now + uint64(23*time.Hour), "left", true},
+		"23 hours ahead, of what is taken back": {now + uint64(23*time.Hour), "", true},
+		"as the caller counts":                  {1, "left", true},
+	} {
+		t.Run(about, func(t *testing.T) {
+			t.Parallel()
+			log := new(logbook)
+			nodes := fleet(t, 2, func(_ int, cfg *Config) { cfg.Logger = log.logger() })
+			served(nodes[0], "", append(wire.Header{Op: wire.OpPublish}.Append(nil), publication("name", c.version, c.value)...))
+			require.Equal(t, c.held && c.value != "", published(nodes[0]) == "name=left ", published(nodes[0]))
+			require.Equal(t, !c.held, strings.Contains(strings.Join(log.lines(), "\n"), "too far ahead of this node's time of day"))
+
+			require.NoError(t, nodes[1].Publish("name", 0, []byte("set")))
+			require.NoError(t, nodes[0].Publish("name", 0, []byte("set anew")))
+			for _, n := range nodes {
+				eventually(t, "it is replaced", func() bool { return published(n) == "name=set anew " })
+			}
+			require.NoError(t, nodes[1].Publish("name", 0, nil))
+			for _, n := range nodes {
+				eventually(t, "it is deleted", func() bool { return published(n) == "" })
+			}
+		})
+	}
+}
+
+func published(n *Node) (s string) {
+	values, _ := n.Published("")
+	for _, p := range values {
+		s += fmt.Sprintf("%s=%s ", p.Name, p.Value)
+	}
+	return s
+}

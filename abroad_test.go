@@ -14,7 +14,6 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
-	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -32,12 +31,13 @@ func (foreignNode) Serve(b *cluster.Batch) {
 	}
 }
 
-// declaration is what a member tells others of a limit.
+// declaration is what a member tells others of its only limit.
 func declaration(l *Limit) (message []byte) {
-	r := registry.New(quiet, describe)
-	_ = r.Add(l.declared(), 0)
-	r.Tell(1, func(_ int, m []byte) { message = m })
-	return message
+	message = wire.AppendText(nil, l.Name)
+	for _, number := range []int64{int64(l.Version), int64(l.Algorithm), l.Rate, int64(l.Per), l.Burst, int64(l.Scope), int64(l.Partition), int64(l.Calendar)} {
+		message = binary.AppendUvarint(message, uint64(number))
+	}
+	return wire.AppendText(message, l.Zone)
 }
 
 // A region lets others ask for units of Global limits, and have their counts reset.

@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"internal/pathform":   {},
 	"internal/publish":    {"internal/clamp", "internal/env", "internal/pace", "internal/view", "internal/wire", "time"},
 	"internal/race":       {},
-	"internal/registry":   {"bucket", "internal/wire", "time"},
+	"internal/registry":   {"bucket", "internal/env", "internal/view", "internal/wire", "time"},
 	"internal/rlimit":     {},
 	"internal/roundtrip":  {"time"},
 	"internal/snippets":   {},

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/spelling"
 	"github.com/weir-go/weir/internal/wire"
@@ -171,20 +170,4 @@ func describe(l registry.Limit) string {
 		text += fmt.Sprintf(", burst %d", l.Burst)
 	}
 	return text + fmt.Sprintf(", %v, %v, %v", l.Algorithm, Scope(l.Scope), PartitionPolicy(l.Partition))
-}
-
-// declareEvery is how often a node tells the next one of those that it hears of its limits.
-// It is no part of any other time, so that in virtual time no two messages of a node are of
-// one instant.
-const declareEvery = 5*time.Second - 7
-
-// declare tells one more of the other members, in turn, which limits this node has. Nobody
-// answers: each looks for conflicts in what it is told.
-func (n *Node) declare() {
-	v := n.view.Load()
-	heard := v.Heard()
-	n.registry.Tell(len(heard), func(i int, message []byte) {
-		to := heard[i]
-		v.Members[to].Peer.Tell(env.Request(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}, message))
-	})
 }

@@ -117,7 +117,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life.Go(func() {
 		n.published.Run(n.life.Context(), publish.CompareEvery+n.view.Load().Offset(publish.CompareEvery))
 	})
-	n.life.Every(declareEvery+n.view.Load().Offset(declareEvery), declareEvery, n.declare)
+	n.life.Every(registry.DeclareEvery+n.view.Load().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.view.Load()) })
 	n.life.Go(n.asker.Run)
 	if n.regions.Holdings != nil {
 		n.life.Go(n.keepHoldings)
@@ -129,7 +129,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.life.Go(n.reportJoin)
 	}
 	n.outage.Restart(n.clock.Steady())
-	n.life.Every(watchEvery, watchEvery, n.watchOutage)
+	n.life.Every(watchEvery, watchEvery, func() {
+		n.outage.Observe(outageFacts(n.view.Load(), &n.meters.Limits), n.clock.Steady()).Log(cfg.Logger)
+	})
 	return n, nil
 }
 

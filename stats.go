@@ -164,28 +164,21 @@ type OutageStats struct {
 // lines of its log about one.
 const watchEvery = time.Second
 
-// watchOutage logs that an outage has begun, changed or ended: one line at most each time.
-func (n *Node) watchOutage() {
-	facts := outageFacts(n.view.Load())
-	for _, limit := range n.meters.Limits.All() {
-		by := func(source wire.Source) uint64 { o := limit.Sum(source); return o.Allowed + o.Denied }
-		d := &facts.Decisions
-		d.StandIn += by(wire.StandIn)
-		d.Budget += by(wire.Budget)
-		d.FailedOpen += by(wire.FailedOpen)
-		d.FailedClosed += by(wire.FailedClosed)
-	}
-	if line := n.outage.Observe(facts, n.clock.Steady()); line != nil {
-		line.Log(n.cfg.Logger)
-	}
-}
-
-func outageFacts(v *view.View) outage.Facts {
+// outageFacts are what this node knows of an outage: by its view, and by the decisions
+// that it has made without the owners of keys.
+func outageFacts(v *view.View, limits *stats.Limits) outage.Facts {
 	f := outage.Facts{Reached: v.Side, Roster: len(v.Points), Expect: v.Expect, Left: v.Self < 0}
 	for _, i := range v.Points {
 		if v.Next[i] < 0 {
 			f.Unreached = append(f.Unreached, v.Members[i].Name)
 		}
+	}
+	for _, limit := range limits.All() {
+		by := func(source wire.Source) uint64 { o := limit.Sum(source); return o.Allowed + o.Denied }
+		f.Decisions.StandIn += by(wire.StandIn)
+		f.Decisions.Budget += by(wire.Budget)
+		f.Decisions.FailedOpen += by(wire.FailedOpen)
+		f.Decisions.FailedClosed += by(wire.FailedClosed)
 	}
 	return f
 }

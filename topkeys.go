@@ -8,7 +8,6 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -79,10 +78,18 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	v := n.view.Load()
 	all, errs := make([]stats.Top, len(v.Members)), make([]error, len(v.Members))
 	env.Gather(len(v.Members), topAsked, func(i int) {
-		if i == v.Self {
+		switch hop := v.Next[i]; { // through others, if it is heard by them alone
+		case i == v.Self:
 			all[i] = n.meters.TopKeys.Top(n.clock.Steady())
-		} else {
-			all[i], errs[i] = n.askForTop(ctx, v, i)
+		case hop < 0:
+			errs[i] = cluster.ErrUnheard
+		default:
+			h := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.Hashes[i]}
+			answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, topWait)
+			if err == nil {
+				all[i], err = stats.ParseTop(answer)
+			}
+			errs[i] = err
 		}
 	})
 	if err := ctx.Err(); err != nil {
@@ -108,18 +115,4 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 		t.Denied = append(t.Denied, TopKey(k))
 	}
 	return t, nil
-}
-
-// askForTop asks one member, through others if it is heard by them alone.
-func (n *Node) askForTop(ctx context.Context, v *view.View, member int) (stats.Top, error) {
-	hop := v.Next[member]
-	if hop < 0 {
-		return stats.Top{}, cluster.ErrUnheard
-	}
-	h := wire.Header{Op: wire.OpTop, Hops: wire.MaxHops, Wait: topWait, To: v.Hashes[member]}
-	answer, err := env.Call(ctx, v.Members[hop].Peer, h, nil, topWait)
-	if err != nil {
-		return stats.Top{}, err
-	}
-	return stats.ParseTop(answer)
 }

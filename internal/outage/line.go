@@ -37,8 +37,11 @@ func (o *outage) line(event event, f *Facts, now int64) *Line {
 	return &Line{event, o.since, time.Duration(now - o.since), o.named, *f, f.Decisions.after(o.before)}
 }
 
-// Log writes the line.
+// Log writes the line, and nothing if it is nil.
 func (l *Line) Log(to *slog.Logger) {
+	if l == nil {
+		return
+	}
 	missing := l.missing
 	if more := len(missing) - maxNames; more > 0 {
 		missing = append(slices.Clone(missing[:maxNames]), fmt.Sprintf("and %d more", more))

@@ -22,9 +22,6 @@ func of(unreached ...string) outage.Facts {
 
 // shown logs a line without its times of day.
 func shown(line *outage.Line) string {
-	if line == nil {
-		return ""
-	}
 	var text strings.Builder
 	line.Log(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
@@ -56,16 +53,13 @@ func Example() {
 		case 6: // and is back
 			facts.Reached, facts.Unreached = 3, nil
 		}
-		if line := t.Observe(facts, second*int64(time.Second)); line != nil {
-			line.Log(log)
-			fmt.Println(t.Stats().Missing, t.Stats().Count)
-		}
+		t.Observe(facts, second*int64(time.Second)).Log(log)
 	}
+	fmt.Println(t.Stats().Count, "outage")
 	// Output:
 	// level=WARN lasted=1s missing=[b] reached=2 roster=3 expect=0 decisions=7 stand_in=7 budget=0 failed_open=0 failed_closed=0
-	// [b] 1
 	// level=INFO lasted=3s missing=[b] reached=3 roster=3 expect=0 decisions=7 stand_in=7 budget=0 failed_open=0 failed_closed=0
-	// [] 1
+	// 1 outage
 }
 
 func TestObserveLogsWhatChanges(t *testing.T) {

@@ -14,11 +14,13 @@ import (
 const messageBytes = 8 << 10
 
 // messages are what this node tells: the limits that other members are to compare with
-// theirs. Numbers are unsigned varints. r.mu is held.
+// theirs. Numbers are unsigned varints.
 //
 //	message  limits until the end
 //	limit    name's bytes | name | version | algorithm | rate | per in ns | burst | scope | partition | calendar | zone's bytes | zone
 func (r *Registry) messages() (messages [][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var b []byte
 	for i := range r.all {
 		if l := &r.all[i].Limit; !l.Varies {

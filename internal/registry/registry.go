@@ -25,10 +25,15 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
 const (
+	// DeclareEvery is how often a node declares its limits to the next member. It is no part
+	// of any other time, so that in virtual time no two messages of a node are of one instant.
+	DeclareEvery = 5*time.Second - 7
 	// maxNames bounds the names that are remembered. Limits whose names come later are not
 	// compared with others.
 	maxNames = 4096
@@ -83,7 +88,7 @@ type Registry struct {
 	conflicts uint64 // times that one was seen
 	since     int64  // when the lines began to be counted
 	lines     int
-	turn      int // of Tell
+	turn      int // of Declare
 }
 
 // registered is a limit of this node.
@@ -184,18 +189,19 @@ func (r *Registry) logs(logged *bool, now int64) bool {
 	return true
 }
 
-// Tell sends what this node has declared to the next one of so many members, each of which
-// compares it.
-func (r *Registry) Tell(members int, send func(member int, message []byte)) {
+// Declare tells one more of the members that are heard, in turn, which limits this node has.
+// Nobody answers: each compares what it is told.
+func (r *Registry) Declare(v *view.View) {
 	r.mu.Lock()
 	turn := r.turn
 	r.turn++
-	var messages [][]byte
-	if members > 0 {
-		messages = r.messages()
-	}
 	r.mu.Unlock()
-	for _, message := range messages {
-		send(turn%members, message)
+	heard := v.Heard()
+	if len(heard) == 0 {
+		return
+	}
+	to := heard[turn%len(heard)]
+	for _, message := range r.messages() {
+		v.Members[to].Peer.Tell(env.Request(wire.Header{Op: wire.OpDeclare, To: v.Hashes[to]}, message))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -23,9 +26,27 @@ func logged() (r *Registry, lines func() []string) {
 	return r, func() []string { return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' }) }
 }
 
+// peer is a member that keeps what it is told.
+type peer struct {
+	cluster.Peer
+	tell func(message []byte)
+}
+
+func (p peer) Tell(request []byte) { p.tell(request[wire.HeaderBytes:]) }
+
+// among is the view of a node that hears so many others.
+func among(members int, tell func(member int, message []byte)) *view.View {
+	all := slices.Repeat([]bool{true}, members+1)
+	v := &cluster.View{Members: []cluster.Member{{Name: "self"}}, Direct: all, Hears: slices.Repeat([][]bool{all}, members+1)}
+	for i := range members {
+		v.Members = append(v.Members, cluster.Member{Name: fmt.Sprint("member ", i), Peer: peer{tell: func(message []byte) { tell(i, message) }}})
+	}
+	return view.New(0, v, view.Terms{}, nil)
+}
+
 // told is what a Registry tells another member.
 func told(r *Registry) (messages [][]byte) {
-	r.Tell(1, func(_ int, message []byte) { messages = append(messages, message) })
+	r.Declare(among(1, func(_ int, message []byte) { messages = append(messages, message) }))
 	return messages
 }
 
@@ -41,12 +62,11 @@ func Example() {
 	here, there := New(log, describe), New(log, describe)
 	_ = here.Add(Limit{Name: "api", Rate: 10, Per: time.Minute}, 0)
 	_ = there.Add(Limit{Name: "api", Rate: 20, Per: time.Minute}, 0)
-	members := []string{"b"}
-	here.Tell(len(members), func(_ int, message []byte) {
+	here.Declare(among(1, func(_ int, message []byte) {
 		if err := there.Compare(message, "a", 0); err != nil {
 			fmt.Println(err)
 		}
-	})
+	}))
 	fmt.Println(here.Conflicts(), there.Conflicts())
 	// Output:
 	// level=WARN limit=api version=0 numbers="20 per 1m0s" other_numbers="10 per 1m0s" member=a
@@ -158,7 +178,7 @@ func TestMembersAreToldInTurn(t *testing.T) {
 	r, _ := logged()
 	var turns []int
 	tell := func(members int) {
-		r.Tell(members, func(member int, _ []byte) { turns = append(turns, member) })
+		r.Declare(among(members, func(member int, _ []byte) { turns = append(turns, member) }))
 	}
 	tell(2)
 	require.Empty(t, turns, "there is nothing to tell")

@@ -80,8 +80,8 @@ var mutants = []mutant{
 			"	if spends++; spends%100 == 0 {\n		return\n	}\n	own.spent += units\n",
 		}, {
 			"sync/stream.go",
-			"// spend adds to this node's own tally",
-			"var spends int\n\n// spend adds to this node's own tally",
+			"// addOwn adds to this node's own tally",
+			"var spends int\n\n// addOwn adds to this node's own tally",
 		}},
 		scenario: "split", breaks: accounted,
 	},
@@ -116,12 +116,12 @@ var mutants = []mutant{
 		name: "what comes back of a lease stays spent",
 		edits: []edit{{
 			"bucket/store.go",
-			"		given, gave := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
-			"		given, gave := l.refund(&c.cell, g, now, 0*units, r, false, Lease{})\n",
+			"		refunded, changed := l.refund(&c.cell, g, now, units, r, false, Lease{})\n",
+			"		refunded, changed := l.refund(&c.cell, g, now, 0*units, r, false, Lease{})\n",
 		}, {
 			"bucket/store.go",
-			"given < units && l.Algorithm == SlidingLog",
-			"given > units && l.Algorithm == SlidingLog",
+			"refunded < units && l.Algorithm == SlidingLog",
+			"refunded > units && l.Algorithm == SlidingLog",
 		}},
 		scenario: "lent", breaks: accounted,
 	},

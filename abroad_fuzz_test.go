@@ -88,10 +88,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		return append(wire.Header{Op: o, Flags: flags, Hops: hops, Wait: 50 * time.Millisecond}.Append(nil), body...)
 	}
 	speak := func(t *testing.T, asked []byte, tell bool) {
-		link := near.regions.links["far"]
-		link.quota.mu.Lock()
-		link.quota.until = 0 // fuzzing is faster than a region may be
-		link.quota.mu.Unlock()
+		near.regions.Pardon("far") // fuzzing is faster than a region may be
 		if tell {
 			far.Region("near").Tell(asked)
 			asked = nil // behind it
@@ -118,7 +115,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	for _, n := range nodes {
 		before[n], members[n] = regionalCounts(n), n.Members()
 	}
-	print := near.regions.Exchange(nil).Print
+	print := near.regions.Holdings.Exchange(nil).Print
 	for i, p := range pairs {
 		one := func(o wire.Op, id bucket.ID, units int64) []byte {
 			h := wire.Header{Op: o, Asks: 1, Hops: wire.MaxHops, Wait: 50 * time.Millisecond}

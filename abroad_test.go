@@ -3,9 +3,7 @@ package weir
 import (
 	"bytes"
 	"encoding/binary"
-	"log/slog"
 	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -184,7 +183,7 @@ func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 	n, _, _ := bordered(t, nil)
 	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: view.NameHash("near-2")}
 	b.Region = "far"
-	refusal, err := n.border(b, &h, nil, n.clock.Now())
+	refusal, err := n.regions.Border(b, &h, nil, n.clock.Now())
 	require.NoError(t, err)
 	require.Nil(t, refusal)
 	require.Equal(t, wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}, h)
@@ -197,16 +196,16 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	require.Empty(t, served(n, "far", resetting(regional, "key", n.clock.Now())))
 	require.EqualValues(t, 10, used(n, regional, "key"))
 
-	print := n.regions.Exchange(nil).Print
+	print := n.regions.Holdings.Exchange(nil).Print
 	stating := func(l *Limiter) []byte {
 		st := countsync.Statement{ID: l.id("key"), Limit: l.numbers, Number: n.clock.Now(), From: 7, Wants: 10, Must: 10, Spent: 9, Series: 1}
 		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 	}
 	require.Empty(t, served(n, "far", stating(regional)))
 	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.clock.Time()) // it has one
-	kept := n.regions.Kept()
+	kept := n.regions.Holdings.Kept()
 	require.EqualValues(t, 10, used(n, regional, "key"))
-	require.Zero(t, n.regions.SpentElsewhere(regional.id("key"), n.clock.Now()))
+	require.Zero(t, n.regions.Holdings.SpentElsewhere(regional.id("key"), n.clock.Now()))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
 	answer := served(n, "far", stating(global))
@@ -214,8 +213,8 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, e.Statements, 1)
 	require.Equal(t, global.id("key"), e.Statements[0].ID)
-	require.EqualValues(t, 9, n.regions.SpentElsewhere(global.id("key"), n.clock.Now()))
-	require.Equal(t, kept, n.regions.Kept())
+	require.EqualValues(t, 9, n.regions.Holdings.SpentElsewhere(global.id("key"), n.clock.Now()))
+	require.Equal(t, kept, n.regions.Holdings.Kept())
 	require.NotEmpty(t, served(n, "far", resetting(global, "key", n.clock.Now())))
 	require.Zero(t, used(n, global, "key"))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
@@ -259,7 +258,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	// What it states of an id that the other decides about is answered by that one.
 	globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
 	st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].clock.Now(), From: 7, Series: 1}
-	e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Exchange(nil).Print, Statements: []countsync.Statement{st}}
+	e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
 	answer, err := countsync.ParseExchange(served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))[wire.AnswerHeaderBytes:])
 	require.NoError(t, err)
 	require.Len(t, answer.Statements, 1)
@@ -269,7 +268,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 
 // A reset's number is a time. One of the far future would have later ones fail.
 func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
-	for region, slack := range map[string]time.Duration{"far": slackAbroad, "near": countsync.ResetSlack} {
+	for region, slack := range map[string]time.Duration{"far": regions.SlackAbroad, "near": countsync.ResetSlack} {
 		t.Run(region, func(t *testing.T) {
 			n, _, global := bordered(t, nil)
 			for _, number := range []int64{math.MaxInt64, n.clock.Now() + int64(slack) + int64(time.Minute)} {
@@ -298,10 +297,10 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
 	today := l.window.numbers(&l.numbers, n.clock.TimeOfDay())
 	window := func(key string) time.Duration { // of which the key's count is, from now on
-		part := n.regions.Limit(l.id(key), today, n.clock.Time())
+		part := n.regions.Holdings.Limit(l.id(key), today, n.clock.Time())
 		return time.Duration(part.Start - n.clock.Now())
 	}
-	print := n.regions.Exchange(nil).Print
+	print := n.regions.Holdings.Exchange(nil).Print
 	for about, c := range map[string]struct {
 		ahead time.Duration
 		taken int
@@ -318,7 +317,7 @@ func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 		answer, err := countsync.ParseExchange(served(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.AnswerHeaderBytes:])
 		require.NoError(t, err)
 		require.Len(t, answer.Statements, c.taken, about)
-		n.stated("far", n.regions.links["far"], e)
+		n.regions.Learn("far", e)
 		require.Less(t, window(about), time.Minute, about)
 		require.EqualValues(t, 1-c.taken, n.Stats().Regions["far"].Refused-before, about)
 	}
@@ -333,7 +332,7 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 			return (&countsync.Exchange{Region: region}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 		}
 		over := wire.AppendAnswer(nil, wire.Unreached, 0)
-		for range abroadRequests {
+		for range regions.MaxRequests {
 			require.NotEqual(t, over, served(n, "far", speaking("far")))
 		}
 		for range 10 {
@@ -346,7 +345,7 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 
 		time.Sleep(time.Second)
 		reset := resetting(global, "key", n.clock.Now())
-		for range abroadResets {
+		for range regions.MaxResets {
 			require.NotEqual(t, over, served(n, "far", reset))
 		}
 		require.Equal(t, over, served(n, "far", reset))
@@ -358,22 +357,6 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 		for len(served(n, "far", large)) == 0 {
 			admitted++
 		}
-		require.Equal(t, abroadBytes/len(large), admitted)
+		require.Equal(t, regions.MaxBytes/len(large), admitted)
 	})
-}
-
-// While a change of RegionShares is rolled out, a region's nodes differ: what one says and
-// the other does not is no line each time.
-func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
-	n, _, _ := bordered(t, nil)
-	var log bytes.Buffer
-	n.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	link, print := n.regions.links["far"], n.regions.Exchange(nil).Print
-	for range 100 {
-		n.meetRegion("far", link, print+1)
-		n.meetRegion("far", link, print)
-	}
-	require.EqualValues(t, 100, n.Stats().Regions["far"].Disputed)
-	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
-	require.Contains(t, log.String(), "region=far unlogged=0")
 }

@@ -22,6 +22,7 @@ import (
 // named here may import neither.
 var mayImport = map[string][]string{
 	".": {
+		"internal/regions",
 		"internal/asker",
 		"internal/owner",
 		"bucket",
@@ -49,6 +50,7 @@ var mayImport = map[string][]string{
 
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
+	"internal/regions":    {"bucket", "cluster", "internal/env", "internal/pace", "internal/view", "internal/wire", "sync", "time"},
 	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/env":        {"cluster", "internal/wire", "sync", "time"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
+	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
@@ -34,7 +36,7 @@ type Node struct {
 	heard     atomic.Int64 // when some member last answered in time, by steady
 	stream    *stream
 	published *publish.Publisher
-	regions   regions            // what this region has of Global limits
+	regions   *regions.Regions
 	registry  *registry.Registry // of the limits that Limiters were made of
 	meters    stats.Meters
 	asker     *asker.Asker
@@ -89,7 +91,12 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if c, ok := cfg.Cluster.(observe.Capper); ok {
 		n.stream.Cap(c.Caps())
 	}
-	n.newRegions()
+	n.regions = regions.New(regions.Config{
+		Region: cfg.Region, Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: n.stream.Caps().Statements, Timeout: cfg.Timeout,
+		Log: cfg.Logger, Clock: n.clock, Life: &n.life, View: n.view.Load, Fenced: n.fenced, Apart: n.serveApart,
+		Peer: func(region string) cluster.Peer { return n.cluster.Region(region) },
+		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.wake(n.stream.Copy(ids, now, v)) },
+	}, n.counts)
 	n.stream.Hold(n.regions.Holdings)
 	n.stream.WhenReset(n.whenReset)
 	n.owner = owner.New(n.clock, cfg.Timeout, n.counts, n.stream.Stream, n.regions.Holdings)
@@ -120,7 +127,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.life.Every(registry.DeclareEvery+n.view.Load().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.view.Load()) })
 	n.life.Go(n.asker.Run)
 	if n.regions.Holdings != nil {
-		n.life.Go(n.keepHoldings)
+		n.life.Go(n.regions.Run)
 	}
 	n.hearOthers(ctx)
 	n.starting.Store(false)
@@ -158,7 +165,9 @@ func (n *Node) look() {
 	if before == nil && v.Self >= 0 {
 		n.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
 	}
-	n.regain(n.view.Load(), v)
+	if n.cfg.Replicas < 0 && len(v.Held.Minus(n.view.Load().Held)) > 0 {
+		n.regions.Regain()
+	}
 	if v.Self >= 0 && v.JoinsAgain(v.Self, n.view.Load()) {
 		clear(n.stream.complete) // the others send all anew
 	}
@@ -257,8 +266,8 @@ func (n *Node) Stats() Stats {
 		Leases:    n.leaseStats(),
 		Stream:    n.streamStats(),
 		Published: PublishedStats(n.published.Stats()),
-		Holdings:  n.holdingStats(),
-		Regions:   n.regionStats(),
+		Holdings:  holdingStats(n.regions),
+		Regions:   regionStats(n.regions),
 		Outage:    OutageStats(n.outage.Stats()),
 		TopKeys:   TopKeyStats(n.meters.TopKeys.Stats()),
 		Unjoined:  n.unjoined(&c),

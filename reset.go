@@ -2,11 +2,8 @@ package weir
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -29,7 +26,7 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 		others.ID = countsync.Elsewhere(a.ID)
 		others.Units = int64(n.stream.Reset(others.ID, now))
 		asks = append(asks, others)
-		regions = slices.Sorted(maps.Keys(n.regions.links))
+		regions = n.regions.Names()
 	}
 
 	var (
@@ -39,7 +36,7 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 	// No member waits for a region that is slow.
 	env.Gather(len(regions)+len(v.Members), len(regions)+resetsAtOnce, func(i int) {
 		if i < len(regions) {
-			unasked[i] = n.resetRegion(ctx, regions[i], asks) != nil
+			unasked[i] = n.regions.Reset(ctx, regions[i], asks) != nil
 			return
 		}
 		switch i -= len(regions); {
@@ -81,26 +78,6 @@ func resetsInTime(h wire.Header, request []byte, now int64) bool {
 		}
 	}
 	return true
-}
-
-// resetRegion has one node of another region forget counts.
-func (n *Node) resetRegion(ctx context.Context, region string, asks []wire.Ask) error {
-	peer := n.cluster.Region(region)
-	if peer == nil {
-		return cluster.ErrUnheard
-	}
-	request := wire.Header{Op: wire.OpReset, Asks: uint8(len(asks))}.Append(nil)
-	for i := range asks {
-		request = asks[i].Append(request)
-	}
-	answer, err := peer.Ask(ctx, request, nil, exchangeWait)
-	if err != nil {
-		return err
-	}
-	if s, err := wire.ParseAnswer(answer, len(asks)); err != nil || s != wire.Done {
-		return env.ErrUnreached
-	}
-	return nil
 }
 
 // whenReset resets a count, here or as another node did it, and forgets what was lent and

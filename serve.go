@@ -43,7 +43,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 		}
 		h.Wait = min(h.Wait, longest)
 		if b.Region != n.cfg.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
-			if refusal, err := n.border(b, &h, request, now); refusal != nil || err != nil {
+			if refusal, err := n.regions.Border(b, &h, request, now); refusal != nil || err != nil {
 				b.Reply(i, refusal)
 				continue
 			}
@@ -109,7 +109,7 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.serveTop(from, request[wire.HeaderBytes:], b.Later(i))
 			continue
 		case wire.OpExchange:
-			n.serveExchange(from, request, h, b.Later(i))
+			n.regions.Serve(from, request, h, b.Later(i))
 			continue
 		case wire.OpStream:
 			x.answer = n.serveFrame(request[wire.HeaderBytes:], now, x.answer[:0])

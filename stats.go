@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/outage"
+	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -189,4 +190,42 @@ func (n *Node) leaseStats() (s LeaseStats) {
 	s.Held, s.HeldUnits = n.asker.Held(t)
 	s.Lent, s.LentUnits = n.owner.Outstanding(t.Steady)
 	return s
+}
+
+// HoldingStats says what this node keeps of its region's part of Global limits.
+// Without other regions it is zero.
+type HoldingStats struct {
+	Keys   int    // that have a holding here, also as a copy of another node's; at most 262,144
+	Beyond uint64 // times that a key was asked for that there was no room for: it is judged by the part that the region begins with. It only grows
+}
+
+// RegionStats says what this node has told another region of Global limits.
+type RegionStats struct {
+	Reached    bool          // it answered within the last ten seconds; a region that nothing is told is not asked either
+	Lag        time.Duration // how long it has left all statements unanswered, since the first of them; zero once it answers one
+	Statements uint64        // sent: each is of one key
+	Unanswered uint64        // of these
+	Served     uint64        // statements of that region that were answered here
+	Disputed   uint64        // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
+	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, of a Regional limit, of a time to come, or not a region's to make
+	Sent       uint64        // bytes of statements and answers, without what the connection adds
+	Received   uint64        // bytes of the same
+}
+
+func holdingStats(r *regions.Regions) HoldingStats {
+	if r.Holdings == nil {
+		return HoldingStats{}
+	}
+	return HoldingStats{r.Holdings.Kept(), r.Holdings.Beyond()}
+}
+
+func regionStats(r *regions.Regions) map[string]RegionStats {
+	if r.Holdings == nil {
+		return nil
+	}
+	stats := make(map[string]RegionStats)
+	for name, s := range r.Stats() {
+		stats[name] = RegionStats(s)
+	}
+	return stats
 }

@@ -1,4 +1,4 @@
-package weir
+package regions
 
 import (
 	"fmt"
@@ -19,16 +19,16 @@ import (
 // this rate, for all that time, one node takes in less than a quarter of what its members
 // have places for, beyond which resets of their own are forgotten before their time.
 const (
-	abroadRequests = 2000
-	abroadBytes    = 16 << 20
-	abroadResets   = 200
+	MaxRequests = 2000
+	MaxBytes    = 16 << 20
+	MaxResets   = 200
 )
 
-// slackAbroad is how far a time that another region names may be ahead of this node's
+// SlackAbroad is how far a time that another region names may be ahead of this node's
 // clock: the number of a reset, and when a calendar's window begins. It is below
 // countsync.ResetSlack: a reset made here has a number above every one that is known
 // here, and the members have to take that.
-const slackAbroad = time.Minute
+const SlackAbroad = time.Minute
 
 // quota is what another region has asked for in this second.
 type quota struct {
@@ -47,7 +47,7 @@ func (q *quota) take(size, resets int, now int64) bool {
 	if now >= q.until {
 		q.until, q.requests, q.bytes, q.resets = now+int64(time.Second), 0, 0, 0
 	}
-	if q.requests == abroadRequests || q.bytes+size > abroadBytes || q.resets+resets > abroadResets {
+	if q.requests == MaxRequests || q.bytes+size > MaxBytes || q.resets+resets > MaxResets {
 		return false
 	}
 	q.requests++
@@ -56,13 +56,13 @@ func (q *quota) take(size, resets int, now int64) bool {
 	return true
 }
 
-// border is what a request of another region has to pass, as it comes from there and
+// Border is what a request of another region has to pass, as it comes from there and
 // again on each member that it is handed to: the ops that cross, of Global limits
 // alone. It returns what to answer if the request does not pass, and h as this node
 // has it then. A region names no member here, and no way: its requests are for the
 // node that they reach. Only members say of a request that it is from abroad.
-func (n *Node) border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
-	if b.Region == n.cfg.Region {
+func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now int64) (refusal []byte, err error) {
+	if b.Region == r.cfg.Region {
 		if h.Op == wire.OpExchange && h.Flags&wire.FlagAbroad == 0 {
 			return nil, wire.ErrMalformed // members have nothing to exchange with each other
 		}
@@ -70,18 +70,18 @@ func (n *Node) border(b *cluster.Batch, h *wire.Header, request []byte, now int6
 			return nil, nil
 		}
 	} else {
-		link := n.regions.links[b.Region]
+		link := r.links[b.Region]
 		if link == nil {
 			return nil, fmt.Errorf("%w: a request of region %q, which is none of Regions", wire.ErrMalformed, b.Region)
 		}
-		if !link.quota.take(len(request), int(h.Asks), n.clock.Steady()) {
+		if !link.quota.take(len(request), int(h.Asks), r.clock.Steady()) {
 			link.refused.Add(1)
 			return wire.AppendAnswer(nil, wire.Unreached, 0), nil
 		}
 		h.Flags, h.To = wire.FlagAbroad, 0
 	}
-	if err := n.crosses(*h, request, now); err != nil {
-		if link := n.regions.links[b.Region]; link != nil {
+	if err := r.crosses(*h, request, now); err != nil {
+		if link := r.links[b.Region]; link != nil {
 			link.refused.Add(1)
 		}
 		return nil, err
@@ -91,7 +91,7 @@ func (n *Node) border(b *cluster.Batch, h *wire.Header, request []byte, now int6
 
 // crosses returns why a request that began in another region is not for that region
 // to make. What opExchange states is looked at when it is parsed.
-func (n *Node) crosses(h wire.Header, request []byte, now int64) error {
+func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
 	switch h.Op {
 	case wire.OpExchange:
 		return nil
@@ -103,7 +103,7 @@ func (n *Node) crosses(h wire.Header, request []byte, now int64) error {
 				return err
 			case !wire.IsGlobal(a.ID):
 				return fmt.Errorf("%w: a reset of a Regional count from another region", wire.ErrMalformed)
-			case a.Units-int64(slackAbroad) > now:
+			case a.Units-int64(SlackAbroad) > now:
 				return fmt.Errorf("%w: a reset from another region, made later than now", wire.ErrMalformed)
 			}
 		}
@@ -126,5 +126,14 @@ func states(e *countsync.Exchange) bool {
 // the latest window that it is told of: by one of the year 2100 a region would have
 // this one deny until then.
 func early(st *countsync.Statement, timeOfDay int64) bool {
-	return st.Limit.Algorithm == FixedWindow && st.Limit.Start-int64(slackAbroad) > timeOfDay
+	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay
+}
+
+// Pardon forgets what a region has asked for in this second. It is for tests, which ask
+// faster than a region may.
+func (r *Regions) Pardon(region string) {
+	q := &r.links[region].quota
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.until = 0
 }

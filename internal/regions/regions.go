@@ -1,0 +1,351 @@
+// Package regions carries what regions tell each other of the limits that they share, and
+// is the border that their requests pass. Package sync decides what is held where; nothing
+// here grants a unit.
+package regions
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/pace"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+const (
+	// exchangeWait is how long another region may take to answer.
+	exchangeWait = 2 * time.Second
+	// exchangesAtOnce bounds the messages under way to one region.
+	exchangesAtOnce = 32
+	// greetEvery is how often a region that has not been heard is told of this one,
+	// in exchanges.
+	greetEvery = 10
+)
+
+// Config is what Regions needs of its node.
+type Config struct {
+	Region     string           // of this node
+	Others     []string         // the other regions; none, and nothing here does anything
+	Shares     map[string]int64 // the parts of the regions
+	Statements int              // bounds those of one message
+	Timeout    time.Duration    // of members of this region
+	Log        *slog.Logger
+	Clock      env.Clock
+	Life       *env.Life
+	View       func() *view.View
+	Peer       func(region string) cluster.Peer               // some node of a region, nil if none is known
+	Fenced     func(v *view.View, now int64) bool             // reports whether this node has no authority now
+	Apart      func(env.Sender, func(context.Context)) bool   // runs what a sender asks for, apart from checks
+	Copy       func(ids []bucket.ID, now int64, v *view.View) // has copies of holdings made that have changed
+}
+
+// Regions has this region's holdings of Global limits follow its demand: it
+// carries what countsync says to the other regions, and what they say. It is the border as
+// well: what another region sends passes Border first.
+//
+// Holdings decides; this only carries. A message that is lost, late or doubled changes
+// nothing but how soon the regions agree.
+type Regions struct {
+	cfg      Config
+	clock    env.Clock
+	Holdings *countsync.Holdings // nil where there are no other regions
+	links    map[string]*link
+}
+
+// link counts what goes to and fro between this node and a region.
+type link struct {
+	places                         *semaphore.Weighted // one for each message under way
+	disagrees                      atomic.Bool         // how limits are shared out
+	answered                       atomic.Int64        // when it last did, by the steady clock; 0 if never
+	waits                          atomic.Int64        // since when it has not, though it was told something; 0 if it has
+	statements, unanswered, served atomic.Uint64
+	disputed, refused              atomic.Uint64
+	disputes                       pace.Pace
+	quota                          quota
+	sentBytes, receivedBytes       atomic.Uint64
+}
+
+// New returns the Regions of a node, which keeps its holdings beside the counts.
+func New(c Config, counts *bucket.Store) *Regions {
+	r := &Regions{cfg: c, clock: c.Clock}
+	if len(c.Others) == 0 {
+		return r
+	}
+	r.links = make(map[string]*link)
+	for _, name := range c.Others {
+		r.links[name] = &link{places: semaphore.NewWeighted(exchangesAtOnce)}
+	}
+	r.Holdings = countsync.NewHoldings(countsync.NewRegions(c.Region, c.Others, c.Shares), 0, counts, r.clock.Time())
+	return r
+}
+
+// Regain has this node ask what its region holds, as it has come to hold counts that
+// nobody had a copy of.
+func (r *Regions) Regain() {
+	if r.Holdings != nil {
+		r.Holdings.Forgotten(r.clock.Time())
+	}
+}
+
+// Run states to the other regions what there is to state, until the node
+// closes.
+func (r *Regions) Run() {
+	tick := time.NewTimer(countsync.ExchangeEvery + r.cfg.View().Offset(countsync.ExchangeEvery))
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		if i%greetEvery == 0 {
+			for _, region := range r.Holdings.Unknown() {
+				r.state(region, nil)
+			}
+		}
+		select {
+		case <-tick.C:
+			tick.Reset(countsync.ExchangeEvery)
+		case <-r.cfg.Life.Done():
+			return
+		}
+		v, now := r.cfg.View(), r.clock.Now()
+		if r.cfg.Fenced(v, now) {
+			continue
+		}
+		due, changed := r.Holdings.Due(r.clock.At(now), v.Speaks)
+		r.cfg.Copy(changed, now, v)
+		for _, region := range slices.Sorted(maps.Keys(due)) {
+			for sts := range slices.Chunk(due[region], r.cfg.Statements) {
+				r.state(region, sts)
+			}
+		}
+	}
+}
+
+// state sends statements to a region, and takes in what it answers.
+func (r *Regions) state(region string, sts []countsync.Statement) {
+	link := r.links[region]
+	link.statements.Add(uint64(len(sts)))
+	link.waits.CompareAndSwap(0, r.clock.Steady())
+	unanswered := func() {
+		link.unanswered.Add(uint64(len(sts)))
+		r.Holdings.Unanswered(region, sts, r.clock.Time())
+	}
+	if !link.places.TryAcquire(1) {
+		unanswered()
+		return
+	}
+	started := r.cfg.Life.Try(func(ctx context.Context) {
+		defer link.places.Release(1)
+		answer, err := r.askRegion(ctx, region, link, wire.Header{Op: wire.OpExchange}, r.Holdings.Exchange(sts))
+		if err != nil {
+			unanswered()
+			return
+		}
+		r.Learn(region, answer)
+	})
+	if !started {
+		link.places.Release(1)
+		unanswered()
+	}
+}
+
+func (r *Regions) askRegion(ctx context.Context, region string, link *link, h wire.Header, e countsync.Exchange) (answer countsync.Exchange, err error) {
+	peer := r.cfg.Peer(region)
+	if peer == nil {
+		return answer, cluster.ErrUnheard
+	}
+	body := e.Append(nil)
+	link.sentBytes.Add(uint64(wire.HeaderBytes + len(body)))
+	got, err := env.Call(ctx, peer, h, body, exchangeWait)
+	if err != nil {
+		return answer, err
+	}
+	link.receivedBytes.Add(uint64(wire.AnswerHeaderBytes + len(got)))
+	link.answered.Store(r.clock.Steady())
+	link.waits.Store(0)
+	return countsync.ParseExchange(got)
+}
+
+// Learn takes in the answers of a region to statements.
+func (r *Regions) Learn(region string, answers countsync.Exchange) {
+	r.meet(region, r.links[region], answers.Print)
+	v, now := r.cfg.View(), r.clock.Now()
+	t, day := r.clock.At(now), r.clock.TimeOfDay()
+	var changed []bucket.ID
+	for i := range answers.Statements {
+		st := &answers.Statements[i]
+		if !early(st, day) && v.Speaks(st.ID) && r.Holdings.Answered(region, answers.Print, st, t) {
+			changed = append(changed, st.ID)
+		}
+	}
+	r.cfg.Copy(changed, now, v)
+}
+
+// meet notes whether a region shares limits out as this one does.
+func (r *Regions) meet(region string, link *link, print uint64) {
+	agree := r.Holdings.Meet(region, print)
+	if !agree {
+		link.disputed.Add(1)
+	}
+	if link.disagrees.Swap(!agree) == agree && !agree {
+		if unlogged, due := link.disputes.Due(time.Now()); due { // while a change of them is rolled out its nodes differ
+			r.cfg.Log.Error("another region shares Global limits out in another way: give all nodes the same Regions and RegionShares; until then nothing is granted to it",
+				"region", region, "unlogged", unlogged)
+		}
+	}
+}
+
+// Serve answers the statements of another region: those that this node has
+// to decide about here, the others by asking who does. It does so apart, as checks
+// wait behind what is served.
+func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer cluster.Later) {
+	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
+	link := r.links[e.Region]
+	switch {
+	case err != nil, from.Region != r.cfg.Region && from.Region != e.Region, !states(&e):
+		if from := r.links[from.Region]; from != nil {
+			from.refused.Add(1)
+		}
+		answer(nil)
+		return
+	case link == nil || r.cfg.Fenced(r.cfg.View(), r.clock.Now()):
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+		return
+	}
+	link.receivedBytes.Add(uint64(len(request)))
+	stated, now := len(e.Statements), r.clock.TimeOfDay()
+	e.Statements = slices.DeleteFunc(e.Statements, func(st countsync.Statement) bool { return early(&st, now) })
+	if len(e.Statements) < stated {
+		link.refused.Add(1)
+	}
+	started := r.cfg.Apart(from, func(ctx context.Context) {
+		r.meet(e.Region, link, e.Print)
+		answers := r.Holdings.Exchange(r.exchangeWith(ctx, link, &e, h))
+		body := answers.Append(wire.AppendAnswer(nil, wire.Done, 0))
+		link.sentBytes.Add(uint64(len(body)))
+		answer(body)
+	})
+	if !started {
+		answer(wire.AppendAnswer(nil, wire.Unreached, 0))
+	}
+}
+
+// exchangeWith answers another region's statements, as far as that can be done now.
+func (r *Regions) exchangeWith(ctx context.Context, link *link, e *countsync.Exchange, h wire.Header) (answers []countsync.Statement) {
+	v := r.cfg.View()
+	var own []countsync.Statement
+	others := make(map[int][]countsync.Statement)
+	for _, st := range e.Statements {
+		switch to, known := v.Named[v.Answers(st.ID)]; {
+		case v.Speaks(st.ID):
+			own = append(own, st)
+		case known && to != v.Self && v.Direct[to] && h.Flags&wire.PassBits < maxExchangePasses:
+			others[to] = append(others[to], st)
+		}
+	}
+	var (
+		wait sync.WaitGroup
+		mu   sync.Mutex
+	)
+	h.Flags++
+	for _, to := range slices.Sorted(maps.Keys(others)) { // in one order, so that simulations replay
+		wait.Go(func() {
+			request := countsync.Exchange{Region: e.Region, Print: e.Print, Statements: others[to]}
+			got, err := env.Call(ctx, v.Members[to].Peer, h, request.Append(nil), r.cfg.Timeout)
+			if err != nil {
+				return
+			}
+			if theirs, err := countsync.ParseExchange(got); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				answers = append(answers, theirs.Statements...)
+			}
+		})
+	}
+	here := r.serveStatements(link, e, own, v)
+	wait.Wait()
+	return append(answers, here...)
+}
+
+// maxExchangePasses is how often statements are passed on: by whoever they reach
+// to who decides, or to who did until just now.
+const maxExchangePasses = 2
+
+func (r *Regions) serveStatements(link *link, e *countsync.Exchange, sts []countsync.Statement, v *view.View) (answers []countsync.Statement) {
+	now := r.clock.Now()
+	var changed []bucket.ID
+	for i := range sts {
+		if answer, ok := r.Holdings.Serve(e.Region, e.Print, &sts[i], r.clock.At(now)); ok {
+			answers = append(answers, answer)
+			changed = append(changed, answer.ID)
+		}
+	}
+	link.served.Add(uint64(len(answers)))
+	r.cfg.Copy(changed, now, v)
+	return answers
+}
+
+// Stats is a weir.RegionStats.
+type Stats struct {
+	Reached                                           bool
+	Lag                                               time.Duration
+	Statements, Unanswered, Served, Disputed, Refused uint64
+	Sent, Received                                    uint64
+}
+
+// Stats returns what was told and heard of each region, nil if there are no others.
+func (r *Regions) Stats() map[string]Stats {
+	if r.Holdings == nil {
+		return nil
+	}
+	stats := make(map[string]Stats, len(r.links))
+	for name, l := range r.links {
+		at, lag := l.answered.Load(), time.Duration(0)
+		if since := l.waits.Load(); since != 0 {
+			lag = time.Duration(max(0, r.clock.Steady()-since))
+		}
+		stats[name] = Stats{
+			Reached:    at != 0 && r.clock.Steady()-at < int64(10*time.Second),
+			Lag:        lag,
+			Statements: l.statements.Load(),
+			Unanswered: l.unanswered.Load(),
+			Served:     l.served.Load(),
+			Disputed:   l.disputed.Load(),
+			Refused:    l.refused.Load(),
+			Sent:       l.sentBytes.Load(),
+			Received:   l.receivedBytes.Load(),
+		}
+	}
+	return stats
+}
+
+// Reset has one node of another region forget counts.
+func (r *Regions) Reset(ctx context.Context, region string, asks []wire.Ask) error {
+	peer := r.cfg.Peer(region)
+	if peer == nil {
+		return cluster.ErrUnheard
+	}
+	request := wire.Header{Op: wire.OpReset, Asks: uint8(len(asks))}.Append(nil)
+	for i := range asks {
+		request = asks[i].Append(request)
+	}
+	answer, err := peer.Ask(ctx, request, nil, exchangeWait)
+	if err != nil {
+		return err
+	}
+	if s, err := wire.ParseAnswer(answer, len(asks)); err != nil || s != wire.Done {
+		return env.ErrUnreached
+	}
+	return nil
+}
+
+// Names returns the other regions, sorted.
+func (r *Regions) Names() []string { return slices.Sorted(maps.Keys(r.links)) }

@@ -1,0 +1,58 @@
+package regions
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// near returns the Regions of a node that has its region to itself, and what it logs.
+func near(t *testing.T) (*Regions, *bytes.Buffer) {
+	var log bytes.Buffer
+	life := new(env.Life)
+	life.Begin()
+	t.Cleanup(func() { _ = life.Close(func() error { return nil }) })
+	v := view.New(1, &cluster.View{Self: -1}, view.Terms{}, nil)
+	return New(Config{
+		Region: "near", Others: []string{"far"}, Statements: 10, Timeout: time.Second,
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Clock: env.NewClock(nil), Life: life,
+		View:   func() *view.View { return v },
+		Peer:   func(string) cluster.Peer { return nil },
+		Fenced: func(*view.View, int64) bool { return false },
+		Apart:  func(_ env.Sender, f func(context.Context)) bool { return life.Try(f) },
+		Copy:   func([]bucket.ID, int64, *view.View) {},
+	}, bucket.NewStore(10, bucket.Salt{})), &log
+}
+
+// While a change of RegionShares is rolled out, a region's nodes differ: what one says and
+// the other does not is no line each time.
+func TestARegionThatDiffersByTurnsIsLoggedOnce(t *testing.T) {
+	n, log := near(t)
+	print := n.Holdings.Exchange(nil).Print
+	for range 100 {
+		n.Learn("far", countsync.Exchange{Region: "far", Print: print + 1})
+		n.Learn("far", countsync.Exchange{Region: "far", Print: print})
+	}
+	require.EqualValues(t, 100, n.Stats()["far"].Disputed)
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), "region=far unlogged=0")
+}
+
+// A region that nothing answers for is owed nothing: what it was told counts as unanswered.
+func TestWhatNoNodeOfARegionTakesIsUnanswered(t *testing.T) {
+	n, _ := near(t)
+	n.state("far", []countsync.Statement{{ID: bucket.ID{Hi: 1}}})
+	require.Eventually(t, func() bool { return n.Stats()["far"].Unanswered == 1 }, time.Minute, time.Millisecond)
+	require.False(t, n.Stats()["far"].Reached)
+}

@@ -200,43 +200,28 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 
 	load, unload := context.WithCancel(ctx)
 	strained := make(chan *strain, 1)
+	var result *strain // to be reported
 	var busy sync.WaitGroup
 	defer busy.Wait()
 	defer unload()
 
-	late := lab.Lateness{Idle: true}
-	late.Start(stillInterval, stillSlack)
-	defer late.Stop()
+	w := watcher{node: node, book: book, view: view, shown: s.Shown, tell: tell, late: lab.Lateness{Idle: true}}
+	w.late.Start(stillInterval, stillSlack)
+	defer w.late.Stop()
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
-	var last report
-	var result *strain // to be reported
-	for since := time.Now().UnixNano(); ; {
-		members, now := node.Members(), time.Now().UnixNano()
-		r := report{Since: since, At: now}
-		r.Rules, r.Overrides = book.Current().Version(), book.Stats().Overrides
-		if r.Strain, result = result, nil; !r.see(members, &last) || r.Strain != nil || now-last.At >= int64(tellInterval) {
-			stats := node.Stats()
-			r.Stream, r.Regions = stats.Stream, stats.Regions
-			r.Owns = owned(book.Current())
-			if s.Shown {
-				shown := view.Snapshot()
-				r.Page = &shown
-			}
-			r.Still = late.Take()
-			if err := tell(r); err != nil {
-				return err
-			}
-			last = r
+	for w.since = time.Now().UnixNano(); ; {
+		if err := w.look(result); err != nil {
+			return err
 		}
-		since = now
+		result = nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-toldToLeave.Done():
 			err := goAway(ctx, node, server, &use)
-			last.Strain, last.Still = nil, late.Take()
-			return errors.Join(err, tell(last))
+			w.last.Strain, w.last.Still = nil, w.late.Take()
+			return errors.Join(err, tell(w.last))
 		case err := <-served:
 			return err
 		case o := <-loads:
@@ -254,6 +239,37 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 		case <-tick.C:
 		}
 	}
+}
+
+// watcher reports what a gateway sees. It is not safe for concurrent use.
+type watcher struct {
+	node  *weir.Node
+	book  *rules.Book
+	view  *page.Node
+	shown bool
+	late  lab.Lateness
+	tell  func(any) error
+	last  report // that was told
+	since int64  // when it looked before, in Unix nanoseconds
+}
+
+// look tells what the gateway sees if that has changed, if nothing was told for tellInterval,
+// or if there is a result.
+func (w *watcher) look(result *strain) error {
+	members, now := w.node.Members(), time.Now().UnixNano()
+	r := report{Since: w.since, At: now, Strain: result, Rules: w.book.Current().Version(), Overrides: w.book.Stats().Overrides}
+	w.since = now
+	if r.see(members, &w.last) && result == nil && now-w.last.At < int64(tellInterval) {
+		return nil
+	}
+	stats := w.node.Stats()
+	r.Stream, r.Regions, r.Owns, r.Still = stats.Stream, stats.Regions, owned(w.book.Current()), w.late.Take()
+	if w.shown {
+		shown := w.view.Snapshot()
+		r.Page = &shown
+	}
+	w.last = r
+	return w.tell(r)
 }
 
 // see takes in the members, and reports whether they, and the rules, are those of

@@ -1,7 +1,5 @@
 package countsync
 
-import "iter"
-
 // deque is a list that grows and shrinks at both ends, in blocks: unlike a slice
 // it never moves what it has to make room, which for a million elements would keep
 // the stream's lock for tens of milliseconds. The zero deque is empty.
@@ -66,15 +64,4 @@ func (d *deque[T]) pop() T {
 		d.blocks = d.blocks[1:]
 	}
 	return x
-}
-
-// all is the elements, first to last, and their indexes.
-func (d *deque[T]) all() iter.Seq2[int, *T] {
-	return func(yield func(int, *T) bool) {
-		for i := range d.n {
-			if !yield(i, d.at(i)) {
-				return
-			}
-		}
-	}
 }

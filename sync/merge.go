@@ -17,8 +17,6 @@ type tally struct {
 	changed         int64 // when it last grew, by this node's clock, or later
 }
 
-func (t *tally) net() int64 { return t.spent - t.refunded }
-
 // later reports whether t has something that o, of the same origin, has not.
 func (t *tally) later(o *tally) bool {
 	return t.series > o.series || t.series == o.series && (t.spent > o.spent || t.refunded > o.refunded)
@@ -61,22 +59,6 @@ func (v vector) covers(o vector) bool {
 		known := v.of(t.origin)
 		return t.later(&known)
 	})
-}
-
-// join returns v with all that o has.
-func (v vector) join(o vector) vector {
-	for _, t := range o {
-		i, ok := v.find(t.origin)
-		switch {
-		case !ok:
-			v = slices.Insert(v, i, t)
-		case t.series > v[i].series:
-			v[i] = t
-		case t.series == v[i].series:
-			v[i].join(&t)
-		}
-	}
-	return v
 }
 
 // latest is the n tallies that grew last, v itself if it has no more.

@@ -387,3 +387,21 @@ func (v vector) add(origin Member, series, units, now int64) vector {
 	v[i].changed = now
 	return v
 }
+
+func (t *tally) net() int64 { return t.spent - t.refunded }
+
+// join returns v with all that o has.
+func (v vector) join(o vector) vector {
+	for _, t := range o {
+		i, ok := v.find(t.origin)
+		switch {
+		case !ok:
+			v = slices.Insert(v, i, t)
+		case t.series > v[i].series:
+			v[i] = t
+		case t.series == v[i].series:
+			v[i].join(&t)
+		}
+	}
+	return v
+}

@@ -1,7 +1,6 @@
 package countsync
 
 import (
-	"iter"
 	"math"
 	"slices"
 	"time"
@@ -170,16 +169,5 @@ func (q *queue) putBack(items []item) {
 			q.merge(q.items.at(int(at - q.first)))
 		}
 		q.index[key] = q.first
-	}
-}
-
-// all is the items that wait.
-func (q *queue) all() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for _, it := range q.items.all() {
-			if it.kind != merged && !yield(it) {
-				return
-			}
-		}
 	}
 }

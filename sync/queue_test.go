@@ -2,6 +2,7 @@ package countsync
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -166,4 +167,26 @@ func TestADequeIsAList(t *testing.T) {
 			},
 		})
 	})
+}
+
+// all is the elements, first to last, and their indexes.
+func (d *deque[T]) all() iter.Seq2[int, *T] {
+	return func(yield func(int, *T) bool) {
+		for i := range d.n {
+			if !yield(i, d.at(i)) {
+				return
+			}
+		}
+	}
+}
+
+// all is the items that wait.
+func (q *queue) all() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for _, it := range q.items.all() {
+			if it.kind != merged && !yield(it) {
+				return
+			}
+		}
+	}
 }

@@ -29,7 +29,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 	for i := range asks {
 		shards = append(shards, s.placement.shard(s.placement.of(asks[i].ID)))
 	}
-	// All who lock several do so in one order, so that none waits in a circle.
+	// Every caller locks several shards in one order, so that none waits in a circle.
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
 	for _, i := range shards {

@@ -1,6 +1,6 @@
 package bucket
 
-// A FixedWindow with a Start is a calendar's: whoever asks names the window by its
+// A FixedWindow with a Start is a calendar's: the asking node names the window by its
 // Start, and the count keeps the latest name. Of two clocks the one that is behind
 // so finds the later window, and no window is begun twice:
 //
@@ -8,10 +8,10 @@ package bucket
 //	stored start > Start    the stored window judges
 //	now ≥ Start + Per       it is over, and the next one begins at its end
 //
-// The last line is by the clock of whoever holds the count, for a count that has
+// The last line is by the clock of the node that holds the count, for a count that has
 // recovered is forgotten by that clock. Calendars' windows differ in length, a day
 // by an hour and a month by three days: where the last line applies, the next
-// window's name is so much off until somebody asks who knows it.
+// window's name is off by as much until an ask names the right one.
 
 // calendar reports whether the limit's windows are named.
 func (l *Limit) calendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }

@@ -19,7 +19,7 @@ type cell struct {
 
 // Result is the answer to one operation on a count.
 //
-// ResetAfter is how long until the whole limit is there for whoever asks steadily, at
+// ResetAfter is how long until the whole limit is there for a caller that asks steadily, at
 // its rate, if nothing more is asked until then. Of a FixedWindow that is its window's
 // end (the following one's, if a debt is left); of a SlidingWindow, too, or, if nothing
 // was admitted in the window that is open, when all of the one before has slid out; of

@@ -28,12 +28,12 @@ type Change struct {
 // signal is sent if the channel takes it at once, and else left out: give it a
 // buffer of one.
 //
-// self is who spends here, and series of when: what is spent from now on is added to
+// self is the member that spends here, and series says since when: what is spent from now on is added to
 // the Total of its count as it is collected, if self has spent all of that count. self
 // is the hash of this member's name, and series is higher than in any earlier Track by
 // that name: the time, in nanoseconds. What is used by then is self's as well.
 //
-// Whoever tracks collects: what nobody collects takes up to 40 bytes for each
+// A store that is tracked has to be collected: what nobody collects takes up to 40 bytes for each
 // count held.
 func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	words := (len(s.shards) + 63) / 64
@@ -106,7 +106,7 @@ func (s *Store) CollectPart(cursor, least int, hurried bool, list []Change) (nex
 			if len(list)-had >= least {
 				return word*64 + i, list
 			}
-			// Cleared first: who notes a change in a shard that was already looked at
+			// Cleared first: a call that notes a change in a shard that was already looked at
 			// sets its bit again.
 			shards[word].And(^(uint64(1) << i))
 			sh := &s.shards[word*64+i]

@@ -215,7 +215,7 @@ func (l *Limit) span(c cell) uint64 {
 	}
 }
 
-// restored is how long after c.at the whole limit is there for whoever asks steadily, if
+// restored is how long after c.at the whole limit is there for a caller that asks steadily, if
 // nothing else is asked; zero if nothing is used. Of a SlidingWindow that is where the
 // next window begins, if anything was admitted in this one: what slides out there from
 // then on is what such an asker adds.

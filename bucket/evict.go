@@ -17,7 +17,7 @@ import "math"
 // a count with less in use, and comes back if there is none. Each step is bounded, and no
 // call waits for one shard while it holds another.
 //
-// By that weight alone, whoever mints keys of a limit of a month that one ask uses up would
+// By that weight alone, a client that mints keys of a limit of a month that one ask uses up would
 // push out those that another limit denies. So where one limit judges a quarter of a
 // shard's counts or more, what others have with more than half in use weighs shelter times
 // as much: the largest makes room, until it is not the largest any more.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Lease is units that are lent for Term from now on: whoever has them spends them
+// Lease is units that are lent for Term from now on: the borrower spends them
 // elsewhere, at any time until then, without asking. To the count they are spent when
 // they are lent. What is not spent of them is refunded, by the receipt, before the
 // term ends, or stays spent.
@@ -50,7 +50,7 @@ const leastTerm = uint64(2 * time.Millisecond)
 //
 // A count's spent units that were not collected stay within the sixteenth of its
 // capacity at which Track's hurry is signalled, as far as it is up to what is lent:
-// whoever loses the store loses no more for it.
+// a crash of the owner loses no more for it.
 func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, least time.Duration, lent Lease, r *Result) (granted Lease) {
 	sh, h := s.locate(id)
 	sh.mu.Lock()

@@ -45,7 +45,7 @@ const (
 // 64 with Track.
 //
 // Where a count lies follows from its id and the salt, and from nothing else: give each
-// store a random one that nobody is told, or who can choose ids makes them lie together.
+// store a random one that nobody learns, or a client that chooses ids makes them lie together.
 func NewStore(maxKeys int, salt Salt) *Store {
 	shards := 1
 	for shards < maxShards && 2*shards*keysPerShard <= maxKeys {
@@ -193,8 +193,8 @@ func (s *Store) Return(id ID, l *Limit, now, units int64, r Receipt, lent Lease)
 }
 
 // Reset forgets the id's count, and what of it was not collected. With Track that
-// is a change also if none was held: other nodes may hold one. Whoever observes the store
-// is told the number.
+// is a change also if none was held: other nodes may hold one. An observer of the store
+// gets the number.
 func (s *Store) Reset(id ID, number uint64) {
 	sh, h := s.locate(id)
 	sh.mu.Lock()
@@ -299,7 +299,7 @@ func (s *Store) peek(sh *shard, h uint64, id ID, l *Limit, now, units int64) Res
 }
 
 // insert puts c, which the limit l judged, in sh, which is locked, with a total. Its
-// id is not there yet. Whoever inserts calls trim once no shard is locked.
+// id is not there yet. The caller calls trim once no shard is locked.
 func (s *Store) insert(sh *shard, c slot, l *Limit, whose Total, now int64) {
 	h := s.placement.of(c.id)
 	if i := sh.recovered(h, &s.placement, now); i >= 0 {

@@ -8,7 +8,7 @@ import "math"
 // all that the other has. That rests on the origin: it alone raises its total, and no
 // two counts that it has had of one id have the same one.
 type Total struct {
-	Origin uint64 // who: the hash of a member's name; 0: several, or unknown, and then the other fields are zero
+	Origin uint64 // the hash of a member's name; 0: several, or unknown, and then the other fields are zero
 	Series int64  // of the origin: rises when it begins again from zero
 	Spent  uint32 // cumulative, since the series began; what was refunded is not taken off
 }
@@ -71,8 +71,8 @@ func (s *Store) NewTotal(id ID) Total {
 	return sh.changes.own()
 }
 
-// Forget has no count of id begin at t or below from now on, if t is this store's: whoever
-// keeps totals in its place, where counts have several origins, forgets this one.
+// Forget makes each count of id that begins from now on begin above t, if t is this store's.
+// A caller that keeps the totals of counts with several origins calls it as it forgets one.
 func (s *Store) Forget(id ID, t Total) {
 	sh := s.shardOf(id)
 	sh.mu.Lock()

@@ -61,7 +61,7 @@ func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 //
 //	used = ⌊y·(Per − 1 − e)/Per⌋ + x
 //
-// in nanoseconds. A part of a unit is no unit: whoever asks steadily at the rate
+// in nanoseconds. A part of a unit is no unit: a caller that asks steadily at the rate
 // finds one free whenever it asks, also of a Rate of 1, and where Per/Rate is no
 // whole number of nanoseconds. x never exceeds Rate but by a Debit or a lower Rate.
 //

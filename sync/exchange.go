@@ -16,7 +16,7 @@ type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
 	Number int64  // rises with each statement of a region to another about the id; 0 says nothing of Received
-	From   Member // who decides about the id in the sender's region; nobody, if Number is 0
+	From   Member // the member that decides about the id in the sender's region; nobody, if Number is 0
 
 	// Of what the receiver has granted.
 	Received int64 // what the sender has, at most, until it takes an answer to this Number
@@ -562,10 +562,10 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 }
 
 // release takes units off what is held here, for a region: what it has granted goes
-// back first, the rest it is granted. Whoever takes from then on is judged by less,
+// back first, the rest it is granted. A take from then on is judged by less,
 // and what was spent until then is known: of a bucket it goes along, of a window
 // that much stays here, and is forgotten when its time comes. A level does not fall at
-// any time but by a rate, and this belongs to the capacity: who kept the one until the
+// any time but by a rate, and this belongs to the capacity: a region that kept the one until the
 // level has fallen would keep the other too.
 func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
 	back = min(units, a.received)
@@ -614,7 +614,7 @@ type demands struct{ own, theirs float64 }
 type rule func(d demands, both, theirs, unspent int64) int64
 
 // byDemand gives each as much of both as it has of their demand; of what cannot be
-// parted, who has some does not get the rest, lest it goes to and fro.
+// parted, a region that has some does not get the rest, or it would go to and fro.
 func byDemand(d demands, both, theirs, _ int64) int64 {
 	part := float64(both) * d.theirs / (d.own + d.theirs)
 	if d.own <= 0 || part > float64(both)-0.5 {

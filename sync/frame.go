@@ -124,7 +124,7 @@ func (os *origins) appendTotal(b []byte, t bucket.Total) []byte {
 	return binary.AppendUvarint(b, uint64(t.Spent))
 }
 
-// origin is who has spent, and in which series.
+// origin is a member that has spent, and its series.
 type origin struct {
 	member Member
 	series int64

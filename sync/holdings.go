@@ -18,7 +18,7 @@ import (
 // regions have at any time sums to the limit at most, and what each has used is
 // within what it has.
 //
-// A grant is for a term. Who has received it renews that while it needs it, returns
+// A grant is for a term. The region that has received it renews it while it needs it, returns
 // it when it does not, and is without it when the term ends; the region that granted it
 // has it back then, as spent, a margin later. So a region that is cut off, or has
 // lost its memory, costs the others nothing for longer than a term and a Per, and
@@ -53,7 +53,7 @@ const (
 	// region begins with. Ids beyond are judged by that one.
 	maxHoldings = 256 << 10
 	// term is for how long a grant may be spent, from when it was asked for; and
-	// keptFor how long who granted it does without, from when it was told. The
+	// keptFor how long the granting region does without, from when it stated the grant. The
 	// margin is for clocks that differ in pace; and where windows are named, for
 	// those that differ in the time of day: by a second, all bounds hold.
 	term    = int64(10 * time.Second)
@@ -106,7 +106,7 @@ type holding struct {
 	passTill int64
 
 	must     int64 // the largest ask that was denied, when more was last asked for
-	keeps    int64 // of held, for whoever was denied to come back for
+	keeps    int64 // of held, for a caller that was denied to come back for
 	keepTill int64
 
 	index  int   // in holdings.all
@@ -123,7 +123,7 @@ type holding struct {
 // region that has forgotten its grants holds nothing until they are known again (unsure).
 type account struct {
 	granted      int64  // to the region, that it may still have
-	grantedTo    Member // who made its last statement
+	grantedTo    Member // the member that made its last statement
 	grantedUntil int64
 	moved        int64 // spent, and moved with the last grant: it counts here again if that was not taken
 	heard        int64 // the number of that statement
@@ -325,7 +325,7 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 			shards = append(shards, asks[i].ID.Lo%holdingShards)
 		}
 	}
-	// All who lock several do so in one order, so that none waits in a circle.
+	// Every caller locks several shards in one order, so that none waits in a circle.
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
 	for _, i := range shards {
@@ -493,7 +493,7 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 func (h *Holdings) renew(x *holding, t Time) {
 	if w := &x.whole; x.over(t.Now) {
 		// What is unspent from now on is that of a later window, and is not to be
-		// granted to who is in the one before.
+		// granted to a region that is in the one before.
 		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
 	}
 	capacity := x.whole.Capacity()
@@ -578,7 +578,7 @@ func (h *Holdings) own(x *holding) int64 {
 // spent is how many units were spent here since the series began.
 func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
-// recovered begins the series anew when nothing is used any more: who hears of it
+// recovered begins the series anew when nothing is used any more: a region that hears of it
 // from then on, and knows nothing of what was before, counts only what is used.
 // What was not told by then needs no telling.
 func (x *holding) recovered(now int64) {

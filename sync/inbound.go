@@ -9,7 +9,7 @@ import (
 // Arrival is what came with a frame beside counts.
 type Arrival struct {
 	From     Member
-	Given    Ranges // authority that came with the frame; nil if none, or if that move came before. Who takes it calls Review
+	Given    Ranges // authority that came with the frame; nil if none, or if that move came before. A node that takes it calls Review
 	Complete bool   // all that From owed by its scans has come
 	Leaving  bool   // From hands over what it holds
 }
@@ -274,16 +274,16 @@ func (x *arriving) onTop(id bucket.ID, l *bucket.Limit, units int64) {
 		}
 		x.store.SetWhose(id, whose)
 		if _, held := x.store.Whose(id); held || whose.Origin == 0 {
-			x.store.Touch(id) // whoever is to know has yet to hear of it
+			x.store.Touch(id) // the members that have to know have yet to hear of it
 		}
 	}
 	x.retort(id, l)
 }
 
-// passesOn reports whether neither this node has authority over id nor the sender: whoever
-// has it, or will, may have yet to hear of what is in the sender's copy. It has heard of
-// a total that who leaves has had from it, as a copy: what nobody has been told of stands
-// in a vector.
+// passesOn reports whether neither this node nor the sender has authority over id: the
+// member that has it, or will, may have yet to hear of what is in the sender's copy. It has
+// heard of a total in a copy of a leaver, which got that from it: what no member has heard
+// of stands in a vector.
 func (x *arriving) passesOn(id bucket.ID) bool {
 	holder := x.roles.Holder(id)
 	return holder != x.self && holder != x.from && !(x.leaving && x.total && holder != 0 && x.roles.Answers(id) == holder)
@@ -336,7 +336,7 @@ func (x *arriving) renewed(id bucket.ID, c *bucket.Count) bool {
 	x.in.parts.list = nil
 	x.replaced(id, c, 0)
 	if x.roles.Answers(id) != x.from {
-		x.store.Touch(id) // whoever is to know has yet to hear of it
+		x.store.Touch(id) // the members that have to know have yet to hear of it
 	}
 	return true
 }
@@ -388,7 +388,7 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	parts.list = nil
 	x.replace(id, c, onTop)
 	if x.roles.Holds(id) || x.roles.Answers(id) != x.from {
-		x.store.Touch(id) // whoever is to know has yet to hear of it
+		x.store.Touch(id) // the members that have to know have yet to hear of it
 	}
 	x.retort(id, &c.Limit)
 }

@@ -22,7 +22,7 @@ func (t *tally) later(o *tally) bool {
 	return t.series > o.series || t.series == o.series && (t.spent > o.spent || t.refunded > o.refunded)
 }
 
-// vector is of whom the units of a copy are: tallies, ascending by origin, of which each
+// vector attributes the units of a copy to their origins: tallies, ascending by origin, of which each
 // stands there once. Vectors are a join-semilattice.
 type vector []tally
 

@@ -219,7 +219,7 @@ func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 }
 
 // scanBeside takes a scan a step further through the vectors and resets. It reports
-// whether it is through them: what is added meanwhile is passed on by who adds it.
+// whether it is through them: the call that adds something meanwhile passes it on.
 func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	for looks := 0; looks < 2*s.caps.Looks; looks++ {
 		if o.queue.len() >= 2*s.caps.ScanBelow {
@@ -251,9 +251,9 @@ func (s *Stream) scanBeside(o *outbound, now int64, roles Roles) (over bool) {
 	return false
 }
 
-// isTarget reports whether a member is to have the state of id from this node: so has
-// who answers, from all who have a copy of what has lost its owner, since any of
-// them may have been where the owner last was. Of who leaves so have the others, too.
+// isTarget reports whether a member gets the state of id from this node. The member that
+// answers for an id that has lost its owner gets the state of every copy, since any of them
+// may have been made where the owner last was. From a leaver the other targets get it too.
 func (s *Stream) isTarget(to Member, id bucket.ID, roles Roles) bool {
 	if answers := roles.Answers(id); !roles.Holds(id) && answers != s.self && (!s.leaving || answers == to) {
 		return answers == to

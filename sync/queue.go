@@ -40,7 +40,7 @@ const (
 // waited before there was an index is folded into it a few items at a time, with each item
 // that is queued: no call does more for a long queue than for a short one.
 //
-// Of two items with the same id and kind the later one goes, never the other: who waits
+// Of two items with the same id and kind the later one goes, never the other: a caller that waits
 // for all that was queued up to a time (due) goes by the time of the first item.
 type queue struct {
 	items deque[item]

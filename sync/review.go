@@ -85,7 +85,7 @@ func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, over bool) 
 	return s.ready(), !s.reviewing
 }
 
-// reviewOn takes the next part: what is added meanwhile is passed on by who adds it.
+// reviewOn takes the next part: the call that adds something meanwhile passes it on.
 func (s *Stream) reviewOn(now int64, roles Roles) {
 	left := reviewPart
 	for ; s.reviewing && left > 0; left-- {

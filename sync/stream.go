@@ -13,19 +13,19 @@ import (
 // 0 is nobody.
 type Member = uint64
 
-// Roles says who is what for an id, as the node's view has it now. The Stream
+// Roles has the roles of members for an id, as the node's view has them now. The Stream
 // calls it with its lock held, so its methods must not call the Stream, and from
 // several goroutines, though never at the same time.
 type Roles interface {
 	// Holds reports whether this node has authority over id.
 	Holds(id bucket.ID) bool
-	// Holder is who has authority over id, as far as is known: 0 if that may be nobody,
-	// or somebody who is not in the roster any more.
+	// Holder returns the member with authority over id, as far as is known: 0 if there may
+	// be none, or one that is not in the roster any more.
 	Holder(id bucket.ID) Member
-	// Answers is who answers for id now: the authority or its stand-in, this
+	// Answers returns the member that answers for id now: the authority or its stand-in, this
 	// node itself if that is it, 0 if nobody is reached.
 	Answers(id bucket.ID) Member
-	// Targets appends who is to have id's state from this node, which holds id,
+	// Targets appends the members that get id's state from this node, which holds id,
 	// stands in for it, or has a copy and leaves: successors, joiners, the next
 	// owner. Never itself.
 	Targets(dst []Member, id bucket.ID) []Member
@@ -123,9 +123,9 @@ func (s *Stream) Hold(h *Holdings) {
 	}
 }
 
-// Copy queues the holdings of these ids, which have changed, for those who are to
-// have the ids' states; of an id for which this node does not answer any more, for
-// whoever does. It returns what Collect does.
+// Copy queues the holdings of these ids, which have changed, for the ids'
+// targets; of an id for which this node does not answer any more, for the member that
+// does. It returns what Collect does.
 func (s *Stream) Copy(ids []bucket.ID, now int64, roles Roles) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *Stream) Copy(ids []bucket.ID, now int64, roles Roles) []Member {
 	return s.ready()
 }
 
-// Meet says who is in the roster: something is kept to be sent for each of
+// Meet sets the members of the roster: something is kept to be sent for each of
 // them, and what was kept for others is dropped. Before it is called, and for
 // others, Owe, Give and Next do nothing.
 func (s *Stream) Meet(members []Member) {
@@ -175,10 +175,10 @@ func (s *Stream) Meet(members []Member) {
 	s.outbounds = met
 }
 
-// Collect takes in what the store has spent and who has to know of it, and says
+// Collect takes in what the store has spent, queues it for the members that have to know, and says
 // for which members something waits and nothing is in flight. With hurried it
-// takes in only what hurries. Who answers for an id sends its copy to the id's targets;
-// who does not sends its vector to whoever answers.
+// takes in only what hurries. A member that answers for an id sends its copy to the id's
+// targets; any other sends its vector to the member that answers.
 func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
 	for cursor, over := 0, false; !over; over = cursor == 0 {
 		s.mu.Lock()
@@ -268,7 +268,7 @@ func (s *Stream) requestCounts() {
 }
 
 // Yield has this node owe what it has of ranges, over which it has lost authority
-// otherwise than by Give, to whoever answers for it; and takes back what it was giving.
+// otherwise than by Give, to the members that answer for it; and takes back what it was giving.
 // It had begun apart from others, or was taken off the roster while it lived.
 func (s *Stream) Yield(ranges Ranges, now int64) {
 	s.mu.Lock()
@@ -343,7 +343,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).heeded(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
-			s.store.Touch(id) // those who remember it have taken no state without its number
+			s.store.Touch(id) // members that remember it have taken no state without its number
 		}
 		return true
 	}
@@ -390,7 +390,7 @@ func (s *Stream) Sweep(now int64) {
 		case !s.recovered(t, now):
 			s.wane(id, now)
 		case s.returned(id):
-			l.drop(id) // a refund belongs to what was spent, whoever spent it
+			l.drop(id) // a refund belongs to what was spent, by any member
 		default:
 			l.remove(int32(l.swept))
 			s.fold(id)
@@ -534,7 +534,7 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// changed tells those who have to know of a change. One that came while a frame for a
+// changed queues a change for the members that have to know. One that came while a frame for a
 // member was built, except, is not queued for it.
 func (s *Stream) changed(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
@@ -585,8 +585,8 @@ func (s *Stream) single(id bucket.ID, t bucket.Total, units, now int64) tally {
 // all. Others may have forgotten a tally whose units have recovered, and would count what
 // an older copy brings back of it.
 //
-// Where units were refunded it notes nothing: these belong to what was spent, whoever
-// has heard of that. Nor of a count that is not held: it may have been evicted.
+// Where units were refunded it notes nothing: these belong to what was spent, and other
+// members may have heard of that. Nor of a count that is not held: it may have been evicted.
 func (s *Stream) wane(id bucket.ID, now int64) {
 	if !s.ledger.has(id) || s.returned(id) {
 		return
@@ -673,7 +673,7 @@ func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 }
 
 // lapsed reports whether all that a tally says has recovered by its age: what its origin goes
-// on with is another, or those who hear of this one first would count it whole.
+// on with is another, or a member that hears of this one first would count it whole.
 func lapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
 }
@@ -710,7 +710,7 @@ func (s *Stream) push(o *outbound, it item) {
 	}
 }
 
-// pass queues an id's vector and its reset number for whoever answers for it; if that
+// pass queues an id's vector and its reset number for the member that answers for it; if that
 // is this node, then as part of the state for its targets.
 func (s *Stream) pass(id bucket.ID, roles Roles) {
 	if !s.ledger.has(id) {

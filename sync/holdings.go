@@ -247,17 +247,18 @@ func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.judge(sh, id, whole, t)
-	if x == nil {
-		l := h.initialPart(whole)
-		h.store.TakeInto(id, &l, t.Now, units, r)
-		return
-	}
-	h.store.TakeInto(id, &x.part, t.Now, units, r)
-	if t.Steady < h.partsUntil.Load() && x.until-t.Steady >= lasting {
-		h.store.SetPart(id, &x.part)
-	}
+	x, l := h.judge(sh, id, whole, t)
+	h.store.TakeInto(id, l, t.Now, units, r)
+	h.setPart(x, t)
 	h.took(sh, x, units, t, r)
+}
+
+// setPart has the store judge asks by the part of a holding, if that lasts for long enough.
+// x may be nil.
+func (h *Holdings) setPart(x *holding, t Time) {
+	if x != nil && t.Steady < h.partsUntil.Load() && x.until-t.Steady >= lasting {
+		h.store.SetPart(x.id, &x.part)
+	}
 }
 
 // Lend is the store's, within what this region has.
@@ -265,12 +266,8 @@ func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.judge(sh, id, whole, t)
-	if x == nil {
-		l := h.initialPart(whole)
-		return h.store.Lend(id, &l, t.Now, units, want, least, lent, r)
-	}
-	granted = h.store.Lend(id, &x.part, t.Now, units, want, least, lent, r)
+	x, l := h.judge(sh, id, whole, t)
+	granted = h.store.Lend(id, l, t.Now, units, want, least, lent, r)
 	h.took(sh, x, units, t, r)
 	return granted
 }
@@ -280,13 +277,9 @@ func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	x := h.judge(sh, id, whole, t)
-	if x == nil {
-		l := h.initialPart(whole)
-		return h.store.Debit(id, &l, t.Now, units)
-	}
-	r = h.store.Debit(id, &x.part, t.Now, units)
-	if 2*r.Remaining <= r.Limit {
+	x, l := h.judge(sh, id, whole, t)
+	r = h.store.Debit(id, l, t.Now, units)
+	if x != nil && 2*r.Remaining <= r.Limit {
 		sh.push(x)
 	}
 	return r
@@ -315,9 +308,8 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 		}
 	}
 	var (
-		few   [16]uint64
-		xs    [16]*holding
-		begin []bucket.Limit // seldom: there is no room for a holding
+		few [16]uint64
+		xs  [16]*holding
 	)
 	shards, judges := few[:0], append(xs[:0], make([]*holding, len(asks))...)
 	for i := range asks {
@@ -332,22 +324,14 @@ func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, an
 		h.shards[i].mu.Lock()
 	}
 	for i := range asks {
-		if wholes[i] == nil {
-			continue
+		if wholes[i] != nil {
+			judges[i], asks[i].Limit = h.judge(h.shard(asks[i].ID), asks[i].ID, wholes[i], t)
 		}
-		if judges[i] = h.judge(h.shard(asks[i].ID), asks[i].ID, wholes[i], t); judges[i] != nil {
-			asks[i].Limit = &judges[i].part
-			continue
-		}
-		begin = append(begin, h.initialPart(wholes[i]))
-		asks[i].Limit = &begin[len(begin)-1]
 	}
 	all := h.store.TakeAll(asks, t.Now, answers)
 	for i, x := range judges {
 		if x != nil && (all || !answers[i].Allowed) {
-			if t.Steady < h.partsUntil.Load() && x.until-t.Steady >= lasting {
-				h.store.SetPart(x.id, &x.part)
-			}
+			h.setPart(x, t)
 			h.took(h.shard(x.id), x, asks[i].Units, t, &answers[i])
 		}
 	}
@@ -376,7 +360,7 @@ func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64)
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if x := h.judge(sh, id, whole, t); x != nil {
+	if x, _ := h.judge(sh, id, whole, t); x != nil {
 		h.refuse(x, units, t, new(bucket.Result))
 		sh.push(x)
 	}
@@ -411,10 +395,8 @@ func (h *Holdings) Limit(id bucket.ID, whole *bucket.Limit, t Time) bucket.Limit
 	sh := h.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if x := h.judge(sh, id, whole, t); x != nil {
-		return x.part
-	}
-	return h.initialPart(whole)
+	_, l := h.judge(sh, id, whole, t)
+	return *l
 }
 
 // noteSpent notes units that the store has collected as spent here, less those that were
@@ -435,22 +417,23 @@ func (h *Holdings) noteSpent(id bucket.ID, units int64) {
 	}
 }
 
-// initialPart is the limit of an id that there is no room to keep a holding of.
-func (h *Holdings) initialPart(whole *bucket.Limit) bucket.Limit {
-	if h.uncertainFor() > 0 {
-		return whole.Part(0)
+// judge returns id's holding, and the limit that judges asks by this one now: its part. If
+// there is no room for a holding, x is nil, and the limit is the part that the region begins
+// with. The shard is locked.
+func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) (x *holding, l *bucket.Limit) {
+	x = h.holdingOf(sh, id, whole, t)
+	if x == nil {
+		units := int64(0)
+		if h.uncertainFor() == 0 {
+			units = h.regions.start(whole.Capacity(), h.regions.self)
+		}
+		initial := whole.Part(units)
+		return nil, &initial
 	}
-	return whole.Part(h.regions.start(whole.Capacity(), h.regions.self))
-}
-
-// judge is id's holding, whose part judges asks by this limit now; nil if there is
-// none and no room. The shard is locked.
-func (h *Holdings) judge(sh *holdings, id bucket.ID, whole *bucket.Limit, t Time) *holding {
-	x := h.holdingOf(sh, id, whole, t)
-	if x != nil && x.adopt(whole) {
+	if x.adopt(whole) {
 		h.renew(x, t)
 	}
-	return x
+	return x, &x.part
 }
 
 // holdingOf is id's, up to date; nil if there is none and no room. The shard is

@@ -17,6 +17,9 @@ import (
 // tries, from time to time, the names it was given and those it misses.
 
 const (
+	// firstRejoin is the pause after the first attempt of a node that has met nobody, as
+	// where the nodes that it joins start a moment later. It doubles up to the others.
+	firstRejoin  = 250 * time.Millisecond
 	rejoinLeast  = 2 * time.Second
 	rejoinJitter = 2 * time.Second
 	// hurryPause is the least time between attempts, even if one of the dead
@@ -74,17 +77,23 @@ func (g *gossip) keepJoining(first chan<- error) {
 		refusal = nil
 	}
 	first <- refusal
-	for {
-		if !sleep(g.ctx, hurryPause) {
+	for early := firstRejoin; ; {
+		pause := rejoinLeast + rand.N(rejoinJitter)
+		if len(g.members()) == 1 {
+			pause = min(pause, early)
+			early = min(2*early, rejoinLeast+rejoinJitter)
+		}
+		least := min(pause, hurryPause)
+		if !sleep(g.ctx, least) {
 			return
 		}
-		pause := time.NewTimer(rejoinLeast - hurryPause + rand.N(rejoinJitter))
+		rest := time.NewTimer(pause - least)
 		select {
 		case <-g.ctx.Done():
-		case <-pause.C:
+		case <-rest.C:
 		case <-g.hurry:
 		}
-		pause.Stop()
+		rest.Stop()
 		switch {
 		case g.ctx.Err() != nil:
 			return

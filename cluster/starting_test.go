@@ -100,3 +100,33 @@ func TestWhoStartsFindsTheOneThatAnswersAmongMany(t *testing.T) {
 		}
 	})
 }
+
+// All join one seed, which begins to listen a moment after the others have tried it.
+func TestNodesFindASeedThatStartsAMomentLater(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		start := func(i int) cluster.Cluster {
+			c := cluster.NewGossip(cluster.Config{
+				Name: hostName(i), Bind: hostName(i) + ":7946", Join: []string{hostName(2) + ":7946"},
+				Secrets: secret, Logger: quiet, Network: n.Host(hostName(i)).Network(),
+			})
+			require.NoError(t, c.Start(context.Background(), onChange(func() {})))
+			return c
+		}
+		n.Host(hostName(2))
+		all := []cluster.Cluster{start(0), start(1)}
+		time.Sleep(100 * time.Millisecond)
+		all = append(all, start(2))
+		within(t, time.Second, "all know each other", func() bool {
+			for _, c := range all {
+				if len(c.View().Members) != len(all) {
+					return false
+				}
+			}
+			return true
+		})
+		for _, c := range all {
+			require.NoError(t, c.Close())
+		}
+	})
+}

@@ -128,13 +128,13 @@ func TestARollToTheNextReleaseAndBack(t *testing.T) {
 		var join []string
 		for _, p := range live {
 			_, self := p.members()
-			join = append(join, "-join", self)
+			join = append(join, self)
 		}
 		next := startWith(t, dir, func(p *process) {
 			if build != "" {
 				p.Path = build
 			}
-		}, append([]string{"-name", fmt.Sprint("n", i), "-leave_within", "60s"}, join...)...)
+		}, "-name", fmt.Sprint("n", i), "-leave_within", "60s", "-join", strings.Join(join, ","))
 		wait(t, func() bool { return settled(append(live[:len(live):len(live)], next)) }, "the new process does not serve")
 		if i >= len(live) {
 			live = append(live, next)

@@ -380,54 +380,11 @@ func (a *arriving) skip(n int) error {
 // walk passes over one value of MessagePack, whose strings, maps and lists are
 // bounded, and how deep these nest.
 func walk(in source, field, fields, nesting int) error {
-	b, err := in.ReadByte()
+	skip, values, err := head(in, field, fields)
 	if err != nil {
 		return err
 	}
-	var size uint64 // of the length, of what follows it, and of a value
-	skip, values := 0, 0
-	switch {
-	case b < 0x80, b >= 0xe0, b == 0xc0, b == 0xc2, b == 0xc3: // small numbers, nil, booleans
-		return nil
-	case b < 0x90:
-		values = 2 * int(b&0x0f)
-	case b < 0xa0:
-		values = int(b & 0x0f)
-	case b < 0xc0:
-		skip = int(b & 0x1f)
-	case b >= 0xc4 && b <= 0xc6, b >= 0xd9 && b <= 0xdb: // bytes and strings
-		first := byte(0xc4)
-		if b >= 0xd9 {
-			first = 0xd9
-		}
-		if size, err = number(in, 1<<(b-first)); err != nil {
-			return err
-		}
-		if size > uint64(field) {
-			return errMalformed
-		}
-		skip = int(size)
-	case b == 0xca, b == 0xcb: // floats
-		skip = 4 << (b - 0xca)
-	case b >= 0xcc && b <= 0xcf, b >= 0xd0 && b <= 0xd3: // numbers
-		skip = 1 << ((b - 0xcc) & 3)
-	case b >= 0xdc && b <= 0xdf: // lists and maps
-		if size, err = number(in, 2<<(b&1)); err != nil {
-			return err
-		}
-		if size > uint64(fields) {
-			return errMalformed
-		}
-		if values = int(size); b >= 0xde {
-			values *= 2
-		}
-	default: // extensions
-		return errMalformed
-	}
-	if skip > field {
-		return errMalformed
-	}
-	if values > 2*fields || values > 0 && nesting == 0 {
+	if skip > field || values > 2*fields || values > 0 && nesting == 0 {
 		return errMalformed
 	}
 	for range values {
@@ -436,6 +393,48 @@ func walk(in source, field, fields, nesting int) error {
 		}
 	}
 	return in.skip(skip)
+}
+
+// head reads how a value begins: so many bytes follow, or so many values.
+func head(in source, field, fields int) (skip, values int, err error) {
+	b, err := in.ReadByte()
+	if err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case b < 0x80, b >= 0xe0, b == 0xc0, b == 0xc2, b == 0xc3: // small numbers, nil, booleans
+	case b < 0x90: // a short map
+		values = 2 * int(b&0x0f)
+	case b < 0xa0: // a short list
+		values = int(b & 0x0f)
+	case b < 0xc0: // a short string
+		skip = int(b & 0x1f)
+	case b >= 0xc4 && b <= 0xc6: // bytes
+		skip, err = length(in, 1<<(b-0xc4), field)
+	case b >= 0xd9 && b <= 0xdb: // strings
+		skip, err = length(in, 1<<(b-0xd9), field)
+	case b == 0xca, b == 0xcb: // floats
+		skip = 4 << (b - 0xca)
+	case b >= 0xcc && b <= 0xcf, b >= 0xd0 && b <= 0xd3: // numbers
+		skip = 1 << ((b - 0xcc) & 3)
+	case b == 0xdc, b == 0xdd: // lists
+		values, err = length(in, 2<<(b&1), fields)
+	case b == 0xde, b == 0xdf: // maps
+		values, err = length(in, 2<<(b&1), fields)
+		values *= 2
+	default: // extensions
+		err = errMalformed
+	}
+	return skip, values, err
+}
+
+// length reads a length of size bytes, which most bounds.
+func length(in source, size, most int) (int, error) {
+	n, err := number(in, size)
+	if err == nil && n > uint64(most) {
+		err = errMalformed
+	}
+	return int(n), err
 }
 
 // packetRates bounds how much of packets is taken in. It is of one goroutine.

@@ -182,9 +182,9 @@ func (l *link) ping(s *session, now time.Time) {
 	s.forget(now)
 }
 
-// look judges the member by what has come from it on s, and says whether all pings
+// judged judges the member by what has come from it on s, and reports whether all pings
 // have their pongs. due is when this look was to be.
-func (l *link) look(s *session, due, now time.Time) (ponged bool) {
+func (l *link) judged(s *session, due, now time.Time) (ponged bool) {
 	answered := now.Add(-s.silence())
 	l.peers.step(l, func(h *hearing) bool {
 		h.answered(l.name, answered)
@@ -201,112 +201,161 @@ func (l *link) look(s *session, due, now time.Time) (ponged bool) {
 // run keeps the connection up and pings over it, until l.ctx is done.
 func (l *link) run() {
 	defer l.peers.wg.Done()
-	var (
-		s       *session
-		lost    chan struct{}
-		dialing bool
-		dialed  = make(chan *session)
-		look    = time.NewTimer(time.Hour)
-		due     time.Time // when look is to fire
-		pinged  time.Time // when the last ping went
-		dial    = time.NewTimer(0)
-		dialDue = time.Now() // when dial is to fire
-		pace    = dialPace
-		opened  time.Time // when s began
-	)
-	defer look.Stop()
-	defer dial.Stop()
-	ping := func(now time.Time) {
-		l.ping(s, now)
-		pinged, due = now, now.Add(lookPace)
-		look.Reset(lookPace)
+	u := &upkeep{
+		link:   l,
+		dialed: make(chan *session),
+		pace:   dialPace,
+		dial:   appointment{time.NewTimer(0), time.Now()},
+		look:   appointment{Timer: time.NewTimer(time.Hour)},
 	}
+	defer u.look.Stop()
+	defer u.dial.Stop()
 	for {
 		select {
 		case <-l.ctx.Done():
-			if dialing {
-				if next := <-dialed; next != nil {
-					sever(next.conn)
-				}
-			}
-			if s != nil {
-				s.shut()
-			}
+			u.end()
 			return
-
-		case <-dial.C:
-			wait := l.connectWait(dialDue, time.Now())
-			next := pace - pace/10 + rand.N(pace/5)
-			dialDue = time.Now().Add(next)
-			dial.Reset(next)
-			pace = min(2*pace, dialPaceDead)
-			if !l.dead.Load() {
-				pace = dialPace
-			}
-			// A connection over which nothing comes back may be of a path
-			// that is gone, or the member may be frozen. It is kept, in case
-			// it thaws, until a new one stands.
-			if dialing || s != nil && s.silence() < heardFor {
-				continue
-			}
-			dialing = true
-			go func() { dialed <- l.connect(wait) }()
-
-		case next := <-dialed:
-			dialing = false
-			if next == nil {
-				continue
-			}
-			if s != nil && s.silence() < heardFor {
-				sever(next.conn)
-				continue
-			}
-			l.session.Store(next) // so that the end of the one before is no loss of the member
-			if s != nil {
-				s.shut()
-			}
-			s, lost, opened = next, make(chan struct{}), time.Now()
-			l.peers.wg.Add(1)
-			go s.hold(lost)
-			s.introduce() // before the ping, so that a tombstone comes before the pong
-			ping(opened)
-
+		case <-u.dial.C:
+			u.tryDial()
+		case next := <-u.dialed:
+			u.take(next)
 		case <-l.back:
 			if !l.heard.Load() {
-				pace, dialDue = dialPace, time.Now()
-				dial.Reset(0)
+				u.pace = dialPace
+				u.dial.in(0)
 			}
-
-		case <-lost:
-			s, lost = nil, nil
-			look.Stop()
-			if time.Since(opened) > dialPace {
-				dialDue = time.Now()
-				dial.Reset(0)
-			}
-
+		case <-u.ended:
+			u.lose()
 		case <-l.kick:
-			if s != nil {
-				ping(time.Now())
-				if owed, stalls := s.owes(); owed > 0 {
-					due = s.start.Add(owed + stalls)
-					look.Reset(time.Until(due))
-				}
-			}
-
-		case <-look.C:
-			if s == nil {
-				continue
-			}
-			now := time.Now()
-			if ponged := l.look(s, due, now); !ponged || now.Sub(pinged) >= pingPace {
-				ping(now)
-				continue
-			}
-			due = pinged.Add(pingPace + rand.N(pingJitter))
-			look.Reset(due.Sub(now))
+			u.pingNow()
+		case <-u.look.C:
+			u.judge()
 		}
 	}
+}
+
+// upkeep is what the goroutine in run knows of the connection that it keeps up.
+//
+// There is one session at most, and it is the link's. It stays, though nothing comes back
+// over it, until a new one stands: the path may be gone, or the member may be frozen and
+// thaw. While there is a session, a look is due.
+type upkeep struct {
+	*link
+	s       *session      // nil: none
+	ended   chan struct{} // closed when s has ended
+	opened  time.Time     // when s began
+	pinged  time.Time     // when the last ping went
+	dialing bool          // an attempt is under way, which ends on dialed
+	dialed  chan *session
+	pace    time.Duration // from one attempt to the next
+	dial    appointment
+	look    appointment
+}
+
+// appointment is a timer that knows when it is due: the channel does not tell how late
+// it is received from.
+type appointment struct {
+	*time.Timer
+	due time.Time
+}
+
+func (a *appointment) in(d time.Duration) { a.at(time.Now().Add(d)) }
+
+func (a *appointment) at(due time.Time) {
+	a.due = due
+	a.Reset(time.Until(due))
+}
+
+// end closes what is open, once the link is not wanted any more.
+func (u *upkeep) end() {
+	if u.dialing {
+		if next := <-u.dialed; next != nil {
+			sever(next.conn)
+		}
+	}
+	if u.s != nil {
+		u.s.shut()
+	}
+}
+
+// answers reports whether something has come over the session of late.
+func (u *upkeep) answers() bool { return u.s != nil && u.s.silence() < heardFor }
+
+// tryDial begins an attempt to connect, unless one is not needed now.
+func (u *upkeep) tryDial() {
+	wait := u.connectWait(u.dial.due, time.Now())
+	u.dial.in(u.pace - u.pace/10 + rand.N(u.pace/5))
+	u.pace = min(2*u.pace, dialPaceDead)
+	if !u.dead.Load() {
+		u.pace = dialPace
+	}
+	if u.dialing || u.answers() {
+		return
+	}
+	u.dialing = true
+	go func() { u.dialed <- u.connect(wait) }()
+}
+
+// take has the session that an attempt has led to in the place of the one before, unless
+// that one has come to life. It is nil if the attempt failed.
+func (u *upkeep) take(next *session) {
+	u.dialing = false
+	if next == nil {
+		return
+	}
+	if u.answers() {
+		sever(next.conn)
+		return
+	}
+	u.session.Store(next) // so that the end of the one before is no loss of the member
+	if u.s != nil {
+		u.s.shut()
+	}
+	u.s, u.ended, u.opened = next, make(chan struct{}), time.Now()
+	u.peers.wg.Add(1)
+	go u.s.hold(u.ended)
+	u.s.introduce() // before the ping, so that a tombstone comes before the pong
+	u.pingAt(u.opened)
+}
+
+// lose is called when the session has ended. One that lasted is dialled again at once.
+func (u *upkeep) lose() {
+	u.s, u.ended = nil, nil
+	u.look.Stop()
+	if time.Since(u.opened) > dialPace {
+		u.dial.in(0)
+	}
+}
+
+func (u *upkeep) pingAt(now time.Time) {
+	u.ping(u.s, now)
+	u.pinged = now
+	u.look.at(now.Add(lookPace))
+}
+
+// pingNow pings a member that has left an ask unanswered, and looks after it when it may
+// have stalled.
+func (u *upkeep) pingNow() {
+	if u.s == nil {
+		return
+	}
+	u.pingAt(time.Now())
+	if owed, stalls := u.s.owes(); owed > 0 {
+		u.look.at(u.s.start.Add(owed + stalls))
+	}
+}
+
+// judge looks after the member, and pings it if that is due.
+func (u *upkeep) judge() {
+	if u.s == nil {
+		return
+	}
+	now := time.Now()
+	if ponged := u.judged(u.s, u.look.due, now); !ponged || now.Sub(u.pinged) >= pingPace {
+		u.pingAt(now)
+		return
+	}
+	u.look.at(u.pinged.Add(pingPace + rand.N(pingJitter)))
 }
 
 // connectWait returns how long the next attempt may take: longer where this process runs

@@ -140,12 +140,7 @@ func (g *gossip) catchUp() {
 func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
-	own := map[string]bool{g.reachable.String(): true}
-	if addrs, err := resolve(ctx, g.cfg.Network, g.cfg.Bind, g.port); err == nil {
-		for _, addr := range addrs {
-			own[addr] = true
-		}
-	}
+	own := g.ownAddresses(ctx)
 	in, missing := g.inAndMissing(ctx)
 	met, others := false, false
 	for addr := range wanted {
@@ -153,18 +148,7 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		others = others || !own[addr]
 	}
 	met = met || !others && len(problems) == 0 // nobody to meet
-	first := shuffled(wanted)
-	second := shuffled(missing)
-	var tries []string
-	// Both kinds have their turn: neither names that are gone nor members that
-	// are dead for good use up the attempts.
-	for i := 0; i < max(len(first), len(second)); i++ {
-		for _, from := range [][]string{first, second} {
-			if i < len(from) && !in[from[i]] && !own[from[i]] && !slices.Contains(tries, from[i]) {
-				tries = append(tries, from[i])
-			}
-		}
-	}
+	tries := alternating(wanted, missing, func(addr string) bool { return in[addr] || own[addr] })
 	if len(in)+len(missing) > 0 && !g.seeks() {
 		tries = tries[:min(len(tries), maxAttempts)]
 	}
@@ -202,6 +186,32 @@ func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 		g.noteJoin(outcome)
 	}
 	return reached, refusal
+}
+
+// ownAddresses returns the addresses that are known to lead back to this node.
+func (g *gossip) ownAddresses(ctx context.Context) map[string]bool {
+	own := map[string]bool{g.reachable.String(): true}
+	if addrs, err := resolve(ctx, g.cfg.Network, g.cfg.Bind, g.port); err == nil {
+		for _, addr := range addrs {
+			own[addr] = true
+		}
+	}
+	return own
+}
+
+// alternating returns the addresses of both sets but for those to skip, in a random order
+// in which each set has every other one: neither names that are gone nor members that are
+// dead for good use up the attempts.
+func alternating(one, two map[string]bool, skip func(addr string) bool) (addrs []string) {
+	first, second := shuffled(one), shuffled(two)
+	for i := range max(len(first), len(second)) {
+		for _, from := range [][]string{first, second} {
+			if i < len(from) && !skip(from[i]) && !slices.Contains(addrs, from[i]) {
+				addrs = append(addrs, from[i])
+			}
+		}
+	}
+	return addrs
 }
 
 // attempt is how it went to join at one address.

@@ -388,21 +388,11 @@ func (s *session) read() error {
 			any = true
 			switch f.kind {
 			case kindAnswer:
-				sl, generation := s.find(&known, f.id)
-				if sl == nil {
-					continue
+				since, inTime := s.deliver(&known, f, now)
+				if since > 0 {
+					took = since
 				}
-				if sent, proves, ended := sl.end(generation, f.body, nil); ended {
-					took, heard = now-sent, heard || now <= proves
-					continue
-				}
-				if sl.state.CompareAndSwap(generation<<2|slotGivenUp, generation<<2) {
-					took = now - sl.sent
-					s.givenUp.Add(-1)
-					s.peers.late.Add(1)
-					s.way.late(sl.request, f.body)
-					s.release(sl)
-				}
+				heard = heard || inTime
 			case kindPong:
 				since, inTime, err := s.way.ponged(s, f)
 				if err != nil {
@@ -439,6 +429,26 @@ func (s *session) read() error {
 			s.listens.Store(int64(time.Since(s.start)))
 		}
 	}
+}
+
+// deliver gives an answer to its asker, or to the way if the asker has given up. It returns
+// how long the answer took, 0 if nobody asked, and whether it came in time.
+func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time.Duration, inTime bool) {
+	sl, generation := s.find(known, f.id)
+	if sl == nil {
+		return 0, false
+	}
+	if sent, proves, ended := sl.end(generation, f.body, nil); ended {
+		return now - sent, now <= proves
+	}
+	if sl.state.CompareAndSwap(generation<<2|slotGivenUp, generation<<2) {
+		took = now - sl.sent
+		s.givenUp.Add(-1)
+		s.peers.late.Add(1)
+		s.way.late(sl.request, f.body)
+		s.release(sl)
+	}
+	return took, false
 }
 
 // silence is how long its reader has waited for a frame. Where this process is slow,

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// checkAddress says what is wrong with a "host:port" to listen on or to dial.
+// checkAddress returns what is wrong with a "host:port" to listen on or to dial.
 // The host may be empty or a name; the port is a number, 0 to 65535.
 func checkAddress(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
@@ -23,7 +23,7 @@ func checkAddress(addr string) error {
 // isLoopback reports whether a "host:port" to listen on can be reached from this
 // machine alone. A name other than localhost is not looked up: what it stands for
 // may change between now and then. What is advertised has no part in it, as
-// nobody reaches a loopback whatever is said of it, but for who forwards to it.
+// no other machine reaches a loopback, whatever is advertised, unless something forwards to it.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -70,7 +70,7 @@ func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.Add
 	return netip.AddrPort{}, fmt.Errorf("it stands for %v, and others reach none of these at what is bound, %v", addrs, bound)
 }
 
-// apart reports whether nobody who dials a reaches a socket that is bound to one address,
+// apart reports whether no dialler of a reaches a socket that is bound to one address,
 // as they are of different families. A socket that is bound to all of IPv6 takes IPv4 too.
 func apart(a, bound netip.Addr) bool {
 	a, bound = a.Unmap(), bound.Unmap()

@@ -2,8 +2,9 @@ package cluster
 
 import "time"
 
-// allowance is a rate with a burst: how many of something may still come now. Time
-// is an argument. It is not safe for concurrent use.
+// allowance is a rate with a burst. Time is an argument, and a time before the last one
+// counts as none, so that a clock that steps back gives nothing twice. It is not safe for
+// concurrent use.
 type allowance struct {
 	burst  float64
 	second float64 // what comes back in one

@@ -27,52 +27,52 @@ var (
 // MaxMessage bounds the bytes of one request or answer.
 const MaxMessage = 64 << 10
 
-// Cluster is all that a node sees of the others: who is here, how to ask them,
+// Cluster is all that a node sees of the others: the roster, a way to ask each member,
 // and what they ask. It carries bytes and knows nothing of limits.
 //
 // Its methods are safe for concurrent use.
 type Cluster interface {
 	// Start listens and joins. It calls h as soon as it listens, before it
 	// returns: others may ask from then on, and joining takes its time. ctx
-	// bounds Start only. That no member to join was found is no error: the
-	// cluster goes on trying, and View says who is here.
+	// bounds Start only. It is no error that no member to join was found: the
+	// cluster goes on trying.
 	Start(ctx context.Context, h Handler) error
-	// View is who is here and who hears whom, as this node knows it. It is
+	// View returns the roster and connectivity as this node knows them. It is
 	// never nil once Start has returned or Handler is called, never changes,
 	// and costs one atomic load.
 	View() *View
-	// Region is a way to ask any node of another region: one of those that its
+	// Region returns a way to ask any node of another region: one of those that its
 	// addresses reach. It is nil for a region that Config does not name, and for this
 	// node's own. Nodes of other regions are not in View, and Handler is told of them
 	// by Serve alone.
 	Region(name string) Peer
-	// Announce changes what this node says of itself: Joining, as it starts,
+	// Announce sets the state that this node announces: Joining, as it starts,
 	// Serving or Leaving. View shows it when Announce returns, and Changed is
 	// called. The members that this node hears know it about a packet's way
 	// later, the others by gossip. It may be called from the first call of
 	// Changed on, also from within Changed. It is an error to announce another
 	// state, and after Leave.
 	//
-	// A node that finds that it was taken off the roster while it lived (it was
-	// forgotten, or falsely buried) comes back by itself, and is Joining again:
-	// what it held others may hold now. Member.Epoch counts that.
+	// A node that was taken off the roster while it lived (it was forgotten, or
+	// falsely buried) comes back by itself, and is Joining again, because other members
+	// may hold now what it held. Member.Epoch counts that.
 	Announce(s State) error
 	// Forget removes a dead member from the roster, here and on every node
 	// that is reached. It is an error if name is not in the roster or not dead.
 	Forget(name string) error
-	// Leave says goodbye: the others take this node off the roster. It still
-	// asks and answers until Close.
+	// Leave has the others take this node off the roster. The node still asks and
+	// answers until Close.
 	Leave(ctx context.Context) error
-	// Close stops everything at once, without a goodbye, and waits for what it
-	// started. Peer.Ask answers ErrClosed from then on.
+	// Close stops everything at once, without a goodbye, and waits for what was
+	// started. Peer.Ask returns ErrClosed from then on.
 	Close() error
-	// Stats is a snapshot of the counters.
+	// Stats returns a snapshot of the counters.
 	Stats() Stats
 }
 
 // Handler is what a Cluster calls: the node above it.
 type Handler interface {
-	// Changed says that View differs from what it was. Calls come one at a
+	// Changed reports that View differs from what it was. Calls come one at a
 	// time, and must not block. They may come while Start still runs: it
 	// tries every address to join, and members are heard meanwhile.
 	Changed()
@@ -81,10 +81,10 @@ type Handler interface {
 	// called from several goroutines, one for each connection, and must not
 	// block: what cannot be answered at once is taken with Batch.Later.
 	Serve(b *Batch)
-	// Heard says that a member has just answered, within a second and, if it was
+	// Heard reports that a member has just answered, within a second and, if it was
 	// asked, within the ask's wait, by this node's own clock: an answer that lay
 	// in a socket while this process stood still does not count. If the
-	// member knows that this node was buried, it has said so before it answered,
+	// member has this node's tombstone, it has sent it before it answered,
 	// and View shows it. Calls come from several goroutines, once at most for all
 	// that was read from a connection together, and must not block. A cluster of
 	// one never calls it.
@@ -94,13 +94,13 @@ type Handler interface {
 	Late(from Peer, request, answer []byte)
 }
 
-// Peer is a way to ask one member, or any node of one other region.
+// Peer asks one member, or any node of one other region.
 //
 // A region is asked over one connection, to a node that was chosen at random. It
 // is opened as soon as the cluster starts, and another one takes its place, within
 // seconds, when it ends or its node stops answering. Where what follows speaks of
 // a member, for a region
-//   - ErrUnheard says that there is no connection now; it is being opened;
+//   - ErrUnheard reports that there is no connection now; one is being opened;
 //   - there is no ErrStalled, and asks that are under way when the connection ends
 //     return ErrBroken;
 //   - an answer that comes after its asker gave up is dropped, and not handed to
@@ -133,18 +133,18 @@ type Peer interface {
 	Protocol() Protocol
 }
 
-// State is how a member stands, as this node knows it.
+// State is the state of a member, as this node knows it.
 type State uint8
 
 const (
 	Joining State = iota // it answers through the others, and owns nothing yet
-	Serving              // in the roster and heard, directly or through others
-	Unheard              // in the roster, but nobody on this side hears it
+	Serving              // in the roster and reachable, directly or through others
+	Unheard              // in the roster, but no member of this side hears it
 	Dead                 // died without saying goodbye, and is not yet forgotten
 	Leaving              // hands over what it holds, and owns nothing any more
 )
 
-// announced says whether s is what a member may say of itself.
+// announced reports whether s is a state that a member announces of itself.
 func (s State) announced() bool { return s == Joining || s == Serving || s == Leaving }
 
 func (s State) String() string {
@@ -170,7 +170,7 @@ type Member struct {
 	Region string
 	Born   time.Time // when it started, by its own clock
 	State  State
-	// Announced is what it last said of itself, as far as is known here: Joining,
+	// Announced is the state that it announced last, as far as is known here: Joining,
 	// Serving or Leaving. It is kept when State becomes Unheard or Dead.
 	Announced State
 	// Epoch counts how often it was taken off the roster while it lived, and has
@@ -179,28 +179,28 @@ type Member struct {
 	Peer  Peer // how to ask it; nil for the node itself
 }
 
-// View is who is here and who hears whom, as one node knows it at one moment.
-// It is immutable.
+// View is the roster and connectivity, as one node knows them at one moment. It is
+// immutable: a node's checks, views of authority and goroutines share it without a lock.
 type View struct {
 	Members []Member // the roster, sorted by name; without this node once it has left
 	Self    int      // index of this node in Members, -1 once it has left
-	// Hears[i][j] says that Members[i] hears Members[j]; every member hears
+	// Hears[i][j] reports whether Members[i] hears Members[j]; every member hears
 	// itself. The row of a member that is not heard may be out of date.
 	Hears [][]bool
-	// Direct[j] says that this node hears Members[j]: its own row of Hears,
-	// which also a node that has left still has.
+	// Direct[j] reports whether this node hears Members[j]: its own row of Hears,
+	// which a node that has left still has.
 	Direct []bool
-	// Stalled[j] says that this node hears Members[j], and asks it nothing now, as
-	// ErrStalled has it. No other node is told so. It is nil where nobody has.
+	// Stalled[j] reports whether this node hears Members[j] and asks it nothing now, as
+	// ErrStalled has it. No other node is told so. It is nil where no member has stalled.
 	Stalled []bool
 }
 
-// Stalls says that this node asks Members[i] nothing now, though it hears it.
+// Stalls reports whether this node asks Members[i] nothing now, though it hears it.
 func (v *View) Stalls(i int) bool { return v.Stalled != nil && v.Stalled[i] }
 
-// Side says which of Members are on this node's side: those that it hears,
-// directly or through others, and itself unless it has left. Who hears a member
-// may ask it on behalf of who does not.
+// Side returns which of Members are on this node's side: those that it hears,
+// directly or through others, and itself unless it has left. A member that hears another
+// can ask it on behalf of one that does not.
 func (v *View) Side() []bool {
 	side := slices.Clone(v.Direct)
 	var queue []int
@@ -252,14 +252,14 @@ type Stats struct {
 	Unanswered map[string]string
 }
 
-// Batch is requests that arrived together from one node. Every request is
-// answered exactly once, by Reply or through Later, in any order.
+// Batch is requests that arrived together from one node. The handler answers every
+// request exactly once, by Reply or through Later, in any order.
 type Batch struct {
 	From     string   // the node's name
 	Region   string   // its region: this node's own if it is a member
 	Requests [][]byte // valid until Serve returns
-	// Read is when the requests were read, zero if that is not known. Who answers them
-	// later than they wait for may spare itself the work.
+	// Read is when the requests were read, zero if that is not known. A request that has
+	// waited longer than its asker waits need not be answered.
 	Read time.Time
 	// Protocol is what the connection speaks. Answers are written in its form.
 	Protocol Protocol

@@ -50,8 +50,8 @@ type Config struct {
 	Region string
 	// Regions is, for each other region, addresses that reach any of its nodes:
 	// "host:port", where a DNS name stands for all of its addresses. They are looked
-	// up again for as long as the node lives. With TLS and no ServerName, who answers
-	// is verified by the address that a name stands for, as with Join. A name has at
+	// up again for as long as the node lives. With TLS and no ServerName, the node that
+	// answers is verified by the address that a name stands for, as with Join. A name has at
 	// most 64 bytes. It needs a Region.
 	Regions map[string][]string
 	// Seed is a fingerprint of what keys the ids. Members with another Seed
@@ -59,16 +59,16 @@ type Config struct {
 	Seed [16]byte
 	// Secrets are 16, 24 or 32 bytes each, at most 16 of them: the first encrypts
 	// gossip, any that both sides have authenticates a peer connection and, without
-	// TLS, seals it. None: whoever reaches the port can join,
+	// TLS, seals it. None: anybody that reaches the port can join,
 	// so that Bind must be a loopback's, or Insecure set.
 	Secrets [][]byte
 	// RegionSecrets is, for each of Regions, the secrets that this region shares with
 	// that one and with nobody else: 16, 24 or 32 bytes each, and 64 at most with
 	// Secrets. Connections between the two are authenticated by them, and sealed
-	// without TLS: whoever holds one can ask as a node of that region alone, and is no
+	// without TLS: a holder of one can ask as a node of that region alone, and is no
 	// member. Secrets are then of this region's members alone. They are rotated in
 	// two steps, on all nodes of both: [old, new], [new]. Nil: Secrets are those of
-	// all regions, and a holder can say that it is of any.
+	// all regions, and a holder can state any of them.
 	RegionSecrets map[string][][]byte
 	// Insecure lets a member without Secrets listen where other machines reach
 	// it. It changes nothing where Bind is a loopback's, and with a Network.
@@ -88,7 +88,7 @@ type Config struct {
 	// session is resumed: each connection is verified. One that is open stays so.
 	TLS *tls.Config
 	// CertificateNames is, for Region and each of Regions, the names by which
-	// certificates say that they are of its nodes: URIs, as SPIFFE ids are, and DNS
+	// certificates prove that they are of its nodes: URIs, as SPIFFE ids are, and DNS
 	// names, in the subject alternative names. A part between slashes or dots may be
 	// "*", which is any, or "{name}", which is the label of Name. A node whose
 	// certificate has no name of the region that it says it is of, or one of two
@@ -98,7 +98,7 @@ type Config struct {
 	// any name and region.
 	CertificateNames map[string][]string
 	// Forget is how long a dead member stays in the roster of a side that, with
-	// those who have joined it, is no smaller than what it misses; ten times as
+	// the members that have joined it, is no smaller than what it misses; ten times as
 	// long elsewhere. Members that died before they served are not missed, and
 	// stay as long on every side. 5 minutes if zero.
 	Forget time.Duration
@@ -108,8 +108,8 @@ type Config struct {
 	Network Network
 }
 
-// Validate reports every problem of c at once. It changes nothing.
-func (c Config) Validate() error {
+// validate returns every problem of c at once. It changes nothing.
+func (c Config) validate() error {
 	var wrapped []error
 	for _, problem := range c.Problems() {
 		wrapped = append(wrapped, fmt.Errorf("cluster: %w", problem))
@@ -117,7 +117,8 @@ func (c Config) Validate() error {
 	return errors.Join(wrapped...)
 }
 
-// Problems is what Validate reports, one by one, each beginning with the field.
+// Problems returns each problem of c by itself. Its text begins with the field. Start
+// returns all of them.
 func (c Config) Problems() []error {
 	var problems []error
 	problem := func(format string, args ...any) {
@@ -218,7 +219,7 @@ func (c Config) regionProblems() (problems []error) {
 }
 
 // maxAllSecrets bounds Secrets and RegionSecrets together: a listener computes an id of
-// each for whoever connects.
+// each for every connection.
 const maxAllSecrets = 64
 
 // secretProblems is what is wrong with Secrets and RegionSecrets.
@@ -312,7 +313,7 @@ func (c Config) certificateProblems() (problems []error) {
 	return problems
 }
 
-// checkEndpoint says what is wrong with a "host:port" of others that has both.
+// checkEndpoint returns what is wrong with a "host:port" of others that has both.
 func checkEndpoint(entry string) error {
 	if err := checkAddress(entry); err != nil {
 		return err

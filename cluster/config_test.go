@@ -175,7 +175,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := valid()
 			c.change(&cfg)
-			err := cfg.Validate()
+			err := cfg.validate()
 			if c.says == nil {
 				require.NoError(t, err)
 			}
@@ -196,12 +196,12 @@ func TestWithoutSecretsOnlyALoopbackIsBound(t *testing.T) {
 		"localhost.:7946": false, "localhost.example:7946": false, "limits:7946": false, "128.0.0.1:1": false,
 	} {
 		c := Config{Name: "a-1", Bind: bind}
-		require.Equal(t, loopback, c.Validate() == nil, bind)
+		require.Equal(t, loopback, c.validate() == nil, bind)
 		c.Advertise = "a.example:7946"
-		require.Equal(t, loopback, c.Validate() == nil, "%s, whatever it advertises", bind)
+		require.Equal(t, loopback, c.validate() == nil, "%s, whatever it advertises", bind)
 		c.Insecure = true
-		require.NoError(t, c.Validate(), bind)
+		require.NoError(t, c.validate(), bind)
 		c.Insecure, c.Network = false, systemNetwork{}
-		require.NoError(t, c.Validate(), "%s on a network of the caller's", bind)
+		require.NoError(t, c.validate(), "%s on a network of the caller's", bind)
 	}
 }

@@ -71,11 +71,11 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	d.step(func(r *roster) change { return r.down(name, time.Now()) })
 }
 
-// errFull is made once: whoever sends gossip can cause it.
+// errFull is made once, as any sender of gossip can cause it.
 var errFull = fmt.Errorf("cluster: more than %d members, or more than %d that come at once and %d in each second", maxMembers, newMembers, newMembersEach)
 
-// NotifyAlive refuses those who do not belong here, and those for whom there is no
-// room: memberlist would keep each, probe it and tell others of it.
+// NotifyAlive refuses members of other clusters, and members for which there is no room:
+// memberlist would keep each, probe it and tell others of it.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	if err := d.belongs(n); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (d delegate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// belongs is why a member does not belong here, if so.
+// belongs returns why a member is not of this cluster, nil if it is.
 func (d delegate) belongs(n *memberlist.Node) error {
 	m, err := decodeMetadata(n.Name, n.Meta)
 	switch {
@@ -104,7 +104,7 @@ func (d delegate) belongs(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyMerge refuses to merge with a cluster of which anyone does not belong here.
+// NotifyMerge refuses to merge with a cluster that has a member of another one.
 func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
 		if err := d.belongs(n); err != nil {

@@ -90,7 +90,7 @@ func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
 	return append(buf, body...)
 }
 
-// parseFrame takes the first frame off buf and says how many bytes it was, 0
+// parseFrame takes the first frame off buf and returns its size in bytes, 0
 // if it is not whole yet. What can never become a frame is an error as soon as
 // its first wrong byte is here.
 func parseFrame(buf []byte) (f frame, size int, err error) {
@@ -121,7 +121,8 @@ const (
 )
 
 // intake is the read buffer of one connection. It grows with what has arrived,
-// never by a length that a frame only announces.
+// never by a length that a frame only announces: otherwise a header of 14 bytes would take
+// a megabyte.
 type intake struct {
 	buf   []byte
 	start int // of what is not parsed yet

@@ -103,7 +103,7 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 		return errStartedTwice
 	}
 	defer close(g.started)
-	if err := g.cfg.Validate(); err != nil {
+	if err := g.cfg.validate(); err != nil {
 		return errors.Join(err, g.teardown())
 	}
 	g.cfg = g.cfg.withDefaults()
@@ -118,8 +118,8 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 	g.joined.unanswered = untried(g.cfg.Join)
 	g.opened.Store(true)
 	g.wg.Go(g.keepAnnouncing)
-	// The node above answers from here on: it has to know of those who are
-	// found at once, not when the last address to join has been given up.
+	// The node above answers from here on: it has to know each member
+	// as soon as it is found, not when the last address to join has been given up.
 	g.wg.Go(func() { g.watch(h) })
 	for _, r := range g.regions {
 		g.peers.reach(r, g.cfg.Network)
@@ -127,7 +127,7 @@ func (g *gossip) Start(ctx context.Context, h Handler) (err error) {
 	if err := g.firstJoin(ctx); err != nil {
 		return errors.Join(err, g.teardown())
 	}
-	g.refresh() // whoever has called Start sees whom it joined
+	g.refresh() // the caller of Start sees the members that were joined
 	signal(g.wake)
 	return nil
 }
@@ -252,7 +252,7 @@ func (g *gossip) metadata() metadata {
 	}
 }
 
-// step puts one event to the roster and does what follows from it.
+// step passes one event to the roster and does what follows from it.
 func (g *gossip) step(event func(*roster) change) {
 	g.mu.Lock()
 	c := event(g.roster)
@@ -341,7 +341,7 @@ func (g *gossip) revive() {
 	}
 }
 
-// side is who is on this node's side, itself included.
+// side returns the members of this node's side, itself included.
 func (g *gossip) side() map[string]bool {
 	side := make(map[string]bool)
 	for _, m := range g.view.Load().Members {

@@ -10,7 +10,7 @@ import (
 )
 
 // gossipLog hands what memberlist logs to slog. What it calls an error is a
-// warning here, at most one in logPace: anyone who sends packets to the port
+// warning here, at most one in logPace: any sender of packets to the port
 // can cause them. All else is for debugging. After Close it is quiet.
 type gossipLog struct {
 	log *slog.Logger

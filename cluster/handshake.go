@@ -72,7 +72,7 @@ const (
 	// dialler that holds none makes a listener compute.
 	maxSecrets = 16
 	noKey      = 0xFF
-	// handshakeWait is how long a connection may take to say who it is.
+	// handshakeWait is how long a handshake may take.
 	handshakeWait = 2 * time.Second
 
 	proofLabel  = "weir check proof"
@@ -112,9 +112,9 @@ var (
 	errRefused = errors.New("cluster: the member refuses this node for a reason that this release does not know: see the member's log")
 )
 
-// hello is what each side of a connection says of itself. A node that wants to
+// hello is what each side of a connection states of itself. A node that wants to
 // reach its own region is a member; one that wants to reach another region may
-// ask, and no more.
+// ask, and no more. Its keys keep their meaning in all versions.
 type hello struct {
 	Name   string   `codec:"n"`
 	Addr   string   `codec:"a"`
@@ -128,11 +128,11 @@ type hello struct {
 	Capabilities uint64 `codec:"c,omitempty"`
 }
 
-// abroad says that whoever says this is of another region than it wants to reach.
+// abroad reports whether the node is of another region than it wants to reach.
 func (h hello) abroad() bool { return h.Region != h.To }
 
-// misses is why a dialler's hello does not fit a listener of that region, nil if
-// it does. Who has no Region neither reaches other regions nor is reached by them.
+// misses returns why a dialler's hello does not fit a listener of that region, nil if
+// it does. A node without a Region neither reaches other regions nor is reached by them.
 func (h hello) misses(region string) error {
 	switch {
 	case !h.abroad() && h.Region != region:
@@ -167,7 +167,9 @@ func decodeHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// identity is what a node needs to say who it is and to check who others are.
+// identity is what a node proves itself with and judges the proofs of others by. No side
+// sends its hello before the other has proved that it holds a common secret: a node
+// without one learns neither names nor addresses.
 type identity struct {
 	self    hello
 	secrets [][]byte
@@ -488,7 +490,7 @@ func (h hello) readOffer(conn net.Conn) (offer []byte, reason string, err error)
 	return offer, "", nil
 }
 
-// unanswered is what a failed read of the other's answer means.
+// unanswered returns what a failed read of the other's answer means.
 func unanswered(err error) error {
 	switch {
 	case errors.Is(err, errOversized), errors.Is(err, errRecord):
@@ -499,7 +501,7 @@ func unanswered(err error) error {
 	return fmt.Errorf("%w: %v", errSilent, err)
 }
 
-// stopped is the reason that a failed read or write counts under.
+// stopped returns the reason that a failed read or write counts under.
 func stopped(err error) string {
 	var timeout net.Error
 	switch {
@@ -511,7 +513,7 @@ func stopped(err error) string {
 	return ""
 }
 
-// alerted says that TLS was not agreed upon. With TLS 1.3 a client learns only
+// alerted reports whether TLS was not agreed upon. With TLS 1.3 a client learns only
 // when it reads that its certificate was not accepted.
 func alerted(err error) bool {
 	var op *net.OpError

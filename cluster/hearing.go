@@ -21,27 +21,32 @@ const (
 	maxPings = 16
 )
 
-// hearing is who hears whom, as one node knows it: what it finds itself, and
-// what others report of themselves and of each other. It is a step function:
-// events and the time go in, and each step reports whether the picture changed.
+// hearing is the table of connectivity, as one node knows it: what the node finds itself,
+// and what others report of themselves and of each other. It is a step function:
+// events and the time go in, and each step reports whether the table changed.
 //
-// A member that is late stays heard. Sides, shares and hand-overs of all members go by
-// who is heard, so only two things end it: the connection to it breaks (failed), or
-// silentFor without an answer on either connection while this process ran (look). Once
-// unheard, only the pong of a ping that was sent afterwards makes a member heard again:
-// what was sent before may have been held by the cut.
+// A late member stays heard. Sides, shares and hand-overs of all members go by connectivity,
+// so only two events end it: the connection to a member breaks (failed), or silentFor
+// passes without an answer on either connection while this process ran (look). Once
+// unheard, only the pong of a ping that was sent afterwards makes a member heard again.
+// An earlier one may have been held by the cut: with it a member would be heard while
+// nothing gets through.
 //
-// That a member has stalled is for this node alone: it is asked nothing meanwhile, and
+// A node raises the number of its own row alone, and only when the row changes. Of two rows
+// of one member the higher number is the later one: merge relies on it, and a number that
+// another node raised would hide what the member itself finds.
+//
+// Only this node knows that a member has stalled: it is asked nothing meanwhile, and
 // stays heard. Anything that comes from it ends that (resumed, ponged).
 type hearing struct {
 	self    string
 	members map[string]*contact // all but self
-	rows    map[string]row      // of the members and of self; who is missing has said nothing yet
+	rows    map[string]row      // of the members and of self; none of a member that has reported nothing yet
 	version uint64              // rises whenever a row changes; not zero
 	late    patience.Lateness   // of this process
 }
 
-// contact is how one member stands with this node.
+// contact is what this node knows of its connections with one member.
 type contact struct {
 	heard   bool
 	stalled bool              // it has left asks unanswered, and says nothing: others are asked in its stead
@@ -58,8 +63,8 @@ type ping struct {
 	sent time.Time
 }
 
-// row is whom one member hears. Rows of one member are numbered by itself, so
-// that of two that arrive by different ways the later one is known.
+// row has the members that one member hears. The member numbers its own rows, so that the
+// later of two that arrive by different ways is known.
 type row struct {
 	number uint64
 	heard  []string // sorted, without itself; never modified
@@ -74,8 +79,8 @@ func newHearing(self string) *hearing {
 	}
 }
 
-// set says who the other members are. What is known of those who stay is kept.
-// It reports whether anybody is new.
+// set steps in the names of the other members. What is known of those that stay is kept.
+// It reports whether any is new.
 func (h *hearing) set(names []string) (grown bool) {
 	next := make(map[string]*contact, len(names))
 	for _, name := range names {
@@ -96,7 +101,7 @@ func (h *hearing) set(names []string) (grown bool) {
 	return grown
 }
 
-// pinged says that a ping goes out to name now.
+// pinged steps in a ping that goes out to name now.
 func (h *hearing) pinged(name string, id uint64, now time.Time) {
 	c := h.members[name]
 	if c == nil {
@@ -108,8 +113,8 @@ func (h *hearing) pinged(name string, id uint64, now time.Time) {
 	c.pings = append(c.pings, ping{id, now})
 }
 
-// ponged says that name answered the ping id, now. It tells whether that was in
-// time, and how long it took.
+// ponged steps in the answer of name to the ping id, now. It reports how long that took
+// and whether it came in time.
 func (h *hearing) ponged(name string, id uint64, now time.Time) (took time.Duration, inTime, changed bool) {
 	c := h.members[name]
 	if c == nil {
@@ -135,8 +140,8 @@ func (h *hearing) ponged(name string, id uint64, now time.Time) (took time.Durat
 	return took, true, h.mark(c, true)
 }
 
-// answered says that name has answered this node, or had an answer from it and
-// said so, at a time. It keeps a member heard, and makes none so.
+// answered steps in that name has answered this node, or had an answer from it and
+// stated so, at a time. It keeps a member heard, and makes none so.
 func (h *hearing) answered(name string, at time.Time) {
 	if c := h.members[name]; c != nil {
 		c.prove(at)
@@ -163,11 +168,11 @@ func (h *hearing) look(name string, due, now time.Time) (changed bool) {
 }
 
 // allowed is how much more time a member has to answer because it, or this process,
-// runs late: who is late itself trusts its own accusations less (Lifeguard, arXiv
+// runs late: a late process trusts its own accusations less (Lifeguard, arXiv
 // 1707.00788).
 func (h *hearing) allowed(c *contact) time.Duration { return patience.Allowed(h.late.By(), c.late) }
 
-// says is that a member said how late it runs.
+// says steps in how late a member runs, by its own word.
 func (h *hearing) says(name string, late time.Duration) {
 	if c := h.members[name]; c != nil {
 		c.late = late
@@ -175,8 +180,8 @@ func (h *hearing) says(name string, late time.Duration) {
 }
 
 // unanswered judges a member that has left asks unanswered since a time, and has
-// said nothing since. due is when this look was to be. It has stalled once that has
-// been so for as long as most says.
+// sent nothing since. due is when this look was to be. It has stalled once that has
+// lasted as long as most.
 func (h *hearing) unanswered(name string, since time.Time, most time.Duration, due, now time.Time) (changed bool) {
 	c := h.members[name]
 	if c == nil {
@@ -192,7 +197,7 @@ func (h *hearing) unanswered(name string, since time.Time, most time.Duration, d
 	return true
 }
 
-// resumed says that something has come from a member that has left asks unanswered.
+// resumed steps in that something has come from a member that has left asks unanswered.
 func (h *hearing) resumed(name string) (changed bool) {
 	c := h.members[name]
 	if c == nil || !c.stalled {
@@ -202,7 +207,7 @@ func (h *hearing) resumed(name string) (changed bool) {
 	return true
 }
 
-// failed says that the connection to name broke, now.
+// failed steps in that the connection to name broke, now.
 func (h *hearing) failed(name string, now time.Time) (changed bool) {
 	c := h.members[name]
 	if c == nil {
@@ -221,7 +226,7 @@ func (h *hearing) mark(c *contact, heard bool) (changed bool) {
 	return true
 }
 
-// renew makes this node's own row anew if it differs from whom it hears.
+// renew replaces this node's own row if it differs from the members that it hears.
 func (h *hearing) renew() {
 	var heard []string
 	for name, c := range h.members {
@@ -248,7 +253,7 @@ func (h *hearing) stalls(name string) bool {
 	return c != nil && c.heard && c.stalled
 }
 
-// isPonged says that a member has answered all pings.
+// isPonged reports whether a member has answered all pings.
 func (h *hearing) isPonged(name string) bool {
 	c := h.members[name]
 	return c != nil && len(c.pings) == 0
@@ -268,7 +273,7 @@ func (h *hearing) merge(t table) (changed bool) {
 	return changed
 }
 
-// matrix says which of names hears which, which of them this node hears, and which
+// matrix returns which of names hears which, which of them this node hears, and which
 // of these have stalled. Every member hears itself.
 func (h *hearing) matrix(names []string) (rows [][]bool, direct, stalled []bool) {
 	index := make(map[string]int, len(names))

@@ -63,8 +63,9 @@ var (
 	errFlood      = fmt.Errorf("cluster: more than %d messages, or %d pings, in packets within a second", maxMessages, maxProbes)
 )
 
-// inspector looks at what comes for gossip: whether it is this cluster's, and
-// whether it claims no more than it may. It keeps nothing of it.
+// inspector judges what comes for gossip: whether it is this cluster's, and whether it
+// claims no more than it may. It keeps nothing of it. memberlist allocates what a message
+// claims, so nothing may reach it that the inspector has not passed, byte for byte.
 type inspector struct {
 	label string
 	keys  []cipher.AEAD // none: gossip is not encrypted

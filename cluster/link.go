@@ -33,8 +33,9 @@ const (
 // link is the asking side towards one member: at most one connection, kept up
 // while the member is in the roster. It is the member's Peer.
 //
-// One goroutine, in run, connects and pings. Callers never dial and never
-// write.
+// One goroutine, in run, connects and pings, and it alone stores a new session. Callers never
+// dial and never write, so that an ask takes no longer than its wait, whatever the network
+// does.
 type link struct {
 	peers  *peers
 	name   string
@@ -138,7 +139,7 @@ func (l *link) resumed(s *session) {
 }
 
 // ponged takes in a pong: the version of the member's table, how late the member runs,
-// and the table unless the ping said that this version is known. It says how long the
+// and the table unless the ping had this version. It returns how long the
 // pong took, and whether it has come in time.
 func (l *link) ponged(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < pongSize {

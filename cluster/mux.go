@@ -27,7 +27,7 @@ const (
 	maxStreamBytes = 2 * maxRosterMessage
 	// maxGossipBytes bounds what is read from all of them that are open: gossip
 	// holds a message whole before it can tell whether its sender may send it.
-	// Above it only short messages pass, so that who fills it keeps nobody out.
+	// Above it only short messages pass, so that a sender that fills it locks nobody out.
 	maxGossipBytes   = 2 * maxStreamBytes
 	shortStreamBytes = 256 << 10
 )
@@ -35,6 +35,10 @@ const (
 // mux accepts the connections to the port and hands each to gossip or to the
 // peers, by its first byte. That byte comes before TLS, if there is TLS; all
 // others come within.
+//
+// A connection is in pending from accept until it has proved what it is, at every stage:
+// the bounds on connections that prove nothing rest on that, and one that left pending
+// between two stages would count for neither.
 type mux struct {
 	listener net.Listener
 	tls      *tls.Config // nil: none
@@ -46,7 +50,7 @@ type mux struct {
 
 	streams chan net.Conn                // to gossip
 	serve   func(net.Conn, *pendingConn) // to the peers, which have the connection leave pending
-	pending *pending                     // connections that have not said yet who they are
+	pending *pending                     // connections that have not identified themselves yet
 	gossips *pending                     // of these, those that gossip has
 	held    atomic.Int64                 // bytes that were read from them
 
@@ -151,7 +155,7 @@ func (m *mux) accept() {
 			unlogged++
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			// A member may be waiting: who has not said who it is makes room.
+			// A member may be waiting: an unidentified connection makes room.
 			if out := m.pending.shed(); out != nil {
 				m.refuse(out.conn, reasonCrowded, err)
 			}
@@ -165,7 +169,7 @@ func (m *mux) accept() {
 
 var errCrowded = errors.New("cluster: too many connections that do not say who they are")
 
-// enter counts conn in; whoever has to go for it is closed.
+// enter counts conn in, and closes the connection that has to go for it.
 func (m *mux) enter(l *pending, conn net.Conn) *pendingConn {
 	in, out := l.enter(conn)
 	if out != nil {
@@ -269,8 +273,8 @@ type stream struct {
 	err       error  // what it reads after that
 }
 
-// newStream is conn as gossip has it; closed is yet to be set. Who listens is sent a
-// label, and who dials is not.
+// newStream is conn as gossip has it; closed is yet to be set. A listener is sent a
+// label, and a dialler is not.
 func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream {
 	s := &stream{Conn: conn, left: maxStreamBytes, held: held}
 	s.inspect = func(r io.Reader) ([]byte, error) { return m.inspect.stream(r, listens) }
@@ -282,8 +286,8 @@ func (m *mux) newStream(conn net.Conn, listens bool, held *atomic.Int64) *stream
 	return s
 }
 
-// reasonOfStream is what a stream counts under whose message is not handed on; nothing
-// if it just ended.
+// reasonOfStream returns what a stream counts under whose message is not handed on, and
+// nothing if the stream just ended.
 func reasonOfStream(err error) string {
 	switch {
 	case errors.Is(err, errOversized):

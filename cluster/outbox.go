@@ -18,10 +18,14 @@ const (
 	writeWait = time.Second
 )
 
-// outbox is what waits to be written to one connection. Whoever adds to it and
-// finds nobody writing sees to it that somebody does; whatever is added while
-// a write is under way goes out together with the next one. So frames are
-// batched by the load alone, without a timer.
+// outbox has the frames that wait to be written to one connection. What is added while
+// a write is under way goes out together with the next one. So frames are batched by the
+// load alone, without a timer.
+//
+// While buf is not empty, one goroutine has the duty to write: the one that sets writing
+// passes it to run, or flushes itself. Without it frames would lie there until another
+// comes; with two at a time frames would mix. Frames go out in the order in which they
+// were added, and whole.
 type outbox struct {
 	conn net.Conn
 	wait time.Duration // for the other side to read; writeWait unless told otherwise
@@ -31,14 +35,14 @@ type outbox struct {
 	buf     []byte
 	writing bool // somebody has the duty to write
 
-	spare []byte // of whoever has the duty
+	spare []byte // of the goroutine that has the duty
 }
 
 func newOutbox(conn net.Conn) *outbox {
 	return &outbox{conn: conn, wait: writeWait, wake: make(chan struct{}, 1)}
 }
 
-// fits says whether size more bytes may be queued. o.mu is held.
+// fits reports whether size more bytes may be queued. o.mu is held.
 func (o *outbox) fits(size int) bool { return len(o.buf)+size <= maxQueued }
 
 // claim takes the duty to write, if nobody has it: the caller must then call
@@ -55,7 +59,7 @@ func (o *outbox) claim() bool {
 // duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// put queues one frame, and says whether it fitted. It never blocks.
+// put queues one frame, and reports whether it fitted. It never blocks.
 func (o *outbox) put(k kind, id uint64, body []byte) bool {
 	o.mu.Lock()
 	if !o.fits(headerSize + len(body)) {
@@ -76,7 +80,7 @@ func (o *outbox) run(quit <-chan struct{}) {
 	for {
 		select {
 		case <-o.wake:
-			// Those who are about to add their frames get to it first: with
+			// Callers that are about to add their frames get to it first: with
 			// hundreds of callers this one yield triples the throughput.
 			runtime.Gosched()
 			o.flush()

@@ -46,8 +46,13 @@ type peersConfig struct {
 	Replaced func(name string)
 }
 
-// peers is every connection to and from the other members, and what they
-// answer: who is heard. Its methods are safe for concurrent use.
+// peers has every connection to and from the other members, and the table of
+// connectivity. Its methods are safe for concurrent use.
+//
+// mu guards hearing and is never held while waiting. l.heard and l.stalled are copies of
+// what hearing has of l, for callers that ask without the lock. They are written under mu
+// alone: a copy that lags behind would have asks wait for a member that is missing. A link that is not in links any more changes nothing, since its member may
+// have another by then.
 type peers struct {
 	cfg      peersConfig
 	identity identity
@@ -55,7 +60,7 @@ type peers struct {
 	refusals *refusals
 	trouble  *trouble    // with members
 	abroad   *trouble    // with regions
-	pending  *pending    // connections that came in and have not said yet who they are; the mux's, too
+	pending  *pending    // connections that came in and have not identified themselves yet; the mux's, too
 	unmet    turns       // to dial members that this node has never met
 	left     atomic.Bool // this node is no member any more
 
@@ -158,8 +163,8 @@ func (p *peers) pong(b []byte, seen uint64) []byte {
 	return append(b, p.table...)
 }
 
-// set says who the members are. Connections to those who are new are opened,
-// and to those who are gone closed; members themselves are left as they are.
+// set takes in the members. It opens connections to new ones and closes those to members
+// that are gone. It does not change members.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
 	if p.ctx.Err() != nil {
@@ -189,7 +194,7 @@ func (p *peers) set(members []Member) {
 	}
 	version := p.hearing.version
 	if p.hearing.set(names) {
-		// What the others know of those who are new was not wanted before.
+		// What the others know of the new ones was not wanted before.
 		for _, l := range p.links {
 			l.seen = 0
 		}
@@ -273,7 +278,7 @@ func (p *peers) peer(name string) Peer {
 	return nil
 }
 
-// hears says which of names hears which, which of them this node hears and which of
+// hears returns which of names hears which, which of them this node hears and which of
 // these have stalled, as View.Hears, View.Direct and View.Stalled have it.
 func (p *peers) hears(names []string) (rows [][]bool, direct, stalled []bool) {
 	p.mu.Lock()
@@ -305,8 +310,8 @@ func (p *peers) dial(ctx context.Context, addr, region string) (net.Conn, hello,
 	return secured, peer, nil
 }
 
-// probe says who answers at addr, or why this node cannot talk to it: one of
-// the sentinels of handshake.go. Where the other has said who it is and is
+// probe returns the hello of what answers at addr, or why this node cannot talk to it: one
+// of the sentinels of handshake.go. Where the other has identified itself and is
 // refused nevertheless, there are both. It takes at most handshakeWait.
 func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeWait)
@@ -322,7 +327,7 @@ func (p *peers) probe(ctx context.Context, addr string) (hello, error) {
 
 // serve takes over a connection that came in, whose first byte, already read,
 // was firstByteCheck, and on which TLS is established. in is the connection among those
-// that have not said who they are. It returns at once.
+// that have not identified themselves. It returns at once.
 func (p *peers) serve(conn net.Conn, in *pendingConn) {
 	p.mu.Lock()
 	if p.ctx.Err() != nil || len(p.conns) >= p.most {
@@ -389,7 +394,8 @@ func (p *peers) receive(conn net.Conn, in *pendingConn) {
 	}
 }
 
-// caller is who has opened a connection. The zero caller has not said so yet.
+// caller is the node that has opened a connection. The zero caller has not identified
+// itself yet.
 type caller struct {
 	region, name string
 	abroad       bool
@@ -423,7 +429,7 @@ func (p *peers) ended(conn net.Conn) {
 	}
 }
 
-// leave has nodes of other regions ask another member from now on.
+// leave makes nodes of other regions ask another member from now on.
 func (p *peers) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -435,7 +441,7 @@ func (p *peers) leave() {
 	}
 }
 
-// overlong tells of an answer that cannot be sent: a mistake of the Handler.
+// overlong reports an answer that cannot be sent: a mistake of the Handler.
 func (p *peers) overlong(to string, size int) {
 	p.dropped.Add(1)
 	p.trouble.add(to, "", ErrTooLarge)

@@ -8,21 +8,23 @@ import (
 	"github.com/weir-go/weir/internal/origin"
 )
 
-// Bounds on connections that have not said yet who they are.
+// Bounds on connections that have not identified themselves yet.
 const (
 	pendingSize    = 1024
 	pendingPerHost = 128 // several members may share a host
 	pendingPart    = 8   // each pending set has this part of the file descriptors at most
 )
 
-// pending holds connections that nobody vouches for: those that have not proved yet
-// what they are, from when they are accepted, and the streams that gossip has been
-// handed. It is bounded, in all and per group of addresses; when it is full the oldest
-// is closed, so that idle connections cannot keep members from coming in: a member
-// leaves after a round trip, and with gossip when rosters have been exchanged.
+// pending holds the connections that have not proved yet what they are, from when they
+// are accepted, and the streams that gossip has been handed. It is bounded, in all and for
+// each group of addresses. When it is full the oldest is closed, so that idle connections
+// cannot keep members from coming in: a member leaves pending after a round trip, and with
+// gossip when rosters have been exchanged. To refuse the newest instead would let idle
+// connections lock members out.
 //
 // A stream of gossip is closed only where no other connection can be: it is bounded
-// apart, and takes several round trips.
+// apart, and takes several round trips. groups has the number of connections in conns for
+// each group, and no group without any, so that it is bounded too.
 //
 // A group is an IPv4 address, or the 64 bits of an IPv6 address that a network
 // provider gives to one customer. That customer chooses the others freely.
@@ -54,7 +56,7 @@ func (l *pending) part(size, perGroup int) *pending {
 	return &pending{size: max(1, min(size, l.size/2)), perGroup: min(perGroup, l.perGroup), conns: list.New(), groups: map[string]int{}}
 }
 
-// enter lets conn in and returns who had to go for it, nil if none had. The
+// enter lets conn in and returns the one that had to go for it, nil if none had. The
 // caller closes that one's connection.
 func (l *pending) enter(conn net.Conn) (in, out *pendingConn) {
 	in = &pendingConn{conn: conn, group: group(conn.RemoteAddr())}
@@ -97,7 +99,7 @@ func (l *pending) vouch(g *pendingConn) bool {
 	return g.at != nil
 }
 
-// leave is called when the handshake or the stream is over. It says whether g
+// leave is called when the handshake or the stream is over. It reports whether g
 // was still in: false if it had been closed.
 func (l *pending) leave(g *pendingConn) bool {
 	l.mu.Lock()

@@ -28,7 +28,7 @@ const (
 	reasonMembers        = "members"
 )
 
-// logPace is how often one kind of trouble is logged, whoever causes it.
+// logPace is how often one kind of trouble is logged, whatever causes it.
 const logPace = pace.Every
 
 // refusals counts by reason what is turned away, connections above all, and logs the first of each

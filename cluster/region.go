@@ -23,8 +23,8 @@ const (
 	// patienceAbroad is how long a node may answer nothing at all before another
 	// one is asked, and how long an attempt to connect takes at most.
 	patienceAbroad = 3 * time.Second
-	// writeWaitAbroad is writeWait: longer than patienceAbroad, which judges who is
-	// slow by what comes back.
+	// writeWaitAbroad is writeWait: longer than patienceAbroad, which judges a slow
+	// node by what comes back.
 	writeWaitAbroad = 10 * time.Second
 	// Between attempts to connect it waits, doubling from the first to the last
 	// where one after the other fails, and half to all of that.
@@ -38,7 +38,8 @@ var errSilence = errors.New("cluster: the node has answered nothing for some sec
 // region is the asking side towards any node of another region: at most one
 // connection, kept up from the start to the end. It is a Peer.
 //
-// One goroutine, in run, connects and pings. Callers never dial and never write.
+// One goroutine, in run, connects and pings. Callers never dial and never write, so that
+// no check waits for a path to another region.
 type region struct {
 	ctx     context.Context // done once the cluster is closed
 	name    string

@@ -25,8 +25,8 @@ const (
 	// hurryPause is the least time between attempts, even if one of the dead
 	// is heard.
 	hurryPause = 500 * time.Millisecond
-	// maxAttempts bounds the addresses tried at once. Who knows nobody, or seeks, tries so
-	// many more whenever nobody has answered for furtherEvery.
+	// maxAttempts bounds the addresses tried at once. A node that knows no other, or seeks,
+	// tries as many more whenever none has answered for furtherEvery.
 	maxAttempts  = 4
 	furtherEvery = 250 * time.Millisecond
 	// joinTimeout bounds the probe of one address.
@@ -55,7 +55,7 @@ func untried(entries []string) map[string]string {
 const notTried = "it has not been tried yet"
 
 // firstJoin waits, as long as ctx allows, for keepJoining's first attempt. Its
-// error says that this node's configuration is not the cluster's, for that
+// error reports a configuration that is not the cluster's, as that
 // does not pass by itself.
 func (g *gossip) firstJoin(ctx context.Context) error {
 	attempt := make(chan error, 1)
@@ -101,16 +101,16 @@ func (g *gossip) keepJoining(first chan<- error) {
 			g.catchUp()
 		default:
 			if v := g.view.Load(); v.Self >= 0 && v.Members[v.Self].Announced == Joining {
-				g.catchUp() // first: those who are missing take their time to be tried
+				g.catchUp() // first: missing members take their time to be tried
 			}
 			g.join(g.ctx)
 		}
 	}
 }
 
-// catchUp fetches the roster from someone who is in: nobody gossips to a member
-// that has left, and nobody gossips to one that joins of those who were missing
-// before it came. Who joins as well may know as little.
+// catchUp fetches the roster from a member: no member gossips to one that has left, nor to
+// a joiner of the members that were missing before it came. Another joiner may know as
+// little.
 func (g *gossip) catchUp() {
 	now := time.Now()
 	var at, serving []string
@@ -134,9 +134,9 @@ func (g *gossip) catchUp() {
 }
 
 // join tries the addresses of Join and of missing members that gossip does not
-// already have, a few of them, and notes how that went. Who knows nobody yet tries
-// all, as it counts alone unless somebody answers; so does who seeks. refusal is the
-// word of a member that will not have this node as it is configured.
+// already have, a few of them, and notes how that went. A node that knows no other
+// tries all, as it counts alone unless one answers; so does a node that seeks. refusal is
+// the error of a member that refuses this node as it is configured.
 func (g *gossip) join(ctx context.Context) (reached int, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
@@ -221,8 +221,8 @@ type attempt struct {
 	err    error
 }
 
-// seeks says that this node joins, and has found nobody yet who serves: those who start
-// with it may know as little, and would begin a cluster of their own.
+// seeks reports whether this node joins, and has found no serving member yet: others that
+// start with it may know as little, and would begin a cluster of their own.
 func (g *gossip) seeks() bool {
 	now := time.Now()
 	return !slices.ContainsFunc(g.members(), func(e entry) bool {
@@ -329,8 +329,8 @@ func (g *gossip) noteOwn(addr string) {
 	g.log.Info("an address of Join, or of a member, leads back to this node", "addr", addr, "advertise", g.advertise)
 }
 
-// joinOne asks who answers at addr and, if it is someone else who will have
-// us, exchanges rosters with it.
+// joinOne asks which node answers at addr and, if it is another one that accepts this
+// node, exchanges rosters with it.
 func (g *gossip) joinOne(ctx context.Context, addr string) (joined bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()

@@ -9,16 +9,17 @@ import (
 )
 
 // The roster is a map of records that all members replicate, and beside each
-// record what this node's gossip says about its life. It is a step function:
-// events and the time go in, what changed comes out.
+// record what this node's gossip reports about the member's life. It is a step function:
+// events and the time go in, and the change comes out.
 //
-// Records of one name are totally ordered and a merge keeps the greater one, so
-// it does not matter in which order, how often or by which way they come. A
-// member that is gone keeps a record, its tombstone, so that a peer that has
-// not heard of it cannot bring it back. Only the member itself can: it answers
-// its own tombstone with a greater epoch.
+// Records of one name are totally ordered and a merge keeps the greater one, so the
+// rosters of all members become equal, in whichever order, how often and by whichever way
+// records come. An order that is not total would leave two members with different records
+// for good. A member that is gone keeps a record, its tombstone, so that a peer without it
+// cannot bring the member back. Only the member itself can: it answers its own tombstone
+// with a greater epoch. So no other node may raise Epoch or Turn.
 
-// record is what all members know about one member.
+// record is what all members replicate about one member.
 type record struct {
 	Name, Addr, Region string
 	Born               int64  // Unix nanoseconds, by its own clock
@@ -65,8 +66,8 @@ type entry struct {
 	alive bool      // gossip says so
 	dead  time.Time // if not alive: since when it counts as dead
 	// unanswered is what was known of it before others' tombstone came, if it lives and did not
-	// say goodbye: it is in until it answers. They forgot it beyond a cut, and who dropped
-	// it now, and heard of its own tombstone later, would be alone with what both hold.
+	// say goodbye: it is in until it answers. They forgot it beyond a cut. A node that dropped
+	// it now, and received its own tombstone later, would be alone with what both hold.
 	unanswered *record
 	since      time.Time // if unanswered: since when
 }
@@ -82,7 +83,7 @@ const (
 	// side that is missing.
 	smallPatience = 10
 	// Tombstones outlast the patience of a small side, which else would bring
-	// back, as dead members, those who left while it was cut off.
+	// back, as dead members, those that left while it was cut off.
 	tombstonePatience = 2 * smallPatience
 	// maxMembers, maxTombstones and maxRecords bound a roster, whatever its members do.
 	// Members count, the dead among them, until they are forgotten.
@@ -91,7 +92,7 @@ const (
 	maxRecords    = 8192
 	// newMembers is how many members that this node has not known may come at once, and
 	// newMembersEach how many in each second after that. A cluster of hundreds may start
-	// in one moment; those who are above come with a later push/pull.
+	// in one moment; those above the bound come with a later push/pull.
 	newMembers     = 512
 	newMembersEach = 32
 )
@@ -111,7 +112,7 @@ func newRoster(self record, forget time.Duration) *roster {
 	}}
 }
 
-// change is what a step did.
+// change is the outcome of a step.
 type change struct {
 	roster bool     // members came, went, or stand differently
 	spread []record // what the others should hear of soon
@@ -127,7 +128,7 @@ func (c *change) add(o change) {
 }
 
 // room reports whether a member of that name may come: one that has been known, or one
-// more. Who it is nobody has proved, so that they are bounded, at once and in each second.
+// more. A name proves nothing, so that they are bounded, at once and in each second.
 func (r *roster) room(name string, now time.Time) bool {
 	return r.entries[name] != nil || r.fresh.has(1, now) && len(r.entries) < maxRecords && r.size() < maxMembers
 }
@@ -170,8 +171,8 @@ func (r *roster) up(rec record, at string, now time.Time) change {
 		e.record, e.unanswered = rec, nil
 		c.roster = true
 	case e.gone():
-		// It is buried and does not know: let it answer, or whoever repeats
-		// that it is alive learn better.
+		// It is buried and does not know: it has to answer, or the node that repeats
+		// that it is alive has to learn better.
 		c.spread = append(c.spread, e.record)
 	}
 	c.roster = c.roster || !e.gone() && !e.alive
@@ -288,8 +289,8 @@ func (r *roster) announce(s State) (change, error) {
 	return change{roster: true, tell: true}, nil
 }
 
-// buried is the tombstone that a member who speaks of itself as rec does not
-// know of, if there is one.
+// buried returns the tombstone that a member which states rec of itself does not know of,
+// if there is one.
 func (r *roster) buried(rec record) (tombstone record, ok bool) {
 	e := r.entries[rec.Name]
 	if e == nil || !e.gone() || rec.gone() {
@@ -330,10 +331,10 @@ func (r *roster) forgetMember(name string, now time.Time) (change, error) {
 func (e *entry) isDead(now time.Time) bool { return !e.alive && !now.Before(e.dead) }
 
 // tick steps in the passing of time: the dead are forgotten and tombstones
-// sweep. before is the time of the last tick; onSide says who is on this
-// node's side, itself included.
+// sweep. before is the time of the last tick; onSide reports whether a
+// member is of this node's side, itself included.
 //
-// A side that, with those who have joined it, is no smaller than what it misses
+// A side that, with the members that have joined it, is no smaller than what it misses
 // forgets its dead after Forget, a smaller one later. Dead members that own
 // nothing, because they died before they served, are not missed: they go after
 // Forget on every side.
@@ -414,7 +415,7 @@ func (r *roster) sorted() []*entry {
 	return entries
 }
 
-// members returns those who are in, by name.
+// members returns the members that are in, by name.
 func (r *roster) members() []entry {
 	var in []entry
 	for _, e := range r.sorted() {

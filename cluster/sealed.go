@@ -45,7 +45,9 @@ var (
 	errSpent  = errors.New("cluster: the connection has carried all that its keys may seal: it is opened again")
 )
 
-// direction is what one direction's records are sealed, or opened, by.
+// direction seals, or opens, the records of one direction. Each number is used once, as GCM
+// is safe only while no nonce repeats under a key: two records of one nonce would show the
+// difference of their texts, and let anybody forge others.
 type direction struct {
 	aead   cipher.AEAD
 	number uint64 // of the next record

@@ -84,8 +84,8 @@ func (c *incoming) Later(i int) Later {
 }
 
 // read serves what comes in until the connection ends. Of what was read together it
-// answers pings and news first: they say who is heard, and no request is to be in
-// front of them.
+// answers pings and news first: connectivity rests on them, and no request may delay
+// them.
 func (c *incoming) read() error {
 	var (
 		in       intake
@@ -149,7 +149,7 @@ func (c *incoming) judge(f frame) error {
 	switch f.kind {
 	case kindPing:
 		if c.abroad {
-			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // who is here is the region's own affair
+			c.replies = appendFrame(c.replies, kindPong, f.id, nil) // the roster is the region's own affair
 			return nil
 		}
 		if len(f.body) < pingSize {

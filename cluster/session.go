@@ -27,27 +27,33 @@ const (
 
 // way is what a session is opened for: a link to one member, or to a region.
 type way interface {
-	// unreachable is why nothing can be sent.
+	// unreachable returns why nothing can be sent.
 	unreachable() error
 	// missed is told that an ask was left unanswered, and nothing has come since it
 	// was sent: the first of those that owes counts.
 	missed(s *session)
 	// resumed is told that something has come after that.
 	resumed(s *session)
-	// ponged takes in a pong, and says how long it took and whether that is in time.
+	// ponged takes in a pong, and returns how long it took and whether that is in time.
 	ponged(s *session, f frame) (took time.Duration, inTime bool, err error)
-	// told takes in what the other side says of itself.
+	// told takes in what the other side states of itself.
 	told(body []byte) error
 	// proven is told that an answer, or a pong, has come in time.
 	proven()
 	// late takes an answer whose asker has given up.
 	late(request, answer []byte)
-	// lost is told, before those who wait are, that the session is over.
+	// lost is told, before the askers that wait are, that the session is over.
 	lost(s *session)
 }
 
 // session is one connection to another node, after the handshake: the asks that
 // are under way on it. It ends with its connection.
+//
+// Each ask ends exactly once: with an answer, with the end of the session, or given up by
+// its asker. The state of its slot decides between these, by compare-and-swap. A slot that
+// was ended twice would put an answer into the buffer of its next asker. Once over is set,
+// no ask begins; shut sets it after way.lost, so that a caller that is told of the end
+// finds the member unheard.
 type session struct {
 	peers  *peers
 	way    way
@@ -70,13 +76,15 @@ type session struct {
 	bytes int // of requests in use
 	over  bool
 	next  time.Duration // when alarm rings, from start; never if it is not set
-	alarm *time.Timer   // at the earliest deadline of those who wait, or before
+	alarm *time.Timer   // at the earliest deadline of the askers, or before
 
 	givenUp atomic.Int64 // slots that wait for a late answer
 }
 
-// slot is the place of one ask that is under way. Whoever moves its state out
-// of waiting decides what the ask ends with.
+// slot is the place of one ask that is under way. The goroutine that moves its state out
+// of slotWaiting decides what the ask ends with, and alone writes answer and err. The
+// generation in state, which is in the ask's id too, differs for each ask, so that a late
+// answer reaches no other ask.
 type slot struct {
 	index   uint32
 	state   atomic.Uint64 // generation<<2 | one of the states below
@@ -84,13 +92,13 @@ type slot struct {
 	answer  []byte        // the asker's buffer, while it waits
 	err     error
 	gaveUp  atomic.Int64  // nanoseconds from the session's start
-	sent    time.Duration // likewise; of who has the slot
+	sent    time.Duration // likewise; of the goroutine that has the slot
 	until   time.Duration // the deadline, from the session's start; never once it rang. Guarded by out.mu
-	proves  time.Duration // until when an answer says that the member is heard; of who has the slot
+	proves  time.Duration // until when an answer proves that the member is heard; of the goroutine that has the slot
 	wake    chan wake     // holds one of each at most
 }
 
-// wake is why the asker wakes up.
+// wake is the reason that the asker wakes up.
 type wake bool
 
 const (
@@ -241,7 +249,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 	}
 }
 
-// owes is since when the first ask that was left unanswered without a frame since has
+// owes returns since when the first ask that was left unanswered without a frame since has
 // been waited for, from the session's start, zero if none was, or what has come is yet
 // to be handled; and how long that may last until the other side has stalled.
 func (s *session) owes() (since, stalls time.Duration) {
@@ -273,7 +281,7 @@ func (s *session) hold(over chan<- struct{}) {
 	close(over)
 }
 
-// shut ends a session: first nobody begins to ask, then those who wait are
+// shut ends a session: first no ask begins any more, then the askers that wait are
 // told. It may be called more than once.
 func (s *session) shut() {
 	if !s.closed.CompareAndSwap(false, true) {
@@ -325,7 +333,7 @@ func (s *session) watch() {
 	}
 }
 
-// find is the slot of an id and its generation. known is the reader's copy of
+// find returns the slot of an id and its generation. known is the reader's copy of
 // s.slots.
 func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	index, generation := uint32(id), id>>32
@@ -340,8 +348,8 @@ func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	return (*known)[index], generation
 }
 
-// end takes the slot from its asker and ends the ask. It says whether the
-// asker was still there, when it was sent, and until when an answer is one in time.
+// end takes the slot from its asker and ends the ask. It reports when the ask was sent,
+// until when an answer is in time, and whether the asker was still there.
 func (sl *slot) end(generation uint64, body []byte, err error) (sent, proves time.Duration, ok bool) {
 	if !sl.state.CompareAndSwap(generation<<2|slotWaiting, generation<<2) {
 		return 0, 0, false
@@ -353,7 +361,7 @@ func (sl *slot) end(generation uint64, body []byte, err error) (sent, proves tim
 	return sent, proves, true
 }
 
-// introduce says to the member what this node says of itself.
+// introduce sends the member this node's own record.
 func (s *session) introduce() {
 	if own := s.peers.cfg.Own; own != nil {
 		s.out.put(kindNews, 0, own())
@@ -451,7 +459,7 @@ func (s *session) deliver(known *[]*slot, f frame, now time.Duration) (took time
 	return took, false
 }
 
-// silence is how long its reader has waited for a frame. Where this process is slow,
+// silence returns how long its reader has waited for a frame. Where this process is slow,
 // what has come may take it long to handle: the other side is not silent meanwhile.
 func (s *session) silence() time.Duration {
 	return max(0, time.Since(s.start)-time.Duration(s.listens.Load()))

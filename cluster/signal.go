@@ -1,6 +1,6 @@
 package cluster
 
-// signal wakes whoever waits for c, a channel of one.
+// signal wakes the goroutine that waits for c, a channel of one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -8,8 +8,8 @@ import (
 
 // table is every row that a node knows, as pongs carry it.
 type table struct {
-	About   []string `codec:"a"` // whom the rows are about
-	Others  []string `codec:"o"` // who is heard, and not in About
+	About   []string `codec:"a"` // the members that the rows are about
+	Others  []string `codec:"o"` // members that are heard, and not in About
 	Numbers []uint64 `codec:"n"` // of the rows
 	Bits    []byte   `codec:"b"` // rows of len(About)+len(Others) bits, row by row
 }

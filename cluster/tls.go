@@ -12,8 +12,8 @@ var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config
 
 // serverTLS is c as the accepting end uses it: a client without a certificate
 // that we trust is refused, whatever c says, unless c verifies by its own means. Each
-// connection is verified anew: with tickets, who had a certificate could come back
-// without it.
+// connection is verified anew: with tickets, a node that had a certificate could come
+// back without it.
 func serverTLS(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	own := c.VerifyPeerCertificate != nil || c.VerifyConnection != nil
@@ -60,9 +60,9 @@ func clientTLS(c *tls.Config, addr string) *tls.Config {
 	return c
 }
 
-// untrusted is what a failed TLS handshake means for who dialled: errCertificate if it
-// does not trust the certificate of the other. That one has run out by now is not held
-// against who dials, since it is not for its configuration to be mended.
+// untrusted returns what a failed TLS handshake means for the dialler: errCertificate if it
+// does not trust the certificate of the other. An expired certificate is errTLS, as the
+// dialler's configuration cannot mend it.
 func untrusted(err error) error {
 	var certificate *tls.CertificateVerificationError
 	if !errors.As(err, &certificate) {
@@ -75,8 +75,8 @@ func untrusted(err error) error {
 }
 
 // on is id on one connection. Under TLS each secret is bound to the connection by its
-// exporter (RFC 9266): whoever ends TLS between two members, with a certificate that both
-// trust, and passes on what they say, has each of them prove something else.
+// exporter (RFC 9266): an attacker that ends TLS between two members, with a certificate
+// that both trust, and passes on what they send, makes each of them prove something else.
 func (id identity) on(conn net.Conn) (identity, error) {
 	secured, ok := conn.(*tls.Conn)
 	if !ok || len(id.secrets) == 0 {

@@ -6,7 +6,7 @@ import (
 )
 
 // maxUnmetDials bounds the attempts under way to connect to members that this node
-// has never met: anybody who can gossip can name any number of them, at addresses that
+// has never met: any sender of gossip can name any number of them, at addresses that
 // swallow what is sent. Those that it has met wait for nobody.
 const maxUnmetDials = 64
 

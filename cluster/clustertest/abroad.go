@@ -85,7 +85,7 @@ func settler(t *testing.T, w World, i int, c cluster.Config) *node {
 	return n
 }
 
-// reaches waits until p's region answers, and returns the name of who did.
+// reaches waits until p's region answers, and returns the name of the node that did.
 func reaches(t *testing.T, p cluster.Peer, within time.Duration) (name string) {
 	t.Helper()
 	begun := time.Now()
@@ -306,7 +306,7 @@ func closesAbroad(t *testing.T, w World, n *node) {
 	}
 }
 
-// strange says what is wrong with members of more than one region.
+// strange returns what is wrong with members of more than one region.
 func strange(v *cluster.View) string {
 	var regions []string
 	for _, m := range v.Members {

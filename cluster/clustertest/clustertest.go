@@ -231,7 +231,7 @@ func (n *node) Heard() {
 //	tell x   is passed on to told
 //	large    is answered with MaxMessage bytes
 //	who      is answered with the node's name
-//	where    is answered with the region of who asks
+//	where    is answered with the region of the asking node
 //	speaks   is answered with what the connection speaks
 func (n *node) Serve(b *cluster.Batch) {
 	for i, request := range b.Requests {
@@ -406,7 +406,7 @@ func text(v *cluster.View) string {
 	return b.String()
 }
 
-// malformed says what no view may be.
+// malformed returns what is wrong with a view.
 func malformed(v *cluster.View) string {
 	if v == nil {
 		return "the view is nil"
@@ -441,7 +441,7 @@ func malformed(v *cluster.View) string {
 	return ""
 }
 
-// whole says that there are n members, all of whom serve and hear each other.
+// whole reports whether there are n members that all serve and hear each other.
 func whole(v *cluster.View, n int) bool {
 	if len(v.Members) != n {
 		return false

@@ -513,82 +513,72 @@ func (s *stage) retold() time.Duration {
 	return 2*(pingPace+2*s.way()) + spreading
 }
 
-// weighing is which hosts' nodes may have points at a time: who starts while a member
-// is missing has none until that is back, or another that runs at its address is heard.
-// And it is which have copies: who joins is sent them as long as nobody is missing.
+// weighing is which hosts' nodes have points at a time, as they say themselves: it makes the
+// judge expect no less of them. And it is which have copies of what others count: all that
+// were there from the beginning, and others once none has ended, and none was out of sight,
+// for as long as it takes to copy.
 func (s *stage) weighing(at time.Duration) (weighs, hasCopies []bool) {
 	weighs, hasCopies = make([]bool, len(s.hosts)), make([]bool, len(s.hosts))
-	joins := make([]time.Duration, len(s.hosts)) // since when it is sent copies
-	dead := make([]bool, len(s.hosts))
-	fell := make([]time.Duration, len(s.hosts)) // when it died last; another that does then is taken down after it
-	before := time.Duration(-1)
-	healed := make(map[int]time.Duration) // by region: when some were heard again last
-	abandoned := make(map[int]bool)       // one has gone since, whose counts others may know more of
-	for n, p := range s.past {
-		if p.since > at {
-			break
-		}
-		for _, c := range s.witness.crashes {
-			if c.at > before && c.at <= p.since {
-				for _, i := range c.hosts {
-					weighs[i], hasCopies[i], dead[i], fell[i] = false, false, !c.orderly, c.at
-					if region := s.hosts[i].region; n > 0 && (healing(healed, region, p.since) || s.apart(s.past[n-1].of, weighs, region)) {
-						abandoned[region] = true
-					}
-				}
-			}
-		}
-		before = p.since
-		for region := range s.regions {
-			now := s.apart(p.of, weighs, region)
-			if n > 0 && !now && s.apart(s.past[n-1].of, weighs, region) {
-				healed[region] = p.since
-			}
-			abandoned[region] = abandoned[region] && (now || healing(healed, region, p.since))
-		}
-		for i, side := range p.of {
-			heard := false // that it runs again, by a member
-			for j := range s.hosts {
-				heard = heard || i != j && weighs[j] && p.of[j] == side
-			}
-			replaced := dead[i] && side >= 0 && heard && p.since != fell[i]
-			if region := s.hosts[i].region; replaced && (healing(healed, region, p.since) || s.apart(p.of, weighs, region)) {
-				abandoned[region] = true
-			}
-			dead[i] = dead[i] && !replaced
-			if n == 0 {
-				weighs[i], hasCopies[i] = side >= 0, side >= 0
-			}
-		}
-		for i, side := range p.of {
-			hasCopies[i] = hasCopies[i] || weighs[i] && p.since-joins[i] >= recopied
-			if side < 0 || hasCopies[i] || dead[i] && p.since == fell[i] {
-				continue
-			}
-			missing := abandoned[s.hosts[i].region]
-			for j := range s.hosts {
-				missing = missing || s.hosts[j].region == s.hosts[i].region && (dead[j] || weighs[j]) && p.of[j] != side
-			}
-			switch {
-			case missing:
-				joins[i] = never
-			case !weighs[i] || joins[i] == never:
-				weighs[i], joins[i] = true, p.since
-			}
-		}
-	}
-	for i := range hasCopies {
-		hasCopies[i] = hasCopies[i] || weighs[i] && at-joins[i] >= recopied
+	for i := range s.hosts {
+		since := s.servesSince(i, at)
+		weighs[i] = since <= at
+		hasCopies[i] = since == 0 || weighs[i] && s.copied(s.hosts[i].region, since, at)
 	}
 	return weighs, hasCopies
 }
 
-// unadmitted is how long after a heal nobody joins where a member has gone.
-const unadmitted = 15 * time.Second
+// servesSince is since when the node that is on a host at a time has had points, never if it
+// has none then.
+func (s *stage) servesSince(host int, at time.Duration) (since time.Duration) {
+	started := time.Duration(-1) // when the one before ended
+	if s.past[0].of[host] == absent {
+		since = never
+	}
+	for _, c := range s.witness.crashes {
+		if c.at <= at && slices.Contains(c.hosts, host) {
+			started, since = c.at, never
+		}
+	}
+	for _, a := range s.hosts[host].announced {
+		switch {
+		case a.at <= started || a.at > at:
+		case a.joins:
+			since = never
+		case since == never:
+			since = a.at
+		}
+	}
+	return since
+}
 
-func healing(healed map[int]time.Duration, region int, now time.Duration) bool {
-	at, ever := healed[region]
-	return ever && now < at+unadmitted
+// copied reports whether a region was as it is for long enough between two moments.
+func (s *stage) copied(region int, from, to time.Duration) bool {
+	for n, p := range s.past {
+		until := to
+		if n+1 < len(s.past) {
+			until = min(to, s.past[n+1].since)
+		}
+		weighs := make([]bool, len(s.hosts))
+		for i := range weighs {
+			weighs[i] = s.servesSince(i, p.since) <= p.since
+		}
+		ends := slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
+			return c.at == p.since && s.hosts[c.hosts[0]].region == region
+		})
+		switch {
+		case until < from:
+		case s.apart(p.of, weighs, region):
+			from = until
+		case ends:
+			from = max(from, p.since)
+			fallthrough
+		default:
+			if until-from >= recopied {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // apart says that some of these hosts of a region are not on one side, or frozen.

@@ -179,37 +179,16 @@ func TestWhatIsNotToldYetAfterAHeal(t *testing.T) {
 	}
 }
 
-// Nobody joins while a member is missing, nor for a while after one came back if
-// another went meanwhile.
-func TestWhoStartsWeighsOnceNobodyIsMissing(t *testing.T) {
-	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
-	for _, test := range []struct {
-		name   string
-		freeze bool // b, from 16 s to 18 s
-		then   time.Duration
-		weighs bool // a, which died at 19 s and started at once
-	}{
-		{"nobody was missing", false, at(20), true},
-		{"b was, just before", true, at(20), false},
-		{"b was, long ago", true, at(34), true},
-	} {
-		s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{{0, []int{0, 0, 0}, nil}}}
-		for i, name := range []string{"a", "b", "c"} {
-			s.hosts = append(s.hosts, &host{name: name, index: i})
-		}
-		if test.freeze {
-			s.past = append(s.past, sides{at(16), []int{0, -1, 0}, nil}, sides{at(18), []int{0, 0, 0}, nil})
-		}
-		s.past = append(s.past, sides{at(19), []int{0, 0, 0}, nil}, sides{test.then, []int{0, 0, 0}, nil})
-		s.witness.crashes = []crash{{at: at(19), hosts: []int{0}, heldSince: at(19)}}
-		weighs, _ := s.weighing(test.then)
-		require.Equal(t, test.weighs, weighs[0], test.name)
+// What a node says of itself is of it alone: the next one on its host begins anew.
+func TestNodesHavePointsFromWhenTheySaySo(t *testing.T) {
+	const s = time.Second
+	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{{0, []int{0, 0}, nil}, {5 * s, []int{0, absent}, nil}, {6 * s, []int{0, 0}, nil}}}
+	st.hosts = []*host{{name: "a"}, {name: "b", index: 1, announced: []announcement{{6 * s, "b-2", true}, {7 * s, "b-2", false}, {9 * s, "b-2", true}, {10 * s, "b-2", false}}}}
+	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
+	for at, weighs := range map[time.Duration]bool{5*s - 1: true, 5 * s: false, 6 * s: false, 7 * s: true, 9 * s: false, 10 * s: true} {
+		got, _ := st.weighing(at)
+		require.Equal(t, []bool{true, weighs}, got, at)
 	}
-}
-
-func weighing(s *stage, at time.Duration) []bool {
-	weighs, _ := s.weighing(at)
-	return weighs
 }
 
 // Who joins is sent copies while nobody is missing, and by when it has them is not
@@ -223,6 +202,7 @@ func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
 	for i, name := range []string{"a", "b", "c"} {
 		st.hosts = append(st.hosts, &host{name: name, index: i})
 	}
+	st.hosts[1].announced = []announcement{{6 * s, "b-2", false}}
 	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
 	for _, test := range []struct {
 		at     time.Duration
@@ -240,50 +220,6 @@ func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
 		require.Equal(t, test.copies, copies, test.at)
 		require.Equal(t, test.at < 5*s || test.at >= 6*s, weighs[1], test.at)
 	}
-}
-
-// Whose place is taken while another is missing leaves abandoned, though all were there
-// when it died; until these end nobody joins.
-func TestWhoTakesAPlaceWhileAnotherIsMissingDoesNotJoin(t *testing.T) {
-	const s = time.Second
-	st := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
-		{0, []int{0, 0, 0}, nil}, {5 * s, []int{0, absent, 0}, nil}, {6 * s, []int{hangs, absent, 2}, nil},
-		{7 * s, []int{hangs, 1, 1}, nil}, {10 * s, []int{0, 0, 0}, nil}, {10*s + unadmitted, []int{0, 0, 0}, nil},
-	}}
-	for i, name := range []string{"a", "b", "c"} {
-		st.hosts = append(st.hosts, &host{name: name, index: i})
-	}
-	st.witness.crashes = []crash{{at: 5 * s, hosts: []int{1}, heldSince: 5 * s}}
-	require.Equal(t, []bool{true, false, true}, weighing(st, 16*s))
-	require.Equal(t, []bool{true, true, true}, weighing(st, 10*s+unadmitted))
-}
-
-// Who starts again beyond a cut is missing on this side as before.
-func TestWhoStartsWeighsNothingWhileItsSideMissesOneThatStartedBeyondTheCut(t *testing.T) {
-	const a, c = 0, 2
-	s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
-		{0, []int{0, 0, 0}, nil}, {3, []int{0, 0, 2}, nil}, {7, []int{-1, 1, 2}, nil}, {8, []int{0, 0, 2}, nil},
-		{9, []int{0, 0, -1}, nil}, {10, []int{0, 0, 2}, nil}, {12, []int{0, 0, 0}, nil},
-	}}
-	for i, name := range []string{"a", "b", "c"} {
-		s.hosts = append(s.hosts, &host{name: name, index: i})
-	}
-	s.witness.crashes = []crash{{at: 7, hosts: []int{a}, heldSince: 7}, {at: 9, hosts: []int{c}, heldSince: 9}}
-	require.Equal(t, []bool{false, true, false}, weighing(s, 11))
-	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
-}
-
-// Nor does who starts while another is missing that died in the same instant.
-func TestWhoDiedWithAnotherIsMissing(t *testing.T) {
-	s := &stage{Scenario: &Scenario{}, regions: []string{""}, past: []sides{
-		{0, []int{0, 0, 0}, nil}, {4, []int{0, 0, -1}, nil}, {4, []int{0, -1, -1}, nil}, {9, []int{0, -1, 0}, nil}, {12, []int{0, 0, 0}, nil},
-	}}
-	for i, name := range []string{"a", "b", "c"} {
-		s.hosts = append(s.hosts, &host{name: name, index: i})
-	}
-	s.witness.crashes = []crash{{at: 4, hosts: []int{2}, heldSince: 4}, {at: 4, hosts: []int{1}, heldSince: 4}}
-	require.Equal(t, []bool{true, false, false}, weighing(s, 10))
-	require.Equal(t, []bool{true, true, true}, weighing(s, 13))
 }
 
 // A check that a node dies of, or a connection, may have been granted by it, or by whom it

@@ -70,26 +70,7 @@ func chart(j *Journal) (*plot.Plot, error) {
 	if a == nil {
 		return nil, errNothingToDraw
 	}
-	p := plot.New()
-	p.BackgroundColor = paper
-	p.Title.Text = fmt.Sprintf("%s: %s, key %d (%v, %d per %v, %s), seed %d",
-		j.Scenario.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, j.Scenario.Seed)
-	p.X.Label.Text = "seconds"
-	p.Y.Label.Text = fmt.Sprintf("units in %v", a.l.Per)
-	p.Legend.Top, p.Legend.Left = true, true
-	for _, style := range []*font.Font{
-		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
-		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
-	} {
-		style.Variant = "Sans"
-	}
-	for _, c := range []*color.Color{
-		&p.Title.TextStyle.Color, &p.X.Label.TextStyle.Color, &p.Y.Label.TextStyle.Color, &p.X.Tick.Label.Color,
-		&p.Y.Tick.Label.Color, &p.Legend.TextStyle.Color, &p.X.Color, &p.Y.Color, &p.X.Tick.Color, &p.Y.Tick.Color,
-	} {
-		*c = ink
-	}
-
+	p := a.paper(j.Scenario)
 	lasts := j.Scenario.Lasts
 	sides, all, bound := a.samples(lasts)
 	limit := float64(a.l.Rate)
@@ -182,6 +163,30 @@ func chart(j *Journal) (*plot.Plot, error) {
 	}
 
 	return p, nil
+}
+
+// paper is a plot without lines, named after what is asked.
+func (a *asks) paper(s *Scenario) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = paper
+	p.Title.Text = fmt.Sprintf("%s: %s, key %d (%v, %d per %v, %s), seed %d",
+		s.Name, a.l.Name, a.key, a.l.Algorithm, a.l.Rate, a.l.Per, a.l.Partition, s.Seed)
+	p.X.Label.Text = "seconds"
+	p.Y.Label.Text = fmt.Sprintf("units in %v", a.l.Per)
+	p.Legend.Top, p.Legend.Left = true, true
+	for _, style := range []*font.Font{
+		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font,
+		&p.X.Tick.Label.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+	} {
+		style.Variant = "Sans"
+	}
+	for _, c := range []*color.Color{
+		&p.Title.TextStyle.Color, &p.X.Label.TextStyle.Color, &p.Y.Label.TextStyle.Color, &p.X.Tick.Label.Color,
+		&p.Y.Tick.Label.Color, &p.Legend.TextStyle.Color, &p.X.Color, &p.Y.Color, &p.X.Tick.Color, &p.Y.Tick.Color,
+	} {
+		*c = ink
+	}
+	return p
 }
 
 // shaded is when there is more than one side; of a Global limit, when some region

@@ -209,34 +209,7 @@ func (c *checker) loads() {
 		for _, name := range l.From {
 			c.known("from", name)
 		}
-		kinds := 0
-		for _, is := range []bool{l.Rate != 0, l.Burst != 0, l.Adversary} {
-			if is {
-				kinds++
-			}
-		}
-		switch {
-		case kinds != 1:
-			c.wrong("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
-		case l.Rate < 0 || math.IsNaN(l.Rate) || l.Rate > 100_000:
-			c.wrong("rate", "rate is %v/s: use at most 100000/s", l.Rate)
-		case l.Zipf != 0 && !(l.Zipf > 1 && l.Zipf <= 10):
-			c.wrong("zipf", "zipf is %v: use an exponent above 1, at most 10", l.Zipf)
-		case l.Zipf != 0 && l.Keys < 2:
-			c.wrong("zipf", "zipf says how popular keys are: say how many with keys")
-		case l.Keys < 0 || l.Keys > maxKeys:
-			c.wrong("keys", "keys is %d: use 1 to %d", l.Keys, maxKeys)
-		case l.Units < 0:
-			c.wrong("units", "units is %d: use 1 or more", l.Units)
-		case l.Begins < 0 || l.Begins >= c.s.Lasts:
-			c.wrong(begins(l), "%s is %s: the scenario ends at %s", begins(l), spelling.Duration(l.Begins), spelling.Duration(c.s.Lasts))
-		case l.Ends > c.s.Lasts:
-			c.wrong("ends", "ends is %s: the scenario ends at %s", spelling.Duration(l.Ends), spelling.Duration(c.s.Lasts))
-		case l.Burst != 0 && l.Ends != 0:
-			c.wrong("ends", "ends is of a steady load: a burst comes at once")
-		case l.Ends != 0 && l.Ends <= l.Begins:
-			c.wrong("ends", "ends is %s: that is not after it begins", spelling.Duration(l.Ends))
-		}
+		c.load(l)
 		if asks += c.s.asks(l, limit); asks > maxAsks {
 			c.wrong("limit", "up to here the load comes to some %.0f asks: at most %d; lower it, or ask for more units at a time", asks, maxAsks)
 			return
@@ -245,6 +218,38 @@ func (c *checker) loads() {
 	c.at = place{}
 	if len(c.s.Loads) == 0 {
 		c.wrong("load", "there is no load: ask for something")
+	}
+}
+
+// load checks what a load says of itself.
+func (c *checker) load(l Load) {
+	kinds := 0
+	for _, is := range []bool{l.Rate != 0, l.Burst != 0, l.Adversary} {
+		if is {
+			kinds++
+		}
+	}
+	switch {
+	case kinds != 1:
+		c.wrong("limit", "a load is one of rate, burst and adversary: true; this has %d of them", kinds)
+	case l.Rate < 0 || math.IsNaN(l.Rate) || l.Rate > 100_000:
+		c.wrong("rate", "rate is %v/s: use at most 100000/s", l.Rate)
+	case l.Zipf != 0 && !(l.Zipf > 1 && l.Zipf <= 10):
+		c.wrong("zipf", "zipf is %v: use an exponent above 1, at most 10", l.Zipf)
+	case l.Zipf != 0 && l.Keys < 2:
+		c.wrong("zipf", "zipf says how popular keys are: say how many with keys")
+	case l.Keys < 0 || l.Keys > maxKeys:
+		c.wrong("keys", "keys is %d: use 1 to %d", l.Keys, maxKeys)
+	case l.Units < 0:
+		c.wrong("units", "units is %d: use 1 or more", l.Units)
+	case l.Begins < 0 || l.Begins >= c.s.Lasts:
+		c.wrong(begins(l), "%s is %s: the scenario ends at %s", begins(l), spelling.Duration(l.Begins), spelling.Duration(c.s.Lasts))
+	case l.Ends > c.s.Lasts:
+		c.wrong("ends", "ends is %s: the scenario ends at %s", spelling.Duration(l.Ends), spelling.Duration(c.s.Lasts))
+	case l.Burst != 0 && l.Ends != 0:
+		c.wrong("ends", "ends is of a steady load: a burst comes at once")
+	case l.Ends != 0 && l.Ends <= l.Begins:
+		c.wrong("ends", "ends is %s: that is not after it begins", spelling.Duration(l.Ends))
 	}
 }
 
@@ -385,6 +390,12 @@ func (c *checker) fault(f *Fault, hosts map[string]condition, stepped map[string
 		}
 		return
 	}
+	c.hits(f, hosts, stepped)
+}
+
+// hits checks a fault of nodes, and has it hit them.
+func (c *checker) hits(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
+	field := f.Kind.String()
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
 		c.wrong("pauses", "pauses of %s, one in every %s: use shorter ones, or freeze", spelling.Duration(f.Pauses), spelling.Duration(f.Every))
 	}

@@ -495,14 +495,7 @@ func (w *world) era(from, to time.Duration) {
 	e.roster = max(e.roster, w.scenario.Expect)
 	w.meet(e.side, w.toldLeft)
 	for side := range e.sides {
-		n := 0
-		for _, i := range w.members {
-			told := slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] == side && w.toldLeft[j][i] })
-			if w.begun[i] && !(w.left[i] && told) {
-				n++
-			}
-		}
-		e.rosters = append(e.rosters, max(n, w.scenario.Expect))
+		e.rosters = append(e.rosters, w.rosterOf(&e, side))
 	}
 	e.slow = w.slow(edges)
 	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
@@ -516,39 +509,7 @@ func (w *world) era(from, to time.Duration) {
 	}
 	e.late, e.strained = w.late(edges, hops, quarters), w.late(edges, hops, 1)
 
-	// Whom each side lacks, and from when it may have forgotten one that lives.
-	forget := w.scenario.Forget
-	if forget == 0 {
-		forget = 5 * time.Minute
-	}
-	ignorant := make([]time.Duration, e.sides) // from when on
-	for i := range ignorant {
-		ignorant[i] = to
-	}
-	for _, i := range w.members {
-		if e.side[i] < 0 {
-			continue
-		}
-		for _, j := range w.members {
-			if !w.runs[j] || e.side[j] == e.side[i] {
-				w.lost[i][j] = -1
-				continue
-			}
-			if w.lost[i][j] < 0 {
-				w.lost[i][j] = from
-			}
-			since := max(from, w.lost[i][j]+forget)
-			if !w.knows(e.side, i) {
-				since = from
-			}
-			if !w.frozen[j] {
-				ignorant[e.side[i]] = min(ignorant[e.side[i]], since)
-			}
-			if since < to {
-				w.weighs[j] = false // once it is back, it has joined anew
-			}
-		}
-	}
+	ignorant := w.forgetting(&e)
 	meet := settling
 	if w.scenario.Gossip {
 		meet = 20 * time.Second
@@ -575,6 +536,55 @@ func (w *world) era(from, to time.Duration) {
 			w.eras = append(w.eras, part)
 		}
 	}
+}
+
+// rosterOf is how many members a side counts: who has left out of its sight is missing there.
+func (w *world) rosterOf(e *era, side int) (n int) {
+	for _, i := range w.members {
+		told := slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] == side && w.toldLeft[j][i] })
+		if w.begun[i] && !(w.left[i] && told) {
+			n++
+		}
+	}
+	return max(n, w.scenario.Expect)
+}
+
+// forgetting is from when on each side may have forgotten one that lives; the era's end, if
+// it has not. Whom another has forgotten by then has no points for certain.
+func (w *world) forgetting(e *era) (ignorant []time.Duration) {
+	forget := w.scenario.Forget
+	if forget == 0 {
+		forget = 5 * time.Minute
+	}
+	ignorant = make([]time.Duration, e.sides)
+	for i := range ignorant {
+		ignorant[i] = e.to
+	}
+	for _, i := range w.members {
+		if e.side[i] < 0 {
+			continue
+		}
+		for _, j := range w.members {
+			if !w.runs[j] || e.side[j] == e.side[i] {
+				w.lost[i][j] = -1
+				continue
+			}
+			if w.lost[i][j] < 0 {
+				w.lost[i][j] = e.from
+			}
+			since := max(e.from, w.lost[i][j]+forget)
+			if !w.knows(e.side, i) {
+				since = e.from
+			}
+			if !w.frozen[j] {
+				ignorant[e.side[i]] = min(ignorant[e.side[i]], since)
+			}
+			if since < e.to {
+				w.weighs[j] = false // once it is back, it has joined anew
+			}
+		}
+	}
+	return ignorant
 }
 
 // knows says that somebody on the side of i has met one that lives elsewhere. Then

@@ -16,17 +16,11 @@ const leaveWithin = 15 * time.Second
 func (s *stage) strike(ctx context.Context, f Fault) {
 	switch f.Kind {
 	case FaultSplit:
-		if f.Breaks {
-			s.witness.breakOff(s.now())
-		}
 		s.cluster.Cut(f.Sides...)
 		for i, side := range f.Sides {
 			for _, other := range slices.Concat(slices.Concat(f.Sides[:i], f.Sides[i+1:])...) {
 				for _, name := range side {
-					s.cut(name, other)
-					if f.Breaks {
-						s.cluster.Network().Break(name, other)
-					}
+					s.cut(name, other, f.Breaks)
 				}
 			}
 		}
@@ -34,15 +28,9 @@ func (s *stage) strike(ctx context.Context, f Fault) {
 		s.cluster.Heal()
 		clear(s.links)
 	case FaultCut:
-		if f.Breaks {
-			s.witness.breakOff(s.now())
-		}
 		s.each(f, func(from, to string) {
 			s.cluster.Network().Cut(from, to)
-			s.cut(from, to)
-			if f.Breaks {
-				s.cluster.Network().Break(from, to)
-			}
+			s.cut(from, to, f.Breaks)
 		})
 	case FaultLink:
 		s.each(f, func(from, to string) { s.cluster.Network().SetLink(from, to, f.Link) })
@@ -95,8 +83,13 @@ func (s *stage) each(f Fault, do func(from, to string)) {
 	}
 }
 
-func (s *stage) cut(from, to string) {
+// cut notes that a link is down, and ends the connections across it if they are to break.
+func (s *stage) cut(from, to string, breaks bool) {
 	s.links[[2]int{s.named[from].index, s.named[to].index}] = true
+	if breaks {
+		s.witness.breakOff(s.now())
+		s.cluster.Network().Break(from, to)
+	}
 }
 
 func (s *stage) freeze(h *host, frozen bool) {

@@ -429,6 +429,27 @@ func (s *stage) diedWith(n, h int) (died, joining []int, since time.Duration) {
 	}
 	// The side has died out: all that was ever on it, as long as nobody else was.
 	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !(weighs[i] && told(i)) })
+	others, joining, since := s.diedOut(at, side, c)
+	died = append(died, others...)
+	// Who died elsewhere meanwhile, with nobody left there or too soon for new
+	// copies, had the only other copies of what is older; so had who died too soon
+	// before for copies beyond the cut.
+	for _, other := range s.witness.crashes[:n+1] {
+		for _, i := range other.hosts {
+			_, theirs := s.sideOf(i, other.heldSince)
+			outlived := slices.ContainsFunc(theirs, func(j int) bool { return !slices.Contains(other.hosts, j) })
+			if other.at >= since-recopied && (!outlived || other.at < since+noticed) {
+				join(other)
+			}
+		}
+	}
+	return died, joining, s.shrunk(h, since)
+}
+
+// diedOut is all that was on a side, from an entry of the past back to when another was on
+// it that has copies and outlives the crash: those with points that died, those without,
+// and since when that is so. side is those that are known to have been.
+func (s *stage) diedOut(at int, side []int, c crash) (died, joining []int, since time.Duration) {
 	since = c.heldSince
 	for survived := false; at >= 0 && !survived; at-- {
 		of := s.past[at].of
@@ -451,19 +472,7 @@ func (s *stage) diedWith(n, h int) (died, joining []int, since time.Duration) {
 			since = s.past[at].since
 		}
 	}
-	// Who died elsewhere meanwhile, with nobody left there or too soon for new
-	// copies, had the only other copies of what is older; so had who died too soon
-	// before for copies beyond the cut.
-	for _, other := range s.witness.crashes[:n+1] {
-		for _, i := range other.hosts {
-			_, theirs := s.sideOf(i, other.heldSince)
-			outlived := slices.ContainsFunc(theirs, func(j int) bool { return !slices.Contains(other.hosts, j) })
-			if other.at >= since-recopied && (!outlived || other.at < since+noticed) {
-				join(other)
-			}
-		}
-	}
-	return died, joining, s.shrunk(h, since)
+	return died, joining, since
 }
 
 // sideOf is who was on a host's side just before a moment, the host first, and

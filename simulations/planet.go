@@ -38,53 +38,12 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 	cut := make(map[[2]int]bool)
 	torn, since := false, time.Duration(0)
 	end := p.courses[0].end()
-	apart := func() bool {
-		for _, from := range p.names {
-			for _, to := range p.names {
-				if from != to && p.cutOff(cut, from, to) {
-					return true
-				}
-			}
-		}
-		return false
-	}
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		switch f.Kind {
-		case FaultHeal:
-			clear(cut)
-			p.struck = append(p.struck, f.At)
-		case FaultCut, FaultLink:
-			abroad := false
-			for i := range s.Nodes {
-				for j := range s.Nodes {
-					if !f.covers(&s.Nodes[i], &s.Nodes[j]) || s.Nodes[i].Region == s.Nodes[j].Region {
-						continue
-					}
-					abroad = true
-					cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind == FaultCut
-				}
-			}
-			if abroad {
-				p.struck = append(p.struck, f.At)
-			}
-		case FaultSplit:
-			sideOf := make(map[string]int)
-			for side, names := range f.Sides {
-				for _, name := range names {
-					sideOf[name] = side + 1
-				}
-			}
-			for i, from := range s.Nodes {
-				for j, to := range s.Nodes {
-					if a, b := sideOf[from.Name], sideOf[to.Name]; a > 0 && b > 0 && a != b {
-						cut[[2]int{i, j}] = true
-					}
-				}
-			}
+		if p.strikes(cut, f) {
 			p.struck = append(p.struck, f.At)
 		}
-		if now := apart(); now != torn {
+		if now := p.apart(cut); now != torn {
 			if torn {
 				p.torn = append(p.torn, span{since, f.At})
 			}
@@ -95,6 +54,54 @@ func planetOf(s *Scenario, courses map[string]*course) *planet {
 		p.torn = append(p.torn, span{since, end})
 	}
 	return p
+}
+
+// strikes has a fault cut links, and reports whether it is of some between regions.
+func (p *planet) strikes(cut map[[2]int]bool, f *Fault) (abroad bool) {
+	nodes := p.scenario.Nodes
+	switch f.Kind {
+	case FaultHeal:
+		clear(cut)
+		return true
+	case FaultCut, FaultLink:
+		for i := range nodes {
+			for j := range nodes {
+				if f.covers(&nodes[i], &nodes[j]) && nodes[i].Region != nodes[j].Region {
+					abroad = true
+					cut[[2]int{i, j}] = cut[[2]int{i, j}] || f.Kind == FaultCut
+				}
+			}
+		}
+		return abroad
+	case FaultSplit:
+		sideOf := make(map[string]int)
+		for side, names := range f.Sides {
+			for _, name := range names {
+				sideOf[name] = side + 1
+			}
+		}
+		for i, from := range nodes {
+			for j, to := range nodes {
+				if a, b := sideOf[from.Name], sideOf[to.Name]; a > 0 && b > 0 && a != b {
+					cut[[2]int{i, j}] = true
+				}
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// apart reports whether some region does not reach another.
+func (p *planet) apart(cut map[[2]int]bool) bool {
+	for _, from := range p.names {
+		for _, to := range p.names {
+			if from != to && p.cutOff(cut, from, to) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // cutOff says that nothing gets from one region to another.

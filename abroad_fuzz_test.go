@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
@@ -42,7 +43,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 		cfg.Region, cfg.Regions = "near", map[string][]string{"far": {"127.0.0.1:1"}}
 	})
 	near := nodes[0]
-	v := near.view.Load()
+	v := near.handover.View()
 	far := cluster.NewGossip(cluster.Config{
 		Name: "far-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {v.Members[v.Self].Addr}},
 		Seed: near.identity.fingerprint(), Logger: quiet,
@@ -141,7 +142,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 	f.Add(request(wire.OpCompare, 0, 0, []byte{0}), byte(0), false)
 	f.Add(request(wire.OpDeclare, 0, 0, declaration(&Limit{Name: "fixed_window", Rate: 99, Per: time.Hour})), byte(0), false)
 	f.Add(request(wire.OpTop, 0, 0, nil), byte(0), false)
-	f.Add(request(wire.OpLocate, 0, 0, appendHashes(make([]byte, 8), countsync.All())), byte(0), false)
+	f.Add(request(wire.OpLocate, 0, 0, handover.AppendRanges(make([]byte, 8), countsync.All())), byte(0), false)
 	frame := []byte{2, 0} // version, flags
 	for _, number := range []uint64{v.Hashes[1-v.Self], v.Hashes[v.Self], 1} {
 		frame = binary.LittleEndian.AppendUint64(frame, number)

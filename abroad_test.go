@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -50,7 +51,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 	})[0]
 	l := limiter(t, n, Limit{Name: "calls", Rate: 10, Per: time.Hour})
 	far := cluster.NewGossip(cluster.Config{
-		Name: "stranger-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {n.view.Load().Members[0].Addr}},
+		Name: "stranger-1", Bind: "127.0.0.1:0", Region: "far", Regions: map[string][]string{"near": {n.handover.View().Members[0].Addr}},
 		Seed: n.identity.fingerprint(), Logger: quiet,
 	})
 	require.NoError(t, far.Start(t.Context(), foreignNode{}))
@@ -63,8 +64,8 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		return a.Append(wire.Header{Op: o, Asks: 1}.Append(nil))
 	}
 	with := func(o wire.Op, body []byte) []byte { return append(wire.Header{Op: o}.Append(nil), body...) }
-	frame := []byte{3, 0}                                                                    // version, flags
-	for _, number := range []uint64{view.NameHash("member-1"), n.view.Load().Hashes[0], 1} { // from, to, number
+	frame := []byte{3, 0}                                                                        // version, flags
+	for _, number := range []uint64{view.NameHash("member-1"), n.handover.View().Hashes[0], 1} { // from, to, number
 		frame = binary.LittleEndian.AppendUint64(frame, number)
 	}
 	frame = append(frame, 0) // items
@@ -100,7 +101,7 @@ func TestOtherRegionsMayExchangeAndResetAndNoMore(t *testing.T) {
 		{wire.OpCompare, with(wire.OpCompare, []byte{0}), false},
 		{wire.OpExchange, speaking("far"), true},
 		{wire.OpDeclare, with(wire.OpDeclare, declaration(&declared)), false},
-		{wire.OpLocate, with(wire.OpLocate, appendHashes(make([]byte, 8), countsync.All())), false},
+		{wire.OpLocate, with(wire.OpLocate, handover.AppendRanges(make([]byte, 8), countsync.All())), false},
 		{wire.OpTop, with(wire.OpTop, nil), false},
 	}
 	require.Len(t, cases, int(wire.OpTop), "every op")
@@ -248,7 +249,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	key := ownedBy(t, ls[1], nodes[1])
 	require.True(t, allow(t, ls[1], key, 10).Allowed)
 	request := resetting(ls[0], key, nodes[0].clock.Now())
-	v := nodes[0].view.Load()
+	v := nodes[0].handover.View()
 	binary.LittleEndian.PutUint64(request[8:], v.Hashes[1-v.Self])
 	request[2] = wire.MaxHops
 	require.Empty(t, served(nodes[0], "far", request))

@@ -182,7 +182,7 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if len(s.all) == 1 {
 		return n.decide(ctx, wire.OpTake, 0, &s.all[0], &s.results[0])
 	}
-	v, now := n.view.Load(), n.clock.Now()
+	v, now := n.handover.View(), n.clock.Now()
 	began := n.clock.SteadyAt(now)
 	for i := range s.all {
 		s.all[i].Began = began

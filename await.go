@@ -17,13 +17,13 @@ func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip,
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(life, h.Wait/2)
 		defer cancel()
-		v := n.view.Load()
+		v := n.handover.View()
 		for v.Awaits(h, request) && ctx.Err() == nil {
 			select {
 			case <-v.Over:
 			case <-ctx.Done():
 			}
-			v = n.view.Load()
+			v = n.handover.View()
 		}
 		h.Wait = max(1, h.Wait-time.Since(begun))
 		now := n.clock.Now()

@@ -19,22 +19,22 @@ import (
 // edit puts a changed view in place. What the stream reads of the last one is left as
 // it is.
 func edit(n *Node, change func(v *view.View)) {
-	n.stream.swap.Lock()
-	defer n.stream.swap.Unlock()
-	v := *n.view.Load()
-	v.View = new(*v.View)
-	v.Members = slices.Clone(v.Members)
-	change(&v)
-	n.replace(&v)
+	n.handover.Step(func(before *view.View) *view.View {
+		v := *before
+		v.View = new(*v.View)
+		v.Members = slices.Clone(v.Members)
+		change(&v)
+		return &v
+	})
 }
 
 // underWay has one node wait for all that it owns and other has given it, which has
 // yet to come. What it returns has it come.
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
-	v := owner.view.Load()
+	v := owner.handover.View()
 	moved, until := v.Held, owner.clock.Steady()+int64(time.Hour)
-	from, to := other.view.Load(), v.Members[v.Self].Name
+	from, to := other.handover.View(), v.Members[v.Self].Name
 	giver := from.Members[from.Self].Name
 	edit(other, func(v *view.View) { v.Gave = []view.Wait{{Ranges: moved, From: to, Until: until}} })
 	edit(owner, func(v *view.View) {
@@ -132,8 +132,8 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	nodes := fleet(t, 3, func(_ int, cfg *Config) { cfg.Timeout = 20 * time.Second }) // a busy machine may be slow
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[2], nodes[0])
-	v := nodes[0].view.Load()
-	lost, from := v.Held, nodes[1].view.Load()
+	v := nodes[0].handover.View()
+	lost, from := v.Held, nodes[1].handover.View()
 	edit(nodes[0], func(v *view.View) {
 		v.Held, v.Settled = nil, false
 		v.Waits = []view.Wait{{Ranges: lost, From: from.Members[from.Self].Name, Until: view.Forever}}
@@ -142,10 +142,10 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 		v.Abandoned, v.Claims, v.Gave = lost, lost, nil
 		v.Heal(v.Hashes[v.Self], nodes[1].clock.Steady())
 	})
-	stands := func() bool { return len(nodes[0].view.Load().Abandoned) > 0 }
+	stands := func() bool { return len(nodes[0].handover.View().Abandoned) > 0 }
 	eventually(t, "the node that waits is told, and stands in", stands)
-	require.Equal(t, lost, nodes[0].view.Load().Claims)
-	require.Empty(t, nodes[1].view.Load().Claims, "one of them takes it")
+	require.Equal(t, lost, nodes[0].handover.View().Claims)
+	require.Empty(t, nodes[1].handover.View().Claims, "one of them takes it")
 	before := nodes[0].Stats().Passed + nodes[1].Stats().Passed
 	for i, l := range ls {
 		d, err := l.Allow(t.Context(), key)
@@ -157,7 +157,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	for _, n := range nodes {
 		edit(n, func(v *view.View) { v.Healed -= int64(view.Patience) })
 	}
-	settled := func() bool { return nodes[0].view.Load().Settled && nodes[1].view.Load().Settled }
+	settled := func() bool { return nodes[0].handover.View().Settled && nodes[1].handover.View().Settled }
 	eventually(t, "both hold what the ring gives them", settled)
 	d, err := ls[2].Peek(t.Context(), key)
 	require.NoError(t, err)
@@ -169,6 +169,6 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 func TestWhatIsNoQuestionAboutAuthorityIsNotAnswered(t *testing.T) {
 	n := new(Node)
 	for _, body := range [][]byte{nil, make([]byte, 7), make([]byte, 8+15), append(make([]byte, 8), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)} {
-		require.Nil(t, n.serveLocate(body, nil))
+		require.Nil(t, n.handover.ServeLocate(body, nil))
 	}
 }

@@ -18,7 +18,7 @@ import (
 // a check. Its only error is that of a cancelled context; a deadline or an
 // outage is answered from this node's budget.
 func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
-	v, now := n.view.Load(), n.clock.Now()
+	v, now := n.handover.View(), n.clock.Now()
 	t := n.clock.At(now)
 	a.Began = t.Steady
 	way := v.Route(a.ID, t.Steady)
@@ -148,7 +148,7 @@ func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
 	if errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard) {
 		return v.Without(to)
 	}
-	return n.view.Load()
+	return n.handover.View()
 }
 
 // unanswered says of an error that whoever was asked has not answered: another one may.
@@ -250,7 +250,7 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 // tell carries out op where it has to be done and waits for no answer: for what
 // gives back. What cannot be delivered is lost, and the units stay spent.
 func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
-	v, now := n.view.Load(), n.clock.Now()
+	v, now := n.handover.View(), n.clock.Now()
 	way := v.Route(a.ID, n.clock.SteadyAt(now))
 	by := answerer{member: way.To, hop: way.Hop, flags: flags} // nobody traces what is told
 	if way.Way == view.StandIn {

@@ -22,6 +22,7 @@ import (
 // named here may import neither.
 var mayImport = map[string][]string{
 	".": {
+		"internal/handover",
 		"internal/regions",
 		"internal/asker",
 		"internal/owner",
@@ -50,6 +51,7 @@ var mayImport = map[string][]string{
 
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
+	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/regions":    {"bucket", "cluster", "internal/env", "internal/pace", "internal/view", "internal/wire", "sync", "time"},
 	"internal/asker":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},
 	"internal/owner":      {"bucket", "internal/env", "internal/view", "internal/wire", "sync", "time"},

@@ -45,12 +45,12 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	n, l := nodes[0], limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})[0]
-	v := n.view.Load()
+	v := n.handover.View()
 	var a wire.Ask
 	require.NoError(t, l.ask(t.Context(), ownedBy(t, l, n), 1, &a))
 	serve := func(request []byte) (s wire.Status, fenced bool) {
 		got := make(chan []byte, 1)
-		b := cluster.NewBatch(nodes[1].view.Load().Members[nodes[1].view.Load().Self].Name, within(got))
+		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))
 		b.Requests = [][]byte{request}
 		heard := n.clock.Steady() - int64(2*time.Second)
 		n.heard.Store(heard)
@@ -81,10 +81,10 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 3, nil)
-	v := nodes[0].view.Load()
+	v := nodes[0].handover.View()
 	i := slices.IndexFunc(v.Points, func(i int) bool { return i != v.Self })
-	nodes[0].arrived(countsync.Arrival{From: v.Hashes[v.Points[i]], Leaving: true})
-	require.Len(t, nodes[0].view.Load().Points, 2)
+	nodes[0].handover.Arrived(countsync.Arrival{From: v.Hashes[v.Points[i]], Leaving: true})
+	require.Len(t, nodes[0].handover.View().Points, 2)
 }
 
 // Who has left stands in for nobody, and decides nothing that it cannot pass on: it would
@@ -95,9 +95,9 @@ func TestWhoHasLeftDecidesNothing(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	var a wire.Ask
 	require.NoError(t, ls[1].ask(t.Context(), ownedBy(t, ls[0], nodes[0]), 1, &a))
-	name := func(n *Node) string { v := n.view.Load(); return v.Members[v.Self].Name }
+	name := func(n *Node) string { v := n.handover.View(); return v.Members[v.Self].Name }
 	left := nodes[1]
-	self := left.view.Load().Hashes[left.view.Load().Self]
+	self := left.handover.View().Hashes[left.handover.View().Self]
 	require.NoError(t, left.Leave(t.Context()))
 	serve := func(flags uint8) wire.Status {
 		got := make(chan []byte, 1)

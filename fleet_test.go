@@ -62,7 +62,7 @@ func (d decisions) strayed() bool {
 // inTouch reports whether each of these nodes hears the others, and none of them has stalled.
 func inTouch(ls []*Limiter) bool {
 	for _, l := range ls {
-		v := l.node.view.Load()
+		v := l.node.handover.View()
 		for i, m := range v.Members {
 			if slices.ContainsFunc(ls, func(o *Limiter) bool { return o.node.name() == m.Name }) && (!v.Direct[i] || v.Stalled[i]) {
 				return false
@@ -73,7 +73,7 @@ func inTouch(ls []*Limiter) bool {
 }
 
 // name is what other nodes call this one.
-func (n *Node) name() string { v := n.view.Load(); return v.Members[v.Self].Name }
+func (n *Node) name() string { v := n.handover.View(); return v.Members[v.Self].Name }
 
 // whileHealthy plays a test until the machine has let every member answer in time: an exact figure
 // is of a healthy cluster, and where a process stands still for a while others decide in its
@@ -103,7 +103,7 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 	for i := range nodes {
 		cfg := Config{Name: fmt.Sprintf("node%d", i), Bind: "127.0.0.1:0", Timeout: 2 * time.Second, Logger: quiet}
 		for _, n := range fleet {
-			v := n.view.Load()
+			v := n.handover.View()
 			cfg.Join = append(cfg.Join, v.Members[v.Self].Addr)
 		}
 		if edit != nil {
@@ -127,7 +127,7 @@ func fleet(t testing.TB, nodes int, edit func(i int, cfg *Config)) []*Node {
 
 func hearEachOther(nodes []*Node) bool {
 	for _, n := range nodes {
-		v := n.view.Load()
+		v := n.handover.View()
 		if len(v.Members) != len(nodes) {
 			return false
 		}
@@ -157,7 +157,7 @@ func limiters(t testing.TB, nodes []*Node, l Limit) []*Limiter {
 // ownedBy finds a key that a node owns.
 func ownedBy(t testing.TB, l *Limiter, owner *Node) string {
 	t.Helper()
-	v := owner.view.Load()
+	v := owner.handover.View()
 	return keyOf(t, l, v.Members[v.Self].Name)
 }
 
@@ -316,11 +316,11 @@ func TestResetForgetsOnEveryNodeAndNamesWhoWasMissed(t *testing.T) {
 	require.NoError(t, ls[2].Reset(t.Context(), key))
 	require.EqualValues(t, 10, remaining(t, ls[0], key))
 
-	v := nodes[2].view.Load()
+	v := nodes[2].handover.View()
 	gone := v.Members[v.Self].Name
 	require.NoError(t, nodes[2].Close())
 	eventually(t, "it is not heard any more", func() bool {
-		v := nodes[0].view.Load()
+		v := nodes[0].handover.View()
 		return !v.Direct[v.Named[view.NameHash(gone)]]
 	})
 	var partial *ErrPartial

@@ -26,7 +26,7 @@ const minSeedBytes = 16
 // warnOfPublicSeed logs that ids are anybody's to compute, where others than this
 // machine can reach the node. A Cluster of the caller's has no address that says.
 func (n *Node) warnOfPublicSeed() {
-	v := n.view.Load()
+	v := n.handover.View()
 	if len(n.cfg.Seed) > 0 || n.cfg.Cluster != nil || v.Self < 0 || onThisMachine(v.Members[v.Self].Addr) {
 		return
 	}

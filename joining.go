@@ -28,7 +28,7 @@ func (n *Node) awaitsJoin() bool {
 	if n.joining.over.Load() {
 		return false
 	}
-	v := n.view.Load()
+	v := n.handover.View()
 	if n.clock.Steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
 		switch {
 		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
@@ -43,7 +43,7 @@ func (n *Node) awaitsJoin() bool {
 
 // unjoined is Stats.Unjoined.
 func (n *Node) unjoined(c *cluster.Stats) time.Duration {
-	if n.view.Load().Met != 0 || len(c.Unanswered) == 0 || n.life.Ended() {
+	if n.handover.View().Met != 0 || len(c.Unanswered) == 0 || n.life.Ended() {
 		return 0
 	}
 	return time.Duration(n.clock.Steady() - n.joining.began)
@@ -59,7 +59,7 @@ func (n *Node) reportJoin() {
 	case <-n.life.Done():
 		return
 	}
-	v, c := n.view.Load(), n.cluster.Stats()
+	v, c := n.handover.View(), n.cluster.Stats()
 	if v.Self < 0 || len(c.Unanswered) == 0 {
 		return
 	}

@@ -23,13 +23,12 @@ import (
 func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
 	counts := bucket.NewStore(10, bucket.Salt{})
-	n := &Node{counts: counts, clock: env.OneClock(still), stream: newStream(counts)}
-	n.stream.Begin(1)
+	n := &Node{counts: counts, clock: env.OneClock(still), stream: countsync.New(1, counts)}
 	n.stream.WhenReset(n.whenReset)
-	n.owner = owner.New(n.clock, 0, counts, n.stream.Stream, nil)
-	n.asker = asker.New(n.clock, &n.life, 0, n.owner.ResetNumber, n.view.Load, n.tell)
+	n.owner = owner.New(n.clock, 0, counts, n.stream, nil)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
+	n.asker = asker.New(n.clock, &n.life, 0, n.owner.ResetNumber, func() *view.View { return v }, n.tell)
 	return n, v
 }
 

@@ -96,7 +96,7 @@ func (l *Limiter) Owner(key string) Member {
 		return Member{}
 	}
 	n := l.node
-	v := n.view.Load()
+	v := n.handover.View()
 	if i := v.Owner(l.id(key)); i >= 0 {
 		return memberOf(v, i)
 	}

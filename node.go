@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/observe"
 	"github.com/weir-go/weir/internal/outage"
 	"github.com/weir-go/weir/internal/owner"
@@ -22,6 +23,7 @@ import (
 	"github.com/weir-go/weir/internal/registry"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
+	countsync "github.com/weir-go/weir/sync"
 )
 
 // Node is one member of the cluster, embedded in a process. Its methods are safe
@@ -32,9 +34,9 @@ type Node struct {
 	identity  identity
 	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
-	view      atomic.Pointer[view.View]
 	heard     atomic.Int64 // when some member last answered in time, by steady
-	stream    *stream
+	stream    *countsync.Stream
+	handover  *handover.Handover
 	published *publish.Publisher
 	regions   *regions.Regions
 	registry  *registry.Registry // of the limits that Limiters were made of
@@ -46,14 +48,9 @@ type Node struct {
 	scratches sync.Pool // of *scratch
 	joining   joining
 	outage    outage.Tracker // the outage under way
-	starting  atomic.Bool    // Start has not returned yet
 	life      env.Life
 	closer    sync.Once
 }
-
-// settle is how long Start waits to hear the members it has joined, and how long
-// those who have met, and know of nobody who serves, wait to hear of one.
-const settle = time.Second
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
 // bounds Start only. That no member to join is found is no error: the node
@@ -87,122 +84,66 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 			func(id bucket.ID, number uint64) { o.Reset(bytesOf(id), number) },
 		)
 	}
-	n.stream = newStream(n.counts)
+	n.cluster = cfg.cluster(name, n.identity.fingerprint())
+	n.stream = countsync.New(0, n.counts)
 	if c, ok := cfg.Cluster.(observe.Capper); ok {
 		n.stream.Cap(c.Caps())
 	}
+	current := func() *view.View { return n.handover.View() }
 	n.regions = regions.New(regions.Config{
 		Region: cfg.Region, Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: n.stream.Caps().Statements, Timeout: cfg.Timeout,
-		Log: cfg.Logger, Clock: n.clock, Life: &n.life, View: n.view.Load, Fenced: n.fenced, Apart: n.serveApart,
-		Peer: func(region string) cluster.Peer { return n.cluster.Region(region) },
-		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.wake(n.stream.Copy(ids, now, v)) },
+		Log: cfg.Logger, Clock: n.clock, Life: &n.life, View: current, Fenced: n.fenced, Apart: n.serveApart,
+		Peer: n.cluster.Region,
+		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Copy(ids, now, v) },
 	}, n.counts)
 	n.stream.Hold(n.regions.Holdings)
 	n.stream.WhenReset(n.whenReset)
-	n.owner = owner.New(n.clock, cfg.Timeout, n.counts, n.stream.Stream, n.regions.Holdings)
-	n.asker = asker.New(n.clock, &n.life, cfg.Timeout, n.owner.ResetNumber, n.view.Load, n.tell)
-	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.clock, View: n.view.Load})
+	n.owner = owner.New(n.clock, cfg.Timeout, n.counts, n.stream, n.regions.Holdings)
+	n.asker = asker.New(n.clock, &n.life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.clock, View: current})
+	n.handover = handover.New(handover.Config{
+		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
+		Log: cfg.Logger, Clock: n.clock, Life: &n.life, Cluster: n.cluster, Counts: n.counts, Stream: n.stream,
+		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
+	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.clock.Steady())
 	n.heard.Store(n.clock.Steady())
 	n.joining.began = n.clock.Steady()
 	n.exchanges.New = func() any { return new(exchange) }
 	n.scratches.New = func() any { return new(scratch) }
 	n.life.Begin()
-	n.starting.Store(true)
-	nobody := view.New(n.clock.Steady(), &cluster.View{Self: -1}, n.terms(), nil)
-	nobody.Over = make(chan struct{})
-	n.view.Store(nobody)
-	n.cluster = cfg.cluster(name, n.identity.fingerprint())
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
 		_ = n.life.Close(func() error { return nil })
 		return nil, fmt.Errorf("weir: %w", err)
 	}
-	n.look()
+	n.handover.Refresh()
 	n.warnOfPublicSeed()
 	n.life.Go(n.compact)
-	n.life.Go(n.keepInStep)
+	n.life.Go(n.handover.Run)
 	n.life.Go(func() {
-		n.published.Run(n.life.Context(), publish.CompareEvery+n.view.Load().Offset(publish.CompareEvery))
+		n.published.Run(n.life.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
 	})
-	n.life.Every(registry.DeclareEvery+n.view.Load().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.view.Load()) })
+	n.life.Every(registry.DeclareEvery+n.handover.View().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
 	n.life.Go(n.asker.Run)
 	if n.regions.Holdings != nil {
 		n.life.Go(n.regions.Run)
 	}
-	n.hearOthers(ctx)
-	n.starting.Store(false)
-	n.enlist()
+	n.handover.Started(ctx)
 	if len(n.cluster.Stats().Unanswered) > 0 {
 		n.life.Go(n.reportJoin)
 	}
 	n.outage.Restart(n.clock.Steady())
 	n.life.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(outageFacts(n.view.Load(), &n.meters.Limits), n.clock.Steady()).Log(cfg.Logger)
+		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.clock.Steady()).Log(cfg.Logger)
 	})
 	return n, nil
 }
 
-// terms are what this node's views are made by.
-func (n *Node) terms() view.Terms {
-	return view.Terms{
-		Expect: n.cfg.Expect, Copies: max(0, n.cfg.Replicas), Leavers: n.stream.leavers,
-	}
-}
-
-// look makes the view anew of what the cluster says, unless it is of that already:
-// who has announced something looks, and is told of the change as well.
-func (n *Node) look() {
-	n.stream.swap.Lock()
-	defer n.stream.swap.Unlock()
-	before, seen, now := n.view.Load(), n.cluster.View(), n.clock.Steady()
-	if before.View == seen && !before.Stale(now) {
-		return
-	}
-	if n.starting.Load() {
-		before = nil
-	}
-	v := view.New(now, seen, n.terms(), before)
-	if before == nil && v.Self >= 0 {
-		n.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
-	}
-	if n.cfg.Replicas < 0 && len(v.Held.Minus(n.view.Load().Held)) > 0 {
-		n.regions.Regain()
-	}
-	if v.Self >= 0 && v.JoinsAgain(v.Self, n.view.Load()) {
-		clear(n.stream.complete) // the others send all anew
-	}
-	n.replace(v)
-}
-
-// replace puts a view in place of the one before. n.stream.swap is held.
-func (n *Node) replace(v *view.View) {
-	if before := n.view.Load(); before.MeetsApart(v) {
-		n.track(v)
-		n.stream.Yield(before.Held, n.clock.Now())
-	}
-	v.Over = make(chan struct{})
-	close(n.view.Swap(v).Over)
+// swapped tells the parts that go by the view of a new one.
+func (n *Node) swapped(v *view.View) {
 	now := n.clock.Steady()
 	n.outage.Lost(now, v.Avoided(now)...)
-	n.stream.recalls = n.stream.recalls || v.Recalls
-	env.Signal(n.stream.turned)
 	n.published.Changed()
-}
-
-// hearOthers waits a moment until every living member is heard, so that the
-// first checks need no budget.
-func (n *Node) hearOthers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settle)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !n.view.Load().HearsAll() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Limiter checks l and returns what checks keys against it. It is cheap and may
@@ -237,7 +178,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 // Members is the roster as this node knows it, sorted by name: every member that
 // is alive, or that died without saying goodbye and is not yet forgotten.
 func (n *Node) Members() []Member {
-	v := n.view.Load()
+	v := n.handover.View()
 	members := make([]Member, len(v.Members))
 	for i := range members {
 		members[i] = memberOf(v, i)
@@ -262,9 +203,9 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard:   n.view.Load().Unheard(n.clock.Steady()),
+		Unheard:   n.handover.View().Unheard(n.clock.Steady()),
 		Leases:    n.leaseStats(),
-		Stream:    n.streamStats(),
+		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),
 		Holdings:  holdingStats(n.regions),
 		Regions:   regionStats(n.regions),
@@ -286,9 +227,9 @@ func (n *Node) Stats() Stats {
 // false for Config.JoinTimeout at most, so that a deploy notices a wrong address. So it
 // is while the node has met others, and reaches none of those that serve.
 func (n *Node) Ready() bool {
-	v := n.view.Load()
+	v := n.handover.View()
 	switch {
-	case n.life.Ended() || n.starting.Load() || v.Self < 0 || n.awaitsJoin():
+	case n.life.Ended() || n.handover.Starting() || v.Self < 0 || n.awaitsJoin():
 		return false
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
@@ -322,11 +263,14 @@ func (n *Node) Leave(ctx context.Context) error {
 	if n.life.Ended() {
 		return ErrClosed
 	}
-	if err := n.handOver(ctx); err != nil {
+	switch err := n.handover.Leave(ctx); {
+	case errors.Is(err, cluster.ErrClosed):
+		return ErrClosed
+	case err != nil:
 		return err
 	}
 	err := n.cluster.Leave(ctx)
-	n.look()
+	n.handover.Refresh()
 	switch {
 	case errors.Is(err, cluster.ErrClosed) || n.life.Ended():
 		return ErrClosed

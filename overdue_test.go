@@ -16,7 +16,7 @@ func TestWhatCameTooLateForItsAskerIsNotCarriedOut(t *testing.T) {
 	var a, other wire.Ask
 	require.NoError(t, l.ask(t.Context(), "key", 1, &a))
 	require.NoError(t, l.ask(t.Context(), "other key", 1, &other))
-	v := n.view.Load()
+	v := n.handover.View()
 	request := func(op wire.Op, wait time.Duration) []byte {
 		return a.Append(wire.Header{Op: op, Flags: 0, Hops: wire.MaxHops, Asks: 1, Wait: wait, To: v.Hashes[v.Self]}.Append(nil))
 	}

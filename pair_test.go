@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
@@ -120,12 +121,12 @@ func TestWhoJoinsAgainIsToldOnceMoreThatItHasAll(t *testing.T) {
 func TestWhoJoinsAgainServesOnceItHasBeenSentAllAnew(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
-		n.arrived(b)
+		n.handover.Arrived(b)
 		p.see(cluster.Joining, 1, cluster.Serving, 0)
 		p.handler.Changed()
 		time.Sleep(time.Second)
 		require.Zero(t, p.serves.Load())
-		n.arrived(b)
+		n.handover.Arrived(b)
 		time.Sleep(time.Second)
 		require.Positive(t, p.serves.Load())
 	})
@@ -153,13 +154,13 @@ func TestAJoinerThatReachesNobodyIsNotReadyAtOnce(t *testing.T) {
 				require.False(t, n.Ready())
 				reach(false)
 				p.handler.Changed()
-				time.Sleep(defaultJoinTimeout - 2*settle - time.Second)
+				time.Sleep(defaultJoinTimeout - 2*handover.HearFor - time.Second)
 				require.False(t, n.Ready())
-				time.Sleep(2 * settle)
+				time.Sleep(2 * handover.HearFor)
 				require.True(t, n.Ready(), "it answers by its share")
 				reach(true)
 				p.handler.Changed()
-				n.arrived(countsync.Arrival{From: view.NameHash("b"), Complete: true})
+				n.handover.Arrived(countsync.Arrival{From: view.NameHash("b"), Complete: true})
 				time.Sleep(time.Second)
 				require.Positive(t, p.serves.Load())
 			})
@@ -175,11 +176,11 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 		for i := range uint64(2000) {
 			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.clock.Now(), 1)
 		}
-		n.stream.Collect(n.clock.Now(), false, n.view.Load())
+		n.stream.Collect(n.clock.Now(), false, n.handover.View())
 		n.stream.Give(b, 1, countsync.All(), n.clock.Now())
 		n.stream.Owe(b, countsync.All())
 		begun, sent := time.Now(), p.frames.Load()
-		n.wake([]countsync.Member{b})
+		n.handover.Wake([]countsync.Member{b})
 		for p.given.Load() == 0 {
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -195,7 +196,7 @@ func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		p.unanswered.Store(2)
 		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.clock.Now(), 1)
-		n.stream.Collect(n.clock.Now(), false, n.view.Load())
+		n.stream.Collect(n.clock.Now(), false, n.handover.View())
 		require.Equal(t, 1, n.stream.Lag(b, n.clock.Now()).Counts)
 		time.Sleep(time.Second)
 		require.Negative(t, p.unanswered.Load())

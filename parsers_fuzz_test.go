@@ -6,18 +6,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/wire"
 	countsync "github.com/weir-go/weir/sync"
 )
 
 // Whatever ranges a member names, they are in order, apart and no more than it named.
 func FuzzHashes(f *testing.F) {
-	f.Add(appendHashes(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
-	f.Add(appendHashes(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))
-	f.Add(appendHashes(nil, countsync.Ranges{{First: 9, Last: 1}}))
+	f.Add(handover.AppendRanges(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
+	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))
+	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 9, Last: 1}}))
 	f.Add(make([]byte, 15))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		ranges, err := parseHashes(body)
+		ranges, err := handover.ParseRanges(body)
 		if err != nil {
 			require.Empty(t, ranges)
 			return
@@ -27,7 +28,7 @@ func FuzzHashes(f *testing.F) {
 			require.LessOrEqual(t, r.First, r.Last)
 			require.True(t, i == 0 || ranges[i-1].Last < r.First)
 		}
-		again, err := parseHashes(appendHashes(nil, ranges))
+		again, err := handover.ParseRanges(handover.AppendRanges(nil, ranges))
 		require.NoError(t, err)
 		require.Equal(t, ranges, again)
 	})

@@ -27,12 +27,12 @@ var fuzzed = map[string]string{
 	"internal/strictyaml Named":             "rules FuzzParse",
 	"internal/spelling Table.UnmarshalText": "rules FuzzParse",
 
-	"internal/wire ParseLease":  ". FuzzLease",
-	"internal/wire ParseHeader": ". FuzzServe",
-	"internal/wire ParseAsk":    ". FuzzServe",
-	"internal/wire ParseAnswer": "internal/wire FuzzAnswer",
-	"internal/wire ParseResult": "internal/wire FuzzAnswer",
-	". parseHashes":             ". FuzzHashes",
+	"internal/wire ParseLease":      ". FuzzLease",
+	"internal/wire ParseHeader":     ". FuzzServe",
+	"internal/wire ParseAsk":        ". FuzzServe",
+	"internal/wire ParseAnswer":     "internal/wire FuzzAnswer",
+	"internal/wire ParseResult":     "internal/wire FuzzAnswer",
+	"internal/handover ParseRanges": ". FuzzHashes",
 
 	"internal/publish parseEntries":    "internal/publish FuzzKVMessages",
 	"internal/publish ParseQuestion":   "internal/publish FuzzKVMessages",

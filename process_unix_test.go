@@ -93,7 +93,7 @@ func serveUntilEOF(join string) int {
 // is ready. The test's end kills it.
 func process(t testing.TB, n *Node) *os.Process {
 	t.Helper()
-	v := n.view.Load()
+	v := n.handover.View()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), joinVariable+"="+v.Members[v.Self].Addr)
 	child.Stderr = os.Stderr
@@ -184,7 +184,7 @@ func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
 	t.Helper()
 	eventually(t, "all know the process", func() bool {
 		for _, n := range nodes {
-			if v := n.view.Load(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
+			if v := n.handover.View(); len(v.Points) != len(nodes)+1 || !v.HearsAll() || !v.Settled {
 				return false
 			}
 		}
@@ -192,7 +192,7 @@ func ownedElsewhere(t *testing.T, nodes []*Node, l *Limiter) (key string) {
 	})
 	ours := make(map[string]bool)
 	for _, n := range nodes {
-		v := n.view.Load()
+		v := n.handover.View()
 		ours[v.Members[v.Self].Name] = true
 	}
 	for i := 0; ; i++ {
@@ -249,7 +249,7 @@ func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) bool {
 // is none of them.
 func allKnow(nodes []*Node, what func(v *view.View, missing int) bool) bool {
 	for _, n := range nodes {
-		v := n.view.Load()
+		v := n.handover.View()
 		other := slices.IndexFunc(v.Members, func(m cluster.Member) bool {
 			return !slices.ContainsFunc(nodes, func(n *Node) bool { return n.name() == m.Name })
 		})

@@ -149,7 +149,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 		}
 		r.Tallies[i].Used = d.Limit - d.Remaining
 	}
-	v := n.view.Load()
+	v := n.handover.View()
 	r.Members, r.Direct, r.Hears = len(v.Members), true, true
 	for i := range v.Members {
 		r.Direct = r.Direct && (v.Direct[i] || i == v.Self)
@@ -164,7 +164,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 // watch says whether whom the node hears stayed the same, and those whom it does not
 // hear have been lost for long enough to be asked through others.
 func watch(n *Node, stop <-chan struct{}) (calm bool) {
-	v, now := n.view.Load(), n.clock.Steady()
+	v, now := n.handover.View(), n.clock.Steady()
 	calm = true
 	for i := range v.Members {
 		calm = calm && (v.Lost[i] == 0 || v.Overdue(i, now))
@@ -175,7 +175,7 @@ func watch(n *Node, stop <-chan struct{}) (calm bool) {
 			return calm
 		case <-time.After(time.Millisecond):
 		}
-		calm = calm && slices.Equal(direct, n.view.Load().Direct)
+		calm = calm && slices.Equal(direct, n.handover.View().Direct)
 	}
 }
 

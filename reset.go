@@ -17,7 +17,7 @@ const resetsAtOnce = 64
 // that it is sent later, or from its own spends being refused. Of a Global limit
 // it tells one node of each other region as well, which has the others know.
 func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
-	v, now := n.view.Load(), n.clock.Now()
+	v, now := n.handover.View(), n.clock.Now()
 	a.Units = int64(n.stream.Reset(a.ID, now))
 	asks := []wire.Ask{*a}
 	var regions []string

@@ -6,7 +6,7 @@ import "math"
 // above 0, with a sum of 1. Who owns nothing is left out: a member that joins, or
 // leaves. It costs some 10 µs for each member.
 func (n *Node) Ring() map[string]float64 {
-	r := n.view.Load().Ring
+	r := n.handover.View().Ring
 	type part struct{ hashes, arcs uint64 } // hashes without the last of each arc: all of them would not fit
 	parts := make([]part, len(r.Members()))
 	r.Arcs(func(first, last uint64) {

@@ -15,7 +15,7 @@ import (
 type inbound struct{ n *Node }
 
 // Changed swaps the view that checks are routed by.
-func (in inbound) Changed() { in.n.look() }
+func (in inbound) Changed() { in.n.handover.Refresh() }
 
 // Heard notes that some member has answered just now.
 func (in inbound) Heard() { in.n.heard.Store(in.n.clock.Steady()) }
@@ -24,11 +24,11 @@ func (in inbound) Heard() { in.n.heard.Store(in.n.clock.Steady()) }
 // so that the table's cache misses overlap.
 func (in inbound) Serve(b *cluster.Batch) {
 	n := in.n
-	v, now := n.view.Load(), n.clock.Now()
+	v, now := n.handover.View(), n.clock.Now()
 	x := n.exchanges.Get().(*exchange)
 	defer n.exchanges.Put(x)
 	n.counts.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
-	blind := v.Self < 0 && n.starting.Load() // this node does not know yet who is here
+	blind := v.Self < 0 && n.handover.Starting() // this node does not know yet who is here
 	fenced := n.fenced(v, now)
 	waited := time.Duration(0)
 	if !b.Read.IsZero() {
@@ -101,8 +101,8 @@ func (in inbound) Serve(b *cluster.Batch) {
 			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
 			continue
 		case wire.OpLocate:
-			x.answer = n.serveLocate(request[wire.HeaderBytes:], x.answer[:0])
-			v = n.view.Load()
+			x.answer = n.handover.ServeLocate(request[wire.HeaderBytes:], x.answer[:0])
+			v = n.handover.View()
 			b.Reply(i, x.answer)
 			continue
 		case wire.OpTop:
@@ -112,8 +112,8 @@ func (in inbound) Serve(b *cluster.Batch) {
 			n.regions.Serve(from, request, h, b.Later(i))
 			continue
 		case wire.OpStream:
-			x.answer = n.serveFrame(request[wire.HeaderBytes:], now, x.answer[:0])
-			v = n.view.Load() // authority may have come with it
+			x.answer = n.handover.ServeFrame(request[wire.HeaderBytes:], now, x.answer[:0])
+			v = n.handover.View() // authority may have come with it
 			b.Reply(i, x.answer)
 			continue
 		}

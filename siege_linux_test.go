@@ -75,7 +75,7 @@ func serveBesieged(told string) error {
 	for !n.Ready() {
 		time.Sleep(time.Millisecond)
 	}
-	v := n.view.Load()
+	v := n.handover.View()
 	fmt.Println(v.Members[v.Self].Addr)
 	var (
 		mu    sync.Mutex

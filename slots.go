@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -13,7 +14,7 @@ import (
 // serveApart runs f in a goroutine that Close ends, on behalf of a sender. It reports
 // false if too much goes on for that one, or in all.
 func (n *Node) serveApart(from env.Sender, f func(context.Context)) bool {
-	if _, known := n.view.Load().Named[view.NameHash(from.Name)]; !known || from.Region != n.cfg.Region {
+	if _, known := n.handover.View().Named[view.NameHash(from.Name)]; !known || from.Region != n.cfg.Region {
 		from.Name = ""
 	}
 	return n.life.TryFor(from, f)
@@ -30,4 +31,4 @@ func (n *Node) answerApart(from env.Sender, answer cluster.Later, f func(b []byt
 
 // longestWait bounds how long this node works on a request, whatever its sender says:
 // as long as it would wait itself, for a check or for what members ask each other.
-func (n *Node) longestWait() time.Duration { return max(n.cfg.Timeout, topWait, locateWait) }
+func (n *Node) longestWait() time.Duration { return max(n.cfg.Timeout, topWait, handover.LocateWait) }

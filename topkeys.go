@@ -75,7 +75,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if n.life.Ended() {
 		return TopKeys{}, ErrClosed
 	}
-	v := n.view.Load()
+	v := n.handover.View()
 	all, errs := make([]stats.Top, len(v.Members)), make([]error, len(v.Members))
 	env.Gather(len(v.Members), topAsked, func(i int) {
 		switch hop := v.Next[i]; { // through others, if it is heard by them alone

@@ -103,7 +103,7 @@ func TestTheOwnersSpanIsAChildOfTheAskers(t *testing.T) {
 	l := limiters(t, nodes, Limit{Name: "logins", Rate: 3, Per: time.Hour, NoLeases: true})[0]
 	key, parent := ownedBy(t, l, nodes[1]), traceFor(t)
 	ctx := withinTrace(t.Context(), parent)
-	asker, owner := nodes[0].view.Load(), nodes[1].view.Load()
+	asker, owner := nodes[0].handover.View(), nodes[1].handover.View()
 
 	allow := func(units int64) error { _, err := l.AllowN(ctx, key, units); return err }
 	for _, step := range []struct {
@@ -239,7 +239,7 @@ func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
 			}
 		})
 		l := limiters(t, nodes, Limit{Name: "logins", Rate: 10, Per: time.Hour})[0]
-		v := nodes[0].view.Load()
+		v := nodes[0].handover.View()
 		request := takeRequest(l, ownedBy(t, l, nodes[2]), new(traceFor(t)))
 		binary.LittleEndian.PutUint32(request[4:], uint32((2 * time.Second).Microseconds()))
 		binary.LittleEndian.PutUint64(request[8:], v.Hashes[2])

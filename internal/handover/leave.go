@@ -1,4 +1,4 @@
-package weir
+package handover
 
 import (
 	"context"
@@ -37,9 +37,9 @@ const (
 
 // handExcess hands over what this node holds and another owns, as soon as the other
 // has all but the last changes. It says for whom something waits then.
-func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
+func (h *Handover) handExcess(v *view.View) (ready []countsync.Member) {
 	if v.Settled || len(v.Held) == 0 {
-		n.owner.Cease(false, 0)
+		h.cfg.Cease(false, 0)
 		return nil
 	}
 	excess := v.Answerers(v.Held.Minus(v.Want))
@@ -49,61 +49,61 @@ func (n *Node) handExcess(v *view.View) (ready []countsync.Member) {
 		if len(ranges) == 0 || i == v.Self || !v.Reaches(i) {
 			continue
 		}
-		lag := n.stream.Lag(v.Hashes[i], n.clock.Now())
+		lag := h.stream.Lag(v.Hashes[i], h.cfg.Clock.Now())
 		cease = cease || !lag.Scanning
 		if lag.Scanning || lag.Counts > cedeBelow {
 			ready = append(ready, v.Hashes[i])
 			continue
 		}
-		if !n.owner.Cease(true, n.clock.Steady()) {
+		if !h.cfg.Cease(true, h.cfg.Clock.Steady()) {
 			continue // time alone ends that: the next round looks again
 		}
-		ready = append(ready, n.cede(&v.Members[i], ranges)...)
+		ready = append(ready, h.cede(&v.Members[i], ranges)...)
 	}
-	n.owner.Cease(cease, 0)
+	h.cfg.Cease(cease, 0)
 	return ready
 }
 
 // cede gives authority away. From the swap on this node passes checks on; what
 // those spend that are still at it with the view before is collected as spent
 // without authority.
-func (n *Node) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
-	s, receiver := n.stream, view.NameHash(to.Name)
-	ready := s.Collect(n.clock.Now(), false, n.view.Load())
-	s.swap.Lock()
-	v := n.view.Load()
+func (h *Handover) cede(to *cluster.Member, ranges countsync.Ranges) []countsync.Member {
+	receiver := view.NameHash(to.Name)
+	ready := h.stream.Collect(h.cfg.Clock.Now(), false, h.View())
+	h.swap.Lock()
+	v := h.View()
 	ranges = ranges.Intersect(v.Held) // if it has met others meanwhile, there may be nothing to give
-	n.replace(v.Ceded(ranges, to.Name, n.clock.Steady()))
-	ready = append(ready, s.Collect(n.clock.Now(), false, n.view.Load())...)
-	s.moves++
-	s.Give(receiver, s.moves, ranges, n.clock.Now())
-	s.swap.Unlock()
+	h.replace(v.Ceded(ranges, to.Name, h.cfg.Clock.Steady()))
+	ready = append(ready, h.stream.Collect(h.cfg.Clock.Now(), false, h.View())...)
+	h.moves++
+	h.stream.Give(receiver, h.moves, ranges, h.cfg.Clock.Now())
+	h.swap.Unlock()
 	return append(ready, receiver)
 }
 
 // enlist has this node own its part of the ring, once it has been sent what it
 // needs for that; or at once if there is nobody who could send it anything.
-func (n *Node) enlist() {
-	v := n.view.Load()
-	if n.starting.Load() || !v.Joins() || !n.mayServe(v) {
+func (h *Handover) enlist() {
+	v := h.View()
+	if h.starting.Load() || !v.Joins() || !h.mayServe(v) {
 		return
 	}
-	if err := n.cluster.Announce(cluster.Serving); err != nil {
+	if err := h.cfg.Cluster.Announce(cluster.Serving); err != nil {
 		return // it has left or is closed
 	}
-	n.stream.swap.Lock()
-	clear(n.stream.complete)
-	n.stream.swap.Unlock()
-	n.look()
+	h.swap.Lock()
+	clear(h.complete)
+	h.swap.Unlock()
+	h.Refresh()
 }
 
 // mayServe says that a joiner has all that it is to have. If nobody serves, the
 // eldest of those who would begins, with what those have who leave: those who start
 // together may meet each other before they hear of who serves, so each waits a
 // moment for that.
-func (n *Node) mayServe(v *view.View) bool {
+func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
-		if v.Met != 0 && uint64(n.clock.Steady()-v.Met) < uint64(settle) {
+		if v.Met != 0 && uint64(h.cfg.Clock.Steady()-v.Met) < uint64(HearFor) {
 			return false
 		}
 		if v.Eldest() != v.Self {
@@ -112,42 +112,42 @@ func (n *Node) mayServe(v *view.View) bool {
 	} else if v.Side < len(v.Points) || v.Yields() {
 		return false
 	}
-	n.stream.swap.Lock()
-	defer n.stream.swap.Unlock()
+	h.swap.Lock()
+	defer h.swap.Unlock()
 	for i, m := range v.Hashes {
 		gives := slices.Contains(v.Points, i)
 		if len(v.Points) == 0 {
 			gives = v.Members[i].Announced == cluster.Leaving && v.Reaches(i)
 		}
-		if gives && !n.stream.complete[m] {
+		if gives && !h.complete[m] {
 			return false
 		}
 	}
 	return true
 }
 
-// errUnfinished: Leave could not hand everything over.
-var errUnfinished = errors.New("weir: leaving: not every count was handed over in time: Leave again to go on waiting; Close loses what was not sent to a replica")
+// ErrUnfinished: Leave could not hand everything over.
+var ErrUnfinished = errors.New("weir: leaving: not every count was handed over in time: Leave again to go on waiting; Close loses what was not sent to a replica")
 
-// handOver announces that this node leaves, and waits until it holds nothing and
-// all that it has to tell is told. What it does meanwhile is done in keepInStep,
+// Leave announces that this node leaves, and waits until it holds nothing and
+// all that it has to tell is told. What it does meanwhile is done in Run,
 // which goes on when nobody waits.
-func (n *Node) handOver(ctx context.Context) error {
-	v := n.view.Load()
+func (h *Handover) Leave(ctx context.Context) error {
+	v := h.View()
 	if v.Self < 0 || len(v.Members) == 1 {
 		return nil
 	}
 	deadline := time.NewTimer(handOverFor)
 	defer deadline.Stop()
-	if err := n.callRoll(ctx); err != nil {
+	if err := h.callRoll(ctx); err != nil {
 		return err
 	}
-	n.stream.Leaving()
-	if n.cluster.Announce(cluster.Leaving) != nil {
+	h.stream.Leaving()
+	if h.cfg.Cluster.Announce(cluster.Leaving) != nil {
 		return nil // it has left, or is closed
 	}
-	n.look()
-	n.asker.Cease()
+	h.Refresh()
+	h.cfg.Leaving()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	var idle time.Time   // since when nothing is left that anyone may yet take
@@ -155,45 +155,45 @@ func (n *Node) handOver(ctx context.Context) error {
 	told := false        // what was spent until then is told, too
 	for {
 		if !copies.IsZero() && time.Now().After(copies) {
-			n.stream.Forgo()
+			h.stream.Forgo()
 		}
-		if !n.handedOver() {
+		if !h.handedOver() {
 			idle = time.Time{}
-		} else if v := n.view.Load(); !n.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) {
+		} else if v := h.View(); !h.stream.Giving() && (len(v.Held) == 0 || len(v.Points) == 0) {
 			switch {
 			case told:
 				return nil
 			case copies.IsZero():
-				copies = n.giveCopies(ctx, v)
+				copies = h.giveCopies(ctx, v)
 			default:
 				told = true
-				n.tellRest()
+				h.tellRest()
 			}
 			continue
 		} else if idle.IsZero() {
 			idle = time.Now()
 		} else if time.Since(idle) > lastCopies {
-			return errUnfinished
+			return ErrUnfinished
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline.C:
-			return errUnfinished
-		case <-n.life.Done():
-			return ErrClosed
+			return ErrUnfinished
+		case <-h.cfg.Life.Done():
+			return cluster.ErrClosed
 		}
 	}
 }
 
 // giveCopies has members sent those that they come to have as this node leaves, and says
 // until when: half of what time is left, copiesFor at most.
-func (n *Node) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
+func (h *Handover) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
 	for m, ranges := range v.Successions() {
-		n.stream.Owe(m, ranges)
+		h.stream.Owe(m, ranges)
 	}
-	n.wake(v.Hashes)
+	h.Wake(v.Hashes)
 	wait := copiesFor
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
@@ -204,27 +204,27 @@ func (n *Node) giveCopies(ctx context.Context, v *view.View) (until time.Time) {
 // callRoll waits until each member that is reached has answered once, or is found to be
 // gone: what is handed over to one that is behind a cut that nobody has noticed yet is
 // lost to this side. It takes callsFor at most.
-func (n *Node) callRoll(ctx context.Context) error {
+func (h *Handover) callRoll(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, callsFor)
 	defer cancel()
-	members := n.view.Load().Hashes
-	env.Gather(len(members), callsAtOnce, func(i int) { n.call(bounded, members[i]) })
-	if n.life.Ended() {
-		return ErrClosed
+	members := h.View().Hashes
+	env.Gather(len(members), callsAtOnce, func(i int) { h.call(bounded, members[i]) })
+	if h.cfg.Life.Ended() {
+		return cluster.ErrClosed
 	}
 	return ctx.Err()
 }
 
 // call has a member answer, directly or through others, for as long as it is reached.
-func (n *Node) call(ctx context.Context, member countsync.Member) {
-	h := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}
+func (h *Handover) call(ctx context.Context, member countsync.Member) {
+	header := wire.Header{Op: wire.OpStream, Hops: wire.MaxHops, Wait: callWait / 2, To: member}
 	for {
-		v := n.view.Load()
+		v := h.View()
 		i, known := v.Named[member]
 		if !known || i == v.Self || v.Next[i] < 0 {
 			return
 		}
-		_, err := env.Call(ctx, v.Members[v.Next[i]].Peer, h, nil, callWait) // a frame with nothing in it
+		_, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, nil, callWait) // a frame with nothing in it
 		if err == nil || errors.Is(err, wire.ErrMalformed) || errors.Is(err, cluster.ErrClosed) {
 			return
 		}
@@ -238,23 +238,23 @@ func (n *Node) call(ctx context.Context, member countsync.Member) {
 
 // tellRest has told what was spent since it was last collected: without authority,
 // too, and once this node has said goodbye it may be closed before the next round.
-func (n *Node) tellRest() {
-	n.stream.swap.Lock() // no authority moves meanwhile
-	ready := n.stream.Collect(n.clock.Now(), false, n.view.Load())
-	n.stream.swap.Unlock()
-	n.wake(ready)
+func (h *Handover) tellRest() {
+	h.swap.Lock() // no authority moves meanwhile
+	ready := h.stream.Collect(h.cfg.Clock.Now(), false, h.View())
+	h.swap.Unlock()
+	h.Wake(ready)
 }
 
 // handedOver says that nothing is left to hand over to anyone who may yet take it.
-func (n *Node) handedOver() bool {
-	v := n.view.Load()
+func (h *Handover) handedOver() bool {
+	v := h.View()
 	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {
 		return false // what nobody gives in a moment is this node's to give
 	}
 	held := v.Answerers(v.Held)
 	for i, m := range v.Hashes {
 		receives := len(held[i]) > 0 || len(v.Points) == 0 && len(v.Held) > 0 && v.Members[i].Announced == cluster.Joining
-		if i != v.Self && !v.Away[i] && (!n.stream.Idle(m) || receives) {
+		if i != v.Self && !v.Away[i] && (!h.stream.Idle(m) || receives) {
 			return false
 		}
 	}

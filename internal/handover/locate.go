@@ -1,4 +1,4 @@
-package weir
+package handover
 
 import (
 	"context"
@@ -31,98 +31,97 @@ const (
 	// locateEvery is the time between two rounds of asking, unless one takes longer.
 	// A hand-over in good health takes less.
 	locateEvery = 250 * time.Millisecond
-	// locateWait is how long a member may take to answer.
-	locateWait = time.Second
+	// LocateWait is how long a member may take to answer.
+	LocateWait = time.Second
 )
 
 // locate asks who has what this node waits for, when that is due. It is called by
-// keepInStep, for which nothing here waits.
-func (n *Node) locate(v *view.View) {
-	s, now := n.stream, n.clock.Steady()
+// Run, for which nothing here waits.
+func (h *Handover) locate(v *view.View) {
+	now := h.cfg.Clock.Steady()
 	ranges := v.Awaited()
-	if len(ranges) == 0 || s.waiting == 0 {
-		s.waiting, s.located, s.warned = now, now, false
+	if len(ranges) == 0 || h.waiting == 0 {
+		h.waiting, h.located, h.warned = now, now, false
 		return
 	}
-	if waited := time.Duration(now - s.waiting); waited >= view.Patience && !s.warned {
-		s.warned = true
-		n.cfg.Logger.Warn("authority over keys that this node owns has not come yet: it passes their checks on until it has",
+	if waited := time.Duration(now - h.waiting); waited >= view.Patience && !h.warned {
+		h.warned = true
+		h.cfg.Log.Warn("authority over keys that this node owns has not come yet: it passes their checks on until it has",
 			"waited", waited.Round(time.Second).String(), "members", v.Givers())
 	}
-	if now-s.located < int64(locateEvery) || !s.locating.CompareAndSwap(false, true) {
+	if now-h.located < int64(locateEvery) || !h.locating.CompareAndSwap(false, true) {
 		return
 	}
-	s.located = now
-	if !n.life.Try(func(ctx context.Context) {
-		defer s.locating.Store(false)
-		n.locateNow(ctx, v, ranges)
+	h.located = now
+	if !h.cfg.Life.Try(func(ctx context.Context) {
+		defer h.locating.Store(false)
+		h.locateNow(ctx, v, ranges)
 	}) {
-		s.locating.Store(false)
+		h.locating.Store(false)
 	}
 }
 
 // locateNow asks all members, and has the view follow from what they say.
-func (n *Node) locateNow(ctx context.Context, v *view.View, ranges countsync.Ranges) {
+func (h *Handover) locateNow(ctx context.Context, v *view.View, ranges countsync.Ranges) {
 	said := make([]*view.Location, len(v.Members))
 	env.Gather(len(said), callsAtOnce, func(i int) {
 		if v.AnswersLocate(i) && v.Reaches(i) {
-			said[i] = n.askLocate(ctx, v, i, ranges)
+			said[i] = h.askLocate(ctx, v, i, ranges)
 		}
 	})
 	said = slices.DeleteFunc(said, func(l *view.Location) bool { return l == nil })
-	n.stream.swap.Lock()
-	defer n.stream.swap.Unlock()
-	before := n.view.Load()
-	if next := before.Told(said, ranges, n.clock.Steady()); next != before {
-		n.replace(next)
+	h.swap.Lock()
+	defer h.swap.Unlock()
+	before := h.View()
+	if next := before.Told(said, ranges, h.cfg.Clock.Steady()); next != before {
+		h.replace(next)
 	}
 }
 
 // askLocate asks one member, directly or through others; nil if it has not answered.
-func (n *Node) askLocate(ctx context.Context, v *view.View, i int, ranges countsync.Ranges) *view.Location {
-	h := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: locateWait / 2, To: v.Hashes[i]}
-	body := appendHashes(binary.LittleEndian.AppendUint64(nil, v.Hashes[v.Self]), ranges)
-	answer, err := env.Call(ctx, v.Members[v.Next[i]].Peer, h, body, locateWait)
+func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges countsync.Ranges) *view.Location {
+	header := wire.Header{Op: wire.OpLocate, Hops: wire.MaxHops, Wait: LocateWait / 2, To: v.Hashes[i]}
+	body := AppendRanges(binary.LittleEndian.AppendUint64(nil, v.Hashes[v.Self]), ranges)
+	answer, err := env.Call(ctx, v.Members[v.Next[i]].Peer, header, body, LocateWait)
 	if err != nil || len(answer) == 0 {
 		return nil
 	}
-	has, err := parseHashes(answer[1:])
+	has, err := ParseRanges(answer[1:])
 	if err != nil {
 		return nil
 	}
 	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[0] != 0}
 }
 
-// serveLocate answers askLocate. What this node was to take later, as nobody was known
+// ServeLocate answers askLocate. What this node was to take later, as nobody was known
 // to have it, is the asker's to take from here on, and not this node's.
-func (n *Node) serveLocate(body, dst []byte) []byte {
+func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	if len(body) < 8 {
 		return nil
 	}
-	ranges, err := parseHashes(body[8:])
+	ranges, err := ParseRanges(body[8:])
 	if err != nil {
 		return nil
 	}
-	s := n.stream
-	s.swap.Lock()
-	defer s.swap.Unlock()
-	v, now := n.view.Load(), n.clock.Steady()
+	h.swap.Lock()
+	defer h.swap.Unlock()
+	v, now := h.View(), h.cfg.Clock.Steady()
 	if !v.Grants(binary.LittleEndian.Uint64(body), ranges) {
 		return wire.AppendAnswer(dst, wire.Unreached, 0)
 	}
-	has := v.Has(ranges, now, func(to countsync.Member) bool { return s.Lag(to, n.clock.Now()).Giving })
+	has := v.Has(ranges, now, func(to countsync.Member) bool { return h.stream.Lag(to, h.cfg.Clock.Now()).Giving })
 	if next := v.Unclaimed(ranges.Minus(has)); next != v {
-		n.replace(next)
+		h.replace(next)
 	}
 	dst = wire.AppendAnswer(dst, wire.Done, 0)
 	unclear := byte(0)
 	if v.Unclear(ranges, now) {
 		unclear = 1
 	}
-	return appendHashes(append(dst, unclear), has)
+	return AppendRanges(append(dst, unclear), has)
 }
 
-func appendHashes(b []byte, ranges countsync.Ranges) []byte {
+func AppendRanges(b []byte, ranges countsync.Ranges) []byte {
 	for _, r := range ranges {
 		b = binary.LittleEndian.AppendUint64(b, r.First)
 		b = binary.LittleEndian.AppendUint64(b, r.Last)
@@ -130,7 +129,7 @@ func appendHashes(b []byte, ranges countsync.Ranges) []byte {
 	return b
 }
 
-func parseHashes(b []byte) (countsync.Ranges, error) {
+func ParseRanges(b []byte) (countsync.Ranges, error) {
 	if len(b)%16 != 0 {
 		return nil, wire.ErrMalformed
 	}

@@ -96,6 +96,18 @@ func TestObserveLogsWhatChanges(t *testing.T) {
 			{second, of("c"), ""},
 			{second, of("b"), "grew"},
 		},
+		"all members that were missing at its end": {
+			{second, of("b"), "missing=[b]"},
+			{second, of("c"), "missing=\"[b c]\""},
+			{outage.Quiet, of("c"), "shrank: some members are back, others are still missing\" since=1s lasted=6s missing=[c]"},
+			{outage.Quiet, of(), "ended: every check is decided by the owner of its key again\" since=1s lasted=6s missing=\"[b c]\""},
+		},
+		"no line as all members are back and decisions go on": {
+			{second, of("b"), "began"},
+			{outage.Quiet - 1, decided(of(), outage.Decisions{Budget: 1}), ""},
+			{second, decided(of(), outage.Decisions{Budget: 2}), ""},
+			{outage.Quiet, decided(of(), outage.Decisions{Budget: 2}), "ended"},
+		},
 		"one outage of a link that flaps": {
 			{second, of("b"), "began"},
 			{second, of(), ""}, {outage.Quiet - 2, of("b"), ""}, {second, of(), ""}, {second, of("b"), ""}, {second, of(), ""},

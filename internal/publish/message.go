@@ -108,7 +108,7 @@ func (d *difference) append(b []byte, now int64) []byte {
 // question's.
 func parseDifference(b []byte, q *Question, now int64) (d difference, err error) {
 	c := wire.NewCursor(b)
-	d.more = c.Number(1) == 1
+	d.more = c.Number(math.MaxUint64) == 1
 	if d.list, err = readEntries(&c, now); err != nil {
 		return difference{}, err
 	}

@@ -81,7 +81,7 @@ func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	}
 	message := appendEntries(nil, news, p.cfg.Clock.Now())
 	for _, i := range v.Heard() {
-		if i != from && (from < 0 || !v.Hears[from][i]) {
+		if from < 0 || !v.Hears[from][i] { // each hears itself
 			v.Members[i].Peer.Tell(env.Request(wire.Header{Op: wire.OpPublish, To: v.Hashes[i]}, message))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,13 +24,18 @@ import (
 // circle is Publishers that reach each other within the same call.
 type circle struct {
 	nodes []*Publisher
-	hears [][]bool
 	log   bytes.Buffer
+
+	mu    sync.Mutex
+	hears [][]bool           // replaced as links change: views keep it
+	views map[int]*view.View // as the links are now
+	asked []int              // of each node: how many questions it was asked
+	told  int                // messages
 }
 
 // newCircle returns so many that all hear each other.
 func newCircle(n int) *circle {
-	c := new(circle)
+	c := &circle{asked: make([]int, n)}
 	for i := range n {
 		c.hears = append(c.hears, slices.Repeat([]bool{true}, n))
 		c.nodes = append(c.nodes, New(Config{
@@ -40,14 +46,40 @@ func newCircle(n int) *circle {
 	return c
 }
 
-func (c *circle) cut(a, b int) { c.hears[a][b], c.hears[b][a] = false, false }
+func (c *circle) cut(a, b int) { c.link(a, b, false) }
+
+// link has two nodes hear each other or not.
+func (c *circle) link(a, b int, up bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hears = slices.Clone(c.hears)
+	c.hears[a], c.hears[b] = slices.Clone(c.hears[a]), slices.Clone(c.hears[b])
+	c.hears[a][b], c.hears[b][a] = up, up
+	c.views = nil
+}
+
+// questions returns of each node how many it was asked.
+func (c *circle) questions() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.asked)
+}
 
 func (c *circle) view(self int) *view.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.views[self]; v != nil {
+		return v
+	}
+	if c.views == nil {
+		c.views = make(map[int]*view.View)
+	}
 	v := &cluster.View{Self: self, Hears: c.hears, Direct: c.hears[self]}
 	for i := range c.nodes {
 		v.Members = append(v.Members, cluster.Member{Name: c.name(i), Announced: cluster.Serving, Peer: peer{c: c, from: self, to: i}})
 	}
-	return view.New(0, v, view.Terms{}, nil)
+	c.views[self] = view.New(0, v, view.Terms{}, nil)
+	return c.views[self]
 }
 
 func (c *circle) name(i int) string { return string(rune('a' + i)) }
@@ -68,12 +100,18 @@ type peer struct {
 }
 
 func (p peer) Tell(request []byte) {
+	p.c.mu.Lock()
+	p.c.told++
+	p.c.mu.Unlock()
 	if err := p.c.nodes[p.to].Serve(request[wire.HeaderBytes:], p.c.name(p.from)); err != nil {
 		panic(err)
 	}
 }
 
 func (p peer) Ask(_ context.Context, request, _ []byte, _ time.Duration) ([]byte, error) {
+	p.c.mu.Lock()
+	p.c.asked[p.to]++
+	p.c.mu.Unlock()
 	q, err := ParseQuestion(request[wire.HeaderBytes:])
 	if err != nil {
 		return nil, err
@@ -98,13 +136,33 @@ func Example() {
 	// 0
 }
 
+func publication(name string, version uint64, value string) []byte {
+	return appendEntries(nil, []entry{{Item: Item{name, version, []byte(value)}}}, 0)
+}
+
 func TestWhatIsNewsIsPassedOnToMembersThatTheSenderDoesNotHear(t *testing.T) {
-	c := newCircle(4)
-	c.cut(0, 1)
-	c.cut(0, 2)
-	require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
-	for i := range c.nodes {
-		require.Equal(t, "x=1 ", c.shown(i), c.name(i))
+	for about, links := range map[string]struct {
+		cut  [][2]int
+		told int
+	}{
+		"all hear each other": {nil, 3},
+		"one hears only one":  {[][2]int{{0, 1}, {0, 2}}, 3},
+		"a line":              {[][2]int{{0, 2}, {0, 3}, {1, 3}}, 3},
+		"a ring":              {[][2]int{{0, 2}, {1, 3}}, 5},
+	} {
+		t.Run(about, func(t *testing.T) {
+			c := newCircle(4)
+			for _, link := range links.cut {
+				c.cut(link[0], link[1])
+			}
+			require.NoError(t, c.nodes[0].Put("x", 0, []byte("1")))
+			for i := range c.nodes {
+				require.Equal(t, "x=1 ", c.shown(i), c.name(i))
+			}
+			require.Equal(t, links.told, c.told)
+			require.NoError(t, c.nodes[0].Serve(publication("x", 1, "1"), "d"))
+			require.Equal(t, links.told, c.told, "what is known is told to nobody")
+		})
 	}
 }
 
@@ -127,7 +185,8 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 		require.Equal(t, c.shown(0), c.shown(1))
 		require.Empty(t, c.shown(2))
 
-		c.hears = [][]bool{{true, true, true}, {true, true, true}, {true, true, true}}
+		c.link(0, 2, true)
+		c.link(1, 2, true)
 		c.nodes[2].Changed()
 		c.nodes[2].Changed()
 		synctest.Wait()
@@ -140,6 +199,30 @@ func TestRunFindsWhatWasLostOnItsWay(t *testing.T) {
 		for i := range c.nodes {
 			require.Contains(t, c.shown(i), "z=2 ")
 		}
+	})
+}
+
+func TestRunComparesWithEachMemberOnceAndThenInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircle(4)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go c.nodes[0].Run(ctx, CompareEvery)
+		time.Sleep(CompareEvery / 2)
+		require.Equal(t, []int{0, 0, 0, 0}, c.questions())
+		c.nodes[0].Changed()
+		synctest.Wait()
+		require.Equal(t, []int{0, 1, 1, 1}, c.questions(), "at once")
+		time.Sleep(6 * CompareEvery)
+		require.Equal(t, []int{0, 3, 3, 3}, c.questions(), "one in each period")
+		c.cut(0, 2)
+		c.nodes[0].Changed()
+		synctest.Wait()
+		require.Equal(t, []int{0, 3, 3, 3}, c.questions())
+		c.link(0, 2, true)
+		c.nodes[0].Changed()
+		synctest.Wait()
+		require.Equal(t, []int{0, 3, 4, 3}, c.questions(), "it is heard again")
 	})
 }
 

@@ -134,6 +134,15 @@ func TestWhatIsMeantIsNoConflict(t *testing.T) {
 	require.Empty(t, lines())
 }
 
+func TestTheNumbersThatCameLastAreCompared(t *testing.T) {
+	r, lines := logged()
+	for i, rate := range []int64{10, 20, 20, 10, 10} {
+		require.NoError(t, r.Add(Limit{Name: "api", Rate: rate, Per: time.Minute}, 0))
+		require.EqualValues(t, []int{0, 1, 1, 2, 2}[i], r.Conflicts())
+	}
+	require.Len(t, lines(), 1)
+}
+
 func TestConflictsTakeBoundedMemoryAndFewLines(t *testing.T) {
 	r, lines := logged()
 	now := int64(time.Hour)

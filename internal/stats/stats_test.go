@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -119,6 +120,18 @@ func TestWhatIsCountedAtOnceIsCountedOnce(t *testing.T) {
 	wait.Wait()
 	require.Equal(t, Outcomes{1000, 1000}, sum(wire.Owner))
 	require.Equal(t, Outcomes{0, 2000}, sum(Shadows))
+}
+
+// Checks of different keys do not share a cache line.
+func TestStripesFillWholeCacheLines(t *testing.T) {
+	require.Zero(t, unsafe.Sizeof(stripe{})%64)
+	var m Limit
+	for key := range uint64(stripes) {
+		m.Decided(bucket.ID{Hi: key}, &wire.Result{Source: wire.Owner}, false)
+	}
+	for i := range m.stripes {
+		require.EqualValues(t, 1, m.stripes[i].denied[wire.Owner].Load())
+	}
 }
 
 func TestTheWeightsOfMeasuredDecisionsSumToAllOfThem(t *testing.T) {

@@ -196,7 +196,7 @@ func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	}
 }
 
-// tracker is what Track adds to a store: for each shard a bit that says whether
+// tracker is what Track adds to a store: for each shard a bit that is set while
 // one of its lists has something.
 type tracker struct {
 	self             uint64 // whose units are that are spent here
@@ -376,7 +376,7 @@ func (sh *shard) setUncollected(l *Limit, c *slot, net int64) {
 	c.log = saturatedNet
 }
 
-// saturatedNet, as an int32 its least, says that the units are in changes.beyond.
+// saturatedNet, the least int32, stands for units that are in changes.beyond.
 const saturatedNet = 1 << 31
 
 // saturated is of a count that is no SlidingLog's.

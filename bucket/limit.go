@@ -124,7 +124,7 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// is says that two limits judge the same. It takes a check a nanosecond less than !=,
+// is reports whether two limits judge the same. It takes a check a nanosecond less than !=,
 // for which the compiler calls a function that compares memory.
 func (l *Limit) is(o *Limit) bool {
 	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole

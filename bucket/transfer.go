@@ -68,7 +68,7 @@ const maxExport = 16 << 10
 // came after, and Partial. If that log has changed other than at its end since
 // then (by a refund or a conversion, or as it was begun again), c is whole again.
 //
-// Of a log, one Export has 16 KiB at most; more says that there is more: Export
+// Of a log, one Export has 16 KiB at most; more reports whether there is more: Export
 // again with the Mark that was returned, and the next piece is Partial. held is
 // false if there is no count, or it has recovered; c is then empty.
 func (s *Store) Export(id ID, now int64, after Mark, c *Count) (mark Mark, more, held bool) {

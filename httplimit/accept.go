@@ -16,7 +16,7 @@ const (
 	forms
 )
 
-// mediaTypes are what a client asks for to get a form. Who asks for a page gets
+// mediaTypes are what a client asks for to get a form. A client that asks for a page gets
 // text.
 var mediaTypes = [forms][]string{{"application/problem+json"}, {"application/json"}, {"text/plain", "text/html"}}
 
@@ -24,7 +24,7 @@ var mediaTypes = [forms][]string{{"application/problem+json"}, {"application/jso
 const maxAcceptBytes = 1 << 10
 
 // formFor is the form that a client accepts most (RFC 9110, section 12.5.1); of
-// several, one that it names, and else the first. Who accepts none gets a problem:
+// several, one that it names, and else the first. A client that accepts none gets a problem:
 // a status without a reason helps nobody.
 func formFor(h http.Header) form {
 	var (

@@ -26,7 +26,7 @@ type AdminOptions struct {
 	Tokens      [][]byte                     // bearer tokens of 16 bytes and more, all accepted: to rotate, add the new, then remove the old
 	MutualTLS   bool                         // the server has verified the client's certificate (tls.RequireAndVerifyClientCert)
 	Certificate func(*x509.Certificate) bool // a further condition on that certificate, such as its name; any if nil. Only with MutualTLS
-	// Page is served at /page/, to whoever may use the API: a page.Page. A browser gives a
+	// Page is served at /page/, to clients that may use the API: a page.Page. A browser gives a
 	// token as the password of HTTP Basic, with any name, which is taken there alone. Its
 	// requests may take as long as they like. None if nil.
 	Page   http.Handler
@@ -42,7 +42,7 @@ const (
 // describes it, and so does what it serves at /openapi.json. book may be nil:
 // what is about rules is not found then.
 //
-// It answers to nobody who lacks what o asks for; the error is weir.ErrInvalid if
+// It answers no client that lacks what o asks for; the error is weir.ErrInvalid if
 // that is nothing, or a token is too short. A request has 10 s to bring its body,
 // of at most 64 KiB, and 20 s in all but for the Page; give the http.Server a ReadHeaderTimeout and
 // an IdleTimeout too.
@@ -105,7 +105,7 @@ type adminFunc func(*admin, *adminRequest) (status int, answer any, err error)
 type adminRequest struct {
 	*http.Request
 	w        http.ResponseWriter // for the bounds on the body
-	by       string              // who asks, as far as that is known
+	by       string              // the client, as far as it is known
 	rest     string              // of the path, after its route's
 	patience time.Duration       // for the body
 }
@@ -140,7 +140,7 @@ const (
 	adminPage       = "/page/"
 )
 
-// adminError is what is wrong with a request, in words for whoever sent it.
+// adminError is what is wrong with a request, in words for its sender.
 type adminError struct {
 	status int
 	detail string
@@ -182,7 +182,7 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(body)
 }
 
-// answer finds out who asks before it says anything of what is there.
+// answer identifies the client before it reveals anything of what is there.
 func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answer any, err error) {
 	by, err := a.gate.admit(w, r)
 	if err != nil {
@@ -214,7 +214,7 @@ func (a *admin) answer(w http.ResponseWriter, r *http.Request) (status int, answ
 	return serve(a, &adminRequest{r.WithContext(ctx), w, by, rest, a.patience})
 }
 
-// servePage has the page answer, once it is known who asks.
+// servePage serves the page to a client that is admitted.
 func (a *admin) servePage(w http.ResponseWriter, r *http.Request) {
 	_, err := a.gate.admitBrowser(w, r)
 	if err == nil && a.csrf.Check(r) != nil {

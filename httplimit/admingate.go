@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// adminGate decides who may ask; nil is open to all. The API has nothing to say, not even
+// adminGate decides which clients may ask; nil is open to all. The API has nothing to say, not even
 // which paths there are, before the gate has admitted a request (admin.answer).
 type adminGate struct {
 	tokens      [][sha256.Size]byte // hashes: comparing them tells nothing of a token, nor of its length
@@ -42,7 +42,7 @@ func newAdminGate(o AdminOptions) (*adminGate, error) {
 	return g, errors.Join(errs...)
 }
 
-// admit says who asks, or why not to answer.
+// admit returns the name of the client, or why not to answer it.
 func (g *adminGate) admit(w http.ResponseWriter, r *http.Request) (by string, err error) {
 	return g.admitBy(w, r, (*adminGate).token, `Bearer realm="weir"`)
 }
@@ -52,7 +52,7 @@ func (g *adminGate) admitBrowser(w http.ResponseWriter, r *http.Request) (by str
 	return g.admitBy(w, r, (*adminGate).tokenOrPassword, `Basic realm="weir: any name, and a token as the password", charset="UTF-8"`)
 }
 
-// admitBy says who asks. token finds the index of the token that a request has, and
+// admitBy returns the name of the client. token finds the index of the token that a request has, and
 // challenge asks for one.
 func (g *adminGate) admitBy(w http.ResponseWriter, r *http.Request, token func(*adminGate, *http.Request) (int, error), challenge string) (by string, err error) {
 	if g == nil {

@@ -18,16 +18,16 @@ import (
 
 // CheckOptions say who may ask for checks. Tokens, MutualTLS or Open must be there.
 type CheckOptions struct {
-	Tokens      [][]byte                     // as in AdminOptions; those of services, who need not be able to lift limits
+	Tokens      [][]byte                     // as in AdminOptions; those of services, which need not be able to lift limits
 	MutualTLS   bool                         // as in AdminOptions
 	Certificate func(*x509.Certificate) bool // as in AdminOptions
-	Open        bool                         // whoever reaches the address may ask: for a loopback's, or a UNIX socket. Not with the others
+	Open        bool                         // every client that reaches the address may ask: for a loopback's, or a UNIX socket. Not with the others
 	Logger      *slog.Logger                 // what failed; slog.Default if nil. Never sees a key
 }
 
 // Checks is the part of Admin that services in other languages need, for an address of its
 // own: POST /v1/request decides on a request by the rules, POST /v1/take by one limit of
-// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the question brings along. Whoever may ask
+// theirs, POST /v1/take_all by several, all or none, and POST /v1/check by a limit that the question brings along. A client that may ask
 // can use up any limit, and change none. Bounds and errors are those of Admin.
 func Checks(node *weir.Node, book *rules.Book, o CheckOptions) (http.Handler, error) {
 	if node == nil {

@@ -12,7 +12,7 @@ import (
 
 // ClientAddress says which address a request comes from. Whatever a client sends
 // it can invent, so a header is to be trusted only as far as a proxy of yours
-// writes it: too much trust lets an attacker escape a limit, and lock out whoever
+// writes it: too much trust lets an attacker escape a limit, and lock out any client
 // it names.
 //
 // The zero ClientAddress is that of the connection, RemoteAddr. Where a header
@@ -40,8 +40,8 @@ func RemoteAddr() ClientAddress { return ClientAddress{} }
 
 // RightmostUntrusted goes back along a list of addresses to which each proxy
 // appends the one that it was asked from, and takes the first that is not in a
-// trusted network. It begins with the connection's: who is no proxy of yours is
-// not believed. If all are trusted, it is the first of the list. Who asks from
+// trusted network. It begins with the connection's: a client that is no proxy of yours is
+// not believed. If all are trusted, it is the first of the list. A client from
 // within a trusted network can name anyone: trust those of your proxies alone.
 //
 // The field is X-Forwarded-For, or another one of its form, or Forwarded (RFC

@@ -6,7 +6,7 @@ import (
 )
 
 // HeaderValue is a function for Options that reads a header field: empty if it is
-// not there, or there twice. It is worth as much as who sets the field, such as a
+// not there, or there twice. It is worth as much as the setter of the field, such as a
 // proxy of yours that has looked up the user and writes over what the client sent:
 // of API keys that nobody has checked, each that is made up has a fresh count.
 func HeaderValue(field string) func(*http.Request) string {

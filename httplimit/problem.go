@@ -14,7 +14,7 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// writeProblem answers with a problem. Whoever calls it has set the header's other
+// writeProblem answers with a problem. The caller has set the header's other
 // fields.
 func writeProblem(w http.ResponseWriter, r *http.Request, p *problem) {
 	body, _ := json.Marshal(p) // texts and numbers always have a form

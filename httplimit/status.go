@@ -56,7 +56,7 @@ type numbersLeft struct {
 	RetryAfterS int64     `json:"retry_after_s"`
 }
 
-// statusLeft is d of l, as of now, with times rounded up: who comes back then is not
+// statusLeft is d of l, as of now, with times rounded up: a client that comes back then is not
 // too early.
 func statusLeft(d weir.Decision, l *weir.Limiter, now time.Time) numbersLeft {
 	at := ratelimit.ResetAt(now, &d, l).Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)

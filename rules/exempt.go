@@ -2,7 +2,7 @@ package rules
 
 import "net/netip"
 
-// exempt is who is never limited.
+// exempt has the clients that are never limited.
 type exempt struct {
 	networks map[netip.Prefix]bool
 	bits     [2][]int // the lengths that the networks have, of IPv4 and IPv6

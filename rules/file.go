@@ -10,7 +10,7 @@ import (
 )
 
 // readFile reads no more of a regular file than Parse takes, and one byte to tell that
-// it is more. A FIFO has whoever opens it wait for a writer, and Close with it; a device
+// it is more. A call that opens a FIFO waits for a writer, and Close with it; a device
 // may do anything. So both are refused by name, without being opened; and as another file
 // may be there by then, what is opened is opened so that nothing waits, and looked at
 // again.

@@ -22,7 +22,7 @@ type Override struct {
 	Per   time.Duration // the limit's if zero
 	Burst int64         // for the buckets; Rate if zero
 	Until time.Time     // to the second; for ever if zero
-	By    string        // who set it, at most 128 bytes
+	By    string        // its author, at most 128 bytes
 	At    time.Time     // when it was set, to the second
 }
 

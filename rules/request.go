@@ -11,7 +11,7 @@ type Request struct {
 	Host   string      // as it came: case, a port and a trailing dot do not matter
 	Path   string      // as it came, with its escapes (url.URL.EscapedPath); it need not be clean
 	Header http.Header // with canonical names
-	Client netip.Addr  // who asks, by trusted means; the zero Addr if unknown
+	Client netip.Addr  // the client, by trusted means; the zero Addr if unknown
 	User   string      // empty if there is none, as with APIKey and Tier
 	APIKey string
 	Tier   string // one that the file does not have counts as the default tier

@@ -707,7 +707,7 @@ func (h *Holdings) SpentElsewhere(id bucket.ID, now int64) int64 {
 	return used
 }
 
-// Unanswered says that statements to a region did not reach it, or were not
+// Unanswered takes in that statements to a region did not reach it, or were not
 // answered.
 func (h *Holdings) Unanswered(region string, sts []Statement, t Time) {
 	at := h.regions.index(region)

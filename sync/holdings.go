@@ -156,7 +156,7 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 	return h
 }
 
-// Forgotten says that what this region's holdings were is lost, or may be: what
+// Forgotten takes in that what this region's holdings were is lost, or may be: what
 // others have of this region they have to say. Until they have, an id has nothing.
 func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)

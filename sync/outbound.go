@@ -407,7 +407,7 @@ func (o *outbound) putBack(items []item) {
 	o.queue.putBack(items[:n])
 }
 
-// Lost says that the frame in flight to a member got no answer, or was not sent: what
+// Lost takes in that the frame in flight to a member got no answer, or was not sent: what
 // it brings waits again.
 func (s *Stream) Lost(to Member) {
 	s.mu.Lock()

@@ -72,7 +72,7 @@ func (q *queue) oldest() (at int64, ok bool) {
 
 func (q *queue) clear() { *q = queue{foldAt: q.foldAt, most: q.most} }
 
-// push queues an item, and says whether there was room.
+// push queues an item, and reports whether there was room.
 func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
 
 // bring queues what a scan has come to. It goes on only while little waits, so that this

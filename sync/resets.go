@@ -94,7 +94,7 @@ func (r *resets) heeded(id bucket.ID, now int64) uint64 {
 	return t.number
 }
 
-// set has t be an id's tombstone.
+// set makes t an id's tombstone.
 func (r *resets) set(id bucket.ID, t reset) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -184,7 +184,7 @@ func (r *resets) sweep(now int64, most int) {
 	}
 }
 
-// redate has the oldest be made now, if it stands for a tombstone.
+// redate dates the oldest now, if it stands for a tombstone.
 func (r *resets) redate(now int64) {
 	k, t, stands := r.pop()
 	if stands {

@@ -39,14 +39,14 @@ type auditLog struct {
 	done chan struct{} // closed when that has ended
 }
 
-// openAudit begins an audit log. It opens its file again on SIGHUP, for those who rotate
+// openAudit begins an audit log. It opens its file again on SIGHUP, for a program that rotates
 // it by renaming it.
 func openAudit(o auditOptions, log *slog.Logger) (*auditLog, error) {
 	a := &auditLog{file: &auditFile{name: o.file}, over: make(chan struct{}), done: make(chan struct{})}
 	hups := make(chan os.Signal, 1)
 	var to io.Writer = os.Stdout
 	if o.file == auditStdout {
-		signal.Ignore(syscall.SIGPIPE) // which would end the process with whoever reads its output
+		signal.Ignore(syscall.SIGPIPE) // which would end the process with the reader of its output
 	} else {
 		signal.Notify(hups, syscall.SIGHUP) // before it is opened: what is renamed from then on is opened again
 		if err := a.file.open(); err != nil {
@@ -165,7 +165,7 @@ func (f *auditFile) close() error {
 // openToAppend opens a regular file, which it makes for this user alone if it is not
 // there. Where a process that was killed has left half a line, it ends that line.
 func openToAppend(name string) (*os.File, error) {
-	// Looked at before, as to open a pipe waits for whoever reads it.
+	// Looked at before, as to open a pipe waits for a reader.
 	switch info, err := os.Stat(name); {
 	case err == nil && !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no regular file: give the name of one, or %s for standard output", name, auditStdout)

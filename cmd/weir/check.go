@@ -67,7 +67,7 @@ func check(args []string, stdout, stderr io.Writer) int {
 }
 
 // maxFile is more than rules.Parse takes: of what never ends, as a device may, no more is
-// read. A pipe is as good as a file here, since whoever waits for it can stop waiting.
+// read. A pipe is as good as a file here, since the caller that waits for it can stop waiting.
 const maxFile = 8 << 20
 
 func read(name string) ([]byte, error) {

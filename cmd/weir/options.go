@@ -35,7 +35,7 @@ type serveOptions struct {
 
 	envoy       string
 	envoyConfig string
-	xds, xdsID  string // a management server in the place of envoyConfig, and who this service is to it
+	xds, xdsID  string // a management server in the place of envoyConfig, and the id of this service there
 	envoyFiles  files
 	limits      envoylimit.Options
 
@@ -49,7 +49,7 @@ type serveOptions struct {
 	ready func(*served) // called when it serves, for tests; nil for nobody
 }
 
-// endpoint is where an API is served, and the file with the tokens of those who may ask.
+// endpoint is where an API is served, and the file with the tokens of the clients that may ask.
 type endpoint struct{ addr, tokens string }
 
 // flagsOf are the flags of weir serve.

@@ -142,7 +142,7 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 		cancel()
 		s.end(over) // what is asked then is cut off
 	}()
-	// They end in this order as well: whoever looks whether it is alive or ready is
+	// They end in this order as well: a probe of whether it is alive or ready is
 	// answered until nothing else is.
 	for _, open := range []func() error{
 		func() error { return s.checks(&o, book, log) },
@@ -267,7 +267,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	return s.handle("admin", o.admin.addr, s.budget.Clients, secured, admin, log)
 }
 
-// health serves what whoever runs it asks: whether it is alive and ready, and metrics.
+// health serves what operators ask: whether it is alive and ready, and metrics.
 func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, log *slog.Logger) error {
 	if o.health == "" {
 		return nil

@@ -77,7 +77,7 @@ type cluster struct {
 	} `json:"top"`
 }
 
-// status prints what whoever is on call wants to know first.
+// status prints what an operator on call needs first.
 func status(args []string, stdout, stderr io.Writer) int {
 	return ask("status", args, 0, stdout, stderr, nil, func(ctx context.Context, c *client, a *asking, _ []string) (int, error) {
 		var answer cluster
@@ -170,7 +170,7 @@ func (c *cluster) printDecisions(w io.Writer) {
 	table.Flush()
 }
 
-// printDenied tells who is denied most, over all members.
+// printDenied prints the keys that are denied most, over all members.
 func (c *cluster) printDenied(w io.Writer) {
 	if len(c.Top.Denied) == 0 {
 		return

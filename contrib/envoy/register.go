@@ -14,16 +14,16 @@ import (
 
 // Register has a server answer as the rate limit service, as grpc.health.v1 and by
 // reflection. The health is that of weir.Node.Ready, and NOT_SERVING from Drain on: a
-// node that leaves goes on answering those who still ask.
+// node that leaves goes on answering clients that still ask.
 func (s *Service) Register(on *grpc.Server) {
 	rls.RegisterRateLimitServiceServer(on, s)
 	health.RegisterHealthServer(on, &healthServer{of: s})
 	reflection.Register(on)
 }
 
-// Drain has the health say NOT_SERVING from now on, before the node leaves: so Envoy
-// asks others by the time that the server ends. Checks are answered as before. Whoever
-// watches the health is told at once, and its stream ends within a second or two, for
+// Drain sets the health to NOT_SERVING from now on, before the node leaves: so Envoy
+// asks others by the time that the server ends. Checks are answered as before. A watcher
+// of the health hears of it at once, and its stream ends within a second or two, for
 // which GracefulStop would wait. It may be called more than once.
 func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
 

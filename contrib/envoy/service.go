@@ -28,7 +28,7 @@ type Options struct {
 	Scope     weir.Scope           // of all limits: Global is over all regions of the node
 	Partition weir.PartitionPolicy // of all limits, while members are missing
 
-	// ShadowMode has every request be OK as a whole. All else is as it would be,
+	// ShadowMode answers every request with OK as a whole. All else is as it would be,
 	// the statuses of descriptors included.
 	ShadowMode bool
 

@@ -50,7 +50,7 @@ func headerOf(md metadata.MD) http.Header {
 }
 
 // MetadataValue is a function for Options that reads the metadata of a call: empty
-// if the name is not there, or there twice. It is worth as much as who sets it: an
+// if the name is not there, or there twice. It is worth as much as its setter: an
 // API key that is checked later on, or a user that a proxy of yours has looked up
 // and writes over what the client sent.
 func MetadataValue(name string) func(context.Context) string {

@@ -193,7 +193,7 @@ func (l *Limits) skips(method string) bool { return l.o.Skip != nil && l.o.Skip(
 type limitedStream struct {
 	grpc.ServerStream
 	limits  *Limits
-	request *rules.Request // who the stream is from is found once
+	request *rules.Request // the client of the stream is found once
 }
 
 func (s *limitedStream) RecvMsg(m any) error {

@@ -168,7 +168,7 @@ func (a *answers) answer(r *kgo.Record, err error) {
 	}
 }
 
-// record is what Kafka keeps of a decision. The headers are for those who choose by them
+// record is what Kafka keeps of a decision. The headers are for consumers that choose by them
 // what to read.
 func record(topic string, r *audit.Record) (*kgo.Record, error) {
 	value, err := json.Marshal(r)

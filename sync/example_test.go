@@ -53,3 +53,46 @@ func ExampleStream() {
 	// Output:
 	// 3 true
 }
+
+// A region that has spent its part of a limit asks the other one for more.
+func ExampleHoldings() {
+	now := countsync.Time{Now: int64(time.Hour), Steady: int64(time.Hour)}
+	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute}
+	id := bucket.ID{Hi: 1, Lo: 2}
+	join := func(region, other string, self countsync.Member) *countsync.Holdings {
+		regions := countsync.NewRegions(region, []string{other}, nil)
+		return countsync.NewHoldings(regions, self, bucket.NewStore(1000, bucket.Salt{self, self}), now)
+	}
+	east, west := join("east", "west", 1), join("west", "east", 2)
+	exchange := func(region string, of *countsync.Holdings, other string, with *countsync.Holdings) {
+		due, _ := of.Due(now, func(bucket.ID) bool { return true })
+		for _, statement := range due[other] {
+			e := of.Exchange([]countsync.Statement{statement})
+			if answer, ok := with.Serve(region, e.Print, &e.Statements[0], now); ok {
+				of.Answered(other, e.Print, &answer, now)
+			}
+		}
+	}
+	meet := func() {
+		exchange("east", east, "west", west)
+		exchange("west", west, "east", east)
+	}
+	take := func(units int64) {
+		var r bucket.Result
+		east.Take(id, limit, now, units, &r)
+		fmt.Println(r.Allowed, r.Remaining)
+	}
+
+	take(1) // nothing is known yet of what the regions had before
+	meet()
+	take(5)
+	take(3)
+	now.Now, now.Steady = now.Now+int64(time.Second), now.Steady+int64(time.Second)
+	meet()
+	take(3)
+	// Output:
+	// false 0
+	// true 0
+	// false 0
+	// true 2
+}

@@ -69,24 +69,15 @@ func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number
 	s.spent, s.wasReset = spent, reset
 }
 
-// Collect appends to list each count that has changed since it was collected,
-// once, and starts anew for it; with hurried, only those for which Track's hurry
-// was signalled. The order follows from the order of the changes. Changes that
-// come meanwhile are in this list or in the next.
-func (s *Store) Collect(hurried bool, list []Change) []Change {
-	t := s.tracker.Load()
-	if t == nil {
-		return list
-	}
-	_, list = s.CollectPart(0, math.MaxInt, hurried, list)
-	return list
-}
-
-// CollectPart is Collect of a part of the store, of at least `least` changes if
-// there are so many from there on, and at most one shard's more: it starts at cursor,
-// 0 for the beginning, and next is where to go on, 0 after the last part. What is
-// collected in parts is still in the processor's cache when it is exported.
-func (s *Store) CollectPart(cursor, least int, hurried bool, list []Change) (next int, _ []Change) {
+// Collect appends to list each count of a part of the store that has changed since it was
+// collected, once, and starts anew for it; with hurried, only those for which Track's hurry
+// was signalled. The order follows from the order of the changes. Changes that come meanwhile
+// are in this list or in a later one.
+//
+// The part begins at cursor, 0 for the beginning, and has at least `least` changes if there
+// are so many from there on, and at most one shard's more. next is where to go on, 0 after the
+// last part. What is collected in parts is still in the processor's cache when it is exported.
+func (s *Store) Collect(cursor, least int, hurried bool, list []Change) (next int, _ []Change) {
 	t := s.tracker.Load()
 	if t == nil {
 		return 0, list

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -110,13 +111,13 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 					m.peek(ids[5], &l, now, units)
 				}
 			case "collect":
-				collected(s.Collect(false, nil))
+				collected(s.collectAll(false, nil))
 				require.Empty(t, noted, "not collected")
 			case "parts":
 				least := rapid.IntRange(1, 3).Draw(t, "least")
 				for cursor, over := 0, false; !over; over = cursor == 0 {
 					var list []Change
-					cursor, list = s.CollectPart(cursor, least, false, nil)
+					cursor, list = s.Collect(cursor, least, false, nil)
 					require.True(t, cursor == 0 || len(list) >= least, "a part of %d", len(list))
 					collected(list)
 				}
@@ -131,13 +132,13 @@ func TestWhatIsCollectedIsWhatWasSpent(t *testing.T) {
 				delete(net, id)
 				delete(noted, id)
 			case "hurried":
-				collected(s.Collect(true, nil))
+				collected(s.collectAll(true, nil))
 			}
 			checkStore(t, s)
 		}
-		collected(s.Collect(false, nil))
+		collected(s.collectAll(false, nil))
 		require.Empty(t, noted, "not collected")
-		require.Empty(t, s.Collect(false, nil), "collected twice")
+		require.Empty(t, s.collectAll(false, nil), "collected twice")
 		checkStore(t, s)
 	})
 }
@@ -193,8 +194,8 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 						case <-hurry:
 						default:
 						}
-						if list = add(s.Collect(hurried, list)); !hurried {
-							cursor, list = s.CollectPart(cursor, 2, false, list)
+						if list = add(s.collectAll(hurried, list)); !hurried {
+							cursor, list = s.Collect(cursor, 2, false, list)
 							list = add(list)
 						}
 						c, _ := s.CollectOne(all[i%len(all)])
@@ -205,7 +206,7 @@ func TestWhatManySpendWhileOthersCollectAddsUp(t *testing.T) {
 			spenders.Wait()
 			close(done)
 			collectors.Wait()
-			add(s.Collect(false, nil))
+			add(s.collectAll(false, nil))
 			spent := false
 			for i, id := range all {
 				used, _, _ := s.Used(id, epoch)
@@ -243,18 +244,18 @@ func TestACountHurriesAtASixteenthOfItsCapacity(t *testing.T) {
 		s.Take(all[0], l, epoch, 1)
 		require.False(t, signalled(), "once is enough, and what was spent elsewhere does not hurry")
 		want := min(test.at+1, test.rate)
-		require.Equal(t, []Change{{all[0], want, true}}, s.Collect(true, nil))
-		require.Empty(t, s.Collect(true, nil))
-		require.Equal(t, []Change{{all[1], 0, true}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{all[0], want, true}}, s.collectAll(true, nil))
+		require.Empty(t, s.collectAll(true, nil))
+		require.Equal(t, []Change{{all[1], 0, true}}, s.collectAll(false, nil))
 
 		s.Reset(all[0], 0)
-		require.Empty(t, s.Collect(true, nil))
+		require.Empty(t, s.collectAll(true, nil))
 		s.Take(all[0], l, epoch, test.at)
 		require.True(t, signalled(), "anew after it was collected")
 		s.Take(all[2], l, epoch, test.at) // with nobody listening
 		s.Debit(ID{7, 7}, l, epoch, test.at)
 		require.True(t, signalled())
-		require.Len(t, s.Collect(true, nil), 3)
+		require.Len(t, s.collectAll(true, nil), 3)
 		checkStore(t, s)
 	}
 }
@@ -266,15 +267,15 @@ func TestUntrackedNothingIsNoted(t *testing.T) {
 	s.Take(id, l, epoch, 3)
 	s.Touch(id)
 	s.Touch(ID{})
-	require.Empty(t, s.Collect(false, nil))
+	require.Empty(t, s.collectAll(false, nil))
 	c, noted := s.CollectOne(id)
 	require.Zero(t, c.Units)
 	require.False(t, noted)
 	s.Track(1, 1, nil)
-	require.Empty(t, s.Collect(false, nil))
+	require.Empty(t, s.collectAll(false, nil))
 	s.Take(id, l, epoch, 2)
 	s.Track(1, 1, make(chan struct{}))
-	require.Equal(t, []Change{{id, 2, true}}, s.Collect(false, nil), "a second Track changes nothing")
+	require.Equal(t, []Change{{id, 2, true}}, s.collectAll(false, nil), "a second Track changes nothing")
 	checkStore(t, s)
 }
 
@@ -288,19 +289,19 @@ func TestAResetAndATouchAreChangesOfNoUnits(t *testing.T) {
 	s.Reset(id, 0)
 	s.Touch(id)
 	s.Touch(other)
-	require.ElementsMatch(t, []Change{{id, 0, true}, {other, 0, true}}, s.Collect(false, nil))
-	require.Empty(t, s.Collect(false, nil))
+	require.ElementsMatch(t, []Change{{id, 0, true}, {other, 0, true}}, s.collectAll(false, nil))
+	require.Empty(t, s.collectAll(false, nil))
 
 	s.Touch(id)
 	c, noted := s.CollectOne(id)
 	require.True(t, noted)
 	require.Equal(t, Change{ID: id, Folded: true}, c)
-	require.Empty(t, s.Collect(false, nil))
+	require.Empty(t, s.collectAll(false, nil))
 
 	s.Touch(id)
 	s.Take(id, l, epoch, 3)
 	s.Touch(id)
-	require.Equal(t, []Change{{id, 3, true}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{id, 3, true}}, s.collectAll(false, nil))
 }
 
 func TestAConversionIsAChange(t *testing.T) {
@@ -312,9 +313,9 @@ func TestAConversionIsAChange(t *testing.T) {
 			s.Debit(id, &Limit{Algorithm: a, Rate: maxUnits, Per: time.Hour}, epoch, 1<<40)
 			s.Peek(id, &Limit{Algorithm: b, Rate: 7, Per: time.Minute, Version: 1}, epoch, 1)
 			checkStore(t, s)
-			require.Equal(t, []Change{{id, 1 << 40, false}}, s.Collect(false, nil), "and keeps what is not collected")
+			require.Equal(t, []Change{{id, 1 << 40, false}}, s.collectAll(false, nil), "and keeps what is not collected")
 			s.Peek(id, &Limit{Algorithm: a, Rate: 9, Per: time.Minute, Version: 2}, epoch, 1)
-			require.Equal(t, []Change{{id, 0, true}}, s.Collect(false, nil))
+			require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
 			checkStore(t, s)
 		}
 	}
@@ -342,9 +343,9 @@ func TestWhatNobodyCollectsIsBounded(t *testing.T) {
 	require.LessOrEqual(t, len(ch.hurried), maxHurried)
 	require.LessOrEqual(t, len(ch.touched), maxTouched)
 	checkStore(t, s)
-	require.LessOrEqual(t, len(s.Collect(false, nil)), 100+maxTouched)
-	require.Empty(t, s.Collect(false, nil))
-	require.Empty(t, s.Collect(true, nil))
+	require.LessOrEqual(t, len(s.collectAll(false, nil)), 100+maxTouched)
+	require.Empty(t, s.collectAll(false, nil))
+	require.Empty(t, s.collectAll(true, nil))
 }
 
 func TestAnEvictedCountTakesItsUnitsAlong(t *testing.T) {
@@ -354,12 +355,12 @@ func TestAnEvictedCountTakesItsUnitsAlong(t *testing.T) {
 	s.Take(ID{1, 1}, l, epoch, 1<<35)
 	s.Take(ID{2, 2}, l, epoch, 1<<36)
 	checkStore(t, s)
-	require.Equal(t, []Change{{ID{2, 2}, 1 << 36, false}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{ID{2, 2}, 1 << 36, false}}, s.collectAll(false, nil))
 	s.Take(ID{2, 2}, l, epoch, 1<<36)
 	s.Take(ID{2, 2}, l, epoch, 1)
 	s.Take(ID{1, 1}, l, epoch+int64(2*time.Hour), 1)
 	checkStore(t, s)
-	require.Equal(t, []Change{{ID{1, 1}, 1, true}}, s.Collect(false, nil), "though it had recovered: the store was full")
+	require.Equal(t, []Change{{ID{1, 1}, 1, true}}, s.collectAll(false, nil), "though it had recovered: the store was full")
 }
 
 func TestARecoveredCountStaysUntilItIsCollected(t *testing.T) {
@@ -369,14 +370,14 @@ func TestARecoveredCountStaysUntilItIsCollected(t *testing.T) {
 		s.Track(1, 1, nil)
 		id, later := ID{1, 2}, epoch+int64(time.Hour)
 		s.Take(id, l, epoch, 7)
-		s.Collect(false, nil)
+		s.collectAll(false, nil)
 		s.Refund(id, l, epoch, 7, 0, false)
 		s.Compact(epoch)
 		fill(s, ids(50), l)
-		require.Contains(t, s.Collect(false, nil), Change{id, -7, false}, a)
+		require.Contains(t, s.collectAll(false, nil), Change{id, -7, false}, a)
 		s.Take(id, l, epoch, 2)
 		s.Compact(later)
-		require.Equal(t, []Change{{id, 2, true}}, s.Collect(false, nil), a)
+		require.Equal(t, []Change{{id, 2, true}}, s.collectAll(false, nil), a)
 		s.Compact(later)
 		require.Zero(t, s.Len(), a)
 		checkStore(t, s)
@@ -392,13 +393,13 @@ func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 		s.Track(1, 1, nil)
 		id := ID{1, 2}
 		s.Take(id, l, epoch, 7)
-		s.Collect(false, nil)
+		s.collectAll(false, nil)
 		s.Refund(id, l, epoch, 7, 0, false)
 		for _, other := range ids(200) {
 			s.Take(other, flood, epoch, 1)
 		}
 		require.NotZero(t, s.Evicted(), a)
-		require.Contains(t, s.Collect(false, nil), Change{id, -7, false}, a)
+		require.Contains(t, s.collectAll(false, nil), Change{id, -7, false}, a)
 		for _, other := range ids(200) {
 			s.Take(other, flood, epoch, 1)
 		}
@@ -423,8 +424,8 @@ func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
 			s.Take(all[i%100], l, now, 100)
 			s.Refund(all[i%100], l, now, 101, 0, false)
 			if i%7 == 0 {
-				list = s.Collect(true, list[:0])
-				list = s.Collect(false, list[:0])
+				list = s.collectAll(true, list[:0])
+				list = s.collectAll(false, list[:0])
 			}
 		}
 		for range 2000 {
@@ -460,4 +461,10 @@ func scan(s *Store) (all []ID) {
 			return all
 		}
 	}
+}
+
+// collectAll is Collect of the whole store.
+func (s *Store) collectAll(hurried bool, list []Change) []Change {
+	_, list = s.Collect(0, math.MaxInt, hurried, list)
+	return list
 }

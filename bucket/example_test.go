@@ -22,7 +22,7 @@ func ExampleStore() {
 	fmt.Println(owner.Refund(id, limit, now, 1, first.Receipt, false))
 	fmt.Println(owner.Take(id, limit, now, 2).Allowed)
 
-	_, changes := owner.CollectPart(0, 1000, false, nil)
+	_, changes := owner.Collect(0, 1000, false, nil)
 	fmt.Println(len(changes), changes[0].Units)
 
 	var count bucket.Count

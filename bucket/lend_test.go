@@ -215,7 +215,7 @@ func leasesAdmitNoMore(t *rapid.T) {
 			}
 			takes = slices.Delete(takes, i, i+1)
 		case "collect":
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 		case "fail over":
 			var c Count
 			s.Export(id, now, Mark{}, &c)
@@ -332,7 +332,7 @@ func TestNoMoreIsLentThanCopiesMayBeBehind(t *testing.T) {
 	require.EqualValues(t, 80, lend())
 	require.EqualValues(t, 18, lend(), "100 are a sixteenth")
 	require.Zero(t, lend())
-	s.Collect(true, nil)
+	s.collectAll(true, nil)
 	require.EqualValues(t, 80, lend())
 }
 

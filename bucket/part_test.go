@@ -19,7 +19,7 @@ func TestAPartJudgesUntilSomethingElseDoes(t *testing.T) {
 	}{
 		"takes by it":             {func(s *Store) { s.Take(id, &part, origin, 1) }, whole, true},
 		"peeks by another":        {func(s *Store) { s.Peek(ID{1, 3}, &whole, origin, 1) }, whole, true},
-		"its changes collected":   {func(s *Store) { s.Collect(false, nil) }, whole, true},
+		"its changes collected":   {func(s *Store) { s.collectAll(false, nil) }, whole, true},
 		"the table grown":         {func(s *Store) { crowd(s, 3000) }, whole, true},
 		"spent elsewhere":         {func(s *Store) { s.SpendElsewhere(id, &part, origin, 4) }, whole, true},
 		"another part":            {func(s *Store) { l := whole.Part(20); s.Take(id, &l, origin, 1) }, whole, false},
@@ -72,11 +72,11 @@ func TestWhatATakeByAPartHasSpentIsCollected(t *testing.T) {
 		s.Take(id, &part, origin, 5)
 		s.SetPart(id, &part)
 		require.EqualValues(t, 5, s.Uncollected(id))
-		require.Equal(t, []Change{{id, 5, true}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 5, true}}, s.collectAll(false, nil))
 		var r Result
 		require.True(t, s.TakePart(id, &whole, origin, 7, &r))
 		require.EqualValues(t, 7, s.Uncollected(id))
-		require.Equal(t, []Change{{id, 7, true}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 7, true}}, s.collectAll(false, nil))
 		require.True(t, s.TakePart(id, &whole, origin, 19, &r))
 		require.False(t, r.Allowed)
 		require.Zero(t, s.Uncollected(id))
@@ -92,7 +92,7 @@ func TestWhatWasCollectedIsReadAtOneInstantWhateverIsSpentMeanwhile(t *testing.T
 			require.Zero(t, s.Collected(id, origin))
 			s.Take(id, &l, origin, 5)
 			require.Zero(t, s.Collected(id, origin))
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			require.EqualValues(t, 5, s.Collected(id, origin))
 			var spending sync.WaitGroup
 			spending.Go(func() {

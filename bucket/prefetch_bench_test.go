@@ -21,14 +21,14 @@ func BenchmarkPrefetch(b *testing.B) {
 					s.Take(ids[i], &l, 0, 1)
 				}
 				var changes []Change
-				changes = s.Collect(false, changes)
+				changes = s.collectAll(false, changes)
 				const batch = 64
 				var some [batch]ID
 				var r Result
 				for n := 0; b.Loop(); n++ {
 					if n%(keys/2) == 0 {
 						b.StopTimer()
-						changes = s.Collect(false, changes[:0])
+						changes = s.collectAll(false, changes[:0])
 						b.StartTimer()
 					}
 					if n%batch == 0 {

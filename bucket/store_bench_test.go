@@ -80,7 +80,7 @@ func BenchmarkStoreTakeTracked(b *testing.B) {
 						i = 0
 					}
 					if now%(1<<20) < 100 { // 1 ms
-						list = s.Collect(false, list[:0])
+						list = s.collectAll(false, list[:0])
 					}
 				}
 			})
@@ -157,10 +157,10 @@ func benchmarkStoreMemory(b *testing.B, keys int, tracked bool) {
 			for i := range keys {
 				s.Take(ID{rng.Uint64(), rng.Uint64()}, l, epoch, 1)
 				if i%100_000 == 0 {
-					s.Collect(false, nil)
+					s.collectAll(false, nil)
 				}
 			}
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
 			runtime.KeepAlive(s)
 		}

@@ -226,7 +226,7 @@ func TestAnImportKeepsWhatWasSpentHere(t *testing.T) {
 				s := newStore(10, 1)
 				s.Track(1, 1, nil)
 				s.Debit(id, l, now, test.collected)
-				s.Collect(false, nil)
+				s.collectAll(false, nil)
 				if test.net > 0 {
 					s.Debit(id, l, now, test.net)
 				} else {
@@ -385,12 +385,12 @@ func TestSpendElsewhereIsADebitOfNoUnitsHere(t *testing.T) {
 		id := ID{1, 2}
 		s.SpendElsewhere(id, l, epoch, -1)
 		s.SpendElsewhere(id, l, epoch, 0)
-		require.Empty(t, s.Collect(false, nil))
+		require.Empty(t, s.collectAll(false, nil))
 		s.SpendElsewhere(id, l, epoch, 6)
 		s.Take(id, l, epoch, 1)
-		require.Equal(t, []Change{{id, 1, false}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 1, false}}, s.collectAll(false, nil))
 		s.SpendElsewhere(id, l, epoch, -4)
-		require.Equal(t, []Change{{id, 0, true}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
 		used, judge, ok := s.Used(id, epoch)
 		require.True(t, ok)
 		require.Equal(t, *l, judge)
@@ -417,5 +417,5 @@ func TestImportsKeepAFullStoreWhole(t *testing.T) {
 		require.LessOrEqual(t, s.Len(), 50)
 	}
 	checkStore(t, s)
-	require.Empty(t, s.Collect(false, nil))
+	require.Empty(t, s.collectAll(false, nil))
 }

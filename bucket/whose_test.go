@@ -44,7 +44,7 @@ func TestWhatIsSpentHereIsInTheTotalOnceItIsCollected(t *testing.T) {
 		require.False(t, held)
 		s.Take(id, l, epoch, 3)
 		require.Equal(t, Total{me, begun, 0}, whose(t, s, id), "nothing is collected yet")
-		require.Equal(t, []Change{{id, 3, true}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 3, true}}, s.collectAll(false, nil))
 		s.Debit(id, l, epoch, 4)
 		s.Refund(id, l, epoch, 1, 0, false)
 		units, folded := collectOne(t, s, id)
@@ -52,7 +52,7 @@ func TestWhatIsSpentHereIsInTheTotalOnceItIsCollected(t *testing.T) {
 		require.True(t, folded, "more was spent than given back")
 		require.Equal(t, Total{me, begun, 6}, whose(t, s, id))
 		s.Touch(id)
-		require.Equal(t, []Change{{id, 0, true}}, s.Collect(false, nil))
+		require.Equal(t, []Change{{id, 0, true}}, s.collectAll(false, nil))
 		require.Equal(t, Total{me, begun, 6}, whose(t, s, id))
 		checkStore(t, s)
 	}
@@ -74,15 +74,15 @@ func TestUnitsThatAreNotTheTotalsOwnAreLeftToWhoeverCollects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, id := trackedStore(10), ID{1, 2}
 			s.Take(id, l, epoch, 10)
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			s.SetWhose(id, c.whose)
-			require.Empty(t, s.Collect(false, nil), "whose it is is no change")
+			require.Empty(t, s.collectAll(false, nil), "whose it is is no change")
 			if c.units > 0 {
 				s.Take(id, l, epoch, c.units)
 			} else {
 				s.Refund(id, l, epoch, -c.units, 0, false)
 			}
-			require.Equal(t, []Change{{id, c.units, false}}, s.Collect(false, nil))
+			require.Equal(t, []Change{{id, c.units, false}}, s.collectAll(false, nil))
 			require.Equal(t, c.whose, whose(t, s, id))
 			checkStore(t, s)
 		})
@@ -93,9 +93,9 @@ func TestATotalTakesAllThatItHasRoomFor(t *testing.T) {
 	l := &Limit{Rate: maxUnits, Per: time.Hour}
 	s, id := trackedStore(10), ID{1, 2}
 	s.Take(id, l, epoch, math.MaxUint32)
-	require.Equal(t, []Change{{id, math.MaxUint32, true}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{id, math.MaxUint32, true}}, s.collectAll(false, nil))
 	s.Take(id, l, epoch, 1)
-	require.Equal(t, []Change{{id, 1, false}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{id, 1, false}}, s.collectAll(false, nil))
 	require.Equal(t, Total{me, begun, math.MaxUint32}, whose(t, s, id))
 }
 
@@ -106,7 +106,7 @@ func TestACountThatBeganElsewhereIsOfSeveral(t *testing.T) {
 	require.Equal(t, Total{}, whose(t, s, id))
 	s.Take(id, l, epoch, 1)
 	s.SpendElsewhere(ID{3, 4}, l, epoch, 1)
-	require.Equal(t, []Change{{id, 1, false}, {ID{3, 4}, 0, true}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{id, 1, false}, {ID{3, 4}, 0, true}}, s.collectAll(false, nil))
 }
 
 func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
@@ -122,7 +122,7 @@ func TestWhatWasSpentBeforeTrackIsTheTrackersOwn(t *testing.T) {
 	require.Equal(t, Total{me, begun, 1}, whose(t, s, id))
 	s.Take(id, l, epoch, 1)
 	s.Take(ID{3, 4}, l, epoch, 2)
-	require.Equal(t, []Change{{id, 1, true}, {ID{3, 4}, 2, true}}, s.Collect(false, nil))
+	require.Equal(t, []Change{{id, 1, true}, {ID{3, 4}, 2, true}}, s.collectAll(false, nil))
 	require.Equal(t, Total{me, begun, 4}, whose(t, s, ID{3, 4}), "it begins above what was claimed")
 	require.Equal(t, Total{me, begun, 2}, whose(t, s, id))
 }
@@ -146,18 +146,18 @@ func TestACountThatWasForgottenBeginsAboveItsTotal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, id := trackedStore(1), ID{1, 2}
 			s.Take(id, l, epoch, 5)
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			now := forget(s, id)
 			_, held := s.Whose(id)
 			require.False(t, held)
 			s.Reset(other, 0)
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			s.Take(id, l, now, 2)
 			require.Equal(t, Total{me, begun, 6}, whose(t, s, id), "5 stood for other units")
-			require.Equal(t, []Change{{id, 2, true}}, s.Collect(false, nil))
+			require.Equal(t, []Change{{id, 2, true}}, s.collectAll(false, nil))
 			require.Equal(t, Total{me, begun, 8}, whose(t, s, id))
 			s.Take(id, l, now+int64(time.Hour), 1)
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			require.Equal(t, Total{me, begun, 9}, whose(t, s, id), "one that has recovered goes on")
 			checkStore(t, s)
 		})
@@ -170,7 +170,7 @@ func TestAShardWhoseTotalsGrowLargeBeginsAnotherSeries(t *testing.T) {
 	s.Take(old, l, epoch, 3)
 	spend := func(id ID, units int64) Total {
 		s.Take(id, l, epoch, units)
-		s.Collect(false, nil)
+		s.collectAll(false, nil)
 		w := whose(t, s, id)
 		s.Reset(id, 0)
 		return w
@@ -191,7 +191,7 @@ func TestWhoseACountIsTravelsWithItButNotInItsEncoding(t *testing.T) {
 		here, there, id := trackedStore(10), newStore(10, 1), ID{1, 2}
 		there.Track(another, begun, nil)
 		here.Take(id, l, epoch, 3)
-		here.Collect(false, nil)
+		here.collectAll(false, nil)
 		var c Count
 		mark, _, _ := here.Export(id, epoch, Mark{}, &c)
 		require.Equal(t, Total{me, begun, 3}, c.Whose)
@@ -203,13 +203,13 @@ func TestWhoseACountIsTravelsWithItButNotInItsEncoding(t *testing.T) {
 		require.Equal(t, c.Whose, whose(t, there, id), "inserted")
 
 		here.Take(id, l, epoch+1, 2)
-		here.Collect(false, nil)
+		here.collectAll(false, nil)
 		here.Export(id, epoch+1, mark, &c)
 		require.Equal(t, a == SlidingLog, c.Partial())
 		there.Import(id, &c, epoch+1, 0)
 		require.Equal(t, Total{me, begun, 5}, whose(t, there, id), "replaced, or appended")
 		there.Take(id, l, epoch+1, 1)
-		require.Equal(t, []Change{{id, 1, false}}, there.Collect(false, nil))
+		require.Equal(t, []Change{{id, 1, false}}, there.collectAll(false, nil))
 		c.Whose = Total{0, 5, 5}
 		there.Import(id, &c, epoch+1, 0)
 		require.Equal(t, Total{}, whose(t, there, id))
@@ -232,7 +232,7 @@ func TestAnOwnTotalNeverFalls(t *testing.T) {
 			for _, held := range []bool{true, false} {
 				s, id := trackedStore(10), ID{1, 2}
 				s.Take(id, l, epoch, 5)
-				s.Collect(false, nil)
+				s.collectAll(false, nil)
 				var count Count
 				s.Export(id, epoch, Mark{}, &count)
 				if count.Whose = c.t; !held {
@@ -268,7 +268,7 @@ func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
 			s, id := trackedStore(10), ID{1, 2}
 			first := Limit{Algorithm: a, Rate: 100, Per: time.Hour}
 			s.Take(id, &first, epoch, 5)
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			part := first.Part(50)
 			unnamed := part // judges the same, and is no Part
 			unnamed.wholeRate, unnamed.wholePer = 0, 0
@@ -276,7 +276,7 @@ func TestOtherNumbersAreTheSameOrigins(t *testing.T) {
 			s.SetPart(id, &part)
 			require.Equal(t, Total{me, begun, 5}, whose(t, s, id))
 			s.Take(id, &Limit{Algorithm: b, Rate: 40, Per: time.Minute, Version: 1}, epoch, 2)
-			s.Collect(false, nil)
+			s.collectAll(false, nil)
 			require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
 			s.SetWhose(id, Total{another, 3, 9})
 			s.Take(id, &Limit{Algorithm: a, Rate: 50, Per: time.Minute, Version: 2}, epoch, 1)
@@ -311,7 +311,7 @@ func TestTotalsStayWithTheirCountsWhileATableGrowsAndShrinks(t *testing.T) {
 			s.SetWhose(id, Total{another + uint64(i%7), int64(i % 5), uint32(i)})
 		}
 	}
-	s.Collect(false, nil)
+	s.collectAll(false, nil)
 	check(1)
 	for range s.shards {
 		s.Compact(epoch + int64(2*time.Minute))
@@ -338,7 +338,7 @@ func TestManyOriginsTakeNoMemoryForEachCount(t *testing.T) {
 		s.Take(id, &l, epoch, 1)
 		s.SetWhose(id, Total{another + uint64(i%(2*nearest)), 1, uint32(i)})
 	}
-	s.Collect(false, nil)
+	s.collectAll(false, nil)
 	checkStore(t, s)
 	sh := &s.shards[0]
 	sh.numbers.prune(sh.slots)
@@ -453,7 +453,7 @@ func TestATotalStandsForTheSameUnitsForEver(t *testing.T) {
 			case "compact":
 				s.Compact(now)
 			case "collect":
-				collect(s.Collect(rapid.Bool().Draw(t, "hurried"), nil)...)
+				collect(s.collectAll(rapid.Bool().Draw(t, "hurried"), nil)...)
 			case "one":
 				if c, changed := s.CollectOne(id); changed {
 					collect(c)
@@ -530,7 +530,7 @@ func TestWhatIsForgottenElsewhereIsOutgrownHere(t *testing.T) {
 	s.Forget(id, Total{me, begun, 3})
 	require.Equal(t, Total{me, begun, 6}, s.NewTotal(id))
 	s.Take(id, l, epoch, 1)
-	s.Collect(false, nil)
+	s.collectAll(false, nil)
 	require.Equal(t, Total{me, begun, 7}, whose(t, s, id))
 	s.Forget(id, Total{me, begun, math.MaxUint32})
 	require.Equal(t, Total{me, begun + 1, 0}, s.NewTotal(id), "another series outgrows all of it")

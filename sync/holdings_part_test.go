@@ -1,6 +1,7 @@
 package countsync
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -173,7 +174,8 @@ func TestWhatTheStoreAloneHasSpentIsKnown(t *testing.T) {
 	require.InDelta(t, 100/7, x.demand, 90)
 	require.Positive(t, x.demand)
 	require.Zero(t, x.spent())
-	for _, c := range from.store.Collect(false, nil) {
+	_, changes := from.store.Collect(0, math.MaxInt, false, nil)
+	for _, c := range changes {
 		from.holdings.noteSpent(c.ID, c.Units)
 	}
 	require.EqualValues(t, 100, x.spent())

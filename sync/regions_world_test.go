@@ -265,7 +265,8 @@ func (r *region) holding(i int) *holding {
 // tick is what a node does ten times a second.
 func (r *region) tick() {
 	w := r.w
-	for _, c := range r.store.Collect(false, nil) {
+	_, changes := r.store.Collect(0, math.MaxInt, false, nil)
+	for _, c := range changes {
 		r.holdings.noteSpent(c.ID, c.Units)
 	}
 	r.charged(func() {

@@ -211,7 +211,7 @@ func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, over bool)
 // collect takes in the changes of a part of the store.
 func (s *Stream) collect(cursor int, hurried bool, now int64, roles Roles) (ready []Member, next int) {
 	s.tick(now)
-	next, changes := s.store.CollectPart(cursor, collectStep, hurried, s.changes[:0])
+	next, changes := s.store.Collect(cursor, collectStep, hurried, s.changes[:0])
 	s.collected(changes, now, roles)
 	return s.ready(), next
 }

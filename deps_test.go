@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"sync":    {"bucket", "internal/clamp", "time"},
 	"cluster": {"internal/clamp", "internal/origin", "internal/pace", "internal/patience", "internal/rlimit", "internal/roundtrip", "net", "time", "crypto/tls", "github.com/hashicorp/memberlist"},
 
+	"internal/bounds":     {"."},
 	"internal/clamp":      {"time"},
 	"internal/figures":    {},
 	"internal/handover":   {"bucket", "cluster", "internal/env", "internal/view", "internal/wire", "sync", "time"},

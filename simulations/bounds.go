@@ -1,40 +1,19 @@
 package main
 
 import (
-	"math"
 	"slices"
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
-// capacity is what a limit has to give at one time: L, where the table speaks of
-// shares and of L/16.
-func capacity(l *weir.Limit) int64 {
-	if isBucket(l) && l.Burst > 0 {
-		return l.Burst
-	}
-	return l.Rate
-}
+func capacity(l *weir.Limit) int64 { return bounds.Capacity(l) }
+
+func healthy(l *weir.Limit) int64 { return bounds.Healthy(l) }
 
 func isBucket(l *weir.Limit) bool {
 	return l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket
-}
-
-// healthy is L: what the algorithm admits at most in a window of Per placed
-// anywhere (docs/algorithms.md). Answers that come too late are refunded, hence
-// the schedules with a refund. Windows that begin with a key's first ask grant a
-// limit of one unit exactly; those of a Global limit are at the multiples of Per.
-func healthy(l *weir.Limit) int64 {
-	switch {
-	case l.Algorithm == weir.SlidingLog:
-		return l.Rate
-	case isBucket(l):
-		return capacity(l) + l.Rate
-	case l.Rate == 1 && l.Scope != weir.Global && l.Calendar == 0:
-		return 1
-	}
-	return 2 * l.Rate
 }
 
 // situation is what a window holds, or has shortly before it.
@@ -57,53 +36,16 @@ type situation struct {
 	torn    bool    // some region does not reach another one
 }
 
-// excess is how many times L may be admitted on top of L, and is the one place
-// where the guarantees table is read:
-//
-//	a split            FairShare, FailClosed: c
-//	                   MajorityShare: 1.5·(1+c) − 1
-//	                   FailOpen: what other sides have, and each node until its side agrees on a stand-in
-//	a link within a side  c, for the 2 s until it is as healthy again; 0 from then on
-//	a check times out  1 for each spell, and 1 while nodes are paused for too long; FailOpen: one more for each node
-//	the owner crashes  ⌊L/16⌋ and what was in flight, which inFlight adds; 1 where no copy outlives it
-//	never met, or forgotten  1 for each side that does not know of the others; all of them, and L is one's
-//
-// No row speaks of a clock that steps: by as much as it gains, more flows back (1
-// at most). Where several rows hold, their excesses add up: each is of what can be
-// spent twice because of one event, and events do not undo each other.
-func (s situation) excess(p weir.PartitionPolicy) float64 {
-	e := float64(s.bare+s.timeouts+s.late+s.unaware) + s.steps
-	switch {
-	case p == weir.FailOpen:
-		e += float64(max(0, s.sides-1))
-		if s.c+s.timeouts+s.late+s.kills+s.bare > 0 {
-			e += float64(s.nodes + s.c)
-		}
-	case p == weir.MajorityShare && s.sides > 1:
-		e += 1.5*float64(1+s.c) - 1
-	default:
-		e += float64(s.c)
+// guaranteed is the situation as the guarantees table has it.
+func (s situation) guaranteed() bounds.Situation {
+	return bounds.Situation{
+		Changes: s.c, Sides: s.sides, Crashes: s.kills, Bare: s.bare, Late: s.timeouts + s.late,
+		Strangers: s.unaware, Nodes: s.nodes, Stepped: s.steps, Global: s.regions > 0, Regional: s.abroad,
 	}
-	return e
 }
 
-// bound is the most units that a window of Per may hold in this situation, without
-// what is in flight. MajorityShare stays below its bound.
-func (s situation) bound(l *weir.Limit) int64 {
-	if s.regions > 0 {
-		// A region has L at most.
-		most := (1 + s.abroad) * float64(healthy(l))
-		return int64(most + float64(s.kills)*math.Floor(float64(capacity(l))/16))
-	}
-	most := float64(healthy(l)) * (1 + s.excess(l.Partition))
-	if s.kills > 0 {
-		most += float64(s.kills) * math.Floor(float64(capacity(l))/16)
-	}
-	if l.Partition == weir.MajorityShare && s.sides > 1 {
-		return int64(math.Ceil(most)) - 1
-	}
-	return int64(most)
-}
+// bound is the most units that a window of Per may hold, without what is in flight.
+func (s situation) bound(l *weir.Limit) int64 { return bounds.Bound(l, s.guaranteed()) }
 
 // row names what a window falls under.
 func (s situation) row() string {

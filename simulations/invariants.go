@@ -38,7 +38,7 @@ const (
 
 // invariants are in the order in which verdicts are printed.
 var invariants = []invariant{
-	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounds},
+	{boundInvariant, "no window of a limit's Per holds more than the guarantees table allows it", bounded},
 	{ownWindow, "until the first fault, fixed_window admits its rate in each of its own windows", ownWindows},
 	{anyTime, "where nothing changes, a bucket admits its Burst and what flows in, in any time", anyTimes},
 	{healedInvariant, "200 ms after all is heard again, sliding_log counts what every side admitted", heals},
@@ -137,8 +137,8 @@ func (a *asks) String() string {
 	return s
 }
 
-// bounds holds each window of Per against the row that it falls under.
-func bounds(r *trial, broken func(time.Duration, string, ...any)) {
+// bounded holds each window of Per against the row that it falls under.
+func bounded(r *trial, broken func(time.Duration, string, ...any)) {
 	type course struct {
 		limit  int16
 		region string

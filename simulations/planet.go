@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 )
 
 const (
@@ -162,7 +163,7 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 	for _, c := range p.courses {
 		s := c.situation(l, from-granted, to, 0, 0)
 		torn := c.alone(&s, from-granted, to)
-		e := s.excess(l.Partition)
+		e := bounds.Excess(l.Partition, s.guaranteed())
 		if torn || s.sides > 1 || s.kills+s.timeouts+s.late+s.c > 0 {
 			e++ // what it has granted, or was granted, since others had a copy
 		}

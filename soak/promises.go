@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
 	"github.com/weir-go/weir/internal/lab"
 )
 
@@ -57,38 +58,21 @@ type stoodIn struct {
 	owner int64
 }
 
-// grants is what a limit admits within any one Per in good health
-// (docs/algorithms.md).
-func grants(l weir.Limit) int64 {
-	switch {
-	case l.Algorithm == weir.SlidingLog || l.Rate == 1 && l.Algorithm != weir.TokenBucket && l.Algorithm != weir.LeakyBucket:
-		return l.Rate
-	case l.Algorithm == weir.TokenBucket || l.Algorithm == weir.LeakyBucket:
-		burst := l.Burst
-		if burst == 0 {
-			burst = l.Rate
-		}
-		return burst + l.Rate
-	}
-	return 2 * l.Rate
-}
-
 // allowance is what a window may hold beyond what the limit grants, because of one
 // fault. inFlight is what the key was admitted within a round trip of it.
-// The rows are those of docs/partitions.md.
 func allowance(k kind, l weir.Limit, inFlight int64, rtt time.Duration) int64 {
-	most := grants(l)
+	var s bounds.Situation
 	switch k {
-	case deploy: // authority is under way
-		return 1 + int64(math.Ceil(float64(l.Rate)*float64(rtt)/float64(l.Per)))
-	case kill: // the copy was behind by less than a sixteenth, and by what was in flight
-		return most/16 + inFlight
-	case freeze, stalled: // 2·L
-		return most
-	case sever: // two changes of connectivity: below 1.5·(1+2)·L
-		return (9*most-1)/2 - most
+	case deploy:
+		s.InFlight = 1 + int64(math.Ceil(float64(l.Rate)*float64(rtt)/float64(l.Per)))
+	case kill:
+		s.Crashes, s.InFlight = 1, inFlight
+	case freeze, stalled:
+		s.Late = 1
+	case sever:
+		s.Changes, s.Sides = 2, 2
 	}
-	return 0
+	return bounds.Bound(&l, s) - bounds.Healthy(&l)
 }
 
 // finding is the window of a kind that came closest to what it may hold, or went
@@ -149,7 +133,7 @@ func (a *account) audit(name string, l weir.Limit, faults []fault, rtt time.Dura
 	}
 	admission := func(i int) (from, to int64) { return a.admitted[i].from, a.admitted[i].to }
 	for begin, n := range lab.Windows(len(a.admitted), admission, edges, int64(l.Per)) {
-		held, window, worst, most := int64(n), span{begin, min(begin+int64(l.Per)-1, last)}, calm, grants(l)
+		held, window, worst, most := int64(n), span{begin, min(begin+int64(l.Per)-1, last)}, calm, bounds.Healthy(&l)
 		for _, o := range occasions {
 			if o.touches(window) {
 				most += o.extra

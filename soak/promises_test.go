@@ -114,22 +114,6 @@ func TestARoundTripIsAsLongAsChecksTookBeforeAKill(t *testing.T) {
 	require.Equal(t, time.Millisecond, faults[1].rtt)
 }
 
-func TestAlgorithmsGrantWhatTheirDocumentSays(t *testing.T) {
-	for _, test := range []struct {
-		limit weir.Limit
-		most  int64
-	}{
-		{weir.Limit{Algorithm: weir.SlidingLog, Rate: 10}, 10},
-		{weir.Limit{Algorithm: weir.SlidingWindow, Rate: 10}, 20},
-		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 10}, 20},
-		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 1}, 1},
-		{weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Burst: 3}, 13},
-		{weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1}, 2},
-	} {
-		require.Equal(t, test.most, grants(test.limit), test.limit.Algorithm)
-	}
-}
-
 func TestARunThatShowedNothingOrDeniedForNoReasonIsBroken(t *testing.T) {
 	v := verdict{filled: -1}
 	require.Len(t, v.broken(), 2, "neither a window nor a busy key")

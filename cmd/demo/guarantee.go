@@ -1,6 +1,11 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/bounds"
+)
 
 // guarantee is a row of the table of guarantees. A window is judged by the last
 // of those that it holds something of.
@@ -20,17 +25,17 @@ type promise struct {
 	inFlight int // of a window with a crash: what it was admitted in two round trips around that
 }
 
-// most is how much the client gets in a window at most. A crash costs what the
-// stand-in had not been sent: a sixteenth of the limit, and what was admitted
-// within two round trips.
+// most is how much the client gets in a window at most, of a limit whose windows admit no
+// more than its rate.
 func (p promise) most(g guarantee) int {
+	var s bounds.Situation
 	switch g {
 	case crashed:
-		return int(p.limit+p.limit/16) + p.inFlight
+		s.Crashes, s.InFlight = 1, int64(p.inFlight)
 	case timedOut:
-		return int(2 * p.limit)
+		s.Late = 1
 	}
-	return int(p.limit)
+	return int(bounds.Bound(&weir.Limit{Algorithm: weir.SlidingLog, Rate: p.limit}, s))
 }
 
 // closest is what was found in the windows of all clients that one guarantee

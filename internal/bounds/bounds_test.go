@@ -1,0 +1,142 @@
+package bounds
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+)
+
+var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and the README")
+
+func TestHealthyIsWhatTheAlgorithmsDocumentSays(t *testing.T) {
+	for _, test := range []struct {
+		limit weir.Limit
+		most  int64
+	}{
+		{weir.Limit{Algorithm: weir.SlidingLog, Rate: 10}, 10},
+		{weir.Limit{Algorithm: weir.SlidingLog, Rate: 1, Scope: weir.Global}, 1},
+		{weir.Limit{Algorithm: weir.SlidingWindow, Rate: 10}, 20},
+		{weir.Limit{Algorithm: weir.SlidingWindow, Rate: 1}, 1},
+		{weir.Limit{Algorithm: weir.SlidingWindow, Rate: 1, Scope: weir.Global}, 2},
+		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 10}, 20},
+		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 1}, 1},
+		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 1, Scope: weir.Global}, 2},
+		{weir.Limit{Algorithm: weir.FixedWindow, Rate: 1, Calendar: weir.Day}, 2},
+		{weir.Limit{Algorithm: weir.TokenBucket, Rate: 10, Burst: 3}, 13},
+		{weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1}, 2},
+	} {
+		require.Equal(t, test.most, Healthy(&test.limit), "%+v", test.limit)
+	}
+}
+
+// Around a multiple of Per, two units of a limit of one are admitted within 2 ns where windows
+// begin by the clock: that of a Global FixedWindow at the multiple, of a Global SlidingWindow
+// 1 ns later. Where they begin with a key's first ask it is one.
+func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
+	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	var now atomic.Int64
+	now.Store(midnight.Add(-time.Hour).UnixNano())
+	n, err := weir.Start(t.Context(), weir.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close()) }()
+	for _, limit := range []weir.Limit{
+		{Algorithm: weir.SlidingWindow, Rate: 1, Per: time.Hour},
+		{Algorithm: weir.FixedWindow, Rate: 1, Per: time.Hour},
+		{Algorithm: weir.SlidingLog, Rate: 1, Per: time.Hour, Scope: weir.Global},
+		{Algorithm: weir.SlidingWindow, Rate: 1, Per: time.Hour, Scope: weir.Global},
+		{Algorithm: weir.FixedWindow, Rate: 1, Per: time.Hour, Scope: weir.Global},
+		{Algorithm: weir.FixedWindow, Rate: 1, Calendar: weir.Day},
+	} {
+		limit.Name = limit.Algorithm.String() + limit.Scope.String() + limit.Calendar.String()
+		l, err := n.Limiter(limit)
+		require.NoError(t, err)
+		admitted := int64(0)
+		for _, at := range []time.Time{midnight.Add(-1), midnight, midnight.Add(1)} {
+			now.Store(at.UnixNano())
+			d, err := l.Allow(context.Background(), "k")
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+		require.Equal(t, Healthy(&limit), admitted, limit.Name)
+	}
+}
+
+// The README has the rows of the code, and docs/partitions.md has L and what is allowed as
+// Bound computes them.
+func TestDocumentsStateTheBounds(t *testing.T) {
+	var atMost [][]string
+	for _, row := range Rows() {
+		atMost = append(atMost, []string{row.While, row.AtMost})
+	}
+	rewrite(t, "../../README.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
+		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
+		cells[1] = row[1]
+	})
+
+	log := func(p weir.PartitionPolicy, rate int64) weir.Limit {
+		return weir.Limit{Algorithm: weir.SlidingLog, Rate: rate, Partition: p}
+	}
+	open := weir.Limit{Algorithm: weir.SlidingWindow, Rate: 100, Partition: weir.FailOpen}
+	frozen := weir.Limit{Algorithm: weir.FixedWindow, Rate: 100}
+	bucket := weir.Limit{Algorithm: weir.TokenBucket, Rate: 100, Partition: weir.FairShare}
+	var rows [][]string
+	for _, row := range []struct {
+		while, atMost string
+		limit         weir.Limit
+		holds         Situation
+	}{
+		{"every node hears every other", "L", log(weir.FairShare, 100), Situation{}},
+		{"the owner crashes", "L + ⌊C/16⌋ and what two round trips admit", log(weir.MajorityShare, 200), Situation{Crashes: 1, InFlight: 16}},
+		{"the owner is frozen, and thaws", "2·L", frozen, Situation{Late: 1}},
+		{"a link is down inside a side", "L, from 2 s after", log(weir.MajorityShare, 80), Situation{}},
+		{"the only way between four members leaves", "(1+c)·L, and what is in flight", log(weir.FairShare, 120), Situation{Changes: 3, InFlight: 1}},
+		{"a split, `FairShare`, c = 0", "L", log(weir.FairShare, 100), Situation{Sides: 2}},
+		{"the same, c = 1", "(1+c)·L", log(weir.FairShare, 100), Situation{Sides: 2, Changes: 1}},
+		{"a split, `MajorityShare`, c = 0", "below 1.5·L", log(weir.MajorityShare, 100), Situation{Sides: 2}},
+		{"the same, c = 1", "below 1.5·(1+c)·L", log(weir.MajorityShare, 100), Situation{Sides: 2, Changes: 1}},
+		{"a split, `FailClosed`, c = 0", "L", log(weir.FailClosed, 100), Situation{Sides: 2}},
+		{"the same, c = 1", "(1+c)·L", log(weir.FailClosed, 100), Situation{Sides: 2, Changes: 1}},
+		{"a split, `FailOpen`", "L on each side, and for each node until its side agrees on a stand-in", open, Situation{Sides: 3}},
+		{"sides have not met, `Expect` 5", "as a split of a roster of 5", bucket, Situation{Strangers: 1}},
+		{"sides have not met", "L on each side", bucket, Situation{Strangers: 1}},
+		{"sides have forgotten each other", "L on each side", log(weir.FairShare, 100), Situation{Strangers: 1}},
+	} {
+		rows = append(rows, []string{row.while, row.atMost, fmt.Sprint(Healthy(&row.limit)), fmt.Sprint(Bound(&row.limit, row.holds))})
+	}
+	rewrite(t, "../../docs/partitions.md", "| while | at most | L | measured | allowed | scenario |\n", rows, func(cells, row []string) {
+		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
+		cells[1], cells[2], cells[4] = row[1], row[2], row[3]
+	})
+}
+
+// rewrite compares a document's table with rows, or has it be what set makes of its cells.
+func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, row []string)) {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), head)
+	require.True(t, found, head)
+	lines := strings.Split(rest, "\n")
+	for i, row := range rows {
+		cells := strings.Split(strings.Trim(lines[i+1], "| "), " | ")
+		set(cells, row)
+		lines[i+1] = "| " + strings.Join(cells, " | ") + " |"
+	}
+	require.False(t, strings.HasPrefix(lines[len(rows)+1], "|"), "%s: more rows than there are: %s", file, lines[len(rows)+1])
+	now := before + head + strings.Join(lines, "\n")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(now), 0o666))
+		return
+	}
+	require.Equal(t, string(text), now, "write it anew with: go test ./internal/bounds -run Documents -update")
+}

@@ -1,0 +1,50 @@
+package bounds
+
+// Row is a row of the guarantees table of the README: L is Healthy, C is Capacity, c is
+// Situation.Changes.
+type Row struct {
+	While  string // the beginning of what holds meanwhile
+	AtMost string
+}
+
+// Rows is the table, as Bound computes it.
+func Rows() []Row {
+	return []Row{
+		{
+			"every node hears every other",
+			"what the algorithm says, from any mix of nodes, and not one unit more",
+		},
+		{
+			"a key is hot, so that its owner lends units of it (below)",
+			"the same: they are spent when they are lent, and no lease outlasts the window",
+		},
+		{
+			"nodes join",
+			"the same, plus what is in flight when authority moves (measured: at most one unit)",
+		},
+		{
+			"the owner crashes",
+			"L + ⌊C/16⌋ + 2a·RTT, for up to `Replicas` crashes in a row, each after the counts of the one before were copied again (`Stats().Stream` says how far that is)",
+		},
+		{
+			"an owner does not answer in time though it lives (slow",
+			"2L in a window that holds it; `FailOpen`: L more for each node",
+		},
+		{
+			"a link is down, but its ends are on one side",
+			"the same as healthy, from 2 s after it went down",
+		},
+		{
+			"a member is missing from this side",
+			"all sides together L with `FairShare` and `FailClosed`, below 1.5·L with `MajorityShare`, in a window in which nobody comes or goes; each change of connectivity c in it, or in the 2 s before, adds as much again. The leave, crash or freeze of a member that was the only way between others is one. `FailOpen`: L on each side, and by each node until its side agrees on a stand-in",
+		},
+		{
+			"the roster is below `Expect`",
+			"the same, as of a roster of Expect",
+		},
+		{
+			"a `Global` limit, whether regions reach each other or not",
+			"L in every window of all regions together ([lost memory](docs/regions.md#what-it-guarantees) apart)",
+		},
+	}
+}

@@ -27,7 +27,7 @@ func regionalCounts(n *Node) map[bucket.ID]int64 {
 		cursor, ids = n.counts.Scan(cursor, ids[:0])
 		for _, id := range ids {
 			if !wire.IsGlobal(id) {
-				counts[id], _, _ = n.counts.Used(id, n.clock.Now())
+				counts[id], _, _ = n.counts.Used(id, n.env.Now())
 			}
 		}
 	}
@@ -127,11 +127,11 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 			for o := wire.OpTake; o <= wire.OpReset; o++ {
 				units := int64(1)
 				if o == wire.OpReset {
-					units = near.clock.Now()
+					units = near.env.Now()
 				}
 				f.Add(one(o, id, units), byte(i%3), o == wire.OpDebit)
 			}
-			st := countsync.Statement{ID: id, Limit: numbers[i], Number: near.clock.Now(), From: 7, Received: 1, Wants: 10, Must: 10, Spent: 9, Series: 1, Forgot: i%2 == 0}
+			st := countsync.Statement{ID: id, Limit: numbers[i], Number: near.env.Now(), From: 7, Received: 1, Wants: 10, Must: 10, Spent: 9, Series: 1, Forgot: i%2 == 0}
 			e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
 			f.Add(request(wire.OpExchange, 0, 0, e.Append(nil)), byte(i%3), false)
 			f.Add(request(wire.OpExchange, wire.FlagAbroad, 0, e.Append(nil)), byte(i%3), true)

@@ -174,7 +174,7 @@ func resetting(l *Limiter, key string, number int64) []byte {
 }
 
 func used(n *Node, l *Limiter, key string) int64 {
-	units, _, _ := n.counts.Used(l.id(key), n.clock.Now())
+	units, _, _ := n.counts.Used(l.id(key), n.env.Now())
 	return units
 }
 
@@ -184,7 +184,7 @@ func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 	n, _, _ := bordered(t, nil)
 	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: view.NameHash("near-2")}
 	b.Region = "far"
-	refusal, err := n.regions.Border(b, &h, nil, n.clock.Now())
+	refusal, err := n.regions.Border(b, &h, nil, n.env.Now())
 	require.NoError(t, err)
 	require.Nil(t, refusal)
 	require.Equal(t, wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}, h)
@@ -194,19 +194,19 @@ func TestARequestOfAnotherRegionIsForTheNodeThatItReaches(t *testing.T) {
 // not the region.
 func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	n, regional, global := bordered(t, nil)
-	require.Empty(t, served(n, "far", resetting(regional, "key", n.clock.Now())))
+	require.Empty(t, served(n, "far", resetting(regional, "key", n.env.Now())))
 	require.EqualValues(t, 10, used(n, regional, "key"))
 
 	print := n.regions.Holdings.Exchange(nil).Print
 	stating := func(l *Limiter) []byte {
-		st := countsync.Statement{ID: l.id("key"), Limit: l.numbers, Number: n.clock.Now(), From: 7, Wants: 10, Must: 10, Spent: 9, Series: 1}
+		st := countsync.Statement{ID: l.id("key"), Limit: l.numbers, Number: n.env.Now(), From: 7, Wants: 10, Must: 10, Spent: 9, Series: 1}
 		return (&countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}).Append(wire.Header{Op: wire.OpExchange}.Append(nil))
 	}
 	require.Empty(t, served(n, "far", stating(regional)))
-	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.clock.Time()) // it has one
+	n.regions.Holdings.Limit(global.id("key"), &global.numbers, n.env.Time()) // it has one
 	kept := n.regions.Holdings.Kept()
 	require.EqualValues(t, 10, used(n, regional, "key"))
-	require.Zero(t, n.regions.Holdings.SpentElsewhere(regional.id("key"), n.clock.Now()))
+	require.Zero(t, n.regions.Holdings.SpentElsewhere(regional.id("key"), n.env.Now()))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
 	answer := served(n, "far", stating(global))
@@ -214,14 +214,14 @@ func TestAnotherRegionHasNoSayInARegionalCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, e.Statements, 1)
 	require.Equal(t, global.id("key"), e.Statements[0].ID)
-	require.EqualValues(t, 9, n.regions.Holdings.SpentElsewhere(global.id("key"), n.clock.Now()))
+	require.EqualValues(t, 9, n.regions.Holdings.SpentElsewhere(global.id("key"), n.env.Now()))
 	require.Equal(t, kept, n.regions.Holdings.Kept())
-	require.NotEmpty(t, served(n, "far", resetting(global, "key", n.clock.Now())))
+	require.NotEmpty(t, served(n, "far", resetting(global, "key", n.env.Now())))
 	require.Zero(t, used(n, global, "key"))
 	require.EqualValues(t, 2, n.Stats().Regions["far"].Refused)
 
-	require.Empty(t, served(n, "nowhere", resetting(global, "key", n.clock.Now())), "a region that is none of Regions")
-	require.Empty(t, served(n, "", resetting(global, "key", n.clock.Now())))
+	require.Empty(t, served(n, "nowhere", resetting(global, "key", n.env.Now())), "a region that is none of Regions")
+	require.Empty(t, served(n, "", resetting(global, "key", n.env.Now())))
 }
 
 // A request that a member hands on is that of the region that it began in, as the
@@ -235,9 +235,9 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	}
 	take := wire.Ask{ID: regional.id("key"), Limit: &regional.numbers, Units: 1}
 	require.Empty(t, handed(take.Append(wire.Header{Op: wire.OpTake, Asks: 1}.Append(nil))))
-	require.Empty(t, handed(resetting(regional, "key", n.clock.Now())))
+	require.Empty(t, handed(resetting(regional, "key", n.env.Now())))
 	require.EqualValues(t, 10, used(n, regional, "key"))
-	require.NotEmpty(t, handed(resetting(global, "key", n.clock.Now())))
+	require.NotEmpty(t, handed(resetting(global, "key", n.env.Now())))
 	own := (&countsync.Exchange{Region: "near"}).Append(wire.Header{Op: wire.OpExchange, Flags: wire.FlagAbroad}.Append(nil))
 	require.Equal(t, wire.AppendAnswer(nil, wire.Unreached, 0), served(n, "near", own), "a member's own region is none")
 
@@ -248,7 +248,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "regional", Rate: 10, Per: time.Hour})
 	key := ownedBy(t, ls[1], nodes[1])
 	require.True(t, allow(t, ls[1], key, 10).Allowed)
-	request := resetting(ls[0], key, nodes[0].clock.Now())
+	request := resetting(ls[0], key, nodes[0].env.Now())
 	v := nodes[0].handover.View()
 	binary.LittleEndian.PutUint64(request[8:], v.Hashes[1-v.Self])
 	request[2] = wire.MaxHops
@@ -258,7 +258,7 @@ func TestWhatIsHandedOnIsHeldToTheRegionThatItBeganIn(t *testing.T) {
 
 	// What it states of an id that the other decides about is answered by that one.
 	globals := limiters(t, nodes, Limit{Name: "global", Rate: 10, Per: time.Hour, Scope: Global})
-	st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].clock.Now(), From: 7, Series: 1}
+	st := countsync.Statement{ID: globals[0].id(ownedBy(t, globals[1], nodes[1])), Limit: globals[0].numbers, Number: nodes[0].env.Now(), From: 7, Series: 1}
 	e := countsync.Exchange{Region: "far", Print: nodes[0].regions.Holdings.Exchange(nil).Print, Statements: []countsync.Statement{st}}
 	answer, err := countsync.ParseExchange(served(nodes[0], "far", e.Append(wire.Header{Op: wire.OpExchange, Flags: wire.PassBits}.Append(nil)))[wire.AnswerHeaderBytes:])
 	require.NoError(t, err)
@@ -272,16 +272,16 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 	for region, slack := range map[string]time.Duration{"far": regions.SlackAbroad, "near": countsync.ResetSlack} {
 		t.Run(region, func(t *testing.T) {
 			n, _, global := bordered(t, nil)
-			for _, number := range []int64{math.MaxInt64, n.clock.Now() + int64(slack) + int64(time.Minute)} {
+			for _, number := range []int64{math.MaxInt64, n.env.Now() + int64(slack) + int64(time.Minute)} {
 				require.Empty(t, served(n, region, resetting(global, "key", number)))
 				require.EqualValues(t, 10, used(n, global, "key"), "it changes nothing")
 			}
-			require.NotEmpty(t, served(n, "near", resetting(global, "key", n.clock.Now())), "by a member that knows of neither")
+			require.NotEmpty(t, served(n, "near", resetting(global, "key", n.env.Now())), "by a member that knows of neither")
 			require.Zero(t, used(n, global, "key"))
 
 			_, err := global.Debit(t.Context(), "key", 10)
 			require.NoError(t, err)
-			require.NotEmpty(t, served(n, region, resetting(global, "key", n.clock.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
+			require.NotEmpty(t, served(n, region, resetting(global, "key", n.env.Now()+int64(slack)-int64(time.Second))), "a clock may be ahead")
 			require.Zero(t, used(n, global, "key"))
 			_, err = global.Debit(t.Context(), "key", 10)
 			require.NoError(t, err)
@@ -296,24 +296,24 @@ func TestAResetOfTheFarFutureKeepsNoLaterOneFromHolding(t *testing.T) {
 func TestAWindowThatIsYetToBeginIsNotTakenFromAnotherRegion(t *testing.T) {
 	n, _, _ := bordered(t, nil)
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})
-	today := l.window.numbers(&l.numbers, n.clock.TimeOfDay())
+	today := l.window.numbers(&l.numbers, n.env.TimeOfDay())
 	window := func(key string) time.Duration { // of which the key's count is, from now on
-		part := n.regions.Holdings.Limit(l.id(key), today, n.clock.Time())
-		return time.Duration(part.Start - n.clock.Now())
+		part := n.regions.Holdings.Limit(l.id(key), today, n.env.Time())
+		return time.Duration(part.Start - n.env.Now())
 	}
 	print := n.regions.Holdings.Exchange(nil).Print
 	for about, c := range map[string]struct {
 		ahead time.Duration
 		taken int
 	}{
-		"a year ahead": {365 * 24 * time.Hour, 0}, "as far as numbers go": {1<<62 - time.Duration(n.clock.Now()) - time.Hour, 0},
+		"a year ahead": {365 * 24 * time.Hour, 0}, "as far as numbers go": {1<<62 - time.Duration(n.env.Now()) - time.Hour, 0},
 		"two minutes": {2 * time.Minute, 0}, "half a minute": {30 * time.Second, 1}, "now": {0, 1}, "yesterday": {-24 * time.Hour, 1},
 	} {
 		before := n.Stats().Regions["far"].Refused
 		require.Less(t, window(about), time.Duration(0))
 		numbers := l.numbers
-		numbers.Start = n.clock.Now() + int64(c.ahead)
-		st := countsync.Statement{ID: l.id(about), Limit: numbers, Number: n.clock.Now(), From: 7, Spent: 9, Series: 1}
+		numbers.Start = n.env.Now() + int64(c.ahead)
+		st := countsync.Statement{ID: l.id(about), Limit: numbers, Number: n.env.Now(), From: 7, Spent: 9, Series: 1}
 		e := countsync.Exchange{Region: "far", Print: print, Statements: []countsync.Statement{st}}
 		answer, err := countsync.ParseExchange(served(n, "far", e.Append(wire.Header{Op: wire.OpExchange}.Append(nil)))[wire.AnswerHeaderBytes:])
 		require.NoError(t, err)
@@ -345,7 +345,7 @@ func TestAnotherRegionsRequestsAreBoundedEachSecond(t *testing.T) {
 		require.NotEqual(t, over, served(n, "far", speaking("far")))
 
 		time.Sleep(time.Second)
-		reset := resetting(global, "key", n.clock.Now())
+		reset := resetting(global, "key", n.env.Now())
 		for range regions.MaxResets {
 			require.NotEqual(t, over, served(n, "far", reset))
 		}

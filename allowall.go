@@ -85,7 +85,7 @@ type scratch struct {
 
 // scratch has room for so many asks.
 func (n *Node) scratch(asks int) *scratch {
-	s := n.scratches.Get().(*scratch)
+	s := n.pools.scratches.Get().(*scratch)
 	if cap(s.all) < asks {
 		asks = max(asks, 8)
 		*s = scratch{all: make([]wire.Ask, 0, asks), at: make([]int, 0, asks), results: make([]wire.Result, 0, asks)}
@@ -97,7 +97,7 @@ func (n *Node) scratch(asks int) *scratch {
 func (n *Node) done(s *scratch) {
 	clear(s.all[:cap(s.all)])
 	s.all, s.at, s.results = s.all[:0], s.at[:0], s.results[:0]
-	n.scratches.Put(s)
+	n.pools.scratches.Put(s)
 }
 
 func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
@@ -182,16 +182,16 @@ func (n *Node) takeAll(ctx context.Context, s *scratch) error {
 	if len(s.all) == 1 {
 		return n.decide(ctx, wire.OpTake, 0, &s.all[0], &s.results[0])
 	}
-	v, now := n.handover.View(), n.clock.Now()
-	began := n.clock.SteadyAt(now)
+	v, now := n.handover.View(), n.env.Now()
+	began := n.env.SteadyAt(now)
 	for i := range s.all {
 		s.all[i].Began = began
 	}
-	if v.AllHere(s.all, began) && !n.fenced(v, now) {
+	if v.AllHere(s.all, began) && !n.handover.Fenced(v, now) {
 		n.owner.TakeAll(v, view.AsOwner, s.all, now, &s.room, s.results)
 		return nil
 	}
-	if n.denyAll(v, s.all, n.clock.At(now), s.results) {
+	if n.denyAll(v, s.all, n.env.At(now), s.results) {
 		return nil
 	}
 	parties := partiesOf(v, s.all, began)
@@ -283,9 +283,9 @@ func (n *Node) denyAll(v *view.View, all []wire.Ask, t countsync.Time, results [
 // take takes from whoever answers for the party, or from this node's budget if it
 // is not reached, in one step.
 func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
-	as, now := view.AsSelf, n.clock.Now()
+	as, now := view.AsSelf, n.env.Now()
 	switch {
-	case p.route.Way == view.Here && !n.fenced(v, now):
+	case p.route.Way == view.Here && !n.handover.Fenced(v, now):
 		as = view.AsOwner
 	case p.route.Way == view.StandIn && p.route.To == v.Self:
 		as = view.AsStandIn
@@ -294,7 +294,7 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 		if trip != nil {
 			defer func() { trip.decided(wire.OpTake, p.asks, p.results, p.err) }()
 		}
-		by, err := n.reach(ctx, trip, v, n.clock.At(now), p.route, wire.OpTake, flags, p.asks, p.results)
+		by, err := n.reach(ctx, trip, v, n.env.At(now), p.route, wire.OpTake, flags, p.asks, p.results)
 		if err == nil {
 			by.trip = nil // nobody traces what is told
 			p.settle = func(takes []wire.Ask) {
@@ -311,7 +311,7 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 		if by.member == v.Self {
 			as = view.AsStandIn
 		}
-		v, now = n.viewAfter(v, p.route.To, err), n.clock.Now()
+		v, now = n.viewAfter(v, p.route.To, err), n.env.Now()
 	}
 	if as != view.AsOwner {
 		runtime.Gosched() // as in decide
@@ -321,7 +321,7 @@ func (n *Node) take(ctx context.Context, v *view.View, flags uint8, p *party) {
 	n.owner.TakeTogether(v, as, flags, p.asks, now, &s.room, p.results)
 	p.settle = func(takes []wire.Ask) {
 		for _, a := range takes {
-			n.owner.Do(v, as, wire.OpRefund, 0, &a, n.clock.Now(), new(wire.Result))
+			n.owner.Do(v, as, wire.OpRefund, 0, &a, n.env.Now(), new(wire.Result))
 			n.owner.Settle(a.ID)
 		}
 	}

@@ -26,12 +26,12 @@ func (n *Node) await(from env.Sender, h wire.Header, request []byte, trip *trip,
 			v = n.handover.View()
 		}
 		h.Wait = max(1, h.Wait-time.Since(begun))
-		now := n.clock.Now()
-		if n.fenced(v, now) {
+		now := n.env.Now()
+		if n.handover.Fenced(v, now) {
 			trip.later(h, request, answer)(wire.AppendAnswer(nil, wire.Unreached, 0))
 			return
 		}
-		if member, flags := v.Onward(h, request, n.clock.SteadyAt(now)); member >= 0 {
+		if member, flags := v.Onward(h, request, n.env.SteadyAt(now)); member >= 0 {
 			h.Flags = flags
 			n.handOn(v, member, h, request, trip, answer, func(f func(context.Context)) bool {
 				f(life) // it has a slot

@@ -33,7 +33,7 @@ func edit(n *Node, change func(v *view.View)) {
 func underWay(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
-	moved, until := v.Held, owner.clock.Steady()+int64(time.Hour)
+	moved, until := v.Held, owner.env.Steady()+int64(time.Hour)
 	from, to := other.handover.View(), v.Members[v.Self].Name
 	giver := from.Members[from.Self].Name
 	edit(other, func(v *view.View) { v.Gave = []view.Wait{{Ranges: moved, From: to, Until: until}} })
@@ -103,7 +103,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {
 			edit(n, func(v *view.View) {
 				v.Held, v.Settled = nil, false
-				v.Waits = []view.Wait{{Ranges: countsync.All(), From: "b", Until: n.clock.Steady() + int64(time.Hour)}}
+				v.Waits = []view.Wait{{Ranges: countsync.All(), From: "b", Until: n.env.Steady() + int64(time.Hour)}}
 			})
 			h := wire.Header{Op: wire.OpTake, Flags: 2, Hops: wire.MaxHops, Asks: 1, Wait: time.Second, To: view.NameHash("a")}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 1, Per: time.Second}, Units: 1}
@@ -112,7 +112,7 @@ func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) 
 			synctest.Wait()
 			require.Empty(t, answers)
 			if frozen {
-				n.heard.Store(n.clock.Steady() - int64(2*view.HoldDown))
+				n.handover.Heard(n.env.Steady() - int64(2*view.HoldDown))
 			}
 			edit(n, func(v *view.View) { *v = *v.Given(countsync.All()) })
 			synctest.Wait()
@@ -140,7 +140,7 @@ func TestChecksAreNotPassedToAndFroWhereNobodyHasAuthority(t *testing.T) {
 	})
 	edit(nodes[1], func(v *view.View) {
 		v.Abandoned, v.Claims, v.Gave = lost, lost, nil
-		v.Heal(v.Hashes[v.Self], nodes[1].clock.Steady())
+		v.Heal(v.Hashes[v.Self], nodes[1].env.Steady())
 	})
 	stands := func() bool { return len(nodes[0].handover.View().Abandoned) > 0 }
 	eventually(t, "the node that waits is told, and stands in", stands)

@@ -18,13 +18,13 @@ import (
 // a check. Its only error is that of a cancelled context; a deadline or an
 // outage is answered from this node's budget.
 func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask, r *wire.Result) error {
-	v, now := n.handover.View(), n.clock.Now()
-	t := n.clock.At(now)
+	v, now := n.handover.View(), n.env.Now()
+	t := n.env.At(now)
 	a.Began = t.Steady
 	way := v.Route(a.ID, t.Steady)
 	as := view.AsSelf
 	switch {
-	case way.Way == view.Here && !n.fenced(v, now):
+	case way.Way == view.Here && !n.handover.Fenced(v, now):
 		n.owner.Do(v, view.AsOwner, op, flags, a, now, r)
 		return nil
 	case way.Way == view.StandIn && way.To == v.Self:
@@ -48,7 +48,7 @@ func (n *Node) decide(ctx context.Context, op wire.Op, flags uint8, a *wire.Ask,
 			if by.member == v.Self {
 				as = view.AsStandIn
 			}
-			err = n.decideHere(ctx, n.viewAfter(v, way.To, err), as, op, flags, a, n.clock.Now(), r)
+			err = n.decideHere(ctx, n.viewAfter(v, way.To, err), as, op, flags, a, n.env.Now(), r)
 		}
 		if trip != nil {
 			results[0] = *r
@@ -68,13 +68,6 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	runtime.Gosched()
 	n.owner.Do(v, as, op, flags, a, now, r)
 	return nil
-}
-
-// fenced says that this node has heard nobody for a second, by the clock read of
-// the check itself: it may have been frozen, and another answered in its stead.
-// Until it hears someone again it has no authority.
-func (n *Node) fenced(v *view.View, now int64) bool {
-	return len(v.Points) > 1 && n.clock.SteadyAt(now)-n.heard.Load() > int64(view.HoldDown)
 }
 
 // answerer is who answered, or was the last to be asked, and on what terms.
@@ -106,7 +99,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 		if err == nil || op == wire.OpRefund || !unanswered(err) {
 			return by, err
 		}
-		now := n.clock.Time()
+		now := n.env.Time()
 		soon := now.Steady-sent.Steady < int64(n.cfg.Timeout/8)
 		// Of those that stand in, a second one is asked only where the first has just
 		// died, or answers nothing now: it has the counts, and a share of this node's
@@ -172,8 +165,8 @@ type exchange struct{ request, answer []byte }
 // forward sends asks to a member, for itself or for one that it hears, and takes in
 // the results.
 func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.Op, asks []wire.Ask, results []wire.Result, sent countsync.Time, wait time.Duration) error {
-	x := n.exchanges.Get().(*exchange)
-	defer n.exchanges.Put(x)
+	x := n.pools.exchanges.Get().(*exchange)
+	defer n.pools.exchanges.Put(x)
 	if op == wire.OpTake {
 		for i := range asks {
 			asks[i].Receipt = bucket.Receipt(sent.Steady) // for Late
@@ -183,7 +176,7 @@ func (n *Node) forward(ctx context.Context, v *view.View, by answerer, op wire.O
 	relayed := by.hop != by.member || by.flags&wire.FlagStandIn != 0
 	if err := n.exchange(ctx, v, by, x, wait); err != nil {
 		if errors.Is(err, cluster.ErrTimeout) && !relayed {
-			n.outage.Lost(n.clock.Steady(), v.Members[by.hop].Name)
+			n.outage.Lost(n.env.Steady(), v.Members[by.hop].Name)
 		}
 		return err
 	}
@@ -224,11 +217,11 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 	var begun int64
 	observed := n.cfg.Observer != nil || by.trip != nil
 	if observed {
-		begun = n.clock.Now()
+		begun = n.env.Now()
 	}
 	answer, err := to.Peer.Ask(ctx, x.request, x.answer, wait)
 	if observed {
-		e := HopEvent{To: to.Name, Err: err, Took: time.Duration(n.clock.Now() - begun)}
+		e := HopEvent{To: to.Name, Err: err, Took: time.Duration(n.env.Now() - begun)}
 		if n.cfg.Observer != nil {
 			n.cfg.Observer.Hopped(ctx, e)
 		}
@@ -250,8 +243,8 @@ func (n *Node) exchange(ctx context.Context, v *view.View, by answerer, x *excha
 // tell carries out op where it has to be done and waits for no answer: for what
 // gives back. What cannot be delivered is lost, and the units stay spent.
 func (n *Node) tell(op wire.Op, flags uint8, a *wire.Ask) {
-	v, now := n.handover.View(), n.clock.Now()
-	way := v.Route(a.ID, n.clock.SteadyAt(now))
+	v, now := n.handover.View(), n.env.Now()
+	way := v.Route(a.ID, n.env.SteadyAt(now))
 	by := answerer{member: way.To, hop: way.Hop, flags: flags} // nobody traces what is told
 	if way.Way == view.StandIn {
 		by.flags |= wire.FlagStandIn

@@ -21,7 +21,7 @@ func TestANodeThatHasHeardNobodyForASecondIsFenced(t *testing.T) {
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})
 	key := ownedBy(t, ls[0], nodes[0])
 	fenced := func(l *Limiter) (d Decision) {
-		nodes[0].heard.Store(nodes[0].clock.Steady() - int64(2*time.Second)) // until the other one is heard once more
+		nodes[0].handover.Heard(nodes[0].env.Steady() - int64(2*time.Second)) // until the other one is heard once more
 		d, err := l.Peek(t.Context(), key)
 		require.NoError(t, err)
 		return d
@@ -52,10 +52,10 @@ func TestAFencedNodeDecidesNothingAndLearns(t *testing.T) {
 		got := make(chan []byte, 1)
 		b := cluster.NewBatch(nodes[1].handover.View().Members[nodes[1].handover.View().Self].Name, within(got))
 		b.Requests = [][]byte{request}
-		heard := n.clock.Steady() - int64(2*time.Second)
-		n.heard.Store(heard)
+		heard := n.env.Steady() - int64(2*time.Second)
+		n.handover.Heard(heard)
 		inbound{n}.Serve(b)
-		fenced = n.heard.Load() == heard
+		fenced = n.handover.Fenced(v, n.env.Now())
 		return wire.Status((<-got)[0]), fenced
 	}
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ func (n *Node) awaitsJoin() bool {
 		return false
 	}
 	v := n.handover.View()
-	if n.clock.Steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
+	if n.env.Steady()-n.joining.began < int64(n.cfg.JoinTimeout) {
 		switch {
 		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
 			return true
@@ -43,20 +43,20 @@ func (n *Node) awaitsJoin() bool {
 
 // unjoined is Stats.Unjoined.
 func (n *Node) unjoined(c *cluster.Stats) time.Duration {
-	if n.handover.View().Met != 0 || len(c.Unanswered) == 0 || n.life.Ended() {
+	if n.handover.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
 		return 0
 	}
-	return time.Duration(n.clock.Steady() - n.joining.began)
+	return time.Duration(n.env.Steady() - n.joining.began)
 }
 
 // reportJoin logs, once JoinTimeout is over, which entries of Config.Join have not
 // led to a member, and what that means.
 func (n *Node) reportJoin() {
-	timeout := time.NewTimer(n.cfg.JoinTimeout - time.Duration(n.clock.Steady()-n.joining.began))
+	timeout := time.NewTimer(n.cfg.JoinTimeout - time.Duration(n.env.Steady()-n.joining.began))
 	defer timeout.Stop()
 	select {
 	case <-timeout.C:
-	case <-n.life.Done():
+	case <-n.env.Done():
 		return
 	}
 	v, c := n.handover.View(), n.cluster.Stats()

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -23,12 +24,14 @@ import (
 func lender() (*Node, *view.View) {
 	still := func() int64 { return 0 }
 	counts := bucket.NewStore(10, bucket.Salt{})
-	n := &Node{counts: counts, clock: env.OneClock(still), stream: countsync.New(1, counts)}
-	n.stream.WhenReset(n.whenReset)
-	n.owner = owner.New(n.clock, 0, counts, n.stream, nil)
+	n := &Node{counts: counts, env: env.Env{Clock: env.OneClock(still)}}
+	n.handover = handover.New(handover.Config{Clock: n.env.Clock, Counts: counts, Stream: countsync.New(1, counts), Swapped: func(*view.View) {}})
+	n.handover.Stream().WhenReset(n.whenReset)
+	n.owner = owner.New(n.env.Clock, 0, counts, n.handover.Stream(), nil)
+	n.asker = asker.New(n.env.Clock, &n.env.Life, 0, n.owner.ResetNumber, n.handover.View, n.tell)
 	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
 	v.Held = countsync.All()
-	n.asker = asker.New(n.clock, &n.life, 0, n.owner.ResetNumber, func() *view.View { return v }, n.tell)
+	n.handover.Step(func(*view.View) *view.View { return v })
 	return n, v
 }
 
@@ -52,12 +55,12 @@ func TestAnAskThatIsHandedOnWantsNoLease(t *testing.T) {
 					request = a.Append(request)
 				}
 				n, v := lender()
-				n.exchanges.New = func() any { return new(exchange) }
-				n.life.Begin()
+				n.pools.exchanges.New = func() any { return new(exchange) }
+				n.env.Begin()
 				to := new(handedOn)
 				v.Members, v.Next, v.Hashes = []cluster.Member{{}, {Name: "b", Peer: to}}, []int{0, 1}, []uint64{1, 2}
-				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.life.Try)
-				require.NoError(t, n.life.Close(func() error { return nil }))
+				n.handOn(v, 1, h, request, nil, func([]byte) {}, n.env.Try)
+				require.NoError(t, n.env.Close(func() error { return nil }))
 				require.Len(t, to.requests, 1)
 				for i := range asks {
 					require.Equal(t, want[i], to.requests[0][wire.HeaderBytes+i*wire.AskBytes:][:wire.AskBytes], "ask %d", i)

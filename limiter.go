@@ -167,7 +167,7 @@ func (l *Limiter) check(ctx context.Context, op wire.Op, key string, units int64
 // that only looked at a count.
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, weight uint64) {
 	n := l.node
-	now := n.clock.Steady()
+	now := n.env.Steady()
 	n.meters.Took(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	if asked {
 		n.meters.TopKeys.Add(bytesOf(a.ID), l.limit.Name, key, r.Allowed, weight, now)
@@ -176,7 +176,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, asked bool, w
 
 // ask looks the caller's question over and writes it to a.
 func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask) error {
-	if l.node.life.Ended() {
+	if l.node.env.Ended() {
 		return ErrClosed
 	}
 	if err := cancelled(ctx); err != nil {
@@ -192,7 +192,7 @@ func (l *Limiter) ask(ctx context.Context, key string, units int64, a *wire.Ask)
 	a.Limit, a.Partition, a.Units, a.Global = &l.numbers, wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
 	a.Leases = !l.limit.NoLeases
 	if l.window != nil {
-		a.Limit = l.window.numbers(&l.numbers, l.node.clock.TimeOfDay())
+		a.Limit = l.window.numbers(&l.numbers, l.node.env.TimeOfDay())
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (n *Node) observedSince() int64 {
 	if n.cfg.Observer == nil {
 		return 0
 	}
-	return n.clock.Now()
+	return n.env.Now()
 }
 
 func (n *Node) observe(ctx context.Context, l *Limiter, key string, units int64, d Decision, err error, begun int64, peek bool) {
@@ -235,6 +235,6 @@ func (n *Node) observe(ctx context.Context, l *Limiter, key string, units int64,
 		return
 	}
 	n.cfg.Observer.Decided(ctx, DecisionEvent{
-		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(n.clock.Now() - begun),
+		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(n.env.Now() - begun),
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -30,12 +29,10 @@ import (
 // for concurrent use.
 type Node struct {
 	cfg       Config // with its defaults
-	clock     env.Clock
+	env       env.Env
 	identity  identity
 	counts    *bucket.Store // what is held here: as owner, as a replica, and as this node's own budget
 	cluster   cluster.Cluster
-	heard     atomic.Int64 // when some member last answered in time, by steady
-	stream    *countsync.Stream
 	handover  *handover.Handover
 	published *publish.Publisher
 	regions   *regions.Regions
@@ -43,13 +40,16 @@ type Node struct {
 	meters    stats.Meters
 	asker     *asker.Asker
 	owner     *owner.Owner
-	waiting   waiting   // the waiters of this node
-	exchanges sync.Pool // of *exchange
-	scratches sync.Pool // of *scratch
+	waiting   waiting // the waiters of this node
+	pools     pools
 	joining   joining
 	outage    outage.Tracker // the outage under way
-	life      env.Life
-	closer    sync.Once
+}
+
+// pools keep what checks work with, so that they allocate nothing.
+type pools struct {
+	exchanges sync.Pool // of *exchange
+	scratches sync.Pool // of *scratch
 }
 
 // Start listens, joins the cluster, and returns a node that answers at once. ctx
@@ -73,7 +73,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg:      cfg,
-		clock:    env.NewClock(cfg.Now),
+		env:      env.Env{Clock: env.NewClock(cfg.Now)},
 		identity: newIdentity(cfg.Seed),
 		counts:   bucket.NewStore(cfg.MaxKeys, salt),
 		registry: registry.New(cfg.Logger, describe),
@@ -85,63 +85,62 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		)
 	}
 	n.cluster = cfg.cluster(name, n.identity.fingerprint())
-	n.stream = countsync.New(0, n.counts)
+	stream := countsync.New(0, n.counts)
 	if c, ok := cfg.Cluster.(observe.Capper); ok {
-		n.stream.Cap(c.Caps())
+		stream.Cap(c.Caps())
 	}
 	current := func() *view.View { return n.handover.View() }
 	n.regions = regions.New(regions.Config{
-		Region: cfg.Region, Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: n.stream.Caps().Statements, Timeout: cfg.Timeout,
-		Log: cfg.Logger, Clock: n.clock, Life: &n.life, View: current, Fenced: n.fenced, Apart: n.serveApart,
+		Region: cfg.Region, Others: slices.Collect(maps.Keys(cfg.Regions)), Shares: cfg.RegionShares, Statements: stream.Caps().Statements, Timeout: cfg.Timeout,
+		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, View: current, Fenced: func(v *view.View, now int64) bool { return n.handover.Fenced(v, now) }, Apart: n.serveApart,
 		Peer: n.cluster.Region,
 		Copy: func(ids []bucket.ID, now int64, v *view.View) { n.handover.Copy(ids, now, v) },
 	}, n.counts)
-	n.stream.Hold(n.regions.Holdings)
-	n.stream.WhenReset(n.whenReset)
-	n.owner = owner.New(n.clock, cfg.Timeout, n.counts, n.stream, n.regions.Holdings)
-	n.asker = asker.New(n.clock, &n.life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
-	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.clock, View: current})
+	stream.Hold(n.regions.Holdings)
+	stream.WhenReset(n.whenReset)
+	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
+	n.asker = asker.New(n.env.Clock, &n.env.Life, cfg.Timeout, n.owner.ResetNumber, current, n.tell)
+	n.published = publish.New(publish.Config{Log: cfg.Logger, Clock: n.env.Clock, View: current})
 	n.handover = handover.New(handover.Config{
 		Expect: cfg.Expect, Copies: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
-		Log: cfg.Logger, Clock: n.clock, Life: &n.life, Cluster: n.cluster, Counts: n.counts, Stream: n.stream,
+		Log: cfg.Logger, Clock: n.env.Clock, Life: &n.env.Life, Cluster: n.cluster, Counts: n.counts, Stream: stream,
 		Swapped: n.swapped, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
-	n.meters.TopKeys.Start(cfg.TopKeys, n.clock.Steady())
-	n.heard.Store(n.clock.Steady())
-	n.joining.began = n.clock.Steady()
-	n.exchanges.New = func() any { return new(exchange) }
-	n.scratches.New = func() any { return new(scratch) }
-	n.life.Begin()
+	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Steady())
+	n.joining.began = n.env.Steady()
+	n.pools.exchanges.New = func() any { return new(exchange) }
+	n.pools.scratches.New = func() any { return new(scratch) }
+	n.env.Begin()
 	if err := n.cluster.Start(ctx, inbound{n}); err != nil {
-		_ = n.life.Close(func() error { return nil })
+		_ = n.env.Close(func() error { return nil })
 		return nil, fmt.Errorf("weir: %w", err)
 	}
 	n.handover.Refresh()
 	n.warnOfPublicSeed()
-	n.life.Go(n.compact)
-	n.life.Go(n.handover.Run)
-	n.life.Go(func() {
-		n.published.Run(n.life.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
+	n.env.Go(n.compact)
+	n.env.Go(n.handover.Run)
+	n.env.Go(func() {
+		n.published.Run(n.env.Context(), publish.CompareEvery+n.handover.View().Offset(publish.CompareEvery))
 	})
-	n.life.Every(registry.DeclareEvery+n.handover.View().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
-	n.life.Go(n.asker.Run)
+	n.env.Every(registry.DeclareEvery+n.handover.View().Offset(registry.DeclareEvery), registry.DeclareEvery, func() { n.registry.Declare(n.handover.View()) })
+	n.env.Go(n.asker.Run)
 	if n.regions.Holdings != nil {
-		n.life.Go(n.regions.Run)
+		n.env.Go(n.regions.Run)
 	}
 	n.handover.Started(ctx)
 	if len(n.cluster.Stats().Unanswered) > 0 {
-		n.life.Go(n.reportJoin)
+		n.env.Go(n.reportJoin)
 	}
-	n.outage.Restart(n.clock.Steady())
-	n.life.Every(watchEvery, watchEvery, func() {
-		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.clock.Steady()).Log(cfg.Logger)
+	n.outage.Restart(n.env.Steady())
+	n.env.Every(watchEvery, watchEvery, func() {
+		n.outage.Observe(outageFacts(n.handover.View(), &n.meters.Limits), n.env.Steady()).Log(cfg.Logger)
 	})
 	return n, nil
 }
 
 // swapped tells the parts that go by the view of a new one.
 func (n *Node) swapped(v *view.View) {
-	now := n.clock.Steady()
+	now := n.env.Steady()
 	n.outage.Lost(now, v.Avoided(now)...)
 	n.published.Changed()
 }
@@ -158,14 +157,14 @@ func (n *Node) swapped(v *view.View) {
 // each other of their limits every few seconds. A node remembers the first 4,096
 // names that it is given, and of each the highest Version; others are not compared.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
-	if n.life.Ended() {
+	if n.env.Ended() {
 		return nil, ErrClosed
 	}
 	loc, err := l.check()
 	if err != nil {
 		return nil, err
 	}
-	if err := n.registry.Add(l.declared(), n.clock.Steady()); err != nil {
+	if err := n.registry.Add(l.declared(), n.env.Steady()); err != nil {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
 	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: prefix(l.Name), meter: n.meters.Limits.Of(l.Name)}
@@ -203,7 +202,7 @@ func (n *Node) Stats() Stats {
 
 		EvictedUsedUp: n.counts.EvictedUsedUp(),
 
-		Unheard:   n.handover.View().Unheard(n.clock.Steady()),
+		Unheard:   n.handover.View().Unheard(n.env.Steady()),
 		Leases:    n.leaseStats(),
 		Stream:    StreamStats(n.handover.Stats()),
 		Published: PublishedStats(n.published.Stats()),
@@ -229,7 +228,7 @@ func (n *Node) Stats() Stats {
 func (n *Node) Ready() bool {
 	v := n.handover.View()
 	switch {
-	case n.life.Ended() || n.handover.Starting() || v.Self < 0 || n.awaitsJoin():
+	case n.env.Ended() || n.handover.Starting() || v.Self < 0 || n.awaitsJoin():
 		return false
 	case v.Members[v.Self].Announced == cluster.Joining:
 		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
@@ -240,7 +239,7 @@ func (n *Node) Ready() bool {
 // Forget takes a dead member off the roster at once, because it will not come
 // back. It is ErrInvalid if member is not in the roster or not Dead.
 func (n *Node) Forget(member string) error {
-	if n.life.Ended() {
+	if n.env.Ended() {
 		return ErrClosed
 	}
 	if err := n.cluster.Forget(member); err != nil {
@@ -260,7 +259,7 @@ func (n *Node) Forget(member string) error {
 // been told, ErrClosed if Close comes first, and an error if the goodbye reached
 // nobody within some seconds.
 func (n *Node) Leave(ctx context.Context) error {
-	if n.life.Ended() {
+	if n.env.Ended() {
 		return ErrClosed
 	}
 	switch err := n.handover.Leave(ctx); {
@@ -272,7 +271,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	err := n.cluster.Leave(ctx)
 	n.handover.Refresh()
 	switch {
-	case errors.Is(err, cluster.ErrClosed) || n.life.Ended():
+	case errors.Is(err, cluster.ErrClosed) || n.env.Ended():
 		return ErrClosed
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
@@ -285,9 +284,7 @@ func (n *Node) Leave(ctx context.Context) error {
 // Close stops the node at once, like a crash, and waits for what it started.
 // From then on every check is ErrClosed.
 func (n *Node) Close() error {
-	var err error
-	n.closer.Do(func() { err = n.life.Close(n.cluster.Close) })
-	return err
+	return n.env.Close(n.cluster.Close)
 }
 
 const (
@@ -308,8 +305,8 @@ func (n *Node) compact() {
 	for {
 		select {
 		case <-pause.C:
-			n.counts.Compact(n.clock.Now())
-		case <-n.life.Done():
+			n.counts.Compact(n.env.Now())
+		case <-n.env.Done():
 			return
 		}
 		if n.counts.Len() < min(compactFew, n.cfg.MaxKeys/2) {

@@ -174,11 +174,11 @@ func TestAScanDoesNotRestWhileAuthorityIsToCome(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		for i := range uint64(2000) {
-			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.clock.Now(), 1)
+			n.counts.Take(bucket.ID{Hi: (i + 1) << 48, Lo: i + 1}, &limit, n.env.Now(), 1)
 		}
-		n.stream.Collect(n.clock.Now(), false, n.handover.View())
-		n.stream.Give(b, 1, countsync.All(), n.clock.Now())
-		n.stream.Owe(b, countsync.All())
+		n.handover.Stream().Collect(n.env.Now(), false, n.handover.View())
+		n.handover.Stream().Give(b, 1, countsync.All(), n.env.Now())
+		n.handover.Stream().Owe(b, countsync.All())
 		begun, sent := time.Now(), p.frames.Load()
 		n.handover.Wake([]countsync.Member{b})
 		for p.given.Load() == 0 {
@@ -195,11 +195,11 @@ func TestWhatGotNoAnswerIsSentAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b, limit := view.NameHash("b"), bucket.Limit{Rate: 100, Per: time.Hour}
 		p.unanswered.Store(2)
-		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.clock.Now(), 1)
-		n.stream.Collect(n.clock.Now(), false, n.handover.View())
-		require.Equal(t, 1, n.stream.Lag(b, n.clock.Now()).Counts)
+		n.counts.Take(bucket.ID{Hi: 1 << 48, Lo: 1}, &limit, n.env.Now(), 1)
+		n.handover.Stream().Collect(n.env.Now(), false, n.handover.View())
+		require.Equal(t, 1, n.handover.Stream().Lag(b, n.env.Now()).Counts)
 		time.Sleep(time.Second)
 		require.Negative(t, p.unanswered.Load())
-		require.Zero(t, n.stream.Lag(b, n.clock.Now()).Counts)
+		require.Zero(t, n.handover.Stream().Lag(b, n.env.Now()).Counts)
 	})
 }

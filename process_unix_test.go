@@ -238,7 +238,7 @@ func spend(t *testing.T, nodes []*Node, ls []*Limiter, key string) bool {
 	id := ls[0].id(key)
 	eventually(t, "one of the nodes has a copy", func() bool {
 		return slices.ContainsFunc(nodes, func(n *Node) bool {
-			used, _, _ := n.counts.Used(id, n.clock.Now())
+			used, _, _ := n.counts.Used(id, n.env.Now())
 			return used == 100
 		})
 	})

@@ -36,7 +36,7 @@ type Published struct {
 // above the one that holds or is too far ahead, and a value that there is no more room
 // for; or it is ErrClosed. To publish again what holds is no error.
 func (n *Node) Publish(name string, version uint64, value []byte) error {
-	if n.life.Ended() {
+	if n.env.Ended() {
 		return ErrClosed
 	}
 	if err := n.published.Put(name, version, value); err != nil {

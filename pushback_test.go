@@ -23,9 +23,9 @@ func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})
 	a := wire.Ask{ID: l.id("k"), Limit: &l.numbers, Units: 1}
-	require.False(t, n.asker.Denies(&a, n.clock.Time(), new(wire.Result)))
-	n.asker.Learn(&a, denied(time.Hour), 0, n.clock.Time())
-	require.True(t, n.asker.Denies(&a, n.clock.Time(), new(wire.Result)))
+	require.False(t, n.asker.Denies(&a, n.env.Time(), new(wire.Result)))
+	n.asker.Learn(&a, denied(time.Hour), 0, n.env.Time())
+	require.True(t, n.asker.Denies(&a, n.env.Time(), new(wire.Result)))
 	d, err := l.Allow(t.Context(), "k")
 	require.NoError(t, err)
 	require.Equal(t, Owner, d.Source)

@@ -130,8 +130,8 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 		return eu.Stats().Regions["us"].Reached && us.Stats().Regions["eu"].Reached
 	})
 	requests := map[string][]byte{
-		"a reset of a Regional count":   resetting(regional, "key", eu.clock.Now()),
-		"a reset of a Global count":     resetting(global, "key", eu.clock.Now()),
+		"a reset of a Regional count":   resetting(regional, "key", eu.env.Now()),
+		"a reset of a Global count":     resetting(global, "key", eu.env.Now()),
 		"an exchange in a third's name": (&countsync.Exchange{Region: "us"}).Append(wire.Header{Op: wire.OpExchange}.Append(nil)),
 	}
 	untouched := func() {

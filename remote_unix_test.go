@@ -164,7 +164,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 // watch says whether whom the node hears stayed the same, and those whom it does not
 // hear have been lost for long enough to be asked through others.
 func watch(n *Node, stop <-chan struct{}) (calm bool) {
-	v, now := n.handover.View(), n.clock.Steady()
+	v, now := n.handover.View(), n.env.Steady()
 	calm = true
 	for i := range v.Members {
 		calm = calm && (v.Lost[i] == 0 || v.Overdue(i, now))

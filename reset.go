@@ -17,14 +17,14 @@ const resetsAtOnce = 64
 // that it is sent later, or from its own spends being refused. Of a Global limit
 // it tells one node of each other region as well, which has the others know.
 func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
-	v, now := n.handover.View(), n.clock.Now()
-	a.Units = int64(n.stream.Reset(a.ID, now))
+	v, now := n.handover.View(), n.env.Now()
+	a.Units = int64(n.handover.Stream().Reset(a.ID, now))
 	asks := []wire.Ask{*a}
 	var regions []string
 	if a.Global && n.regions.Holdings != nil {
 		others := *a
 		others.ID = countsync.Elsewhere(a.ID)
-		others.Units = int64(n.stream.Reset(others.ID, now))
+		others.Units = int64(n.handover.Stream().Reset(others.ID, now))
 		asks = append(asks, others)
 		regions = n.regions.Names()
 	}
@@ -45,7 +45,7 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 			missed[i] = true
 		default:
 			by := answerer{member: i, hop: v.Next[i]}
-			missed[i] = n.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), n.clock.At(now), n.cfg.Timeout) != nil
+			missed[i] = n.forward(ctx, v, by, wire.OpReset, asks, make([]wire.Result, len(asks)), n.env.At(now), n.cfg.Timeout) != nil
 		}
 	})
 	if err := ctx.Err(); err != nil {

@@ -151,7 +151,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 				taken := ask1(id, limit, 1)
 				r := serves(t, n, v, wire.OpTake, begun, taken)[0]
 				for i := range c.resets {
-					n.stream.Reset(id, begun+int64(i))
+					n.handover.Stream().Reset(id, begun+int64(i))
 				}
 				serves(t, n, v, wire.OpTake, begun, ask1(id, limit, 1))
 				serves(t, n, v, wire.OpRefund, begun, taken.Taken(&r))
@@ -161,7 +161,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	}
 	t.Run("a refund that is of no take takes of what there is", func(t *testing.T) {
 		n, v := lender()
-		n.stream.Reset(id, begun)
+		n.handover.Stream().Reset(id, begun)
 		serves(t, n, v, wire.OpTake, later, ask1(id, limit, 3))
 		serves(t, n, v, wire.OpRefund, later, ask1(id, limit, 1))
 		require.EqualValues(t, 2, used(n, later))
@@ -173,7 +173,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 		require.EqualValues(t, 10, serves(t, n, v, wire.OpTake, begun, borrows)[0].Lease.Units)
 		_, lent := n.owner.Outstanding(begun + 1)
 		require.Equal(t, 10, lent)
-		n.stream.Reset(id, begun+1)
+		n.handover.Stream().Reset(id, begun+1)
 		_, lent = n.owner.Outstanding(begun + 1)
 		require.Zero(t, lent)
 		serves(t, n, v, wire.OpTake, later, ask1(id, limit, 3))
@@ -183,11 +183,11 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 	t.Run("a denial is not remembered", func(t *testing.T) {
 		n, _ := lender()
 		a := ask1(id, limit, 1)
-		require.False(t, n.asker.Denies(&a, n.clock.At(begun), new(wire.Result)))
-		n.asker.Learn(&a, denied(time.Hour), 0, n.clock.At(begun))
-		require.True(t, n.asker.Denies(&a, n.clock.At(begun+1), new(wire.Result)))
-		n.stream.ResetTo(id, uint64(begun), 0, begun)
-		require.False(t, n.asker.Denies(&a, n.clock.At(begun+1), new(wire.Result)))
+		require.False(t, n.asker.Denies(&a, n.env.At(begun), new(wire.Result)))
+		n.asker.Learn(&a, denied(time.Hour), 0, n.env.At(begun))
+		require.True(t, n.asker.Denies(&a, n.env.At(begun+1), new(wire.Result)))
+		n.handover.Stream().ResetTo(id, uint64(begun), 0, begun)
+		require.False(t, n.asker.Denies(&a, n.env.At(begun+1), new(wire.Result)))
 	})
 	t.Run("each answer says which count it is of", func(t *testing.T) {
 		n, v := lender()
@@ -196,7 +196,7 @@ func TestWhatIsOfTheCountBeforeAResetChangesNothingOfTheOneAfterIt(t *testing.T)
 		for _, of := range [][]wire.Ask{both[:1], both} {
 			require.EqualValues(t, owner.NoReset, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
 		}
-		number := n.stream.Reset(id, begun)
+		number := n.handover.Stream().Reset(id, begun)
 		for _, of := range [][]wire.Ask{both[:1], both} {
 			require.Equal(t, number, serves(t, n, v, wire.OpTake, begun, of...)[0].ResetNumber)
 		}

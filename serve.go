@@ -18,127 +18,181 @@ type inbound struct{ n *Node }
 func (in inbound) Changed() { in.n.handover.Refresh() }
 
 // Heard notes that some member has answered just now.
-func (in inbound) Heard() { in.n.heard.Store(in.n.clock.Steady()) }
+func (in inbound) Heard() { in.n.handover.Heard(in.n.env.Steady()) }
 
 // Serve answers what other members ask. One clock read serves the whole batch,
 // so that the table's cache misses overlap.
 func (in inbound) Serve(b *cluster.Batch) {
 	n := in.n
-	v, now := n.handover.View(), n.clock.Now()
-	x := n.exchanges.Get().(*exchange)
-	defer n.exchanges.Put(x)
-	n.counts.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
-	blind := v.Self < 0 && n.handover.Starting() // this node does not know yet who is here
-	fenced := n.fenced(v, now)
-	waited := time.Duration(0)
-	if !b.Read.IsZero() {
-		waited = time.Since(b.Read)
+	s := serving{
+		n: n, b: b, x: n.pools.exchanges.Get().(*exchange), v: n.handover.View(), now: n.env.Now(),
+		from: env.Sender{Region: b.Region, Name: b.From}, longest: n.longestWait(),
 	}
-	from, longest := env.Sender{Region: b.Region, Name: b.From}, n.longestWait()
-	for i, request := range b.Requests {
-		h, err := wire.ParseHeader(request)
-		if err != nil {
-			b.Reply(i, wire.Refusal(err))
-			continue
+	defer n.pools.exchanges.Put(s.x)
+	n.counts.Prefetch(wire.IDsOf(b.Requests, new([64]bucket.ID)[:0]))
+	s.blind = s.v.Self < 0 && n.handover.Starting()
+	s.fenced = n.handover.Fenced(s.v, s.now)
+	if !b.Read.IsZero() {
+		s.waited = time.Since(b.Read)
+	}
+	for i, bytes := range b.Requests {
+		if r := (request{i: i, bytes: bytes}); s.admit(&r) && !s.passOn(&r) && !s.told(&r) {
+			s.decide(&r)
 		}
-		h.Wait = min(h.Wait, longest)
-		if b.Region != n.cfg.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
-			if refusal, err := n.regions.Border(b, &h, request, now); refusal != nil || err != nil {
-				b.Reply(i, refusal)
-				continue
-			}
-		}
-		var trip *trip
-		if h.Flags&wire.FlagTraced != 0 {
-			trip, request = n.arrive(b, h, request)
-		}
-		if h.Op < wire.OpReset && h.Wait > 0 && waited > h.Wait {
-			// Whoever asked waits no more, and has been answered by others. What is told
-			// waits for nothing, and is carried out.
-			n.meters.Overdue.Add(uint64(h.Asks))
-			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
-			continue
-		}
-		if blind || fenced && h.Op < wire.OpReset {
-			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
-			continue
-		}
-		if v.Awaits(h, request) && n.await(from, h, request, trip, b.Later(i)) {
-			continue
-		}
-		if member, flags := v.Onward(h, request, n.clock.SteadyAt(now)); member >= 0 {
-			h.Flags = flags
-			if hop := v.Next[member]; hop >= 0 && hop != member && v.Members[hop].Name == b.From {
-				// Each of the two takes the other for the way there. Who is asked to stand in
-				// itself does so, as the asker has not reached that one either: else the asker
-				// would stand in, and so would this node for asks of its own.
-				got := wire.AppendAnswer(x.answer[:0], wire.Unreached, 0)
-				if request[1]&wire.FlagStandIn != 0 && v.Stays() && h.To == v.Hashes[v.Self] {
-					got = n.standsIn(v, request)
-				}
-				n.reply(b, i, trip, h, request, got)
-				continue
-			}
-			n.handOn(v, member, h, request, trip, b.Later(i), func(f func(context.Context)) bool { return n.serveApart(from, f) })
-			continue
-		}
-		switch h.Op {
-		case wire.OpPublish:
-			if err := n.published.Serve(request[wire.HeaderBytes:], b.From); err != nil {
-				b.Reply(i, nil)
-				continue
-			}
-			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
-			continue
-		case wire.OpCompare:
-			n.serveCompare(from, request[wire.HeaderBytes:], b.Later(i))
-			continue
-		case wire.OpDeclare:
-			if err := n.registry.Compare(request[wire.HeaderBytes:], b.From, n.clock.Steady()); err != nil {
-				b.Reply(i, nil)
-				continue
-			}
-			b.Reply(i, wire.AppendAnswer(x.answer[:0], wire.Done, 0))
-			continue
-		case wire.OpLocate:
-			x.answer = n.handover.ServeLocate(request[wire.HeaderBytes:], x.answer[:0])
-			v = n.handover.View()
-			b.Reply(i, x.answer)
-			continue
-		case wire.OpTop:
-			n.serveTop(from, request[wire.HeaderBytes:], b.Later(i))
-			continue
-		case wire.OpExchange:
-			n.regions.Serve(from, request, h, b.Later(i))
-			continue
-		case wire.OpStream:
-			x.answer = n.handover.ServeFrame(request[wire.HeaderBytes:], now, x.answer[:0])
-			v = n.handover.View() // authority may have come with it
-			b.Reply(i, x.answer)
-			continue
-		}
-		if v.Self < 0 {
-			// It has left, and found nobody to pass this on to. What it did would be told nobody.
-			n.reply(b, i, trip, h, request, wire.AppendAnswer(x.answer[:0], wire.Unreached, 0))
-			continue
-		}
-		if h.Op == wire.OpReset && !resetsInTime(h, request, now) {
-			b.Reply(i, nil)
-			continue
-		}
-		if x.answer, err = n.owner.Answer(v, h, request, x.answer[:0], now); err != nil {
-			n.reply(b, i, trip, h, request, nil)
-			continue
-		}
-		n.meters.Served.Add(uint64(h.Asks))
-		n.reply(b, i, trip, h, request, x.answer)
 	}
 }
 
+// serving is what answers one batch.
+type serving struct {
+	n       *Node
+	b       *cluster.Batch
+	x       *exchange
+	v       *view.View
+	now     int64
+	from    env.Sender
+	longest time.Duration // bounds the wait of each
+	waited  time.Duration // since the batch was read
+	blind   bool          // this node does not know yet who is here
+	fenced  bool
+}
+
+// request is one of a batch, and what it was parsed to.
+type request struct {
+	i     int
+	h     wire.Header
+	bytes []byte
+	trip  *trip
+}
+
+// admit parses a request, and reports whether it is to be carried out; one that is not
+// has been answered. All that a request has to pass is here, so that no operation can
+// forget a part of it.
+func (s *serving) admit(r *request) bool {
+	h, err := wire.ParseHeader(r.bytes)
+	if err != nil {
+		s.b.Reply(r.i, wire.Refusal(err))
+		return false
+	}
+	h.Wait = min(h.Wait, s.longest)
+	if s.b.Region != s.n.cfg.Region || h.Op == wire.OpExchange || h.Flags&wire.FlagAbroad != 0 {
+		if refusal, err := s.n.regions.Border(s.b, &h, r.bytes, s.now); refusal != nil || err != nil {
+			s.b.Reply(r.i, refusal)
+			return false
+		}
+	}
+	r.h = h
+	if h.Flags&wire.FlagTraced != 0 {
+		r.trip, r.bytes = s.n.arrive(s.b, h, r.bytes)
+	}
+	check := h.Op < wire.OpReset
+	switch {
+	case check && h.Wait > 0 && s.waited > h.Wait:
+		// Whoever asked waits no more, and has been answered by others. What is told
+		// waits for nothing, and is carried out.
+		s.n.meters.Overdue.Add(uint64(h.Asks))
+	case s.blind || s.fenced && check:
+	default:
+		return true
+	}
+	s.unreached(r)
+	return false
+}
+
+// passOn reports whether a request is kept until authority has come, or goes on to
+// another member.
+func (s *serving) passOn(r *request) bool {
+	n, v, from := s.n, s.v, s.from
+	if v.Awaits(r.h, r.bytes) && n.await(from, r.h, r.bytes, r.trip, s.b.Later(r.i)) {
+		return true
+	}
+	member, flags := v.Onward(r.h, r.bytes, n.env.SteadyAt(s.now))
+	if member < 0 {
+		return false
+	}
+	h := r.h
+	h.Flags = flags
+	if hop := v.Next[member]; hop >= 0 && hop != member && v.Members[hop].Name == s.b.From {
+		// Each of the two takes the other for the way there. The one that is asked to stand in
+		// does so, as the asker has not reached that one either: else the asker
+		// would stand in, and so would this node for asks of its own.
+		if r.bytes[1]&wire.FlagStandIn != 0 && v.Stays() && h.To == v.Hashes[v.Self] {
+			s.reply(r, n.standsIn(v, r.bytes))
+		} else {
+			s.unreached(r)
+		}
+		return true
+	}
+	n.handOn(v, member, h, r.bytes, r.trip, s.b.Later(r.i), func(f func(context.Context)) bool { return n.serveApart(from, f) })
+	return true
+}
+
+// told carries out what is no check, and reports whether a request was none.
+func (s *serving) told(r *request) bool {
+	n, body := s.n, r.bytes[wire.HeaderBytes:]
+	switch r.h.Op {
+	case wire.OpPublish:
+		s.taken(r, n.published.Serve(body, s.b.From))
+	case wire.OpDeclare:
+		s.taken(r, n.registry.Compare(body, s.b.From, n.env.Steady()))
+	case wire.OpCompare:
+		n.serveCompare(s.from, body, s.b.Later(r.i))
+	case wire.OpTop:
+		n.serveTop(s.from, body, s.b.Later(r.i))
+	case wire.OpExchange:
+		n.regions.Serve(s.from, r.bytes, r.h, s.b.Later(r.i))
+	case wire.OpLocate:
+		s.x.answer = n.handover.ServeLocate(body, s.x.answer[:0])
+		s.v = n.handover.View()
+		s.b.Reply(r.i, s.x.answer)
+	case wire.OpStream:
+		s.x.answer = n.handover.ServeFrame(body, s.now, s.x.answer[:0])
+		s.v = n.handover.View() // authority may have come with it
+		s.b.Reply(r.i, s.x.answer)
+	default:
+		return false
+	}
+	return true
+}
+
+// decide carries out a check on what is held here.
+func (s *serving) decide(r *request) {
+	switch {
+	case s.v.Self < 0:
+		// This node has left, and found no member to pass this on to. It could tell none what it did.
+		s.unreached(r)
+		return
+	case r.h.Op == wire.OpReset && !resetsInTime(r.h, r.bytes, s.now):
+		s.b.Reply(r.i, nil)
+		return
+	}
+	answer, err := s.n.owner.Answer(s.v, r.h, r.bytes, s.x.answer[:0], s.now)
+	if err != nil {
+		s.reply(r, nil)
+		return
+	}
+	s.x.answer = answer
+	s.n.meters.Served.Add(uint64(r.h.Asks))
+	s.reply(r, answer)
+}
+
+// taken answers what was told, which has nothing to say unless it was refused.
+func (s *serving) taken(r *request, err error) {
+	if err != nil {
+		s.b.Reply(r.i, nil)
+		return
+	}
+	s.b.Reply(r.i, wire.AppendAnswer(s.x.answer[:0], wire.Done, 0))
+}
+
+// unreached hands a request back.
+func (s *serving) unreached(r *request) {
+	s.reply(r, wire.AppendAnswer(s.x.answer[:0], wire.Unreached, 0))
+}
+
 // reply answers a request that may be traced.
-func (n *Node) reply(b *cluster.Batch, i int, trip *trip, h wire.Header, request, answer []byte) {
-	trip.answered(h, request, answer)
-	b.Reply(i, answer)
+func (s *serving) reply(r *request, answer []byte) {
+	r.trip.answered(r.h, r.bytes, answer)
+	s.b.Reply(r.i, answer)
 }
 
 // handOn sends a request on to a member, or towards it, and brings its answer
@@ -179,9 +233,9 @@ func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, t
 		return
 	}
 	started := start(func(ctx context.Context) {
-		begun := n.clock.Now()
+		begun := n.env.Now()
 		got, err := peer.Ask(ctx, onward, nil, h.Wait)
-		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.clock.Now() - begun)})
+		trip.hopped(HopEvent{To: v.Members[hop].Name, Err: err, Took: time.Duration(n.env.Now() - begun)})
 		failed := err != nil || len(got) == 0 || wire.Status(got[0]) == wire.Unreached
 		switch {
 		case stands && v.Stays() && failed && (h.Op != wire.OpRefund || unsent(err)):
@@ -205,7 +259,7 @@ func (n *Node) standsIn(v *view.View, request []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	answer, err := n.owner.Answer(v, h, request, nil, n.clock.Now())
+	answer, err := n.owner.Answer(v, h, request, nil, n.env.Now())
 	if err != nil {
 		return nil
 	}

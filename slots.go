@@ -17,7 +17,7 @@ func (n *Node) serveApart(from env.Sender, f func(context.Context)) bool {
 	if _, known := n.handover.View().Named[view.NameHash(from.Name)]; !known || from.Region != n.cfg.Region {
 		from.Name = ""
 	}
-	return n.life.TryFor(from, f)
+	return n.env.TryFor(from, f)
 }
 
 // answerApart answers a sender by what f appends to the header of an answer, apart from

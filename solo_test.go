@@ -208,7 +208,7 @@ func TestADebitWithoutAShareIsCounted(t *testing.T) {
 		d, err := l.Debit(t.Context(), "k", 1)
 		require.NoError(t, err)
 		require.Equal(t, partition == MajorityShare, d.Allowed)
-		whole := n.counts.Peek(l.id("k"), &l.numbers, n.clock.Now(), 1)
+		whole := n.counts.Peek(l.id("k"), &l.numbers, n.env.Now(), 1)
 		require.EqualValues(t, 1, whole.Remaining)
 	}
 }

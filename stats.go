@@ -186,7 +186,7 @@ func outageFacts(v *view.View, limits *stats.Limits) outage.Facts {
 
 // leaseStats goes through all leases.
 func (n *Node) leaseStats() (s LeaseStats) {
-	t := n.clock.Time()
+	t := n.env.Time()
 	s.Held, s.HeldUnits = n.asker.Held(t)
 	s.Lent, s.LentUnits = n.owner.Outstanding(t.Steady)
 	return s

@@ -79,7 +79,7 @@ func BenchmarkMetrics(b *testing.B) {
 			for i := range ids {
 				ids[i] = l.id(fmt.Sprint(key, i))
 			}
-			a, r, i := wire.Ask{Began: n.clock.Steady()}, wire.Result{Source: wire.Owner}, 0
+			a, r, i := wire.Ask{Began: n.env.Steady()}, wire.Result{Source: wire.Owner}, 0
 			r.Allowed = true
 			b.ReportAllocs()
 			for b.Loop() {

@@ -53,7 +53,7 @@ func (n *Node) serveTop(from env.Sender, body []byte, answer cluster.Later) {
 		return
 	}
 	n.answerApart(from, answer, func(b []byte) []byte {
-		top := n.meters.TopKeys.Top(n.clock.Steady())
+		top := n.meters.TopKeys.Top(n.env.Steady())
 		return top.Append(b, n.cfg.tellsKeys())
 	})
 }
@@ -72,7 +72,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	if most < 1 || most > stats.MaxTop {
 		return TopKeys{}, fmt.Errorf("%w TopKeys: %d keys: ask for 1 to %d", ErrInvalid, most, stats.MaxTop)
 	}
-	if n.life.Ended() {
+	if n.env.Ended() {
 		return TopKeys{}, ErrClosed
 	}
 	v := n.handover.View()
@@ -80,7 +80,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	env.Gather(len(v.Members), topAsked, func(i int) {
 		switch hop := v.Next[i]; { // through others, if it is heard by them alone
 		case i == v.Self:
-			all[i] = n.meters.TopKeys.Top(n.clock.Steady())
+			all[i] = n.meters.TopKeys.Top(n.env.Steady())
 		case hop < 0:
 			errs[i] = cluster.ErrUnheard
 		default:
@@ -105,7 +105,7 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 		}
 	}
 	if v.Self < 0 { // it has left
-		all = append(all, n.meters.TopKeys.Top(n.clock.Steady()))
+		all = append(all, n.meters.TopKeys.Top(n.env.Steady()))
 	}
 	asked, denied := stats.MergeTop(all, most)
 	for _, k := range asked {

@@ -99,7 +99,7 @@ func (n *Node) sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-n.life.Done():
+	case <-n.env.Done():
 		return ErrClosed
 	}
 }

@@ -94,7 +94,7 @@ func (l *Limiter) join(ctx context.Context, a *wire.Ask) (r wire.Result, err err
 			l.drive(ctx, x, w, a)
 		case <-ctx.Done():
 			return l.quit(x, w, a, ctx.Err())
-		case <-n.life.Done():
+		case <-n.env.Done():
 			return l.quit(x, w, a, ErrClosed)
 		}
 	}
@@ -105,7 +105,7 @@ func (n *Node) enter(a *wire.Ask, one *waiter) *line {
 	s, of := &n.waiting.shards[a.ID.Lo%owner.QueueShards], lineOf{a.ID.Hi, a.ID.Lo, wire.NumbersHash(a.Limit)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one.arrived = n.clock.Steady() // under the lock, so that a line is in order of it
+	one.arrived = n.env.Steady() // under the lock, so that a line is in order of it
 	x := s.of[of]
 	if x == nil {
 		if s.of == nil {
@@ -205,7 +205,7 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		now := n.clock.Steady()
+		now := n.env.Steady()
 		l.serve(x, now)
 		if x.head() != w {
 			l.pass(x, a)
@@ -231,7 +231,7 @@ func (l *Limiter) drive(ctx context.Context, x *line, w *waiter, a *wire.Ask) {
 func (l *Limiter) askFor(ctx context.Context, x *line, a *wire.Ask, units, now int64) bool {
 	asked, last, ctx := *a, x.waiters.Back().Value.(*waiter).arrived, context.WithoutCancel(ctx)
 	asked.Units, asked.Receipt, asked.ResetNumber = units, x.says(now).Pack(), x.ticket
-	started := l.node.life.Try(func(context.Context) {
+	started := l.node.env.Try(func(context.Context) {
 		var r wire.Result
 		err := l.node.decide(ctx, wire.OpWait, 0, &asked, &r)
 		x.shard.mu.Lock()
@@ -259,7 +259,7 @@ func (n *Node) awaitTurn(ctx context.Context, wait time.Duration, woken <-chan s
 	case <-woken:
 	case <-ctx.Done():
 		return true
-	case <-n.life.Done():
+	case <-n.env.Done():
 		return true
 	}
 	return false
@@ -342,7 +342,7 @@ func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 // those that had arrived by then. RetryAfter is from when the ask came to the owner: the
 // next one takes as long.
 func (l *Limiter) answered(x *line, units int64, r *wire.Result, sent, by int64) {
-	now := l.node.clock.Steady()
+	now := l.node.env.Steady()
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
 		units = int64(r.Lease.Units)

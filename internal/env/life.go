@@ -22,7 +22,8 @@ type Life struct {
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 	errands errgroup.Group // maxErrands at once
-	apart   slots          // of errands, those that others have asked for
+	closer  sync.Once
+	apart   slots // of errands, those that others have asked for
 }
 
 // Begin begins the life.
@@ -88,12 +89,14 @@ func (l *Life) TryFor(from Sender, errand func(context.Context)) bool {
 }
 
 // Close ends the life, calls stop, which closes what tasks wait for, and waits for all
-// that was started. It is called once.
-func (l *Life) Close(stop func() error) error {
-	l.ended.Store(true)
-	l.end()
-	err := stop()
-	l.tasks.Wait()       // from here on only errands start errands
-	_ = l.errands.Wait() // they return no errors
+// that was started. It does so once, and then returns nil.
+func (l *Life) Close(stop func() error) (err error) {
+	l.closer.Do(func() {
+		l.ended.Store(true)
+		l.end()
+		err = stop()
+		l.tasks.Wait()       // from here on only errands start errands
+		_ = l.errands.Wait() // they return no errors
+	})
 	return err
 }

@@ -67,6 +67,8 @@ type Handover struct {
 	// starting says that Started was not called: the node takes the ring as it finds it.
 	starting atomic.Bool
 
+	heard atomic.Int64 // when some member last answered in time, by the steady clock
+
 	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
 	turned chan struct{} // the view has changed
 	tracks sync.Once     // before the first frame comes or goes
@@ -113,6 +115,7 @@ func New(c Config) *Handover {
 		feeders: make(map[countsync.Member]*feeder),
 	}
 	h.starting.Store(true)
+	h.heard.Store(c.Clock.Steady())
 	nobody := view.New(c.Clock.Steady(), &cluster.View{Self: -1}, h.terms(), nil)
 	nobody.Over = make(chan struct{})
 	h.view.Store(nobody)
@@ -121,6 +124,19 @@ func New(c Config) *Handover {
 
 // View returns the view of now. A check loads it once.
 func (h *Handover) View() *view.View { return h.view.Load() }
+
+// Stream returns the stream of copies.
+func (h *Handover) Stream() *countsync.Stream { return h.stream }
+
+// Heard notes that some member has answered, by the steady clock.
+func (h *Handover) Heard(steady int64) { h.heard.Store(steady) }
+
+// Fenced reports whether this node has heard nobody for a second, by the clock read of
+// the check itself: it may have been frozen, and another answered in its stead.
+// Until it hears someone again it has no authority.
+func (h *Handover) Fenced(v *view.View, now int64) bool {
+	return len(v.Points) > 1 && h.cfg.Clock.SteadyAt(now)-h.heard.Load() > int64(view.HoldDown)
+}
 
 // Starting reports whether Started was not called yet.
 func (h *Handover) Starting() bool { return h.starting.Load() }

@@ -77,7 +77,7 @@ func readAhead(r *http.Request) error {
 
 // wait waits for a turn, and decides. The error is why it cannot be said.
 func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
-	err := m.turn(ctx, v)
+	err := m.waitForPlace(ctx, v)
 	switch {
 	case ctx.Err() != nil: // the client is gone, and its place free
 		return ctx.Err()
@@ -100,8 +100,8 @@ func (m *Middleware) wait(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
-// turn waits for a turn, unless as many of the rule as may wait do already.
-func (m *Middleware) turn(ctx context.Context, v *Verdict) error {
+// waitForPlace waits for a turn, unless as many of the rule as may wait do already.
+func (m *Middleware) waitForPlace(ctx context.Context, v *Verdict) error {
 	waiting, ok := m.waiting.Load(v.Rule.Name)
 	if !ok {
 		waiting, _ = m.waiting.LoadOrStore(v.Rule.Name, semaphore.NewWeighted(int64(m.o.MaxWaiting)))

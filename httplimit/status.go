@@ -133,7 +133,7 @@ func (a *admin) status(r *adminRequest) (int, any, error) {
 	looking.SetLimit(statusPeeks)
 	for i := range peeks {
 		looking.Go(func() (err error) {
-			answer.Limits[i], err = peeks[i].look(r.Context(), a.book, s, answer.Tier)
+			answer.Limits[i], err = peeks[i].peek(r.Context(), a.book, s, answer.Tier)
 			return err
 		})
 	}
@@ -199,7 +199,7 @@ func (q *statusQuery) peeks(s *rules.Snapshot, only string, from int, tier strin
 	return peeks, nil
 }
 
-func (p *statusPeek) look(ctx context.Context, b *rules.Book, s *rules.Snapshot, tier string) (limitStatus, error) {
+func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot, tier string) (limitStatus, error) {
 	count := s.Count(p.limit, tier, p.key)
 	hard := count.Limiter
 	d, err := hard.Peek(ctx, p.key)

@@ -100,7 +100,7 @@ func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Bo
 // overrides work as ever.
 func Static(node *weir.Node, set *Set) (*Book, error) {
 	b := newBook(node, node, nil)
-	if err := b.take(set); err != nil {
+	if err := b.enforce(set); err != nil {
 		return nil, err
 	}
 	b.start(func(context.Context) {})
@@ -197,19 +197,19 @@ func (b *Book) load(text []byte) error {
 	case hash == seen:
 		return nil
 	case hash == inForce:
-		b.settle(hash, nil)
+		b.noteText(hash, nil)
 		return nil
 	}
 	set, err := Parse(b.path, text)
 	if err == nil {
-		err = b.take(set)
+		err = b.enforce(set)
 	}
-	b.settle(hash, err)
+	b.noteText(hash, err)
 	return err
 }
 
-// settle notes what became of a text.
-func (b *Book) settle(hash string, err error) {
+// noteText notes what became of a text.
+func (b *Book) noteText(hash string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.seen, b.stats.Missing, b.stats.LastError = hash, false, err
@@ -219,8 +219,8 @@ func (b *Book) settle(hash string, err error) {
 	}
 }
 
-// take puts a Set in force.
-func (b *Book) take(set *Set) error {
+// enforce puts a Set in force.
+func (b *Book) enforce(set *Set) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.current.Load()

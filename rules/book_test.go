@@ -443,7 +443,7 @@ func (b *sharedValues) Published(prefix string) (all []weir.Published, revision 
 func booked(t testing.TB, v values, now *time.Time, text string) *Book {
 	b := newBook(startNode(t), v, slog.New(slog.DiscardHandler))
 	b.now = func() time.Time { return *now }
-	require.NoError(t, b.take(mustParse(t, text)))
+	require.NoError(t, b.enforce(mustParse(t, text)))
 	return b
 }
 
@@ -543,13 +543,13 @@ func TestOverridesOutliveAReload(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	b := booked(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
-	require.NoError(t, b.take(mustParse(t, strings.ReplaceAll(overridable, "rate: 10", "rate: 11"))))
+	require.NoError(t, b.enforce(mustParse(t, strings.ReplaceAll(overridable, "rate: 10", "rate: 11"))))
 	require.EqualValues(t, 99, rateOf(b))
-	require.NoError(t, b.take(mustParse(t, "rules:\n- {name: other, key: user, limit: {rate: 10, per: 1h}}")))
+	require.NoError(t, b.enforce(mustParse(t, "rules:\n- {name: other, key: user, limit: {rate: 10, per: 1h}}")))
 	require.Empty(t, b.Overrides(), "its limit is gone")
-	require.NoError(t, b.take(mustParse(t, overridable)))
+	require.NoError(t, b.enforce(mustParse(t, overridable)))
 	require.EqualValues(t, 99, rateOf(b), "and back")
-	require.NoError(t, b.take(mustParse(t, "version: 7\n"+strings.ReplaceAll(overridable, "per: 1h", "per: 2h"))))
+	require.NoError(t, b.enforce(mustParse(t, "version: 7\n"+strings.ReplaceAll(overridable, "per: 1h", "per: 2h"))))
 	s := b.Current()
 	l := s.Limiter(&s.Rules()[0].Limits[0], "", "k").Limit()
 	require.Equal(t, []any{int64(99), 2 * time.Hour, uint64(7)}, []any{l.Rate, l.Per, l.Version}, "what it does not say is as the file says now")

@@ -70,13 +70,13 @@ rules:
 		c.Heal()
 		for _, change := range []string{"rate: 60", "rate: 40"} {
 			for _, b := range books {
-				require.NoError(t, b.take(mustParse(t, strings.ReplaceAll(file, "rate: 50", change))))
+				require.NoError(t, b.enforce(mustParse(t, strings.ReplaceAll(file, "rate: 50", change))))
 			}
 			load()
 		}
 		for _, b := range books {
 			changed := strings.ReplaceAll(file, "version: 1", "version: 2")
-			require.NoError(t, b.take(mustParse(t, strings.ReplaceAll(changed, "rate: 100, per: 1m", "rate: 100, per: 1m, algorithm: sliding_log"))))
+			require.NoError(t, b.enforce(mustParse(t, strings.ReplaceAll(changed, "rate: 100, per: 1m", "rate: 100, per: 1m, algorithm: sliding_log"))))
 		}
 		load()
 		for _, name := range c.Names() {

@@ -148,19 +148,10 @@ const (
 func (s State) announced() bool { return s == Joining || s == Serving || s == Leaving }
 
 func (s State) String() string {
-	switch s {
-	case Joining:
-		return "joining"
-	case Serving:
-		return "serving"
-	case Unheard:
-		return "unheard"
-	case Dead:
-		return "dead"
-	case Leaving:
-		return "leaving"
+	if s > Leaving {
+		return "unknown"
 	}
-	return "unknown"
+	return [...]string{"joining", "serving", "unheard", "dead", "leaving"}[s]
 }
 
 // Member is one process in the roster.

@@ -120,102 +120,96 @@ func (c Config) validate() error {
 // Problems returns each problem of c by itself. Its text begins with the field. Start
 // returns all of them.
 func (c Config) Problems() []error {
-	var problems []error
-	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf(format, args...))
-	}
+	var all problems
 	switch {
 	case c.Name == "":
-		problem("Name is empty: give each start of each member its own name")
+		all.add("Name is empty: give each start of each member its own name")
 	case len(c.Name) > maxName:
-		problem("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), maxName)
+		all.add("Name %.20q... has %d bytes: use at most %d", c.Name, len(c.Name), maxName)
 	}
 	if len(c.Region) > maxRegion {
-		problem("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), maxRegion)
+		all.add("Region %.20q... has %d bytes: use at most %d", c.Region, len(c.Region), maxRegion)
 	}
 	if err := checkAddress(c.Bind); err != nil {
-		problem("Bind: %w", err)
+		all.add("Bind: %w", err)
 	}
 	if err := checkAddress(c.Bind); err == nil && len(c.Secrets) == 0 && !c.Insecure && c.Network == nil && !isLoopback(c.Bind) {
-		problem("Secrets is empty and Bind %q can be reached from other machines, so that anybody there could join, or flood the gossip: "+
+		all.add("Secrets is empty and Bind %q can be reached from other machines, so that anybody there could join, or flood the gossip: "+
 			"give all nodes one secret (go run github.com/weir-go/weir/cmd/weir secret prints one), or Bind a loopback address such as 127.0.0.1:7946; "+
 			"TLS alone leaves UDP open; Insecure: true runs open all the same", c.Bind)
 	}
 	if c.Advertise != "" {
 		advertise := bracketed(c.Advertise, c.Bind)
 		if err := checkAddress(advertise); err != nil {
-			problem("Advertise: %w", err)
+			all.add("Advertise: %w", err)
 		} else if host, _, _ := net.SplitHostPort(advertise); host == "" || net.ParseIP(host).IsUnspecified() || len(advertise) > maxAddr {
-			problem("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
+			all.add("Advertise %.40q needs a host of 1 to 255 bytes that others can dial", c.Advertise)
 		} else if bind, _, err := net.SplitHostPort(c.Bind); err == nil && ofOtherFamily(host, bind) {
-			problem("Advertise %q is of another address family than Bind %q, so that nobody reaches it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
+			all.add("Advertise %q is of another address family than Bind %q, so that nobody reaches it: advertise an address of Bind's family, or Bind to all addresses, like :7946", c.Advertise, c.Bind)
 		}
 	}
 	for i, entry := range c.Join {
 		if _, _, err := splitEntry(entry, "0"); err != nil {
-			problem("Join[%d]: %w", i, err)
+			all.add("Join[%d]: %w", i, err)
 		}
 	}
-	problems = append(problems, c.regionProblems()...)
-	problems = append(problems, c.secretProblems()...)
 	if c.Forget < 0 {
-		problem("Forget is %v: use 0 for %v, or more than 0", c.Forget, defaultForget)
+		all.add("Forget is %v: use 0 for %v, or more than 0", c.Forget, defaultForget)
 	}
-	problems = append(problems, c.tlsProblems()...)
-	problems = append(problems, c.certificateProblems()...)
-	return problems
+	return slices.Concat(all, c.regionProblems(), c.secretProblems(), c.tlsProblems(), c.certificateProblems())
 }
 
+// problems collects errors.
+type problems []error
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
+
 // tlsProblems is what is wrong with TLS.
-func (c Config) tlsProblems() (problems []error) {
+func (c Config) tlsProblems() (all problems) {
 	t := c.TLS
 	if t == nil {
 		return nil
 	}
-	problem := func(text string) { problems = append(problems, errors.New(text)) }
 	if len(t.Certificates) == 0 && (t.GetCertificate == nil && t.GetConfigForClient == nil || t.GetClientCertificate == nil) {
-		problem("TLS has no certificate for both ends of a connection: set Certificates, or GetClientCertificate and one of GetCertificate and GetConfigForClient")
+		all.add("TLS has no certificate for both ends of a connection: set Certificates, or GetClientCertificate and one of GetCertificate and GetConfigForClient")
 	}
 	own := t.VerifyPeerCertificate != nil || t.VerifyConnection != nil
 	if t.InsecureSkipVerify && !own {
-		problem("TLS has InsecureSkipVerify, by which this node takes whoever answers for a member: take it out, or set VerifyConnection")
+		all.add("TLS has InsecureSkipVerify, by which this node takes whoever answers for a member: take it out, or set VerifyConnection")
 	}
 	// Without roots crypto/tls goes by those of the machine.
 	dials := t.InsecureSkipVerify || t.RootCAs != nil
 	listens := t.RootCAs != nil || t.ClientCAs != nil || t.GetConfigForClient != nil || t.ClientAuth == tls.RequireAnyClientCert && own
 	if !dials || !listens {
-		problem("TLS has no roots to verify members by, and those of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
+		all.add("TLS has no roots to verify members by, and those of the machine sign certificates for anybody: set RootCAs to the CA of the members' certificates")
 	}
-	return problems
+	return all
 }
 
 // regionProblems is what is wrong with Regions.
-func (c Config) regionProblems() (problems []error) {
-	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf(format, args...))
-	}
+func (c Config) regionProblems() (all problems) {
 	if len(c.Regions) > 0 && c.Region == "" {
-		problem("Regions is set and Region is empty: name this node's own region too")
+		all.add("Regions is set and Region is empty: name this node's own region too")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Regions)) {
 		switch {
 		case name == "":
-			problem("Regions has a region without a name: give each one its Region")
+			all.add("Regions has a region without a name: give each one its Region")
 		case len(name) > maxRegion:
-			problem("Regions[%.20q...] has a name of %d bytes: use at most %d", name, len(name), maxRegion)
+			all.add("Regions[%.20q...] has a name of %d bytes: use at most %d", name, len(name), maxRegion)
 		case name == c.Region:
-			problem("Regions[%q] is this node's own Region: name only the others", name)
+			all.add("Regions[%q] is this node's own Region: name only the others", name)
 		}
 		if len(c.Regions[name]) == 0 {
-			problem("Regions[%.20q] has no addresses: give at least one host:port that reaches a node of it", name)
+			all.add("Regions[%.20q] has no addresses: give at least one host:port that reaches a node of it", name)
 		}
 		for i, entry := range c.Regions[name] {
 			if err := checkEndpoint(entry); err != nil {
-				problem("Regions[%.20q][%d]: %w", name, i, err)
+				all.add("Regions[%.20q][%d]: %w", name, i, err)
 			}
 		}
 	}
-	return problems
+	return all
 }
 
 // maxAllSecrets bounds Secrets and RegionSecrets together: a listener computes an id of
@@ -223,22 +217,19 @@ func (c Config) regionProblems() (problems []error) {
 const maxAllSecrets = 64
 
 // secretProblems is what is wrong with Secrets and RegionSecrets.
-func (c Config) secretProblems() (problems []error) {
-	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf(format, args...))
-	}
+func (c Config) secretProblems() (all problems) {
 	in := make(map[string]string) // the list that has a secret
-	all := 0
+	count := 0
 	check := func(list string, secrets [][]byte) {
 		if n := len(secrets); n > maxSecrets {
-			problem("%s has %d: use at most %d, those of a rotation", list, n, maxSecrets)
+			all.add("%s has %d: use at most %d, those of a rotation", list, n, maxSecrets)
 		}
-		all += len(secrets)
+		count += len(secrets)
 		for i, secret := range secrets {
 			if n := len(secret); n != 16 && n != 24 && n != 32 {
-				problem("%s[%d] has %d bytes: use 16, 24 or 32", list, i, n)
+				all.add("%s[%d] has %d bytes: use 16, 24 or 32", list, i, n)
 			} else if before, ok := in[string(secret)]; ok && before != list {
-				problem("%s[%d] is in %s too, so that it would say nothing of a region: give each pair of regions secrets of its own, and no region those of its members", list, i, before)
+				all.add("%s[%d] is in %s too, so that it would say nothing of a region: give each pair of regions secrets of its own, and no region those of its members", list, i, before)
 			} else {
 				in[string(secret)] = list
 			}
@@ -246,46 +237,43 @@ func (c Config) secretProblems() (problems []error) {
 	}
 	check("Secrets", c.Secrets)
 	if c.RegionSecrets != nil && len(c.Secrets) == 0 {
-		problem("RegionSecrets is set and Secrets is empty: give this region's members a secret too, without one whoever reaches the port is a member")
+		all.add("RegionSecrets is set and Secrets is empty: give this region's members a secret too, without one whoever reaches the port is a member")
 	}
 	for _, region := range slices.Sorted(maps.Keys(c.RegionSecrets)) {
 		list := fmt.Sprintf("RegionSecrets[%.20q]", region)
 		switch _, known := c.Regions[region]; {
 		case region == c.Region && !known:
-			problem("%s is this node's own Region: its secrets are in Secrets", list)
+			all.add("%s is this node's own Region: its secrets are in Secrets", list)
 		case !known:
-			problem("%s is none of Regions: take it off, or give addresses of its nodes in Regions", list)
+			all.add("%s is none of Regions: take it off, or give addresses of its nodes in Regions", list)
 		case len(c.RegionSecrets[region]) == 0:
-			problem("%s has no secrets: give those that this region shares with that one", list)
+			all.add("%s has no secrets: give those that this region shares with that one", list)
 		}
 		check(list, c.RegionSecrets[region])
 	}
-	if all > maxAllSecrets {
-		problem("Secrets and RegionSecrets have %d secrets together: use at most %d", all, maxAllSecrets)
+	if count > maxAllSecrets {
+		all.add("Secrets and RegionSecrets have %d secrets together: use at most %d", count, maxAllSecrets)
 	}
 	for _, region := range slices.Sorted(maps.Keys(c.Regions)) {
 		if _, ok := c.RegionSecrets[region]; !ok && c.RegionSecrets != nil && region != c.Region {
-			problem("RegionSecrets has no secrets of %.20q: give some to each of Regions, or leave it nil", region)
+			all.add("RegionSecrets has no secrets of %.20q: give some to each of Regions, or leave it nil", region)
 		}
 	}
-	return problems
+	return all
 }
 
 // certificateProblems is what is wrong with CertificateNames.
-func (c Config) certificateProblems() (problems []error) {
-	problem := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf(format, args...))
-	}
+func (c Config) certificateProblems() (all problems) {
 	if c.CertificateNames == nil {
-		return problems
+		return all
 	}
 	if c.TLS == nil {
-		problem("CertificateNames is set and TLS is nil: there are no certificates to look at")
+		all.add("CertificateNames is set and TLS is nil: there are no certificates to look at")
 	}
 	regions := append(slices.Sorted(maps.Keys(c.Regions)), c.Region)
 	for _, region := range regions {
 		if _, ok := c.CertificateNames[region]; !ok {
-			problem("CertificateNames has no names of %.20q: give some to Region and to each of Regions, or leave it nil", region)
+			all.add("CertificateNames has no names of %.20q: give some to Region and to each of Regions, or leave it nil", region)
 		}
 	}
 	type named struct{ list, pattern string }
@@ -293,24 +281,24 @@ func (c Config) certificateProblems() (problems []error) {
 	for _, region := range slices.Sorted(maps.Keys(c.CertificateNames)) {
 		list := fmt.Sprintf("CertificateNames[%.20q]", region)
 		if !slices.Contains(regions, region) {
-			problem("%s is neither Region nor one of Regions: take it off, or add the region", list)
+			all.add("%s is neither Region nor one of Regions: take it off, or add the region", list)
 		}
 		if len(c.CertificateNames[region]) == 0 {
-			problem("%s has no names: give those that certificates of its nodes have", list)
+			all.add("%s has no names: give those that certificates of its nodes have", list)
 		}
 		for i, pattern := range c.CertificateNames[region] {
 			if err := checkPattern(pattern); err != nil {
-				problem("%s[%d] %w", list, i, err)
+				all.add("%s[%d] %w", list, i, err)
 			}
 			for _, b := range before {
 				if b.list != list && overlap(pattern, b.pattern) {
-					problem("%s[%d] %q and %q of %s fit one name: a certificate has to be of one region", list, i, pattern, b.pattern, b.list)
+					all.add("%s[%d] %q and %q of %s fit one name: a certificate has to be of one region", list, i, pattern, b.pattern, b.list)
 				}
 			}
 			before = append(before, named{list, pattern})
 		}
 	}
-	return problems
+	return all
 }
 
 // checkEndpoint returns what is wrong with a "host:port" of others that has both.

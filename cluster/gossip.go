@@ -138,30 +138,12 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 	if err != nil {
 		return fmt.Errorf("cluster: Bind %q: %w", g.cfg.Bind, err)
 	}
-	if err := g.findAddress(ctx, listener.Addr()); err != nil {
+	mlc, inspector, err := g.prepare(ctx, listener.Addr())
+	if err != nil {
 		return errors.Join(err, listener.Close(), udp.Close())
 	}
 	if len(g.cfg.Secrets) == 0 && !isLoopback(g.cfg.Bind) && !g.reachable.Addr().IsLoopback() {
 		g.log.Warn("Insecure is set and Secrets is empty: gossip is not encrypted, and whoever reaches the port can join", "port", g.port)
-	}
-	g.roster = newRoster(record{
-		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),
-	}, g.cfg.Forget)
-	if meta := (delegate{g}).NodeMeta(memberlist.MetaMaxSize); meta == nil {
-		return errors.Join(fmt.Errorf("cluster: Region %q and Advertise %q are too long for gossip's %d bytes of metadata: shorten them",
-			g.cfg.Region, g.advertise, memberlist.MetaMaxSize), listener.Close(), udp.Close())
-	}
-	mlc, err := g.memberlistConfig()
-	if err != nil {
-		return errors.Join(err, listener.Close(), udp.Close())
-	}
-	var keys [][]byte
-	if mlc.Keyring != nil {
-		keys = mlc.Keyring.GetKeys()
-	}
-	inspector, err := newInspector(mlc.Label, keys)
-	if err != nil {
-		return errors.Join(fmt.Errorf("cluster: Secrets: %w", err), listener.Close(), udp.Close())
 	}
 	names := certificateNames(g.cfg.CertificateNames)
 	clientTLS := names.clientTLS(g.cfg.TLS)
@@ -192,6 +174,29 @@ func (g *gossip) open(ctx context.Context, h Handler) error {
 		return errors.Join(fmt.Errorf("cluster: gossip does not start: %w", err), transport.Shutdown())
 	}
 	return nil
+}
+
+// prepare finds the address of the node, and begins its roster. It opens nothing.
+func (g *gossip) prepare(ctx context.Context, bound net.Addr) (*memberlist.Config, *inspector, error) {
+	if err := g.findAddress(ctx, bound); err != nil {
+		return nil, nil, err
+	}
+	g.roster = newRoster(record{
+		Name: g.cfg.Name, Addr: g.advertise, Region: g.cfg.Region, Born: time.Now().UnixNano(),
+	}, g.cfg.Forget)
+	if meta := (delegate{g}).NodeMeta(memberlist.MetaMaxSize); meta == nil {
+		return nil, nil, fmt.Errorf("cluster: Region %q and Advertise %q are too long for gossip's %d bytes of metadata: shorten them",
+			g.cfg.Region, g.advertise, memberlist.MetaMaxSize)
+	}
+	mlc, err := g.memberlistConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	inspector, err := newInspector(mlc.Label, gossipKeys(g.cfg.Secrets))
+	if err != nil {
+		return nil, nil, fmt.Errorf("cluster: Secrets: %w", err)
+	}
+	return mlc, inspector, nil
 }
 
 func (g *gossip) memberlistConfig() (*memberlist.Config, error) {
@@ -613,9 +618,6 @@ func (g *gossip) Stats() Stats {
 		return Stats{} // Start has failed
 	}
 	s := g.peers.stats()
-	if s.Refused == nil {
-		s.Refused = make(map[string]uint64)
-	}
 	for _, refused := range []*refusals{g.mux.refused, g.mux.gossiped} {
 		for reason, n := range refused.snapshot() {
 			s.Refused[reason] += n

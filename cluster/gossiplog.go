@@ -5,46 +5,32 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/weir-go/weir/internal/pace"
 )
 
 // gossipLog hands what memberlist logs to slog. What it calls an error is a
 // warning here, at most one in logPace: any sender of packets to the port
 // can cause them. All else is for debugging. After Close it is quiet.
 type gossipLog struct {
-	log *slog.Logger
-	ctx context.Context // done once the cluster is closed
-
-	mu     sync.Mutex
-	last   time.Time
-	hushed int
+	log  *slog.Logger
+	ctx  context.Context // done once the cluster is closed
+	pace pace.Pace       // of what it calls an error
 }
 
 func (l *gossipLog) Write(line []byte) (int, error) {
 	if l.ctx.Err() != nil {
 		return len(line), nil
 	}
-	if !bytes.HasPrefix(line, []byte("[ERR")) {
-		if l.log.Enabled(l.ctx, slog.LevelDebug) {
-			l.log.Debug("gossip says", "text", gossipText(line))
+	if bytes.HasPrefix(line, []byte("[ERR")) {
+		if unlogged, due := l.pace.Due(time.Now()); due {
+			l.log.Warn("gossip has met with an error", "error", gossipText(line), "unlogged", unlogged)
+			return len(line), nil
 		}
-		return len(line), nil
 	}
-	now := time.Now()
-	l.mu.Lock()
-	hush := !l.last.IsZero() && now.Sub(l.last) < logPace
-	hushed := l.hushed
-	if hush {
-		l.hushed++
-	} else {
-		l.last, l.hushed = now, 0
-	}
-	l.mu.Unlock()
-	if hush {
+	if l.log.Enabled(l.ctx, slog.LevelDebug) {
 		l.log.Debug("gossip says", "text", gossipText(line))
-	} else {
-		l.log.Warn("gossip has met with an error", "error", gossipText(line), "unlogged", hushed)
 	}
 	return len(line), nil
 }

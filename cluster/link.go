@@ -37,13 +37,12 @@ const (
 // dial and never write, so that an ask takes no longer than its wait, whatever the network
 // does.
 type link struct {
+	asking
 	peers  *peers
 	name   string
 	addr   string
-	ctx    context.Context
 	cancel context.CancelFunc
 
-	session atomic.Pointer[session]
 	heard   atomic.Bool // what peers.hearing says, for callers; written under peers.mu
 	stalled atomic.Bool // likewise
 	seen    uint64      // version of the member's table that is merged here, 0 if none; under peers.mu
@@ -90,16 +89,6 @@ func ask(ctx context.Context, w way, s *session, request, answer []byte, wait ti
 	}
 	return s.ask(ctx, request, answer, wait)
 }
-
-// Tell implements Peer.
-func (l *link) Tell(request []byte) {
-	if s := l.session.Load(); s != nil {
-		s.tell(request)
-	}
-}
-
-// Protocol implements Peer.
-func (l *link) Protocol() Protocol { return l.session.Load().protocol() }
 
 func (l *link) unreachable() error {
 	if l.peers.ctx.Err() != nil {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/internal/rlimit"
 )
 
 // maxIncoming bounds the connections that are served. Members need one each,
@@ -90,10 +92,10 @@ func newPeers(cfg peersConfig, h Handler) *peers {
 		refusals: refusedConnections(cfg.Log),
 		trouble:  troubleWithMembers(cfg.Log),
 		abroad:   troubleAbroad(cfg.Log),
-		pending:  newPending(pendingSize, pendingPerHost, descriptors()),
+		pending:  newPending(pendingSize, pendingPerHost, rlimit.Files()),
 		unmet:    make(turns, maxUnmetDials),
 		changed:  make(chan struct{}, 1),
-		most:     int(min(maxIncoming, descriptors()/2)),
+		most:     int(min(maxIncoming, rlimit.Files()/2)),
 		links:    map[string]*link{},
 		conns:    map[net.Conn]caller{},
 		calls:    map[caller][]net.Conn{},

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/rlimit"
 )
 
 // from is a connection from an address.
@@ -111,7 +113,7 @@ func TestConnectionsThatProveNothingLeaveFileDescriptorsToOthers(t *testing.T) {
 		l := newPending(pendingSize, pendingPerHost, c.descriptors)
 		require.Equal(t, []int{c.size, c.perGroup}, []int{l.size, l.perGroup}, "%d", c.descriptors)
 	}
-	require.NotZero(t, descriptors())
+	require.NotZero(t, rlimit.Files())
 }
 
 // exhausted is a listener without file descriptors, now and then.

@@ -117,11 +117,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 // fenced sends packets to g, one after the other, and waits until they are read.
 func fenced(t testing.TB, g *gossip, conn net.Conn, sent ...[]byte) {
 	const fences = 2 // what is sent may be refused as well
-	dropped := func() uint64 {
-		g.mux.gossiped.mu.Lock()
-		defer g.mux.gossiped.mu.Unlock()
-		return g.mux.gossiped.counts[reasonPacket]
-	}
+	dropped := func() uint64 { return g.mux.gossiped.snapshot()[reasonPacket] }
 	before := dropped()
 	for _, b := range sent {
 		conn.Write(b)

@@ -37,10 +37,14 @@ const logPace = pace.Every
 type refusals struct {
 	say func(reason, addr string, err error, unlogged uint64)
 
-	mu     sync.Mutex
-	counts map[string]uint64
-	said   map[string]time.Time
-	hushed map[string]uint64 // not logged since then
+	mu  sync.Mutex
+	all map[string]tally // by reason
+}
+
+// tally is what was refused for one reason.
+type tally struct {
+	count, said uint64    // in all, and up to the last line of the log
+	at          time.Time // of that line
 }
 
 // refusedConnections are those of connections.
@@ -58,7 +62,7 @@ func refusedGossip(log *slog.Logger) *refusals {
 }
 
 func newRefusals(say func(reason, addr string, err error, unlogged uint64)) *refusals {
-	return &refusals{say: say, counts: map[string]uint64{}, said: map[string]time.Time{}, hushed: map[string]uint64{}}
+	return &refusals{say: say, all: map[string]tally{}}
 }
 
 // add counts one connection from addr that is closed for reason. An empty
@@ -72,26 +76,31 @@ func (r *refusals) addAll(reason string, n int, addr net.Addr, err error) {
 	}
 	now := time.Now()
 	r.mu.Lock()
-	r.counts[reason] += uint64(n)
-	if last, ok := r.said[reason]; ok && now.Sub(last) < logPace {
-		r.hushed[reason] += uint64(n)
-		r.mu.Unlock()
+	t := r.all[reason]
+	unlogged, due := t.count-t.said, t.at.IsZero() || now.Sub(t.at) >= logPace
+	if t.count += uint64(n); due {
+		t.said, t.at = t.count, now
+	}
+	r.all[reason] = t
+	r.mu.Unlock()
+	if !due {
 		return
 	}
-	hushed := r.hushed[reason]
-	r.said[reason], r.hushed[reason] = now, 0
-	r.mu.Unlock()
 	from := ""
 	if addr != nil {
 		from = addr.String()
 	}
-	r.say(reason, from, err, hushed)
+	r.say(reason, from, err, unlogged)
 }
 
 func (r *refusals) snapshot() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.counts)
+	counts := make(map[string]uint64, len(r.all))
+	for reason, t := range r.all {
+		counts[reason] = t.count
+	}
+	return counts
 }
 
 // trouble logs why members, or regions, cannot be reached, each at most once in

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/pace"
@@ -41,10 +40,9 @@ var errSilence = errors.New("cluster: the node has answered nothing for some sec
 // One goroutine, in run, connects and pings. Callers never dial and never write, so that
 // no check waits for a path to another region.
 type region struct {
-	ctx     context.Context // done once the cluster is closed
+	asking
 	name    string
 	entries []string
-	session atomic.Pointer[session]
 
 	// What follows is of the goroutine in run.
 	peers   *peers
@@ -55,7 +53,7 @@ type region struct {
 }
 
 func newRegion(ctx context.Context, name string, entries []string) *region {
-	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), misses: map[string]int{}}
+	return &region{asking: asking{ctx: ctx}, name: name, entries: slices.Clone(entries), misses: map[string]int{}}
 }
 
 // reach has r connect, until p is closed. Its names are looked up in n.
@@ -69,16 +67,6 @@ func (p *peers) reach(r *region, n Network) {
 func (r *region) Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error) {
 	return ask(ctx, r, r.session.Load(), request, answer, wait)
 }
-
-// Tell implements Peer.
-func (r *region) Tell(request []byte) {
-	if s := r.session.Load(); s != nil {
-		s.tell(request)
-	}
-}
-
-// Protocol implements Peer.
-func (r *region) Protocol() Protocol { return r.session.Load().protocol() }
 
 func (r *region) unreachable() error {
 	if r.ctx.Err() != nil {

@@ -131,14 +131,6 @@ func newSession(p *peers, w way, conn net.Conn, to hello) *session {
 	return s
 }
 
-// protocol returns what s speaks, and the zero Protocol where there is no s.
-func (s *session) protocol() Protocol {
-	if s == nil {
-		return Protocol{}
-	}
-	return s.speaks
-}
-
 // take finds a slot, or nil if too much is under way. out.mu is held.
 func (s *session) take(request []byte) *slot {
 	if s.bytes+len(request) > maxPendingBytes {

@@ -169,32 +169,27 @@ func (p *peers) pong(b []byte, seen uint64) []byte {
 // that are gone. It does not change members.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.ctx.Err() != nil {
-		p.mu.Unlock()
 		return
 	}
-	names := make([]string, 0, len(members))
-	stay := make(map[string]bool, len(members))
-	var gone []*link
-	for _, m := range members {
-		if m.Name == p.cfg.Self.Name {
-			continue
-		}
-		names = append(names, m.Name)
-		stay[m.Name] = true
-		if l := p.links[m.Name]; l != nil && l.addr != m.Addr {
-			gone = append(gone, l)
-			p.hearing.failed(m.Name, time.Now())
-			delete(p.links, m.Name)
-		}
+	version := p.hearing.version
+	names, addrs := make([]string, len(members)), make(map[string]string, len(members))
+	for i, m := range members {
+		names[i], addrs[m.Name] = m.Name, m.Addr
 	}
 	for name, l := range p.links {
-		if !stay[name] {
-			gone = append(gone, l)
-			delete(p.links, name)
+		addr, stays := addrs[name]
+		if stays && addr == l.addr {
+			continue
 		}
+		if stays {
+			p.hearing.failed(name, time.Now())
+		}
+		delete(p.links, name)
+		l.heard.Store(false)
+		l.cancel()
 	}
-	version := p.hearing.version
 	if p.hearing.set(names) {
 		// What the others know of the new ones was not wanted before.
 		for _, l := range p.links {
@@ -205,27 +200,19 @@ func (p *peers) set(members []Member) {
 		p.table = nil
 	}
 	for _, m := range members {
-		if m.Name == p.cfg.Self.Name {
-			continue
+		l, dead := p.links[m.Name], m.State == Dead
+		switch {
+		case m.Name == p.cfg.Self.Name:
+		case l == nil:
+			l = newLink(p, m.Name, m.Addr)
+			l.dead.Store(dead)
+			p.links[m.Name] = l
+			p.wg.Add(1)
+			go l.run()
+		case l.dead.Swap(dead) && !dead:
+			signal(l.back)
 		}
-		dead := m.State == Dead
-		if l := p.links[m.Name]; l != nil {
-			if l.dead.Swap(dead) && !dead {
-				signal(l.back)
-			}
-			continue
-		}
-		l := newLink(p, m.Name, m.Addr)
-		l.dead.Store(dead)
-		p.links[m.Name] = l
-		p.wg.Add(1)
-		go l.run()
 	}
-	for _, l := range gone {
-		l.heard.Store(false)
-		l.cancel()
-	}
-	p.mu.Unlock()
 }
 
 // tell sends what this node says of itself to all it is connected to.

@@ -1,48 +1,68 @@
 // Package weir is an embedded, in-memory, distributed rate limiter. Every
-// replica of a service embeds a Node; the nodes find each other by gossip, a
-// consistent-hash ring gives each key one owner, the owner counts in memory, and
-// everyone else asks the owner. There is no server to run.
+// replica of a service embeds a [Node]. The nodes find each other by gossip, and a
+// consistent-hash ring gives each key one owner. The owner counts in memory, and
+// every other node asks it. There is no server to run.
 //
 //	node, err := weir.Start(ctx, weir.Config{Bind: ":7946", Join: []string{"limits.default.svc:7946"}, Secrets: [][]byte{secret}})
 //	perUser, err := node.Limiter(weir.Limit{Name: "per user", Rate: 100, Per: time.Minute})
 //	d, err := perUser.Allow(ctx, userID)
 //	if !d.Allowed { /* come back in d.RetryAfter */ }
 //
-// The way of a check:
+// # The path of a check
 //
-//	Limiter.Allow → id → view.route ─┬─ here     → bucket.Store
-//	                                 ├─ pushback → denied: the owner has just denied as much
-//	                                 ├─ lease    → spent of what the owner has lent to this node
-//	                                 ├─ direct   → the owner's bucket.Store
-//	                                 ├─ relay    → the owner, through another member
-//	                                 ├─ stand-in → the first successor that is reached, which has a copy
-//	                                 └─ alone    → this node's share of the limit
+// [Limiter.Allow] hashes the name of the [Limit] and the key into an id. The node's
+// present view of the cluster names the member that decides about this id. The Source of
+// the [Decision] tells which way the check went:
 //
-// A check waits for other nodes no longer than Config.Timeout. When neither the
-// owner nor a stand-in answers in that time, the node answers within its own share
-// of the limit, or as the limit's PartitionPolicy says; the README states what can
-// be admitted at most.
+//	Limiter.Allow ─► id ─► route
+//	  ├─ this node has authority ────────► its own store                   Owner
+//	  ├─ another member has it
+//	  │    ├─ it denied as much just now ► denied here                     Pushback
+//	  │    ├─ it lent units to this node ► spent here                      Leased
+//	  │    ├─ it is heard ───────────────► its store                       Forwarded
+//	  │    └─ only others hear it ───────► its store, through a member     Relayed
+//	  ├─ it is missing, stalled or late ─► the copy of a successor         StandIn
+//	  └─ no member answers in time ──────► this node's share of the limit  Budget, FailedOpen, FailedClosed
 //
-// An owner that is late is waited for; one that has stalled (it has left an ask of this
-// node unanswered, and has said nothing for 200 ms) is not asked by this node until it
-// says something; and it is missing, for shares and majorities, only once the
-// connection to it breaks, or both with it are silent for 800 ms. Package cluster finds
-// that out.
+// A check waits for other nodes no longer than the Timeout of [Config]. When neither the
+// owner nor a stand-in answers in that time, the node answers within its own share of the
+// limit, or as the limit's [PartitionPolicy] says. The README states what can be admitted
+// at most.
 //
-// A denial is remembered by the node that asked (pushback.go), until its RetryAfter and
-// for a second at most: a flood of a denied key does not reach its owner.
+// Three states of an owner are told apart. An owner that is late is waited for. An owner
+// that has left a request unanswered and has sent nothing for 200 ms has stalled: this
+// node does not ask it until it sends something. An owner is missing once the connection
+// to it breaks, or both connections are silent for 800 ms: only that changes shares and
+// majorities.
 //
-// Of a key that a node asks for often (heat.go) the owner lends it units with its answers
-// (lent.go), which it has spent itself by then, and the node spends them, renews them and
-// gives back what is left (lease.go, leasekeeping.go): a hot key costs few hops.
+// A denial is remembered by the node that asked, until its RetryAfter and for a second at
+// most, so that a flood of a denied key does not reach its owner. An owner lends units of
+// a key to a node that asks for the key often. It counts them as spent, and the node
+// spends them, renews them and returns the rest.
 //
-// What a node has the final word on (authority.go) moves when members join and
-// leave, after the counts have (stream.go); the same stream keeps the copies.
+// [Node.AllowAll] decides on several limits at once: all are spent or none.
+// [Limiter.Wait] waits for units, on a LeakyBucket in order of arrival. [Limiter.Reset]
+// forgets a key's count on every member.
 //
-// What nodes publish all of them have; no check waits for it.
+// Authority over keys moves when members join and leave, after the counts have moved. The
+// stream that carries the counts also keeps the copies. What [Node.Publish] publishes all
+// nodes have; no check waits for it.
 //
-// The floors below: package bucket is the arithmetic of limits and the store of
-// counts, package ring says which node owns a key, package countsync (sync/) keeps
-// counts in agreement, package cluster says who is here and how to ask them.
+// # Packages
+//
+// The engine is four packages. Package bucket is the arithmetic of limits and the store of
+// counts. Package ring computes which member owns a key. Package countsync (directory
+// sync) keeps counts in agreement. Package cluster knows which members are here, and asks
+// them. What they export may change in any release; a service needs [cluster.Cluster]
+// alone, the type of Config.Cluster.
+//
+// The parts of a node are packages under internal: wire has the formats of messages, view
+// what a node knows at one moment, handover the present view and the moves of authority,
+// owner the counts that the node holds, asker the denials and the units that other owners
+// gave it, regions the exchange with other regions, publish the published values, registry the declared
+// limits, stats the counters, outage the outage under way, and env the clocks and the
+// lifetime. This package assembles them, and has the path of a check.
+// docs/architecture.md follows a check, a change and a hand-over through them.
+//
 // Package weirtest runs clusters in virtual time.
 package weir

@@ -79,57 +79,27 @@ type answerer struct {
 }
 
 // reach has another member carry out op on asks that all go its way, within Timeout:
-// the one with authority; if it does not answer in time, whoever stands in for it, who
+// the one with authority; if it does not answer in time, the one that stands in for it, which
 // asks it first. A refund is sent once only: the owner may yet carry out what it has
 // not answered, and of a take or debit that is done twice one is given back when its
 // answer comes late.
 //
 // begun is the time now: a check reads the clock but once while nothing is wrong.
 func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun countsync.Time, way view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (by answerer, err error) {
-	sent, wait := begun, n.cfg.Timeout/2
-	by = answerer{way.To, way.Hop, flags, trip}
-	switch way.Way {
-	case view.Direct:
-		wait = n.cfg.Timeout * 3 / 4
-	case view.StandIn:
-		by.flags |= wire.FlagStandIn
-	}
+	a, sent := firstAttempt(v, way, flags, n.cfg.Timeout, begun.Steady), begun
 	for {
-		err = n.forward(ctx, v, by, op, asks, results, sent, wait)
+		by = answerer{a.member, a.hop, a.flags, trip}
+		err = n.forward(ctx, a.v, by, op, asks, results, sent, a.wait)
 		if err == nil || op == wire.OpRefund || !unanswered(err) {
 			return by, err
 		}
-		now := n.env.Time()
-		soon := now.Steady-sent.Steady < int64(n.cfg.Timeout/8)
-		// Of those that stand in, a second one is asked only where the first has just
-		// died, or answers nothing now: it has the counts, and a share of this node's
-		// own would come on top of them. After one that was late it might count twice
-		// what is asked.
-		if by.flags&wire.FlagStandIn != 0 && !soon {
-			return by, err
-		}
 		for i := range asks {
-			asks[i].Lease = wire.Lease{} // only an owner lends, to who asks it itself
+			asks[i].Lease = wire.Lease{} // only an owner lends, to the node that asks it itself
 		}
-		left := n.cfg.Timeout - time.Duration(now.Steady-begun.Steady)
-		sent, wait = now, min(left, n.cfg.Timeout/2)
-		s := v.StandIn(asks[0].ID, by.member)
-		switch {
-		case left <= 0: // nobody else could answer in time, and might do it all the same
-			if s == v.Self {
-				by.member = s
-			}
-			return by, err
-		case way.Way == view.Relay && by.hop == way.Hop && !errors.Is(err, env.ErrUnreached) && v.Detour(way.To, way.Hop) >= 0:
-			by.hop = v.Detour(way.To, way.Hop) // who is to relay has not answered, which says nothing of the owner
-		case s < 0:
-			return by, err
-		case s != v.Self:
-			v, by = v.Without(by.member), answerer{s, v.Next[s], flags | wire.FlagStandIn, trip}
-		case way.Way == view.Direct && by.member == way.To && by.hop == way.Hop && v.Detour(way.To, way.Hop) >= 0:
-			by.hop = v.Detour(way.To, way.Hop)
-		default:
-			by.member = v.Self
+		sent = n.env.Time()
+		again := a.next(err, asks[0].ID, sent.Steady)
+		by.member = a.member
+		if !again {
 			return by, err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // The bounds of what a reader of the product meets. They come down as functions are split.
 const (
-	mostBranched = 39 // of one function; to be 30
+	mostBranched = 30 // of one function
 	mostAbove    = 5  // functions above branched
 )
 

@@ -37,7 +37,6 @@ func (v *View) passOn(next *View, now int64) authority {
 		v = &View{Ring: ring.New(nil)}
 	}
 	var a authority
-	var unclaimed countsync.Ranges // what nobody is left to give
 	var theirs []Wait
 	if next.Self >= 0 { // who has said goodbye holds nothing
 		mine := v.inherited(next)
@@ -63,57 +62,10 @@ func (v *View) passOn(next *View, now int64) authority {
 			a.Want = next.owned(next.Self)
 		}
 	}
-	missing := a.Want.Minus(a.Held).Minus(a.Abandoned)
-	await := func(w Wait) {
-		if w.Ranges = w.Ranges.Intersect(missing); len(w.Ranges) == 0 {
-			return
-		}
-		_, stays := next.Named[NameHash(w.From)]
-		switch {
-		case next.expects(w.From):
-			w.Until = Forever
-		case !stays && v.expects(w.From):
-			w.From, w.Until, a.Recalls = "", now+int64(HoldDown), true
-		default:
-			if next.scattered(now) { // it may give it to one of those who are missing
-				a.Abandoned = a.Abandoned.Union(w.Ranges)
-				missing = missing.Minus(w.Ranges)
-				a.Recalls = true
-			}
-			return
-		}
-		a.Waits = append(a.Waits, w)
-		missing = missing.Minus(w.Ranges)
-	}
-	var before countsync.Ranges
-	for _, w := range v.Waits {
-		before = before.Union(w.Ranges)
-		if w.From != "" || next.Self < 0 {
-			if others := w.Ranges.Minus(a.Want).Minus(a.Held); len(others) > 0 && now < w.Until && next.expects(w.From) {
-				a.Waits = append(a.Waits, Wait{others, w.From, min(w.Until, now+int64(Patience))})
-			}
-			await(w)
-			continue
-		}
-		// Whoever the ring gives it to by now waits for this node.
-		if w.Ranges = w.Ranges.Minus(a.Held); now >= w.Until {
-			unclaimed = unclaimed.Union(w.Ranges)
-		} else if len(w.Ranges) > 0 {
-			a.Waits = append(a.Waits, w)
-		}
-		missing = missing.Minus(w.Ranges)
-	}
-	for _, w := range theirs {
-		await(w)
-	}
-	if next.Ring != v.Ring {
-		for at, i := range v.Points {
-			if i != v.Self && len(missing) > 0 {
-				await(Wait{Ranges: v.owned(i).Minus(before), From: v.Ring.Members()[at], Until: Forever})
-			}
-		}
-	}
-	a.Held = a.Held.Union(missing).Union(unclaimed)
+	w := awaiting{authority: a, v: v, next: next, now: now, missing: a.Want.Minus(a.Held).Minus(a.Abandoned)}
+	w.all(theirs)
+	a = w.authority
+	a.Held = a.Held.Union(w.missing).Union(w.unclaimed)
 	switch {
 	case len(a.Abandoned) == 0:
 		a.Claims = nil
@@ -125,6 +77,84 @@ func (v *View) passOn(next *View, now int64) authority {
 	a.Gave = slices.DeleteFunc(slices.Clone(v.Gave), func(w Wait) bool { return now >= w.Until })
 	a.Settled = a.Held.Equal(a.Want)
 	return a
+}
+
+// awaiting finds what the node of the next view waits for, and from which member. What is
+// missing in the end no member has: it is the node's own.
+type awaiting struct {
+	authority
+	v, next   *View
+	now       int64
+	missing   countsync.Ranges // that the node is to own, does not hold, and waits for from no member yet
+	unclaimed countsync.Ranges // what no member is left to give
+}
+
+// all goes through what was waited for, what those may still hold that leave, and what the
+// members before had.
+func (a *awaiting) all(theirs []Wait) {
+	var before countsync.Ranges
+	for _, w := range a.v.Waits {
+		before = before.Union(w.Ranges)
+		if w.From != "" || a.next.Self < 0 {
+			a.again(w)
+		} else {
+			a.unnamed(w)
+		}
+	}
+	for _, w := range theirs {
+		a.from(w)
+	}
+	if a.next.Ring == a.v.Ring {
+		return
+	}
+	for at, i := range a.v.Points {
+		if i != a.v.Self && len(a.missing) > 0 {
+			a.from(Wait{Ranges: a.v.owned(i).Minus(before), From: a.v.Ring.Members()[at], Until: Forever})
+		}
+	}
+}
+
+// again waits for what was waited for already, and bears in mind what another owns by now.
+func (a *awaiting) again(w Wait) {
+	if others := w.Ranges.Minus(a.Want).Minus(a.Held); len(others) > 0 && a.now < w.Until && a.next.expects(w.From) {
+		a.Waits = append(a.Waits, Wait{others, w.From, min(w.Until, a.now+int64(Patience))})
+	}
+	a.from(w)
+}
+
+// unnamed goes on waiting for what no member is known to have, until its time is over. The
+// member that the ring gives it to by now waits for this node.
+func (a *awaiting) unnamed(w Wait) {
+	if w.Ranges = w.Ranges.Minus(a.Held); a.now >= w.Until {
+		a.unclaimed = a.unclaimed.Union(w.Ranges)
+	} else if len(w.Ranges) > 0 {
+		a.Waits = append(a.Waits, w)
+	}
+	a.missing = a.missing.Minus(w.Ranges)
+}
+
+// from waits for what is missing of a member's ranges while that member can be asked, and
+// for a moment where it has just gone.
+func (a *awaiting) from(w Wait) {
+	if w.Ranges = w.Ranges.Intersect(a.missing); len(w.Ranges) == 0 {
+		return
+	}
+	_, stays := a.next.Named[NameHash(w.From)]
+	switch {
+	case a.next.expects(w.From):
+		w.Until = Forever
+	case !stays && a.v.expects(w.From):
+		w.From, w.Until, a.Recalls = "", a.now+int64(HoldDown), true
+	default:
+		if a.next.scattered(a.now) { // it may give it to one of those who are missing
+			a.Abandoned = a.Abandoned.Union(w.Ranges)
+			a.missing = a.missing.Minus(w.Ranges)
+			a.Recalls = true
+		}
+		return
+	}
+	a.Waits = append(a.Waits, w)
+	a.missing = a.missing.Minus(w.Ranges)
 }
 
 // inherited is what a member held that nobody reached and that is off the roster now,

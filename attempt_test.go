@@ -1,0 +1,88 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// four is the view of the first of four members that serve, which hears those. The others
+// hear each other as well.
+func four(hears ...int) *view.View {
+	c := &cluster.View{Self: 0, Direct: make([]bool, 4)}
+	for i := range 4 {
+		c.Members = append(c.Members, cluster.Member{Name: string(rune('a' + i)), State: cluster.Serving, Announced: cluster.Serving})
+		c.Hears = append(c.Hears, []bool{false, true, true, true})
+	}
+	c.Direct[0], c.Hears[0] = true, []bool{true, false, false, false}
+	for _, i := range hears {
+		c.Direct[i], c.Hears[0][i] = true, true
+	}
+	return view.New(1, c, view.Terms{}, nil)
+}
+
+func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
+	const timeout = 80 * time.Millisecond
+	all, some := four(1, 2, 3), four(2, 3) // some does not hear b, and the others do
+	idOf := func(owner int) bucket.ID {
+		for hi := uint64(1); ; hi++ {
+			if id := (bucket.ID{Hi: hi << 40}); all.Owner(id) == owner {
+				return id
+			}
+		}
+	}
+	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
+	ofB := idOf(1)
+	for all.StandIn(ofB, 1) == 0 { // another one is to stand in
+		for ofB.Hi += 1 << 40; all.Owner(ofB) != 1; ofB.Hi += 1 << 40 {
+		}
+	}
+	mine := ofB // an id that this node stands in for
+	for all.StandIn(mine, 1) != 0 {
+		for mine.Hi += 1 << 40; all.Owner(mine) != 1; mine.Hi += 1 << 40 {
+		}
+	}
+	for _, c := range []struct {
+		about  string
+		v      *view.View
+		id     bucket.ID
+		way    view.Route
+		err    error
+		after  time.Duration
+		again  bool
+		member int // -1 for the one that stands in
+		stands bool
+		wait   time.Duration
+	}{
+		{"an owner that is late is stood in for", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 60 * time.Millisecond, true, -1, true, 20 * time.Millisecond},
+		{"so is one that has just died", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrBroken, time.Millisecond, true, -1, true, 40 * time.Millisecond},
+		{"nobody is asked when no time is left", all, ofB, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, timeout, false, 1, false, 0},
+		{"a relay that is late says nothing of the owner", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, cluster.ErrTimeout, 40 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
+		{"a relay that did not reach it does", some, ofB, view.Route{Way: view.Relay, To: 1, Hop: 2}, env.ErrUnreached, 10 * time.Millisecond, true, -1, true, 40 * time.Millisecond},
+		{"after a stand-in that was late nobody is asked", all, ofB, view.Route{Way: view.StandIn, To: second(all, ofB), Hop: second(all, ofB)}, cluster.ErrTimeout, 40 * time.Millisecond, false, -1, true, 40 * time.Millisecond},
+		{"this node looks for a way around before it stands in", all, mine, view.Route{Way: view.Direct, To: 1, Hop: 1}, cluster.ErrTimeout, 30 * time.Millisecond, true, 1, false, 40 * time.Millisecond},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			a := firstAttempt(c.v, c.way, 0, timeout, 1000)
+			require.Equal(t, c.again, a.next(c.err, c.id, 1000+int64(c.after)))
+			member := c.member
+			if member < 0 {
+				member = second(c.v, c.id)
+			}
+			require.Equal(t, member, a.member)
+			require.Equal(t, c.stands, a.flags&wire.FlagStandIn != 0)
+			require.LessOrEqual(t, a.wait, c.wait)
+			if c.again {
+				require.Equal(t, c.wait, a.wait)
+				require.False(t, a.hop == c.way.Hop && a.member == c.way.To, "it goes another way")
+			}
+		})
+	}
+}

@@ -60,19 +60,13 @@ func unheard(asks []ask, spends []spent, troubles []trouble) (unheard, unasked i
 			troubles = append(slices.Clip(troubles), trouble{s.at, s.at})
 		}
 	}
-	left, rest := alone(asks, spends)
-	for _, a := range left {
-		unheard -= min(0, a.units)
-	}
-	for _, a := range asks {
-		if a.leased && a.done && meets(troubles, a.to, a.to+leaseLasts-leaseSpent) {
-			unheard -= a.units
-		}
-	}
+	pairs, rest := pair(asks, spends)
+	unheard = pairs.given(rest, troubles)
 	hot := heats(asks)
 	times := make([]int, len(asks)) // that each was carried out besides
-	for _, s := range rest {
-		lends := func(units int64) bool { return units >= leastLent && s.at >= hot }
+	leases := func(s spent, of int64) bool { return of >= 0 && s.units-of >= leastLent && s.at >= hot }
+	for _, n := range rest {
+		s := spends[n]
 		again := func(fits func(of int64) bool) (units int64) {
 			for i, a := range asks {
 				if a.unsure && a.units > 0 && a.from <= s.at && times[i] < besides && fits(a.units) {
@@ -83,21 +77,17 @@ func unheard(asks []ask, spends []spent, troubles []trouble) (unheard, unasked i
 			return 0
 		}
 		if s.units < 0 {
-			if meets(troubles, s.at, s.at+leaseLasts-leaseKnown) {
-				unheard += s.units
-			}
-			continue
+			continue // given above
 		}
 		if of := again(func(of int64) bool { return of == s.units }); of > 0 {
 			unheard += of
 			continue
 		}
 		lost, lent := meets(troubles, s.at, s.at+leaseLasts), s.units
-		if at := first(left, s.at, func(of int64) bool { return lends(s.units - of) }); at >= 0 {
-			lent -= left[at].units
-			left = slices.Delete(left, at, at+1)
-		} else if !lends(lent) || !lost && !renews(asks, s.at) {
-			of := again(func(of int64) bool { return lends(s.units - of) })
+		if of := pairs.carry(n, func(of int64) bool { return of == s.units || leases(s, of) }, make(map[int]bool)); of > 0 {
+			lent -= of
+		} else if !leases(s, 0) || !lost && !renews(asks, s.at) {
+			of := again(func(of int64) bool { return leases(s, of) })
 			if of == 0 {
 				unasked += s.units
 				continue
@@ -112,49 +102,86 @@ func unheard(asks []ask, spends []spent, troubles []trouble) (unheard, unasked i
 	return unheard, unasked
 }
 
-// alone pairs takes and refunds with the asks that they carry out. It returns the asks
-// without a spend, and the spends without an ask.
-func alone(asks []ask, spends []spent) (left []ask, rest []spent) {
-	var open []ask // that may be carried out now
-	next := 0
-	for _, s := range spends {
-		for ; next < len(asks) && asks[next].from <= s.at; next++ {
-			if a := asks[next]; a.done && !a.leased || a.units < 0 {
-				open = append(open, a)
-			}
-		}
-		open = slices.DeleteFunc(open, func(a ask) bool {
-			if a.to < s.at {
-				left = append(left, a)
-			}
-			return a.to < s.at
-		})
-		at := first(open, s.at, func(units int64) bool { return units == s.units })
-		switch {
-		case at >= 0:
-			open = slices.Delete(open, at, at+1)
-		case s.units != 0:
-			rest = append(rest, s)
-		}
-	}
-	for _, a := range asks[next:] {
-		if a.units < 0 {
-			left = append(left, a)
-		}
-	}
-	return append(left, open...), rest
+// pairs is which spend carries out each ask, by its index; -1 if none.
+type pairs struct {
+	asks   []ask
+	spends []spent
+	of     []int
 }
 
-// first is which of the asks that fit and are under way at a time ends first, so that the
-// spends of others are left to them; -1 if none is.
-func first(asks []ask, at time.Duration, fits func(units int64) bool) int {
-	best := -1
-	for i, a := range asks {
-		if a.from <= at && at <= a.to && fits(a.units) && (best < 0 || a.to < asks[best].to) {
-			best = i
+// asked reports whether an ask is carried out once, at its answer at the latest.
+func (a *ask) asked() bool { return a.done && !a.leased || a.units < 0 }
+
+// pair pairs takes and refunds with the asks of as many units, and returns the spends that
+// are left: each with that which ends first, so that the others are left to later ones. Asks
+// are ascending by their begin.
+func pair(asks []ask, spends []spent) (p *pairs, rest []int) {
+	p = &pairs{asks, spends, slices.Repeat([]int{-1}, len(asks))}
+	var open []int // that may be carried out now
+	next := 0
+	for n, s := range spends {
+		for ; next < len(asks) && asks[next].from <= s.at; next++ {
+			if asks[next].asked() {
+				open = append(open, next)
+			}
+		}
+		open = slices.DeleteFunc(open, func(i int) bool { return asks[i].to < s.at })
+		best := -1
+		for at, i := range open {
+			if asks[i].units == s.units && (best < 0 || asks[i].to < asks[open[best]].to) {
+				best = at
+			}
+		}
+		switch {
+		case best >= 0:
+			p.of[open[best]] = n
+			open = slices.Delete(open, best, best+1)
+		case s.units != 0:
+			rest = append(rest, n)
 		}
 	}
-	return best
+	return p, rest
+}
+
+// given is the units of refunds that nobody carried out, less those of leases that may have
+// been lost and were not: callers were granted them, or they came back.
+func (p *pairs) given(rest []int, troubles []trouble) (units int64) {
+	for i, a := range p.asks {
+		switch {
+		case a.units < 0 && p.of[i] < 0:
+			units -= a.units
+		case a.leased && a.done && meets(troubles, a.to, a.to+leaseLasts-leaseSpent):
+			units -= a.units
+		}
+	}
+	for _, n := range rest {
+		if s := p.spends[n]; s.units < 0 && meets(troubles, s.at, s.at+leaseLasts-leaseKnown) {
+			units += s.units
+		}
+	}
+	return units
+}
+
+// carry pairs a spend with an ask that fits. The spend that was paired with it goes on to
+// another of as many units, as in any bipartite matching. It returns the ask's units, 0 if
+// none fits.
+func (p *pairs) carry(n int, fits func(of int64) bool, tried map[int]bool) (units int64) {
+	at := p.spends[n].at
+	for i := range p.asks {
+		a := &p.asks[i]
+		if a.from > at {
+			break
+		}
+		if !a.asked() || at > a.to || tried[i] || !fits(a.units) {
+			continue
+		}
+		tried[i] = true
+		if p.of[i] < 0 || p.carry(p.of[i], func(of int64) bool { return of == a.units }, tried) > 0 {
+			p.of[i] = n
+			return a.units
+		}
+	}
+	return 0
 }
 
 // heats is when a key has first been asked for so often that it may be lent; never, if it

@@ -53,6 +53,10 @@ func TestWhatNobodyWasGrantedMayBeSpentOnlyWhereNodesCarriedItOut(t *testing.T) 
 		"a lease that is renewed as another check is carried out": {
 			hot(lent, ask{units: 3, from: 300 * ms, to: 302 * ms, done: true}), []spent{took(7, 300*ms), took(3, 301*ms)}, 0, 0, nil,
 		},
+		"a lease with the first of two, and the later is carried out in its time": {
+			hot(ask{units: 2, from: 10 * ms, to: 15 * ms, done: true}, ask{units: 2, from: 13 * ms, to: 18 * ms, done: true}),
+			[]spent{took(7, 12*ms), took(2, 14*ms)}, 0, 0, nil,
+		},
 		"a slow one, by two, and a lease with the second":                   {hot(slow), []spent{took(2, 30*ms), took(7, 50*ms)}, 2, 0, nil},
 		"a lease that a reset ends":                                         {hot(yes), []spent{took(7, 10*ms), took(0, 300*ms)}, 5, 0, nil},
 		"a lease, and a reset when it has ended":                            {hot(yes), []spent{took(7, 10*ms), took(0, 1200*ms)}, 0, 0, nil},

@@ -1,0 +1,46 @@
+package owner_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+)
+
+// An owner decides on takes, lends units with an answer, takes back what is left of the
+// lease, and denies once nothing is left.
+func Example() {
+	counts := bucket.NewStore(100, bucket.Salt{})
+	now := int64(time.Hour)
+	o := owner.New(env.OneClock(func() int64 { return now }), 100*time.Millisecond, counts, countsync.New(1, counts), nil)
+	v := &view.View{View: &cluster.View{Self: 0}, Complete: true}
+	v.Held = countsync.All()
+	limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: time.Hour}
+	take := func(units int64, lease wire.Lease) (r wire.Result) {
+		a := wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: units, Lease: lease}
+		o.Do(v, view.AsOwner, wire.OpTake, 0, &a, now, &r)
+		fmt.Println("allowed:", r.Allowed, "remaining:", r.Remaining, "lent:", r.Lease.Units, "firm:", o.Firm(&a, &r, now))
+		return r
+	}
+	take(20, wire.Lease{})
+	lent := take(1, wire.Lease{Units: 5, Term: 500})
+	counted, units := o.Outstanding(now)
+	fmt.Println("counts that units are lent of:", counted, "units:", units)
+
+	lent.Lease.Units = 1 // what was spent of it; 4 are left
+	o.Reclaim(v, &wire.Ask{ID: bucket.ID{Hi: 1}, Limit: limit, Units: 4, Receipt: lent.Receipt, Lease: lent.Lease, ResetNumber: owner.NoReset}, now)
+	take(78, wire.Lease{})
+	take(1, wire.Lease{})
+	// Output:
+	// allowed: true remaining: 80 lent: 0 firm: false
+	// allowed: true remaining: 74 lent: 5 firm: false
+	// counts that units are lent of: 1 units: 5
+	// allowed: true remaining: 0 lent: 0 firm: false
+	// allowed: false remaining: 0 lent: 0 firm: true
+}

@@ -1,0 +1,115 @@
+package regions_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/regions"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// node is the only node of its region.
+type node struct {
+	*regions.Regions
+	clock env.Clock
+	life  env.Life
+}
+
+// newNode returns the node of a region beside another, whose node peer returns.
+func newNode(region, other string, peer func() cluster.Peer) *node {
+	n := &node{clock: env.NewClock(nil)}
+	n.life.Begin()
+	v := view.New(n.clock.Steady(), &cluster.View{
+		Members: []cluster.Member{{Name: region, Region: region, State: cluster.Serving, Announced: cluster.Serving}},
+		Hears:   [][]bool{{true}}, Direct: []bool{true},
+	}, view.Terms{}, nil)
+	n.Regions = regions.New(regions.Config{
+		Region: region, Others: []string{other}, Statements: 100, Timeout: time.Second,
+		Log: slog.New(slog.DiscardHandler), Clock: n.clock, Life: &n.life,
+		View:   func() *view.View { return v },
+		Peer:   func(string) cluster.Peer { return peer() },
+		Fenced: func(*view.View, int64) bool { return false },
+		Apart:  func(_ env.Sender, f func(context.Context)) bool { return n.life.Try(f) },
+		Copy:   func([]bucket.ID, int64, *view.View) {},
+	}, bucket.NewStore(100, bucket.Salt{}))
+	return n
+}
+
+// link is the way from a region to the node of another.
+type link struct {
+	from string
+	to   *node
+}
+
+func (l link) Ask(ctx context.Context, request, _ []byte, wait time.Duration) ([]byte, error) {
+	h, err := wire.ParseHeader(request)
+	if err != nil {
+		return nil, err
+	}
+	batch := cluster.NewBatch(l.from, nil)
+	batch.Region = l.from
+	if refusal, err := l.to.Border(batch, &h, request, l.to.clock.Now()); refusal != nil || err != nil {
+		return refusal, err
+	}
+	answer := make(chan []byte, 1)
+	l.to.Serve(env.Sender{Region: l.from, Name: l.from}, request, h, func(body []byte) { answer <- body })
+	select {
+	case body := <-answer:
+		return body, nil
+	case <-time.After(wait):
+		return nil, cluster.ErrTimeout
+	}
+}
+
+func (link) Tell([]byte) {}
+
+func (link) Protocol() cluster.Protocol { return cluster.Protocol{} }
+
+// Each of two regions begins with half of a limit. The one that has all the demand is
+// granted what the other does not use, and never more than the limit is spent.
+func TestARegionIsGrantedWhatAnotherDoesNotUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var near, far *node
+		near = newNode("near", "far", func() cluster.Peer { return link{"near", far} })
+		far = newNode("far", "near", func() cluster.Peer { return link{"far", near} })
+		for _, n := range []*node{near, far} {
+			n.life.Go(n.Run)
+			defer func() { _ = n.life.Close(func() error { return nil }) }()
+		}
+		time.Sleep(15 * time.Second) // until then a region that has just started may have been granted units before
+
+		limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 24 * time.Hour, Start: near.clock.Now()}
+		id := bucket.ID{Hi: wire.GlobalIDBit, Lo: 1}
+		take := func(n *node) (allowed int) {
+			for range 200 {
+				var r bucket.Result
+				n.Holdings.Take(id, limit, n.clock.Time(), 1, &r)
+				if r.Allowed {
+					allowed++
+				}
+			}
+			return allowed
+		}
+		began := take(near)
+		require.Equal(t, 50, began)
+		granted := 0
+		for range 20 {
+			time.Sleep(time.Second)
+			granted += take(near)
+		}
+		rest := take(far)
+		require.Greater(t, granted, 25)
+		require.LessOrEqual(t, began+granted+rest, 100)
+		require.True(t, near.Stats()["far"].Reached)
+		require.Zero(t, far.Stats()["near"].Refused)
+	})
+}

@@ -1,0 +1,106 @@
+package handover_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/cluster"
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/handover"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+	countsync "github.com/weir-go/weir/sync"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// node is a member that holds counts and hands them over, and decides no check.
+type node struct {
+	*handover.Handover
+	clock   env.Clock
+	life    env.Life
+	cluster cluster.Cluster
+	counts  *bucket.Store
+}
+
+// join returns a new member of the network's cluster.
+func join(t *testing.T, host *weirtest.Host) *node {
+	n := &node{clock: env.NewClock(nil), cluster: host.Cluster(cluster.Config{}), counts: bucket.NewStore(1000, bucket.Salt{})}
+	n.Handover = handover.New(handover.Config{
+		Copies: 1, Log: slog.New(slog.DiscardHandler), Clock: n.clock, Life: &n.life, Cluster: n.cluster,
+		Counts: n.counts, Stream: countsync.New(0, n.counts),
+		Swapped: func(*view.View) {}, Regain: func() {}, Leaving: func() {},
+		Cease: func(bool, int64) bool { return true }, // nothing is lent
+	})
+	n.life.Begin()
+	require.NoError(t, n.cluster.Start(context.Background(), n))
+	n.Refresh()
+	n.life.Go(n.Run)
+	n.Started(context.Background())
+	t.Cleanup(func() { _ = n.life.Close(n.cluster.Close) })
+	return n
+}
+
+func (n *node) Changed() { n.Refresh() }
+
+func (n *node) Heard() { n.Handover.Heard(n.clock.Steady()) }
+
+func (n *node) Late(cluster.Peer, []byte, []byte) {}
+
+func (n *node) Serve(b *cluster.Batch) {
+	for i, request := range b.Requests {
+		switch h, err := wire.ParseHeader(request); {
+		case err != nil:
+			b.Reply(i, wire.Refusal(err))
+		case h.Op == wire.OpStream:
+			b.Reply(i, n.ServeFrame(request[wire.HeaderBytes:], n.clock.Now(), nil))
+		case h.Op == wire.OpLocate:
+			b.Reply(i, n.ServeLocate(request[wire.HeaderBytes:], nil))
+		}
+	}
+}
+
+// A joiner is sent counts before it has authority over them, and a member that leaves gives
+// all that it holds away.
+func TestCountsAndAuthorityMoveAsMembersJoinAndLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
+		limit := &bucket.Limit{Rate: 100, Per: time.Hour}
+		ids := make([]bucket.ID, 64)
+		for i := range ids {
+			ids[i] = bucket.ID{Hi: uint64(i) << 58, Lo: uint64(i)}
+		}
+		// holds returns how many ids a node has authority over, each with its count.
+		holds := func(n *node) (held int) {
+			for _, id := range ids {
+				if n.View().Holds(id) {
+					used, _, _ := n.counts.Used(id, n.clock.Now())
+					require.EqualValues(t, 7, used)
+					held++
+				}
+			}
+			return held
+		}
+
+		first := join(t, network.Host("a"))
+		for _, id := range ids {
+			first.counts.Take(id, limit, first.clock.Now(), 7)
+		}
+		require.Equal(t, len(ids), holds(first))
+
+		second := join(t, network.Host("b"))
+		time.Sleep(5 * time.Second)
+		require.True(t, second.View().Serves())
+		require.NotZero(t, holds(second))
+		require.Equal(t, len(ids), holds(first)+holds(second))
+
+		require.NoError(t, first.Leave(context.Background()))
+		require.Zero(t, holds(first))
+		require.Equal(t, len(ids), holds(second))
+	})
+}

@@ -132,7 +132,7 @@ var mutants = []mutant{
 			"v.Held.Contains(id.Hi) && !(v.Yields() && v.Reaches(owner)):",
 			"v.Held.Contains(id.Hi):",
 		}, {
-			"handover.go",
+			"internal/handover/leave.go",
 			"	if v.Settled || len(v.Held) == 0 {\n",
 			"	if v.Settled || len(v.Held) == 0 || v.Yields() {\n",
 		}},
@@ -145,13 +145,13 @@ var mutants = []mutant{
 			"	if v.Side < len(v.Points) {\n		return\n	}\n	for i, m := range v.Members {",
 			"	for i, m := range v.Members {",
 		}, {
-			"handover.go",
+			"internal/handover/leave.go",
 			"} else if v.Side < len(v.Points) || v.Yields() {",
 			"} else if v.Yields() {",
 		}, {
-			"handover.go",
-			"		if gives && !n.stream.complete[m] {",
-			"		if gives && v.Next[i] >= 0 && !n.stream.complete[m] {",
+			"internal/handover/leave.go",
+			"		if gives && !h.complete[m] {",
+			"		if gives && v.Next[i] >= 0 && !h.complete[m] {",
 		}},
 		scenario: "scaled", breaks: boundInvariant,
 	},
@@ -185,9 +185,9 @@ var mutants = []mutant{
 	{
 		name: "a member that stands still is not waited for",
 		edits: []edit{{
-			"check.go",
-			"		wait = n.cfg.Timeout * 3 / 4\n",
-			"		wait = n.cfg.Timeout / 4\n",
+			"attempt.go",
+			"		a.wait = timeout * 3 / 4\n",
+			"		a.wait = timeout / 4\n",
 		}},
 		scenario: "quota", breaks: exactInvariant,
 	},

@@ -27,7 +27,7 @@ func TestTalliesOfAFloodOfKeysStayBounded(t *testing.T) {
 	const perSecond = 2600
 	id := 0
 	for range 80 {
-		for range 13 { // as often as keepInStep
+		for range 13 { // as often as Handover.Run
 			l.now += int64(time.Second / 13)
 			for range perSecond / 13 {
 				l.stores[1].Take(someID(id), &limit, l.now, 1)

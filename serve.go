@@ -203,7 +203,7 @@ func (s *serving) reply(r *request, answer []byte) {
 // A refund that was sent is not carried out here as well, whatever the answer: the
 // member may have done it, or may yet do it, and unlike a take or a debit, which Late
 // refunds, nothing would undo the second one. That a way ended without an answer
-// (statusUnreached) may mean no more than that the answer was late further on.
+// (wire.Unreached) may mean no more than that the answer was late further on.
 //
 // start runs the rest in the background. It reports false if there is no slot for it.
 func (n *Node) handOn(v *view.View, member int, h wire.Header, request []byte, trip *trip, answer cluster.Later, start func(func(context.Context)) bool) {

@@ -45,7 +45,7 @@ type line struct {
 	placed  int64         // units of those that have a place
 	grants  []grant       // in order of their turns
 	granted int64         // units of all grants
-	askAt   int64         // not before, by Node.steady
+	askAt   int64         // not before, by the steady clock
 	asking  bool          // an ask is under way
 	told    bool          // the owner knows that something waits
 	changed bool          // less waits than the owner was told
@@ -56,7 +56,7 @@ type line struct {
 // grant is units that the owner has granted, from a time on.
 type grant struct {
 	units int64
-	at    int64 // by Node.steady
+	at    int64 // by the steady clock
 	r     wire.Result
 }
 
@@ -185,7 +185,7 @@ func (l *Limiter) pass(x *line, a *wire.Ask) {
 	if x.shard.of[x.of] == x {
 		delete(x.shard.of, x.of)
 	}
-	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as flagOnlyLast wants it
+	for i := len(x.grants) - 1; i >= 0; i-- { // the last first, as FlagOnlyLast wants it
 		back := a.Taken(&x.grants[i].r)
 		back.Units = x.grants[i].units
 		l.node.tell(wire.OpRefund, wire.FlagOnlyLast, &back)
@@ -299,7 +299,7 @@ func (x *line) says(now int64) (q owner.Queued) {
 }
 
 // next returns when the line is to ask, and for how many units: those that may be served
-// within half of queueAhead, or until the answer to the ask after this one. It asks at once
+// within half of QueueAhead, or until the answer to the ask after this one. It asks at once
 // for places of those that have none.
 func (l *Limiter) next(x *line, now int64) (units int64, wait time.Duration) {
 	wait = owner.LineAsks

@@ -12,7 +12,7 @@ import (
 // where the first has just died.
 const besides = 5
 
-// What a lease is, as the root's lease.go, heat.go and lent.go have it.
+// What a lease is, as packages asker and owner have it.
 const (
 	leaseSpent = 500 * time.Millisecond // how long callers are granted of one at most
 	leaseKnown = 750 * time.Millisecond // and how long it may come back

@@ -54,15 +54,15 @@ const (
 //
 // What is left of a lease that is over, or takes the place of, is given back to who lent
 // it, along with how much was spent, so that the owner knows as soon as nothing of it may
-// come back any more. One goroutine, keepLeases, does that, and renews: no check waits.
+// come back any more. One goroutine, Run, does that, and renews: no check waits.
 type leases struct {
 	sets  atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
 	live  bitmap                              // the sets with leases
 	due   bitmap                              // those of which one is to be renewed at once
-	awake atomic.Bool                         // keepLeases goes through them
+	awake atomic.Bool                         // Run goes through them
 	wake  chan struct{}
 	stops atomic.Bool // this node leaves, and has none any more
-	// number is Node.resetNumber: a lease of a lower one is of a count that is no more.
+	// number is Owner.ResetNumber: a lease of a lower one is of a count that is no more.
 	number func(id bucket.ID, now int64) uint64
 
 	mu   sync.Mutex
@@ -289,7 +289,7 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	}
 }
 
-// giveBack has keepLeases give back what was left of a lease.
+// giveBack has Run give back what was left of a lease.
 func (l *leases) giveBack(left leaseErrand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,7 +28,7 @@ const (
 // Every take that a pushback denies would have been denied by the owner as well, as
 // long as nothing is given back there: a denied take spends nothing, other takes only
 // add to what is used, and the owner calls a denial firm only if it does not rest on
-// units that may be given back (result.firm). The memory begins when the take was sent,
+// units that may be given back (wire.Result.Firm). The memory begins when the take was sent,
 // not when its answer came, so that it ends no later than the same ask, sent then, is
 // admitted. What gives back on this node ends it at once (end); elsewhere it lasts for
 // pushbackFor. A reset that reaches this node ends it as well (reset), and of an owner that
@@ -43,7 +43,7 @@ type pushbacks struct {
 	until [pushbackSets]atomic.Int64
 	// sets is nil until the first take leaves the node.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]
-	// number is Node.resetNumber: a denial of a lower one is of a count that is no more.
+	// number is Owner.ResetNumber: a denial of a lower one is of a count that is no more.
 	number func(id bucket.ID, now int64) uint64
 }
 

@@ -14,7 +14,7 @@ import (
 const maxErrands = 4096
 
 // Life owns a node's goroutines: tasks, which go on for as long as the node does, and
-// errands, which end by themselves. End stops both and waits for them, so that nothing of
+// errands, which end by themselves. Close stops both and waits for them, so that nothing of
 // a node runs once Close has returned. The zero Life has not begun.
 type Life struct {
 	ended   atomic.Bool

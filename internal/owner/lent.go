@@ -16,7 +16,7 @@ import (
 // when they are lent, and that is in the counts, and their copies.
 //
 // lentSets*lentWays counts are lent of at most. An id has its place in one of the sets;
-// where that is full, nothing is lent of it. All times are by Node.steady.
+// where that is full, nothing is lent of it. All times are by the steady clock.
 //
 // What is lent is of the present count. A reset takes the set's lock (lock), so that what
 // was lent before it is marked with a lower reset number, by which it is not taken back.

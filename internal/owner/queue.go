@@ -32,7 +32,7 @@ const (
 )
 
 // queues are the lines that wait for this node's counts: a line is the waiters of one key on
-// one node (waiting). A queue is in order of arrival: all lines ask queueAhead before the
+// one node (waiting). A queue is in order of arrival: all lines ask QueueAhead before the
 // next turn, and the one whose first waiter has waited for longest is granted the unit; the
 // next line is, where that one has not come by lineLate. What waits is spent when it is
 // granted, so that a waiter that leaves takes nothing with it.
@@ -49,7 +49,7 @@ type queueShard struct {
 	lines int
 }
 
-// lineSeen is what a line has said when it asked last, by Node.steady.
+// lineSeen is what a line has said when it asked last, by the steady clock.
 type lineSeen struct {
 	ticket  uint64 // names the line
 	waiting int64  // units that wait in it
@@ -145,7 +145,7 @@ func (q *queues) count(s *queueShard, more int) {
 
 // applyWait carries out opWait on the count that is held here, within l: it takes of the
 // units that a line asks for as many as there is room for, if their turn is within
-// queueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
+// QueueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.
 func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	said, steady := unpackQueued(a.Receipt), o.clock.SteadyAt(now)

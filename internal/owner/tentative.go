@@ -14,10 +14,10 @@ const tentativeSlots = 1 << 10
 
 // tentative counts the takes here of AllowAlls that ask several members. Until the
 // others have answered, such a take may be given back, and a denial that rests on it must
-// not be remembered (result.firm). It is settled when it is denied or given back, or when
+// not be remembered (wire.Result.Firm). It is settled when it is denied or given back, or when
 // whoever took says that it is kept, which it does where little is left. A take that
 // nobody settles counts for one span at least and two at most. All times are by
-// Node.steady.
+// the steady clock.
 type tentative struct {
 	slots atomic.Pointer[[tentativeSlots]tentativeSlot] // nil until the first such take
 }

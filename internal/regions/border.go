@@ -90,7 +90,7 @@ func (r *Regions) Border(b *cluster.Batch, h *wire.Header, request []byte, now i
 }
 
 // crosses returns why a request that began in another region is not for that region
-// to make. What opExchange states is looked at when it is parsed.
+// to make. What OpExchange states is looked at when it is parsed.
 func (r *Regions) crosses(h wire.Header, request []byte, now int64) error {
 	switch h.Op {
 	case wire.OpExchange:

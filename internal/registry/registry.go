@@ -131,6 +131,7 @@ func (r *Registry) Add(l Limit, now int64) error {
 		*held = registered{Limit: l}
 	case l.Algorithm != held.Algorithm:
 		r.mu.Unlock()
+		//lint:ignore ST1005 it follows "weir: invalid", and begins with the name of a field
 		return fmt.Errorf("Algorithm of %q is %v, and this node has a limit of that Name with %v at the same Version %d: raise Version to change the Algorithm, or use another Name",
 			l.Name, l.Algorithm, before.Algorithm, l.Version)
 	case l.Varies:

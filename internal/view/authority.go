@@ -17,7 +17,7 @@ import (
 type Wait struct {
 	Ranges countsync.Ranges
 	From   string // the member that the ring gave it to before, or that has said that it has it; empty if nobody is known to
-	Until  int64  // when it is given up; never while this node owns it and its holder is known (locate.go)
+	Until  int64  // when it is given up; never while this node owns it and its holder is known
 }
 
 // Patience is how long a node bears in mind that what happened just now others may not

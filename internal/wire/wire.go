@@ -187,7 +187,7 @@ type Ask struct {
 	Leases    bool   // its limit has leases; not on the wire
 	Name      string // of the limit, empty if another member asks; not on the wire
 	Units     int64
-	Began     int64          // when its decision did, by Node.steady; not on the wire
+	Began     int64          // when its decision did, by the steady clock; not on the wire
 	Receipt   bucket.Receipt // of a take: when it was sent
 	// ResetNumber is that of the result that gave what is given back. 0 marks nothing.
 	ResetNumber uint64
@@ -222,7 +222,7 @@ type Result struct {
 	Firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
 	Lease   Lease
 	// ResetNumber is that of the count's last reset that the answering member knew of, never
-	// 0 (Node.resetNumber). A member that knows of a later one takes no lease, remembers no
+	// 0 (Owner.ResetNumber). A member that knows of a later one takes no lease, remembers no
 	// denial and gives nothing back of the count that this result is of.
 	ResetNumber uint64
 	Ahead       int64 // Units that wait, in spendAll; not on the wire
@@ -240,7 +240,7 @@ type Header struct {
 	Flags uint8
 	Hops  uint8         // how often it may still be handed on
 	Asks  uint8         // how many follow
-	Wait  time.Duration // how long the asker waits, in whole µs on the wire, maxTimeout at most
+	Wait  time.Duration // how long the asker waits, in whole µs on the wire, MaxTimeout at most
 	To    uint64        // whom it is for: the hash of the member's name
 }
 
@@ -315,7 +315,7 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// ParseAsk reads ask i of a request that parseHeader has accepted, and its
+// ParseAsk reads ask i of a request that ParseHeader has accepted, and its
 // numbers into limit. What it returns is as sane as a Limiter would have made it.
 func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	b := request[HeaderBytes+i*AskBytes:]
@@ -345,7 +345,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	return a, nil
 }
 
-// IDOf is the id of ask i of a request that parseHeader has accepted.
+// IDOf is the id of ask i of a request that ParseHeader has accepted.
 func IDOf(request []byte, i int) bucket.ID {
 	b := request[HeaderBytes+i*AskBytes:]
 	return bucket.ID{Hi: binary.LittleEndian.Uint64(b), Lo: binary.LittleEndian.Uint64(b[8:])}
@@ -373,8 +373,8 @@ func (c Trace) Append(b []byte) []byte {
 	return append(b, c.Flags)
 }
 
-// TraceOf is where in a trace a request of so many asks is, which parseHeader has
-// accepted. Without flagTraced it is the zero trace.
+// TraceOf is where in a trace a request of so many asks is, which ParseHeader has
+// accepted. Without FlagTraced it is the zero trace.
 func TraceOf(request []byte, asks int) (c Trace) {
 	if request[1]&FlagTraced == 0 {
 		return c
@@ -386,7 +386,7 @@ func TraceOf(request []byte, asks int) (c Trace) {
 	return c
 }
 
-// ReceiptOf is the receipt of the first ask of a request that parseHeader has
+// ReceiptOf is the receipt of the first ask of a request that ParseHeader has
 // accepted, and whether it was given without authority.
 func ReceiptOf(request []byte) (r bucket.Receipt, stoodIn bool) {
 	b := request[HeaderBytes:]
@@ -444,7 +444,7 @@ func ParseAnswer(b []byte, asks int) (Status, error) {
 	return 0, ErrMalformed
 }
 
-// ParseResult reads result i of an answer that parseAnswer has found done. A
+// ParseResult reads result i of an answer that ParseAnswer has found done. A
 // source that this release does not know is the owner's word all the same; what
 // no count answers is brought into range, so that nobody waits for less than no
 // time.

@@ -34,7 +34,7 @@ func FuzzHashes(f *testing.F) {
 	})
 }
 
-// A lease is whatever ten bytes a member sends, for longestLease at most.
+// A lease is whatever ten bytes a member sends, for LongestLease at most.
 func FuzzLease(f *testing.F) {
 	f.Add(wire.Lease{Units: 1<<32 - 1, Term: 500, Until: 7}.Append(nil))
 	f.Fuzz(func(t *testing.T, body []byte) {

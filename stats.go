@@ -209,7 +209,7 @@ type RegionStats struct {
 	Disputed   uint64        // messages that were refused because the region shares limits out in another way: its Regions or RegionShares differ
 	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, of a Regional limit, of a time to come, or not a region's to make
 	Sent       uint64        // bytes of statements and answers, without what the connection adds
-	Received   uint64        // bytes of the same
+	Received   uint64        // bytes of the same, but for answers that refuse or cannot be read
 }
 
 func holdingStats(r *regions.Regions) HoldingStats {

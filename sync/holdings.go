@@ -44,7 +44,7 @@ type Holdings struct {
 	mu         sync.Mutex
 	knownSince int64  // since when all is remembered, by the steady clock
 	agreed     []bool // the regions that have shown since then that they share limits out alike
-	exact      bool   // of begun, as another node is
+	exact      bool   // of knownSince, as another node is
 }
 
 const (

@@ -90,7 +90,8 @@ func New(self Member, store *bucket.Store) *Stream {
 }
 
 // Begin says what the other members call this node, before it tells them anything. A Stream
-// that is made before the node has its name is of Member 0 until then.
+// that is made before the node has its name is of Member 0 until then. It is called before
+// any Roles of a view that this node is in, which is what makes it safe for the holdings.
 func (s *Stream) Begin(self Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -218,6 +218,7 @@ func (k *Asker) renew(v *view.View, errands []leaseErrand, sent countsync.Time) 
 		if err != nil {
 			return
 		}
+		x.answer = answer
 		if s, err := wire.ParseAnswer(answer, len(errands)); err != nil || s != wire.Done {
 			return
 		}

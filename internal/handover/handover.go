@@ -64,9 +64,10 @@ type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
 	view   atomic.Pointer[view.View]
-	// starting says that Started was not called: the node takes the ring as it finds it.
+	// starting says that Started has not returned: the node takes the ring as it finds it.
 	starting atomic.Bool
 
+	begun atomic.Bool  // stream knows what the others call this node; it stays so
 	heard atomic.Int64 // when some member last answered in time, by the steady clock
 
 	hurry  chan struct{} // some count has spent a sixteenth of its limit since it was last sent
@@ -74,7 +75,6 @@ type Handover struct {
 	tracks sync.Once     // before the first frame comes or goes
 
 	swap     sync.Mutex                // guards what follows, as far as the next lock
-	begun    bool                      // stream knows what the others call this node
 	leavers  map[countsync.Member]bool // members that have said themselves that they leave, before gossip does
 	complete map[countsync.Member]bool // members that have sent this node, which joins, all that it is to have
 	recalls  bool                      // a view since the last turn recalls copies
@@ -138,7 +138,7 @@ func (h *Handover) Fenced(v *view.View, now int64) bool {
 	return len(v.Points) > 1 && h.cfg.Clock.SteadyAt(now)-h.heard.Load() > int64(view.HoldDown)
 }
 
-// Starting reports whether Started was not called yet.
+// Starting reports whether Started has not returned yet.
 func (h *Handover) Starting() bool { return h.starting.Load() }
 
 // Started waits a moment to hear all members, and has this node own its part of the ring
@@ -180,8 +180,8 @@ func (h *Handover) Refresh() {
 		before = nil
 	}
 	v := view.New(now, seen, h.terms(), before)
-	if !h.begun && v.Self >= 0 {
-		h.begun = true
+	if !h.begun.Load() && v.Self >= 0 {
+		h.begun.Store(true)
 		h.stream.Begin(v.Hashes[v.Self]) // only now is it known what a Cluster of the caller's calls this node
 	}
 	if h.cfg.Copies == 0 && len(v.Held.Minus(h.View().Held)) > 0 {

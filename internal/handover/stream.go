@@ -118,6 +118,10 @@ func (h *Handover) Run() {
 // turn takes a changed view into account: who is there, who is to have what, and
 // who answers for what was spent without authority.
 func (h *Handover) turn(v *view.View) {
+	if !h.begun.Load() {
+		h.known = v
+		return
+	}
 	if (len(v.Members) > 1 || h.cfg.Regions) && h.owed == nil {
 		h.track(v) // who has nobody to tell, in this region or another, notes nothing
 	} else if h.owed == nil {
@@ -140,8 +144,12 @@ func (h *Handover) turn(v *view.View) {
 }
 
 // track has the store note from now on what this node spends, as its own, and all that it
-// has until then: what others have spent comes after that.
+// has until then: what others have spent comes after that. Before this node has its name
+// it does nothing, as what is noted would be nobody's.
 func (h *Handover) track(v *view.View) {
+	if !h.begun.Load() {
+		return
+	}
 	h.tracks.Do(func() {
 		var self countsync.Member // nobody, once this node has left
 		if v.Self >= 0 {

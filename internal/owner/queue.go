@@ -19,7 +19,7 @@ const (
 	// lineLate is how late a line may come that is to ask before others.
 	lineLate = 3 * time.Millisecond
 	// A line that has not asked for lineForgotten is forgotten. It asks again within
-	// lineAsks.
+	// LineAsks.
 	LineAsks      = time.Second
 	lineForgotten = 3 * LineAsks
 )
@@ -143,7 +143,7 @@ func (q *queues) count(s *queueShard, more int) {
 	q.lines.Add(int64(more))
 }
 
-// applyWait carries out opWait on the count that is held here, within l: it takes of the
+// applyWait carries out OpWait on the count that is held here, within l: it takes of the
 // units that a line asks for as many as there is room for, if their turn is within
 // QueueAhead. Remaining is then how many units that line may have waiting, RetryAfter when
 // it is to ask again, and ResetAfter when what was granted until now is served.

@@ -133,7 +133,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 	}
 }
 
-// begin counts asks that are about to be taken, if their request has flagTentative. Who
+// begin counts asks that are about to be taken, if their request has FlagTentative. Who
 // asks several members has been answered by all, or gives up, within its Timeout.
 func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	if flags&wire.FlagTentative == 0 {

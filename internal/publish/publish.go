@@ -63,7 +63,10 @@ func New(cfg Config) *Publisher {
 // it takes the name back. Version 0 is the next one. The error names the field.
 func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	now := p.cfg.Clock.Now()
-	news, err := p.put(entry{Item{name, version, slices.Clone(value)}, now}, p.cfg.Clock.TimeOfDay(), now)
+	if len(value) <= MaxValue { // a longer one is refused, and not copied first
+		value = slices.Clone(value)
+	}
+	news, err := p.put(entry{Item{name, version, value}, now}, p.cfg.Clock.TimeOfDay(), now)
 	p.spread(p.cfg.View(), news, -1)
 	return err
 }

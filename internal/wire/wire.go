@@ -225,7 +225,7 @@ type Result struct {
 	// 0 (Owner.ResetNumber). A member that knows of a later one takes no lease, remembers no
 	// denial and gives nothing back of the count that this result is of.
 	ResetNumber uint64
-	Ahead       int64 // Units that wait, in spendAll; not on the wire
+	Ahead       int64 // Units that wait, in Owner.TakeAll; not on the wire
 }
 
 // Taken is the ask that gives back what r says it took.

@@ -256,7 +256,7 @@ func partiesOf(v *view.View, all []wire.Ask, now int64) []*party {
 	return parties
 }
 
-// allowed says that nothing that the party enforces was denied: it took.
+// allowed reports whether nothing that the party enforces was denied: it took.
 func (p *party) allowed() bool {
 	return p.err == nil && owner.Allowed(p.asks, p.results)
 }

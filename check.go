@@ -64,7 +64,7 @@ func (n *Node) decideHere(ctx context.Context, v *view.View, as view.Standing, o
 	if err := cancelled(ctx); err != nil {
 		return err
 	}
-	// What is decided without waiting must not crowd out those who read answers.
+	// What is decided without waiting must not crowd out what reads answers.
 	runtime.Gosched()
 	n.owner.Do(v, as, op, flags, a, now, r)
 	return nil
@@ -105,7 +105,7 @@ func (n *Node) reach(ctx context.Context, trip *trip, v *view.View, begun counts
 	}
 }
 
-// viewAfter is the view to decide by once a member has not answered. Who is only late
+// viewAfter is the view to decide by once a member has not answered. One that is only late
 // is not missing; one whose connection broke is, though no view may say so yet.
 func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
 	if errors.Is(err, cluster.ErrBroken) || errors.Is(err, cluster.ErrUnheard) {
@@ -114,18 +114,18 @@ func (n *Node) viewAfter(v *view.View, to int, err error) *view.View {
 	return n.handover.View()
 }
 
-// unanswered says of an error that whoever was asked has not answered: another one may.
+// unanswered reports whether the member that was asked has not answered: another one may.
 func unanswered(err error) bool {
 	return errors.Is(err, cluster.ErrTimeout) || unheard(err) || errors.Is(err, env.ErrUnreached)
 }
 
-// unheard says of an error that nothing was sent, as whoever was to be asked is not
+// unheard reports whether nothing was sent, as the member that was to be asked is not
 // heard, or answers nothing now.
 func unheard(err error) bool {
 	return errors.Is(err, cluster.ErrUnheard) || errors.Is(err, cluster.ErrStalled)
 }
 
-// unsent says of an error that nobody has been asked.
+// unsent reports whether no member has been asked.
 func unsent(err error) bool { return unheard(err) || errors.Is(err, cluster.ErrBusy) }
 
 // exchange holds the bytes of one question and its answer, so that asking

@@ -248,7 +248,7 @@ func (n *Node) Forget(member string) error {
 	return nil
 }
 
-// Leave hands over what this node holds to those who own it next, and then says
+// Leave hands over what this node holds to the members that own it next, and then says
 // goodbye: the other members take this node off the roster. From then on it only
 // asks, and passes on what still reaches it, until Close; to leave again does
 // nothing. First each member that is reached answers once, or is found to be missing,

@@ -69,7 +69,7 @@ func (n *Node) reset(ctx context.Context, a *wire.Ask) error {
 }
 
 // resetsInTime reports whether the numbers of a reset are times that a member's clock
-// may have come to. Who asked is answered nothing otherwise, and names this node as
+// may have come to. The asker is answered nothing otherwise, and names this node as
 // one that was not reached.
 func resetsInTime(h wire.Header, request []byte, now int64) bool {
 	for i := range int(h.Asks) {

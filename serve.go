@@ -88,7 +88,7 @@ func (s *serving) admit(r *request) bool {
 	check := h.Op < wire.OpReset
 	switch {
 	case check && h.Wait > 0 && s.waited > h.Wait:
-		// Whoever asked waits no more, and has been answered by others. What is told
+		// The asker waits no more, and has been answered by others. What is told
 		// waits for nothing, and is carried out.
 		s.n.meters.Overdue.Add(uint64(h.Asks))
 	case s.blind || s.fenced && check:

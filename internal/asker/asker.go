@@ -89,7 +89,7 @@ func (k *Asker) SentAt(steady int64) countsync.Time {
 	return countsync.Time{Now: t.Now - (t.Steady - steady), Steady: steady}
 }
 
-// Want has a take that is about to be sent to the owner ask for a lease, if its key
+// Want makes a take that is about to be sent to the owner ask for a lease, if its key
 // is hot.
 func (k *Asker) Want(v *view.View, a *wire.Ask, t countsync.Time) {
 	if !a.Leases || k.leases.stops.Load() {

@@ -178,7 +178,7 @@ func (l *leases) refund(a *wire.Ask, t countsync.Time) (done bool, left leaseErr
 	return false, e.close(t), true
 }
 
-// want has a take that is about to be sent ask for a lease, if its key is hot, as the pace
+// want makes a take that is about to be sent ask for a lease, if its key is hot, as the pace
 // says that it is asked for elsewhere, in asks a second, or as it was spent from a lease.
 // One that is over or has too little for the take ends: it is what was left of it, to be
 // given back before the owner is asked.

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// ErrUnreached says that the member that a request was handed to could not hand it on.
+// ErrUnreached is the error where the member that a request was handed to could not hand it on.
 var ErrUnreached = errors.New("weir: the owner was not reached")
 
 // Call asks a peer for what is no check: h, and after it body. It returns what follows the

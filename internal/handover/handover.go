@@ -22,7 +22,7 @@ import (
 )
 
 // HearFor is how long Started waits to hear the members it has joined, and how long
-// those who have met, and know of nobody who serves, wait to hear of one.
+// nodes that have met, and know of none that serves, wait to hear of one.
 const HearFor = time.Second
 
 // Config is what a Handover needs of its node.
@@ -43,7 +43,7 @@ type Config struct {
 	// Regain is called under that lock as well, as this node comes to hold what nobody has a
 	// copy of.
 	Regain func()
-	// Cease has nothing be lent from now on, or lends again, and reports whether all leases
+	// Cease stops lending, or begins again, and reports whether all leases
 	// are over by a time of the steady clock: authority over what is lent does not move.
 	Cease func(cease bool, steady int64) (over bool)
 	// Leaving is called once this node has said that it leaves.
@@ -64,7 +64,7 @@ type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
 	view   atomic.Pointer[view.View]
-	// starting says that Started has not returned: the node takes the ring as it finds it.
+	// starting reports whether Started has not returned: the node takes the ring as it finds it.
 	starting atomic.Bool
 
 	begun atomic.Bool  // stream knows what the others call this node; it stays so
@@ -168,7 +168,7 @@ func (h *Handover) terms() view.Terms {
 }
 
 // Refresh makes the view anew of what the cluster says, unless it is of that already:
-// who has announced something looks, and is told of the change as well.
+// a node that has announced something refreshes, and is told of the change as well.
 func (h *Handover) Refresh() {
 	h.swap.Lock()
 	defer h.swap.Unlock()

@@ -97,8 +97,8 @@ func (h *Handover) enlist() {
 	h.Refresh()
 }
 
-// mayServe says that a joiner has all that it is to have. If nobody serves, the
-// eldest of those who would begins, with what those have who leave: those who start
+// mayServe reports whether a joiner has all that it is to have. If nobody serves, the
+// eldest joiner begins, with what those have that leave: nodes that start
 // together may meet each other before they hear of who serves, so each waits a
 // moment for that.
 func (h *Handover) mayServe(v *view.View) bool {
@@ -245,7 +245,7 @@ func (h *Handover) tellRest() {
 	h.Wake(ready)
 }
 
-// handedOver says that nothing is left to hand over to anyone who may yet take it.
+// handedOver reports whether nothing is left to hand over to a member that may yet take it.
 func (h *Handover) handedOver() bool {
 	v := h.View()
 	if slices.ContainsFunc(v.Waits, func(w view.Wait) bool { return w.From == "" }) {

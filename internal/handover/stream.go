@@ -50,7 +50,7 @@ type feeder struct {
 func (h *Handover) Run() {
 	var begun time.Time // the round of collecting that is under way
 	over := true        // there is none
-	// Who is to be sent something is woken once all is done: what is sent before
+	// The members that are to be sent something are woken once all is done: what is sent before
 	// decides whether authority moves now or later.
 	var ready []countsync.Member
 	tick := time.NewTimer(collectEvery)
@@ -115,15 +115,15 @@ func (h *Handover) Run() {
 	}
 }
 
-// turn takes a changed view into account: who is there, who is to have what, and
-// who answers for what was spent without authority.
+// turn takes a changed view into account: which members are there, which is to have what,
+// and which answers for what was spent without authority.
 func (h *Handover) turn(v *view.View) {
 	if !h.begun.Load() {
 		h.known = v
 		return
 	}
 	if (len(v.Members) > 1 || h.cfg.Regions) && h.owed == nil {
-		h.track(v) // who has nobody to tell, in this region or another, notes nothing
+		h.track(v) // a node that has nobody to tell, in this region or another, notes nothing
 	} else if h.owed == nil {
 		h.known = v
 		return

@@ -21,7 +21,7 @@ import (
 // What is lent is of the present count. A reset takes the set's lock (lock), so that what
 // was lent before it is marked with a lower reset number, by which it is not taken back.
 //
-// Authority moves only when nothing is lent: whoever has it next knows of no lease, so that
+// Authority moves only when nothing is lent: the member that has it next knows of no lease, so that
 // nothing would be given back. So before it gives some away, a node lends nothing for as
 // long as what it has lent may last.
 type lent struct {
@@ -52,7 +52,7 @@ type lentCount struct {
 }
 
 // lentFor is how long the owner has what it lends for lent, where the count can do that
-// (bucket.Lend). Whoever has it spends it for two thirds of that at most, and of keys that
+// (bucket.Lend). The borrower spends it for two thirds of that at most, and of keys that
 // are asked for often for far less: what it gives back then comes in time though its
 // machine is busy, or a packet is sent twice.
 const lentFor = wire.LongestLease * 3 / 2
@@ -166,14 +166,14 @@ func (l *lent) set(id bucket.ID) *lentSet {
 	return &sets[id.Lo%lentSets]
 }
 
-// cease has nothing be lent from now on, or lends again, and reports whether all leases
+// cease stops lending, or begins again, and reports whether all leases
 // are over.
 func (l *lent) cease(cease bool, steady int64) (over bool) {
 	l.ceases.Store(cease)
 	return steady >= l.until.Load()
 }
 
-// raise has a be no less than to.
+// raise makes a no less than to.
 func raise(a *atomic.Int64, to int64) {
 	for was := a.Load(); was < to && !a.CompareAndSwap(was, to); was = a.Load() {
 	}
@@ -213,7 +213,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 	r.Lease = wire.Lease{Units: uint32(granted.Units), Term: uint16(min(term, granted.Term*2/3) / time.Millisecond), Until: stamp(steady + int64(granted.Term))}
 }
 
-// Reclaim is told what became of a lease: what is left of it counts no more. Who has no
+// Reclaim is told what became of a lease: what is left of it counts no more. A node that has no
 // authority any more does not take it back, as nobody knows then who counts it how. What
 // was lent of a count that was reset since is not in the present one.
 func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
@@ -277,7 +277,7 @@ func (o *Owner) Reset(id bucket.ID, reset func()) {
 	s.reset(id)
 }
 
-// Cease has nothing be lent from now on, or lends again, and reports whether all leases
+// Cease stops lending, or begins again, and reports whether all leases
 // are over.
 func (o *Owner) Cease(cease bool, steady int64) (over bool) { return o.lent.cease(cease, steady) }
 

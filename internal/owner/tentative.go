@@ -15,7 +15,7 @@ const tentativeSlots = 1 << 10
 // tentative counts the takes here of AllowAlls that ask several members. Until the
 // others have answered, such a take may be given back, and a denial that rests on it must
 // not be remembered (wire.Result.Firm). It is settled when it is denied or given back, or when
-// whoever took says that it is kept, which it does where little is left. A take that
+// the one that took says that it is kept, which it does where little is left. A take that
 // nobody settles counts for one span at least and two at most. All times are by
 // the steady clock.
 type tentative struct {

@@ -167,5 +167,5 @@ func Allowed(asks []wire.Ask, results []wire.Result) bool {
 	return true
 }
 
-// Settle says that a tentative take of an id stands, or was given back.
+// Settle ends the doubt about a tentative take of an id: it stands, or was given back.
 func (o *Owner) Settle(id bucket.ID) { o.tentative.settle(id) }

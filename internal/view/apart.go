@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// MeetsApart says that this node, or those that it is with, began apart from
+// MeetsApart reports whether this node, or those that it is with, began apart from
 // others whom it meets in the next view. They may have counts of what it took for
 // its own. Of two that each are several, those began apart whose eldest is the later.
 func (v *View) MeetsApart(next *View) bool {
@@ -20,13 +20,13 @@ func (v *View) MeetsApart(next *View) bool {
 	})
 }
 
-// elder says that a member began a ring before another. Who was taken off the roster has
+// elder reports whether a member began a ring before another. A member that was taken off the roster has
 // joined one since, and however long it has run, is younger than whom it joined.
 func elder(m, o *cluster.Member) bool {
 	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), m.Born.Compare(o.Born)) < 0
 }
 
-// hasApart says that members of the next view's ring have not joined this one.
+// hasApart reports whether members of the next view's ring have not joined this one.
 func (v *View) hasApart(next *View) bool {
 	return slices.ContainsFunc(next.Points, func(i int) bool { return v.isApart(&next.Members[i]) })
 }
@@ -36,8 +36,8 @@ func (v *View) isApart(m *cluster.Member) bool {
 	return !known || !slices.Contains(v.Points, i) && v.Members[i].Announced == cluster.Serving
 }
 
-// onlyJoinedBy says that all others are reached and about to have points. Who joins holds
-// nothing, so that of what happened while others were missing, who are gone since, nobody
+// onlyJoinedBy reports whether all others are reached and about to have points. A joiner holds
+// nothing, so that of what happened while others were missing, which are gone since, nobody
 // knows more than this node.
 func (v *View) onlyJoinedBy() bool {
 	for i, m := range v.Members {

@@ -12,7 +12,7 @@ import (
 )
 
 // Wait is what another member still holds. What this node does not want any more,
-// as somebody else has joined, is kept in mind: who has joined takes this node for
+// as somebody else has joined, is kept in mind: the joiner takes this node for
 // its holder, and passes checks on to it.
 type Wait struct {
 	Ranges countsync.Ranges
@@ -21,7 +21,7 @@ type Wait struct {
 }
 
 // Patience is how long a node bears in mind that what happened just now others may not
-// know: to whom it gave authority, whom it took for a holder, who was out of sight. It
+// know: which member it gave authority to, took for a holder, or did not see. It
 // is longer than what is handed over in good health takes.
 const Patience = 15 * time.Second
 
@@ -30,7 +30,7 @@ const Forever = math.MaxInt64
 
 // passOn is the authority in the view that follows v. What the ring gives to this
 // node is waited for while the one that had it before can be asked, and is this
-// node's own otherwise: nobody else is left who had it. Who has left handed over
+// node's own otherwise: nobody else is left that had it. A member that has left handed over
 // by the ring that it saw, so for a moment whoever got it may yet pass it on.
 func (v *View) passOn(next *View, now int64) authority {
 	if v == nil {
@@ -38,7 +38,7 @@ func (v *View) passOn(next *View, now int64) authority {
 	}
 	var a authority
 	var theirs []Wait
-	if next.Self >= 0 { // who has said goodbye holds nothing
+	if next.Self >= 0 { // a node that has said goodbye holds nothing
 		mine := v.inherited(next)
 		if next.scattered(now) {
 			a.Claims, mine = mine, nil
@@ -48,7 +48,7 @@ func (v *View) passOn(next *View, now int64) authority {
 			theirs = append(theirs, w)
 		}
 		if !next.scattered(now) {
-			mine = mine.Union(v.Claims) // who joins just then waits for this node
+			mine = mine.Union(v.Claims) // a member that joins just then waits for this node
 		}
 		a.Held = v.Held.Union(mine)
 		a.Abandoned = v.abandonedIn(next, now).Minus(a.Held)
@@ -146,7 +146,7 @@ func (a *awaiting) from(w Wait) {
 	case !stays && a.v.expects(w.From):
 		w.From, w.Until, a.Recalls = "", a.now+int64(HoldDown), true
 	default:
-		if a.next.scattered(a.now) { // it may give it to one of those who are missing
+		if a.next.scattered(a.now) { // it may give it to a member that is missing
 			a.Abandoned = a.Abandoned.Union(w.Ranges)
 			a.missing = a.missing.Minus(w.Ranges)
 			a.Recalls = true
@@ -159,7 +159,7 @@ func (a *awaiting) from(w Wait) {
 
 // inherited is what a member held that nobody reached and that is off the roster now,
 // and that this node is the next in ring order to have: to be forgotten, or to start
-// again, leaves authority to the stand-in, once all others are reached. Who has just
+// again, leaves authority to the stand-in, once all others are reached. A member that has just
 // stood in for that one, for a moment, does not.
 func (v *View) inherited(next *View) countsync.Ranges {
 	if next.Ring == v.Ring {
@@ -225,14 +225,14 @@ func (v *View) leaving(next *View, ranges countsync.Ranges, now int64) []Wait {
 // abandonedIn is what is without authority in the next view, because its member has
 // gone while others are missing, or is away and the ring gives it to another; or
 // may be soon, because its member leaves and the ring gives it to one that is
-// missing: who is handed it instead may end before that one is back.
+// missing: the member that is handed it instead may end before that one is back.
 func (v *View) abandonedIn(next *View, now int64) countsync.Ranges {
 	if !next.scattered(now) {
 		return nil
 	}
 	all := v.Abandoned
 	if len(all) > 0 && !v.Serves() && next.Serves() {
-		all = nil // who joins is given what it owns, by whoever has taken it by then
+		all = nil // a joiner is given what it owns, by the member that has taken it by then
 	}
 	if next.Ring == v.Ring {
 		return all
@@ -256,13 +256,13 @@ func (v *View) abandonedIn(next *View, now int64) countsync.Ranges {
 	return all
 }
 
-// scattered says that members are missing or were until just now: what happened
+// scattered reports whether members are missing or were until just now: what happened
 // among them, this node does not know.
 func (v *View) scattered(now int64) bool {
 	return v.Side < len(v.Points) || v.healing(now)
 }
 
-// strays says that others than a member that has gone are missing, or were until
+// strays reports whether others than a member that has gone are missing, or were until
 // just now.
 func (v *View) strays(gone uint64, now int64) bool {
 	for _, i := range v.Points {
@@ -273,7 +273,7 @@ func (v *View) strays(gone uint64, now int64) bool {
 	return v.healing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })
 }
 
-// expects says that a member may yet hand over what it had.
+// expects reports whether a member may yet hand over what it had.
 func (v *View) expects(name string) bool {
 	i, known := v.Named[NameHash(name)]
 	return known && i != v.Self && !v.Away[i]
@@ -328,8 +328,8 @@ func (v *View) whoHas(id bucket.ID, waits []Wait) int {
 	return -1
 }
 
-// Yields says that this node holds what it has no right to any more: it was
-// taken off the roster while it lived. Whoever owns its ids now has authority,
+// Yields reports whether this node holds what it has no right to any more: it was
+// taken off the roster while it lived. The member that owns its ids now has authority,
 // and is sent what this node counted.
 func (v *View) Yields() bool {
 	return v.Joins() && len(v.Held) > 0
@@ -350,12 +350,12 @@ type authority struct {
 	// Claims are the abandoned ranges that the ring gives this node, or gave it until another
 	// joined: that one did not know of them, and waits for this node.
 	Claims countsync.Ranges
-	// Gave is to whom this node gave authority lately, the last first: who joined
+	// Gave is the members that this node gave authority to lately, the last first: one that joined
 	// at that moment, and owns it by now, may take this node for its holder.
 	Gave []Wait
-	// Settled says that held is want: the ring alone answers.
+	// Settled reports whether held is want: the ring alone answers.
 	Settled bool
-	// Recalls says that who had something that this node waits for is not there any
+	// Recalls reports whether a member that had something this node waits for is not there any
 	// more, or that no member has it: nobody has it now, and others have copies.
 	Recalls bool
 }

@@ -57,7 +57,7 @@ func (m *moving) look(name string) {
 	m.views[name] = New(m.now, c, Terms{Copies: 1}, m.views[name])
 }
 
-// isKnown says that all who serve have seen a joiner: else they could not have
+// isKnown reports whether all who serve have seen a joiner: else they could not have
 // sent it what it needs.
 func (m *moving) isKnown(name string) bool {
 	for _, o := range m.members {

@@ -18,7 +18,7 @@ const HoldDown = time.Second
 // crash meanwhile would take all that it counted since.
 const doubleAfter = HoldDown / 4
 
-// hear says since when each member is lost, who is away, when the last of these
+// hear finds since when each member is lost, which are away, when the last of these
 // came back, and since when this node knows of anybody.
 func (v *View) hear(now int64, before *View) {
 	v.Lost = make([]int64, len(v.Members))
@@ -39,7 +39,7 @@ func (v *View) hear(now int64, before *View) {
 		if before != nil {
 			j, known = before.Named[NameHash(m.Name)]
 		}
-		if known && before.Next[j] < 0 && v.Next[i] >= 0 && m.Announced != cluster.Joining { // who joins holds nothing
+		if known && before.Next[j] < 0 && v.Next[i] >= 0 && m.Announced != cluster.Joining { // a joiner holds nothing
 			v.Heal(NameHash(m.Name), now)
 		}
 		if i == v.Self {
@@ -71,25 +71,25 @@ func (v *View) Heal(member uint64, now int64) {
 	v.Healed, v.back = now, append(v.back, member)
 }
 
-// healing says that a member that was not reached came back just now.
+// healing reports whether a member that was not reached came back just now.
 func (v *View) healing(now int64) bool {
 	return v.Healed != 0 && uint64(now-v.Healed) < uint64(Patience)
 }
 
-// Overdue says that a lost member has been so for longer than a change of
+// Overdue reports whether a lost member has been so for longer than a change of
 // hearing takes to spread. One that this node has never heard is so at once: copies for
 // it cannot wait for a link that there may never be.
 func (v *View) Overdue(i int, now int64) bool {
 	return v.Lost[i] != 0 && (v.neverHeard[i] || uint64(now-v.Lost[i]) >= uint64(HoldDown))
 }
 
-// double says that a member has been sent nothing for long enough that another is sent
+// double reports whether a member has been sent nothing for long enough that another is sent
 // its copies as well.
 func (v *View) double(i int, now int64) bool {
 	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
 }
 
-// Stale says that by now somebody counts as away, or is doubled, or something is waited
+// Stale reports whether by now somebody counts as away, or is doubled, or something is waited
 // for no longer, who did not and that was when the view was made.
 func (v *View) Stale(now int64) bool {
 	for _, w := range v.Waits {
@@ -115,7 +115,7 @@ func (v *View) Heard() (heard []int) {
 	return heard
 }
 
-// Reaches says that a member is heard, directly or through others.
+// Reaches reports whether a member is heard, directly or through others.
 func (v *View) Reaches(i int) bool { return i >= 0 && v.Next[i] >= 0 }
 
 func (v *View) ReachesMember(m countsync.Member) bool {

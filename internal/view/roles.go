@@ -15,7 +15,7 @@ func (v *View) Holds(id bucket.ID) bool {
 	return v.Held.Contains(id.Hi)
 }
 
-// Holder is part of countsync.Roles: who has authority over id, whether it is reached or
+// Holder is part of countsync.Roles. It returns the member that has authority over id, reached or
 // not.
 func (v *View) Holder(id bucket.ID) countsync.Member {
 	holder := v.Owner(id)
@@ -32,7 +32,7 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	return v.Hashes[holder]
 }
 
-// Answers is part of countsync.Roles: who answers for id now. What comes to a
+// Answers is part of countsync.Roles. It returns the member that answers for id now. What comes to a
 // node that has left, in a frame that was under way for long, is not for it to
 // answer.
 func (v *View) Answers(id bucket.ID) countsync.Member {
@@ -55,7 +55,7 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 	return v.Hashes[to]
 }
 
-// Targets is part of countsync.Roles: who is to have the state of an id that this
+// Targets is part of countsync.Roles. It appends the members that are to have the state of an id that this
 // node holds, stands in for, or gives a copy of as it leaves. They are the successors (one more for each that
 // is away, and is brought up to date when it comes back), the owner if that is
 // another, and who is about to join and will be one of these.
@@ -105,7 +105,7 @@ func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 }
 
 // admitted is the joiners that are to have counts now. While ranges are abandoned that
-// is nobody: who joins knows of none, and would wait for the one that had them last.
+// is nobody: a joiner knows of none, and would wait for the one that had them last.
 func (v *View) admitted() []joiner {
 	if len(v.Abandoned) > 0 && !v.nobodyServes() {
 		return nil
@@ -113,7 +113,7 @@ func (v *View) admitted() []joiner {
 	return v.joiners
 }
 
-// among says that the joiner will own the hash, or be one of so many successors.
+// among reports whether the joiner will own the hash, or be one of so many successors.
 func (j *joiner) among(room []int, hash uint64, copies int) bool {
 	for _, at := range j.ring.Order(room, hash, copies+1) {
 		if at == j.at {
@@ -125,7 +125,7 @@ func (j *joiner) among(room []int, hash uint64, copies int) bool {
 
 // Audiences is what each member is to have the states of: of all that this node
 // holds or stands in for, as Targets says, and of the rest what that member stands
-// in for. Who answers for a lost owner need not have the latest copy: it may have
+// in for. The member that answers for a lost owner need not have the latest copy: it may have
 // been cut off from it, and this node not. So may an owner that was itself away.
 func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 	held, firsts, seconds := make(map[int][]countsync.Range), make(map[int][]countsync.Range), make(map[int][]countsync.Range)
@@ -184,7 +184,7 @@ func (v *View) Audiences() map[countsync.Member]countsync.Ranges {
 	return audiences
 }
 
-// missesSuccessors says that a member was away until just now, or unknown, and somebody
+// missesSuccessors reports whether a member was away until just now, or unknown, and somebody
 // is missing or has gone who may have been given meanwhile what the ring gives to it.
 func (v *View) missesSuccessors(member int) bool {
 	return (v.Side < len(v.Points) || len(v.Abandoned) > 0) &&
@@ -209,7 +209,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	return successions
 }
 
-// OwesAs says that audiences are the same in both views.
+// OwesAs reports whether audiences are the same in both views.
 func (v *View) OwesAs(o *View) bool {
 	return v.Ring == o.Ring && v.Self == o.Self && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&
@@ -244,7 +244,7 @@ func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View
 	return anew
 }
 
-// Answerers says which of these hashes each member answers for by the ring: what
+// Answerers returns which of these hashes each member answers for by the ring: what
 // it owns, and what those own that are away and that it stands in for.
 func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 	if len(hashes) == 0 {
@@ -270,7 +270,7 @@ func (v *View) Answerers(hashes countsync.Ranges) map[int]countsync.Ranges {
 }
 
 // firstReplica is the first member in ring order that is not away, -1 if there is none: the
-// first that copies go to. Who comes after one that is lost, and not away yet, need not
+// first that copies go to. The one after a member that is lost, and not away yet, need not
 // have them all.
 func (v *View) firstReplica(hash uint64) int {
 	var room [16]int

@@ -97,7 +97,7 @@ func (v *View) Eldest() int {
 	return eldest
 }
 
-// Onward says which member a request goes on to, with which flags; -1 if it is
+// Onward returns the member that a request goes on to, and its flags then; -1 if it is
 // answered here. A request for another member is relayed towards it. One that is
 // for this node, of ids that another answers for, is passed on: views differ
 // while a change of membership spreads, and while authority moves. Asked to stand
@@ -134,7 +134,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 			}
 		}
 		passes := w == Direct || w == Relay
-		if w == StandIn && to != v.Self && !v.Serves() { // who leaves, or has left, stands in for nobody
+		if w == StandIn && to != v.Self && !v.Serves() { // a node that leaves, or has left, stands in for nobody
 			passes, flags = true, wire.FlagStandIn
 		}
 		if !passes || i > 0 && to != member {
@@ -145,7 +145,7 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 	return member, h.Flags&^wire.FlagStandIn + 1 | flags
 }
 
-// Awaits says that a check has come to a node that waits for authority over what it
+// Awaits reports whether a check has come to a node that waits for authority over what it
 // asks for, and has been with whoever had that: it is on its way, and nobody has it.
 func (v *View) Awaits(h wire.Header, request []byte) bool {
 	if v.Settled || v.Self < 0 || h.Op == wire.OpRefund || h.Op >= wire.OpReset || h.Wait == 0 || h.Flags&wire.PassBits < 2 || h.To != v.Hashes[v.Self] {
@@ -159,7 +159,7 @@ func (v *View) Awaits(h wire.Header, request []byte) bool {
 	return true
 }
 
-// AllHere says that this node has authority for all of the asks. Of none it is
+// AllHere reports whether this node has authority for all of the asks. Of none it is
 // true.
 func (v *View) AllHere(all []wire.Ask, now int64) bool {
 	for i := range all {
@@ -170,8 +170,8 @@ func (v *View) AllHere(all []wire.Ask, now int64) bool {
 	return true
 }
 
-// Speaks says that this node is the one of its region that decides about an id's
-// holding: who has authority, or stands in for it, with a majority of the roster.
+// Speaks reports whether this node is the one of its region that decides about an id's
+// holding: it has authority, or stands in for the one that has, with a majority of the roster.
 func (v *View) Speaks(id bucket.ID) bool {
 	return v.Self >= 0 && (v.Holds(id) || !v.nobodyServes()) && (v.Complete || 2*v.Side > max(len(v.Points), v.Expect)) && v.Answers(id) == v.Hashes[v.Self]
 }

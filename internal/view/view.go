@@ -45,7 +45,7 @@ type View struct {
 	Expect     int            // Config.Expect
 	copies     int            // Config.Replicas
 	Side       int            // how many members with points are on this side
-	// Complete says that no member with points is missing from this side, and
+	// Complete reports whether no member with points is missing from this side, and
 	// that the roster is not below expect: owners have the whole limit.
 	Complete bool
 	joiners  []joiner
@@ -54,7 +54,7 @@ type View struct {
 	gone   []gone
 	places *ring.Ring // the ring with their points; nil if none is gone, or none missing
 	placed []int      // index in Members of each member of places, -1 if it is gone
-	// beganAlone says that this node has begun by itself, and since then has met nobody
+	// beganAlone reports whether this node has begun by itself, and since then has met nobody
 	// but who joined it.
 	beganAlone bool
 	Over       chan struct{} // closed once another view is in place
@@ -207,7 +207,7 @@ func (v *View) ringWith(name string, base *ring.Ring) *ring.Ring {
 	return nil
 }
 
-// knows says whether a member that is not heard now has points all the same:
+// knows reports whether a member that is not heard now has points all the same:
 // it had them before, or this node has none and finds the ring as it is.
 func (v *View) knows(name string) bool {
 	if v == nil || v.Joins() {
@@ -217,7 +217,7 @@ func (v *View) knows(name string) bool {
 	return found
 }
 
-// Serves says whether this node has points.
+// Serves reports whether this node has points.
 func (v *View) Serves() bool {
 	if v == nil {
 		return false
@@ -226,12 +226,12 @@ func (v *View) Serves() bool {
 	return found
 }
 
-// Joins says whether this node is about to have points.
+// Joins reports whether this node is about to have points.
 func (v *View) Joins() bool {
 	return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Joining
 }
 
-// JoinsAgain says that one of Members has been taken off the roster while it lived, and
+// JoinsAgain reports whether one of Members has been taken off the roster while it lived, and
 // is back, since the view before.
 func (v *View) JoinsAgain(i int, before *View) bool {
 	if before == nil {
@@ -241,16 +241,16 @@ func (v *View) JoinsAgain(i int, before *View) bool {
 	return known && before.Members[j].Epoch < v.Members[i].Epoch
 }
 
-// leaves says that this node hands over what it has.
+// leaves reports whether this node hands over what it has.
 func (v *View) leaves() bool { return v.Self >= 0 && v.Members[v.Self].Announced == cluster.Leaving }
 
-// Stays says that this node neither leaves nor has left. Who does stands in for nobody: it
+// Stays reports whether this node neither leaves nor has left. One that does stands in for nobody: it
 // may be closed before it has told of that.
 func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 
-// nobodyServes says that no member has points: all are about to have some, or leave. Until
+// nobodyServes reports whether no member has points: all are about to have some, or leave. Until
 // the eldest begins, the others tell it of what they spend, and it tells them of what it
-// has, as the ring names nobody who is to have copies. Who leaves last tells it of its
+// has, as the ring names nobody that is to have copies. The last to leave tells it of its
 // copies of what lost members held, too.
 func (v *View) nobodyServes() bool { return len(v.Points) == 0 }
 

@@ -167,7 +167,7 @@ type Trace struct {
 	Flags   byte
 }
 
-// Status says whether a request was carried out.
+// Status reports whether a request was carried out.
 type Status uint8
 
 const (
@@ -218,7 +218,7 @@ func ParseLease(b []byte) Lease {
 type Result struct {
 	bucket.Result
 	Source  Source
-	StoodIn bool // whoever was asked has decided it itself, without authority
+	StoodIn bool // the member that was asked has decided it itself, without authority
 	Firm    bool // a denial that stands until its RetryAfter, unless a caller gives something back
 	Lease   Lease
 	// ResetNumber is that of the count's last reset that the answering member knew of, never

@@ -97,13 +97,16 @@ func (p *planet) open(ctx context.Context) error {
 	return nil
 }
 
-// reached reports whether every gateway has heard from every other region. f.mu is held.
+// reached reports whether the fleet has heard from every other region. One gateway is
+// enough: one that is handed authority is handed what the others know of a region, and asks
+// that region nothing before it has to. f.mu is held.
 func (f *fleet) reached() bool {
-	for _, inc := range f.current[:f.nodes] {
-		for region := range f.abroad {
-			if r := inc.report.Regions[region]; !r.Reached && r.Received == 0 {
-				return false
-			}
+	for region := range f.abroad {
+		if !slices.ContainsFunc(f.current[:f.nodes], func(inc *incarnation) bool {
+			r := inc.report.Regions[region]
+			return r.Reached || r.Received > 0
+		}) {
+			return false
 		}
 	}
 	return true

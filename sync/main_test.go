@@ -19,9 +19,12 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
 	if !asked {
-		drawn := "2000"
-		if race.Enabled {
+		drawn := "1000" // which the full run draws twice
+		switch {
+		case race.Enabled:
 			drawn = "100"
+		case full.Enabled():
+			drawn = "2000"
 		}
 		if err := flag.Set("rapid.checks", drawn); err != nil {
 			panic(err)

@@ -18,7 +18,7 @@ const (
 	writeWait = time.Second
 )
 
-// outbox has the frames that wait to be written to one connection. What is added while
+// outbox holds the frames that wait to be written to one connection. What is added while
 // a write is under way goes out together with the next one. So frames are batched by the
 // load alone, without a timer.
 //

@@ -39,7 +39,7 @@ type era struct {
 	side     []int // of each node of the scenario: the side it is on, -1 if it is on none
 	sides    int
 	roster   int   // hosts that have run and did not leave: n, as who knows all counts it
-	rosters  []int // the same as each side counts it: who has left out of its sight is missing there
+	rosters  []int // the same as each side counts it: a member that has left out of its sight is missing there
 	missing  bool  // a member of the roster is on no side
 	mute     bool  // and one of these lives: what it admitted, or admits, it tells nobody
 	// unaware is how many sides may think themselves whole though others live:
@@ -538,7 +538,7 @@ func (w *world) era(from, to time.Duration) {
 	}
 }
 
-// rosterOf is how many members a side counts: who has left out of its sight is missing there.
+// rosterOf is how many members a side counts: a member that has left out of its sight is missing there.
 func (w *world) rosterOf(e *era, side int) (n int) {
 	for _, i := range w.members {
 		told := slices.ContainsFunc(w.members, func(j int) bool { return e.side[j] == side && w.toldLeft[j][i] })

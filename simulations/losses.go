@@ -431,8 +431,8 @@ func (s *stage) diedWith(n, h int) (died, joining []int, since time.Duration) {
 	side = slices.DeleteFunc(side, func(i int) bool { return i != h && !(weighs[i] && told(i)) })
 	others, joining, since := s.diedOut(at, side, c)
 	died = append(died, others...)
-	// Who died elsewhere meanwhile, with nobody left there or too soon for new
-	// copies, had the only other copies of what is older; so had who died too soon
+	// Nodes that died elsewhere meanwhile, with nobody left there or too soon for new
+	// copies, had the only other copies of what is older; so had nodes that died too soon
 	// before for copies beyond the cut.
 	for _, other := range s.witness.crashes[:n+1] {
 		for _, i := range other.hosts {

@@ -120,7 +120,7 @@ func TestDocumentsStateTheBounds(t *testing.T) {
 	})
 }
 
-// rewrite compares a document's table with rows, or has it be what set makes of its cells.
+// rewrite compares a document's table with rows, or replaces its cells by what set makes of them.
 func rewrite(t *testing.T, file, head string, rows [][]string, set func(cells, row []string)) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

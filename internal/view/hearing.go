@@ -89,8 +89,8 @@ func (v *View) double(i int, now int64) bool {
 	return v.mute[i] != 0 && uint64(now-v.mute[i]) >= uint64(doubleAfter)
 }
 
-// Stale reports whether by now somebody counts as away, or is doubled, or something is waited
-// for no longer, who did not and that was when the view was made.
+// Stale reports whether the view is out of date by now: a member has come to count as away
+// or as doubled since it was made, or the time of something that it waits for is over.
 func (v *View) Stale(now int64) bool {
 	for _, w := range v.Waits {
 		if now >= w.Until {

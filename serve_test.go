@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -105,6 +106,7 @@ func FuzzServe(f *testing.F) {
 		f.Add(one.Append(one.Append(wire.Header{Op: op, Asks: 2}.Append(nil))))
 		f.Add(wire.Trace(traceFor(f)).Append(one.Append(wire.Header{Op: op, Flags: wire.FlagTraced, Asks: 1}.Append(nil))))
 	}
+	f.Add(wire.Header{Op: wire.OpTop + 1, Asks: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		got := make(answers, 1)
 		b := cluster.NewBatch("fuzz", got)
@@ -112,6 +114,12 @@ func FuzzServe(f *testing.F) {
 		inbound{n}.Serve(b)
 		all := s.taken(t)
 		h, err := wire.ParseHeader(request)
+		if errors.Is(err, wire.ErrUnknownOp) {
+			_, told := wire.ParseAnswer(got[0], 0)
+			require.ErrorIs(t, told, wire.ErrUnknownOp)
+			require.Empty(t, all)
+			return
+		}
 		if err != nil {
 			require.Empty(t, got[0])
 			require.Empty(t, all)

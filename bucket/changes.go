@@ -20,8 +20,8 @@ type Change struct {
 //
 // Noted are takes, debits and refunds (here, or with SpendElsewhere no units),
 // resets, conversions to other numbers, and what Touch names. A count that has
-// recovered keeps its place until its change is collected; one that is evicted
-// takes it along.
+// recovered keeps its place until its change is collected, unless the store is full; one
+// that is evicted takes it along.
 //
 // hurry (which may be nil) is signalled when what one count has spent here since
 // it was collected has reached a sixteenth of its capacity, at least 1 unit. The

@@ -409,6 +409,70 @@ func TestAFullStoreForgetsNoRefundThatIsNotCollected(t *testing.T) {
 	}
 }
 
+// A count that has recovered limits nothing, also before anybody has collected what it spent:
+// none that does makes room for it.
+func TestRecoveredCountsMakeRoomBeforeTheyAreCollected(t *testing.T) {
+	used := &Limit{Algorithm: FixedWindow, Rate: 2, Per: time.Hour}
+	for _, a := range algorithms {
+		for name, units := range map[string]int64{"with little in use": 1, "used up": 10} {
+			flood := &Limit{Algorithm: a, Rate: 10, Per: 20 * time.Millisecond}
+			s, all := newStore(16, 1), ids(216)
+			s.Track(1, 1, nil)
+			s.Take(ID{1, 2}, used, epoch, 1)
+			now := epoch
+			for i, id := range all {
+				if i >= 15 {
+					now += int64(time.Second)
+				}
+				s.Take(id, flood, now, units)
+			}
+			require.Zero(t, s.Evicted(), "%v %s", a, name)
+			require.EqualValues(t, 1, s.Peek(ID{1, 2}, used, now, 1).Remaining, "%v %s", a, name)
+			checkStore(t, s)
+		}
+	}
+}
+
+// Others count what was refunded until they have heard of it, so a refund matters as much as
+// if its units were used, and no more.
+func TestAnUncollectedRefundWeighsAsItsUnits(t *testing.T) {
+	refund := func(s *Store, id ID, l *Limit, taken, refunded int64) {
+		s.Take(id, l, epoch, taken)
+		s.CollectOne(id)
+		s.Refund(id, l, epoch, refunded, 0, false)
+	}
+	for _, a := range algorithms {
+		half := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
+		for name, c := range map[string]struct {
+			flood           Limit
+			taken, refunded int64 // of the one count, of the limit half
+			stays           bool
+		}{
+			"eight of ten, of which one is used": {Limit{Algorithm: a, Rate: 12, Per: time.Hour}, 9, 8, true},
+			"one of ten":                         {Limit{Algorithm: a, Rate: 12, Per: time.Hour}, 1, 1, false},
+		} {
+			s := newStore(16, 1)
+			s.Track(1, 1, nil)
+			refund(s, ID{1, 2}, half, c.taken, c.refunded)
+			for _, id := range ids(40) {
+				s.Take(id, &c.flood, epoch, 6)
+			}
+			_, held := s.Judge(ID{1, 2})
+			require.Equal(t, c.stays, held, "%v: %s", a, name)
+			checkStore(t, s)
+		}
+
+		s, small := newStore(16, 1), &Limit{Algorithm: a, Rate: 1000, Per: time.Hour}
+		s.Track(1, 1, nil)
+		s.Take(ID{1, 2}, half, epoch, 5)
+		for _, id := range ids(40) {
+			refund(s, id, small, 1, 1)
+		}
+		require.EqualValues(t, 5, s.Peek(ID{1, 2}, half, epoch, 1).Remaining, "%v: a flood of small refunds", a)
+		checkStore(t, s)
+	}
+}
+
 func TestTrackedChecksOnHeldCountsAllocateNothing(t *testing.T) {
 	all := ids(100)
 	for _, a := range algorithms {

@@ -1,7 +1,5 @@
 package bucket
 
-import "math"
-
 // A full store forgets a count for each that it inserts: of a sample, the one whose
 // loss matters least. That is its weight,
 //
@@ -16,6 +14,10 @@ import "math"
 // than half of it is used up, the sample grows; then trim looks at neighbouring shards for
 // a count with less in use, and comes back if there is none. Each step is bounded, and no
 // call waits for one shard while it holds another.
+//
+// A count that has recovered goes first, and what it has spent since it was collected goes
+// with it, since that has recovered on all nodes. Units that were refunded since then weigh
+// as if they were used: others count them so until they have heard of the refund.
 //
 // By that weight alone, a client that mints keys of a limit of a month that one ask uses up would
 // push out those that another limit denies. So where one limit judges a quarter of a
@@ -66,8 +68,8 @@ func (l *Limit) full() uint64 {
 }
 
 // weight is how much it matters to forget a count that recovers at t, and the part of
-// its capacity that is used.
-func (l *Limit) weight(c *cell, now, t int64) (weight, part float64) {
+// its capacity that is used. net is what it has spent since it was collected, or nothing.
+func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	left := float64(since(now, t))
 	used := 0.0
 	switch {
@@ -77,6 +79,10 @@ func (l *Limit) weight(c *cell, now, t int64) (weight, part float64) {
 		used = left / float64(l.per()) * float64(l.rate()) // as the level falls evenly
 	default:
 		used, left = float64(c.x), float64(l.per()) // it never recovers, and is no weightier for that
+	}
+	if net < 0 {
+		used -= float64(net)
+		left = max(left, float64(l.per()))
 	}
 	part = min(1, used/float64(l.full()))
 	weight = part * part
@@ -107,7 +113,7 @@ func (c *lightest) suffices(looked int) bool {
 	return c.seen >= sample && (c.part <= 0.5 || c.seen >= looked && (c.seen >= sought || !c.sheltered))
 }
 
-// evict removes the counts that it finds recovered, and collected; if there are none, it
+// evict removes the counts that it finds recovered; if there are none, it
 // removes the lightest that it finds, but for keep. Unless it must, it keeps that too if
 // more than half of it is used up, for neighbours to be looked at. The table is not empty.
 func (sh *shard) evict(now int64, p *placement, keep ID, must bool) (e eviction) {
@@ -142,16 +148,16 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 		if s := &sh.slots[i]; s.limit != 0 && s.id != keep {
 			l, other := sh.limitOf(s), sh.numbers.counts(s.judge()) < most
 			if c.seen++; c.seen <= sample || l.little(&s.cell) || c.sheltered && !other {
-				t := l.recovers(&s.cell)
-				if t <= now && s.limit&changed == 0 {
+				t, net := l.recovers(&s.cell), int64(0)
+				if s.limit&changed != 0 {
+					net = sh.uncollected(l, s)
+				}
+				if t <= now && net >= 0 {
 					sh.remove(i, p) // which may put another one there
 					recovered++
 					continue
 				}
-				w, part := l.weight(&s.cell, now, t)
-				if t <= now {
-					w = math.MaxFloat64 // a refund has yet to be collected
-				}
+				w, part := l.weight(&s.cell, now, t, net)
 				if other = other && part > 0.5; other {
 					w *= shelter
 				}

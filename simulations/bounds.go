@@ -163,7 +163,12 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration, firstEvent, fi
 			}
 		}
 		if e.to+settling > from {
-			s.sides = max(s.sides, e.sides-e.unaware)
+			sides := e.sides - e.unaware
+			if l.Partition == weir.FailOpen { // else one that leaves has nothing of its own
+				sides += e.stuck
+				nodes += e.stuck
+			}
+			s.sides = max(s.sides, sides)
 			s.slow = max(s.slow, e.slow)
 			if e.late || e.strained && s.c+s.kills+s.bare+s.timeouts > 0 {
 				s.late = 1

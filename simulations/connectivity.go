@@ -51,6 +51,7 @@ type era struct {
 	hears    [][]bool        // whom each node hears for certain
 	pauses   []time.Duration // of each node, as long as they are
 	trips    []time.Duration // the longest round trip between each node and another, without pauses
+	stuck    int             // nodes that leave and reach nobody to hand over to: each decides on its own
 	late     bool            // pauses are so long that checks may time out
 	strained bool            // they may where one that was asked before was waited for in vain
 }
@@ -92,6 +93,8 @@ type world struct {
 	spells                    []int             // freezes so far
 	pauses                    []time.Duration   // how long each node's are
 	leftAt                    []time.Duration   // when it began to leave, 0 if it did not
+	handsOver                 []time.Duration   // since when one that leaves reaches somebody to hand over to
+	stuck                     []bool            // it leaves, and reaches nobody
 }
 
 // courseOf replays the faults for one region. end is the end of what was asked.
@@ -101,8 +104,8 @@ func courseOf(s *Scenario, region string, end time.Duration) *course {
 		c.settle = gossipSettling
 	}
 	n := len(s.Nodes)
-	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n)}
-	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs} {
+	w := &world{course: c, pauses: make([]time.Duration, n), leftAt: make([]time.Duration, n), handsOver: make([]time.Duration, n)}
+	for _, b := range []*[]bool{&w.runs, &w.frozen, &w.left, &w.begun, &w.weighs, &w.stuck} {
 		*b = make([]bool, n)
 	}
 	w.spells = make([]int, n)
@@ -212,6 +215,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 			lasts = moving // it goes once it has handed over
 		}
 	}
+	w.detain(at)
 	for range w.parted(linked) {
 		w.events = append(w.events, event{kind: changed, from: at, to: at + lasts, node: -1})
 	}
@@ -244,6 +248,37 @@ func (w *world) parted(before [][]bool) int {
 	return sides - len(stay)
 }
 
+// detain finds the nodes that leave and reach nobody to hand over to. One that reached
+// somebody is among them only if that was so for less than a change of connectivity is felt.
+func (w *world) detain(at time.Duration) {
+	for _, i := range w.members {
+		reaches := w.leftAt[i] == 0 || w.reachesSuccessor(i)
+		switch {
+		case reaches && w.stuck[i]:
+			w.stuck[i], w.handsOver[i] = false, at
+		case !reaches && at <= w.handsOver[i]+settling:
+			w.stuck[i] = true
+		}
+	}
+}
+
+// reachesSuccessor reports whether a node that leaves reaches one that takes what it holds, or
+// is the last of the roster, so that it has nobody to wait for.
+func (w *world) reachesSuccessor(i int) bool {
+	runs := w.runs[i]
+	w.runs[i] = true
+	side, _ := w.sides(w.edges())
+	w.runs[i] = runs
+	last := true
+	for _, j := range w.members {
+		if j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] {
+			return true
+		}
+		last = last && (j == i || !w.begun[j] || w.left[j])
+	}
+	return last
+}
+
 // each calls do for each link that a fault is about.
 func (w *world) each(f Fault, do func(i, j int)) {
 	for _, i := range w.members {
@@ -264,7 +299,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 	arrive := func() {
 		w.runs[i], w.left[i], w.begun[i], w.weighs[i] = true, false, true, false
-		w.leftAt[i] = 0
+		w.leftAt[i], w.stuck[i] = 0, false
 		clear(w.known[i])
 		w.known[i][i] = true
 		clear(w.toldLeft[i]) // it finds the roster as those on its side have it
@@ -281,6 +316,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		bare := w.bare(at, i)
 		add(killed, settling).fresh = bare
 		w.runs[i], w.frozen[i] = false, false
+		w.leftAt[i], w.stuck[i] = 0, false
 	case FaultStart:
 		if w.runs[i] {
 			return
@@ -300,7 +336,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		for _, j := range w.members {
 			w.toldLeft[j][i] = w.left[i] && side[j] >= 0 && side[j] == side[i]
 		}
-		w.runs[i], w.leftAt[i] = false, at
+		w.runs[i], w.leftAt[i], w.handsOver[i] = false, at, at
 		add(moved, moving)
 		if !calm {
 			add(changed, settling)
@@ -523,6 +559,13 @@ func (w *world) era(from, to time.Duration) {
 		}
 	}
 	moments := append([]time.Duration{from}, ignorant...)
+	var ends []time.Duration // of those that are stuck: then they are given up
+	for _, i := range w.members {
+		if end := w.leftAt[i] + leaveWithin; w.stuck[i] && !w.frozen[i] && end > from {
+			ends = append(ends, end)
+			moments = append(moments, min(end, to))
+		}
+	}
 	slices.Sort(moments)
 	moments = append(slices.Compact(moments), to)
 	for k, at := range moments[:len(moments)-1] {
@@ -531,6 +574,11 @@ func (w *world) era(from, to time.Duration) {
 			for _, since := range ignorant {
 				if since <= at {
 					part.unaware++
+				}
+			}
+			for _, end := range ends {
+				if end > at {
+					part.stuck++
 				}
 			}
 			w.eras = append(w.eras, part)

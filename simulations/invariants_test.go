@@ -91,6 +91,9 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 	slow := func(at, pauses time.Duration, nodes ...string) Fault {
 		return Fault{At: at, Kind: FaultSlow, Nodes: nodes, Pauses: pauses, Every: 100 * ms}
 	}
+	alone := func(at time.Duration) Fault {
+		return Fault{At: at, Kind: FaultSplit, Sides: [][]string{{"a", "b", "c", "d"}, {"e"}}}
+	}
 	const calm, torn, begins, late = 5 * time.Second, 15 * time.Second, 10*time.Second - 500*ms, 35 * time.Second
 	for _, row := range []struct {
 		name   string
@@ -126,6 +129,14 @@ func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 		{"one of two ways between three leaves", log(weir.FairShare), append(through(0, "c", "d", "e"), at(FaultLeave, 10*time.Second, "a")), nil, torn, 161},
 		{"after a crash", log(weir.FairShare), []Fault{at(FaultKill, 10*time.Second, "a")}, nil, torn, 160},
 		{"a node joins", log(weir.FairShare), []Fault{at(FaultLeave, 9*time.Second, "a")}, nil, calm + 5*time.Second, 161},
+		{"one leaves alone, FailOpen", log(weir.FailOpen), []Fault{alone(10 * time.Second), at(FaultLeave, 12*time.Second, "e")}, nil, torn, 321},
+		{"one leaves alone, MajorityShare", log(weir.MajorityShare), []Fault{alone(10 * time.Second), at(FaultLeave, 12*time.Second, "e")}, nil, torn, 161},
+		{"one left alone, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e")}, nil, late, 160},
+		{"one leaves alone and is killed, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e"), at(FaultKill, 9*time.Second, "e")}, nil, torn, 161},
+		{"one leaves alone until a heal, FailOpen", log(weir.FailOpen), []Fault{alone(3 * time.Second), at(FaultLeave, calm, "e"), {At: 9 * time.Second, Kind: FaultHeal}}, nil, torn, 161},
+		{"one is cut off as it leaves, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, 9*time.Second, "e"), alone(10 * time.Second)}, nil, torn, 321},
+		{"one is cut off long after it left, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, calm, "e"), alone(10 * time.Second)}, nil, torn, 161},
+		{"one leaves last, FailOpen", log(weir.FailOpen), []Fault{at(FaultLeave, calm, "a", "b", "c", "d"), at(FaultLeave, 10*time.Second, "e")}, nil, torn, 165},
 		{"a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, begins, 320},
 		{"a freeze and its thaw", log(weir.FairShare), []Fault{at(FaultFreeze, 9800*ms, "a"), at(FaultThaw, 10*time.Second, "a")}, nil, begins, 320},
 		{"in a freeze", log(weir.FairShare), []Fault{at(FaultFreeze, 10*time.Second, "a"), at(FaultThaw, 30*time.Second, "a")}, nil, torn, 160},

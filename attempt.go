@@ -43,7 +43,7 @@ func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Durati
 // next makes the attempt that follows one which ended with err, now. It reports false if
 // no other member is to be asked; member is this node then if it is to stand in itself.
 func (a *attempt) next(err error, id bucket.ID, now int64) bool {
-	soon := now-a.sent < int64(a.timeout/8)
+	soon := now-a.sent < int64(a.wait/4) // a relay gives up after a larger part of it
 	// Of those that stand in, a second one is asked only where the first has just
 	// died, or answers nothing now: it has the counts, and a share of this node's
 	// own would come on top of them. After one that was late it might count twice

@@ -86,3 +86,36 @@ func TestAnAttemptThatFailsIsFollowedByTheOneThatMayAnswer(t *testing.T) {
 		})
 	}
 }
+
+// A second stand-in would carry out the check once more: the first may yet do it.
+func TestALateStandInIsTheLastThatIsAsked(t *testing.T) {
+	const timeout = 80 * time.Millisecond
+	v := four(1, 2, 3)
+	id, owner, first := bucket.ID{}, v.Self, v.Self
+	for owner == v.Self || first == v.Self || v.Without(owner).StandIn(id, first) == v.Self {
+		id.Hi += 1 << 40
+		owner = v.Owner(id)
+		first = v.StandIn(id, owner)
+	}
+	for _, c := range []struct {
+		about string
+		left  time.Duration // for the stand-in
+		err   error
+		after time.Duration
+		again bool
+	}{
+		{"half of the time, and it is late", 40 * time.Millisecond, cluster.ErrTimeout, 40 * time.Millisecond, false},
+		{"half of the time, and its relay found it late", 40 * time.Millisecond, env.ErrUnreached, 30 * time.Millisecond, false},
+		{"half of the time, and it has just died", 40 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
+		{"an eighth of the time, and it is late", 10 * time.Millisecond, cluster.ErrTimeout, 10*time.Millisecond - 1, false},
+		{"an eighth of the time, and its relay found it late", 10 * time.Millisecond, env.ErrUnreached, 7500 * time.Microsecond, false},
+		{"an eighth of the time, and it has just died", 10 * time.Millisecond, cluster.ErrBroken, time.Millisecond, true},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			a := firstAttempt(v, view.Route{Way: view.Direct, To: owner, Hop: owner}, 0, timeout, 1000)
+			sent := 1000 + int64(timeout-c.left)
+			require.True(t, a.next(cluster.ErrTimeout, id, sent), "the stand-in is asked")
+			require.Equal(t, c.again, a.next(c.err, id, sent+int64(c.after)) && a.member != v.Self)
+		})
+	}
+}

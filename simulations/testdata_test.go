@@ -14,6 +14,7 @@ import (
 var shownElsewhere = map[string]string{
 	"count-alone-in-its-shard.yaml": "TestNewStoreHasAPlaceForASampleInEachShard of package bucket",
 	"given-back-at-two-places.yaml": "TestUnitsGivenBackBeforeTheyWereHeardOfAreNotCountedOnTop of package sync",
+	"late-stand-in.yaml":            "TestALateStandInIsTheLastThatIsAsked of package weir",
 	"only-way-crashes.yaml":         "only-way-leaves.yaml, and TestASplitBeginsAsTheOnlyWayBetweenOthersGoes",
 }
 

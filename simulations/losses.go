@@ -16,7 +16,8 @@ import (
 //     ping for each hop that copies go, and on the way, as long as its side has a
 //     survivor and no more than Replicas crash before the survivors have made new
 //     copies; where it was cut off from others in the last 2 s, or a link of it went
-//     down, since then, as these may have had the copies;
+//     down, or one that its copies go through, since then, as these may have had the
+//     copies;
 //   - with a side that dies out, what it admitted since it was cut off, or since
 //     it was cut off from others in the 2 s before; so, too, where it dies out so
 //     soon after a heal, or a thaw, that it may have told the others nothing yet;
@@ -605,10 +606,11 @@ func (s *stage) apart(of []int, hosts []bool, region int) bool {
 	return false
 }
 
-// shrunk is when a host's side last lost a member, or a link to one, if that was so
-// shortly before that what it counted may have had no other copy since, else before:
-// nobody has noticed yet that copies have to go to another, or through another. Of
-// several in short succession it is the first, as none of the others was noticed either.
+// shrunk is when a host's side last lost a member, or a link to one, or one that copies may
+// go through, if that was so shortly before that what it counted may have had no other copy
+// since, else before: nobody has noticed yet that copies have to go to another, or through
+// another. Of several in short succession it is the first, as none of the others was noticed
+// either.
 func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 	since := before
 	for n := len(s.past) - 1; n > 0 && s.past[n].since >= since-noticed; n-- {
@@ -617,14 +619,31 @@ func (s *stage) shrunk(h int, before time.Duration) time.Duration {
 			continue
 		}
 		for i := range now {
-			link, back := [2]int{h, i}, [2]int{i, h}
-			lost := s.past[n].cut[link] && !s.past[n-1].cut[link] || s.past[n].cut[back] && !s.past[n-1].cut[back]
-			if was[i] == was[h] && (now[i] != now[h] || lost) {
+			if was[i] == was[h] && (now[i] != now[h] || s.lostWay(n, h, i)) {
 				since = s.past[n].since
 			}
 		}
 	}
 	return since
+}
+
+// lostWay reports whether, with entry n of the past, the link between a host and i went down,
+// or one of others to i that copies may go through: where the host and i have not heard each
+// other directly for long enough, they go through others.
+func (s *stage) lostWay(n, h, i int) bool {
+	relayed := false
+	for m := n - 1; m >= 0 && s.past[m+1].since > s.past[n].since-s.retold(); m-- {
+		relayed = relayed || s.past[m].cut[[2]int{h, i}] || s.past[m].cut[[2]int{i, h}]
+	}
+	now, was := s.past[n].cut, s.past[n-1].cut
+	for j, side := range s.past[n-1].of {
+		to, back := [2]int{j, i}, [2]int{i, j}
+		lost := now[to] && !was[to] || now[back] && !was[back]
+		if lost && (j == h || relayed && side == s.past[n-1].of[h]) {
+			return true
+		}
+	}
+	return false
 }
 
 // diesBetween says that a host's node ended in that time.

@@ -41,8 +41,34 @@ func TestWhatASideHasShrunkBy(t *testing.T) {
 		{"a link, noticed", sides{cut, whole, link}, 0, cut + 3*time.Second, cut + 3*time.Second},
 		{"nothing", sides{cut, whole, nil}, 0, cut + time.Second, cut + time.Second},
 	} {
-		s := &stage{past: []sides{{0, whole, nil}, c.after}}
+		s := &stage{Scenario: &Scenario{}, past: []sides{{0, whole, nil}, c.after}}
 		require.Equal(t, c.since, s.shrunk(c.host, c.before), c.name)
+	}
+}
+
+// Where copies go through another member, a link of that one takes them with it.
+func TestASideShrinksAsAWayOfCopiesGoesDown(t *testing.T) {
+	const a, b, c, d = 0, 1, 2, 3
+	const cut, long = 12 * time.Second, 3 * time.Second
+	whole := []int{0, 0, 0, 0}
+	direct, way := [2]int{b, a}, [2]int{a, c}
+	down := map[[2]int]bool{direct: true}
+	both := map[[2]int]bool{direct: true, way: true}
+	for _, test := range []struct {
+		name  string
+		past  []sides // way goes down last
+		host  int
+		since time.Duration
+	}{
+		{"the copies have long gone through it", []sides{{cut - long, whole, down}, {cut, whole, both}}, b, cut},
+		{"they were about to", []sides{{cut - time.Second, whole, down}, {cut, whole, both}}, b, cut - time.Second},
+		{"they still did", []sides{{cut - long, whole, down}, {cut - 1, whole, nil}, {cut, whole, map[[2]int]bool{way: true}}}, b, cut},
+		{"they did long before", []sides{{cut - 2*long, whole, down}, {cut - long, whole, nil}, {cut, whole, map[[2]int]bool{way: true}}}, b, cut + time.Second},
+		{"they never did, as both its ends are heard", []sides{{cut - long, whole, down}, {cut, whole, both}}, d, cut + time.Second},
+		{"it is a link of the host itself", []sides{{cut - long, whole, down}, {cut, whole, both}}, c, cut},
+	} {
+		s := &stage{Scenario: &Scenario{}, past: append([]sides{{0, whole, nil}}, test.past...)}
+		require.Equal(t, test.since, s.shrunk(test.host, cut+time.Second), test.name)
 	}
 }
 

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"net/http"
 	"strconv"
 	"strings"
 )
@@ -26,11 +25,11 @@ const maxAcceptBytes = 1 << 10
 // formFor is the form that a client accepts most (RFC 9110, section 12.5.1); of
 // several, one that it names, and else the first. A client that accepts none gets a problem:
 // a status without a reason helps nobody.
-func formFor(h http.Header) form {
+func formFor(lines []string) form {
 	var (
 		quality  [forms]float64
 		precise  [forms]int // how precisely a form is named: */* is 1, text/* 2, text/plain 3
-		accepted = strings.Join(h["Accept"], ",")
+		accepted = strings.Join(lines, ",")
 	)
 	for part := range strings.SplitSeq(accepted[:min(len(accepted), maxAcceptBytes)], ",") {
 		media, parameters, _ := strings.Cut(part, ";")

@@ -262,7 +262,7 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		told = &adminError{http.StatusInternalServerError, "the log of this node says more"}
 	}
-	writeProblem(w, r, &problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
+	writeProblem(w, r, &Problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
 }
 
 // current is the rules that hold now.

@@ -332,7 +332,7 @@ func TestWhatIsWrongWithARequestIsTold(t *testing.T) {
 		{"a check above its limit", "POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000,"weight":6}`, 413, `weight is 6: more than the limit of 5 can ever grant`},
 	} {
 		w := a.ask(c.method, c.path, c.body)
-		want, err := json.Marshal(problem{Type: "about:blank", Title: http.StatusText(c.status), Status: c.status, Detail: c.detail})
+		want, err := json.Marshal(Problem{Type: "about:blank", Title: http.StatusText(c.status), Status: c.status, Detail: c.detail})
 		require.NoError(t, err)
 		require.Equal(t, string(want)+"\n", w.Body.String(), c.about)
 		require.Equal(t, c.status, w.Code, c.about)

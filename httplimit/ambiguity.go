@@ -3,17 +3,25 @@ package httplimit
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/weir-go/weir/internal/pathform"
 )
 
-// refuse answers a request whose path is ambiguous. It is not counted: whose it is may
-// depend on the path, and an answer without a count costs less than one with it.
-func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, why string) {
-	o := Outcome{
-		Snapshot: m.book.Current(), Status: http.StatusBadRequest,
-		Err: fmt.Errorf("the path has %s, which servers read in several ways: write it plainly", why),
+// refuses reports whether a request is refused for its path, and fills in the outcome. It is
+// not counted: whose it is may depend on the path, and an answer without a count costs less
+// than one with it.
+func (m *Middleware) refuses(s *scratch) bool {
+	if !m.o.RefuseAmbiguousPaths {
+		return false
 	}
-	if m.o.OnDecision != nil {
-		m.o.OnDecision(r, &o)
+	why := pathform.Ambiguity(s.request.Path)
+	if why == "" {
+		return false
 	}
-	deny(w, r, &o)
+	if m.book != nil {
+		s.outcome.Snapshot = m.book.Current()
+	}
+	s.outcome.Status = http.StatusBadRequest
+	s.outcome.Err = fmt.Errorf("the path has %s, which servers read in several ways: write it plainly", why)
+	return true
 }

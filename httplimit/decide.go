@@ -15,13 +15,14 @@ import (
 // request is dropped by forget before the scratch is used again: a field that forget leaves
 // would show one client what another one asked.
 type scratch struct {
-	http      *http.Request // nil for what is no request of net/http
+	web       web // zero for what is no request of net/http
 	request   rules.Request
 	rules     []*rules.Rule
 	keys      []byte
 	asks      []weir.Ask
 	decisions weir.Decisions
 	header    []byte
+	names     [maxFields]string
 	outcome   Outcome
 }
 
@@ -31,7 +32,7 @@ func (s *scratch) forget() {
 	clear(s.outcome.Verdicts)
 	clear(s.asks)
 	clear(s.decisions)
-	s.http, s.request = nil, rules.Request{}
+	s.web, s.request = web{}, rules.Request{}
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
@@ -39,6 +40,11 @@ func (s *scratch) forget() {
 // outcome. One Snapshot is all that it looks at.
 func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	o := &s.outcome
+	if m.one != nil {
+		m.one.meet(s)
+		m.judge(ctx, s)
+		return
+	}
 	o.Snapshot = m.book.Current()
 	s.rules = o.Snapshot.Match(&s.request, s.rules[:0])
 	s.meet()

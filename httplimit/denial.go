@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/weir-go/weir/internal/ratelimit"
@@ -27,52 +26,66 @@ type denialJSON struct {
 	RetryAfter int64  `json:"retry_after,omitempty"` // seconds
 }
 
-// deny answers a request that goes no further. Nobody may keep the answer: it is
-// one client's, and of this moment. The body of the request is not read.
-func deny(w http.ResponseWriter, r *http.Request, o *Outcome) {
-	p := problem{Title: http.StatusText(o.Status), Status: o.Status, Violated: o.Violated(nil)}
-	body := denialJSON{RetryAfter: max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)}
-	names := quoted(p.Violated)
-	switch o.Status {
-	case http.StatusTooManyRequests:
-		p.Type, body.Error = quotaExceeded, "rate_limit_exceeded"
-		p.Detail = fmt.Sprintf("rate limit exceeded (%s): try again in %d s", names, body.RetryAfter)
-	case http.StatusRequestEntityTooLarge:
-		p.Type, body.Error, body.RetryAfter = noTypeOfProblem, "request_too_large", 0
-		p.Detail = fmt.Sprintf("the request costs more than its limit can ever grant (%s)", names)
-	case http.StatusBadRequest:
-		p.Type, body.Error, body.RetryAfter = noTypeOfProblem, "ambiguous_path", 0
-		p.Detail = o.Err.Error()
-	default:
-		p.Type, body.Error = reducedCapacity, "temporarily_unavailable"
-		p.Detail = fmt.Sprintf("requests cannot be counted at the moment: try again in %d s", body.RetryAfter)
-	}
-	h := w.Header()
-	if body.RetryAfter > 0 {
-		h.Set(retryAfterField, strconv.FormatInt(body.RetryAfter, 10))
-	}
-	body.Message = p.Detail
-	switch formFor(r.Header) {
-	case asProblem:
-		writeProblem(w, r, &p)
-	case asJSON:
-		text, _ := json.Marshal(body) // texts and numbers always have a form
-		write(w, r, o.Status, "application/json", append(text, '\n'))
-	case asText:
-		write(w, r, o.Status, "text/plain; charset=utf-8", []byte(p.Detail+"\n"))
-	}
+// retryAfter is RetryAfter in seconds, as a denial that time mends has it.
+func (o *Outcome) retryAfter() int64 {
+	return max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)
 }
 
-func write(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
+// Problem is what a client is told of a denial. Without a Status it is zero.
+func (o *Outcome) Problem() Problem {
+	if o.Status == 0 {
+		return Problem{}
+	}
+	p := Problem{Type: noTypeOfProblem, Title: http.StatusText(o.Status), Status: o.Status, Violated: o.Violated(nil)}
+	names := `"` + strings.Join(p.Violated, `", "`) + `"`
+	switch o.Status {
+	case http.StatusTooManyRequests:
+		p.Type = quotaExceeded
+		p.Detail = fmt.Sprintf("rate limit exceeded (%s): try again in %d s", names, o.retryAfter())
+	case http.StatusRequestEntityTooLarge:
+		p.Detail = fmt.Sprintf("the request costs more than its limit can ever grant (%s)", names)
+	case http.StatusBadRequest:
+		p.Detail = o.Err.Error()
+	case StatusClientGone:
+		p.Title, p.Detail = "Client Closed Request", "the client is gone"
+	default:
+		p.Type = reducedCapacity
+		p.Detail = fmt.Sprintf("requests cannot be counted at the moment: try again in %d s", o.retryAfter())
+	}
+	return p
+}
+
+// Body returns what a client reads of a denial, in the form that it accepts most, by its
+// lines of Accept. docs/http.md has the forms.
+func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
+	p := o.Problem()
+	switch formFor(accept) {
+	case asJSON:
+		d := denialJSON{Message: p.Detail}
+		switch o.Status {
+		case http.StatusTooManyRequests:
+			d.Error, d.RetryAfter = "rate_limit_exceeded", o.retryAfter()
+		case http.StatusRequestEntityTooLarge:
+			d.Error = "request_too_large"
+		case http.StatusBadRequest:
+			d.Error = "ambiguous_path"
+		default:
+			d.Error, d.RetryAfter = "temporarily_unavailable", o.retryAfter()
+		}
+		text, _ := json.Marshal(d) // texts and numbers always have a form
+		return "application/json", append(text, '\n')
+	case asText:
+		return "text/plain; charset=utf-8", []byte(p.Detail + "\n")
+	}
+	return problemType, p.text()
+}
+
+// write answers a request that goes no further. The body of the request is not read.
+func (o *Outcome) write(w http.ResponseWriter, r *http.Request) {
+	contentType, body := o.Body(r.Header["Accept"])
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(o.Status)
 	if r.Method != http.MethodHead {
 		w.Write(body)
 	}
 }
-
-// quoted is names in a sentence: "a", "b".
-func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }

@@ -7,5 +7,9 @@
 //	})
 //	http.ListenAndServe(addr, limit.Handler(mux))
 //
+// ByLimiter limits by one Limiter, without rules:
+//
+//	limit, err := httplimit.ByLimiter(perUser, httplimit.Options{Key: httplimit.HeaderValue("X-User")})
+//
 // docs/http.md has every header and body that it answers with.
 package httplimit

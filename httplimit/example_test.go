@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
@@ -59,4 +60,36 @@ rules:
 	// 200 1 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
 	// 200 0 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
 	// 429 0 "api/burst";q=10;w=1, "api/hourly";q=2;w=3600
+}
+
+// One limit for each client's address, without a file of rules.
+func ExampleByLimiter() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	perAddress, err := node.Limiter(weir.Limit{Name: "per address", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	limit, err := httplimit.ByLimiter(perAddress, httplimit.Options{KeepOutcome: true})
+	if err != nil {
+		panic(err)
+	}
+	handler := limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println("left:", httplimit.OutcomeOf(r.Context()).Verdicts[0].Decision.Remaining)
+	}))
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// left: 1
+	// 200 "per address";q=2;w=3600
+	// left: 0
+	// 200 "per address";q=2;w=3600
+	// 429 "per address";q=2;w=3600
 }

@@ -2,10 +2,7 @@ package httplimit
 
 import (
 	"net/http"
-	"strconv"
 	"time"
-
-	"github.com/weir-go/weir/internal/ratelimit"
 )
 
 // SetHeader sets the fields that tell of an Outcome, and Retry-After if it is a
@@ -13,10 +10,8 @@ import (
 // other protocols, whose requests come to Check.
 func SetHeader(h http.Header, o *Outcome) {
 	m := Middleware{now: time.Now}
-	m.tell(h, &scratch{outcome: *o})
-	if o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable {
-		h.Set(retryAfterField, strconv.FormatInt(max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter), 10))
-	}
+	names, values := m.fields(&scratch{outcome: *o})
+	setFields(h, names, values)
 }
 
 // Validate says what is wrong with it, nil if nothing is. The error is

@@ -18,23 +18,22 @@ const (
 	softField      = "X-Ratelimit-Soft"
 )
 
-// maxFields is how many fields tell sets.
-const maxFields = 5
+// maxFields is how many fields there are at most.
+const maxFields = 7
 
-// tell sets the fields that say what was decided: X-RateLimit-* of the strictest
-// limit, RateLimit and RateLimit-Policy of all. Limits that are not enforced are
-// not told, nor the state of one whose count is not known. All values are parts
-// of one text.
-func (m *Middleware) tell(h http.Header, s *scratch) {
+// fields returns the fields that say what was decided, until s is used again:
+// X-RateLimit-* of the strictest limit, RateLimit and RateLimit-Policy of all, and
+// Retry-After of a denial that time mends. Limits that are not enforced are not told, nor the
+// state of one whose count is not known. All values are parts of one text.
+func (m *Middleware) fields(s *scratch) (names, values []string) {
 	o := &s.outcome
 	b := s.header[:0]
 	var (
-		names [maxFields]string
-		ends  [maxFields]int
-		n     int
+		ends [maxFields]int
+		n    int
 	)
 	end := func(name string) {
-		names[n], ends[n] = name, len(b)
+		s.names[n], ends[n] = name, len(b)
 		n++
 	}
 	if !m.o.NoXHeaders {
@@ -68,17 +67,22 @@ func (m *Middleware) tell(h http.Header, s *scratch) {
 			end(ratelimit.StateField)
 		}
 	}
+	if o.Soft() {
+		b = append(b, "true"...)
+		end(softField)
+	}
+	if o.Status == http.StatusTooManyRequests || o.Status == http.StatusServiceUnavailable {
+		b = strconv.AppendInt(b, o.retryAfter(), 10)
+		end(retryAfterField)
+	}
 	s.header = b
 	text, values := string(b), make([]string, n)
 	begin := 0
 	for i := range n {
 		values[i] = text[begin:ends[i]]
-		h[names[i]] = values[i : i+1 : i+1] // to add one more is to copy
 		begin = ends[i]
 	}
-	if o.Soft() {
-		h.Set(softField, "true")
-	}
+	return s.names[:n], values
 }
 
 func (v *Verdict) appendPolicy(b []byte) []byte {

@@ -538,10 +538,10 @@ func TestAcceptIsReadAsRFC9110HasIt(t *testing.T) {
 		strings.Repeat("text/plain,", 1):            asText,
 		strings.Repeat("a/b,", 1000) + "text/plain": asProblem, // what is too long is not read
 	} {
-		require.Equal(t, want, formFor(http.Header{"Accept": {accept}}), accept)
+		require.Equal(t, want, formFor([]string{accept}), accept)
 	}
-	require.Equal(t, asText, formFor(http.Header{"Accept": {"image/png", "text/plain"}}), "many lines are one list")
-	require.Equal(t, asProblem, formFor(http.Header{}))
+	require.Equal(t, asText, formFor([]string{"image/png", "text/plain"}), "many lines are one list")
+	require.Equal(t, asProblem, formFor(nil))
 }
 
 func TestRetryAfterIsRoundedUp(t *testing.T) {

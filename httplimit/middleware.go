@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/pace"
-	"github.com/weir-go/weir/internal/pathform"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -46,6 +45,24 @@ type Options struct {
 	// check. Nil: none is. A rule leaves requests out with match.not.
 	Skip func(*http.Request) bool
 
+	// Key says whose count a request spends from: the text that is counted, such as a
+	// HeaderValue. Where it is empty or nil, the client's address counts, of an IPv6 one the
+	// /64. It is for ByLimiter alone, as rules have keys of their own. It must not block.
+	Key func(*http.Request) string
+
+	// Queue is how long a request may wait for its turn. It is for ByLimiter alone, and its
+	// Limiter has to be a LeakyBucket. None wait if zero.
+	Queue time.Duration
+
+	// Denied answers a request that goes no further, in place of the body that docs/http.md
+	// has. The fields are set, with Retry-After; the Outcome has the Status, a Problem and a
+	// Body, and must not be kept. A client that is gone is not answered.
+	Denied func(http.ResponseWriter, *http.Request, *Outcome)
+
+	// KeepOutcome lets handlers read the Outcome of their request by OutcomeOf. It costs a
+	// few allocations.
+	KeepOutcome bool
+
 	// OnDecision is told what became of each request that met a rule, or was refused
 	// for its path, before it goes on or is answered; the Outcome must not be kept. It
 	// must not block.
@@ -56,11 +73,12 @@ type Options struct {
 
 const defaultMaxWaiting = 1024
 
-// Middleware decides on requests by the rules of a Book. It is safe for concurrent
-// use, and has nothing to close.
+// Middleware decides on requests by the rules of a Book, or by one Limiter. It is safe for
+// concurrent use, and has nothing to close.
 type Middleware struct {
 	node *weir.Node
-	book *rules.Book
+	book *rules.Book // nil with one
+	one  *one        // nil with a book
 	o    Options
 	now  func() time.Time
 
@@ -76,6 +94,15 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 	if node == nil || book == nil {
 		return nil, fmt.Errorf("%w httplimit.New: it needs a node and a book", weir.ErrInvalid)
 	}
+	if o.Key != nil || o.Queue != 0 {
+		return nil, fmt.Errorf("%w Options.Key and Queue: rules have their own: use ByLimiter, or leave both out", weir.ErrInvalid)
+	}
+	return newMiddleware(&Middleware{node: node, book: book, o: o})
+}
+
+// newMiddleware completes m, whose node, options and limits are there.
+func newMiddleware(m *Middleware) (*Middleware, error) {
+	o := &m.o
 	if err := o.Client.validate(); err != nil {
 		return nil, err
 	}
@@ -88,7 +115,7 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	m := &Middleware{node: node, book: book, o: o, now: time.Now}
+	m.now = time.Now
 	m.scratches.New = func() any { return new(scratch) }
 	return m, nil
 }
@@ -100,13 +127,12 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.o.Skip == nil || !m.o.Skip(r) {
-			if m.o.RefuseAmbiguousPaths {
-				if why := pathform.Ambiguity(r.URL.EscapedPath()); why != "" {
-					m.refuse(w, r, why)
-					return
-				}
-			}
-			if !m.admit(w, r) {
+			s := m.scratches.Get().(*scratch)
+			s.web = web{m, w, r}
+			admitted := m.serve(r.Context(), s, &s.web)
+			r = s.web.r
+			m.done(s)
+			if !admitted {
 				return
 			}
 		}
@@ -114,46 +140,16 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// admit decides on a request, and answers it if it is denied.
-func (m *Middleware) admit(w http.ResponseWriter, r *http.Request) bool {
-	s := m.scratches.Get().(*scratch)
-	s.http = r
-	m.read(&s.request, r)
-	m.decide(r.Context(), s)
-	o := &s.outcome
-	if len(o.Verdicts) == 0 && o.Status == 0 {
-		m.done(s)
-		return true
-	}
-	if o.Err != nil {
-		if unlogged, logs := m.logs(&m.uncounted, o.Err); logs {
-			m.o.Logger.Error("requests cannot be counted and are answered with 503", "error", o.Err, "unlogged", unlogged)
-		}
-	}
-	if !s.request.Client.IsValid() {
-		m.warnOfNoAddress(r, o)
-	}
-	if m.o.OnDecision != nil {
-		m.o.OnDecision(r, o)
-	}
-	m.tell(w.Header(), s)
-	admitted := o.Status == 0
-	switch {
-	case o.Status == StatusClientGone:
-		w.WriteHeader(o.Status) // for the server's own log: nobody reads it
-	case !admitted:
-		deny(w, r, o)
-	}
-	m.done(s)
-	return admitted
-}
-
 // warnOfNoAddress logs once that requests share a key because they have no address.
-func (m *Middleware) warnOfNoAddress(r *http.Request, o *Outcome) {
-	if o.LacksAddress() && m.addressless.CompareAndSwap(false, true) {
-		m.o.Logger.Warn("requests without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix",
-			"network", networkOf(r), "remote_addr", r.RemoteAddr)
+func (m *Middleware) warnOfNoAddress(s *scratch) {
+	if !s.outcome.LacksAddress() || !m.addressless.CompareAndSwap(false, true) {
+		return
 	}
+	var about []any
+	if r := s.web.r; r != nil {
+		about = []any{"network", networkOf(r), "remote_addr", r.RemoteAddr}
+	}
+	m.o.Logger.Warn("requests without an address share one key: if a proxy connects over a Unix socket, trust it with httplimit.ClientAddress.TrustUnix", about...)
 }
 
 // done keeps s for the next request, but nothing of this one's.
@@ -169,6 +165,9 @@ func (m *Middleware) read(to *rules.Request, r *http.Request) {
 	to.Client = m.o.Client.Of(r)
 	if m.o.User != nil {
 		to.User = m.o.User(r)
+	}
+	if m.o.Key != nil {
+		to.User = m.o.Key(r)
 	}
 	if m.o.APIKey != nil {
 		to.APIKey = m.o.APIKey(r)

@@ -17,7 +17,7 @@ func (c *cost) of(r *Request) int64 {
 	n := int64(-1)
 	switch {
 	case c.header != "":
-		if lines := r.Header[c.header]; len(lines) == 1 {
+		if lines := r.lines(c.header); len(lines) == 1 {
 			n = count(strings.TrimSpace(lines[0]))
 		}
 	case c.length:

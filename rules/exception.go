@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 
@@ -58,7 +57,7 @@ func (e *Exception) has(m *match) bool {
 		return false
 	}
 	for i := range e.Headers {
-		if !e.Headers[i].hasAll(m.request.Header) {
+		if !e.Headers[i].hasAll(m.request) {
 			return false
 		}
 	}
@@ -78,8 +77,8 @@ func (e *Exception) has(m *match) bool {
 
 // hasAll reports whether the field is there, and each of its lines has one of the
 // values.
-func (h *Header) hasAll(header http.Header) bool {
-	lines := header[h.Name]
+func (h *Header) hasAll(r *Request) bool {
+	lines := r.lines(h.Name)
 	for _, line := range lines {
 		if len(h.Values) > 0 && !slices.Contains(h.Values, line) {
 			return false

@@ -26,6 +26,9 @@ const (
 // keyNames are the sources in the words of a file.
 var keyNames = []string{"ip", "user", "api_key", "global", headerPrefix + "X"}
 
+// defaultIPv6 is the bits of an IPv6 address that count, unless a file says otherwise.
+const defaultIPv6 = 64
+
 // lacking says what a rule does with a request that lacks a part of its key.
 type lacking uint8
 
@@ -77,7 +80,7 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		case fromAPIKey:
 			text = r.APIKey
 		case fromHeader:
-			text = strings.Join(r.Header[p.header], ",") // many lines are one list; of one, Join makes no copy
+			text = strings.Join(r.lines(p.header), ",") // many lines are one list; of one, Join makes no copy
 		}
 		switch {
 		case text != "":

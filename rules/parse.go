@@ -68,7 +68,7 @@ func (p *parser) file(v strictyaml.Value) {
 		s.versionAt.line, s.versionAt.column = v.Position()
 	}
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
-	p.ipv6 = 64
+	p.ipv6 = defaultIPv6
 	if bits := m.Get("ipv6_prefix"); bits.Present() {
 		p.ipv6 = int(bits.Int(32, 128))
 	}

@@ -11,9 +11,26 @@ type Request struct {
 	Host   string      // as it came: case, a port and a trailing dot do not matter
 	Path   string      // as it came, with its escapes (url.URL.EscapedPath); it need not be clean
 	Header http.Header // with canonical names
+	Fields Fields      // is asked instead of Header, if there
 	Client netip.Addr  // the client, by trusted means; the zero Addr if unknown
 	User   string      // empty if there is none, as with APIKey and Tier
 	APIKey string
 	Tier   string // one that the file does not have counts as the default tier
 	Length int64  // of the content in bytes, -1 if unknown
+}
+
+// Fields is the header of a request that has no http.Header, so that none is made of it.
+type Fields interface {
+	// Values returns the lines of a field by its canonical name, nil if the request has
+	// none. They need to hold until the next call, and their texts as long as the Request.
+	// http.Header has this method.
+	Values(name string) []string
+}
+
+// lines returns the lines of a field by its canonical name.
+func (r *Request) lines(name string) []string {
+	if r.Fields != nil {
+		return r.Fields.Values(name)
+	}
+	return r.Header[name]
 }

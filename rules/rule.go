@@ -109,7 +109,7 @@ func (r *Rule) ForTier(tier string) bool {
 }
 
 func (h *Header) admits(req *Request) bool {
-	lines := req.Header[h.Name]
+	lines := req.lines(h.Name)
 	if len(h.Values) == 0 {
 		return len(lines) > 0
 	}

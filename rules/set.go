@@ -164,7 +164,7 @@ func (m *match) collect(at *place) {
 		m.add(at.rules, first)
 		for i := range at.headers {
 			h := &at.headers[i]
-			lines := distinct(m.request.Header[h.name])
+			lines := distinct(m.request.lines(h.name))
 			for _, line := range lines {
 				m.add(h.rules[line], first && len(lines) == 1)
 			}

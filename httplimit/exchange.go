@@ -1,0 +1,122 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/weir-go/weir/rules"
+)
+
+// Exchange is a request of any framework, and its answer. Serve calls its methods in this
+// order, from one goroutine, and keeps nothing that they return: texts may be of a buffer
+// that is used again after the request. Handler has one for net/http; contrib/fiber has
+// another.
+type Exchange interface {
+	// Read fills in what limits look at. Under ByLimiter the User is the key.
+	Read(*rules.Request)
+	// Decided is told what became of a request that met a limit or was refused for its path.
+	// The Outcome must not be kept; WithOutcome copies it.
+	Decided(*Outcome)
+	// SetFields sets each of the named fields of the answer to the value of the same index.
+	// Names are canonical. The slices must not be kept, other than parts of values.
+	SetFields(names, values []string)
+	// Deny answers a request that goes no further. A Status of StatusClientGone is for the
+	// server's own log: nobody reads the answer.
+	Deny(*Outcome)
+}
+
+// Serve decides on a request, tells its Exchange what to answer, and reports whether the
+// request goes on. It waits where a limit has a queue. The functions of Options are not
+// called: what they do is up to the Exchange.
+func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
+	s := m.scratches.Get().(*scratch)
+	admitted := m.serve(ctx, s, e)
+	m.done(s)
+	return admitted
+}
+
+func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
+	e.Read(&s.request)
+	o := &s.outcome
+	if !m.refuses(s) {
+		m.decide(ctx, s)
+		if len(o.Verdicts) == 0 && o.Status == 0 {
+			return true
+		}
+		if o.Err != nil {
+			if unlogged, logs := m.logs(&m.uncounted, o.Err); logs {
+				m.o.Logger.Error("requests cannot be counted and are answered with 503", "error", o.Err, "unlogged", unlogged)
+			}
+		}
+		if !s.request.Client.IsValid() {
+			m.warnOfNoAddress(s)
+		}
+	}
+	e.Decided(o)
+	e.SetFields(m.fields(s))
+	if o.Status == 0 {
+		return true
+	}
+	if o.Status != StatusClientGone {
+		// Nobody may keep the answer: it is one client's, and of this moment.
+		e.SetFields([]string{"Cache-Control", "X-Content-Type-Options"}, []string{"no-store", "nosniff"})
+	}
+	e.Deny(o)
+	return false
+}
+
+// web is an Exchange of net/http.
+type web struct {
+	m *Middleware
+	w http.ResponseWriter
+	r *http.Request
+}
+
+func (e *web) Read(to *rules.Request) { e.m.read(to, e.r) }
+
+func (e *web) Decided(o *Outcome) {
+	if e.m.o.KeepOutcome {
+		e.r = e.r.WithContext(WithOutcome(e.r.Context(), o))
+	}
+	if e.m.o.OnDecision != nil {
+		e.m.o.OnDecision(e.r, o)
+	}
+}
+
+func (e *web) SetFields(names, values []string) { setFields(e.w.Header(), names, values) }
+
+// setFields sets fields to parts of values. To add a line to one of them is to copy it.
+func setFields(h http.Header, names, values []string) {
+	for i, name := range names {
+		h[name] = values[i : i+1 : i+1]
+	}
+}
+
+func (e *web) Deny(o *Outcome) {
+	switch {
+	case o.Status == StatusClientGone:
+		e.w.WriteHeader(o.Status)
+	case e.m.o.Denied != nil:
+		e.m.o.Denied(e.w, e.r, o)
+	default:
+		o.write(e.w, e.r)
+	}
+}
+
+type outcomeKey struct{}
+
+// WithOutcome returns a context in which OutcomeOf finds a copy of the Outcome.
+func WithOutcome(ctx context.Context, o *Outcome) context.Context {
+	kept := *o
+	kept.Verdicts = append([]Verdict(nil), o.Verdicts...)
+	return context.WithValue(ctx, outcomeKey{}, &kept)
+}
+
+// OutcomeOf returns the Outcome of the request whose context it is, for its handler: what
+// was decided, and what is left of each limit. It is nil if the request met no limit, or
+// without Options.KeepOutcome. Of several Middlewares it is the last one's. It must not be
+// changed.
+func OutcomeOf(ctx context.Context) *Outcome {
+	o, _ := ctx.Value(outcomeKey{}).(*Outcome)
+	return o
+}

@@ -1,0 +1,289 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/race"
+	"github.com/weir-go/weir/rules"
+)
+
+// byLimiter is a Middleware of one limit on a node of its own.
+func byLimiter(t testing.TB, l weir.Limit, o Options, cfg weir.Config) *Middleware {
+	t.Helper()
+	cfg.Logger, o.Logger = quietly, quietly
+	n, err := weir.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { n.Close() })
+	limiter, err := n.Limiter(l)
+	require.NoError(t, err)
+	m, err := ByLimiter(limiter, o)
+	require.NoError(t, err)
+	return m
+}
+
+var perMinute = weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Minute}
+
+// Whatever a rule answers, one limit of the same numbers does.
+func TestOneLimitAnswersAsARuleDoes(t *testing.T) {
+	const window, bucket = "{algorithm: fixed_window, rate: 2, per: 1m}", "{algorithm: token_bucket, rate: 2, per: 1m}"
+	for _, c := range []struct {
+		about, rule string
+		limit       weir.Limit
+		o           Options
+		fields      []string
+		closed      bool
+		statuses    []int
+	}{
+		{"a window", "key: ip, limit: " + window, perMinute, Options{}, nil, false, []int{200, 200, 429, 429}},
+		{"a bucket, as JSON", "key: ip, limit: " + bucket, weir.Limit{Name: "r", Algorithm: weir.TokenBucket, Rate: 2, Per: time.Minute}, Options{}, []string{"Accept", "application/json"}, false, []int{200, 200, 429}},
+		{"as text", "key: ip, limit: " + window, perMinute, Options{}, []string{"Accept", "text/plain"}, false, []int{200, 200, 429}},
+		{"without X- fields", "key: ip, limit: " + window, perMinute, Options{NoXHeaders: true}, nil, false, []int{200, 200, 429}},
+		{"without RateLimit", "key: ip, limit: " + window, perMinute, Options{NoIETFHeaders: true}, nil, false, []int{200, 200, 429}},
+		{"a closed node", "key: ip, limit: " + window, perMinute, Options{}, nil, true, []int{503}},
+		{"a closed node that fails open", "key: ip, partition: fail_open, limit: " + window, weir.Limit{Name: "r", Algorithm: weir.FixedWindow, Rate: 2, Per: time.Minute, Partition: weir.FailOpen}, Options{}, nil, true, []int{200}},
+		{"a queue without room", "key: ip, queue: 10ms, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 1}", weir.Limit{Name: "r", Algorithm: weir.LeakyBucket, Rate: 1, Per: 30 * time.Second, Burst: 1}, Options{Queue: 10 * time.Millisecond}, nil, false, []int{200, 429}},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			ruled := c.o
+			ruled.Queue = 0
+			cfg := weir.Config{Now: func() time.Time { return noon }}
+			both := []*Middleware{newLimiter(t, "rules:\n- {name: r, "+c.rule+"}\n", ruled, cfg), byLimiter(t, c.limit, c.o, cfg)}
+			for _, m := range both {
+				m.now = func() time.Time { return noon }
+				if c.closed {
+					require.NoError(t, m.node.Close())
+				}
+			}
+			for _, status := range c.statuses {
+				want := answer(both[0].Handler(hello), get("/", "192.0.2.1", c.fields...))
+				got := answer(both[1].Handler(hello), get("/", "192.0.2.1", c.fields...))
+				require.Equal(t, status, got.Code)
+				require.Equal(t, want.Code, got.Code)
+				require.Equal(t, want.Header(), got.Header())
+				require.Equal(t, want.Body.String(), got.Body.String())
+			}
+		})
+	}
+}
+
+func TestAKeyThatIsEmptyIsTheClientsAddress(t *testing.T) {
+	proxied := RightmostUntrusted("X-Forwarded-For").TrustUnix()
+	for _, c := range []struct {
+		about  string
+		o      Options
+		from   string
+		fields []string
+		key    string
+	}{
+		{"an address", Options{}, "192.0.2.1", nil, "192.0.2.1"},
+		{"an IPv6 network", Options{}, "[2001:db8::1]", nil, "2001:db8::/64"},
+		{"IPv4 within IPv6", Options{}, "[::ffff:192.0.2.1]", nil, "192.0.2.1"},
+		{"a field that is not trusted", Options{Client: proxied}, "192.0.2.1", []string{"X-Forwarded-For", "192.0.2.9"}, "192.0.2.1"},
+		{"a field of a proxy", Options{Client: Header("X-Real-IP")}, "192.0.2.1", []string{"X-Real-IP", "192.0.2.9"}, "192.0.2.9"},
+		{"a text", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.1", []string{"X-Tenant", "acme"}, "acme"},
+		{"no text", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.1", nil, `\-192.0.2.1`},
+		{"a text that is an address is another key", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", "192.0.2.1"}, "192.0.2.1"},
+		{"a text cannot look like an address that stands for one", Options{Key: HeaderValue("X-Tenant")}, "192.0.2.2", []string{"X-Tenant", `\-192.0.2.1`}, `\\-192.0.2.1`},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			var key string
+			c.o.OnDecision = func(_ *http.Request, o *Outcome) { key = o.Verdicts[0].Key }
+			m := byLimiter(t, perMinute, c.o, weir.Config{})
+			require.Equal(t, 200, answer(m.Handler(hello), get("/", c.from, c.fields...)).Code)
+			require.Equal(t, c.key, key)
+		})
+	}
+}
+
+func TestAGoneClientOfOneLimitIsNotAnswered(t *testing.T) {
+	denied := false
+	m := byLimiter(t, perMinute, Options{Denied: func(http.ResponseWriter, *http.Request, *Outcome) { denied = true }}, weir.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := answer(m.Handler(hello), get("/", "192.0.2.1").WithContext(ctx))
+	require.Equal(t, StatusClientGone, w.Code)
+	require.Empty(t, w.Body.String())
+	require.False(t, denied)
+}
+
+func TestCheckOfOneLimitCountsTheUser(t *testing.T) {
+	m := byLimiter(t, perMinute, Options{Key: HeaderValue("X-Tenant")}, weir.Config{})
+	for i := range 3 {
+		o := m.Check(t.Context(), &rules.Request{User: "acme"})
+		require.Equal(t, i == 2, o.Status == http.StatusTooManyRequests)
+	}
+	require.Equal(t, 429, answer(m.Handler(hello), get("/", "192.0.2.1", "X-Tenant", "acme")).Code)
+	require.Equal(t, 200, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
+}
+
+func TestDeniedWritesTheAnswer(t *testing.T) {
+	m := byLimiter(t, perMinute, Options{Denied: func(w http.ResponseWriter, r *http.Request, o *Outcome) {
+		w.WriteHeader(http.StatusTeapot)
+		w.Write([]byte(r.URL.Path + ": " + o.Problem().Title))
+	}}, weir.Config{})
+	h := m.Handler(hello)
+	for range 2 {
+		require.Equal(t, 200, answer(h, get("/tea", "192.0.2.1")).Code)
+	}
+	w := answer(h, get("/tea", "192.0.2.1"))
+	require.Equal(t, http.StatusTeapot, w.Code)
+	require.Equal(t, "/tea: Too Many Requests", w.Body.String())
+	require.NotEmpty(t, w.Header().Get("Retry-After"))
+	require.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+}
+
+func TestAHandlerFindsItsOutcomeIfItIsKept(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		m := byLimiter(t, perMinute, Options{KeepOutcome: keeps}, weir.Config{})
+		var kept []*Outcome
+		h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			kept = append(kept, OutcomeOf(r.Context()))
+		}))
+		answer(h, get("/", "192.0.2.1"))
+		answer(h, get("/", "192.0.2.1"))
+		if !keeps {
+			require.Equal(t, []*Outcome{nil, nil}, kept)
+			continue
+		}
+		for i, remaining := range []int64{1, 0} { // also after the next request
+			require.Equal(t, remaining, kept[i].Verdicts[0].Decision.Remaining)
+			require.Equal(t, "192.0.2.1", kept[i].Verdicts[0].Key)
+		}
+	}
+	require.Nil(t, OutcomeOf(t.Context()))
+}
+
+func TestOptionsOfOneLimitThatHaveNoEffectAreRefused(t *testing.T) {
+	n, err := weir.Start(t.Context(), weir.Config{})
+	require.NoError(t, err)
+	defer n.Close()
+	quoted := perMinute
+	quoted.Name = `a "b"`
+	limiters := make(map[string]*weir.Limiter)
+	for _, l := range []weir.Limit{perMinute, quoted} {
+		limiters[l.Name], err = n.Limiter(l)
+		require.NoError(t, err)
+	}
+	for _, c := range []struct {
+		about, limit string
+		o            Options
+		names        string
+	}{
+		{"no Limiter", "none", Options{}, "needs a Limiter"},
+		{"a User", "r", Options{User: HeaderValue("X")}, "Options.User"},
+		{"a queue of a window", "r", Options{Queue: time.Second}, "Options.Queue: 1s"},
+		{"a queue of less than nothing", "r", Options{Queue: -1}, "Options.Queue: -1ns"},
+		{"a client", "r", Options{Client: FromRight("X-Forwarded-For", 0)}, "Options.Client"},
+		{"a name that no field can have", `a "b"`, Options{}, `a \"b\"`},
+	} {
+		_, err := ByLimiter(limiters[c.limit], c.o)
+		require.ErrorIs(t, err, weir.ErrInvalid, c.about)
+		require.ErrorContains(t, err, c.names, c.about)
+	}
+	_, err = ByLimiter(limiters[`a "b"`], Options{NoIETFHeaders: true})
+	require.NoError(t, err)
+	book, err := rules.Static(n, &rules.Set{})
+	require.NoError(t, err)
+	defer book.Close()
+	for _, o := range []Options{{Key: HeaderValue("X")}, {Queue: time.Second}} {
+		_, err := New(n, book, o)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+		require.ErrorContains(t, err, "use ByLimiter")
+	}
+}
+
+// foreign is an Exchange of a framework that is not net/http's: its fields are one list of
+// bytes, from which texts are made that hold until the request has ended.
+type foreign struct {
+	names, lines [3]string
+	found        [1]string
+	told         int
+	denied       int
+}
+
+func (f *foreign) Values(name string) []string {
+	for i := range f.names {
+		if f.names[i] == name {
+			f.found[0] = f.lines[i]
+			return f.found[:]
+		}
+	}
+	return nil
+}
+
+func (f *foreign) Read(r *rules.Request) {
+	r.Method, r.Host, r.Path, r.Fields, r.User = "GET", "example.com", "/v1/items", f, "ada"
+}
+
+func (f *foreign) Decided(*Outcome)                 {}
+func (f *foreign) SetFields(names, values []string) { f.told += len(values) }
+func (f *foreign) Deny(o *Outcome)                  { f.denied = o.Status }
+func foreignRequest(names ...string) (f foreign) {
+	copy(f.names[:], names)
+	copy(f.lines[:], names)
+	return f
+}
+
+// What rules ask of a header they find in one that is not http.Header, and nothing more is
+// allocated than for net/http.
+func TestARequestOfAnotherFrameworkIsNotConverted(t *testing.T) {
+	m := newLimiter(t, `
+rules:
+- {name: by field, match: {header: {X-A: X-A}}, key: [user, "header:X-B"], cost: {from: "header:X-Cost", default: 3}, limit: {algorithm: fixed_window, rate: 1000000000, per: 1h}}
+- {name: without, match: {header: {X-None: x}}, key: user, limit: {rate: 1, per: 1h}}
+- {name: but, match: {not: [{header: {X-C: X-C}}]}, key: user, limit: {rate: 1, per: 1h}}
+`, Options{}, weir.Config{})
+	f := foreignRequest("X-A", "X-B", "X-C")
+	for range 2 {
+		require.True(t, m.Serve(t.Context(), &f))
+	}
+	require.Equal(t, 10, f.told)
+	require.EqualValues(t, 1000000000-6, left(t, m, "by field", "ada|X-B"))
+	if !race.Enabled {
+		require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { m.Serve(t.Context(), &f) }), 3.0)
+	}
+
+	one := byLimiter(t, perMinute, Options{Key: HeaderValue("")}, weir.Config{})
+	for i := range 3 {
+		require.Equal(t, i < 2, one.Serve(t.Context(), &f))
+	}
+	require.Equal(t, 429, f.denied)
+}
+
+func TestOneLimitWithAllHeadersAddsThreeAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector makes sync.Pool drop what it holds")
+	}
+	l := perMinute
+	l.Rate = 1e12
+	limited := byLimiter(t, l, Options{}, weir.Config{}).Handler(hello)
+	w, r := &room{make(http.Header)}, get("/v1/items", "192.0.2.1")
+	run := func(h http.Handler) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			h.ServeHTTP(w, r)
+		})
+	}
+	bare := run(hello)
+	require.LessOrEqual(t, run(limited)-bare, 3.0)
+	require.Len(t, w.header, 6)
+}
+
+func BenchmarkByLimiter(b *testing.B) {
+	l := perMinute
+	l.Rate = 1e12
+	h := byLimiter(b, l, Options{}, weir.Config{}).Handler(hello)
+	w, r := httptest.NewRecorder(), get("/v1/items", "192.0.2.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
+	}
+}

@@ -312,35 +312,30 @@ func excuse(check span, busy []span) (span, bool) {
 	return span{}, false
 }
 
-// busyClaims returns the claims on busy gateways, none if they have not been busy.
-func (v *verdict) busyClaims() (claims []claim) {
-	s := v.strain
-	if s == nil {
-		return nil
-	}
-	least := fmt.Sprintf("at least %d%%", leastByAuthority)
-	crowded := s.Cores.others() > mostByOthers
+// judge adds the claims on busy gateways. lost is how often one took another for gone, delay how
+// long after the load checks were not exact, but for the time that the machine stood still, and
+// clients what the clients saw meanwhile.
+func (s *strain) judge(v *findings, lost int, delay time.Duration, clients *sums) {
+	least, crowded := fmt.Sprintf("at least %d%%", leastByAuthority), s.Cores.others() > mostByOthers
 	if crowded {
 		least = fmt.Sprintf("of which nothing is promised while other programs have %d%% of the machine", s.Cores.others())
 	}
 	granted, due, most, beyond := s.sums()
-	means := fmt.Sprintf("units granted by these checks, of %s that the limits grant of what was asked: at most %s, L for each key, 2L where a check timed out", number(due), number(most))
+	more := ""
 	if beyond >= 0 {
-		means += fmt.Sprintf("; a key got %d of %d", s.Granted[beyond], s.most(beyond))
+		more = fmt.Sprintf("; a key got %d of %d", s.Granted[beyond], s.most(beyond))
 	}
-	delay, looked := "–", ""
+	exact, looked := "–", ""
 	if s.Exact != never {
-		delay = short(v.delay)
-	} else if v.delay <= exactWithin {
-		looked = fmt.Sprintf("; the machine stood still for %s of the %v in which they looked", short(exactLooks-v.delay), exactLooks)
+		exact = short(delay)
+	} else if delay <= exactWithin {
+		looked = fmt.Sprintf("; the machine stood still for %s of the %v in which they looked", short(exactLooks-delay), exactLooks)
 	}
-	return []claim{
-		newClaim((crowded || s.byAuthority() >= leastByAuthority) && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
-			"of %s checks by gateways that left the machine no idle time were decided by authority, %s; %d%% by a copy, %d%% by a share, %d failed",
-			number(s.Took.Total), least, s.part(stoodIn), s.part(budget), s.Errors),
-		newClaim(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(v.saw.strained.took.Quantile(0.99))),
-		newClaim(v.lost == 0, "gone", number(v.lost), "times that a gateway took another for gone, though all were there"),
-		newClaim(beyond < 0, "granted", number(granted), "%s", means),
-		newClaim(v.delay <= exactWithin, "exact", delay, "after the load until authority decided %d keys in a row at each gateway, in %v at most%s", exactKeys, exactWithin, looked),
-	}
+	v.add((crowded || s.byAuthority() >= leastByAuthority) && s.Errors == 0, "busy", fmt.Sprintf("%d%%", s.byAuthority()),
+		"of %s checks by gateways that left the machine no idle time were decided by authority, %s; %d%% by a copy, %d%% by a share, %d failed",
+		number(s.Took.Total), least, s.part(stoodIn), s.part(budget), s.Errors)
+	v.add(true, "p99, busy", short(s.Took.Quantile(0.99)), "of these checks, p50 %s; of requests over HTTP meanwhile %s", short(s.Took.Quantile(0.5)), short(clients.took.Quantile(0.99)))
+	v.add(lost == 0, "gone", number(lost), "times that a gateway took another for gone, though all were there")
+	v.add(beyond < 0, "granted", number(granted), "units granted by these checks, of %s that the limits grant of what was asked: at most %s, L for each key, 2L where a check timed out%s", number(due), number(most), more)
+	v.add(delay <= exactWithin, "exact", exact, "after the load until authority decided %d keys in a row at each gateway, in %v at most%s", exactKeys, exactWithin, looked)
 }

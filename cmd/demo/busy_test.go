@@ -17,7 +17,7 @@ import (
 // that its limit grants, by who has authority.
 func strained() (*fleet, *tally, *strain) {
 	f, t := scene()
-	t.admits(1, "owner", "", second)
+	t.admits(1, own, "", second)
 	s := &strain{Over: 4 * second, Exact: 4*second + second/2}
 	for key := range busyKeys {
 		s.Asked[key], s.Granted[key] = 10, int(busyLimit.Rate)
@@ -71,63 +71,65 @@ func TestBusyGatewaysAreJudged(t *testing.T) {
 			t.stoodStill(span{s.Over, s.Over + second})
 		}, ""},
 		"a client's check that timed out excuses a second limit, until all that was late has settled": {func(_ *fleet, t *tally, _ *strain) {
-			t.denies("budget", "gateway-2-0", 3*second+5)
-			t.admits(32, "owner", "", 5*second+second/10)
+			t.denies(budget, "gateway-2-0", 3*second+5)
+			t.admits(32, own, "", 5*second+second/10)
 		}, ""},
 		"and not after that": {func(_ *fleet, t *tally, _ *strain) {
-			t.denies("budget", "gateway-2-0", 3*second+5)
-			t.admits(17, "owner", "", 6*second)
+			t.denies(budget, "gateway-2-0", 3*second+5)
+			t.admits(17, own, "", 6*second)
 		}, "17 in one of the windows of 1s in which all was well"},
 		"nor before it": {func(_ *fleet, t *tally, _ *strain) {
-			t.denies("budget", "gateway-2-0", 4*second+5)
-			t.admits(17, "owner", "", 3*second)
+			t.denies(budget, "gateway-2-0", 4*second+5)
+			t.admits(17, own, "", 3*second)
 		}, "17 in one of the windows of 1s in which all was well"},
 		"a client of whom none timed out has its limit": {func(_ *fleet, t *tally, _ *strain) {
-			t.admits(17, "owner", "", 3*second+5)
+			t.admits(17, own, "", 3*second+5)
 		}, "17 in one of the windows of 1s in which all was well"},
 		"not all have told": {func(f *fleet, _ *tally, s *strain) { f.straining, s.Granted[7] = 1, 16 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, tally, s := strained()
 			c.happens(f, tally, s)
-			judged := judge(f, tally)
-			v := judged.findings()
-			failures := strings.Join(v.failures(), "\n")
-			var printed strings.Builder
-			v.print(&printed, false)
+			v := (&monitor{fleet: f, tally: tally}).judge(0)
+			failures, said := strings.Join(v.failures(), "\n"), printed(v, 1000)
 			if c.broken == "" {
 				require.Empty(t, failures)
-				require.Contains(t, printed.String(), "Every promise held.")
+				require.Contains(t, said, "Every promise held.")
 				return
 			}
 			require.Contains(t, failures, c.broken)
-			require.Contains(t, printed.String(), c.broken)
+			require.Contains(t, said, c.broken)
 		})
 	}
 }
 
 func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	f, tally, _ := strained()
-	usual, took := tally.total.answered(), tally.total.took
+	values := func() map[string]string {
+		all := make(map[string]string)
+		for _, c := range (&monitor{fleet: f, tally: tally}).judge(0).claims {
+			if c.name != "requests" && c.name != "p99, busy" {
+				all[c.name] = c.value
+			}
+		}
+		return all
+	}
+	before := values()
 	for range 1000 {
-		tally.add(answer{
-			to: f.current[0], sent: 3 * second, done: 4 * second, took: 100 * time.Millisecond,
-			check: span{3 * second, 3*second + second/10}, source: "forwarded",
-		})
+		tally.add(answer{to: f.current[0], path: "/", sent: 3 * second, done: 3*second + second/10, check: span{3 * second, 3*second + second/10}, at: asked})
 	}
 	for range 100 {
-		tally.add(answer{to: f.current[0], sent: 3 * second, done: 4 * second, check: span{3 * second, 3*second + second/10}, source: "budget", owner: "gateway-2-0"})
+		tally.add(answer{to: f.current[0], path: "/", sent: 3 * second, done: 4 * second, check: span{3 * second, 3*second + second/10}, at: budget, owner: "gateway-2-0"})
 	}
-	after := judge(f, tally)
-	require.Zero(t, tally.asked.Total, "a crash would be granted more")
-	require.Zero(t, after.timedOut, "they have a row of their own")
-	require.Equal(t, usual, tally.total.answered(), "timeouts are a part of those")
-	require.Equal(t, 1100, tally.strained.answered())
-	require.Equal(t, took, tally.total.took)
+	require.Equal(t, before, values(), "timeouts, latencies and all else are those of the other requests")
+	f.happens(kill, 10*second, 10*second+second/10)
+	tally.admits(18, own, "", 10*second+second/20)
+	require.NotEmpty(t, (&monitor{fleet: f, tally: tally}).judge(0).failures(), "round trips of busy gateways grant no more around a crash")
+	f.happened = nil
 
 	tally.stoodStill(span{3 * second, 4 * second})
-	require.Zero(t, judge(f, tally).still, "that is what the load is for")
-	tally.lateness = lab.Lateness{}
+	require.Zero(t, (&monitor{fleet: f, tally: tally}).judge(0).still, "that is what the load is for")
+	tally.lateness = new(lab.Lateness)
 	now := time.Now().UnixNano()
 	f.busy = append(f.busy, span{now, never})
 	tally.miss(1)
@@ -136,12 +138,12 @@ func TestWhatTakesLongWhileGatewaysAreBusyLoosensNoOtherPromise(t *testing.T) {
 	tally.miss(1)
 	require.Equal(t, 1, tally.missed)
 
-	late := answer{to: f.current[0], sent: 3 * second, done: 4 * second, took: time.Second, check: span{3 * second, 3*second + int64(stallBound)}, source: "owner"}
+	late := answer{to: f.current[0], path: "/", sent: 3 * second, done: 4 * second, check: span{3 * second, 3*second + int64(stallBound)}, at: own}
 	tally.add(late)
-	require.Zero(t, tally.stalls(), "the request waited, and not the check")
+	require.Zero(t, tally.standing().stalls, "the request waited, and not the check")
 	late.check.to++
 	tally.add(late)
-	require.Equal(t, 1, tally.stalls())
+	require.Equal(t, 1, tally.standing().stalls)
 }
 
 func TestAGatewayTakenForGoneWhileItIsUpIsNotedOnce(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -25,57 +26,70 @@ const (
 // moment of a cut.
 const withCut = deployed
 
-// judge looks at everything once the traffic has ended, at a time in Unix
-// nanoseconds. done are the phases that began.
-func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
-	p.mu.Lock()
-	began := append(slices.Clone(p.began), over)
-	p.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := &findings{width: 10, missed: l.missed, still: l.lateness.Longest(), broken: p.broken()}
-	f.add(l.counted > 0, "requests", number(l.counted), "in all regions, with two scopes of limits")
-	what := "of gateways that were up all the time"
-	if l.problem != nil {
-		what += ": " + l.problem.Error()
-	}
-	f.add(l.errors == 0, "errors", number(l.errors), "%s", what)
-	f.add(l.stalls() == 0, "stalls", number(l.stalls()), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(l.took.Most))
-	var still [][]span // by region
-	for _, fleet := range p.fleets {
-		still = append(still, fleet.gatewaysStill())
-	}
-	others := 0
-	for _, g := range l.others {
-		if g.region >= len(still) || len(within(g.check, still[g.region])) == 0 {
-			others++
+// judge implements run.
+func (p *planet) judge(over int64) *findings {
+	f := &findings{width: 10, heading: "The most that a customer got, of what it is promised at most:", still: p.lateness.Longest(), broken: p.broken()}
+	answers := p.answers()
+	all, errors, stalled, others, problem := sum(answers, func(*answer) bool { return true }), 0, 0, 0, ""
+	var cut span
+	for i, ph := range p.done {
+		if ph.cut {
+			cut = span{ph.began, p.ended(i, over)}
 		}
 	}
-	f.add(100*others <= mostTimedOut*l.counted, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
+	for i, t := range p.tallies {
+		still := p.fleets[i].gatewaysStill()
+		f.missed, errors, stalled = f.missed+t.missed, errors+t.errors, stalled+stalls(t.lateness, t.slow, t.bound)
+		if t.problem != nil {
+			problem = ": " + t.problem.Error()
+		}
+		for _, a := range t.answers {
+			if a.err == nil && elsewhereAt(a.at) && len(within(a.check, still)) == 0 {
+				others++
+			}
+		}
+	}
+	f.add(all.answered() > 0, "requests", number(all.answered()), "in all regions, with two scopes of limits")
+	f.add(errors == 0, "errors", number(errors), "of gateways that were up all the time%s", problem)
+	f.add(stalled == 0, "stalls", number(stalled), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(all.took.Most))
+	f.add(100*others <= mostTimedOut*all.answered(), "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
 	for _, c := range []struct {
 		name, when string
-		checks     *checks
-	}{{"p99", "while regions reach each other", &l.calm}, {"p99, cut", "while one is cut off", &l.severed}} {
-		if of := &c.checks.global; of.took.Total > 0 {
-			holds := of.late(&l.lateness) <= mostLate+c.checks.regional.late(&l.lateness)
-			f.add(holds, c.name, short(of.took.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
-				c.when, there, short(of.took.Quantile(0.5)), short(c.checks.regional.took.Quantile(0.99)))
+		cut        bool
+	}{{"p99", "while regions reach each other", false}, {"p99, cut", "while one is cut off", true}} {
+		checks := func(regional bool) (of *sums, late float64) {
+			var slows []slow
+			of = sum(answers, func(a *answer) bool {
+				is := (a.path == localPath) == regional && near([]span{cut}, a.check) == c.cut
+				if is && a.check.length() >= there {
+					slows = append(slows, slow{a.check, a.check.length(), a.to})
+				}
+				return is
+			})
+			return of, float64(stalls(&p.lateness, slows, there)) / float64(max(of.answered(), 1))
+		}
+		global, late := checks(false)
+		regional, lateThere := checks(true)
+		if global.answered() > 0 {
+			f.add(late <= mostLate+lateThere, c.name, short(global.checks.Quantile(0.99)), "of checks of the Global limit %s: none waits for another region, %v away there and back at least; p50 %s; of the Regional limit's, which never do, %s",
+				c.when, there, short(global.checks.Quantile(0.5)), short(regional.checks.Quantile(0.99)))
 		}
 	}
 
-	alone := p.alone(l)
+	alone := p.alone(answers)
 	part := func(name string, least float64, from, to int64, of []int, format string, args ...any) {
 		granted := make([][]int64, customers)
-		for customer := range customers {
-			for region := range l.global {
-				if len(of) > 0 && !slices.Contains(of, region) {
-					continue
-				}
-				for _, a := range l.global[region][customer] {
-					granted[customer] = append(granted[customer], a.to)
+		for region, t := range p.tallies {
+			for customer, as := range t.admissions("/") {
+				for _, a := range as {
+					if of == nil || slices.Contains(of, region) {
+						granted[customer] = append(granted[customer], a.to)
+					}
 				}
 			}
-			slices.Sort(granted[customer])
+		}
+		for _, moments := range granted {
+			slices.Sort(moments)
 		}
 		whole := float64(int64(customers) * p.limit)
 		got, windows := mean(granted, from, to, p.per)
@@ -85,12 +99,10 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 		could, _ := mean(alone[:], from, to, p.per)
 		f.add(100*got >= least*could, name, fmt.Sprintf("%.1f%%", 100*got/whole), "of the limit granted %s; one limiter for all would have granted %.1f%%, and %v%% of that is promised", fmt.Sprintf(format, args...), 100*could/whole, least)
 	}
-	var cut span
-	for i, ph := range done {
-		from, to := began[i], began[i+1]
+	for i, ph := range p.done {
+		from, to := ph.began, p.ended(i, over)
 		switch {
 		case ph.cut:
-			cut = span{from, to}
 			part("returned", leastMoved, from+int64(returned+p.per), to, nil, "%v after the cut, once what %s was lent has come back", returned+p.per, p.regions[thenBusy])
 		case ph.moved >= 0:
 			part("moved", leastMoved, from+int64(p.per), to, []int{ph.moved}, "in %s, from %v after all demand has moved there", p.regions[ph.moved], p.per)
@@ -100,21 +112,45 @@ func (p *planet) judge(l *ledger, done []phase, over int64) *findings {
 			part("healed", leastMoved, from+int64(settling), to, nil, "while all regions ask, %v after the heal", settling)
 		}
 	}
-	if s := l.small; s.over {
+	if s := p.small; s.over {
 		f.add(s.got == smallRate && s.more == 0 && s.took <= smallWithin, "small", short(s.took), "until a user in one region had all of %d a minute, asked for at once: at most %v; it got %d, and then %d in all regions", smallRate, smallWithin, s.got, s.more)
 	}
-
-	p.windows(l, cut, f)
+	found := p.windows(cut, f)
+	f.sentences = []string{
+		fmt.Sprintf("%d regions of %d gateways answered %s requests while %s; %d failed and %d stalled.", len(p.regions), p.fleets[0].nodes, number(all.answered()), cmp.Or(map[bool]string{true: "demand moved and one region was cut off"}[cut != span{}], "demand moved"), errors, stalled),
+		fmt.Sprintf("All regions together granted a customer %d in %v at most, and its limit is %d.", found.most, p.per, p.limit),
+	}
 	return f
 }
 
+// answers is those of all regions.
+func (p *planet) answers() (all []answer) {
+	for _, t := range p.tallies {
+		all = append(all, t.answers...)
+	}
+	return all
+}
+
+// ended is when a phase that began had ended.
+func (p *planet) ended(i int, over int64) int64 {
+	if i+1 < len(p.done) {
+		return p.done[i+1].began
+	}
+	return over
+}
+
 // alone is when each customer would have been granted a request by one limiter that
-// counts for all regions and answers at once. l.mu is held.
-func (p *planet) alone(l *ledger) (granted [customers][]int64) {
-	for customer := range customers {
-		asks := slices.Sorted(slices.Values(l.asks[customer]))
-		log := granted[customer]
-		for _, at := range asks {
+// counts for all regions and answers at once.
+func (p *planet) alone(answers []answer) (granted [customers][]int64) {
+	var asks [customers][]int64
+	for _, a := range answers {
+		if a.err == nil && a.path == "/" {
+			asks[a.client] = append(asks[a.client], a.check.to)
+		}
+	}
+	for customer, log := range granted {
+		slices.Sort(asks[customer])
+		for _, at := range asks[customer] {
 			if n := len(log); n < int(p.limit) || at-log[n-int(p.limit)] >= int64(p.per) {
 				log = append(log, at)
 			}
@@ -141,8 +177,9 @@ func mean(all [][]int64, from, to int64, per time.Duration) (held float64, windo
 // windowStep is how far two of these windows are apart.
 const windowStep = 10 * time.Millisecond
 
-// windows judges what was admitted in each window. l.mu is held.
-func (p *planet) windows(l *ledger, cut span, f *findings) {
+// windows judges what was admitted in each window, and returns the one over all regions that
+// held the most of those that have the limit.
+func (p *planet) windows(cut span, f *findings) (fullestOf closest) {
 	var global [guarantees]closest
 	var local closest
 	for customer := range customers {
@@ -151,30 +188,33 @@ func (p *planet) windows(l *ledger, cut span, f *findings) {
 		if cut != (span{}) {
 			o[withCut] = []span{cut}
 		}
-		for region := range l.global {
-			all = append(all, l.global[region][customer]...)
-			o[timedOut] = append(o[timedOut], l.guessed[region][customer]...)
-			regional := fullest(l.local[region][customer], &occasions{timedOut: l.guessed[region][customer]}, 0, p.per)
+		for _, t := range p.tallies {
+			var guessed []span // admitted without the owner
+			for _, a := range t.answers {
+				if a.client == customer && a.allowed && elsewhereAt(a.at) && a.path != smallPath {
+					guessed = append(guessed, a.check)
+				}
+			}
+			all, o[timedOut] = append(all, t.admissions("/")[customer]...), append(o[timedOut], guessed...)
+			regional := fullest(t.admissions(localPath)[customer], &occasions{timedOut: guessed}, 0, p.per)
 			local.add(healthy, regional[healthy], localRate(p.limit))
 		}
 		for g, found := range fullest(all, &o, 0, p.per) {
 			global[g].add(guarantee(g), found, p.limit)
 		}
 	}
-	for _, row := range []struct {
-		g           guarantee
-		name, means string
-	}{
-		{healthy, "global", "without a cut: the limit"},
-		{withCut, "cut", "that hold a moment of the cut: the limit"},
-		{timedOut, "timeout", "in which a check timed out in its region: 2L"},
-	} {
-		if c := global[row.g]; c.windows > 0 {
-			most := c.promise.most(row.g)
-			f.add(c.most <= most, row.name, fmt.Sprintf("%d of %d", c.most, most), "the most that a customer got in all regions, in %s windows %s", number(c.windows), row.means)
+	judge := func(c closest, g guarantee, name, format string) {
+		if c.windows > 0 {
+			most := c.promise.most(g)
+			f.windows = append(f.windows, newClaim(c.most <= most, name, fmt.Sprintf("%d of %d", c.most, most), format, number(c.windows)))
 		}
 	}
-	if local.windows > 0 {
-		f.add(local.most <= local.promise.most(healthy), "regional", fmt.Sprintf("%d of %d", local.most, local.promise.most(healthy)), "the most that one got in a region by a Regional limit, in %s windows", number(local.windows))
+	judge(global[healthy], healthy, "global", "in all regions, in %s windows without a cut: the limit")
+	judge(global[withCut], withCut, "cut", "in all regions, in %s windows that hold a moment of the cut: the limit")
+	judge(global[timedOut], timedOut, "timeout", "in all regions, in %s windows in which a check timed out in its region: 2L")
+	judge(local, healthy, "regional", "in one region by a Regional limit, in %s windows")
+	if global[withCut].most > global[healthy].most {
+		return global[withCut]
 	}
+	return global[healthy]
 }

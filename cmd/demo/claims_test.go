@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,30 +14,32 @@ import (
 // seenRun is a run of three regions whose customers got all that they could, by an
 // exact limiter: what they saw can be changed before it is judged.
 type seenRun struct {
-	planet *planet
-	ledger *ledger
-	done   []phase
-	over   int64
+	*planet
+	over int64
 }
 
 func newSeenRun() *seenRun {
 	const length = 36 * time.Second
-	p := &planet{regions: regionNames[:3], limit: 50, per: 2 * time.Second}
-	r := &seenRun{planet: p, done: journey(p.regions, length), over: int64(length)}
-	p.now.Store(&r.done[0])
-	for _, ph := range r.done {
-		p.began = append(p.began, int64(ph.after))
+	p := &planet{regions: regionNames[:3], limit: 50, per: 2 * time.Second, options: options{duration: length}, begun: time.Unix(0, 0)}
+	p.done = journey(p.regions, length)
+	for i := range p.done {
+		p.done[i].began = int64(p.done[i].after)
 	}
-	r.ledger = newLedger(p)
+	for range p.regions {
+		f := newFleet(options{nodes: 2}, p.per, nil)
+		f.current[0] = &incarnation{condition: up}
+		p.fleets, p.tallies = append(p.fleets, f), append(p.tallies, newTally(f, planetStall, &p.lateness))
+	}
+	r := &seenRun{planet: p, over: int64(length)}
 	const pace = 5 * time.Millisecond
 	for i, last := 0, [customers][]int64{}; ; i++ {
 		at := int64(i) * int64(pace)
 		if at >= r.over {
 			break
 		}
-		for _, ph := range r.done {
+		for i, ph := range r.done {
 			if at >= int64(ph.after) {
-				p.now.Store(&ph)
+				p.now.Store(&p.done[i])
 			}
 		}
 		ph, customer := p.now.Load(), i%customers
@@ -44,33 +47,46 @@ func newSeenRun() *seenRun {
 		if ph.moved < 0 {
 			region = i / customers % 3
 		}
-		a := answer{client: customer, sent: at, done: at, check: span{at, at + 1}, source: "owner"}
-		log := &last[customer]
+		allowed, log := false, &last[customer]
 		if n := len(*log); n < int(p.limit) || at+1-(*log)[n-int(p.limit)] >= int64(p.per) {
-			a.allowed = true
-			*log = append(*log, at+1)
+			allowed, *log = true, append(*log, at+1)
 		}
-		r.ledger.add(region, false, a)
+		r.answers(region, answer{path: "/", client: customer, sent: at, done: at + 1, check: span{at, at + 1}, allowed: allowed})
 	}
-	r.ledger.visited(smallRate, 0, 200*time.Millisecond)
+	r.small = visit{true, smallRate, 0, 200 * time.Millisecond}
 	return r
 }
 
-func (r *seenRun) judge() *findings { return r.planet.judge(r.ledger, r.done, r.over) }
+// answers has a region answer.
+func (r *seenRun) answers(region int, a answer) {
+	a.to = r.fleets[region].current[0]
+	r.tallies[region].add(a)
+}
+
+// checks has checks take so long, at a moment while all regions reach each other.
+func (r *seenRun) checks(n int, path string, took time.Duration) {
+	for range n {
+		r.answers(0, answer{path: path, client: 1, done: int64(took), check: span{0, int64(took)}})
+	}
+}
+
+func (r *seenRun) judge() *findings { return r.planet.judge(r.over) }
 
 func TestWhatAnExactLimiterGrantsBreaksNothing(t *testing.T) {
 	v := newSeenRun().judge()
 	require.Empty(t, v.failures())
 	var seen []string
-	for _, c := range v.claims {
+	for _, c := range slices.Concat(v.claims, v.windows) {
 		seen = append(seen, c.name)
 	}
 	for _, claim := range []string{"used", "moved", "returned", "healed", "small", "global", "cut", "p99", "p99, cut"} {
 		require.Contains(t, seen, claim)
 	}
-	var said strings.Builder
-	v.print(&said, palette(false))
-	require.Contains(t, said.String(), "Every promise held.")
+	require.Equal(t, []string{
+		"Every promise held.",
+		"3 regions of 2 gateways answered 7,200 requests while demand moved and one region was cut off; 0 failed and 0 stalled.",
+		"All regions together granted a customer 50 in 2s at most, and its limit is 50.",
+	}, strings.Split(printed(v, plainWidth), "\n")[:3])
 }
 
 func TestEachClaimCanBeBroken(t *testing.T) {
@@ -81,35 +97,37 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		breaks     func(r *seenRun)
 	}{
 		{"one more in a window over all regions", "global: 51 of 50", func(r *seenRun) {
-			r.ledger.global[2][0] = append(r.ledger.global[2][0], admission{5*second + 10, 5*second + 11})
+			r.answers(2, answer{path: "/", allowed: true, check: span{5*second + 10, 5*second + 11}})
 		}},
 		{"one more in a window of the cut", "cut: 51 of 50", func(r *seenRun) {
-			r.ledger.global[2][1] = append(r.ledger.global[2][1], admission{25*second + 10, 25*second + 11})
+			r.answers(2, answer{path: "/", client: 1, allowed: true, check: span{25*second + 10, 25*second + 11}})
 		}},
 		{"a region without what it could use", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
 		{"a region to which nothing moves", "moved: ", func(r *seenRun) { r.lose(1, 11*second, 15*second) }},
 		{"what was lent does not come back", "returned: ", func(r *seenRun) { r.lose(2, 29*second, 31*second) }},
 		{"regions that do not find each other again", "healed: ", func(r *seenRun) { r.lose(0, 33*second, 36*second) }},
 		{"a user who waits for a small limit", "small: 501 ms", func(r *seenRun) {
-			r.ledger.visited(smallRate, 0, smallWithin+time.Millisecond)
+			r.small.took = smallWithin + time.Millisecond
 		}},
-		{"a user who gets less than a small limit", "small: ", func(r *seenRun) { r.ledger.visited(smallRate-1, 0, 0) }},
-		{"a user who gets more than a small limit", "small: ", func(r *seenRun) { r.ledger.visited(smallRate, 1, 0) }},
+		{"a user who gets less than a small limit", "small: ", func(r *seenRun) { r.small.got-- }},
+		{"a user who gets more than a small limit", "small: ", func(r *seenRun) { r.small.more++ }},
 		{"checks that wait for another region", "p99: 100 ms", func(r *seenRun) {
-			for range 200 {
-				r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)}, nil)
-			}
+			r.checks(200, "/", 100*time.Millisecond)
 		}},
 		{"more than a region's own limit", "regional: 6 of 5", func(r *seenRun) {
 			for i := range int64(6) {
-				r.ledger.local[1][0] = append(r.ledger.local[1][0], admission{i, i + 1})
+				r.answers(1, answer{path: localPath, allowed: true, check: span{i, i + 1}})
 			}
 		}},
-		{"an error", "errors: 1", func(r *seenRun) { r.ledger.add(0, false, answer{err: errors.New("refused")}) }},
+		{"an error", "errors: 1", func(r *seenRun) { r.answers(0, answer{err: errors.New("refused")}) }},
 		{"a stall", "stalls: 1", func(r *seenRun) {
-			r.ledger.add(0, false, answer{took: planetStall + time.Millisecond, source: "owner", check: span{1, 2}})
+			r.answers(0, answer{path: "/", done: int64(planetStall + time.Millisecond), check: span{1, 2}})
 		}},
-		{"no request", "requests: 0", func(r *seenRun) { r.ledger = newLedger(r.planet) }},
+		{"no request", "requests: 0", func(r *seenRun) {
+			for _, t := range r.tallies {
+				t.answers = nil
+			}
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newSeenRun()
@@ -123,77 +141,62 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 
 // lose takes from a region what it was granted between two moments.
 func (r *seenRun) lose(region int, from, to int64) {
-	for customer := range customers {
-		of := &r.ledger.global[region][customer]
-		*of = slices.DeleteFunc(*of, func(a admission) bool { return a.to >= from && a.to < to })
+	for i := range r.tallies[region].answers {
+		if a := &r.tallies[region].answers[i]; a.check.to >= from && a.check.to < to {
+			a.allowed = false
+		}
 	}
 }
 
 func TestWhatAMachineThatStoodStillDelayedIsNoWait(t *testing.T) {
 	r := newSeenRun()
-	r.ledger.lateness.Add(moments([]span{{0, int64(time.Second)}})[0])
-	for range 200 {
-		r.ledger.calm.global.add(span{0, int64(100 * time.Millisecond)}, nil)
-	}
+	r.lateness.Add(moments([]span{{0, int64(time.Second)}})[0])
+	r.checks(200, "/", 100*time.Millisecond)
 	require.Empty(t, r.judge().failures())
 }
 
 func TestWhatKeepsChecksWaitingThatNeverLeaveTheRegionIsTheMachine(t *testing.T) {
 	r := newSeenRun()
-	r.ledger.calm = checks{}
-	part := func(of *timed, late int) {
-		for i := range 1000 {
-			took := time.Millisecond
-			if i < late {
-				took = 100 * time.Millisecond
-			}
-			of.add(span{0, int64(took)}, nil)
-		}
+	calm := sum(r.planet.answers(), func(a *answer) bool { return !near([]span{{r.done[3].began, r.done[4].began}}, a.check) }).answered()
+	part := func(path string, calm, late int) { // of a thousand
+		r.checks(calm*late/1000, path, 100*time.Millisecond)
+		r.checks(calm*(1000-late)/1000, path, time.Millisecond)
 	}
-	part(&r.ledger.calm.global, 30)
-	part(&r.ledger.calm.regional, 20)
+	part(localPath, calm, 20)
+	r.checks(calm*29/1000, "/", 100*time.Millisecond)
 	require.Empty(t, r.judge().failures())
-	part(&r.ledger.calm.global, 32)
+	r.checks(calm*4/1000, "/", 100*time.Millisecond)
 	require.Len(t, r.judge().failures(), 1)
 }
 
 func TestAWindowInWhichAChecksOwnerWasNotReachedHasItsOwnPromise(t *testing.T) {
 	r := newSeenRun()
 	at := int64(5 * time.Second)
-	r.ledger.add(2, false, answer{check: span{at + 10, at + 11}, source: "budget", allowed: true})
+	r.answers(2, answer{path: "/", check: span{at + 10, at + 11}, at: budget, allowed: true})
 	require.Empty(t, r.judge().failures())
 }
 
 func TestARunThatEndsEarlyIsJudgedByWhatWasSeen(t *testing.T) {
 	r := newSeenRun()
 	r.done, r.over = r.done[:1], int64(time.Second)
-	r.planet.began = r.planet.began[:1]
 	require.Empty(t, r.judge().failures())
 }
 
 func TestTheRegionsTableFitsAnyTerminal(t *testing.T) {
 	r := newSeenRun()
-	g := &globe{planet: r.planet, ledger: r.ledger, begun: time.Unix(0, 0), length: 36 * time.Second, coming: r.done[3:]}
-	g.last.taken = []time.Time{time.Unix(0, 0)}
-	fleets := &fleet{nodes: 2}
-	r.planet.fleets = []*fleet{fleets, fleets, fleets}
-	now := time.Unix(0, r.over)
-	g.take(now)
-	f := g.frame(now)
-	for width := 10; width < 160; width += 10 {
+	r.coming = r.done[3:]
+	v := r.view(time.Unix(0, r.over))
+	for width := 50; width < 160; width += 10 {
 		for height := 1; height < 40; height += 3 {
-			lines := f.lines(width, height)
+			lines := drawn(v, width, height)
 			require.LessOrEqual(t, len(lines), max(1, height-1))
 			for _, l := range lines {
-				require.LessOrEqual(t, len([]rune(l.render(false, width))), width)
+				require.LessOrEqual(t, utf8.RuneCountInString(l), max(width, 70))
 			}
 		}
 	}
-	text := ""
-	for _, l := range f.lines(140, 30) {
-		text += l.render(false, 140) + "\n"
-	}
-	require.Contains(t, text, "all regions")
+	text := strings.Join(drawn(v, 79, 60), "\n")
+	require.Contains(t, strings.Join(strings.Fields(text), " "), "is cut off from eu and ap, and all ask again: in 0 s")
 	require.Contains(t, text, "of 50")
-	require.Contains(t, f.short(), "sum ")
+	require.Contains(t, text, "0 µs")
 }

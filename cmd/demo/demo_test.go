@@ -20,10 +20,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // runEnv makes this test's program the demo, so that the demo is tested as the
@@ -59,6 +61,8 @@ type demo struct {
 	lines  *bufio.Scanner
 	output strings.Builder
 	pids   map[int]bool // of all gateways so far
+
+	longest int // line, in characters
 }
 
 func startDemo(t *testing.T, args ...string) *demo {
@@ -85,6 +89,7 @@ var pidInLine = regexp.MustCompile(`process (\d+)`)
 func (d *demo) readUntil(text string) bool {
 	for d.lines.Scan() {
 		line := d.lines.Text()
+		d.longest = max(d.longest, utf8.RuneCountInString(line))
 		d.output.WriteString(line + "\n")
 		if m := pidInLine.FindStringSubmatch(line); m != nil {
 			pid, _ := strconv.Atoi(m[1])
@@ -97,8 +102,9 @@ func (d *demo) readUntil(text string) bool {
 	return false
 }
 
-// wait returns the exit status.
-func (d *demo) wait() int {
+// wait returns the exit status. Without a terminal no line may exceed plainWidth.
+func (d *demo) wait(t *testing.T) int {
+	require.LessOrEqual(t, d.longest, plainWidth)
 	d.cmd.Wait()
 	return d.cmd.ProcessState.ExitCode()
 }
@@ -136,7 +142,7 @@ func TestAShortRunKeepsEveryPromiseAndLeavesNoProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "-duration", "3600ms", "-rate", "300", "-limit", "10")
 	d.readUntil("")
-	require.Equal(t, exitFine, d.wait())
+	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"scale-out", "scale-in", "rolling restart", "SIGTERM", "SIGKILL", "starts again", "SIGSTOP", "SIGCONT",
 		"the rules file changes", "all gateways grant 2,000 an hour", "override that", "all gateways grant that user 5,000 an hour",
 		"its counts and the override", "no gateway leaves the machine idle time", "checks are exact again", "Every promise held."} {
@@ -151,7 +157,7 @@ func TestWithoutCopiesACrashBreaksAPromise(t *testing.T) {
 	full.Only(t, "TestVerdict and TestTheFullestWindow, which find the reset; README.md shows the command")
 	d := startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1")
 	d.readUntil("")
-	require.Equal(t, exitBroken, d.wait())
+	require.Equal(t, exitBroken, d.wait(t))
 	require.Regexp(t, `broken: a client got \d+ in one of the windows of 400ms in which a gateway was killed`, d.output.String())
 	requireGone(t, d.pids)
 }
@@ -163,7 +169,7 @@ func TestCtrlCEndsEveryProcess(t *testing.T) {
 	require.GreaterOrEqual(t, len(d.pids), 3, "a slow machine may have scaled out by then")
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
-	require.Equal(t, exitInterrupted, d.wait())
+	require.Equal(t, exitInterrupted, d.wait(t))
 	require.Contains(t, d.output.String(), "Interrupted")
 	requireGone(t, d.pids)
 }
@@ -172,7 +178,7 @@ func TestRegionsKeepEveryPromiseAndLeaveNoProcess(t *testing.T) {
 	full.Only(t, "go run ./cmd/demo -regions 3 in .ci/run, and TestCtrlCEndsEveryProcessOfAllRegions")
 	d := startDemo(t, "-regions", "3", "-duration", "16s")
 	d.readUntil("")
-	require.Equal(t, exitFine, d.wait())
+	require.Equal(t, exitFine, d.wait(t))
 	for _, said := range []string{"all of it to eu", "all of it from eu to us", "us, which has nearly all, is cut off", "heal",
 		"global", "cut", "regional", "Every promise held."} {
 		require.Contains(t, d.output.String(), said)
@@ -188,7 +194,7 @@ func TestCtrlCEndsEveryProcessOfAllRegions(t *testing.T) {
 	require.Len(t, d.pids, 4)
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
-	require.Equal(t, exitInterrupted, d.wait())
+	require.Equal(t, exitInterrupted, d.wait(t))
 	require.Contains(t, d.output.String(), "Interrupted")
 	requireGone(t, d.pids)
 }
@@ -207,7 +213,7 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 	require.Equal(t, `"address";q=200;w=10, "search";q=3;w=10`, response.Header.Get("RateLimit-Policy"))
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
-	require.Equal(t, exitFine, d.wait())
+	require.Equal(t, exitFine, d.wait(t))
 	require.Len(t, d.pids, 2)
 	requireGone(t, d.pids)
 	require.NoDirExists(t, filepath.Dir(file))
@@ -237,7 +243,7 @@ func TestServeLimitsByRulesOfTheUsers(t *testing.T) {
 	}
 	require.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	d.readUntil("")
-	require.Equal(t, exitFine, d.wait())
+	require.Equal(t, exitFine, d.wait(t))
 	requireGone(t, d.pids)
 	require.FileExists(t, file, "it is not the demo's to remove")
 }
@@ -264,7 +270,7 @@ func TestTheDemosDeathEndsEveryProcess(t *testing.T) {
 		}
 	}
 	require.NoError(t, d.cmd.Process.Kill())
-	d.wait()
+	d.wait(t)
 	requireGone(t, d.pids)
 }
 
@@ -313,8 +319,8 @@ func TestAGatewayThatEndsByItselfBreaksAPromise(t *testing.T) {
 		defer f.mu.Unlock()
 		return len(f.broken) == 1 && strings.Contains(f.broken[0], "gateway 2 ended by itself: signal: killed")
 	})
-	v := judge(f, newTally(f))
-	require.NotEmpty(t, v.findings().failures())
+	v := (&monitor{fleet: f, tally: newTally(f, stallBound, new(lab.Lateness))}).judge(0)
+	require.NotEmpty(t, v.failures())
 }
 
 func TestBadFlagsSayWhatToDo(t *testing.T) {
@@ -323,6 +329,7 @@ func TestBadFlagsSayWhatToDo(t *testing.T) {
 		{"-nodes 1", "-nodes is 1: use 2 to 9"},
 		{"-replicas 0", "-replicas is 0: use 1 to 8, or -1 for none"},
 		{"-rate 0", "-rate is 0: use 64 to 20000"},
+		{"-rate 20000 -duration 5m", "is 6000000 requests: use 3000000 at most"},
 		{"-limit 0", "-limit is 0: use 1 to 10000"},
 		{"-duration 1s", "-duration is 1s: use 8s to 10m"},
 		{"-duration soon", "-duration"},
@@ -352,5 +359,5 @@ func TestDriveEndsWithItsContext(t *testing.T) {
 	f.current[0] = &incarnation{condition: killed}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	drive(ctx, f, newTally(f), 1000, 1)
+	drive(ctx, f, newTally(f, stallBound, new(lab.Lateness)), 1000, 1)
 }

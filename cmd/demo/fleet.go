@@ -630,6 +630,22 @@ func (f *fleet) occasions() *occasions {
 	return &o
 }
 
+// summary is what has happened, for the verdict.
+func (f *fleet) summary() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for _, h := range f.happened {
+		if what := kinds[h.kind].happened; what != "" && !slices.Contains(all, what) {
+			all = append(all, what)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " while " + strings.Join(all, ", ")
+}
+
 // outvoted is when gateways had to keep to a share of the limit, because they were
 // no majority without the one that was missing.
 func (f *fleet) outvoted() []span {

@@ -25,6 +25,9 @@ type options struct {
 // few hold nothing but health.
 var leastDuration = 8 * time.Second
 
+// mostRequests bounds the answers that are kept for the verdict, to some 300 MB.
+const mostRequests = 3_000_000
+
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
 them under one limit for each client, deploys, new rules, faults and load. It ends by
 itself with a verdict, and exit status 1 if a promise was broken.
@@ -80,6 +83,8 @@ func parse(args []string, help io.Writer) (options, error) {
 	refuse(o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", o.rate, workers)
 	refuse(o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", o.limit)
 	refuse(o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m, what happens needs room", o.duration, leastDuration)
+	requests := float64(o.rate) * o.duration.Seconds()
+	refuse(!o.serve && requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, all of which the verdict looks at", o.rate, o.duration, requests, mostRequests)
 	perSecond := leastRate(o.limit, planetPer)
 	refuse(len(wrong) == 0 && o.regions > 0 && o.rate < perSecond, "-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
 	if quiet {

@@ -45,7 +45,7 @@ func TestThePageShowsWhoIsThereAndWhatCanBeDone(t *testing.T) {
 	f.current[2].condition = frozen
 	f.current[2].down = []span{{1, never}}
 	f.away[0] = true
-	s := (&panorama{fleet: f, recent: &recent{per: f.per}}).Snapshot()
+	s := (&panorama{fleet: f, tally: newTally(f, stallBound, new(lab.Lateness))}).Snapshot()
 	require.Len(t, s.Members, 3)
 	require.Equal(t, []page.Health{page.Serving, page.Missing, page.Missing}, []page.Health{s.Members[0].Health, s.Members[1].Health, s.Members[2].Health})
 	require.Equal(t, "cut off", s.Members[1].State)
@@ -92,21 +92,23 @@ func TestServingRemembersABoundedNumberOfFaults(t *testing.T) {
 	f.all = append(f.all, f.current[0])
 	f.trim()
 	require.Len(t, f.happened, maxKept)
-	require.Len(t, f.latest(), maxKept)
+	require.Len(t, f.lines(), maxKept)
 	require.Len(t, f.deaf, maxKept)
 	require.Len(t, f.broken, maxKept)
 	require.Equal(t, []*incarnation{f.current[0]}, f.all)
 }
 
 func TestWhatAClientWasGrantedIsForgottenAfterItsWindow(t *testing.T) {
-	r := &recent{per: time.Second}
+	f, r := scene()
 	for at := range int64(10) {
-		r.add(answer{client: 3, allowed: true, check: span{0, at * int64(time.Second) / 4}})
+		r.add(answer{to: f.current[0], client: 3, allowed: true, done: at * second / 4, check: span{0, at * second / 4}})
 	}
-	r.add(answer{client: 3})
-	require.Equal(t, 4, r.lately(3, 9*int64(time.Second)/4))
-	require.Zero(t, r.lately(3, 10*int64(time.Second)))
-	require.Zero(t, r.lately(4, 0))
+	r.add(answer{to: f.current[0], client: 3, done: 9 * second / 4})
+	require.Equal(t, 4, r.lately(3, 9*second/4, time.Second))
+	require.Zero(t, r.lately(3, 10*second, time.Second))
+	require.Zero(t, r.lately(4, 9*second/4, time.Second))
+	r.forget(9 * second)
+	require.Empty(t, r.answers)
 	require.Equal(t, 3, clientOf(clientName(3)))
 	require.Equal(t, -1, clientOf("alice"))
 }

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -35,7 +34,7 @@ const maxAnswer = 1 << 20
 // methods are safe for concurrent use.
 type panorama struct {
 	fleet   *fleet
-	recent  *recent
+	tally   *tally
 	presses chan press // for serve, which does them; few at once
 }
 
@@ -103,7 +102,7 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (w page.Watched
 	err = p.ask(ctx, "watch", url.Values{"limit": {limit}, "key": {key}}, &w)
 	w.Owner = labelOf(w.Owner)
 	if client := clientOf(key); err == nil && limit == clientLimit && client >= 0 {
-		w.Counted = int64(p.recent.lately(client, time.Now().UnixNano()))
+		w.Counted = int64(p.tally.lately(client, time.Now().UnixNano(), p.fleet.per))
 	}
 	return w, err
 }
@@ -321,38 +320,4 @@ func (p *panorama) Act(ctx context.Context, member, action string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// recent is what each client was granted within the last per. Its methods are safe for
-// concurrent use.
-type recent struct {
-	per time.Duration
-
-	mu      sync.Mutex
-	granted [clients][]int64 // when, in Unix nanoseconds, the oldest first
-}
-
-func (r *recent) add(a answer) {
-	if a.err != nil || !a.allowed {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.granted[a.client] = append(r.forget(a.client, a.check.to), a.check.to)
-}
-
-// miss implements answers: what is not sent is not granted.
-func (r *recent) miss(int) {}
-
-// forget drops what is older than per. r.mu is held.
-func (r *recent) forget(client int, now int64) []int64 {
-	return slices.DeleteFunc(r.granted[client], func(at int64) bool { return at <= now-int64(r.per) })
-}
-
-// lately is how many requests of a client were granted within per before now.
-func (r *recent) lately(client int, now int64) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.granted[client] = r.forget(client, now)
-	return len(r.granted[client])
 }

@@ -25,6 +25,7 @@ type phase struct {
 	asks  []int         // by region, out of their sum, what is sent there of all traffic
 	cut   bool          // thenBusy is cut off from the others
 	moved int           // the region that all demand has moved to, -1 if it has not
+	began int64         // in Unix nanoseconds; 0 if it has not
 }
 
 // allAsk is how the traffic is spread while all regions ask.
@@ -41,11 +42,11 @@ func journey(regions []string, duration time.Duration) []phase {
 	}
 	others := slices.Delete(slices.Clone(regions), thenBusy, thenBusy+1)
 	return []phase{
-		{"all regions ask", 0, all, false, -1},
-		{"demand moves: all of it to " + regions[firstBusy], at(17), only(firstBusy), false, firstBusy},
-		{fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), at(30), only(thenBusy), false, thenBusy},
-		{fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), at(43), all, true, -1},
-		{"heal: all regions reach each other again", at(87), all, false, -1},
+		{name: "all regions ask", asks: all, moved: -1},
+		{name: "demand moves: all of it to " + regions[firstBusy], after: at(17), asks: only(firstBusy), moved: firstBusy},
+		{name: fmt.Sprintf("demand moves: all of it from %s to %s", regions[firstBusy], regions[thenBusy]), after: at(30), asks: only(thenBusy), moved: thenBusy},
+		{name: fmt.Sprintf("cut: %s, which has nearly all, is cut off from %s, and all ask again", regions[thenBusy], strings.Join(others, " and ")), after: at(43), asks: all, cut: true, moved: -1},
+		{name: "heal: all regions reach each other again", after: at(87), asks: all, moved: -1},
 	}
 }
 

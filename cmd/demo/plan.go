@@ -32,23 +32,24 @@ type kindOf struct {
 	name      string
 	guarantee guarantee // the row that judges windows in which it happens
 	seen      string    // what follows from it, once all have seen it
+	happened  string    // what the verdict calls it
 }
 
 // kinds describes each kind. Changed rules and busy gateways excuse nothing: only a check that
 // was answered elsewhere for it excuses the windows that hold it.
 var kinds = [...]kindOf{
-	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns"},
-	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended"},
-	kill:     {"kill", crashed, stoodInFor},
-	freeze:   {"freeze", timedOut, stoodInFor},
-	thaw:     {"thaw", timedOut, "all hear it and ask it again"},
-	reload:   {"reload", healthy, ""},
-	override: {"override", healthy, ""},
-	busy:     {"busy", healthy, ""},
-	cut:      {"cut", timedOut, ""},
-	heal:     {"heal", timedOut, "all hear each other again"},
-	slowDown: {"slow", timedOut, ""},
-	speedUp:  {"speed up", timedOut, ""},
+	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started"},
+	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "gateways left in order"},
+	kill:     {"kill", crashed, stoodInFor, "one was killed"},
+	freeze:   {"freeze", timedOut, stoodInFor, "one was frozen"},
+	thaw:     {"thaw", timedOut, "all hear it and ask it again", ""},
+	reload:   {"reload", healthy, "", "their rules changed"},
+	override: {"override", healthy, "", "a limit was overridden"},
+	busy:     {"busy", healthy, "", "all were busy"},
+	cut:      {"cut", timedOut, "", ""},
+	heal:     {"heal", timedOut, "all hear each other again", ""},
+	slowDown: {"slow", timedOut, "", ""},
+	speedUp:  {"speed up", timedOut, "", ""},
 }
 
 func (k kind) String() string       { return kinds[k].name }

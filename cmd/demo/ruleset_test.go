@@ -94,7 +94,7 @@ func TestWhatTheDemosRulesLimit(t *testing.T) {
 	first := ask("/", clientHeader, "b")
 	require.NoError(t, a.read(first))
 	require.True(t, a.allowed)
-	require.Equal(t, weir.Owner.String(), a.source)
+	require.Equal(t, own, a.at)
 	require.Equal(t, node.Members()[0].Name, a.owner)
 	require.LessOrEqual(t, a.check.from, a.check.to)
 	denied := ask("/", clientHeader, "b", "Accept", "application/json")

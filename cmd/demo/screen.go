@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -24,17 +23,7 @@ const (
 	cyan   colour = "36"
 )
 
-// palette paints text, if colours are wanted.
-type palette bool
-
-func (p palette) paint(c colour, text string) string {
-	if !p || c == plain || text == "" {
-		return text
-	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
-}
-
-// line is painted text that can be cut to a width.
+// line is painted text. Every rune that the demo writes takes one column.
 type line []painted
 
 type painted struct {
@@ -44,35 +33,65 @@ type painted struct {
 
 func (l line) add(c colour, text string) line { return append(l, painted{c, text}) }
 
-// render is the line in at most width columns. Every rune that the demo writes
-// takes one.
-func (l line) render(p palette, width int) string {
+// render returns the line in at most width columns, painted if colours are wanted.
+func (l line) render(colours bool, width int) string {
 	out := ""
 	for _, part := range l {
 		text := []rune(part.text)
 		text = text[:min(len(text), max(width, 0))]
 		width -= len(text)
-		out += p.paint(part.colour, string(text))
+		if colours && part.colour != plain && len(text) > 0 {
+			out += "\x1b[" + string(part.colour) + "m" + string(text) + "\x1b[0m"
+		} else {
+			out += string(text)
+		}
 	}
 	return out
+}
+
+// wrap breaks the line at spaces into lines of at most width columns. All but the first are
+// indented by hang. A longer word is broken where the width ends.
+func (l line) wrap(width, hang int) (all []line) {
+	hang = min(hang, width/2)
+	now, used := line{}, 0
+	next := func() {
+		if last := len(now) - 1; last >= 0 {
+			now[last].text = strings.TrimRight(now[last].text, " ")
+		}
+		all = append(all, now)
+		now, used = line{}.add(plain, strings.Repeat(" ", hang)), hang
+	}
+	for _, part := range l {
+		for _, word := range strings.SplitAfter(part.text, " ") {
+			if used > hang && used+utf8.RuneCountInString(strings.TrimSuffix(word, " ")) > width {
+				next()
+			}
+			for runes := []rune(word); len(runes) > 0; {
+				if used >= width {
+					if string(runes) == " " {
+						break
+					}
+					next()
+				}
+				n := min(len(runes), max(1, width-used))
+				now, used = now.add(part.colour, string(runes[:n])), used+n
+				runes = runes[n:]
+			}
+		}
+	}
+	return append(all, now)
 }
 
 func right(s string, width int) string {
 	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
 }
 
-// bar is a part of a whole, width columns wide.
-func bar(paint colour, full, empty string, filled, width int) line {
-	filled = min(max(filled, 0), width)
-	return line{}.add(paint, strings.Repeat(full, filled)).add(dim, strings.Repeat(empty, width-filled))
-}
-
-// screen is where the demo shows itself: a table that is drawn again in place
-// on a terminal, and lines one after the other elsewhere.
+// screen is where the demo shows itself: a table that is drawn again in place on a terminal,
+// and lines one after the other elsewhere.
 type screen struct {
 	out      *os.File
 	terminal bool
-	palette  palette
+	colours  bool
 
 	mu            sync.Mutex
 	drawn         int // lines of the table that stand above the cursor
@@ -81,24 +100,31 @@ type screen struct {
 
 func newScreen(out *os.File) *screen {
 	s := &screen{out: out, terminal: term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"}
-	s.palette = palette(s.terminal && os.Getenv("NO_COLOR") == "")
+	s.colours = s.terminal && os.Getenv("NO_COLOR") == ""
 	return s
 }
 
-// drawing is what fits itself into a terminal, and into one line where there is none.
-type drawing interface {
-	lines(width, height int) []line
-	short() string
+// plainWidth is how long lines are at most where there is no terminal.
+const plainWidth = 160
+
+// size returns how many columns and lines there are.
+func (s *screen) size() (width, height int) {
+	if !s.terminal {
+		return plainWidth, 1000
+	}
+	width, height, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || width <= 1 || height <= 0 {
+		return 79, 24
+	}
+	return width - 1, height // some terminals wrap behind the last column
 }
 
-// draw shows a frame on a terminal.
-func (s *screen) draw(f drawing) {
+// draw shows lines in the place of those that were drawn before, on a terminal. make returns
+// them for a width and a height.
+func (s *screen) draw(make func(width, height int) []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	width, height, err := term.GetSize(int(s.out.Fd()))
-	if err != nil || width <= 0 || height <= 0 {
-		width, height = 80, 24
-	}
+	width, height := s.size()
 	var b strings.Builder
 	switch {
 	case s.width == 0:
@@ -111,23 +137,30 @@ func (s *screen) draw(f drawing) {
 	if s.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r", s.drawn)
 	}
-	// The last column stays empty: some terminals wrap behind it.
-	lines := f.lines(width-1, height)
+	lines := make(width, height)
 	for _, l := range lines {
-		b.WriteString(l.render(s.palette, width-1))
-		b.WriteString("\x1b[K\n")
+		b.WriteString(l.render(s.colours, width) + "\x1b[K\n")
 	}
 	b.WriteString("\x1b[J")
 	s.drawn = len(lines)
 	s.out.WriteString(b.String())
 }
 
-// say writes a line below what stands there.
+// say writes text as it is below what stands there.
 func (s *screen) say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drawn = 0
 	fmt.Fprintln(s.out, text)
+}
+
+// print writes a line below what stands there, in as many lines as it takes. All but the first
+// are indented by hang.
+func (s *screen) print(l line, hang int) {
+	width, _ := s.size()
+	for _, l := range l.wrap(width, hang) {
+		s.say(l.render(s.colours, width))
+	}
 }
 
 // close gives the terminal back.
@@ -138,62 +171,4 @@ func (s *screen) close() {
 		s.out.WriteString("\x1b[?25h")
 		s.width = 0
 	}
-}
-
-const (
-	stepInterval = 10 * time.Millisecond
-	// redraw is how often a terminal's table is drawn; the figures in it are those
-	// of the last second.
-	redraw   = 250 * time.Millisecond
-	averaged = int(time.Second / redraw)
-)
-
-// lastSecond is what happened in it, in slices of redraw.
-type lastSecond[T any] struct {
-	slices []T         // the newest last
-	taken  []time.Time // when each began, and the last one ended
-}
-
-func (l *lastSecond[T]) take(now time.Time, next T) {
-	l.slices, l.taken = append(l.slices, next), append(l.taken, now)
-	if len(l.slices) > averaged {
-		l.slices, l.taken = l.slices[1:], l.taken[1:]
-	}
-}
-
-// over is how long it was.
-func (l *lastSecond[T]) over() time.Duration { return l.taken[len(l.taken)-1].Sub(l.taken[0]) }
-
-// perSecond is a count within a time, a second.
-func perSecond(n int, over time.Duration) int {
-	return int(float64(n)/max(over.Seconds(), 1e-3) + 0.5)
-}
-
-// moment is how far a run is.
-type moment struct {
-	elapsed, duration time.Duration
-	per               time.Duration
-	begun             time.Time
-	next              string // what is about to happen
-	events            []event
-	standing          standing
-}
-
-// progress is how far a run is and what comes next.
-func (m *moment) progress(width int) line {
-	label := fmt.Sprintf("%5.1f s of %v  ", m.elapsed.Seconds(), m.duration)
-	columns := max(0, min(30, width-utf8.RuneCountInString(label)-utf8.RuneCountInString(m.next)-4))
-	done := 0
-	if m.duration > 0 {
-		done = int(int64(columns) * int64(m.elapsed) / int64(m.duration))
-	}
-	return append(append(line{}.add(plain, label), bar(cyan, "━", "━", done, columns)...), line{}.add(dim, "  "+m.next)...)
-}
-
-// story is the last events, at most so many.
-func (m *moment) story(most int) (lines []line) {
-	for _, e := range m.events[max(0, len(m.events)-max(0, most)):] {
-		lines = append(lines, e.line(m.begun))
-	}
-	return lines
 }

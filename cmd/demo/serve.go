@@ -24,22 +24,22 @@ const servedRate = 200
 // serve keeps the gateways up until ctx is done, under traffic, shows them on a page and
 // does what its buttons say. It tells how to ask the gateways. One that ends by itself is
 // started again.
-func serve(ctx context.Context, o options, f *fleet, s *screen) int {
+func serve(ctx context.Context, m *monitor, s *screen) int {
+	f := m.fleet
 	broken := func(err error) int {
 		s.say("demo: " + err.Error())
 		return exitBroken
 	}
-	granted := &recent{per: f.per}
-	view := &panorama{fleet: f, recent: granted, presses: make(chan press, 8)}
+	view := &panorama{fleet: f, tally: m.tally, presses: make(chan press, 8)}
 	url, end, err := servePage(f, view)
 	if err != nil {
 		return broken(err)
 	}
 	defer end()
-	if o.rate > 0 {
+	if m.options.rate > 0 {
 		traffic, rest := context.WithCancel(ctx)
 		var driven sync.WaitGroup
-		driven.Go(func() { drive(traffic, f, granted, o.rate, o.seed) })
+		driven.Go(func() { m.traffic(traffic) })
 		defer driven.Wait()
 		defer rest()
 	}
@@ -58,6 +58,7 @@ func serve(ctx context.Context, o options, f *fleet, s *screen) int {
 			p.refused <- f.press(p.what)
 		case now := <-tick.C:
 			f.trim()
+			m.tally.forget(now.Add(-f.per).UnixNano())
 			for _, gateway := range f.missing(now.Add(-restartAfter)) {
 				if err := f.do(step{kind: start, gateway: gateway}); err != nil {
 					return broken(err)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -29,9 +27,9 @@ func (s *story) say(what, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := event{time.Now(), what, fmt.Sprintf(format, args...)}
-	s.events = append(s.events[max(0, len(s.events)+1-maxKept):], e)
+	s.events = newest(append(s.events, e))
 	if s.told != nil {
-		s.told.say(e.line(s.begun).render(s.told.palette, 1000))
+		s.told.print(e.line(s.begun), storyIndent)
 	}
 }
 
@@ -42,25 +40,28 @@ func (s *story) from(begun time.Time) {
 	s.begun = begun
 }
 
-// latest returns the last events, at most maxKept.
-func (s *story) latest() []event {
+// lines returns the events that are kept.
+func (s *story) lines() (all []line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.events)
+	for _, e := range s.events {
+		all = append(all, e.line(s.begun))
+	}
+	return all
 }
 
 var eventColours = map[string]colour{
 	"kill": red, "failed": red, "freeze": yellow, "leave": yellow, "busy": yellow, "start": green, "thaw": green, "reload": cyan, "admin": cyan,
 }
 
+// storyIndent is where the text of an event begins.
+const storyIndent = 18
+
 // line is the event with its time from the beginning.
 func (e event) line(begun time.Time) line {
-	at := fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds())
-	switch e.what {
-	case "phase":
-		return line{}.add(dim, at).add(bold, e.text)
-	case "":
-		return line{}.add(dim, at+strings.Repeat(" ", 8)+e.text)
+	l := line{}.add(dim, fmt.Sprintf("%5.1f s  ", e.at.Sub(begun).Seconds()))
+	if e.what == "phase" {
+		return l.add(bold, e.text)
 	}
-	return line{}.add(plain, at).add(eventColours[e.what], fmt.Sprintf("%-8s", e.what)).add(plain, e.text)
+	return l.add(eventColours[e.what], fmt.Sprintf("%-9s", e.what)).add(plain, e.text)
 }

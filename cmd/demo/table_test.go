@@ -11,43 +11,42 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func picture() *frame {
-	f := &frame{
-		moment: moment{
-			elapsed: 7 * time.Second, duration: 26 * time.Second, per: 2 * time.Second,
-			next: "next: start gateway 2 in 3 s", begun: time.Unix(0, 0),
-			events: []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL"}},
-		},
-		limit: 30, nodes: 3, clients: []clientRow{{"client-001", 412, 30}, {"client-002", 211, 45}},
-	}
-	for i, c := range []condition{up, killed, up} {
-		g := gatewayRow{number: i + 1, condition: c, pid: 4121 + i, over: time.Second}
-		g.counts.allowed, g.counts.denied = 200, 600
-		g.owns, g.lag = clients/4, 12*time.Millisecond
-		g.counts.at = [places]int{own: 320, asked: 200, fromMemory: 80, stoodIn: 120, budget: 80}
-		for range 800 {
-			g.counts.took.Add(250 * time.Microsecond)
+// picture is a monitor after seven seconds, of which the second gateway has been killed.
+func picture() (m *monitor, now time.Time) {
+	f, t := scene()
+	m = &monitor{fleet: f, tally: t, options: options{duration: 26 * time.Second}, begun: time.Unix(0, 0), coming: []step{{kind: start, gateway: 1, after: 10 * time.Second}}}
+	f.begun = m.begun
+	f.events = []event{{time.Unix(5, 0), "kill", "gateway 2, process 4122, dies by SIGKILL, and what is told of that is a sentence of more than eighty columns"}}
+	now = time.Unix(7, 0)
+	f.current[1].condition = killed
+	for _, inc := range f.current[:3] {
+		inc.report.Owns, inc.report.Stream.Lag = clients/4, 12*time.Millisecond
+		inc.report.Members = []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Dead}, {"gateway-2-1", weir.Joining}, {"gateway-3-0", weir.Unheard}}
+		if inc.gateway == 1 {
+			continue
 		}
-		g.sees = []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Dead}, {"gateway-2-1", weir.Joining}, {"gateway-3-0", weir.Unheard}}
-		g.places = 3
-		f.gateways = append(f.gateways, g)
+		for i, at := range []place{own, own, own, own, own, own, own, own, asked, asked, asked, asked, asked, fromMemory, fromMemory, stoodIn, stoodIn, stoodIn, budget, budget} {
+			done := now.UnixNano() - int64(i+1)
+			t.add(answer{to: inc, path: "/", sent: done - 250_000, done: done, check: span{done - 1, done}, at: at, allowed: i%4 == 0})
+		}
 	}
-	return f
+	return m, now
 }
 
-func drawn(f *frame, width, height int) []string {
+func drawn(v *view, width, height int) []string {
 	var rows []string
-	for _, l := range f.lines(width, height) {
-		rows = append(rows, l.render(false, width))
+	for _, l := range v.lines(width, height) {
+		rows = append(rows, l.render(false, 1000))
 	}
 	return rows
 }
 
 func TestTheTableFitsEveryTerminal(t *testing.T) {
 	t.Parallel()
-	for width := 1; width <= 200; width += 3 {
+	v := newView()
+	for width := 45; width <= 200; width += 3 {
 		for height := 2; height <= 60; height += 5 {
-			rows := drawn(picture(), width, height)
+			rows := drawn(v, width, height)
 			require.Less(t, len(rows), height)
 			for _, row := range rows {
 				require.LessOrEqual(t, utf8.RuneCountInString(row), width)
@@ -56,13 +55,18 @@ func TestTheTableFitsEveryTerminal(t *testing.T) {
 	}
 }
 
+func newView() *view {
+	m, now := picture()
+	return m.view(now)
+}
+
 func TestANarrowTableKeepsWhatMatters(t *testing.T) {
 	for width, has := range map[int][]string{
 		120: {"process", "owns", "checks/s", "denied", "p50", "p99", "itself", "owner", "stand-in", "share", "lag", "sees"},
 		79:  {"state", "owns", "checks/s", "allowed", "p99", "stand-in", "share", "lag", "sees"},
 		50:  {"state", "checks/s", "allowed", "sees"},
 	} {
-		rows := strings.Join(drawn(picture(), width, 40), "\n")
+		rows := strings.Join(drawn(newView(), width, 60), "\n")
 		for _, column := range has {
 			require.Contains(t, rows, column, "%d columns:\n%s", width, rows)
 		}
@@ -71,7 +75,56 @@ func TestANarrowTableKeepsWhatMatters(t *testing.T) {
 	}
 }
 
-func TestThePlainLineHoldsTheSame(t *testing.T) {
-	require.Equal(t, "  7.0 s  [1] 25% 800/s 200 ok 250 µs/250 µs 40%/25%/10%/15%/10% 12 ms 1✓2✗…3?  [2] killed"+
-		"  [3] 25% 800/s 200 ok 250 µs/250 µs 40%/25%/10%/15%/10% 12 ms 1✓2✗…3?  0 errors, 0 stalls", picture().short())
+func TestNothingIsCutAt80Columns(t *testing.T) {
+	text := strings.Join(strings.Fields(strings.Join(drawn(newView(), 79, 60), " ")), " ")
+	for _, whole := range []string{"gets 16 in 1s, whichever it asks", "next: start gateway 2 in 3 s", "a sentence of more than eighty columns", "without that its share of the limit", "✗ dead"} {
+		require.Contains(t, text, whole)
+	}
+	v := &findings{width: 9, sentences: []string{strings.Repeat("word ", 40) + "end."}, broken: []string{"gateway 1 ended:\n" + strings.Repeat("x", 200)}}
+	v.add(true, "requests", "1", "%s", strings.Repeat("means ", 40)+"all")
+	for _, width := range []int{79, plainWidth} {
+		said := printed(v, width)
+		for _, row := range strings.Split(said, "\n") {
+			require.LessOrEqual(t, utf8.RuneCountInString(row), width)
+		}
+		require.Equal(t, 200, strings.Count(said, "x"))
+		require.Contains(t, said, "end.")
+		require.Equal(t, 40, strings.Count(said, "means"))
+		require.Contains(t, said, "all")
+	}
+}
+
+// printed is findings as a screen of a width shows them.
+func printed(v *findings, width int) string {
+	var b strings.Builder
+	for _, l := range v.lines() {
+		for _, l := range l.wrap(width, l.hang) {
+			b.WriteString(l.render(false, 1000) + "\n")
+		}
+	}
+	return b.String()
+}
+
+func TestAVerdictBeginsWithThreeSentences(t *testing.T) {
+	f, tally := scene()
+	tally.admits(16, own, "", second)
+	f.happens(kill, 10*second, 11*second)
+	v := (&monitor{fleet: f, tally: tally}).judge(0)
+	require.Equal(t, []string{
+		"Every promise held.",
+		"3 gateways answered 16 requests while one was killed; 0 failed and 0 stalled.",
+		"In 1 windows of 1s in which all was well no client got more than 16, and its limit is 16.",
+	}, strings.Split(printed(v, plainWidth), "\n")[:3])
+}
+
+func TestCellsAreOfTheLastSecond(t *testing.T) {
+	v := newView()
+	var row []string
+	for _, cell := range v.rows[0] {
+		row = append(row, cell.text)
+	}
+	require.Equal(t, []string{"1", "–", "up", "25%", "20", "5", "15", "250 µs", "250 µs", "40%", "25%", "10%", "15%", "10%", "12 ms"}, row[:15])
+	require.Equal(t, standing{requests: 40}, v.standing)
+	m, now := picture()
+	require.Equal(t, unknown, m.view(now.Add(2 * time.Second)).rows[0][9].text)
 }

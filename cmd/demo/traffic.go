@@ -41,15 +41,19 @@ func clientOf(name string) int {
 // answer is what became of one request.
 type answer struct {
 	to         *incarnation
+	path       string
 	client     int
-	sent, done int64         // Unix nanoseconds
-	took       time.Duration // by a clock that does not step
-	check      span          // when the gateway checked
-	source     string        // where it was decided
-	owner      string        // the member that owns the client's key
+	sent, done int64  // Unix nanoseconds
+	check      span   // when the gateway checked
+	at         place  // where it was decided
+	owner      string // the member that owns the client's key
 	allowed    bool
 	err        error // neither 200 nor 429
+	down, busy bool  // its gateway was away, or all gateways were busy, at some moment of it: the tally's
 }
+
+// took is how long its client waited.
+func (a *answer) took() time.Duration { return time.Duration(a.done - a.sent) }
 
 // gaveUp reports whether the client got no answer in time. Such a request stalled.
 func (a *answer) gaveUp() bool {
@@ -57,16 +61,10 @@ func (a *answer) gaveUp() bool {
 	return errors.As(a.err, &e) && e.Timeout()
 }
 
-// answers is where all that clients are answered goes.
-type answers interface {
-	add(answer)
-	miss(requests int)
-}
-
 // drive sends rate requests a second through the fleet's gateways until ctx is
 // done, and returns when all have been answered. What cannot be sent in time,
 // because all workers wait, is not sent at all.
-func drive(ctx context.Context, f *fleet, t answers, rate int, seed uint64) {
+func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
 	pace(ctx, rate, seed, t.miss, func(random *rand.Rand) func() {
 		chosen := rand.NewZipf(random, zipf, 1, clients-1)
 		return func() {
@@ -114,7 +112,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // ask asks one gateway for a client, by its name.
 func ask(to *incarnation, path string, client int, name string) answer {
-	a := answer{to: to, client: client}
+	a := answer{to: to, path: path, client: client}
 	r, err := http.NewRequest(http.MethodGet, to.url()+path, nil)
 	if err != nil {
 		a.err = err
@@ -123,8 +121,7 @@ func ask(to *incarnation, path string, client int, name string) answer {
 	r.Header.Set(clientHeader, name)
 	sent := time.Now()
 	response, err := to.do(r)
-	a.took = time.Since(sent)
-	a.sent, a.done = sent.UnixNano(), time.Now().UnixNano()
+	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // by a clock that does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
 	}
@@ -152,13 +149,13 @@ func (a *answer) read(response *http.Response) error {
 	default:
 		return fmt.Errorf("status %s", response.Status)
 	}
-	a.source = response.Header.Get(decidedHeader)
-	a.owner = response.Header.Get(ownerHeader)
+	source := response.Header.Get(decidedHeader)
+	a.at, a.owner = placeOf(source), response.Header.Get(ownerHeader)
 	from, to, _ := strings.Cut(response.Header.Get(checkedHeader), " ")
 	var err, err2 error
 	a.check.from, err = strconv.ParseInt(from, 10, 64)
 	a.check.to, err2 = strconv.ParseInt(to, 10, 64)
-	if err != nil || err2 != nil || a.source == "" {
+	if err != nil || err2 != nil || source == "" {
 		return errNoTimes
 	}
 	return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,23 +24,16 @@ func newClaim(holds bool, name, value, format string, args ...any) claim {
 	return c
 }
 
-// or has the claim say in other words that it is broken, if it is.
-func (c claim) or(format string, args ...any) claim {
-	if c.broken != "" {
-		c.broken = fmt.Sprintf(format, args...)
-	}
-	return c
-}
-
 // findings is how a run went, for people.
 type findings struct {
-	claims  []claim
-	width   int     // of their values, in columns
-	heading string  // of windows
-	windows []claim // what was granted in them; none if these are among claims
-	missed  int
-	still   time.Duration
-	broken  []string // what else was promised and did not hold, in words
+	sentences []string // what happened, and the most that was granted
+	claims    []claim
+	width     int     // of their values, in columns
+	heading   string  // of windows
+	windows   []claim // what was granted in them
+	missed    int
+	still     time.Duration
+	broken    []string // what else was promised and did not hold, in words
 }
 
 // add adds a claim.
@@ -59,101 +51,61 @@ func (f *findings) failures() (broken []string) {
 	return append(broken, f.broken...)
 }
 
-// print writes them.
-func (f *findings) print(w io.Writer, p palette) {
-	rows := func(claims []claim) {
-		for _, c := range claims {
-			mark := p.paint(green, "✓")
-			if c.broken != "" {
-				mark = p.paint(red, "✗")
-			}
-			fmt.Fprintf(w, "  %s %-9s %s  %s\n", mark, c.name, p.paint(bold, right(c.value, f.width)), p.paint(dim, c.means))
-		}
+// print writes them: three sentences, what is broken, and the table.
+func (f *findings) print(s *screen) {
+	for _, l := range f.lines() {
+		s.print(l.line, l.hang)
 	}
-	rows(f.claims)
-	if f.heading != "" {
-		fmt.Fprintf(w, "\n  %s\n\n", f.heading)
+}
+
+// hanging is a line whose continuation is indented.
+type hanging struct {
+	line
+	hang int
+}
+
+func (f *findings) lines() (all []hanging) {
+	say := func(c colour, format string, args ...any) {
+		all = append(all, hanging{line{}.add(c, fmt.Sprintf(format, args...)), 2})
 	}
-	rows(f.windows)
-	if f.missed > 0 || f.still > 0 {
-		fmt.Fprintf(w, "    %s\n", p.paint(dim, fmt.Sprintf("This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))))
-	}
-	fmt.Fprintln(w)
 	failures := f.failures()
-	for _, failure := range failures {
-		fmt.Fprintf(w, "  %s %s\n", p.paint(red, "broken:"), strings.TrimSpace(failure))
-	}
 	if len(failures) == 0 {
-		fmt.Fprintf(w, "  %s\n", p.paint(green, "Every promise held."))
+		say(green, "Every promise held.")
+	} else {
+		say(red, "%d of the promises did not hold.", len(failures))
 	}
-}
-
-// verdict is how a run of one region went, judged by what the clients saw.
-type verdict struct {
-	saw      *tally
-	fleet    *fleet
-	still    time.Duration // the longest that the machine stood still
-	strain   *strain       // what the checks of busy gateways came to, nil if they have not all told
-	lost     int           // times that one took another for gone then, or later
-	delay    time.Duration // after the load until checks were exact again, or no gateway looked any more, less the time that the machine stood still
-	found    [guarantees]closest
-	timedOut int      // checks without authority where the one to ask was up, no crash or freeze was near, and no gateway stood still
-	broken   []string // promises of the fleet, in words
-}
-
-// judge looks at everything once the traffic has ended.
-func judge(f *fleet, t *tally) verdict {
-	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.whenBusy(), f.gatewaysStill()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	v := verdict{saw: t, fleet: f, still: t.lateness.Longest(moments(busy)...)}
-	rtt := t.asked.Quantile(0.99)
-	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
-	for _, e := range t.others {
-		down := f.ownerWasDown(e.owner, e.check.from, e.check.to)
-		if e.at == budget {
-			down = near(outvoted, e.check) // otherwise there is an owner or a stand-in to ask
-		}
-		late, isLate := excuse(e.check, busy)
-		if !isLate {
-			late, isLate = unsettled(e.check, still)
-		}
-		if !down && !near(during[crashed], e.check) && !near(during[timedOut], e.check) && !isLate {
-			v.timedOut++
-		}
-		switch {
-		case down:
-		case isLate:
-			unanswered[e.client] = append(unanswered[e.client], late)
-		case e.allowed:
-			unanswered[e.client] = append(unanswered[e.client], e.check)
+	for _, sentence := range f.sentences {
+		say(plain, "%s", sentence)
+	}
+	for _, failure := range failures {
+		for i, text := range strings.Split(strings.TrimSpace(failure), "\n") {
+			prefix := "broken: "
+			if i > 0 {
+				prefix = "        "
+			}
+			all = append(all, hanging{line{}.add(red, prefix).add(plain, text), len(prefix)})
 		}
 	}
-	for client, admitted := range t.admitted {
-		o := *during
-		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
-		for g, found := range fullest(admitted, &o, rtt, f.per) {
-			v.found[g].add(guarantee(g), found, f.limit)
+	rows := func(heading string, claims []claim) {
+		if len(claims) == 0 {
+			return
+		}
+		if say(plain, ""); heading != "" {
+			say(plain, "%s", heading)
+		}
+		for _, c := range claims {
+			mark := painted{green, "✓"}
+			if c.broken != "" {
+				mark = painted{red, "✗"}
+			}
+			l := append(line{}.add(plain, "  "), mark).add(plain, fmt.Sprintf(" %-9s ", c.name)).add(bold, right(c.value, f.width)).add(dim, "  "+c.means)
+			all = append(all, hanging{l, 16 + f.width})
 		}
 	}
-	if v.strain, v.lost = f.endurance(); v.strain != nil {
-		after := span{v.strain.Over, min(v.strain.Exact, v.strain.Over+int64(exactLooks))}
-		v.delay = after.length() - stood(&t.lateness, after, still)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i, inc := range f.current {
-		if inc.is(starting) {
-			f.breaks("gateway %d did not start in time", i+1)
-		}
-	}
-	v.broken = slices.Clone(f.broken)
-	return v
-}
-
-func moments(spans []span) (all []lab.Span) {
-	for _, s := range spans {
-		all = append(all, lab.Span{From: time.Unix(0, s.from), To: time.Unix(0, s.to)})
+	rows("", f.claims)
+	rows(f.heading, f.windows)
+	if f.missed > 0 || f.still > 0 {
+		say(dim, "This machine is busy: it stood still for up to %s, and %s requests were not sent in time.", short(max(f.still, stillSlack)), number(f.missed))
 	}
 	return all
 }
@@ -167,52 +119,109 @@ const (
 	enoughToJudge = 1000
 )
 
-// findings is the verdict in words.
-func (v *verdict) findings() *findings {
-	t := v.saw
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f := &findings{
-		width: 9, missed: t.missed, still: v.still, broken: v.broken,
-		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", v.fleet.per),
+// judge implements run. It judges by what the clients saw.
+func (m *monitor) judge(int64) *findings {
+	f, t := m.fleet, m.tally
+	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.whenBusy(), f.gatewaysStill()
+	usual, strained := sum(t.answers, func(a *answer) bool { return !a.busy }), sum(t.answers, func(a *answer) bool { return a.busy })
+	rtt := sum(t.answers, func(a *answer) bool { return !a.busy && a.at == asked }).checks.Quantile(0.99)
+	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
+	late := 0                      // checks without authority where the one to ask was up, no crash or freeze was near, and no gateway stood still
+	for _, a := range t.answers {
+		if a.err != nil || !elsewhereAt(a.at) {
+			continue
+		}
+		down := f.ownerWasDown(a.owner, a.check.from, a.check.to)
+		if a.at == budget {
+			down = near(outvoted, a.check) // otherwise there is an owner or a stand-in to ask
+		}
+		excused, isExcused := excuse(a.check, busy)
+		if !isExcused {
+			excused, isExcused = unsettled(a.check, still)
+		}
+		if !down && !near(during[crashed], a.check) && !near(during[timedOut], a.check) && !isExcused {
+			late++
+		}
+		switch {
+		case down:
+		case isExcused:
+			unanswered[a.client] = append(unanswered[a.client], excused)
+		case a.allowed:
+			unanswered[a.client] = append(unanswered[a.client], a.check)
+		}
 	}
-	usual, stalls, proof := t.total.answered(), t.stalls(), v.fleet.proof
-	requests := usual + t.strained.answered()
-	share := 100 * (t.total.allowed + t.strained.allowed) / max(1, requests)
-	claim := func(c claim) { f.claims = append(f.claims, c) }
-	claim(newClaim(requests > 0, "requests", number(requests), "%d%% allowed, %d%% denied", share, 100-share).
-		or("no request was answered at all"))
-	claim(newClaim(t.errors == 0, "errors", number(t.errors), "from gateways that were up; %d more requests were under way at one that was killed or frozen", t.cut).
-		or("%s: clients of gateways that were up saw errors, the first: %v", number(t.errors), t.problem))
-	claim(newClaim(stalls == 0, "stalls", number(stalls), "longer than %v: Timeout and slack for scheduling; the slowest took %s", stallBound, short(max(t.total.took.Most, t.strained.took.Most))).
-		or("%s requests to gateways that were up took longer than %v", number(stalls), stallBound))
-	for _, q := range []struct {
-		name string
-		part float64
-	}{{"p50", 0.5}, {"p99", 0.99}} {
-		f.add(true, q.name, short(t.total.took.Quantile(q.part)), "of requests over HTTP; of the checks in them %s", short(t.checks.Quantile(q.part)))
+	var found [guarantees]closest
+	for client, admitted := range t.admissions("/") {
+		o := *during
+		o[timedOut] = append(slices.Clone(o[timedOut]), unanswered[client]...)
+		for g, one := range fullest(admitted, &o, rtt, f.per) {
+			found[g].add(guarantee(g), one, f.limit)
+		}
 	}
-	claim(newClaim(usual < enoughToJudge || v.timedOut*100 <= usual*mostTimedOut, "timeouts", number(v.timedOut), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut).
-		or("%s of %s checks were not answered by the owner or stand-in to ask, though it was up, more than %d%%", number(v.timedOut), number(usual), mostTimedOut))
-	f.add(true, "stand-in", number(t.total.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(t.total.at[budget]))
-	f.add(true, "lag", short(v.fleet.lag), "the furthest that copies were behind")
-	if proof.reloaded > 0 {
-		f.add(true, "reload", short(proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+
+	v := &findings{
+		width: 9, missed: t.missed, still: t.lateness.Longest(moments(busy)...),
+		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
-	if proof.overruled > 0 {
-		f.add(true, "override", short(proof.overruled), "until all gateways decided by what one's admin API was told")
+	requests, stalled := usual.answered()+strained.answered(), stalls(t.lateness, t.slow, t.bound)
+	v.sentences = []string{
+		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), f.summary(), t.errors, stalled),
+		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].windows), f.per, found[healthy].most, f.limit),
 	}
-	f.claims = append(f.claims, v.busyClaims()...)
-	for g, found := range v.found {
-		most, means := found.promise.most(guarantee(g)), found.promise.means(guarantee(g))
-		f.windows = append(f.windows, newClaim(found.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", found.most, most), "in %s windows %s", number(found.windows), means).
-			or("a client got %d in one of the windows of %v %s: %d at most", found.most, v.fleet.per, means, most))
+	share := 100 * (usual.allowed + strained.allowed) / max(1, requests)
+	v.add(true, "requests", number(requests), "%d%% allowed, %d%% denied", share, 100-share)
+	problem := ""
+	if t.problem != nil {
+		problem = fmt.Sprintf(", the first: %v", t.problem)
+	}
+	v.add(t.errors == 0, "errors", number(t.errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
+	v.add(stalled == 0, "stalls", number(stalled), "took longer than %v: Timeout and slack for scheduling; the slowest took %s", t.bound, short(max(usual.took.Most, strained.took.Most)))
+	v.add(true, "p50", short(usual.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.5)))
+	v.add(true, "p99", short(usual.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.99)))
+	v.add(usual.answered() < enoughToJudge || late*100 <= usual.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
+	v.add(true, "stand-in", number(usual.at[stoodIn]), "checks answered by a copy of the count; %s more by a share of the limit", number(usual.at[budget]))
+	v.add(true, "lag", short(f.lag), "the furthest that copies were behind")
+	if f.proof.reloaded > 0 {
+		v.add(true, "reload", short(f.proof.reloaded), "until all gateways decided by the new rules; no request failed by it, and no count was reset")
+	}
+	if f.proof.overruled > 0 {
+		v.add(true, "override", short(f.proof.overruled), "until all gateways decided by what one's admin API was told")
+	}
+	if all, lost := f.endurance(); all != nil {
+		after := span{all.Over, min(all.Exact, all.Over+int64(exactLooks))}
+		all.judge(v, lost, after.length()-stood(t.lateness, after, still), strained)
+	}
+	for g, c := range found {
+		most, means := c.promise.most(guarantee(g)), c.promise.means(guarantee(g))
+		one := newClaim(c.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", c.most, most), "in %s windows %s", number(c.windows), means)
+		if one.broken != "" {
+			one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", c.most, f.per, means, most)
+		}
+		v.windows = append(v.windows, one)
+	}
+	v.broken = f.failures()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, inc := range f.current {
+		if inc.is(starting) {
+			v.broken = append(v.broken, fmt.Sprintf("gateway %d did not start in time", i+1))
+		}
+	}
+	if requests == 0 {
+		v.broken = append(v.broken, "no request was answered at all")
 	}
 	// Without it the others could hold because nothing was there to judge.
-	if requests >= enoughToJudge && v.found[healthy].windows == 0 {
-		f.broken = append(slices.Clip(f.broken), "no client got anything in a window without a fault: nothing was seen of health")
+	if requests >= enoughToJudge && found[healthy].windows == 0 {
+		v.broken = append(v.broken, "no client got anything in a window without a fault: nothing was seen of health")
 	}
-	return f
+	return v
+}
+
+func moments(spans []span) (all []lab.Span) {
+	for _, s := range spans {
+		all = append(all, lab.Span{From: time.Unix(0, s.from), To: time.Unix(0, s.to)})
+	}
+	return all
 }
 
 // number writes n with its thousands apart.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // scene is a fleet and a tally of which nothing runs.
@@ -22,7 +23,7 @@ func scene() (*fleet, *tally) {
 		f.current[i] = inc
 		f.all = append(f.all, inc)
 	}
-	return f, newTally(f)
+	return f, newTally(f, stallBound, new(lab.Lateness))
 }
 
 // happens has a gateway's step begin and be seen at these moments.
@@ -31,18 +32,20 @@ func (f *fleet) happens(k kind, from, seenBy int64) {
 }
 
 // admits adds answers that admit one client at a moment.
-func (t *tally) admits(units int, source, owner string, at int64) {
+func (t *tally) admits(units int, by place, owner string, at int64) {
 	for range units {
-		t.add(answer{
-			to: t.fleet.current[0], sent: at, done: at + 2, took: time.Millisecond,
-			check: span{at, at + 1}, source: source, owner: owner, allowed: true,
-		})
+		t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: span{at, at + 1}, at: by, owner: owner, allowed: true})
 	}
 }
 
 // denies adds an answer that denies that client.
-func (t *tally) denies(source, owner string, at int64) {
-	t.add(answer{to: t.fleet.current[0], sent: at, done: at + 2, check: span{at, at + 1}, source: source, owner: owner})
+func (t *tally) denies(by place, owner string, at int64) {
+	t.add(answer{to: t.fleet.current[0], path: "/", sent: at, done: at + 2, check: span{at, at + 1}, at: by, owner: owner})
+}
+
+// roundTrips adds answers of owners that were asked over the network, which took so long.
+func (t *tally) roundTrips(took time.Duration) {
+	t.add(answer{to: t.fleet.current[0], path: "/", sent: 0, done: int64(took), check: span{0, int64(took)}, at: asked})
 }
 
 // stoodStill has the machine stand still.
@@ -55,172 +58,169 @@ func TestVerdict(t *testing.T) {
 		happens func(*fleet, *tally)
 		broken  string // none if empty
 	}{
-		"a limit is a limit": {func(f *fleet, t *tally) { t.admits(16, "owner", "", second) }, ""},
-		"one more is broken": {func(f *fleet, t *tally) { t.admits(17, "owner", "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
+		"a limit is a limit": {func(f *fleet, t *tally) { t.admits(16, own, "", second) }, ""},
+		"one more is broken": {func(f *fleet, t *tally) { t.admits(17, own, "", second) }, "a client got 17 in one of the windows of 1s in which all was well"},
 		"a deploy excuses nothing": {func(f *fleet, t *tally) {
 			f.happens(leave, 10*second, 11*second)
-			t.admits(17, "owner", "", 10*second)
+			t.admits(17, own, "", 10*second)
 		}, "17 in one of the windows of 1s in which gateways started, or left in order"},
 		"neither does a start": {func(f *fleet, t *tally) {
 			f.happens(start, 10*second, never)
-			t.admits(17, "owner", "", 20*second)
+			t.admits(17, own, "", 20*second)
 		}, "in which gateways started"},
 		"nor does a reload of the rules": {func(f *fleet, t *tally) {
 			f.happens(reload, 10*second, 11*second)
-			t.admits(17, "owner", "", 10*second)
+			t.admits(17, own, "", 10*second)
 		}, "17 in one of the windows of 1s in which all was well"},
 		"nor an override, which is another key's": {func(f *fleet, t *tally) {
 			f.happens(override, 10*second, 11*second)
-			t.admits(17, "owner", "", 10*second)
+			t.admits(17, own, "", 10*second)
 		}, "17 in one of the windows of 1s in which all was well"},
 		"a crash may cost a sixteenth": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
-			t.admits(17, "owner", "", 10*second)
+			t.admits(17, own, "", 10*second)
 		}, ""},
 		"and not one more": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
-			t.admits(18, "owner", "", 10*second+1)
+			t.admits(18, own, "", 10*second+1)
 		}, "18 in one of the windows of 1s in which a gateway was killed: L + L/16"},
 		"but for what is admitted within two round trips": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+second/10)
-			t.admits(14, "owner", "", 10*second+second/20)
-			t.admits(6, "owner", "", 10*second+second/50)
-			t.asked.Add(30 * time.Millisecond)
+			t.admits(14, own, "", 10*second+second/20)
+			t.admits(6, own, "", 10*second+second/50)
+			t.roundTrips(30 * time.Millisecond)
 		}, ""},
 		"which excuse nothing else": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+second/10)
-			t.admits(18, "owner", "", 10*second+second/20)
-			t.admits(6, "owner", "", 10*second+second/50)
-			t.asked.Add(30 * time.Millisecond)
+			t.admits(18, own, "", 10*second+second/20)
+			t.admits(6, own, "", 10*second+second/50)
+			t.roundTrips(30 * time.Millisecond)
 		}, "24 in one of the windows of 1s in which a gateway was killed: L + L/16"},
 		"once all know of a crash all is well again": {func(f *fleet, t *tally) {
 			f.happens(kill, 10*second, 10*second+5)
-			t.admits(17, "stand_in", "gateway-2-0", 11*second+6)
+			t.admits(17, stoodIn, "gateway-2-0", 11*second+6)
 			f.all[1].down = []span{{0, never}}
 		}, "in which all was well"},
 		"two limits around a freeze": {func(f *fleet, t *tally) {
 			f.happens(freeze, 10*second, 10*second+5)
-			t.admits(32, "owner", "", 10*second)
+			t.admits(32, own, "", 10*second)
 		}, ""},
 		"and not one more there": {func(f *fleet, t *tally) {
 			f.happens(thaw, 10*second, 10*second+5)
-			t.admits(33, "owner", "", 10*second)
+			t.admits(33, own, "", 10*second)
 		}, "in which one was frozen or thawed"},
 		"after a heal the counts have a moment to meet": {func(f *fleet, t *tally) {
 			f.happens(thaw, 10*second, 10*second+5)
-			t.admits(32, "owner", "", 10*second+second/10)
+			t.admits(32, own, "", 10*second+second/10)
 		}, ""},
 		"a check that timed out though its owner was up excuses a second limit": {func(f *fleet, t *tally) {
-			t.admits(16, "forwarded", "gateway-2-0", second)
-			t.admits(16, "stand_in", "gateway-2-0", second+5)
+			t.admits(16, asked, "gateway-2-0", second)
+			t.admits(16, stoodIn, "gateway-2-0", second+5)
 		}, ""},
 		"in the windows that hold it": {func(f *fleet, t *tally) {
-			t.admits(1, "budget", "gateway-2-0", second)
-			t.admits(17, "forwarded", "gateway-2-0", 3*second)
+			t.admits(1, budget, "gateway-2-0", second)
+			t.admits(17, asked, "gateway-2-0", 3*second)
 		}, "in which all was well"},
 		"and no third": {func(f *fleet, t *tally) {
-			t.admits(32, "forwarded", "gateway-2-0", second)
-			t.admits(1, "budget", "gateway-2-0", second+5)
+			t.admits(32, asked, "gateway-2-0", second)
+			t.admits(1, budget, "gateway-2-0", second+5)
 		}, "a check timed out"},
 		"what is admitted elsewhere while its owner is gone excuses nothing": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{{0, never}}
-			t.admits(16, "forwarded", "gateway-3-0", second)
-			t.admits(1, "stand_in", "gateway-2-0", second+5)
+			t.admits(16, asked, "gateway-3-0", second)
+			t.admits(1, stoodIn, "gateway-2-0", second+5)
 		}, "in which all was well"},
 		"but for a share: there was a stand-in to ask, and it timed out": {func(f *fleet, t *tally) {
 			f.all[1].down = []span{{0, never}}
-			t.admits(16, "stand_in", "gateway-2-0", second)
-			t.admits(16, "budget", "gateway-2-0", second+5)
+			t.admits(16, stoodIn, "gateway-2-0", second)
+			t.admits(16, budget, "gateway-2-0", second+5)
 		}, ""},
 		"unless those that were left are no majority": {func(f *fleet, t *tally) {
 			f.nodes = 2
 			f.happens(kill, 0, 5)
-			t.admits(17, "budget", "gateway-2-0", second)
+			t.admits(17, budget, "gateway-2-0", second)
 		}, "in which all was well"},
 		"while gateways that are up do not hear each other, some time out": {func(f *fleet, t *tally) {
 			f.deaf = []span{{second, 2 * second}}
-			t.admits(32, "stand_in", "gateway-2-0", 2*second)
+			t.admits(32, stoodIn, "gateway-2-0", 2*second)
 		}, ""},
 		"an error of a gateway that is up": {func(f *fleet, t *tally) {
-			t.admits(1, "owner", "", second)
+			t.admits(1, own, "", second)
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
-		}, "saw errors, the first: refused"},
+		}, "errors: 1, from gateways that were up, the first: refused"},
 		"not of one that was killed meanwhile": {func(f *fleet, t *tally) {
-			t.admits(1, "owner", "", second)
+			t.admits(1, own, "", second)
 			f.all[1].down = []span{{second + 5, never}}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
 		}, ""},
 		"of one that had been thawed before": {func(f *fleet, t *tally) {
-			t.admits(1, "owner", "", second)
+			t.admits(1, own, "", second)
 			f.all[1].down = []span{{0, second - 1}}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, err: errors.New("refused")})
-		}, "saw errors"},
+		}, "errors: 1"},
 		"a stall": {func(f *fleet, t *tally) {
-			t.add(answer{to: f.current[1], took: stallBound + 1, source: "owner"})
+			t.add(answer{to: f.current[1], done: int64(stallBound) + 1, at: own})
 		}, "took longer than"},
 		"a check that timed out as a gateway stood still excuses until what was late has settled": {func(f *fleet, t *tally) {
 			f.all[1].still.add(moments([]span{{second, second + second/10}, {second + second/5, 2 * second}}))
-			t.denies("budget", "gateway-2-0", second)
-			t.admits(32, "owner", "", 2*second+int64(healed))
+			t.denies(budget, "gateway-2-0", second)
+			t.admits(32, own, "", 2*second+int64(healed))
 		}, ""},
 		"and not after that": {func(f *fleet, t *tally) {
 			f.all[1].still.add(moments([]span{{second, second + second/10}, {second + second/5, 2 * second}}))
-			t.denies("budget", "gateway-2-0", second)
-			t.admits(17, "owner", "", 2*second+int64(healed)+1)
+			t.denies(budget, "gateway-2-0", second)
+			t.admits(17, own, "", 2*second+int64(healed)+1)
 		}, "in which all was well"},
 		"and not if no gateway stood still meanwhile": {func(f *fleet, t *tally) {
 			f.all[1].still.add(moments([]span{{second + 2, 2 * second}}))
-			t.admits(1, "budget", "gateway-2-0", second)
-			t.admits(17, "owner", "", 2*second)
+			t.admits(1, budget, "gateway-2-0", second)
+			t.admits(17, own, "", 2*second)
 		}, "in which all was well"},
 		"a request without an answer": {func(f *fleet, t *tally) {
-			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), took: giveUp, err: context.DeadlineExceeded})
+			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), err: context.DeadlineExceeded})
 		}, "took longer than"},
 		"a request without an answer from a gateway that stood still": {func(f *fleet, t *tally) {
-			t.admits(1, "owner", "", second)
+			t.admits(1, own, "", second)
 			f.current[1].still.add(moments([]span{{second, second + int64(giveUp)}}))
-			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), took: giveUp, err: context.DeadlineExceeded})
+			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), err: context.DeadlineExceeded})
 		}, ""},
 		"a request that was slow because the machine stood still": {func(f *fleet, t *tally) {
 			t.stoodStill(span{second, 2 * second})
-			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
+			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
 		"one that was slow besides": {func(f *fleet, t *tally) {
 			t.stoodStill(span{second, second + second/10})
-			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
+			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
 		"a request that was slow because its gateway stood still": {func(f *fleet, t *tally) {
 			f.current[1].still.add(moments([]span{{second, second + second/2}, {second + second/2 + 10, 2 * second}}))
-			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
+			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
 		"and not because another one did": {func(f *fleet, t *tally) {
 			f.current[2].still.add(moments([]span{{second, 2 * second}}))
-			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, took: time.Second + 5, source: "owner"})
+			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, "took longer than"},
 		"a moment in which both the demo and the gateway stood still counts once": {func(f *fleet, t *tally) {
 			t.stoodStill(span{second, second + 4*second/10})
 			f.current[1].still.add(moments([]span{{second, second + 4*second/10}}))
-			t.add(answer{to: f.current[1], sent: second, done: 2 * second, took: time.Second, source: "owner"})
+			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
 		"a silent run":                 {func(f *fleet, t *tally) {}, "no request was answered"},
-		"a gateway that never started": {func(f *fleet, t *tally) { t.admits(1, "owner", "", second); f.current[2].condition = starting }, "gateway 3 did not start"},
+		"a gateway that never started": {func(f *fleet, t *tally) { t.admits(1, own, "", second); f.current[2].condition = starting }, "gateway 3 did not start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, tally := scene()
 			c.happens(f, tally)
-			judged := judge(f, tally)
-			v := judged.findings()
-			failures := strings.Join(v.failures(), "\n")
-			var printed strings.Builder
-			v.print(&printed, false)
+			v := (&monitor{fleet: f, tally: tally}).judge(0)
+			failures, said := strings.Join(v.failures(), "\n"), printed(v, 1000)
 			if c.broken == "" {
 				require.Empty(t, failures)
-				require.Contains(t, printed.String(), "Every promise held.")
+				require.Contains(t, said, "Every promise held.")
 				return
 			}
 			require.Contains(t, failures, c.broken)
-			require.Contains(t, printed.String(), c.broken)
-			require.NotContains(t, printed.String(), "Every promise held.")
+			require.Contains(t, said, c.broken)
+			require.NotContains(t, said, "Every promise held.")
 		})
 	}
 }
@@ -376,13 +376,20 @@ func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 // A fleet that never asks an owner would break no bound: its shares explain all.
 func TestARunThatShowsNoHealthProvesNothing(t *testing.T) {
 	f, seen := scene()
-	seen.total.allowed = 2000
-	well := verdict{saw: seen, fleet: f, found: [guarantees]closest{{windows: 10, most: 30, promise: promise{limit: 30}}}, timedOut: 20}
-	require.Empty(t, well.findings().failures())
-	unseen := well
-	unseen.found[healthy] = closest{}
-	require.Len(t, unseen.findings().failures(), 1)
-	outage := well
-	outage.timedOut = 300
-	require.Len(t, outage.findings().failures(), 1)
+	judge := func() []string { return (&monitor{fleet: f, tally: seen}).judge(0).failures() }
+	seen.admits(16, own, "", second)
+	for range 2000 {
+		seen.denies(own, "", second)
+	}
+	for range 20 {
+		seen.denies(budget, "gateway-2-0", second)
+	}
+	require.Empty(t, judge())
+	f.happens(kill, 0, never)
+	require.Len(t, judge(), 1)
+	f.happened = nil
+	for range 300 {
+		seen.denies(budget, "gateway-2-0", second)
+	}
+	require.Len(t, judge(), 1)
 }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// view is what is shown of one moment of a run.
+type view struct {
+	title             string
+	elapsed, duration time.Duration
+	next              string // what is about to happen
+	columns           []column
+	rows              [][]painted // with a cell for each column, of which the last may be longer
+	below             []line      // what there is room for below the table
+	standing          standing
+	story             []line
+	legend            []string
+}
+
+// column is one of the table's columns. Where there is no room, those with the highest
+// sacrifice go first.
+type column struct {
+	title     string
+	width     int
+	sacrifice int
+}
+
+// unknown is what a cell has instead of a figure.
+const unknown = "–"
+
+// table returns the table's header and rows.
+func (v *view) table(width int) []line {
+	left := make([]bool, len(v.columns))
+	for {
+		need, worst := -1, 0 // nothing comes after the last column
+		for i, c := range v.columns {
+			if !left[i] {
+				need, worst = need+c.width+1, max(worst, c.sacrifice)
+			}
+		}
+		if need <= width || worst == 0 {
+			break
+		}
+		for i, c := range v.columns {
+			left[i] = left[i] || c.sacrifice == worst
+		}
+	}
+	var all []line
+	header := make([]painted, len(v.columns))
+	for i, c := range v.columns {
+		header[i] = painted{dim, c.title}
+	}
+	for _, row := range slices.Concat([][]painted{header}, v.rows) {
+		l := line{}
+		for i, cell := range row {
+			switch {
+			case i >= len(v.columns)-1:
+				l = append(l, cell)
+			case !left[i]:
+				l = l.add(cell.colour, right(cell.text, v.columns[i].width)+" ")
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// progress returns how far the run is, and what comes next.
+func (v *view) progress(width int) []line {
+	label := fmt.Sprintf("%5.1f s of %v  ", v.elapsed.Seconds(), v.duration)
+	columns := min(30, width-utf8.RuneCountInString(label+v.next)-2)
+	l := line{}.add(plain, label)
+	if columns >= 5 {
+		done := min(columns, int(int64(columns)*int64(v.elapsed)/max(1, int64(v.duration))))
+		l = l.add(cyan, strings.Repeat("━", done)).add(dim, strings.Repeat("━", columns-done)+"  ")
+	}
+	return l.add(dim, v.next).wrap(width, utf8.RuneCountInString(label))
+}
+
+// lines returns what of the view there is room for, the least important left away.
+func (v *view) lines(width, height int) []line {
+	all := line{}.add(bold, "weir").add(plain, "  "+v.title).wrap(width, 6)
+	all = append(append(all, v.progress(width)...), nil)
+	all = append(all, v.table(width)...)
+	foot, below, story := []line{nil, v.standing.line()}, []line{nil}, []line{nil}
+	for _, l := range v.below {
+		below = append(below, l.wrap(width, 0)...)
+	}
+	for _, l := range v.story {
+		story = append(story, l.wrap(width, storyIndent)...)
+	}
+	legend := []line{nil}
+	for _, text := range v.legend {
+		legend = append(legend, line{}.add(dim, text).wrap(width, 0)...)
+	}
+	room := height - 1 - len(all) - len(foot)
+	if room < len(below)+len(legend)+5 {
+		legend = nil
+	}
+	if room < len(below)+4 {
+		below = nil
+	}
+	all = append(append(all, below...), foot...)
+	if most := min(room-len(below)-len(legend)-1, eventsShown, len(story)-1); most > 0 {
+		all = append(append(all, nil), story[len(story)-most:]...)
+	}
+	all = append(all, legend...)
+	return all[:min(len(all), max(height-1, 1))]
+}
+
+// eventsShown is how many lines of the story are shown at most.
+const eventsShown = 9
+
+// standing is the sums so far.
+type standing struct{ requests, errors, stalls int }
+
+func (s standing) line() line {
+	good := func(n int) colour {
+		if n == 0 {
+			return green
+		}
+		return red
+	}
+	return line{}.add(plain, number(s.requests)+" requests answered, ").
+		add(good(s.errors), number(s.errors)+" errors").add(plain, ", ").
+		add(good(s.stalls), number(s.stalls)+" stalls")
+}

@@ -178,9 +178,13 @@ func TestATableSaysWhatIsMissing(t *testing.T) {
 
 func TestARunPrintsWhatItMeasuredAndWhatIsMissing(t *testing.T) {
 	t.Setenv("PATH", "")
-	var text strings.Builder
-	args := []string{"-for", "5ms", "-count", "1", "-only", "^hot/(go-limiter|redis_rate)/", "-json"}
-	require.NoError(t, run(context.Background(), args, &text, io.Discard))
+	var text, progress strings.Builder
+	args := []string{"-for", "5ms", "-count", "2", "-only", "^hot/(go-limiter|redis_rate)/", "-json"}
+	require.NoError(t, run(context.Background(), args, &text, &progress))
+	require.Regexp(t, `^2 contenders and workloads, measured 2 times in all
+1 of 2, \d+s left  hot/go-limiter/fixed: \d+ checks/s
+2 of 2, 0s left  hot/go-limiter/fixed: \d+ checks/s
+$`, progress.String())
 	var rows []map[string]any
 	for lines := bufio.NewScanner(strings.NewReader(text.String())); lines.Scan(); {
 		var row map[string]any
@@ -196,6 +200,12 @@ func TestARunPrintsWhatItMeasuredAndWhatIsMissing(t *testing.T) {
 	for _, key := range []string{"go", "os", "cpu", "cpus", "libraries", "for", "count", "callers", "date"} {
 		require.NotEmpty(t, environment[key], key)
 	}
+}
+
+func TestTheTimeLeftIsEstimatedByWhatTheOthersTook(t *testing.T) {
+	require.Equal(t, 30*time.Second, left(10*time.Second, 1, 4))
+	require.Equal(t, 7*time.Second, left(20*time.Second, 3, 4))
+	require.Zero(t, left(time.Hour, 4, 4))
 }
 
 func TestARunEndsWhenItIsToldTo(t *testing.T) {

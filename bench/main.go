@@ -138,11 +138,25 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	return printTable(out, e, rows)
 }
 
+// left estimates how long the rest takes of so many measurements of which some are done, by how
+// long these took.
+func left(took time.Duration, done, all int) time.Duration {
+	return (took * time.Duration(all-done) / time.Duration(done)).Round(time.Second)
+}
+
 // measure has the cells take turns, so often. Those of a workload follow one another,
-// as they are compared; the first comes later in the next round.
+// as they are compared; the first comes later in the next round. After each it writes how far it
+// is, and how long the rest takes.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows := make([]row, len(cells))
 	runs := make([][]result, len(cells))
+	begun, done, all := time.Now(), 0, 0
+	for _, c := range cells {
+		if c.contender.remote == nil || s.redis != nil {
+			all += rounds
+		}
+	}
+	fmt.Fprintf(progress, "%d contenders and workloads, measured %d times in all\n", len(cells), all)
 	for round := range rounds {
 		for begin := 0; begin < len(cells); {
 			end := begin + 1
@@ -164,7 +178,8 @@ func measure(ctx context.Context, cells []cell, rounds int, s settings, progress
 					return nil, err
 				}
 				runs[i] = append(runs[i], f)
-				fmt.Fprintf(progress, "%d/%d %v: %.0f checks/s\n", round+1, rounds, c, f.Checks)
+				done++
+				fmt.Fprintf(progress, "%d of %d, %v left  %v: %.0f checks/s\n", done, all, left(time.Since(begun), done, all), c, f.Checks)
 			}
 			begin = end
 		}

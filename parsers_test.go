@@ -120,7 +120,6 @@ var notFuzzed = map[string]string{
 	"examples/websocket run":                   "a key of its operator's, in hex",
 	"examples/websocket main":                  "a key of its operator's, in hex",
 	"cmd/demo serveGateway":                    "what the demo itself has written",
-	"cmd/demo obey":                            "what the demo itself has written",
 	"cmd/demo runGateway":                      "what the demo itself has written",
 	"cmd/demo panorama.ask":                    "what the demo's own gateways answer",
 	"cmd/demo panorama.Top":                    "what the demo's own gateways answer",

@@ -204,13 +204,3 @@ func TestABusyGatewayEndsAtOnce(t *testing.T) {
 	cancel()
 	require.Zero(t, endure(ctx, l, never).Took.Total)
 }
-
-func TestOrdersAreTakenUntilTheInputEnds(t *testing.T) {
-	orders, loads := make(chan order, 2), make(chan order, 1)
-	orders <- order{Busy: 7}
-	orders <- order{Busy: 8}
-	close(orders)
-	obey(orders, loads, nil)
-	require.Equal(t, order{Busy: 7}, <-loads)
-	require.Empty(t, loads, "one that comes before the last was taken is left out")
-}

@@ -126,25 +126,10 @@ func runGateway(told string) int {
 	return lab.Serve(told, serveGateway, func(err error) any { return report{At: time.Now().UnixNano(), Error: err.Error()} })
 }
 
-// obey hands loads on until there are no more orders. One that comes before the last has
-// been taken is left out, but that links change is never.
-func obey(orders <-chan order, loads chan<- order, n *network) {
-	for o := range orders {
-		if o.Links != nil {
-			n.set(o.Links)
-			continue
-		}
-		select {
-		case loads <- o:
-		default:
-		}
-	}
-}
-
+// serveGateway is that process, from its start until ctx is done or it is told to leave.
 func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan order, tell func(any) error) (err error) {
-	loads, links := make(chan order, 1), newNetwork(s.Links)
+	links := newNetwork(s.Links)
 	defer links.close()
-	go obey(orders, loads, links)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cfg := weir.Config{
 		Name: s.Label, Bind: s.Bind, Join: s.Join, Expect: s.Expect, Replicas: s.Replicas,
@@ -224,7 +209,11 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 			return errors.Join(err, tell(w.last))
 		case err := <-served:
 			return err
-		case o := <-loads:
+		case o := <-orders: // one that does nothing, once ctx is done
+			links.set(o.Links)
+			if o.Busy == 0 {
+				continue
+			}
 			limiter, err := node.Limiter(busyLimit)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,7 +152,6 @@ func (p *path) relay(ctx context.Context, ends ...net.Conn) {
 // parcel is what was sent at once.
 type parcel struct {
 	due  time.Time
-	to   net.Addr // of a packet
 	what []byte
 }
 
@@ -175,7 +175,7 @@ func (p *path) post(ctx context.Context, parcels chan<- parcel, from io.Reader) 
 		}
 		if n > 0 {
 			select {
-			case parcels <- parcel{due: last, what: b[:n:n]}:
+			case parcels <- parcel{last, b[:n:n]}:
 			case <-ctx.Done():
 				return
 			}
@@ -210,9 +210,7 @@ func (n *network) Listen(ctx context.Context, addr string) (net.Listener, net.Pa
 		tcp.Close()
 		return nil, nil, err
 	}
-	all := &packets{PacketConn: udp, network: n, late: make(chan parcel, underWay)}
-	n.wait.Go(all.deliver)
-	return tcp, all, nil
+	return tcp, &packets{udp, n, make(chan struct{}, underWay)}, nil
 }
 
 // LookupHost implements cluster.Network.
@@ -230,7 +228,7 @@ func (n *network) close() {
 type packets struct {
 	net.PacketConn
 	network *network
-	late    chan parcel // underWay at most; what comes then is lost
+	late    chan struct{} // has one for each packet under way; what comes when it is full is lost
 }
 
 func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -245,7 +243,14 @@ func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
 		return c.PacketConn.WriteTo(b, to)
 	default:
 		select {
-		case c.late <- parcel{time.Now().Add(takes), to, append([]byte(nil), b...)}:
+		case c.late <- struct{}{}:
+			late := slices.Clone(b)
+			c.network.wait.Go(func() {
+				if sleep(c.network.ctx, takes) {
+					c.PacketConn.WriteTo(late, to)
+				}
+				<-c.late
+			})
 		default:
 		}
 	}
@@ -263,20 +268,5 @@ func (c *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 			}
 		}
 		return n, from, err
-	}
-}
-
-// deliver sends each late packet when it is due, until the network is closed.
-func (c *packets) deliver() {
-	for {
-		select {
-		case next := <-c.late:
-			if !sleep(c.network.ctx, time.Until(next.due)) {
-				return
-			}
-			c.PacketConn.WriteTo(next.what, next.to)
-		case <-c.network.ctx.Done():
-			return
-		}
 	}
 }

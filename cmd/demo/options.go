@@ -61,50 +61,49 @@ func parse(args []string, help io.Writer) (options, error) {
 	if err != nil {
 		return o, fmt.Errorf("%w: -h lists the flags", err)
 	}
-	var wrong []error
-	refuse := func(bad bool, format string, args ...any) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
 	told := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { told[f.Name] = true })
-	quiet := o.serve && o.rules != "" && !told["rate"]
-	if o.serve && !told["rate"] {
-		o.rate = servedRate
+	unless := func(flag string, set func()) {
+		if !told[flag] {
+			set()
+		}
 	}
-	if o.regions != 0 {
-		o.inRegions(told, refuse)
+	enough := leastRate(o.limit, planetPer)
+	switch {
+	case o.regions != 0:
+		unless("nodes", func() { o.nodes = 2 })
+		unless("limit", func() { o.limit = 50 })
+		enough = leastRate(o.limit, planetPer)
+		unless("rate", func() { o.rate = max(600, enough) })
+	case o.serve:
+		unless("rate", func() { o.rate = servedRate })
 	}
-	refuse(flags.NArg() > 0, "%q is no flag: -h lists them", flags.Arg(0))
-	refuse(o.rules != "" && !o.serve, "-rules without -serve: the verdict judges the demo's own rules, add -serve")
-	refuse(o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9, one is killed and another frozen", o.nodes)
-	refuse(o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", o.replicas)
-	refuse(o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", o.rate, workers)
-	refuse(o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", o.limit)
-	refuse(o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m, what happens needs room", o.duration, leastDuration)
 	requests := float64(o.rate) * o.duration.Seconds()
-	refuse(!o.serve && requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, all of which the verdict looks at", o.rate, o.duration, requests, mostRequests)
-	perSecond := leastRate(o.limit, planetPer)
-	refuse(len(wrong) == 0 && o.regions > 0 && o.rate < perSecond, "-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", o.rate, perSecond)
-	if quiet {
+	var wrong []error
+	for _, c := range []struct {
+		is   bool
+		says string
+		args []any
+	}{
+		{flags.NArg() > 0, "%q is no flag: -h lists them", []any{flags.Arg(0)}},
+		{o.regions != 0 && (o.regions < 2 || o.regions > len(regionNames)), "-regions is %d: use 2 to %d, or 0 for none", []any{o.regions, len(regionNames)}},
+		{o.regions != 0 && o.serve, "-regions with -serve: serve runs gateways of one region, take one of the two off", nil},
+		{o.regions != 0 && o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions, what happens needs room", []any{o.duration}},
+		{o.regions > 0 && o.limit > 0 && o.rate < enough, "-rate is %d: use %d or more, or a lower -limit: less does not use up what is granted", []any{o.rate, enough}},
+		{o.rules != "" && !o.serve, "-rules without -serve: the verdict judges the demo's own rules, add -serve", nil},
+		{o.nodes < 2 || o.nodes > 9, "-nodes is %d: use 2 to 9, one is killed and another frozen", []any{o.nodes}},
+		{o.replicas == 0 || o.replicas < -1 || o.replicas > 8, "-replicas is %d: use 1 to 8, or -1 for none", []any{o.replicas}},
+		{o.rate < workers || o.rate > 20000, "-rate is %d: use %d to 20000 requests a second", []any{o.rate, workers}},
+		{o.limit < 1 || o.limit > 10000, "-limit is %d: use 1 to 10000 requests in a window", []any{o.limit}},
+		{o.duration < leastDuration || o.duration > 10*time.Minute, "-duration is %v: use %v to 10m, what happens needs room", []any{o.duration, leastDuration}},
+		{!o.serve && requests > mostRequests, "-rate %d for -duration %v is %.0f requests: use %d at most, all of which the verdict looks at", []any{o.rate, o.duration, requests, mostRequests}},
+	} {
+		if c.is {
+			wrong = append(wrong, fmt.Errorf(c.says, c.args...))
+		}
+	}
+	if o.serve && o.rules != "" && !told["rate"] {
 		o.rate = 0 // nobody knows what the rules make of the demo's requests
 	}
 	return o, errors.Join(wrong...)
-}
-
-// inRegions fills in what was not told of a run with regions.
-func (o *options) inRegions(told map[string]bool, refuse func(bad bool, format string, args ...any)) {
-	refuse(o.regions < 2 || o.regions > len(regionNames), "-regions is %d: use 2 to %d, or 0 for none", o.regions, len(regionNames))
-	refuse(o.serve, "-regions with -serve: serve runs gateways of one region, take one of the two off")
-	if !told["nodes"] {
-		o.nodes = 2
-	}
-	if !told["limit"] {
-		o.limit = 50
-	}
-	refuse(o.duration < 16*time.Second, "-duration is %v: use 16s to 10m with -regions, what happens needs room", o.duration)
-	if !told["rate"] && o.limit > 0 {
-		o.rate = max(600, leastRate(o.limit, planetPer))
-	}
 }

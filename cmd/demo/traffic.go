@@ -82,19 +82,22 @@ func drive(ctx context.Context, f *fleet, t *tally, rate int, seed uint64) {
 func pace(ctx context.Context, rate int, seed uint64, miss func(int), newWorker func(*rand.Rand) func()) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	begin, pause := time.Now(), time.Duration(workers)*time.Second/time.Duration(rate)
+	pause := time.Duration(workers) * time.Second / time.Duration(rate)
 	for w := range workers {
 		wait.Go(func() {
 			work := newWorker(rand.New(rand.NewPCG(seed, uint64(w)+1)))
-			next := begin.Add(pause * time.Duration(w) / workers)
-			for sleep(ctx, time.Until(next)) {
-				work()
-				next = next.Add(pause)
-				if behind := time.Since(next); behind > pause {
-					missed := behind / pause
-					miss(int(missed))
-					next = next.Add(missed * pause)
+			sleep(ctx, pause*time.Duration(w)/workers)
+			tick := time.NewTicker(pause) // which leaves out what it cannot hand over
+			defer tick.Stop()
+			for last := time.Now(); ; {
+				select {
+				case <-ctx.Done():
+					return
+				case now := <-tick.C:
+					miss(max(0, int((now.Sub(last)+pause/2)/pause)-1))
+					last = now
 				}
+				work()
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -267,17 +266,6 @@ func (f *fleet) endured(s *strain, at int64) {
 	f.shown += fmt.Sprintf("; of %s under load authority decided %d%%, within %s but for 1%%", number(all.Took.Total), all.byAuthority(), short(all.Took.Quantile(0.99)))
 }
 
-// endurance returns what the checks of busy gateways came to, nil if they have not all told,
-// and how often one took another for gone.
-func (f *fleet) endurance() (all *strain, lost int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.strained == nil || f.straining > 0 {
-		return nil, 0
-	}
-	return f.strained, f.lost
-}
-
 // lose notes members that a gateway takes for gone though they are up, from when all
 // are busy on. f.mu is held.
 func (f *fleet) lose(before, now *report) {
@@ -291,15 +279,12 @@ func (f *fleet) lose(before, now *report) {
 	}
 }
 
-// whenBusy is when no gateway left the machine idle time.
-func (f *fleet) whenBusy() []span {
+// wasBusy reports whether the gateways were busy at some moment between two.
+func (f *fleet) wasBusy(from, to int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.busy)
+	return near(f.busy, span{from, to})
 }
-
-// wasBusy reports whether the gateways were busy at some moment between two.
-func (f *fleet) wasBusy(from, to int64) bool { return near(f.whenBusy(), span{from, to}) }
 
 // excuse is which windows a check excuses that was answered without the one to ask,
 // while gateways were busy: those from then on until all that was late has settled.

@@ -39,7 +39,7 @@ func (p *planet) judge(over int64) *findings {
 	}
 	for i, t := range p.tallies {
 		still := p.fleets[i].gatewaysStill()
-		f.missed, errors, stalled = f.missed+t.missed, errors+t.errors, stalled+stalls(t.lateness, t.slow, t.bound)
+		f.missed, errors, stalled = f.missed+t.missed, errors+t.errors, stalled+t.stalls(t.slow, t.bound)
 		if t.problem != nil {
 			problem = ": " + t.problem.Error()
 		}
@@ -58,15 +58,18 @@ func (p *planet) judge(over int64) *findings {
 		cut        bool
 	}{{"p99", "while regions reach each other", false}, {"p99, cut", "while one is cut off", true}} {
 		checks := func(regional bool) (of *sums, late float64) {
-			var slows []slow
-			of = sum(answers, func(a *answer) bool {
-				is := (a.path == localPath) == regional && near([]span{cut}, a.check) == c.cut
-				if is && a.check.length() >= there {
-					slows = append(slows, slow{a.check, a.check.length(), a.to})
+			is := func(a *answer) bool { return (a.path == localPath) == regional && near([]span{cut}, a.check) == c.cut }
+			of = sum(answers, is)
+			for _, t := range p.tallies {
+				var slows []slow
+				for _, a := range t.answers {
+					if a.err == nil && is(&a) && a.check.length() >= there {
+						slows = append(slows, slow{a.check, a.check.length(), a.to})
+					}
 				}
-				return is
-			})
-			return of, float64(stalls(&p.lateness, slows, there)) / float64(max(of.answered(), 1))
+				late += float64(t.stalls(slows, there)) / float64(max(of.answered(), 1))
+			}
+			return of, late
 		}
 		global, late := checks(false)
 		regional, lateThere := checks(true)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ type incarnation struct {
 	report    report        // the last one; none yet if its Name is empty
 	down      []span        // when it could not be expected to answer
 	over      chan struct{} // closed when its process has ended
-	still     stillness     // as it told
+	still     []span        // when it was late and cores did not work for it, as it told: other programs had them
 }
 
 func (inc *incarnation) is(conditions ...condition) bool {
@@ -212,8 +213,10 @@ func (f *fleet) told(inc *incarnation, r report) {
 		f.endured(r.Strain, r.At)
 		r.Strain = nil
 	}
-	if !f.served { // where nobody judges how long requests took
-		inc.still.add(r.Still)
+	for _, s := range r.Still {
+		if !f.served { // where nobody judges how long requests took
+			inc.still = append(inc.still, span{s.From.UnixNano(), s.To.UnixNano()})
+		}
 	}
 	r.Still = nil
 	inc.report = r
@@ -376,24 +379,15 @@ func (f *fleet) do(what step) error {
 	}
 	act := f.begin(what, inc)
 	f.mu.Unlock()
-	err := act()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err != nil {
+	if err := act(); err != nil {
 		return fmt.Errorf("gateway %d: %v: %w", what.gateway+1, what.kind, err)
 	}
-	switch what.kind {
-	case start:
+	if what.kind == start {
 		again := ""
 		if inc != nil {
 			again = " again at the same address"
 		}
 		f.say("start", "gateway %d starts%s, as process %d", what.gateway+1, again, f.current[what.gateway].process.PID())
-	case thaw:
-		inc.condition = joining
-		inc.down[len(inc.down)-1].to = time.Now().UnixNano()
-		f.say("thaw", "gateway %d goes on by SIGCONT, and may not know that it was away", what.gateway+1)
-		f.order(inc) // of links that changed meanwhile
 	}
 	return nil
 }
@@ -401,52 +395,52 @@ func (f *fleet) do(what step) error {
 // begin notes a step that happens now to what is in the gateway's place, and returns what
 // makes it happen, to be called without f.mu. f.mu is held.
 func (f *fleet) begin(what step, inc *incarnation) (act func() error) {
-	n, now, pid := what.gateway+1, time.Now().UnixNano(), 0
+	k, now, pid := what.kind, time.Now().UnixNano(), 0
 	if inc != nil && inc.process != nil {
 		pid = inc.process.PID()
 	}
-	f.unproven = what.kind.guarantee() == healthy
-	f.launching = what.kind == start
+	f.unproven, f.launching = k.guarantee() == healthy, k == start
 	f.happened = append(f.happened, happening{step: what, from: now, seenBy: never})
+	if kinds[k].does != "" {
+		f.say(k.String(), "%s", strings.NewReplacer("{n}", strconv.Itoa(what.gateway+1), "{pid}", strconv.Itoa(pid)).Replace(kinds[k].does))
+	}
 	takeAway := func(to condition) {
 		inc.condition, inc.ready = to, false
 		inc.down = append(inc.down, span{now, never})
 	}
-	switch what.kind {
+	switch k {
 	case start:
 		return func() error { return f.launch(what.gateway) }
 	case leave:
 		inc.condition = leaving
-		f.say("leave", "gateway %d, process %d, is told to leave by SIGTERM", n, pid)
 		return inc.process.Leave
 	case kill:
 		takeAway(killed)
-		f.say("kill", "gateway %d, process %d, dies by SIGKILL", n, pid)
 		return inc.process.Kill
 	case freeze:
 		takeAway(frozen)
-		f.say("freeze", "gateway %d, process %d, is frozen by SIGSTOP", n, pid)
 		return inc.process.Freeze
 	case thaw:
-		return inc.process.Thaw
-	case reload, override:
-		if what.kind == reload {
-			f.say("reload", "the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))
-		} else {
-			f.say("admin", "gateway %d's admin API is told to override that for one user", n)
-		}
 		return func() error {
-			f.polls.Go(func() { f.change(what.kind) })
+			err := inc.process.Thaw()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			inc.condition = joining
+			inc.down[len(inc.down)-1].to = time.Now().UnixNano()
+			f.order(inc) // of links that changed meanwhile
+			return err
+		}
+	case reload, override:
+		return func() error {
+			f.polls.Go(func() { f.change(k) })
 			return nil
 		}
 	case busy:
 		return func() error { return f.strain(what.last) }
 	case cut, heal:
-		f.away[what.gateway] = what.kind == cut
-		f.say(what.kind.String(), "gateway %d is %s", n, map[kind]string{cut: "cut off from those that are not", heal: "no longer cut off"}[what.kind])
-	case slowDown, speedUp:
-		f.slowed[what.gateway] = what.kind == slowDown
-		f.say(what.kind.String(), "what gateway %d and others say to each other takes %s", n, map[kind]string{slowDown: slowBy.String() + " more each way", speedUp: "no longer than before"}[what.kind])
+		f.away[what.gateway] = k == cut
+	default:
+		f.slowed[what.gateway] = k == slowDown
 	}
 	return func() error {
 		f.relink()
@@ -628,22 +622,6 @@ func (f *fleet) occasions() *occasions {
 		o[timedOut] = append(o[timedOut], s.healed())
 	}
 	return &o
-}
-
-// summary is what has happened, for the verdict.
-func (f *fleet) summary() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []string
-	for _, h := range f.happened {
-		if what := kinds[h.kind].happened; what != "" && !slices.Contains(all, what) {
-			all = append(all, what)
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return " while " + strings.Join(all, ", ")
 }
 
 // outvoted is when gateways had to keep to a share of the limit, because they were

@@ -33,23 +33,24 @@ type kindOf struct {
 	guarantee guarantee // the row that judges windows in which it happens
 	seen      string    // what follows from it, once all have seen it
 	happened  string    // what the verdict calls it
+	does      string    // what is told of it as it is done to gateway {n}, which is process {pid}
 }
 
 // kinds describes each kind. Changed rules and busy gateways excuse nothing: only a check that
 // was answered elsewhere for it excuses the windows that hold it.
 var kinds = [...]kindOf{
-	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started"},
-	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "gateways left in order"},
-	kill:     {"kill", crashed, stoodInFor, "one was killed"},
-	freeze:   {"freeze", timedOut, stoodInFor, "one was frozen"},
-	thaw:     {"thaw", timedOut, "all hear it and ask it again", ""},
-	reload:   {"reload", healthy, "", "their rules changed"},
-	override: {"override", healthy, "", "a limit was overridden"},
-	busy:     {"busy", healthy, "", "all were busy"},
-	cut:      {"cut", timedOut, "", ""},
-	heal:     {"heal", timedOut, "all hear each other again", ""},
-	slowDown: {"slow", timedOut, "", ""},
-	speedUp:  {"speed up", timedOut, "", ""},
+	start:    {"start", deployed, "it has its counts, is ready, and all ask it for the keys that it owns", "gateways started", ""},
+	leave:    {"leave", deployed, "it has handed its counts over, said goodbye and ended", "gateways left in order", "gateway {n}, process {pid}, is told to leave by SIGTERM"},
+	kill:     {"kill", crashed, stoodInFor, "one was killed", "gateway {n}, process {pid}, dies by SIGKILL"},
+	freeze:   {"freeze", timedOut, stoodInFor, "one was frozen", "gateway {n}, process {pid}, is frozen by SIGSTOP"},
+	thaw:     {"thaw", timedOut, "all hear it and ask it again", "", "gateway {n} goes on by SIGCONT, and may not know that it was away"},
+	reload:   {"reload", healthy, "", "their rules changed", fmt.Sprintf("the rules file changes: each user gets %s an hour, not %s", number(hourlyReloaded), number(hourly))},
+	override: {"override", healthy, "", "a limit was overridden", "gateway {n}'s admin API is told to override that for one user"},
+	busy:     {"busy", healthy, "", "all were busy", ""},
+	cut:      {"cut", timedOut, "", "", "gateway {n} is cut off from those that are not"},
+	heal:     {"heal", timedOut, "all hear each other again", "", "gateway {n} is no longer cut off"},
+	slowDown: {"slow", timedOut, "", "", fmt.Sprintf("what gateway {n} and others say to each other takes %v more each way", slowBy)},
+	speedUp:  {"speed up", timedOut, "", "", "what gateway {n} and others say to each other takes no longer than before"},
 }
 
 func (k kind) String() string       { return kinds[k].name }

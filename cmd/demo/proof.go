@@ -1,15 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,32 +44,27 @@ type proof struct {
 
 // change has the rules changed, and every gateway show what holds then.
 func (f *fleet) change(k kind) {
-	f.mu.Lock()
-	inc := f.current[0]
-	f.mu.Unlock()
-	begun, version, overrides := time.Now(), f.version, f.overrides
-	var text string
-	var err error
+	begun, err := time.Now(), error(nil)
+	text, to, took := "all gateways grant %s an hour; of a user's %d units none was forgotten", int64(hourlyReloaded), &f.proof.reloaded
 	if k == reload {
-		text = fmt.Sprintf("all gateways grant %s an hour; of a user's %%d units none was forgotten", number(hourlyReloaded))
 		for range spentBefore {
 			err = errors.Join(err, f.prove(hourly, proveWithin))
 		}
-		begun, version = time.Now(), 2
+		begun = time.Now()
 		if err == nil {
-			err = f.writeRules(version, hourlyReloaded)
-		}
-		if err == nil {
-			err = f.prove(hourlyReloaded, proveWithin)
+			err = f.writeRules(2, hourlyReloaded)
 		}
 	} else {
-		text = fmt.Sprintf("all gateways grant that user %s an hour, less the %%d units that it has used", number(hourlyGranted))
-		overrides++
-		if err = f.override(inc); err == nil {
-			err = f.prove(hourlyGranted, proveWithin)
-		}
+		text, to, took = "all gateways grant that user %s an hour, less the %d units that it has used", hourlyGranted, &f.proof.overruled
+		f.mu.Lock()
+		first := f.current[0]
+		f.mu.Unlock()
+		err = f.override(first)
 	}
-	took := time.Since(begun)
+	if err == nil {
+		err = f.prove(to, proveWithin)
+	}
+	now := time.Now()
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,15 +76,15 @@ func (f *fleet) change(k kind) {
 		f.breaks("%v: %v", k, err)
 		f.shown = "not all gateways have shown it"
 	default:
-		f.shown, f.version, f.overrides = fmt.Sprintf(text, f.proof.spent), version, overrides
+		f.shown, *took = fmt.Sprintf(text, number(int(to)), f.proof.spent), now.Sub(begun)
 		if k == reload {
-			f.proof.reloaded = took
+			f.version = 2
 		} else {
-			f.proof.overruled = took
+			f.overrides++
 		}
 	}
 	f.happened[len(f.happened)-1].from = begun.UnixNano()
-	f.settle(time.Now().UnixNano())
+	f.settle(now.UnixNano())
 }
 
 // prove asks every gateway, within a time, until it shows the limit that should hold,
@@ -131,12 +126,7 @@ var (
 
 // quota asks a gateway for the prover, and reads its quota from the answer.
 func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
-	r, err := http.NewRequest(http.MethodGet, inc.url()+provePath, nil)
-	if err != nil {
-		return 0, 0, err
-	}
-	r.Header.Set(userHeader, prover)
-	response, err := f.answer(inc, r)
+	response, err := f.call(inc, http.MethodGet, inc.url()+provePath, nil, userHeader, prover)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -158,25 +148,24 @@ func (f *fleet) quota(inc *incarnation) (limit, left int64, err error) {
 
 // override has one gateway's admin API give the prover a quota of its own.
 func (f *fleet) override(inc *incarnation) error {
-	body, err := json.Marshal(map[string]any{"limit": hourLimit, "key": prover, "rate": hourlyGranted, "by": "the demo"})
-	if err != nil {
-		return err
-	}
-	r, err := http.NewRequest(http.MethodPost, inc.adminURL()+"/v1/overrides", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Authorization", "Bearer "+f.token)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := f.answer(inc, r)
+	body := fmt.Sprintf(`{"limit": %q, "key": %q, "rate": %d, "by": "the demo"}`, hourLimit, prover, hourlyGranted)
+	response, err := f.call(inc, http.MethodPost, inc.adminURL()+"/v1/overrides", strings.NewReader(body),
+		"Authorization", "Bearer "+f.token, "Content-Type", "application/json")
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("the admin API of gateway %d answered %s", inc.gateway+1, response.Status)
 	}
 	return err
 }
 
-// answer is a gateway's to a request, without its body.
-func (f *fleet) answer(inc *incarnation, r *http.Request) (*http.Response, error) {
+// call makes a request with header fields, and returns the answer without its body.
+func (f *fleet) call(inc *incarnation, method, url string, body io.Reader, fields ...string) (*http.Response, error) {
+	r, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
 	response, err := inc.do(r)
 	if err == nil {
 		return response, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weir-go/weir/internal/lab"
@@ -17,38 +16,14 @@ const (
 	stillSlack    = 20 * time.Millisecond
 )
 
-// stillness is when a gateway's process stood still: it was late, and cores did not work
-// for it. Other programs had them. It is safe for concurrent use.
-type stillness struct {
-	mu    sync.Mutex
-	spans []span // in the order of time, and apart
-}
-
-// add takes in what a gateway told.
-func (s *stillness) add(told []lab.Span) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range told {
-		s.spans = append(s.spans, span{one.From.UnixNano(), one.To.UnixNano()})
-	}
-}
-
-// all returns when the gateway stood still.
-func (s *stillness) all() []span {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.spans)
-}
-
 // gatewaysStill returns when some gateway of the fleet stood still, in the order of time,
 // and apart.
 func (f *fleet) gatewaysStill() (apart []span) {
 	f.mu.Lock()
-	all := slices.Clone(f.all)
-	f.mu.Unlock()
+	defer f.mu.Unlock()
 	var spans []span
-	for _, inc := range all {
-		spans = append(spans, inc.still.all()...)
+	for _, inc := range f.all {
+		spans = append(spans, inc.still...)
 	}
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	for _, s := range spans {
@@ -103,13 +78,11 @@ func stood(l *lab.Lateness, s span, gateways []span) time.Duration {
 
 // stalls returns how many of these took longer than a bound, and not because the demo or
 // the gateway stood still.
-func stalls(l *lab.Lateness, all []slow, bound time.Duration) (n int) {
+func (t *tally) stalls(all []slow, bound time.Duration) (n int) {
+	t.fleet.mu.Lock()
+	defer t.fleet.mu.Unlock()
 	for _, s := range all {
-		var gateway []span
-		if s.to != nil {
-			gateway = s.to.still.all()
-		}
-		if s.took-stood(l, s.span, gateway) > bound {
+		if s.took-stood(t.lateness, s.span, s.to.still) > bound {
 			n++
 		}
 	}

@@ -89,7 +89,7 @@ func (t *tally) miss(requests int) {
 func (t *tally) standing() standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return standing{t.answered, t.errors, stalls(t.lateness, t.slow, t.bound)}
+	return standing{t.answered, t.errors, t.stalls(t.slow, t.bound)}
 }
 
 // since returns the answers that came after a moment.

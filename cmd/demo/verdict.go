@@ -119,10 +119,10 @@ const (
 	enoughToJudge = 1000
 )
 
-// judge implements run. It judges by what the clients saw.
+// judge implements run. It judges by what the clients saw, once all gateways have ended.
 func (m *monitor) judge(int64) *findings {
 	f, t := m.fleet, m.tally
-	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.whenBusy(), f.gatewaysStill()
+	during, outvoted, busy, still := f.occasions(), f.outvoted(), f.busy, f.gatewaysStill()
 	usual, strained := sum(t.answers, func(a *answer) bool { return !a.busy }), sum(t.answers, func(a *answer) bool { return a.busy })
 	rtt := sum(t.answers, func(a *answer) bool { return !a.busy && a.at == asked }).checks.Quantile(0.99)
 	var unanswered [clients][]span // admitted without the one to ask, which was up; of busy gateways also denied
@@ -163,9 +163,15 @@ func (m *monitor) judge(int64) *findings {
 		width: 9, missed: t.missed, still: t.lateness.Longest(moments(busy)...),
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
-	requests, stalled := usual.answered()+strained.answered(), stalls(t.lateness, t.slow, t.bound)
+	requests, stalled := usual.answered()+strained.answered(), t.stalls(t.slow, t.bound)
+	var happened []string
+	for _, h := range f.happened {
+		if what := kinds[h.kind].happened; what != "" && !slices.Contains(happened, what) {
+			happened = append(happened, what)
+		}
+	}
 	v.sentences = []string{
-		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), f.summary(), t.errors, stalled),
+		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), strings.TrimSuffix(" while "+strings.Join(happened, ", "), " while "), t.errors, stalled),
 		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].windows), f.per, found[healthy].most, f.limit),
 	}
 	share := 100 * (usual.allowed + strained.allowed) / max(1, requests)
@@ -187,9 +193,9 @@ func (m *monitor) judge(int64) *findings {
 	if f.proof.overruled > 0 {
 		v.add(true, "override", short(f.proof.overruled), "until all gateways decided by what one's admin API was told")
 	}
-	if all, lost := f.endurance(); all != nil {
+	if all := f.strained; all != nil && f.straining == 0 { // all have told
 		after := span{all.Over, min(all.Exact, all.Over+int64(exactLooks))}
-		all.judge(v, lost, after.length()-stood(t.lateness, after, still), strained)
+		all.judge(v, f.lost, after.length()-stood(t.lateness, after, still), strained)
 	}
 	for g, c := range found {
 		most, means := c.promise.most(guarantee(g)), c.promise.means(guarantee(g))
@@ -200,8 +206,6 @@ func (m *monitor) judge(int64) *findings {
 		v.windows = append(v.windows, one)
 	}
 	v.broken = f.failures()
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for i, inc := range f.current {
 		if inc.is(starting) {
 			v.broken = append(v.broken, fmt.Sprintf("gateway %d did not start in time", i+1))

@@ -162,17 +162,17 @@ func TestVerdict(t *testing.T) {
 			t.add(answer{to: f.current[1], done: int64(stallBound) + 1, at: own})
 		}, "took longer than"},
 		"a check that timed out as a gateway stood still excuses until what was late has settled": {func(f *fleet, t *tally) {
-			f.all[1].still.add(moments([]span{{second, second + second/10}, {second + second/5, 2 * second}}))
+			f.all[1].still = []span{{second, second + second/10}, {second + second/5, 2 * second}}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(32, own, "", 2*second+int64(healed))
 		}, ""},
 		"and not after that": {func(f *fleet, t *tally) {
-			f.all[1].still.add(moments([]span{{second, second + second/10}, {second + second/5, 2 * second}}))
+			f.all[1].still = []span{{second, second + second/10}, {second + second/5, 2 * second}}
 			t.denies(budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second+int64(healed)+1)
 		}, "in which all was well"},
 		"and not if no gateway stood still meanwhile": {func(f *fleet, t *tally) {
-			f.all[1].still.add(moments([]span{{second + 2, 2 * second}}))
+			f.all[1].still = []span{{second + 2, 2 * second}}
 			t.admits(1, budget, "gateway-2-0", second)
 			t.admits(17, own, "", 2*second)
 		}, "in which all was well"},
@@ -181,7 +181,7 @@ func TestVerdict(t *testing.T) {
 		}, "took longer than"},
 		"a request without an answer from a gateway that stood still": {func(f *fleet, t *tally) {
 			t.admits(1, own, "", second)
-			f.current[1].still.add(moments([]span{{second, second + int64(giveUp)}}))
+			f.current[1].still = []span{{second, second + int64(giveUp)}}
 			t.add(answer{to: f.current[1], sent: second, done: second + int64(giveUp), err: context.DeadlineExceeded})
 		}, ""},
 		"a request that was slow because the machine stood still": {func(f *fleet, t *tally) {
@@ -193,16 +193,16 @@ func TestVerdict(t *testing.T) {
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
 		"a request that was slow because its gateway stood still": {func(f *fleet, t *tally) {
-			f.current[1].still.add(moments([]span{{second, second + second/2}, {second + second/2 + 10, 2 * second}}))
+			f.current[1].still = []span{{second, second + second/2}, {second + second/2 + 10, 2 * second}}
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, ""},
 		"and not because another one did": {func(f *fleet, t *tally) {
-			f.current[2].still.add(moments([]span{{second, 2 * second}}))
+			f.current[2].still = []span{{second, 2 * second}}
 			t.add(answer{to: f.current[1], sent: second, done: 2*second + 5, at: own})
 		}, "took longer than"},
 		"a moment in which both the demo and the gateway stood still counts once": {func(f *fleet, t *tally) {
 			t.stoodStill(span{second, second + 4*second/10})
-			f.current[1].still.add(moments([]span{{second, second + 4*second/10}}))
+			f.current[1].still = []span{{second, second + 4*second/10}}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
 		"a silent run":                 {func(f *fleet, t *tally) {}, "no request was answered"},

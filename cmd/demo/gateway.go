@@ -162,26 +162,29 @@ func serveGateway(ctx, toldToLeave context.Context, s settings, orders <-chan or
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", s.HTTP)
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	adminListener, err := net.Listen("tcp", s.Admin)
-	if err != nil {
-		return err
-	}
 	var use drainage
 	routes := http.NewServeMux()
 	routes.Handle("/", use.requests(answers))
 	routes.Handle(readyPath, use.probes(node.Ready, httplimit.Readiness(node)))
-	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
-	defer server.Close()
-	adminServer := &http.Server{Handler: admin, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	defer adminServer.Close()
 	served := make(chan error, 2)
-	go func() { served <- server.Serve(listener) }()
-	go func() { served <- adminServer.Serve(adminListener) }()
+	serve := func(addr string, h http.Handler) (*http.Server, error) {
+		listener, err := net.Listen("tcp", addr)
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+		if err == nil {
+			go func() { served <- server.Serve(listener) }()
+		}
+		return server, err
+	}
+	server, err := serve(s.HTTP, routes)
+	defer server.Close()
+	if err != nil {
+		return err
+	}
+	adminServer, err := serve(s.Admin, admin)
+	defer adminServer.Close()
+	if err != nil {
+		return err
+	}
 
 	load, unload := context.WithCancel(ctx)
 	strained := make(chan *strain, 1)
@@ -245,10 +248,17 @@ type watcher struct {
 // look tells what the gateway sees if that has changed, if nothing was told for tellInterval,
 // or if there is a result.
 func (w *watcher) look(result *strain) error {
-	members, now := w.node.Members(), time.Now().UnixNano()
+	members, now, last := w.node.Members(), time.Now().UnixNano(), &w.last
 	r := report{Since: w.since, At: now, Strain: result, Rules: w.book.Current().Version(), Overrides: w.book.Stats().Overrides}
 	w.since = now
-	if r.see(members, &w.last) && result == nil && now-w.last.At < int64(tellInterval) {
+	for _, m := range members {
+		if m.Self {
+			r.Name = m.Name
+		}
+		r.Members = append(r.Members, seen{m.Name, m.State})
+	}
+	same := slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Overrides == last.Overrides
+	if same && result == nil && now-last.At < int64(tellInterval) {
 		return nil
 	}
 	stats := w.node.Stats()
@@ -259,18 +269,6 @@ func (w *watcher) look(result *strain) error {
 	}
 	w.last = r
 	return w.tell(r)
-}
-
-// see takes in the members, and reports whether they, and the rules, are those of
-// the last report.
-func (r *report) see(members []weir.Member, last *report) bool {
-	for _, m := range members {
-		if m.Self {
-			r.Name = m.Name
-		}
-		r.Members = append(r.Members, seen{m.Name, m.State})
-	}
-	return slices.Equal(r.Members, last.Members) && r.Rules == last.Rules && r.Overrides == last.Overrides
 }
 
 // goAway is a gateway's orderly end: it hands its counts over while it serves,

@@ -4,6 +4,13 @@
 // clients saw against what Weir promises. With -regions it starts some in each of several regions
 // instead, which share limits, moves the traffic from one to another and cuts one
 // off.
+//
+// main.go has a run from its start to its verdict. The run of one region is in monitor.go: what
+// happens is planned in plan.go, and done to the gateways in fleet.go, busy.go and proof.go. The
+// run of several is in phases.go, planet.go and claims.go, and what lies between regions in
+// network.go. A gateway's own process is in gateway.go. Clients ask in traffic.go; tally.go keeps
+// what they are answered, and verdict.go and windows.go judge it. view.go and screen.go show it.
+// With -serve there is a page instead of a verdict, in serve.go and panorama.go.
 package main
 
 import (

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -22,28 +23,23 @@ type link struct {
 // network is the machine's own, but that what a gateway and another say to each other can
 // be cut or slowed. Both ends of a link are told of it: each sees to the connections
 // that it has made, and to the packets that it sends and takes. To addresses of which it was
-// never told it adds nothing. Its methods are safe for concurrent use.
+// never told it adds nothing. While a link is cut, what is under way on connections waits, as with
+// TCP, whose packets are lost and sent anew until somebody gives up. Its methods are safe for
+// concurrent use.
 type network struct {
 	ctx  context.Context // done when it is closed
 	end  context.CancelFunc
 	wait sync.WaitGroup
 
-	mu    sync.Mutex
-	paths map[string]*path // by address
+	mu      sync.Mutex
+	links   map[string]link // by address
+	changed chan struct{}   // closed when links change, which then have another
 }
 
 var _ cluster.Network = (*network)(nil)
 
-// path is one link. While it is cut, what is under way on connections waits, as with TCP,
-// whose packets are lost and sent anew until somebody gives up.
-type path struct {
-	mu   sync.Mutex
-	link link
-	open chan struct{} // closed while it is not cut
-}
-
 func newNetwork(links map[string]link) *network {
-	n := &network{paths: make(map[string]*path)}
+	n := &network{links: make(map[string]link), changed: make(chan struct{})}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	n.set(links)
 	return n
@@ -53,73 +49,58 @@ func newNetwork(links map[string]link) *network {
 func (n *network) set(links map[string]link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for addr, l := range links {
-		p := n.paths[addr]
-		if p == nil {
-			p = &path{open: make(chan struct{}), link: link{Cut: true}}
-			n.paths[addr] = p
-		}
-		p.mu.Lock()
-		if p.link.Cut && !l.Cut {
-			close(p.open)
-		} else if !p.link.Cut && l.Cut {
-			p.open = make(chan struct{})
-		}
-		p.link = l
-		p.mu.Unlock()
-	}
+	maps.Copy(n.links, links)
+	close(n.changed)
+	n.changed = make(chan struct{})
 }
 
-// path is the one to an address, nil if nothing was ever said of it.
-func (n *network) path(addr string) *path {
+// link is the one to an address as it is, how long the next that is sent takes, and what is closed
+// when that changes.
+func (n *network) link(addr string) (l link, takes time.Duration, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.paths[addr]
-}
-
-// now is the link as it is, and how long the next that is sent takes.
-func (p *path) now() (l link, takes time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	takes = p.link.Delay
-	if p.link.Jitter > 0 {
-		takes += rand.N(2*p.link.Jitter) - p.link.Jitter
+	l = n.links[addr]
+	takes = l.Delay
+	if l.Jitter > 0 {
+		takes += rand.N(2*l.Jitter) - l.Jitter
 	}
-	return p.link, takes
+	return l, takes, n.changed
 }
 
-// pass waits until the path is not cut.
-func (p *path) pass(ctx context.Context) error {
-	p.mu.Lock()
-	open := p.open
-	p.mu.Unlock()
-	select {
-	case <-open:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// pass waits until the link to an address is not cut.
+func (n *network) pass(ctx context.Context, addr string) error {
+	for {
+		l, _, changed := n.link(addr)
+		if !l.Cut {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
 // Dial implements cluster.Network. Through a cut it waits for the heal, as long as ctx
 // has time, as a connection does whose first packets are lost.
 func (n *network) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	p := n.path(addr)
-	if p != nil {
-		if err := p.pass(ctx); err != nil {
-			return nil, err
-		}
+	if err := n.pass(ctx, addr); err != nil {
+		return nil, err
 	}
 	there, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil || p == nil {
+	n.mu.Lock()
+	_, known := n.links[addr]
+	n.mu.Unlock()
+	if err != nil || !known {
 		return there, err
 	}
 	near, far := net.Pipe()
-	n.wait.Go(func() { p.relay(n.ctx, far, there) })
+	n.wait.Go(func() { n.relay(addr, far, there) })
 	return &relayed{near, there}, nil
 }
 
-// relayed is a connection whose bytes go through a path.
+// relayed is a connection whose bytes go through a link.
 type relayed struct {
 	net.Conn
 	there net.Conn
@@ -128,10 +109,10 @@ type relayed struct {
 func (c *relayed) LocalAddr() net.Addr  { return c.there.LocalAddr() }
 func (c *relayed) RemoteAddr() net.Addr { return c.there.RemoteAddr() }
 
-// relay takes what is said at each end to the other, until one of them is closed or ctx is
-// done, and then closes both.
-func (p *path) relay(ctx context.Context, ends ...net.Conn) {
-	ctx, cancel := context.WithCancel(ctx)
+// relay takes what is said at each end of a connection to an address to the other, until one of
+// them or the network is closed, and then closes both.
+func (n *network) relay(addr string, ends ...net.Conn) {
+	ctx, cancel := context.WithCancel(n.ctx)
 	defer cancel()
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -140,11 +121,11 @@ func (p *path) relay(ctx context.Context, ends ...net.Conn) {
 		parcels := make(chan parcel, underWay)
 		all.Go(func() {
 			defer close(parcels)
-			p.post(ctx, parcels, from)
+			n.post(ctx, addr, parcels, from)
 		})
 		all.Go(func() {
 			defer cancel() // without one way there is no connection
-			p.deliver(ctx, ends[1-i], parcels)
+			n.deliver(ctx, addr, ends[1-i], parcels)
 		})
 	}
 }
@@ -164,18 +145,18 @@ const (
 
 // post reads what is sent, until its connection is closed. What is sent first is due first,
 // as TCP has it.
-func (p *path) post(ctx context.Context, parcels chan<- parcel, from io.Reader) {
+func (n *network) post(ctx context.Context, addr string, parcels chan<- parcel, from io.Reader) {
 	last := time.Time{}
 	for {
 		b := make([]byte, parcelBytes)
-		n, err := from.Read(b)
-		_, takes := p.now()
+		read, err := from.Read(b)
+		_, takes, _ := n.link(addr)
 		if due := time.Now().Add(takes); due.After(last) {
 			last = due
 		}
-		if n > 0 {
+		if read > 0 {
 			select {
-			case parcels <- parcel{last, b[:n:n]}:
+			case parcels <- parcel{last, b[:read:read]}:
 			case <-ctx.Done():
 				return
 			}
@@ -186,11 +167,11 @@ func (p *path) post(ctx context.Context, parcels chan<- parcel, from io.Reader) 
 	}
 }
 
-// deliver writes each parcel when it is due and the path is not cut, until there
+// deliver writes each parcel when it is due and the link is not cut, until there
 // are no more or nobody takes them.
-func (p *path) deliver(ctx context.Context, to io.Writer, parcels <-chan parcel) {
+func (n *network) deliver(ctx context.Context, addr string, to io.Writer, parcels <-chan parcel) {
 	for next := range parcels {
-		if !sleep(ctx, time.Until(next.due)) || p.pass(ctx) != nil {
+		if !sleep(ctx, time.Until(next.due)) || n.pass(ctx, addr) != nil {
 			return
 		}
 		if _, err := to.Write(next.what); err != nil {
@@ -232,11 +213,7 @@ type packets struct {
 }
 
 func (c *packets) WriteTo(b []byte, to net.Addr) (int, error) {
-	p := c.network.path(to.String())
-	if p == nil {
-		return c.PacketConn.WriteTo(b, to)
-	}
-	l, takes := p.now()
+	l, takes, _ := c.network.link(to.String())
 	switch {
 	case l.Cut:
 	case takes <= 0:
@@ -261,10 +238,8 @@ func (c *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
 		n, from, err := c.PacketConn.ReadFrom(b)
 		if err == nil {
-			if p := c.network.path(from.String()); p != nil {
-				if l, _ := p.now(); l.Cut {
-					continue
-				}
+			if l, _, _ := c.network.link(from.String()); l.Cut {
+				continue
 			}
 		}
 		return n, from, err

@@ -18,13 +18,6 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// auditOptions say what is recorded, and where.
-type auditOptions struct {
-	file   string
-	sample float64
-	keys   bool
-}
-
 // auditStdout is the file that stands for standard output.
 const auditStdout = "-"
 
@@ -41,11 +34,11 @@ type auditLog struct {
 
 // openAudit begins an audit log. It opens its file again on SIGHUP, for a program that rotates
 // it by renaming it.
-func openAudit(o auditOptions, log *slog.Logger) (*auditLog, error) {
-	a := &auditLog{file: &auditFile{name: o.file}, over: make(chan struct{}), done: make(chan struct{})}
+func openAudit(o auditFlags, log *slog.Logger) (*auditLog, error) {
+	a := &auditLog{file: &auditFile{name: o.Audit}, over: make(chan struct{}), done: make(chan struct{})}
 	hups := make(chan os.Signal, 1)
 	var to io.Writer = os.Stdout
-	if o.file == auditStdout {
+	if o.Audit == auditStdout {
 		signal.Ignore(syscall.SIGPIPE) // which would end the process with the reader of its output
 	} else {
 		signal.Notify(hups, syscall.SIGHUP) // before it is opened: what is renamed from then on is opened again
@@ -56,7 +49,7 @@ func openAudit(o auditOptions, log *slog.Logger) (*auditLog, error) {
 		to = a.file
 	}
 	var err error
-	if a.Log, err = audit.New(audit.JSONLines(to), audit.Options{Sample: o.sample, Keys: o.keys, Logger: log}); err != nil {
+	if a.Log, err = audit.New(audit.JSONLines(to), audit.Options{Sample: o.AuditSample, Keys: o.AuditKeys, Logger: log}); err != nil {
 		signal.Ignore(syscall.SIGHUP)
 		return nil, errors.Join(fmt.Errorf("weir serve: -audit_sample: %w", err), a.file.close())
 	}

@@ -171,7 +171,7 @@ func TestNobodyWhoReadsItsOutputTakesTheProcessAlong(t *testing.T) {
 
 func TestAnAuditFileThatHangsHoldsNoEndUp(t *testing.T) {
 	t.Parallel()
-	a, err := openAudit(auditOptions{file: filepath.Join(t.TempDir(), "audit.log")}, slog.New(slog.DiscardHandler))
+	a, err := openAudit(auditFlags{Audit: filepath.Join(t.TempDir(), "audit.log")}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	node, err := weirnode.Start(t.Context(), weirnode.Config{Observer: a.Log, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

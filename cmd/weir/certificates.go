@@ -12,12 +12,16 @@ import (
 
 // files are where a certificate is, its key, and those that sign the other side's.
 // A certificate is read for each connection, so that it may change.
-type files struct{ cert, key, ca string }
+type files struct {
+	Cert string `placeholder:"FILE" help:"${cert}"`
+	Key  string `placeholder:"FILE" help:"a file with its key"`
+	CA   string `name:"ca" placeholder:"FILE" help:"${ca}"`
+}
 
 // credentials are for Envoy's connections and for that to the management server. Both
 // sides of each show a certificate; plain TCP without one.
 func (f files) credentials() (serving, asking credentials.TransportCredentials, err error) {
-	if f.cert == "" {
+	if f.Cert == "" {
 		return insecure.NewCredentials(), insecure.NewCredentials(), nil
 	}
 	c, err := f.both()
@@ -47,10 +51,10 @@ func (f files) server() (*tls.Config, error) {
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.certificate() },
 	}
-	if f.ca == "" {
+	if f.CA == "" {
 		return c, nil
 	}
-	pool, err := readPool(f.ca)
+	pool, err := readPool(f.CA)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +75,6 @@ func readPool(name string) (*x509.CertPool, error) {
 }
 
 func (f files) certificate() (*tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(f.cert, f.key)
+	c, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	return &c, err
 }

@@ -40,8 +40,8 @@ func certified(t *testing.T) files {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "cert")}
-	require.NoError(t, os.WriteFile(f.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
-	require.NoError(t, os.WriteFile(f.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	require.NoError(t, os.WriteFile(f.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(f.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	return f
 }
 
@@ -84,7 +84,7 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)
 
-	r := beginWith(t, asking, "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_xds", listener.Addr().String(), "-envoy_xds_node", "n", "-envoy_cert", f.cert, "-envoy_key", f.key, "-envoy_ca", f.ca)
+	r := beginWith(t, asking, "-bind", "127.0.0.1:0", "-checks", "127.0.0.1:0", "-health", "127.0.0.1:0", "-envoy", "127.0.0.1:0", "-envoy_xds", listener.Addr().String(), "-envoy_xds_node", "n", "-envoy_cert", f.Cert, "-envoy_key", f.Key, "-envoy_ca", f.CA)
 	select {
 	case <-m.taken:
 	case <-time.After(eventually):
@@ -106,10 +106,10 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 func TestFilesThatAreNoCertificatesAreRefused(t *testing.T) {
 	t.Parallel()
 	f := certified(t)
-	_, _, err := files{f.cert, f.key, f.key}.credentials()
+	_, _, err := files{f.Cert, f.Key, f.Key}.credentials()
 	require.ErrorContains(t, err, "has no certificate in PEM")
-	_, _, err = files{f.cert, f.cert, f.ca}.credentials()
+	_, _, err = files{f.Cert, f.Cert, f.CA}.credentials()
 	require.Error(t, err)
-	_, _, err = files{f.cert, f.key, "none"}.credentials()
+	_, _, err = files{f.Cert, f.Key, "none"}.credentials()
 	require.Error(t, err)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,37 +16,46 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// check says what is wrong with a file, or what a request meets.
-func check(args []string, stdout, stderr io.Writer) int {
-	r := rules.Request{Header: make(http.Header)}
-	flags := flag.NewFlagSet("weir rules check", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() { fmt.Fprint(stderr, help) }
-	asked := false
-	flags.Func("request", "", func(text string) error { asked = true; return request(&r, text) })
-	flags.Func("header", "", func(text string) error { return header(&r, text) })
-	flags.Func("ip", "", func(text string) (err error) { r.Client, err = netip.ParseAddr(text); return err })
-	flags.StringVar(&r.User, "user", "", "")
-	flags.StringVar(&r.APIKey, "api_key", "", "")
-	flags.StringVar(&r.Tier, "tier", "", "")
-	flags.Int64Var(&r.Length, "length", 0, "")
-	files, err := interleaved(flags, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return ok
-	case err != nil:
-		return usage
-	case len(files) != 1:
-		return wrongly(stderr, "%d files: give one", len(files))
-	case !asked && flags.NFlag() > 0:
-		return wrongly(stderr, "no -request: the other flags are about one")
+// rulesCommand says what is wrong with a file, or what a request meets.
+type rulesCommand struct {
+	File    string     `arg:"" help:"a rules file"`
+	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the request, like 'GET https://api.example.com/v1/items'"`
+	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a field of its header; may be repeated"`
+	IP      netip.Addr `group:"request" name:"ip" placeholder:"ADDRESS" help:"the address of the client"`
+	User    string     `group:"request" placeholder:"NAME" help:"the user"`
+	APIKey  string     `group:"request" name:"api_key" placeholder:"KEY" help:"the API key"`
+	Tier    string     `group:"request" placeholder:"NAME" help:"the tier of the user"`
+	Length  int64      `group:"request" placeholder:"BYTES" help:"of its content"`
+
+	request rules.Request // which Validate reads from the flags
+}
+
+// Validate reads the request.
+func (c *rulesCommand) Validate() error {
+	c.request = rules.Request{Header: make(http.Header), Client: c.IP, User: c.User, APIKey: c.APIKey, Tier: c.Tier, Length: c.Length}
+	for _, field := range c.Header {
+		if err := header(&c.request, field); err != nil {
+			return fmt.Errorf("-header: %w", err)
+		}
 	}
-	text, err := read(files[0])
+	switch {
+	case c.Request != "":
+		if err := request(&c.request, c.Request); err != nil {
+			return fmt.Errorf("-request: %w", err)
+		}
+	case len(c.Header) > 0 || c.IP.IsValid() || c.User != "" || c.APIKey != "" || c.Tier != "" || c.Length != 0:
+		return errors.New("-request is missing: the other flags are about one")
+	}
+	return nil
+}
+
+func (c *rulesCommand) run(stdout, stderr io.Writer) int {
+	text, err := read(c.File)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad
 	}
-	set, err := rules.Parse(files[0], text)
+	set, err := rules.Parse(c.File, text)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad
@@ -56,12 +64,12 @@ func check(args []string, stdout, stderr io.Writer) int {
 	for _, rule := range set.Rules() {
 		limits += len(rule.Limits)
 	}
-	fmt.Fprintf(stdout, "%s is good: %s, %s, version %d\n", files[0], counted(len(set.Rules()), "rule"), counted(limits, "limit"), set.Version())
+	fmt.Fprintf(stdout, "%s is good: %s, %s, version %d\n", c.File, counted(len(set.Rules()), "rule"), counted(limits, "limit"), set.Version())
 	if !set.Enabled() {
 		fmt.Fprintln(stdout, "It switches the limiter off: no request meets a rule.")
 	}
-	if asked {
-		explain(stdout, set, &r)
+	if c.Request != "" {
+		explain(stdout, set, &c.request)
 	}
 	return ok
 }
@@ -189,30 +197,22 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// checkEnvoy says what is wrong with a configuration of envoyproxy/ratelimit.
-func checkEnvoy(args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("weir envoy check", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	merges := flags.Bool("merge_domains", false, "several files may have one domain")
-	paths, err := interleaved(flags, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return ok
-	case err != nil:
-		return usage
-	case len(paths) != 1:
-		fmt.Fprintf(stderr, "weir envoy check: %d paths: give one, a file or a directory\n", len(paths))
-		return usage
-	}
-	path, load := paths[0], envoylimit.Load
-	if *merges {
+// envoyCommand says what is wrong with a configuration of envoyproxy/ratelimit.
+type envoyCommand struct {
+	Path         string `arg:"" help:"a file or a directory"`
+	MergeDomains bool   `help:"several files may have one domain"`
+}
+
+func (c *envoyCommand) run(stdout, stderr io.Writer) int {
+	load := envoylimit.Load
+	if c.MergeDomains {
 		load = envoylimit.LoadMerged
 	}
-	cfg, err := load(path)
+	cfg, err := load(c.Path)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad
 	}
-	fmt.Fprintf(stdout, "%s is good: %s\n", path, strings.Join(cfg.Domains(), ", "))
+	fmt.Fprintf(stdout, "%s is good: %s\n", c.Path, strings.Join(cfg.Domains(), ", "))
 	return ok
 }

@@ -2,17 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 )
@@ -30,48 +29,14 @@ const patience = 20 * time.Second
 
 // asking are the flags of every command that asks a node.
 type asking struct {
-	url, tokens string
-	json        bool
-	files
+	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the admin API of a node, or unix:/path; http://127.0.0.1:8081 if empty"`
+	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with its token"`
+	JSON      bool   `name:"json" help:"print what it answers"`
+	files     `set:"cert=a file with the certificate to show it" set:"ca=a file with the certificates that sign the node's"`
 }
 
-func (a *asking) flags(name string, stderr io.Writer) *flag.FlagSet {
-	f := flag.NewFlagSet("weir "+name, flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() { fmt.Fprint(stderr, help) }
-	f.StringVar(&a.url, "admin", "http://127.0.0.1:8081", "")
-	f.StringVar(&a.tokens, "token_file", "", "")
-	f.StringVar(&a.ca, "ca", "", "")
-	f.StringVar(&a.cert, "cert", "", "")
-	f.StringVar(&a.key, "key", "", "")
-	f.BoolVar(&a.json, "json", false, "")
-	return f
-}
-
-// ask runs a command that asks a node: with so many arguments besides its flags.
-func ask(name string, args []string, wants int, stdout, stderr io.Writer, more func(*flag.FlagSet), do func(ctx context.Context, c *client, a *asking, args []string) (int, error)) int {
-	var a asking
-	f := a.flags(name, stderr)
-	if more != nil {
-		more(f)
-	}
-	others, err := interleaved(f, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return ok
-	case err != nil:
-		return usage
-	case len(others) != wants:
-		fmt.Fprintf(stderr, "weir %s: %d arguments besides the flags, and it wants %d: weir help says which\n", name, len(others), wants)
-		return usage
-	}
-	given := make(map[string]bool)
-	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for flag, into := range map[string]*string{"admin": &a.url, "token_file": &a.tokens} {
-		if value := os.Getenv("WEIR_CLIENT_" + strings.ToUpper(flag)); value != "" && !given[flag] {
-			*into = value
-		}
-	}
+// ask runs a command that asks a node.
+func (a *asking) ask(name string, stdout, stderr io.Writer, do func(ctx context.Context, c *client) (int, error)) int {
 	c, err := a.client(stdout)
 	if err != nil {
 		fmt.Fprintf(stderr, "weir %s: %v\n", name, err)
@@ -79,7 +44,7 @@ func ask(name string, args []string, wants int, stdout, stderr io.Writer, more f
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	code, err := do(ctx, c, &a, others)
+	code, err := do(ctx, c)
 	if err != nil {
 		fmt.Fprintf(stderr, "weir %s: %v\n", name, err)
 		return bad
@@ -88,34 +53,35 @@ func ask(name string, args []string, wants int, stdout, stderr io.Writer, more f
 }
 
 func (a *asking) client(stdout io.Writer) (*client, error) {
-	c := &client{base: strings.TrimSuffix(a.url, "/"), stdout: stdout}
+	address := cmp.Or(a.Admin, "http://127.0.0.1:8081")
+	c := &client{base: strings.TrimSuffix(address, "/"), stdout: stdout}
 	transport := &http.Transport{ResponseHeaderTimeout: patience}
-	if path, isUnix := strings.CutPrefix(a.url, unixPrefix); isUnix {
+	if path, isUnix := strings.CutPrefix(address, unixPrefix); isUnix {
 		c.base = "http://localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}
-	} else if u, err := url.Parse(a.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("-admin is %q: use a URL like http://127.0.0.1:8081, or unix:/path", a.url)
+	} else if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("-admin is %q: use a URL like http://127.0.0.1:8081, or unix:/path", address)
 	}
 	c.http.Transport = transport
-	if a.tokens != "" {
-		tokens, err := readTokens(a.tokens)
+	if a.TokenFile != "" {
+		tokens, err := readTokens(a.TokenFile)
 		if err != nil {
 			return nil, err
 		}
 		c.token = string(tokens[0])
 	}
-	if a.ca != "" || a.cert != "" {
+	if a.CA != "" || a.Cert != "" {
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		if a.ca != "" {
-			pool, err := readPool(a.ca)
+		if a.CA != "" {
+			pool, err := readPool(a.CA)
 			if err != nil {
 				return nil, err
 			}
 			transport.TLSClientConfig.RootCAs = pool
 		}
-		if a.cert != "" {
+		if a.Cert != "" {
 			certificate, err := a.certificate()
 			if err != nil {
 				return nil, err
@@ -222,26 +188,34 @@ func (c *client) tell(v *verdict, yes, no string) int {
 	return v.code()
 }
 
-// takeUnits is weir check.
-func takeUnits(args []string, stdout, stderr io.Writer) int {
-	question := struct {
-		Limit string `json:"limit"`
-		Key   string `json:"key"`
-		Units int64  `json:"units"`
-		Tier  string `json:"tier"`
-	}{}
-	more := func(f *flag.FlagSet) {
-		f.Int64Var(&question.Units, "units", 1, "")
-		f.StringVar(&question.Tier, "tier", "", "")
-	}
-	return ask("check", args, 2, stdout, stderr, more, func(ctx context.Context, c *client, a *asking, args []string) (int, error) {
-		question.Limit, question.Key = args[0], args[1]
+// countOf is what a command asks about: a key of a limit.
+type countOf struct {
+	Limit string `arg:"" help:"as the rules name it, such as api/hourly"`
+	Key   string `arg:"" help:"whose count it is"`
+}
+
+// checkCommand spends units.
+type checkCommand struct {
+	asking
+	countOf
+	Units int64  `default:"1" help:"how many"`
+	Tier  string `help:"the tier of the key"`
+}
+
+func (q *checkCommand) run(stdout, stderr io.Writer) int {
+	return q.ask("check", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
+		question := struct {
+			Limit string `json:"limit"`
+			Key   string `json:"key"`
+			Units int64  `json:"units"`
+			Tier  string `json:"tier"`
+		}{q.Limit, q.countOf.Key, q.Units, q.Tier}
 		var v verdict
 		text, _, err := c.call(ctx, http.MethodPost, "/v1/take", &question, &v)
 		if err != nil {
 			return 0, err
 		}
-		if a.json {
+		if q.JSON {
 			stdout.Write(text)
 			return v.code(), nil
 		}
@@ -249,15 +223,19 @@ func takeUnits(args []string, stdout, stderr io.Writer) int {
 	})
 }
 
-// peek looks, and spends nothing.
-func peek(args []string, stdout, stderr io.Writer) int {
-	tier := ""
-	more := func(f *flag.FlagSet) { f.StringVar(&tier, "tier", "", "") }
-	return ask("peek", args, 2, stdout, stderr, more, func(ctx context.Context, c *client, a *asking, args []string) (int, error) {
-		rule, _, _ := strings.Cut(args[0], "/")
-		query := url.Values{"key": {args[1]}, "rule": {rule}}
-		if tier != "" {
-			query.Set("tier", tier)
+// peekCommand looks, and spends nothing.
+type peekCommand struct {
+	asking
+	countOf
+	Tier string `help:"the tier of the key"`
+}
+
+func (q *peekCommand) run(stdout, stderr io.Writer) int {
+	return q.ask("peek", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
+		rule, _, _ := strings.Cut(q.Limit, "/")
+		query := url.Values{"key": {q.countOf.Key}, "rule": {rule}}
+		if q.Tier != "" {
+			query.Set("tier", q.Tier)
 		}
 		var status struct{ Limits []json.RawMessage }
 		if _, _, err := c.call(ctx, http.MethodGet, "/v1/status?"+query.Encode(), nil, &status); err != nil {
@@ -268,10 +246,10 @@ func peek(args []string, stdout, stderr io.Writer) int {
 			if err := json.Unmarshal(text, &v); err != nil {
 				return 0, err
 			}
-			if v.Name != args[0] {
+			if v.Name != q.Limit {
 				continue
 			}
-			if a.json {
+			if q.JSON {
 				fmt.Fprintf(stdout, "%s\n", text)
 				return v.code(), nil
 			}
@@ -279,21 +257,26 @@ func peek(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stdout, "%s; owner %s; whole again at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
 			return code, nil
 		}
-		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists them by request", args[0])
+		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists them by request", q.Limit)
 	})
 }
 
-// resetCount forgets a count on every member.
-func resetCount(args []string, stdout, stderr io.Writer) int {
-	return ask("reset", args, 2, stdout, stderr, nil, func(ctx context.Context, c *client, a *asking, args []string) (int, error) {
+// resetCommand forgets a count on every member.
+type resetCommand struct {
+	asking
+	countOf
+}
+
+func (q *resetCommand) run(stdout, stderr io.Writer) int {
+	return q.ask("reset", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
 		var answer struct {
 			NotReached []string `json:"not_reached"`
 		}
-		text, _, err := c.call(ctx, http.MethodDelete, "/v1/counts?"+url.Values{"limit": {args[0]}, "key": {args[1]}}.Encode(), nil, &answer)
+		text, _, err := c.call(ctx, http.MethodDelete, "/v1/counts?"+url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}.Encode(), nil, &answer)
 		if err != nil {
 			return 0, err
 		}
-		if a.json {
+		if q.JSON {
 			stdout.Write(text)
 		} else if len(answer.NotReached) == 0 {
 			fmt.Fprintln(stdout, "forgotten on all members")

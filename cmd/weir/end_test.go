@@ -154,7 +154,7 @@ func TestChecksBehindCertificatesAreForThoseWhoHaveOne(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	f := certified(t)
-	p := begin(t, insecure.NewCredentials(), dir, "-http_cert", f.cert, "-http_key", f.key, "-http_ca", f.ca)
+	p := begin(t, insecure.NewCredentials(), dir, "-http_cert", f.Cert, "-http_key", f.Key, "-http_ca", f.CA)
 	config, err := f.both()
 	require.NoError(t, err)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}

@@ -26,13 +26,10 @@ func write(t *testing.T, text string) (name string) {
 	return name
 }
 
-func noEnvironment(string) (string, bool) { return "", false }
-
-func parsed(t *testing.T, args ...string) serveOptions {
+func parsed(t *testing.T, args ...string) *serveOptions {
 	t.Helper()
-	var complaints bytes.Buffer
-	o, err := parseServe(args, noEnvironment, &complaints)
-	require.NoError(t, err, "%s", &complaints)
+	o, err := parseServe(args)
+	require.NoError(t, err)
 	return o
 }
 
@@ -57,8 +54,8 @@ func TestFilesOfOneDomainAreCheckedTogetherIfToldSo(t *testing.T) {
 	require.Equal(t, dir+" is good: d\n", out.String())
 	errs.Reset()
 	require.Equal(t, usage, run([]string{"envoy", "check"}, &out, &errs))
-	require.Equal(t, "weir envoy check: 0 paths: give one, a file or a directory\n", errs.String())
-	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_merge_domains").limits.MergeDomains)
+	require.Equal(t, "weir envoy check: expected \"<path>\"\nusage: weir envoy check <path> [flags]\nweir envoy check --help says more\n", errs.String())
+	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_merge_domains").EnvoyMergeDomains)
 }
 
 func TestSecretsAndSeedAreReadAsTheyArePrinted(t *testing.T) {
@@ -97,7 +94,7 @@ func beginWith(t *testing.T, asking credentials.TransportCredentials, args ...st
 	ctx, stop := context.WithCancel(context.Background())
 	r := &replica{reached: reached{addrs: make(map[string]string)}, stop: stop, done: make(chan error, 1)}
 	o := parsed(t, args...)
-	o.node.Timeout = 10 * time.Second // that no check is decided without its owner on a busy machine
+	o.Timeout = 10 * time.Second // that no check is decided without its owner on a busy machine
 	serving, ended := make(chan *served, 1), make(chan struct{})
 	o.ready = func(s *served) { serving <- s }
 	var log lockedBuffer

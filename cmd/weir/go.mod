@@ -3,6 +3,7 @@ module github.com/weir-go/weir/cmd/weir
 go 1.26.0
 
 require (
+	github.com/alecthomas/kong v1.17.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/envoyproxy/go-control-plane/ratelimit v0.1.1-0.20260629194254-5581fade6089
 	github.com/prometheus/client_golang v1.25.0

@@ -1,36 +1,27 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 )
 
-// defaultHealth is where a node says that it is alive, unless told.
-const defaultHealth = "127.0.0.1:8082"
-
 // liveWithin is the most that a node may take to say that it is alive.
 const liveWithin = 3 * time.Second
 
-// live asks the node of this machine whether it is alive, as an image without a shell
-// has its health checked.
-func live(args []string, stdout, stderr io.Writer) int {
-	f := flag.NewFlagSet("weir live", flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() { fmt.Fprint(stderr, help) }
-	addr := f.String("health", cmp.Or(os.Getenv(variable("health")), defaultHealth), "")
-	if f.Parse(args) != nil || f.NArg() > 0 {
-		return usage
-	}
+// liveCommand asks the node of this machine whether it is alive, as an image without a
+// shell has its health checked.
+type liveCommand struct {
+	Health string `default:"127.0.0.1:8082" env:"WEIR_HEALTH" help:"where the node answers, as its own -health says"`
+}
+
+func (c *liveCommand) run(stdout, stderr io.Writer) int {
 	transport := &http.Transport{DisableKeepAlives: true}
-	host := *addr
+	host := c.Health
 	if path, ok := strings.CutPrefix(host, unixPrefix); ok {
 		host = "weir"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -41,12 +32,12 @@ func live(args []string, stdout, stderr io.Writer) int {
 	}
 	answer, err := (&http.Client{Transport: transport, Timeout: liveWithin}).Get("http://" + host + "/live")
 	if err != nil {
-		fmt.Fprintf(stderr, "weir live: %v: does the node run, and is -health %s right?\n", err, *addr)
+		fmt.Fprintf(stderr, "weir live: %v: does the node run, and is -health %s right?\n", err, c.Health)
 		return bad
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		fmt.Fprintf(stderr, "weir live: %s answers %s: is that the -health of a node?\n", *addr, answer.Status)
+		fmt.Fprintf(stderr, "weir live: %s answers %s: is that the -health of a node?\n", c.Health, answer.Status)
 		return bad
 	}
 	fmt.Fprintln(stdout, "alive")

@@ -9,12 +9,14 @@
 package main
 
 import (
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
+	"unicode"
+
+	"github.com/alecthomas/kong"
 )
 
 // The exit codes.
@@ -25,102 +27,155 @@ const (
 	denied = 3 // the check is denied, or would be
 )
 
-const help = `Usage:
-  weir serve [flags]              runs a node, and answers Envoy and services in any
-                                  language; weir serve -h lists its flags
-  weir live                       asks the node of this machine whether it is alive, at
-                                  -health ADDRESS, WEIR_HEALTH or 127.0.0.1:8082
-  weir status                     says of a node that runs what is wrong, who its members
-                                  are and what they own, and how it decides
-  weir check LIMIT KEY            asks it for a unit; -units N for more, -tier TIER
-  weir peek LIMIT KEY             looks what is left, and spends nothing; -tier TIER
-  weir reset LIMIT KEY            forgets a count on every member
-  weir rules check FILE [flags]   says what is wrong with a rules file
-  weir envoy check PATH           says what is wrong with a configuration of
-                                  envoyproxy/ratelimit; -merge_domains, if several
-                                  files have one domain
-  weir rules schema               prints the JSON Schema of rules files
-  weir secret                     prints a new secret and a new seed for weir.Config,
-                                  in hex: Secrets are rotated, Seed never is
+// commands are what weir can be told to do.
+type commands struct {
+	Help helpFlag `short:"h" help:"say what a command does, and its flags"`
 
-Flags of status, check, peek and reset:
-  -admin URL              the admin API of a node, or unix:/path; http://127.0.0.1:8081,
-                          or WEIR_CLIENT_ADMIN
-  -token_file FILE        a file with its token; or WEIR_CLIENT_TOKEN_FILE
-  -ca FILE                the certificates that sign the node's
-  -cert FILE, -key FILE   the certificate to show it
-  -json                   print what it answers
+	Serve  serveCommand  `cmd:"" help:"run a node, which answers Envoy and services in any language"`
+	Live   liveCommand   `cmd:"" help:"ask the node of this machine whether it is alive"`
+	Status statusCommand `cmd:"" help:"say of a node that runs what is wrong, what its members are and own, and how it decides"`
+	Check  checkCommand  `cmd:"" help:"ask a node for units of a key"`
+	Peek   peekCommand   `cmd:"" help:"look what a key has left, and spend nothing"`
+	Reset  resetCommand  `cmd:"" help:"forget a count on every member"`
+	Rules  struct {
+		Check  rulesCommand  `cmd:"" help:"say what is wrong with a rules file, or what a request meets"`
+		Schema schemaCommand `cmd:"" help:"print the JSON Schema of rules files"`
+	} `cmd:"" help:"check rules files"`
+	EnvoyConfig struct {
+		Check envoyCommand `cmd:"" help:"say what is wrong with a configuration of envoyproxy/ratelimit"`
+	} `cmd:"" name:"envoy" help:"check configurations of envoyproxy/ratelimit"`
+	Secret     secretCommand     `cmd:"" help:"print a new secret and a new seed: secrets are rotated, the seed never is"`
+	Completion completionCommand `cmd:"" help:"print a script that completes commands and flags in a shell"`
+	Complete   completeCommand   `cmd:"" hidden:""`
+}
 
-Flags of rules check, which explain what a request meets:
-  -request 'METHOD URL'   the request, like 'GET https://api.example.com/v1/items'
-  -header 'Name: value'   a field of its header; may be repeated
-  -ip ADDRESS             who asks
-  -user NAME
-  -api_key KEY
-  -tier TIER
-  -length BYTES           of its content
+const about = `A rate limiter that several nodes keep together.
 
-Exit codes: 0 if all is well, 1 if it is not, 2 if the command is wrong, 3 if a check is
-denied, or would be.
-`
+Exit codes: 0 if all is well, 1 if it is not, 2 if the command is wrong, 3 if a check is denied or would be.`
+
+// groups are those of flags, each with an example.
+var groups = []kong.Group{
+	{Key: "What it serves", Title: "What it serves, as in --rules rules.yaml --checks :8080 --checks_tokens tokens:"},
+	{Key: "Envoy", Title: "Envoy, as in --envoy :8083 --envoy_config limits.yaml:"},
+	{Key: "The node", Title: "The node, as in --bind :7946 --join weir.internal --shared weir.secret:"},
+	{Key: "Audit", Title: "Audit, as in --audit denials.jsonl --audit_sample 0.01:"},
+	{Key: "request", Title: "What a request meets, as in --request 'GET /v1/items' --user 123 --header 'X-Plan: gold':"},
+}
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// command is what run calls for the words that a command line begins with.
-type command struct {
-	words string
-	args  bool // more may follow
-	call  func(args []string, stdout, stderr io.Writer) int
+// command is one that was given, with its flags and arguments.
+type command interface {
+	run(stdout, stderr io.Writer) int
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	commands := []command{
-		{"rules check", true, check},
-		{"rules schema", false, schema},
-		{"secret", false, secret},
-		{"envoy check", true, checkEnvoy},
-		{"serve", true, serve},
-		{"live", true, live},
-		{"status", true, status},
-		{"check", true, takeUnits},
-		{"peek", true, peek},
-		{"reset", true, resetCount},
-		{"help", false, printHelp},
-		{"-h", false, printHelp},
-		{"-help", false, printHelp},
-		{"--help", false, printHelp},
+	c, err := parse(args, stdout)
+	switch {
+	case errors.Is(err, errHelped):
+		return ok
+	case err != nil:
+		fmt.Fprintln(stderr, err)
+		return usage
 	}
-	for _, c := range commands {
-		words := strings.Fields(c.words)
-		if n := len(words); len(args) >= n && slices.Equal(args[:n], words) && (c.args || len(args) == n) {
-			return c.call(args[n:], stdout, stderr)
-		}
-	}
-	fmt.Fprint(stderr, help)
-	return usage
+	return c.run(stdout, stderr)
 }
 
-func printHelp(_ []string, stdout, _ io.Writer) int {
-	fmt.Fprint(stdout, help)
-	return ok
-}
-
-// wrongly says what is wrong with the command.
-func wrongly(stderr io.Writer, format string, args ...any) int {
-	fmt.Fprintf(stderr, "weir rules check: "+format+"\n", args...)
-	return usage
-}
-
-// interleaved parses flags before and after the other arguments, which it
-// returns.
-func interleaved(flags *flag.FlagSet, args []string) (others []string, err error) {
-	for {
-		if err := flags.Parse(args); err != nil {
-			return nil, err
-		}
-		if flags.NArg() == 0 {
-			return others, nil
-		}
-		others, args = append(others, flags.Arg(0)), flags.Args()[1:]
+// parse returns the command that args give. Its error says what is wrong, how the command
+// is used, and what lists its flags. Where the command is to print its help, it does so.
+func parse(args []string, stdout io.Writer) (command, error) {
+	k := parser(stdout)
+	if len(args) > 0 && args[0] == "help" {
+		args = append(append([]string(nil), args[1:]...), "--help")
 	}
+	ctx, err := k.Parse(twoDashes(k.Model.Node, args))
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) && !errors.Is(err, errHelped) {
+		return nil, explained(k, wrong)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ctx.Selected().Target.Addr().Interface().(command), nil
+}
+
+func parser(stdout io.Writer) *kong.Kong {
+	return kong.Must(new(commands), kong.Name("weir"), kong.Description(about), kong.ExplicitGroups(groups),
+		kong.Writers(stdout, stdout), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.NoDefaultHelp(), kong.FlagNamer(snake), kong.WithHyphenPrefixedParameters(true),
+		kong.PostBuild(func(k *kong.Kong) error {
+			for _, node := range k.Model.Children {
+				for _, flag := range node.Flags {
+					if node.Name == "serve" {
+						flag.Envs = []string{variable(flag.Name)}
+						flag.Tag.Envs = flag.Envs
+					}
+				}
+			}
+			return nil
+		}))
+}
+
+// explained says what is wrong with a command line in three lines, or more if more is wrong.
+func explained(k *kong.Kong, err *kong.ParseError) error {
+	node, name := err.Context.Selected(), "weir"
+	if node == nil {
+		node = k.Model.Node
+	} else {
+		name = node.FullPath()
+	}
+	what := strings.TrimPrefix(err.Error(), node.Path()+": ")
+	if !node.Leaf() {
+		what = strings.Replace(what, "unexpected argument", "unknown command", 1)
+	}
+	return fmt.Errorf("%s: %s\nusage: weir %s\n%s --help says more", name, strings.ReplaceAll(what, "\n", "\n"+name+": "), strings.TrimSpace(node.Summary()), name)
+}
+
+// twoDashes writes flags with two dashes, as kong wants them. One is enough here.
+func twoDashes(root *kong.Node, args []string) []string {
+	takes := make(map[string]bool) // a value after it
+	_ = kong.Visit(root, func(v kong.Visitable, next kong.Next) error {
+		if flag, is := v.(*kong.Flag); is {
+			takes[flag.Name] = !flag.IsBool()
+		}
+		return next(nil)
+	})
+	args = append([]string(nil), args...)
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		name, _, valued := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		if !isFlag || len(name) < 2 {
+			continue
+		}
+		args[i] = "--" + strings.TrimLeft(args[i], "-")
+		if takes[name] && !valued {
+			i++
+		}
+	}
+	return args
+}
+
+// errHelped is the error of parse once it has printed what it was asked for.
+var errHelped = errors.New("weir: printed help")
+
+type helpFlag bool
+
+// BeforeReset is called by kong where the flag is given.
+func (helpFlag) BeforeReset(ctx *kong.Context) error {
+	return errors.Join(errHelped, ctx.PrintUsage(false))
+}
+
+// variable is the environment's name for a flag.
+func variable(flag string) string { return "WEIR_" + strings.ToUpper(flag) }
+
+// snake writes LeaveWithin as leave_within.
+func snake(field string) string {
+	var name strings.Builder
+	for i, c := range field {
+		if i > 0 && unicode.IsUpper(c) {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(c))
+	}
+	return name.String()
 }

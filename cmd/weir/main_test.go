@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,26 +173,70 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"a bad file", []string{"rules", "check", "FILE"}, bad, "FILE:1:1: unknown field \"rule\": did you mean \"rules\"?\nFILE:1:1: rules is missing\n"},
 		{"no such file", []string{"rules", "check", "FILE.none"}, bad, "open FILE.none: no such file or directory\n"},
-		{"no file", []string{"rules", "check"}, usage, "weir rules check: 0 files: give one\n"},
-		{"two files", []string{"rules", "check", "FILE", "FILE"}, usage, "weir rules check: 2 files: give one\n"},
-		{"a request without its flag", []string{"rules", "check", "FILE", "-ip", "192.0.2.1"}, usage, "weir rules check: no -request: the other flags are about one\n"},
-		{"an unknown flag", []string{"rules", "check", "FILE", "-x"}, usage, "flag provided but not defined: -x\n" + help},
-		{"no address", []string{"rules", "check", "FILE", "-ip", "x"}, usage, "invalid value \"x\" for flag -ip: ParseAddr(\"x\"): unable to parse IP\n" + help},
-		{"no field", []string{"rules", "check", "FILE", "-header", "x"}, usage, "invalid value \"x\" for flag -header: \"x\" is no field: use 'Name: value'\n" + help},
-		{"no URL", []string{"rules", "check", "FILE", "-request", "GET x"}, usage, "invalid value \"GET x\" for flag -request: \"x\" is neither a URL, like https://api.example.com/v1, nor a path, like /v1\n" + help},
-		{"no command", nil, usage, help},
-		{"an unknown command", []string{"rules", "chekc"}, usage, help},
+		{"no file", []string{"rules", "check"}, usage, "weir rules check: expected \"<file>\"" + rulesUsage},
+		{"two files", []string{"rules", "check", "FILE", "FILE"}, usage, "weir rules check: unexpected argument FILE" + rulesUsage},
+		{"a request without its flag", []string{"rules", "check", "FILE", "-ip", "192.0.2.1"}, usage, "weir rules check: -request is missing: the other flags are about one" + rulesUsage},
+		{"an unknown flag", []string{"rules", "check", "FILE", "-x"}, usage, "weir rules check: unknown flag -x, did you mean \"-h\"?" + rulesUsage},
+		{"a misspelt flag", []string{"rules", "check", "FILE", "-reqest", "/"}, usage, "weir rules check: unknown flag --reqest, did you mean \"--request\"?" + rulesUsage},
+		{"no address", []string{"rules", "check", "FILE", "-ip", "x"}, usage, "weir rules check: --ip: ParseAddr(\"x\"): unable to parse IP" + rulesUsage},
+		{"no field", []string{"rules", "check", "FILE", "-header", "x"}, usage, "weir rules check: -header: \"x\" is no field: use 'Name: value'" + rulesUsage},
+		{"no URL", []string{"rules", "check", "FILE", "-request", "GET x"}, usage, "weir rules check: -request: \"x\" is neither a URL, like https://api.example.com/v1, nor a path, like /v1" + rulesUsage},
+		{"no command", nil, usage, "weir: expected one of \"serve\", \"live\", \"status\", \"check\", \"peek\", ..." + weirUsage},
+		{"an unknown command", []string{"stauts"}, usage, "weir: unknown command stauts, did you mean \"status\"?" + weirUsage},
+		{"one below another", []string{"rules", "chekc"}, usage, "weir rules: unknown command chekc, did you mean \"check\"?\nusage: weir rules <command> [flags]\nweir rules --help says more\n"},
+		{"an argument that is missing", []string{"peek", "api/hourly"}, usage, "weir peek: expected \"<key>\"\nusage: weir peek <limit> <key> [flags]\nweir peek --help says more\n"},
 	} {
 		args := append([]string(nil), c.args...)
 		code, stdout, stderr := runWeir(t, "rule: []", args...)
 		require.Equal(t, []any{c.code, "", c.stderr}, []any{code, stdout, stderr}, c.about)
 	}
-	for _, arg := range []string{"help", "-h", "--help"} {
-		code, stdout, _ := runWeir(t, "", arg)
-		require.Equal(t, []any{ok, help}, []any{code, stdout})
+}
+
+// What follows the line that says what is wrong.
+const (
+	weirUsage  = "\nusage: weir <command> [flags]\nweir --help says more\n"
+	rulesUsage = "\nusage: weir rules check <file> [flags]\nweir rules check --help says more\n"
+)
+
+func TestHelpHasGroupsAndExamples(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"-h"}, []string{"Usage: weir <command>", "rules check", "Exit codes: 0", "completion"}},
+		{[]string{"help"}, []string{"Usage: weir <command>"}},
+		{[]string{"--help"}, []string{"Usage: weir <command>"}},
+		{[]string{"help", "serve"}, []string{"Usage: weir serve", "What it serves, as in --rules rules.yaml", "Envoy, as in", "The node, as in", "Audit, as in", "$WEIR_LEAVE_WITHIN", "-log_level as WEIR_LOG_LEVEL"}},
+		{[]string{"rules", "check", "-help"}, []string{"What a request meets, as in --request", "--api_key=KEY"}},
+		{[]string{"serve", "-bind", ":1", "-h"}, []string{"Usage: weir serve"}},
+		{[]string{"status", "-h"}, []string{"$WEIR_CLIENT_TOKEN_FILE"}},
+	} {
+		code, stdout, stderr := runWeir(t, "", c.args...)
+		require.Equal(t, []any{ok, ""}, []any{code, stderr}, "%q", c.args)
+		for _, says := range c.says {
+			require.Contains(t, stdout, says, "%q", c.args)
+		}
+		require.NotContains(t, stdout, "${", "%q", c.args)
+		for line := range strings.Lines(stdout) {
+			require.LessOrEqual(t, len(line), 101, "%q", line)
+		}
 	}
-	code, _, stderr := runWeir(t, "", "rules", "check", "-h")
-	require.Equal(t, []any{ok, help}, []any{code, stderr})
+}
+
+func TestFlagsHaveOneDashOrTwo(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"check -units 5 -json=false a -b":  "check --units 5 --json=false a -b",
+		"--units=5 -tier -json -json":      "--units=5 --tier -json --json",
+		"-leave_within -1s -unknown -x -h": "--leave_within -1s --unknown -x -h",
+		"check -- -units":                  "check -- -units",
+		"check - -":                        "check - -",
+	} {
+		args := strings.Fields(line)
+		require.Equal(t, want, strings.Join(twoDashes(parser(io.Discard).Model.Node, args), " "))
+		require.Equal(t, line, strings.Join(args, " "), "what is given stays")
+	}
 }
 
 func TestAFileThatNeverEndsIsReadForAWhileOnly(t *testing.T) {

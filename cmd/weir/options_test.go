@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"flag"
 	"log/slog"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,27 +14,28 @@ import (
 
 func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
-		{"-x", "flag provided but not defined: -x"},
-		{"extra", `"extra" is no flag`},
+		{"-x", "unknown flag -x"},
+		{"-chekcs :1", `unknown flag --chekcs, did you mean "--checks"?`},
+		{"--leave_witihn 1s", `unknown flag --leave_witihn, did you mean "--leave_within"?`},
+		{"extra", "unexpected argument extra"},
 		{"-envoy :1", "-envoy_config or -envoy_xds, and one of them"},
 		{"-envoy :1 -envoy_config f -envoy_xds a:1", "one of them"},
 		{"-envoy_config f", "-envoy is missing"},
 		{"-envoy :1 -envoy_config f -envoy_cert c", "-envoy_cert, -envoy_key and -envoy_ca go together"},
 		{"-peer_cert c -peer_key k", "-peer_cert, -peer_key and -peer_ca go together"},
 		{"-http_ca c", "-http_cert, -http_key and -http_ca go together"},
-		{"-envoy_partition open", "known are majority_share"},
+		{"-envoy_partition open", `--envoy_partition: `},
 		{"-checks :8080", "give -checks_tokens a file with tokens"},
-		{"-checks 192.0.2.1:8080", "which other machines reach"},
-		{"-log_format xml", "use text or json"},
-		{"-leave_within -1s", "use a duration above 0"},
-		{"-regions us", `"us" is not REGION=VALUE`},
-		{"-region_shares us=many", "invalid syntax"},
-		{"-timeout soon", "parse error"},
+		{"-checks 192.0.2.1:8080", "-checks is 192.0.2.1:8080, which other machines reach"},
+		{"-log_format xml", `-log_format is "xml": use text or json`},
+		{"-leave_within -1s", "-leave_within is -1s: use a duration above 0"},
+		{"-regions us", `--regions: "us" is not REGION=VALUE`},
+		{"-region_shares us=many", `--region_shares: strconv.ParseInt: parsing "many": invalid syntax`},
+		{"-timeout soon", `--timeout: expected duration but got "soon"`},
 	} {
-		var complaints bytes.Buffer
-		_, err := parseServe(strings.Fields(c.args), noEnvironment, &complaints)
-		require.Error(t, err, c.args)
-		require.Contains(t, complaints.String(), c.says, c.args)
+		_, err := parseServe(strings.Fields(c.args))
+		require.ErrorContains(t, err, c.says, c.args)
+		require.ErrorContains(t, err, "\nusage: weir serve [flags]\nweir serve --help says more")
 	}
 }
 
@@ -46,35 +44,40 @@ func TestWhatFlagsLeaveOutIsOfTheEnvironment(t *testing.T) {
 		"WEIR_BIND": "127.0.0.1:1", "WEIR_JOIN": "a:1, b", "WEIR_REGION": "eu", "WEIR_REGIONS": "us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT": "5s",
 		"WEIR_REGION_SHARES": "eu=70;us=20;ap=10", "WEIR_REPLICAS": "2", "WEIR_LOG_LEVEL": "warn", "WEIR_ENVOY_HEADERS": "true", "WEIR_CERTIFICATE_NAMES": "eu=*.eu.internal",
 	}
-	lookup := func(name string) (string, bool) { value, ok := env[name]; return value, ok }
-	o, err := parseServe([]string{"-bind", "127.0.0.1:2"}, lookup, os.Stderr)
+	for name, value := range env {
+		t.Setenv(name, value)
+	}
+	o, err := parseServe([]string{"-bind", "127.0.0.1:2"})
 	require.NoError(t, err)
-	require.Equal(t, "127.0.0.1:2", o.node.Bind, "a flag comes first")
-	require.Equal(t, []string{"a:1", "b"}, o.node.Join)
-	require.Equal(t, map[string][]string{"us": {"c:1", "d:1"}, "ap": {"e:1"}}, o.node.Regions)
-	require.Equal(t, map[string]int64{"eu": 70, "us": 20, "ap": 10}, o.node.RegionShares)
-	require.Equal(t, map[string][]string{"eu": {"*.eu.internal"}}, o.node.CertificateNames)
-	require.Equal(t, 5*time.Second, o.node.Timeout)
-	require.Equal(t, 2, o.node.Replicas)
-	require.Equal(t, slog.LevelWarn, o.logLevel)
-	require.Equal(t, "x-ratelimit-limit", o.limits.Headers.Limit)
-	env["WEIR_MAX_KEYS"] = "lots"
-	var complaints bytes.Buffer
-	_, err = parseServe(nil, lookup, &complaints)
-	require.Error(t, err)
-	require.Contains(t, complaints.String(), `WEIR_MAX_KEYS is "lots"`)
+	require.Equal(t, "127.0.0.1:2", o.Bind, "a flag comes first")
+	require.Equal(t, []string{"a:1", "b"}, o.node().Join)
+	require.Equal(t, map[string][]string{"us": {"c:1", "d:1"}, "ap": {"e:1"}}, o.node().Regions)
+	require.Equal(t, map[string]int64{"eu": 70, "us": 20, "ap": 10}, o.node().RegionShares)
+	require.Equal(t, map[string][]string{"eu": {"*.eu.internal"}}, o.node().CertificateNames)
+	require.Equal(t, 5*time.Second, o.Timeout)
+	require.Equal(t, 2, o.Replicas)
+	require.Equal(t, slog.LevelWarn, o.LogLevel)
+	require.Equal(t, "x-ratelimit-limit", o.limits(nil).Headers.Limit)
+	t.Setenv("WEIR_MAX_KEYS", "lots")
+	_, err = parseServe(nil)
+	require.ErrorContains(t, err, `weir serve: --max_keys: expected a valid 64 bit int but got "lots" (from envar WEIR_MAX_KEYS="lots")`)
 }
 
 func TestEachFieldOfConfigHasAFlag(t *testing.T) {
-	f := flagsOf(new(serveOptions))
+	flags := make(map[string]bool)
+	for _, f := range serveModel(t).Flags {
+		flags[f.Name] = true
+		require.NotEmpty(t, f.Help, f.Name)
+		require.Contains(t, groups, *f.Group, f.Name)
+		require.Equal(t, []string{variable(f.Name)}, f.Envs)
+	}
 	config := reflect.TypeFor[weirnode.Config]()
 	for i := range config.NumField() {
 		name := config.Field(i).Name
 		if of := flagOf(name); of != "" {
-			require.NotNil(t, f.Lookup(of), "Config.%s has no flag -%s", name, of)
+			require.True(t, flags[of], "Config.%s has no flag -%s", name, of)
 		}
 	}
-	f.VisitAll(func(f *flag.Flag) { require.NotEmpty(t, f.Usage, f.Name) })
 }
 
 func TestWhatIsWrongWithAConfigIsSaidOfItsFlags(t *testing.T) {
@@ -101,14 +104,14 @@ func TestSecretsOfRegionsAndCertificatesAreReadFromFiles(t *testing.T) {
 	shared := write(t, "secret: 000102030405060708090a0b0c0d0e0f\nseed: 000102030405060708090a0b0c0d0e0f\n")
 	us := write(t, "secret: ff0102030405060708090a0b0c0d0e0f\n")
 	c := certified(t)
-	o := parsed(t, "-bind", "127.0.0.1:1", "-region", "eu", "-regions", "us=a:1", "-shared", shared, "-region_secrets", "us="+us, "-peer_cert", c.cert, "-peer_key", c.key, "-peer_ca", c.ca)
+	o := parsed(t, "-bind", "127.0.0.1:1", "-region", "eu", "-regions", "us=a:1", "-shared", shared, "-region_secrets", "us="+us, "-peer_cert", c.Cert, "-peer_key", c.Key, "-peer_ca", c.CA)
 	cfg, err := o.config()
 	require.NoError(t, err)
 	require.NoError(t, cfg.Validate())
 	require.Equal(t, byte(0xff), cfg.RegionSecrets["us"][0][0])
 	require.Len(t, cfg.Secrets, 1)
 	require.NotNil(t, cfg.TLS)
-	o.regionFiles["us"] = "none"
+	o.RegionSecrets["us"] = "none"
 	_, err = o.config()
 	require.Error(t, err)
 }

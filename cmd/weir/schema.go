@@ -7,8 +7,10 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// schema prints the JSON Schema of rules files.
-func schema(_ []string, stdout, stderr io.Writer) int {
+// schemaCommand prints the JSON Schema of rules files.
+type schemaCommand struct{}
+
+func (schemaCommand) run(stdout, stderr io.Writer) int {
 	if _, err := stdout.Write(rules.Schema()); err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad

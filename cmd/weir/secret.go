@@ -6,9 +6,16 @@ import (
 	"io"
 )
 
-// secret prints what the nodes of a cluster share, each of 32 random bytes. They are
+// secretCommand prints what the nodes of a cluster share, each of 32 random bytes. They are
 // two, since a secret is rotated, and a seed never is.
-func secret(_ []string, stdout, stderr io.Writer) int {
+type secretCommand struct{}
+
+// Help says what to do with it.
+func (secretCommand) Help() string {
+	return "All nodes get the same file:\n\n  weir secret > weir.secret\n  weir serve -shared weir.secret -bind :7946"
+}
+
+func (secretCommand) run(stdout, stderr io.Writer) int {
 	var secret, seed [32]byte
 	rand.Read(secret[:])
 	rand.Read(seed[:])

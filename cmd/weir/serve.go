@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,19 +32,14 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// serve runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
+// serveCommand runs a node until SIGTERM or SIGINT, and then has it leave in order. A second
 // signal cuts that short.
-func serve(args []string, _, stderr io.Writer) int {
-	o, err := parseServe(args, os.LookupEnv, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return ok
-	case err != nil:
-		return usage
-	}
-	handler := slog.Handler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.logLevel}))
-	if o.logFormat == "json" {
-		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.logLevel})
+type serveCommand struct{ serveOptions }
+
+func (o *serveCommand) run(_, stderr io.Writer) int {
+	handler := slog.Handler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.LogLevel}))
+	if o.LogFormat == "json" {
+		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.LogLevel})
 	}
 	log := slog.New(handler)
 	// It is for the audit's file alone: rules are read again whenever they change.
@@ -70,7 +64,7 @@ func serve(args []string, _, stderr io.Writer) int {
 			}
 		}
 	}()
-	if err := runServe(ctx, atOnce, o, log); err != nil {
+	if err := runServe(ctx, atOnce, &o.serveOptions, log); err != nil {
 		fmt.Fprintln(stderr, err)
 		return bad
 	}
@@ -98,7 +92,7 @@ const (
 )
 
 // runServe serves until ctx is done, and then leaves; once atOnce is done, it ends as it is.
-func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (err error) {
+func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (err error) {
 	cfg, err := o.config()
 	if err != nil {
 		return err
@@ -106,8 +100,8 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	cfg.Logger = log
 	var leaveBy time.Time // when all has to be over; zero before it leaves
 	var denials *auditLog
-	if o.audit.file != "" {
-		if denials, err = openAudit(o.audit, log); err != nil {
+	if o.Audit != "" {
+		if denials, err = openAudit(o.auditFlags, log); err != nil {
 			return err
 		}
 		defer func() {
@@ -130,8 +124,8 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	var book *rules.Book
-	if o.rules != "" {
-		if book, err = rules.Open(ctx, node, o.rules, rules.BookOptions{Logger: log}); err != nil {
+	if o.Rules != "" {
+		if book, err = rules.Open(ctx, node, o.Rules, rules.BookOptions{Logger: log}); err != nil {
 			return err
 		}
 		defer book.Close()
@@ -145,10 +139,10 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	// They end in this order as well: a probe of whether it is alive or ready is
 	// answered until nothing else is.
 	for _, open := range []func() error{
-		func() error { return s.checks(&o, book, log) },
-		func() error { return s.envoy(ctx, &o, log) },
-		func() error { return s.admin(&o, book, log) },
-		func() error { return s.health(&o, book, denials, log) },
+		func() error { return s.checks(o, book, log) },
+		func() error { return s.envoy(ctx, o, log) },
+		func() error { return s.admin(o, book, log) },
+		func() error { return s.health(o, book, denials, log) },
 	} {
 		if err := open(); err != nil {
 			return err
@@ -171,9 +165,9 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	}
 	s.leaving.Store(true)
 	s.drain()
-	log.Info("leaving", "within", o.leaveWithin.String())
-	now, part := time.Now(), func(part float64) time.Duration { return time.Duration(part * float64(o.leaveWithin)) }
-	leaveBy = now.Add(o.leaveWithin)
+	log.Info("leaving", "within", o.LeaveWithin.String())
+	now, part := time.Now(), func(part float64) time.Duration { return time.Duration(part * float64(o.LeaveWithin)) }
+	leaveBy = now.Add(o.LeaveWithin)
 	ctx, cancel := context.WithDeadline(atOnce, now.Add(part(answerPart)))
 	defer cancel()
 	leave, left := context.WithDeadline(ctx, now.Add(part(leavePart)))
@@ -181,7 +175,7 @@ func runServe(ctx, atOnce context.Context, o serveOptions, log *slog.Logger) (er
 	// Its counts go to the others while it still answers.
 	err = node.Leave(leave)
 	if err != nil && leave.Err() != nil && atOnce.Err() == nil {
-		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, and the node was not done with leaving after %v: give it more time: %w", variable("leave_within"), o.leaveWithin, part(leavePart), err)
+		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, and the node was not done with leaving after %v: give it more time: %w", variable("leave_within"), o.LeaveWithin, part(leavePart), err)
 	}
 	s.end(ctx)
 	if atOnce.Err() != nil {
@@ -221,15 +215,15 @@ func (s *served) listen(name, addr string) (l net.Listener, err error) {
 
 // checks serves the check API.
 func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) error {
-	if o.checks.addr == "" {
+	if o.Checks == "" {
 		return nil
 	}
 	secured, err := o.webTLS()
 	if err != nil {
 		return err
 	}
-	mutual := o.web.ca != ""
-	tokens, err := readTokens(o.checks.tokens)
+	mutual := o.Web.CA != ""
+	tokens, err := readTokens(o.ChecksTokens)
 	if err != nil {
 		return err
 	}
@@ -237,20 +231,20 @@ func (s *served) checks(o *serveOptions, book *rules.Book, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	return s.handle("checks", o.checks.addr, s.budget.Clients, secured, checks, log)
+	return s.handle("checks", o.Checks, s.budget.Clients, secured, checks, log)
 }
 
 // admin serves the admin API and the page.
 func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) error {
-	mutual := o.web.ca != ""
-	if o.admin.addr == "" || o.admin.tokens == "" && !mutual {
+	mutual := o.Web.CA != ""
+	if o.Admin == "" || o.AdminTokens == "" && !mutual {
 		return nil
 	}
 	secured, err := o.webTLS()
 	if err != nil {
 		return err
 	}
-	tokens, err := readTokens(o.admin.tokens)
+	tokens, err := readTokens(o.AdminTokens)
 	if err != nil {
 		return err
 	}
@@ -264,12 +258,12 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	return s.handle("admin", o.admin.addr, s.budget.Clients, secured, admin, log)
+	return s.handle("admin", o.Admin, s.budget.Clients, secured, admin, log)
 }
 
 // health serves what operators ask: whether it is alive and ready, and metrics.
 func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, log *slog.Logger) error {
-	if o.health == "" {
+	if o.Health == "" {
 		return nil
 	}
 	registry := prometheus.NewRegistry()
@@ -288,7 +282,7 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 	})
 	health.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	health.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
-	return s.handle("health", o.health, s.budget.Probes, nil, health, log)
+	return s.handle("health", o.Health, s.budget.Probes, nil, health, log)
 }
 
 // handle serves HTTP at a port that bound has bounded.
@@ -327,44 +321,43 @@ const silence = 30 * time.Second
 
 // envoy serves Envoy's rate limit protocol.
 func (s *served) envoy(ctx context.Context, o *serveOptions, log *slog.Logger) error {
-	if o.envoy == "" {
+	if o.Envoy == "" {
 		return nil
 	}
 	cfg := new(envoylimit.Config) // until the management server has sent one
-	if o.envoyConfig != "" {
+	if o.EnvoyConfig != "" {
 		load := envoylimit.Load
-		if o.limits.MergeDomains {
+		if o.EnvoyMergeDomains {
 			load = envoylimit.LoadMerged
 		}
 		var err error
-		if cfg, err = load(o.envoyConfig); err != nil {
+		if cfg, err = load(o.EnvoyConfig); err != nil {
 			return err
 		}
 	}
-	o.limits.Logger = log
-	service, err := envoylimit.New(s.node, cfg, o.limits)
+	service, err := envoylimit.New(s.node, cfg, o.limits(log))
 	if err != nil {
 		return err
 	}
-	serving, asking, err := o.envoyFiles.credentials()
+	serving, asking, err := o.EnvoyFiles.credentials()
 	if err != nil {
 		return err
 	}
-	l, err := s.listen("envoy", o.envoy)
+	l, err := s.listen("envoy", o.Envoy)
 	if err != nil {
 		return err
 	}
 	port := s.budget.Clients(l, "envoy")
 	server := port.NewRPC(serving, service.Register)
 	s.drain = service.Drain
-	source := func(ctx context.Context) error { return service.Watch(ctx, o.envoyConfig, o.every) }
+	source := func(ctx context.Context) error { return service.Watch(ctx, o.EnvoyConfig, o.every) }
 	hangUp := func() error { return nil }
-	if o.xds != "" {
-		conn, err := grpc.NewClient(o.xds, grpc.WithTransportCredentials(asking), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: silence}))
+	if o.XDS != "" {
+		conn, err := grpc.NewClient(o.XDS, grpc.WithTransportCredentials(asking), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: silence}))
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
-		source = func(ctx context.Context) error { return service.Follow(ctx, conn, o.xdsID) }
+		source = func(ctx context.Context) error { return service.Follow(ctx, conn, o.XDSNode) }
 		hangUp = conn.Close
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))

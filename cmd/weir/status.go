@@ -77,9 +77,11 @@ type cluster struct {
 	} `json:"top"`
 }
 
-// status prints what an operator on call needs first.
-func status(args []string, stdout, stderr io.Writer) int {
-	return ask("status", args, 0, stdout, stderr, nil, func(ctx context.Context, c *client, a *asking, _ []string) (int, error) {
+// statusCommand prints what an operator on call needs first.
+type statusCommand struct{ asking }
+
+func (s *statusCommand) run(stdout, stderr io.Writer) int {
+	return s.ask("status", stdout, stderr, func(ctx context.Context, c *client) (int, error) {
 		var answer cluster
 		texts := make(map[string]json.RawMessage)
 		for _, part := range []struct {
@@ -92,7 +94,7 @@ func status(args []string, stdout, stderr io.Writer) int {
 			}
 			texts[part.name] = text
 		}
-		if a.json {
+		if s.JSON {
 			return ok, json.NewEncoder(stdout).Encode(texts)
 		}
 		answer.print(stdout, time.Now())

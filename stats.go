@@ -18,20 +18,22 @@ type Stats struct {
 	// Limits is Decisions by the names of limits, of those that have decided anything. A
 	// node counts apart the first 4,096 names that it is given, and the limits of all
 	// further names together as OtherLimits.
-	Limits    map[string]map[Source]Outcomes
-	Latency   map[Source]Latency // of the same Decisions, by where they were made
-	TopKeys   TopKeyStats        // of Node.TopKeys
-	Shadows   Outcomes           // of asks with Shadow, wherever they were decided; not among Decisions
-	Served    uint64             // checks that others made here
-	Passed    uint64             // checks that came here and were passed on
-	Overdue   uint64             // checks that came here and were dropped, since they had waited here for longer than their askers do
-	LateUnits uint64             // units admitted by answers that came after their askers gave up, and refunded
-	Canceled  uint64             // checks whose context was canceled before they were decided, as callers went away; not among Decisions
-	Conflicts uint64             // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
-	Bytes     int                // that counts take in memory, without the entries of SlidingLogs
-	Keys      int                // counts held
-	MaxKeys   int                // counts that may be held: Config's, or its default
-	Evicted   uint64             // counts dropped before they had recovered, because MaxKeys was reached
+	Limits  map[string]map[Source]Outcomes
+	Latency map[Source]Latency // of the same Decisions, by where they were made
+	TopKeys TopKeyStats        // of Node.TopKeys
+	Shadows Outcomes           // of asks with Shadow, wherever they were decided; not among Decisions
+	// ShadowLimits is Shadows by the names of limits, as Limits is Decisions.
+	ShadowLimits map[string]Outcomes
+	Served       uint64 // checks that others made here
+	Passed       uint64 // checks that came here and were passed on
+	Overdue      uint64 // checks that came here and were dropped, since they had waited here for longer than their askers do
+	LateUnits    uint64 // units admitted by answers that came after their askers gave up, and refunded
+	Canceled     uint64 // checks whose context was canceled before they were decided, as callers went away; not among Decisions
+	Conflicts    uint64 // times that a limit was seen to have other numbers than another of its Name and Version, here or on another member; it grows for as long as members differ
+	Bytes        int    // that counts take in memory, without the entries of SlidingLogs
+	Keys         int    // counts held
+	MaxKeys      int    // counts that may be held: Config's, or its default
+	Evicted      uint64 // counts dropped before they had recovered, because MaxKeys was reached
 
 	EvictedUsedUp uint64 // of these, counts that had nothing left: keys that were denied, and begin again
 
@@ -122,6 +124,7 @@ var _ = map[bool]struct{}{false: {}, OtherLimits == stats.Others: {}}
 // read sets what the meters have of decisions.
 func (s *Stats) read(m *stats.Meters) {
 	s.Decisions, s.Limits, s.Latency = make(map[Source]Outcomes), make(map[string]map[Source]Outcomes), make(map[Source]Latency)
+	s.ShadowLimits = make(map[string]Outcomes)
 	for name, limit := range m.Limits.All() {
 		for from := wire.Owner; from < wire.Sources; from++ {
 			o, source := limit.Sum(from), Source(from)
@@ -136,7 +139,10 @@ func (s *Stats) read(m *stats.Meters) {
 			all.add(o)
 			s.Decisions[source] = all
 		}
-		s.Shadows.add(limit.Sum(stats.Shadows))
+		if o := limit.Sum(stats.Shadows); o != (stats.Outcomes{}) {
+			s.Shadows.add(o)
+			s.ShadowLimits[name] = Outcomes(o)
+		}
 	}
 	for source := wire.Owner; source < wire.Sources; source++ {
 		if l := m.Latency(source); l.Count > 0 {

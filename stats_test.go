@@ -33,7 +33,8 @@ func TestDecisionsAreCountedByLimitAndSumToTheNodes(t *testing.T) {
 		"b": {Owner: {Allowed: 2, Denied: 3}},
 	}, s.Limits)
 	require.Equal(t, map[Source]Outcomes{Owner: {Allowed: 6, Denied: 5}}, s.Decisions)
-	require.EqualValues(t, 5, s.Shadows.Allowed+s.Shadows.Denied)
+	require.Equal(t, Outcomes{Allowed: 2, Denied: 3}, s.Shadows)
+	require.Equal(t, map[string]Outcomes{"b": {Allowed: 2, Denied: 3}}, s.ShadowLimits)
 }
 
 func TestStatsHaveTheCountsThatMayBeHeld(t *testing.T) {

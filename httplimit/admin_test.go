@@ -549,6 +549,11 @@ func TestTheRulesAreToldAsTheyWereLoadedAndWhyTheFileIsNot(t *testing.T) {
 
 	var stats statsAnswer
 	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, []ruleOutcomes{
+		{Rule: "api", Limit: "api/burst"}, {Rule: "api", Limit: "api/hourly"}, {Rule: "address", Limit: "address"},
+		{Rule: "both", Limit: "both", Shadow: true}, {Rule: now.Rules[3].Name, Limit: now.Rules[3].Name}, {Rule: now.Rules[4].Name, Limit: now.Rules[4].Name},
+	}, stats.Rules.Outcomes)
+	stats.Rules.Outcomes = nil
 	require.Equal(t, &rulesStats{
 		Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1, InForce: true, Rules: 5, Limits: 6,
 	}, stats.Rules)
@@ -597,6 +602,28 @@ func TestAnOverrideIsLoggedWithItsEndOrWithoutOne(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStatsTellWhatAShadowWouldHaveDenied(t *testing.T) {
+	a := adminOfRules(t, `
+rules:
+- {name: real, key: user, limit: {rate: 1, per: 1h}}
+- {name: trial, key: user, shadow: true, limit: {rate: 2, per: 1h}}
+`)
+	for range 4 {
+		a.ask("POST", "/v1/request", `{"method":"GET","path":"/","user":"u"}`)
+	}
+	var stats statsAnswer
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, []ruleOutcomes{
+		{Rule: "real", Limit: "real", Enforced: outcomesAnswer{1, 3}},
+		{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: stats.Trials["trial"]},
+	}, stats.Rules.Outcomes)
+	require.Positive(t, stats.Trials["trial"].Allowed)
+	require.Len(t, stats.Trials, 1)
+	a.ask("POST", "/v1/take", `{"limit":"trial","key":"v","units":3}`)
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.EqualValues(t, 1, stats.Trials["trial"].Denied)
 }
 
 func TestStatsShowLimitsBeyondTheBoundUnderANameThatSaysSo(t *testing.T) {

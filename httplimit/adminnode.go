@@ -134,6 +134,7 @@ type statsAnswer struct {
 	Latency   map[string]latencyAnswer  `json:"latency"`
 	TopKeys   topKeysAnswer             `json:"top_keys"`
 	Shadows   outcomesAnswer            `json:"shadows"`
+	Trials    map[string]outcomesAnswer `json:"shadow_limits"`
 	Served    uint64                    `json:"served"`
 	Passed    uint64                    `json:"passed"`
 	Overdue   uint64                    `json:"overdue"`
@@ -170,16 +171,31 @@ type rulesStats struct {
 	Rules     int       `json:"rules"`
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
+
+	Outcomes []ruleOutcomes `json:"outcomes"` // of each limit, in the order of the rules
 }
 
-func statsOf(b *rules.Book) *rulesStats {
+// ruleOutcomes is what a limit of a rule has decided, and what it would have as a shadow.
+type ruleOutcomes struct {
+	Rule     string         `json:"rule"`
+	Limit    string         `json:"limit"`
+	Shadow   bool           `json:"shadow"`
+	Enforced outcomesAnswer `json:"enforced"`
+	Shadowed outcomesAnswer `json:"shadowed"`
+}
+
+func statsOf(b *rules.Book, of weir.Stats) *rulesStats {
 	if b == nil {
 		return nil
 	}
-	s := b.Stats()
+	s, outcomes := b.Stats(), []ruleOutcomes{}
+	for _, o := range b.Current().Outcomes(of) {
+		outcomes = append(outcomes, ruleOutcomes{o.Rule, o.Limit, o.Shadow, outcomesAnswer(o.Enforced), outcomesAnswer(o.Shadowed)})
+	}
 	return &rulesStats{
 		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
 		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides,
+		Outcomes: outcomes,
 	}
 }
 
@@ -266,6 +282,10 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 	for name, of := range s.Limits {
 		limits[name] = decisionsOf(of)
 	}
+	trials := make(map[string]outcomesAnswer)
+	for name, o := range s.ShadowLimits {
+		trials[name] = outcomesAnswer(o)
+	}
 	regions := make(map[string]regionAnswer)
 	for name, r := range s.Regions {
 		regions[name] = regionAnswer{r.Reached, r.Lag.Milliseconds(), r.Statements, r.Unanswered, r.Served, r.Disputed, r.Refused, r.Sent, r.Received}
@@ -286,7 +306,7 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		unanswered = map[string]string{}
 	}
 	return http.StatusOK, statsAnswer{
-		Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows),
+		Ready: a.node.Ready(), Decisions: decisionsOf(s.Decisions), Limits: limits, Latency: latencyOf(s.Latency), TopKeys: topKeysAnswer(s.TopKeys), Shadows: outcomesAnswer(s.Shadows), Trials: trials,
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,
 		Unheard: unheard, Leases: leasesAnswer(s.Leases),
@@ -294,6 +314,6 @@ func (a *admin) stats(r *adminRequest) (int, any, error) {
 		Published: publishedAnswer(s.Published), Holdings: holdingsAnswer(s.Holdings), Regions: regions,
 		Outage: outageOf(s.Outage), Unjoined: s.Unjoined.Milliseconds(),
 		Cluster: clusterAnswer{refused, s.Cluster.Timeouts, s.Cluster.Late, s.Cluster.Dropped, s.Cluster.JoinError, s.Cluster.JoinedCount, unanswered, trips, s.Cluster.Lateness.Milliseconds()},
-		Rules:   statsOf(a.book),
+		Rules:   statsOf(a.book, s),
 	}, nil
 }

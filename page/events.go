@@ -2,15 +2,18 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // What a viewer is sent, as events of these names.
@@ -32,6 +35,7 @@ type shownSnapshot struct {
 	Checks  []rate          `json:"checks"` // nil before the first rates
 	Latency []latency       `json:"latency"`
 	Limits  []string        `json:"limits"`
+	Denials []shownDenials  `json:"denials"` // by limits of rules, most first
 	Outage  *shownOutage    `json:"outage"`
 	Watch   *shownSelection `json:"watch"`
 }
@@ -45,6 +49,15 @@ type shownOutage struct {
 	Since     int64    `json:"since"` // Unix milliseconds
 	Missing   []string `json:"missing"`
 	Decisions uint64   `json:"decisions"`
+}
+
+type shownDenials struct {
+	Rule     string `json:"rule"`
+	Limit    string `json:"limit"`
+	Shadow   bool   `json:"shadow"`
+	Denied   uint64 `json:"denied"`
+	Shadowed uint64 `json:"would_deny"`
+	Checks   uint64 `json:"checks"`
 }
 
 type shownSelection struct {
@@ -227,7 +240,7 @@ func (p *Page) snapshot(now *rates) shownSnapshot {
 	m := now.next(at, s.Counters)
 	shown := shownSnapshot{
 		At: at.UnixMilli(), Name: s.Name, Region: s.Region, Members: []shownMember{},
-		Checks: m.checks, Latency: m.latency, Limits: append([]string{}, s.Limits...),
+		Checks: m.checks, Latency: m.latency, Limits: append([]string{}, s.Limits...), Denials: denialsOf(s.Outcomes),
 	}
 	for _, member := range s.Members {
 		if p.actor == nil {
@@ -243,6 +256,25 @@ func (p *Page) snapshot(now *rates) shownSnapshot {
 	}
 	return shown
 }
+
+// denialsOf returns the limits that denied most, or would have as shadows. Limits of rules
+// that are shadows now are there in any case.
+func denialsOf(all []rules.LimitOutcomes) []shownDenials {
+	shown := []shownDenials{}
+	for _, o := range all {
+		if o.Shadow || o.Enforced.Denied+o.Shadowed.Denied > 0 {
+			shown = append(shown, shownDenials{
+				o.Rule, o.Limit, o.Shadow, o.Enforced.Denied, o.Shadowed.Denied,
+				o.Enforced.Allowed + o.Enforced.Denied + o.Shadowed.Allowed + o.Shadowed.Denied,
+			})
+		}
+	}
+	slices.SortStableFunc(shown, func(a, b shownDenials) int { return cmp.Compare(b.Denied+b.Shadowed, a.Denied+a.Shadowed) })
+	return shown[:min(len(shown), limitsShown)]
+}
+
+// limitsShown bounds the rows of denials.
+const limitsShown = 20
 
 // top asks the source for the keys that are asked for and denied most.
 func (p *Page) top(ctx context.Context) shownTop {

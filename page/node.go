@@ -46,6 +46,9 @@ func (n *Node) Snapshot() Snapshot {
 		}
 		s.Members = append(s.Members, shown)
 	}
+	if n.Book != nil {
+		s.Outcomes = n.Book.Current().Outcomes(stats)
+	}
 	slices.SortFunc(s.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	if s.Name == "" { // it has left the roster
 		s.Name = "a node that has left"

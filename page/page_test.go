@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // fake is a Source that counts how often it is looked at, and an Actor.
@@ -36,7 +37,12 @@ func (f *fake) Snapshot() Snapshot {
 	defer f.mu.Unlock()
 	f.snapshots++
 	return Snapshot{
-		Name: "fake", Limits: []string{"per user"},
+		Name: "fake", Limits: []string{"per user"}, Outcomes: []rules.LimitOutcomes{
+			{Rule: "quiet", Limit: "quiet", Enforced: weir.Outcomes{Allowed: 9}},
+			{Rule: "login", Limit: "login/day", Enforced: weir.Outcomes{Allowed: 5, Denied: 2}},
+			{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: weir.Outcomes{Allowed: 1, Denied: 7}},
+			{Rule: "idle", Limit: "idle", Shadow: true},
+		},
 		Members: []Member{{ID: "a", Name: "a", State: "up", Health: Serving, Share: 1, Process: "a-1", Note: f.filler, Actions: []Action{{Name: "kill"}}}},
 		Counters: []Counters{{Process: "a-1", Decisions: map[weir.Source]weir.Outcomes{
 			weir.Owner: {Allowed: uint64(f.snapshots) * 10},
@@ -129,6 +135,11 @@ func TestAViewerSeesSnapshotsTopKeysAndTheKeyThatItWatches(t *testing.T) {
 	require.Nil(t, s.Checks, "no rates before the second look")
 	require.Equal(t, &shownOutage{7000, []string{"b"}, 3}, s.Outage)
 	require.Equal(t, []Action{{Name: "kill"}}, s.Members[0].Actions)
+	require.Equal(t, []shownDenials{
+		{Rule: "trial", Limit: "trial", Shadow: true, Shadowed: 7, Checks: 8},
+		{Rule: "login", Limit: "login/day", Denied: 2, Checks: 7},
+		{Rule: "idle", Limit: "idle", Shadow: true},
+	}, s.Denials, "limits that deny most come first, and quiet ones are left out")
 	var w shownWatched
 	v.next(eventKey, &w)
 	require.Equal(t, "alice", w.Key)

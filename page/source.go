@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // Source is what a page shows. Its methods are called only while somebody looks, for all
@@ -37,6 +38,9 @@ type Snapshot struct {
 	Counters []Counters
 	Outage   weir.OutageStats // whose Count is not shown
 	Limits   []string         // names of the limits whose keys can be watched
+	// Outcomes is what the limits of rules have decided since the start; those that have
+	// denied nothing, not even as shadows, may be left out.
+	Outcomes []rules.LimitOutcomes
 }
 
 // Member is one member of the cluster.

@@ -30,15 +30,12 @@ type cluster struct {
 		} `json:"members"`
 	} `json:"ring"`
 	Stats struct {
-		Ready     bool `json:"ready"`
-		Decisions map[string]struct {
-			Allowed uint64 `json:"allowed"`
-			Denied  uint64 `json:"denied"`
-		} `json:"decisions"`
-		Keys    int    `json:"keys"`
-		MaxKeys int    `json:"keys_max"`
-		Evicted uint64 `json:"evicted"`
-		Stream  struct {
+		Ready     bool                `json:"ready"`
+		Decisions map[string]outcomes `json:"decisions"`
+		Keys      int                 `json:"keys"`
+		MaxKeys   int                 `json:"keys_max"`
+		Evicted   uint64              `json:"evicted"`
+		Stream    struct {
 			Unsent int   `json:"unsent"`
 			LagMS  int64 `json:"lag_ms"`
 		} `json:"stream"`
@@ -64,6 +61,12 @@ type cluster struct {
 			Rules     int       `json:"rules"`
 			Limits    int       `json:"limits"`
 			Overrides int       `json:"overrides"`
+			Outcomes  []struct {
+				Limit    string   `json:"limit"`
+				Shadow   bool     `json:"shadow"`
+				Enforced outcomes `json:"enforced"`
+				Shadowed outcomes `json:"shadowed"`
+			} `json:"outcomes"`
 		} `json:"rules"`
 	} `json:"stats"`
 	Top struct {
@@ -75,6 +78,11 @@ type cluster struct {
 		} `json:"denied"`
 		Missing []string `json:"missing"`
 	} `json:"top"`
+}
+
+type outcomes struct {
+	Allowed uint64 `json:"allowed"`
+	Denied  uint64 `json:"denied"`
 }
 
 // statusCommand prints what an operator on call needs first.
@@ -132,6 +140,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	}
 	c.printMembers(w)
 	c.printDecisions(w)
+	c.printLimits(w)
 	c.printDenied(w)
 	fmt.Fprintf(w, "\ncounts: %d held of %d at most, %d evicted; %d wait to be copied, for %d ms\n", s.Keys, s.MaxKeys, s.Evicted, s.Stream.Unsent, s.Stream.LagMS)
 	if r := s.Rules; r != nil {
@@ -170,6 +179,43 @@ func (c *cluster) printDecisions(w io.Writer) {
 		fmt.Fprintf(table, "%s\t%d\t%d\n", source, c.Stats.Decisions[source].Allowed, c.Stats.Decisions[source].Denied)
 	}
 	table.Flush()
+}
+
+// limitsShown is how many limits status shows. /v1/stats has all.
+const limitsShown = 20
+
+// printLimits prints the limits of rules that denied, or would have as shadows, those that
+// did most first. Limits of rules that are shadows now are there in any case.
+func (c *cluster) printLimits(w io.Writer) {
+	if c.Stats.Rules == nil {
+		return
+	}
+	all := c.Stats.Rules.Outcomes
+	denials := func(i int) uint64 { return all[i].Enforced.Denied + all[i].Shadowed.Denied }
+	order := make([]int, 0, len(all))
+	for i := range all {
+		if all[i].Shadow || denials(i) > 0 {
+			order = append(order, i)
+		}
+	}
+	if len(order) == 0 {
+		return
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(denials(b), denials(a)) })
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nLIMIT\tDENIED\tWOULD HAVE DENIED\tOF CHECKS")
+	for _, i := range order[:min(limitsShown, len(order))] {
+		of, name := &all[i], all[i].Limit
+		if of.Shadow {
+			name += " (shadow)"
+		}
+		checks := of.Enforced.Allowed + of.Enforced.Denied + of.Shadowed.Allowed + of.Shadowed.Denied
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", name, of.Enforced.Denied, of.Shadowed.Denied, checks)
+	}
+	table.Flush()
+	if more := len(order) - limitsShown; more > 0 {
+		fmt.Fprintf(w, "and %d more: GET /v1/stats has all\n", more)
+	}
 }
 
 // printDenied prints the keys that are denied most, over all members.

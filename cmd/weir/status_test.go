@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -23,4 +24,30 @@ func TestStatusShowsTheCountsHeldBesideTheirMaximum(t *testing.T) {
 		of.print(&text, time.Now())
 		require.Contains(t, text.String(), c.want)
 	}
+}
+
+func TestStatusShowsWhatShadowsWouldHaveDenied(t *testing.T) {
+	var of cluster
+	require.NoError(t, json.Unmarshal([]byte(`{"stats":{"rules":{"outcomes":[
+{"limit":"quiet","enforced":{"allowed":5,"denied":0},"shadowed":{"allowed":0,"denied":0}},
+{"limit":"login/day","enforced":{"allowed":5,"denied":2},"shadowed":{"allowed":0,"denied":0}},
+{"limit":"trial","shadow":true,"enforced":{"allowed":0,"denied":0},"shadowed":{"allowed":1,"denied":7}},
+{"limit":"idle","shadow":true,"enforced":{"allowed":0,"denied":0},"shadowed":{"allowed":0,"denied":0}}]}}}`), &of))
+	var text strings.Builder
+	of.printLimits(&text)
+	require.Equal(t, `
+LIMIT           DENIED  WOULD HAVE DENIED  OF CHECKS
+trial (shadow)  0       7                  8
+login/day       2       0                  7
+idle (shadow)   0       0                  0
+`, text.String())
+
+	many := of.Stats.Rules.Outcomes[1]
+	for range limitsShown {
+		of.Stats.Rules.Outcomes = append(of.Stats.Rules.Outcomes, many)
+	}
+	text.Reset()
+	of.printLimits(&text)
+	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
+	require.Contains(t, text.String(), "and 3 more: GET /v1/stats has all\n")
 }

@@ -198,6 +198,7 @@ func TestANodeAndItsRulesAreObservedUntilTheyAreUnregistered(t *testing.T) {
 		"weir_ready":                                                            1,
 		"weir_rules":                                                            1,
 		"weir_rule_denials_total{rule=logins}":                                  0,
+		"weir_rule_shadow_denials_total{rule=logins}":                           0,
 		"weir_cluster_members{state=serving}":                                   1,
 		"weir_ring_share_ratio":                                                 1,
 	} {

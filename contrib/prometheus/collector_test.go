@@ -222,31 +222,43 @@ func TestWhatIsNilHasNoMetrics(t *testing.T) {
 	require.EqualValues(t, 3, series(t, r)["weir_rules_version"])
 }
 
-func TestDenialsAreCountedByRule(t *testing.T) {
+func TestDenialsAreCountedByRuleAndThoseOfShadowsApart(t *testing.T) {
 	node := solo(t)
 	set, err := rules.Parse("rules.yaml", []byte(`{version: 1, rules: [
   {name: one, key: ip, limit: {rate: 1, per: 1h}},
   {name: two, key: user, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 3, per: 24h}]},
+  {name: trial, key: ip, shadow: true, limits: [{name: burst, rate: 2, per: 1h}, {name: daily, rate: 4, per: 24h}]},
   {name: idle, key: ip, limit: {rate: 1, per: 1h}}]}`))
 	require.NoError(t, err)
 	book, err := rules.Static(node, set)
 	require.NoError(t, err)
 	defer book.Close()
 	now := book.Current()
-	for _, name := range []string{"one", "two/burst", "two/daily"} {
-		l, _, ok := now.Limit(name)
+	for _, name := range []string{"one", "two/burst", "two/daily", "trial/burst", "trial/daily"} {
+		l, rule, ok := now.Limit(name)
 		require.True(t, ok)
 		for range 5 {
-			_, err := now.Limiter(l, "", "key").Allow(t.Context(), "key")
+			_, err := node.AllowAll(t.Context(), weir.Ask{Limiter: now.Limiter(l, "", "key"), Key: "key", Shadow: rule.Shadow})
 			require.NoError(t, err)
 		}
 	}
 	got := series(t, registry(t, New(node, book)))
-	for rule, want := range map[string]float64{"one": 4, "two": 3 + 2, "idle": 0} {
-		is, found := got["weir_rule_denials_total{rule="+rule+"}"]
-		require.True(t, found, rule)
-		require.Equal(t, want, is, rule)
+	for rule, want := range map[string][2]float64{"one": {4, 0}, "two": {3 + 2, 0}, "trial": {0, 3 + 1}, "idle": {0, 0}} {
+		for i, name := range []string{"weir_rule_denials_total", "weir_rule_shadow_denials_total"} {
+			is, found := got[name+"{rule="+rule+"}"]
+			require.True(t, found, rule)
+			require.Equal(t, want[i], is, "%s of %s", name, rule)
+		}
 	}
+	for series, want := range map[string]float64{
+		"weir_limit_shadows_total{limit=trial/burst,outcome=allowed}": 2,
+		"weir_limit_shadows_total{limit=trial/burst,outcome=denied}":  3,
+		"weir_limit_shadows_total{limit=trial/daily,outcome=denied}":  1,
+		"weir_shadows_total{outcome=denied}":                          4,
+	} {
+		require.Equal(t, want, got[series], series)
+	}
+	require.NotContains(t, got, "weir_limit_shadows_total{limit=one,outcome=denied}", "limits that were never a shadow have no series")
 }
 
 // crowded is a node that has been given all names that it counts apart.
@@ -277,7 +289,7 @@ func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 	}
 	got := make(map[string]float64)
 	for name, value := range series(t, registry(t, New(node, book))) {
-		if strings.HasPrefix(name, "weir_limit_decisions_total") || strings.HasPrefix(name, "weir_rule_denials_total") {
+		if strings.HasPrefix(name, "weir_limit_decisions_total") || strings.HasPrefix(name, "weir_rule_") {
 			got[name] = value
 		}
 	}
@@ -288,6 +300,8 @@ func TestLimitsBeyondTheBoundAreCountedUnderANameThatSaysSo(t *testing.T) {
 		"weir_limit_decisions_total{limit=(other),outcome=denied,source=owner}":     6,
 		"weir_rule_denials_total{rule=late}":                                        0,
 		"weir_rule_denials_total{rule=(other)}":                                     6,
+		"weir_rule_shadow_denials_total{rule=late}":                                 0,
+		"weir_rule_shadow_denials_total{rule=(other)}":                              0,
 	}, got)
 }
 

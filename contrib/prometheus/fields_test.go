@@ -30,6 +30,8 @@ var exported = map[string]string{
 	"TopKeys.Dropped":            "weir_top_keys_dropped_total",
 	"Shadows.Allowed":            "weir_shadows_total{outcome=allowed}",
 	"Shadows.Denied":             "weir_shadows_total{outcome=denied}",
+	"ShadowLimits.some.Allowed":  "weir_limit_shadows_total{limit=some,outcome=allowed}",
+	"ShadowLimits.some.Denied":   "weir_limit_shadows_total{limit=some,outcome=denied}",
 	"Served":                     "weir_served_total",
 	"Passed":                     "weir_passed_total",
 	"Overdue":                    "weir_overdue_total",

@@ -67,6 +67,13 @@ var ofNode = []Family[NodeStats]{
 			emit(float64(s.Shadows.Allowed), "allowed")
 			emit(float64(s.Shadows.Denied), "denied")
 		}},
+	{Name: "weir_limit_shadows_total", Help: "The same by limit, of the limits that weir_limit_decisions_total has.",
+		Kind: Counter, Labels: []string{"limit", "outcome"}, Read: func(s *NodeStats, emit Emit) {
+			for limit, o := range s.ShadowLimits {
+				emit(float64(o.Allowed), label(limit), "allowed")
+				emit(float64(o.Denied), label(limit), "denied")
+			}
+		}},
 	counter("weir_served_total", "Checks that other nodes made here.",
 		func(s *NodeStats) float64 { return float64(s.Served) }),
 	counter("weir_passed_total", "Checks that came here and were passed on.",

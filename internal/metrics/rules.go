@@ -8,38 +8,42 @@ import (
 )
 
 // OfRules are the metrics that are read from a node and its rules together.
-func OfRules() []Family[map[string]uint64] { return ofRules }
+func OfRules() []Family[map[string]Denials] { return ofRules }
 
-var ofRules = []Family[map[string]uint64]{
+var ofRules = []Family[map[string]Denials]{
 	{Name: "weir_rule_denials_total", Help: "Denials by the limits of a rule in force; (other) has those of all limits that the node does not count apart.",
-		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]uint64, emit Emit) {
+		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]Denials, emit Emit) {
 			for rule, n := range *s {
-				emit(float64(n), label(rule))
+				emit(float64(n.Enforced), label(rule))
+			}
+		}},
+	{Name: "weir_rule_shadow_denials_total", Help: "What the limits of a rule would have denied while it was a shadow; (other) as above.",
+		Kind: Counter, Labels: []string{"rule"}, Read: func(s *map[string]Denials, emit Emit) {
+			for rule, n := range *s {
+				emit(float64(n.Shadowed), label(rule))
 			}
 		}},
 }
 
+// Denials are those of a rule: what it denied, and what it would have denied as a shadow.
+type Denials struct{ Enforced, Shadowed uint64 }
+
 // DenialsByRule has each rule in force, whatever it has denied. It has weir.OtherLimits
 // if these have denied anything, because some of them can be limits of rules.
-func DenialsByRule(node *weir.Node, book *rules.Book) map[string]uint64 {
-	denials, limits := make(map[string]uint64), node.Stats().Limits
-	for _, r := range book.Current().Rules() {
-		denials[r.Name] = 0
-		for i := range r.Limits {
-			denials[r.Name] += denied(limits[r.Limits[i].Name])
-		}
+func DenialsByRule(node *weir.Node, book *rules.Book) map[string]Denials {
+	denials, stats := make(map[string]Denials), node.Stats()
+	for _, of := range book.Current().Outcomes(stats) {
+		sum := denials[of.Rule]
+		denials[of.Rule] = Denials{sum.Enforced + of.Enforced.Denied, sum.Shadowed + of.Shadowed.Denied}
 	}
-	if others := denied(limits[weir.OtherLimits]); others > 0 {
+	others := Denials{Shadowed: stats.ShadowLimits[weir.OtherLimits].Denied}
+	for _, o := range stats.Limits[weir.OtherLimits] {
+		others.Enforced += o.Denied
+	}
+	if others != (Denials{}) {
 		denials[weir.OtherLimits] = others // no rule can have this name
 	}
 	return denials
-}
-
-func denied(of map[weir.Source]weir.Outcomes) (n uint64) {
-	for _, o := range of {
-		n += o.Denied
-	}
-	return n
 }
 
 // OfBook are the metrics of a rules file.

@@ -371,6 +371,19 @@ function showLimits(s) {
   }
 }
 
+// --- denials by limit
+
+function showDenials(s) {
+  id('denials-card').hidden = !s.denials.length;
+  const row = () => make('tr', {}, make('th', {scope: 'row'}), ...[1, 2, 3].map(() => make('td', {class: 'number'})));
+  rows(id('denials').tBodies[0], s.denials, d => d.limit, row, (row, d) => {
+    set(row.children[0], d.limit + (d.shadow ? ' (shadow)' : ''));
+    set(row.children[1], number.format(d.checks));
+    set(row.children[2], number.format(d.denied));
+    set(row.children[3], number.format(d.would_deny));
+  });
+}
+
 // --- top keys
 
 function showTop(t) {
@@ -416,6 +429,7 @@ function connect() {
     showChecks(s);
     showLatency(s);
     showLimits(s);
+    showDenials(s);
   });
   events.addEventListener('top', event => showTop(JSON.parse(event.data)));
   events.addEventListener('key', event => {

@@ -1,5 +1,5 @@
 // Package bounds is what a limit admits at most in each situation: the one home of the
-// formulas that the guarantees table of the README states, which the simulator, the soak
+// formulas that docs/guarantees.md states, which the simulator, the soak
 // test and the demo judge by.
 //
 // It is pure. A formula holds for windows of the limit's Per that are placed anywhere, over

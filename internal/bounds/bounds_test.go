@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and the README")
+var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and docs/guarantees.md")
 
 func TestHealthyIsWhatTheAlgorithmsDocumentSays(t *testing.T) {
 	for _, test := range []struct {
@@ -72,14 +72,14 @@ func TestLimitOfOneUnitAdmitsTwoWhereWindowsBeginByTheClock(t *testing.T) {
 	}
 }
 
-// The README has the rows of the code, and docs/partitions.md has L and what is allowed as
+// docs/guarantees.md has the rows of the code, and docs/partitions.md has L and what is allowed as
 // Bound computes them.
 func TestDocumentsStateTheBounds(t *testing.T) {
 	var atMost [][]string
 	for _, row := range Rows() {
 		atMost = append(atMost, []string{row.While, row.AtMost})
 	}
-	rewrite(t, "../../README.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
+	rewrite(t, "../../docs/guarantees.md", "| while | at most | and a check gets |\n", atMost, func(cells []string, row []string) {
 		require.True(t, strings.HasPrefix(cells[0], row[0]), "%s: %s", cells[0], row[0])
 		cells[1] = row[1]
 	})

@@ -1,6 +1,6 @@
 package bounds
 
-// Row is a row of the guarantees table of the README: L is Healthy, C is Capacity, c is
+// Row is a row of the table of docs/guarantees.md: L is Healthy, C is Capacity, c is
 // Situation.Changes.
 type Row struct {
 	While  string // the beginning of what holds meanwhile
@@ -44,7 +44,7 @@ func Rows() []Row {
 		},
 		{
 			"a `Global` limit, whether regions reach each other or not",
-			"L in every window of all regions together ([lost memory](docs/regions.md#what-it-guarantees) apart)",
+			"L in every window of all regions together ([lost memory](regions.md#what-it-guarantees) apart)",
 		},
 	}
 }

@@ -2,6 +2,7 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -178,4 +179,68 @@ func ExampleNode_Publish() {
 	}
 	// Output:
 	// override/ada: 500 an hour
+}
+
+// Workers share the rate of a slow backend, in order of arrival.
+func ExampleLimiter_Wait() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	backend, _ := node.Limiter(weir.Limit{Name: "backend", Algorithm: weir.LeakyBucket, Rate: 100, Per: time.Second, Burst: 10})
+	for range 3 {
+		fmt.Println(backend.Wait(context.Background(), "db-1", 1)) // 10 ms apart
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Microsecond)
+	defer cancel()
+	fmt.Println(backend.Wait(ctx, "db-1", 1)) // its turn would come too late
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// context deadline exceeded
+}
+
+// A request that failed gives its unit back.
+func ExampleLimiter_Refund() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	uploads, _ := node.Limiter(weir.Limit{Name: "uploads", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
+	ctx := context.Background()
+	d, _ := uploads.Allow(ctx, "ada")
+	fmt.Println(d.Remaining)
+	if err := uploads.Refund(ctx, "ada", 1); err != nil {
+		panic(err)
+	}
+	d, _ = uploads.Peek(ctx, "ada")
+	fmt.Println(d.Remaining)
+	// Output:
+	// 9
+	// 10
+}
+
+// A server that stops hands its counts to the other nodes first, so that a deploy resets
+// none.
+func ExampleNode_Leave() {
+	node, err := weir.Start(context.Background(), weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	server := &http.Server{Handler: http.NotFoundHandler()}
+	stop := func() error { // when SIGTERM comes: signal.NotifyContext
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		return errors.Join(
+			node.Leave(ctx),      // from now on it decides by asking others
+			server.Shutdown(ctx), // requests that are under way end
+			node.Close(),
+		)
+	}
+	fmt.Println(stop())
+	// Output:
+	// <nil>
 }

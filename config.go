@@ -19,91 +19,101 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Config says how a node runs. The zero Config is valid: a cluster of one, with
-// no network.
+// Config configures a node. The zero Config is valid: a cluster of one, without a network.
+// docs/operate.md says what to set in production, and docs/rotation.md how to change
+// secrets and certificates.
 type Config struct {
-	Name        string        // a label, the host's name if empty; at most 64 bytes. Member.Name is label-incarnation, unique for each start
-	Bind        string        // "host:port": one port for gossip (UDP and TCP) and checks (TCP); port 0 picks a free one. Empty: a cluster of one, no network
-	Advertise   string        // "host:port" that others dial, of Bind's address family if Bind has an address. Bind if empty, with the source address of the machine's default route where Bind has no host. Start logs that address, and returns an error that names the candidates if there are several. IPv6 needs no brackets if the port is Bind's
-	Join        []string      // "host:port" or DNS names (Bind's port if they have none) of any members; looked up again for as long as the node lives
-	JoinTimeout time.Duration // how long, from Start on, Ready stays false while Join names other nodes and no other member has ever been met; then the node is ready, and its log and Stats say that it counts alone. Checks are answered meanwhile. 10 s if zero; 1ms to 24h
-	Expect      int           // a floor for the roster's size: below it, a node counts itself as one of Expect and spends its share. None if zero
-	Region      string        // nodes of one Region gossip and share one ring; a member of another is refused. At most 64 bytes
+	// Name is a label of at most 64 bytes, the host's name if empty. Member.Name adds an
+	// incarnation to it, new at each start.
+	Name string
 
-	Regions map[string][]string // for each other region, "host:port" addresses that reach any of its nodes; DNS names are looked up again for as long as the node lives. Needs Region
+	// Bind is "host:port", one port for gossip (UDP and TCP) and checks (TCP). Port 0 picks
+	// a free one. Empty: a cluster of one, without a network.
+	Bind string
 
-	RegionShares map[string]int64 // with how much of each Global limit each region begins, in relation to the others: a region of 70 % of the traffic may begin with 70. Equal on all nodes of all regions. Nil: all begin with as much
+	// Advertise is the "host:port" that others dial, of Bind's address family. Empty: Bind,
+	// with the source address of the default route if Bind has no host.
+	Advertise string
 
-	// Seed keys the id hash: 16 bytes or more, equal on all nodes of all regions, and never
-	// changed, as ids are what counts go by; so it comes from nothing that is rotated. A join
-	// with another Seed is refused. `weir secret` prints one.
-	//
-	// None: a fixed public key. Anybody can then compute ids: find the key of one that is
-	// logged, an address in minutes, and choose keys that one node owns. Start warns of it
-	// where others than this machine reach the node.
+	// Join has "host:port" addresses or DNS names of any members, with Bind's port if they
+	// have none. They are looked up again for as long as the node lives.
+	Join []string
+
+	// JoinTimeout is how long Ready stays false while Join names other nodes and none has
+	// been met. 10 s if zero; 1ms to 24h.
+	JoinTimeout time.Duration
+
+	// Expect is a floor for the roster's size: below it, a node spends its share of Expect.
+	// None if zero.
+	Expect int
+
+	// Region is the node's region, at most 64 bytes. Nodes of one region share one ring.
+	Region string
+
+	// Regions has, for each other region, addresses or DNS names of any of its nodes.
+	// It needs Region.
+	Regions map[string][]string
+
+	// RegionShares is the part of each Global limit that each region begins with, relative
+	// to the others, 1 to 1,000,000. It is equal on all nodes of all regions. Nil: equal parts.
+	RegionShares map[string]int64
+
+	// Seed keys the hash that replaces keys: 16 bytes or more, equal on all nodes of all
+	// regions, and never changed. `weir secret` prints one. Nil: a public key, with which
+	// anybody can compute IDs; Start warns of it if other machines reach the node.
 	Seed []byte
 
-	Secrets [][]byte    // 16, 24 or 32 bytes each: the first encrypts gossip; one that both sides have authenticates peers and, without TLS, seals what they say (rotation). `weir secret` prints one. None: all is open, and Bind has to be a loopback's
-	TLS     *tls.Config // mutual TLS on the TCP side: needs a certificate for both ends and the roots that sign them, not the machine's. Its functions are called for each connection (docs/rotation.md). Nil: plain TCP. UDP has Secrets alone
+	// Secrets are 16, 24 or 32 bytes each. The first encrypts gossip; one that both sides
+	// have authenticates peers and, without TLS, seals connections. `weir secret` prints
+	// one. Nil: everything is open, and Bind has to be a loopback address.
+	Secrets [][]byte
 
-	// RegionSecrets is, for each of Regions, the secrets that this region shares with that
-	// one and with nobody else: 16, 24 or 32 bytes each. Connections between the two are
-	// under them, so that who holds one can ask as a node of that region and as nothing
-	// else: of Global limits alone, never as a node of a third region, and never as a
-	// member. Secrets are then this region's own. So each node has its region's Secrets, and
-	// one secret for each other region: three regions have three Secrets and three pairs.
-	// To rotate one, give all nodes of both regions [old, new], then [new]. A secret that is
-	// in two lists is refused, as it would say nothing of a region.
-	//
-	// Nil: Secrets are those of all regions, and who holds them can say that it is of any.
+	// TLS puts connections between nodes under mutual TLS. It needs a certificate for both
+	// ends and RootCAs. Its functions are called for each connection. Nil: plain TCP. UDP
+	// is under Secrets alone.
+	TLS *tls.Config
+
+	// RegionSecrets are, for each of Regions, the secrets that this region shares with that
+	// one and nobody else. A holder can ask as a node of that region and as nothing else.
+	// Nil: all regions share Secrets, and a holder can claim any region (docs/regions.md).
 	RegionSecrets map[string][][]byte
 
-	// CertificateNames is, for Region and each of Regions, the names by which certificates
-	// say that they are of its nodes. They are subject alternative names: URIs, as SPIFFE
-	// ids are ("spiffe://example.org/eu/gateway"), and DNS names ("*.eu.gateways.internal").
-	// A part between slashes or dots may be "*", which is any, or "{name}", which is the
-	// Config.Name of that node. A node whose certificate has no name of the region that it
-	// says it is of, names of two, or another's "{name}", is refused, which counts as
-	// "identity" in Stats().Cluster.Refused and is logged. A node that is dialled is then
-	// verified by these names and not by its host, unless TLS has a ServerName,
-	// InsecureSkipVerify or VerifyPeerCertificate. Needs TLS. UDP is under Secrets alone: RegionSecrets keep
-	// another region from gossiping there.
-	//
-	// Nil: a certificate that TLS accepts stands for any name and any region.
+	// CertificateNames are, for Region and each of Regions, the URIs or DNS names of its
+	// nodes' certificates. A part may be "*", or "{name}" for the Name of the node. It needs
+	// TLS. Nil: a trusted certificate stands for any name and region (docs/regions.md).
 	CertificateNames map[string][]string
 
-	// Insecure has Start take a Bind that other machines reach though there are no Secrets.
-	// Whoever reaches the port can then join, and spend and reset what he likes; what he can
-	// have a node store is bounded, and no more than that. TLS does not help: gossip's UDP is
-	// under Secrets alone. False: such a Bind is refused. It has no meaning with Secrets, nor
-	// where Bind is 127.0.0.0/8, ::1 or localhost, whatever Advertise is.
+	// Insecure lets Start accept a Bind beyond loopback without Secrets. Any process that
+	// reaches the port can then join, spend and reset. It has no effect with Secrets, nor
+	// on a loopback Bind.
 	Insecure bool
 
-	// Timeout is the most that a check waits for other nodes: three quarters of it for the
-	// owner of the key, the rest for a stand-in; then this node answers, within its share.
+	// Timeout is how long a check waits for other nodes: three quarters for the owner, the
+	// rest for a stand-in. A first attempt through a relay, or to a stand-in, may take half.
 	// 100 ms if zero; 100µs to 1m. A context's deadline shortens it.
-	//
-	// It has no part in finding out which members are missing. The default sits out the
-	// pauses of a CPU quota, which stops a process for most of each 100 ms. Choose more
-	// where processes stand still for longer, and less where a stand-in's answer is better
-	// than a later one of the owner: below some 10 ms, busy machines send checks to stand-ins.
 	Timeout time.Duration
 
-	Forget   time.Duration // how long the dead stay in the roster. 5 min if zero
-	Replicas int           // how many other nodes have each count, so that so many crashes in a row reset nothing. 1 if zero, none if -1, at most 8
-	MaxKeys  int           // counts held at once; beyond it those that matter least are evicted (docs/floods.md), and Stats says so. 5,000,000 if zero (some 350 MB)
+	// Forget is how long dead members stay in the roster. 5 min if zero; at least 1 s.
+	Forget time.Duration
 
-	// TopKeys is how many of the keys that are asked for most, and denied most, this node
-	// remembers with their text, for Node.TopKeys. 256 if zero, at most 4,096. -1: none,
-	// where keys are secrets; no key's text is kept then, nor told to another member.
+	// Replicas is how many other nodes have a copy of each count, at most 8. 1 if zero, none
+	// if -1.
+	Replicas int
+
+	// MaxKeys is how many counts the node holds at once. Beyond it, the counts that matter
+	// least are evicted (docs/floods.md). 5,000,000 if zero, about 350 MB.
+	MaxKeys int
+
+	// TopKeys is how many of the keys that are asked for and denied most the node remembers,
+	// with their text, at most 4,096. 256 if zero. -1: none, and no key text is kept.
 	TopKeys int
 
-	Logger   *slog.Logger     // slog.Default if nil. Never sees a key
-	Observer Observer         // called for each decision and hop, must not block. None if nil; Observers makes one of several
-	Tracer   Tracer           // makes spans of the checks that leave this node, and of those that come to it within a trace. None if nil: what other members trace is passed on as it is
-	Cluster  cluster.Cluster  // how this node finds and asks others. Nil: gossip on Bind, or solo. Else the fields above from Name to Forget, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout, are its own affair
-	Now      func() time.Time // what checks read; must be safe for concurrent use. Nil: a clock that never steps
-	Rand     io.Reader        // where incarnations come from, and by what this process' counts lie in memory. Nil: crypto/rand
+	Logger   *slog.Logger     // slog.Default if nil. It never gets a key
+	Observer Observer         // is called for each decision and hop, and must not block. Observers combines several
+	Tracer   Tracer           // makes spans of checks that leave or reach this node. Nil: traces of others are passed on
+	Cluster  cluster.Cluster  // finds and asks other nodes, instead of gossip. The fields above from Name to Forget are then its own concern, but for JoinTimeout, Expect, the names in Regions, Seed and Timeout
+	Now      func() time.Time // is what checks read, from any goroutine. Nil: a clock that never steps
+	Rand     io.Reader        // is the source of incarnations, and of where counts lie in memory. crypto/rand if nil
 }
 
 const (

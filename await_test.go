@@ -97,7 +97,7 @@ func TestACheckIsAnsweredThoughAuthorityNeverComes(t *testing.T) {
 	require.LessOrEqual(t, took-late.Total(), 2*time.Second+late.Worst(), "Timeout")
 }
 
-// Who was frozen while a check waited at it does not answer that by what it held.
+// A node that was frozen while a check waited at it does not answer that by what it held.
 func TestACheckThatWaitedThroughAFreezeIsNotAnsweredWithAuthority(t *testing.T) {
 	for frozen, status := range map[bool]wire.Status{true: wire.Unreached, false: wire.Done} {
 		scripted(t, func(t *testing.T, _ *pair, n *Node) {

@@ -61,7 +61,7 @@ var (
 // Decisions are the answers of AllowAll, in the order of its asks.
 type Decisions []Decision
 
-// Allowed says whether all were allowed, shadows left aside, and units spent. Of no
+// Allowed reports whether all were allowed, shadows left aside, and units spent. Of no
 // decisions it is true: nothing was asked and nothing denied.
 func (ds Decisions) Allowed() bool {
 	for i := range ds {

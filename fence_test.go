@@ -87,7 +87,7 @@ func TestALeaversOwnWordTakesItsPoints(t *testing.T) {
 	require.Len(t, nodes[0].handover.View().Points, 2)
 }
 
-// Who has left stands in for nobody, and decides nothing that it cannot pass on: it would
+// A node that has left stands in for nobody, and decides nothing that it cannot pass on: it would
 // tell nobody of that.
 func TestWhoHasLeftDecidesNothing(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 
 // identity turns (limit name, key) into the id that stands for it everywhere
 // past the public API: SipHash-128 under a key derived from Config.Seed, so that
-// who does not know the Seed cannot pick keys that share a count or an owner.
+// a client that does not know the Seed cannot pick keys that share a count or an owner.
 type identity struct{ k0, k1 uint64 }
 
 // publicSeed stands in for an empty Config.Seed.

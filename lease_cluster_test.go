@@ -513,7 +513,7 @@ func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 	})
 }
 
-// Whoever has units lent that nobody has a copy of, loses them; nobody has them twice.
+// A node that has units lent that nobody has a copy of, loses them; nobody has them twice.
 func TestACrashLosesWhatIsLentAtMost(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"a", "b"} { // the owner, and who has most leases of it
@@ -581,7 +581,7 @@ func TestASplitDoublesNoLease(t *testing.T) {
 	}
 }
 
-// Who stood still for longer than its leases last spends nothing of them.
+// A node that stood still for longer than its leases last spends nothing of them.
 func TestWhoThawsFindsItsLeasesOver(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {

@@ -81,7 +81,7 @@ type Limit struct {
 	// themselves, as exactly: see Leased.
 	NoLeases bool
 
-	// Varies says that other numbers at the same Name and Version are meant: they
+	// Varies reports whether other numbers at the same Name and Version are meant: they
 	// depend on the key, as by its tier, or change without a new Version. They are
 	// not compared with others, see Node.Limiter. The Algorithm may not vary.
 	Varies bool

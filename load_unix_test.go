@@ -101,7 +101,7 @@ func putThrough(n *Node, l load) *loaded {
 	return all
 }
 
-// watchMembers says which members the node took for gone and when.
+// watchMembers reports the members that the node took for gone, and when.
 func watchMembers(n *Node, stop <-chan struct{}) (gone []absence) {
 	begun := time.Now()
 	missing := make(map[string]int) // their places in gone, by address

@@ -36,7 +36,7 @@ func (l *lan) lose(percent int) (means string) {
 	return means
 }
 
-// resendsSoon says whether the kernel resends as soon as nodes ask it to: whether it
+// resendsSoon reports whether the kernel resends as soon as nodes ask it to: whether it
 // knows TCP_RTO_MIN_US of tcp(7), as Linux does from 6.15 on.
 func resendsSoon(t *testing.T) bool {
 	t.Helper()

@@ -17,7 +17,7 @@ func TestASplitOfARealNetworkHealsByItself(t *testing.T) {
 	for i := range hosts {
 		nodes = append(nodes, l.run(i, 0))
 	}
-	// stand says whether every host sees what want says of each.
+	// stand reports whether every host sees what want says of each.
 	stand := func(want func(from, of int) []MemberState) func() bool {
 		return func() bool {
 			for i, n := range nodes {

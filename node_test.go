@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Those who start together may meet each other before they hear of anybody who
+// Nodes that start together may meet each other before they hear of anybody who
 // serves. In a split they weigh nothing all the same.
 func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 	t.Parallel()
@@ -57,8 +57,8 @@ func TestNodesThatStartTogetherInASplitWeighNothing(t *testing.T) {
 	})
 }
 
-// Who starts alone serves at once; of those who start together one begins when it
-// has had the time to hear of those who serve, and the others join it.
+// A node that starts alone serves at once; of nodes that start together one begins when it
+// has had the time to hear of nodes that serve, and the others join it.
 func TestAFirstStartIsReadySoon(t *testing.T) {
 	t.Parallel()
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
@@ -131,9 +131,9 @@ func TestSidesThatForgotEachOtherGrantNothingMoreWhenTheyMeet(t *testing.T) {
 	})
 }
 
-// Soon after a heal nobody holds what was held by one that crashed in the split. Who
-// starts then would wait for that from one that has not got it, and that one take
-// who has joined for its owner. Checks find the one that answers, now and later.
+// Soon after a heal nobody holds the ranges of a member that crashed in the split. A node
+// that starts then would wait for them at a member that does not have them, and that member
+// would take the joiner for their owner. Checks find the member that answers, now and later.
 func TestThoseWhoJoinAfterAHealWaitForOneAnotherInNoCircle(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -239,7 +239,7 @@ func TestANodeThatFindsNobodyServesItsShareOfExpect(t *testing.T) {
 	})
 }
 
-// Who starts again where it reaches nobody begins with nothing. When it meets the
+// A node that starts again where it reaches nobody begins with nothing. When it meets the
 // others, what either side has counted is there, once.
 func TestAStartOutOfSightLosesNothing(t *testing.T) {
 	t.Parallel()
@@ -387,7 +387,7 @@ func TestAJoinThatFailsHalfWayLeavesNoKeyWithoutAnAuthority(t *testing.T) {
 	})
 }
 
-// Who leaves has its counts with the next owners when Leave returns, and goes on
+// A node that leaves has its counts with the next owners when Leave returns, and goes on
 // to answer its own callers, and whoever still asks it, by asking.
 func TestWhoLeavesHandsOverAndAsks(t *testing.T) {
 	t.Parallel()
@@ -447,7 +447,7 @@ func TestANodeThatHasLeftStillAsks(t *testing.T) {
 	require.Len(t, w.nodes["c"].Members(), 2)
 }
 
-// Who leaves while the next owner is away hands over to who stands in for it.
+// A node that leaves while the next owner is away hands over to who stands in for it.
 func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -484,8 +484,8 @@ func TestWhoLeavesInASplitHandsOverToTheStandIn(t *testing.T) {
 	})
 }
 
-// Who leaves while the next owner is away hands over to another, which may end before
-// that owner is back: whoever has a copy then gives it that.
+// A node that leaves while the next owner is away hands over to another, which may end before
+// that owner is back: any node that has a copy then gives it that.
 func TestWhatIsHandedOverInASplitOutlivesWhoeverGotIt(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -515,7 +515,7 @@ func TestWhatIsHandedOverInASplitOutlivesWhoeverGotIt(t *testing.T) {
 	})
 }
 
-// A clock that steps back makes nobody heard again: who was cut off still knows that
+// A clock that steps back makes nobody heard again: a node that was cut off still knows that
 // others may have what a member left with.
 func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -560,7 +560,7 @@ func TestAClockThatStepsBackInASplitCountsNothingTwice(t *testing.T) {
 	})
 }
 
-// A member that was slow to answer a check is not gone: whoever leaves waits for it.
+// A member that was slow to answer a check is not gone: any node that leaves waits for it.
 func TestWhoLeavesWaitsForAMemberThatAnsweredLate(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) {
@@ -737,7 +737,7 @@ func TestAHandOverThatTakesTooLongLosesNothing(t *testing.T) {
 	})
 }
 
-// Who owns next what a node leaves may be on the other side of a split. It waits
+// The next owner of what a node leaves may be on the other side of a split. It waits
 // for what that node gave to who stands in on this one.
 func TestALeaveDuringASplitLosesNothing(t *testing.T) {
 	t.Parallel()
@@ -808,7 +808,7 @@ func TestWhatALeaverAdmitsWithoutAuthorityIsTold(t *testing.T) {
 	})
 }
 
-// Who leaves while the next owner is missing hands over to who stands in for that one,
+// A node that leaves while the next owner is missing hands over to who stands in for that one,
 // and has it answer what it is still asked itself.
 func TestWhatALeaverIsAskedTheStandInAnswers(t *testing.T) {
 	t.Parallel()
@@ -869,14 +869,14 @@ func TestWhoLeavesWaitsForWhatMayBeItsOwn(t *testing.T) {
 	})
 }
 
-// Who leaves as a lost member's next process joins is still the one that has what the
+// A node that leaves as a lost member's next process joins is still the one that has what the
 // lost one was to own.
 func TestWhoInheritsFromTheLostWaitsForWhoLeaves(t *testing.T) {
 	t.Parallel()
 	inBubbles(t, func(t *testing.T, gossip bool) { leaveAsAnotherJoins(t, gossip, 3) })
 }
 
-// Who is the last to serve, and leaves as another joins, waits until that one serves,
+// A node that is the last to serve, and leaves as another joins, waits until that one serves,
 // and gives it what it has of the lost, too.
 func TestTheLastToServeHandsOverToWhoJoins(t *testing.T) {
 	t.Parallel()

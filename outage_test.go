@@ -65,7 +65,7 @@ func TestAnOwnerThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 	}
 }
 
-// Those who live take each other for a way to the dead one, until each has heard of
+// Nodes that live take each other for a way to the dead one, until each has heard of
 // the other that it is not. What they send each other for it is no reason to take
 // each other for dead.
 func TestADeathIsNoReasonForOthersToLoseEachOther(t *testing.T) {

@@ -104,7 +104,7 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 	})
 }
 
-// Who joins again waits to be told that it has all, also by those who have not heard
+// A node that joins again waits to be told that it has all, also by nodes that have not heard
 // that it was off the roster: and what it is to have may be what it had.
 func TestWhoJoinsAgainIsToldOnceMoreThatItHasAll(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {

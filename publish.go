@@ -47,7 +47,7 @@ func (n *Node) Publish(name string, version uint64, value []byte) error {
 
 // Published is the values whose names begin with prefix, sorted by name, and the
 // revision of all values, which rises with each change that comes to this node:
-// whoever polls need not look at the values while it stays. The slice and the
+// a caller that polls need not look at the values while it stays. The slice and the
 // values are shared, and must not be changed. What was taken back is not among
 // them.
 func (n *Node) Published(prefix string) (values []Published, revision uint64) {

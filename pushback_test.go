@@ -18,7 +18,7 @@ func denied(retry time.Duration) *wire.Result {
 	return &wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: retry, ResetAfter: 2 * retry}, Source: wire.Forwarded, Firm: true, ResetNumber: owner.NoReset}
 }
 
-// Who has authority answers by the count.
+// A node that has authority answers by the count.
 func TestANodeDoesNotHoldItsOwnKeysBack(t *testing.T) {
 	n := solo(t, Config{})
 	l := limiter(t, n, Limit{Rate: 10, Per: time.Minute})

@@ -142,7 +142,7 @@ func TestWhoHoldsTheSecretOfARegionSpeaksForItAlone(t *testing.T) {
 	}
 	held := secured["ap"].RegionSecrets["eu"]
 
-	// It says that it is of us, of which it has no secret, and that it is a member.
+	// It claims to be of us, of which it has no secret, and to be a member.
 	for _, says := range []cluster.Config{
 		{Region: "us", Secrets: [][]byte{make([]byte, 32)}, RegionSecrets: map[string][][]byte{"eu": held}},
 		{Region: "us", Secrets: held},

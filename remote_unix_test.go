@@ -161,7 +161,7 @@ func carryOut(n *Node, failed *failures, o order) report {
 	return r
 }
 
-// watch says whether whom the node hears stayed the same, and those whom it does not
+// watch reports whether whom the node hears stayed the same, and those whom it does not
 // hear have been lost for long enough to be asked through others.
 func watch(n *Node, stop <-chan struct{}) (calm bool) {
 	v, now := n.handover.View(), n.env.Steady()

@@ -351,7 +351,7 @@ func TestALinkDownBetweenAnyTwoOfThreeIsExactAfterTwoSeconds(t *testing.T) {
 	})
 }
 
-// Whoever is replaced faster than the dead are forgotten ends with the full limit
+// A node that is replaced faster than the dead are forgotten ends with the full limit
 // all the same, and is never denied for long.
 func TestReplacedNodesEndWithTheFullLimit(t *testing.T) {
 	race.SkipAlike(t, "TestARollingRestartResetsNothing")
@@ -488,7 +488,7 @@ func TestAResetReachesAllAndNamesWhomItDidNot(t *testing.T) {
 	})
 }
 
-// Whoever was taken off the roster while it lived yields to whom its keys went to,
+// A node that was taken off the roster while it lived yields to whom its keys went to,
 // and nothing that either has counted is lost.
 func TestAForgottenOwnerThatThawsYields(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,7 @@ package weir
 import "math"
 
 // Ring is the part of all keys that the ring gives to each member, by its name:
-// above 0, with a sum of 1. Who owns nothing is left out: a member that joins, or
+// above 0, with a sum of 1. A node that owns nothing is left out: a member that joins, or
 // leaves. It costs some 10 µs for each member.
 func (n *Node) Ring() map[string]float64 {
 	r := n.handover.View().Ring

@@ -12,7 +12,7 @@ import (
 )
 
 // A member that leaves and has much to hand over, far away, has authority for as long
-// as that takes: whoever waits for it takes nothing meanwhile.
+// as that takes: any node that waits for it takes nothing meanwhile.
 func TestALeaverThatIsStillHandingOverKeepsAuthority(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -232,8 +232,8 @@ func TestAllowAllTakesAllOrNothing(t *testing.T) {
 	require.EqualValues(t, 80, remaining(t, many, "k"))
 }
 
-// What is decided without waiting, by thousands in an outage, must not crowd out those
-// who read answers.
+// What is decided without waiting, by thousands in an outage, must not crowd out the
+// goroutines that read answers.
 func TestWhatIsDecidedInAnothersSteadLetsOthersRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	n := solo(t, Config{})

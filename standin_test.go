@@ -12,7 +12,7 @@ import (
 )
 
 // The first successor of a lost owner may have been cut off from it, and another
-// not: who answers for it then is told what the other has.
+// not: a node that answers for it then is told what the other has.
 
 const standInKeys = 60 // so that every node is a successor of some
 

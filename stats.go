@@ -45,7 +45,7 @@ type Stats struct {
 	Published PublishedStats         // of Publish
 	Holdings  HoldingStats           // of Global limits
 	Regions   map[string]RegionStats // by the name of another region, of what Global limits need
-	Outage    OutageStats            // of checks that are not decided by those who own their keys
+	Outage    OutageStats            // of checks that are not decided by nodes that own their keys
 	// Unjoined is for how long, since Start, this node has counted alone though
 	// Config.Join names other nodes: no other member has ever been met, and
 	// Cluster.Unanswered says why. Zero from the first member on, and if Join names
@@ -54,8 +54,8 @@ type Stats struct {
 	Cluster  cluster.Stats // of the peer port and the membership
 }
 
-// LeaseStats says what is lent: units that are debited where they are from, and that
-// whoever has borrowed them may spend. A crash of that node loses them.
+// LeaseStats says what is lent: units that their owner has debited, and that the
+// borrower may spend. A crash of that node loses them.
 type LeaseStats struct {
 	Held      int // leases that this node has of others
 	HeldUnits int // that it may spend yet

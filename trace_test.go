@@ -227,7 +227,7 @@ func takeRequest(l *Limiter, key string, c *TraceContext) []byte {
 	return wire.Trace(*c).Append(a.Append(h.Append(nil)))
 }
 
-// Who hands a check on is between the asker and the owner; without a Tracer it passes on
+// A node that hands a check on is between the asker and the owner; without a Tracer it passes on
 // what it does not make spans of.
 func TestWhoHandsACheckOnIsPartOfItsTrace(t *testing.T) {
 	t.Parallel()

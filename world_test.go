@@ -119,7 +119,7 @@ func (w *world) launch(t *testing.T, name string, gossip bool, cfg weir.Config) 
 	return n, nil
 }
 
-// agree says whether these nodes all see each other, and nobody else, serving.
+// agree reports whether these nodes all see each other, and nobody else, serving.
 func (w *world) agree(names ...string) bool {
 	for _, name := range names {
 		members := w.nodes[name].Members()

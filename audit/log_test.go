@@ -140,7 +140,7 @@ func TestRecordsOfANodeThatHasLeftSayWhichItWas(t *testing.T) {
 	require.Equal(t, "eu", sink.records()[0].Region)
 }
 
-// Each denial is recorded by the node that was asked, whoever decided.
+// Each denial is recorded by the node that was asked, whichever node decided.
 func TestInAClusterADenialIsRecordedOnceByTheNodeThatWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := new(kept)
@@ -447,7 +447,7 @@ func TestCloseEndsWithItsContextThoughTheSinkHangs(t *testing.T) {
 			err := log.Close(ctx)
 			cancel()
 			require.Equal(t, time.Minute, time.Since(begun))
-			if err != nil || !heeds { // whoever heeds may have ended by then
+			if err != nil || !heeds { // a sink that heeds its context may have ended by then
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
 			close(free)

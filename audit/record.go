@@ -53,7 +53,7 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// milliseconds returns d in milliseconds, rounded up: whoever waits so long is not early.
+// milliseconds returns d in milliseconds, rounded up: a caller that waits so long is not early.
 func milliseconds(d time.Duration) int64 {
 	return int64(d/time.Millisecond) + min(1, int64(d%time.Millisecond))
 }

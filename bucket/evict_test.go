@@ -246,7 +246,7 @@ func TestAFloodOfOneLimitsKeysEvictsNothingOfAnotherThatHasMoreInUse(t *testing.
 	}
 }
 
-// Who comes late gets its places from the limit that has filled the store.
+// A limit that comes late gets its places from the limit that has filled the store.
 func TestALimitThatHoldsLittleIsNotShutOut(t *testing.T) {
 	const keys = 4_000
 	full, late := &Limit{Rate: 10, Per: 2 * time.Hour}, &Limit{Rate: 10, Per: time.Hour}

@@ -56,7 +56,7 @@ func (sh *shard) partOf(i int, whole *Limit) *Limit {
 	return nil
 }
 
-// SetPart says of a count that the part judges it, of the whole that it is a Part
+// SetPart lets the part judge a count, of the whole that it is a Part
 // of: from then on TakePart needs no part as an argument. That ends with
 // ClearPart, and whenever another limit judges the count, or another node's count
 // takes its place. Without a count of id it does nothing.

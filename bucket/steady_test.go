@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// steadily is when the k-th ask of one who asks at a multiple of the rate comes, in
+// steadily is when the k-th ask of one that asks at a multiple of the rate comes, in
 // whole nanoseconds: phase is from 0 to Rate·often − 1, in such parts of one.
 func steadily(l *Limit, from, often, phase, k int64) int64 {
 	hi, lo := bits.Mul64(uint64(k), uint64(l.Per))
@@ -112,7 +112,7 @@ func TestResetAfterIsWhenASteadyAskerIsGrantedEverything(t *testing.T) {
 	})
 }
 
-// Who comes back at ResetAfter of a denial is granted what it was denied; and while
+// A caller that comes back at ResetAfter of a denial is granted what it was denied; and while
 // nothing is left, no earlier moment is one from which a steady asker is granted all.
 func TestResetAfterIsNeverTooLateNorTooSoon(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

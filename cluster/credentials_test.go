@@ -238,7 +238,7 @@ func TestACertificateSaysRegionAndName(t *testing.T) {
 	require.NoError(t, certificateNames(nil).prove(new(net.TCPConn), "eu", "any-1"), "nothing is asked for")
 }
 
-// Who is dialled need not have the host in its certificate; it has to have one of an
+// A member that is dialled need not have the host in its certificate; it has to have one of an
 // authority that is trusted all the same, and what the caller verifies is verified.
 func TestCertificateNamesTakeThePlaceOfTheHostAndOfNothingElse(t *testing.T) {
 	s, other := newSigner(t), newSigner(t)

@@ -291,7 +291,7 @@ func TestRegionsAskEachOtherUnderTLSAndSecrets(t *testing.T) {
 }
 
 // Under TLS a certificate says region and name, and SPIFFE's ids, which have no host,
-// will do. Whoever says anything else is refused, on both sides, though it has the secret
+// will do. A node that says anything else is refused, on both sides, though it has the secret
 // and a certificate that TLS accepts.
 func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	t.Parallel()
@@ -358,7 +358,7 @@ func TestCertificatesSayWhoIsOfWhichRegion(t *testing.T) {
 	}
 	require.Equal(t, rosterText(cluster.Serving, a, b), a.roster())
 
-	// Who is asked is held to it as well.
+	// A member that is asked is held to it as well.
 	for label, id := range map[string]string{"i": "spiffe://example.org/near/i", "k": "spiffe://example.org/far/other"} {
 		fake := launch(t, in("far", label, id))
 		asking := in("near", "j", "spiffe://example.org/near/j")

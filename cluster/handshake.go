@@ -179,7 +179,7 @@ type identity struct {
 	left    *atomic.Bool // the node is no member any more, and refuses other regions; nil: it is
 }
 
-// secure has what follows on conn be sealed, if it is to be. said is all that both
+// secure seals what follows on conn, if it is to be sealed. said is all that both
 // have said until now.
 func (id identity) secure(conn net.Conn, secret, said []byte, dialled bool) net.Conn {
 	if len(secret) == 0 || id.covered {

@@ -146,7 +146,7 @@ func overheard(t *testing.T, from, to *testPeer) *recorder {
 	return conn
 }
 
-// Whoever has listened to a handshake knows no secret, and what it heard is worth
+// An attacker that has listened to a handshake knows no secret, and what it heard is worth
 // nothing: each side's MAC is over a nonce of the other's that never comes again.
 func TestAHandshakeThatIsPlayedAgainIsRefused(t *testing.T) {
 	t.Parallel()
@@ -203,7 +203,7 @@ func derived(secret, salt []byte, label string) []byte {
 }
 
 // What the two say in the handshake is part of version 6 of the peer opening:
-// whoever changes it raises the version, or members of before and after tell each
+// a change of it raises the version, or members of before and after tell each
 // other that they share no secret.
 func TestTheMACsAreOverAllThatBothHaveSaid(t *testing.T) {
 	t.Parallel()
@@ -259,7 +259,7 @@ func (m *meddler) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// Whoever is between two members can change no byte of a handshake: the side that
+// An attacker that is between two members can change no byte of a handshake: the side that
 // reads it refuses the other.
 func TestAHandshakeOfWhichAByteWasChangedIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -420,7 +420,7 @@ func TestTheOldestPendingConnectionIsClosedAndNeverAnotherHosts(t *testing.T) {
 	require.Len(t, l.groups, 3, "x, z and w")
 }
 
-// Whoever fills its host's places shows out its own oldest, and nobody who came before
+// A dialler that fills its host's places shows out its own oldest, and nobody who came before
 // that from elsewhere.
 func TestPendingConnectionsAreClosedInFavourOfOthersOfTheSameHost(t *testing.T) {
 	l := newPending(4, 2, 1<<20)
@@ -495,7 +495,7 @@ func FuzzHello(f *testing.F) {
 		if err == nil && (len(h.Region) > maxRegion || len(h.To) > maxRegion) {
 			t.Fatal("a region's name above the bound")
 		}
-		// Whoever may come in is a member, or says that it is of another region.
+		// A node that may come in is a member, or says that it is of another region.
 		if err == nil && h.misses("r") == nil && (h.To != "r" || h.abroad() != (h.Region != "r") || h.Region == "") {
 			t.Fatalf("%+v may come in", h)
 		}

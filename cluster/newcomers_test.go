@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Those who start together may meet each other first, and know nobody who serves, where
+// Members that start together may meet each other first, and know nobody who serves, where
 // most of Join is out of reach. They go on until they have found one, or would begin a
 // cluster of their own.
 func TestNewcomersWhoHaveMetEachOtherGoOnToFindOneWhoServes(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who connects says who it is before it pings, and so learns what it does not
+// A member that connects says who it is before it pings, and so learns what it does not
 // know of itself before it hears anyone.
 func TestNewsComesBeforeHearing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

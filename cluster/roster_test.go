@@ -160,17 +160,17 @@ func TestRosterKeepsTheDeadUntilTheyAreForgotten(t *testing.T) {
 func TestWhoForgetsAndWhen(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		living    []string // who serve, beside the node itself, b
-		joined    []string // who live, and do not serve yet
-		dead      []string // who served
-		stillborn []string // who died before they served
+		living    []string // serve, beside the node itself, b
+		joined    []string // live, and do not serve yet
+		dead      []string // served
+		stillborn []string // died before they served
 		after     time.Duration
 	}{
 		{name: "a larger side after Forget", living: []string{"a", "c"}, dead: []string{"d"}, after: testForget},
 		{name: "of two the one that is left after Forget", dead: []string{"a"}, after: testForget},
 		{name: "half after Forget", living: []string{"c"}, dead: []string{"a", "d"}, after: testForget},
 		{name: "a smaller side after ten times Forget", living: []string{"c"}, dead: []string{"a", "d", "e"}, after: 10 * testForget},
-		{name: "with those who joined it, it is no smaller", living: []string{"c"}, joined: []string{"x"}, dead: []string{"a", "d", "e"}, after: testForget},
+		{name: "with members that joined it, it is no smaller", living: []string{"c"}, joined: []string{"x"}, dead: []string{"a", "d", "e"}, after: testForget},
 		{name: "who never served is not missed", living: []string{"c"}, dead: []string{"a", "d"}, stillborn: []string{"x", "y"}, after: testForget},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestTombstonesThatAreNeededDoNotCrumble(t *testing.T) {
 	require.Len(t, r.entries, 2)
 }
 
-// Others forgot it beyond a cut, and may have forgotten all of this side: who drops them
+// Others forgot it beyond a cut, and may have forgotten all of this side: a member that drops them
 // one by one, as their tombstones come, is alone with what they hold as well.
 func TestAMemberThatLivesIsInUntilItAnswersItsTombstone(t *testing.T) {
 	serving := func() *roster {

@@ -348,7 +348,7 @@ func TestADiallerIsNotTakenInByWhatItSaysItself(t *testing.T) {
 		require.ErrorIs(t, err, errSecret)
 	})
 
-	// It reaches itself: all is said by one who holds the secret, and by nobody that
+	// It reaches itself: all is said by one that holds the secret, and by nobody that
 	// was wanted.
 	t.Run("to its own port", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {

@@ -334,7 +334,7 @@ func TestAnAnswerThatIsTooLongIsNotSent(t *testing.T) {
 	})
 }
 
-// Who asks and reads no answers costs no more memory than its queue. What is dropped
+// A member that asks and reads no answers costs no more memory than its queue. What is dropped
 // is counted.
 func TestRepliesToWhoDoesNotReadAreBounded(t *testing.T) {
 	p := startPeer(t, "b", nil)

@@ -18,7 +18,7 @@ func (endless) Read(b []byte) (int, error)  { clear(b); return len(b), nil }
 func (endless) Close() error                { return nil }
 func (endless) SetDeadline(time.Time) error { return nil }
 
-// Who has no secret can still make gossip hold what it sends, until it is whole.
+// An outsider that has no secret can still make gossip hold what it sends, until it is whole.
 func TestGossipHoldsBoundedBytesAndShortMessagesPass(t *testing.T) {
 	var held atomic.Int64
 	open := func() *stream {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever is a step away from one who is on the side is on it too, and nobody
+// A member that is a step away from one that is on the side is on it too, and nobody
 // else: compared with as many sweeps over all pairs as there are members.
 func TestASideIsWhomThisNodeHearsDirectlyOrThroughOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

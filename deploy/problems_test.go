@@ -349,8 +349,8 @@ func (m *manifests) checkBudget(w *workload) {
 // open are the ports that everybody may reach.
 var open = []string{"http/TCP"}
 
-// checkPolicies wants that each declared port is admitted, none besides, and to those alone
-// who it is for.
+// checkPolicies wants that each declared port is admitted, none besides, and only
+// to the peers that it is for.
 func (m *manifests) checkPolicies(w *workload) {
 	ports := w.ports()
 	admitted := make(map[string]bool)

@@ -86,8 +86,8 @@ func TestEachContainerRunsAsItsManifestSays(t *testing.T) {
 	}
 }
 
-// understood starts each where the files that it names are not there. Whoever gets so far as
-// to look for them has understood the rest, and exits with 1: where that is wrong, it is 2.
+// understood starts each command where the files that it names are missing. A command that
+// looks for them has understood its flags, and exits with 1. A wrong flag exits with 2.
 func understood(t *testing.T, built string, all map[string]*manifests) {
 	for name, m := range all {
 		w := m.workloads()[0]

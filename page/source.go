@@ -21,8 +21,8 @@ type Source interface {
 	Watch(ctx context.Context, limit, key string) (Watched, error)
 }
 
-// Actor is a Source whose members can be acted on, by buttons. Who may open its page
-// may press them.
+// Actor is a Source whose members can be acted on, by buttons. A viewer that may open its
+// page may press them.
 type Actor interface {
 	Source
 	// Act does what one of the Actions of a member says, with five seconds for it. The

@@ -335,7 +335,7 @@ func TestAVersionThatFallsIsRefused(t *testing.T) {
 	eventually(t, "the way back is up", func() bool { return rateOf(b) == 10 })
 }
 
-// Each version has one number everywhere; who takes a Snapshot sees it everywhere,
+// Each version has one number everywhere; a node that takes a Snapshot sees it everywhere,
 // and no request fails.
 func TestNobodySeesHalfAVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")

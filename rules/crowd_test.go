@@ -129,7 +129,7 @@ func TestTheMostThatARequestMeetsIsFound(t *testing.T) {
 	require.Greater(t, min(refused, good), 4, "%d refused, %d good", refused, good)
 }
 
-// Who says everything at once is not matched to the end.
+// A request that says everything at once is not matched to the end.
 func TestMatchStopsOneAboveWhatCanBeDecided(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("rules:\n")

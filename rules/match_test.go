@@ -25,7 +25,7 @@ func namesOf(s *Set, r Request) (names []string) {
 	return names
 }
 
-// serves says whether a ServeMux that has the pattern alone answers for a path.
+// serves reports whether a ServeMux that has the pattern alone answers for a path.
 func serves(pattern, path string) bool {
 	mux := http.NewServeMux()
 	mux.Handle(pattern, http.NotFoundHandler())
@@ -39,7 +39,7 @@ func serves(pattern, path string) bool {
 	return by != ""
 }
 
-// conflicts says whether a ServeMux refuses to have both patterns.
+// conflicts reports whether a ServeMux refuses to have both patterns.
 func conflicts(a, b string) (yes bool) {
 	defer func() { yes = recover() != nil }()
 	mux := http.NewServeMux()

@@ -28,7 +28,7 @@ type Rule struct {
 	cost    cost
 }
 
-// Condition says which requests a rule is for. What is empty does not matter.
+// Condition selects the requests that a rule is for. What is empty does not matter.
 type Condition struct {
 	Methods []string // upper case; GET is HEAD too
 	Hosts   []string // lower case, without a port

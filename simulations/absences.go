@@ -56,7 +56,7 @@ func (s *stage) listenAt(h *host) {
 		}
 		pair := [2]int{h.index, other.index}
 		absent := false
-		if v != nil && other.runs != nil && !other.runs.leaves { // who leaves is off the roster before it knows
+		if v != nil && other.runs != nil && !other.runs.leaves { // a leaver is off the roster before it knows
 			at := slices.IndexFunc(v.Members, func(m cluster.Member) bool { return m.Name == other.runs.name })
 			absent = at < 0 || !v.Direct[at]
 		}

@@ -80,7 +80,7 @@ type stretch struct {
 	situation
 }
 
-// stretches says of every moment what a window of this length that begins there
+// stretches returns for every moment what a window of this length that begins there
 // holds.
 func (c *course) stretches(l *weir.Limit) []stretch {
 	per := l.Per

@@ -60,7 +60,7 @@ func draw(j *Journal) ([]byte, error) {
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, err
 	}
-	// Whoever has not the font of the measure has one like it.
+	// A viewer that has not the font of the measure has one like it.
 	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
 }
 

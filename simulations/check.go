@@ -280,7 +280,7 @@ func (s *Scenario) asks(l Load, limit weir.Limit) float64 {
 	return l.Rate * lasts
 }
 
-// any says that there is a link that a fault covers.
+// any reports whether there is a link that a fault covers.
 func (s *Scenario) any(f *Fault) bool {
 	for i := range s.Nodes {
 		for j := range s.Nodes {

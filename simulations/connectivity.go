@@ -87,7 +87,7 @@ type world struct {
 	cut                       [][]bool
 	link                      [][]weirtest.Link
 	known                     [][]bool // whom each node has met
-	toldLeft                  [][]bool // who has left, as each node has heard
+	toldLeft                  [][]bool // that a node has left, as each node has heard
 	weighs                    []bool
 	lost                      [][]time.Duration // since when one is not on the side of the other, -1 if it is
 	spells                    []int             // freezes so far
@@ -227,7 +227,7 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 }
 
 // parted is how many sides more there are than in before, of who hears whom, because
-// members went, or froze, that were the only way between others. Who comes, and who is
+// members went, or froze, that were the only way between others. A node that comes, or is
 // slower, does not count.
 func (w *world) parted(before [][]bool) int {
 	now, rest := w.edges(), make([][]bool, len(before))
@@ -290,7 +290,7 @@ func (w *world) each(f Fault, do func(i, j int)) {
 	}
 }
 
-// apply applies a fault to one node. Where it is not calm, who comes and goes
+// apply applies a fault to one node. Where it is not calm, a node that comes or goes
 // changes connectivity too: nobody is there to hand over to, or to be told by.
 func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	add := func(k kind, lasts time.Duration) *event {
@@ -330,7 +330,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 		if !w.runs[i] {
 			return
 		}
-		// Who reaches nobody to hand over to says no goodbye.
+		// A node that reaches nobody to hand over to says no goodbye.
 		side, _ := w.sides(w.edges())
 		w.left[i] = slices.ContainsFunc(w.members, func(j int) bool { return j != i && w.weighs[j] && side[i] >= 0 && side[j] == side[i] })
 		for _, j := range w.members {
@@ -363,7 +363,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	}
 }
 
-// bare says that what a member holds may be nowhere else when it dies now: it is
+// bare reports whether what a member holds may be nowhere else when it dies now: it is
 // alone on its side, or its copies were with somebody who went within the time
 // that copying takes, or more died in that time than there are copies.
 func (w *world) bare(at time.Duration, i int) bool {
@@ -390,7 +390,7 @@ func (w *world) bare(at time.Duration, i int) bool {
 	return len(gone) >= copies || others == 0 || w.frozen[i]
 }
 
-// calm says that all members of the roster are on one side, and were for as long
+// calm reports whether all members of the roster are on one side, and were for as long
 // as a change is felt.
 func (w *world) calm(at time.Duration) bool {
 	for _, e := range w.events {
@@ -434,7 +434,7 @@ func (w *world) hears(edges [][]bool) [][]bool {
 	return hears
 }
 
-// late says that a check may time out though no link is slow: the one that is asked is
+// late reports whether a check may time out though no link is slow: the one that is asked is
 // paused for longer than so many quarters of Timeout, over so many hops.
 func (w *world) late(edges [][]bool, hops, quarters time.Duration) bool {
 	for _, i := range w.members {
@@ -535,7 +535,7 @@ func (w *world) era(from, to time.Duration) {
 	}
 	e.slow = w.slow(edges)
 	// An owner is waited for three quarters of Timeout, a stand-in for half of it, and
-	// whoever is asked after another for the quarter that is left then.
+	// a member that is asked after another one for the quarter that is left then.
 	hops, quarters := time.Duration(max(1, e.hops)), time.Duration(3)
 	if e.sides > 1 || e.missing {
 		quarters = 2
@@ -635,7 +635,7 @@ func (w *world) forgetting(e *era) (ignorant []time.Duration) {
 	return ignorant
 }
 
-// knows says that somebody on the side of i has met one that lives elsewhere. Then
+// knows reports whether somebody on the side of i has met one that lives elsewhere. Then
 // it knows that a member is missing: it has its share, and who joins it weighs
 // nothing. Whom it has not met has joined others meanwhile, and weighs nothing
 // there either, unless they are all alike.
@@ -681,7 +681,7 @@ func (w *world) slow(edges [][]bool) int {
 	return ends
 }
 
-// timesOut says that a check may time out on so many hops like this.
+// timesOut reports whether a check may time out on so many hops like this.
 func timesOut(there, back weirtest.Link, hops time.Duration, s *Scenario) bool {
 	return there.Loss > 0 || back.Loss > 0 || 4*hops*roundTrip(there, back) >= timeoutOf(s)
 }

@@ -145,7 +145,7 @@ func (f *fleet) until(what string, most time.Duration, is func() bool) time.Dura
 	return time.Since(begun)
 }
 
-// settled is whether all nodes that run are Ready, and see each other and nobody else.
+// settled reports whether all nodes that run are Ready, and see each other and nobody else.
 func (f *fleet) settled() bool {
 	for _, node := range f.nodes {
 		if !node.Ready() {
@@ -164,7 +164,7 @@ func (f *fleet) settled() bool {
 	return true
 }
 
-// allSee is whether all nodes that run say of a member that it is one of these states.
+// allSee reports whether all nodes that run say of a member that it is one of these states.
 func (f *fleet) allSee(member string, states ...weir.MemberState) bool {
 	for _, node := range f.nodes {
 		seen := false

@@ -27,7 +27,7 @@ const (
 	deployKeys  = 60 // fresh ones for each change, of all algorithms in turn
 	deployAsks  = 3 * deployRate
 	deployEvery = 80 * time.Millisecond // each key is asked for
-	// deploysOfOne is how many one cluster has: who starts is sent all counts of before.
+	// deploysOfOne is how many one cluster has: a node that starts is sent all counts of before.
 	deploysOfOne = 50
 	fewestNodes  = 3
 	mostNodes    = 7

@@ -101,7 +101,7 @@ func (s *stage) freeze(h *host, frozen bool) {
 	h.frozen = frozen
 }
 
-// kill ends nodes, and those who ask there.
+// kill ends nodes, and the callers that ask there.
 func (s *stage) kill(names []string) {
 	var died []int
 	s.mu.Lock()
@@ -158,7 +158,7 @@ func (s *stage) start(ctx context.Context, h *host) {
 }
 
 // leave hands a node's counts over and stops it. It is asked until it has said
-// goodbye, and stopped when those who asked have their answers. One that has not by then
+// goodbye, and stopped when the callers that asked have their answers. One that has not by then
 // ends as if it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.next(h, func(kills int) {

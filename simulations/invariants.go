@@ -260,7 +260,7 @@ const spreading = 200 * time.Millisecond
 const spreads = 4
 
 // heals looks at what a SlidingLog admits while all hear each other: then there
-// was room for it, whoever admitted what is in the Per before it, and whatever
+// was room for it, whichever node admitted what is in the Per before it, and whatever
 // happened to them but for what loses counts or time.
 func heals(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.asks {
@@ -523,7 +523,7 @@ func recovered(l *weir.Limit, part int64) time.Duration {
 	return 2 * l.Per
 }
 
-// saturated says that more was asked than this part of a limit can grant, at all
+// saturated reports whether more was asked than this part of a limit can grant, at all
 // times, and often enough that a bucket never runs over meanwhile.
 func (d demand) saturated(l *weir.Limit, rate, capacity int64) bool {
 	if isBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
@@ -572,7 +572,7 @@ func fullGrants(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// below says that the roster is below Expect: then nobody has the whole limit.
+// below reports whether the roster is below Expect: then nobody has the whole limit.
 func (c *course) below(q *quiet) bool {
 	nodes := 0
 	for _, side := range q.side {
@@ -583,8 +583,8 @@ func (c *course) below(q *quiet) bool {
 	return q.roster > nodes
 }
 
-// joins says that the roster is below Expect until those have joined who started
-// while members were missing: nobody does while there are abandoned.
+// joins reports whether the roster is below Expect until the nodes have joined that started
+// while members were missing: none joins while ranges are abandoned.
 func (c *course) joins(q *quiet) bool {
 	weigh := 0
 	for _, i := range c.members {

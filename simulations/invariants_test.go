@@ -594,7 +594,7 @@ func TestWhoLeavesAloneIsMissing(t *testing.T) {
 	}
 }
 
-// Who leaves in a split is a member as before to those who do not hear of it, and
+// A node that leaves in a split is a member as before to nodes that do not hear of it, and
 // their share is so much smaller.
 func TestWhoLeavesOutOfSightStaysInTheRosterOfTheOthers(t *testing.T) {
 	s := told(weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Second, Partition: weir.MajorityShare}, splitAt10,

@@ -62,7 +62,7 @@ type asker struct {
 	paused []*host // for whom to choose from, kept for its room
 }
 
-// load asks what all loads ask, until the scenario ends. Whoever has had an answer
+// load asks what all loads ask, until the scenario ends. A caller that has had an answer
 // asks what comes next: a goroutine's stack need not grow anew for every check.
 func (s *stage) load(ctx context.Context) {
 	questions := make(chan question)
@@ -245,7 +245,7 @@ func (s *stage) put(ctx context.Context, q question) {
 	}
 }
 
-// tell has a node give back units of the witness, whoever admitted them, or reset it. What
+// tell has a node give back units of the witness, whichever node admitted them, or reset it. What
 // an error leaves undone nobody observes.
 func (s *stage) tell(q question, do func(l *weir.Limiter, key string) error) {
 	if p, l := s.asked(q.host, q.limit); p != nil {
@@ -319,7 +319,7 @@ func (s *stage) askWitness(ctx context.Context, q question) {
 	}
 }
 
-// check asks a host, and notes what it answers. Those who asked a process that
+// check asks a host, and notes what it answers. Callers that asked a process that
 // was killed have died with it.
 func (s *stage) check(ctx context.Context, h *host, limit, key int, units int64) (allowed, asked bool) {
 	p, l := s.asked(h, limit)

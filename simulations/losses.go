@@ -156,7 +156,7 @@ func (l *ledger) before(c Check) bool {
 	return false
 }
 
-// mayReturn says whether callers were granted so many units of a key, and takes them from
+// mayReturn reports whether callers were granted so many units of a key, and takes them from
 // what they have. A node that has not heard of all of these gives back less. reset is the
 // highest number that is known by then, for returned.
 func (l *ledger) mayReturn(key int, units int64) (reset uint64, may bool) {
@@ -185,13 +185,13 @@ func (l *ledger) returned(key int, units int64, reset uint64, from, to time.Dura
 	}
 }
 
-// crashed says that a node died in that time: what it had been asked, and has passed
+// crashed reports whether a node died in that time: what it had been asked, and has passed
 // on, it can have given back by nobody.
 func (l *ledger) crashed(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.crashes, func(c crash) bool { return !c.orderly && c.at >= from && c.at <= to })
 }
 
-// broke says that connections broke in that time: the answer that says what is to be
+// broke reports whether connections broke in that time: the answer that says what is to be
 // given back may be lost with one.
 func (l *ledger) broke(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.breaks, func(at time.Duration) bool { return at >= from && at <= to })
@@ -363,7 +363,7 @@ func (s *stage) way() time.Duration {
 
 // unsentFor is how long what a node has counted may be nowhere else, where copies go over
 // so many hops. Where packets are lost, a successor may be taken for one that is not
-// heard, by all at once, until its next pong; who is further away hears of that a ping
+// heard, by all at once, until its next pong; a node that is further away hears of that a ping
 // later for each hop.
 func (s *stage) unsentFor(hops int) time.Duration {
 	n := time.Duration(hops)
@@ -374,7 +374,7 @@ func (s *stage) unsentFor(hops int) time.Duration {
 	return unsent
 }
 
-// hops is how far from a host the last of its side was just before a moment: who asks,
+// hops is how far from a host the last of its side was just before a moment: a node that asks,
 // or has the copies, may be that one.
 func (s *stage) hops(h int, before time.Duration) int {
 	at, side := s.sideOf(h, before)
@@ -491,9 +491,9 @@ func (s *stage) sideOf(h int, before time.Duration) (at int, side []int) {
 	return at, side
 }
 
-// together says that two were on one side just before a moment, and not only since a
+// together reports whether two were on one side just before a moment, and not only since a
 // heal, or a thaw, after which they may not have told each other yet what they had
-// counted apart. Who starts has counted nothing, and hears the others as it does.
+// counted apart. A node that starts has counted nothing, and hears the others as it does.
 func (s *stage) together(i, j int, before time.Duration) bool {
 	met := false
 	for n := len(s.past) - 1; n >= 0; n-- {
@@ -591,7 +591,7 @@ func (s *stage) copied(region int, from, to time.Duration) bool {
 	return false
 }
 
-// apart says that some of these hosts of a region are not on one side, or frozen.
+// apart reports whether some of these hosts of a region are not on one side, or frozen.
 func (s *stage) apart(of []int, hosts []bool, region int) bool {
 	side := -1
 	for i, on := range hosts {
@@ -646,7 +646,7 @@ func (s *stage) lostWay(n, h, i int) bool {
 	return false
 }
 
-// diesBetween says that a host's node ended in that time.
+// diesBetween reports whether a host's node ended in that time.
 func (s *stage) diesBetween(host int, from, to time.Duration) bool {
 	return slices.ContainsFunc(s.witness.crashes, func(c crash) bool {
 		return c.at >= from && c.at <= to && slices.Contains(c.hosts, host)

@@ -146,7 +146,7 @@ func TestWhatOneWithoutPointsAdmittedDiesWithItsSide(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 1, 0, 0}, lost)
 }
 
-// Who was apart tells the others once they hear each other, and not at the heal itself.
+// A node that was apart tells the others once they hear each other, and not at the heal itself.
 func TestWhatIsNotToldYetAfterAHeal(t *testing.T) {
 	const a, b = 0, 1
 	at := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
@@ -217,7 +217,7 @@ func TestNodesHavePointsFromWhenTheySaySo(t *testing.T) {
 	}
 }
 
-// Who joins is sent copies while nobody is missing, and by when it has them is not
+// A node that joins is sent copies while nobody is missing, and by when it has them is not
 // known: what another dies with, and nobody else has, is lost.
 func TestWhoJoinsHasCopiesInAWhile(t *testing.T) {
 	const s = time.Second

@@ -105,7 +105,7 @@ func (p *planet) apart(cut map[[2]int]bool) bool {
 	return false
 }
 
-// cutOff says that nothing gets from one region to another.
+// cutOff reports whether nothing gets from one region to another.
 func (p *planet) cutOff(cut map[[2]int]bool, from, to string) bool {
 	for i, a := range p.scenario.Nodes {
 		for j, b := range p.scenario.Nodes {

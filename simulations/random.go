@@ -603,7 +603,7 @@ func feasible(s *Scenario) (faults []Fault) {
 	return faults
 }
 
-// lonely says whether fewer than two others run in a node's region.
+// lonely reports whether fewer than two others run in a node's region.
 func (s *Scenario) lonely(hosts map[string]condition, name string) bool {
 	region := ""
 	for _, n := range s.Nodes {

@@ -62,7 +62,7 @@ func (r *rollout) of(host int, now time.Duration) weir.Limit {
 }
 
 // rollOut has the hosts that run take the witness's new numbers when it is their time.
-// Whoever starts later has them from the beginning.
+// A node that starts later has them from the beginning.
 func (s *stage) rollOut() {
 	hosts := slices.Clone(s.hosts)
 	slices.SortStableFunc(hosts, func(a, b *host) int { return cmp.Compare(s.rollout.at[a.index], s.rollout.at[b.index]) })

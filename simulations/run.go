@@ -136,7 +136,7 @@ type process struct {
 	name     string // as a member
 	since    time.Duration
 	limiters []*weir.Limiter // as stage.limits; the witness's is another once its numbers change
-	killed   bool            // with it those who asked there
+	killed   bool            // with it the callers that asked there
 	leaves   bool            // it says goodbye, or has
 }
 
@@ -229,7 +229,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 			o.Config.MaxKeys += roomier * s.keysOf(i)
 		}
 	}
-	// Who passes a check on waits for three quarters of what its asker does, or half:
+	// A node that passes a check on waits for three quarters of what its asker does, or half:
 	// after so much of Timeout the third one gives up, and answers itself.
 	s.witness = newLedger(witnessKeys * len(s.regions))
 	s.witness.slow = timeoutOf(scenario) / 8
@@ -349,9 +349,9 @@ func (s *stage) settle(ctx context.Context) string {
 	return "not every node sees all that run"
 }
 
-// owned says that each key of the witness has a node that answers for it itself.
-// What a node that was forgotten had is waited for, for some seconds: another may
-// have it, who was out of sight.
+// owned reports whether each key of the witness has a node that answers for it itself.
+// What a node that was forgotten had is waited for, for some seconds: another member
+// may have it that was out of sight.
 func (s *stage) owned(ctx context.Context) bool {
 	for k := range s.witness.spends {
 		if s.runsIn(k/witnessKeys) && !slices.ContainsFunc(s.hosts, func(h *host) bool {
@@ -473,7 +473,7 @@ func (s *stage) killAnOwner(ctx context.Context, ends []Ending) {
 	}
 }
 
-// runsIn says whether a node runs in a region.
+// runsIn reports whether a node runs in a region.
 func (s *stage) runsIn(region int) bool {
 	return slices.ContainsFunc(s.hosts, func(h *host) bool {
 		return h.region == region && s.cluster.Node(h.name) != nil

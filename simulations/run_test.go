@@ -15,7 +15,7 @@ import (
 )
 
 // scene is a scenario of so many nodes "a", "b" ..., a limit of 200 a sec,
-// and those who ask for twice as much.
+// and callers that ask for twice as much.
 func scene(nodes int, faults ...Fault) *Scenario {
 	s := &Scenario{
 		Name: "scene", Seed: 1, Lasts: 30 * time.Second,
@@ -172,7 +172,7 @@ func TestTheNumbersOfTheWitnessChangeInOneRunOfSix(t *testing.T) {
 	require.InDelta(t, changed/2, varied, 40)
 }
 
-// What Wait decides reaches the one who asks for it, and nobody else.
+// What Wait decides reaches the one that asks for it, and nobody else.
 func TestTheLastDecisionOfAWaitIsTold(t *testing.T) {
 	var last weir.Decision
 	ctx := context.WithValue(t.Context(), lastDecision{}, &last)

@@ -93,7 +93,7 @@ type Fault struct {
 	Every    time.Duration // zero if Pauses is
 }
 
-// covers says that a fault with From and To is about what is sent from one node to
+// covers reports whether a fault with From and To is about what is sent from one node to
 // another. A region is all of its nodes towards those of others: what is within it
 // stays as it is.
 func (f *Fault) covers(from, to *Node) bool {
@@ -134,7 +134,7 @@ func (s *Scenario) usual(f *Fault) weirtest.Link {
 	return s.wan()
 }
 
-// global says that there is a Global limit.
+// global reports whether there is a Global limit.
 func (s *Scenario) global() bool {
 	return slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Scope == weir.Global })
 }

@@ -29,7 +29,7 @@ func shrunk(t *testing.T, s *Scenario, breaks func(*Scenario) bool) (least *Scen
 	return least, tries
 }
 
-// has says whether a fault of a kind hits a node, or any if that is empty.
+// has reports whether a fault of a kind hits a node, or any if that is empty.
 func has(s *Scenario, kind FaultKind, node string) bool {
 	return slices.ContainsFunc(s.Faults, func(f Fault) bool {
 		return f.Kind == kind && (node == "" || slices.Contains(f.Nodes, node))

@@ -30,7 +30,7 @@ type asks struct {
 	ends   []int32 // the same, ascending by Answered
 }
 
-// stretches says of every moment what a window of Per that begins there holds.
+// stretches returns for every moment what a window of Per that begins there holds.
 func (a *asks) stretches() []stretch {
 	if a.planet != nil {
 		return a.planet.stretches(a.l)

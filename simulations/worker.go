@@ -41,7 +41,7 @@ type order struct {
 // work plays the scenarios that are ordered, a line of JSON each, and sends a line of JSON
 // for each.
 func work(t *testing.T, in io.Reader, out io.Writer) {
-	signal.Ignore(os.Interrupt) // which a terminal sends to all; who started this ends it
+	signal.Ignore(os.Interrupt) // which a terminal sends to all; the process that started this ends it
 	told, tells := json.NewDecoder(in), json.NewEncoder(out)
 	for o := (order{}); told.Decode(&o) == nil; {
 		if tells.Encode(try(t, drawn(o.Seed, o.Planet))) != nil {

@@ -36,7 +36,7 @@ type part struct {
 	at    int64
 }
 
-// base says which frame a log is of.
+// base names the frame that a log is of.
 type base struct {
 	from   Member
 	number uint64

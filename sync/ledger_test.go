@@ -182,7 +182,7 @@ func TestATallyAfterARefundOutgrowsTheOneThatIsForgotten(t *testing.T) {
 }
 
 // A tally that its origin has not forgotten yet, though all of it has recovered, is not
-// gone on with: whoever hears of it first would count what has recovered.
+// gone on with: any member that hears of it first would count what has recovered.
 func TestWhatIsSpentOnceATallyHasRecoveredCountsAlone(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	take := func(units int64) tally {

@@ -58,7 +58,7 @@ func (h *held) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// byParts are roles by ranges: who answers for a hash is by its highest bits, and each
+// byParts are roles by ranges: the member that answers for a hash is by its highest bits, and each
 // count has one target, the next node.
 type byParts struct {
 	self    Member

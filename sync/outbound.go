@@ -45,7 +45,7 @@ type give struct {
 	at     int64
 }
 
-// piece says which frame brought a log up to which mark.
+// piece names the frame that brought a log up to which mark.
 type piece struct {
 	mark   bucket.Mark
 	number uint64

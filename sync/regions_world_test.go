@@ -561,7 +561,7 @@ func (w *globe) books(id int) (s string) {
 	return s
 }
 
-// checkEstimate says that the estimates of all regions sum to the limit at most, but
+// checkEstimate fails unless the estimates of all regions sum to the limit at most, but
 // for what was charged twice to be safe.
 func (w *globe) checkEstimate() {
 	if w.stepped || w.setBack {

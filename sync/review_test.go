@@ -10,7 +10,7 @@ import (
 )
 
 // reviewed is three nodes, of which each answers for a third of the ids. The first has
-// spent of all of them, and the first half of them were reset before that; who answers
+// spent of all of them, and the first half of them were reset before that; a member that answers
 // knows all.
 type reviewed struct {
 	*steps

@@ -300,7 +300,7 @@ func TestTalliesAreForgottenOnceTheyHaveRecovered(t *testing.T) {
 	require.Zero(t, l.streams[1].Tallies())
 }
 
-// A count that is always full does not show that a tally has recovered: who forgets
+// A count that is always full does not show that a tally has recovered: a member that forgets
 // it first says nothing of it, and whoever still knows it must not add it.
 func TestATallyThatOneHasForgottenCountsForNobody(t *testing.T) {
 	l := newLink(t)
@@ -338,7 +338,7 @@ func TestATallyThatBeginsAgainCountsAnew(t *testing.T) {
 	require.Equal(t, int64(2), l.used(1, someID(0)))
 }
 
-// Days are named by their start: whoever has a count of a later one keeps it, and
+// Days are named by their start: any member that has a count of a later one keeps it, and
 // what is told of an earlier one belongs there.
 func TestTheNamesOfWindowsGoAlong(t *testing.T) {
 	l := newLink(t)
@@ -929,7 +929,7 @@ func TestACopyFromBeforeARefundBringsNothingBack(t *testing.T) {
 	}
 }
 
-// Who sent its copy as a stand-in becomes the authority, with less: where nothing is
+// A member that sent its copy as a stand-in becomes the authority, with less: where nothing is
 // left of a count, no scan tells of it.
 func TestWhoHasTheCopyOfAStandInHearsThatNothingIsLeftOfIt(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -960,7 +960,7 @@ func TestWhoHasTheCopyOfAStandInHearsThatNothingIsLeftOfIt(t *testing.T) {
 	}
 }
 
-// Who holds a count crashes when one member has its state, and another takes over that
+// A member that holds a count crashes when one member has its state, and another takes over that
 // knows nothing of it.
 func TestWhatAnybodyHasHeardOfReachesWhoTakesOver(t *testing.T) {
 	w := newWorld(t, limitOf(bucket.FixedWindow), 1, 1)
@@ -1028,7 +1028,7 @@ func TestARefundThatIsEarlyTakesNothingOfOthers(t *testing.T) {
 	require.EqualValues(t, 2+1+18-3, used)
 }
 
-// What was spent and given back between two frames changes no count. Who has a copy
+// What was spent and given back between two frames changes no count. A member that has a copy
 // hears of it all the same: the first half may come to it by another way.
 func TestWhatWasGivenBackAlreadyReachesTheCopiesToo(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -1146,7 +1146,7 @@ func TestARefundIsToldThoughItsCountWasReclaimedMeanwhile(t *testing.T) {
 }
 
 // What was given and has not arrived when its giver finds that it had begun apart is not
-// its to give any more, nor the count of those who were to have it alone: whoever
+// its to give any more, nor the count of members that were to have it alone: whoever
 // answers is sent it.
 func TestWhoYieldsGivesNothingAndOwesWhatItHas(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -1207,7 +1207,7 @@ func TestWhatWasBeingGivenToWhoIsGoneIsOwedToTheOthers(t *testing.T) {
 	}
 }
 
-// Who began apart yields, and has a copy from the one that it yields to beside its own.
+// A member that began apart yields, and has a copy from the one that it yields to beside its own.
 func TestWhoYieldsAndWhomItYieldsToEndWithTheUnitsOfBoth(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, late := range []bool{false, true} {
@@ -1293,7 +1293,7 @@ func TestWhatIsOnItsWayFromWhoYieldsCountsOnce(t *testing.T) {
 	}
 }
 
-// Who does not answer is sent a copy by one that takes itself for the one that does, and
+// A member that does not answer is sent a copy by one that takes itself for the one that does, and
 // passes it on to the one that it hears of.
 func TestACopyOfWhoDoesNotAnswerReachesWhoDoes(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -1356,7 +1356,7 @@ func TestWhoSendsWhatWasResetIsToldOfIt(t *testing.T) {
 	require.Zero(t, x.copy(1, id).used)
 }
 
-// Who requests counts while a scan of some ranges is under way is sent all the same all that there is.
+// A member that requests counts while a scan of some ranges is under way is sent all the same all that there is.
 func TestWhoBegsDuringAScanIsSentTheRestAfterIt(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
@@ -1371,7 +1371,7 @@ func TestWhoBegsDuringAScanIsSentTheRestAfterIt(t *testing.T) {
 	require.EqualValues(t, 5, x.copy(2, id).used)
 }
 
-// Who has forgotten its own tally hears of it from others, and goes on with another.
+// A member that has forgotten its own tally hears of it from others, and goes on with another.
 func TestATallyThatItsOriginHasForgottenIsNotCountedOnceMore(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	x, id := newTrio(), someID(0)
@@ -1408,7 +1408,7 @@ func TestAnOlderCopyReplacesNothing(t *testing.T) {
 	require.EqualValues(t, 7, x.copy(1, id).used, "and it is told")
 }
 
-// Who answers for what nobody has handed over requests the copies that others have,
+// A member that answers for what nobody has handed over requests the copies that others have,
 // be it that a scan is under way already.
 func TestWhoBegsIsSentWhatOthersHaveCopiesOf(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
@@ -1504,7 +1504,7 @@ func (c *counting) Answers(bucket.ID) Member {
 }
 func (c *counting) Targets(dst []Member, _ bucket.ID) []Member { return dst }
 
-// Who gives back what another non-owner has spent may tell the owner of it first: the
+// A member that gives back what another non-owner has spent may tell the owner of it first: the
 // owner has the net of both in the end, whichever it hears of first.
 func TestARefundOfWhatAnotherHasSpentIsNettedInAnyOrder(t *testing.T) {
 	for _, refunderFirst := range []bool{true, false} {
@@ -1558,7 +1558,7 @@ func TestANewTargetHearsWhatWasGivenBackOfACountThatIsEmpty(t *testing.T) {
 }
 
 // What a member has spent once stays in the copy of it that is renewed again and again.
-// Who has seen its own copy empty has forgotten that member's tally before, and would
+// A member that has seen its own copy empty has forgotten that member's tally before, and would
 // count what the other still has of it once more.
 func TestATallyWhoseUnitsHaveRecoveredCountsNothingWhereItIsForgotten(t *testing.T) {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 5 * time.Second}
@@ -1592,7 +1592,7 @@ func (leaver) Holder(bucket.ID) Member                    { return 3 }
 func (leaver) Answers(bucket.ID) Member                   { return 3 }
 func (leaver) Targets(dst []Member, _ bucket.ID) []Member { return append(dst, 2, 3) }
 
-// Who leaves gives its copies only while there is time for that, and tells what it has
+// A member that leaves gives its copies only while there is time for that, and tells what it has
 // spent without authority all the same.
 func TestALeaverThatForgoesSendsNoCopies(t *testing.T) {
 	const ids = 1000

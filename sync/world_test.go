@@ -15,8 +15,8 @@ import (
 )
 
 // world is a cluster as small as can be: nodes with a store and a stream each,
-// and toy roles, by a rank order for each id. Who reaches whom, who knows it, and
-// what becomes of each message is up to a schedule.
+// and toy roles, by a rank order for each id. A schedule decides which members reach each
+// other, which know it, and what becomes of each message.
 type world struct {
 	t      failer
 	now    int64
@@ -27,7 +27,7 @@ type world struct {
 
 	nodes   []*node // alive
 	names   Member
-	sides   map[Member]int // by name; who is on one side is connected
+	sides   map[Member]int // by name; members of one side are connected
 	roster  []Member       // not forgotten; dead ones too
 	buried  map[Member]bool
 	joining map[Member]bool // has not been sent all that it may have to answer for
@@ -75,7 +75,7 @@ type node struct {
 	heard  map[Member]bool
 	roster []Member        // as it knows it
 	serves []Member        // those of it that are not joining
-	told   map[Member]bool // who has told it that all it owed has come
+	told   map[Member]bool // the members that have told it that all they owed has come
 	owed   map[Member]Ranges
 }
 
@@ -101,7 +101,7 @@ func (n *node) Answers(id bucket.ID) Member {
 	list := ranked(id, n.serves)
 	for i, m := range list {
 		if m == n.name && i == 0 {
-			continue // the next owner, which holds nothing yet: who came before it does
+			continue // the next owner, which holds nothing yet: a member that came before it does
 		}
 		if m == n.name || n.heard[m] {
 			return m
@@ -133,7 +133,7 @@ func (n *node) StandIn(id bucket.ID) Member {
 
 func (n *node) Targets(dst []Member, id bucket.ID) []Member {
 	// The owner and its successors, as they are and as they will be once all that
-	// join serve. Who stands in counts whom it hears.
+	// join serve. A member that stands in counts whom it hears.
 	for _, list := range [][]Member{n.serves, n.roster} {
 		places := n.w.copies + 1
 		for _, m := range ranked(id, list) {
@@ -384,7 +384,7 @@ func (n *node) take(id bucket.ID, units int64) {
 	w.logf("%d takes %d of %x (holds %v)", n.name, units, id.Hi, n.holds[id])
 }
 
-// refund gives back of the last take that this node has heard of, whoever admitted it.
+// refund gives back of the last take that this node has heard of, whichever member admitted it.
 func (n *node) refund(id bucket.ID, units int64) {
 	w := n.w
 	var last *take
@@ -592,7 +592,7 @@ func (w *world) quiet() {
 	w.deliverAll()
 	w.refresh()
 	if w.apart {
-		w.settle() // while the dead are missed, who stands in for them is told
+		w.settle() // while the dead are missed, their stand-ins are told
 		w.apart = false
 	}
 	w.roster = slices.DeleteFunc(w.roster, func(m Member) bool { return w.node(m) == nil })
@@ -600,7 +600,7 @@ func (w *world) quiet() {
 		clear(w.joining) // none is left that they could wait for
 		for _, n := range w.nodes {
 			n.refresh()
-			n.stream.RequestCounts() // who takes over need not be who was sent copies
+			n.stream.RequestCounts() // the member that takes over need not be the one that was sent copies
 		}
 		w.settle()
 	}
@@ -759,7 +759,7 @@ func TestWhateverHappensEveryUnitCountsOnce(t *testing.T) {
 	})
 }
 
-// Where all who served are gone, those who were about to have copies, and whoever of
+// Where all who served are gone, members that were about to have copies, and whoever of
 // them takes over, or one that has just started, requests these.
 func TestWhoTakesOverWhereNobodyServesFindsTheCopies(t *testing.T) {
 	for _, copies := range []int{1, 2} {

@@ -11,7 +11,7 @@ type event interface {
 // moment is when an event happens.
 type moment struct {
 	at    time.Duration // since Network.start
-	link  int           // orders what is due at one time, whoever was first to send it
+	link  int           // orders what is due at one time, whichever node was first to send it
 	seq   uint64
 	exact bool // at this very time; else it has an instant of its own
 	event event

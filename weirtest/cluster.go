@@ -388,7 +388,7 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 	m.clock.skew.Add(int64(by))
 }
 
-// Settled says that every node is Ready and sees exactly those that run in its
+// Settled reports whether every node is Ready and sees exactly those that run in its
 // region, all of them serving: nothing of a fault is left to notice.
 func (c *Cluster) Settled() bool {
 	nodes := c.running()
@@ -509,7 +509,7 @@ var (
 	_ observe.Spender = (*observed)(nil)
 )
 
-// inBubble says whether time is virtual.
+// inBubble reports whether time is virtual.
 func inBubble() (in bool) {
 	defer func() { in = recover() == nil }()
 	synctest.Wait() // panics outside

@@ -48,7 +48,7 @@ func Example() {
 	// false 0 <nil>
 }
 
-// complete says that a node sees this many members, all of them serving.
+// complete reports whether a node sees this many members, all of them serving.
 func complete(node *weir.Node, members int) bool {
 	seen := node.Members()
 	for _, m := range seen {

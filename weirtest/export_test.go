@@ -2,7 +2,7 @@ package weirtest
 
 import "time"
 
-// Asks says that the node on a host has a way now to ask the one on another host,
+// Asks reports whether the node on a host has a way now to ask the one on another host,
 // of another region.
 func Asks(c *Cluster, from, to string) bool {
 	n := c.network

@@ -450,12 +450,12 @@ func (m *member) targets() []*member {
 	return at
 }
 
-// admits says whether two members are of one cluster.
+// admits reports whether two members are of one cluster.
 func (m *member) admits(other *member) bool {
 	return m.config.Region == other.config.Region && m.config.Seed == other.config.Seed
 }
 
-// stoodStill says that its host is paused: what is due now its process notices later.
+// stoodStill reports whether its host is paused: what is due now its process notices later.
 func (m *member) stoodStill() bool { return m.host.resumes(time.Now()).After(time.Now()) }
 
 // catchesUp is when it has read what came in the pause.

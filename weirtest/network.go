@@ -433,7 +433,7 @@ func await(changed <-chan struct{}, deadline time.Time) {
 	}
 }
 
-// passed says that a deadline has passed; the zero one never does.
+// passed reports whether a deadline has passed; the zero one never does.
 func passed(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }

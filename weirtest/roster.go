@@ -27,7 +27,7 @@ type entry struct {
 	announced cluster.State
 }
 
-// newer says whether e says more than what is known.
+// newer reports whether e says more than what is known.
 func (e entry) newer(known entry) bool {
 	if e.epoch != known.epoch {
 		return e.epoch > known.epoch
@@ -185,7 +185,7 @@ func (m *member) renew() {
 
 // age takes note of who is missing, and forgets those that have been dead for
 // long: after Forget on a side that is no smaller than what it misses, ten times
-// that on a smaller one. Who died before it served is not missed. What it
+// that on a smaller one. A node that died before it served is not missed. What it
 // changes of the entries shows in the next view.
 func (m *member) age(roster []string, side []bool) {
 	here, missed := 0, 0
@@ -215,7 +215,7 @@ func (m *member) age(roster []string, side []bool) {
 	}
 }
 
-// isDead says that nobody on this side has heard the member for long.
+// isDead reports whether nobody on this side has heard the member for long.
 func (m *member) isDead(name string) bool {
 	since, missing := m.missing[name]
 	return missing && time.Since(since) >= deadAfter

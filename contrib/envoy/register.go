@@ -36,7 +36,7 @@ func (s *Service) isDrained() bool {
 	}
 }
 
-// healthServer says of the server as a whole, and of the rate limit service, whether the
+// healthServer reports, of the server as a whole and of the rate limit service, whether the
 // node is ready.
 type healthServer struct {
 	health.UnimplementedHealthServer

@@ -42,7 +42,7 @@ type Options struct {
 
 	NoMetadata bool // no header metadata, only the status
 
-	// Skip says of a full method that it is not limited, like /grpc.health.v1.Health/Check.
+	// Skip reports whether a full method is not limited, like /grpc.health.v1.Health/Check.
 	// Nil: none is.
 	Skip func(fullMethod string) bool
 

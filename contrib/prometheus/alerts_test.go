@@ -83,7 +83,7 @@ func TestEveryAlertAndPanelSelectsLabelsAndValuesThatAreThere(t *testing.T) {
 	}
 }
 
-// Whoever is woken by an alert is to find its page, and each page is to have an alert.
+// An operator that is woken by an alert finds its page, and each page is to have an alert.
 func TestEveryAlertHasItsSectionInTheRunbook(t *testing.T) {
 	alerts, _ := texts(t)
 	runbook, err := os.ReadFile("../../docs/runbook.md")

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exported says which series has which field. A map's entry is named by its key,
+// exported names the series of each field. A map's entry is named by its key,
 // which for the tests is owner, or "some".
 var exported = map[string]string{
 	"Decisions.owner.Allowed":    "weir_decisions_total{outcome=allowed,source=owner}",

@@ -13,7 +13,7 @@ type callers map[string]string
 
 var keyOf = httplimit.HeaderValue("X-Api-Key")
 
-// key is the caller's API key, if there is such a key: who invents one is counted by
+// key is the caller's API key, if there is such a key: a client that invents one is counted by
 // address, and gets no fresh count for each that it tries.
 func (c callers) key(r *http.Request) string {
 	if key := keyOf(r); c[key] != "" {

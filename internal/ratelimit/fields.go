@@ -74,7 +74,7 @@ func appendItem(b []byte, name string) []byte {
 	return append(b, '"')
 }
 
-// Seconds are whole ones, rounded up: who comes back then is not too early.
+// Seconds are whole ones, rounded up: a client that comes back then is not too early.
 func Seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

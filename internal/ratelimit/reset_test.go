@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Who has spent all of a limit and comes back when it is told to is granted a unit,
+// A client that has spent all of a limit and comes back when it is told to is granted a unit,
 // and of a whole limit nobody is granted one two nanoseconds sooner: also of a share,
 // whose rate a client's node does not know.
 func TestWhoHasNothingLeftIsToldWhenTheNextUnitIsThere(t *testing.T) {

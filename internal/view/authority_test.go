@@ -217,7 +217,7 @@ func TestAuthorityIsNeverTwiceAndNeverNowhere(t *testing.T) {
 }
 
 // A crashed node's place is taken while those it left behind still wait for what
-// it had: whoever takes it waits for them.
+// it had: any member that takes it waits for them.
 func TestWhatACrashedNodeHeldReachesWhoTakesItsPlaceAtOnce(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	for range 3 {
@@ -295,7 +295,7 @@ func TestAWaitEndsOnceNobodyHasWhatIsWaitedFor(t *testing.T) {
 }
 
 // Of what one member no longer has, another may have been given it meanwhile: then it
-// is that one who is waited for.
+// is that one that is waited for.
 func TestAWaitFollowsAuthority(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	m.serve()
@@ -352,7 +352,7 @@ func TestAuthorityThatComesToWhoHasLeftHurtsNobody(t *testing.T) {
 	require.NotEmpty(t, v.Targets(nil, id))
 }
 
-// Who began apart holds nothing once it meets those who serve.
+// A member that began apart holds nothing once it meets members that serve.
 func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
 	first := m.serve()
@@ -369,7 +369,7 @@ func TestWhoBeganApartHoldsNothingOnceItMeetsOthers(t *testing.T) {
 	require.True(t, v.Abandoned.Equal(countsync.All()))
 }
 
-// Of two that each are several and have never met, those who began later hold
+// Of two that each are several and have never met, members that began later hold
 // nothing once they meet the others.
 func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	member := func(name string, born int64) cluster.Member {
@@ -411,7 +411,7 @@ func TestOfTwoSidesThatBeganApartTheLaterHoldsNothing(t *testing.T) {
 	}
 }
 
-// Who began apart meets those first whom it hears first. The others whom these know
+// A member that began apart meets those first whom it hears first. The others whom these know
 // are no strangers to it any more: what it has been given since is no part of what
 // it counted apart.
 func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
@@ -440,7 +440,7 @@ func TestWhoBeganApartMeetsThoseOfOneSideOnce(t *testing.T) {
 	require.True(t, given.MeetsApart(see(given, "1111", "a", "b", "c", "d")), "nobody knew of these")
 }
 
-// What a member holds that leaves out of sight goes to its own side. Who hears of
+// What a member holds that leaves out of sight goes to its own side. A member that hears of
 // that before it hears anybody does not take it.
 func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
@@ -457,7 +457,7 @@ func TestWhatAMemberOutOfSightLeavesIsTakenByNobody(t *testing.T) {
 	require.Empty(t, left.Minus(v.Abandoned))
 }
 
-// Who comes next on this side may stand in before it is sent copies, which go to
+// A member that comes next on this side may stand in before it is sent copies, which go to
 // those before it until these are away. Only then is it given authority.
 func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
 	whole := hearing(0, nil, "1111", "1111", "1111", "1111")
@@ -474,7 +474,7 @@ func TestAuthorityGoesToWhoHasCopies(t *testing.T) {
 	require.Equal(t, arc, away.Answerers(arc)[1])
 }
 
-// What a member that leaves still has when it is lost may go to one of those who
+// What a member that leaves still has when it is lost may go to one of members that
 // are missing with it, and is nobody's on this side then.
 func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	const second = int64(time.Second)
@@ -513,8 +513,8 @@ func TestWhatALostLeaverHasIsNotTakenWhileOthersAreMissing(t *testing.T) {
 	require.Empty(t, missing.Minus(later.Abandoned), "it was lost before it said that it leaves")
 }
 
-// What another still has is its to send, so that a scan leaves it out: whoever is given it
-// sends it to those who are to have copies, whatever it owed them before.
+// What another still has is its to send, so that a scan leaves it out: any member that is given it
+// sends it to members that are to have copies, whatever it owed them before.
 func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
 	const second = int64(time.Second)
 	see := func(now int64, before *View, c cluster.State, names ...string) *View {
@@ -546,7 +546,7 @@ func TestWhatANodeComesToHoldItOwesToAllWhoAreToHaveIt(t *testing.T) {
 	require.Zero(t, len(anew[b].Minus(gained)), "and of nothing else once more")
 }
 
-// Who joins at the moment that abandoned end, or before and without knowing of them,
+// A member that joins at the moment that abandoned end, or before and without knowing of them,
 // waits for the one that stood in for them, and has the only copies: that one takes
 // them, to hand them over.
 func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
@@ -585,7 +585,7 @@ func TestAbandonedRangesThatEndAsAnotherJoinsAreHandedOver(t *testing.T) {
 }
 
 // While a member is away, what the ring gives to it is given to the next. If that one
-// is lost or gone when it comes back, those who have copies send them.
+// is lost or gone when it comes back, members that have copies send them.
 func TestWhoComesBackIsSentWhatItsSuccessorMayHaveHad(t *testing.T) {
 	const away = 2 + int64(HoldDown)
 	whole := hearing(1, nil, "1111", "1111", "1111", "1111")
@@ -628,7 +628,7 @@ func TestWhoJoinsTakesNoAbandonedRanges(t *testing.T) {
 // A member that was not heard for a moment may know of what happened meanwhile. So what
 // a member that is missing had, and that goes then, is claimed for later by one node
 // alone: by the next in ring order, not by who stood in because it did not hear that
-// one, whoever has joined.
+// one, any member that has joined.
 func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	const second = int64(time.Second)
 	see := func(now int64, self int, before *View, hears string, names ...string) *View {
@@ -665,7 +665,7 @@ func TestOneNodeInheritsWhatAMemberHad(t *testing.T) {
 	require.Zero(t, len(lost.Minus(claimed)), "and one claims it")
 }
 
-// Who began apart is not taken for one that leaves: nothing that this side had is
+// A member that began apart is not taken for one that leaves: nothing that this side had is
 // its to give.
 func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	const second = int64(time.Second)
@@ -687,7 +687,7 @@ func TestWhatIsTakenOverIsNotWaitedForFromAnUnknownMember(t *testing.T) {
 	require.Equal(t, countsync.All(), v.Held)
 }
 
-// Two join at once, and what the second owns the first is given, by one who has not
+// Two join at once, and what the second owns the first is given, by one that has not
 // heard of the second yet: its checks find it there.
 func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 	m := &moving{views: make(map[string]*View)}
@@ -721,7 +721,7 @@ func TestAChecksWayLeadsToWhomAuthorityWasGivenMeanwhile(t *testing.T) {
 	}
 }
 
-// Who joins holds nothing, wherever it was: once it is heard again, nobody has to wait
+// A member that joins holds nothing, wherever it was: once it is heard again, nobody has to wait
 // for what else it may bring.
 func TestWhoJoinsIsNotWaitedForWhenItComesBack(t *testing.T) {
 	const second = int64(time.Second)

@@ -118,7 +118,7 @@ func TestTheNextIsSentCopiesAtOnceOfAMemberThatWasNeverHeard(t *testing.T) {
 	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, ordered(v, 0, 1, 2, 3)))
 }
 
-// Who is about to have points is sent what it will own or have copies of, by those who
+// A member that is about to have points is sent what it will own or have copies of, by members that
 // hold that: and is nobody's joiner while a member is missing.
 func TestWhoJoinsIsSentWhatItIsToHave(t *testing.T) {
 	see := func(now int64, before *View, rows ...string) *View {
@@ -152,7 +152,7 @@ func TestTheEldestOfNewcomersIsTheFirstToHaveStarted(t *testing.T) {
 	require.Equal(t, 1, New(0, &c, Terms{}, nil).Eldest())
 }
 
-// Until somebody serves, the eldest of those who would is told of what the others spend,
+// Until somebody serves, the eldest of members that would is told of what the others spend,
 // and they of what it has: a crash then takes no more than at any other time. It does not
 // speak for its region.
 func TestWhereNobodyServesTheEldestIsToldAndTells(t *testing.T) {
@@ -265,7 +265,7 @@ func TestACheckIsPassedOnToWhoeverAnswersForIt(t *testing.T) {
 	}
 }
 
-// Who leaves, or has left, may never tell what it admits: whoever stands in for a lost
+// A member that leaves, or has left, may never tell what it admits: any member that stands in for a lost
 // owner answers for it.
 func TestWhoLeavesPassesOnToWhoStandsIn(t *testing.T) {
 	whole := hearing(0, nil, "111", "111", "111")

@@ -110,7 +110,7 @@ func HeardBy(self int, members, heard []int) *cluster.View {
 	return c
 }
 
-// Who leaves in a split has left for its own side alone, whether that has noticed the
+// A member that leaves in a split has left for its own side alone, whether that has noticed the
 // split yet or not: the others divide by a roster that still has it.
 func TestALeaveThatOneSideAloneHearsOfTakesNothingFromTheOthersFairShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

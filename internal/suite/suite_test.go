@@ -2,9 +2,16 @@ package main
 
 import (
 	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,14 +100,50 @@ func script(t *testing.T, dir, name string, args ...string) (out string, err err
 }
 
 func TestPackagesAreListedByWhatTheirTestsNeed(t *testing.T) {
-	raced, err := script(t, ".", "packages", "raced")
-	require.NoError(t, err, raced)
-	require.Contains(t, raced, "github.com/weir-go/weir/cluster\n")
-	for _, path := range []string{"simulations", "soak", "cmd/demo", "internal/snippets"} {
-		require.NotContains(t, raced, "github.com/weir-go/weir/"+path+"\n")
+	const module = "github.com/weir-go/weir/"
+	listed := func(kind string, packages ...string) string {
+		args := []string{kind}
+		for _, p := range packages {
+			args = append(args, module+p)
+		}
+		out, err := script(t, ".", "packages", args...)
+		require.NoError(t, err, out)
+		return strings.ReplaceAll(out, module, "")
 	}
-	full, err := script(t, ".", "packages", "full")
-	require.NoError(t, err, full)
-	require.Contains(t, full, "github.com/weir-go/weir/simulations\n")
-	require.NotContains(t, full, "github.com/weir-go/weir/internal/suite\n")
+	require.Equal(t, "cluster\nsync\n", listed("raced", "cluster", "simulations", "soak", "cmd/demo", "internal/snippets", "ring", "internal/wire", "sync"))
+	require.Equal(t, "simulations\n", listed("full", "simulations", "internal/suite"))
+}
+
+// The race detector sees nothing in the tests of these packages.
+func TestPackagesThatAreNotRacedStartNoGoroutine(t *testing.T) {
+	root := os.DirFS("../..")
+	text, err := fs.ReadFile(root, ".ci/packages")
+	require.NoError(t, err)
+	alone := regexp.MustCompile(`(?m)^alone='(.+)'$`).FindSubmatch(text)
+	require.NotNil(t, alone)
+	named := regexp.MustCompile("^(" + string(alone[1]) + ")$")
+	seen := 0
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !named.MatchString(path.Dir(name)) || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		seen++
+		source, err := fs.ReadFile(root, name)
+		require.NoError(t, err)
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine: take its package out of alone in .ci/packages", name)
+			case *ast.SelectorExpr:
+				if slices.Contains([]string{"Go", "Parallel", "RunParallel"}, n.Sel.Name) {
+					t.Errorf("%s calls %s: take its package out of alone in .ci/packages", name, n.Sel.Name)
+				}
+			}
+			return true
+		})
+		return nil
+	}))
+	require.Greater(t, seen, 10)
 }

@@ -429,6 +429,7 @@ func TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck(t *tes
 }
 
 func TestCertificatesThatHaveRunOutShowEndNothingThatIsOpenAndAreReloaded(t *testing.T) {
+	race.SkipAlike(t, "TestCertificatesAndAuthoritiesAreReloadedWithoutARestartOrALostCheck")
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		ca := newAuthority(t, "the only one")

@@ -3,13 +3,11 @@
 package weir
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/weir-go/weir/cluster"
 	"github.com/weir-go/weir/internal/full"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/race"
 	"github.com/weir-go/weir/internal/view"
 )
@@ -91,26 +90,27 @@ func serveUntilEOF(join string) int {
 
 // process starts another process with a node that joins n, and waits until it
 // is ready. The test's end kills it.
-func process(t testing.TB, n *Node) *os.Process {
+func process(t testing.TB, n *Node) *lab.Child {
 	t.Helper()
-	v := n.handover.View()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), joinVariable+"="+v.Members[v.Self].Addr)
-	child.Stderr = os.Stderr
-	stdin, err := child.StdinPipe() // never written to: it ends when this process does
-	require.NoError(t, err)
-	stdout, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	t.Cleanup(func() {
-		child.Process.Kill()
-		child.Wait()
-		stdin.Close()
+	v, serves := n.handover.View(), make(chan string, 1)
+	child, err := lab.Start([]string{joinVariable + "=" + v.Members[v.Self].Addr}, os.Stderr, func(line []byte) {
+		select {
+		case serves <- string(line):
+		default: // how it sees others later is nothing to these tests
+		}
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	require.Equal(t, "serving", strings.TrimSpace(line))
-	return child.Process
+	t.Cleanup(func() {
+		_ = child.Kill()
+		<-child.Ended()
+	})
+	select {
+	case line := <-serves:
+		require.Equal(t, "serving", line)
+	case <-child.Ended():
+		t.Fatal("the other process has ended: " + child.How())
+	}
+	return child
 }
 
 func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
@@ -127,10 +127,10 @@ func TestAProcessThatIsGoneIsSoonNotWaitedFor(t *testing.T) {
 			owner := process(t, n)
 			l := limiter(t, n, Limit{Rate: 1_000_000, Per: time.Hour})
 			key := ownedElsewhere(t, []*Node{n}, l)
-			require.NoError(t, owner.Signal(signal))
+			require.NoError(t, owner.Cmd.Process.Signal(signal))
 			if signal == syscall.SIGSTOP { // it takes a while until all its threads stand
 				var status syscall.WaitStatus
-				_, err := syscall.Wait4(owner.Pid, &status, syscall.WUNTRACED, nil)
+				_, err := syscall.Wait4(owner.PID(), &status, syscall.WUNTRACED, nil)
 				require.NoError(t, err)
 				require.True(t, status.Stopped())
 			}
@@ -374,7 +374,7 @@ func TestAStoppedOwnerThatGoesOnGivesNoFreshQuota(t *testing.T) {
 		if !spend(t, nodes, ls, key) {
 			return decisions{Budget: 1}
 		}
-		require.NoError(t, owner.Signal(syscall.SIGSTOP))
+		require.NoError(t, owner.Freeze())
 		admitted, decided := 0, make(decisions)
 		askUntil := func(what string, done func() bool) {
 			t.Helper()
@@ -387,7 +387,7 @@ func TestAStoppedOwnerThatGoesOnGivesNoFreshQuota(t *testing.T) {
 			return allKnow(nodes, func(v *view.View, owner int) bool { return v.Away[owner] })
 		})
 		admitted += exhaust(t, ls, key, 100, decided)
-		require.NoError(t, owner.Signal(syscall.SIGCONT))
+		require.NoError(t, owner.Thaw())
 		askUntil("the owner answers again", func() bool {
 			d, err := ls[0].Peek(t.Context(), key)
 			require.NoError(t, err)

@@ -3,21 +3,21 @@
 package weir
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
-
 	"io"
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // order is what a test has a node in another process do, as a line of JSON on
@@ -181,7 +181,7 @@ func watch(n *Node, stop <-chan struct{}) (calm bool) {
 
 // remote is a node in another process.
 type remote struct {
-	stdin   io.Writer
+	*lab.Child
 	mu      sync.Mutex
 	sight   string // how it last said that each member stands
 	orders  int
@@ -191,48 +191,29 @@ type remote struct {
 // newRemote starts a command that is a node, and lives until the test ends.
 func newRemote(t *testing.T, child *exec.Cmd) *remote {
 	t.Helper()
-	child.Stderr = os.Stderr
-	stdin, err := child.StdinPipe()
+	r := &remote{waiting: make(map[int]chan report)}
+	var err error
+	r.Child, err = lab.StartCommand(child, os.Stderr, func(line []byte) { r.read(t, line) })
 	require.NoError(t, err)
-	stdout, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	r := &remote{stdin: stdin, waiting: make(map[int]chan report)}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		r.read(t, stdout)
-	}()
-	t.Cleanup(func() {
-		stdin.Close()
-		<-read
-		child.Wait()
-	})
+	t.Cleanup(func() { _ = r.Stop(time.Minute) })
 	return r
 }
 
-func (r *remote) read(t *testing.T, stdout io.Reader) {
-	lines := bufio.NewScanner(stdout)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		r.mu.Lock()
-		if !strings.HasPrefix(line, "{") {
-			r.sight = line
-			r.mu.Unlock()
-			continue
-		}
-		var done report
-		if err := json.Unmarshal([]byte(line), &done); err != nil {
-			t.Errorf("%v: %s", err, line)
-		}
-		answer := r.waiting[done.ID]
-		delete(r.waiting, done.ID)
-		r.mu.Unlock()
-		if answer != nil {
-			answer <- done
-		}
+func (r *remote) read(t *testing.T, line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !bytes.HasPrefix(line, []byte("{")) {
+		r.sight = string(line)
+		return
 	}
+	var done report
+	if err := json.Unmarshal(line, &done); err != nil {
+		t.Errorf("%v: %s", err, line)
+	}
+	if answer := r.waiting[done.ID]; answer != nil {
+		answer <- done // it has room for one
+	}
+	delete(r.waiting, done.ID)
 }
 
 func (r *remote) said() string { r.mu.Lock(); defer r.mu.Unlock(); return r.sight }
@@ -245,10 +226,7 @@ func (r *remote) begin(t *testing.T, o order) (await func() report) {
 	r.orders++
 	o.ID = r.orders
 	r.waiting[o.ID] = answer
-	line, err := json.Marshal(o)
-	if err == nil {
-		_, err = r.stdin.Write(append(line, '\n'))
-	}
+	err := r.Order(o)
 	r.mu.Unlock()
 	require.NoError(t, err)
 	return func() report {

@@ -27,6 +27,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/race"
 )
 
@@ -121,51 +122,62 @@ func TestANodeUnderSiege(t *testing.T) {
 
 // besiegedNode is a process with one.
 type besiegedNode struct {
+	*lab.Child
 	t     *testing.T
-	child *exec.Cmd
-	in    io.Writer
-	out   *bufio.Reader
+	lines chan string // that it prints
 	addr  string
-	log   *bytes.Buffer
 }
 
 func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	t.Helper()
-	n := &besiegedNode{t: t, child: exec.Command(os.Args[0], "-test.run=^TestANodeUnderSiege$", "-test.timeout=1h"), log: new(bytes.Buffer)}
-	n.child.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%d %s", siegeVariable, secret, files, join))
-	n.child.Stderr = n.log
-	in, err := n.child.StdinPipe()
-	require.NoError(t, err)
-	out, err := n.child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, n.child.Start())
-	t.Cleanup(func() {
-		n.child.Process.Kill()
-		n.child.Wait()
+	n := &besiegedNode{t: t, lines: make(chan string)}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestANodeUnderSiege$", "-test.timeout=1h")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%d %s", siegeVariable, secret, files, join))
+	over, end := context.WithCancel(t.Context())
+	var err error
+	n.Child, err = lab.StartCommand(cmd, nil, func(line []byte) {
+		select {
+		case n.lines <- string(line):
+		case <-over.Done():
+		}
 	})
-	n.in, n.out = in, bufio.NewReader(out)
-	line, err := n.out.ReadString('\n')
 	require.NoError(t, err)
-	n.addr = strings.TrimSpace(line)
+	t.Cleanup(func() {
+		end()
+		_ = n.Kill()
+		<-n.Ended()
+	})
+	line, lives := n.next()
+	require.True(t, lives)
+	n.addr = line
 	_, _, err = net.SplitHostPort(n.addr)
 	require.NoError(t, err)
 	return n
 }
 
+// next is the next line that the node prints; false if it has died.
+func (n *besiegedNode) next() (line string, lives bool) {
+	select {
+	case line = <-n.lines:
+		return line, true
+	case <-n.Ended():
+		return "", false
+	}
+}
+
 // says is what the node says; false if it has died.
 func (n *besiegedNode) says() (s besieged, lives bool) {
-	fmt.Fprintln(n.in)
-	line, err := n.out.ReadString('\n')
-	if err != nil {
-		return s, false
+	_ = n.Order(struct{}{}) // any line asks
+	line, lives := n.next()
+	if lives {
+		require.NoError(n.t, json.Unmarshal([]byte(line), &s))
 	}
-	require.NoError(n.t, json.Unmarshal([]byte(line), &s))
-	return s, true
+	return s, lives
 }
 
 // resident is the memory that the process has, in bytes.
 func (n *besiegedNode) resident() int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", n.child.Process.Pid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", n.PID()))
 	fields := strings.Fields(string(text))
 	if len(fields) < 2 {
 		return 0
@@ -175,13 +187,13 @@ func (n *besiegedNode) resident() int {
 }
 
 func (n *besiegedNode) descriptors() int {
-	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.child.Process.Pid))
+	open, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.PID()))
 	return len(open)
 }
 
 // processor is the time that the process has had one.
 func (n *besiegedNode) processor() time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.child.Process.Pid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
 	_, after, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
@@ -366,7 +378,7 @@ func TestSiege(t *testing.T) {
 				joined := joinsMeanwhile(t, a, secret, victim)
 				resident = max(resident, victim.resident())
 				if !lives {
-					t.Fatalf("%-8s %-62s it has died with %d MB: %s", mode, a.name, resident>>20, firstLine(victim.log.String()))
+					t.Fatalf("%-8s %-62s it has died with %d MB: %s", mode, a.name, resident>>20, victim.How())
 				}
 				t.Logf("%-8s %-62s RSS %4d MB  fds %4d  CPU %4.2f  p50 %7v  p99 %7v  max %7v  (other: p99 %7v)  another joins in %6v  members %4d  checks %v  refused %v",
 					mode, a.name, resident>>20, descriptors, processor, s.P50.Round(time.Microsecond), s.P99.Round(time.Microsecond), s.Max.Round(time.Microsecond),
@@ -413,8 +425,3 @@ const (
 	siegeMembers     = 2 + 512 + 32*60
 	siegeJoin        = 20 * time.Second
 )
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
-}

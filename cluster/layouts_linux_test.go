@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/internal/lab"
 )
 
 // With bindVariable set, this test binary is a member that listens there: it prints the address
@@ -236,7 +237,7 @@ func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
 				lay(t, ip, ns, "link set eth0 up\naddr add "+c.addresses[i]+c.bits+" dev eth0"+nodad)
 				lay(t, ip, ns, family+"route add default via "+c.addresses[1-i]+"\n"+c.links)
 			}
-			var said [2]*bufio.Scanner
+			said := [2]chan string{make(chan string, 2), make(chan string, 2)} // each its own address, and the other's
 			for i, ns := range machines {
 				child := exec.Command(ip, "netns", "exec", ns, os.Args[0])
 				join := "nobody"
@@ -247,22 +248,17 @@ func TestMembersWithoutAnAddressInBindHearEachOther(t *testing.T) {
 				if c.advertise {
 					child.Env = append(child.Env, advertiseVariable+"="+c.addresses[i]+":7946")
 				}
-				out, err := child.StdoutPipe()
+				node, err := lab.StartCommand(child, nil, func(line []byte) { said[i] <- string(line) })
 				require.NoError(t, err)
-				stop, err := child.StdinPipe()
-				require.NoError(t, err)
-				require.NoError(t, child.Start())
-				t.Cleanup(func() {
-					stop.Close()
-					child.Wait()
-				})
-				said[i] = bufio.NewScanner(out)
-				require.True(t, said[i].Scan())
-				require.Equal(t, c.addresses[i], said[i].Text())
+				t.Cleanup(func() { _ = node.Stop(time.Minute) })
+				go func() {
+					<-node.Ended()
+					close(said[i])
+				}()
+				require.Equal(t, c.addresses[i], <-said[i])
 			}
 			for i := range machines {
-				require.True(t, said[i].Scan())
-				require.Equal(t, c.addresses[1-i], said[i].Text())
+				require.Equal(t, c.addresses[1-i], <-said[i])
 			}
 		})
 	}

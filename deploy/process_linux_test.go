@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -147,11 +146,10 @@ func mounted(t *testing.T, m *manifests, w *workload) string {
 
 // replica is a process with what one container says, at an address of its own.
 type replica struct {
-	*exec.Cmd
-	ip   string
-	w    *workload
-	out  lockedBuffer
-	over chan error // once
+	*lab.Child
+	ip  string
+	w   *workload
+	out lockedBuffer
 }
 
 // lockedBuffer may be read while it is written to.
@@ -188,25 +186,26 @@ func start(t *testing.T, binaries, mounts string, w *workload, ip string, ips []
 		arg = strings.ReplaceAll(arg, "=:", "="+ip+":")
 		args[i] = strings.NewReplacer("$(POD_IP)", ip, "127.0.0.1:", ip+":", "/etc/weir/", mounts+"/").Replace(arg)
 	}
-	r := &replica{Cmd: command(t, binaries, w.node, args...), ip: ip, w: w, over: make(chan error, 1)}
+	r, c := &replica{ip: ip, w: w}, command(t, binaries, w.node, args...)
 	for _, e := range w.node.Env {
 		switch {
 		case e.ValueFrom == nil:
-			r.Env = append(r.Env, e.Name+"="+e.Value)
+			c.Env = append(c.Env, e.Name+"="+e.Value)
 		case e.ValueFrom.ResourceFieldRef != nil:
 			memory := w.node.Resources.Requests[corev1.ResourceMemory]
-			r.Env = append(r.Env, fmt.Sprintf("%s=%d", e.Name, memory.Value()))
+			c.Env = append(c.Env, fmt.Sprintf("%s=%d", e.Name, memory.Value()))
 		case e.ValueFrom.FieldRef.FieldPath == "metadata.name":
-			r.Env = append(r.Env, e.Name+"=weir-"+ip)
+			c.Env = append(c.Env, e.Name+"=weir-"+ip)
 		}
 	}
-	r.Stdout, r.Stderr = &r.out, &r.out
-	require.NoError(t, r.Start())
-	go func() { r.over <- r.Wait() }()
+	var err error
+	r.Child, err = lab.StartCommand(c, &r.out, func(line []byte) { fmt.Fprintf(&r.out, "%s\n", line) })
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = r.Process.Kill()
+		_ = r.Kill()
+		<-r.Ended()
 		if t.Failed() {
-			t.Logf("%v:\n%s", r.Args[1:], &r.out)
+			t.Logf("%v:\n%s", args, &r.out)
 		}
 	})
 	return r
@@ -313,7 +312,7 @@ func (r *replica) requireLeft(t *testing.T, want int, says string) {
 // node's.
 func (r *replica) leave(t *testing.T) {
 	t.Helper()
-	require.NoError(t, r.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, r.Leave())
 	grace := time.Duration(*r.w.pod().TerminationGracePeriodSeconds)*time.Second - r.w.preStop()
 	var late lab.Lateness
 	late.Start(time.Millisecond, 0)
@@ -322,8 +321,8 @@ func (r *replica) leave(t *testing.T) {
 	for { // as much longer as this machine runs late
 		allowed := grace + late.Total()
 		select {
-		case err := <-r.over:
-			require.NoError(t, err)
+		case <-r.Ended():
+			require.True(t, r.Well(), r.How())
 			return
 		case <-time.After(allowed - time.Since(begun)):
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Child is this program, run once more as a process of its own. It does not outlive its
+// Child is a process that a program has started: itself, run once more, or another command. It does not outlive its
 // parent: its standard input is a pipe that the parent holds open, so a child that reads it
 // to the end knows when to end, and where the system can, it kills the child when the parent
 // dies (see TieToParent).
@@ -43,8 +43,14 @@ func Start(environment []string, stderr io.Writer, line func([]byte)) (*Child, e
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{Cmd: exec.Command(program), ended: make(chan struct{})}
-	c.Cmd.Env = append(os.Environ(), environment...)
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), environment...)
+	return StartCommand(cmd, stderr, line)
+}
+
+// StartCommand is Start for another command, which has all else that it needs.
+func StartCommand(cmd *exec.Cmd, stderr io.Writer, line func([]byte)) (c *Child, err error) {
+	c = &Child{Cmd: cmd, ended: make(chan struct{})}
 	if c.Cmd.Stderr = stderr; stderr == nil {
 		c.Cmd.Stderr = &c.last
 	}

@@ -29,8 +29,8 @@ const withCut = deployed
 // judge implements run.
 func (p *planet) judge(over int64) *findings {
 	f := &findings{width: 10, heading: "The most that a customer got, of what it is promised at most:", still: p.lateness.Longest(), broken: p.broken()}
-	answers := p.answers()
-	all, errors, stalled, others, problem := sum(answers, func(*answer) bool { return true }), 0, 0, 0, ""
+	answers, others := p.answers(), 0
+	requests, errors, stalled := f.clients(p.tallies...)
 	var cut span
 	for i, ph := range p.done {
 		if ph.cut {
@@ -39,20 +39,13 @@ func (p *planet) judge(over int64) *findings {
 	}
 	for i, t := range p.tallies {
 		still := p.fleets[i].gatewaysStill()
-		f.missed, errors, stalled = f.missed+t.missed, errors+t.errors, stalled+t.stalls(t.slow, t.bound)
-		if t.problem != nil {
-			problem = ": " + t.problem.Error()
-		}
 		for _, a := range t.answers {
 			if a.err == nil && elsewhereAt(a.at) && len(within(a.check, still)) == 0 {
 				others++
 			}
 		}
 	}
-	f.add(all.answered() > 0, "requests", number(all.answered()), "in all regions, with two scopes of limits")
-	f.add(errors == 0, "errors", number(errors), "of gateways that were up all the time%s", problem)
-	f.add(stalled == 0, "stalls", number(stalled), "longer than %v: Timeout and slack for scheduling; the slowest took %s", planetStall, short(all.took.Most))
-	f.add(100*others <= mostTimedOut*all.answered(), "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
+	f.add(100*others <= mostTimedOut*requests, "timeouts", number(others), "checks not answered by their owner in the region, though it was up and had a core; at most %d%%", mostTimedOut)
 	for _, c := range []struct {
 		name, when string
 		cut        bool
@@ -120,7 +113,7 @@ func (p *planet) judge(over int64) *findings {
 	}
 	found := p.windows(cut, f)
 	f.sentences = []string{
-		fmt.Sprintf("%d regions of %d gateways answered %s requests while %s; %d failed and %d stalled.", len(p.regions), p.fleets[0].nodes, number(all.answered()), cmp.Or(map[bool]string{true: "demand moved and one region was cut off"}[cut != span{}], "demand moved"), errors, stalled),
+		fmt.Sprintf("%d regions of %d gateways answered %s requests while %s; %d failed and %d stalled.", len(p.regions), p.fleets[0].nodes, number(requests), cmp.Or(map[bool]string{true: "demand moved and one region was cut off"}[cut != span{}], "demand moved"), errors, stalled),
 		fmt.Sprintf("All regions together granted a customer %d in %v at most, and its limit is %d.", found.most, p.per, p.limit),
 	}
 	return f
@@ -206,16 +199,10 @@ func (p *planet) windows(cut span, f *findings) (fullestOf closest) {
 			global[g].add(guarantee(g), found, p.limit)
 		}
 	}
-	judge := func(c closest, g guarantee, name, format string) {
-		if c.windows > 0 {
-			most := c.promise.most(g)
-			f.windows = append(f.windows, newClaim(c.most <= most, name, fmt.Sprintf("%d of %d", c.most, most), format, number(c.windows)))
-		}
-	}
-	judge(global[healthy], healthy, "global", "in all regions, in %s windows without a cut: the limit")
-	judge(global[withCut], withCut, "cut", "in all regions, in %s windows that hold a moment of the cut: the limit")
-	judge(global[timedOut], timedOut, "timeout", "in all regions, in %s windows in which a check timed out in its region: 2L")
-	judge(local, healthy, "regional", "in one region by a Regional limit, in %s windows")
+	f.window("global", global[healthy], healthy, p.per, "over all regions without a cut: the limit")
+	f.window("cut", global[withCut], withCut, p.per, "over all regions that hold a moment of the cut: the limit")
+	f.window("timeout", global[timedOut], timedOut, p.per, "over all regions in which a check timed out in its region: 2L")
+	f.window("regional", local, healthy, p.per, "of one region by a Regional limit")
 	if global[withCut].most > global[healthy].most {
 		return global[withCut]
 	}

@@ -96,10 +96,10 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		name, says string
 		breaks     func(r *seenRun)
 	}{
-		{"one more in a window over all regions", "global: 51 of 50", func(r *seenRun) {
+		{"one more in a window over all regions", "a client got 51 in one of the windows of 2s over all regions without a cut", func(r *seenRun) {
 			r.answers(2, answer{path: "/", allowed: true, check: span{5*second + 10, 5*second + 11}})
 		}},
-		{"one more in a window of the cut", "cut: 51 of 50", func(r *seenRun) {
+		{"one more in a window of the cut", "a client got 51 in one of the windows of 2s over all regions that hold a moment of the cut", func(r *seenRun) {
 			r.answers(2, answer{path: "/", client: 1, allowed: true, check: span{25*second + 10, 25*second + 11}})
 		}},
 		{"a region without what it could use", "used: ", func(r *seenRun) { r.lose(0, 3*second, 6*second) }},
@@ -114,7 +114,7 @@ func TestEachClaimCanBeBroken(t *testing.T) {
 		{"checks that wait for another region", "p99: 100 ms", func(r *seenRun) {
 			r.checks(200, "/", 100*time.Millisecond)
 		}},
-		{"more than a region's own limit", "regional: 6 of 5", func(r *seenRun) {
+		{"more than a region's own limit", "a client got 6 in one of the windows of 2s of one region by a Regional limit: 5 at most", func(r *seenRun) {
 			for i := range int64(6) {
 				r.answers(1, answer{path: localPath, allowed: true, check: span{i, i + 1}})
 			}

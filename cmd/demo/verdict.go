@@ -41,6 +41,38 @@ func (f *findings) add(holds bool, name, value, format string, args ...any) {
 	f.claims = append(f.claims, newClaim(holds, name, value, format, args...))
 }
 
+// clients adds the claims on what the clients of all these saw, and returns how many requests were
+// answered, failed and stalled.
+func (f *findings) clients(tallies ...*tally) (requests, errors, stalled int) {
+	problem, cut, bound, most, allowed := "", 0, time.Duration(0), time.Duration(0), 0
+	for _, t := range tallies {
+		all := sum(t.answers, func(*answer) bool { return true })
+		requests, allowed, errors, stalled = requests+all.answered(), allowed+all.allowed, errors+t.errors, stalled+t.stalls(t.slow, t.bound)
+		f.missed, cut, bound, most = f.missed+t.missed, cut+t.cut, t.bound, max(most, all.took.Most)
+		if t.problem != nil {
+			problem = fmt.Sprintf(", the first: %v", t.problem)
+		}
+	}
+	share := 100 * allowed / max(1, requests)
+	f.add(requests > 0, "requests", number(requests), "answered; %d%% allowed, %d%% denied", share, 100-share)
+	f.add(errors == 0, "errors", number(errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, cut)
+	f.add(stalled == 0, "stalls", number(stalled), "took longer than %v: Timeout and slack for scheduling; the slowest took %s", bound, short(most))
+	return requests, errors, stalled
+}
+
+// window adds what was found in the windows of a length that one guarantee judges, if there are any.
+func (f *findings) window(name string, c closest, g guarantee, per time.Duration, means string) {
+	if c.windows == 0 {
+		return
+	}
+	most := c.promise.most(g)
+	one := newClaim(c.most <= most, name, fmt.Sprintf("%d of %d", c.most, most), "in %s windows %s", number(c.windows), means)
+	if one.broken != "" {
+		one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", c.most, per, means, most)
+	}
+	f.windows = append(f.windows, one)
+}
+
 // failures is the claims that do not hold, and what else does not, in words.
 func (f *findings) failures() (broken []string) {
 	for _, c := range slices.Concat(f.claims, f.windows) {
@@ -160,10 +192,10 @@ func (m *monitor) judge(int64) *findings {
 	}
 
 	v := &findings{
-		width: 9, missed: t.missed, still: t.lateness.Longest(moments(busy)...),
+		width: 9, still: t.lateness.Longest(moments(busy)...),
 		heading: fmt.Sprintf("The most that a client got in a window of %v, of what it is promised there at most:", f.per),
 	}
-	requests, stalled := usual.answered()+strained.answered(), t.stalls(t.slow, t.bound)
+	requests, errors, stalled := v.clients(t)
 	var happened []string
 	for _, h := range f.happened {
 		if what := kinds[h.kind].happened; what != "" && !slices.Contains(happened, what) {
@@ -171,17 +203,9 @@ func (m *monitor) judge(int64) *findings {
 		}
 	}
 	v.sentences = []string{
-		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), strings.TrimSuffix(" while "+strings.Join(happened, ", "), " while "), t.errors, stalled),
+		fmt.Sprintf("%d gateways answered %s requests%s; %d failed and %d stalled.", f.nodes, number(requests), strings.TrimSuffix(" while "+strings.Join(happened, ", "), " while "), errors, stalled),
 		fmt.Sprintf("In %s windows of %v in which all was well no client got more than %d, and its limit is %d.", number(found[healthy].windows), f.per, found[healthy].most, f.limit),
 	}
-	share := 100 * (usual.allowed + strained.allowed) / max(1, requests)
-	v.add(true, "requests", number(requests), "%d%% allowed, %d%% denied", share, 100-share)
-	problem := ""
-	if t.problem != nil {
-		problem = fmt.Sprintf(", the first: %v", t.problem)
-	}
-	v.add(t.errors == 0, "errors", number(t.errors), "from gateways that were up%s; %d more requests were under way at one that was killed or frozen", problem, t.cut)
-	v.add(stalled == 0, "stalls", number(stalled), "took longer than %v: Timeout and slack for scheduling; the slowest took %s", t.bound, short(max(usual.took.Most, strained.took.Most)))
 	v.add(true, "p50", short(usual.took.Quantile(0.5)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.5)))
 	v.add(true, "p99", short(usual.took.Quantile(0.99)), "of requests over HTTP; of the checks in them %s", short(usual.checks.Quantile(0.99)))
 	v.add(usual.answered() < enoughToJudge || late*100 <= usual.answered()*mostTimedOut, "timeouts", number(late), "checks not answered by the one to ask, owner or stand-in, though it was up and had a core; at most %d%%", mostTimedOut)
@@ -198,21 +222,13 @@ func (m *monitor) judge(int64) *findings {
 		all.judge(v, f.lost, after.length()-stood(t.lateness, after, still), strained)
 	}
 	for g, c := range found {
-		most, means := c.promise.most(guarantee(g)), c.promise.means(guarantee(g))
-		one := newClaim(c.most <= most, guarantee(g).String(), fmt.Sprintf("%d of %d", c.most, most), "in %s windows %s", number(c.windows), means)
-		if one.broken != "" {
-			one.broken = fmt.Sprintf("a client got %d in one of the windows of %v %s: %d at most", c.most, f.per, means, most)
-		}
-		v.windows = append(v.windows, one)
+		v.window(guarantee(g).String(), c, guarantee(g), f.per, c.promise.means(guarantee(g)))
 	}
 	v.broken = f.failures()
 	for i, inc := range f.current {
 		if inc.is(starting) {
 			v.broken = append(v.broken, fmt.Sprintf("gateway %d did not start in time", i+1))
 		}
-	}
-	if requests == 0 {
-		v.broken = append(v.broken, "no request was answered at all")
 	}
 	// Without it the others could hold because nothing was there to judge.
 	if requests >= enoughToJudge && found[healthy].windows == 0 {

@@ -205,7 +205,7 @@ func TestVerdict(t *testing.T) {
 			f.current[1].still = []span{{second, second + 4*second/10}}
 			t.add(answer{to: f.current[1], sent: second, done: 2 * second, at: own})
 		}, "took longer than"},
-		"a silent run":                 {func(f *fleet, t *tally) {}, "no request was answered"},
+		"a silent run":                 {func(f *fleet, t *tally) {}, "requests: 0, answered"},
 		"a gateway that never started": {func(f *fleet, t *tally) { t.admits(1, own, "", second); f.current[2].condition = starting }, "gateway 3 did not start"},
 	} {
 		t.Run(name, func(t *testing.T) {
